@@ -1,0 +1,73 @@
+//! Everything that can go wrong, with where it happened.
+
+use std::path::PathBuf;
+
+use crate::id::Rank;
+
+/// A result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong and where.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Arguments, a config or a schedule that cannot work; nothing was started. Names the file, key, cell or stage.
+    #[error("{0}")]
+    Invalid(String),
+    /// An action of a rank failed while a step ran.
+    #[error("rank {rank}, action {index} ({action}): {kind}")]
+    Action {
+        /// The rank whose action failed.
+        rank: Rank,
+        /// The action's place in the rank's list, from 0.
+        index: usize,
+        /// The action in text form, such as `2F5`.
+        action: String,
+        /// What happened.
+        kind: Box<Error>,
+    },
+    /// A stage or layer failed.
+    #[error(transparent)]
+    Stage(#[from] pipewright_stages::Error),
+    /// A stage panicked.
+    #[error("panicked: {0}")]
+    Panicked(String),
+    /// The rank at the other end of a link has stopped.
+    #[error("rank {0} has stopped")]
+    PeerGone(Rank),
+    /// The loss or the gradient is NaN or infinite; the weights are those from before the step.
+    #[error("step {step}: {what}; the weights are those from before this step")]
+    NotFinite {
+        /// The step, from 0.
+        step: u64,
+        /// What is not finite, and where it first was.
+        what: String,
+    },
+    /// Data that cannot be read as what it was said to be; names the file.
+    #[error("{0}")]
+    Data(String),
+    /// A checkpoint that cannot be loaded or saved; names the file and the parameter.
+    #[error("{0}")]
+    Checkpoint(String),
+    /// The operating system refused; says what was being done to which file.
+    #[error("cannot {what} {}: {source}", path.display())]
+    Io {
+        /// What was being done, such as "read".
+        what: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The pipeline has stopped, after an earlier failure or because it was told to.
+    #[error("the pipeline has stopped{0}")]
+    Stopped(String),
+}
+
+impl Error {
+    /// Turns an I/O failure into an error that names what was being done to which file.
+    pub fn io(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { what, path, source }
+    }
+}

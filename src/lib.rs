@@ -1,0 +1,7 @@
+//! Pipewright: an actor-based pipeline-parallel training engine.
+
+mod error;
+pub mod id;
+
+pub use error::{Error, Result};
+pub use pipewright_stages as stages;

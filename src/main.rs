@@ -1,0 +1,3 @@
+//! The `pipewright` command.
+
+fn main() {}

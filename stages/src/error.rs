@@ -1,0 +1,75 @@
+//! What can go wrong inside a stage: where it happened in the struct, what happened in the kind.
+
+use crate::tensor::Shape;
+
+/// A result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// A failure inside a stage, with the layer it happened in.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{}{kind}", if place.is_empty() { String::new() } else { format!("{place}: ") })]
+pub struct Error {
+    /// The layer or parameter, such as `h.3.attn`; empty when the failure has no such place.
+    pub place: String,
+    /// What happened.
+    pub kind: ErrorKind,
+}
+
+/// What went wrong inside a stage.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// A tensor of another shape than the layer works on.
+    #[error("expected an input of {expected}, got {got}")]
+    Shape {
+        /// What the layer accepts, in words.
+        expected: String,
+        /// The shape that arrived.
+        got: Shape,
+    },
+    /// A token or class outside the range the layer knows.
+    #[error("{what} {id} is outside 0..{limit}")]
+    OutOfRange {
+        /// "token" or "class".
+        what: &'static str,
+        /// The number that was found.
+        id: u32,
+        /// The number of known tokens or classes.
+        limit: usize,
+    },
+    /// A number that is NaN or infinite.
+    #[error("{0} is not finite (NaN or infinite)")]
+    NotFinite(String),
+    /// A setting that makes no sense; says which and what to do.
+    #[error("{0}")]
+    Invalid(String),
+    /// A failure of a stage or layer written by the user.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl Error {
+    /// A setting that makes no sense.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self { place: String::new(), kind: ErrorKind::Invalid(message.into()) }
+    }
+
+    /// A failure of a stage or layer of the user's own.
+    pub fn other(message: impl std::fmt::Display) -> Self {
+        Self { place: String::new(), kind: ErrorKind::Other(message.to_string()) }
+    }
+
+    /// A shape that a layer refuses.
+    pub fn shape(expected: impl Into<String>, got: &Shape) -> Self {
+        Self { place: String::new(), kind: ErrorKind::Shape { expected: expected.into(), got: *got } }
+    }
+
+    /// The same failure with the layer it happened in; a place that is already known stays.
+    #[must_use]
+    pub fn at(mut self, place: &str) -> Self {
+        if self.place.is_empty() {
+            self.place = place.to_owned();
+        }
+        self
+    }
+}

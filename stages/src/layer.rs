@@ -1,0 +1,93 @@
+//! What a layer is.
+
+use crate::error::Result;
+use crate::parameter::Parameter;
+use crate::stage::{Bytes, Moment};
+use crate::tensor::{Shape, Tensor};
+
+/// One layer of a [`crate::Sequential`] stage, with forward, backward-input and backward-weight as three functions.
+///
+/// Weight gradients are sums over the rows of a micro-batch, never means: the step divides once by the total weight.
+pub trait Layer: std::fmt::Debug + 'static {
+    /// The name errors and partitions use, such as `h.3.attn`.
+    fn name(&self) -> &str;
+
+    /// The shape of the output for an input of `input`.
+    ///
+    /// # Errors
+    /// When the layer cannot work on such an input.
+    fn output_shape(&self, input: &Shape) -> Result<Shape>;
+
+    /// Output, and what backward-input will need.
+    ///
+    /// # Errors
+    /// Whatever stops the layer, such as a token outside the vocabulary.
+    fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)>;
+
+    /// Input gradient (`None` where the input has none), and what backward-weight will need.
+    ///
+    /// # Errors
+    /// Whatever stops the layer.
+    fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)>;
+
+    /// Adds this micro-batch's weight gradients; the default is for layers without parameters.
+    ///
+    /// # Errors
+    /// Whatever stops the layer.
+    fn backward_weight(&mut self, _pending: Kept) -> Result<()> {
+        Ok(())
+    }
+
+    /// The parameters, in an order that never changes.
+    fn parameters(&mut self) -> Vec<&mut Parameter> {
+        Vec::new()
+    }
+}
+
+/// What a layer keeps from forward to backward-input, or from there to backward-weight.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    /// The moment of the forward pass.
+    pub at: Moment,
+    /// The layer's own tensors.
+    pub tensors: Vec<Tensor>,
+    /// What the layers inside a composite layer keep, in their order.
+    pub inner: Vec<Kept>,
+}
+
+impl Kept {
+    /// A layer's own tensors.
+    pub fn new(at: Moment, tensors: impl Into<Vec<Tensor>>) -> Self {
+        Self { at, tensors: tensors.into(), inner: Vec::new() }
+    }
+
+    /// What the layers inside a composite layer keep.
+    pub fn nested(at: Moment, inner: Vec<Kept>) -> Self {
+        Self { at, tensors: Vec::new(), inner }
+    }
+
+    /// The tensors, as many as the layer put in.
+    ///
+    /// # Panics
+    /// When their number differs: forward and backward of a layer disagree.
+    pub fn into_tensors<const N: usize>(self) -> [Tensor; N] {
+        let count = self.tensors.len();
+        self.tensors.try_into().unwrap_or_else(|_| panic!("the layer kept {count} tensors and asks for {N}"))
+    }
+
+    fn collect(&self, blocks: &mut Vec<(usize, u64)>) {
+        blocks.extend(self.tensors.iter().map(|tensor| (tensor.memory(), tensor.bytes())));
+        self.inner.iter().for_each(|kept| kept.collect(blocks));
+    }
+}
+
+impl Bytes for Kept {
+    /// The memory held; what several tensors share is counted once.
+    fn bytes(&self) -> u64 {
+        let mut blocks = Vec::new();
+        self.collect(&mut blocks);
+        blocks.sort_unstable();
+        blocks.dedup_by_key(|block| block.0);
+        blocks.iter().map(|block| block.1).sum()
+    }
+}

@@ -1,0 +1,21 @@
+//! What a pipeline stage is, and ready-made ones for the CPU.
+//!
+//! A [`Stage`] is a slice of a model with three functions: forward, backward-input and backward-weight.
+//! [`Sequential`] is the stage built from [`Layer`]s; [`models`] holds models that split into such stages.
+//! Nothing in this crate knows of pipelines, ranks or schedules.
+
+mod error;
+pub mod layer;
+pub mod parameter;
+pub mod pool;
+pub mod rng;
+pub mod sequential;
+pub mod stage;
+pub mod tensor;
+
+pub use error::{Error, ErrorKind, Result};
+pub use layer::{Kept, Layer};
+pub use parameter::{Init, Parameter};
+pub use sequential::Sequential;
+pub use stage::{Bytes, Mode, Moment, Stage, StageBuilder};
+pub use tensor::{Kind, Shape, Tensor};

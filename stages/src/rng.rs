@@ -1,0 +1,62 @@
+//! Counter-based random numbers: a draw is a pure function of its key, never of who asks first.
+//!
+//! Philox4x32-10, Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
+
+const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
+const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
+
+/// Four random words for a counter under a key.
+#[inline(always)]
+pub fn philox(key: [u32; 2], mut counter: [u32; 4]) -> [u32; 4] {
+    let mut key = key;
+    for _ in 0..10 {
+        let a = u64::from(MULTIPLIERS[0]) * u64::from(counter[0]);
+        let b = u64::from(MULTIPLIERS[1]) * u64::from(counter[2]);
+        counter = [
+            (b >> 32) as u32 ^ counter[1] ^ key[0],
+            b as u32,
+            (a >> 32) as u32 ^ counter[3] ^ key[1],
+            a as u32,
+        ];
+        key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
+    }
+    counter
+}
+
+/// The key of a named stream of random numbers: FNV-1a of the name, mixed with the seed.
+pub fn key(seed: u64, name: &str) -> [u32; 2] {
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    let words = philox([seed as u32, (seed >> 32) as u32], [hash as u32, (hash >> 32) as u32, 0, 0]);
+    [words[0], words[1]]
+}
+
+/// A number in `[0, 1)` from the upper 24 bits of a word.
+#[inline(always)]
+pub fn unit(word: u32) -> f32 {
+    (word >> 8) as f32 * (1.0 / 16_777_216.0)
+}
+
+/// Fills `out` with draws from the normal distribution of mean 0 and the given deviation (Box-Muller).
+pub fn fill_normal(key: [u32; 2], deviation: f32, out: &mut [f32]) {
+    for (index, pair) in out.chunks_mut(2).enumerate() {
+        let words = philox(key, [index as u32, (index as u64 >> 32) as u32, 0, 0]);
+        let radius = (-2.0 * f64::from(1.0 - unit(words[0])).ln()).sqrt();
+        let angle = std::f64::consts::TAU * f64::from(unit(words[1]));
+        let draws = [radius * angle.cos(), radius * angle.sin()];
+        for (number, draw) in pair.iter_mut().zip(draws) {
+            *number = deviation * draw as f32;
+        }
+    }
+}
+
+/// Fills `out` with draws from the uniform distribution on `[-bound, bound)`.
+pub fn fill_uniform(key: [u32; 2], bound: f32, out: &mut [f32]) {
+    for (index, four) in out.chunks_mut(4).enumerate() {
+        let words = philox(key, [index as u32, (index as u64 >> 32) as u32, 0, 0]);
+        for (number, word) in four.iter_mut().zip(words) {
+            *number = bound * (2.0 * unit(word) - 1.0);
+        }
+    }
+}

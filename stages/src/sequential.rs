@@ -1,0 +1,119 @@
+//! The stage made of layers, one after the other.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::layer::{Kept, Layer};
+use crate::parameter::Parameter;
+use crate::stage::{Mode, Moment, Stage};
+use crate::tensor::{Kind, Shape, Tensor};
+
+/// Layers, one after the other: a [`Stage`].
+#[derive(Debug)]
+pub struct Sequential {
+    layers: Vec<Box<dyn Layer>>,
+}
+
+impl Sequential {
+    /// A stage of these layers.
+    pub fn new(layers: Vec<Box<dyn Layer>>) -> Self {
+        Self { layers }
+    }
+}
+
+impl Stage for Sequential {
+    type Wire = Tensor;
+    type Saved = Kept;
+    type Pending = Kept;
+
+    fn output_shape(&self, input: &Shape) -> Result<Shape> {
+        output_shape(&self.layers, input)
+    }
+
+    fn load(&mut self, input: Tensor) -> Result<Tensor> {
+        Ok(input)
+    }
+
+    fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
+        forward(&mut self.layers, at, input)
+    }
+
+    fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
+        backward_input(&mut self.layers, saved, grad)
+    }
+
+    fn backward_weight(&mut self, pending: Kept) -> Result<()> {
+        backward_weight(&mut self.layers, pending)
+    }
+
+    fn parameters(&mut self) -> Vec<&mut Parameter> {
+        parameters(&mut self.layers)
+    }
+}
+
+/// The shape after all layers.
+pub(crate) fn output_shape(layers: &[Box<dyn Layer>], input: &Shape) -> Result<Shape> {
+    layers
+        .iter()
+        .try_fold(*input, |shape, layer| layer.output_shape(&shape).map_err(|error| error.at(layer.name())))
+}
+
+/// All layers forward; in evaluation nothing is kept.
+pub(crate) fn forward(layers: &mut [Box<dyn Layer>], at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
+    let mut kept = Vec::with_capacity(layers.len());
+    let mut tensor = input;
+    for layer in layers {
+        let (output, saved) = layer.forward(at, tensor).map_err(|error| error.at(layer.name()))?;
+        if at.mode == Mode::Probe {
+            probe(layer.as_mut(), &output)?;
+        }
+        if at.mode != Mode::Evaluate {
+            kept.push(saved);
+        }
+        tensor = output;
+    }
+    Ok((tensor, Kept::nested(at, kept)))
+}
+
+/// Fails when a layer's parameter or output is not finite.
+fn probe(layer: &mut dyn Layer, output: &Tensor) -> Result<()> {
+    let name = layer.name().to_owned();
+    let finite = |numbers: &[f32]| numbers.iter().all(|number| number.is_finite());
+    let not_finite = |what: String| Error { place: name.clone(), kind: ErrorKind::NotFinite(what) };
+    if let Some(parameter) = layer.parameters().into_iter().find(|parameter| !finite(&parameter.value)) {
+        return Err(not_finite(format!("parameter `{}`", parameter.name())));
+    }
+    if output.shape().kind() == Kind::F32 && !finite(output.f32()) {
+        return Err(not_finite("its output".to_owned()));
+    }
+    Ok(())
+}
+
+/// All layers' backward-input, last first. A layer whose input has no gradient ends it: those before it get none.
+pub(crate) fn backward_input(
+    layers: &mut [Box<dyn Layer>],
+    saved: Kept,
+    grad: Tensor,
+) -> Result<(Option<Tensor>, Kept)> {
+    let mut pending = Vec::with_capacity(layers.len());
+    let mut grad = Some(grad);
+    for (layer, kept) in layers.iter_mut().zip(saved.inner).rev() {
+        let Some(output_grad) = grad else { break };
+        let (input_grad, weight) =
+            layer.backward_input(kept, output_grad).map_err(|error| error.at(layer.name()))?;
+        pending.push(weight);
+        grad = input_grad;
+    }
+    Ok((grad, Kept::nested(saved.at, pending)))
+}
+
+/// All layers' backward-weight, in the order backward-input left them: last first.
+pub(crate) fn backward_weight(layers: &mut [Box<dyn Layer>], pending: Kept) -> Result<()> {
+    for (layer, kept) in layers.iter_mut().rev().zip(pending.inner) {
+        layer.backward_weight(kept).map_err(|error| error.at(layer.name()))?;
+    }
+    Ok(())
+}
+
+/// All layers' parameters, in order.
+pub(crate) fn parameters(layers: &mut [Box<dyn Layer>]) -> Vec<&mut Parameter> {
+    layers.iter_mut().flat_map(|layer| layer.parameters()).collect()
+}

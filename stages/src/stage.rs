@@ -1,0 +1,93 @@
+//! What a stage is.
+
+use crate::error::Result;
+use crate::parameter::Parameter;
+use crate::tensor::{Shape, Tensor};
+
+/// Memory that a value holds.
+pub trait Bytes {
+    /// The size in bytes.
+    fn bytes(&self) -> u64;
+}
+
+impl Bytes for () {
+    fn bytes(&self) -> u64 {
+        0
+    }
+}
+
+/// Whether a forward pass belongs to training.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Dropout on; what backward needs is kept.
+    Train,
+    /// Dropout off; nothing follows the forward pass.
+    Evaluate,
+    /// As [`Mode::Train`], and the stage fails at its first layer that gives a number that is not finite.
+    Probe,
+}
+
+/// Where training stands: with the seed and a layer's name it keys every random draw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// The optimizer step, from 0.
+    pub step: u64,
+    /// The micro-batch in the step, from 0.
+    pub micro_batch: u32,
+    /// Training or not.
+    pub mode: Mode,
+}
+
+/// A slice of a model. Ownership is the order of the three functions: forward gives `Saved`, backward-input takes it
+/// and gives `Pending`, backward-weight takes that.
+///
+/// A stage need not be `Send`: it is built on the thread that runs it, by a [`StageBuilder`].
+pub trait Stage: 'static {
+    /// What crosses the boundary to the next stage, and as a gradient back.
+    type Wire: Bytes + Send + 'static;
+    /// What forward keeps for backward-input.
+    type Saved: Bytes;
+    /// What backward-input keeps for backward-weight.
+    type Pending: Bytes;
+
+    /// The shape this stage gives for an input of `input`; asked once before the first step.
+    ///
+    /// # Errors
+    /// When the stage cannot work on such an input: the error names the layer, what it expects and what it got.
+    fn output_shape(&self, input: &Shape) -> Result<Shape>;
+
+    /// Turns a micro-batch of the data source into this stage's input. Only the first stage is asked.
+    ///
+    /// # Errors
+    /// When the input cannot be taken to the stage's device.
+    fn load(&mut self, input: Tensor) -> Result<Self::Wire>;
+
+    /// Output for an input, and what backward-input will need.
+    ///
+    /// # Errors
+    /// Whatever stops the stage; it ends the step on every rank.
+    fn forward(&mut self, at: Moment, input: Self::Wire) -> Result<(Self::Wire, Self::Saved)>;
+
+    /// Input gradient for an output gradient (`None` where the input has none, as tokens), and what backward-weight will need.
+    ///
+    /// # Errors
+    /// Whatever stops the stage.
+    fn backward_input(
+        &mut self,
+        saved: Self::Saved,
+        grad: Self::Wire,
+    ) -> Result<(Option<Self::Wire>, Self::Pending)>;
+
+    /// Adds one micro-batch's weight gradients to [`Parameter::grad`].
+    ///
+    /// # Errors
+    /// Whatever stops the stage.
+    fn backward_weight(&mut self, pending: Self::Pending) -> Result<()>;
+
+    /// The parameters, in an order that never changes. Two parameters with one name are tied: their gradients are summed
+    /// and they stay equal, on whatever stages they are.
+    fn parameters(&mut self) -> Vec<&mut Parameter>;
+}
+
+/// Makes a stage on the thread that will run it.
+pub type StageBuilder<S> = Box<dyn FnOnce() -> Result<S> + Send>;
