@@ -92,7 +92,7 @@ impl DataSource for Distances {
     }
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let mut pipeline = Pipeline::builder()
         .schedule(Schedule::one_f_one_b(2, 4)?)
         .stages(model().split(2)?)
