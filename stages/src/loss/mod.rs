@@ -6,7 +6,7 @@ mod mean_squared_error;
 pub use cross_entropy::CrossEntropy;
 pub use mean_squared_error::MeanSquaredError;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::tensor::{Shape, Tensor};
 
 /// The loss of a micro-batch: a function of the last stage's output and the target.
@@ -54,4 +54,9 @@ impl Score {
             (a, b) => a.or(b),
         };
     }
+}
+
+/// The refusal of an output or target whose shape does not fit.
+fn unfit(expected: impl std::fmt::Display, got: &Shape) -> Error {
+    Error::invalid(format!("expected {expected}, got {got}")).at("loss")
 }
