@@ -16,9 +16,14 @@ struct Squares;
 
 impl DataSource for Squares {
     fn micro_batch(&self, _step: u64, micro_batch: MicroBatch, _replica: u32) -> Result<(Tensor, Tensor)> {
-        let numbers: Vec<f32> = (0..8).map(|row| (8 * micro_batch.0 + row) as f32 / 15.5 - 1.0).collect();
+        let numbers: Vec<f32> = (0..8)
+            .map(|row| (8 * micro_batch.0 + row) as f32 / 15.5 - 1.0)
+            .collect();
         let squares = numbers.iter().map(|number| number * number).collect();
-        Ok((Tensor::from_vec(&[8, 1], numbers)?, Tensor::from_vec(&[8, 1], squares)?))
+        Ok((
+            Tensor::from_vec(&[8, 1], numbers)?,
+            Tensor::from_vec(&[8, 1], squares)?,
+        ))
     }
 
     fn shapes(&self) -> (Shape, Shape) {
@@ -27,7 +32,12 @@ impl DataSource for Squares {
 }
 
 fn main() -> Result<()> {
-    let model = Mlp { sizes: vec![1, 32, 1], dropout: 0.0, seed: 1 }.model()?;
+    let model = Mlp {
+        sizes: vec![1, 32, 1],
+        dropout: 0.0,
+        seed: 1,
+    }
+    .model()?;
     let mut pipeline = Pipeline::builder()
         .schedule(Schedule::one_f_one_b(2, 4)?)
         .stages(model.split(2)?)

@@ -25,7 +25,9 @@ struct LeakyRelu {
 
 impl LeakyRelu {
     fn new() -> Self {
-        Self { slope: Parameter::new("leaky.slope", &[1], Init::Zeros, 0) }
+        Self {
+            slope: Parameter::new("leaky.slope", &[1], Init::Zeros, 0),
+        }
     }
 
     /// What `x` is multiplied by.
@@ -56,13 +58,22 @@ impl Layer for LeakyRelu {
         let at = saved.at;
         let [input] = saved.into_tensors();
         let mut input_grad = grad.clone();
-        input_grad.f32_mut().iter_mut().zip(input.f32()).for_each(|(dx, &x)| *dx *= self.factor(x));
+        input_grad
+            .f32_mut()
+            .iter_mut()
+            .zip(input.f32())
+            .for_each(|(dx, &x)| *dx *= self.factor(x));
         Ok((Some(input_grad), Kept::new(at, [input, grad])))
     }
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {
         let [input, grad] = pending.into_tensors();
-        self.slope.grad[0] += input.f32().iter().zip(grad.f32()).map(|(x, dy)| x.min(0.0) * dy).sum::<f32>();
+        self.slope.grad[0] += input
+            .f32()
+            .iter()
+            .zip(grad.f32())
+            .map(|(x, dy)| x.min(0.0) * dy)
+            .sum::<f32>();
         Ok(())
     }
 
@@ -74,7 +85,10 @@ impl Layer for LeakyRelu {
 /// The layer and a linear one after it; with two stages, each has one.
 fn model() -> Model {
     let linear = Linear::new("out", Layout::OutIn, [1, 1], Init::Ones, 0);
-    Model::new(vec![LayerSpec::of(LeakyRelu::new(), 1.0), LayerSpec::of(linear, 1.0)])
+    Model::new(vec![
+        LayerSpec::of(LeakyRelu::new(), 1.0),
+        LayerSpec::of(linear, 1.0),
+    ])
 }
 
 /// Eight numbers from -1 to 1 a micro-batch, and how far from zero they are.
@@ -84,7 +98,10 @@ impl DataSource for Distances {
     fn micro_batch(&self, _: u64, at: MicroBatch, _: u32) -> pipewright::Result<(Tensor, Tensor)> {
         let numbers: Vec<f32> = (0..8).map(|row| (8 * at.0 + row) as f32 / 15.5 - 1.0).collect();
         let distances = numbers.iter().map(|number| number.abs()).collect();
-        Ok((Tensor::from_vec(&[8, 1], numbers)?, Tensor::from_vec(&[8, 1], distances)?))
+        Ok((
+            Tensor::from_vec(&[8, 1], numbers)?,
+            Tensor::from_vec(&[8, 1], distances)?,
+        ))
     }
 
     fn shapes(&self) -> (Shape, Shape) {
@@ -101,7 +118,9 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
         .optimizer(Sgd::default())
         .learning_rate(LearningRate::Constant(0.5))
         .launch()?;
-    let reports = (0..60).map(|_| pipeline.step()).collect::<pipewright::Result<Vec<StepReport>>>()?;
+    let reports = (0..60)
+        .map(|_| pipeline.step())
+        .collect::<pipewright::Result<Vec<StepReport>>>()?;
     reports.iter().step_by(20).for_each(|report| println!("{report}"));
 
     let folder = tempfile::tempdir()?;
@@ -110,6 +129,9 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let mut trained = model().whole()?;
     Checkpoint::open(&folder.path().join("checkpoint"))?.read_weights(trained.parameters())?;
     std::mem::swap(trained.parameters()[0], &mut layer.slope);
-    println!("the slope on the negative side became {:.3}", layer.slope.value[0]);
+    println!(
+        "the slope on the negative side became {:.3}",
+        layer.slope.value[0]
+    );
     Ok(())
 }
