@@ -102,8 +102,8 @@ impl Recipe {
             .stages(stages)
             .loss(CrossEntropy::default())
             .data(Arc::clone(&self.data))
-            .optimizer(self.optimizer.clone())
-            .learning_rate(self.learning_rate.clone())
+            .optimizer(self.optimizer)
+            .learning_rate(self.learning_rate)
             .pin(false);
         if let Some(clip) = self.clip {
             builder = builder.clip(clip);
@@ -125,8 +125,8 @@ impl Recipe {
         let stage = (self.model)().whole().expect("the model can be built");
         Plain::new(
             stage,
-            Arc::new(self.optimizer.clone()),
-            self.learning_rate.clone(),
+            Arc::new(self.optimizer),
+            self.learning_rate,
             self.clip,
         )
     }
