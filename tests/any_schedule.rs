@@ -15,10 +15,17 @@ fn assert_right(recipe: &Recipe, schedule: Schedule) {
     let mut pipeline = recipe.launch(schedule).expect("it starts");
     (0..2).for_each(|_| drop(pipeline.step().expect("the step succeeds")));
     assert_eq!(pipeline.weights_hash().expect("it runs"), recipe.plain_hash(2));
-    let several = pipeline.evaluate(recipe.data.clone(), micro_batches).expect("it evaluates");
+    let several = pipeline
+        .evaluate(recipe.data.clone(), micro_batches)
+        .expect("it evaluates");
     let mut whole = recipe.pipeline(1, "gpipe");
     (0..2).for_each(|_| drop(whole.step().expect("the step succeeds")));
-    assert_eq!(several, whole.evaluate(recipe.data.clone(), micro_batches).expect("it evaluates"));
+    assert_eq!(
+        several,
+        whole
+            .evaluate(recipe.data.clone(), micro_batches)
+            .expect("it evaluates")
+    );
 }
 
 /// A random order of all passes that respects what needs what; `picks` decides what comes next and what is split.
@@ -30,7 +37,9 @@ fn random_rows(placement: &Placement, micro_batches: u32, mut pick: impl FnMut(u
     // How far each cell has come: nothing, forward, backward-input, everything.
     let mut state = vec![0_u8; cells];
     loop {
-        let at = |state: &[u8], stage: u32, micro_batch: u32| state[(stage * micro_batches + micro_batch) as usize];
+        let at = |state: &[u8], stage: u32, micro_batch: u32| {
+            state[(stage * micro_batches + micro_batch) as usize]
+        };
         let ready = |&index: &usize| {
             let Cell { stage, micro_batch } = cell(index);
             match state[index] {
@@ -41,7 +50,9 @@ fn random_rows(placement: &Placement, micro_batches: u32, mut pick: impl FnMut(u
             }
         };
         let candidates: Vec<usize> = (0..cells).filter(ready).collect();
-        let Some(&index) = candidates.get(pick(candidates.len().max(1))) else { return rows };
+        let Some(&index) = candidates.get(pick(candidates.len().max(1))) else {
+            return rows;
+        };
         let (pass, next) = match state[index] {
             0 => (Pass::Forward, 1),
             1 if pick(2) == 0 => (Pass::Backward, 3),

@@ -123,12 +123,7 @@ impl Recipe {
     /// Training with no engine at all.
     pub fn plain(&self) -> Plain {
         let stage = (self.model)().whole().expect("the model can be built");
-        Plain::new(
-            stage,
-            Arc::new(self.optimizer),
-            self.learning_rate,
-            self.clip,
-        )
+        Plain::new(stage, Arc::new(self.optimizer), self.learning_rate, self.clip)
     }
 
     /// The hash of all weights after some steps of the plain loop.
