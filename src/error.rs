@@ -70,7 +70,12 @@ impl Error {
     pub(crate) fn at_action(self, rank: Rank, index: usize, action: &impl ToString) -> Self {
         match self {
             Self::Action { .. } => self,
-            kind => Self::Action { rank, index, action: action.to_string(), kind: Box::new(kind) },
+            kind => Self::Action {
+                rank,
+                index,
+                action: action.to_string(),
+                kind: Box::new(kind),
+            },
         }
     }
 

@@ -80,7 +80,11 @@ impl Loss<Tensor> for Sum {
     }
 
     fn score(&mut self, output: Tensor, _: Tensor) -> StageResult<Score> {
-        Ok(Score { sum: f64::from(output.f32()[0]), weight: 1.0, correct: None })
+        Ok(Score {
+            sum: f64::from(output.f32()[0]),
+            weight: 1.0,
+            correct: None,
+        })
     }
 }
 
@@ -129,24 +133,39 @@ fn a_failing_stage_is_told_with_rank_action_and_cause() {
     for rank in 0..4 {
         let mut pipeline = launch(4, rank, Fault::Fails).expect("it starts");
         let (error, took) = failure(&mut pipeline);
-        assert!(took < Duration::from_secs(1), "all ranks stop within a second, took {took:?}");
-        let Error::Action { rank: at, action, .. } = &error else { panic!("no place: {error}") };
+        assert!(
+            took < Duration::from_secs(1),
+            "all ranks stop within a second, took {took:?}"
+        );
+        let Error::Action { rank: at, action, .. } = &error else {
+            panic!("no place: {error}")
+        };
         assert_eq!((*at, action.as_str()), (Rank(rank), format!("{rank}F2").as_str()));
         let text = error.to_string();
         assert!(text.starts_with(&format!("rank {rank}, action ")), "{text}");
-        assert!(text.ends_with(&format!("({rank}F2): h.3: the disk is on fire")), "{text}");
+        assert!(
+            text.ends_with(&format!("({rank}F2): h.3: the disk is on fire")),
+            "{text}"
+        );
     }
 }
 
 #[test]
 fn a_panicking_stage_is_told_with_rank_action_and_cause() {
-    for (fault, action, cause) in
-        [(Fault::Panics, "1F2", "panicked: a bug"), (Fault::PanicsBackward, "1B0", "panicked: a bug going back")]
-    {
+    for (fault, action, cause) in [
+        (Fault::Panics, "1F2", "panicked: a bug"),
+        (Fault::PanicsBackward, "1B0", "panicked: a bug going back"),
+    ] {
         let mut pipeline = launch(3, 1, fault).expect("it starts");
         let (error, took) = failure(&mut pipeline);
-        assert!(took < Duration::from_secs(1), "all ranks stop within a second, took {took:?}");
-        assert!(error.to_string().contains(&format!("({action}): {cause}")), "{error}");
+        assert!(
+            took < Duration::from_secs(1),
+            "all ranks stop within a second, took {took:?}"
+        );
+        assert!(
+            error.to_string().contains(&format!("({action}): {cause}")),
+            "{error}"
+        );
     }
 }
 
@@ -160,7 +179,10 @@ fn a_pipeline_that_has_failed_says_why_ever_after() {
         pipeline.weights_hash().expect_err("stopped"),
         pipeline.evaluate(Arc::new(Ones), 1).expect_err("stopped"),
     ] {
-        assert_eq!(error.to_string(), format!("the pipeline has stopped after a failure: {first}"));
+        assert_eq!(
+            error.to_string(),
+            format!("the pipeline has stopped after a failure: {first}")
+        );
     }
     pipeline.stop();
 }
@@ -179,13 +201,21 @@ fn a_stage_that_refuses_a_shape_is_named_before_the_first_step() {
 fn a_stage_that_cannot_be_built_is_named_with_its_rank() {
     let error = launch(3, 2, Fault::FailsToBuild).expect_err("it cannot");
     assert!(matches!(error, Error::Invalid(_)));
-    assert_eq!(error.to_string(), "rank 2: its stages cannot be built: no weights here");
+    assert_eq!(
+        error.to_string(),
+        "rank 2: its stages cannot be built: no weights here"
+    );
 }
 
 #[test]
 fn what_the_builder_lacks_is_named() {
-    let error = Pipeline::<Faulty>::builder().launch().expect_err("nothing was given");
-    assert_eq!(error.to_string(), "the pipeline has no schedule: call `.schedule(...)` before `.launch()`");
+    let error = Pipeline::<Faulty>::builder()
+        .launch()
+        .expect_err("nothing was given");
+    assert_eq!(
+        error.to_string(),
+        "the pipeline has no schedule: call `.schedule(...)` before `.launch()`"
+    );
     let schedule = Schedule::gpipe(2, 2).expect("sizes");
     let error = Pipeline::<Faulty>::builder()
         .schedule(schedule)
@@ -193,5 +223,10 @@ fn what_the_builder_lacks_is_named() {
         .loss(Sum)
         .launch()
         .expect_err("no stages were given");
-    assert!(error.to_string().contains("has 2 stages, the pipeline was given 0"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("has 2 stages, the pipeline was given 0"),
+        "{error}"
+    );
 }

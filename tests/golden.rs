@@ -46,7 +46,12 @@ fn runs(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> = entries
         .map(|entry| entry.expect("the folder can be listed").path())
         .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
-        .map(|path| path.file_stem().expect("it has a name").to_string_lossy().into_owned())
+        .map(|path| {
+            path.file_stem()
+                .expect("it has a name")
+                .to_string_lossy()
+                .into_owned()
+        })
         .collect();
     names.sort();
     names
@@ -89,12 +94,20 @@ impl Recorded {
         let bytes = view.data();
         let numbers = match view.dtype() {
             Dtype::I64 => Numbers::Ids(
-                bytes.as_chunks::<8>().0.iter().map(|word| u32::try_from(i64::from_le_bytes(*word)).expect("an id")).collect(),
+                bytes
+                    .as_chunks::<8>()
+                    .0
+                    .iter()
+                    .map(|word| u32::try_from(i64::from_le_bytes(*word)).expect("an id"))
+                    .collect(),
             ),
             Dtype::F32 => Numbers::F32(floats(bytes)),
             other => panic!("batches of {other:?}"),
         };
-        Self { dims: view.shape().to_vec(), numbers }
+        Self {
+            dims: view.shape().to_vec(),
+            numbers,
+        }
     }
 
     /// The shape of `rows` rows.
@@ -119,11 +132,19 @@ impl Recorded {
 }
 
 impl DataSource for Batches {
-    fn micro_batch(&self, step: u64, micro_batch: MicroBatch, _: u32) -> pipewright::Result<(Tensor, Tensor)> {
+    fn micro_batch(
+        &self,
+        step: u64,
+        micro_batch: MicroBatch,
+        _: u32,
+    ) -> pipewright::Result<(Tensor, Tensor)> {
         // The loader looks one step ahead of the last one that was recorded.
         let step = step as usize % self.input.dims[0];
         let first = (step * self.micro_batches + micro_batch.index()) * self.rows;
-        Ok((self.input.rows(first, self.rows), self.target.rows(first, self.rows)))
+        Ok((
+            self.input.rows(first, self.rows),
+            self.target.rows(first, self.rows),
+        ))
     }
 
     fn shapes(&self) -> (Shape, Shape) {
@@ -132,23 +153,38 @@ impl DataSource for Batches {
 }
 
 fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes.as_chunks::<4>().0.iter().map(|word| f32::from_le_bytes(*word)).collect()
+    bytes
+        .as_chunks::<4>()
+        .0
+        .iter()
+        .map(|word| f32::from_le_bytes(*word))
+        .collect()
 }
 
 impl Run {
     fn read(folder: &Path, name: &str) -> Self {
-        let text = std::fs::read_to_string(folder.join(format!("{name}.json"))).expect("the settings can be read");
+        let text =
+            std::fs::read_to_string(folder.join(format!("{name}.json"))).expect("the settings can be read");
         let json: Value = serde_json::from_str(&text).expect("the settings are JSON");
-        let bytes = std::fs::read(folder.join(format!("{name}.safetensors"))).expect("the tensors can be read");
+        let bytes =
+            std::fs::read(folder.join(format!("{name}.safetensors"))).expect("the tensors can be read");
         let tensors = SafeTensors::deserialize(&bytes).expect("the tensors are whole");
         let part = |prefix: &str| -> Weights {
             let named = tensors.tensors();
-            let of_part = named.iter().filter_map(|(name, view)| Some((name.strip_prefix(prefix)?, view)));
-            of_part.map(|(name, view)| (name.to_owned(), floats(view.data()))).collect()
+            let of_part = named
+                .iter()
+                .filter_map(|(name, view)| Some((name.strip_prefix(prefix)?, view)));
+            of_part
+                .map(|(name, view)| (name.to_owned(), floats(view.data())))
+                .collect()
         };
         let list = |key: &str| {
-            let list = json[key].as_array().unwrap_or_else(|| panic!("{name}.json has no {key}"));
-            list.iter().map(|number| number.as_f64().expect("a number")).collect()
+            let list = json[key]
+                .as_array()
+                .unwrap_or_else(|| panic!("{name}.json has no {key}"));
+            list.iter()
+                .map(|number| number.as_f64().expect("a number"))
+                .collect()
         };
         let settings = json["settings"].clone();
         let recorded = |key| Recorded::read(&tensors.tensor(key).expect("the batches are there"));
@@ -173,12 +209,28 @@ impl Run {
         let number = |key| integer(&self.settings, key);
         let model = if self.settings["model"] == "gpt" {
             let tied = self.settings["tied"] == true;
-            let (vocab, dim, layers, heads) = (number("vocab"), number("dim"), number("layers"), number("heads"));
-            Gpt { vocab, dim, layers, heads, context: number("seq"), dropout: 0.0, tied, seed: 0 }.model()
+            let (vocab, dim, layers, heads) =
+                (number("vocab"), number("dim"), number("layers"), number("heads"));
+            Gpt {
+                vocab,
+                dim,
+                layers,
+                heads,
+                context: number("seq"),
+                dropout: 0.0,
+                tied,
+                seed: 0,
+            }
+            .model()
         } else {
             let sizes = self.settings["sizes"].as_str().expect("sizes").split(',');
             let sizes = sizes.map(|size| size.parse().expect("a size")).collect();
-            Mlp { sizes, dropout: 0.0, seed: 0 }.model()
+            Mlp {
+                sizes,
+                dropout: 0.0,
+                seed: 0,
+            }
+            .model()
         };
         model.expect("the settings make a model")
     }
@@ -187,10 +239,19 @@ impl Run {
         let number = |key: &str| self.settings[key].as_f64().expect("a number");
         let (weight_decay, decay) = (number("weight_decay"), Decay::All);
         if self.settings["optimizer"] == "sgd" {
-            return Arc::new(Sgd { momentum: number("momentum"), weight_decay, decay });
+            return Arc::new(Sgd {
+                momentum: number("momentum"),
+                weight_decay,
+                decay,
+            });
         }
         let beta = |index: usize| self.settings["betas"][index].as_f64().expect("a number");
-        Arc::new(AdamW { betas: (beta(0), beta(1)), eps: number("eps"), weight_decay, decay })
+        Arc::new(AdamW {
+            betas: (beta(0), beta(1)),
+            eps: number("eps"),
+            weight_decay,
+            decay,
+        })
     }
 
     /// The model's stages, starting from the recorded weights.
@@ -212,7 +273,11 @@ impl Run {
 
     fn check(&self, place: &str, stages: u32, schedule: &str) {
         let micro_batches = self.data.micro_batches as u32;
-        let recorder = Recorder { inner: self.optimizer(), steps: self.losses.len() as u64, seen: Arc::default() };
+        let recorder = Recorder {
+            inner: self.optimizer(),
+            steps: self.losses.len() as u64,
+            seen: Arc::default(),
+        };
         let seen = Arc::clone(&recorder.seen);
         let mut builder = Pipeline::builder()
             .schedule(Schedule::named(schedule, stages, micro_batches).expect("the sizes fit"))
@@ -227,21 +292,42 @@ impl Run {
             builder = builder.clip(clip);
         }
         let mut pipeline = builder.launch().expect("it starts");
-        let reports: Vec<StepReport> =
-            self.losses.iter().map(|_| pipeline.step().expect("the step succeeds")).collect();
+        let reports: Vec<StepReport> = self
+            .losses
+            .iter()
+            .map(|_| pipeline.step().expect("the step succeeds"))
+            .collect();
         for (report, (loss, norm)) in reports.iter().zip(self.losses.iter().zip(&self.norms)) {
-            assert_close(report.loss, *loss, &format!("{place}: loss of step {}", report.step));
-            assert_close(report.grad_norm, *norm, &format!("{place}: gradient norm of step {}", report.step));
+            assert_close(
+                report.loss,
+                *loss,
+                &format!("{place}: loss of step {}", report.step),
+            );
+            assert_close(
+                report.grad_norm,
+                *norm,
+                &format!("{place}: gradient norm of step {}", report.step),
+            );
         }
         let seen = seen.lock().expect("no rank has panicked");
         self.check_weights(place, &seen, reports[0].weight as f32);
     }
 
     fn check_weights(&self, place: &str, seen: &Seen, weight: f32) {
-        assert_eq!(seen.last.keys().collect::<Vec<_>>(), self.last.keys().collect::<Vec<_>>(), "{place}: names");
+        assert_eq!(
+            seen.last.keys().collect::<Vec<_>>(),
+            self.last.keys().collect::<Vec<_>>(),
+            "{place}: names"
+        );
         for (name, expected) in &self.grad {
             let mean: Vec<f32> = seen.first_grad[name].iter().map(|sum| sum / weight).collect();
-            assert_near(&mean, expected, 1e-5, largest(expected), &format!("{place}: gradient of {name}"));
+            assert_near(
+                &mean,
+                expected,
+                1e-5,
+                largest(expected),
+                &format!("{place}: gradient of {name}"),
+            );
         }
         for (name, expected) in &self.last {
             let what = format!("{place}: final {name}");
@@ -284,17 +370,27 @@ impl Optimizer for Recorder {
     fn update(&self, parameter: &mut Parameter, update: Update) {
         let name = parameter.name().to_owned();
         if update.step == 1 {
-            self.seen.lock().expect("no panic").first_grad.insert(name.clone(), parameter.grad.clone());
+            self.seen
+                .lock()
+                .expect("no panic")
+                .first_grad
+                .insert(name.clone(), parameter.grad.clone());
         }
         self.inner.update(parameter, update);
         if update.step == self.steps {
-            self.seen.lock().expect("no panic").last.insert(name, parameter.value.clone());
+            self.seen
+                .lock()
+                .expect("no panic")
+                .last
+                .insert(name, parameter.value.clone());
         }
     }
 }
 
 fn integer(settings: &Value, key: &str) -> usize {
-    settings[key].as_u64().unwrap_or_else(|| panic!("the settings have no {key}")) as usize
+    settings[key]
+        .as_u64()
+        .unwrap_or_else(|| panic!("the settings have no {key}")) as usize
 }
 
 fn largest(numbers: &[f32]) -> f32 {
@@ -303,7 +399,10 @@ fn largest(numbers: &[f32]) -> f32 {
 
 fn assert_close(got: f64, expected: f64, what: &str) {
     let error = (got - expected).abs() / expected.abs();
-    assert!(error <= 1e-5, "{what}: {got}, PyTorch has {expected} (relative error {error:.1e})");
+    assert!(
+        error <= 1e-5,
+        "{what}: {got}, PyTorch has {expected} (relative error {error:.1e})"
+    );
 }
 
 fn assert_near(got: &[f32], expected: &[f32], tolerance: f32, scale: f32, what: &str) {

@@ -58,16 +58,22 @@ impl<S: Stage> Handler<Build<S>> for StageActor<S> {
             core_affinity::set_for_current(core);
         }
         let rank = message.parts.rank;
-        self.worker = Some(Box::new(Self::build(message.parts).map_err(|error| error.at_build(rank))?));
+        self.worker = Some(Box::new(
+            Self::build(message.parts).map_err(|error| error.at_build(rank))?,
+        ));
         self.must(|worker| Ok(worker.parameters()))
     }
 }
 
 impl<S: Stage> StageActor<S> {
     fn build(parts: WorkerParts<S>) -> Result<Worker<S>> {
-        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| Worker::build(parts))).unwrap_or_else(|panic| {
-            Err(crate::error::Error::Panicked(crate::worker::panic_message(panic.as_ref())))
-        })
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| Worker::build(parts))).unwrap_or_else(
+            |panic| {
+                Err(crate::error::Error::Panicked(crate::worker::panic_message(
+                    panic.as_ref(),
+                )))
+            },
+        )
     }
 }
 

@@ -38,7 +38,10 @@ impl<S: Stage> StageActor<S> {
 
     /// Lets the worker do a job that leaves it whole if it fails.
     fn ask<T>(&mut self, job: impl FnOnce(&mut Worker<S>) -> Result<T>) -> Result<T> {
-        let worker = self.worker.as_mut().ok_or_else(|| Error::Stopped(String::new()))?;
+        let worker = self
+            .worker
+            .as_mut()
+            .ok_or_else(|| Error::Stopped(String::new()))?;
         catch_unwind(AssertUnwindSafe(|| job(worker)))
             .unwrap_or_else(|panic| Err(Error::Panicked(panic_message(panic.as_ref()))))
     }
@@ -56,6 +59,8 @@ impl<S: Stage> Actor for StageActor<S> {
 
 impl<S: Stage> std::fmt::Debug for StageActor<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StageActor").field("running", &self.worker.is_some()).finish()
+        f.debug_struct("StageActor")
+            .field("running", &self.worker.is_some())
+            .finish()
     }
 }

@@ -30,9 +30,12 @@ impl<S: Stage> Runtime<S> {
             .name("pipeline".to_owned())
             .spawn(move || {
                 let runner = System::new();
-                let arbiters: Vec<Arbiter> = runner.block_on(async { (0..ranks).map(|_| Arbiter::new()).collect() });
+                let arbiters: Vec<Arbiter> =
+                    runner.block_on(async { (0..ranks).map(|_| Arbiter::new()).collect() });
                 let handles = arbiters.iter().map(Arbiter::handle).collect::<Vec<_>>();
-                started.send((System::current(), handles)).expect("`start` waits for it");
+                started
+                    .send((System::current(), handles))
+                    .expect("`start` waits for it");
                 runner.run().expect("the system's own thread runs it");
                 for arbiter in arbiters {
                     arbiter.stop();
@@ -41,11 +44,18 @@ impl<S: Stage> Runtime<S> {
                 }
             })
             .map_err(|error| Error::Stopped(format!(": no thread for it: {error}")))?;
-        let (system, handles) =
-            ready.recv().map_err(|_| Error::Stopped(": its threads could not be started".to_owned()))?;
-        let actors =
-            handles.iter().map(|handle| StageActor::start_in_arbiter(handle, |_| StageActor::new())).collect();
-        Ok(Self { actors, system, thread: Some(thread) })
+        let (system, handles) = ready
+            .recv()
+            .map_err(|_| Error::Stopped(": its threads could not be started".to_owned()))?;
+        let actors = handles
+            .iter()
+            .map(|handle| StageActor::start_in_arbiter(handle, |_| StageActor::new()))
+            .collect();
+        Ok(Self {
+            actors,
+            system,
+            thread: Some(thread),
+        })
     }
 
     /// The number of ranks.
@@ -65,14 +75,22 @@ impl<S: Stage> Runtime<S> {
         <StageActor<S> as Actor>::Context: ToEnvelope<StageActor<S>, M>,
     {
         let messages = (0..self.ranks()).map(Rank).map(message);
-        let answers = self.actors.iter().zip(messages).map(|(actor, message)| actor.send(message));
-        let answers: Vec<Result<T>> =
-            block_on(join_all(answers)).into_iter().map(|answer| answer.unwrap_or_else(|error| gone(&error))).collect();
+        let answers = self
+            .actors
+            .iter()
+            .zip(messages)
+            .map(|(actor, message)| actor.send(message));
+        let answers: Vec<Result<T>> = block_on(join_all(answers))
+            .into_iter()
+            .map(|answer| answer.unwrap_or_else(|error| gone(&error)))
+            .collect();
         let (answers, mut failures): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
         if failures.is_empty() {
             return Ok(answers.into_iter().filter_map(Result::ok).collect());
         }
-        let first = failures.iter().position(|failure| failure.as_ref().is_err_and(|error| !error.is_echo()));
+        let first = failures
+            .iter()
+            .position(|failure| failure.as_ref().is_err_and(|error| !error.is_echo()));
         failures.swap_remove(first.unwrap_or(0)).map(|_| Vec::new())
     }
 
@@ -107,6 +125,8 @@ impl<S: Stage> Drop for Runtime<S> {
 
 impl<S: Stage> std::fmt::Debug for Runtime<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Runtime").field("ranks", &self.actors.len()).finish_non_exhaustive()
+        f.debug_struct("Runtime")
+            .field("ranks", &self.actors.len())
+            .finish_non_exhaustive()
     }
 }

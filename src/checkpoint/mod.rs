@@ -34,14 +34,19 @@ type Named = (String, Vec<usize>);
 
 /// The tensors of a checkpoint's two files for these parameters, each in name order.
 fn tensors(parameters: &[ParameterInfo], states: &[&str]) -> (Vec<Named>, Vec<Named>) {
-    let mut model: Vec<Named> =
-        parameters.iter().map(|info| (info.name.clone(), info.dims.clone())).collect();
+    let mut model: Vec<Named> = parameters
+        .iter()
+        .map(|info| (info.name.clone(), info.dims.clone()))
+        .collect();
     model.sort();
     model.dedup();
     let state = |(name, dims): &Named| {
         let dims = dims.clone();
         let name = name.clone();
-        states.iter().map(move |state| (state_name(&name, state), dims.clone())).collect::<Vec<_>>()
+        states
+            .iter()
+            .map(move |state| (state_name(&name, state), dims.clone()))
+            .collect::<Vec<_>>()
     };
     let optimizer = model.iter().flat_map(state).collect();
     (model, optimizer)

@@ -36,15 +36,18 @@ impl Checkpoint {
     pub fn open(folder: &Path) -> Result<Self> {
         let path = folder.join(STATE);
         let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
-        let state: State =
-            serde_json::from_str(&text).map_err(|error| damaged(&path, &error.to_string()))?;
+        let state: State = serde_json::from_str(&text).map_err(|error| damaged(&path, &error.to_string()))?;
         if state.format != FORMAT {
             let problem = format!("its format is {}, this program reads {FORMAT}", state.format);
             return Err(Error::Checkpoint(format!("{}: {problem}", path.display())));
         }
         let model = Contents::open(folder.join(MODEL))?;
         let optimizer = Contents::open(folder.join(OPTIMIZER))?;
-        Ok(Self { state, model, optimizer })
+        Ok(Self {
+            state,
+            model,
+            optimizer,
+        })
     }
 
     /// The optimizer steps it has behind it.
@@ -84,7 +87,8 @@ impl Checkpoint {
             let count = parameter.value.len();
             parameter.state = vec![vec![0.0; count]; states.len()];
             for (state, numbers) in states.iter().zip(&mut parameter.state) {
-                self.optimizer.read(&mut optimizer, &state_name(&name, state), numbers)?;
+                self.optimizer
+                    .read(&mut optimizer, &state_name(&name, state), numbers)?;
             }
         }
         Ok(())
@@ -115,7 +119,8 @@ impl Contents {
         let mut file = File::open(&path).map_err(Error::io("open", &path))?;
         let size = file.metadata().map_err(Error::io("read", &path))?.len();
         let mut length = [0; 8];
-        file.read_exact(&mut length).map_err(|_| truncated(&path, size, 8))?;
+        file.read_exact(&mut length)
+            .map_err(|_| truncated(&path, size, 8))?;
         let length = u64::from_le_bytes(length);
         if length > size.saturating_sub(8) {
             return Err(truncated(&path, size, length.saturating_add(8)));
@@ -132,7 +137,10 @@ impl Contents {
         let mut tensors = BTreeMap::new();
         for (name, info) in metadata.tensors() {
             if info.dtype != Dtype::F32 {
-                return Err(damaged(&path, &format!("`{name}` is {:?}, F32 was expected", info.dtype)));
+                return Err(damaged(
+                    &path,
+                    &format!("`{name}` is {:?}, F32 was expected", info.dtype),
+                ));
             }
             tensors.insert(name, (info.shape.clone(), start + info.data_offsets.0 as u64));
         }
@@ -142,11 +150,18 @@ impl Contents {
     fn check(&self, expected: &[Named], whose: &str) -> Result<()> {
         let fail = |problem: String| {
             let advice = "it was saved from another model or optimizer";
-            Err(Error::Checkpoint(format!("{}: {problem}; {advice}", self.path.display())))
+            Err(Error::Checkpoint(format!(
+                "{}: {problem}; {advice}",
+                self.path.display()
+            )))
         };
         for (name, dims) in expected {
             match self.tensors.get(name) {
-                None => return fail(format!("`{name}` is missing, {whose} has it with dimensions {dims:?}")),
+                None => {
+                    return fail(format!(
+                        "`{name}` is missing, {whose} has it with dimensions {dims:?}"
+                    ));
+                }
                 Some((found, _)) if found != dims => {
                     return fail(format!("`{name}` has dimensions {found:?}, {whose} has {dims:?}"));
                 }
@@ -166,15 +181,23 @@ impl Contents {
 
     fn read(&self, file: &mut File, name: &str, numbers: &mut [f32]) -> Result<()> {
         let failed = || Error::io("read", &self.path);
-        file.seek(SeekFrom::Start(self.tensors[name].1)).map_err(failed())?;
-        file.read_exact(bytemuck::cast_slice_mut(numbers)).map_err(failed())
+        file.seek(SeekFrom::Start(self.tensors[name].1))
+            .map_err(failed())?;
+        file.read_exact(bytemuck::cast_slice_mut(numbers))
+            .map_err(failed())
     }
 }
 
 fn damaged(path: &Path, problem: &str) -> Error {
-    Error::Checkpoint(format!("{}: not a whole file: {problem}; use an earlier checkpoint", path.display()))
+    Error::Checkpoint(format!(
+        "{}: not a whole file: {problem}; use an earlier checkpoint",
+        path.display()
+    ))
 }
 
 fn truncated(path: &Path, size: u64, wanted: u64) -> Error {
-    damaged(path, &format!("it has {size} bytes, its header calls for {wanted}"))
+    damaged(
+        path,
+        &format!("it has {size} bytes, its header calls for {wanted}"),
+    )
 }

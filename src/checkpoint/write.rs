@@ -35,7 +35,11 @@ impl Draft {
     ///
     /// # Errors
     /// [`Error::Io`] when the folder or its files cannot be made.
-    pub fn create(place: &Path, parameters: &[ParameterInfo], states: &'static [&'static str]) -> Result<Self> {
+    pub fn create(
+        place: &Path,
+        parameters: &[ParameterInfo],
+        states: &'static [&'static str],
+    ) -> Result<Self> {
         let folder = beside(place, "partial");
         remove(&folder)?;
         fs::create_dir_all(&folder).map_err(Error::io("create", &folder))?;
@@ -60,11 +64,14 @@ impl Draft {
             self.model.write(&mut model, parameter.name(), &parameter.value)?;
             // Before the first step there is no state; the file's zeros are what it starts from.
             for (state, numbers) in self.states.iter().zip(&parameter.state) {
-                self.optimizer.write(&mut optimizer, &state_name(parameter.name(), state), numbers)?;
+                self.optimizer
+                    .write(&mut optimizer, &state_name(parameter.name(), state), numbers)?;
             }
         }
         model.sync_all().map_err(Error::io("write", &self.model.path))?;
-        optimizer.sync_all().map_err(Error::io("write", &self.optimizer.path))
+        optimizer
+            .sync_all()
+            .map_err(Error::io("write", &self.optimizer.path))
     }
 
     /// Completes the checkpoint and puts it in its place; one that stood there is replaced.
@@ -73,10 +80,15 @@ impl Draft {
     /// [`Error::Io`].
     pub fn finish(&self, step: u64, config: &str) -> Result<()> {
         let path = self.folder.join(STATE);
-        let state = State { format: FORMAT, step, config: config.to_owned() };
+        let state = State {
+            format: FORMAT,
+            step,
+            config: config.to_owned(),
+        };
         let text = serde_json::to_string_pretty(&state).expect("numbers and text always serialise");
         let mut file = File::create(&path).map_err(Error::io("create", &path))?;
-        file.write_all(text.as_bytes()).map_err(Error::io("write", &path))?;
+        file.write_all(text.as_bytes())
+            .map_err(Error::io("write", &path))?;
         file.sync_all().map_err(Error::io("write", &path))?;
         sync(&self.folder)?;
         let old = beside(&self.place, "old");
@@ -85,7 +97,10 @@ impl Draft {
             fs::rename(&self.place, &old).map_err(Error::io("replace", &self.place))?;
         }
         fs::rename(&self.folder, &self.place).map_err(Error::io("rename into place", &self.place))?;
-        self.place.parent().filter(|parent| !parent.as_os_str().is_empty()).map_or(Ok(()), sync)?;
+        self.place
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty())
+            .map_or(Ok(()), sync)?;
         remove(&old)
     }
 }
@@ -107,7 +122,10 @@ impl Layout {
     }
 
     fn open(&self) -> Result<File> {
-        OpenOptions::new().write(true).open(&self.path).map_err(Error::io("open", &self.path))
+        OpenOptions::new()
+            .write(true)
+            .open(&self.path)
+            .map_err(Error::io("open", &self.path))
     }
 
     fn write(&self, file: &mut File, name: &str, numbers: &[f32]) -> Result<()> {
@@ -124,18 +142,27 @@ fn layout(tensors: &[Named]) -> (Vec<u8>, HashMap<String, u64>, u64) {
     for (name, dims) in tensors {
         let begin = end;
         end += 4 * dims.iter().product::<usize>();
-        let info = TensorInfo { dtype: Dtype::F32, shape: dims.clone(), data_offsets: (begin, end) };
+        let info = TensorInfo {
+            dtype: Dtype::F32,
+            shape: dims.clone(),
+            data_offsets: (begin, end),
+        };
         infos.push((name.clone(), info));
     }
-    let begins: Vec<(String, usize)> =
-        infos.iter().map(|(name, info)| (name.clone(), info.data_offsets.0)).collect();
+    let begins: Vec<(String, usize)> = infos
+        .iter()
+        .map(|(name, info)| (name.clone(), info.data_offsets.0))
+        .collect();
     let metadata = Metadata::new(None, infos).expect("names are unique and offsets follow on");
     let mut json = serde_json::to_vec(&metadata).expect("metadata always serialises");
     json.resize(json.len().next_multiple_of(8), b' ');
     let mut header = (json.len() as u64).to_le_bytes().to_vec();
     header.append(&mut json);
     let start = header.len() as u64;
-    let offsets = begins.into_iter().map(|(name, begin)| (name, start + begin as u64)).collect();
+    let offsets = begins
+        .into_iter()
+        .map(|(name, begin)| (name, start + begin as u64))
+        .collect();
     (header, offsets, start + end as u64)
 }
 
@@ -158,5 +185,7 @@ pub fn remove(folder: &Path) -> Result<()> {
 
 /// Makes a folder's entries durable.
 fn sync(folder: &Path) -> Result<()> {
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(Error::io("write", folder))
+    File::open(folder)
+        .and_then(|folder| folder.sync_all())
+        .map_err(Error::io("write", folder))
 }

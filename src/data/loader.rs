@@ -54,7 +54,10 @@ impl Loader {
             .name("data loader".to_owned())
             .spawn(move || run(&requested, produce))
             .map_err(|error| Error::Data(format!("cannot start the data loader's thread: {error}")))?;
-        let loader = Self { steps: Some(steps), thread: Some(thread) };
+        let loader = Self {
+            steps: Some(steps),
+            thread: Some(thread),
+        };
         Ok((loader, Feed::new(input_items), Feed::new(target_items)))
     }
 
@@ -90,7 +93,10 @@ impl Drop for Loader {
 
 impl Feed {
     fn new(items: Receiver<Item>) -> Self {
-        Self { items, early: HashMap::new() }
+        Self {
+            items,
+            early: HashMap::new(),
+        }
     }
 
     /// Waits for one micro-batch, in any order within a step; those of other steps, prepared before a jump, are dropped.
@@ -103,8 +109,10 @@ impl Feed {
             return tensor;
         }
         loop {
-            let (at, index, tensor) =
-                self.items.recv().map_err(|_| Error::Stopped(": its data loader has ended".to_owned()))?;
+            let (at, index, tensor) = self
+                .items
+                .recv()
+                .map_err(|_| Error::Stopped(": its data loader has ended".to_owned()))?;
             if (at, index) == (step, micro_batch) {
                 return tensor;
             }

@@ -116,11 +116,15 @@ impl<S: Stage> PipelineBuilder<S> {
 
 /// The error for a part that the builder was not given.
 pub(super) fn missing(what: &str) -> Error {
-    Error::Invalid(format!("the pipeline has no {what}: call `.{what}(...)` before `.launch()`"))
+    Error::Invalid(format!(
+        "the pipeline has no {what}: call `.{what}(...)` before `.launch()`"
+    ))
 }
 
 impl<S: Stage> std::fmt::Debug for PipelineBuilder<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PipelineBuilder").field("stages", &self.stages.len()).finish_non_exhaustive()
+        f.debug_struct("PipelineBuilder")
+            .field("stages", &self.stages.len())
+            .finish_non_exhaustive()
     }
 }

@@ -86,7 +86,11 @@ fn check_count(schedule: &Schedule, stages: usize) -> Result<()> {
 /// A core for each rank, when there are enough for each to have its own and more than one rank to keep apart.
 fn cores(pin: bool, ranks: u32) -> Vec<core_affinity::CoreId> {
     let cores = core_affinity::get_core_ids().unwrap_or_default();
-    if pin && ranks > 1 && cores.len() >= ranks as usize { cores } else { Vec::new() }
+    if pin && ranks > 1 && cores.len() >= ranks as usize {
+        cores
+    } else {
+        Vec::new()
+    }
 }
 
 /// The parameters that share a name. `parameters` are in layer order.
@@ -104,23 +108,48 @@ fn ties(parameters: &[ParameterInfo]) -> Result<Vec<Tie>> {
                 sites[0].dims, sites[0].site.stage, other.dims, other.site.stage
             )));
         }
-        ties.push(Tie { name: name.to_owned(), sites: sites.iter().map(|info| info.site).collect() });
+        ties.push(Tie {
+            name: name.to_owned(),
+            sites: sites.iter().map(|info| info.site).collect(),
+        });
     }
     Ok(ties)
 }
 
 /// Follows the shape of the data through all stages to the loss.
-fn check_shapes<S: Stage>(runtime: &Runtime<S>, schedule: &Schedule, (input, target): (Shape, Shape)) -> Result<()> {
+fn check_shapes<S: Stage>(
+    runtime: &Runtime<S>,
+    schedule: &Schedule,
+    (input, target): (Shape, Shape),
+) -> Result<()> {
     let mut shape = input;
     for stage in (0..schedule.stages()).map(StageId) {
         let rank = schedule.rank_of(stage);
-        let giver = if stage.0 == 0 { "the data".to_owned() } else { format!("stage {}", stage.0 - 1) };
-        shape = runtime.ask(rank, OutputShape { stage, input: shape }).map_err(|error| {
-            Error::Invalid(format!("stage {stage} (rank {rank}) refuses what {giver} gives, {shape}: {error}"))
-        })?;
+        let giver = if stage.0 == 0 {
+            "the data".to_owned()
+        } else {
+            format!("stage {}", stage.0 - 1)
+        };
+        shape = runtime
+            .ask(rank, OutputShape { stage, input: shape })
+            .map_err(|error| {
+                Error::Invalid(format!(
+                    "stage {stage} (rank {rank}) refuses what {giver} gives, {shape}: {error}"
+                ))
+            })?;
     }
     let last = schedule.rank_of(schedule.last_stage());
-    runtime.ask(last, CheckLoss { output: shape, target }).map_err(|error| {
-        Error::Invalid(format!("the loss refuses an output of {shape} with targets of {target}: {error}"))
-    })
+    runtime
+        .ask(
+            last,
+            CheckLoss {
+                output: shape,
+                target,
+            },
+        )
+        .map_err(|error| {
+            Error::Invalid(format!(
+                "the loss refuses an output of {shape} with targets of {target}: {error}"
+            ))
+        })
 }

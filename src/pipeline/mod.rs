@@ -78,7 +78,10 @@ impl<S: Stage> Pipeline<S> {
         let answers = self.note(answers)?;
         let seconds = started.elapsed().as_secs_f64();
         let verdict = self.verdict(step, &answers)?;
-        let ranks = answers.into_iter().map(|(_, rank)| RankReport { bubble: 1.0 - rank.busy / seconds, ..rank });
+        let ranks = answers.into_iter().map(|(_, rank)| RankReport {
+            bubble: 1.0 - rank.busy / seconds,
+            ..rank
+        });
         let report = StepReport {
             step,
             loss: verdict.score.mean(),
@@ -113,7 +116,11 @@ impl<S: Stage> Pipeline<S> {
 
     /// Where a micro-batch's forward pass first gives a number that is not finite.
     fn probe(&mut self, step: u64, micro_batch: MicroBatch) -> Result<String> {
-        let message = |_| Probe { source: Arc::clone(&self.data), step, micro_batch };
+        let message = |_| Probe {
+            source: Arc::clone(&self.data),
+            step,
+            micro_batch,
+        };
         let findings = self.runtime.ask_all(message);
         let found = self.note(findings)?.into_iter().flatten().next();
         Ok(found.map_or_else(
@@ -128,10 +135,17 @@ impl<S: Stage> Pipeline<S> {
     /// As for [`Pipeline::step`].
     pub fn evaluate(&mut self, source: Arc<dyn DataSource>, micro_batches: u32) -> Result<Evaluation> {
         self.running()?;
-        let scores = self.runtime.ask_all(|_| Evaluate { source: Arc::clone(&source), micro_batches });
+        let scores = self.runtime.ask_all(|_| Evaluate {
+            source: Arc::clone(&source),
+            micro_batches,
+        });
         let mut total = Score::default();
         self.note(scores)?.iter().for_each(|score| total.add(*score));
-        Ok(Evaluation { loss: total.mean(), accuracy: total.accuracy(), weight: total.weight })
+        Ok(Evaluation {
+            loss: total.mean(),
+            accuracy: total.accuracy(),
+            weight: total.weight,
+        })
     }
 
     /// Saves weights, optimizer state, step and config as a checkpoint folder. Written beside its place and renamed into it:
@@ -143,7 +157,9 @@ impl<S: Stage> Pipeline<S> {
         self.running()?;
         let states = self.optimizer.state_names();
         let draft = Arc::new(Draft::create(folder.as_ref(), &self.parameters, states)?);
-        self.runtime.ask_all(|_| Write { draft: Arc::clone(&draft) })?;
+        self.runtime.ask_all(|_| Write {
+            draft: Arc::clone(&draft),
+        })?;
         draft.finish(self.next_step, &self.config)
     }
 
@@ -155,7 +171,9 @@ impl<S: Stage> Pipeline<S> {
         self.running()?;
         let checkpoint = Arc::new(Checkpoint::open(folder.as_ref())?);
         checkpoint.check(&self.parameters, self.optimizer.state_names())?;
-        let answers = self.runtime.ask_all(|_| Read { checkpoint: Arc::clone(&checkpoint) });
+        let answers = self.runtime.ask_all(|_| Read {
+            checkpoint: Arc::clone(&checkpoint),
+        });
         self.note(answers)?;
         self.next_step = checkpoint.step();
         Ok(())
@@ -174,7 +192,13 @@ impl<S: Stage> Pipeline<S> {
         let sites: Vec<Site> = by_name.into_values().collect();
         let mut hash = Sha256::new();
         for run in sites.chunk_by(|a, b| a.rank == b.rank) {
-            hash = self.runtime.ask(run[0].rank, Hash { hash, sites: run.to_vec() })?;
+            hash = self.runtime.ask(
+                run[0].rank,
+                Hash {
+                    hash,
+                    sites: run.to_vec(),
+                },
+            )?;
         }
         Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
     }
@@ -200,6 +224,8 @@ impl<S: Stage> Pipeline<S> {
 
 impl<S: Stage> std::fmt::Debug for Pipeline<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pipeline").field("next_step", &self.next_step).finish_non_exhaustive()
+        f.debug_struct("Pipeline")
+            .field("next_step", &self.next_step)
+            .finish_non_exhaustive()
     }
 }

@@ -43,7 +43,9 @@ pub fn connect<W>(ranks: u32) -> Vec<ChannelTransport<W>> {
 
 impl<W> ChannelTransport<W> {
     fn post(&self, peer: Rank, packet: Packet<W>) -> Result<()> {
-        self.peers[peer.index()].send((self.rank, packet)).map_err(|_| Error::PeerGone(peer))
+        self.peers[peer.index()]
+            .send((self.rank, packet))
+            .map_err(|_| Error::PeerGone(peer))
     }
 
     /// Takes the next packet from the inbox; fails once any peer has stopped.
@@ -51,7 +53,10 @@ impl<W> ChannelTransport<W> {
         if let Some(peer) = self.gone {
             return Err(Error::PeerGone(peer));
         }
-        let (from, packet) = self.inbox.recv().expect("the rank holds a sender to its own inbox");
+        let (from, packet) = self
+            .inbox
+            .recv()
+            .expect("the rank holds a sender to its own inbox");
         if matches!(packet, Packet::Gone) {
             self.gone = Some(from);
             return Err(Error::PeerGone(from));
@@ -121,6 +126,8 @@ impl<W> Drop for ChannelTransport<W> {
 
 impl<W> std::fmt::Debug for ChannelTransport<W> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ChannelTransport").field("rank", &self.rank).finish_non_exhaustive()
+        f.debug_struct("ChannelTransport")
+            .field("rank", &self.rank)
+            .finish_non_exhaustive()
     }
 }

@@ -12,7 +12,9 @@ pub fn all_gather<W: 'static>(transport: &mut dyn Transport<W>, mine: &[f64]) ->
     let peers = (1..transport.ranks()).map(Rank);
     if transport.rank() != Rank(0) {
         transport.send_bytes(Rank(0), to_bytes(mine))?;
-        return (0..transport.ranks()).map(|_| Ok(from_bytes(&transport.recv_bytes(Rank(0))?))).collect();
+        return (0..transport.ranks())
+            .map(|_| Ok(from_bytes(&transport.recv_bytes(Rank(0))?)))
+            .collect();
     }
     let mut all = vec![mine.to_vec()];
     for peer in peers.clone() {
@@ -31,5 +33,10 @@ fn to_bytes(numbers: &[f64]) -> Vec<u8> {
 }
 
 fn from_bytes(bytes: &[u8]) -> Vec<f64> {
-    bytes.as_chunks::<8>().0.iter().map(|chunk| f64::from_le_bytes(*chunk)).collect()
+    bytes
+        .as_chunks::<8>()
+        .0
+        .iter()
+        .map(|chunk| f64::from_le_bytes(*chunk))
+        .collect()
 }

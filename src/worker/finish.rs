@@ -11,7 +11,12 @@ use crate::transport::all_gather;
 
 impl<S: Stage> Worker<S> {
     /// Updates one stage's weights; the first of the rank's stages brings about the agreement with the other ranks.
-    pub(super) fn step(&mut self, current: Current, stage: StageId, outcome: &mut Option<Outcome>) -> Result<()> {
+    pub(super) fn step(
+        &mut self,
+        current: Current,
+        stage: StageId,
+        outcome: &mut Option<Outcome>,
+    ) -> Result<()> {
         let agreed = match *outcome {
             Some(agreed) => agreed,
             None => *outcome.insert(self.agree()?),
@@ -25,7 +30,11 @@ impl<S: Stage> Worker<S> {
 
     fn agree(&mut self) -> Result<Outcome> {
         self.sum_tied_gradients()?;
-        let scores = if self.loss.is_some() { self.scores.clone() } else { Vec::new() };
+        let scores = if self.loss.is_some() {
+            self.scores.clone()
+        } else {
+            Vec::new()
+        };
         let squares = self.grad_squares();
         let ballot = Ballot { scores, squares }.encode();
         let transport = &mut self.transport;
@@ -40,10 +49,18 @@ impl<S: Stage> Worker<S> {
     fn grad_squares(&mut self) -> Vec<(StageId, Vec<f64>)> {
         let ties = &self.ties;
         let copy = |stage, index| {
-            ties.iter().any(|tie| tie.sites[1..].iter().any(|site| (site.stage, site.index) == (stage, index)))
+            ties.iter().any(|tie| {
+                tie.sites[1..]
+                    .iter()
+                    .any(|site| (site.stage, site.index) == (stage, index))
+            })
         };
         let squares = |(index, parameter): (usize, &mut pipewright_stages::Parameter), stage| {
-            if copy(stage, index) { 0.0 } else { parameter.grad_squares() }
+            if copy(stage, index) {
+                0.0
+            } else {
+                parameter.grad_squares()
+            }
         };
         self.slots
             .iter_mut()
@@ -55,10 +72,16 @@ impl<S: Stage> Worker<S> {
     }
 
     fn update(&mut self, current: Current, stage: StageId, verdict: &Verdict) {
-        let clip = self.clip.map_or(1.0, |limit| clip_factor(verdict.grad_norm, limit));
+        let clip = self
+            .clip
+            .map_or(1.0, |limit| clip_factor(verdict.grad_norm, limit));
         let weight = verdict.score.weight;
         let scale = if weight > 0.0 { clip / weight } else { 0.0 };
-        let update = Update { step: current.step + 1, learning_rate: current.learning_rate, scale };
+        let update = Update {
+            step: current.step + 1,
+            learning_rate: current.learning_rate,
+            scale,
+        };
         let optimizer = std::sync::Arc::clone(&self.optimizer);
         for parameter in self.slot(stage).stage.parameters() {
             optimizer.update(parameter, update);

@@ -19,10 +19,14 @@ impl<S: Stage> Worker<S> {
         let mut total = Score::default();
         let stages: Vec<StageId> = self.slots.iter().map(|slot| slot.id).collect();
         let cells = (0..micro_batches).map(MicroBatch).flat_map(|micro_batch| {
-            stages.iter().map(move |&stage| Action::Compute(Pass::Forward, Cell { stage, micro_batch }))
+            stages
+                .iter()
+                .map(move |&stage| Action::Compute(Pass::Forward, Cell { stage, micro_batch }))
         });
         self.run(cells, |worker, action| {
-            let Action::Compute(_, cell) = action else { unreachable!("made above") };
+            let Action::Compute(_, cell) = action else {
+                unreachable!("made above")
+            };
             total.add(worker.evaluate_cell(source, cell)?);
             Ok(())
         })?;
@@ -30,7 +34,11 @@ impl<S: Stage> Worker<S> {
     }
 
     fn evaluate_cell(&mut self, source: &dyn DataSource, cell: Cell) -> Result<Score> {
-        let at = Moment { step: 0, micro_batch: cell.micro_batch.0, mode: Mode::Evaluate };
+        let at = Moment {
+            step: 0,
+            micro_batch: cell.micro_batch.0,
+            mode: Mode::Evaluate,
+        };
         let fetch = || source.micro_batch(0, cell.micro_batch, 0);
         let input = self.first_or_received(cell, || Ok(fetch()?.0))?;
         let (output, _) = self.slot(cell.stage).stage.forward(at, input)?;
@@ -39,7 +47,10 @@ impl<S: Stage> Worker<S> {
             return Ok(Score::default());
         }
         let target = fetch()?.1;
-        let loss = self.loss.as_mut().expect("built: the last stage's rank has the loss");
+        let loss = self
+            .loss
+            .as_mut()
+            .expect("built: the last stage's rank has the loss");
         Ok(loss.score(output, target)?)
     }
 
@@ -47,7 +58,14 @@ impl<S: Stage> Worker<S> {
         if cell.stage == StageId(0) {
             return Ok(self.slot(cell.stage).stage.load(first()?)?);
         }
-        match self.cell(Cell { micro_batch: MicroBatch(0), ..cell }).input.take() {
+        match self
+            .cell(Cell {
+                micro_batch: MicroBatch(0),
+                ..cell
+            })
+            .input
+            .take()
+        {
             Some(input) => Ok(input),
             None => self.wait(Flow::Activation, cell),
         }
@@ -56,12 +74,19 @@ impl<S: Stage> Worker<S> {
     /// Hands an output to the next stage, on this rank or another.
     fn pass_on(&mut self, cell: Cell, output: S::Wire) -> Result<()> {
         let next = StageId(cell.stage.0 + 1);
-        if let Some(neighbour) = self.neighbour(Cell { micro_batch: MicroBatch(0), ..cell }, 1) {
+        if let Some(neighbour) = self.neighbour(
+            Cell {
+                micro_batch: MicroBatch(0),
+                ..cell
+            },
+            1,
+        ) {
             neighbour.input = Some(output);
             return Ok(());
         }
         let peer = self.schedule.rank_of(next);
-        self.transport.send(peer, tag(Flow::Activation, next.0, cell), output)
+        self.transport
+            .send(peer, tag(Flow::Activation, next.0, cell), output)
     }
 
     /// Runs one training micro-batch forward and gives the first failure of this rank's stages, such as the first layer
@@ -69,18 +94,31 @@ impl<S: Stage> Worker<S> {
     ///
     /// # Errors
     /// [`crate::Error::PeerGone`].
-    pub fn probe(&mut self, source: &dyn DataSource, step: u64, micro_batch: MicroBatch) -> Result<Option<String>> {
-        let at = Moment { step, micro_batch: micro_batch.0, mode: Mode::Probe };
+    pub fn probe(
+        &mut self,
+        source: &dyn DataSource,
+        step: u64,
+        micro_batch: MicroBatch,
+    ) -> Result<Option<String>> {
+        let at = Moment {
+            step,
+            micro_batch: micro_batch.0,
+            mode: Mode::Probe,
+        };
         let mut finding = None;
         let mut follows = true;
         for index in 0..self.slots.len() {
-            let cell = Cell { stage: self.slots[index].id, micro_batch };
+            let cell = Cell {
+                stage: self.slots[index].id,
+                micro_batch,
+            };
             if let Some(before) = self.remote_stage(cell.stage.0.checked_sub(1)) {
                 follows = !self.transport.recv_bytes(before)?.is_empty();
             }
             let mut output = None;
             if follows {
-                let input = self.first_or_received(cell, || Ok(source.micro_batch(step, micro_batch, 0)?.0))?;
+                let input =
+                    self.first_or_received(cell, || Ok(source.micro_batch(step, micro_batch, 0)?.0))?;
                 match self.slot(cell.stage).stage.forward(at, input) {
                     Ok((wire, _)) => output = Some(wire),
                     Err(error) => finding = Some(format!("stage {}, {error}", cell.stage)),
@@ -105,6 +143,8 @@ impl<S: Stage> Worker<S> {
     }
 
     fn remote_stage(&self, stage: Option<u32>) -> Option<Rank> {
-        stage.map(|stage| self.schedule.rank_of(StageId(stage))).filter(|&rank| rank != self.rank)
+        stage
+            .map(|stage| self.schedule.rank_of(StageId(stage)))
+            .filter(|&rank| rank != self.rank)
     }
 }

@@ -26,7 +26,10 @@ pub struct RankReport {
 
 impl Meter {
     pub(super) fn start(&mut self) {
-        *self = Self { started: Some(Instant::now()), ..Self::default() };
+        *self = Self {
+            started: Some(Instant::now()),
+            ..Self::default()
+        };
     }
 
     pub(super) fn wait<T>(&mut self, action: impl FnOnce() -> T) -> T {

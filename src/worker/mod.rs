@@ -115,7 +115,10 @@ impl<S: Stage> Worker<S> {
     /// # Errors
     /// When the loss refuses the shapes.
     pub fn check_loss(&mut self, output: &Shape, target: &Shape) -> Result<()> {
-        Ok(self.loss.as_ref().map_or(Ok(()), |loss| loss.check(output, target))?)
+        Ok(self
+            .loss
+            .as_ref()
+            .map_or(Ok(()), |loss| loss.check(output, target))?)
     }
 
     /// Runs one training step.
@@ -128,9 +131,14 @@ impl<S: Stage> Worker<S> {
         let mut outcome = None;
         let schedule = Arc::clone(&self.schedule);
         let actions = schedule.actions(self.rank).iter().copied();
-        self.run(actions, |worker, action| worker.perform(current, action, &mut outcome))?;
+        self.run(actions, |worker, action| {
+            worker.perform(current, action, &mut outcome)
+        })?;
         self.slots.iter_mut().for_each(Slot::clear);
-        Ok((outcome.expect("lowering ends each rank with a step"), self.meter.report()))
+        Ok((
+            outcome.expect("lowering ends each rank with a step"),
+            self.meter.report(),
+        ))
     }
 
     /// Runs actions in order; a failure or panic is told with the action it happened in.
@@ -167,16 +175,26 @@ impl<S: Stage> Worker<S> {
     }
 
     fn forward(&mut self, step: u64, cell: Cell) -> Result<()> {
-        let at = Moment { step, micro_batch: cell.micro_batch.0, mode: Mode::Train };
+        let at = Moment {
+            step,
+            micro_batch: cell.micro_batch.0,
+            mode: Mode::Train,
+        };
         let input = self.input(step, cell)?;
         let (output, saved) = self.slot(cell.stage).stage.forward(at, input)?;
         let saved = Held::new(saved);
         self.meter.hold(saved.bytes);
         self.cell(cell).saved = Some(saved);
         if cell.stage == self.schedule.last_stage() {
-            let targets = self.targets.as_mut().expect("built: the last stage's rank has targets");
+            let targets = self
+                .targets
+                .as_mut()
+                .expect("built: the last stage's rank has targets");
             let target = self.meter.wait(|| targets.take(step, cell.micro_batch))?;
-            let loss = self.loss.as_mut().expect("built: the last stage's rank has the loss");
+            let loss = self
+                .loss
+                .as_mut()
+                .expect("built: the last stage's rank has the loss");
             let (score, grad) = loss.forward(output, target)?;
             self.scores[cell.micro_batch.index()] = score;
             self.cell(cell).grad = Some(grad);
@@ -191,7 +209,10 @@ impl<S: Stage> Worker<S> {
     /// The input of a forward pass: from the data, the stage before on this rank, or another rank.
     fn input(&mut self, step: u64, cell: Cell) -> Result<S::Wire> {
         if cell.stage == StageId(0) {
-            let inputs = self.inputs.as_mut().expect("built: the first stage's rank has inputs");
+            let inputs = self
+                .inputs
+                .as_mut()
+                .expect("built: the first stage's rank has inputs");
             let input = self.meter.wait(|| inputs.take(step, cell.micro_batch))?;
             return Ok(self.slot(cell.stage).stage.load(input)?);
         }
@@ -206,7 +227,11 @@ impl<S: Stage> Worker<S> {
             Some(grad) => grad,
             None => self.wait(Flow::Gradient, cell)?,
         };
-        let saved = self.cell(cell).saved.take().expect("checked: forward before backward-input");
+        let saved = self
+            .cell(cell)
+            .saved
+            .take()
+            .expect("checked: forward before backward-input");
         let freed = saved.bytes;
         let (input_grad, pending) = self.slot(cell.stage).stage.backward_input(saved.value, grad)?;
         let pending = Held::new(pending);
@@ -239,7 +264,8 @@ impl<S: Stage> Worker<S> {
         };
         let wire = wire.expect("checked: a pass before the send of its result");
         let peer = self.schedule.rank_of(StageId(peer_stage));
-        self.transport.send(peer, tag(flow, cell.stage.0.max(peer_stage), cell), wire)
+        self.transport
+            .send(peer, tag(flow, cell.stage.0.max(peer_stage), cell), wire)
     }
 
     fn wait(&mut self, flow: Flow, cell: Cell) -> Result<S::Wire> {
@@ -259,7 +285,10 @@ impl<S: Stage> Worker<S> {
     }
 
     fn slot(&mut self, stage: StageId) -> &mut Slot<S> {
-        self.slots.iter_mut().find(|slot| slot.id == stage).expect("checked: the stage is on this rank")
+        self.slots
+            .iter_mut()
+            .find(|slot| slot.id == stage)
+            .expect("checked: the stage is on this rank")
     }
 
     fn cell(&mut self, cell: Cell) -> &mut InFlight<S> {
@@ -276,7 +305,9 @@ impl<S: Stage> Worker<S> {
 
 impl<S: Stage> std::fmt::Debug for Worker<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Worker").field("rank", &self.rank).finish_non_exhaustive()
+        f.debug_struct("Worker")
+            .field("rank", &self.rank)
+            .finish_non_exhaustive()
     }
 }
 
@@ -289,7 +320,8 @@ fn tag(flow: Flow, boundary: u32, cell: Cell) -> Tag {
 /// What a panic said.
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a message".to_owned())
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "without a message".to_owned())
 }
 
 fn no_input_gradient(stage: StageId) -> Error {

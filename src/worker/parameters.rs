@@ -64,7 +64,11 @@ impl<S: Stage> Worker<S> {
             .iter_mut()
             .flat_map(|slot| {
                 let stage = slot.id;
-                slot.stage.parameters().into_iter().enumerate().map(move |entry| describe(entry, stage))
+                slot.stage
+                    .parameters()
+                    .into_iter()
+                    .enumerate()
+                    .map(move |entry| describe(entry, stage))
             })
             .collect()
     }
@@ -133,7 +137,8 @@ impl<S: Stage> Worker<S> {
                 self.numbers(site, part).copy_from_slice(numbers);
             } else if !told.contains(&site.rank) {
                 told.push(site.rank);
-                self.transport.send_bytes(site.rank, bytemuck::cast_slice(numbers).to_vec())?;
+                self.transport
+                    .send_bytes(site.rank, bytemuck::cast_slice(numbers).to_vec())?;
             }
         }
         Ok(())
@@ -165,5 +170,10 @@ fn add(total: &mut [f32], more: &[f32]) {
 }
 
 fn to_numbers(bytes: &[u8]) -> Vec<f32> {
-    bytes.as_chunks::<4>().0.iter().map(|chunk| f32::from_ne_bytes(*chunk)).collect()
+    bytes
+        .as_chunks::<4>()
+        .0
+        .iter()
+        .map(|chunk| f32::from_ne_bytes(*chunk))
+        .collect()
 }

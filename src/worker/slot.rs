@@ -37,27 +37,46 @@ pub(super) struct Held<T> {
 
 impl<T: Bytes> Held<T> {
     pub(super) fn new(value: T) -> Self {
-        Self { bytes: value.bytes(), value }
+        Self {
+            bytes: value.bytes(),
+            value,
+        }
     }
 }
 
 impl<S: Stage> Default for InFlight<S> {
     fn default() -> Self {
-        Self { input: None, output: None, saved: None, grad: None, input_grad: None, pending: None, due: false }
+        Self {
+            input: None,
+            output: None,
+            saved: None,
+            grad: None,
+            input_grad: None,
+            pending: None,
+            due: false,
+        }
     }
 }
 
 impl<S: Stage> Slot<S> {
     pub(super) fn new(id: StageId, stage: S, micro_batches: u32) -> Self {
         let cells = (0..micro_batches).map(|_| InFlight::default()).collect();
-        Self { id, stage, cells, accumulated: 0 }
+        Self {
+            id,
+            stage,
+            cells,
+            accumulated: 0,
+        }
     }
 
     /// Runs backward-weight for every micro-batch whose turn has come, in micro-batch order; gives the bytes set free.
     pub(super) fn accumulate(&mut self) -> pipewright_stages::Result<u64> {
         let mut freed = 0;
         while let Some(cell) = self.cells.get_mut(self.accumulated).filter(|cell| cell.due) {
-            let pending = cell.pending.take().expect("checked: backward-input before backward-weight");
+            let pending = cell
+                .pending
+                .take()
+                .expect("checked: backward-input before backward-weight");
             freed += pending.bytes;
             self.stage.backward_weight(pending.value)?;
             self.accumulated += 1;

@@ -19,7 +19,13 @@ impl<S: Stage> Worker<S> {
         let parameters = self.slots.iter_mut().flat_map(|slot| {
             let stage = slot.id;
             let own = slot.stage.parameters().into_iter().enumerate();
-            own.filter(move |(index, _)| !copy(Site { rank, stage, index: *index }))
+            own.filter(move |(index, _)| {
+                !copy(Site {
+                    rank,
+                    stage,
+                    index: *index,
+                })
+            })
         });
         draft.write(parameters.map(|(_, parameter)| &*parameter))
     }

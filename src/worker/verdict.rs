@@ -58,11 +58,17 @@ impl Ballot {
         let mut merged = Self::default();
         for numbers in ballots {
             let (scores, mut rest) = numbers[1..].split_at(3 * numbers[0] as usize);
-            merged.scores.extend(scores.as_chunks::<3>().0.iter().map(|&[sum, weight, correct]| Score {
-                sum,
-                weight,
-                correct: (correct >= 0.0).then_some(correct),
-            }));
+            merged.scores.extend(
+                scores
+                    .as_chunks::<3>()
+                    .0
+                    .iter()
+                    .map(|&[sum, weight, correct]| Score {
+                        sum,
+                        weight,
+                        correct: (correct >= 0.0).then_some(correct),
+                    }),
+            );
             while let [stage, count, tail @ ..] = rest {
                 let (squares, next) = tail.split_at(*count as usize);
                 merged.squares.push((StageId(*stage as u32), squares.to_vec()));
@@ -86,7 +92,11 @@ impl Ballot {
         let mut score = Score::default();
         self.scores.iter().for_each(|part| score.add(*part));
         let squares: f64 = self.squares.iter().flat_map(|(_, squares)| squares).sum();
-        let grad_norm = if score.weight > 0.0 { squares.sqrt() / score.weight } else { 0.0 };
+        let grad_norm = if score.weight > 0.0 {
+            squares.sqrt() / score.weight
+        } else {
+            0.0
+        };
         Ok(Verdict { score, grad_norm })
     }
 }

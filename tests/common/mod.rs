@@ -1,5 +1,10 @@
 //! What several test files share: small models, data, and training without the engine.
-#![allow(dead_code, missing_docs, unreachable_pub, reason = "each test file uses a part")]
+#![allow(
+    dead_code,
+    missing_docs,
+    unreachable_pub,
+    reason = "each test file uses a part"
+)]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -54,13 +59,31 @@ pub struct Recipe {
 
 /// A small GPT with all that could go wrong switched on: dropout, clipping, weight decay, a warm-up.
 pub fn recipe(layers: usize, tied: bool, micro_batches: u32) -> Recipe {
-    let gpt = Gpt { vocab: 17, dim: 16, layers, heads: 2, context: 8, dropout: 0.1, tied, seed: 3 };
+    let gpt = Gpt {
+        vocab: 17,
+        dim: 16,
+        layers,
+        heads: 2,
+        context: 8,
+        dropout: 0.1,
+        tied,
+        seed: 3,
+    };
     Recipe {
         model: Box::new(move || gpt.model().expect("the settings fit")),
-        data: Arc::new(RandomTokens { rows: 2, seq: 8, vocab: 17 }),
+        data: Arc::new(RandomTokens {
+            rows: 2,
+            seq: 8,
+            vocab: 17,
+        }),
         micro_batches,
         optimizer: AdamW::default(),
-        learning_rate: LearningRate::WarmupCosine { peak: 0.01, floor: 0.001, warmup_steps: 2, total_steps: 10 },
+        learning_rate: LearningRate::WarmupCosine {
+            peak: 0.01,
+            floor: 0.001,
+            warmup_steps: 2,
+            total_steps: 10,
+        },
         clip: Some(0.5),
     }
 }
@@ -79,8 +102,8 @@ impl Recipe {
             .stages(stages)
             .loss(CrossEntropy::default())
             .data(Arc::clone(&self.data))
-            .optimizer(self.optimizer.clone())
-            .learning_rate(self.learning_rate.clone())
+            .optimizer(self.optimizer)
+            .learning_rate(self.learning_rate)
             .pin(false);
         if let Some(clip) = self.clip {
             builder = builder.clip(clip);
@@ -100,14 +123,19 @@ impl Recipe {
     /// Training with no engine at all.
     pub fn plain(&self) -> Plain {
         let stage = (self.model)().whole().expect("the model can be built");
-        Plain::new(stage, Arc::new(self.optimizer.clone()), self.learning_rate.clone(), self.clip)
+        Plain::new(stage, Arc::new(self.optimizer), self.learning_rate, self.clip)
     }
 
     /// The hash of all weights after some steps of the plain loop.
     pub fn plain_hash(&self, steps: u64) -> String {
         let mut plain = self.plain();
         for step in 0..steps {
-            plain.step(self.data.as_ref(), step, self.micro_batches, &mut CrossEntropy::default());
+            plain.step(
+                self.data.as_ref(),
+                step,
+                self.micro_batches,
+                &mut CrossEntropy::default(),
+            );
         }
         plain.hash()
     }
@@ -128,7 +156,12 @@ impl Plain {
         learning_rate: LearningRate,
         clip: Option<f64>,
     ) -> Self {
-        Self { stage, optimizer, learning_rate, clip }
+        Self {
+            stage,
+            optimizer,
+            learning_rate,
+            clip,
+        }
     }
 
     /// One step; gives the mean loss and the gradient norm.
@@ -142,7 +175,11 @@ impl Plain {
         let mut total = Score::default();
         for micro_batch in 0..micro_batches {
             let (input, target) = data.micro_batch(step, MicroBatch(micro_batch), 0).expect("data");
-            let at = Moment { step, micro_batch, mode: Mode::Train };
+            let at = Moment {
+                step,
+                micro_batch,
+                mode: Mode::Train,
+            };
             let input = self.stage.load(input).expect("load");
             let (output, saved) = self.stage.forward(at, input).expect("forward");
             let (score, grad) = loss.forward(output, target).expect("loss");
@@ -153,23 +190,39 @@ impl Plain {
         let mut parameters = self.stage.parameters();
         let mut first_of: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (index, parameter) in parameters.iter().enumerate() {
-            first_of.entry(parameter.name().to_owned()).or_default().push(index);
+            first_of
+                .entry(parameter.name().to_owned())
+                .or_default()
+                .push(index);
         }
         for sites in first_of.values().filter(|sites| sites.len() > 1) {
             let mut sum = parameters[sites[0]].grad.clone();
             for &site in &sites[1..] {
-                sum.iter_mut().zip(&parameters[site].grad).for_each(|(sum, grad)| *sum += grad);
+                sum.iter_mut()
+                    .zip(&parameters[site].grad)
+                    .for_each(|(sum, grad)| *sum += grad);
             }
-            sites.iter().for_each(|&site| parameters[site].grad.copy_from_slice(&sum));
+            sites
+                .iter()
+                .for_each(|&site| parameters[site].grad.copy_from_slice(&sum));
         }
         let counted = |index: &usize| first_of.values().any(|sites| sites[0] == *index);
-        let squares: f64 =
-            (0..parameters.len()).filter(counted).map(|index| parameters[index].grad_squares()).sum();
+        let squares: f64 = (0..parameters.len())
+            .filter(counted)
+            .map(|index| parameters[index].grad_squares())
+            .sum();
         let norm = squares.sqrt() / total.weight;
         let clip = self.clip.map_or(1.0, |limit| clip_factor(norm, limit));
         let learning_rate = self.learning_rate.at(step);
         for parameter in &mut parameters {
-            self.optimizer.update(parameter, Update { step: step + 1, learning_rate, scale: clip / total.weight });
+            self.optimizer.update(
+                parameter,
+                Update {
+                    step: step + 1,
+                    learning_rate,
+                    scale: clip / total.weight,
+                },
+            );
             parameter.grad.fill(0.0);
         }
         (total.mean(), norm)
@@ -177,11 +230,18 @@ impl Plain {
 
     /// SHA-256 of all weights in name order.
     pub fn hash(&mut self) -> String {
-        let by_name: BTreeMap<String, &Parameter> =
-            self.stage.parameters().into_iter().map(|parameter| (parameter.name().to_owned(), &*parameter)).collect();
+        let by_name: BTreeMap<String, &Parameter> = self
+            .stage
+            .parameters()
+            .into_iter()
+            .map(|parameter| (parameter.name().to_owned(), &*parameter))
+            .collect();
         let mut hash = Sha256::new();
         for parameter in by_name.values() {
-            parameter.value.iter().for_each(|number| hash.update(number.to_le_bytes()));
+            parameter
+                .value
+                .iter()
+                .for_each(|number| hash.update(number.to_le_bytes()));
         }
         hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
