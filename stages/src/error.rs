@@ -51,17 +51,29 @@ pub enum ErrorKind {
 impl Error {
     /// A setting that makes no sense.
     pub fn invalid(message: impl Into<String>) -> Self {
-        Self { place: String::new(), kind: ErrorKind::Invalid(message.into()) }
+        Self {
+            place: String::new(),
+            kind: ErrorKind::Invalid(message.into()),
+        }
     }
 
     /// A failure of a stage or layer of the user's own.
     pub fn other(message: impl std::fmt::Display) -> Self {
-        Self { place: String::new(), kind: ErrorKind::Other(message.to_string()) }
+        Self {
+            place: String::new(),
+            kind: ErrorKind::Other(message.to_string()),
+        }
     }
 
     /// A shape that a layer refuses.
     pub fn shape(expected: impl Into<String>, got: &Shape) -> Self {
-        Self { place: String::new(), kind: ErrorKind::Shape { expected: expected.into(), got: *got } }
+        Self {
+            place: String::new(),
+            kind: ErrorKind::Shape {
+                expected: expected.into(),
+                got: *got,
+            },
+        }
     }
 
     /// The same failure with the layer it happened in; a place that is already known stays.

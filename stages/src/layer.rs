@@ -58,12 +58,20 @@ pub struct Kept {
 impl Kept {
     /// A layer's own tensors.
     pub fn new(at: Moment, tensors: impl Into<Vec<Tensor>>) -> Self {
-        Self { at, tensors: tensors.into(), inner: Vec::new() }
+        Self {
+            at,
+            tensors: tensors.into(),
+            inner: Vec::new(),
+        }
     }
 
     /// What the layers inside a composite layer keep.
     pub fn nested(at: Moment, inner: Vec<Kept>) -> Self {
-        Self { at, tensors: Vec::new(), inner }
+        Self {
+            at,
+            tensors: Vec::new(),
+            inner,
+        }
     }
 
     /// The tensors, as many as the layer put in.
@@ -72,11 +80,17 @@ impl Kept {
     /// When their number differs: forward and backward of a layer disagree.
     pub fn into_tensors<const N: usize>(self) -> [Tensor; N] {
         let count = self.tensors.len();
-        self.tensors.try_into().unwrap_or_else(|_| panic!("the layer kept {count} tensors and asks for {N}"))
+        self.tensors
+            .try_into()
+            .unwrap_or_else(|_| panic!("the layer kept {count} tensors and asks for {N}"))
     }
 
     fn collect(&self, blocks: &mut Vec<(usize, u64)>) {
-        blocks.extend(self.tensors.iter().map(|tensor| (tensor.memory(), tensor.bytes())));
+        blocks.extend(
+            self.tensors
+                .iter()
+                .map(|tensor| (tensor.memory(), tensor.bytes())),
+        );
         self.inner.iter().for_each(|kept| kept.collect(blocks));
     }
 }

@@ -40,7 +40,13 @@ impl Parameter {
             Init::Normal(deviation) => rng::fill_normal(rng::key(seed, &name), deviation, &mut value),
             Init::Uniform(bound) => rng::fill_uniform(rng::key(seed, &name), bound, &mut value),
         }
-        Self { name, dims: dims.to_vec(), value, grad: vec![0.0; count], state: Vec::new() }
+        Self {
+            name,
+            dims: dims.to_vec(),
+            value,
+            grad: vec![0.0; count],
+            state: Vec::new(),
+        }
     }
 
     /// The name, as in a checkpoint.
@@ -67,7 +73,10 @@ impl Parameter {
                 *lane += f64::from(number) * f64::from(number);
             }
         }
-        let rest: f64 = rest.iter().map(|&number| f64::from(number) * f64::from(number)).sum();
+        let rest: f64 = rest
+            .iter()
+            .map(|&number| f64::from(number) * f64::from(number))
+            .sum();
         lanes.iter().sum::<f64>() + rest
     }
 }

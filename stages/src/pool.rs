@@ -25,7 +25,10 @@ impl Buffer {
     pub fn pooled(count: usize) -> Self {
         POOL.with(|pool| {
             let reused = shelves(pool).get_mut(&count).and_then(Vec::pop);
-            Self { numbers: reused.unwrap_or_else(|| vec![0.0; count]), home: Some(Arc::clone(pool)) }
+            Self {
+                numbers: reused.unwrap_or_else(|| vec![0.0; count]),
+                home: Some(Arc::clone(pool)),
+            }
         })
     }
 }

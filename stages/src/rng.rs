@@ -28,7 +28,10 @@ pub fn key(seed: u64, name: &str) -> [u32; 2] {
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
-    let words = philox([seed as u32, (seed >> 32) as u32], [hash as u32, (hash >> 32) as u32, 0, 0]);
+    let words = philox(
+        [seed as u32, (seed >> 32) as u32],
+        [hash as u32, (hash >> 32) as u32, 0, 0],
+    );
     [words[0], words[1]]
 }
 

@@ -51,9 +51,9 @@ impl Stage for Sequential {
 
 /// The shape after all layers.
 pub(crate) fn output_shape(layers: &[Box<dyn Layer>], input: &Shape) -> Result<Shape> {
-    layers
-        .iter()
-        .try_fold(*input, |shape, layer| layer.output_shape(&shape).map_err(|error| error.at(layer.name())))
+    layers.iter().try_fold(*input, |shape, layer| {
+        layer.output_shape(&shape).map_err(|error| error.at(layer.name()))
+    })
 }
 
 /// All layers forward; in evaluation nothing is kept.
@@ -61,7 +61,9 @@ pub(crate) fn forward(layers: &mut [Box<dyn Layer>], at: Moment, input: Tensor) 
     let mut kept = Vec::with_capacity(layers.len());
     let mut tensor = input;
     for layer in layers {
-        let (output, saved) = layer.forward(at, tensor).map_err(|error| error.at(layer.name()))?;
+        let (output, saved) = layer
+            .forward(at, tensor)
+            .map_err(|error| error.at(layer.name()))?;
         if at.mode == Mode::Probe {
             probe(layer.as_mut(), &output)?;
         }
@@ -77,8 +79,15 @@ pub(crate) fn forward(layers: &mut [Box<dyn Layer>], at: Moment, input: Tensor) 
 fn probe(layer: &mut dyn Layer, output: &Tensor) -> Result<()> {
     let name = layer.name().to_owned();
     let finite = |numbers: &[f32]| numbers.iter().all(|number| number.is_finite());
-    let not_finite = |what: String| Error { place: name.clone(), kind: ErrorKind::NotFinite(what) };
-    if let Some(parameter) = layer.parameters().into_iter().find(|parameter| !finite(&parameter.value)) {
+    let not_finite = |what: String| Error {
+        place: name.clone(),
+        kind: ErrorKind::NotFinite(what),
+    };
+    if let Some(parameter) = layer
+        .parameters()
+        .into_iter()
+        .find(|parameter| !finite(&parameter.value))
+    {
         return Err(not_finite(format!("parameter `{}`", parameter.name())));
     }
     if output.shape().kind() == Kind::F32 && !finite(output.f32()) {
@@ -97,8 +106,9 @@ pub(crate) fn backward_input(
     let mut grad = Some(grad);
     for (layer, kept) in layers.iter_mut().zip(saved.inner).rev() {
         let Some(output_grad) = grad else { break };
-        let (input_grad, weight) =
-            layer.backward_input(kept, output_grad).map_err(|error| error.at(layer.name()))?;
+        let (input_grad, weight) = layer
+            .backward_input(kept, output_grad)
+            .map_err(|error| error.at(layer.name()))?;
         pending.push(weight);
         grad = input_grad;
     }
@@ -108,7 +118,9 @@ pub(crate) fn backward_input(
 /// All layers' backward-weight, in the order backward-input left them: last first.
 pub(crate) fn backward_weight(layers: &mut [Box<dyn Layer>], pending: Kept) -> Result<()> {
     for (layer, kept) in layers.iter_mut().rev().zip(pending.inner) {
-        layer.backward_weight(kept).map_err(|error| error.at(layer.name()))?;
+        layer
+            .backward_weight(kept)
+            .map_err(|error| error.at(layer.name()))?;
     }
     Ok(())
 }

@@ -33,10 +33,17 @@ impl Shape {
     /// # Panics
     /// With more than [`MAX_DIMS`] dimensions.
     pub fn new(kind: Kind, dims: &[usize]) -> Self {
-        assert!(dims.len() <= MAX_DIMS, "at most {MAX_DIMS} dimensions, got {dims:?}");
+        assert!(
+            dims.len() <= MAX_DIMS,
+            "at most {MAX_DIMS} dimensions, got {dims:?}"
+        );
         let mut all = [0; MAX_DIMS];
         all[..dims.len()].copy_from_slice(dims);
-        Self { kind, len: dims.len() as u8, dims: all }
+        Self {
+            kind,
+            len: dims.len() as u8,
+            dims: all,
+        }
     }
 
     /// A shape of `f32` numbers.
@@ -71,7 +78,9 @@ impl Shape {
 
     /// The product of all dimensions but the innermost.
     pub fn rows(&self) -> usize {
-        self.dims().split_last().map_or(1, |(_, outer)| outer.iter().product())
+        self.dims()
+            .split_last()
+            .map_or(1, |(_, outer)| outer.iter().product())
     }
 
     /// The same dimensions with another innermost one.
@@ -118,7 +127,10 @@ impl Tensor {
     /// An `f32` tensor from the current thread's pool whose contents are unspecified: for outputs that are overwritten whole.
     pub fn scratch(dims: &[usize]) -> Self {
         let shape = Shape::f32(dims);
-        Self { shape, data: Data::F32(Arc::new(Buffer::pooled(shape.count()))) }
+        Self {
+            shape,
+            data: Data::F32(Arc::new(Buffer::pooled(shape.count()))),
+        }
     }
 
     /// An `f32` tensor of zeros from the current thread's pool.
@@ -135,7 +147,10 @@ impl Tensor {
     pub fn from_vec(dims: &[usize], numbers: Vec<f32>) -> Result<Self> {
         let shape = Shape::f32(dims);
         check_count(&shape, numbers.len())?;
-        Ok(Self { shape, data: Data::F32(Arc::new(Buffer::from(numbers))) })
+        Ok(Self {
+            shape,
+            data: Data::F32(Arc::new(Buffer::from(numbers))),
+        })
     }
 
     /// A tensor of ids in row-major order.
@@ -145,7 +160,10 @@ impl Tensor {
     pub fn from_ids(dims: &[usize], ids: Vec<u32>) -> Result<Self> {
         let shape = Shape::ids(dims);
         check_count(&shape, ids.len())?;
-        Ok(Self { shape, data: Data::Ids(Arc::new(ids)) })
+        Ok(Self {
+            shape,
+            data: Data::Ids(Arc::new(ids)),
+        })
     }
 
     /// The kind and dimensions.
@@ -198,7 +216,10 @@ impl Tensor {
     pub fn reshape(self, dims: &[usize]) -> Result<Self> {
         let shape = Shape::new(self.shape.kind(), dims);
         check_count(&shape, self.shape.count())?;
-        Ok(Self { shape, data: self.data })
+        Ok(Self {
+            shape,
+            data: self.data,
+        })
     }
 
     /// A number that two tensors share exactly when they share memory.
@@ -214,7 +235,10 @@ fn check_count(shape: &Shape, count: usize) -> Result<()> {
     if shape.count() == count {
         return Ok(());
     }
-    Err(Error::invalid(format!("{count} elements do not fill {shape}, which has {}", shape.count())))
+    Err(Error::invalid(format!(
+        "{count} elements do not fill {shape}, which has {}",
+        shape.count()
+    )))
 }
 
 impl Bytes for Tensor {
