@@ -6,13 +6,15 @@
 mod corpus;
 mod idx;
 mod images;
+mod labelled;
 mod permutation;
 mod share;
 mod text;
 mod windows;
 
 pub use corpus::{Corpus, Width};
-pub use images::{Images, LabelledImages};
+pub use images::Images;
+pub use labelled::LabelledImages;
 pub use share::Share;
 pub use windows::Windows;
 
