@@ -42,6 +42,10 @@ pub trait Layer: std::fmt::Debug + 'static {
     fn parameters(&mut self) -> Vec<&mut Parameter> {
         Vec::new()
     }
+
+    /// Told once, before training, to the first layer with parameters of a model: nobody uses its input gradient, and
+    /// backward-input may give `None`.
+    fn drop_input_gradient(&mut self) {}
 }
 
 /// What a layer keeps from forward to backward-input, or from there to backward-weight.

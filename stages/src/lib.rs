@@ -4,8 +4,13 @@
 //! [`Sequential`] is the stage built from [`Layer`]s; [`models`] holds models that split into such stages.
 //! Nothing in this crate knows of pipelines, ranks or schedules.
 
+mod cpu;
 mod error;
 pub mod layer;
+pub mod layers;
+pub mod loss;
+pub mod models;
+pub mod optimizer;
 pub mod parameter;
 pub mod pool;
 pub mod rng;

@@ -1,0 +1,73 @@
+//! Sums, maxima and scalar products in a fixed order: sixteen lanes, then the lanes, then the rest.
+
+/// The number of lanes: one AVX-512 register.
+pub(crate) const LANES: usize = 16;
+
+/// The sum of the lanes, halving.
+#[inline(always)]
+pub(crate) fn fold(mut lanes: [f32; LANES]) -> f32 {
+    let mut half = LANES / 2;
+    while half > 0 {
+        for lane in 0..half {
+            lanes[lane] += lanes[lane + half];
+        }
+        half /= 2;
+    }
+    lanes[0]
+}
+
+/// The sum.
+#[inline(always)]
+pub(crate) fn sum(numbers: &[f32]) -> f32 {
+    let mut lanes = [0.0; LANES];
+    let (chunks, rest) = numbers.as_chunks::<LANES>();
+    for chunk in chunks {
+        for lane in 0..LANES {
+            lanes[lane] += chunk[lane];
+        }
+    }
+    let mut total = fold(lanes);
+    for &number in rest {
+        total += number;
+    }
+    total
+}
+
+/// The scalar product of two slices of one length.
+#[inline(always)]
+pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let mut lanes = [0.0; LANES];
+    let (a, a_rest) = a.as_chunks::<LANES>();
+    let (b, b_rest) = b.as_chunks::<LANES>();
+    for (x, y) in a.iter().zip(b) {
+        for lane in 0..LANES {
+            lanes[lane] = x[lane].mul_add(y[lane], lanes[lane]);
+        }
+    }
+    let mut total = fold(lanes);
+    for (&x, &y) in a_rest.iter().zip(b_rest) {
+        total = x.mul_add(y, total);
+    }
+    total
+}
+
+/// The largest number; negative infinity for none. A NaN is passed over.
+#[inline(always)]
+pub(crate) fn max(numbers: &[f32]) -> f32 {
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    let (chunks, rest) = numbers.as_chunks::<LANES>();
+    for chunk in chunks {
+        for lane in 0..LANES {
+            lanes[lane] = if chunk[lane] > lanes[lane] {
+                chunk[lane]
+            } else {
+                lanes[lane]
+            };
+        }
+    }
+    let mut largest = f32::NEG_INFINITY;
+    for &number in lanes.iter().chain(rest) {
+        largest = if number > largest { number } else { largest };
+    }
+    largest
+}

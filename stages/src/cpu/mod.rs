@@ -1,0 +1,15 @@
+//! Number crunching on the CPU, one thread a call: matrix products and vectorised loops.
+//!
+//! Loops are compiled once for each level of SIMD and picked at run time. Sums run over a fixed number of lanes, so that
+//! a result depends on nothing but its input: not on the thread, the stage or the memory it is in.
+
+pub(crate) mod adamw;
+pub(crate) mod attention;
+pub(crate) mod elementwise;
+pub(crate) mod gelu;
+pub(crate) mod lanes;
+pub(crate) mod math;
+pub(crate) mod matmul;
+pub(crate) mod norm;
+pub(crate) mod sgd;
+pub(crate) mod softmax;

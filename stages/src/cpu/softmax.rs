@@ -1,0 +1,38 @@
+//! Softmax of rows: for a loss over classes.
+
+use multiversion::multiversion;
+
+use super::lanes::{self, LANES};
+use super::math::exp;
+
+/// Replaces every number of the row by `exp(number - shift)` and gives their sum.
+#[inline(always)]
+pub(crate) fn exp_and_sum(row: &mut [f32], shift: f32) -> f32 {
+    let mut sums = [0.0; LANES];
+    let (chunks, rest) = row.as_chunks_mut::<LANES>();
+    for chunk in chunks {
+        for lane in 0..LANES {
+            chunk[lane] = exp(chunk[lane] - shift);
+            sums[lane] += chunk[lane];
+        }
+    }
+    let mut total = lanes::fold(sums);
+    for number in rest {
+        *number = exp(*number - shift);
+        total += *number;
+    }
+    total
+}
+
+/// Turns a row of logits into probabilities; gives the largest logit and the logarithm of the sum of
+/// `exp(logit - largest)`.
+#[multiversion(targets = "simd")]
+pub(crate) fn probabilities(row: &mut [f32]) -> (f32, f32) {
+    let largest = lanes::max(row);
+    let total = exp_and_sum(row, largest);
+    let scale = 1.0 / total;
+    for number in row.iter_mut() {
+        *number *= scale;
+    }
+    (largest, total.ln())
+}

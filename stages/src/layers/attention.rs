@@ -1,0 +1,81 @@
+//! Causal multi-head self-attention.
+
+use crate::cpu::attention::{self, Saved, Sizes};
+use crate::error::{Error, Result};
+use crate::layer::{Kept, Layer};
+use crate::stage::Moment;
+use crate::tensor::{Kind, Shape, Tensor};
+
+/// Causal multi-head self-attention: `[batch, time, 3 * dim]`, queries, keys and values side by side, to
+/// `[batch, time, dim]`. Vaswani et al., "Attention is all you need" (2017).
+///
+/// It works by blocks of query rows: the scores of a whole head never exist. Keeps its input, its output and one number
+/// a row and head.
+#[derive(Debug)]
+pub struct Attention {
+    name: String,
+    dim: usize,
+    heads: usize,
+}
+
+impl Attention {
+    /// A layer of `heads` heads, `dim` numbers wide together.
+    ///
+    /// # Errors
+    /// When `dim` is not divisible by `heads`.
+    pub fn new(name: &str, dim: usize, heads: usize) -> Result<Self> {
+        if dim == 0 || heads == 0 || !dim.is_multiple_of(heads) {
+            let message =
+                format!("dim {dim} is not divisible by heads {heads}: choose heads that divide dim");
+            return Err(Error::invalid(message).at(name));
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            dim,
+            heads,
+        })
+    }
+
+    fn sizes(&self, shape: &Shape) -> Sizes {
+        Sizes {
+            time: shape.dims()[1],
+            heads: self.heads,
+            dim: self.dim,
+        }
+    }
+}
+
+impl Layer for Attention {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn output_shape(&self, input: &Shape) -> Result<Shape> {
+        if input.kind() == Kind::F32 && input.dims().len() == 3 && input.last() == 3 * self.dim {
+            return Ok(input.with_last(self.dim));
+        }
+        Err(Error::shape(format!("f32[batch, time, {}]", 3 * self.dim), input))
+    }
+
+    fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
+        let shape = self.output_shape(input.shape())?;
+        let mut output = Tensor::scratch(shape.dims());
+        let mut lse = Tensor::scratch(&[shape.dims()[0], self.heads, shape.dims()[1]]);
+        attention::forward(output.f32_mut(), lse.f32_mut(), input.f32(), self.sizes(&shape));
+        Ok((output.clone(), Kept::new(at, [input, output, lse])))
+    }
+
+    fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
+        let at = saved.at;
+        let [input, output, lse] = saved.into_tensors();
+        let mut input_grad = Tensor::scratch(input.dims());
+        let saved = Saved {
+            qkv: input.f32(),
+            out: output.f32(),
+            lse: lse.f32(),
+            grad: grad.f32(),
+        };
+        attention::backward(input_grad.f32_mut(), saved, self.sizes(input.shape()));
+        Ok((Some(input_grad), Kept::new(at, [])))
+    }
+}

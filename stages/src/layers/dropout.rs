@@ -1,0 +1,73 @@
+//! Dropout.
+
+use super::check_numbers;
+use crate::cpu::elementwise;
+use crate::error::{Error, Result};
+use crate::layer::{Kept, Layer};
+use crate::rng;
+use crate::stage::{Mode, Moment};
+use crate::tensor::{Shape, Tensor};
+
+/// Zeroes each number with probability `rate` and divides the others by `1 - rate`, in training only.
+/// Srivastava et al., "Dropout" (2014).
+///
+/// What is zeroed is a function of (seed, layer name, step, micro-batch, position): backward draws it again, and the layer
+/// keeps nothing.
+#[derive(Debug)]
+pub struct Dropout {
+    name: String,
+    rate: f32,
+    key: [u32; 2],
+}
+
+impl Dropout {
+    /// A layer that zeroes numbers with probability `rate`.
+    ///
+    /// # Errors
+    /// When `rate` is not in `0..1`.
+    pub fn new(name: &str, rate: f32, seed: u64) -> Result<Self> {
+        if !(0.0..1.0).contains(&rate) {
+            let message =
+                format!("dropout {rate} is not a probability below 1: choose one in 0..1, such as 0.1");
+            return Err(Error::invalid(message).at(name));
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            rate,
+            key: rng::key(seed, name),
+        })
+    }
+
+    fn apply(&self, at: Moment, mut tensor: Tensor) -> Tensor {
+        if at.mode != Mode::Evaluate && self.rate > 0.0 {
+            elementwise::dropout(
+                tensor.f32_mut(),
+                self.rate,
+                self.key,
+                [at.micro_batch, at.step as u32, (at.step >> 32) as u32],
+            );
+        }
+        tensor
+    }
+}
+
+impl Layer for Dropout {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn output_shape(&self, input: &Shape) -> Result<Shape> {
+        check_numbers(input)?;
+        Ok(*input)
+    }
+
+    fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
+        self.output_shape(input.shape())?;
+        Ok((self.apply(at, input), Kept::new(at, [])))
+    }
+
+    fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
+        let at = saved.at;
+        Ok((Some(self.apply(at, grad)), Kept::new(at, [])))
+    }
+}

@@ -1,0 +1,104 @@
+//! Token and position embedding.
+
+use crate::cpu::elementwise::{add, add_into};
+use crate::error::{Error, ErrorKind, Result};
+use crate::layer::{Kept, Layer};
+use crate::parameter::{Init, Parameter};
+use crate::stage::Moment;
+use crate::tensor::{Kind, Shape, Tensor};
+
+/// The sum of a token's and a position's vector: ids `[batch, time]` to numbers `[batch, time, dim]`.
+///
+/// Parameters: `wte.weight` `[vocab, dim]`, normal with deviation 0.02, and `wpe.weight` `[context, dim]`, normal with
+/// deviation 0.01, as in GPT-2. Its input has no gradient. Keeps its ids.
+#[derive(Debug)]
+pub struct Embedding {
+    name: String,
+    tokens: Parameter,
+    positions: Parameter,
+}
+
+impl Embedding {
+    /// A layer for tokens below `vocab` and at most `context` of them in a row.
+    pub fn new(name: &str, vocab: usize, context: usize, dim: usize, seed: u64) -> Self {
+        Self {
+            name: name.to_owned(),
+            tokens: Parameter::new("wte.weight", &[vocab, dim], Init::Normal(0.02), seed),
+            positions: Parameter::new("wpe.weight", &[context, dim], Init::Normal(0.01), seed),
+        }
+    }
+
+    fn dim(&self) -> usize {
+        self.tokens.dims()[1]
+    }
+
+    fn check_tokens(&self, ids: &[u32]) -> Result<()> {
+        let limit = self.tokens.dims()[0];
+        match ids.iter().find(|&&id| id as usize >= limit) {
+            Some(&id) => Err(Error {
+                place: self.name.clone(),
+                kind: ErrorKind::OutOfRange {
+                    what: "token",
+                    id,
+                    limit,
+                },
+            }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Layer for Embedding {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn output_shape(&self, input: &Shape) -> Result<Shape> {
+        let context = self.positions.dims()[0];
+        match (input.kind(), input.dims()) {
+            (Kind::Ids, &[batch, time]) if time <= context => Ok(Shape::f32(&[batch, time, self.dim()])),
+            _ => Err(Error::shape(
+                format!("ids[batch, time] with time at most {context}, the context"),
+                input,
+            )),
+        }
+    }
+
+    fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
+        let shape = self.output_shape(input.shape())?;
+        self.check_tokens(input.ids())?;
+        let dim = self.dim();
+        let mut output = Tensor::scratch(shape.dims());
+        let positions = self
+            .positions
+            .value
+            .chunks_exact(dim)
+            .take(shape.dims()[1])
+            .cycle();
+        let rows = output.f32_mut().chunks_exact_mut(dim);
+        for ((row, &id), position) in rows.zip(input.ids()).zip(positions) {
+            add_into(row, &self.tokens.value[id as usize * dim..][..dim], position);
+        }
+        Ok((output, Kept::new(at, [input])))
+    }
+
+    fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
+        let at = saved.at;
+        let [input] = saved.into_tensors();
+        Ok((None, Kept::new(at, [input, grad])))
+    }
+
+    fn backward_weight(&mut self, pending: Kept) -> Result<()> {
+        let [input, grad] = pending.into_tensors();
+        let (dim, time) = (self.dim(), input.dims()[1]);
+        for (index, (row, &id)) in grad.f32().chunks_exact(dim).zip(input.ids()).enumerate() {
+            add(&mut self.tokens.grad[id as usize * dim..][..dim], row);
+            add(&mut self.positions.grad[index % time * dim..][..dim], row);
+        }
+        Ok(())
+    }
+
+    fn parameters(&mut self) -> Vec<&mut Parameter> {
+        vec![&mut self.tokens, &mut self.positions]
+    }
+}

@@ -1,0 +1,50 @@
+//! All but the outermost dimension in one.
+
+use super::check_numbers;
+use crate::error::{Error, Result};
+use crate::layer::{Kept, Layer};
+use crate::stage::Moment;
+use crate::tensor::{Shape, Tensor};
+
+/// `[batch, ..]` to `[batch, n]`. Moves and keeps nothing.
+#[derive(Debug)]
+pub struct Flatten {
+    name: String,
+}
+
+impl Flatten {
+    /// A layer of this name.
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+        }
+    }
+}
+
+impl Layer for Flatten {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn output_shape(&self, input: &Shape) -> Result<Shape> {
+        check_numbers(input)?;
+        match input.dims() {
+            [] => Err(Error::shape("f32[batch, ..]", input)),
+            [batch, inner @ ..] => Ok(Shape::f32(&[*batch, inner.iter().product()])),
+        }
+    }
+
+    fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
+        let shape = self.output_shape(input.shape())?;
+        // A tensor of no rows carries the inner dimensions to backward.
+        let inner = Tensor::scratch(&[&[0], &input.dims()[1..]].concat());
+        Ok((input.reshape(shape.dims())?, Kept::new(at, [inner])))
+    }
+
+    fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
+        let at = saved.at;
+        let [inner] = saved.into_tensors();
+        let dims = [&grad.dims()[..1], &inner.dims()[1..]].concat();
+        Ok((Some(grad.reshape(&dims)?), Kept::new(at, [])))
+    }
+}

@@ -1,0 +1,65 @@
+//! The Gaussian error linear unit.
+
+use super::check_numbers;
+use crate::cpu::gelu;
+use crate::error::Result;
+use crate::layer::{Kept, Layer};
+use crate::stage::Moment;
+use crate::tensor::{Shape, Tensor};
+
+/// Which GELU is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GeluForm {
+    /// `x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))`, as in GPT-2.
+    Tanh,
+    /// `x/2 (1 + erf(x / sqrt(2)))`.
+    Exact,
+}
+
+/// GELU, on any shape. Hendrycks and Gimpel, "Gaussian error linear units" (2016). Keeps its input.
+#[derive(Debug)]
+pub struct Gelu {
+    name: String,
+    form: GeluForm,
+}
+
+impl Gelu {
+    /// A layer of this name and form.
+    pub fn new(name: &str, form: GeluForm) -> Self {
+        Self {
+            name: name.to_owned(),
+            form,
+        }
+    }
+}
+
+impl Layer for Gelu {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn output_shape(&self, input: &Shape) -> Result<Shape> {
+        check_numbers(input)?;
+        Ok(*input)
+    }
+
+    fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
+        let shape = self.output_shape(input.shape())?;
+        let mut output = Tensor::scratch(shape.dims());
+        match self.form {
+            GeluForm::Tanh => gelu::tanh_form(output.f32_mut(), input.f32()),
+            GeluForm::Exact => gelu::exact(output.f32_mut(), input.f32()),
+        }
+        Ok((output, Kept::new(at, [input])))
+    }
+
+    fn backward_input(&mut self, saved: Kept, mut grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
+        let at = saved.at;
+        let [input] = saved.into_tensors();
+        match self.form {
+            GeluForm::Tanh => gelu::tanh_form_grad(grad.f32_mut(), input.f32()),
+            GeluForm::Exact => gelu::exact_grad(grad.f32_mut(), input.f32()),
+        }
+        Ok((Some(grad), Kept::new(at, [])))
+    }
+}

@@ -1,0 +1,91 @@
+//! Layer normalisation.
+
+use super::check_rows;
+use crate::cpu::{elementwise, norm};
+use crate::error::Result;
+use crate::layer::{Kept, Layer};
+use crate::parameter::{Init, Parameter};
+use crate::stage::Moment;
+use crate::tensor::{Shape, Tensor};
+
+/// Added to the variance, as in PyTorch.
+const EPSILON: f32 = 1e-5;
+
+/// Normalises the innermost dimension to mean 0 and deviation 1, then scales and shifts it.
+/// Ba, Kiros and Hinton, "Layer normalization" (2016).
+///
+/// Parameters: `{name}.weight` (starts at 1) and `{name}.bias` (at 0). Keeps its input and two numbers a row.
+#[derive(Debug)]
+pub struct LayerNorm {
+    name: String,
+    width: usize,
+    weight: Parameter,
+    bias: Parameter,
+}
+
+impl LayerNorm {
+    /// A layer for rows of `width` numbers.
+    pub fn new(name: &str, width: usize) -> Self {
+        Self {
+            name: name.to_owned(),
+            width,
+            weight: Parameter::new(format!("{name}.weight"), &[width], Init::Ones, 0),
+            bias: Parameter::new(format!("{name}.bias"), &[width], Init::Zeros, 0),
+        }
+    }
+}
+
+impl Layer for LayerNorm {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn output_shape(&self, input: &Shape) -> Result<Shape> {
+        check_rows(input, self.width)?;
+        Ok(*input)
+    }
+
+    fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
+        let shape = self.output_shape(input.shape())?;
+        let mut output = Tensor::scratch(shape.dims());
+        let mut stats = Tensor::scratch(&[shape.rows(), 2]);
+        let (gain, shift) = (&self.weight.value, &self.bias.value);
+        norm::forward(
+            output.f32_mut(),
+            stats.f32_mut(),
+            input.f32(),
+            gain,
+            shift,
+            EPSILON,
+        );
+        Ok((output, Kept::new(at, [input, stats])))
+    }
+
+    fn backward_input(&mut self, saved: Kept, mut grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
+        let at = saved.at;
+        let [input, stats] = saved.into_tensors();
+        let mut weight_grads = Tensor::zeros(&[2, self.width]);
+        let (gain_grad, shift_grad) = weight_grads.f32_mut().split_at_mut(self.width);
+        norm::backward(
+            grad.f32_mut(),
+            input.f32(),
+            stats.f32(),
+            &self.weight.value,
+            gain_grad,
+            shift_grad,
+        );
+        Ok((Some(grad), Kept::new(at, [weight_grads])))
+    }
+
+    fn backward_weight(&mut self, pending: Kept) -> Result<()> {
+        let [weight_grads] = pending.into_tensors();
+        let (gain_grad, shift_grad) = weight_grads.f32().split_at(self.width);
+        elementwise::add(&mut self.weight.grad, gain_grad);
+        elementwise::add(&mut self.bias.grad, shift_grad);
+        Ok(())
+    }
+
+    fn parameters(&mut self) -> Vec<&mut Parameter> {
+        vec![&mut self.weight, &mut self.bias]
+    }
+}

@@ -1,0 +1,166 @@
+//! The linear layer.
+
+use super::check_rows;
+use crate::cpu::elementwise::{add_rows, fill_rows};
+use crate::cpu::matmul::{Matrix, MatrixMut, Old, matmul};
+use crate::error::Result;
+use crate::layer::{Kept, Layer};
+use crate::parameter::{Init, Parameter};
+use crate::stage::Moment;
+use crate::tensor::{Shape, Tensor};
+
+/// How a weight matrix lies in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// `[inputs, outputs]`, as GPT-2's Conv1D.
+    InOut,
+    /// `[outputs, inputs]`, as PyTorch's Linear.
+    OutIn,
+}
+
+/// `y = x W + b` on the innermost dimension: `[.., inputs]` to `[.., outputs]`.
+///
+/// Parameters: `{name}.weight` and, with a bias, `{name}.bias`. Keeps its input.
+#[derive(Debug)]
+pub struct Linear {
+    name: String,
+    inputs: usize,
+    outputs: usize,
+    layout: Layout,
+    weight: Parameter,
+    bias: Option<Parameter>,
+    input_gradient: bool,
+    seed: u64,
+}
+
+impl Linear {
+    /// A layer without bias whose weights start as `init` says, drawn from `seed`.
+    pub fn new(name: &str, layout: Layout, [inputs, outputs]: [usize; 2], init: Init, seed: u64) -> Self {
+        let dims = match layout {
+            Layout::InOut => [inputs, outputs],
+            Layout::OutIn => [outputs, inputs],
+        };
+        Self {
+            name: name.to_owned(),
+            inputs,
+            outputs,
+            layout,
+            weight: Parameter::new(format!("{name}.weight"), &dims, init, seed),
+            bias: None,
+            input_gradient: true,
+            seed,
+        }
+    }
+
+    /// Adds a bias that starts as `init` says.
+    #[must_use]
+    pub fn with_bias(mut self, init: Init) -> Self {
+        self.bias = Some(Parameter::new(
+            format!("{}.bias", self.name),
+            &[self.outputs],
+            init,
+            self.seed,
+        ));
+        self
+    }
+
+    /// Puts `weight` in the place of the layer's own: another name ties it to the parameter of that name.
+    ///
+    /// # Errors
+    /// When its dimensions are not those of the layer's weight.
+    pub fn with_weight(mut self, weight: Parameter) -> Result<Self> {
+        if weight.dims() != self.weight.dims() {
+            let (expected, got) = (Shape::f32(self.weight.dims()), Shape::f32(weight.dims()));
+            return Err(crate::Error::shape(format!("{expected} as its weight"), &got).at(&self.name));
+        }
+        self.weight = weight;
+        Ok(self)
+    }
+
+    /// The weights as `[inputs, outputs]`.
+    fn matrix(&self) -> Matrix<'_> {
+        match self.layout {
+            Layout::InOut => Matrix::new(&self.weight.value, self.outputs),
+            Layout::OutIn => Matrix::new(&self.weight.value, self.inputs).t(),
+        }
+    }
+}
+
+impl Layer for Linear {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn output_shape(&self, input: &Shape) -> Result<Shape> {
+        check_rows(input, self.inputs)?;
+        Ok(input.with_last(self.outputs))
+    }
+
+    fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
+        let shape = self.output_shape(input.shape())?;
+        let mut output = Tensor::scratch(shape.dims());
+        let mut old = Old::Drop;
+        if let Some(bias) = &self.bias {
+            fill_rows(output.f32_mut(), &bias.value);
+            old = Old::Keep;
+        }
+        let x = Matrix::new(input.f32(), self.inputs);
+        matmul(
+            MatrixMut::new(output.f32_mut(), self.outputs),
+            old,
+            1.0,
+            x,
+            self.matrix(),
+        );
+        Ok((output, Kept::new(at, [input])))
+    }
+
+    fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
+        let at = saved.at;
+        let [input] = saved.into_tensors();
+        let input_grad = self.input_gradient.then(|| {
+            let mut input_grad = Tensor::scratch(input.dims());
+            let out = MatrixMut::new(input_grad.f32_mut(), self.inputs);
+            matmul(
+                out,
+                Old::Drop,
+                1.0,
+                Matrix::new(grad.f32(), self.outputs),
+                self.matrix().t(),
+            );
+            input_grad
+        });
+        Ok((input_grad, Kept::new(at, [input, grad])))
+    }
+
+    fn backward_weight(&mut self, pending: Kept) -> Result<()> {
+        let [input, grad] = pending.into_tensors();
+        let (x, dy) = (
+            Matrix::new(input.f32(), self.inputs),
+            Matrix::new(grad.f32(), self.outputs),
+        );
+        let (columns, a, b) = match self.layout {
+            Layout::InOut => (self.outputs, x, dy),
+            Layout::OutIn => (self.inputs, dy, x),
+        };
+        matmul(
+            MatrixMut::new(&mut self.weight.grad, columns),
+            Old::Keep,
+            1.0,
+            a.t(),
+            b,
+        );
+        if let Some(bias) = &mut self.bias {
+            add_rows(&mut bias.grad, grad.f32());
+        }
+        Ok(())
+    }
+
+    fn parameters(&mut self) -> Vec<&mut Parameter> {
+        std::iter::once(&mut self.weight).chain(&mut self.bias).collect()
+    }
+
+    fn drop_input_gradient(&mut self) {
+        self.input_gradient = false;
+    }
+}

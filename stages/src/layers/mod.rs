@@ -1,0 +1,40 @@
+//! Ready-made layers, one a file with its forward, backward-input and backward-weight together.
+
+mod attention;
+mod dropout;
+mod embedding;
+mod flatten;
+mod gelu;
+mod layer_norm;
+mod linear;
+mod relu;
+mod residual;
+
+pub use attention::Attention;
+pub use dropout::Dropout;
+pub use embedding::Embedding;
+pub use flatten::Flatten;
+pub use gelu::{Gelu, GeluForm};
+pub use layer_norm::LayerNorm;
+pub use linear::{Layout, Linear};
+pub use relu::Relu;
+pub use residual::Residual;
+
+use crate::error::{Error, Result};
+use crate::tensor::{Kind, Shape};
+
+/// Refuses an input that is not of numbers with `width` as its innermost dimension.
+fn check_rows(input: &Shape, width: usize) -> Result<()> {
+    if input.kind() == Kind::F32 && !input.dims().is_empty() && input.last() == width {
+        return Ok(());
+    }
+    Err(Error::shape(format!("f32[.., {width}]"), input))
+}
+
+/// Refuses an input that is not of numbers.
+fn check_numbers(input: &Shape) -> Result<()> {
+    if input.kind() == Kind::F32 {
+        return Ok(());
+    }
+    Err(Error::shape("f32 numbers", input))
+}

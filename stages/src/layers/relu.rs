@@ -1,0 +1,48 @@
+//! The rectified linear unit.
+
+use super::check_numbers;
+use crate::cpu::elementwise::{relu, relu_grad};
+use crate::error::Result;
+use crate::layer::{Kept, Layer};
+use crate::stage::Moment;
+use crate::tensor::{Shape, Tensor};
+
+/// `max(x, 0)`, on any shape. Keeps its output, which the next layer shares.
+#[derive(Debug)]
+pub struct Relu {
+    name: String,
+}
+
+impl Relu {
+    /// A layer of this name.
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+        }
+    }
+}
+
+impl Layer for Relu {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn output_shape(&self, input: &Shape) -> Result<Shape> {
+        check_numbers(input)?;
+        Ok(*input)
+    }
+
+    fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
+        self.output_shape(input.shape())?;
+        let mut output = input;
+        relu(output.f32_mut());
+        Ok((output.clone(), Kept::new(at, [output])))
+    }
+
+    fn backward_input(&mut self, saved: Kept, mut grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
+        let at = saved.at;
+        let [output] = saved.into_tensors();
+        relu_grad(grad.f32_mut(), output.f32());
+        Ok((Some(grad), Kept::new(at, [])))
+    }
+}

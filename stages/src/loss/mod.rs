@@ -1,0 +1,57 @@
+//! What training makes small.
+
+mod cross_entropy;
+mod mean_squared_error;
+
+pub use cross_entropy::CrossEntropy;
+pub use mean_squared_error::MeanSquaredError;
+
+use crate::error::Result;
+use crate::tensor::{Shape, Tensor};
+
+/// The loss of a micro-batch: a function of the last stage's output and the target.
+///
+/// A loss is a sum with its weight, never a mean: micro-batches of unequal weight then give the gradient of one big batch,
+/// and the step divides once.
+pub trait Loss<W>: Send + 'static {
+    /// Refuses shapes that do not go together, before the first step.
+    ///
+    /// # Errors
+    /// When the target does not fit the output: the error says what would.
+    fn check(&self, output: &Shape, target: &Shape) -> Result<()>;
+
+    /// Training: the score, and the gradient of the sum of the loss with respect to the output.
+    ///
+    /// # Errors
+    /// When a target is outside what the output knows.
+    fn forward(&mut self, output: W, target: Tensor) -> Result<(Score, W)>;
+
+    /// Evaluation: the score only.
+    ///
+    /// # Errors
+    /// As [`Loss::forward`].
+    fn score(&mut self, output: W, target: Tensor) -> Result<Score>;
+}
+
+/// A loss summed over targets, and over how many.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Score {
+    /// The loss summed over the counted targets.
+    pub sum: f64,
+    /// The number of counted targets: tokens, rows or numbers.
+    pub weight: f64,
+    /// How many of them the largest output got right; `None` where there is no right or wrong.
+    pub correct: Option<f64>,
+}
+
+impl Score {
+    /// Adds another score to this one.
+    pub fn add(&mut self, other: Score) {
+        self.sum += other.sum;
+        self.weight += other.weight;
+        self.correct = match (self.correct, other.correct) {
+            (Some(a), Some(b)) => Some(a + b),
+            (a, b) => a.or(b),
+        };
+    }
+}

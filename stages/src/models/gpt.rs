@@ -1,0 +1,145 @@
+//! GPT-2. Radford et al., "Language models are unsupervised multitask learners" (2019).
+
+use super::{LayerSpec, Model, check_positive};
+use crate::error::Result;
+use crate::layer::Layer;
+use crate::layers::{Attention, Dropout, Embedding, Gelu, GeluForm, LayerNorm, Layout, Linear, Residual};
+use crate::parameter::{Init, Parameter};
+
+/// The deviation of the first weights.
+const DEVIATION: f32 = 0.02;
+
+/// A GPT-2: ids `[batch, time]` to logits `[batch, time, vocab]`.
+///
+/// Parameters carry the names, layouts and starting deviations of Hugging Face's GPT-2. Units: `embed`, `h.0.attn`, `h.0.mlp`,
+/// ..., `head` (final norm and output projection).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Gpt {
+    /// The number of tokens.
+    pub vocab: usize,
+    /// The width of the model.
+    pub dim: usize,
+    /// The number of blocks.
+    pub layers: usize,
+    /// Attention heads in a block; they divide `dim`.
+    pub heads: usize,
+    /// The longest sequence.
+    pub context: usize,
+    /// The probability of dropout, on the embedding and on what each block adds.
+    pub dropout: f32,
+    /// Whether the output projection is the token embedding.
+    pub tied: bool,
+    /// The seed of the first weights and of dropout.
+    pub seed: u64,
+}
+
+impl Gpt {
+    /// The units of the model.
+    ///
+    /// # Errors
+    /// When a size is 0, `dim` is not divisible by `heads` or `dropout` is no probability below 1.
+    pub fn model(&self) -> Result<Model> {
+        let sizes = [
+            ("vocab", self.vocab),
+            ("dim", self.dim),
+            ("layers", self.layers),
+            ("context", self.context),
+        ];
+        check_positive(&sizes)?;
+        Attention::new("", self.dim, self.heads)?;
+        Dropout::new("", self.dropout, self.seed)?;
+        let gpt = *self;
+        let (dim, vocab, context) = (self.dim as f64, self.vocab as f64, self.context as f64);
+        let mut units = vec![LayerSpec::new("embed", 2.0 * dim, move || gpt.embed())];
+        for index in 0..self.layers {
+            let (attention, mlp) = (format!("h.{index}.attn"), format!("h.{index}.mlp"));
+            let cost = 8.0 * dim * dim + 2.0 * context * dim;
+            units.push(LayerSpec::new(attention, cost, move || gpt.attention(index)));
+            units.push(LayerSpec::new(mlp, 16.0 * dim * dim, move || gpt.mlp(index)));
+        }
+        units.push(LayerSpec::new("head", 2.0 * dim * vocab, move || gpt.head()));
+        Ok(Model::new(units))
+    }
+
+    fn embed(self) -> Result<Vec<Box<dyn Layer>>> {
+        let embedding = Embedding::new("embed", self.vocab, self.context, self.dim, self.seed);
+        let mut layers: Vec<Box<dyn Layer>> = vec![Box::new(embedding)];
+        self.push_dropout(&mut layers, "embed")?;
+        Ok(layers)
+    }
+
+    fn attention(self, index: usize) -> Result<Vec<Box<dyn Layer>>> {
+        let name = format!("h.{index}.attn");
+        let mut layers: Vec<Box<dyn Layer>> = vec![
+            Box::new(LayerNorm::new(&format!("h.{index}.ln_1"), self.dim)),
+            Box::new(self.linear(&format!("{name}.c_attn"), self.dim, 3 * self.dim, DEVIATION)),
+            Box::new(Attention::new(&name, self.dim, self.heads)?),
+            Box::new(self.linear(
+                &format!("{name}.c_proj"),
+                self.dim,
+                self.dim,
+                self.residual_deviation(),
+            )),
+        ];
+        self.push_dropout(&mut layers, &name)?;
+        Ok(vec![Box::new(Residual::new(&name, layers))])
+    }
+
+    fn mlp(self, index: usize) -> Result<Vec<Box<dyn Layer>>> {
+        let name = format!("h.{index}.mlp");
+        let mut layers: Vec<Box<dyn Layer>> = vec![
+            Box::new(LayerNorm::new(&format!("h.{index}.ln_2"), self.dim)),
+            Box::new(self.linear(&format!("{name}.c_fc"), self.dim, 4 * self.dim, DEVIATION)),
+            Box::new(Gelu::new(&name, GeluForm::Tanh)),
+            Box::new(self.linear(
+                &format!("{name}.c_proj"),
+                4 * self.dim,
+                self.dim,
+                self.residual_deviation(),
+            )),
+        ];
+        self.push_dropout(&mut layers, &name)?;
+        Ok(vec![Box::new(Residual::new(&name, layers))])
+    }
+
+    fn head(self) -> Result<Vec<Box<dyn Layer>>> {
+        let (layout, init) = (Layout::OutIn, Init::Normal(DEVIATION));
+        let mut head = Linear::new("lm_head", layout, [self.dim, self.vocab], init, self.seed);
+        if self.tied {
+            head = head.with_weight(Parameter::new(
+                "wte.weight",
+                &[self.vocab, self.dim],
+                init,
+                self.seed,
+            ))?;
+        }
+        Ok(vec![Box::new(LayerNorm::new("ln_f", self.dim)), Box::new(head)])
+    }
+
+    fn linear(self, name: &str, inputs: usize, outputs: usize, deviation: f32) -> Linear {
+        Linear::new(
+            name,
+            Layout::InOut,
+            [inputs, outputs],
+            Init::Normal(deviation),
+            self.seed,
+        )
+        .with_bias(Init::Zeros)
+    }
+
+    /// Each of `2 * layers` projections adds to the residual stream; so scaled, the sum starts as wide as one of them.
+    fn residual_deviation(self) -> f32 {
+        DEVIATION / (2.0 * self.layers as f32).sqrt()
+    }
+
+    fn push_dropout(self, layers: &mut Vec<Box<dyn Layer>>, name: &str) -> Result<()> {
+        if self.dropout > 0.0 {
+            layers.push(Box::new(Dropout::new(
+                &format!("{name}.dropout"),
+                self.dropout,
+                self.seed,
+            )?));
+        }
+        Ok(())
+    }
+}

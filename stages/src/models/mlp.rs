@@ -1,0 +1,70 @@
+//! The multi-layer perceptron.
+
+use super::{LayerSpec, Model, check_positive};
+use crate::error::{Error, Result};
+use crate::layer::Layer;
+use crate::layers::{Dropout, Flatten, Layout, Linear, Relu};
+use crate::parameter::Init;
+
+/// Linear layers with ReLU (and dropout) between them: `[batch, ..]` to `[batch, last size]`.
+///
+/// Parameters are PyTorch's: `fc0.weight` `[out, in]` and `fc0.bias`, both uniform within `1 / sqrt(in)`. Units: `flatten`,
+/// `fc0`, `relu0`, `fc1`, ...
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mlp {
+    /// The widths, input and output included: `784, 128, 10`.
+    pub sizes: Vec<usize>,
+    /// The probability of dropout after each ReLU.
+    pub dropout: f32,
+    /// The seed of the first weights and of dropout.
+    pub seed: u64,
+}
+
+impl Mlp {
+    /// The units of the model.
+    ///
+    /// # Errors
+    /// With fewer than two sizes, a size of 0 or a dropout that is no probability below 1.
+    pub fn model(&self) -> Result<Model> {
+        if self.sizes.len() < 2 {
+            let message = format!(
+                "sizes {:?} are too few: give the input's and the output's width at least",
+                self.sizes
+            );
+            return Err(Error::invalid(message));
+        }
+        self.sizes
+            .iter()
+            .try_for_each(|&size| check_positive(&[("a layer's size", size)]))?;
+        Dropout::new("", self.dropout, self.seed)?;
+        let mut units = vec![LayerSpec::of(Flatten::new("flatten"), 0.0)];
+        for (index, pair) in self.sizes.windows(2).enumerate() {
+            let (inputs, outputs) = (pair[0], pair[1]);
+            let (name, seed) = (format!("fc{index}"), self.seed);
+            let cost = 2.0 * inputs as f64 * outputs as f64;
+            units.push(LayerSpec::new(name.clone(), cost, move || {
+                Ok(vec![linear(&name, inputs, outputs, seed)])
+            }));
+            if index + 2 < self.sizes.len() {
+                units.push(self.activation(index, outputs));
+            }
+        }
+        Ok(Model::new(units))
+    }
+
+    fn activation(&self, index: usize, width: usize) -> LayerSpec {
+        let (name, dropout, seed) = (format!("relu{index}"), self.dropout, self.seed);
+        LayerSpec::new(name.clone(), width as f64, move || {
+            let mut layers: Vec<Box<dyn Layer>> = vec![Box::new(Relu::new(&name))];
+            if dropout > 0.0 {
+                layers.push(Box::new(Dropout::new(&format!("{name}.dropout"), dropout, seed)?));
+            }
+            Ok(layers)
+        })
+    }
+}
+
+fn linear(name: &str, inputs: usize, outputs: usize, seed: u64) -> Box<dyn Layer> {
+    let init = Init::Uniform(1.0 / (inputs as f32).sqrt());
+    Box::new(Linear::new(name, Layout::OutIn, [inputs, outputs], init, seed).with_bias(init))
+}

@@ -1,0 +1,148 @@
+//! Models: lists of named layers that split into stages.
+
+mod gpt;
+mod mlp;
+mod partition;
+
+pub use gpt::Gpt;
+pub use mlp::Mlp;
+
+use crate::error::{Error, Result};
+use crate::layer::Layer;
+use crate::sequential::Sequential;
+use crate::stage::StageBuilder;
+
+type Build = Box<dyn FnOnce() -> Result<Vec<Box<dyn Layer>>> + Send>;
+
+/// One unit of a model: layers that stay together, their name and what they cost.
+pub struct LayerSpec {
+    /// The name partitions use, such as `h.3.attn`.
+    pub name: String,
+    /// The estimated work of a forward pass, in floating-point operations for a row (a token).
+    pub cost: f64,
+    /// Makes the layers, on the thread that will run them.
+    pub build: Build,
+}
+
+impl LayerSpec {
+    /// A unit of several layers.
+    pub fn new(
+        name: impl Into<String>,
+        cost: f64,
+        build: impl FnOnce() -> Result<Vec<Box<dyn Layer>>> + Send + 'static,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            cost,
+            build: Box::new(build),
+        }
+    }
+
+    /// A unit of one layer that is already made.
+    pub fn of(layer: impl Layer + Send, cost: f64) -> Self {
+        Self::new(layer.name().to_owned(), cost, || Ok(vec![Box::new(layer)]))
+    }
+
+    fn build(self) -> Result<Vec<Box<dyn Layer>>> {
+        (self.build)().map_err(|error| error.at(&self.name))
+    }
+}
+
+impl std::fmt::Debug for LayerSpec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LayerSpec")
+            .field("name", &self.name)
+            .field("cost", &self.cost)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A model: units in order, not yet made.
+#[derive(Debug)]
+pub struct Model {
+    units: Vec<LayerSpec>,
+}
+
+impl Model {
+    /// A model of these units, in order.
+    pub fn new(units: Vec<LayerSpec>) -> Self {
+        Self { units }
+    }
+
+    /// The units' names, in order.
+    pub fn names(&self) -> Vec<&str> {
+        self.units.iter().map(|unit| unit.name.as_str()).collect()
+    }
+
+    /// The units' costs, in order.
+    pub fn costs(&self) -> Vec<f64> {
+        self.units.iter().map(|unit| unit.cost).collect()
+    }
+
+    /// The model in one piece.
+    ///
+    /// # Errors
+    /// When a unit cannot be made.
+    pub fn whole(self) -> Result<Sequential> {
+        build(self.units, true)
+    }
+
+    /// Cuts the model into stages so that the largest cost of a stage is as small as it can be.
+    ///
+    /// # Errors
+    /// When there are no stages, or more of them than units.
+    pub fn split(self, stages: usize) -> Result<Vec<StageBuilder<Sequential>>> {
+        let counts = partition::balance(&self.costs(), stages)?;
+        Ok(self.cut(&counts))
+    }
+
+    /// Cuts the model as the lists say, one a stage. An entry is a unit (`h.0.attn`), a prefix (`h.0`: all its units) or
+    /// an inclusive range of these (`h.0..h.3`).
+    ///
+    /// # Errors
+    /// When an entry is no unit, or the lists do not hold every unit exactly once and in order.
+    pub fn split_by(self, partition: &[Vec<String>]) -> Result<Vec<StageBuilder<Sequential>>> {
+        let counts = partition::by_names(&self.names(), partition)?;
+        Ok(self.cut(&counts))
+    }
+
+    /// Stages of so many units each; the counts add up to all of them.
+    fn cut(self, counts: &[usize]) -> Vec<StageBuilder<Sequential>> {
+        let mut units = self.units.into_iter();
+        let stages = counts.iter().enumerate().map(|(index, &count)| {
+            let units: Vec<LayerSpec> = units.by_ref().take(count).collect();
+            Box::new(move || build(units, index == 0)) as StageBuilder<Sequential>
+        });
+        stages.collect()
+    }
+}
+
+/// Makes a stage. In the first one nobody uses the input gradient.
+fn build(units: Vec<LayerSpec>, first: bool) -> Result<Sequential> {
+    let mut layers = Vec::new();
+    for unit in units {
+        layers.extend(unit.build()?);
+    }
+    if first {
+        drop_input_gradient(&mut layers);
+    }
+    Ok(Sequential::new(layers))
+}
+
+/// Tells the first layer with parameters that nobody uses its input gradient.
+fn drop_input_gradient(layers: &mut [Box<dyn Layer>]) {
+    for layer in layers {
+        if !layer.parameters().is_empty() {
+            layer.drop_input_gradient();
+            break;
+        }
+    }
+}
+
+/// Refuses sizes that must not be zero.
+fn check_positive(sizes: &[(&str, usize)]) -> Result<()> {
+    match sizes.iter().find(|(_, size)| *size == 0) {
+        Some((name, _)) => Err(Error::invalid(format!("{name} is 0: it must be at least 1"))),
+        None => Ok(()),
+    }
+}

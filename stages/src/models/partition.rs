@@ -1,0 +1,141 @@
+//! Which units go to which stage.
+
+use std::ops::Range;
+
+use crate::error::{Error, Result};
+
+/// How many units each stage gets so that the largest cost of a stage is as small as it can be, every stage having one at
+/// least. Of equally good cuts, the one with the lightest early stages.
+pub(super) fn balance(costs: &[f64], stages: usize) -> Result<Vec<usize>> {
+    check_stages(costs.len(), stages)?;
+    let mut sums = vec![0.0];
+    sums.extend(costs.iter().scan(0.0, |sum, cost| {
+        *sum += cost;
+        Some(*sum)
+    }));
+    // best[s][n]: the smallest largest cost of the first n units in s + 1 stages, and where the last of these starts.
+    let mut best = vec![sums.iter().map(|&sum| (sum, 0)).collect::<Vec<(f64, usize)>>()];
+    for stage in 1..stages {
+        let before = &best[stage - 1];
+        let row = (0..sums.len()).map(|end| {
+            let starts = stage..end;
+            let largest = |start: usize| before[start].0.max(sums[end] - sums[start]);
+            let cuts = starts.map(|start| (largest(start), start));
+            cuts.min_by(|a, b| a.0.total_cmp(&b.0))
+                .unwrap_or((f64::INFINITY, 0))
+        });
+        best.push(row.collect());
+    }
+    let mut counts = Vec::with_capacity(stages);
+    let mut end = costs.len();
+    for row in best.iter().rev() {
+        counts.push(end - row[end].1);
+        end = row[end].1;
+    }
+    counts.reverse();
+    Ok(counts)
+}
+
+fn check_stages(units: usize, stages: usize) -> Result<()> {
+    if stages == 0 {
+        return Err(Error::invalid("0 stages: a pipeline has at least 1"));
+    }
+    if stages > units {
+        let message =
+            format!("{stages} stages for {units} layers: use at most {units} stages or a deeper model");
+        return Err(Error::invalid(message));
+    }
+    Ok(())
+}
+
+/// How many units each stage gets by an explicit partition.
+pub(super) fn by_names(names: &[&str], partition: &[Vec<String>]) -> Result<Vec<usize>> {
+    check_stages(names.len(), partition.len())?;
+    let mut next = 0;
+    let mut counts = Vec::with_capacity(partition.len());
+    for (stage, entries) in partition.iter().enumerate() {
+        let before = next;
+        for entry in entries {
+            next = take(names, next, find_range(names, entry)?, stage)?;
+        }
+        if next == before {
+            return Err(Error::invalid(format!(
+                "partition: stage {stage} is empty: give it a layer or leave it out"
+            )));
+        }
+        counts.push(next - before);
+    }
+    match names.get(next) {
+        Some(missing) => Err(Error::invalid(format!(
+            "partition: layer `{missing}` is missing: add it to a stage"
+        ))),
+        None => Ok(counts),
+    }
+}
+
+/// Takes a range of units for a stage when it is the next one in order; gives what comes after it.
+fn take(names: &[&str], next: usize, range: Range<usize>, stage: usize) -> Result<usize> {
+    let name = names[range.start];
+    if range.start == next {
+        return Ok(range.end);
+    }
+    let problem = if range.start < next {
+        format!("layer `{name}` comes again in stage {stage}: name it once, in the model's order")
+    } else {
+        format!(
+            "layer `{}` is missing before `{name}` in stage {stage}: keep the model's order",
+            names[next]
+        )
+    };
+    Err(Error::invalid(format!("partition: {problem}")))
+}
+
+/// The units that an entry names.
+fn find_range(names: &[&str], entry: &str) -> Result<Range<usize>> {
+    let Some((first, last)) = entry.split_once("..") else {
+        return find(names, entry);
+    };
+    let (first, last) = (find(names, first)?, find(names, last)?);
+    if first.start >= last.end {
+        return Err(Error::invalid(format!(
+            "partition: `{entry}` runs backwards: turn it round"
+        )));
+    }
+    Ok(first.start..last.end)
+}
+
+/// The unit of this name, or the units below it.
+fn find(names: &[&str], entry: &str) -> Result<Range<usize>> {
+    let entry = entry.trim();
+    let is_in = |name: &&str| {
+        name.strip_prefix(entry)
+            .is_some_and(|rest| !entry.is_empty() && (rest.is_empty() || rest.starts_with('.')))
+    };
+    let Some(start) = names.iter().position(is_in) else {
+        let nearest = names
+            .iter()
+            .min_by_key(|name| distance(name, entry))
+            .copied()
+            .unwrap_or_default();
+        return Err(Error::invalid(format!(
+            "partition: unknown layer `{entry}`: did you mean `{nearest}`?"
+        )));
+    };
+    let count = names[start..].iter().take_while(|name| is_in(name)).count();
+    Ok(start..start + count)
+}
+
+/// Levenshtein's edit distance.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.chars().enumerate() {
+            let change = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.chars().count()]
+}

@@ -1,0 +1,61 @@
+//! AdamW.
+
+use super::{Decay, Optimizer, Update, fill_state};
+use crate::cpu::adamw::{Scalars, update};
+use crate::parameter::Parameter;
+
+/// Adam with decoupled weight decay, PyTorch's formula. Loshchilov and Hutter, "Decoupled weight decay regularization"
+/// (ICLR 2019).
+///
+/// With gradient `g`, learning rate `a` and step `t`: `p *= 1 - a * weight_decay`, `m += (1 - b1)(g - m)`,
+/// `v = b2 v + (1 - b2) g^2`, `p -= a / (1 - b1^t) * m / (sqrt(v / (1 - b2^t)) + eps)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamW {
+    /// How much of the mean gradient and of the mean square is kept each step.
+    pub betas: (f64, f64),
+    /// Added to the root of the mean square.
+    pub eps: f64,
+    /// The share of a weight that is taken off each step, in units of the learning rate.
+    pub weight_decay: f64,
+    /// Which parameters it takes.
+    pub decay: Decay,
+}
+
+impl Default for AdamW {
+    /// PyTorch's numbers: betas 0.9 and 0.999, eps 1e-8, weight decay 0.01.
+    fn default() -> Self {
+        Self {
+            betas: (0.9, 0.999),
+            eps: 1e-8,
+            weight_decay: 0.01,
+            decay: Decay::default(),
+        }
+    }
+}
+
+impl Optimizer for AdamW {
+    fn state_names(&self) -> &'static [&'static str] {
+        &["exp_avg", "exp_avg_sq"]
+    }
+
+    fn update(&self, parameter: &mut Parameter, by: Update) {
+        fill_state(parameter, 2);
+        let (mean_keep, square_keep) = self.betas;
+        let step = by.step as f64;
+        let weight_decay = self.decay.of(self.weight_decay, parameter);
+        let scalars = Scalars {
+            scale: by.scale as f32,
+            shrink: (1.0 - by.learning_rate * weight_decay) as f32,
+            mean_step: (1.0 - mean_keep) as f32,
+            square_keep: square_keep as f32,
+            square_step: (1.0 - square_keep) as f32,
+            root_scale: (1.0 / (1.0 - square_keep.powf(step)).sqrt()) as f32,
+            epsilon: self.eps as f32,
+            step_size: (by.learning_rate / (1.0 - mean_keep.powf(step))) as f32,
+        };
+        let [mean, square] = &mut parameter.state[..] else {
+            unreachable!("fill_state: two tensors, and checkpoints are checked against state_names")
+        };
+        update(&mut parameter.value, &parameter.grad, mean, square, scalars);
+    }
+}

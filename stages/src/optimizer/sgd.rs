@@ -1,0 +1,42 @@
+//! Stochastic gradient descent with momentum.
+
+use super::{Decay, Optimizer, Update, fill_state};
+use crate::cpu::sgd;
+use crate::parameter::Parameter;
+
+/// Gradient descent with momentum, PyTorch's formula without dampening or Nesterov's step.
+///
+/// With gradient `g` and learning rate `a`: `g += weight_decay * p`, `m = momentum * m + g`, `p -= a * m`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sgd {
+    /// How much of the running sum of gradients is kept each step; 0 keeps no state.
+    pub momentum: f64,
+    /// The share of a weight that is added to its gradient.
+    pub weight_decay: f64,
+    /// Which parameters it takes.
+    pub decay: Decay,
+}
+
+impl Optimizer for Sgd {
+    fn state_names(&self) -> &'static [&'static str] {
+        if self.momentum == 0.0 {
+            &[]
+        } else {
+            &["momentum_buffer"]
+        }
+    }
+
+    fn update(&self, parameter: &mut Parameter, by: Update) {
+        let scalars = sgd::Scalars {
+            scale: by.scale as f32,
+            weight_decay: self.decay.of(self.weight_decay, parameter) as f32,
+            momentum: self.momentum as f32,
+            learning_rate: by.learning_rate as f32,
+        };
+        fill_state(parameter, self.state_names().len());
+        match parameter.state.first_mut() {
+            Some(momentum) => sgd::update(&mut parameter.value, &parameter.grad, momentum, scalars),
+            None => sgd::update_plain(&mut parameter.value, &parameter.grad, scalars),
+        }
+    }
+}
