@@ -1,5 +1,6 @@
 //! Pipewright: an actor-based pipeline-parallel training engine.
 
+pub mod config;
 pub mod data;
 mod error;
 pub mod id;
