@@ -7,6 +7,7 @@ mod corpus;
 mod idx;
 mod images;
 mod labelled;
+mod loader;
 mod permutation;
 mod share;
 mod text;
@@ -15,6 +16,7 @@ mod windows;
 pub use corpus::{Corpus, Width};
 pub use images::Images;
 pub use labelled::LabelledImages;
+pub use loader::{Feed, Loader};
 pub use share::Share;
 pub use windows::Windows;
 

@@ -3,7 +3,7 @@
 use super::check_rows;
 use crate::cpu::elementwise::{add_rows, fill_rows};
 use crate::cpu::matmul::{Matrix, MatrixMut, Old, matmul};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::layer::{Kept, Layer};
 use crate::parameter::{Init, Parameter};
 use crate::stage::Moment;
@@ -70,8 +70,12 @@ impl Linear {
     /// When its dimensions are not those of the layer's weight.
     pub fn with_weight(mut self, weight: Parameter) -> Result<Self> {
         if weight.dims() != self.weight.dims() {
-            let (expected, got) = (Shape::f32(self.weight.dims()), Shape::f32(weight.dims()));
-            return Err(crate::Error::shape(format!("{expected} as its weight"), &got).at(&self.name));
+            let (expected, got) = (self.weight.dims(), weight.dims());
+            let message = format!(
+                "expected a weight of {expected:?}, got `{}` of {got:?}",
+                weight.name()
+            );
+            return Err(Error::invalid(message).at(&self.name));
         }
         self.weight = weight;
         Ok(self)

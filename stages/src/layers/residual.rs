@@ -35,8 +35,9 @@ impl Layer for Residual {
         if output == *input {
             return Ok(output);
         }
-        let expected = format!("{input} from the layers inside a residual, as its input");
-        Err(Error::invalid(format!("expected {expected}, got {output}")))
+        Err(Error::invalid(format!(
+            "the layers inside a residual must keep the shape: {input} became {output}"
+        )))
     }
 
     fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {

@@ -64,11 +64,11 @@ impl Loss<Tensor> for CrossEntropy {
     fn check(&self, output: &Shape, target: &Shape) -> Result<()> {
         let logits = output.kind() == Kind::F32 && !output.dims().is_empty();
         if !logits {
-            return Err(Error::shape("f32[.., classes] as the output", output).at("loss"));
+            return Err(super::unfit("f32[.., classes] as the output", output));
         }
         let expected = Shape::ids(&output.dims()[..output.dims().len() - 1]);
         if *target != expected {
-            return Err(Error::shape(format!("{expected} as the target"), target).at("loss"));
+            return Err(super::unfit(format!("{expected} as the target"), target));
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Mean squared error.
 
 use super::{Loss, Score};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::tensor::{Kind, Shape, Tensor};
 
 /// The squared difference of output and target, summed over all numbers; the weight is their number.
@@ -13,8 +13,10 @@ impl Loss<Tensor> for MeanSquaredError {
         if output.kind() == Kind::F32 && output == target {
             return Ok(());
         }
-        let expected = format!("{} as the target", Shape::f32(output.dims()));
-        Err(Error::shape(expected, target).at("loss"))
+        Err(super::unfit(
+            format!("{} as the target", Shape::f32(output.dims())),
+            target,
+        ))
     }
 
     fn forward(&mut self, mut output: Tensor, target: Tensor) -> Result<(Score, Tensor)> {

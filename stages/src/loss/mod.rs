@@ -6,7 +6,7 @@ mod mean_squared_error;
 pub use cross_entropy::CrossEntropy;
 pub use mean_squared_error::MeanSquaredError;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::tensor::{Shape, Tensor};
 
 /// The loss of a micro-batch: a function of the last stage's output and the target.
@@ -45,6 +45,22 @@ pub struct Score {
 }
 
 impl Score {
+    /// The mean loss over the counted targets; 0 when there are none.
+    pub fn mean(&self) -> f64 {
+        if self.weight > 0.0 {
+            self.sum / self.weight
+        } else {
+            0.0
+        }
+    }
+
+    /// The share of right predictions, for classification.
+    pub fn accuracy(&self) -> Option<f64> {
+        self.correct
+            .filter(|_| self.weight > 0.0)
+            .map(|correct| correct / self.weight)
+    }
+
     /// Adds another score to this one.
     pub fn add(&mut self, other: Score) {
         self.sum += other.sum;
@@ -54,4 +70,9 @@ impl Score {
             (a, b) => a.or(b),
         };
     }
+}
+
+/// The refusal of an output or target whose shape does not fit.
+fn unfit(expected: impl std::fmt::Display, got: &Shape) -> Error {
+    Error::invalid(format!("expected {expected}, got {got}")).at("loss")
 }

@@ -1,0 +1,154 @@
+//! Every layer's gradients against central differences, over many shapes.
+
+mod common;
+
+use common::{check_gradients, ids, shuffle, tensor};
+use pipewright_stages::layers::{
+    Attention, Dropout, Embedding, Flatten, Gelu, GeluForm, LayerNorm, Layout, Linear, Relu, Residual,
+};
+use pipewright_stages::{Init, Layer};
+use proptest::prelude::*;
+
+fn linear(layout: Layout, inputs: usize, outputs: usize, bias: bool) -> Linear {
+    let layer = Linear::new("fc", layout, [inputs, outputs], Init::Normal(0.5), 1);
+    if bias {
+        layer.with_bias(Init::Uniform(0.5))
+    } else {
+        layer
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn linear_in_both_layouts(
+        rows in 1_usize..6, inputs in 1_usize..20, outputs in 1_usize..20, bias: bool, turned: bool,
+    ) {
+        let layout = if turned { Layout::OutIn } else { Layout::InOut };
+        check_gradients(&mut linear(layout, inputs, outputs, bias), &tensor("x", &[rows, inputs]));
+    }
+
+    #[test]
+    fn relu_away_from_its_corner(count in 1_usize..70) {
+        let mut input = tensor("x", &[count]);
+        input.f32_mut().iter_mut().for_each(|x| *x += 0.1 * x.signum());
+        check_gradients(&mut Relu::new("relu"), &input);
+    }
+
+    #[test]
+    fn gelu_in_both_forms(count in 1_usize..70, exact: bool, scale in 0.5_f32..6.0) {
+        let mut input = tensor("x", &[count]);
+        input.f32_mut().iter_mut().for_each(|x| *x *= scale);
+        let form = if exact { GeluForm::Exact } else { GeluForm::Tanh };
+        check_gradients(&mut Gelu::new("gelu", form), &input);
+    }
+
+    #[test]
+    fn layer_norm(rows in 1_usize..5, width in 2_usize..40) {
+        let mut layer = LayerNorm::new("norm", width);
+        shuffle(&mut layer);
+        let mut input = tensor("x", &[rows, width]);
+        input.f32_mut().iter_mut().for_each(|x| *x *= 3.0);
+        // Two nearly equal numbers would make a curve too sharp for the differences.
+        input.f32_mut().chunks_exact_mut(width).for_each(|row| { row[0] = 2.0; row[1] = -2.0; });
+        check_gradients(&mut layer, &input);
+    }
+
+    #[test]
+    fn attention(batch in 1_usize..3, time in 1_usize..9, heads in 1_usize..4, width in 1_usize..9) {
+        let mut layer = Attention::new("attention", heads * width, heads).unwrap();
+        check_gradients(&mut layer, &tensor("x", &[batch, time, 3 * heads * width]));
+    }
+
+    #[test]
+    fn embedding(batch in 1_usize..4, time in 1_usize..6, dim in 1_usize..6) {
+        let mut layer = Embedding::new("embed", 7, 6, dim, 1);
+        check_gradients(&mut layer, &ids("x", &[batch, time], 7));
+    }
+
+    #[test]
+    fn dropout(count in 1_usize..70) {
+        check_gradients(&mut Dropout::new("dropout", 0.4, 1).unwrap(), &tensor("x", &[count]));
+    }
+
+    #[test]
+    fn residual_around_the_usual_chains(batch in 1_usize..3, time in 1_usize..5, heads in 1_usize..3, width in 1_usize..5) {
+        let dim = heads * width + 1;
+        let dim = dim.next_multiple_of(heads);
+        let attend: Vec<Box<dyn Layer>> = vec![
+            Box::new(linear(Layout::InOut, dim, 3 * dim, true)),
+            Box::new(Attention::new("attention", dim, heads).unwrap()),
+            Box::new(linear(Layout::InOut, dim, dim, true)),
+            Box::new(Dropout::new("dropout", 0.3, 1).unwrap()),
+        ];
+        check_gradients(&mut Residual::new("block", attend), &tensor("x", &[batch, time, dim]));
+        let think: Vec<Box<dyn Layer>> = vec![
+            Box::new(linear(Layout::InOut, dim, 4 * dim, true)),
+            Box::new(Gelu::new("gelu", GeluForm::Tanh)),
+            Box::new(linear(Layout::OutIn, 4 * dim, dim, false)),
+        ];
+        check_gradients(&mut Residual::new("block", think), &tensor("x", &[batch, time, dim]));
+    }
+
+    #[test]
+    fn flatten(batch in 1_usize..4, a in 1_usize..4, b in 1_usize..4, c in 1_usize..4) {
+        check_gradients(&mut Flatten::new("flatten"), &tensor("x", &[batch, a, b, c]));
+    }
+}
+
+/// Blocks of query rows: sequences longer than a block, and lengths that no block divides.
+#[test]
+fn attention_over_many_blocks() {
+    for time in [63, 65, 130] {
+        check_gradients(
+            &mut Attention::new("attention", 2, 1).unwrap(),
+            &tensor("x", &[1, time, 6]),
+        );
+    }
+}
+
+#[test]
+fn gradients_add_up_over_micro_batches() {
+    let mut layer = linear(Layout::InOut, 5, 3, true);
+    let (first, second) = (tensor("a", &[4, 5]), tensor("b", &[4, 5]));
+    let grad = tensor("grad", &[4, 3]);
+    let mut alone = Vec::new();
+    for input in [&first, &second] {
+        common::pass(&mut layer, input, &grad);
+        alone.push(
+            layer
+                .parameters()
+                .iter()
+                .map(|p| p.grad.clone())
+                .collect::<Vec<_>>()
+                .concat(),
+        );
+        layer.parameters().into_iter().for_each(|p| p.grad.fill(0.0));
+    }
+    common::pass(&mut layer, &first, &grad);
+    common::pass(&mut layer, &second, &grad);
+    let both: Vec<f32> = layer
+        .parameters()
+        .iter()
+        .map(|p| p.grad.clone())
+        .collect::<Vec<_>>()
+        .concat();
+    let sum: Vec<f64> = alone[0]
+        .iter()
+        .zip(&alone[1])
+        .map(|(a, b)| f64::from(*a) + f64::from(*b))
+        .collect();
+    common::assert_close("gradients", &both, &sum, 1e-6);
+}
+
+#[test]
+fn a_first_layer_gives_no_input_gradient_and_the_same_weight_gradients() {
+    let (input, grad) = (tensor("x", &[4, 5]), tensor("grad", &[4, 3]));
+    let mut usual = linear(Layout::OutIn, 5, 3, true);
+    let mut first = linear(Layout::OutIn, 5, 3, true);
+    first.drop_input_gradient();
+    assert!(common::pass(&mut usual, &input, &grad).1.is_some());
+    assert!(common::pass(&mut first, &input, &grad).1.is_none());
+    assert_eq!(usual.parameters(), first.parameters());
+}
