@@ -2,11 +2,13 @@
 
 pub mod actor;
 pub mod checkpoint;
+pub mod cli;
 pub mod config;
 pub mod data;
 mod error;
 pub mod id;
 pub mod pipeline;
+pub mod plan;
 pub mod schedule;
 pub mod transport;
 pub mod worker;

@@ -69,12 +69,13 @@ impl Schedule {
 }
 
 fn unknown(name: &str) -> Error {
-    let nearest = Schedule::names().max_by(|a, b| strsim::jaro(name, a).total_cmp(&strsim::jaro(name, b)));
-    let meant = nearest.filter(|nearest| strsim::jaro(name, nearest) > 0.5);
-    let meant = meant.map_or(String::new(), |nearest| format!("; did you mean {nearest}?"));
+    let likeness = |known: &str| strsim::jaro(&name.to_lowercase(), known);
+    let nearest = Schedule::names().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+    let meant = nearest.filter(|nearest| likeness(nearest) > 0.7);
+    let meant = meant.map_or(String::new(), |nearest| format!(", did you mean {nearest}?"));
     let known: Vec<_> = Schedule::names().collect();
     Error::Invalid(format!(
-        "there is no schedule {name:?}{meant} Known: {}",
+        "there is no schedule {name:?}{meant} (known: {})",
         known.join(", ")
     ))
 }

@@ -94,7 +94,7 @@ pub(super) struct Program<'a> {
 impl<'a> Program<'a> {
     pub(super) fn index(rows: &'a [Vec<Action>], stages: u32, micro_batches: u32) -> Result<Self> {
         let actions: u64 = rows.iter().map(|row| row.len() as u64).sum();
-        if u64::from(stages) * u64::from(micro_batches) > MAX_CELLS || actions >= u64::from(NONE) {
+        if u64::from(stages) * u64::from(micro_batches.max(1)) > MAX_CELLS || actions >= u64::from(NONE) {
             return Err(Error::Invalid(format!(
                 "{stages} stages x {micro_batches} micro-batches are too many; at most 2^24 cells are supported"
             )));
