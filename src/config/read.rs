@@ -48,7 +48,9 @@ fn in_words(message: &str, value: &Value) -> String {
         "a boolean" => "true or false",
         "a string" | "path string" => "text in quotes",
         "a tuple of size 2" => "a list of two numbers",
-        "socket address" | "invalid socket address syntax" => "an address and a port such as \"127.0.0.1:9400\"",
+        "socket address" | "invalid socket address syntax" => {
+            "an address and a port such as \"127.0.0.1:9400\""
+        }
         other => other,
     };
     let choices: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
