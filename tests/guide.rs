@@ -1,5 +1,6 @@
 //! What the guide shows is what happens: its commands print what stands under them, its configs are accepted.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -39,6 +40,47 @@ fn plan_and_check_print_what_the_guide_shows() {
         shown += 1;
     }
     assert!(shown >= 4, "the guide shows schedules; found only {shown}");
+}
+
+#[test]
+fn the_command_line_reference_lists_every_option_and_no_other() {
+    let page = fs::read_to_string(root().join("book/src/command-line.md")).expect("the page is there");
+    for command in ["train", "sample", "plan", "check"] {
+        let heading = format!("## `pipewright {command}");
+        let start = page
+            .find(&heading)
+            .unwrap_or_else(|| panic!("book/src/command-line.md has no {heading}"));
+        let part = page[start..].split("\n## ").next().expect("at least the heading");
+        let listed: BTreeSet<&str> = part.split("\n| `").skip(1).map(first_word).collect();
+        let help = pipewright(&[command, "--help"]);
+        let options = help
+            .lines()
+            .map(str::trim_start)
+            .filter_map(|line| line.split_once("--"));
+        let options = options.filter(|(before, _)| before.is_empty() || *before == "-h, ");
+        let known: BTreeSet<&str> = options
+            .map(|(_, rest)| first_word(rest))
+            .filter(|name| *name != "help")
+            .collect();
+        let listed: BTreeSet<&str> = listed.iter().filter_map(|name| name.strip_prefix("--")).collect();
+        assert_eq!(listed, known, "{command}");
+    }
+}
+
+/// Up to what cannot stand in an option's name.
+fn first_word(text: &str) -> &str {
+    text.split([' ', '`', '=', ',']).next().unwrap_or(text)
+}
+
+/// What the command prints, run from the root.
+fn pipewright(arguments: &[&str]) -> String {
+    let mut command = Command::cargo_bin("pipewright").expect("the command is built");
+    let output = command
+        .args(arguments)
+        .current_dir(root())
+        .output()
+        .expect("the command runs");
+    String::from_utf8([output.stdout, output.stderr].concat()).expect("text")
 }
 
 #[test]
