@@ -102,8 +102,8 @@ impl Recipe {
             .stages(stages)
             .loss(CrossEntropy::default())
             .data(Arc::clone(&self.data))
-            .optimizer(self.optimizer.clone())
-            .learning_rate(self.learning_rate.clone())
+            .optimizer(self.optimizer)
+            .learning_rate(self.learning_rate)
             .pin(false);
         if let Some(clip) = self.clip {
             builder = builder.clip(clip);
@@ -123,12 +123,7 @@ impl Recipe {
     /// Training with no engine at all.
     pub fn plain(&self) -> Plain {
         let stage = (self.model)().whole().expect("the model can be built");
-        Plain::new(
-            stage,
-            Arc::new(self.optimizer.clone()),
-            self.learning_rate.clone(),
-            self.clip,
-        )
+        Plain::new(stage, Arc::new(self.optimizer), self.learning_rate, self.clip)
     }
 
     /// The hash of all weights after some steps of the plain loop.
