@@ -9,6 +9,7 @@ macro_rules! pages {
 }
 
 pages! {
+    readme: "../README.md",
     why: "../book/src/why.md",
     first_run: "../book/src/first-run.md",
     launch: "../book/src/launch.md",
