@@ -52,7 +52,11 @@ impl Deadlock {
             }
             path.push(next);
         };
-        waits.drain(..first.unwrap_or(0));
+        if let Some(first) = first {
+            waits.drain(..first);
+            let lowest = (0..waits.len()).min_by_key(|&index| path[first + index]);
+            waits.rotate_left(lowest.unwrap_or(0));
+        }
         Self {
             links: replay.links,
             waits,

@@ -20,7 +20,7 @@ impl Placement {
     /// The stages in rounds over the ranks, `chunks` of them on each: 0,1,2,3,0,1,2,3.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when either is 0 or there would be more than 2^24 stages.
+    /// [`Error::Invalid`] when either is 0 or there would be more than 2^23 stages.
     pub fn looped(ranks: u32, chunks: u32) -> Result<Self> {
         let stages = stages(ranks, chunks)?;
         Self::new((0..stages).map(|stage| Rank(stage % ranks)).collect())
@@ -29,7 +29,7 @@ impl Placement {
     /// Two stages on each rank, out and back: 0,1,2,3,3,2,1,0. The first and the last stage share rank 0.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when `ranks` is 0 or there would be more than 2^24 stages.
+    /// [`Error::Invalid`] when `ranks` is 0 or there would be more than 2^23 stages.
     pub fn vee(ranks: u32) -> Result<Self> {
         stages(ranks, 2)?;
         Self::new((0..ranks).chain((0..ranks).rev()).map(Rank).collect())
@@ -139,9 +139,9 @@ fn stages(ranks: u32, chunks: u32) -> Result<u32> {
         Some(0) => Err(Error::Invalid(format!(
             "a placement needs at least 1 rank and 1 chunk on each; it was given {ranks} ranks and {chunks} chunks"
         ))),
-        Some(stages) if stages <= 1 << 24 => Ok(stages),
+        Some(stages) if stages <= 1 << 23 => Ok(stages),
         _ => Err(Error::Invalid(format!(
-            "{ranks} ranks of {chunks} chunks are more than 2^24 stages"
+            "{ranks} ranks of {chunks} chunks are more than 2^23 stages"
         ))),
     }
 }

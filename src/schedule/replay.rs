@@ -121,6 +121,8 @@ pub(super) struct Replay<'a> {
     waiter: Vec<u32>,
     /// (round, rank) of the ranks that can be looked at.
     ready: BinaryHeap<Reverse<(u32, u32)>>,
+    /// Ranks whose head may have become free to move; empty between actions.
+    look: Vec<usize>,
 }
 
 impl<'a> Replay<'a> {
@@ -134,6 +136,7 @@ impl<'a> Replay<'a> {
             head: (0..ranks).map(|rank| program.start(rank)).collect(),
             waiter: vec![NONE; program.len()],
             ready: (0..ranks as u32).map(|rank| Reverse((0, rank))).collect(),
+            look: Vec::new(),
         };
         (0..ranks).for_each(|rank| replay.find_head(rank));
         replay
@@ -225,8 +228,8 @@ impl<'a> Replay<'a> {
 
     /// Makes the transfers happen that head both their queues, starting at this rank.
     fn transfer_heads(&mut self, round: u32, rank: u32, visit: &mut impl FnMut(Event)) {
-        let mut look = vec![rank as usize];
-        while let Some(here) = look.pop() {
+        self.look.push(rank as usize);
+        while let Some(here) = self.look.pop() {
             let id = self.head[here];
             if id == self.program.start(here + 1) || self.state[id as usize] != State::Announced {
                 continue;
@@ -240,7 +243,7 @@ impl<'a> Replay<'a> {
             if self.head[there] == partner && self.transfer(id, action, round, rank, visit) {
                 self.find_head(here);
                 self.find_head(there);
-                look.extend([here, there]);
+                self.look.extend([here, there]);
             }
         }
     }
