@@ -3,6 +3,7 @@
 pub mod actor;
 pub mod checkpoint;
 pub mod cli;
+pub mod config;
 pub mod data;
 mod error;
 pub mod id;
