@@ -115,7 +115,10 @@ fn transfers_take_their_time_and_on_ordered_links_their_turn() {
 
 #[test]
 fn a_schedule_that_locks_ordered_links_is_not_simulated_on_them() {
-    let csv = "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1";
+    let csv = "\
+0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1
+1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1
+";
     let schedule = Schedule::from_csv("own", csv, None, Links::Buffered)
         .unwrap()
         .schedule;
@@ -172,7 +175,9 @@ fn costs() -> impl Strategy<Value = Costs> {
 
 proptest! {
     #[test]
-    fn both_schedules_idle_for_ranks_less_one_micro_batches(ranks in 1..12u32, micro_batches in 1..24u32, costs in costs()) {
+    fn both_schedules_idle_for_ranks_less_one_micro_batches(
+        ranks in 1..12u32, micro_batches in 1..24u32, costs in costs(),
+    ) {
         let (p, m) = (f64::from(ranks), f64::from(micro_batches));
         for name in ["gpipe", "1f1b"] {
             let simulation = simulated(name, ranks, micro_batches, costs);

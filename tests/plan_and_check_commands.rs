@@ -73,7 +73,8 @@ fn plan_prints_csv_that_check_reads() {
         check(&passes, ""),
         (
             0,
-            "own.csv: accepted\nranks 2, stages 2 (placement 0,1), micro-batches 2\ncompute-only: transfers were put \
+            "own.csv: accepted\nranks 2, stages 2 (placement 0,1), micro-batches 2\ncompute-only: \
+             transfers were put \
              between its passes\nordered links: safe\n"
                 .into(),
             String::new()
@@ -124,7 +125,8 @@ fn bad_arguments_exit_with_2_and_name_what_is_wrong() {
     assert_eq!((status, out.as_str()), (2, ""));
     assert_eq!(
         err,
-        "error: schedule 1f1b needs at least 1 rank and 1 micro-batch; it was given 0 ranks and 8 micro-batches\n"
+        "error: schedule 1f1b needs at least 1 rank and 1 micro-batch; it was given 0 ranks and 8 \
+         micro-batches\n"
     );
     let (status, _, err) = run("plan --ranks 4 --micro-batches 8 --schedule gpip");
     assert_eq!(status, 2);

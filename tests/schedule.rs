@@ -200,7 +200,8 @@ fn placements_are_named_in_text() {
     let refusals = [
         (
             "looped",
-            "placement looped wants the same number of stages on every rank, but there are 5 stages on 2 ranks",
+            "placement looped wants the same number of stages on every rank, but there are 5 stages on 2 \
+             ranks",
         ),
         (
             "vee",
@@ -271,7 +272,9 @@ proptest! {
 
     #[test]
     fn csv_is_read_as_it_was_written(
-        name in prop::sample::select(Schedule::names().collect::<Vec<_>>()), ranks in 1..6u32, micro_batches in 1..9u32,
+        name in prop::sample::select(Schedule::names().collect::<Vec<_>>()),
+        ranks in 1..6u32,
+        micro_batches in 1..9u32,
     ) {
         let schedule = Schedule::named(name, ranks, micro_batches).unwrap();
         let passes = Schedule::from_csv(name, &schedule.csv(), None, Links::Buffered).unwrap();

@@ -115,7 +115,8 @@ impl fmt::Display for Deadlock {
         let queued = self.waits.iter().any(|wait| matches!(wait.why, Why::Queue(_)));
         f.write_str(match (self.cycle, queued) {
             (true, true) => {
-                "put these transfers in the same order on both ranks, or leave transfers out: lowering places them \
+                "put these transfers in the same order on both ranks, or leave transfers out: lowering \
+                 places them \
                  safely"
             }
             (true, false) => "move one of them behind what it needs",

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use pipewright::id::{Rank, StageId};
 use pipewright::schedule::{Action, Cell, Flow, Links, Pass, Placement};
 
-/// Whether these lists are a whole step of training, each thing done once and where it belongs, and come to an end.
+/// Whether these lists are a whole step of training, each thing done once and where it belongs, and come to
+/// an end.
 pub(crate) fn runs(rows: &[Vec<Action>], placement: &Placement, micro_batches: u32, links: Links) -> bool {
     let mut rows = rows.to_vec();
     if !rows
@@ -192,9 +193,11 @@ impl<'a> Run<'a> {
             }
             Action::Recv(..) => self.queues[rank].push(action),
             Action::Step(stage) => {
-                let left = self.rows[rank][self.next[rank]..].iter().any(|action| {
-                    matches!(action, Action::Compute(Pass::Backward | Pass::BackwardWeight, cell) if cell.stage == stage)
-                });
+                let updates = |action: &Action| match action.compute() {
+                    Some((Pass::Backward | Pass::BackwardWeight, cell)) => cell.stage == stage,
+                    _ => false,
+                };
+                let left = self.rows[rank][self.next[rank]..].iter().any(updates);
                 return !left;
             }
         }
