@@ -7,7 +7,7 @@ use pipewright::id::MicroBatch;
 use pipewright::schedule::Schedule;
 use pipewright::stages::loss::MeanSquaredError;
 use pipewright::stages::models::Mlp;
-use pipewright::stages::optimizer::{AdamW, LearningRate};
+use pipewright::stages::optimizer::LearningRate;
 use pipewright::stages::{Shape, Tensor};
 use pipewright::{Pipeline, Result};
 
@@ -16,14 +16,10 @@ struct Squares;
 
 impl DataSource for Squares {
     fn micro_batch(&self, _step: u64, micro_batch: MicroBatch, _replica: u32) -> Result<(Tensor, Tensor)> {
-        let numbers: Vec<f32> = (0..8)
-            .map(|row| (8 * micro_batch.0 + row) as f32 / 15.5 - 1.0)
-            .collect();
-        let squares = numbers.iter().map(|number| number * number).collect();
-        Ok((
-            Tensor::from_vec(&[8, 1], numbers)?,
-            Tensor::from_vec(&[8, 1], squares)?,
-        ))
+        let number = |row| (8 * micro_batch.0 + row) as f32 / 15.5 - 1.0;
+        let input = Tensor::from_vec(&[8, 1], (0..8).map(number).collect())?;
+        let target = Tensor::from_vec(&[8, 1], (0..8).map(|row| number(row).powi(2)).collect())?;
+        Ok((input, target))
     }
 
     fn shapes(&self) -> (Shape, Shape) {
@@ -43,7 +39,6 @@ fn main() -> Result<()> {
         .stages(model.split(2)?)
         .loss(MeanSquaredError)
         .data(Arc::new(Squares))
-        .optimizer(AdamW::default())
         .learning_rate(LearningRate::Constant(0.03))
         .launch()?;
     for _ in 0..10 {
