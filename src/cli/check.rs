@@ -7,10 +7,10 @@ use crate::{Error, Result};
 
 /// Check a schedule of your own, or another system's: accept it, or say which cell is wrong and why.
 ///
-/// The file is CSV in PyTorch's form: a row a rank, cells such as 2F0 (stage, action, micro-batch); F is a forward, B
-/// a backward, I and W its two halves; SEND_F, RECV_F, SEND_B and RECV_B are transfers; an empty cell is an idle
-/// rank. A file without transfers gets them and then holds on any links; one with transfers is judged as it stands.
-/// Exit status 0 accepts, 2 refuses.
+/// The file is CSV in PyTorch's form: a row a rank, cells such as 2F0 (stage, action, micro-batch); F is a
+/// forward, B a backward, I and W its two halves; SEND_F, RECV_F, SEND_B and RECV_B are transfers; an empty
+/// cell is an idle rank. A file without transfers gets them and then holds on any links; one with transfers
+/// is judged as it stands. Exit status 0 accepts, 2 refuses.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -20,12 +20,12 @@ Examples:
 pub(super) struct Args {
     /// The schedule
     file: PathBuf,
-    /// The rank of each stage: looped (0,1,..,0,1,..), vee (0,1,..,1,0) or a list such as 0,1,1,0; left out, a stage
-    /// lives where its cells stand
+    /// The rank of each stage: looped (0,1,..,0,1,..), vee (0,1,..,1,0) or a list such as 0,1,1,0; left out,
+    /// a stage lives where its cells stand
     #[arg(long)]
     placement: Option<PlacementSpec>,
-    /// What the links promise, for a file with transfers: buffered (they may overtake each other) or ordered (one
-    /// queue a rank, as NCCL)
+    /// What the links promise, for a file with transfers: buffered (they may overtake each other) or ordered
+    /// (one queue a rank, as NCCL)
     #[arg(long, default_value_t = Links::Buffered)]
     links: Links,
 }

@@ -14,16 +14,16 @@ const TIMETABLE_WIDTH: usize = 160;
 
 /// Show what a schedule does and costs, without running anything.
 ///
-/// Simulates one step and reports its time, its bubble (the idle share) and the most activations each rank holds.
-/// The span is the longest time one rank is at it, from its first start to its last end; the makespan is the time
-/// until all are done.
+/// Simulates one step and reports its time, its bubble (the idle share) and the most activations each rank
+/// holds. The span is the longest time one rank is at it, from its first start to its last end; the makespan
+/// is the time until all are done.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   pipewright plan --ranks 4 --micro-batches 8 --schedule 1f1b
   pipewright plan --ranks 4 --micro-batches 8 --schedule gpipe --format json
   pipewright plan --ranks 4 --micro-batches 8 --schedule 1f1b --format csv --with-comms > mine.csv
-More micro-batches make the bubble smaller; gpipe holds all of them at once, 1f1b no more than there are ranks.")]
+More micro-batches make the bubble smaller; gpipe holds all of them, 1f1b no more than there are ranks.")]
 pub(super) struct Args {
     /// How many ranks (devices) the model is spread over
     #[arg(long, value_name = "P")]
@@ -46,8 +46,8 @@ pub(super) struct Args {
     /// Time of one transfer between two ranks
     #[arg(long, value_name = "TIME", default_value_t = 0.0)]
     comm: f64,
-    /// What the links promise: buffered (transfers may overtake each other, as papers assume) or ordered (one queue a
-    /// rank, as NCCL)
+    /// What the links promise: buffered (transfers may overtake each other, as papers assume) or ordered (one
+    /// queue a rank, as NCCL)
     #[arg(long, default_value_t = Links::Buffered)]
     links: Links,
     /// How to print it: a table for people, CSV in PyTorch's form with a row a rank, or JSON

@@ -5,7 +5,8 @@ use crate::{Error, Result};
 
 /// What one micro-batch costs, in any unit of time, but the same for all four.
 ///
-/// The first three are for a rank's whole share of the model; a chunk, one of V stages on the rank, costs 1/V of it.
+/// The first three are for a rank's whole share of the model; a chunk, one of V stages on the rank, costs 1/V
+/// of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
     /// The forward.

@@ -8,11 +8,11 @@ use crate::schedule::{Links, Pass, Schedule, Timed};
 /// How a step goes under given costs. Times are in the unit of the costs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Simulation {
-    /// From the first start to the last end on any rank: what a step takes when all ranks wait for each other at its
-    /// end.
+    /// From the first start to the last end on any rank: what a step takes when all ranks wait for each other
+    /// at its end.
     pub makespan: f64,
-    /// The longest first start to last end on one rank: what a step takes when steps interlock, as the zero-bubble
-    /// papers count.
+    /// The longest first start to last end on one rank: what a step takes when steps interlock, as the
+    /// zero-bubble papers count.
     pub span: f64,
     /// The share of the makespan in which a rank does no work, from 0 to 1.
     pub bubble_makespan: f64,
@@ -29,16 +29,16 @@ pub struct RankSimulation {
     pub busy: f64,
     /// From the rank's first start to its last end.
     pub span: f64,
-    /// The most activations the rank holds at once; 1 is what one micro-batch leaves in a rank's whole share. A
-    /// forward adds them, the backward or backward-input gives them back.
+    /// The most activations the rank holds at once; 1 is what one micro-batch leaves in a rank's whole share.
+    /// A forward adds them, the backward or backward-input gives them back.
     pub peak_activations: f64,
 }
 
 /// Simulates a step of the schedule: every pass starts as early as it can.
 ///
 /// # Errors
-/// [`Error::Invalid`](crate::Error::Invalid) when a cost is negative or not finite, when no pass costs anything, or
-/// when the schedule does not hold on these links.
+/// [`Error::Invalid`](crate::Error::Invalid) when a cost is negative or not finite, when no pass costs
+/// anything, or when the schedule does not hold on these links.
 pub fn simulate(schedule: &Schedule, costs: &Costs, links: Links) -> Result<Simulation> {
     costs.check()?;
     let chunks: Vec<_> = schedule.placement().chunks().into_iter().map(f64::from).collect();

@@ -8,8 +8,8 @@ use crate::{Error, Result};
 
 /// A piece of one stage's work on one micro-batch.
 ///
-/// A backward is done either in one piece, [`Pass::Backward`], or in two: [`Pass::BackwardInput`], on which the
-/// stage before waits, and [`Pass::BackwardWeight`], on which nobody waits.
+/// A backward is done either in one piece, [`Pass::Backward`], or in two: [`Pass::BackwardInput`], on which
+/// the stage before waits, and [`Pass::BackwardWeight`], on which nobody waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Pass {
     /// The output from the input; written `F`.
@@ -99,8 +99,9 @@ impl Cell {
 
 /// One entry of a rank's list.
 ///
-/// Its text form is PyTorch's, with the stage in front and the micro-batch behind: `2F0`, `2B0`, `2I0`, `2W0`,
-/// `2SEND_F0`, `2RECV_F0`, `3SEND_B1`, `3RECV_B1`; a step, which PyTorch leaves to its caller, is `2STEP`.
+/// Its text form is PyTorch's, with the stage in front and the micro-batch behind: `2F0`, `2B0`, `2I0`,
+/// `2W0`, `2SEND_F0`, `2RECV_F0`, `3SEND_B1`, `3RECV_B1`; a step, which PyTorch leaves to its caller, is
+/// `2STEP`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
     /// Do this pass, once what it needs is there.
@@ -108,8 +109,8 @@ pub enum Action {
     /// Hand what this cell's stage has made to the neighbour that needs it. The rank goes on at once.
     /// `0SEND_F1` is stage 0's output for micro-batch 1, on its way to stage 1.
     Send(Flow, Cell),
-    /// Announce that this cell's stage takes something in. The rank goes on at once; the pass that needs it waits.
-    /// `1RECV_F1` is what `0SEND_F1` sent.
+    /// Announce that this cell's stage takes something in. The rank goes on at once; the pass that needs it
+    /// waits. `1RECV_F1` is what `0SEND_F1` sent.
     Recv(Flow, Cell),
     /// Update this stage's parameters from the gradients of the whole batch.
     Step(StageId),
@@ -140,7 +141,8 @@ impl Action {
         }
     }
 
-    /// The other end of a transfer: the receive that takes what this sends, or the send that feeds this receive.
+    /// The other end of a transfer: the receive that takes what this sends, or the send that feeds this
+    /// receive.
     pub fn partner(self) -> Option<Self> {
         match self {
             Self::Send(flow, cell) => Some(Self::Recv(
@@ -183,13 +185,15 @@ impl FromStr for Action {
     fn from_str(text: &str) -> Result<Self> {
         if text.ends_with("OVERLAP_F_B") {
             return Err(Error::Invalid(format!(
-                "{text:?} overlaps a forward with a backward, which is not supported yet; write its two passes as two \
+                "{text:?} overlaps a forward with a backward, which is not supported yet; write its two \
+                 passes as two \
                  cells"
             )));
         }
         parse(text).ok_or_else(|| {
             Error::Invalid(format!(
-                "{text:?} is not an action; known are 2F0, 2B0, 2I0, 2W0, 2SEND_F0, 2RECV_F0, 2SEND_B0, 2RECV_B0 \
+                "{text:?} is not an action; known are 2F0, 2B0, 2I0, 2W0, 2SEND_F0, 2RECV_F0, 2SEND_B0, \
+                 2RECV_B0 \
                  (stage, action, micro-batch) and 2STEP (stage)"
             ))
         })

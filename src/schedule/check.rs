@@ -10,8 +10,8 @@ use crate::{Error, Result};
 
 /// What every rank does in one step, in order: passes, transfers, parameter updates.
 ///
-/// Only checked schedules exist: each stage does each micro-batch exactly once, on the stage's rank, and a replay of
-/// the lists ends. See the [module](crate::schedule) for what that promises.
+/// Only checked schedules exist: each stage does each micro-batch exactly once, on the stage's rank, and a
+/// replay of the lists ends. See the [module](crate::schedule) for what that promises.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
     name: String,
@@ -26,8 +26,9 @@ impl Schedule {
     /// The result holds on ordered links, and so on any.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when a cell is missing, repeated, on the wrong rank or not called for, or when the order
-    /// cannot end; it names the cells, their ranks and places, and for an order that cannot end who waits for whom.
+    /// [`Error::Invalid`] when a cell is missing, repeated, on the wrong rank or not called for, or when the
+    /// order cannot end; it names the cells, their ranks and places, and for an order that cannot end who
+    /// waits for whom.
     pub fn from_passes(
         name: impl Into<String>,
         placement: Placement,
@@ -53,8 +54,8 @@ impl Schedule {
         Ok(schedule)
     }
 
-    /// Checks complete lists, transfers included, as they stand on these links. Steps may be left out of all lists;
-    /// they are then put at their ends.
+    /// Checks complete lists, transfers included, as they stand on these links. Steps may be left out of all
+    /// lists; they are then put at their ends.
     ///
     /// # Errors
     /// As [`Schedule::from_passes`]; also for transfers that are missing, repeated or not called for.
@@ -83,8 +84,8 @@ impl Schedule {
         })
     }
 
-    /// Whether the schedule also ends on these links. One made from passes ends on any; one that was given its
-    /// transfers is sure to end only on the links it was checked on.
+    /// Whether the schedule also ends on these links. One made from passes ends on any; one that was given
+    /// its transfers is sure to end only on the links it was checked on.
     ///
     /// # Errors
     /// [`Error::Invalid`] naming who waits for whom.

@@ -52,7 +52,11 @@ impl Deadlock {
             }
             path.push(next);
         };
-        waits.drain(..first.unwrap_or(0));
+        if let Some(first) = first {
+            waits.drain(..first);
+            let lowest = (0..waits.len()).min_by_key(|&index| path[first + index]);
+            waits.rotate_left(lowest.unwrap_or(0));
+        }
         Self {
             links: replay.links,
             waits,
@@ -111,7 +115,8 @@ impl fmt::Display for Deadlock {
         let queued = self.waits.iter().any(|wait| matches!(wait.why, Why::Queue(_)));
         f.write_str(match (self.cycle, queued) {
             (true, true) => {
-                "put these transfers in the same order on both ranks, or leave transfers out: lowering places them \
+                "put these transfers in the same order on both ranks, or leave transfers out: lowering \
+                 places them \
                  safely"
             }
             (true, false) => "move one of them behind what it needs",

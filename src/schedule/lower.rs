@@ -6,12 +6,12 @@ use crate::schedule::program::Program;
 use crate::schedule::replay::{Event, Links, Replay};
 use crate::schedule::{Action, Cell, Placement};
 
-/// The passes of `program` with the transfers that `placement` calls for, and each stage's step at the end of its
-/// rank's list.
+/// The passes of `program` with the transfers that `placement` calls for, and each stage's step at the end of
+/// its rank's list.
 ///
-/// A replay of the passes yields one order for all ranks. Each transfer is put into both its lists at the moment its
-/// pass is done, so the two lists hold their transfers in that one order, and ordered links cannot lock. The rounds of
-/// the replay make it the order that PyTorch's lowering gives.
+/// A replay of the passes yields one order for all ranks. Each transfer is put into both its lists at the
+/// moment its pass is done, so the two lists hold their transfers in that one order, and ordered links cannot
+/// lock. The rounds of the replay make it the order that PyTorch's lowering gives.
 pub(super) fn lower(
     program: &Program<'_>,
     placement: &Placement,

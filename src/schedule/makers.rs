@@ -18,20 +18,20 @@ type Maker = fn(ranks: u32, micro_batches: u32) -> Result<Made>;
 const MAKERS: &[(&str, Maker)] = &[("gpipe", gpipe), ("1f1b", one_f_one_b)];
 
 impl Schedule {
-    /// All forwards, then all backwards (GPipe, [arXiv 1811.06965](https://arxiv.org/abs/1811.06965)); one stage a
-    /// rank.
+    /// All forwards, then all backwards (GPipe, [arXiv 1811.06965](https://arxiv.org/abs/1811.06965)); one
+    /// stage a rank.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when either number is 0 or their product is above 2^24.
+    /// [`Error::Invalid`] when either number is 0 or their product is above 2^23.
     pub fn gpipe(ranks: u32, micro_batches: u32) -> Result<Self> {
         Self::named("gpipe", ranks, micro_batches)
     }
 
-    /// One forward, one backward after a warm-up (PipeDream-flush,
-    /// [arXiv 2006.09503](https://arxiv.org/abs/2006.09503)); one stage a rank. As fast as GPipe and holds less.
+    /// One forward, one backward after a warm-up (PipeDream-flush, [arXiv
+    /// 2006.09503](https://arxiv.org/abs/2006.09503)); one stage a rank. As fast as GPipe and holds less.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when either number is 0 or their product is above 2^24.
+    /// [`Error::Invalid`] when either number is 0 or their product is above 2^23.
     pub fn one_f_one_b(ranks: u32, micro_batches: u32) -> Result<Self> {
         Self::named("1f1b", ranks, micro_batches)
     }
@@ -39,8 +39,8 @@ impl Schedule {
     /// The schedule of this name, for any number of ranks and micro-batches from 1 on.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when there is no such schedule (the message lists those there are and the nearest), when
-    /// either number is 0 or their product is above 2^24.
+    /// [`Error::Invalid`] when there is no such schedule (the message lists those there are and the nearest),
+    /// when either number is 0 or their product is above 2^23.
     pub fn named(name: &str, ranks: u32, micro_batches: u32) -> Result<Self> {
         let (_, maker) = MAKERS
             .iter()
@@ -54,7 +54,8 @@ impl Schedule {
         }
         if u64::from(ranks) * u64::from(micro_batches) > MAX_CELLS {
             return Err(Error::Invalid(format!(
-                "schedule {name} with {ranks} ranks x {micro_batches} micro-batches is too large; at most 2^24 cells \
+                "schedule {name} with {ranks} ranks x {micro_batches} micro-batches is too large; at most \
+                 2^23 cells \
                  are supported"
             )));
         }

@@ -1,5 +1,5 @@
-//! 1F1B with a flush at the end of each step (PipeDream-flush, Narayanan et al., arXiv 2006.09503; the order is
-//! PipeDream's, arXiv 1806.03377).
+//! 1F1B with a flush at the end of each step (PipeDream-flush, Narayanan et al., arXiv 2006.09503; the order
+//! is PipeDream's, arXiv 1806.03377).
 //!
 //! ```text
 //! rank 0 | F0 F1 F2 F3 .. .. .. B0 F4 B1 F5 B2 .. B3 .. B4 .. B5

@@ -20,7 +20,7 @@ impl Placement {
     /// The stages in rounds over the ranks, `chunks` of them on each: 0,1,2,3,0,1,2,3.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when either is 0 or there would be more than 2^24 stages.
+    /// [`Error::Invalid`] when either is 0 or there would be more than 2^23 stages.
     pub fn looped(ranks: u32, chunks: u32) -> Result<Self> {
         let stages = stages(ranks, chunks)?;
         Self::new((0..stages).map(|stage| Rank(stage % ranks)).collect())
@@ -29,7 +29,7 @@ impl Placement {
     /// Two stages on each rank, out and back: 0,1,2,3,3,2,1,0. The first and the last stage share rank 0.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when `ranks` is 0 or there would be more than 2^24 stages.
+    /// [`Error::Invalid`] when `ranks` is 0 or there would be more than 2^23 stages.
     pub fn vee(ranks: u32) -> Result<Self> {
         stages(ranks, 2)?;
         Self::new((0..ranks).chain((0..ranks).rev()).map(Rank).collect())
@@ -51,7 +51,8 @@ impl Placement {
         let without = used.iter().position(|used| !used).unwrap_or(used.len());
         if without <= highest.index() {
             return Err(Error::Invalid(format!(
-                "rank {without} has no stage, though there is a rank {highest}; number the ranks from 0 and give each \
+                "rank {without} has no stage, though there is a rank {highest}; number the ranks from 0 \
+                 and give each \
                  one a stage"
             )));
         }
@@ -126,7 +127,8 @@ impl Placement {
             .for_each(|action| seen[action.stage().index()] = true);
         if let Some(missing) = seen.iter().position(|seen| !seen) {
             return Err(Error::Invalid(format!(
-                "stage {missing} has no action on any rank, though there is a stage {}; number the stages from 0",
+                "stage {missing} has no action on any rank, though there is a stage {}; number the stages \
+                 from 0",
                 stages - 1
             )));
         }
@@ -137,11 +139,12 @@ impl Placement {
 fn stages(ranks: u32, chunks: u32) -> Result<u32> {
     match ranks.checked_mul(chunks) {
         Some(0) => Err(Error::Invalid(format!(
-            "a placement needs at least 1 rank and 1 chunk on each; it was given {ranks} ranks and {chunks} chunks"
+            "a placement needs at least 1 rank and 1 chunk on each; it was given {ranks} ranks and \
+             {chunks} chunks"
         ))),
-        Some(stages) if stages <= 1 << 24 => Ok(stages),
+        Some(stages) if stages <= 1 << 23 => Ok(stages),
         _ => Err(Error::Invalid(format!(
-            "{ranks} ranks of {chunks} chunks are more than 2^24 stages"
+            "{ranks} ranks of {chunks} chunks are more than 2^23 stages"
         ))),
     }
 }
@@ -170,8 +173,8 @@ impl PlacementSpec {
     /// The placement of this many stages on this many ranks.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when the numbers do not fit: looped wants the same number of stages on every rank, vee
-    /// wants two, a list is for exactly as many as it names.
+    /// [`Error::Invalid`] when the numbers do not fit: looped wants the same number of stages on every rank,
+    /// vee wants two, a list is for exactly as many as it names.
     pub fn place(&self, ranks: u32, stages: u32) -> Result<Placement> {
         let fits = |fits: bool, wants: &str| match fits {
             true => Ok(()),
@@ -223,7 +226,8 @@ impl FromStr for PlacementSpec {
             ("vee", _) => Ok(Self::Vee),
             (_, Some(list)) => Ok(Self::List(Placement::new(list)?)),
             _ => Err(Error::Invalid(format!(
-                "{text:?} is not a placement; known are looped, vee and a list of the stages' ranks such as 0,1,1,0"
+                "{text:?} is not a placement; known are looped, vee and a list of the stages' ranks such \
+                 as 0,1,1,0"
             ))),
         }
     }

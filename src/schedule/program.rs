@@ -12,8 +12,9 @@ pub(super) type Id = u32;
 /// No such action.
 pub(super) const NONE: Id = u32::MAX;
 
-/// The most cells (stages x micro-batches) that are indexed; above it, seven actions a cell would not fit an [`Id`].
-pub(super) const MAX_CELLS: u64 = 1 << 24;
+/// The most cells (stages x micro-batches) that are indexed; above it, seven actions a cell would not fit an
+/// [`Id`].
+pub(super) const MAX_CELLS: u64 = 1 << 23;
 
 /// What can stand in a list at most once for a cell. `B` and `I` share one: both make the cell's gradient.
 #[derive(Clone, Copy)]
@@ -96,7 +97,8 @@ impl<'a> Program<'a> {
         let actions: u64 = rows.iter().map(|row| row.len() as u64).sum();
         if u64::from(stages) * u64::from(micro_batches.max(1)) > MAX_CELLS || actions >= u64::from(NONE) {
             return Err(Error::Invalid(format!(
-                "{stages} stages x {micro_batches} micro-batches are too many; at most 2^24 cells are supported"
+                "{stages} stages x {micro_batches} micro-batches are too many; at most 2^23 cells are \
+                 supported"
             )));
         }
         let (stages, micro_batches) = (stages as usize, micro_batches as usize);

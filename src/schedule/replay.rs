@@ -14,11 +14,11 @@ use crate::{Error, Result};
 /// What the fabric between the ranks promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Links {
-    /// A send is kept until its receive takes it; transfers of a pair of ranks may overtake each other. What the
-    /// papers assume, and what channels inside a process give.
+    /// A send is kept until its receive takes it; transfers of a pair of ranks may overtake each other. What
+    /// the papers assume, and what channels inside a process give.
     Buffered,
-    /// Each rank has one queue of transfers, sends and receives alike, in the order of its list; a transfer happens
-    /// only when it heads the queues of both its ranks. The least that NCCL promises.
+    /// Each rank has one queue of transfers, sends and receives alike, in the order of its list; a transfer
+    /// happens only when it heads the queues of both its ranks. The least that NCCL promises.
     Ordered,
 }
 
@@ -47,12 +47,12 @@ impl FromStr for Links {
 
 /// Replays one list of actions a rank on these links, a whole schedule or a fragment of one.
 ///
-/// A send or a receive does not hold its rank up; a pass waits for the receive that its list announces, and for what
-/// the same list makes. What a fragment neither announces nor makes is taken to be there.
+/// A send or a receive does not hold its rank up; a pass waits for the receive that its list announces, and
+/// for what the same list makes. What a fragment neither announces nor makes is taken to be there.
 ///
 /// # Errors
-/// [`Error::Invalid`] when the replay cannot end: it names who waits for whom, with rank, action and place in the
-/// list. Also when an action stands twice or a stage is on two ranks.
+/// [`Error::Invalid`] when the replay cannot end: it names who waits for whom, with rank, action and place in
+/// the list. Also when an action stands twice or a stage is on two ranks.
 pub fn replay(rows: &[Vec<Action>], links: Links) -> Result<()> {
     let stages = rows
         .iter()
@@ -79,7 +79,8 @@ pub fn replay(rows: &[Vec<Action>], links: Links) -> Result<()> {
             if *home != rank {
                 let stage = action.stage();
                 return Err(Error::Invalid(format!(
-                    "stage {stage} is on rank {home} and, with {action}, on rank {rank}; keep a stage on one rank"
+                    "stage {stage} is on rank {home} and, with {action}, on rank {rank}; keep a stage on \
+                     one rank"
                 )));
             }
         }
@@ -107,8 +108,8 @@ pub(super) enum State {
 
 /// A replay under way.
 ///
-/// It goes in rounds: in each round every rank, in order, takes its next action if it can. One heap holds who is
-/// next, so a rank that waits costs nothing until it is woken.
+/// It goes in rounds: in each round every rank, in order, takes its next action if it can. One heap holds who
+/// is next, so a rank that waits costs nothing until it is woken.
 pub(super) struct Replay<'a> {
     pub(super) program: &'a Program<'a>,
     pub(super) links: Links,
@@ -121,6 +122,8 @@ pub(super) struct Replay<'a> {
     waiter: Vec<u32>,
     /// (round, rank) of the ranks that can be looked at.
     ready: BinaryHeap<Reverse<(u32, u32)>>,
+    /// Ranks whose head may have become free to move; empty between actions.
+    look: Vec<usize>,
 }
 
 impl<'a> Replay<'a> {
@@ -134,6 +137,7 @@ impl<'a> Replay<'a> {
             head: (0..ranks).map(|rank| program.start(rank)).collect(),
             waiter: vec![NONE; program.len()],
             ready: (0..ranks as u32).map(|rank| Reverse((0, rank))).collect(),
+            look: Vec::new(),
         };
         (0..ranks).for_each(|rank| replay.find_head(rank));
         replay
@@ -225,8 +229,8 @@ impl<'a> Replay<'a> {
 
     /// Makes the transfers happen that head both their queues, starting at this rank.
     fn transfer_heads(&mut self, round: u32, rank: u32, visit: &mut impl FnMut(Event)) {
-        let mut look = vec![rank as usize];
-        while let Some(here) = look.pop() {
+        self.look.push(rank as usize);
+        while let Some(here) = self.look.pop() {
             let id = self.head[here];
             if id == self.program.start(here + 1) || self.state[id as usize] != State::Announced {
                 continue;
@@ -240,7 +244,7 @@ impl<'a> Replay<'a> {
             if self.head[there] == partner && self.transfer(id, action, round, rank, visit) {
                 self.find_head(here);
                 self.find_head(there);
-                look.extend([here, there]);
+                self.look.extend([here, there]);
             }
         }
     }
@@ -254,7 +258,8 @@ impl<'a> Replay<'a> {
         self.head[rank] = id;
     }
 
-    /// An action that could not be done: some rank's next one or, on ordered links, a transfer that is left over.
+    /// An action that could not be done: some rank's next one or, on ordered links, a transfer that is left
+    /// over.
     fn stuck(&self) -> Option<Id> {
         let left = |places: &[Id]| {
             (0..places.len())

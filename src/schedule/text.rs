@@ -5,8 +5,9 @@ use crate::schedule::action::split;
 use crate::schedule::{Action, Links, Pass, Placement, PlacementSpec, Schedule};
 use crate::{Error, Result};
 
-/// Words that other systems write between the passes and that say nothing about the pipeline: sharding and gradient
-/// reduction belong to data parallelism, and a send buffer that is free again is nobody's business but the sender's.
+/// Words that other systems write between the passes and that say nothing about the pipeline: sharding and
+/// gradient reduction belong to data parallelism, and a send buffer that is free again is nobody's business
+/// but the sender's.
 const LEFT_OUT: [&str; 6] = [
     "UNSHARD",
     "RESHARD",
@@ -23,16 +24,16 @@ pub struct FromCsv {
     pub schedule: Schedule,
     /// Whether the text had transfers of its own, and not passes only.
     pub lowered: bool,
-    /// How many cells of each word were left out, such as `UNSHARD`: those that belong to data parallelism or to the
-    /// sender's buffers.
+    /// How many cells of each word were left out, such as `UNSHARD`: those that belong to data parallelism or
+    /// to the sender's buffers.
     pub left_out: Vec<(&'static str, usize)>,
 }
 
 impl Schedule {
     /// Reads and checks a schedule in the CSV form of PyTorch, with passes only or with transfers.
     ///
-    /// Passes only are lowered and hold on any links; a text with transfers is judged as it stands on `links`. Without
-    /// a `placement` a stage lives where its cells stand.
+    /// Passes only are lowered and hold on any links; a text with transfers is judged as it stands on
+    /// `links`. Without a `placement` a stage lives where its cells stand.
     ///
     /// # Errors
     /// [`Error::Invalid`]: a cell that is no action, with its row and column from 1; else as
@@ -81,8 +82,8 @@ impl Schedule {
         self.write(|action| matches!(action, Action::Compute(..)))
     }
 
-    /// The passes and transfers as CSV, in the form of PyTorch: a row a rank. Steps, for which PyTorch has no word,
-    /// are left out; reading puts them back.
+    /// The passes and transfers as CSV, in the form of PyTorch: a row a rank. Steps, for which PyTorch has no
+    /// word, are left out; reading puts them back.
     pub fn csv_with_comms(&self) -> String {
         self.write(|action| !matches!(action, Action::Step(_)))
     }
@@ -135,8 +136,8 @@ fn stages(rows: &[Vec<Action>]) -> u32 {
         .unwrap_or(0)
 }
 
-/// How many micro-batches the lists are about. A number that less than half of the stages' forwards and backwards
-/// have is a slip, not a micro-batch.
+/// How many micro-batches the lists are about. A number that less than half of the stages' forwards and
+/// backwards have is a slip, not a micro-batch.
 fn micro_batches(rows: &[Vec<Action>], stages: u32) -> Result<u32> {
     let passes = || rows.iter().flatten().filter_map(|action| action.compute());
     let halves = || passes().filter(|(pass, _)| *pass != Pass::BackwardWeight);
@@ -152,7 +153,8 @@ fn micro_batches(rows: &[Vec<Action>], stages: u32) -> Result<u32> {
         .map_or(0, |last| last + 1);
     match found[..most].iter().position(|&found| found < stages) {
         Some(gap) => Err(Error::Invalid(format!(
-            "micro-batch {gap} has only {} of its {} forwards and backwards, though there is a micro-batch {}; number \
+            "micro-batch {gap} has only {} of its {} forwards and backwards, though there is a micro-batch \
+             {}; number \
              them from 0",
             found[gap],
             2 * u64::from(stages),

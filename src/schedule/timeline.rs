@@ -22,8 +22,9 @@ pub struct Timed {
 impl Schedule {
     /// When each rank's passes start and end, if every pass starts as early as it can.
     ///
-    /// A pass takes `cost`; a transfer takes `comm` and keeps no rank from computing. On buffered links transfers do
-    /// not wait for each other; on ordered links a transfer occupies the queues of both its ranks.
+    /// A pass takes `cost`; a transfer takes `comm` and keeps no rank from computing. On buffered links
+    /// transfers do not wait for each other; on ordered links a transfer occupies the queues of both its
+    /// ranks.
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) when the schedule does not hold on these links.
