@@ -137,8 +137,8 @@ impl Trainer {
             .sum();
         let pipeline = &self.config.pipeline;
         self.progress.say(&format!(
-            "data      {}\nmodel     {count} parameters\npipeline  stages {}, schedule {}, micro-batches {} of {} rows\n\
-             run       {}",
+            "data      {}\nmodel     {count} parameters\n\
+             pipeline  stages {}, schedule {}, micro-batches {} of {} rows\nrun       {}",
             self.data.summary,
             pipeline.stages,
             pipeline.schedule,
