@@ -44,3 +44,6 @@ pub use error::{Error, Result};
 pub use pipeline::{Evaluation, Pipeline, PipelineBuilder, StepReport};
 pub use pipewright_stages as stages;
 pub use worker::RankReport;
+
+#[cfg(doctest)]
+mod guide;
