@@ -271,12 +271,17 @@ mod windows {
                 let inside = |id: &u32| span.contains(&u64::from(*id));
                 prop_assert!(input.ids().iter().chain(target.ids()).all(inside));
                 prop_assert!(input.ids().iter().zip(target.ids()).all(|(a, b)| a + 1 == *b));
-                prop_assert!(input.ids().chunks(seq).all(|row| row.windows(2).all(|pair| pair[0] + 1 == pair[1])));
+                let follow = |row: &[u32]| row.windows(2).all(|pair| pair[0] + 1 == pair[1]);
+                prop_assert!(input.ids().chunks(seq).all(follow));
             }
         }
 
         #[test]
-        fn a_share_splits_without_overlap(total in 0_u64..10_000, fraction in 0.0..1.0_f64, count in 0_u64..20_000) {
+        fn a_share_splits_without_overlap(
+            total in 0_u64..10_000,
+            fraction in 0.0..1.0_f64,
+            count in 0_u64..20_000,
+        ) {
             for share in [Share::Fraction(fraction), Share::Count(count)] {
                 let (train, validation) = share.split(total);
                 prop_assert_eq!((train.start, train.end, validation.end), (0, validation.start, total));

@@ -82,7 +82,8 @@ impl Generator {
         Ok(())
     }
 
-    /// The next token, which becomes part of the text. The model sees as much of the end of the text as its context holds.
+    /// The next token, which becomes part of the text. The model sees as much of the end of the text as its
+    /// context holds.
     pub(super) fn next(&mut self) -> Result<u32> {
         let step = self.tokens.len() as u64;
         let seen = &self.tokens[self.tokens.len().saturating_sub(self.context)..];

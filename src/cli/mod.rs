@@ -1,6 +1,7 @@
 //! The `pipewright` command.
 //!
-//! Exit status: 0 done; 2 bad arguments, config or schedule, nothing was started; 1 a run failed; 130 interrupted, saved.
+//! Exit status: 0 done; 2 bad arguments, config or schedule, nothing was started; 1 a run failed; 130
+//! interrupted, saved.
 
 mod check;
 mod generate;

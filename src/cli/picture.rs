@@ -18,7 +18,8 @@ type Point = (f64, f64);
 
 type Drawn = std::result::Result<(), Box<dyn std::error::Error>>;
 
-/// Draws the training loss, averaged where there are more steps than pixels, and the validation loss where there is one.
+/// Draws the training loss, averaged where there are more steps than pixels, and the validation loss where
+/// there is one.
 pub(super) fn draw(lines: &[Line], path: &Path) -> Result<()> {
     let each = lines.len().div_ceil(SIZE.0 as usize).max(1);
     let training: Vec<Point> = lines.chunks(each).map(mean).collect();

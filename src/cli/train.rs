@@ -10,14 +10,16 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use super::run_dir::RunDir;
 use super::trainer::{Ended, Trainer};
 use crate::config::{Config, TrainingData};
+use crate::pipeline::Pipeline;
 use crate::stages::Sequential;
-use crate::{Error, Pipeline, Result};
+use crate::{Error, Result};
 
 /// Train a model as a config says, cut into pipeline stages.
 ///
-/// Without a config, a small GPT trains on this project's own guide and sources (examples/gpt-text.toml). The run is kept in
-/// runs/NAME: config.toml (every setting), metrics.jsonl (a line a step), checkpoints/, loss.svg. Exit status: 0 done; 2 bad
-/// arguments, config or data, nothing was started; 1 the run failed; 130 interrupted by Ctrl-C, the state saved.
+/// Without a config, a small GPT trains on this project's own guide and sources (examples/gpt-text.toml). The
+/// run is kept in runs/NAME: config.toml (every setting), metrics.jsonl (a line a step), checkpoints/,
+/// loss.svg. Exit status: 0 done; 2 bad arguments, config or data, nothing was started; 1 the run failed; 130
+/// interrupted by Ctrl-C, the state saved.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -118,8 +120,8 @@ fn check_place(run_dir: &RunDir, resume: bool) -> Result<()> {
     let path = run_dir.path().display();
     match (resume, run_dir.is_taken()) {
         (false, true) => Err(Error::Invalid(format!(
-            "the run directory {path} exists: continue it with --resume, or name another with --run-dir DIR or --set \
-             train.name=NAME"
+            "the run directory {path} exists: continue it with --resume, or name another with --run-dir DIR \
+             or --set train.name=NAME"
         ))),
         (true, false) => Err(Error::Invalid(format!(
             "there is no run in {path} to resume: leave out --resume to begin one"

@@ -145,8 +145,8 @@ fn pipeline(config: &Config) -> Result<()> {
         let micro_batches = pipeline.micro_batches as usize;
         config.require(batch.is_multiple_of(micro_batches), "pipeline.batch_size", || {
             format!(
-                "{batch} rows cannot be divided into {micro_batches} micro-batches: take {} or {} rows, or another \
-                 pipeline.micro_batches",
+                "{batch} rows cannot be divided into {micro_batches} micro-batches: take {} or {} rows, or \
+                 another pipeline.micro_batches",
                 (batch / micro_batches).max(1) * micro_batches,
                 (batch / micro_batches + 1) * micro_batches,
             )
@@ -155,7 +155,10 @@ fn pipeline(config: &Config) -> Result<()> {
         config.require(
             pipeline.micro_batch_size.is_none_or(|given| given == size),
             "pipeline.micro_batch_size",
-            || format!("pipeline.batch_size {batch} in {micro_batches} micro-batches makes {size} rows: set one of the two"),
+            || {
+                let each = format!("{batch} rows in {micro_batches} micro-batches make {size} each");
+                format!("{each}: set this or pipeline.batch_size")
+            },
         )?;
     }
     match &pipeline.partition {

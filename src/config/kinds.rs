@@ -39,8 +39,8 @@ const RULES: [Rule; 14] = [
     rule("optimizer", "min_learning_rate", "schedule", &["cosine"]),
 ];
 
-/// Takes out the keys of other kinds when a stronger source chose the kind, and refuses the others. `resolved` holds every
-/// key's value.
+/// Takes out the keys of other kinds when a stronger source chose the kind, and refuses the others.
+/// `resolved` holds every key's value.
 pub(super) fn settle(tree: &mut Tree, resolved: &Table) -> Result<()> {
     for Rule { section, key, by, is } in RULES {
         let chosen = text(resolved, section, by);
@@ -52,8 +52,8 @@ pub(super) fn settle(tree: &mut Tree, resolved: &Table) -> Result<()> {
             .is_some_and(|by| by.origin.is_stronger(&entry.origin));
         if !overridden {
             return Err(Error::Invalid(format!(
-                "{}: {section}.{key} is for {section}.{by} = \"{}\", and this config has \"{chosen}\": remove one of the \
-                 two",
+                "{}: {section}.{key} is for {section}.{by} = \"{}\", and this config has \"{chosen}\": remove \
+                 one of the two",
                 entry.origin,
                 is.join("\" or \""),
             )));

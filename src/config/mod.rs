@@ -1,10 +1,12 @@
 //! What a person writes, read and checked: a TOML file, environment variables and `--set`.
 //!
-//! A later source overrides an earlier one: defaults, then the file, then variables such as `PIPEWRIGHT_MODEL__DIM`, then
-//! `--set model.dim=256`. Every key has a default but `data.path`. A key that does not exist, a value of the wrong type and one
-//! that makes no sense are refused with the file and line (or the variable, or `--set`), the key and what to do.
+//! A later source overrides an earlier one: defaults, then the file, then variables such as
+//! `PIPEWRIGHT_MODEL__DIM`, then `--set model.dim=256`. Every key has a default but `data.path`. A key that
+//! does not exist, a value of the wrong type and one that makes no sense are refused with the file and line
+//! (or the variable, or `--set`), the key and what to do.
 //!
-//! Paths in a config are relative to the current directory, as they are on a command line, and not to the config file.
+//! Paths in a config are relative to the current directory, as they are on a command line, and not to the
+//! config file.
 
 mod build;
 mod check;
@@ -75,7 +77,8 @@ impl Config {
         Self::parse("built-in examples/gpt-text.toml", BUILT_IN, &environment(), sets)
     }
 
-    /// Reads a config from its text, then these environment variables, then `--set` arguments. Messages call the text `name`.
+    /// Reads a config from its text, then these environment variables, then `--set` arguments. Messages call
+    /// the text `name`.
     ///
     /// # Errors
     /// When a key or value is refused.

@@ -20,7 +20,8 @@ pub(super) fn section<T: DeserializeOwned>(tree: &Tree, name: &str) -> Result<T>
     T::deserialize(table).map_err(|error| Error::Invalid(format!("[{name}]: {}", error.message())))
 }
 
-/// The value, when the section takes it for this key. What stood in no file is also tried as text without quotes.
+/// The value, when the section takes it for this key. What stood in no file is also tried as text without
+/// quotes.
 fn value<T: DeserializeOwned>(section: &str, key: &str, entry: &Entry) -> Result<Value> {
     let fits = |value: &Value| T::deserialize(Table::from_iter([(key.to_owned(), value.clone())]));
     let Err(error) = fits(&entry.value) else {

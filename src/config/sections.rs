@@ -60,8 +60,8 @@ impl Default for Model {
 pub struct Data {
     /// Text as bytes, token files or labelled images.
     pub kind: DataKind,
-    /// text: files and folders; tokens: files; idx: the file of images, or a folder with one pair. Relative paths start
-    /// at the current directory.
+    /// text: files and folders; tokens: files; idx: the file of images, or a folder with one pair. Relative
+    /// paths start at the current directory.
     pub path: Paths,
     /// idx: the file of labels, when its name does not follow from that of the images.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,7 +70,8 @@ pub struct Data {
     pub seq: usize,
     /// tokens: the width of a token.
     pub dtype: TokenType,
-    /// What is set aside for validation, from the end of the data: a fraction, or a whole number of tokens or rows.
+    /// What is set aside for validation, from the end of the data: a fraction, or a whole number of tokens or
+    /// rows.
     pub validation: Validation,
     /// The seed of the order in which the data is taken.
     pub seed: u64,

@@ -33,7 +33,8 @@ impl Config {
     /// Opens the data and checks that every token, or class, is one the model knows.
     ///
     /// # Errors
-    /// When a file is missing, empty, too short or not what it was said to be, or holds what the model does not know.
+    /// When a file is missing, empty, too short or not what it was said to be, or holds what the model does
+    /// not know.
     pub fn data(&self) -> Result<TrainingData> {
         let paths = &self.data.path.0;
         if paths.is_empty() {

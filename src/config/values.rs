@@ -74,7 +74,8 @@ impl From<Sizes> for SizesForm {
     }
 }
 
-/// What is set aside for validation: a fraction below 1 (`0.1`), or a whole number of tokens or rows (`2000`).
+/// What is set aside for validation: a fraction below 1 (`0.1`), or a whole number of tokens or rows
+/// (`2000`).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(
     untagged,

@@ -28,8 +28,8 @@ impl Width {
     }
 }
 
-/// A sequence of tokens, out of one or many files read in order. Text is held in memory, one byte a token; token files
-/// stay on disk, and only the windows asked for are read.
+/// A sequence of tokens, out of one or many files read in order. Text is held in memory, one byte a token;
+/// token files stay on disk, and only the windows asked for are read.
 #[derive(Debug)]
 pub struct Corpus {
     pieces: Vec<Piece>,
@@ -51,8 +51,8 @@ enum Store {
 }
 
 impl Corpus {
-    /// Text as bytes: each path is a file, taken whole, or a folder, read recursively in sorted order without hidden and
-    /// binary files and without folders named `target` or `runs`.
+    /// Text as bytes: each path is a file, taken whole, or a folder, read recursively in sorted order without
+    /// hidden and binary files and without folders named `target` or `runs`.
     ///
     /// # Errors
     /// When a path is missing or empty or cannot be read, or when a folder holds no text.
@@ -127,7 +127,8 @@ impl Corpus {
                 let chunk = self.read(at, CHUNK.min(piece.end - at) as usize)?;
                 if let Some(index) = chunk.iter().position(|&token| token as usize >= vocabulary) {
                     return Err(Error::Data(format!(
-                        "`{}`: token {} at position {} is outside the model's vocabulary of {vocabulary} (0..={})",
+                        "`{}`: token {} at position {} is outside the model's vocabulary of {vocabulary} \
+                         (0..={})",
                         piece.path.display(),
                         chunk[index],
                         at - piece.start + index as u64,

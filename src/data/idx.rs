@@ -1,4 +1,5 @@
-//! IDX files, the format of MNIST: a magic number, big-endian dimensions, then unsigned bytes; plain or gzipped.
+//! IDX files, the format of MNIST: a magic number, big-endian dimensions, then unsigned bytes; plain or
+//! gzipped.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
@@ -32,8 +33,8 @@ impl Idx {
                 format!("{} to {}", dims.start(), dims.end())
             };
             return Err(Error::Data(format!(
-                "`{}` is not an IDX file of unsigned bytes with {count} dimensions: it starts with {:08x}, expected \
-                 {:08x}",
+                "`{}` is not an IDX file of unsigned bytes with {count} dimensions: it starts with {:08x}, \
+                 expected {:08x}",
                 path.display(),
                 u32::from_be_bytes(magic),
                 u32::from_be_bytes([0, 0, 8, *dims.end()]),

@@ -10,7 +10,8 @@ use super::{DataSource, IGNORED, LabelledImages};
 use crate::error::{Error, Result};
 use crate::id::MicroBatch;
 
-/// Micro-batches of [`LabelledImages`]: input `f32` of `[rows, height, width]` from 0 to 1, target ids of `[rows]`.
+/// Micro-batches of [`LabelledImages`]: input `f32` of `[rows, height, width]` from 0 to 1, target ids of
+/// `[rows]`.
 #[derive(Debug)]
 pub struct Images {
     all: Arc<LabelledImages>,
@@ -33,8 +34,8 @@ enum Order {
 }
 
 impl Images {
-    /// For training: the images of `span` in a new order each epoch, every image exactly once an epoch, when each of
-    /// `replicas` takes `micro_batches` micro-batches of `rows` a step.
+    /// For training: the images of `span` in a new order each epoch, every image exactly once an epoch, when
+    /// each of `replicas` takes `micro_batches` micro-batches of `rows` a step.
     ///
     /// # Errors
     /// When the span is empty.
@@ -60,7 +61,8 @@ impl Images {
         )
     }
 
-    /// For validation: the images of `span` in order. What the last micro-batch lacks has the target [`IGNORED`].
+    /// For validation: the images of `span` in order. What the last micro-batch lacks has the target
+    /// [`IGNORED`].
     ///
     /// # Errors
     /// When the span is empty.

@@ -14,9 +14,9 @@ pub struct LabelledImages {
 }
 
 impl LabelledImages {
-    /// Reads a pair of IDX files, plain or gzipped: `images` of bytes `[count, height, width]`, `labels` of `[count]`.
-    /// Without `labels` they are the file beside the images whose name says `labels` for `images` and `idx1` for `idx3`.
-    /// When `images` is a folder, it is the one that holds exactly one such pair.
+    /// Reads a pair of IDX files, plain or gzipped: `images` of bytes `[count, height, width]`, `labels` of
+    /// `[count]`. Without `labels` they are the file beside the images whose name says `labels` for `images`
+    /// and `idx1` for `idx3`. When `images` is a folder, it is the one that holds exactly one such pair.
     ///
     /// # Errors
     /// When a file is missing, empty or truncated, has a wrong magic number, or when the counts differ.

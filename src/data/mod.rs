@@ -1,7 +1,7 @@
 //! Where micro-batches come from: text, token files, labelled images, or a source of the user's own.
 //!
-//! A source is a pure function of position (step, micro-batch, replica). Resuming a run, splitting it over processes and
-//! preparing batches ahead of time need no state of an iterator.
+//! A source is a pure function of position (step, micro-batch, replica). Resuming a run, splitting it over
+//! processes and preparing batches ahead of time need no state of an iterator.
 
 mod corpus;
 mod idx;

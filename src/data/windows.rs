@@ -10,7 +10,8 @@ use super::{Corpus, DataSource};
 use crate::error::{Error, Result};
 use crate::id::MicroBatch;
 
-/// Micro-batches of windows of a [`Corpus`]: input and target are ids of `[rows, seq]`, the target one token later.
+/// Micro-batches of windows of a [`Corpus`]: input and target are ids of `[rows, seq]`, the target one token
+/// later.
 #[derive(Debug)]
 pub struct Windows {
     corpus: Arc<Corpus>,
@@ -30,7 +31,8 @@ enum Order {
 }
 
 impl Windows {
-    /// For training: windows at offsets drawn at random within `span`, keyed by seed, step, micro-batch, row and replica.
+    /// For training: windows at offsets drawn at random within `span`, keyed by seed, step, micro-batch, row
+    /// and replica.
     ///
     /// # Errors
     /// When the span is not as long as one window, `seq` + 1 tokens.
@@ -38,7 +40,8 @@ impl Windows {
         Self::of(corpus, span, rows, seq, Order::Drawn(seed), "training")
     }
 
-    /// For validation: the windows of `micro_batches` micro-batches laid out evenly over `span`, the same at every step.
+    /// For validation: the windows of `micro_batches` micro-batches laid out evenly over `span`, the same at
+    /// every step.
     ///
     /// # Errors
     /// When the span is not as long as one window, `seq` + 1 tokens.
