@@ -1,4 +1,4 @@
-//! The pages of the guide and the README: their Rust code runs as doc-tests.
+//! The README, the pages of the guide and the examples: their Rust code runs as doc-tests.
 
 /// A module for each page, with the page as its documentation.
 macro_rules! pages {
@@ -26,4 +26,18 @@ pages! {
     example_stage: "../book/src/example-stage.md",
     config: "../book/src/config.md",
     command_line: "../book/src/command-line.md",
+}
+
+/// A module for each example, with the whole of it as the code of its documentation.
+macro_rules! examples {
+    ($($name:ident: $path:literal,)*) => {$(
+        #[doc = concat!("```\n", include_str!($path), "```")]
+        mod $name {}
+    )*};
+}
+
+examples! {
+    hello: "../examples/hello.rs",
+    layer_of_ones_own: "../examples/own_layer.rs",
+    stage_of_ones_own: "../examples/own_stage.rs",
 }

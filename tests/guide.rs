@@ -17,7 +17,7 @@ struct Block {
 }
 
 #[test]
-fn plan_and_check_print_what_the_guide_shows() {
+fn plan_check_and_refusals_print_what_the_guide_shows() {
     let blocks = blocks();
     let mut shown = 0;
     for pair in blocks.windows(2).filter(|pair| pair[1].language == "text") {
@@ -25,7 +25,8 @@ fn plan_and_check_print_what_the_guide_shows() {
             continue;
         };
         let arguments: Vec<&str> = arguments.split_whitespace().collect();
-        if !["plan", "check"].contains(&arguments[0]) {
+        let refused = pair[1].text.starts_with("error: ");
+        if !refused && !["plan", "check"].contains(&arguments[0]) {
             continue;
         }
         let mut command = Command::cargo_bin("pipewright").expect("the command is built");
