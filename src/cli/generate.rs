@@ -87,7 +87,11 @@ impl Generator {
     pub(super) fn next(&mut self) -> Result<u32> {
         let step = self.tokens.len() as u64;
         let seen = &self.tokens[self.tokens.len().saturating_sub(self.context)..];
-        let input = Tensor::from_ids(&[1, seen.len()], seen.to_vec())?;
+        // Filled up behind, which causal attention does not see, to one of few lengths: buffers are pooled by length.
+        let length = seen.len().next_power_of_two().min(self.context);
+        let mut ids = seen.to_vec();
+        ids.resize(length, seen[0]);
+        let input = Tensor::from_ids(&[1, length], ids)?;
         let at = Moment {
             step,
             micro_batch: 0,
