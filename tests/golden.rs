@@ -4,20 +4,22 @@
 //! A run holds the settings, the batches, the weights before the first and after the last step, the gradients of the first step,
 //! and the loss and gradient norm of every step.
 
+#[path = "common/batches.rs"]
+mod batches;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use batches::{Batches, Recorded, floats};
 use pipewright::data::DataSource;
-use pipewright::id::MicroBatch;
 use pipewright::schedule::Schedule;
 use pipewright::stages::loss::CrossEntropy;
 use pipewright::stages::models::{Gpt, Mlp, Model};
 use pipewright::stages::optimizer::{AdamW, Decay, LearningRate, Optimizer, Sgd, Update};
-use pipewright::stages::{Parameter, Sequential, Shape, Stage, StageBuilder, Tensor};
+use pipewright::stages::{Parameter, Sequential, Stage, StageBuilder};
 use pipewright::{Pipeline, StepReport};
-use safetensors::tensor::TensorView;
-use safetensors::{Dtype, SafeTensors};
+use safetensors::SafeTensors;
 use serde_json::Value;
 
 type Weights = BTreeMap<String, Vec<f32>>;
@@ -66,99 +68,6 @@ struct Run {
     grad: Weights,
     last: Weights,
     data: Arc<Batches>,
-}
-
-/// The batches of a run: `[steps, rows, ...]`, cut into micro-batches of `rows` each.
-#[derive(Clone)]
-struct Batches {
-    rows: usize,
-    micro_batches: usize,
-    input: Recorded,
-    target: Recorded,
-}
-
-#[derive(Clone)]
-struct Recorded {
-    dims: Vec<usize>,
-    numbers: Numbers,
-}
-
-#[derive(Clone)]
-enum Numbers {
-    F32(Vec<f32>),
-    Ids(Vec<u32>),
-}
-
-impl Recorded {
-    fn read(view: &TensorView<'_>) -> Self {
-        let bytes = view.data();
-        let numbers = match view.dtype() {
-            Dtype::I64 => Numbers::Ids(
-                bytes
-                    .as_chunks::<8>()
-                    .0
-                    .iter()
-                    .map(|word| u32::try_from(i64::from_le_bytes(*word)).expect("an id"))
-                    .collect(),
-            ),
-            Dtype::F32 => Numbers::F32(floats(bytes)),
-            other => panic!("batches of {other:?}"),
-        };
-        Self {
-            dims: view.shape().to_vec(),
-            numbers,
-        }
-    }
-
-    /// The shape of `rows` rows.
-    fn shape(&self, rows: usize) -> Shape {
-        let dims: Vec<usize> = [&[rows], &self.dims[2..]].concat();
-        match self.numbers {
-            Numbers::F32(_) => Shape::f32(&dims),
-            Numbers::Ids(_) => Shape::ids(&dims),
-        }
-    }
-
-    fn rows(&self, first: usize, rows: usize) -> Tensor {
-        let shape = self.shape(rows);
-        let each = shape.count() / rows;
-        let range = first * each..(first + rows) * each;
-        match &self.numbers {
-            Numbers::F32(numbers) => Tensor::from_vec(shape.dims(), numbers[range].to_vec()),
-            Numbers::Ids(ids) => Tensor::from_ids(shape.dims(), ids[range].to_vec()),
-        }
-        .expect("rows fill the shape")
-    }
-}
-
-impl DataSource for Batches {
-    fn micro_batch(
-        &self,
-        step: u64,
-        micro_batch: MicroBatch,
-        _: u32,
-    ) -> pipewright::Result<(Tensor, Tensor)> {
-        // The loader looks one step ahead of the last one that was recorded.
-        let step = step as usize % self.input.dims[0];
-        let first = (step * self.micro_batches + micro_batch.index()) * self.rows;
-        Ok((
-            self.input.rows(first, self.rows),
-            self.target.rows(first, self.rows),
-        ))
-    }
-
-    fn shapes(&self) -> (Shape, Shape) {
-        (self.input.shape(self.rows), self.target.shape(self.rows))
-    }
-}
-
-fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes
-        .as_chunks::<4>()
-        .0
-        .iter()
-        .map(|word| f32::from_le_bytes(*word))
-        .collect()
 }
 
 impl Run {

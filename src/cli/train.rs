@@ -10,8 +10,9 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use super::run_dir::RunDir;
 use super::trainer::{Ended, Trainer};
 use crate::config::{Config, TrainingData};
+use crate::pipeline::Pipeline;
 use crate::stages::Sequential;
-use crate::{Error, Pipeline, Result};
+use crate::{Error, Result};
 
 /// Train a model as a config says, cut into pipeline stages.
 ///

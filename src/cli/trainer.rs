@@ -7,10 +7,10 @@ use std::time::Instant;
 use super::picture;
 use super::progress::Progress;
 use super::run_dir::{Line, Log, RunDir};
+use crate::Result;
 use crate::config::{Config, DataKind, TrainingData};
-use crate::pipeline::Evaluation;
+use crate::pipeline::{Evaluation, Pipeline};
 use crate::stages::Sequential;
-use crate::{Pipeline, Result};
 
 /// How a run came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
