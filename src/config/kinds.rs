@@ -52,8 +52,8 @@ pub(super) fn settle(tree: &mut Tree, resolved: &Table) -> Result<()> {
             .is_some_and(|by| by.origin.is_stronger(&entry.origin));
         if !overridden {
             return Err(Error::Invalid(format!(
-                "{}: {section}.{key} is for {section}.{by} = \"{}\", and this config has \"{chosen}\": remove \
-                 one of the two",
+                "{}: {section}.{key} is for {section}.{by} = \"{}\", and this config has \"{chosen}\": \
+                 remove one of the two",
                 entry.origin,
                 is.join("\" or \""),
             )));

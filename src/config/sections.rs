@@ -232,7 +232,7 @@ pub struct Train {
     pub steps: u64,
     /// Steps between validations; 0 for none.
     pub validate_every: u64,
-    /// Micro-batches of a validation. When nobody sets it: all of the images, or 32 of text and tokens.
+    /// Micro-batches of a validation. When nobody sets it: all images, or 128 windows of text or tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation_micro_batches: Option<u32>,
     /// Steps between printed lines, where there is no progress bar.

@@ -6,8 +6,8 @@ use super::{Config, DataKind, ModelKind, TokenType};
 use crate::data::{Corpus, DataSource, Images, LabelledImages, Share, Width, Windows};
 use crate::error::Result;
 
-/// Micro-batches of a validation on text or tokens when nobody sets them.
-const VALIDATION_MICRO_BATCHES: u64 = 32;
+/// Windows of a validation on text or tokens when nobody sets its micro-batches; the same whatever their size.
+const VALIDATION_WINDOWS: u64 = 128;
 
 /// What a run trains and validates on.
 pub struct TrainingData {
@@ -58,7 +58,9 @@ impl Config {
         let (rows, seq) = (self.micro_batch_size(), self.data.seq);
         let (train, validation) = Share::from(self.data.validation).split(corpus.count());
         let (count, held) = (corpus.count(), validation.end - validation.start);
-        let whole = (held / (rows * seq) as u64).clamp(1, VALIDATION_MICRO_BATCHES) as u32;
+        let whole = (held / seq as u64)
+            .clamp(1, VALIDATION_WINDOWS)
+            .div_ceil(rows as u64) as u32;
         let micro_batches = self.train.validation_micro_batches.unwrap_or(whole);
         let summary = format!(
             "{}: {count} {unit}, the last {held} for validation",
