@@ -98,7 +98,7 @@ impl Generator {
             mode: Mode::Evaluate,
         };
         let (logits, _) = self.model.forward(at, input)?;
-        let last = &logits.f32()[(seen.len() - 1) * self.vocab..];
+        let last = &logits.f32()[(seen.len() - 1) * self.vocab..][..self.vocab];
         let draw = rng::unit(rng::philox(self.key, [step as u32, (step >> 32) as u32, 0, 0])[0]);
         let token = self.choice.token(last, draw);
         self.tokens.push(token);
