@@ -1,6 +1,10 @@
 //! Matrix products by the `gemm` crate on views of `f32` slices: rows may lie apart, as attention's heads do.
 
 use gemm::Parallelism;
+use multiversion::multiversion;
+
+use super::lanes::LANES;
+use crate::pool::Buffer;
 
 /// A matrix that is read: a view of a slice.
 #[derive(Clone, Copy)]
@@ -91,8 +95,34 @@ pub(crate) enum Old {
 }
 
 /// `out = scale * a b`, or that added to what `out` holds. One thread; the same bits for the same input.
-#[allow(unsafe_code)]
 pub(crate) fn matmul(out: MatrixMut<'_>, old: Old, scale: f32, a: Matrix<'_>, b: Matrix<'_>) {
+    if b.column_stride == 1 {
+        return gemm(out, old, scale, a, b);
+    }
+    // The library packs such a matrix number by number; turning it in blocks first is faster.
+    let mut turned = Buffer::pooled(b.rows * b.columns);
+    turn(&mut turned, b.numbers, [b.columns, b.rows], b.column_stride);
+    gemm(out, old, scale, a, Matrix::new(&turned, b.columns));
+}
+
+/// Turns `rows` rows of `columns` numbers, `stride` apart, into `columns` rows.
+#[multiversion(targets = "simd")]
+fn turn(to: &mut [f32], from: &[f32], [rows, columns]: [usize; 2], stride: usize) {
+    for row in (0..rows).step_by(LANES) {
+        let lines: [&[f32]; LANES] = std::array::from_fn(|line| {
+            let line = (row + line).min(rows - 1);
+            &from[line * stride..][..columns]
+        });
+        let width = LANES.min(rows - row);
+        for (column, to) in to.chunks_exact_mut(rows).enumerate() {
+            let lanes: [f32; LANES] = std::array::from_fn(|lane| lines[lane][column]);
+            to[row..row + width].copy_from_slice(&lanes[..width]);
+        }
+    }
+}
+
+#[allow(unsafe_code)]
+fn gemm(out: MatrixMut<'_>, old: Old, scale: f32, a: Matrix<'_>, b: Matrix<'_>) {
     assert_eq!(
         (out.rows, out.columns),
         (a.rows, b.columns),

@@ -13,3 +13,4 @@ pub(crate) mod matmul;
 pub(crate) mod norm;
 pub(crate) mod sgd;
 pub(crate) mod softmax;
+pub(crate) mod tile;
