@@ -6,7 +6,7 @@ use super::gathered::{Gathered, dots};
 use super::{BLOCK, Sizes, hide_later};
 use crate::cpu::lanes::LANES;
 use crate::cpu::math::exp;
-use crate::cpu::tile::{Size, add_turned_product, product};
+use crate::cpu::small::{Size, add_turned_product, product};
 use crate::pool::Buffer;
 
 /// What backward reads: all as forward left it, and the output gradient.

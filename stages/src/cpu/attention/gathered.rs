@@ -3,7 +3,7 @@
 use multiversion::multiversion;
 
 use crate::cpu::lanes::{self, LANES};
-use crate::cpu::tile::{View, ViewMut};
+use crate::cpu::small::{View, ViewMut};
 use crate::pool::Buffer;
 
 /// `width` numbers at `offset` of every row of `stride` numbers.

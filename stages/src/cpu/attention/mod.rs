@@ -11,7 +11,7 @@ use multiversion::multiversion;
 use self::gathered::{Gathered, Part};
 use super::lanes::{self, LANES};
 use super::math::exp;
-use super::tile::{Size, product};
+use super::small::{Size, product};
 
 pub(crate) use self::backward::{Saved, backward};
 
