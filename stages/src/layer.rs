@@ -89,6 +89,17 @@ impl Kept {
             .unwrap_or_else(|_| panic!("the layer kept {count} tensors and asks for {N}"))
     }
 
+    /// What the layers inside a composite layer keep, as many as the layer put in.
+    ///
+    /// # Panics
+    /// When their number differs: forward and backward of a layer disagree.
+    pub fn into_inner<const N: usize>(self) -> [Kept; N] {
+        let count = self.inner.len();
+        self.inner
+            .try_into()
+            .unwrap_or_else(|_| panic!("the layer kept {count} inner layers and asks for {N}"))
+    }
+
     fn collect(&self, blocks: &mut Vec<(usize, u64)>) {
         blocks.extend(
             self.tensors

@@ -4,9 +4,10 @@ mod common;
 
 use common::{check_gradients, ids, shuffle, tensor};
 use pipewright_stages::layers::{
-    Attention, Dropout, Embedding, Flatten, Gelu, GeluForm, LayerNorm, Layout, Linear, Relu, Residual,
+    Attention, Cheap, Dropout, Embedding, Flatten, Gelu, GeluForm, LayerNorm, Layout, Linear, Recomputed,
+    Relu, Residual,
 };
-use pipewright_stages::{Init, Layer};
+use pipewright_stages::{Bytes, Init, Layer, Parameter, Tensor};
 use proptest::prelude::*;
 
 fn linear(layout: Layout, inputs: usize, outputs: usize, bias: bool) -> Linear {
@@ -151,4 +152,84 @@ fn a_first_layer_gives_no_input_gradient_and_the_same_weight_gradients() {
     assert!(common::pass(&mut usual, &input, &grad).1.is_some());
     assert!(common::pass(&mut first, &input, &grad).1.is_none());
     assert_eq!(usual.parameters(), first.parameters());
+}
+
+/// Two layers in a row: what [`Recomputed`] must equal bit for bit.
+fn in_a_row(first: &mut dyn Layer, second: &mut dyn Layer, input: &Tensor, grad: &Tensor) -> [Tensor; 2] {
+    let (inner, saved) = first.forward(common::train(0), input.clone()).unwrap();
+    let (output, kept) = second.forward(common::train(0), inner).unwrap();
+    let (inner_grad, pending) = second.backward_input(kept, grad.clone()).unwrap();
+    second.backward_weight(pending).unwrap();
+    let (input_grad, pending) = first.backward_input(saved, inner_grad.unwrap()).unwrap();
+    first.backward_weight(pending).unwrap();
+    [output, input_grad.unwrap()]
+}
+
+fn assert_recomputed_equals<C: Cheap>(make: impl Fn() -> C) {
+    let linear = || linear(Layout::InOut, 12, 7, true);
+    let (input, grad) = (tensor("x", &[5, 12]), tensor("grad", &[5, 7]));
+    let (mut first, mut second) = (make(), linear());
+    let mut both = Recomputed::new(make(), linear());
+    shuffle(&mut first);
+    shuffle(&mut second);
+    shuffle(&mut both);
+    let expected = in_a_row(&mut first, &mut second, &input, &grad);
+    let (output, input_grad) = common::pass(&mut both, &input, &grad);
+    assert_eq!([output, input_grad.unwrap()], expected);
+    let separate: Vec<&mut Parameter> = first
+        .parameters()
+        .into_iter()
+        .chain(second.parameters())
+        .collect();
+    assert_eq!(both.parameters(), separate);
+    let kept = |layer: &mut dyn Layer| layer.forward(common::train(0), input.clone()).unwrap().1.bytes();
+    assert_eq!(
+        kept(&mut both),
+        kept(&mut first),
+        "only what the cheap layer keeps"
+    );
+}
+
+#[test]
+fn recomputed_layers_equal_the_two_in_a_row() {
+    assert_recomputed_equals(|| LayerNorm::new("norm", 12));
+    assert_recomputed_equals(|| Gelu::new("gelu", GeluForm::Tanh));
+    assert_recomputed_equals(|| Gelu::new("gelu", GeluForm::Exact));
+}
+
+/// Sizes beyond the blocks of a product, and none a multiple of a tile.
+#[test]
+fn large_linear_layers_in_every_direction() {
+    let (rows, inputs, outputs) = (601, 547, 283);
+    for layout in [Layout::InOut, Layout::OutIn] {
+        let mut layer = linear(layout, inputs, outputs, true);
+        let (input, grad) = (tensor("x", &[rows, inputs]), tensor("grad", &[rows, outputs]));
+        let (output, input_grad) = common::pass(&mut layer, &input, &grad);
+        let weight = |p: &Parameter, i: usize, j: usize| match layout {
+            Layout::InOut => p.value[i * outputs + j],
+            Layout::OutIn => p.value[j * inputs + i],
+        };
+        let product = |n: usize, f: &dyn Fn(usize) -> [f32; 2]| -> f64 {
+            (0..n).map(|k| f(k).map(f64::from)).map(|[a, b]| a * b).sum()
+        };
+        let parameters = layer.parameters();
+        let (x, dy, input_grad) = (input.f32(), grad.f32(), input_grad.unwrap());
+        for probe in 0..200 {
+            let (row, i, j) = (probe * 3 % rows, probe * 37 % inputs, probe * 29 % outputs);
+            let y = product(inputs, &|k| [x[row * inputs + k], weight(parameters[0], k, j)]);
+            let dx = product(outputs, &|k| [dy[row * outputs + k], weight(parameters[0], i, k)]);
+            let dw = product(rows, &|k| [x[k * inputs + i], dy[k * outputs + j]]);
+            let at = if layout == Layout::InOut {
+                i * outputs + j
+            } else {
+                j * inputs + i
+            };
+            let found = [
+                output.f32()[row * outputs + j] - parameters[1].value[j],
+                input_grad.f32()[row * inputs + i],
+                parameters[0].grad[at],
+            ];
+            common::assert_close("numbers", &found, &[y, dx, dw], 1e-5);
+        }
+    }
 }

@@ -2,8 +2,6 @@
 
 use multiversion::multiversion;
 
-use crate::rng;
-
 /// `sum += addend`.
 #[multiversion(targets = "simd")]
 pub(crate) fn add(sum: &mut [f32], addend: &[f32]) {
@@ -36,36 +34,12 @@ pub(crate) fn relu_grad(grad: &mut [f32], output: &[f32]) {
     }
 }
 
-/// Writes `row` into every row of `rows`.
-pub(crate) fn fill_rows(rows: &mut [f32], row: &[f32]) {
-    for out in rows.chunks_exact_mut(row.len()) {
-        out.copy_from_slice(row);
-    }
-}
-
 /// Adds all rows to `sum`, the first row first.
 #[multiversion(targets = "simd")]
 pub(crate) fn add_rows(sum: &mut [f32], rows: &[f32]) {
     for row in rows.chunks_exact(sum.len()) {
         for (sum, &number) in sum.iter_mut().zip(row) {
             *sum += number;
-        }
-    }
-}
-
-/// Zeroes numbers with probability `rate` and divides the others by `1 - rate`; the draws are a function of the key, the
-/// moment and the position.
-#[multiversion(targets = "simd")]
-pub(crate) fn dropout(numbers: &mut [f32], rate: f32, key: [u32; 2], moment: [u32; 3]) {
-    let scale = 1.0 / (1.0 - rate);
-    for (index, four) in numbers.chunks_mut(4).enumerate() {
-        let words = rng::philox(key, [index as u32, moment[0], moment[1], moment[2]]);
-        for (number, word) in four.iter_mut().zip(words) {
-            *number = if rng::unit(word) < rate {
-                0.0
-            } else {
-                *number * scale
-            };
         }
     }
 }

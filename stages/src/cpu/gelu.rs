@@ -10,48 +10,63 @@ const CUBIC: f32 = 0.044_715;
 /// `1 / sqrt(2 pi)`, the height of the normal density.
 const DENSITY: f32 = 0.398_942_3;
 
+/// Value and derivative of the tanh form.
 #[inline(always)]
-fn gate(x: f32) -> f32 {
-    sigmoid(SLOPE * x * (CUBIC * x).mul_add(x, 1.0))
+fn tanh_form(x: f32) -> [f32; 2] {
+    let gate = sigmoid(SLOPE * x * (CUBIC * x).mul_add(x, 1.0));
+    let inner = SLOPE * (3.0 * CUBIC * x).mul_add(x, 1.0);
+    [x * gate, (x * inner * gate).mul_add(1.0 - gate, gate)]
 }
 
-/// The normal distribution function.
+/// Value and derivative with the normal distribution function.
 #[inline(always)]
-fn normal(x: f32) -> f32 {
+fn exact_form(x: f32) -> [f32; 2] {
     let tail = 0.5 * erfc(x.abs() * std::f32::consts::FRAC_1_SQRT_2);
-    if x < 0.0 { tail } else { 1.0 - tail }
+    let normal = if x < 0.0 { tail } else { 1.0 - tail };
+    [x * normal, (x * DENSITY).mul_add(exp(-0.5 * x * x), normal)]
 }
 
-/// GELU in its tanh form.
+/// Writes the values at `input`.
 #[multiversion(targets = "simd")]
-pub(crate) fn tanh_form(out: &mut [f32], input: &[f32]) {
-    for (out, &x) in out.iter_mut().zip(input) {
-        *out = x * gate(x);
+pub(crate) fn forward(exact: bool, out: &mut [f32], input: &[f32]) {
+    if exact {
+        out.iter_mut()
+            .zip(input)
+            .for_each(|(out, &x)| *out = exact_form(x)[0]);
+    } else {
+        out.iter_mut()
+            .zip(input)
+            .for_each(|(out, &x)| *out = tanh_form(x)[0]);
     }
 }
 
-/// Multiplies the gradient by the derivative of the tanh form at `input`.
+/// Multiplies the gradient by the derivatives at `input`.
 #[multiversion(targets = "simd")]
-pub(crate) fn tanh_form_grad(grad: &mut [f32], input: &[f32]) {
-    for (grad, &x) in grad.iter_mut().zip(input) {
-        let gate = gate(x);
-        let inner = SLOPE * (3.0 * CUBIC * x).mul_add(x, 1.0);
-        *grad *= (x * inner * gate).mul_add(1.0 - gate, gate);
+pub(crate) fn backward(exact: bool, grad: &mut [f32], input: &[f32]) {
+    if exact {
+        grad.iter_mut()
+            .zip(input)
+            .for_each(|(grad, &x)| *grad *= exact_form(x)[1]);
+    } else {
+        grad.iter_mut()
+            .zip(input)
+            .for_each(|(grad, &x)| *grad *= tanh_form(x)[1]);
     }
 }
 
-/// GELU with the exact normal distribution.
+/// As [`backward`], and turns the input into the values.
 #[multiversion(targets = "simd")]
-pub(crate) fn exact(out: &mut [f32], input: &[f32]) {
-    for (out, &x) in out.iter_mut().zip(input) {
-        *out = x * normal(x);
+pub(crate) fn backward_and_forward(exact: bool, grad: &mut [f32], input: &mut [f32]) {
+    let pairs = grad.iter_mut().zip(input);
+    if exact {
+        pairs.for_each(|(grad, x)| apply(grad, x, exact_form(*x)));
+    } else {
+        pairs.for_each(|(grad, x)| apply(grad, x, tanh_form(*x)));
     }
 }
 
-/// Multiplies the gradient by the derivative of the exact form at `input`.
-#[multiversion(targets = "simd")]
-pub(crate) fn exact_grad(grad: &mut [f32], input: &[f32]) {
-    for (grad, &x) in grad.iter_mut().zip(input) {
-        *grad *= (x * DENSITY).mul_add(exp(-0.5 * x * x), normal(x));
-    }
+#[inline(always)]
+fn apply(grad: &mut f32, x: &mut f32, [value, derivative]: [f32; 2]) {
+    *grad *= derivative;
+    *x = value;
 }

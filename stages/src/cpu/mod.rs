@@ -5,11 +5,15 @@
 
 pub(crate) mod adamw;
 pub(crate) mod attention;
+pub(crate) mod dropout;
 pub(crate) mod elementwise;
 pub(crate) mod gelu;
 pub(crate) mod lanes;
 pub(crate) mod math;
 pub(crate) mod matmul;
 pub(crate) mod norm;
+mod pack;
 pub(crate) mod sgd;
+pub(crate) mod small;
 pub(crate) mod softmax;
+mod tile;

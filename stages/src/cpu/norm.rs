@@ -2,25 +2,26 @@
 
 use multiversion::multiversion;
 
-use super::lanes;
+use super::lanes::{self, LANES};
 
 /// Mean and reciprocal deviation of a row.
 #[inline(always)]
 fn moments(row: &[f32], epsilon: f32) -> [f32; 2] {
     let mean = lanes::sum(row) / row.len() as f32;
-    let mut squares = [0.0; lanes::LANES];
-    let (chunks, rest) = row.as_chunks::<{ lanes::LANES }>();
+    let mut squares = [0.0; LANES];
+    let (chunks, rest) = row.as_chunks::<LANES>();
     for chunk in chunks {
-        for lane in 0..lanes::LANES {
-            let centred = chunk[lane] - mean;
-            squares[lane] = centred.mul_add(centred, squares[lane]);
+        for lane in 0..LANES {
+            squares[lane] = (chunk[lane] - mean).mul_add(chunk[lane] - mean, squares[lane]);
         }
     }
-    let mut variance = lanes::fold(squares);
-    for &number in rest {
-        variance = (number - mean).mul_add(number - mean, variance);
+    for (square, number) in squares.iter_mut().zip(rest) {
+        *square = (number - mean).mul_add(number - mean, *square);
     }
-    [mean, 1.0 / (variance / row.len() as f32 + epsilon).sqrt()]
+    [
+        mean,
+        1.0 / (lanes::fold(squares) / row.len() as f32 + epsilon).sqrt(),
+    ]
 }
 
 /// Normalises every row to mean 0 and deviation 1, then scales and shifts it. Writes (mean, reciprocal deviation) of
@@ -41,10 +42,27 @@ pub(crate) fn forward(
         .zip(stats.as_chunks_mut::<2>().0);
     for ((row, out), stats) in rows {
         *stats = moments(row, epsilon);
-        let [mean, scale] = *stats;
-        for (((out, &x), &gain), &shift) in out.iter_mut().zip(row).zip(gain).zip(shift) {
-            *out = ((x - mean) * scale).mul_add(gain, shift);
-        }
+        normalise(out, row, *stats, gain, shift);
+    }
+}
+
+/// As [`forward`], with the numbers of every row that it has left.
+#[multiversion(targets = "simd")]
+pub(crate) fn forward_again(out: &mut [f32], stats: &[f32], input: &[f32], gain: &[f32], shift: &[f32]) {
+    let width = gain.len();
+    let rows = input
+        .chunks_exact(width)
+        .zip(out.chunks_exact_mut(width))
+        .zip(stats.as_chunks::<2>().0);
+    for ((row, out), &stats) in rows {
+        normalise(out, row, stats, gain, shift);
+    }
+}
+
+#[inline(always)]
+fn normalise(out: &mut [f32], row: &[f32], [mean, scale]: [f32; 2], gain: &[f32], shift: &[f32]) {
+    for (((out, &x), &gain), &shift) in out.iter_mut().zip(row).zip(gain).zip(shift) {
+        *out = ((x - mean) * scale).mul_add(gain, shift);
     }
 }
 
@@ -65,20 +83,37 @@ pub(crate) fn backward(
         .zip(input.chunks_exact(width))
         .zip(stats.as_chunks::<2>().0);
     for ((grad, row), &[mean, scale]) in rows {
-        let mut along = 0.0;
-        let mut total = 0.0;
-        for index in 0..width {
-            let normal = (row[index] - mean) * scale;
-            let grad = grad[index];
-            gain_grad[index] = grad.mul_add(normal, gain_grad[index]);
-            shift_grad[index] += grad;
-            along += grad * gain[index] * normal;
-            total += grad * gain[index];
+        for (((&grad, &x), gain_grad), shift_grad) in
+            grad.iter().zip(row).zip(&mut *gain_grad).zip(&mut *shift_grad)
+        {
+            *gain_grad = grad.mul_add((x - mean) * scale, *gain_grad);
+            *shift_grad += grad;
         }
-        let (along, total) = (along / width as f32, total / width as f32);
-        for index in 0..width {
-            let normal = (row[index] - mean) * scale;
-            grad[index] = scale * (grad[index] * gain[index] - total - normal * along);
+        let [total, along] = sums(grad, row, gain, mean).map(|sum| sum / width as f32);
+        let slope = along * scale * scale;
+        for ((grad, &x), &gain) in grad.iter_mut().zip(row).zip(gain) {
+            *grad = scale * (x - mean).mul_add(-slope, grad.mul_add(gain, -total));
         }
     }
+}
+
+/// The sums of the gradient of the normalised numbers, and of that times the centred numbers.
+#[inline(always)]
+fn sums(grad: &[f32], row: &[f32], gain: &[f32], mean: f32) -> [f32; 2] {
+    let (mut total, mut along) = ([0.0; LANES], [0.0; LANES]);
+    let (grad, grad_rest) = grad.as_chunks::<LANES>();
+    let (row, row_rest) = row.as_chunks::<LANES>();
+    let (gain, gain_rest) = gain.as_chunks::<LANES>();
+    for ((grad, row), gain) in grad.iter().zip(row).zip(gain) {
+        for lane in 0..LANES {
+            let normal_grad = grad[lane] * gain[lane];
+            total[lane] += normal_grad;
+            along[lane] = normal_grad.mul_add(row[lane] - mean, along[lane]);
+        }
+    }
+    for (lane, ((grad, x), gain)) in grad_rest.iter().zip(row_rest).zip(gain_rest).enumerate() {
+        total[lane] += grad * gain;
+        along[lane] = (grad * gain).mul_add(x - mean, along[lane]);
+    }
+    [lanes::fold(total), lanes::fold(along)]
 }

@@ -1,7 +1,7 @@
 //! Dropout.
 
 use super::check_numbers;
-use crate::cpu::elementwise;
+use crate::cpu::dropout::dropout;
 use crate::error::{Error, Result};
 use crate::layer::{Kept, Layer};
 use crate::rng;
@@ -40,12 +40,8 @@ impl Dropout {
 
     fn apply(&self, at: Moment, mut tensor: Tensor) -> Tensor {
         if at.mode != Mode::Evaluate && self.rate > 0.0 {
-            elementwise::dropout(
-                tensor.f32_mut(),
-                self.rate,
-                self.key,
-                [at.micro_batch, at.step as u32, (at.step >> 32) as u32],
-            );
+            let moment = [at.micro_batch, at.step as u32, (at.step >> 32) as u32];
+            dropout(tensor.f32_mut(), self.rate, self.key, moment);
         }
         tensor
     }

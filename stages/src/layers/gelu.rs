@@ -1,6 +1,6 @@
 //! The Gaussian error linear unit.
 
-use super::check_numbers;
+use super::{Cheap, check_numbers};
 use crate::cpu::gelu;
 use crate::error::Result;
 use crate::layer::{Kept, Layer};
@@ -31,6 +31,10 @@ impl Gelu {
             form,
         }
     }
+
+    fn is_exact(&self) -> bool {
+        self.form == GeluForm::Exact
+    }
 }
 
 impl Layer for Gelu {
@@ -46,20 +50,23 @@ impl Layer for Gelu {
     fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
         let shape = self.output_shape(input.shape())?;
         let mut output = Tensor::scratch(shape.dims());
-        match self.form {
-            GeluForm::Tanh => gelu::tanh_form(output.f32_mut(), input.f32()),
-            GeluForm::Exact => gelu::exact(output.f32_mut(), input.f32()),
-        }
+        gelu::forward(self.is_exact(), output.f32_mut(), input.f32());
         Ok((output, Kept::new(at, [input])))
     }
 
     fn backward_input(&mut self, saved: Kept, mut grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
         let at = saved.at;
         let [input] = saved.into_tensors();
-        match self.form {
-            GeluForm::Tanh => gelu::tanh_form_grad(grad.f32_mut(), input.f32()),
-            GeluForm::Exact => gelu::exact_grad(grad.f32_mut(), input.f32()),
-        }
+        gelu::backward(self.is_exact(), grad.f32_mut(), input.f32());
         Ok((Some(grad), Kept::new(at, [])))
+    }
+}
+
+impl Cheap for Gelu {
+    fn backward_with_output(&mut self, saved: Kept, mut grad: Tensor) -> Result<(Tensor, Kept, Tensor)> {
+        let at = saved.at;
+        let [mut tensor] = saved.into_tensors();
+        gelu::backward_and_forward(self.is_exact(), grad.f32_mut(), tensor.f32_mut());
+        Ok((grad, Kept::new(at, []), tensor))
     }
 }

@@ -1,6 +1,6 @@
 //! Layer normalisation.
 
-use super::check_rows;
+use super::{Cheap, check_rows};
 use crate::cpu::{elementwise, norm};
 use crate::error::Result;
 use crate::layer::{Kept, Layer};
@@ -35,6 +35,35 @@ impl LayerNorm {
     }
 }
 
+impl LayerNorm {
+    /// Turns the output gradient into the input gradient; gives the gradients of the parameters.
+    fn input_grad(&self, grad: &mut Tensor, input: &Tensor, stats: &Tensor) -> Tensor {
+        let mut weight_grads = Tensor::zeros(&[2, self.width]);
+        let (gain_grad, shift_grad) = weight_grads.f32_mut().split_at_mut(self.width);
+        norm::backward(
+            grad.f32_mut(),
+            input.f32(),
+            stats.f32(),
+            &self.weight.value,
+            gain_grad,
+            shift_grad,
+        );
+        weight_grads
+    }
+}
+
+impl Cheap for LayerNorm {
+    fn backward_with_output(&mut self, saved: Kept, mut grad: Tensor) -> Result<(Tensor, Kept, Tensor)> {
+        let at = saved.at;
+        let [input, stats] = saved.into_tensors();
+        let weight_grads = self.input_grad(&mut grad, &input, &stats);
+        let mut output = Tensor::scratch(input.dims());
+        let (gain, shift) = (&self.weight.value, &self.bias.value);
+        norm::forward_again(output.f32_mut(), stats.f32(), input.f32(), gain, shift);
+        Ok((grad, Kept::new(at, [weight_grads]), output))
+    }
+}
+
 impl Layer for LayerNorm {
     fn name(&self) -> &str {
         &self.name
@@ -64,16 +93,7 @@ impl Layer for LayerNorm {
     fn backward_input(&mut self, saved: Kept, mut grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
         let at = saved.at;
         let [input, stats] = saved.into_tensors();
-        let mut weight_grads = Tensor::zeros(&[2, self.width]);
-        let (gain_grad, shift_grad) = weight_grads.f32_mut().split_at_mut(self.width);
-        norm::backward(
-            grad.f32_mut(),
-            input.f32(),
-            stats.f32(),
-            &self.weight.value,
-            gain_grad,
-            shift_grad,
-        );
+        let weight_grads = self.input_grad(&mut grad, &input, &stats);
         Ok((Some(grad), Kept::new(at, [weight_grads])))
     }
 

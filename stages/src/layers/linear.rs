@@ -1,8 +1,8 @@
 //! The linear layer.
 
 use super::check_rows;
-use crate::cpu::elementwise::{add_rows, fill_rows};
-use crate::cpu::matmul::{Matrix, MatrixMut, Old, matmul};
+use crate::cpu::elementwise::add_rows;
+use crate::cpu::matmul::{Matrix, Start, matmul};
 use crate::error::{Error, Result};
 use crate::layer::{Kept, Layer};
 use crate::parameter::{Init, Parameter};
@@ -81,6 +81,14 @@ impl Linear {
         Ok(self)
     }
 
+    /// The input gradient for an output gradient.
+    pub(super) fn input_grad(&self, grad: &Tensor) -> Tensor {
+        let mut input_grad = Tensor::scratch(grad.shape().with_last(self.inputs).dims());
+        let dy = Matrix::new(grad.f32(), self.outputs);
+        matmul(input_grad.f32_mut(), Start::Zero, dy, self.matrix().t());
+        input_grad
+    }
+
     /// The weights as `[inputs, outputs]`.
     fn matrix(&self) -> Matrix<'_> {
         match self.layout {
@@ -103,57 +111,30 @@ impl Layer for Linear {
     fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
         let shape = self.output_shape(input.shape())?;
         let mut output = Tensor::scratch(shape.dims());
-        let mut old = Old::Drop;
-        if let Some(bias) = &self.bias {
-            fill_rows(output.f32_mut(), &bias.value);
-            old = Old::Keep;
-        }
+        let start = self
+            .bias
+            .as_ref()
+            .map_or(Start::Zero, |bias| Start::Row(&bias.value));
         let x = Matrix::new(input.f32(), self.inputs);
-        matmul(
-            MatrixMut::new(output.f32_mut(), self.outputs),
-            old,
-            1.0,
-            x,
-            self.matrix(),
-        );
+        matmul(output.f32_mut(), start, x, self.matrix());
         Ok((output, Kept::new(at, [input])))
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
         let at = saved.at;
         let [input] = saved.into_tensors();
-        let input_grad = self.input_gradient.then(|| {
-            let mut input_grad = Tensor::scratch(input.dims());
-            let out = MatrixMut::new(input_grad.f32_mut(), self.inputs);
-            matmul(
-                out,
-                Old::Drop,
-                1.0,
-                Matrix::new(grad.f32(), self.outputs),
-                self.matrix().t(),
-            );
-            input_grad
-        });
+        let input_grad = self.input_gradient.then(|| self.input_grad(&grad));
         Ok((input_grad, Kept::new(at, [input, grad])))
     }
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {
         let [input, grad] = pending.into_tensors();
-        let (x, dy) = (
-            Matrix::new(input.f32(), self.inputs),
-            Matrix::new(grad.f32(), self.outputs),
-        );
-        let (columns, a, b) = match self.layout {
-            Layout::InOut => (self.outputs, x, dy),
-            Layout::OutIn => (self.inputs, dy, x),
-        };
-        matmul(
-            MatrixMut::new(&mut self.weight.grad, columns),
-            Old::Keep,
-            1.0,
-            a.t(),
-            b,
-        );
+        let x = Matrix::new(input.f32(), self.inputs);
+        let dy = Matrix::new(grad.f32(), self.outputs);
+        match self.layout {
+            Layout::InOut => matmul(&mut self.weight.grad, Start::Old, x.t(), dy),
+            Layout::OutIn => matmul(&mut self.weight.grad, Start::Old, dy.t(), x),
+        }
         if let Some(bias) = &mut self.bias {
             add_rows(&mut bias.grad, grad.f32());
         }

@@ -7,6 +7,7 @@ mod flatten;
 mod gelu;
 mod layer_norm;
 mod linear;
+mod recomputed;
 mod relu;
 mod residual;
 
@@ -17,6 +18,7 @@ pub use flatten::Flatten;
 pub use gelu::{Gelu, GeluForm};
 pub use layer_norm::LayerNorm;
 pub use linear::{Layout, Linear};
+pub use recomputed::{Cheap, Recomputed};
 pub use relu::Relu;
 pub use residual::Residual;
 

@@ -3,7 +3,9 @@
 use super::{LayerSpec, Model, check_positive};
 use crate::error::Result;
 use crate::layer::Layer;
-use crate::layers::{Attention, Dropout, Embedding, Gelu, GeluForm, LayerNorm, Layout, Linear, Residual};
+use crate::layers::{
+    Attention, Dropout, Embedding, Gelu, GeluForm, LayerNorm, Layout, Linear, Recomputed, Residual,
+};
 use crate::parameter::{Init, Parameter};
 
 /// The deviation of the first weights.
@@ -69,34 +71,36 @@ impl Gpt {
     }
 
     fn attention(self, index: usize) -> Result<Vec<Box<dyn Layer>>> {
-        let name = format!("h.{index}.attn");
+        let (name, dim) = (format!("h.{index}.attn"), self.dim);
+        let norm = LayerNorm::new(&format!("h.{index}.ln_1"), dim);
+        let projection = self.linear(&format!("{name}.c_proj"), [dim, dim], self.residual_deviation());
         let mut layers: Vec<Box<dyn Layer>> = vec![
-            Box::new(LayerNorm::new(&format!("h.{index}.ln_1"), self.dim)),
-            Box::new(self.linear(&format!("{name}.c_attn"), self.dim, 3 * self.dim, DEVIATION)),
-            Box::new(Attention::new(&name, self.dim, self.heads)?),
-            Box::new(self.linear(
-                &format!("{name}.c_proj"),
-                self.dim,
-                self.dim,
-                self.residual_deviation(),
+            Box::new(Recomputed::new(
+                norm,
+                self.linear(&format!("{name}.c_attn"), [dim, 3 * dim], DEVIATION),
             )),
+            Box::new(Attention::new(&name, dim, self.heads)?),
+            Box::new(projection),
         ];
         self.push_dropout(&mut layers, &name)?;
         Ok(vec![Box::new(Residual::new(&name, layers))])
     }
 
     fn mlp(self, index: usize) -> Result<Vec<Box<dyn Layer>>> {
-        let name = format!("h.{index}.mlp");
+        let (name, dim) = (format!("h.{index}.mlp"), self.dim);
+        let norm = LayerNorm::new(&format!("h.{index}.ln_2"), dim);
+        let gelu = Gelu::new(&name, GeluForm::Tanh);
+        let projection = self.linear(
+            &format!("{name}.c_proj"),
+            [4 * dim, dim],
+            self.residual_deviation(),
+        );
         let mut layers: Vec<Box<dyn Layer>> = vec![
-            Box::new(LayerNorm::new(&format!("h.{index}.ln_2"), self.dim)),
-            Box::new(self.linear(&format!("{name}.c_fc"), self.dim, 4 * self.dim, DEVIATION)),
-            Box::new(Gelu::new(&name, GeluForm::Tanh)),
-            Box::new(self.linear(
-                &format!("{name}.c_proj"),
-                4 * self.dim,
-                self.dim,
-                self.residual_deviation(),
+            Box::new(Recomputed::new(
+                norm,
+                self.linear(&format!("{name}.c_fc"), [dim, 4 * dim], DEVIATION),
             )),
+            Box::new(Recomputed::new(gelu, projection)),
         ];
         self.push_dropout(&mut layers, &name)?;
         Ok(vec![Box::new(Residual::new(&name, layers))])
@@ -106,25 +110,17 @@ impl Gpt {
         let (layout, init) = (Layout::OutIn, Init::Normal(DEVIATION));
         let mut head = Linear::new("lm_head", layout, [self.dim, self.vocab], init, self.seed);
         if self.tied {
-            head = head.with_weight(Parameter::new(
-                "wte.weight",
-                &[self.vocab, self.dim],
-                init,
-                self.seed,
-            ))?;
+            let dims = [self.vocab, self.dim];
+            head = head.with_weight(Parameter::new("wte.weight", &dims, init, self.seed))?;
         }
-        Ok(vec![Box::new(LayerNorm::new("ln_f", self.dim)), Box::new(head)])
+        Ok(vec![Box::new(Recomputed::new(
+            LayerNorm::new("ln_f", self.dim),
+            head,
+        ))])
     }
 
-    fn linear(self, name: &str, inputs: usize, outputs: usize, deviation: f32) -> Linear {
-        Linear::new(
-            name,
-            Layout::InOut,
-            [inputs, outputs],
-            Init::Normal(deviation),
-            self.seed,
-        )
-        .with_bias(Init::Zeros)
+    fn linear(self, name: &str, sizes: [usize; 2], deviation: f32) -> Linear {
+        Linear::new(name, Layout::InOut, sizes, Init::Normal(deviation), self.seed).with_bias(Init::Zeros)
     }
 
     /// Each of `2 * layers` projections adds to the residual stream; so scaled, the sum starts as wide as one of them.

@@ -1,0 +1,127 @@
+//! A head's rows, gathered into small matrices whose sizes are whole tiles; what fills them up is zero.
+
+use multiversion::multiversion;
+
+use crate::cpu::lanes::{self, LANES};
+use crate::cpu::small::{View, ViewMut};
+use crate::pool::Buffer;
+
+/// `width` numbers at `offset` of every row of `stride` numbers.
+#[derive(Clone, Copy)]
+pub(super) struct Part<'a> {
+    pub(super) numbers: &'a [f32],
+    pub(super) stride: usize,
+    pub(super) offset: usize,
+    pub(super) width: usize,
+}
+
+impl<'a> Part<'a> {
+    #[inline(always)]
+    fn rows(self) -> impl ExactSizeIterator<Item = &'a [f32]> {
+        let columns = self.offset..self.offset + self.width;
+        self.numbers
+            .chunks_exact(self.stride)
+            .map(move |row| &row[columns.clone()])
+    }
+}
+
+/// A matrix in a buffer of the pool.
+pub(super) struct Gathered {
+    pub(super) numbers: Buffer,
+    pub(super) stride: usize,
+}
+
+impl Gathered {
+    /// `rows` rows of `stride` zeros.
+    pub(super) fn zeros(rows: usize, stride: usize) -> Self {
+        let mut numbers = Buffer::pooled(rows * stride);
+        numbers.fill(0.0);
+        Self { numbers, stride }
+    }
+
+    /// The rows from this one on.
+    pub(super) fn view(&self, row: usize) -> View<'_> {
+        View {
+            numbers: &self.numbers[row * self.stride..],
+            stride: self.stride,
+        }
+    }
+
+    /// The rows from this one on, to be written.
+    pub(super) fn view_mut(&mut self, row: usize) -> ViewMut<'_> {
+        ViewMut {
+            numbers: &mut self.numbers[row * self.stride..],
+            stride: self.stride,
+        }
+    }
+
+    /// Fills the rows with those of a part, times `scale`.
+    pub(super) fn gather(&mut self, from: Part<'_>, scale: f32) {
+        gather(&mut self.numbers, self.stride, from, scale);
+    }
+
+    /// Fills the columns with the rows of a part.
+    pub(super) fn gather_turned(&mut self, from: Part<'_>) {
+        gather_turned(&mut self.numbers, self.stride, from);
+    }
+
+    /// Writes the rows, times `scale`, over the columns from `offset` of rows of `stride` numbers.
+    pub(super) fn scatter(&self, scale: f32, to: &mut [f32], stride: usize, offset: usize, width: usize) {
+        scatter(&self.numbers, self.stride, scale, to, [stride, offset, width]);
+    }
+}
+
+/// Lanes by lanes: a head is narrower than what a plain loop is unrolled to.
+#[inline(always)]
+fn copy_scaled(to: &mut [f32], from: &[f32], scale: f32) {
+    let (to, to_rest) = to.as_chunks_mut::<LANES>();
+    let (from, from_rest) = from.as_chunks::<LANES>();
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = from.map(|number| number * scale);
+    }
+    for (to, &from) in to_rest.iter_mut().zip(from_rest) {
+        *to = from * scale;
+    }
+}
+
+#[multiversion(targets = "simd")]
+fn gather(to: &mut [f32], stride: usize, from: Part<'_>, scale: f32) {
+    for (row, from) in to.chunks_exact_mut(stride).zip(from.rows()) {
+        copy_scaled(&mut row[..from.len()], from, scale);
+    }
+}
+
+/// Takes as many rows at once as there are lanes, so that the columns are written in whole lanes.
+#[multiversion(targets = "simd")]
+fn gather_turned(to: &mut [f32], stride: usize, from: Part<'_>) {
+    let mut rows = from.rows();
+    for column in (0..rows.len()).step_by(LANES) {
+        let rows: [&[f32]; LANES] = std::array::from_fn(|_| rows.next().unwrap_or_default());
+        for (index, row) in to.chunks_exact_mut(stride).take(from.width).enumerate() {
+            let lanes: [f32; LANES] =
+                std::array::from_fn(|lane| rows[lane].get(index).copied().unwrap_or(0.0));
+            row[column..column + LANES].copy_from_slice(&lanes);
+        }
+    }
+}
+
+#[multiversion(targets = "simd")]
+fn scatter(
+    from: &[f32],
+    from_stride: usize,
+    scale: f32,
+    to: &mut [f32],
+    [stride, offset, width]: [usize; 3],
+) {
+    for (row, to) in from.chunks_exact(from_stride).zip(to.chunks_exact_mut(stride)) {
+        copy_scaled(&mut to[offset..offset + width], &row[..width], scale);
+    }
+}
+
+/// The scalar products of the rows of two parts.
+#[multiversion(targets = "simd")]
+pub(super) fn dots(out: &mut [f32], a: Part<'_>, b: Part<'_>) {
+    for (out, (a, b)) in out.iter_mut().zip(a.rows().zip(b.rows())) {
+        *out = lanes::dot(a, b);
+    }
+}

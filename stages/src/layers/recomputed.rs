@@ -1,0 +1,77 @@
+//! A cheap layer before a linear one, made again in backward instead of kept.
+
+use super::Linear;
+use crate::error::Result;
+use crate::layer::{Kept, Layer};
+use crate::parameter::Parameter;
+use crate::stage::Moment;
+use crate::tensor::{Shape, Tensor};
+
+/// A layer whose output costs less to make again than to keep.
+pub trait Cheap: Layer {
+    /// As [`Layer::backward_input`] (input gradient, what backward-weight needs), and the layer's output again.
+    ///
+    /// # Errors
+    /// Whatever stops the layer.
+    fn backward_with_output(&mut self, saved: Kept, grad: Tensor) -> Result<(Tensor, Kept, Tensor)>;
+}
+
+/// A cheap layer and the linear layer after it. Keeps what the cheap layer keeps, and not what the linear layer would:
+/// backward-input makes the linear layer's input again for backward-weight. The same bits as the two in a row.
+#[derive(Debug)]
+pub struct Recomputed<C> {
+    cheap: C,
+    linear: Linear,
+}
+
+impl<C: Cheap> Recomputed<C> {
+    /// The two in a row, under the linear layer's name.
+    pub fn new(cheap: C, linear: Linear) -> Self {
+        Self { cheap, linear }
+    }
+}
+
+impl<C: Cheap> Layer for Recomputed<C> {
+    fn name(&self) -> &str {
+        self.linear.name()
+    }
+
+    fn output_shape(&self, input: &Shape) -> Result<Shape> {
+        let inner = self
+            .cheap
+            .output_shape(input)
+            .map_err(|error| error.at(self.cheap.name()))?;
+        self.linear.output_shape(&inner)
+    }
+
+    fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
+        let (inner, saved) = self
+            .cheap
+            .forward(at, input)
+            .map_err(|error| error.at(self.cheap.name()))?;
+        let (output, _) = self.linear.forward(at, inner)?;
+        Ok((output, saved))
+    }
+
+    fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
+        let at = saved.at;
+        let inner_grad = self.linear.input_grad(&grad);
+        let (input_grad, pending, inner) = self.cheap.backward_with_output(saved, inner_grad)?;
+        Ok((
+            Some(input_grad),
+            Kept::nested(at, vec![pending, Kept::new(at, [inner, grad])]),
+        ))
+    }
+
+    fn backward_weight(&mut self, pending: Kept) -> Result<()> {
+        let [cheap, linear] = pending.into_inner();
+        self.linear.backward_weight(linear)?;
+        self.cheap.backward_weight(cheap)
+    }
+
+    fn parameters(&mut self) -> Vec<&mut Parameter> {
+        let mut parameters = self.cheap.parameters();
+        parameters.extend(self.linear.parameters());
+        parameters
+    }
+}
