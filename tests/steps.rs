@@ -46,15 +46,22 @@ fn peaks(layers: usize, stages: u32, schedule: &str, micro_batches: u32) -> Vec<
 
 #[test]
 fn a_rank_holds_as_many_micro_batches_as_its_schedule_says() {
-    let one = peaks(6, 4, "gpipe", 1);
-    let gpipe = peaks(6, 4, "gpipe", 8);
+    let gpipe: Vec<Vec<u64>> = (1..=8)
+        .map(|micro_batches| peaks(6, 4, "gpipe", micro_batches))
+        .collect();
     let one_f_one_b = peaks(6, 4, "1f1b", 8);
-    for rank in 1..3 {
-        assert_eq!(gpipe[rank], one[rank] * 8, "GPipe: rank {rank} holds all");
-        let in_flight = 4 - rank as u64;
+    for rank in 0..4 {
+        let each = gpipe[7][rank] - gpipe[6][rank];
+        assert!(each > 0, "rank {rank}: GPipe holds every micro-batch");
+        assert_eq!(
+            gpipe[3][rank] - gpipe[2][rank],
+            each,
+            "rank {rank}: each is as large as the others"
+        );
+        let in_flight = 4 - rank;
         assert_eq!(
             one_f_one_b[rank],
-            one[rank] * in_flight,
+            gpipe[in_flight - 1][rank],
             "1F1B: rank {rank} holds {in_flight}"
         );
     }
