@@ -12,7 +12,6 @@ pub use meter::RankReport;
 pub use parameters::{ParameterInfo, Site, Tie};
 pub use verdict::{Fault, Outcome, Verdict};
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -21,7 +20,7 @@ use pipewright_stages::optimizer::Optimizer;
 use pipewright_stages::{Mode, Moment, Shape, Stage, StageBuilder};
 
 use crate::data::Feed;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, panic_message};
 use crate::id::{Rank, StageId};
 use crate::schedule::{Action, Cell, Flow, Pass, Schedule};
 use crate::transport::{Tag, Transport};
@@ -84,7 +83,10 @@ impl<S: Stage> Worker<S> {
         let slots = parts
             .stages
             .into_iter()
-            .map(|(id, build)| Ok(Slot::new(id, build()?, micro_batches)))
+            .map(|(id, build)| {
+                let stage = build().map_err(|error| no_stage(parts.rank, id, &error))?;
+                Ok(Slot::new(id, stage, micro_batches))
+            })
             .collect::<Result<Vec<_>>>()?;
         Ok(Self {
             rank: parts.rank,
@@ -317,11 +319,8 @@ fn tag(flow: Flow, boundary: u32, cell: Cell) -> Tag {
     Tag(direction << 63 | u64::from(boundary) << 32 | u64::from(cell.micro_batch.0))
 }
 
-/// What a panic said.
-pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "without a message".to_owned())
+fn no_stage(rank: Rank, stage: StageId, error: &pipewright_stages::Error) -> Error {
+    Error::Invalid(format!("stage {stage} (rank {rank}) cannot be built: {error}"))
 }
 
 fn no_input_gradient(stage: StageId) -> Error {
