@@ -65,6 +65,35 @@ pub enum Error {
 }
 
 impl Error {
+    /// The same failure with the action it happened in; a place that is already known stays.
+    #[must_use]
+    pub(crate) fn at_action(self, rank: Rank, index: usize, action: &impl ToString) -> Self {
+        match self {
+            Self::Action { .. } => self,
+            kind => Self::Action {
+                rank,
+                index,
+                action: action.to_string(),
+                kind: Box::new(kind),
+            },
+        }
+    }
+
+    /// The same failure while a rank's stages were built.
+    #[must_use]
+    pub(crate) fn at_build(self, rank: Rank) -> Self {
+        Self::Invalid(format!("rank {rank}: its stages cannot be built: {self}"))
+    }
+
+    /// Whether it only tells that something else has failed before.
+    pub(crate) fn is_echo(&self) -> bool {
+        match self {
+            Self::PeerGone(_) | Self::Stopped(_) => true,
+            Self::Action { kind, .. } => kind.is_echo(),
+            _ => false,
+        }
+    }
+
     /// Turns an I/O failure into an error that names what was being done to which file.
     pub fn io(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();

@@ -1,7 +1,49 @@
 //! Pipewright: an actor-based pipeline-parallel training engine.
+//!
+//! A model is cut into stages ([`stages`]), each of which lives in an actor ([`actor`]) with a thread of its own. Micro-batches
+//! ([`data`]) go through the stages over links ([`transport`]); a checked [`schedule`] says what each rank does, and one
+//! interpreter ([`worker`]) does it. [`Pipeline`] is what a training loop calls:
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use pipewright::{Pipeline, Result, schedule::Schedule};
+//! # use pipewright::data::{Corpus, Windows};
+//! # use pipewright::stages::{loss::CrossEntropy, models::Gpt};
+//! # fn main() -> Result<()> {
+//! let gpt = Gpt { vocab: 256, dim: 32, layers: 2, heads: 4, context: 32, dropout: 0.1, tied: true, seed: 1 };
+//! let corpus = Arc::new(Corpus::text(&["src".into()])?);
+//! let windows = Windows::drawn(Arc::clone(&corpus), 0..corpus.count(), 4, 32, 1)?;
+//! let mut pipeline = Pipeline::builder()
+//!     .schedule(Schedule::one_f_one_b(2, 4)?) // 2 ranks, 4 micro-batches
+//!     .stages(gpt.model()?.split(2)?)
+//!     .loss(CrossEntropy::default())
+//!     .data(Arc::new(windows))
+//!     .launch()?;
+//! println!("{}", pipeline.step()?);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The modules are layers, lowest first: [`id`] and errors; [`schedule`], [`transport`] and [`data`]; [`plan`]; [`worker`] and
+//! [`checkpoint`]; [`actor`]; [`pipeline`]; [`config`]; [`cli`]. Nothing imports upward.
 
+pub mod actor;
+pub mod checkpoint;
+pub mod cli;
+pub mod config;
+pub mod data;
 mod error;
 pub mod id;
+pub mod pipeline;
+pub mod plan;
+pub mod schedule;
+pub mod transport;
+pub mod worker;
 
 pub use error::{Error, Result};
+pub use pipeline::{Evaluation, Pipeline, PipelineBuilder, StepReport};
 pub use pipewright_stages as stages;
+pub use worker::RankReport;
+
+#[cfg(doctest)]
+mod guide;

@@ -1,3 +1,5 @@
 //! The `pipewright` command.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    pipewright::cli::main()
+}

@@ -5,7 +5,9 @@
 
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 type Shelves = Mutex<HashMap<usize, Vec<Vec<f32>>>>;
 
@@ -24,17 +26,13 @@ impl Buffer {
     /// `count` numbers from the current thread's pool, contents unspecified.
     pub fn pooled(count: usize) -> Self {
         POOL.with(|pool| {
-            let reused = shelves(pool).get_mut(&count).and_then(Vec::pop);
+            let reused = pool.lock().get_mut(&count).and_then(Vec::pop);
             Self {
                 numbers: reused.unwrap_or_else(|| vec![0.0; count]),
                 home: Some(Arc::clone(pool)),
             }
         })
     }
-}
-
-fn shelves(pool: &Shelves) -> std::sync::MutexGuard<'_, HashMap<usize, Vec<Vec<f32>>>> {
-    pool.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl From<Vec<f32>> for Buffer {
@@ -56,7 +54,7 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         if let Some(home) = &self.home {
             let numbers = std::mem::take(&mut self.numbers);
-            shelves(home).entry(numbers.len()).or_default().push(numbers);
+            home.lock().entry(numbers.len()).or_default().push(numbers);
         }
     }
 }

@@ -45,6 +45,22 @@ pub struct Score {
 }
 
 impl Score {
+    /// The mean loss over the counted targets; 0 when there are none.
+    pub fn mean(&self) -> f64 {
+        if self.weight > 0.0 {
+            self.sum / self.weight
+        } else {
+            0.0
+        }
+    }
+
+    /// The share of right predictions, for classification.
+    pub fn accuracy(&self) -> Option<f64> {
+        self.correct
+            .filter(|_| self.weight > 0.0)
+            .map(|correct| correct / self.weight)
+    }
+
     /// Adds another score to this one.
     pub fn add(&mut self, other: Score) {
         self.sum += other.sum;

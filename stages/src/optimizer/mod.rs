@@ -19,6 +19,16 @@ pub trait Optimizer: std::fmt::Debug + Send + Sync + 'static {
     fn update(&self, parameter: &mut Parameter, update: Update);
 }
 
+impl Optimizer for Box<dyn Optimizer> {
+    fn state_names(&self) -> &'static [&'static str] {
+        (**self).state_names()
+    }
+
+    fn update(&self, parameter: &mut Parameter, update: Update) {
+        (**self).update(parameter, update);
+    }
+}
+
 /// What an update is told besides the parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Update {

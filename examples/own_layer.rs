@@ -1,0 +1,137 @@
+//! A layer of one's own: a rectifier that learns how much of the negative side to let through.
+//!
+//! It is to learn `|x|`, for which its slope has to become -1.
+
+use std::sync::Arc;
+
+use pipewright::checkpoint::Checkpoint;
+use pipewright::data::DataSource;
+use pipewright::id::MicroBatch;
+use pipewright::schedule::Schedule;
+use pipewright::stages::layers::{Layout, Linear};
+use pipewright::stages::loss::MeanSquaredError;
+use pipewright::stages::models::{LayerSpec, Model};
+use pipewright::stages::optimizer::{LearningRate, Sgd};
+use pipewright::stages::{Error, Init, Kept, Kind, Layer, Moment, Parameter, Result, Shape, Stage, Tensor};
+use pipewright::{Pipeline, StepReport};
+
+/// `y = x` where `x` is positive, `y = slope x` elsewhere: numbers of any shape to the same shape.
+///
+/// He et al., "Delving deep into rectifiers" (2015).
+#[derive(Debug)]
+struct LeakyRelu {
+    slope: Parameter,
+}
+
+impl LeakyRelu {
+    fn new() -> Self {
+        Self {
+            slope: Parameter::new("leaky.slope", &[1], Init::Zeros, 0),
+        }
+    }
+
+    /// What `x` is multiplied by.
+    fn factor(&self, x: f32) -> f32 {
+        if x > 0.0 { 1.0 } else { self.slope.value[0] }
+    }
+}
+
+impl Layer for LeakyRelu {
+    fn name(&self) -> &str {
+        "leaky"
+    }
+
+    fn output_shape(&self, input: &Shape) -> Result<Shape> {
+        match input.kind() {
+            Kind::F32 => Ok(*input),
+            Kind::Ids => Err(Error::shape("numbers", input)),
+        }
+    }
+
+    fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
+        let mut output = input.clone();
+        output.f32_mut().iter_mut().for_each(|x| *x *= self.factor(*x));
+        Ok((output, Kept::new(at, [input])))
+    }
+
+    fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
+        let at = saved.at;
+        let [input] = saved.into_tensors();
+        let mut input_grad = grad.clone();
+        input_grad
+            .f32_mut()
+            .iter_mut()
+            .zip(input.f32())
+            .for_each(|(dx, &x)| *dx *= self.factor(x));
+        Ok((Some(input_grad), Kept::new(at, [input, grad])))
+    }
+
+    fn backward_weight(&mut self, pending: Kept) -> Result<()> {
+        let [input, grad] = pending.into_tensors();
+        self.slope.grad[0] += input
+            .f32()
+            .iter()
+            .zip(grad.f32())
+            .map(|(x, dy)| x.min(0.0) * dy)
+            .sum::<f32>();
+        Ok(())
+    }
+
+    fn parameters(&mut self) -> Vec<&mut Parameter> {
+        vec![&mut self.slope]
+    }
+}
+
+/// The layer and a linear one after it; with two stages, each has one.
+fn model() -> Model {
+    let linear = Linear::new("out", Layout::OutIn, [1, 1], Init::Ones, 0);
+    Model::new(vec![
+        LayerSpec::of(LeakyRelu::new(), 1.0),
+        LayerSpec::of(linear, 1.0),
+    ])
+}
+
+/// Eight numbers from -1 to 1 a micro-batch, and how far from zero they are.
+struct Distances;
+
+impl DataSource for Distances {
+    fn micro_batch(&self, _: u64, at: MicroBatch, _: u32) -> pipewright::Result<(Tensor, Tensor)> {
+        let numbers: Vec<f32> = (0..8).map(|row| (8 * at.0 + row) as f32 / 15.5 - 1.0).collect();
+        let distances = numbers.iter().map(|number| number.abs()).collect();
+        Ok((
+            Tensor::from_vec(&[8, 1], numbers)?,
+            Tensor::from_vec(&[8, 1], distances)?,
+        ))
+    }
+
+    fn shapes(&self) -> (Shape, Shape) {
+        (Shape::f32(&[8, 1]), Shape::f32(&[8, 1]))
+    }
+}
+
+fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let mut pipeline = Pipeline::builder()
+        .schedule(Schedule::one_f_one_b(2, 4)?)
+        .stages(model().split(2)?)
+        .loss(MeanSquaredError)
+        .data(Arc::new(Distances))
+        .optimizer(Sgd::default())
+        .learning_rate(LearningRate::Constant(0.5))
+        .launch()?;
+    let reports = (0..60)
+        .map(|_| pipeline.step())
+        .collect::<pipewright::Result<Vec<StepReport>>>()?;
+    reports.iter().step_by(20).for_each(|report| println!("{report}"));
+
+    let folder = tempfile::tempdir()?;
+    pipeline.save(folder.path().join("checkpoint"))?;
+    let mut layer = LeakyRelu::new();
+    let mut trained = model().whole()?;
+    Checkpoint::open(&folder.path().join("checkpoint"))?.read_weights(trained.parameters())?;
+    std::mem::swap(trained.parameters()[0], &mut layer.slope);
+    println!(
+        "the slope on the negative side became {:.3}",
+        layer.slope.value[0]
+    );
+    Ok(())
+}

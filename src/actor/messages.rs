@@ -1,0 +1,136 @@
+//! What a rank can be told, and how it answers.
+
+use std::sync::Arc;
+
+use actix::{Handler, Message};
+use pipewright_stages::loss::Score;
+use pipewright_stages::{Shape, Stage};
+use sha2::Sha256;
+
+use super::StageActor;
+use crate::checkpoint::{Checkpoint, Draft};
+use crate::data::DataSource;
+use crate::error::Result;
+use crate::id::{MicroBatch, StageId};
+use crate::worker::{Outcome, ParameterInfo, RankReport, Site, Tie, Worker, WorkerParts};
+
+/// Declares a message, its answer, and the job the worker does for it.
+macro_rules! message {
+    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty),* } -> $answer:ty,
+     $how:ident |$worker:ident, $message:ident| $job:expr) => {
+        $(#[$doc])*
+        #[allow(missing_debug_implementations, reason = "some carry data sources and hash states")]
+        pub struct $name { $($(#[$field_doc])* pub $field: $type),* }
+
+        impl Message for $name {
+            type Result = Result<$answer>;
+        }
+
+        impl<S: Stage> Handler<$name> for StageActor<S> {
+            type Result = Result<$answer>;
+
+            fn handle(&mut self, $message: $name, _: &mut Self::Context) -> Self::Result {
+                self.$how(|$worker| $job)
+            }
+        }
+    };
+}
+
+/// Makes the worker, on the actor's own thread.
+#[allow(missing_debug_implementations, reason = "holds builders, which are closures")]
+pub struct Build<S: Stage> {
+    /// What the worker is made of.
+    pub parts: WorkerParts<S>,
+    /// The core to run on; any when `None`.
+    pub core: Option<core_affinity::CoreId>,
+}
+
+impl<S: Stage> Message for Build<S> {
+    type Result = Result<Vec<ParameterInfo>>;
+}
+
+impl<S: Stage> Handler<Build<S>> for StageActor<S> {
+    type Result = Result<Vec<ParameterInfo>>;
+
+    fn handle(&mut self, message: Build<S>, _: &mut Self::Context) -> Self::Result {
+        if let Some(core) = message.core {
+            // A system that does not let threads be pinned runs them all the same.
+            core_affinity::set_for_current(core);
+        }
+        let rank = message.parts.rank;
+        self.worker = Some(Box::new(
+            Self::build(message.parts).map_err(|error| error.at_build(rank))?,
+        ));
+        self.must(|worker| Ok(worker.parameters()))
+    }
+}
+
+impl<S: Stage> StageActor<S> {
+    fn build(parts: WorkerParts<S>) -> Result<Worker<S>> {
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| Worker::build(parts))).unwrap_or_else(
+            |panic| {
+                Err(crate::error::Error::Panicked(crate::worker::panic_message(
+                    panic.as_ref(),
+                )))
+            },
+        )
+    }
+}
+
+message! {
+    /// Tells of the tied parameters and makes their copies equal.
+    Tied { /** All of them. */ ties: Vec<Tie> } -> (),
+    must |worker, message| worker.tie(message.ties)
+}
+
+message! {
+    /// Asks a stage for the shape of its output.
+    OutputShape { /** The stage. */ stage: StageId, /** Its input. */ input: Shape } -> Shape,
+    ask |worker, message| worker.output_shape(message.stage, &message.input)
+}
+
+message! {
+    /// Asks the loss whether it takes these shapes.
+    CheckLoss { /** The last stage's output. */ output: Shape, /** The data's target. */ target: Shape } -> (),
+    ask |worker, message| worker.check_loss(&message.output, &message.target)
+}
+
+message! {
+    /// Runs one training step.
+    Train { /** The step, from 0. */ step: u64, /** Its learning rate. */ learning_rate: f64 } -> (Outcome, RankReport),
+    must |worker, message| worker.train(message.step, message.learning_rate)
+}
+
+message! {
+    /// Runs forward over a source's first micro-batches.
+    Evaluate { /** The source. */ source: Arc<dyn DataSource>, /** How many. */ micro_batches: u32 } -> Score,
+    must |worker, message| worker.evaluate(message.source.as_ref(), message.micro_batches)
+}
+
+message! {
+    /// Looks for the first layer that gives a number that is not finite.
+    Probe {
+        /** The training data. */ source: Arc<dyn DataSource>,
+        /** The step. */ step: u64,
+        /** The micro-batch. */ micro_batch: MicroBatch
+    } -> Option<String>,
+    must |worker, message| worker.probe(message.source.as_ref(), message.step, message.micro_batch)
+}
+
+message! {
+    /// Writes weights and optimizer state into a checkpoint.
+    Write { /** The checkpoint. */ draft: Arc<Draft> } -> (),
+    ask |worker, message| worker.write(&message.draft)
+}
+
+message! {
+    /// Reads weights and optimizer state from a checkpoint.
+    Read { /** The checkpoint. */ checkpoint: Arc<Checkpoint> } -> (),
+    must |worker, message| worker.read(&message.checkpoint)
+}
+
+message! {
+    /// Feeds weights into the hash of all weights.
+    Hash { /** The hash so far. */ hash: Sha256, /** The weights, in order. */ sites: Vec<Site> } -> Sha256,
+    ask |worker, message| Ok(worker.hash(message.hash, &message.sites))
+}

@@ -1,0 +1,66 @@
+//! The actor that gives a worker its thread, its cores and its mailbox: the only user of actix.
+//!
+//! Messages are for control: they carry commands, settings and numbers, never a tensor.
+
+mod messages;
+mod runtime;
+
+pub use messages::{Build, CheckLoss, Evaluate, Hash, OutputShape, Probe, Read, Tied, Train, Write};
+pub use runtime::Runtime;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use actix::{Actor, Context};
+use pipewright_stages::Stage;
+
+use crate::error::{Error, Result};
+use crate::worker::{Worker, panic_message};
+
+/// One rank of the pipeline, on a thread of its own.
+pub struct StageActor<S: Stage> {
+    worker: Option<Box<Worker<S>>>,
+}
+
+impl<S: Stage> StageActor<S> {
+    /// An actor whose worker a [`Build`] message will make.
+    pub fn new() -> Self {
+        Self { worker: None }
+    }
+
+    /// Lets the worker do a job after which it cannot go on if it fails: its links are closed, so that all ranks stop.
+    fn must<T>(&mut self, job: impl FnOnce(&mut Worker<S>) -> Result<T>) -> Result<T> {
+        let result = self.ask(job);
+        if result.is_err() {
+            self.worker = None;
+        }
+        result
+    }
+
+    /// Lets the worker do a job that leaves it whole if it fails.
+    fn ask<T>(&mut self, job: impl FnOnce(&mut Worker<S>) -> Result<T>) -> Result<T> {
+        let worker = self
+            .worker
+            .as_mut()
+            .ok_or_else(|| Error::Stopped(String::new()))?;
+        catch_unwind(AssertUnwindSafe(|| job(worker)))
+            .unwrap_or_else(|panic| Err(Error::Panicked(panic_message(panic.as_ref()))))
+    }
+}
+
+impl<S: Stage> Default for StageActor<S> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<S: Stage> Actor for StageActor<S> {
+    type Context = Context<Self>;
+}
+
+impl<S: Stage> std::fmt::Debug for StageActor<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StageActor")
+            .field("running", &self.worker.is_some())
+            .finish()
+    }
+}

@@ -1,0 +1,132 @@
+//! The actix system on a thread of its own, with one arbiter (a thread) a rank.
+
+use std::thread::JoinHandle;
+
+use actix::dev::ToEnvelope;
+use actix::{Actor, Addr, Arbiter, Handler, Message, System};
+use futures_executor::block_on;
+use futures_util::future::join_all;
+use pipewright_stages::Stage;
+
+use super::StageActor;
+use crate::error::{Error, Result};
+use crate::id::Rank;
+
+/// The running actors. Dropping it stops them and waits for their threads to end.
+pub struct Runtime<S: Stage> {
+    actors: Vec<Addr<StageActor<S>>>,
+    system: System,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<S: Stage> Runtime<S> {
+    /// Starts one actor a rank.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn start(ranks: u32) -> Result<Self> {
+        let (started, ready) = crossbeam_channel::bounded(1);
+        let thread = std::thread::Builder::new()
+            .name("pipeline".to_owned())
+            .spawn(move || {
+                let runner = System::new();
+                let arbiters: Vec<Arbiter> =
+                    runner.block_on(async { (0..ranks).map(|_| Arbiter::new()).collect() });
+                let handles = arbiters.iter().map(Arbiter::handle).collect::<Vec<_>>();
+                started
+                    .send((System::current(), handles))
+                    .expect("`start` waits for it");
+                runner.run().expect("the system's own thread runs it");
+                for arbiter in arbiters {
+                    arbiter.stop();
+                    // A thread that panicked has told so through its actor.
+                    let _ = arbiter.join();
+                }
+            })
+            .map_err(|error| Error::Stopped(format!(": no thread for it: {error}")))?;
+        let (system, handles) = ready
+            .recv()
+            .map_err(|_| Error::Stopped(": its threads could not be started".to_owned()))?;
+        let actors = handles
+            .iter()
+            .map(|handle| StageActor::start_in_arbiter(handle, |_| StageActor::new()))
+            .collect();
+        Ok(Self {
+            actors,
+            system,
+            thread: Some(thread),
+        })
+    }
+
+    /// The number of ranks.
+    pub fn ranks(&self) -> u32 {
+        self.actors.len() as u32
+    }
+
+    /// Sends every rank a message and waits for all answers, in rank order.
+    ///
+    /// # Errors
+    /// The first cause when any rank fails, not the echoes of the others.
+    pub fn ask_all<M, T>(&self, message: impl FnMut(Rank) -> M) -> Result<Vec<T>>
+    where
+        M: Message<Result = Result<T>> + Send + 'static,
+        T: Send + 'static,
+        StageActor<S>: Handler<M>,
+        <StageActor<S> as Actor>::Context: ToEnvelope<StageActor<S>, M>,
+    {
+        let messages = (0..self.ranks()).map(Rank).map(message);
+        let answers = self
+            .actors
+            .iter()
+            .zip(messages)
+            .map(|(actor, message)| actor.send(message));
+        let answers: Vec<Result<T>> = block_on(join_all(answers))
+            .into_iter()
+            .map(|answer| answer.unwrap_or_else(|error| gone(&error)))
+            .collect();
+        let (answers, mut failures): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
+        if failures.is_empty() {
+            return Ok(answers.into_iter().filter_map(Result::ok).collect());
+        }
+        let first = failures
+            .iter()
+            .position(|failure| failure.as_ref().is_err_and(|error| !error.is_echo()));
+        failures.swap_remove(first.unwrap_or(0)).map(|_| Vec::new())
+    }
+
+    /// Sends one rank a message and waits for its answer.
+    ///
+    /// # Errors
+    /// What the rank reports.
+    pub fn ask<M, T>(&self, rank: Rank, message: M) -> Result<T>
+    where
+        M: Message<Result = Result<T>> + Send + 'static,
+        T: Send + 'static,
+        StageActor<S>: Handler<M>,
+        <StageActor<S> as Actor>::Context: ToEnvelope<StageActor<S>, M>,
+    {
+        block_on(self.actors[rank.index()].send(message)).unwrap_or_else(|error| gone(&error))
+    }
+}
+
+fn gone<T>(error: &actix::MailboxError) -> Result<T> {
+    Err(Error::Stopped(format!(": an actor does not answer ({error})")))
+}
+
+impl<S: Stage> Drop for Runtime<S> {
+    fn drop(&mut self) {
+        self.actors.clear();
+        self.system.stop();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl<S: Stage> std::fmt::Debug for Runtime<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Runtime")
+            .field("ranks", &self.actors.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,107 @@
+//! Text out of a model, a token at a time.
+
+use crate::stages::{Mode, Moment, Sequential, Stage, Tensor, rng};
+use crate::{Error, Result};
+
+/// How the next token is chosen.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Choice {
+    temperature: f32,
+    top_k: Option<usize>,
+}
+
+impl Choice {
+    pub(super) fn new(temperature: f32, top_k: Option<usize>) -> Result<Self> {
+        if !(temperature >= 0.0 && temperature.is_finite()) {
+            return Err(Error::Invalid(format!(
+                "--temperature {temperature}: it must be 0 or more"
+            )));
+        }
+        if top_k == Some(0) {
+            return Err(Error::Invalid("--top-k 0: it must be 1 or more".to_owned()));
+        }
+        Ok(Self { temperature, top_k })
+    }
+
+    /// The token for a draw from `[0, 1)`.
+    fn token(self, logits: &[f32], draw: f32) -> u32 {
+        let mut order: Vec<u32> = (0..logits.len() as u32).collect();
+        order.sort_by(|&a, &b| logits[b as usize].total_cmp(&logits[a as usize]));
+        if self.temperature == 0.0 {
+            return order[0];
+        }
+        order.truncate(self.top_k.unwrap_or(logits.len()));
+        let highest = logits[order[0] as usize];
+        let weight = |&token: &u32| f64::from((logits[token as usize] - highest) / self.temperature).exp();
+        let mut left = f64::from(draw) * order.iter().map(weight).sum::<f64>();
+        let chosen = order.iter().find(|token| {
+            left -= weight(token);
+            left < 0.0
+        });
+        *chosen.unwrap_or(&order[0])
+    }
+}
+
+/// A model and the text so far.
+#[derive(Debug)]
+pub(super) struct Generator {
+    model: Sequential,
+    vocab: usize,
+    context: usize,
+    choice: Choice,
+    key: [u32; 2],
+    tokens: Vec<u32>,
+}
+
+impl Generator {
+    pub(super) fn new(model: Sequential, vocab: usize, context: usize, choice: Choice, seed: u64) -> Self {
+        Self {
+            model,
+            vocab,
+            context,
+            choice,
+            key: rng::key(seed, "sample"),
+            tokens: Vec::new(),
+        }
+    }
+
+    /// Takes the beginning of the text.
+    pub(super) fn read(&mut self, prompt: &[u32]) -> Result<()> {
+        if prompt.is_empty() {
+            return Err(Error::Invalid(
+                "--prompt is empty: a text begins with one token at least".to_owned(),
+            ));
+        }
+        if let Some(token) = prompt.iter().find(|&&token| token as usize >= self.vocab) {
+            return Err(Error::Invalid(format!(
+                "--prompt: token {token} is outside the model's vocabulary of {}",
+                self.vocab
+            )));
+        }
+        self.tokens.extend_from_slice(prompt);
+        Ok(())
+    }
+
+    /// The next token, which becomes part of the text. The model sees as much of the end of the text as its
+    /// context holds.
+    pub(super) fn next(&mut self) -> Result<u32> {
+        let step = self.tokens.len() as u64;
+        let seen = &self.tokens[self.tokens.len().saturating_sub(self.context)..];
+        // Filled up behind, which causal attention does not see, to one of few lengths: buffers are pooled by length.
+        let length = seen.len().next_power_of_two().min(self.context);
+        let mut ids = seen.to_vec();
+        ids.resize(length, seen[0]);
+        let input = Tensor::from_ids(&[1, length], ids)?;
+        let at = Moment {
+            step,
+            micro_batch: 0,
+            mode: Mode::Evaluate,
+        };
+        let (logits, _) = self.model.forward(at, input)?;
+        let last = &logits.f32()[(seen.len() - 1) * self.vocab..][..self.vocab];
+        let draw = rng::unit(rng::philox(self.key, [step as u32, (step >> 32) as u32, 0, 0])[0]);
+        let token = self.choice.token(last, draw);
+        self.tokens.push(token);
+        Ok(token)
+    }
+}

@@ -1,0 +1,175 @@
+//! The folder of a run: its config, numbers, picture and checkpoints.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::pipeline::{Evaluation, StepReport};
+use crate::{Error, Result, checkpoint};
+
+const CHECKPOINTS: &str = "checkpoints";
+const METRICS: &str = "metrics.jsonl";
+
+/// A run's folder. Every path in it is said here.
+#[derive(Clone, Debug)]
+pub(super) struct RunDir(PathBuf);
+
+impl RunDir {
+    pub(super) fn new(path: impl Into<PathBuf>) -> Self {
+        Self(path.into())
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(super) fn config(&self) -> PathBuf {
+        self.0.join("config.toml")
+    }
+
+    pub(super) fn picture(&self) -> PathBuf {
+        self.0.join("loss.svg")
+    }
+
+    /// Where the checkpoint after so many steps belongs.
+    pub(super) fn checkpoint(&self, step: u64) -> PathBuf {
+        self.0.join(CHECKPOINTS).join(format!("step-{step:08}"))
+    }
+
+    /// Whether there is anything in it.
+    pub(super) fn is_taken(&self) -> bool {
+        self.0.exists() && fs::read_dir(&self.0).map_or(true, |mut entries| entries.next().is_some())
+    }
+
+    /// Makes the folder, if need be, and writes the config of the run that now begins.
+    pub(super) fn begin(&self, config: &str) -> Result<()> {
+        let checkpoints = self.0.join(CHECKPOINTS);
+        fs::create_dir_all(&checkpoints).map_err(Error::io("create", &checkpoints))?;
+        fs::write(self.config(), config).map_err(Error::io("write", self.config()))
+    }
+
+    /// The checkpoints, oldest first.
+    pub(super) fn checkpoints(&self) -> Result<Vec<PathBuf>> {
+        let folder = self.0.join(CHECKPOINTS);
+        if !folder.exists() {
+            return Ok(Vec::new());
+        }
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&folder).map_err(Error::io("list", &folder))? {
+            let entry = entry.map_err(Error::io("list", &folder))?;
+            let step = entry
+                .file_name()
+                .to_string_lossy()
+                .strip_prefix("step-")
+                .and_then(|step| step.parse().ok());
+            found.extend(step.map(|step: u64| (step, entry.path())));
+        }
+        found.sort();
+        Ok(found.into_iter().map(|(_, path)| path).collect())
+    }
+
+    /// Removes all checkpoints but the newest so many.
+    pub(super) fn prune(&self, keep: usize) -> Result<()> {
+        let all = self.checkpoints()?;
+        all[..all.len().saturating_sub(keep)]
+            .iter()
+            .try_for_each(|old| checkpoint::remove(old))
+    }
+
+    /// Opens the numbers for writing on from `step`: lines of later steps, and one cut off in the middle, go.
+    pub(super) fn log(&self, step: u64) -> Result<Log> {
+        let path = self.0.join(METRICS);
+        let mut kept = String::new();
+        for line in self.lines()?.into_iter().filter(|line| line.step < step) {
+            kept.push_str(&line.json());
+        }
+        let beside = path.with_extension("partial");
+        fs::write(&beside, kept).map_err(Error::io("write", &beside))?;
+        fs::rename(&beside, &path).map_err(Error::io("write", &path))?;
+        let file = OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .map_err(Error::io("open", &path))?;
+        Ok(Log { file, path })
+    }
+
+    /// The numbers of all steps so far.
+    pub(super) fn lines(&self) -> Result<Vec<Line>> {
+        let path = self.0.join(METRICS);
+        if !path.exists() {
+            return Ok(Vec::new());
+        }
+        let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
+        Ok(text
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect())
+    }
+}
+
+/// A step's line in `metrics.jsonl`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Line {
+    /// From 0.
+    pub(super) step: u64,
+    pub(super) loss: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    accuracy: Option<f64>,
+    grad_norm: f64,
+    lr: f64,
+    tokens: u64,
+    seconds: f64,
+    tokens_per_second: f64,
+    /// The idle share, averaged over the ranks.
+    bubble: f64,
+    /// One number a rank.
+    peak_bytes: Vec<u64>,
+    /// Of a validation after this step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) validation_loss: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    validation_accuracy: Option<f64>,
+}
+
+impl Line {
+    pub(super) fn new(report: &StepReport, validation: Option<Evaluation>) -> Self {
+        Self {
+            step: report.step,
+            loss: report.loss,
+            accuracy: report.accuracy,
+            grad_norm: report.grad_norm,
+            lr: report.learning_rate,
+            tokens: report.weight as u64,
+            seconds: report.seconds,
+            tokens_per_second: report.rate(),
+            bubble: report.bubble(),
+            peak_bytes: report.ranks.iter().map(|rank| rank.peak_bytes).collect(),
+            validation_loss: validation.map(|validation| validation.loss),
+            validation_accuracy: validation.and_then(|validation| validation.accuracy),
+        }
+    }
+
+    fn json(&self) -> String {
+        let mut json = serde_json::to_string(self).expect("numbers always serialise");
+        json.push('\n');
+        json
+    }
+}
+
+/// `metrics.jsonl`, open for writing.
+#[derive(Debug)]
+pub(super) struct Log {
+    file: File,
+    path: PathBuf,
+}
+
+impl Log {
+    /// Adds a line, in one piece.
+    pub(super) fn add(&mut self, line: &Line) -> Result<()> {
+        self.file
+            .write_all(line.json().as_bytes())
+            .map_err(Error::io("write", &self.path))
+    }
+}

@@ -1,0 +1,157 @@
+//! `pipewright train`: a model trains as a config says.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use metrics_exporter_prometheus::PrometheusBuilder;
+
+use super::run_dir::RunDir;
+use super::trainer::{Ended, Trainer};
+use crate::config::{Config, TrainingData};
+use crate::pipeline::Pipeline;
+use crate::stages::Sequential;
+use crate::{Error, Result};
+
+/// Train a model as a config says, cut into pipeline stages.
+///
+/// Without a config, a small GPT trains on this project's own guide and sources (examples/gpt-text.toml). The
+/// run is kept in runs/NAME: config.toml (every setting), metrics.jsonl (a line a step), checkpoints/,
+/// loss.svg. Exit status: 0 done; 2 bad arguments, config or data, nothing was started; 1 the run failed; 130
+/// interrupted by Ctrl-C, the state saved.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  pipewright train
+  pipewright train my.toml --set pipeline.stages=4 --set pipeline.micro_batches=8
+  pipewright train my.toml --resume --set pipeline.stages=2
+  PIPEWRIGHT_TRAIN__STEPS=200 pipewright train my.toml --run-dir /tmp/trial")]
+pub(super) struct Args {
+    /// The config, a TOML file; with --resume, that of the run when left out
+    config: Option<PathBuf>,
+    /// Set a key of the config; repeat it for more
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
+    sets: Vec<String>,
+    /// Continue the run from its newest checkpoint, on as many stages as the config now says
+    #[arg(long)]
+    resume: bool,
+    /// Stop after this many steps in all and save; the learning rate still follows train.steps
+    #[arg(long, value_name = "N")]
+    steps: Option<u64>,
+    /// The folder of the run, in place of runs/NAME
+    #[arg(long, value_name = "DIR")]
+    run_dir: Option<PathBuf>,
+    /// Print the SHA-256 of all weights at the end
+    #[arg(long)]
+    weights_hash: bool,
+}
+
+pub(super) fn run(args: Args) -> Result<ExitCode> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    // Whatever fails before the first step is a refusal: nothing was started.
+    let mut trainer = prepare(&args).map_err(|error| Error::Invalid(error.to_string()))?;
+    on_interrupt(Arc::clone(&interrupted))?;
+    let ended = trainer
+        .train(&interrupted)
+        .inspect_err(|_| trainer.say_what_is_left())?;
+    if args.weights_hash {
+        super::print(&format!("weights {}\n", trainer.weights_hash()?))?;
+    }
+    Ok(match ended {
+        Ended::Done => ExitCode::SUCCESS,
+        Ended::Interrupted => ExitCode::from(130),
+    })
+}
+
+/// Everything up to the first step.
+fn prepare(args: &Args) -> Result<Trainer> {
+    let (config, run_dir) = choose(args)?;
+    let newest = if args.resume {
+        run_dir.checkpoints()?.pop()
+    } else {
+        None
+    };
+    if let Some(address) = config.metrics.listen {
+        PrometheusBuilder::new()
+            .with_http_listener(address)
+            .install()
+            .map_err(|error| {
+                Error::Invalid(format!(
+                    "metrics.listen: cannot serve metrics on {address}: {error}; choose a free port"
+                ))
+            })?;
+    }
+    let data = config.data()?;
+    let mut pipeline = launch(&config, &data)?;
+    if let Some(checkpoint) = &newest {
+        pipeline.load(checkpoint)?;
+    }
+    let steps = args.steps.unwrap_or(config.train.steps);
+    Trainer::begin(config, data, pipeline, run_dir, steps)
+}
+
+/// The config and the folder of the run.
+fn choose(args: &Args) -> Result<(Config, RunDir)> {
+    let folder = |config: &Config| match &args.run_dir {
+        Some(folder) => RunDir::new(folder),
+        None => RunDir::new(Path::new("runs").join(&config.train.name)),
+    };
+    let (config, run_dir) = match (&args.config, &args.run_dir) {
+        (Some(path), _) => {
+            let config = Config::load(path, &args.sets)?;
+            let run_dir = folder(&config);
+            (Some(config), run_dir)
+        }
+        (None, Some(path)) if args.resume => (None, RunDir::new(path)),
+        (None, _) => {
+            let config = Config::built_in(&args.sets)?;
+            let run_dir = folder(&config);
+            (Some(config).filter(|_| !args.resume), run_dir)
+        }
+    };
+    check_place(&run_dir, args.resume)?;
+    let config = config.map_or_else(|| Config::load(&run_dir.config(), &args.sets), Ok)?;
+    Ok((config, run_dir))
+}
+
+/// Refuses to write over a run, and to resume none.
+fn check_place(run_dir: &RunDir, resume: bool) -> Result<()> {
+    let path = run_dir.path().display();
+    match (resume, run_dir.is_taken()) {
+        (false, true) => Err(Error::Invalid(format!(
+            "the run directory {path} exists: continue it with --resume, or name another with --run-dir DIR \
+             or --set train.name=NAME"
+        ))),
+        (true, false) => Err(Error::Invalid(format!(
+            "there is no run in {path} to resume: leave out --resume to begin one"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn launch(config: &Config, data: &TrainingData) -> Result<Pipeline<Sequential>> {
+    let mut builder = Pipeline::builder()
+        .schedule(config.schedule()?)
+        .stages(config.partitioned()?)
+        .loss(config.loss())
+        .data(Arc::clone(&data.train))
+        .optimizer(config.optimizer())
+        .learning_rate(config.learning_rate())
+        .config(config.resolved_toml()?);
+    if config.optimizer.clip > 0.0 {
+        builder = builder.clip(config.optimizer.clip);
+    }
+    builder.launch()
+}
+
+/// The first Ctrl-C asks for an orderly end, the second ends at once.
+fn on_interrupt(interrupted: Arc<AtomicBool>) -> Result<()> {
+    let handler = move || {
+        if interrupted.swap(true, Ordering::SeqCst) {
+            std::process::exit(130);
+        }
+        eprintln!("\ninterrupted: finishing this step, then saving (Ctrl-C again to stop at once)");
+    };
+    ctrlc::set_handler(handler).map_err(|error| Error::Invalid(format!("cannot watch for Ctrl-C: {error}")))
+}

@@ -1,0 +1,143 @@
+//! From a checked config to the parts of a pipeline.
+
+use pipewright_stages::loss::CrossEntropy;
+use pipewright_stages::models::{Gpt, Mlp, Model};
+use pipewright_stages::optimizer::{AdamW, Decay, LearningRate, Optimizer, Sgd};
+use pipewright_stages::{Sequential, StageBuilder};
+
+use super::values::Partition;
+use super::{Config, LearningRateSchedule, ModelKind, OptimizerKind, sections};
+use crate::data::IGNORED;
+use crate::error::Result;
+use crate::schedule::Schedule;
+
+/// Rows of a micro-batch when nobody sets them.
+const MICRO_BATCH_SIZE: usize = 8;
+
+impl Config {
+    /// The model, in one piece.
+    ///
+    /// # Errors
+    /// When its sizes make no sense.
+    pub fn model(&self) -> Result<Model> {
+        let sections::Model {
+            vocab,
+            dim,
+            layers,
+            heads,
+            tied,
+            dropout,
+            seed,
+            ..
+        } = self.model;
+        let dropout = dropout as f32;
+        let model = match self.model.kind {
+            ModelKind::Gpt => Gpt {
+                vocab,
+                dim,
+                layers,
+                heads,
+                context: self.data.seq,
+                dropout,
+                tied,
+                seed,
+            }
+            .model(),
+            ModelKind::Mlp => Mlp {
+                sizes: self.model.sizes.0.clone(),
+                dropout,
+                seed,
+            }
+            .model(),
+        };
+        model.map_err(|error| self.refuse("model", error))
+    }
+
+    /// The model cut into stages, as `pipeline.stages` and `pipeline.partition` say.
+    ///
+    /// # Errors
+    /// When there are more stages than layers, or when the partition misses, repeats or misnames a layer.
+    pub fn partitioned(&self) -> Result<Vec<StageBuilder<Sequential>>> {
+        let model = self.model()?;
+        match &self.pipeline.partition {
+            Partition::Named(_) => model
+                .split(self.pipeline.stages)
+                .map_err(|error| self.refuse("pipeline.stages", error)),
+            Partition::Lists(lists) => model.split_by(lists).map_err(|error| {
+                let problem = error.to_string();
+                self.refuse(
+                    "pipeline.partition",
+                    problem.strip_prefix("partition: ").unwrap_or(&problem),
+                )
+            }),
+        }
+    }
+
+    /// The schedule, one stage a rank.
+    ///
+    /// # Errors
+    /// When there is none of this name, or when it does not go with the stages and micro-batches.
+    pub fn schedule(&self) -> Result<Schedule> {
+        let pipeline = &self.pipeline;
+        Schedule::named(&pipeline.schedule, pipeline.stages as u32, pipeline.micro_batches)
+            .map_err(|error| self.refuse("pipeline.schedule", error))
+    }
+
+    /// Rows of a micro-batch.
+    pub fn micro_batch_size(&self) -> usize {
+        let pipeline = &self.pipeline;
+        match pipeline.batch_size {
+            Some(batch) => batch / pipeline.micro_batches as usize,
+            None => pipeline.micro_batch_size.unwrap_or(MICRO_BATCH_SIZE),
+        }
+    }
+
+    /// The loss: cross-entropy that does not count [`IGNORED`] targets.
+    pub fn loss(&self) -> CrossEntropy {
+        CrossEntropy {
+            ignore: Some(IGNORED),
+        }
+    }
+
+    /// The optimizer.
+    pub fn optimizer(&self) -> Box<dyn Optimizer> {
+        let sections::Optimizer {
+            betas,
+            eps,
+            momentum,
+            weight_decay,
+            ..
+        } = self.optimizer;
+        let decay = match self.optimizer.decay {
+            sections::Decay::Matrices => Decay::Matrices,
+            sections::Decay::All => Decay::All,
+        };
+        match self.optimizer.kind {
+            OptimizerKind::AdamW => Box::new(AdamW {
+                betas,
+                eps,
+                weight_decay,
+                decay,
+            }),
+            OptimizerKind::Sgd => Box::new(Sgd {
+                momentum,
+                weight_decay,
+                decay,
+            }),
+        }
+    }
+
+    /// The learning rate over the steps.
+    pub fn learning_rate(&self) -> LearningRate {
+        let optimizer = &self.optimizer;
+        match optimizer.schedule {
+            LearningRateSchedule::Constant => LearningRate::Constant(optimizer.learning_rate),
+            LearningRateSchedule::Cosine => LearningRate::WarmupCosine {
+                peak: optimizer.learning_rate,
+                floor: optimizer.min_learning_rate,
+                warmup_steps: optimizer.warmup_steps,
+                total_steps: self.train.steps,
+            },
+        }
+    }
+}

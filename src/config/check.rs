@@ -1,0 +1,246 @@
+//! Values that fit their key and still make no sense.
+
+use super::sections::{LearningRateSchedule, ModelKind};
+use super::values::{Balanced, Partition, Validation};
+use super::{Config, DataKind};
+use crate::error::Result;
+
+/// Settles keys that say the same thing in two ways: the one from the stronger source counts.
+pub(super) fn reconcile(config: &mut Config) -> Result<()> {
+    if config.pipeline.batch_size.is_some()
+        && config.is_stronger("pipeline.micro_batch_size", "pipeline.batch_size")
+    {
+        config.pipeline.batch_size = None;
+    }
+    if config.is_stronger("pipeline.batch_size", "pipeline.micro_batch_size") {
+        config.pipeline.micro_batch_size = None;
+    }
+    if let Partition::Lists(lists) = &config.pipeline.partition {
+        if config.is_stronger("pipeline.stages", "pipeline.partition") {
+            config.pipeline.partition = Partition::Named(Balanced::Balanced);
+        } else if !config.origins.contains_key("pipeline.stages")
+            || config.is_stronger("pipeline.partition", "pipeline.stages")
+        {
+            config.pipeline.stages = lists.len();
+        }
+    }
+    Ok(())
+}
+
+/// Refuses what can be known to fail without looking at the data.
+pub(super) fn check(config: &Config) -> Result<()> {
+    positive(config)?;
+    model(config)?;
+    data(config)?;
+    pipeline(config)?;
+    optimizer(config)?;
+    train(config)
+}
+
+impl Config {
+    /// Whether both keys were set, the first by a stronger source.
+    fn is_stronger(&self, key: &str, than: &str) -> bool {
+        match (self.origins.get(key), self.origins.get(than)) {
+            (Some(key), Some(than)) => key.is_stronger(than),
+            _ => false,
+        }
+    }
+
+    /// Refuses a key's value unless it holds what it must.
+    fn require(&self, holds: bool, key: &str, problem: impl FnOnce() -> String) -> Result<()> {
+        if holds {
+            Ok(())
+        } else {
+            Err(self.refuse(key, problem()))
+        }
+    }
+}
+
+/// Counts of which there must be one at least.
+fn positive(config: &Config) -> Result<()> {
+    let (model, pipeline, train) = (&config.model, &config.pipeline, &config.train);
+    let counts = [
+        ("model.vocab", Some(model.vocab as u64)),
+        ("model.dim", Some(model.dim as u64)),
+        ("model.layers", Some(model.layers as u64)),
+        ("model.heads", Some(model.heads as u64)),
+        ("data.seq", Some(config.data.seq as u64)),
+        ("pipeline.stages", Some(pipeline.stages as u64)),
+        ("pipeline.micro_batches", Some(pipeline.micro_batches.into())),
+        (
+            "pipeline.micro_batch_size",
+            pipeline.micro_batch_size.map(|size| size as u64),
+        ),
+        ("pipeline.batch_size", pipeline.batch_size.map(|size| size as u64)),
+        ("train.steps", Some(train.steps)),
+        ("train.print_every", Some(train.print_every)),
+        (
+            "train.validation_micro_batches",
+            train.validation_micro_batches.map(u64::from),
+        ),
+        ("checkpoint.keep", Some(config.checkpoint.keep as u64)),
+    ];
+    counts.into_iter().try_for_each(|(key, count)| {
+        config.require(count != Some(0), key, || "is 0: set it to 1 or more".to_owned())
+    })
+}
+
+fn model(config: &Config) -> Result<()> {
+    let model = &config.model;
+    config.require((0.0..1.0).contains(&model.dropout), "model.dropout", || {
+        format!(
+            "{} is no probability below 1: choose from 0 to 0.9",
+            model.dropout
+        )
+    })?;
+    match model.kind {
+        ModelKind::Gpt => config.require(model.dim.is_multiple_of(model.heads), "model.heads", || {
+            let divisors = (1..=model.dim.min(64)).filter(|heads| model.dim.is_multiple_of(*heads));
+            let divisors: Vec<_> = divisors.map(|heads| heads.to_string()).collect();
+            format!(
+                "model.dim {} is not divisible by {} heads: choose from {}",
+                model.dim,
+                model.heads,
+                divisors.join(", ")
+            )
+        }),
+        ModelKind::Mlp => config.require(
+            model.sizes.0.len() >= 2 && !model.sizes.0.contains(&0),
+            "model.sizes",
+            || {
+                format!(
+                    "{:?}: give the widths of input and output at least, each 1 or more",
+                    model.sizes.0
+                )
+            },
+        ),
+    }
+}
+
+fn data(config: &Config) -> Result<()> {
+    let data = &config.data;
+    let takes_images = config.model.kind == ModelKind::Mlp;
+    config.require(takes_images == (data.kind == DataKind::Idx), "data.kind", || {
+        if takes_images {
+            "a model of kind \"mlp\" takes images: set data.kind = \"idx\"".to_owned()
+        } else {
+            "a model of kind \"gpt\" takes tokens: set data.kind to \"text\" or \"tokens\"".to_owned()
+        }
+    })?;
+    match data.validation {
+        Validation::Count(_) => Ok(()),
+        Validation::Fraction(fraction) => {
+            config.require((0.0..1.0).contains(&fraction), "data.validation", || {
+                format!(
+                    "{fraction} is neither a fraction from 0 to below 1 nor a whole number of tokens or rows"
+                )
+            })
+        }
+    }
+}
+
+fn pipeline(config: &Config) -> Result<()> {
+    let pipeline = &config.pipeline;
+    if let Some(batch) = pipeline.batch_size {
+        let micro_batches = pipeline.micro_batches as usize;
+        config.require(batch.is_multiple_of(micro_batches), "pipeline.batch_size", || {
+            format!(
+                "{batch} rows cannot be divided into {micro_batches} micro-batches: take {} or {} rows, or \
+                 another pipeline.micro_batches",
+                (batch / micro_batches).max(1) * micro_batches,
+                (batch / micro_batches + 1) * micro_batches,
+            )
+        })?;
+        let size = batch / micro_batches;
+        config.require(
+            pipeline.micro_batch_size.is_none_or(|given| given == size),
+            "pipeline.micro_batch_size",
+            || {
+                let each = format!("{batch} rows in {micro_batches} micro-batches make {size} each");
+                format!("{each}: set this or pipeline.batch_size")
+            },
+        )?;
+    }
+    match &pipeline.partition {
+        Partition::Lists(lists) => {
+            config.require(lists.len() == pipeline.stages, "pipeline.partition", || {
+                format!(
+                    "it has {} lists for {} stages: give one list a stage",
+                    lists.len(),
+                    pipeline.stages
+                )
+            })
+        }
+        Partition::Named(_) => Ok(()),
+    }
+}
+
+fn optimizer(config: &Config) -> Result<()> {
+    let optimizer = &config.optimizer;
+    let range = |key: &str, value: f64, holds: bool, must: &str| {
+        config.require(holds && value.is_finite(), key, || {
+            format!("{value} makes no sense: {must}")
+        })
+    };
+    let rate = optimizer.learning_rate;
+    range("optimizer.learning_rate", rate, rate > 0.0, "it must be above 0")?;
+    for beta in [optimizer.betas.0, optimizer.betas.1] {
+        range(
+            "optimizer.betas",
+            beta,
+            (0.0..1.0).contains(&beta),
+            "both must be from 0 to below 1",
+        )?;
+    }
+    range(
+        "optimizer.eps",
+        optimizer.eps,
+        optimizer.eps > 0.0,
+        "it must be above 0",
+    )?;
+    let momentum = optimizer.momentum;
+    range(
+        "optimizer.momentum",
+        momentum,
+        (0.0..1.0).contains(&momentum),
+        "it must be from 0 to below 1",
+    )?;
+    let decay = optimizer.weight_decay;
+    range(
+        "optimizer.weight_decay",
+        decay,
+        decay >= 0.0,
+        "it must be 0 or more",
+    )?;
+    range(
+        "optimizer.clip",
+        optimizer.clip,
+        optimizer.clip >= 0.0,
+        "it must be 0 (no clipping) or more",
+    )?;
+    if optimizer.schedule == LearningRateSchedule::Cosine {
+        let (floor, steps) = (optimizer.min_learning_rate, config.train.steps);
+        let must = "it must be from 0 to optimizer.learning_rate";
+        range(
+            "optimizer.min_learning_rate",
+            floor,
+            (0.0..=rate).contains(&floor),
+            must,
+        )?;
+        config.require(optimizer.warmup_steps <= steps, "optimizer.warmup_steps", || {
+            format!(
+                "{} steps of warm-up do not fit into train.steps = {steps}: lower it or train longer",
+                optimizer.warmup_steps
+            )
+        })?;
+    }
+    Ok(())
+}
+
+fn train(config: &Config) -> Result<()> {
+    let name = &config.train.name;
+    let plain = !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\\']);
+    config.require(plain, "train.name", || {
+        format!("\"{name}\" cannot name a folder: use a name without slashes that does not start with a dot")
+    })
+}

@@ -1,0 +1,83 @@
+//! Keys that mean something for one kind of model, data or optimizer only.
+
+use toml::{Table, Value};
+
+use super::tree::Tree;
+use crate::error::{Error, Result};
+
+/// A key that only counts when another key of its section has one of these values.
+struct Rule {
+    section: &'static str,
+    key: &'static str,
+    by: &'static str,
+    is: &'static [&'static str],
+}
+
+const fn rule(
+    section: &'static str,
+    key: &'static str,
+    by: &'static str,
+    is: &'static [&'static str],
+) -> Rule {
+    Rule { section, key, by, is }
+}
+
+const RULES: [Rule; 14] = [
+    rule("model", "vocab", "kind", &["gpt"]),
+    rule("model", "dim", "kind", &["gpt"]),
+    rule("model", "layers", "kind", &["gpt"]),
+    rule("model", "heads", "kind", &["gpt"]),
+    rule("model", "tied", "kind", &["gpt"]),
+    rule("model", "sizes", "kind", &["mlp"]),
+    rule("data", "seq", "kind", &["text", "tokens"]),
+    rule("data", "dtype", "kind", &["tokens"]),
+    rule("data", "labels", "kind", &["idx"]),
+    rule("optimizer", "betas", "kind", &["adamw"]),
+    rule("optimizer", "eps", "kind", &["adamw"]),
+    rule("optimizer", "momentum", "kind", &["sgd"]),
+    rule("optimizer", "warmup_steps", "schedule", &["cosine"]),
+    rule("optimizer", "min_learning_rate", "schedule", &["cosine"]),
+];
+
+/// Takes out the keys of other kinds when a stronger source chose the kind, and refuses the others.
+/// `resolved` holds every key's value.
+pub(super) fn settle(tree: &mut Tree, resolved: &Table) -> Result<()> {
+    for Rule { section, key, by, is } in RULES {
+        let chosen = text(resolved, section, by);
+        let Some(entry) = tree.get(section, key).filter(|_| !is.contains(&chosen)) else {
+            continue;
+        };
+        let overridden = tree
+            .get(section, by)
+            .is_some_and(|by| by.origin.is_stronger(&entry.origin));
+        if !overridden {
+            return Err(Error::Invalid(format!(
+                "{}: {section}.{key} is for {section}.{by} = \"{}\", and this config has \"{chosen}\": \
+                 remove one of the two",
+                entry.origin,
+                is.join("\" or \""),
+            )));
+        }
+        tree.remove(section, key);
+    }
+    Ok(())
+}
+
+/// Takes the keys of other kinds out of a written config.
+pub(super) fn strip(resolved: &mut Table) {
+    for Rule { section, key, by, is } in RULES {
+        if !is.contains(&text(resolved, section, by))
+            && let Some(Value::Table(keys)) = resolved.get_mut(section)
+        {
+            keys.remove(key);
+        }
+    }
+}
+
+fn text<'a>(table: &'a Table, section: &str, key: &str) -> &'a str {
+    table
+        .get(section)
+        .and_then(|keys| keys.get(key))
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}

@@ -1,0 +1,146 @@
+//! What a person writes, read and checked: a TOML file, environment variables and `--set`.
+//!
+//! A later source overrides an earlier one: defaults, then the file, then variables such as
+//! `PIPEWRIGHT_MODEL__DIM`, then `--set model.dim=256`. Every key has a default but `data.path`. A key that
+//! does not exist, a value of the wrong type and one that makes no sense are refused with the file and line
+//! (or the variable, or `--set`), the key and what to do.
+//!
+//! Paths in a config are relative to the current directory, as they are on a command line, and not to the
+//! config file.
+
+mod build;
+mod check;
+mod keys;
+mod kinds;
+mod read;
+mod sections;
+mod source;
+mod tree;
+mod values;
+
+pub use sections::{
+    Checkpoint, Data, DataKind, Decay, LearningRateSchedule, Metrics, Model, ModelKind, Optimizer,
+    OptimizerKind, Pipeline, TokenType, Train,
+};
+pub use source::TrainingData;
+pub use values::{Balanced, Partition, Paths, Sizes, Validation};
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use serde::Serialize;
+use toml::Table;
+
+use crate::error::{Error, Result};
+use tree::{Origin, Tree};
+
+/// The config used when none is named: the first example.
+const BUILT_IN: &str = include_str!("../../examples/gpt-text.toml");
+
+/// A checked config.
+#[derive(Clone, Debug, Serialize)]
+pub struct Config {
+    /// What is trained.
+    pub model: Model,
+    /// What it is trained on.
+    pub data: Data,
+    /// How the model is cut and a step is divided.
+    pub pipeline: Pipeline,
+    /// How gradients become new weights.
+    pub optimizer: Optimizer,
+    /// How long, and what is said on the way.
+    pub train: Train,
+    /// When the run is saved.
+    pub checkpoint: Checkpoint,
+    /// What others can read while the run goes on.
+    pub metrics: Metrics,
+    /// Where each key that is not at its default was set.
+    #[serde(skip)]
+    origins: HashMap<String, Origin>,
+}
+
+impl Config {
+    /// Reads a file, then the environment, then `--set` arguments (`section.key=value`).
+    ///
+    /// # Errors
+    /// When the file cannot be read, or when a key or value is refused.
+    pub fn load(path: &Path, sets: &[String]) -> Result<Self> {
+        let text = std::fs::read_to_string(path).map_err(Error::io("read", path))?;
+        Self::parse(&path.display().to_string(), &text, &environment(), sets)
+    }
+
+    /// The built-in config (`examples/gpt-text.toml`), then the environment, then `--set` arguments.
+    ///
+    /// # Errors
+    /// When a key or value is refused.
+    pub fn built_in(sets: &[String]) -> Result<Self> {
+        Self::parse("built-in examples/gpt-text.toml", BUILT_IN, &environment(), sets)
+    }
+
+    /// Reads a config from its text, then these environment variables, then `--set` arguments. Messages call
+    /// the text `name`.
+    ///
+    /// # Errors
+    /// When a key or value is refused.
+    pub fn parse(name: &str, text: &str, environment: &[(String, String)], sets: &[String]) -> Result<Self> {
+        let mut tree = Tree::default();
+        tree.add_file(name, text)?;
+        tree.add_environment(environment)?;
+        tree.add_sets(sets)?;
+        let resolved = Self::of(&tree)?.table()?;
+        kinds::settle(&mut tree, &resolved)?;
+        let mut config = Self::of(&tree)?;
+        check::reconcile(&mut config)?;
+        check::check(&config)?;
+        config.partitioned()?;
+        config.schedule()?;
+        Ok(config)
+    }
+
+    fn of(tree: &Tree) -> Result<Self> {
+        let mut origins = HashMap::new();
+        for (section, _) in keys::all() {
+            let places = tree.section(section);
+            origins.extend(places.map(|(key, entry)| (format!("{section}.{key}"), entry.origin.clone())));
+        }
+        Ok(Self {
+            model: read::section(tree, "model")?,
+            data: read::section(tree, "data")?,
+            pipeline: read::section(tree, "pipeline")?,
+            optimizer: read::section(tree, "optimizer")?,
+            train: read::section(tree, "train")?,
+            checkpoint: read::section(tree, "checkpoint")?,
+            metrics: read::section(tree, "metrics")?,
+            origins,
+        })
+    }
+
+    /// The whole config with every key that counts, as TOML: what a run directory and a checkpoint keep.
+    ///
+    /// # Errors
+    /// When a number is too large for TOML.
+    pub fn resolved_toml(&self) -> Result<String> {
+        let mut table = self.table()?;
+        kinds::strip(&mut table);
+        toml::to_string(&table).map_err(|error| Error::Invalid(format!("cannot write the config: {error}")))
+    }
+
+    fn table(&self) -> Result<Table> {
+        Table::try_from(self).map_err(|error| Error::Invalid(format!("cannot write the config: {error}")))
+    }
+
+    /// An error about a key, with the place where it was set.
+    fn refuse(&self, key: &str, problem: impl std::fmt::Display) -> Error {
+        let place = self
+            .origins
+            .get(key)
+            .map_or(String::new(), |origin| format!("{origin}: "));
+        Error::Invalid(format!("{place}{key}: {problem}"))
+    }
+}
+
+fn environment() -> Vec<(String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
+}

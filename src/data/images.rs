@@ -1,0 +1,134 @@
+//! Labelled images, as MNIST: shuffled anew each epoch for training, in file order for validation.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use pipewright_stages::{Shape, Tensor, rng};
+
+use super::permutation::permute;
+use super::{DataSource, IGNORED, LabelledImages};
+use crate::error::{Error, Result};
+use crate::id::MicroBatch;
+
+/// Micro-batches of [`LabelledImages`]: input `f32` of `[rows, height, width]` from 0 to 1, target ids of
+/// `[rows]`.
+#[derive(Debug)]
+pub struct Images {
+    all: Arc<LabelledImages>,
+    span: Range<u64>,
+    rows: usize,
+    order: Order,
+}
+
+/// Which image stands at a position.
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    /// An order of its own each epoch; all replicas together take every image once.
+    Shuffled {
+        key: [u32; 2],
+        micro_batches: u32,
+        replicas: u32,
+    },
+    /// As in the file, the same at every step.
+    InOrder,
+}
+
+impl Images {
+    /// For training: the images of `span` in a new order each epoch, every image exactly once an epoch, when
+    /// each of `replicas` takes `micro_batches` micro-batches of `rows` a step.
+    ///
+    /// # Errors
+    /// When the span is empty.
+    pub fn shuffled(
+        all: Arc<LabelledImages>,
+        span: Range<u64>,
+        rows: usize,
+        micro_batches: u32,
+        replicas: u32,
+        seed: u64,
+    ) -> Result<Self> {
+        let key = rng::key(seed, "images");
+        Self::of(
+            all,
+            span,
+            rows,
+            Order::Shuffled {
+                key,
+                micro_batches,
+                replicas,
+            },
+            "training",
+        )
+    }
+
+    /// For validation: the images of `span` in order. What the last micro-batch lacks has the target
+    /// [`IGNORED`].
+    ///
+    /// # Errors
+    /// When the span is empty.
+    pub fn in_order(all: Arc<LabelledImages>, span: Range<u64>, rows: usize) -> Result<Self> {
+        Self::of(all, span, rows, Order::InOrder, "validation")
+    }
+
+    fn of(all: Arc<LabelledImages>, span: Range<u64>, rows: usize, order: Order, what: &str) -> Result<Self> {
+        if span.is_empty() {
+            let (path, count) = (all.images.path.display(), all.count());
+            return Err(Error::Data(format!(
+                "`{path}`: none of its {count} images is for {what}"
+            )));
+        }
+        Ok(Self {
+            all,
+            span,
+            rows,
+            order,
+        })
+    }
+
+    /// The image at a row, if the span still has one there.
+    fn image(&self, step: u64, micro_batch: MicroBatch, row: usize, replica: u32) -> Option<usize> {
+        let count = self.span.end - self.span.start;
+        let index = match self.order {
+            Order::Shuffled {
+                key,
+                micro_batches,
+                replicas,
+            } => {
+                let batch = (step * u64::from(replicas) + u64::from(replica)) * u64::from(micro_batches);
+                let place = (batch + u64::from(micro_batch.0)) * self.rows as u64 + row as u64;
+                permute(key, place / count, count, place % count)
+            }
+            Order::InOrder => u64::from(micro_batch.0) * self.rows as u64 + row as u64,
+        };
+        (index < count).then_some((self.span.start + index) as usize)
+    }
+
+    fn input_dims(&self) -> Vec<usize> {
+        let mut dims = self.all.images.dims.clone();
+        dims[0] = self.rows;
+        dims
+    }
+}
+
+impl DataSource for Images {
+    fn micro_batch(&self, step: u64, micro_batch: MicroBatch, replica: u32) -> Result<(Tensor, Tensor)> {
+        let mut input = Tensor::zeros(&self.input_dims());
+        let mut target = vec![IGNORED; self.rows];
+        let size = input.shape().count() / self.rows;
+        for (row, pixels) in input.f32_mut().chunks_exact_mut(size).enumerate() {
+            let Some(image) = self.image(step, micro_batch, row, replica) else {
+                break;
+            };
+            let bytes = &self.all.images.bytes[image * size..(image + 1) * size];
+            for (pixel, &byte) in pixels.iter_mut().zip(bytes) {
+                *pixel = f32::from(byte) / 255.0;
+            }
+            target[row] = u32::from(self.all.labels.bytes[image]);
+        }
+        Ok((input, Tensor::from_ids(&[self.rows], target)?))
+    }
+
+    fn shapes(&self) -> (Shape, Shape) {
+        (Shape::f32(&self.input_dims()), Shape::ids(&[self.rows]))
+    }
+}

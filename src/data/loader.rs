@@ -1,0 +1,124 @@
+//! A thread that prepares micro-batches one step ahead of the ranks.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use pipewright_stages::Tensor;
+
+use super::DataSource;
+use crate::error::{Error, Result};
+use crate::id::MicroBatch;
+
+type Item = (u64, MicroBatch, Result<Tensor>);
+
+/// The background thread, and the way to tell it which step comes next. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Loader {
+    steps: Option<Sender<u64>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Where a rank takes its inputs, or its targets, from.
+#[derive(Debug)]
+pub struct Feed {
+    items: Receiver<Item>,
+    early: HashMap<(u64, MicroBatch), Result<Tensor>>,
+}
+
+impl Loader {
+    /// Starts the thread for a source; gives the feed of inputs and the feed of targets.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn start(source: Arc<dyn DataSource>, micro_batches: u32) -> Result<(Self, Feed, Feed)> {
+        let (steps, requested) = unbounded();
+        let (inputs, input_items) = unbounded();
+        let (targets, target_items) = unbounded();
+        let produce = move |step| {
+            for micro_batch in (0..micro_batches).map(MicroBatch) {
+                let (input, target) = match source.micro_batch(step, micro_batch, 0) {
+                    Ok((input, target)) => (Ok(input), Ok(target)),
+                    Err(error) => {
+                        let copy = Error::Data(error.to_string());
+                        (Err(error), Err(copy))
+                    }
+                };
+                // Ranks that have stopped take nothing any more.
+                let _ = inputs.send((step, micro_batch, input));
+                let _ = targets.send((step, micro_batch, target));
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("data loader".to_owned())
+            .spawn(move || run(&requested, produce))
+            .map_err(|error| Error::Data(format!("cannot start the data loader's thread: {error}")))?;
+        let loader = Self {
+            steps: Some(steps),
+            thread: Some(thread),
+        };
+        Ok((loader, Feed::new(input_items), Feed::new(target_items)))
+    }
+
+    /// Says that the ranks begin a step.
+    pub fn begin(&self, step: u64) {
+        if let Some(steps) = &self.steps {
+            // A loader that has ended shows in the feeds.
+            let _ = steps.send(step);
+        }
+    }
+}
+
+/// Produces each step asked for, unless it was foreseen, and the one after it.
+fn run(requested: &Receiver<u64>, mut produce: impl FnMut(u64)) {
+    let mut ahead = None;
+    for step in requested {
+        if ahead != Some(step) {
+            produce(step);
+        }
+        produce(step + 1);
+        ahead = Some(step + 1);
+    }
+}
+
+impl Drop for Loader {
+    fn drop(&mut self) {
+        drop(self.steps.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Feed {
+    fn new(items: Receiver<Item>) -> Self {
+        Self {
+            items,
+            early: HashMap::new(),
+        }
+    }
+
+    /// Waits for one micro-batch, in any order within a step; those of other steps, prepared before a jump, are dropped.
+    ///
+    /// # Errors
+    /// What the source reported, or [`Error::Stopped`] when the loader has ended.
+    pub fn take(&mut self, step: u64, micro_batch: MicroBatch) -> Result<Tensor> {
+        self.early.retain(|(at, _), _| *at == step);
+        if let Some(tensor) = self.early.remove(&(step, micro_batch)) {
+            return tensor;
+        }
+        loop {
+            let (at, index, tensor) = self
+                .items
+                .recv()
+                .map_err(|_| Error::Stopped(": its data loader has ended".to_owned()))?;
+            if (at, index) == (step, micro_batch) {
+                return tensor;
+            }
+            if at == step {
+                self.early.insert((at, index), tensor);
+            }
+        }
+    }
+}

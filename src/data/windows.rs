@@ -1,0 +1,127 @@
+//! Windows of a token sequence: the input is a window, the target the same window one token later.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use pipewright_stages::rng::{key, philox};
+use pipewright_stages::{Shape, Tensor};
+
+use super::{Corpus, DataSource};
+use crate::error::{Error, Result};
+use crate::id::MicroBatch;
+
+/// Micro-batches of windows of a [`Corpus`]: input and target are ids of `[rows, seq]`, the target one token
+/// later.
+#[derive(Debug)]
+pub struct Windows {
+    corpus: Arc<Corpus>,
+    span: Range<u64>,
+    rows: usize,
+    seq: usize,
+    order: Order,
+}
+
+/// Which window stands at a position.
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    /// Drawn at random, from this seed.
+    Drawn(u64),
+    /// This many, laid out evenly from the first token to the last.
+    Even(u64),
+}
+
+impl Windows {
+    /// For training: windows at offsets drawn at random within `span`, keyed by seed, step, micro-batch, row
+    /// and replica.
+    ///
+    /// # Errors
+    /// When the span is not as long as one window, `seq` + 1 tokens.
+    pub fn drawn(corpus: Arc<Corpus>, span: Range<u64>, rows: usize, seq: usize, seed: u64) -> Result<Self> {
+        Self::of(corpus, span, rows, seq, Order::Drawn(seed), "training")
+    }
+
+    /// For validation: the windows of `micro_batches` micro-batches laid out evenly over `span`, the same at
+    /// every step.
+    ///
+    /// # Errors
+    /// When the span is not as long as one window, `seq` + 1 tokens.
+    pub fn even(
+        corpus: Arc<Corpus>,
+        span: Range<u64>,
+        rows: usize,
+        seq: usize,
+        micro_batches: u32,
+    ) -> Result<Self> {
+        let windows = u64::from(micro_batches.max(1)) * rows as u64;
+        Self::of(corpus, span, rows, seq, Order::Even(windows), "validation")
+    }
+
+    fn of(
+        corpus: Arc<Corpus>,
+        span: Range<u64>,
+        rows: usize,
+        seq: usize,
+        order: Order,
+        what: &str,
+    ) -> Result<Self> {
+        let (held, needed) = (span.end - span.start, seq as u64 + 1);
+        if held < needed {
+            return Err(Error::Data(format!(
+                "{} is too short: of its {} tokens {held} are for {what}, and one window needs {needed} \
+                 (the sequence length {seq} and the token after it)",
+                corpus.name(),
+                corpus.count(),
+            )));
+        }
+        Ok(Self {
+            corpus,
+            span,
+            rows,
+            seq,
+            order,
+        })
+    }
+
+    /// The offset of a row's window.
+    fn offset(&self, step: u64, micro_batch: MicroBatch, row: usize, replica: u32) -> u64 {
+        let last = self.span.end - self.span.start - (self.seq as u64 + 1);
+        let offset = match self.order {
+            Order::Drawn(seed) => {
+                let key = key(seed, &format!("windows of replica {replica}"));
+                let counter = [step as u32, (step >> 32) as u32, micro_batch.0, row as u32];
+                let words = philox(key, counter);
+                let draw = (u128::from(words[0]) << 32) | u128::from(words[1]);
+                ((draw * u128::from(last + 1)) >> 64) as u64
+            }
+            Order::Even(windows) => {
+                let index = (micro_batch.index() as u64 * self.rows as u64 + row as u64) % windows;
+                (u128::from(last) * u128::from(index) / u128::from((windows - 1).max(1))) as u64
+            }
+        };
+        self.span.start + offset
+    }
+}
+
+impl DataSource for Windows {
+    fn micro_batch(&self, step: u64, micro_batch: MicroBatch, replica: u32) -> Result<(Tensor, Tensor)> {
+        let mut inputs = Vec::with_capacity(self.rows * self.seq);
+        let mut targets = Vec::with_capacity(self.rows * self.seq);
+        for row in 0..self.rows {
+            let window = self
+                .corpus
+                .read(self.offset(step, micro_batch, row, replica), self.seq + 1)?;
+            inputs.extend_from_slice(&window[..self.seq]);
+            targets.extend_from_slice(&window[1..]);
+        }
+        let dims = [self.rows, self.seq];
+        Ok((
+            Tensor::from_ids(&dims, inputs)?,
+            Tensor::from_ids(&dims, targets)?,
+        ))
+    }
+
+    fn shapes(&self) -> (Shape, Shape) {
+        let shape = Shape::ids(&[self.rows, self.seq]);
+        (shape, shape)
+    }
+}

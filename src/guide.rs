@@ -1,0 +1,43 @@
+//! The README, the pages of the guide and the examples: their Rust code runs as doc-tests.
+
+/// A module for each page, with the page as its documentation.
+macro_rules! pages {
+    ($($name:ident: $path:literal,)*) => {$(
+        #[doc = include_str!($path)]
+        mod $name {}
+    )*};
+}
+
+pages! {
+    readme: "../README.md",
+    why: "../book/src/why.md",
+    first_run: "../book/src/first-run.md",
+    launch: "../book/src/launch.md",
+    schedules: "../book/src/schedules.md",
+    micro_batches: "../book/src/micro-batches.md",
+    data: "../book/src/data.md",
+    checkpoints: "../book/src/checkpoints.md",
+    report: "../book/src/report.md",
+    own_layer: "../book/src/own-layer.md",
+    own_stage: "../book/src/own-stage.md",
+    inside: "../book/src/inside.md",
+    example_gpt: "../book/src/example-gpt.md",
+    example_mnist: "../book/src/example-mnist.md",
+    example_stage: "../book/src/example-stage.md",
+    config: "../book/src/config.md",
+    command_line: "../book/src/command-line.md",
+}
+
+/// A module for each example, with the whole of it as the code of its documentation.
+macro_rules! examples {
+    ($($name:ident: $path:literal,)*) => {$(
+        #[doc = concat!("```\n", include_str!($path), "```")]
+        mod $name {}
+    )*};
+}
+
+examples! {
+    hello: "../examples/hello.rs",
+    layer_of_ones_own: "../examples/own_layer.rs",
+    stage_of_ones_own: "../examples/own_stage.rs",
+}

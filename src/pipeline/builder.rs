@@ -1,0 +1,130 @@
+//! Describing a pipeline.
+
+use std::sync::Arc;
+
+use pipewright_stages::loss::Loss;
+use pipewright_stages::optimizer::{AdamW, LearningRate, Optimizer};
+use pipewright_stages::{Stage, StageBuilder};
+
+use super::{Pipeline, launch};
+use crate::data::DataSource;
+use crate::error::{Error, Result};
+use crate::schedule::Schedule;
+
+/// A pipeline being described. A schedule, its stages, a loss and data are needed; the rest has defaults.
+pub struct PipelineBuilder<S: Stage> {
+    pub(super) schedule: Option<Schedule>,
+    pub(super) stages: Vec<StageBuilder<S>>,
+    pub(super) loss: Option<Box<dyn Loss<S::Wire>>>,
+    pub(super) data: Option<Arc<dyn DataSource>>,
+    pub(super) optimizer: Arc<dyn Optimizer>,
+    pub(super) learning_rate: LearningRate,
+    pub(super) clip: Option<f64>,
+    pub(super) pin: bool,
+    pub(super) config: String,
+}
+
+impl<S: Stage> Default for PipelineBuilder<S> {
+    fn default() -> Self {
+        Self {
+            schedule: None,
+            stages: Vec::new(),
+            loss: None,
+            data: None,
+            optimizer: Arc::new(AdamW::default()),
+            learning_rate: LearningRate::Constant(1e-3),
+            clip: None,
+            pin: true,
+            config: String::new(),
+        }
+    }
+}
+
+impl<S: Stage> PipelineBuilder<S> {
+    /// Who does what, in which order. It has been checked: only the checker makes one.
+    #[must_use]
+    pub fn schedule(mut self, schedule: Schedule) -> Self {
+        self.schedule = Some(schedule);
+        self
+    }
+
+    /// The stages in model order, as many as the schedule has. Each is built on the thread of its rank.
+    #[must_use]
+    pub fn stages(mut self, stages: Vec<StageBuilder<S>>) -> Self {
+        self.stages = stages;
+        self
+    }
+
+    /// What the last stage's output is judged by.
+    #[must_use]
+    pub fn loss(mut self, loss: impl Loss<S::Wire>) -> Self {
+        self.loss = Some(Box::new(loss));
+        self
+    }
+
+    /// The training data.
+    #[must_use]
+    pub fn data(mut self, data: Arc<dyn DataSource>) -> Self {
+        self.data = Some(data);
+        self
+    }
+
+    /// How weights change; [`AdamW`] with its defaults when not said.
+    #[must_use]
+    pub fn optimizer(mut self, optimizer: impl Optimizer) -> Self {
+        self.optimizer = Arc::new(optimizer);
+        self
+    }
+
+    /// The learning rate of each step; a constant 1e-3 when not said.
+    #[must_use]
+    pub fn learning_rate(mut self, learning_rate: LearningRate) -> Self {
+        self.learning_rate = learning_rate;
+        self
+    }
+
+    /// Scales a gradient of a larger global norm down to this one; no clipping when not said.
+    #[must_use]
+    pub fn clip(mut self, norm: f64) -> Self {
+        self.clip = Some(norm);
+        self
+    }
+
+    /// Whether each rank's thread is pinned to a core of its own, where there are as many as ranks; true when not said.
+    #[must_use]
+    pub fn pin(mut self, pin: bool) -> Self {
+        self.pin = pin;
+        self
+    }
+
+    /// The text kept in checkpoints as the run's config.
+    #[must_use]
+    pub fn config(mut self, config: String) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Starts the ranks, builds the stages on them and checks that they fit together.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when something is missing, a stage cannot be built, or a stage refuses the shape of what the one
+    /// before gives: it names the stage, its rank and the layer.
+    pub fn launch(self) -> Result<Pipeline<S>> {
+        launch::launch(self)
+    }
+}
+
+/// The error for a part that the builder was not given.
+pub(super) fn missing(what: &str) -> Error {
+    Error::Invalid(format!(
+        "the pipeline has no {what}: call `.{what}(...)` before `.launch()`"
+    ))
+}
+
+impl<S: Stage> std::fmt::Debug for PipelineBuilder<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PipelineBuilder")
+            .field("stages", &self.stages.len())
+            .finish_non_exhaustive()
+    }
+}

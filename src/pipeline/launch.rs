@@ -1,0 +1,155 @@
+//! Starting a pipeline: links, actors, stages, ties, and the check that shapes fit.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use pipewright_stages::{Shape, Stage};
+
+use super::builder::missing;
+use super::{Pipeline, PipelineBuilder};
+use crate::actor::{Build, CheckLoss, OutputShape, Runtime, Tied};
+use crate::data::Loader;
+use crate::error::{Error, Result};
+use crate::id::{Rank, StageId};
+use crate::schedule::Schedule;
+use crate::transport;
+use crate::worker::{ParameterInfo, Tie, WorkerParts};
+
+pub(super) fn launch<S: Stage>(builder: PipelineBuilder<S>) -> Result<Pipeline<S>> {
+    let schedule = Arc::new(builder.schedule.ok_or_else(|| missing("schedule"))?);
+    let data = builder.data.ok_or_else(|| missing("data"))?;
+    let loss = builder.loss.ok_or_else(|| missing("loss"))?;
+    check_count(&schedule, builder.stages.len())?;
+    let (loader, inputs, targets) = Loader::start(Arc::clone(&data), schedule.micro_batches())?;
+    let first = schedule.rank_of(StageId(0));
+    let last = schedule.rank_of(schedule.last_stage());
+
+    let mut parts: Vec<WorkerParts<S>> = transport::connect(schedule.ranks())
+        .into_iter()
+        .zip((0..).map(Rank))
+        .map(|(transport, rank)| WorkerParts {
+            rank,
+            schedule: Arc::clone(&schedule),
+            transport: Box::new(transport),
+            stages: Vec::new(),
+            loss: None,
+            inputs: None,
+            targets: None,
+            optimizer: Arc::clone(&builder.optimizer),
+            clip: builder.clip,
+        })
+        .collect();
+    for (stage, build) in (0..).map(StageId).zip(builder.stages) {
+        parts[schedule.rank_of(stage).index()].stages.push((stage, build));
+    }
+    parts[first.index()].inputs = Some(inputs);
+    parts[last.index()].targets = Some(targets);
+    parts[last.index()].loss = Some(loss);
+
+    let runtime = Runtime::start(schedule.ranks())?;
+    let mut cores = cores(builder.pin, schedule.ranks()).into_iter();
+    let mut parts = parts.into_iter();
+    let built = runtime.ask_all(|_| Build {
+        parts: parts.next().expect("one for each rank"),
+        core: cores.next(),
+    })?;
+    let mut parameters: Vec<ParameterInfo> = built.into_iter().flatten().collect();
+    parameters.sort_by_key(|info| (info.site.stage, info.site.index));
+    let ties = ties(&parameters)?;
+    runtime.ask_all(|_| Tied { ties: ties.clone() })?;
+    check_shapes(&runtime, &schedule, data.shapes())?;
+
+    Ok(Pipeline {
+        runtime,
+        loader,
+        data,
+        schedule,
+        optimizer: builder.optimizer,
+        learning_rate: builder.learning_rate,
+        config: builder.config,
+        parameters,
+        next_step: 0,
+        failure: None,
+    })
+}
+
+fn check_count(schedule: &Schedule, stages: usize) -> Result<()> {
+    if schedule.stages() as usize == stages {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!(
+        "the schedule has {} stages, the pipeline was given {stages}: split the model into as many as the schedule has",
+        schedule.stages()
+    )))
+}
+
+/// A core for each rank, when there are enough for each to have its own and more than one rank to keep apart.
+fn cores(pin: bool, ranks: u32) -> Vec<core_affinity::CoreId> {
+    let cores = core_affinity::get_core_ids().unwrap_or_default();
+    if pin && ranks > 1 && cores.len() >= ranks as usize {
+        cores
+    } else {
+        Vec::new()
+    }
+}
+
+/// The parameters that share a name. `parameters` are in layer order.
+fn ties(parameters: &[ParameterInfo]) -> Result<Vec<Tie>> {
+    let mut by_name: BTreeMap<&str, Vec<&ParameterInfo>> = BTreeMap::new();
+    for info in parameters {
+        by_name.entry(&info.name).or_default().push(info);
+    }
+    let mut ties = Vec::new();
+    for (name, sites) in by_name.into_iter().filter(|(_, sites)| sites.len() > 1) {
+        if let Some(other) = sites.iter().find(|info| info.dims != sites[0].dims) {
+            return Err(Error::Invalid(format!(
+                "parameters named `{name}` are tied, but have dimensions {:?} in stage {} and {:?} in stage {}: \
+                 give them one shape or two names",
+                sites[0].dims, sites[0].site.stage, other.dims, other.site.stage
+            )));
+        }
+        ties.push(Tie {
+            name: name.to_owned(),
+            sites: sites.iter().map(|info| info.site).collect(),
+        });
+    }
+    Ok(ties)
+}
+
+/// Follows the shape of the data through all stages to the loss.
+fn check_shapes<S: Stage>(
+    runtime: &Runtime<S>,
+    schedule: &Schedule,
+    (input, target): (Shape, Shape),
+) -> Result<()> {
+    let mut shape = input;
+    for stage in (0..schedule.stages()).map(StageId) {
+        let rank = schedule.rank_of(stage);
+        let giver = if stage.0 == 0 {
+            "the data".to_owned()
+        } else {
+            format!("stage {}", stage.0 - 1)
+        };
+        shape = runtime
+            .ask(rank, OutputShape { stage, input: shape })
+            .map_err(|error| {
+                Error::Invalid(format!(
+                    "stage {stage} (rank {rank}) refuses what {giver} gives, {shape}: {error}"
+                ))
+            })?;
+    }
+    let last = schedule.rank_of(schedule.last_stage());
+    runtime
+        .ask(
+            last,
+            CheckLoss {
+                output: shape,
+                target,
+            },
+        )
+        .map_err(|error| {
+            Error::Invalid(format!(
+                "the loss refuses an output of {shape} with targets of {target}: {error}"
+            ))
+        })
+}

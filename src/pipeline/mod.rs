@@ -1,0 +1,231 @@
+//! What the user calls: a pipeline that trains step by step, as a plain training loop would.
+
+mod builder;
+mod launch;
+mod metrics;
+mod report;
+
+pub use builder::PipelineBuilder;
+pub use report::{Evaluation, StepReport};
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use pipewright_stages::Stage;
+use pipewright_stages::loss::Score;
+use pipewright_stages::optimizer::{LearningRate, Optimizer};
+use sha2::{Digest, Sha256};
+
+use crate::actor::{Evaluate, Hash, Probe, Read, Runtime, Train, Write};
+use crate::checkpoint::{Checkpoint, Draft};
+use crate::data::{DataSource, Loader};
+use crate::error::{Error, Result};
+use crate::id::MicroBatch;
+use crate::schedule::Schedule;
+use crate::worker::{Fault, Outcome, ParameterInfo, RankReport, Site, Verdict};
+
+/// A running pipeline: one actor a rank, each on its own thread. Dropping it stops them.
+///
+/// After a rank has failed every call gives [`Error::Stopped`] with the cause; a step that only gave numbers that are not finite
+/// ([`Error::NotFinite`]) leaves the pipeline running with the weights of the step before.
+pub struct Pipeline<S: Stage> {
+    runtime: Runtime<S>,
+    loader: Loader,
+    data: Arc<dyn DataSource>,
+    schedule: Arc<Schedule>,
+    optimizer: Arc<dyn Optimizer>,
+    learning_rate: LearningRate,
+    config: String,
+    parameters: Vec<ParameterInfo>,
+    next_step: u64,
+    failure: Option<String>,
+}
+
+impl<S: Stage> Pipeline<S> {
+    /// Begins to describe a pipeline.
+    pub fn builder() -> PipelineBuilder<S> {
+        PipelineBuilder::default()
+    }
+
+    /// The number of optimizer steps done, which is the next step's number.
+    pub fn next_step(&self) -> u64 {
+        self.next_step
+    }
+
+    /// The schedule it runs.
+    pub fn schedule(&self) -> &Schedule {
+        &self.schedule
+    }
+
+    /// The parameters in layer order; a tied one is listed at each of its sites.
+    pub fn parameters(&self) -> &[ParameterInfo] {
+        &self.parameters
+    }
+
+    /// Runs one training step on all ranks and reports it.
+    ///
+    /// # Errors
+    /// [`Error::Action`] with the first cause when a rank fails; [`Error::NotFinite`]; [`Error::Stopped`].
+    pub fn step(&mut self) -> Result<StepReport> {
+        let step = self.next_step;
+        let learning_rate = self.learning_rate.at(step);
+        self.running()?;
+        let started = Instant::now();
+        self.loader.begin(step);
+        let answers = self.runtime.ask_all(|_| Train { step, learning_rate });
+        let answers = self.note(answers)?;
+        let seconds = started.elapsed().as_secs_f64();
+        let verdict = self.verdict(step, &answers)?;
+        let ranks = answers.into_iter().map(|(_, rank)| RankReport {
+            bubble: 1.0 - rank.busy / seconds,
+            ..rank
+        });
+        let report = StepReport {
+            step,
+            loss: verdict.score.mean(),
+            accuracy: verdict.score.accuracy(),
+            grad_norm: verdict.grad_norm,
+            learning_rate,
+            weight: verdict.score.weight,
+            seconds,
+            ranks: ranks.collect(),
+        };
+        metrics::record(&report);
+        self.next_step += 1;
+        Ok(report)
+    }
+
+    fn verdict(&mut self, step: u64, answers: &[(Outcome, RankReport)]) -> Result<Verdict> {
+        match answers.first().expect("a pipeline has at least one rank").0 {
+            Outcome::Updated(verdict) => Ok(verdict),
+            Outcome::NotFinite(Fault::Loss(micro_batch)) => {
+                let place = self.probe(step, micro_batch)?;
+                let what = format!("the loss of micro-batch {micro_batch} is not finite; {place}");
+                Err(Error::NotFinite { step, what })
+            }
+            Outcome::NotFinite(Fault::Gradient(stage, index)) => {
+                let at = |info: &&ParameterInfo| (info.site.stage, info.site.index) == (stage, index);
+                let name = self.parameters.iter().find(at).map_or("?", |info| &info.name);
+                let what = format!("the gradient is not finite, first at `{name}` (stage {stage})");
+                Err(Error::NotFinite { step, what })
+            }
+        }
+    }
+
+    /// Where a micro-batch's forward pass first gives a number that is not finite.
+    fn probe(&mut self, step: u64, micro_batch: MicroBatch) -> Result<String> {
+        let message = |_| Probe {
+            source: Arc::clone(&self.data),
+            step,
+            micro_batch,
+        };
+        let findings = self.runtime.ask_all(message);
+        let found = self.note(findings)?.into_iter().flatten().next();
+        Ok(found.map_or_else(
+            || "every layer's output is finite, so the loss itself is at fault".to_owned(),
+            |finding| format!("first in {finding}"),
+        ))
+    }
+
+    /// Runs forward only over the first micro-batches of a source, as many as are asked for.
+    ///
+    /// # Errors
+    /// As for [`Pipeline::step`].
+    pub fn evaluate(&mut self, source: Arc<dyn DataSource>, micro_batches: u32) -> Result<Evaluation> {
+        self.running()?;
+        let scores = self.runtime.ask_all(|_| Evaluate {
+            source: Arc::clone(&source),
+            micro_batches,
+        });
+        let mut total = Score::default();
+        self.note(scores)?.iter().for_each(|score| total.add(*score));
+        Ok(Evaluation {
+            loss: total.mean(),
+            accuracy: total.accuracy(),
+            weight: total.weight,
+        })
+    }
+
+    /// Saves weights, optimizer state, step and config as a checkpoint folder. Written beside its place and renamed into it:
+    /// whatever goes wrong, a checkpoint that stood there before still does.
+    ///
+    /// # Errors
+    /// [`Error::Io`], as when the disk is full; the pipeline keeps running.
+    pub fn save(&mut self, folder: impl AsRef<Path>) -> Result<()> {
+        self.running()?;
+        let states = self.optimizer.state_names();
+        let draft = Arc::new(Draft::create(folder.as_ref(), &self.parameters, states)?);
+        self.runtime.ask_all(|_| Write {
+            draft: Arc::clone(&draft),
+        })?;
+        draft.finish(self.next_step, &self.config)
+    }
+
+    /// Loads a checkpoint saved with any number of stages; the next step continues where it was saved, bit for bit.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] naming the file and the parameter, before any weight has changed; [`Error::Io`].
+    pub fn load(&mut self, folder: impl AsRef<Path>) -> Result<()> {
+        self.running()?;
+        let checkpoint = Arc::new(Checkpoint::open(folder.as_ref())?);
+        checkpoint.check(&self.parameters, self.optimizer.state_names())?;
+        let answers = self.runtime.ask_all(|_| Read {
+            checkpoint: Arc::clone(&checkpoint),
+        });
+        self.note(answers)?;
+        self.next_step = checkpoint.step();
+        Ok(())
+    }
+
+    /// The SHA-256, in hex, of all weights as little-endian `f32`, parameters in name order, tied ones once.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn weights_hash(&mut self) -> Result<String> {
+        self.running()?;
+        let mut by_name: BTreeMap<&str, Site> = BTreeMap::new();
+        for info in self.parameters.iter().rev() {
+            by_name.insert(&info.name, info.site);
+        }
+        let sites: Vec<Site> = by_name.into_values().collect();
+        let mut hash = Sha256::new();
+        for run in sites.chunk_by(|a, b| a.rank == b.rank) {
+            hash = self.runtime.ask(
+                run[0].rank,
+                Hash {
+                    hash,
+                    sites: run.to_vec(),
+                },
+            )?;
+        }
+        Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// Stops all ranks and waits for their threads to end.
+    pub fn stop(self) {}
+
+    fn running(&self) -> Result<()> {
+        match &self.failure {
+            None => Ok(()),
+            Some(cause) => Err(Error::Stopped(format!(" after a failure: {cause}"))),
+        }
+    }
+
+    /// Remembers a failure that has stopped the ranks.
+    fn note<T>(&mut self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result {
+            self.failure = Some(error.to_string());
+        }
+        result
+    }
+}
+
+impl<S: Stage> std::fmt::Debug for Pipeline<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pipeline")
+            .field("next_step", &self.next_step)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,65 @@
+//! What a step and an evaluation tell the caller.
+
+use std::fmt;
+
+use crate::worker::RankReport;
+
+/// One training step, the same for every caller whatever the stages and the schedule.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepReport {
+    /// The step, from 0.
+    pub step: u64,
+    /// The mean loss over all targets of the batch, in nats for cross-entropy.
+    pub loss: f64,
+    /// The share of right predictions, for classification losses.
+    pub accuracy: Option<f64>,
+    /// The global norm of the mean gradient, before clipping.
+    pub grad_norm: f64,
+    /// The learning rate used.
+    pub learning_rate: f64,
+    /// The targets counted: tokens, rows, or numbers.
+    pub weight: f64,
+    /// Seconds from the call to its return.
+    pub seconds: f64,
+    /// Each rank's share, in rank order.
+    pub ranks: Vec<RankReport>,
+}
+
+impl StepReport {
+    /// Targets (for a language model: tokens) a second.
+    pub fn rate(&self) -> f64 {
+        self.weight / self.seconds
+    }
+
+    /// The idle share of the step, averaged over the ranks.
+    pub fn bubble(&self) -> f64 {
+        self.ranks.iter().map(|rank| rank.bubble).sum::<f64>() / self.ranks.len() as f64
+    }
+}
+
+impl fmt::Display for StepReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "step {:>5}  loss {:.4}", self.step, self.loss)?;
+        if let Some(accuracy) = self.accuracy {
+            write!(f, "  accuracy {:.1} %", 100.0 * accuracy)?;
+        }
+        write!(
+            f,
+            "  grad norm {:.3}  {:.0} targets/s  bubble {:.1} %",
+            self.grad_norm,
+            self.rate(),
+            100.0 * self.bubble()
+        )
+    }
+}
+
+/// The result of a forward-only run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Evaluation {
+    /// The mean loss over all targets.
+    pub loss: f64,
+    /// The share of right predictions, for classification losses.
+    pub accuracy: Option<f64>,
+    /// The targets counted.
+    pub weight: f64,
+}

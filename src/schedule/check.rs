@@ -1,0 +1,177 @@
+//! The schedule, and the checker that alone makes one.
+
+use crate::id::{Rank, StageId};
+use crate::schedule::lower::{add_steps, lower};
+use crate::schedule::program::Program;
+use crate::schedule::replay::{Event, Links, Replay};
+use crate::schedule::set::check_set;
+use crate::schedule::{Action, Cell, Pass, Placement};
+use crate::{Error, Result};
+
+/// What every rank does in one step, in order: passes, transfers, parameter updates.
+///
+/// Only checked schedules exist: each stage does each micro-batch exactly once, on the stage's rank, and a
+/// replay of the lists ends. See the [module](crate::schedule) for what that promises.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    name: String,
+    placement: Placement,
+    micro_batches: u32,
+    actions: Vec<Vec<Action>>,
+}
+
+impl Schedule {
+    /// Checks compute passes, one list a rank, and puts the transfers and the steps between them.
+    ///
+    /// The result holds on ordered links, and so on any.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when a cell is missing, repeated, on the wrong rank or not called for, or when the
+    /// order cannot end; it names the cells, their ranks and places, and for an order that cannot end who
+    /// waits for whom.
+    pub fn from_passes(
+        name: impl Into<String>,
+        placement: Placement,
+        micro_batches: u32,
+        passes: Vec<Vec<(Pass, Cell)>>,
+    ) -> Result<Self> {
+        let compute = |row: Vec<_>| {
+            row.into_iter()
+                .map(|(pass, cell)| Action::Compute(pass, cell))
+                .collect()
+        };
+        let rows: Vec<Vec<_>> = passes.into_iter().map(compute).collect();
+        let program = index(&rows, &placement, micro_batches)?;
+        check_set(&program, &placement, false)?;
+        let actions = lower(&program, &placement)?;
+        let schedule = Self {
+            name: name.into(),
+            placement,
+            micro_batches,
+            actions,
+        };
+        schedule.holds_on(Links::Ordered)?;
+        Ok(schedule)
+    }
+
+    /// Checks complete lists, transfers included, as they stand on these links. Steps may be left out of all
+    /// lists; they are then put at their ends.
+    ///
+    /// # Errors
+    /// As [`Schedule::from_passes`]; also for transfers that are missing, repeated or not called for.
+    pub fn from_actions(
+        name: impl Into<String>,
+        placement: Placement,
+        micro_batches: u32,
+        mut actions: Vec<Vec<Action>>,
+        links: Links,
+    ) -> Result<Self> {
+        if !actions
+            .iter()
+            .flatten()
+            .any(|action| matches!(action, Action::Step(_)))
+        {
+            add_steps(&mut actions, &placement);
+        }
+        let program = index(&actions, &placement, micro_batches)?;
+        check_set(&program, &placement, true)?;
+        Replay::new(&program, links).run(|_: Event| ())?;
+        Ok(Self {
+            name: name.into(),
+            placement,
+            micro_batches,
+            actions,
+        })
+    }
+
+    /// Whether the schedule also ends on these links. One made from passes ends on any; one that was given
+    /// its transfers is sure to end only on the links it was checked on.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] naming who waits for whom.
+    pub fn holds_on(&self, links: Links) -> Result<()> {
+        Replay::new(&self.program(), links)
+            .run(|_| ())
+            .map_err(Into::into)
+    }
+
+    /// What the schedule is called, such as `1f1b`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Which rank each stage lives on.
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    /// How many ranks there are.
+    pub fn ranks(&self) -> u32 {
+        self.placement.ranks()
+    }
+
+    /// How many stages there are.
+    pub fn stages(&self) -> u32 {
+        self.placement.stages()
+    }
+
+    /// The rank that this stage lives on.
+    ///
+    /// # Panics
+    /// When the schedule has no such stage.
+    pub fn rank_of(&self, stage: StageId) -> Rank {
+        self.placement.rank(stage).expect("the schedule has this stage")
+    }
+
+    /// The stage that gives the loss.
+    pub fn last_stage(&self) -> StageId {
+        StageId(self.stages() - 1)
+    }
+
+    /// How many micro-batches a step has.
+    pub fn micro_batches(&self) -> u32 {
+        self.micro_batches
+    }
+
+    /// What this rank does in one step, in order; empty when there is no such rank.
+    pub fn actions(&self, rank: Rank) -> &[Action] {
+        self.rows().get(rank.index()).map_or(&[], Vec::as_slice)
+    }
+
+    /// The passes of this rank, in order.
+    pub fn passes(&self, rank: Rank) -> impl Iterator<Item = (Pass, Cell)> + '_ {
+        self.actions(rank).iter().filter_map(|action| action.compute())
+    }
+
+    /// The rank at the other end of a transfer; `None` for what is no transfer of this schedule.
+    pub fn peer(&self, transfer: Action) -> Option<Rank> {
+        transfer
+            .partner()
+            .and_then(|other| self.placement.rank(other.stage()))
+    }
+
+    pub(super) fn rows(&self) -> &[Vec<Action>] {
+        &self.actions
+    }
+
+    pub(super) fn program(&self) -> Program<'_> {
+        Program::index(&self.actions, self.stages(), self.micro_batches)
+            .expect("checked: the sizes are supported")
+    }
+}
+
+fn index<'a>(rows: &'a [Vec<Action>], placement: &Placement, micro_batches: u32) -> Result<Program<'a>> {
+    if micro_batches == 0 {
+        return Err(Error::Invalid(
+            "a schedule needs at least 1 micro-batch, got 0".into(),
+        ));
+    }
+    if rows.len() != placement.ranks() as usize {
+        return Err(Error::Invalid(format!(
+            "there are {} lists of actions for {} ranks (placement {placement}); give one list a rank",
+            rows.len(),
+            placement.ranks()
+        )));
+    }
+    Program::index(rows, placement.stages(), micro_batches)
+}

@@ -1,0 +1,234 @@
+//! Which rank each stage lives on.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::id::{Rank, StageId};
+use crate::schedule::{Action, Flow};
+use crate::{Error, Result};
+
+/// Which rank each stage lives on. Every rank has at least one stage.
+///
+/// Its text form is the list of the stages' ranks: `0,1,1,0`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    rank_of: Vec<Rank>,
+    ranks: u32,
+}
+
+impl Placement {
+    /// The stages in rounds over the ranks, `chunks` of them on each: 0,1,2,3,0,1,2,3.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when either is 0 or there would be more than 2^23 stages.
+    pub fn looped(ranks: u32, chunks: u32) -> Result<Self> {
+        let stages = stages(ranks, chunks)?;
+        Self::new((0..stages).map(|stage| Rank(stage % ranks)).collect())
+    }
+
+    /// Two stages on each rank, out and back: 0,1,2,3,3,2,1,0. The first and the last stage share rank 0.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when `ranks` is 0 or there would be more than 2^23 stages.
+    pub fn vee(ranks: u32) -> Result<Self> {
+        stages(ranks, 2)?;
+        Self::new((0..ranks).chain((0..ranks).rev()).map(Rank).collect())
+    }
+
+    /// Stage `s` on rank `rank_of[s]`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when there is no stage, or a rank below the highest one has none.
+    pub fn new(rank_of: Vec<Rank>) -> Result<Self> {
+        let highest = rank_of
+            .iter()
+            .max()
+            .ok_or_else(|| Error::Invalid("a placement needs a stage".into()))?;
+        let mut used = vec![false; rank_of.len()];
+        for rank in rank_of.iter().filter(|rank| rank.index() < rank_of.len()) {
+            used[rank.index()] = true;
+        }
+        let without = used.iter().position(|used| !used).unwrap_or(used.len());
+        if without <= highest.index() {
+            return Err(Error::Invalid(format!(
+                "rank {without} has no stage, though there is a rank {highest}; number the ranks from 0 \
+                 and give each \
+                 one a stage"
+            )));
+        }
+        Ok(Self {
+            ranks: highest.0 + 1,
+            rank_of,
+        })
+    }
+
+    /// How many ranks there are.
+    pub fn ranks(&self) -> u32 {
+        self.ranks
+    }
+
+    /// How many stages there are.
+    pub fn stages(&self) -> u32 {
+        self.rank_of.len() as u32
+    }
+
+    /// The rank of a stage; `None` when there is no such stage.
+    pub fn rank(&self, stage: StageId) -> Option<Rank> {
+        self.rank_of.get(stage.index()).copied()
+    }
+
+    /// The stages of a rank, in order.
+    pub fn stages_on(&self, rank: Rank) -> impl Iterator<Item = StageId> + '_ {
+        (0..self.stages())
+            .map(StageId)
+            .filter(move |stage| self.rank_of[stage.index()] == rank)
+    }
+
+    /// How many stages each rank has.
+    pub fn chunks(&self) -> Vec<u32> {
+        let mut chunks = vec![0; self.ranks as usize];
+        for rank in &self.rank_of {
+            chunks[rank.index()] += 1;
+        }
+        chunks
+    }
+
+    /// Whether what this stage makes has to travel to another rank.
+    pub(super) fn crosses(&self, flow: Flow, stage: StageId) -> bool {
+        let to = flow.after(stage).and_then(|next| self.rank(next));
+        to.is_some() && to != self.rank(stage)
+    }
+
+    /// The placement that the actions themselves imply: a stage lives where most of its actions stand.
+    pub(super) fn of(rows: &[Vec<Action>]) -> Result<Self> {
+        let actions: usize = rows.iter().map(Vec::len).sum();
+        let last = rows.iter().flatten().map(|action| action.stage().index()).max();
+        let stages = last.map_or(0, |last| last + 1);
+        if stages > actions {
+            return Err(Error::Invalid(format!(
+                "there is a stage {}, but only {actions} actions in all",
+                stages - 1
+            )));
+        }
+        let mut votes: Vec<(Rank, usize)> = vec![(Rank(0), 0); stages];
+        for (rank, row) in (0..).map(Rank).zip(rows) {
+            for action in row {
+                let (choice, lead) = &mut votes[action.stage().index()];
+                match *lead {
+                    0 => (*choice, *lead) = (rank, 1),
+                    _ if *choice == rank => *lead += 1,
+                    _ => *lead -= 1,
+                }
+            }
+        }
+        let mut seen = vec![false; stages];
+        rows.iter()
+            .flatten()
+            .for_each(|action| seen[action.stage().index()] = true);
+        if let Some(missing) = seen.iter().position(|seen| !seen) {
+            return Err(Error::Invalid(format!(
+                "stage {missing} has no action on any rank, though there is a stage {}; number the stages \
+                 from 0",
+                stages - 1
+            )));
+        }
+        Self::new(votes.into_iter().map(|(rank, _)| rank).collect())
+    }
+}
+
+fn stages(ranks: u32, chunks: u32) -> Result<u32> {
+    match ranks.checked_mul(chunks) {
+        Some(0) => Err(Error::Invalid(format!(
+            "a placement needs at least 1 rank and 1 chunk on each; it was given {ranks} ranks and \
+             {chunks} chunks"
+        ))),
+        Some(stages) if stages <= 1 << 23 => Ok(stages),
+        _ => Err(Error::Invalid(format!(
+            "{ranks} ranks of {chunks} chunks are more than 2^23 stages"
+        ))),
+    }
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (stage, rank) in self.rank_of.iter().enumerate() {
+            write!(f, "{}{rank}", if stage == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+/// How a person names a placement before the number of stages is known: `looped`, `vee` or `0,1,1,0`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlacementSpec {
+    /// As [`Placement::looped`].
+    Looped,
+    /// As [`Placement::vee`].
+    Vee,
+    /// As [`Placement::new`].
+    List(Placement),
+}
+
+impl PlacementSpec {
+    /// The placement of this many stages on this many ranks.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when the numbers do not fit: looped wants the same number of stages on every rank,
+    /// vee wants two, a list is for exactly as many as it names.
+    pub fn place(&self, ranks: u32, stages: u32) -> Result<Placement> {
+        let fits = |fits: bool, wants: &str| match fits {
+            true => Ok(()),
+            false => Err(Error::Invalid(format!(
+                "{wants}, but there are {stages} stages on {ranks} ranks"
+            ))),
+        };
+        match self {
+            Self::Looped => {
+                fits(
+                    ranks > 0 && stages.is_multiple_of(ranks),
+                    "placement looped wants the same number of stages on every rank",
+                )?;
+                Placement::looped(ranks, stages / ranks)
+            }
+            Self::Vee => {
+                fits(
+                    ranks.checked_mul(2) == Some(stages),
+                    "placement vee wants two stages on every rank",
+                )?;
+                Placement::vee(ranks)
+            }
+            Self::List(list) => {
+                fits(
+                    list.ranks == ranks && list.stages() == stages,
+                    &format!(
+                        "placement {list} is for {} stages on {} ranks",
+                        list.stages(),
+                        list.ranks
+                    ),
+                )?;
+                Ok(list.clone())
+            }
+        }
+    }
+}
+
+impl FromStr for PlacementSpec {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let list = |text: &str| {
+            text.split(',')
+                .map(|rank| rank.trim().parse().ok().map(Rank))
+                .collect()
+        };
+        match (text, list(text)) {
+            ("looped", _) => Ok(Self::Looped),
+            ("vee", _) => Ok(Self::Vee),
+            (_, Some(list)) => Ok(Self::List(Placement::new(list)?)),
+            _ => Err(Error::Invalid(format!(
+                "{text:?} is not a placement; known are looped, vee and a list of the stages' ranks such \
+                 as 0,1,1,0"
+            ))),
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Lists of actions with an index of where each one stands and what it needs.
+
+use std::fmt;
+
+use crate::id::{MicroBatch, Rank, StageId};
+use crate::schedule::{Action, Cell, Flow, Pass};
+use crate::{Error, Result};
+
+/// The number of an action: its place when the lists of all ranks are laid end to end.
+pub(super) type Id = u32;
+
+/// No such action.
+pub(super) const NONE: Id = u32::MAX;
+
+/// The most cells (stages x micro-batches) that are indexed; above it, seven actions a cell would not fit an
+/// [`Id`].
+pub(super) const MAX_CELLS: u64 = 1 << 23;
+
+/// What can stand in a list at most once for a cell. `B` and `I` share one: both make the cell's gradient.
+#[derive(Clone, Copy)]
+pub(super) enum Slot {
+    Forward,
+    Backward,
+    Weight,
+    SendActivation,
+    RecvActivation,
+    SendGradient,
+    RecvGradient,
+}
+
+const SLOTS: usize = 7;
+
+impl Slot {
+    pub(super) fn of(action: Action) -> Option<Self> {
+        Some(match action {
+            Action::Compute(Pass::Forward, _) => Self::Forward,
+            Action::Compute(Pass::Backward | Pass::BackwardInput, _) => Self::Backward,
+            Action::Compute(Pass::BackwardWeight, _) => Self::Weight,
+            Action::Send(Flow::Activation, _) => Self::SendActivation,
+            Action::Recv(Flow::Activation, _) => Self::RecvActivation,
+            Action::Send(Flow::Gradient, _) => Self::SendGradient,
+            Action::Recv(Flow::Gradient, _) => Self::RecvGradient,
+            Action::Step(_) => return None,
+        })
+    }
+
+    /// The pass whose output travels as `flow`.
+    fn maker(flow: Flow) -> Self {
+        match flow {
+            Flow::Activation => Self::Forward,
+            Flow::Gradient => Self::Backward,
+        }
+    }
+
+    fn recv(flow: Flow) -> Self {
+        match flow {
+            Flow::Activation => Self::RecvActivation,
+            Flow::Gradient => Self::RecvGradient,
+        }
+    }
+}
+
+/// An action and where it stands; prints as `rank 2, action 17 (2F5)`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) rank: Rank,
+    pub(super) index: usize,
+    pub(super) action: Action,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {}, action {} ({})", self.rank, self.index, self.action)
+    }
+}
+
+/// Lists of actions, complete or a fragment, with an index. Actions outside the given number of stages and
+/// micro-batches are left out of the index; of two that claim one slot the first is in it.
+#[derive(Debug)]
+pub(super) struct Program<'a> {
+    rows: &'a [Vec<Action>],
+    /// The id of each rank's first action, and one past the last of all.
+    starts: Vec<Id>,
+    stages: usize,
+    micro_batches: usize,
+    /// `[stage][micro_batch][slot]`.
+    slots: Vec<Id>,
+    /// Each stage's last action that makes weight gradients.
+    updates: Vec<Id>,
+    steps: Vec<Id>,
+    /// Pairs that claim one slot.
+    pub(super) twice: Vec<(Id, Id)>,
+}
+
+impl<'a> Program<'a> {
+    pub(super) fn index(rows: &'a [Vec<Action>], stages: u32, micro_batches: u32) -> Result<Self> {
+        let actions: u64 = rows.iter().map(|row| row.len() as u64).sum();
+        if u64::from(stages) * u64::from(micro_batches.max(1)) > MAX_CELLS || actions >= u64::from(NONE) {
+            return Err(Error::Invalid(format!(
+                "{stages} stages x {micro_batches} micro-batches are too many; at most 2^23 cells are \
+                 supported"
+            )));
+        }
+        let (stages, micro_batches) = (stages as usize, micro_batches as usize);
+        let mut program = Self {
+            rows,
+            starts: vec![0],
+            stages,
+            micro_batches,
+            slots: vec![NONE; stages * micro_batches * SLOTS],
+            updates: vec![NONE; stages],
+            steps: vec![NONE; stages],
+            twice: Vec::new(),
+        };
+        let mut id = 0;
+        for row in rows {
+            for &action in row {
+                program.insert(id, action);
+                id += 1;
+            }
+            program.starts.push(id);
+        }
+        Ok(program)
+    }
+
+    fn insert(&mut self, id: Id, action: Action) {
+        let stage = action.stage().index();
+        let slot = match (action.cell(), Slot::of(action)) {
+            (Some(cell), Some(slot)) => match self.slot_index(slot, cell) {
+                Some(index) => &mut self.slots[index],
+                None => return,
+            },
+            _ if stage < self.stages => &mut self.steps[stage],
+            _ => return,
+        };
+        if *slot == NONE {
+            *slot = id;
+        } else {
+            self.twice.push((*slot, id));
+        }
+        if matches!(action, Action::Compute(Pass::Backward | Pass::BackwardWeight, _)) {
+            self.updates[stage] = id;
+        }
+    }
+
+    fn slot_index(&self, slot: Slot, cell: Cell) -> Option<usize> {
+        let (stage, micro_batch) = (cell.stage.index(), cell.micro_batch.index());
+        let inside = stage < self.stages && micro_batch < self.micro_batches;
+        inside.then(|| (stage * self.micro_batches + micro_batch) * SLOTS + slot as usize)
+    }
+
+    pub(super) fn rows(&self) -> &'a [Vec<Action>] {
+        self.rows
+    }
+
+    pub(super) fn micro_batches(&self) -> u32 {
+        self.micro_batches as u32
+    }
+
+    /// How many actions there are.
+    pub(super) fn len(&self) -> usize {
+        self.starts[self.rows.len()] as usize
+    }
+
+    /// The id of a rank's first action, or one past its last for the rank after it.
+    pub(super) fn start(&self, rank: usize) -> Id {
+        self.starts[rank]
+    }
+
+    pub(super) fn rank_of(&self, id: Id) -> usize {
+        self.starts.partition_point(|&start| start <= id) - 1
+    }
+
+    pub(super) fn place(&self, id: Id) -> Place {
+        let rank = self.rank_of(id);
+        let index = (id - self.starts[rank]) as usize;
+        Place {
+            rank: Rank(rank as u32),
+            index,
+            action: self.rows[rank][index],
+        }
+    }
+
+    /// Where this slot of the cell stands, or [`NONE`].
+    pub(super) fn find(&self, slot: Slot, cell: Cell) -> Id {
+        self.slot_index(slot, cell)
+            .map_or(NONE, |index| self.slots[index])
+    }
+
+    /// Where this stage's step stands, or [`NONE`].
+    pub(super) fn step(&self, stage: StageId) -> Id {
+        self.steps.get(stage.index()).copied().unwrap_or(NONE)
+    }
+
+    /// Where the other end of this transfer stands, or [`NONE`].
+    pub(super) fn partner(&self, transfer: Action) -> Id {
+        let other = transfer
+            .partner()
+            .and_then(|other| Some((Slot::of(other)?, other.cell()?)));
+        other.map_or(NONE, |(slot, cell)| self.find(slot, cell))
+    }
+
+    /// What has to be done before this action can be; only what the lists themselves hold.
+    pub(super) fn needs(&self, action: Action) -> [Id; 2] {
+        match action {
+            Action::Compute(Pass::Forward, cell) => [self.input(Flow::Activation, cell), NONE],
+            Action::Compute(Pass::Backward | Pass::BackwardInput, cell) => {
+                [self.find(Slot::Forward, cell), self.input(Flow::Gradient, cell)]
+            }
+            Action::Compute(Pass::BackwardWeight, cell) => [self.find(Slot::Backward, cell), NONE],
+            Action::Send(flow, cell) => [self.find(Slot::maker(flow), cell), NONE],
+            Action::Recv(..) => [NONE; 2],
+            Action::Step(stage) => [self.updates.get(stage.index()).copied().unwrap_or(NONE), NONE],
+        }
+    }
+
+    /// The receive that brings the cell its `flow`, or else the pass that makes it.
+    fn input(&self, flow: Flow, cell: Cell) -> Id {
+        match (self.find(Slot::recv(flow), cell), flow.before(cell.stage)) {
+            (NONE, Some(stage)) => self.find(Slot::maker(flow), Cell { stage, ..cell }),
+            (recv, _) => recv,
+        }
+    }
+}
+
+/// The cell of every stage and micro-batch, stage by stage.
+pub(super) fn cells(stages: u32, micro_batches: u32) -> impl Iterator<Item = Cell> {
+    (0..stages).flat_map(move |stage| {
+        (0..micro_batches).map(move |micro_batch| Cell {
+            stage: StageId(stage),
+            micro_batch: MicroBatch(micro_batch),
+        })
+    })
+}

@@ -1,0 +1,271 @@
+//! Runs lists of actions without doing their work, to see whether they end.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::id::Rank;
+use crate::schedule::Action;
+use crate::schedule::deadlock::Deadlock;
+use crate::schedule::program::{Id, NONE, Program};
+use crate::{Error, Result};
+
+/// What the fabric between the ranks promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Links {
+    /// A send is kept until its receive takes it; transfers of a pair of ranks may overtake each other. What
+    /// the papers assume, and what channels inside a process give.
+    Buffered,
+    /// Each rank has one queue of transfers, sends and receives alike, in the order of its list; a transfer
+    /// happens only when it heads the queues of both its ranks. The least that NCCL promises.
+    Ordered,
+}
+
+impl fmt::Display for Links {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Buffered => "buffered",
+            Self::Ordered => "ordered",
+        })
+    }
+}
+
+impl FromStr for Links {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "buffered" => Ok(Self::Buffered),
+            "ordered" => Ok(Self::Ordered),
+            _ => Err(Error::Invalid(format!(
+                "{text:?} are no links; known are buffered and ordered"
+            ))),
+        }
+    }
+}
+
+/// Replays one list of actions a rank on these links, a whole schedule or a fragment of one.
+///
+/// A send or a receive does not hold its rank up; a pass waits for the receive that its list announces, and
+/// for what the same list makes. What a fragment neither announces nor makes is taken to be there.
+///
+/// # Errors
+/// [`Error::Invalid`] when the replay cannot end: it names who waits for whom, with rank, action and place in
+/// the list. Also when an action stands twice or a stage is on two ranks.
+pub fn replay(rows: &[Vec<Action>], links: Links) -> Result<()> {
+    let stages = rows
+        .iter()
+        .flatten()
+        .map(|action| action.stage().0)
+        .max()
+        .map_or(0, |last| last.saturating_add(1));
+    let cells = rows.iter().flatten().filter_map(|action| action.cell());
+    let micro_batches = cells
+        .map(|cell| cell.micro_batch.0)
+        .max()
+        .map_or(0, |last| last.saturating_add(1));
+    let program = Program::index(rows, stages, micro_batches)?;
+    if let Some(&(first, second)) = program.twice.first() {
+        let (first, second) = (program.place(first), program.place(second));
+        return Err(Error::Invalid(format!(
+            "{second} was already done at {first}; remove one of them"
+        )));
+    }
+    let mut homes = vec![None; stages as usize];
+    for (rank, row) in (0..).map(Rank).zip(rows) {
+        for action in row {
+            let home = homes[action.stage().index()].get_or_insert(rank);
+            if *home != rank {
+                let stage = action.stage();
+                return Err(Error::Invalid(format!(
+                    "stage {stage} is on rank {home} and, with {action}, on rank {rank}; keep a stage on \
+                     one rank"
+                )));
+            }
+        }
+    }
+    Replay::new(&program, links).run(|_| ()).map_err(Into::into)
+}
+
+/// Something that happens during a replay, in an order that respects what waits for what.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Event {
+    /// A rank has come to this action and gone on: a pass is done, a transfer announced.
+    Ran { rank: usize, id: Id, action: Action },
+    /// A transfer has happened.
+    Moved { send: Id, recv: Id },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Its rank has not come to it.
+    Ahead,
+    /// A transfer that has not happened.
+    Announced,
+    Done,
+}
+
+/// A replay under way.
+///
+/// It goes in rounds: in each round every rank, in order, takes its next action if it can. One heap holds who
+/// is next, so a rank that waits costs nothing until it is woken.
+pub(super) struct Replay<'a> {
+    pub(super) program: &'a Program<'a>,
+    pub(super) links: Links,
+    pub(super) state: Vec<State>,
+    /// Each rank's next action.
+    pub(super) next: Vec<Id>,
+    /// Each rank's first transfer that has not happened, or one past its list.
+    pub(super) head: Vec<Id>,
+    /// The rank that waits for an action to be done.
+    waiter: Vec<u32>,
+    /// (round, rank) of the ranks that can be looked at.
+    ready: BinaryHeap<Reverse<(u32, u32)>>,
+    /// Ranks whose head may have become free to move; empty between actions.
+    look: Vec<usize>,
+}
+
+impl<'a> Replay<'a> {
+    pub(super) fn new(program: &'a Program<'a>, links: Links) -> Self {
+        let ranks = program.rows().len();
+        let mut replay = Self {
+            program,
+            links,
+            state: vec![State::Ahead; program.len()],
+            next: (0..ranks).map(|rank| program.start(rank)).collect(),
+            head: (0..ranks).map(|rank| program.start(rank)).collect(),
+            waiter: vec![NONE; program.len()],
+            ready: (0..ranks as u32).map(|rank| Reverse((0, rank))).collect(),
+            look: Vec::new(),
+        };
+        (0..ranks).for_each(|rank| replay.find_head(rank));
+        replay
+    }
+
+    /// Replays to the end, or to where no rank can go on.
+    pub(super) fn run(mut self, mut visit: impl FnMut(Event)) -> std::result::Result<(), Deadlock> {
+        while let Some(Reverse((round, rank))) = self.ready.pop() {
+            let id = self.next[rank as usize];
+            if id < self.program.start(rank as usize + 1) {
+                self.advance(round, rank, id, &mut visit);
+            }
+        }
+        match self.stuck() {
+            Some(id) => Err(Deadlock::explain(&self, id)),
+            None => Ok(()),
+        }
+    }
+
+    fn advance(&mut self, round: u32, rank: u32, id: Id, visit: &mut impl FnMut(Event)) {
+        let action = self.action(rank as usize, id);
+        if let Some(need) = self.missing(action) {
+            self.waiter[need as usize] = rank;
+            return;
+        }
+        self.next[rank as usize] += 1;
+        self.ready.push(Reverse((round + 1, rank)));
+        visit(Event::Ran {
+            rank: rank as usize,
+            id,
+            action,
+        });
+        if !action.is_transfer() {
+            return self.finish(id, round, rank);
+        }
+        self.state[id as usize] = State::Announced;
+        match self.links {
+            Links::Buffered => {
+                self.transfer(id, action, round, rank, visit);
+            }
+            Links::Ordered => self.transfer_heads(round, rank, visit),
+        }
+    }
+
+    fn action(&self, rank: usize, id: Id) -> Action {
+        self.program.rows()[rank][(id - self.program.start(rank)) as usize]
+    }
+
+    /// The first need of the action that is not met.
+    pub(super) fn missing(&self, action: Action) -> Option<Id> {
+        self.program
+            .needs(action)
+            .into_iter()
+            .find(|&need| need != NONE && self.state[need as usize] != State::Done)
+    }
+
+    fn finish(&mut self, id: Id, round: u32, rank: u32) {
+        self.state[id as usize] = State::Done;
+        let waiter = std::mem::replace(&mut self.waiter[id as usize], NONE);
+        if waiter != NONE {
+            self.ready
+                .push(Reverse((if waiter > rank { round } else { round + 1 }, waiter)));
+        }
+    }
+
+    /// Makes this announced transfer happen if its other end has been announced too.
+    fn transfer(
+        &mut self,
+        id: Id,
+        action: Action,
+        round: u32,
+        rank: u32,
+        visit: &mut impl FnMut(Event),
+    ) -> bool {
+        let partner = self.program.partner(action);
+        if partner == NONE || self.state[partner as usize] != State::Announced {
+            return false;
+        }
+        let (send, recv) = if matches!(action, Action::Send(..)) {
+            (id, partner)
+        } else {
+            (partner, id)
+        };
+        visit(Event::Moved { send, recv });
+        self.finish(send, round, rank);
+        self.finish(recv, round, rank);
+        true
+    }
+
+    /// Makes the transfers happen that head both their queues, starting at this rank.
+    fn transfer_heads(&mut self, round: u32, rank: u32, visit: &mut impl FnMut(Event)) {
+        self.look.push(rank as usize);
+        while let Some(here) = self.look.pop() {
+            let id = self.head[here];
+            if id == self.program.start(here + 1) || self.state[id as usize] != State::Announced {
+                continue;
+            }
+            let action = self.action(here, id);
+            let partner = self.program.partner(action);
+            if partner == NONE {
+                continue;
+            }
+            let there = self.program.rank_of(partner);
+            if self.head[there] == partner && self.transfer(id, action, round, rank, visit) {
+                self.find_head(here);
+                self.find_head(there);
+                self.look.extend([here, there]);
+            }
+        }
+    }
+
+    fn find_head(&mut self, rank: usize) {
+        let end = self.program.start(rank + 1);
+        let mut id = self.head[rank];
+        while id < end && (self.state[id as usize] == State::Done || !self.action(rank, id).is_transfer()) {
+            id += 1;
+        }
+        self.head[rank] = id;
+    }
+
+    /// An action that could not be done: some rank's next one or, on ordered links, a transfer that is left
+    /// over.
+    fn stuck(&self) -> Option<Id> {
+        let left = |places: &[Id]| {
+            (0..places.len())
+                .find(|&rank| places[rank] < self.program.start(rank + 1))
+                .map(|rank| places[rank])
+        };
+        left(&self.next).or_else(|| (self.links == Links::Ordered).then(|| left(&self.head)).flatten())
+    }
+}

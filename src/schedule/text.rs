@@ -1,0 +1,165 @@
+//! Schedules as CSV: a row a rank, cells separated by commas, an empty cell where the rank is idle.
+
+use crate::id::Rank;
+use crate::schedule::action::split;
+use crate::schedule::{Action, Links, Pass, Placement, PlacementSpec, Schedule};
+use crate::{Error, Result};
+
+/// Words that other systems write between the passes and that say nothing about the pipeline: sharding and
+/// gradient reduction belong to data parallelism, and a send buffer that is free again is nobody's business
+/// but the sender's.
+const LEFT_OUT: [&str; 6] = [
+    "UNSHARD",
+    "RESHARD",
+    "REDUCE_GRAD",
+    "WAIT_REDUCE_GRAD",
+    "WAIT_SEND_F",
+    "WAIT_SEND_B",
+];
+
+/// A schedule that was read from CSV, and what was in the text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FromCsv {
+    /// The schedule.
+    pub schedule: Schedule,
+    /// Whether the text had transfers of its own, and not passes only.
+    pub lowered: bool,
+    /// How many cells of each word were left out, such as `UNSHARD`: those that belong to data parallelism or
+    /// to the sender's buffers.
+    pub left_out: Vec<(&'static str, usize)>,
+}
+
+impl Schedule {
+    /// Reads and checks a schedule in the CSV form of PyTorch, with passes only or with transfers.
+    ///
+    /// Passes only are lowered and hold on any links; a text with transfers is judged as it stands on
+    /// `links`. Without a `placement` a stage lives where its cells stand.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`]: a cell that is no action, with its row and column from 1; else as
+    /// [`Schedule::from_actions`], where actions are counted from 0 and without the idle cells.
+    pub fn from_csv(
+        name: &str,
+        text: &str,
+        placement: Option<&PlacementSpec>,
+        links: Links,
+    ) -> Result<FromCsv> {
+        let mut left_out: Vec<_> = LEFT_OUT.iter().map(|&word| (word, 0)).collect();
+        let mut rows = Vec::new();
+        for (row, line) in (1..).zip(text.trim_end().lines()) {
+            rows.push(read_row(row, line, &mut left_out)?);
+        }
+        if rows.iter().all(Vec::is_empty) {
+            return Err(Error::Invalid(
+                "there is no action in it; a schedule has a row a rank, such as 0F0,0B0".into(),
+            ));
+        }
+        left_out.retain(|&(_, count)| count > 0);
+        let placement = match placement {
+            Some(spec) => spec.place(rows.len() as u32, stages(&rows))?,
+            None => Placement::of(&rows)?,
+        };
+        let micro_batches = micro_batches(&rows, placement.stages())?;
+        let lowered = rows
+            .iter()
+            .flatten()
+            .any(|action| !matches!(action, Action::Compute(..)));
+        let schedule = if lowered {
+            Self::from_actions(name, placement, micro_batches, rows, links)?
+        } else {
+            let passes = |row: &Vec<Action>| row.iter().filter_map(|action| action.compute()).collect();
+            Self::from_passes(name, placement, micro_batches, rows.iter().map(passes).collect())?
+        };
+        Ok(FromCsv {
+            schedule,
+            lowered,
+            left_out,
+        })
+    }
+
+    /// The passes as CSV, in the form of PyTorch: a row a rank.
+    pub fn csv(&self) -> String {
+        self.write(|action| matches!(action, Action::Compute(..)))
+    }
+
+    /// The passes and transfers as CSV, in the form of PyTorch: a row a rank. Steps, for which PyTorch has no
+    /// word, are left out; reading puts them back.
+    pub fn csv_with_comms(&self) -> String {
+        self.write(|action| !matches!(action, Action::Step(_)))
+    }
+
+    fn write(&self, keep: impl Fn(&Action) -> bool) -> String {
+        let mut text = String::new();
+        for rank in (0..self.ranks()).map(Rank) {
+            let cells: Vec<_> = self
+                .actions(rank)
+                .iter()
+                .filter(|action| keep(action))
+                .map(Action::to_string)
+                .collect();
+            text += &cells.join(",");
+            text.push('\n');
+        }
+        text
+    }
+}
+
+fn read_row(row: usize, line: &str, left_out: &mut [(&'static str, usize)]) -> Result<Vec<Action>> {
+    let mut actions = Vec::new();
+    for (column, cell) in (1..)
+        .zip(line.split(','))
+        .map(|(column, cell)| (column, cell.trim()))
+    {
+        if cell.is_empty() {
+            continue;
+        }
+        let (stage, word, _) = split(cell);
+        match left_out
+            .iter_mut()
+            .find(|(known, _)| *known == word && !stage.is_empty())
+        {
+            Some((_, count)) => *count += 1,
+            None => actions.push(
+                cell.parse()
+                    .map_err(|error| Error::Invalid(format!("row {row}, column {column}: {error}")))?,
+            ),
+        }
+    }
+    Ok(actions)
+}
+
+fn stages(rows: &[Vec<Action>]) -> u32 {
+    rows.iter()
+        .flatten()
+        .map(|action| action.stage().0.saturating_add(1))
+        .max()
+        .unwrap_or(0)
+}
+
+/// How many micro-batches the lists are about. A number that less than half of the stages' forwards and
+/// backwards have is a slip, not a micro-batch.
+fn micro_batches(rows: &[Vec<Action>], stages: u32) -> Result<u32> {
+    let passes = || rows.iter().flatten().filter_map(|action| action.compute());
+    let halves = || passes().filter(|(pass, _)| *pass != Pass::BackwardWeight);
+    let mut found = vec![0; halves().count()];
+    for (_, cell) in halves() {
+        if let Some(found) = found.get_mut(cell.micro_batch.index()) {
+            *found += 1;
+        }
+    }
+    let most = found
+        .iter()
+        .rposition(|&found| found >= stages)
+        .map_or(0, |last| last + 1);
+    match found[..most].iter().position(|&found| found < stages) {
+        Some(gap) => Err(Error::Invalid(format!(
+            "micro-batch {gap} has only {} of its {} forwards and backwards, though there is a micro-batch \
+             {}; number \
+             them from 0",
+            found[gap],
+            2 * u64::from(stages),
+            most - 1
+        ))),
+        None => Ok(most as u32),
+    }
+}

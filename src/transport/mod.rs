@@ -1,0 +1,57 @@
+//! How ranks reach each other: see `README.md` in this folder for what a fabric must promise.
+
+mod channel;
+mod collective;
+
+pub use channel::{ChannelTransport, connect};
+pub use collective::all_gather;
+
+use crate::error::Result;
+use crate::id::Rank;
+
+/// Names one transfer between two ranks within a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tag(pub u64);
+
+/// One rank's end of the links to all others.
+///
+/// Dropping it tells every peer that this rank has stopped: their calls then fail with [`crate::Error::PeerGone`].
+pub trait Transport<W>: 'static {
+    /// The rank this end belongs to.
+    fn rank(&self) -> Rank;
+
+    /// The number of ranks.
+    fn ranks(&self) -> u32;
+
+    /// Sends a wire without waiting for its receiver.
+    ///
+    /// # Errors
+    /// [`crate::Error::PeerGone`].
+    fn send(&mut self, peer: Rank, tag: Tag, wire: W) -> Result<()>;
+
+    /// Announces that [`Transport::wait`] will ask for this wire. A fabric that needs no notice ignores it.
+    ///
+    /// # Errors
+    /// Whatever the fabric reports.
+    fn post_recv(&mut self, _peer: Rank, _tag: Tag) -> Result<()> {
+        Ok(())
+    }
+
+    /// Waits for a wire.
+    ///
+    /// # Errors
+    /// [`crate::Error::PeerGone`] once any peer has stopped: the step cannot end any more.
+    fn wait(&mut self, peer: Rank, tag: Tag) -> Result<W>;
+
+    /// Sends a block of host memory; blocks between two ranks arrive in order.
+    ///
+    /// # Errors
+    /// [`crate::Error::PeerGone`].
+    fn send_bytes(&mut self, peer: Rank, bytes: Vec<u8>) -> Result<()>;
+
+    /// Waits for the next block from a peer.
+    ///
+    /// # Errors
+    /// [`crate::Error::PeerGone`].
+    fn recv_bytes(&mut self, peer: Rank) -> Result<Vec<u8>>;
+}

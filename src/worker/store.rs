@@ -1,0 +1,51 @@
+//! A rank's weights to and from checkpoints, and into the hash of all weights.
+
+use pipewright_stages::{Parameter, Stage};
+use sha2::{Digest, Sha256};
+
+use super::{Site, Worker};
+use crate::checkpoint::{Checkpoint, Draft};
+use crate::error::Result;
+
+impl<S: Stage> Worker<S> {
+    /// Writes this rank's parameters into a checkpoint; a tied parameter is written at its first site.
+    ///
+    /// # Errors
+    /// [`crate::Error::Io`].
+    pub fn write(&mut self, draft: &Draft) -> Result<()> {
+        let ties = &self.ties;
+        let copy = |site| ties.iter().any(|tie| tie.sites[1..].contains(&site));
+        let rank = self.rank;
+        let parameters = self.slots.iter_mut().flat_map(|slot| {
+            let stage = slot.id;
+            let own = slot.stage.parameters().into_iter().enumerate();
+            own.filter(move |(index, _)| {
+                !copy(Site {
+                    rank,
+                    stage,
+                    index: *index,
+                })
+            })
+        });
+        draft.write(parameters.map(|(_, parameter)| &*parameter))
+    }
+
+    /// Reads this rank's parameters from a checkpoint that holds exactly the model's.
+    ///
+    /// # Errors
+    /// [`crate::Error::Io`].
+    pub fn read(&mut self, checkpoint: &Checkpoint) -> Result<()> {
+        let states = self.optimizer.state_names();
+        let parameters = self.slots.iter_mut().flat_map(|slot| slot.stage.parameters());
+        checkpoint.read(parameters, states)
+    }
+
+    /// Feeds the weights at these sites, in the order given, into a hash.
+    pub fn hash(&mut self, mut hash: Sha256, sites: &[Site]) -> Sha256 {
+        for site in sites {
+            let parameter: &mut Parameter = self.slot(site.stage).parameter(site.index);
+            hash.update(bytemuck::cast_slice::<f32, u8>(&parameter.value));
+        }
+        hash
+    }
+}

@@ -1,0 +1,141 @@
+//! Whatever the checker accepts trains to the right numbers: random orders, random placements, mutants of good schedules.
+
+mod common;
+
+use common::{Recipe, recipe};
+use pipewright::id::Rank;
+use pipewright::schedule::{Cell, Pass, Placement, Schedule};
+use proptest::prelude::*;
+
+type Rows = Vec<Vec<(Pass, Cell)>>;
+
+/// Runs two steps and an evaluation of a schedule, and holds them against the plain loop.
+fn assert_right(recipe: &Recipe, schedule: Schedule) {
+    let micro_batches = schedule.micro_batches();
+    let mut pipeline = recipe.launch(schedule).expect("it starts");
+    (0..2).for_each(|_| drop(pipeline.step().expect("the step succeeds")));
+    assert_eq!(pipeline.weights_hash().expect("it runs"), recipe.plain_hash(2));
+    let several = pipeline
+        .evaluate(recipe.data.clone(), micro_batches)
+        .expect("it evaluates");
+    let mut whole = recipe.pipeline(1, "gpipe");
+    (0..2).for_each(|_| drop(whole.step().expect("the step succeeds")));
+    assert_eq!(
+        several,
+        whole
+            .evaluate(recipe.data.clone(), micro_batches)
+            .expect("it evaluates")
+    );
+}
+
+/// A random order of all passes that respects what needs what; `picks` decides what comes next and what is split.
+fn random_rows(placement: &Placement, micro_batches: u32, mut pick: impl FnMut(usize) -> usize) -> Rows {
+    let stages = placement.stages();
+    let mut rows: Rows = vec![Vec::new(); placement.ranks() as usize];
+    let cell = |index: usize| Cell::new(index as u32 / micro_batches, index as u32 % micro_batches);
+    let cells = (stages * micro_batches) as usize;
+    // How far each cell has come: nothing, forward, backward-input, everything.
+    let mut state = vec![0_u8; cells];
+    loop {
+        let at = |state: &[u8], stage: u32, micro_batch: u32| {
+            state[(stage * micro_batches + micro_batch) as usize]
+        };
+        let ready = |&index: &usize| {
+            let Cell { stage, micro_batch } = cell(index);
+            match state[index] {
+                0 => stage.0 == 0 || at(&state, stage.0 - 1, micro_batch.0) >= 1,
+                1 => stage.0 + 1 == stages || at(&state, stage.0 + 1, micro_batch.0) >= 2,
+                2 => true,
+                _ => false,
+            }
+        };
+        let candidates: Vec<usize> = (0..cells).filter(ready).collect();
+        let Some(&index) = candidates.get(pick(candidates.len().max(1))) else {
+            return rows;
+        };
+        let (pass, next) = match state[index] {
+            0 => (Pass::Forward, 1),
+            1 if pick(2) == 0 => (Pass::Backward, 3),
+            1 => (Pass::BackwardInput, 2),
+            _ => (Pass::BackwardWeight, 3),
+        };
+        state[index] = next;
+        let rank = placement.rank(cell(index).stage).expect("it has the stage");
+        rows[rank.index()].push((pass, cell(index)));
+    }
+}
+
+/// A placement of `stages` stages in which every rank has one.
+fn random_placement(ranks: u32, stages: u32, mut pick: impl FnMut(usize) -> usize) -> Placement {
+    let mut order: Vec<Rank> = (0..ranks).map(Rank).collect();
+    order.extend((ranks..stages).map(|_| Rank(pick(ranks as usize) as u32)));
+    for last in (1..order.len()).rev() {
+        order.swap(last, pick(last + 1));
+    }
+    Placement::new(order).expect("every rank has a stage")
+}
+
+fn mutate(rows: &mut Rows, mut pick: impl FnMut(usize) -> usize) {
+    let rank = pick(rows.len());
+    let at = pick(rows[rank].len());
+    match pick(4) {
+        0 => {
+            let other = pick(rows[rank].len());
+            rows[rank].swap(at, other);
+        }
+        1 => drop(rows[rank].remove(at)),
+        2 => {
+            let pass = rows[rank][at];
+            rows[rank].push(pass);
+        }
+        _ => {
+            let pass = rows[rank].remove(at);
+            let other = pick(rows.len());
+            rows[other].push(pass);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_random_order_on_a_random_placement_trains_to_the_same_bits(
+        ranks in 1_u32..5,
+        more in 0_u32..4,
+        micro_batches in 1_u32..5,
+        tied: bool,
+        seed in proptest::collection::vec(any::<prop::sample::Index>(), 64),
+    ) {
+        let mut draws = seed.iter().cycle();
+        let mut pick = |count: usize| draws.next().expect("endless").index(count);
+        let placement = random_placement(ranks, (ranks + more).min(6), &mut pick);
+        let rows = random_rows(&placement, micro_batches, &mut pick);
+        let schedule = Schedule::from_passes("random", placement, micro_batches, rows).expect("a valid order");
+        assert_right(&recipe(2, tied, micro_batches), schedule);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_mutant_is_refused_or_trains_to_the_same_bits(
+        ranks in 1_u32..5,
+        micro_batches in 1_u32..5,
+        one_f_one_b: bool,
+        mutations in 1_usize..3,
+        seed in proptest::collection::vec(any::<prop::sample::Index>(), 16),
+    ) {
+        let name = if one_f_one_b { "1f1b" } else { "gpipe" };
+        let schedule = Schedule::named(name, ranks, micro_batches).expect("sizes");
+        let mut rows: Rows = (0..ranks).map(|rank| schedule.passes(Rank(rank)).collect()).collect();
+        let mut draws = seed.iter().cycle();
+        let mut pick = |count: usize| draws.next().expect("endless").index(count.max(1));
+        (0..mutations).for_each(|_| mutate(&mut rows, &mut pick));
+        match Schedule::from_passes("mutant", schedule.placement().clone(), micro_batches, rows) {
+            Ok(mutant) => assert_right(&recipe(2, false, micro_batches), mutant),
+            Err(error) => prop_assert!(matches!(error, pipewright::Error::Invalid(_))),
+        }
+    }
+}

@@ -1,0 +1,386 @@
+//! The checker: what it accepts runs, what it refuses would not, and the refusal says why.
+
+mod oracle;
+
+use pipewright::Error;
+use pipewright::id::Rank;
+use pipewright::schedule::{Action, Cell, Links, Pass, Placement, PlacementSpec, Schedule};
+use proptest::prelude::*;
+
+fn csv(text: &str, placement: Option<&str>, links: Links) -> Result<Schedule, String> {
+    let placement = placement.map(|text| text.parse::<PlacementSpec>().unwrap());
+    match Schedule::from_csv("own", text, placement.as_ref(), links) {
+        Ok(read) => Ok(read.schedule),
+        Err(Error::Invalid(message)) => Err(message),
+        Err(other) => panic!("not a refusal: {other:?}"),
+    }
+}
+
+fn refusal(text: &str) -> String {
+    csv(text, None, Links::Buffered).unwrap_err()
+}
+
+#[test]
+fn every_maker_is_accepted_at_every_size() {
+    for name in Schedule::names() {
+        for ranks in 1..=16 {
+            for micro_batches in 1..=64 {
+                let schedule = Schedule::named(name, ranks, micro_batches).unwrap();
+                assert_eq!(
+                    (schedule.ranks(), schedule.micro_batches()),
+                    (ranks, micro_batches)
+                );
+                schedule.holds_on(Links::Buffered).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_missing_cell_is_named() {
+    assert_eq!(refusal("0F0,0F1,0B0,0B1\n1F0,1B0,1B1"), "rank 1 lacks 1F1");
+    assert_eq!(
+        refusal("0F0,0F1,0B0,0B1\n1F0,1F1,1B1"),
+        "rank 1 lacks 1B0 (or 1I0 and 1W0)"
+    );
+    assert_eq!(
+        refusal("0F0,0F1,0B0,0I1\n1F0,1B0,1F1,1B1"),
+        "rank 0 lacks 0W1, or write 0B1 for 0I1"
+    );
+    assert_eq!(
+        refusal("0F0,0F1,0B0,0W1\n1F0,1B0,1F1,1B1"),
+        "rank 0 lacks 0I1, which 0W1 needs"
+    );
+}
+
+#[test]
+fn a_repeated_cell_is_named() {
+    assert_eq!(
+        refusal("0F0,0F0,0B0"),
+        "rank 0, action 1 (0F0) stands at action 0 of rank 0 already; remove one"
+    );
+    assert_eq!(
+        refusal("0F0,0B0,0I0,0W0"),
+        "2 problems:\n  rank 0, action 2 (0I0) and rank 0, action 1 (0B0) make the same gradient; keep \
+         either B, or I \
+         and W\n  rank 0, action 3 (0W0): 0B0 makes the weight gradient already; remove it or write 0I0"
+    );
+}
+
+#[test]
+fn a_cell_of_a_micro_batch_that_is_not_there_is_named() {
+    // what PyTorch 2.15 prints as its 1F1B, with the last rank's forwards off by one
+    assert_eq!(
+        refusal("0F0,0F1,0B0,0B1\n1F1,1B0,1F2,1B1"),
+        "2 problems:\n  rank 1, action 2 (1F2): there is no micro-batch 2, only 0 to 1; remove the cell\n  \
+         rank 1 \
+         lacks 1F0"
+    );
+    assert_eq!(
+        refusal("0F0,0F2,0B0,0B2"),
+        "micro-batch 1 has only 0 of its 2 forwards and backwards, though there is a micro-batch 2; number \
+         them from 0"
+    );
+    assert_eq!(
+        refusal("0F4294967295,0B0,0F0"),
+        "rank 0, action 0 (0F4294967295): there is no micro-batch 4294967295, only 0 to 0; remove the cell"
+    );
+}
+
+#[test]
+fn a_cell_on_the_wrong_rank_is_named() {
+    assert_eq!(
+        refusal("0F0,0F1,0B0,0B1,1B1\n1F0,1B0,1F1"),
+        "rank 0, action 4 (1B1): stage 1 lives on rank 1; move the cell there"
+    );
+    assert_eq!(
+        csv("0F0,1F0,1B0,0B0\n2F0,2B0", Some("0,1,0"), Links::Buffered).unwrap_err(),
+        "4 problems:\n  rank 0, action 1 (1F0): stage 1 lives on rank 1; move the cell there\n  rank 0, \
+         action 2 \
+         (1B0): stage 1 lives on rank 1; move the cell there\n  rank 1, action 0 (2F0): stage 2 lives on \
+         rank 0; move \
+         the cell there\n  and 1 more"
+    );
+}
+
+#[test]
+fn stages_and_ranks_that_do_not_fit_are_refused() {
+    assert_eq!(
+        refusal("0F0,0B0\n2F0,2B0"),
+        "stage 1 has no action on any rank, though there is a stage 2; number the \
+        stages from 0"
+    );
+    assert_eq!(
+        refusal("0F0,0B0\n4294967295F0"),
+        "there is a stage 4294967295, but only 3 actions in all"
+    );
+    assert_eq!(
+        refusal("0F0,0B0\n,,\n1F0,1B0"),
+        "rank 1 has no stage, though there is a rank 2; number the ranks from 0 and give each one a stage"
+    );
+    assert_eq!(
+        refusal(" \n,,"),
+        "there is no action in it; a schedule has a row a rank, such as 0F0,0B0"
+    );
+    let placement = Placement::looped(2, 1).unwrap();
+    let lists = Schedule::from_passes("own", placement.clone(), 1, vec![])
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        lists,
+        "there are 0 lists of actions for 2 ranks (placement 0,1); give one list a rank"
+    );
+    let none = Schedule::from_passes("own", placement.clone(), 0, vec![vec![], vec![]])
+        .unwrap_err()
+        .to_string();
+    assert_eq!(none, "a schedule needs at least 1 micro-batch, got 0");
+    let stage = vec![vec![(Pass::Forward, Cell::new(7, 0))], vec![]];
+    let stage = Schedule::from_passes("own", placement, 1, stage)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        stage.contains("rank 0, action 0 (7F0): there is no stage 7, only 0 to 1; remove the cell"),
+        "{stage}"
+    );
+}
+
+#[test]
+fn transfers_have_to_be_those_that_the_placement_calls_for() {
+    let lowered = |rank0: &str, rank1: &str| refusal(&format!("{rank0}\n{rank1}"));
+    let (rank0, rank1) = ("0F0,0SEND_F0,0RECV_B0,0B0", "1RECV_F0,1F0,1B0,1SEND_B0");
+    csv(&format!("{rank0}\n{rank1}"), None, Links::Ordered).unwrap();
+    assert_eq!(lowered("0F0,0RECV_B0,0B0", rank1), "rank 0 lacks 0SEND_F0");
+    assert_eq!(lowered(rank0, "1RECV_F0,1F0,1B0"), "rank 1 lacks 1SEND_B0");
+    assert_eq!(
+        lowered(rank0, "1RECV_F0,1F0,1SEND_F0,1B0,1SEND_B0"),
+        "rank 1, action 2 (1SEND_F0): stage 1 has no neighbour on another rank on that side; remove the \
+         transfer"
+    );
+    assert_eq!(
+        lowered(rank0, "1RECV_F0,1F0,1RECV_F0,1B0,1SEND_B0"),
+        "rank 1, action 2 (1RECV_F0) stands at action 0 of rank 1 already; remove one"
+    );
+    assert_eq!(
+        lowered("0F0,0SEND_F0,0RECV_B0,0B0,0STEP", rank1),
+        "rank 1 lacks 1STEP"
+    );
+}
+
+#[test]
+fn an_order_that_cannot_end_is_refused_with_the_cycle() {
+    assert_eq!(
+        refusal("0B0,0F0"),
+        "the schedule cannot end; these wait for each other:\n  rank 0, action 0 (0B0) needs rank 0, \
+         action 1 (0F0)\n  \
+         rank 0, action 1 (0F0) comes after rank 0, action 0 (0B0) in its list\nmove one of them behind \
+         what it needs"
+    );
+    let text = refusal("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1");
+    let cycle = "
+  rank 0, action 1 (0B0) needs rank 1, action 2 (1B0)
+  rank 1, action 2 (1B0) comes after rank 1, action 1 (1F1) in its list
+  rank 1, action 1 (1F1) needs rank 0, action 2 (0F1)
+  rank 0, action 2 (0F1) comes after rank 0, action 1 (0B0) in its list";
+    assert!(text.contains(cycle), "{text}");
+    let early_step = "0F0,0STEP,0B0";
+    assert!(refusal(early_step).contains("rank 0, action 1 (0STEP) needs rank 0, action 2 (0B0)"));
+}
+
+#[test]
+fn a_lowered_schedule_is_judged_on_the_links_named() {
+    let text = "\
+0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1
+1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1
+";
+    let schedule = csv(text, None, Links::Buffered).unwrap();
+    let cycle = "rank 0, action 3 (0SEND_F1) waits for rank 1, action 4 (1RECV_F1)";
+    assert!(
+        schedule
+            .holds_on(Links::Ordered)
+            .unwrap_err()
+            .to_string()
+            .contains(cycle)
+    );
+    assert!(csv(text, None, Links::Ordered).unwrap_err().contains(cycle));
+}
+
+#[test]
+fn a_cell_that_cannot_be_read_is_named_by_row_and_column() {
+    let text = refusal("0F0,0B0\n1F0,,1G0");
+    assert!(
+        text.starts_with("row 2, column 3: \"1G0\" is not an action; known are 2F0, "),
+        "{text}"
+    );
+    assert_eq!(
+        refusal("0F0,(0F1;0B0)OVERLAP_F_B"),
+        "row 1, column 2: \"(0F1;0B0)OVERLAP_F_B\" overlaps a forward with a backward, which is not \
+         supported yet; \
+         write its two passes as two cells"
+    );
+}
+
+#[test]
+fn cells_of_data_parallelism_are_left_out_and_counted() {
+    let text = "0UNSHARD,0F0,,0B0,0REDUCE_GRAD,0RESHARD\r\n1F0,1B0,1REDUCE_GRAD,1WAIT_REDUCE_GRAD\r\n\r\n";
+    let read = Schedule::from_csv("own", text, None, Links::Buffered).unwrap();
+    assert_eq!(
+        read.left_out,
+        [
+            ("UNSHARD", 1),
+            ("RESHARD", 1),
+            ("REDUCE_GRAD", 2),
+            ("WAIT_REDUCE_GRAD", 1)
+        ]
+    );
+    assert_eq!(read.schedule.csv(), "0F0,0B0\n1F0,1B0\n");
+    assert!(!read.lowered);
+}
+
+/// Passes in an order that works on any placement: micro-batch by micro-batch or pass by pass, B whole or in
+/// two.
+fn simple(placement: &Placement, micro_batches: u32, by_pass: bool, split: bool) -> Schedule {
+    let stages = placement.stages();
+    let mut passes = vec![Vec::new(); placement.ranks() as usize];
+    let mut push = |pass, stage, m| {
+        let cell = Cell::new(stage, m);
+        passes[placement.rank(cell.stage).unwrap().index()].push((pass, cell));
+    };
+    let groups: Vec<Vec<u32>> = match by_pass {
+        true => vec![(0..micro_batches).collect()],
+        false => (0..micro_batches).map(|m| vec![m]).collect(),
+    };
+    for group in &groups {
+        (0..stages).for_each(|stage| group.iter().for_each(|&m| push(Pass::Forward, stage, m)));
+        let backward = if split {
+            Pass::BackwardInput
+        } else {
+            Pass::Backward
+        };
+        (0..stages)
+            .rev()
+            .for_each(|stage| group.iter().for_each(|&m| push(backward, stage, m)));
+        if split {
+            (0..stages).for_each(|stage| group.iter().for_each(|&m| push(Pass::BackwardWeight, stage, m)));
+        }
+    }
+    Schedule::from_passes("simple", placement.clone(), micro_batches, passes).unwrap()
+}
+
+fn schedules() -> impl Strategy<Value = Schedule> {
+    let named = (
+        prop::sample::select(Schedule::names().collect::<Vec<_>>()),
+        1..5u32,
+        1..6u32,
+    )
+        .prop_map(|(name, ranks, micro_batches)| Schedule::named(name, ranks, micro_batches).unwrap());
+    let placement = prop_oneof![
+        (1..4u32, 1..3u32).prop_map(|(ranks, chunks)| Placement::looped(ranks, chunks).unwrap()),
+        (1..4u32).prop_map(|ranks| Placement::vee(ranks).unwrap()),
+        Just(Placement::new([0, 0, 1, 1, 0].map(Rank).to_vec()).unwrap()),
+    ];
+    let own = (placement, 1..4u32, any::<bool>(), any::<bool>()).prop_map(
+        |(placement, micro_batches, by_pass, split)| simple(&placement, micro_batches, by_pass, split),
+    );
+    prop_oneof![named, own]
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Swap,
+    Drop,
+    Repeat,
+    Move,
+}
+
+#[derive(Clone, Debug)]
+struct Mutation {
+    kind: Kind,
+    /// Rank and place, taken modulo what there is.
+    at: (usize, usize),
+    to: (usize, usize),
+}
+
+fn mutate(rows: &mut [Vec<Action>], Mutation { kind, at, to }: &Mutation) {
+    let rank = at.0 % rows.len();
+    if rows[rank].is_empty() {
+        return;
+    }
+    let index = at.1 % rows[rank].len();
+    let action = rows[rank][index];
+    let other = to.0 % rows.len();
+    match kind {
+        Kind::Swap => {
+            let with = to.1 % rows[rank].len();
+            rows[rank].swap(index, with);
+        }
+        Kind::Drop => {
+            rows[rank].remove(index);
+        }
+        Kind::Repeat => {
+            let place = to.1 % (rows[other].len() + 1);
+            rows[other].insert(place, action);
+        }
+        Kind::Move => {
+            rows[rank].remove(index);
+            let place = to.1 % (rows[other].len() + 1);
+            rows[other].insert(place, action);
+        }
+    }
+}
+
+fn mutations() -> impl Strategy<Value = Vec<Mutation>> {
+    let kind = prop_oneof![
+        4 => Just(Kind::Swap),
+        1 => Just(Kind::Drop),
+        1 => Just(Kind::Repeat),
+        1 => Just(Kind::Move),
+    ];
+    let place = || (0..64usize, 0..256usize);
+    let mutation = (kind, place(), place()).prop_map(|(kind, at, to)| Mutation { kind, at, to });
+    prop::collection::vec(mutation, 1..3)
+}
+
+fn rows(schedule: &Schedule) -> Vec<Vec<Action>> {
+    (0..schedule.ranks())
+        .map(|rank| schedule.actions(Rank(rank)).to_vec())
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn a_mutant_with_transfers_is_accepted_exactly_when_it_runs(
+        schedule in schedules(), mutations in mutations(),
+    ) {
+        let mut rows = rows(&schedule);
+        mutations.iter().for_each(|mutation| mutate(&mut rows, mutation));
+        let (placement, micro_batches) = (schedule.placement(), schedule.micro_batches());
+        for links in [Links::Buffered, Links::Ordered] {
+            let mutant =
+                Schedule::from_actions("mutant", placement.clone(), micro_batches, rows.clone(), links);
+            let runs = oracle::runs(&rows, placement, micro_batches, links);
+            prop_assert_eq!(mutant.is_ok(), runs, "{:?} {:?}", mutant, rows);
+        }
+    }
+
+    #[test]
+    fn a_mutant_of_passes_is_lowered_to_what_runs_on_ordered_links(
+        schedule in schedules(), mutations in mutations(),
+    ) {
+        let mut mutated = rows(&schedule);
+        mutated.iter_mut().for_each(|row| row.retain(|action| action.compute().is_some()));
+        mutations.iter().for_each(|mutation| mutate(&mut mutated, mutation));
+        let passes = |row: &Vec<Action>| row.iter().filter_map(|action| action.compute()).collect();
+        let passes = mutated.iter().map(passes).collect();
+        let (placement, micro_batches) = (schedule.placement(), schedule.micro_batches());
+        match Schedule::from_passes("mutant", placement.clone(), micro_batches, passes) {
+            Ok(mutant) => {
+                prop_assert!(oracle::runs(&rows(&mutant), placement, micro_batches, Links::Ordered));
+            }
+            Err(refusal) => {
+                prop_assert!(!oracle::passes_run(&mutated, placement, micro_batches), "{} {:?}", refusal, mutated);
+            }
+        }
+    }
+}

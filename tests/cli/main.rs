@@ -1,0 +1,181 @@
+//! The commands train and sample, as a person or a script runs them.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use assert_cmd::cargo::cargo_bin;
+use tempfile::TempDir;
+
+/// Small enough to train in no time; dropout on.
+const CONFIG: &str = "\
+[model]
+dim = 16
+layers = 2
+heads = 2
+dropout = 0.1
+
+[data]
+path = 'text.txt'
+seq = 16
+
+[pipeline]
+micro_batches = 3
+micro_batch_size = 2
+
+[train]
+name = 'small'
+steps = 6
+validate_every = 3
+print_every = 1
+
+[checkpoint]
+every = 2
+";
+
+/// A folder with a config and a text to train on.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        let folder = TempDir::new().unwrap();
+        fs::write(folder.path().join("my.toml"), CONFIG).unwrap();
+        fs::write(
+            folder.path().join("text.txt"),
+            "the quick brown fox jumps over the lazy dog. ".repeat(40),
+        )
+        .unwrap();
+        Self(folder)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(cargo_bin("pipewright"));
+        command.current_dir(self.0.path()).args(args);
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Run {
+        Run(self.command(args).output().unwrap())
+    }
+
+    /// The steps in `metrics.jsonl`.
+    fn steps(&self, run: &str) -> Vec<u64> {
+        self.lines(run)
+            .iter()
+            .map(|line| line["step"].as_u64().unwrap())
+            .collect()
+    }
+
+    fn lines(&self, run: &str) -> Vec<serde_json::Value> {
+        let text = fs::read_to_string(self.path(run).join("metrics.jsonl")).unwrap();
+        text.lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+
+    fn checkpoints(&self, run: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.path(run).join("checkpoints")).unwrap();
+        let mut names: Vec<_> = entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// Starts a long run and waits until it has done some steps.
+    fn start(&self, args: &[&str]) -> Child {
+        let long = [
+            "train",
+            "my.toml",
+            "--set",
+            "train.steps=1000000",
+            "--set",
+            "train.validate_every=0",
+        ];
+        let mut command = self.command(&[&long[..], args].concat());
+        let child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let metrics = self.path("runs/small/metrics.jsonl");
+        wait_until(|| fs::read_to_string(&metrics).is_ok_and(|text| text.lines().count() > 4));
+        child
+    }
+}
+
+struct Run(Output);
+
+impl Run {
+    fn stdout(&self) -> String {
+        String::from_utf8_lossy(&self.0.stdout).into_owned()
+    }
+
+    fn stderr(&self) -> String {
+        String::from_utf8_lossy(&self.0.stderr).into_owned()
+    }
+
+    #[track_caller]
+    fn done(self) -> Self {
+        assert_eq!(
+            self.0.status.code(),
+            Some(0),
+            "{}{}",
+            self.stdout(),
+            self.stderr()
+        );
+        self
+    }
+
+    /// The message of a refusal, which is one line and starts nothing.
+    #[track_caller]
+    fn refused(self) -> String {
+        assert_eq!(
+            self.0.status.code(),
+            Some(2),
+            "{}{}",
+            self.stdout(),
+            self.stderr()
+        );
+        assert_eq!(self.stdout(), "");
+        self.stderr()
+    }
+
+    fn hash(&self) -> String {
+        let stdout = self.stdout();
+        stdout
+            .lines()
+            .find_map(|line| line.strip_prefix("weights "))
+            .unwrap_or_else(|| panic!("{stdout}"))
+            .to_owned()
+    }
+}
+
+fn wait_until(holds: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < Duration::from_secs(60), "it took too long");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn signal(child: &Child, name: &str) {
+    let status = Command::new("kill")
+        .args([name, &child.id().to_string()])
+        .status()
+        .unwrap();
+    assert!(status.success());
+}
+
+mod train;
+
+mod refusals;
+
+mod sample;

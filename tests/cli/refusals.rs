@@ -1,0 +1,102 @@
+use super::*;
+
+/// Nothing was started: there is no run directory.
+#[track_caller]
+fn refused(args: &[&str], part: &str) {
+    let place = Place::new();
+    let said = place.run(args).refused();
+    assert!(said.starts_with("error: ") && said.contains(part), "{said}");
+    assert!(!place.path("runs").exists());
+}
+
+#[test]
+fn configs_and_arguments() {
+    refused(&["train", "none.toml"], "cannot read none.toml: ");
+    refused(
+        &["train", "my.toml", "--set", "model.dmi=8"],
+        "--set: unknown key model.dmi: did you mean `dim`?",
+    );
+    refused(
+        &["train", "my.toml", "--set", "model.heads=3"],
+        "model.dim 16 is not divisible by 3 heads",
+    );
+    refused(
+        &["train", "my.toml", "--set", "pipeline.stages=9"],
+        "pipeline.stages: 9 stages for 6 layers",
+    );
+    refused(
+        &["train", "my.toml", "--set", "pipeline.micro_batches=0"],
+        "pipeline.micro_batches: is 0",
+    );
+    refused(
+        &["train", "my.toml", "--resume"],
+        "there is no run in runs/small to resume",
+    );
+    refused(
+        &["train", "--resume", "--run-dir", "x"],
+        "there is no run in x to resume",
+    );
+    refused(&["train", "my.toml", "--zzz"], "unexpected argument '--zzz'");
+}
+
+#[test]
+fn data() {
+    refused(
+        &["train", "my.toml", "--set", "data.path=none.txt"],
+        "cannot read `none.txt`: ",
+    );
+    refused(
+        &["train", "my.toml", "--set", "data.seq=5000"],
+        "`text.txt` is too short: of its 1800 tokens 1620",
+    );
+    refused(
+        &["train", "my.toml", "--set", "model.vocab=100"],
+        "is outside the model's vocabulary of 100",
+    );
+}
+
+#[test]
+fn a_run_directory_that_exists() {
+    let place = Place::new();
+    fs::create_dir_all(place.path("runs/small")).unwrap();
+    place.run(&["train", "my.toml", "--steps", "1"]).done();
+    let said = place.run(&["train", "my.toml"]).refused();
+    assert!(
+        said.contains("the run directory runs/small exists: continue it with --resume, or name another"),
+        "{said}"
+    );
+    assert_eq!(place.steps("runs/small"), [0]);
+}
+
+#[test]
+fn a_port_in_use() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let set = format!("metrics.listen={address}");
+    refused(
+        &["train", "my.toml", "--set", &set],
+        &format!("metrics.listen: cannot serve metrics on {address}: "),
+    );
+}
+
+#[test]
+fn checkpoints_that_are_damaged_or_of_another_model() {
+    let place = Place::new();
+    place.run(&["train", "my.toml", "--steps", "2"]).done();
+    let said = place
+        .run(&["train", "my.toml", "--resume", "--set", "model.dim=32"])
+        .refused();
+    assert!(
+        said.contains("has dimensions [") && said.contains("model.safetensors"),
+        "{said}"
+    );
+    let said = place
+        .run(&["train", "my.toml", "--resume", "--set", "model.layers=3"])
+        .refused();
+    assert!(said.contains("`h.2.") && said.contains("is missing"), "{said}");
+    let weights = place.path("runs/small/checkpoints/step-00000002/model.safetensors");
+    let whole = fs::read(&weights).unwrap();
+    fs::write(&weights, &whole[..whole.len() - 1]).unwrap();
+    let said = place.run(&["train", "my.toml", "--resume"]).refused();
+    assert!(said.contains("model.safetensors: not a whole file"), "{said}");
+}

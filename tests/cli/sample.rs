@@ -1,0 +1,104 @@
+use super::*;
+
+fn trained() -> Place {
+    let place = Place::new();
+    place.run(&["train", "my.toml", "--steps", "2"]).done();
+    place
+}
+
+fn written(place: &Place, args: &[&str]) -> Vec<u8> {
+    place
+        .run(&[&["sample", "runs/small", "--tokens", "40"], args].concat())
+        .done()
+        .0
+        .stdout
+}
+
+#[test]
+fn text_begins_with_the_prompt_and_has_as_many_bytes_as_asked_for() {
+    let text = written(&trained(), &["--prompt", "the quick"]);
+    assert!(text.starts_with(b"the quick"));
+    assert_eq!(text.len(), "the quick".len() + 40 + "\n".len());
+}
+
+#[test]
+fn the_seed_chooses_and_no_temperature_or_one_candidate_leaves_no_choice() {
+    let place = trained();
+    assert_eq!(
+        written(&place, &["--seed", "3"]),
+        written(&place, &["--seed", "3"])
+    );
+    assert_ne!(
+        written(&place, &["--seed", "3"]),
+        written(&place, &["--seed", "4"])
+    );
+    let likeliest = written(&place, &["--temperature", "0", "--seed", "5"]);
+    assert_eq!(written(&place, &["--top-k", "1", "--seed", "6"]), likeliest);
+    assert_eq!(
+        written(&place, &["--top-k", "1000", "--seed", "3"]),
+        written(&place, &["--seed", "3"])
+    );
+}
+
+#[test]
+fn a_checkpoint_can_be_named_itself() {
+    let place = trained();
+    let newest = place
+        .run(&["sample", "runs/small", "--tokens", "9"])
+        .done()
+        .stdout();
+    let named = place
+        .run(&["sample", "runs/small/checkpoints/step-00000002", "--tokens", "9"])
+        .done()
+        .stdout();
+    assert_eq!(newest, named);
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let place = trained();
+    let refused = |args: &[&str]| place.run(args).refused();
+    assert!(refused(&["sample", "none"]).contains("none is no checkpoint, and no run that has one"));
+    assert!(refused(&["sample", "runs/small", "--prompt", ""]).contains("--prompt is empty"));
+    assert!(
+        refused(&["sample", "runs/small", "--temperature=-1"])
+            .contains("--temperature -1: it must be 0 or more")
+    );
+    assert!(refused(&["sample", "runs/small", "--top-k", "0"]).contains("--top-k 0: it must be 1 or more"));
+}
+
+#[test]
+fn a_model_on_token_files_reads_and_writes_tokens() {
+    let place = Place::new();
+    let tokens: Vec<u8> = (0..900_u16)
+        .flat_map(|index| (index % 300).to_le_bytes())
+        .collect();
+    fs::write(place.path("tokens.bin"), tokens).unwrap();
+    let sets = [
+        "--set",
+        "data.kind=tokens",
+        "--set",
+        "data.path=tokens.bin",
+        "--set",
+        "model.vocab=300",
+    ];
+    place
+        .run(&[&["train", "my.toml", "--steps", "1"], &sets[..]].concat())
+        .done();
+    let text = place
+        .run(&["sample", "runs/small", "--prompt", "17 299", "--tokens", "3"])
+        .done()
+        .stdout();
+    let written: Vec<u32> = text
+        .split_whitespace()
+        .map(|token| token.parse().unwrap())
+        .collect();
+    assert_eq!((written.len(), &written[..2]), (5, &[17, 299][..]));
+    let said = place.run(&["sample", "runs/small", "--prompt", "17 x"]).refused();
+    assert!(said.contains("--prompt: `x` is no token"), "{said}");
+    let said = place.run(&["sample", "runs/small", "--prompt", "300"]).refused();
+    assert!(
+        said.contains("token 300 is outside the model's vocabulary of 300"),
+        "{said}"
+    );
+}

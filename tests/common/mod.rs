@@ -1,0 +1,248 @@
+//! What several test files share: small models, data, and training without the engine.
+#![allow(
+    dead_code,
+    missing_docs,
+    unreachable_pub,
+    reason = "each test file uses a part"
+)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use pipewright::data::DataSource;
+use pipewright::id::MicroBatch;
+use pipewright::schedule::Schedule;
+use pipewright::stages::loss::{CrossEntropy, Loss, Score};
+use pipewright::stages::models::{Gpt, Model};
+use pipewright::stages::optimizer::{AdamW, LearningRate, Optimizer, Update, clip_factor};
+use pipewright::stages::{Mode, Moment, Parameter, Sequential, Shape, Stage, Tensor, rng};
+use pipewright::{Pipeline, Result};
+use sha2::{Digest, Sha256};
+
+/// Random tokens, the next of each as its target.
+#[derive(Clone, Copy, Debug)]
+pub struct RandomTokens {
+    pub rows: usize,
+    pub seq: usize,
+    pub vocab: u32,
+}
+
+impl DataSource for RandomTokens {
+    fn micro_batch(&self, step: u64, micro_batch: MicroBatch, _replica: u32) -> Result<(Tensor, Tensor)> {
+        let draw = |row: usize, at: usize| {
+            let counter = [step as u32, micro_batch.0, row as u32, at as u32];
+            rng::philox([7, 7], counter)[0] % self.vocab
+        };
+        let window = |shift: usize| {
+            let place = |row| (0..self.seq).map(move |at| draw(row, at + shift));
+            let ids = (0..self.rows).flat_map(place).collect();
+            Tensor::from_ids(&[self.rows, self.seq], ids).expect("it fills the shape")
+        };
+        Ok((window(0), window(1)))
+    }
+
+    fn shapes(&self) -> (Shape, Shape) {
+        let shape = Shape::ids(&[self.rows, self.seq]);
+        (shape, shape)
+    }
+}
+
+/// One way to train: everything but the stages and the schedule.
+pub struct Recipe {
+    pub model: Box<dyn Fn() -> Model>,
+    pub data: Arc<dyn DataSource>,
+    pub micro_batches: u32,
+    pub optimizer: AdamW,
+    pub learning_rate: LearningRate,
+    pub clip: Option<f64>,
+}
+
+/// A small GPT with all that could go wrong switched on: dropout, clipping, weight decay, a warm-up.
+pub fn recipe(layers: usize, tied: bool, micro_batches: u32) -> Recipe {
+    let gpt = Gpt {
+        vocab: 17,
+        dim: 16,
+        layers,
+        heads: 2,
+        context: 8,
+        dropout: 0.1,
+        tied,
+        seed: 3,
+    };
+    Recipe {
+        model: Box::new(move || gpt.model().expect("the settings fit")),
+        data: Arc::new(RandomTokens {
+            rows: 2,
+            seq: 8,
+            vocab: 17,
+        }),
+        micro_batches,
+        optimizer: AdamW::default(),
+        learning_rate: LearningRate::WarmupCosine {
+            peak: 0.01,
+            floor: 0.001,
+            warmup_steps: 2,
+            total_steps: 10,
+        },
+        clip: Some(0.5),
+    }
+}
+
+impl Recipe {
+    /// A pipeline over this many stages, one a rank.
+    pub fn pipeline(&self, stages: u32, schedule: &str) -> Pipeline<Sequential> {
+        let schedule = Schedule::named(schedule, stages, self.micro_batches).expect("the sizes fit");
+        self.launch(schedule).expect("it starts")
+    }
+
+    pub fn launch(&self, schedule: Schedule) -> Result<Pipeline<Sequential>> {
+        let stages = (self.model)().split(schedule.stages() as usize)?;
+        let mut builder = Pipeline::builder()
+            .schedule(schedule)
+            .stages(stages)
+            .loss(CrossEntropy::default())
+            .data(Arc::clone(&self.data))
+            .optimizer(self.optimizer)
+            .learning_rate(self.learning_rate)
+            .pin(false);
+        if let Some(clip) = self.clip {
+            builder = builder.clip(clip);
+        }
+        builder.launch()
+    }
+
+    /// The hash of all weights after some steps of a pipeline.
+    pub fn hash(&self, stages: u32, schedule: &str, steps: u64) -> String {
+        let mut pipeline = self.pipeline(stages, schedule);
+        for _ in 0..steps {
+            pipeline.step().expect("the step succeeds");
+        }
+        pipeline.weights_hash().expect("the pipeline runs")
+    }
+
+    /// Training with no engine at all.
+    pub fn plain(&self) -> Plain {
+        let stage = (self.model)().whole().expect("the model can be built");
+        Plain::new(stage, Arc::new(self.optimizer), self.learning_rate, self.clip)
+    }
+
+    /// The hash of all weights after some steps of the plain loop.
+    pub fn plain_hash(&self, steps: u64) -> String {
+        let mut plain = self.plain();
+        for step in 0..steps {
+            plain.step(
+                self.data.as_ref(),
+                step,
+                self.micro_batches,
+                &mut CrossEntropy::default(),
+            );
+        }
+        plain.hash()
+    }
+}
+
+/// A training loop over one stage, as one would write it by hand.
+pub struct Plain {
+    pub stage: Sequential,
+    optimizer: Arc<dyn Optimizer>,
+    learning_rate: LearningRate,
+    clip: Option<f64>,
+}
+
+impl Plain {
+    pub fn new(
+        stage: Sequential,
+        optimizer: Arc<dyn Optimizer>,
+        learning_rate: LearningRate,
+        clip: Option<f64>,
+    ) -> Self {
+        Self {
+            stage,
+            optimizer,
+            learning_rate,
+            clip,
+        }
+    }
+
+    /// One step; gives the mean loss and the gradient norm.
+    pub fn step(
+        &mut self,
+        data: &dyn DataSource,
+        step: u64,
+        micro_batches: u32,
+        loss: &mut dyn Loss<Tensor>,
+    ) -> (f64, f64) {
+        let mut total = Score::default();
+        for micro_batch in 0..micro_batches {
+            let (input, target) = data.micro_batch(step, MicroBatch(micro_batch), 0).expect("data");
+            let at = Moment {
+                step,
+                micro_batch,
+                mode: Mode::Train,
+            };
+            let input = self.stage.load(input).expect("load");
+            let (output, saved) = self.stage.forward(at, input).expect("forward");
+            let (score, grad) = loss.forward(output, target).expect("loss");
+            total.add(score);
+            let (_, pending) = self.stage.backward_input(saved, grad).expect("backward-input");
+            self.stage.backward_weight(pending).expect("backward-weight");
+        }
+        let mut parameters = self.stage.parameters();
+        let mut first_of: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (index, parameter) in parameters.iter().enumerate() {
+            first_of
+                .entry(parameter.name().to_owned())
+                .or_default()
+                .push(index);
+        }
+        for sites in first_of.values().filter(|sites| sites.len() > 1) {
+            let mut sum = parameters[sites[0]].grad.clone();
+            for &site in &sites[1..] {
+                sum.iter_mut()
+                    .zip(&parameters[site].grad)
+                    .for_each(|(sum, grad)| *sum += grad);
+            }
+            sites
+                .iter()
+                .for_each(|&site| parameters[site].grad.copy_from_slice(&sum));
+        }
+        let counted = |index: &usize| first_of.values().any(|sites| sites[0] == *index);
+        let squares: f64 = (0..parameters.len())
+            .filter(counted)
+            .map(|index| parameters[index].grad_squares())
+            .sum();
+        let norm = squares.sqrt() / total.weight;
+        let clip = self.clip.map_or(1.0, |limit| clip_factor(norm, limit));
+        let learning_rate = self.learning_rate.at(step);
+        for parameter in &mut parameters {
+            self.optimizer.update(
+                parameter,
+                Update {
+                    step: step + 1,
+                    learning_rate,
+                    scale: clip / total.weight,
+                },
+            );
+            parameter.grad.fill(0.0);
+        }
+        (total.mean(), norm)
+    }
+
+    /// SHA-256 of all weights in name order.
+    pub fn hash(&mut self) -> String {
+        let by_name: BTreeMap<String, &Parameter> = self
+            .stage
+            .parameters()
+            .into_iter()
+            .map(|parameter| (parameter.name().to_owned(), &*parameter))
+            .collect();
+        let mut hash = Sha256::new();
+        for parameter in by_name.values() {
+            parameter
+                .value
+                .iter()
+                .for_each(|number| hash.update(number.to_le_bytes()));
+        }
+        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}

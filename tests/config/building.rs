@@ -1,0 +1,77 @@
+use super::*;
+
+fn text_file(bytes: &[u8]) -> (tempfile::TempDir, String) {
+    let folder = tempfile::TempDir::new().unwrap();
+    let path = folder.path().join("text.txt");
+    fs::write(&path, bytes).unwrap();
+    let set = format!("data.path={}", path.display());
+    (folder, set)
+}
+
+#[test]
+fn text_is_split_and_given_in_micro_batches() {
+    let (_folder, set) = text_file(&[b'a'; 1000]);
+    let config = with_sets(
+        "[data]\nseq = 9\nvalidation = 0.2\n[pipeline]\nmicro_batch_size = 2",
+        &[&set],
+    )
+    .unwrap();
+    let data = config.data().unwrap();
+    assert!(
+        data.summary
+            .ends_with("text.txt`: 1000 bytes, the last 200 for validation"),
+        "{}",
+        data.summary
+    );
+    assert_eq!(data.validation_micro_batches, 11);
+    let (input, _) = data.train.micro_batch(0, MicroBatch(0), 0).unwrap();
+    assert_eq!((input.dims(), input.ids()[0]), (&[2, 9][..], u32::from(b'a')));
+    let config = with_sets("[data]\nseq = 9\nvalidation = 0", &[&set]).unwrap();
+    assert!(config.data().unwrap().validation.is_none());
+}
+
+#[test]
+fn data_that_cannot_be_used_is_refused() {
+    let (_folder, set) = text_file(b"a short text");
+    let said = with_sets("", &[&set]).unwrap().data().unwrap_err().to_string();
+    assert!(
+        said.contains("text.txt` is too short") && said.contains("one window needs 129"),
+        "{said}"
+    );
+    let said = with_sets("[data]\nseq = 2\n[model]\nvocab = 100", &[&set])
+        .unwrap()
+        .data()
+        .unwrap_err()
+        .to_string();
+    assert!(
+        said.contains("token 115 at position 2 is outside the model's vocabulary of 100"),
+        "{said}"
+    );
+    let said = parse("").unwrap().data().unwrap_err().to_string();
+    assert_eq!(said, "data.path: nothing to train on: name a file or a folder");
+}
+
+#[test]
+fn the_learning_rate_ends_with_the_run() {
+    let config = parse("[optimizer]\nschedule = 'cosine'\nwarmup_steps = 5\n[train]\nsteps = 70").unwrap();
+    let expected = LearningRate::WarmupCosine {
+        peak: 1e-3,
+        floor: 0.0,
+        warmup_steps: 5,
+        total_steps: 70,
+    };
+    assert_eq!(config.learning_rate(), expected);
+}
+
+#[test]
+fn optimizers_are_told_by_their_state() {
+    assert_eq!(parse("").unwrap().optimizer().state_names().len(), 2);
+    assert_eq!(
+        parse("[optimizer]\nkind = 'sgd'")
+            .unwrap()
+            .optimizer()
+            .state_names()
+            .len(),
+        1
+    );
+}

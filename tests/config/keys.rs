@@ -1,0 +1,98 @@
+use super::*;
+
+#[test]
+fn unknown_keys_and_sections_name_the_place_and_the_nearest_right_one() {
+    all_refused(&[
+        (
+            "\n\n[optimizer]\nlerning_rate = 1",
+            &[
+                "my.toml:4: unknown key optimizer.lerning_rate",
+                "did you mean `learning_rate`?",
+            ],
+        ),
+        (
+            "[pipeline]\nmicrobatches = 1",
+            &["my.toml:2: ", "did you mean `micro_batches`?"],
+        ),
+        (
+            "[model]\nsteps = 5",
+            &["unknown key model.steps: it belongs to [train]"],
+        ),
+        (
+            "[metrics]\nzzz = 5",
+            &["unknown key metrics.zzz: keys of [metrics]: listen"],
+        ),
+        (
+            "[optimiser]\nkind = 'sgd'",
+            &["my.toml:1: unknown section [optimiser]: did you mean [optimizer]?"],
+        ),
+        (
+            "[zzz]",
+            &["unknown section [zzz] (sections: model, data, pipeline"],
+        ),
+        (
+            "steps = 5",
+            &["my.toml:1: `steps` stands in no section: did you mean train.steps?"],
+        ),
+        ("seed = 5", &["did you mean model.seed or data.seed?"]),
+        (
+            "zzz = 5",
+            &["`zzz` stands in no section: every key belongs to a section"],
+        ),
+    ]);
+}
+
+#[test]
+fn set_and_environment_are_named_as_the_place() {
+    assert!(
+        refused(with_sets("", &["model.dmi=3"]))
+            .starts_with("--set: unknown key model.dmi: did you mean `dim`?")
+    );
+    assert!(refused(with_sets("", &["modle.dim=3"])).starts_with("--set: unknown section [modle]"));
+    assert!(refused(with_sets("", &["steps=3"])).contains("did you mean train.steps?"));
+    assert!(
+        refused(with_sets("", &["train.steps"])).contains("--set train.steps: expected section.key=value")
+    );
+    let variable = [("PIPEWRIGHT_MODEL__DIM".to_owned(), "wide".to_owned())];
+    let said = refused(Config::parse("my.toml", "", &variable, &[]));
+    assert!(
+        said.starts_with("environment variable PIPEWRIGHT_MODEL__DIM: model.dim: expected a whole"),
+        "{said}"
+    );
+}
+
+#[test]
+fn keys_of_another_kind_are_refused() {
+    all_refused(&[
+        (
+            "[model]\nkind = 'mlp'\ndim = 3\n[data]\nkind = 'idx'",
+            &["my.toml:3: model.dim is for model.kind = \"gpt\"", "\"mlp\""],
+        ),
+        (
+            "[optimizer]\nmomentum = 0.5",
+            &["my.toml:2: optimizer.momentum is for optimizer.kind = \"sgd\""],
+        ),
+        (
+            "[optimizer]\nwarmup_steps = 5",
+            &["is for optimizer.schedule = \"cosine\", and this config has \"constant\""],
+        ),
+        (
+            "[data]\nkind = 'tokens'\nlabels = 'x'",
+            &["data.labels is for data.kind = \"idx\""],
+        ),
+    ]);
+}
+
+#[test]
+fn a_file_that_is_no_toml_or_is_missing_is_named() {
+    all_refused(&[
+        ("[model\ndim = 3", &["my.toml:1: "]),
+        ("[model]\ndim = 3\ndim = 4", &["my.toml:3: ", "duplicate key"]),
+        ("[model]\ndim = ", &["my.toml:2: "]),
+    ]);
+    let error = Config::load(Path::new("no/such.toml"), &[]).unwrap_err();
+    assert!(
+        error.to_string().starts_with("cannot read no/such.toml: "),
+        "{error}"
+    );
+}

@@ -1,0 +1,42 @@
+//! Config: how sources override each other, what is built, and what is said of every mistake.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use pipewright::Error;
+use pipewright::config::{Config, DataKind, ModelKind, Validation};
+use pipewright::id::MicroBatch;
+use pipewright::stages::optimizer::LearningRate;
+
+fn parse(text: &str) -> pipewright::Result<Config> {
+    Config::parse("my.toml", text, &[], &[])
+}
+
+fn with_sets(text: &str, sets: &[&str]) -> pipewright::Result<Config> {
+    let sets: Vec<String> = sets.iter().map(ToString::to_string).collect();
+    Config::parse("my.toml", text, &[], &sets)
+}
+
+fn refused(result: pipewright::Result<Config>) -> String {
+    let error = result.expect_err("a refusal");
+    assert!(matches!(error, Error::Invalid(_)), "{error:?}");
+    error.to_string()
+}
+
+/// Each text is refused with a message that holds each of the parts.
+fn all_refused(cases: &[(&str, &[&str])]) {
+    for (text, parts) in cases {
+        let said = refused(parse(text));
+        for part in *parts {
+            assert!(said.contains(part), "{text:?} said {said:?}, without {part:?}");
+        }
+    }
+}
+
+mod sources;
+
+mod keys;
+
+mod values;
+
+mod building;

@@ -1,0 +1,206 @@
+use super::*;
+
+#[test]
+fn a_wrong_type_says_what_was_expected_and_what_was_found() {
+    all_refused(&[
+        (
+            "[model]\n\ndim = 'wide'",
+            &["my.toml:3: model.dim: expected a whole number, 0 or more, got \"wide\""],
+        ),
+        (
+            "[model]\ndim = -4",
+            &["model.dim: expected a whole number, 0 or more, got -4"],
+        ),
+        (
+            "[train]\nsteps = 10.5",
+            &["train.steps: expected a whole number, 0 or more, got 10.5"],
+        ),
+        (
+            "[pipeline]\nmicro_batches = 5000000000",
+            &["expected a whole number from 0 to 4294967295"],
+        ),
+        (
+            "[optimizer]\nlearning_rate = 'fast'",
+            &["optimizer.learning_rate: expected a number, got \"fast\""],
+        ),
+        (
+            "[model]\ntied = 1",
+            &["model.tied: expected true or false, got 1"],
+        ),
+        (
+            "[train]\nname = 3",
+            &["train.name: expected text in quotes, got 3"],
+        ),
+        (
+            "[data]\npath = 3",
+            &["data.path: expected a path in quotes or a list of them, got 3"],
+        ),
+        (
+            "[data]\nvalidation = 'some'",
+            &["expected a fraction from 0 to below 1, or a whole number"],
+        ),
+        (
+            "[optimizer]\nbetas = [0.9]",
+            &["optimizer.betas: expected a list of two numbers, got [0.9]"],
+        ),
+        (
+            "[pipeline]\npartition = 'even'",
+            &["expected \"balanced\" or a list of layer names for each stage"],
+        ),
+        (
+            "[metrics]\nlisten = 9400",
+            &["expected an address and a port such as \"127.0.0.1:9400\", got 9400"],
+        ),
+        (
+            "[metrics]\nlisten = 'here'",
+            &["expected an address and a port such as", "got \"here\""],
+        ),
+        (
+            "[model]\nkind = 'gtp'",
+            &["model.kind: expected `gpt` or `mlp`, got \"gtp\": did you mean \"gpt\"?"],
+        ),
+        (
+            "[data]\nkind = 'txt'",
+            &[
+                "expected one of `text`, `tokens`, `idx`",
+                "did you mean \"text\"?",
+            ],
+        ),
+        (
+            "[model]\nkind = 'mlp'\nsizes = 'a,b'",
+            &["model.sizes: expected widths such as \"784,128,10\""],
+        ),
+    ]);
+}
+
+#[test]
+fn zero_is_refused_where_there_must_be_one() {
+    let keys = [
+        "model.vocab",
+        "model.dim",
+        "model.layers",
+        "model.heads",
+        "data.seq",
+        "pipeline.stages",
+        "pipeline.micro_batches",
+        "pipeline.micro_batch_size",
+        "pipeline.batch_size",
+        "train.steps",
+        "train.print_every",
+        "train.validation_micro_batches",
+        "checkpoint.keep",
+    ];
+    for key in keys {
+        let said = refused(with_sets("", &[&format!("{key}=0")]));
+        assert_eq!(said, format!("--set: {key}: is 0: set it to 1 or more"));
+    }
+}
+
+#[test]
+fn impossible_values_say_what_to_do() {
+    all_refused(&[
+        (
+            "[model]\ndim = 12\nheads = 5",
+            &[
+                "my.toml:3: model.heads: model.dim 12 is not divisible by 5 heads: ",
+                "choose from 1, 2, 3, 4, 6, 12",
+            ],
+        ),
+        (
+            "[model]\ndropout = 1.0",
+            &["my.toml:2: model.dropout: 1 is no probability below 1"],
+        ),
+        (
+            "[model]\nkind = 'mlp'\nsizes = '10'\n[data]\nkind = 'idx'",
+            &["model.sizes: [10]: give the widths"],
+        ),
+        (
+            "[model]\nkind = 'mlp'",
+            &["data.kind: a model of kind \"mlp\" takes images: set data.kind = \"idx\""],
+        ),
+        (
+            "[data]\nkind = 'idx'",
+            &["my.toml:2: data.kind: a model of kind \"gpt\" takes tokens"],
+        ),
+        (
+            "[data]\nvalidation = 1.5",
+            &["data.validation: 1.5 is neither a fraction"],
+        ),
+        (
+            "[pipeline]\nbatch_size = 30",
+            &["pipeline.batch_size: 30 rows cannot be divided into 4 micro-batches: take 28 or 32 rows"],
+        ),
+        (
+            "[pipeline]\nbatch_size = 32\nmicro_batch_size = 4",
+            &["my.toml:3: pipeline.micro_batch_size: 32 rows in 4 micro-batches make 8 each"],
+        ),
+        (
+            "[optimizer]\nlearning_rate = 0",
+            &["optimizer.learning_rate: 0 makes no sense: it must be above 0"],
+        ),
+        ("[optimizer]\nlearning_rate = nan", &["NaN makes no sense"]),
+        (
+            "[optimizer]\nbetas = [0.9, 1.0]",
+            &["optimizer.betas: 1 makes no sense"],
+        ),
+        ("[optimizer]\neps = 0.0", &["optimizer.eps: 0 makes no sense"]),
+        (
+            "[optimizer]\nkind = 'sgd'\nmomentum = 1.0",
+            &["optimizer.momentum: 1 makes no sense"],
+        ),
+        (
+            "[optimizer]\nweight_decay = -1",
+            &["optimizer.weight_decay: -1 makes no sense"],
+        ),
+        ("[optimizer]\nclip = -1", &["optimizer.clip: -1 makes no sense"]),
+        (
+            "[optimizer]\nschedule = 'cosine'\nmin_learning_rate = 1",
+            &["it must be from 0 to optimizer.learning_rate"],
+        ),
+        (
+            "[optimizer]\nschedule = 'cosine'\nwarmup_steps = 99\n[train]\nsteps = 9",
+            &["my.toml:3: optimizer.warmup_steps: 99 steps of warm-up do not fit into train.steps = 9"],
+        ),
+        (
+            "[train]\nname = 'a/b'",
+            &["train.name: \"a/b\" cannot name a folder"],
+        ),
+        ("[train]\nname = ''", &["train.name: \"\" cannot name a folder"]),
+    ]);
+}
+
+#[test]
+fn stages_partitions_and_schedules_that_cannot_be_are_named() {
+    let small = "[model]\nlayers = 1\n[pipeline]\n";
+    let with = |rest: &str| refused(parse(&format!("{small}{rest}")));
+    let said = with("stages = 5");
+    assert!(
+        said.starts_with("my.toml:4: pipeline.stages: 5 stages for 4 layers"),
+        "{said}"
+    );
+    let said = with("partition = [['embed'], ['h.0.attn', 'head']]");
+    assert!(
+        said.starts_with("my.toml:4: pipeline.partition: layer `h.0.mlp` is missing"),
+        "{said}"
+    );
+    let said = with("partition = [['embed', 'h.0'], ['h.0.mlp', 'head']]");
+    assert!(
+        said.contains("pipeline.partition: layer `h.0.mlp` comes again in stage 1"),
+        "{said}"
+    );
+    let said = with("partition = [['embed', 'h.0.atn'], ['h.0.mlp', 'head']]");
+    assert!(
+        said.contains("unknown layer `h.0.atn`: did you mean `h.0.attn`?"),
+        "{said}"
+    );
+    let said = with("stages = 3\npartition = [['embed', 'h.0'], ['head']]");
+    assert!(
+        said.contains("pipeline.partition: it has 2 lists for 3 stages: give one list a stage"),
+        "{said}"
+    );
+    let said = with("schedule = '1f2b'");
+    assert!(
+        said.starts_with("my.toml:4: pipeline.schedule: ") && said.contains("1f1b"),
+        "{said}"
+    );
+}

@@ -1,0 +1,232 @@
+//! A rank that fails or panics stops all ranks, and the caller is told where and why.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pipewright::data::DataSource;
+use pipewright::id::{MicroBatch, Rank};
+use pipewright::schedule::Schedule;
+use pipewright::stages::loss::{Loss, Score};
+use pipewright::stages::{
+    Error as StageError, Moment, Parameter, Result as StageResult, Shape, Stage, StageBuilder, Tensor,
+};
+use pipewright::{Error, Pipeline};
+
+/// What goes wrong in a [`Faulty`] stage.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    Nothing,
+    Fails,
+    Panics,
+    PanicsBackward,
+    RefusesShape,
+    FailsToBuild,
+}
+
+/// A stage that passes its input on until, at micro-batch 2 of step 1, its fault shows.
+struct Faulty(Fault);
+
+impl Stage for Faulty {
+    type Wire = Tensor;
+    type Saved = ();
+    type Pending = ();
+
+    fn output_shape(&self, input: &Shape) -> StageResult<Shape> {
+        if self.0 == Fault::RefusesShape {
+            return Err(StageError::shape("f32[7]", input).at("narrow"));
+        }
+        Ok(*input)
+    }
+
+    fn load(&mut self, input: Tensor) -> StageResult<Tensor> {
+        Ok(input)
+    }
+
+    fn forward(&mut self, at: Moment, input: Tensor) -> StageResult<(Tensor, ())> {
+        if (at.step, at.micro_batch) == (1, 2) {
+            match self.0 {
+                Fault::Fails => return Err(StageError::other("the disk is on fire").at("h.3")),
+                Fault::Panics => panic!("a bug"),
+                _ => {}
+            }
+        }
+        Ok((input, ()))
+    }
+
+    fn backward_input(&mut self, (): (), grad: Tensor) -> StageResult<(Option<Tensor>, ())> {
+        assert!(self.0 != Fault::PanicsBackward, "a bug going back");
+        Ok((Some(grad), ()))
+    }
+
+    fn backward_weight(&mut self, (): ()) -> StageResult<()> {
+        Ok(())
+    }
+
+    fn parameters(&mut self) -> Vec<&mut Parameter> {
+        Vec::new()
+    }
+}
+
+/// Takes the output itself as the loss.
+struct Sum;
+
+impl Loss<Tensor> for Sum {
+    fn check(&self, _: &Shape, _: &Shape) -> StageResult<()> {
+        Ok(())
+    }
+
+    fn forward(&mut self, output: Tensor, target: Tensor) -> StageResult<(Score, Tensor)> {
+        Ok((self.score(output.clone(), target)?, output))
+    }
+
+    fn score(&mut self, output: Tensor, _: Tensor) -> StageResult<Score> {
+        Ok(Score {
+            sum: f64::from(output.f32()[0]),
+            weight: 1.0,
+            correct: None,
+        })
+    }
+}
+
+struct Ones;
+
+impl DataSource for Ones {
+    fn micro_batch(&self, _: u64, _: MicroBatch, _: u32) -> pipewright::Result<(Tensor, Tensor)> {
+        let ones = || Tensor::from_vec(&[3], vec![1.0; 3]).expect("three");
+        Ok((ones(), ones()))
+    }
+
+    fn shapes(&self) -> (Shape, Shape) {
+        (Shape::f32(&[3]), Shape::f32(&[3]))
+    }
+}
+
+fn launch(ranks: u32, faulty: u32, fault: Fault) -> pipewright::Result<Pipeline<Faulty>> {
+    let stage = |index| -> StageBuilder<Faulty> {
+        let fault = if index == faulty { fault } else { Fault::Nothing };
+        Box::new(move || match fault {
+            Fault::FailsToBuild => Err(StageError::invalid("no weights here")),
+            fault => Ok(Faulty(fault)),
+        })
+    };
+    Pipeline::builder()
+        .schedule(Schedule::one_f_one_b(ranks, 4)?)
+        .stages((0..ranks).map(stage).collect())
+        .loss(Sum)
+        .data(Arc::new(Ones))
+        .pin(false)
+        .launch()
+}
+
+/// Runs until a step fails; gives the failure and how long that step took.
+fn failure(pipeline: &mut Pipeline<Faulty>) -> (Error, Duration) {
+    loop {
+        let started = Instant::now();
+        if let Err(error) = pipeline.step() {
+            return (error, started.elapsed());
+        }
+    }
+}
+
+#[test]
+fn a_failing_stage_is_told_with_rank_action_and_cause() {
+    for rank in 0..4 {
+        let mut pipeline = launch(4, rank, Fault::Fails).expect("it starts");
+        let (error, took) = failure(&mut pipeline);
+        assert!(
+            took < Duration::from_secs(1),
+            "all ranks stop within a second, took {took:?}"
+        );
+        let Error::Action { rank: at, action, .. } = &error else {
+            panic!("no place: {error}")
+        };
+        assert_eq!((*at, action.as_str()), (Rank(rank), format!("{rank}F2").as_str()));
+        let text = error.to_string();
+        assert!(text.starts_with(&format!("rank {rank}, action ")), "{text}");
+        assert!(
+            text.ends_with(&format!("({rank}F2): h.3: the disk is on fire")),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_panicking_stage_is_told_with_rank_action_and_cause() {
+    for (fault, action, cause) in [
+        (Fault::Panics, "1F2", "panicked: a bug"),
+        (Fault::PanicsBackward, "1B0", "panicked: a bug going back"),
+    ] {
+        let mut pipeline = launch(3, 1, fault).expect("it starts");
+        let (error, took) = failure(&mut pipeline);
+        assert!(
+            took < Duration::from_secs(1),
+            "all ranks stop within a second, took {took:?}"
+        );
+        assert!(
+            error.to_string().contains(&format!("({action}): {cause}")),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_pipeline_that_has_failed_says_why_ever_after() {
+    let mut pipeline = launch(2, 0, Fault::Fails).expect("it starts");
+    let (first, _) = failure(&mut pipeline);
+    for error in [
+        pipeline.step().expect_err("stopped"),
+        pipeline.save("nowhere").expect_err("stopped"),
+        pipeline.weights_hash().expect_err("stopped"),
+        pipeline.evaluate(Arc::new(Ones), 1).expect_err("stopped"),
+    ] {
+        assert_eq!(
+            error.to_string(),
+            format!("the pipeline has stopped after a failure: {first}")
+        );
+    }
+    pipeline.stop();
+}
+
+#[test]
+fn a_stage_that_refuses_a_shape_is_named_before_the_first_step() {
+    let error = launch(3, 1, Fault::RefusesShape).expect_err("it refuses");
+    assert!(matches!(error, Error::Invalid(_)));
+    assert_eq!(
+        error.to_string(),
+        "stage 1 (rank 1) refuses what stage 0 gives, f32[3]: narrow: expected an input of f32[7], got f32[3]"
+    );
+}
+
+#[test]
+fn a_stage_that_cannot_be_built_is_named_with_its_rank() {
+    let error = launch(3, 2, Fault::FailsToBuild).expect_err("it cannot");
+    assert!(matches!(error, Error::Invalid(_)));
+    assert_eq!(
+        error.to_string(),
+        "rank 2: its stages cannot be built: no weights here"
+    );
+}
+
+#[test]
+fn what_the_builder_lacks_is_named() {
+    let error = Pipeline::<Faulty>::builder()
+        .launch()
+        .expect_err("nothing was given");
+    assert_eq!(
+        error.to_string(),
+        "the pipeline has no schedule: call `.schedule(...)` before `.launch()`"
+    );
+    let schedule = Schedule::gpipe(2, 2).expect("sizes");
+    let error = Pipeline::<Faulty>::builder()
+        .schedule(schedule)
+        .data(Arc::new(Ones))
+        .loss(Sum)
+        .launch()
+        .expect_err("no stages were given");
+    assert!(
+        error
+            .to_string()
+            .contains("has 2 stages, the pipeline was given 0"),
+        "{error}"
+    );
+}

@@ -1,0 +1,193 @@
+//! What the guide shows is what happens: its commands print what stands under them, its configs are accepted.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use assert_cmd::Command;
+use pipewright::config::Config;
+use toml::{Table, Value};
+
+/// A fenced block of a page: its language, its text and the line it begins on.
+struct Block {
+    page: String,
+    line: usize,
+    language: String,
+    text: String,
+}
+
+#[test]
+fn plan_check_and_refusals_print_what_the_guide_shows() {
+    let blocks = blocks();
+    let mut shown = 0;
+    for pair in blocks.windows(2).filter(|pair| pair[1].language == "text") {
+        let Some(arguments) = pair[0].text.strip_prefix("$ pipewright ") else {
+            continue;
+        };
+        let arguments: Vec<&str> = arguments.split_whitespace().collect();
+        let refused = pair[1].text.starts_with("error: ");
+        if !refused && !["plan", "check"].contains(&arguments[0]) {
+            continue;
+        }
+        let mut command = Command::cargo_bin("pipewright").expect("the command is built");
+        let output = command
+            .args(&arguments)
+            .current_dir(root())
+            .output()
+            .expect("the command runs");
+        let printed = String::from_utf8([output.stdout, output.stderr].concat()).expect("text");
+        let place = format!("{}:{}: {}", pair[1].page, pair[1].line, arguments.join(" "));
+        assert_eq!(pair[1].text.trim_end(), printed.trim_end(), "{place}");
+        shown += 1;
+    }
+    assert!(shown >= 4, "the guide shows schedules; found only {shown}");
+}
+
+#[test]
+fn the_command_line_reference_lists_every_option_and_no_other() {
+    let page = fs::read_to_string(root().join("book/src/command-line.md")).expect("the page is there");
+    for command in ["train", "sample", "plan", "check"] {
+        let heading = format!("## `pipewright {command}");
+        let start = page
+            .find(&heading)
+            .unwrap_or_else(|| panic!("book/src/command-line.md has no {heading}"));
+        let part = page[start..].split("\n## ").next().expect("at least the heading");
+        let listed: BTreeSet<&str> = part.split("\n| `").skip(1).map(first_word).collect();
+        let help = pipewright(&[command, "--help"]);
+        let options = help
+            .lines()
+            .map(str::trim_start)
+            .filter_map(|line| line.split_once("--"));
+        let options = options.filter(|(before, _)| before.is_empty() || *before == "-h, ");
+        let known: BTreeSet<&str> = options
+            .map(|(_, rest)| first_word(rest))
+            .filter(|name| *name != "help")
+            .collect();
+        let listed: BTreeSet<&str> = listed.iter().filter_map(|name| name.strip_prefix("--")).collect();
+        assert_eq!(listed, known, "{command}");
+    }
+}
+
+/// Up to what cannot stand in an option's name.
+fn first_word(text: &str) -> &str {
+    text.split([' ', '`', '=', ',']).next().unwrap_or(text)
+}
+
+/// What the command prints, run from the root.
+fn pipewright(arguments: &[&str]) -> String {
+    let mut command = Command::cargo_bin("pipewright").expect("the command is built");
+    let output = command
+        .args(arguments)
+        .current_dir(root())
+        .output()
+        .expect("the command runs");
+    String::from_utf8([output.stdout, output.stderr].concat()).expect("text")
+}
+
+#[test]
+fn the_configs_that_the_guide_shows_are_accepted() {
+    let shown: Vec<Block> = blocks()
+        .into_iter()
+        .filter(|block| block.language == "toml")
+        .collect();
+    assert!(
+        shown.len() >= 4,
+        "the guide shows configs; found only {}",
+        shown.len()
+    );
+    for block in shown {
+        let name = format!("{}:{}", block.page, block.line);
+        if !block.text.starts_with("{{#include") {
+            Config::parse(&name, &block.text, &[], &[]).expect(&name);
+        }
+    }
+}
+
+#[test]
+fn the_config_reference_lists_every_key_with_its_default() {
+    let page = fs::read_to_string(root().join("book/src/config.md")).expect("the page is there");
+    let kinds = [
+        "",
+        "[data]\nkind = \"tokens\"",
+        "[model]\nkind = \"mlp\"\n[data]\nkind = \"idx\"",
+        "[optimizer]\nkind = \"sgd\"\nschedule = \"cosine\"",
+    ];
+    let mut wrong = Vec::new();
+    for (kind, config) in kinds
+        .iter()
+        .map(|kind| (kind, Config::parse("defaults", kind, &[], &[])))
+    {
+        let resolved = config
+            .expect("a config of defaults")
+            .resolved_toml()
+            .expect("it can be written");
+        let chosen: Table = kind.parse().expect("a table");
+        let resolved: Table = resolved.parse().expect("a table");
+        for (section, keys) in resolved {
+            let part = section_of(&page, &section);
+            for (key, value) in keys.as_table().expect("a section") {
+                let set = chosen.get(&section).is_some_and(|keys| keys.get(key).is_some());
+                if !set && value != &Value::Array(Vec::new()) && !part.contains(&row(key, value)) {
+                    wrong.push(format!("[{section}] {}", row(key, value)));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "book/src/config.md lacks\n{}", wrong.join("\n"));
+}
+
+/// The part of the config reference about a section.
+fn section_of<'a>(page: &'a str, section: &str) -> &'a str {
+    let heading = format!("## `[{section}]`");
+    let start = page
+        .find(&heading)
+        .unwrap_or_else(|| panic!("book/src/config.md has no {heading}"));
+    let part = &page[start + heading.len()..];
+    part.split("\n## ").next().unwrap_or(part)
+}
+
+/// How a key and its default begin their row of the reference.
+fn row(key: &str, value: &Value) -> String {
+    format!("| `{key}` | `{value}` |")
+}
+
+/// All fenced blocks of the guide and the README, in order.
+fn blocks() -> Vec<Block> {
+    let pages = fs::read_dir(root().join("book/src")).expect("the guide is there");
+    let mut paths: Vec<PathBuf> = pages.map(|page| page.expect("a page").path()).collect();
+    paths.sort();
+    paths.push(root().join("README.md"));
+    paths.iter().flat_map(|path| blocks_of(path)).collect()
+}
+
+fn blocks_of(path: &Path) -> Vec<Block> {
+    let page = path
+        .strip_prefix(root())
+        .expect("under the root")
+        .display()
+        .to_string();
+    let text = fs::read_to_string(path).expect("a page is text");
+    let mut blocks = Vec::new();
+    let mut open: Option<Block> = None;
+    for (line, content) in (1..).zip(text.lines()) {
+        match (content.strip_prefix("```"), &mut open) {
+            (Some(language), None) => {
+                let language = language.to_owned();
+                open = Some(Block {
+                    page: page.clone(),
+                    line,
+                    language,
+                    text: String::new(),
+                });
+            }
+            (Some(_), Some(_)) => blocks.extend(open.take()),
+            (None, Some(block)) => block.text += &format!("{content}\n"),
+            (None, None) => {}
+        }
+    }
+    blocks
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}

@@ -1,0 +1,217 @@
+//! The simulator against published numbers and closed forms.
+
+use pipewright::plan::{Costs, Simulation, simulate};
+use pipewright::schedule::{Links, Schedule};
+use proptest::prelude::*;
+
+fn close(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1.0)
+}
+
+fn simulated(name: &str, ranks: u32, micro_batches: u32, costs: Costs) -> Simulation {
+    let schedule = Schedule::named(name, ranks, micro_batches).unwrap();
+    simulate(&schedule, &costs, Links::Buffered).unwrap()
+}
+
+fn peaks(simulation: &Simulation) -> Vec<f64> {
+    simulation
+        .ranks
+        .iter()
+        .map(|rank| rank.peak_activations)
+        .collect()
+}
+
+#[test]
+fn one_f_one_b_with_4_ranks_and_8_micro_batches() {
+    let simulation = simulated("1f1b", 4, 8, Costs::default());
+    assert_eq!((simulation.makespan, simulation.span), (33.0, 33.0));
+    assert_eq!(
+        format!("{:.4} {:.4}", simulation.bubble_makespan, simulation.bubble_span),
+        "0.2727 0.2727"
+    );
+    assert_eq!(peaks(&simulation), [4.0, 3.0, 2.0, 1.0]);
+    assert_eq!(
+        simulation.ranks.iter().map(|rank| rank.busy).collect::<Vec<_>>(),
+        [24.0; 4]
+    );
+    assert_eq!(
+        simulation.ranks.iter().map(|rank| rank.span).collect::<Vec<_>>(),
+        [33.0, 30.0, 27.0, 24.0]
+    );
+}
+
+#[test]
+fn gpipe_takes_what_pytorch_takes() {
+    // ranks, micro-batches, makespan, peak: PyTorch 2.15 at F = I = W = 1
+    for (ranks, micro_batches, makespan, peak) in [
+        (2, 2, 9.0, 2.0),
+        (2, 4, 15.0, 4.0),
+        (4, 4, 21.0, 4.0),
+        (4, 8, 33.0, 8.0),
+    ] {
+        let simulation = simulated("gpipe", ranks, micro_batches, Costs::default());
+        assert_eq!((simulation.makespan, simulation.span), (makespan, makespan));
+        assert!(peaks(&simulation).iter().all(|&held| held == peak));
+    }
+}
+
+#[test]
+fn one_f_one_b_has_the_published_bubbles_at_measured_times() {
+    // arXiv 2401.10241, table 5, 1F1B, at the times of table 9: ranks, micro-batches, F, I, W, comm, bubble
+    let rows = [
+        (8, 24, [18.522, 18.086, 9.337, 0.601], "0.2431"),
+        (8, 32, [18.513, 18.086, 9.331, 0.626], "0.1985"),
+        (8, 64, [18.546, 18.097, 9.321, 0.762], "0.1240"),
+        (8, 24, [29.718, 29.444, 19.927, 0.527], "0.2347"),
+        (8, 32, [29.802, 29.428, 19.530, 0.577], "0.1898"),
+        (8, 64, [29.935, 29.621, 19.388, 0.535], "0.1091"),
+    ];
+    for (ranks, micro_batches, [forward, backward_input, backward_weight, comm], bubble) in rows {
+        let costs = Costs {
+            forward,
+            backward_input,
+            backward_weight,
+            comm,
+        };
+        let simulation = simulated("1f1b", ranks, micro_batches, costs);
+        assert_eq!(format!("{:.4}", simulation.bubble_span), bubble);
+    }
+}
+
+#[test]
+fn a_chunk_costs_its_part_of_the_rank() {
+    // zero-bubble's own order for V-placed stages, 2 ranks, 4 micro-batches
+    let csv =
+        "0F0,0F1,0F2,3F0,3I0,3W0,3F1,3I1,3W1,0F3,0I0,0W0,3F2,3I2,3W2,0I1,0W1,3F3,3I3,0I2,3W3,0I3,0W2,0W3
+1F0,2F0,1F1,2F1,2I0,2W0,1F2,1I0,1W0,2F2,2I1,2W1,1F3,1I1,1W1,2F3,2I2,1I2,2I3,1I3,2W2,1W2,2W3,1W3";
+    let schedule = Schedule::from_csv("zb-v", csv, None, Links::Buffered)
+        .unwrap()
+        .schedule;
+    let simulation = simulate(&schedule, &Costs::default(), Links::Buffered).unwrap();
+    assert_eq!((simulation.span, simulation.makespan), (12.0, 12.5));
+    assert_eq!(
+        (
+            simulation.bubble_span,
+            format!("{:.2}", simulation.bubble_makespan)
+        ),
+        (0.0, "0.04".into())
+    );
+    assert_eq!(peaks(&simulation), [2.0, 2.0]);
+}
+
+#[test]
+fn transfers_take_their_time_and_on_ordered_links_their_turn() {
+    let costs = Costs {
+        comm: 1.0,
+        ..Costs::default()
+    };
+    let makespans = |name| {
+        let schedule = Schedule::named(name, 4, 8).unwrap();
+        [Links::Buffered, Links::Ordered].map(|links| simulate(&schedule, &costs, links).unwrap().makespan)
+    };
+    assert_eq!(makespans("gpipe"), [39.0, 67.0]);
+    assert_eq!(makespans("1f1b"), [49.0, 52.0]);
+}
+
+#[test]
+fn a_schedule_that_locks_ordered_links_is_not_simulated_on_them() {
+    let csv = "\
+0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1
+1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1
+";
+    let schedule = Schedule::from_csv("own", csv, None, Links::Buffered)
+        .unwrap()
+        .schedule;
+    let refusal = simulate(&schedule, &Costs::default(), Links::Ordered)
+        .unwrap_err()
+        .to_string();
+    assert!(refusal.contains("is queued behind"), "{refusal}");
+}
+
+#[test]
+fn costs_that_are_no_times_are_refused() {
+    let schedule = Schedule::gpipe(2, 2).unwrap();
+    let refusal = |costs| {
+        simulate(&schedule, &costs, Links::Buffered)
+            .unwrap_err()
+            .to_string()
+    };
+    let backward_input = Costs {
+        backward_input: -1.0,
+        ..Costs::default()
+    };
+    assert_eq!(
+        refusal(backward_input),
+        "the cost backward-input is -1; it has to be a number from 0 on"
+    );
+    let comm = Costs {
+        comm: f64::NAN,
+        ..Costs::default()
+    };
+    assert_eq!(
+        refusal(comm),
+        "the cost comm is NaN; it has to be a number from 0 on"
+    );
+    let nothing = Costs {
+        forward: 0.0,
+        backward_input: 0.0,
+        backward_weight: 0.0,
+        comm: 1.0,
+    };
+    assert_eq!(
+        refusal(nothing),
+        "forward, backward-input and backward-weight all cost 0; give one a cost"
+    );
+}
+
+fn costs() -> impl Strategy<Value = Costs> {
+    (0.1..10.0f64, 0.1..10.0f64, 0.1..10.0f64).prop_map(|(forward, backward_input, backward_weight)| Costs {
+        forward,
+        backward_input,
+        backward_weight,
+        comm: 0.0,
+    })
+}
+
+proptest! {
+    #[test]
+    fn both_schedules_idle_for_ranks_less_one_micro_batches(
+        ranks in 1..12u32, micro_batches in 1..24u32, costs in costs(),
+    ) {
+        let (p, m) = (f64::from(ranks), f64::from(micro_batches));
+        for name in ["gpipe", "1f1b"] {
+            let simulation = simulated(name, ranks, micro_batches, costs);
+            prop_assert!(close(simulation.makespan, (m + p - 1.0) * costs.work()));
+            prop_assert!(close(simulation.bubble_makespan, (p - 1.0) / (m + p - 1.0)));
+        }
+    }
+
+    #[test]
+    fn one_f_one_b_holds_no_more_than_the_ranks_from_here_on(ranks in 1..12u32, micro_batches in 1..24u32) {
+        let held: Vec<_> = (0..ranks).map(|rank| f64::from(micro_batches.min(ranks - rank))).collect();
+        prop_assert_eq!(peaks(&simulated("1f1b", ranks, micro_batches, Costs::default())), held);
+        let all = vec![f64::from(micro_batches); ranks as usize];
+        prop_assert_eq!(peaks(&simulated("gpipe", ranks, micro_batches, Costs::default())), all);
+    }
+
+    #[test]
+    fn gpipe_pays_for_each_hop_once_on_the_way_and_once_back(
+        ranks in 1..8u32, micro_batches in 1..12u32, costs in costs(), comm in 0.0..5.0f64,
+    ) {
+        let simulation = simulated("gpipe", ranks, micro_batches, Costs { comm, ..costs });
+        let (p, m) = (f64::from(ranks), f64::from(micro_batches));
+        prop_assert!(close(simulation.makespan, (m + p - 1.0) * costs.work() + 2.0 * (p - 1.0) * comm));
+    }
+
+    #[test]
+    fn ordered_links_are_never_faster(
+        ranks in 1..8u32, micro_batches in 1..12u32, costs in costs(), comm in 0.0..5.0f64,
+    ) {
+        let costs = Costs { comm, ..costs };
+        for name in Schedule::names() {
+            let schedule = Schedule::named(name, ranks, micro_batches).unwrap();
+            let ordered = simulate(&schedule, &costs, Links::Ordered).unwrap().makespan;
+            prop_assert!(ordered >= simulate(&schedule, &costs, Links::Buffered).unwrap().makespan - 1e-9);
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! The commands `plan` and `check` as scripts see them: what they print and how they exit.
+
+use assert_cmd::Command;
+use serde_json::json;
+
+fn run(args: &str) -> (i32, String, String) {
+    let output = Command::cargo_bin("pipewright")
+        .unwrap()
+        .args(args.split_whitespace())
+        .output()
+        .unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (
+        output.status.code().unwrap(),
+        text(output.stdout),
+        text(output.stderr),
+    )
+}
+
+fn check(csv: &str, options: &str) -> (i32, String, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("own.csv");
+    std::fs::write(&file, csv).unwrap();
+    let (status, out, err) = run(&format!("check {} {options}", file.display()));
+    let strip = |text: String| text.replace(&format!("{}/", folder.path().display()), "");
+    (status, strip(out), strip(err))
+}
+
+#[test]
+fn plan_prints_json_for_scripts() {
+    let (status, out, err) = run("plan --ranks 4 --micro-batches 8 --schedule 1f1b --format json");
+    assert_eq!((status, err.as_str()), (0, ""));
+    let plan: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let mut names: Vec<_> = plan.as_object().unwrap().keys().map(String::as_str).collect();
+    names.sort();
+    let mut expected = [
+        "schedule",
+        "ranks",
+        "stages",
+        "chunks",
+        "micro_batches",
+        "span",
+        "makespan",
+        "bubble_span",
+        "bubble_makespan",
+        "peak_activations",
+        "actions",
+    ];
+    expected.sort();
+    assert_eq!(names, expected);
+    for (key, value) in [
+        ("schedule", json!("1f1b")),
+        ("ranks", json!(4)),
+        ("stages", json!(4)),
+        ("chunks", json!(1)),
+        ("micro_batches", json!(8)),
+        ("span", json!(33.0)),
+        ("makespan", json!(33.0)),
+        ("bubble_span", json!(9.0 / 33.0)),
+        ("peak_activations", json!([4.0, 3.0, 2.0, 1.0])),
+    ] {
+        assert_eq!(plan[key], value, "{key}");
+    }
+    assert_eq!(plan["actions"][3][1], "3B0");
+    assert_eq!(plan["actions"][3].as_array().unwrap().len(), 16);
+}
+
+#[test]
+fn plan_prints_csv_that_check_reads() {
+    let (_, passes, _) = run("plan --ranks 2 --micro-batches 2 --schedule 1f1b --format csv");
+    assert_eq!(passes, "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n");
+    assert_eq!(
+        check(&passes, ""),
+        (
+            0,
+            "own.csv: accepted\nranks 2, stages 2 (placement 0,1), micro-batches 2\ncompute-only: \
+             transfers were put \
+             between its passes\nordered links: safe\n"
+                .into(),
+            String::new()
+        )
+    );
+    let (_, lowered, _) = run("plan --ranks 2 --micro-batches 2 --schedule 1f1b --format csv --with-comms");
+    let (status, out, _) = check(&lowered, "--links ordered --placement looped");
+    assert_eq!(status, 0);
+    assert!(
+        out.contains("\nlowered: with transfers of its own, judged as they stand on ordered links\n"),
+        "{out}"
+    );
+}
+
+#[test]
+fn plan_prints_a_table_with_a_timetable_for_people() {
+    let (status, out, _) = run("plan --ranks 2 --micro-batches 3 --schedule gpipe --backward-weight 2");
+    assert_eq!(status, 0);
+    assert_eq!(
+        out,
+        "\
+schedule gpipe, ranks 2, stages 2, micro-batches 3, buffered links
+
+rank        busy        span    bubble  peak activations
+0         12.000      16.000   25.00 %              3.00
+1         12.000      12.000   25.00 %              3.00
+
+makespan 16.000, bubble 0.2500; longest span 16.000, bubble 0.2500
+
+rank 0 | F0 F1 F2 .. .. B0 B1 B2
+rank 1 | .. F0 F1 F2 B0 B1 B2
+"
+    );
+    let (_, out, _) = run("plan --ranks 2 --micro-batches 1 --schedule gpipe --with-comms");
+    assert!(
+        out.ends_with("rank 0 | 0F0 0SEND_F0 0RECV_B0 0B0 0STEP\nrank 1 | 1RECV_F0 1F0 1B0 1SEND_B0 1STEP\n")
+    );
+    let (_, out, _) = run("plan --ranks 2 --micro-batches 300 --schedule gpipe");
+    assert!(
+        out.ends_with("the timetable is wider than 160 columns; --format csv prints the passes\n"),
+        "{out}"
+    );
+}
+
+#[test]
+fn bad_arguments_exit_with_2_and_name_what_is_wrong() {
+    let (status, out, err) = run("plan --ranks 0 --micro-batches 8 --schedule 1f1b");
+    assert_eq!((status, out.as_str()), (2, ""));
+    assert_eq!(
+        err,
+        "error: schedule 1f1b needs at least 1 rank and 1 micro-batch; it was given 0 ranks and 8 \
+         micro-batches\n"
+    );
+    let (status, _, err) = run("plan --ranks 4 --micro-batches 8 --schedule gpip");
+    assert_eq!(status, 2);
+    assert!(
+        err.contains("[possible values: gpipe, 1f1b]") && err.contains("similar value exists: 'gpipe'"),
+        "{err}"
+    );
+    let (status, _, err) = run("plan --ranks 4 --micro-batches 8 --schedule gpipe --comm=-1");
+    assert_eq!(
+        (status, err.as_str()),
+        (2, "error: the cost comm is -1; it has to be a number from 0 on\n")
+    );
+    let (status, _, err) = run("plan --ranks 4 --micro-batches 8 --schedule gpipe --links rdma");
+    assert_eq!(status, 2);
+    assert!(
+        err.contains("\"rdma\" are no links; known are buffered and ordered"),
+        "{err}"
+    );
+}
+
+#[test]
+fn check_refuses_with_2_and_names_the_file_and_the_cell() {
+    assert_eq!(
+        check("0F0,0F1,0B0,0B1\n1F0,1B0,1B1\n", ""),
+        (2, String::new(), "error: own.csv: rank 1 lacks 1F1\n".into())
+    );
+    let (status, _, err) = check("0F0,0B0\n1F0,1B0\n", "--placement vee");
+    let expected =
+        "error: own.csv: placement vee wants two stages on every rank, but there are 2 stages on 2 ranks\n";
+    assert_eq!((status, err.as_str()), (2, expected));
+    let (status, _, err) = run("check no/such/file.csv");
+    assert_eq!(status, 2);
+    assert!(err.starts_with("error: cannot read no/such/file.csv: "), "{err}");
+}
+
+#[test]
+fn check_says_whether_ordered_links_are_safe_too() {
+    let csv = "\
+0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,0REDUCE_GRAD
+1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1
+";
+    assert_eq!(
+        check(csv, ""),
+        (
+            0,
+            "\
+own.csv: accepted
+ranks 2, stages 2 (placement 0,1), micro-batches 2
+lowered: with transfers of its own, judged as they stand on buffered links
+left out, as no part of the pipeline: 1 REDUCE_GRAD
+ordered links: not safe: the schedule cannot end on ordered links; these wait for each other:
+  rank 0, action 3 (0SEND_F1) waits for rank 1, action 4 (1RECV_F1)
+  rank 1, action 4 (1RECV_F1) is queued behind rank 1, action 3 (1SEND_B0)
+  rank 1, action 3 (1SEND_B0) waits for rank 0, action 4 (0RECV_B0)
+  rank 0, action 4 (0RECV_B0) is queued behind rank 0, action 3 (0SEND_F1)
+put these transfers in the same order on both ranks, or leave transfers out: lowering places them safely
+"
+            .into(),
+            String::new()
+        )
+    );
+    assert_eq!(check(csv, "--links ordered").0, 2);
+}
