@@ -3,7 +3,8 @@
 use pipewright_stages::loss::Score;
 use pipewright_stages::{Mode, Moment, Stage, Tensor};
 
-use super::{Worker, tag};
+use super::Worker;
+use super::passes::tag;
 use crate::data::DataSource;
 use crate::error::Result;
 use crate::id::{MicroBatch, Rank, StageId};
