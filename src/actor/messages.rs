@@ -20,7 +20,7 @@ macro_rules! message {
      $how:ident |$worker:ident, $message:ident| $job:expr) => {
         $(#[$doc])*
         #[allow(missing_debug_implementations, reason = "some carry data sources and hash states")]
-        pub struct $name { $($(#[$field_doc])* pub $field: $type),* }
+        pub(crate) struct $name { $($(#[$field_doc])* pub(crate) $field: $type),* }
 
         impl Message for $name {
             type Result = Result<$answer>;
@@ -38,11 +38,11 @@ macro_rules! message {
 
 /// Makes the worker, on the actor's own thread.
 #[allow(missing_debug_implementations, reason = "holds builders, which are closures")]
-pub struct Build<S: Stage> {
+pub(crate) struct Build<S: Stage> {
     /// What the worker is made of.
-    pub parts: WorkerParts<S>,
+    pub(crate) parts: WorkerParts<S>,
     /// The core to run on; any when `None`.
-    pub core: Option<core_affinity::CoreId>,
+    pub(crate) core: Option<core_affinity::CoreId>,
 }
 
 impl<S: Stage> Message for Build<S> {

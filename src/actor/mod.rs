@@ -5,8 +5,8 @@
 mod messages;
 mod runtime;
 
-pub use messages::{Build, CheckLoss, Evaluate, Hash, OutputShape, Probe, Read, Tied, Train, Write};
-pub use runtime::Runtime;
+pub(crate) use messages::{Build, CheckLoss, Evaluate, Hash, OutputShape, Probe, Read, Tied, Train, Write};
+pub(crate) use runtime::Runtime;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -17,13 +17,13 @@ use crate::error::{Error, Result, panic_message};
 use crate::worker::Worker;
 
 /// One rank of the pipeline, on a thread of its own.
-pub struct StageActor<S: Stage> {
+pub(crate) struct StageActor<S: Stage> {
     worker: Option<Box<Worker<S>>>,
 }
 
 impl<S: Stage> StageActor<S> {
     /// An actor whose worker a [`Build`] message will make.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { worker: None }
     }
 

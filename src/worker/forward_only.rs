@@ -16,7 +16,7 @@ impl<S: Stage> Worker<S> {
     ///
     /// # Errors
     /// [`crate::Error::Action`] with the pass that failed.
-    pub fn evaluate(&mut self, source: &dyn DataSource, micro_batches: u32) -> Result<Score> {
+    pub(crate) fn evaluate(&mut self, source: &dyn DataSource, micro_batches: u32) -> Result<Score> {
         let mut total = Score::default();
         let stages: Vec<StageId> = self.slots.iter().map(|slot| slot.id).collect();
         let cells = (0..micro_batches).map(MicroBatch).flat_map(|micro_batch| {
@@ -108,7 +108,7 @@ impl<S: Stage> Worker<S> {
     ///
     /// # Errors
     /// [`crate::Error::PeerGone`].
-    pub fn probe(
+    pub(crate) fn probe(
         &mut self,
         source: &dyn DataSource,
         step: u64,

@@ -10,8 +10,9 @@ mod store;
 mod verdict;
 
 pub use meter::RankReport;
-pub use parameters::{ParameterInfo, Site, Tie};
-pub use verdict::{Fault, Outcome, Verdict};
+pub(crate) use parameters::Tie;
+pub use parameters::{ParameterInfo, Site};
+pub(crate) use verdict::{Fault, Outcome, Verdict};
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -30,29 +31,29 @@ use slot::{InFlight, Slot};
 
 /// Everything a rank's thread needs to make its worker. Stages are built there, since they need not be `Send`.
 #[allow(missing_debug_implementations, reason = "holds builders, which are closures")]
-pub struct WorkerParts<S: Stage> {
+pub(crate) struct WorkerParts<S: Stage> {
     /// The rank.
-    pub rank: Rank,
+    pub(crate) rank: Rank,
     /// The whole pipeline's schedule.
-    pub schedule: Arc<Schedule>,
+    pub(crate) schedule: Arc<Schedule>,
     /// This rank's end of the links.
-    pub transport: Box<dyn Transport<S::Wire> + Send>,
+    pub(crate) transport: Box<dyn Transport<S::Wire> + Send>,
     /// This rank's stages.
-    pub stages: Vec<(StageId, StageBuilder<S>)>,
+    pub(crate) stages: Vec<(StageId, StageBuilder<S>)>,
     /// The loss, on the rank of the last stage.
-    pub loss: Option<Box<dyn Loss<S::Wire>>>,
+    pub(crate) loss: Option<Box<dyn Loss<S::Wire>>>,
     /// Inputs, on the rank of the first stage.
-    pub inputs: Option<Feed>,
+    pub(crate) inputs: Option<Feed>,
     /// Targets, on the rank of the last stage.
-    pub targets: Option<Feed>,
+    pub(crate) targets: Option<Feed>,
     /// How weights change.
-    pub optimizer: Arc<dyn Optimizer>,
+    pub(crate) optimizer: Arc<dyn Optimizer>,
     /// The largest global gradient norm; a larger gradient is scaled down to it.
-    pub clip: Option<f64>,
+    pub(crate) clip: Option<f64>,
 }
 
 /// One rank of a pipeline.
-pub struct Worker<S: Stage> {
+pub(crate) struct Worker<S: Stage> {
     rank: Rank,
     schedule: Arc<Schedule>,
     transport: Box<dyn Transport<S::Wire> + Send>,
@@ -79,7 +80,7 @@ impl<S: Stage> Worker<S> {
     ///
     /// # Errors
     /// What a stage's builder reports.
-    pub fn build(parts: WorkerParts<S>) -> Result<Self> {
+    pub(crate) fn build(parts: WorkerParts<S>) -> Result<Self> {
         let micro_batches = parts.schedule.micro_batches();
         let slots = parts
             .stages
@@ -109,7 +110,7 @@ impl<S: Stage> Worker<S> {
     ///
     /// # Errors
     /// When the stage refuses the shape.
-    pub fn output_shape(&mut self, stage: StageId, input: &Shape) -> Result<Shape> {
+    pub(crate) fn output_shape(&mut self, stage: StageId, input: &Shape) -> Result<Shape> {
         Ok(self.slot(stage).stage.output_shape(input)?)
     }
 
@@ -117,7 +118,7 @@ impl<S: Stage> Worker<S> {
     ///
     /// # Errors
     /// When the loss refuses the shapes.
-    pub fn check_loss(&mut self, output: &Shape, target: &Shape) -> Result<()> {
+    pub(crate) fn check_loss(&mut self, output: &Shape, target: &Shape) -> Result<()> {
         Ok(self
             .loss
             .as_ref()
@@ -128,7 +129,7 @@ impl<S: Stage> Worker<S> {
     ///
     /// # Errors
     /// [`Error::Action`] with the first action that failed or panicked.
-    pub fn train(&mut self, step: u64, learning_rate: f64) -> Result<(Outcome, RankReport)> {
+    pub(crate) fn train(&mut self, step: u64, learning_rate: f64) -> Result<(Outcome, RankReport)> {
         self.meter.start();
         let current = Current { step, learning_rate };
         let mut outcome = None;
