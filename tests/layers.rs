@@ -52,6 +52,26 @@ fn nothing_imports_upward() {
 }
 
 #[test]
+fn the_drawing_shows_these_layers() {
+    let page = read(&root().join("ARCHITECTURE.md"));
+    let mut drawn = Vec::new();
+    for line in page.lines() {
+        let columns: Vec<&str> = line.split('|').map(str::trim).collect();
+        if let [_, layer, modules, _, _] = columns[..]
+            && let Ok(layer) = layer.parse::<u32>()
+        {
+            drawn.extend(
+                modules
+                    .split(", ")
+                    .map(|module| (module.trim_matches('`').to_owned(), layer)),
+            );
+        }
+    }
+    let table: Vec<(String, u32)> = TABLE.iter().map(|row| (row.0.to_owned(), row.1)).collect();
+    assert_eq!(drawn, table, "the table of ARCHITECTURE.md and that of this test");
+}
+
+#[test]
 fn the_ground_floor_knows_nothing_of_the_engine() {
     let mut faults = Vec::new();
     for file in rust_files(&root().join("stages")) {

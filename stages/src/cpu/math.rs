@@ -6,7 +6,8 @@ const EXP: [f32; 5] = [0.5, 0.166_665_76, 0.041_666_556, 0.008_363_179, 0.001_39
 /// Below this `exp` is taken to be zero; above its negative, it stays finite by standing still.
 const EXP_RANGE: f32 = 87.3;
 
-/// Coefficients of `ln(erfc(z) exp(z^2) / t)` in `t = 1 / (1 + z / 2)`, lowest first (error: 8e-8).
+/// Coefficients of `ln(erfc(z) exp(z^2) / t)` in `t = 1 / (1 + z / 2)`, lowest first, a Chebyshev fit (Press et al.,
+/// "Numerical Recipes", section 6.2; error: 8e-8).
 const ERFC: [f32; 10] = [
     -1.265_505_9,
     0.999_894_2,
