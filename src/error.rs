@@ -1,5 +1,6 @@
 //! Everything that can go wrong, with where it happened.
 
+use std::any::Any;
 use std::path::PathBuf;
 
 use crate::id::Rank;
@@ -79,12 +80,6 @@ impl Error {
         }
     }
 
-    /// The same failure while a rank's stages were built.
-    #[must_use]
-    pub(crate) fn at_build(self, rank: Rank) -> Self {
-        Self::Invalid(format!("rank {rank}: its stages cannot be built: {self}"))
-    }
-
     /// Whether it only tells that something else has failed before.
     pub(crate) fn is_echo(&self) -> bool {
         match self {
@@ -99,4 +94,11 @@ impl Error {
         let path = path.into();
         move |source| Self::Io { what, path, source }
     }
+}
+
+/// What a panic said.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "without a message".to_owned())
 }

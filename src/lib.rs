@@ -1,8 +1,8 @@
 //! Pipewright: an actor-based pipeline-parallel training engine.
 //!
-//! A model is cut into stages ([`stages`]), each of which lives in an actor ([`actor`]) with a thread of its own. Micro-batches
-//! ([`data`]) go through the stages over links ([`transport`]); a checked [`schedule`] says what each rank does, and one
-//! interpreter ([`worker`]) does it. [`Pipeline`] is what a training loop calls:
+//! A model is cut into [`stages`], each of which lives in an actor with a thread of its own. Micro-batches ([`data`]) go through
+//! the stages over links ([`transport`]); a checked [`schedule`] says what each rank does, and one interpreter, the worker,
+//! does it. [`Pipeline`] is what a training loop calls:
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -24,10 +24,10 @@
 //! # }
 //! ```
 //!
-//! The modules are layers, lowest first: [`id`] and errors; [`schedule`], [`transport`] and [`data`]; [`plan`]; [`worker`] and
-//! [`checkpoint`]; [`actor`]; [`pipeline`]; [`config`]; [`cli`]. Nothing imports upward.
+//! The modules are layers, lowest first: [`id`] and errors; [`schedule`], [`transport`] and [`data`]; [`plan`]; the worker and
+//! [`checkpoint`]; the actor; [`pipeline`]; [`config`]; [`cli`]. Nothing imports upward.
 
-pub mod actor;
+mod actor;
 pub mod checkpoint;
 pub mod cli;
 pub mod config;
@@ -39,12 +39,12 @@ pub mod pipeline;
 pub mod plan;
 pub mod schedule;
 pub mod transport;
-pub mod worker;
+mod worker;
 
 pub use error::{Error, Result};
 pub use pipeline::{Evaluation, Pipeline, PipelineBuilder, StepReport};
 pub use pipewright_stages as stages;
-pub use worker::RankReport;
+pub use worker::{ParameterInfo, RankReport, Site};
 
 #[cfg(doctest)]
 mod guide;

@@ -2,7 +2,10 @@
 
 mod common;
 
-use common::recipe;
+use std::sync::Arc;
+
+use common::{RandomRows, gpt_recipe, recipe, recipe_of};
+use pipewright::stages::models::{Gpt, Mlp};
 use proptest::prelude::*;
 
 #[test]
@@ -41,17 +44,37 @@ fn losses_and_norms_are_equal_to_the_plain_loop() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_small_model_trains_to_the_same_bits(
-        layers in 1_usize..4,
+    fn any_small_gpt_trains_to_the_same_bits(
+        (layers, heads, width) in (1_usize..4, 1_usize..4, prop::sample::select(vec![3, 4, 8, 16, 20])),
+        (vocab, context, rows) in (5_usize..50, 1_usize..40, 1_usize..4),
         stages in 1_u32..5,
         micro_batches in 1_u32..7,
         tied: bool,
         one_f_one_b: bool,
     ) {
-        let recipe = recipe(layers, tied, micro_batches);
+        let dim = heads * width;
+        let gpt = Gpt { vocab, dim, layers, heads, context, dropout: 0.1, tied, seed: 3 };
+        let recipe = gpt_recipe(gpt, rows, micro_batches);
+        let schedule = if one_f_one_b { "1f1b" } else { "gpipe" };
+        prop_assert_eq!(recipe.hash(stages, schedule, 2), recipe.plain_hash(2));
+    }
+
+    #[test]
+    fn any_small_mlp_trains_to_the_same_bits(
+        sizes in prop::collection::vec(1_usize..70, 2..6),
+        rows in 1_usize..10,
+        cut: prop::sample::Index,
+        micro_batches in 1_u32..7,
+        one_f_one_b: bool,
+    ) {
+        let data = RandomRows { rows, width: sizes[0], classes: sizes[sizes.len() - 1] as u32 };
+        let mlp = Mlp { sizes, dropout: 0.1, seed: 5 };
+        let units = mlp.model().expect("the sizes fit").names().len();
+        let recipe = recipe_of(move || mlp.model(), Arc::new(data), micro_batches);
+        let stages = 1 + cut.index(units) as u32;
         let schedule = if one_f_one_b { "1f1b" } else { "gpipe" };
         prop_assert_eq!(recipe.hash(stages, schedule, 2), recipe.plain_hash(2));
     }

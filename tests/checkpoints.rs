@@ -131,6 +131,18 @@ fn an_interrupted_or_failed_save_leaves_the_last_good_one() {
     recipe.pipeline(1, "gpipe").load(&place).expect("whole");
 }
 
+#[test]
+fn a_save_cut_short_between_its_renames_leaves_the_old_one_to_load() {
+    let recipe = recipe(1, false, 2);
+    let (_folder, place) = saved(&recipe);
+    fs::rename(&place, place.with_file_name(".step-2.old")).expect("renamed");
+    let mut pipeline = recipe.pipeline(2, "gpipe");
+    pipeline.load(&place).expect("it is found");
+    assert_eq!(pipeline.next_step(), 2);
+    pipeline.save(&place).expect("it is saved again");
+    pipeline.load(&place).expect("whole");
+}
+
 /// The error of loading `place` into a fresh pipeline, whose weights must not have changed.
 fn refusal(recipe: &Recipe, place: &Path) -> String {
     let mut pipeline = recipe.pipeline(2, "gpipe");

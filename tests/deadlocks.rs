@@ -1,6 +1,6 @@
 //! Lists of actions that cannot end, and what the refusal says.
 
-use pipewright::schedule::{Action, Links, replay};
+use pipewright::schedule::{Action, Links, Schedule, replay};
 
 fn rows(texts: &[&str]) -> Vec<Vec<Action>> {
     let row = |text: &&str| {
@@ -175,4 +175,22 @@ fn a_replay_refuses_what_stands_twice_or_on_two_ranks() {
 fn the_replay_of_nothing_ends() {
     replay(&[], Links::Ordered).unwrap();
     replay(&[vec![], vec![]], Links::Ordered).unwrap();
+}
+
+/// The refusal of lists with transfers.
+fn refusal_of_actions(text: &str) -> String {
+    Schedule::from_csv("mine", text, None, Links::Buffered)
+        .expect_err("it must be refused")
+        .to_string()
+}
+
+#[test]
+fn nothing_comes_after_a_step_since_all_ranks_meet_there() {
+    assert_eq!(
+        refusal_of_actions("0F0,0SEND_F0,0RECV_B0,0B0,0STEP\n1RECV_F0,1F0,1B0,1STEP,1SEND_B0"),
+        "rank 1, action 4 (1SEND_B0) comes after 1STEP; put the steps at the end of the rank's list"
+    );
+    let early = "0F0,0SEND_F0,2RECV_F0,2F0,2B0,2SEND_B0,2STEP,0RECV_B0,0B0,0STEP\n\
+                 1RECV_F0,1F0,1SEND_F0,1RECV_B0,1B0,1SEND_B0,1STEP";
+    assert!(refusal_of_actions(early).contains("rank 0, action 7 (0RECV_B0) comes after 2STEP"));
 }

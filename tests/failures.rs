@@ -102,6 +102,15 @@ impl DataSource for Ones {
 }
 
 fn launch(ranks: u32, faulty: u32, fault: Fault) -> pipewright::Result<Pipeline<Faulty>> {
+    launch_on(Arc::new(Ones), ranks, faulty, fault)
+}
+
+fn launch_on(
+    data: Arc<dyn DataSource>,
+    ranks: u32,
+    faulty: u32,
+    fault: Fault,
+) -> pipewright::Result<Pipeline<Faulty>> {
     let stage = |index| -> StageBuilder<Faulty> {
         let fault = if index == faulty { fault } else { Fault::Nothing };
         Box::new(move || match fault {
@@ -113,7 +122,7 @@ fn launch(ranks: u32, faulty: u32, fault: Fault) -> pipewright::Result<Pipeline<
         .schedule(Schedule::one_f_one_b(ranks, 4)?)
         .stages((0..ranks).map(stage).collect())
         .loss(Sum)
-        .data(Arc::new(Ones))
+        .data(data)
         .pin(false)
         .launch()
 }
@@ -137,10 +146,20 @@ fn a_failing_stage_is_told_with_rank_action_and_cause() {
             took < Duration::from_secs(1),
             "all ranks stop within a second, took {took:?}"
         );
-        let Error::Action { rank: at, action, .. } = &error else {
+        let Error::Action {
+            rank: at,
+            index,
+            action,
+            ..
+        } = &error
+        else {
             panic!("no place: {error}")
         };
         assert_eq!((*at, action.as_str()), (Rank(rank), format!("{rank}F2").as_str()));
+        assert_eq!(
+            pipeline.schedule().actions(Rank(rank))[*index].to_string(),
+            *action
+        );
         let text = error.to_string();
         assert!(text.starts_with(&format!("rank {rank}, action ")), "{text}");
         assert!(
@@ -166,6 +185,37 @@ fn a_panicking_stage_is_told_with_rank_action_and_cause() {
             error.to_string().contains(&format!("({action}): {cause}")),
             "{error}"
         );
+    }
+}
+
+/// Data that cannot be had from step 1 on.
+struct Broken {
+    panics: bool,
+}
+
+impl DataSource for Broken {
+    fn micro_batch(&self, step: u64, at: MicroBatch, replica: u32) -> pipewright::Result<(Tensor, Tensor)> {
+        assert!(step == 0 || !self.panics, "a bug in the data");
+        if step > 0 {
+            return Err(Error::Data("`words.txt` is gone".to_owned()));
+        }
+        Ones.micro_batch(step, at, replica)
+    }
+
+    fn shapes(&self) -> (Shape, Shape) {
+        Ones.shapes()
+    }
+}
+
+#[test]
+fn data_that_fails_or_panics_is_told_with_rank_action_and_cause() {
+    for (panics, cause) in [
+        (false, "`words.txt` is gone"),
+        (true, "the data source panicked: a bug in the data"),
+    ] {
+        let mut pipeline = launch_on(Arc::new(Broken { panics }), 2, 0, Fault::Nothing).expect("it starts");
+        let (error, _) = failure(&mut pipeline);
+        assert_eq!(error.to_string(), format!("rank 0, action 0 (0F0): {cause}"));
     }
 }
 
@@ -203,7 +253,7 @@ fn a_stage_that_cannot_be_built_is_named_with_its_rank() {
     assert!(matches!(error, Error::Invalid(_)));
     assert_eq!(
         error.to_string(),
-        "rank 2: its stages cannot be built: no weights here"
+        "stage 2 (rank 2) cannot be built: no weights here"
     );
 }
 

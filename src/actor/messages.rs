@@ -7,7 +7,7 @@ use pipewright_stages::loss::Score;
 use pipewright_stages::{Shape, Stage};
 use sha2::Sha256;
 
-use super::StageActor;
+use super::{StageActor, caught};
 use crate::checkpoint::{Checkpoint, Draft};
 use crate::data::DataSource;
 use crate::error::Result;
@@ -20,7 +20,7 @@ macro_rules! message {
      $how:ident |$worker:ident, $message:ident| $job:expr) => {
         $(#[$doc])*
         #[allow(missing_debug_implementations, reason = "some carry data sources and hash states")]
-        pub struct $name { $($(#[$field_doc])* pub $field: $type),* }
+        pub(crate) struct $name { $($(#[$field_doc])* pub(crate) $field: $type),* }
 
         impl Message for $name {
             type Result = Result<$answer>;
@@ -38,11 +38,11 @@ macro_rules! message {
 
 /// Makes the worker, on the actor's own thread.
 #[allow(missing_debug_implementations, reason = "holds builders, which are closures")]
-pub struct Build<S: Stage> {
+pub(crate) struct Build<S: Stage> {
     /// What the worker is made of.
-    pub parts: WorkerParts<S>,
+    pub(crate) parts: WorkerParts<S>,
     /// The core to run on; any when `None`.
-    pub core: Option<core_affinity::CoreId>,
+    pub(crate) core: Option<core_affinity::CoreId>,
 }
 
 impl<S: Stage> Message for Build<S> {
@@ -57,23 +57,8 @@ impl<S: Stage> Handler<Build<S>> for StageActor<S> {
             // A system that does not let threads be pinned runs them all the same.
             core_affinity::set_for_current(core);
         }
-        let rank = message.parts.rank;
-        self.worker = Some(Box::new(
-            Self::build(message.parts).map_err(|error| error.at_build(rank))?,
-        ));
+        self.worker = Some(Box::new(caught(|| Worker::build(message.parts))?));
         self.must(|worker| Ok(worker.parameters()))
-    }
-}
-
-impl<S: Stage> StageActor<S> {
-    fn build(parts: WorkerParts<S>) -> Result<Worker<S>> {
-        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| Worker::build(parts))).unwrap_or_else(
-            |panic| {
-                Err(crate::error::Error::Panicked(crate::worker::panic_message(
-                    panic.as_ref(),
-                )))
-            },
-        )
     }
 }
 

@@ -5,25 +5,25 @@
 mod messages;
 mod runtime;
 
-pub use messages::{Build, CheckLoss, Evaluate, Hash, OutputShape, Probe, Read, Tied, Train, Write};
-pub use runtime::Runtime;
+pub(crate) use messages::{Build, CheckLoss, Evaluate, Hash, OutputShape, Probe, Read, Tied, Train, Write};
+pub(crate) use runtime::Runtime;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use actix::{Actor, Context};
 use pipewright_stages::Stage;
 
-use crate::error::{Error, Result};
-use crate::worker::{Worker, panic_message};
+use crate::error::{Error, Result, panic_message};
+use crate::worker::Worker;
 
 /// One rank of the pipeline, on a thread of its own.
-pub struct StageActor<S: Stage> {
+pub(crate) struct StageActor<S: Stage> {
     worker: Option<Box<Worker<S>>>,
 }
 
 impl<S: Stage> StageActor<S> {
     /// An actor whose worker a [`Build`] message will make.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { worker: None }
     }
 
@@ -42,9 +42,14 @@ impl<S: Stage> StageActor<S> {
             .worker
             .as_mut()
             .ok_or_else(|| Error::Stopped(String::new()))?;
-        catch_unwind(AssertUnwindSafe(|| job(worker)))
-            .unwrap_or_else(|panic| Err(Error::Panicked(panic_message(panic.as_ref()))))
+        caught(|| job(worker))
     }
+}
+
+/// A job's result; a panic becomes an error.
+fn caught<T>(job: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(job))
+        .unwrap_or_else(|panic| Err(Error::Panicked(panic_message(panic.as_ref()))))
 }
 
 impl<S: Stage> Default for StageActor<S> {

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::id::Rank;
 
 /// The running actors. Dropping it stops them and waits for their threads to end.
-pub struct Runtime<S: Stage> {
+pub(crate) struct Runtime<S: Stage> {
     actors: Vec<Addr<StageActor<S>>>,
     system: System,
     thread: Option<JoinHandle<()>>,
@@ -24,7 +24,7 @@ impl<S: Stage> Runtime<S> {
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub fn start(ranks: u32) -> Result<Self> {
+    pub(crate) fn start(ranks: u32) -> Result<Self> {
         let (started, ready) = crossbeam_channel::bounded(1);
         let thread = std::thread::Builder::new()
             .name("pipeline".to_owned())
@@ -59,7 +59,7 @@ impl<S: Stage> Runtime<S> {
     }
 
     /// The number of ranks.
-    pub fn ranks(&self) -> u32 {
+    pub(crate) fn ranks(&self) -> u32 {
         self.actors.len() as u32
     }
 
@@ -67,7 +67,7 @@ impl<S: Stage> Runtime<S> {
     ///
     /// # Errors
     /// The first cause when any rank fails, not the echoes of the others.
-    pub fn ask_all<M, T>(&self, message: impl FnMut(Rank) -> M) -> Result<Vec<T>>
+    pub(crate) fn ask_all<M, T>(&self, message: impl FnMut(Rank) -> M) -> Result<Vec<T>>
     where
         M: Message<Result = Result<T>> + Send + 'static,
         T: Send + 'static,
@@ -98,7 +98,7 @@ impl<S: Stage> Runtime<S> {
     ///
     /// # Errors
     /// What the rank reports.
-    pub fn ask<M, T>(&self, rank: Rank, message: M) -> Result<T>
+    pub(crate) fn ask<M, T>(&self, rank: Rank, message: M) -> Result<T>
     where
         M: Message<Result = Result<T>> + Send + 'static,
         T: Send + 'static,

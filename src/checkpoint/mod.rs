@@ -9,6 +9,8 @@ mod write;
 pub use read::Checkpoint;
 pub use write::{Draft, remove};
 
+use std::path::{Path, PathBuf};
+
 use serde::{Deserialize, Serialize};
 
 use crate::worker::ParameterInfo;
@@ -17,10 +19,11 @@ const FORMAT: u32 = 1;
 const MODEL: &str = "model.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
 const STATE: &str = "state.json";
+/// Where a checkpoint waits while another is put in its place.
+const ASIDE: &str = "old";
 
 /// What `state.json` holds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct State {
     format: u32,
     /// Optimizer steps done.
@@ -54,4 +57,10 @@ fn tensors(parameters: &[ParameterInfo], states: &[&str]) -> (Vec<Named>, Vec<Na
 
 fn state_name(parameter: &str, state: &str) -> String {
     format!("{parameter}.{state}")
+}
+
+/// A hidden sibling of a checkpoint's folder.
+fn beside(place: &Path, suffix: &str) -> PathBuf {
+    let name = place.file_name().unwrap_or_default().to_string_lossy();
+    place.with_file_name(format!(".{name}.{suffix}"))
 }

@@ -9,7 +9,7 @@ use pipewright_stages::Parameter;
 use safetensors::Dtype;
 use safetensors::tensor::Metadata;
 
-use super::{FORMAT, MODEL, Named, OPTIMIZER, STATE, State, state_name, tensors};
+use super::{ASIDE, FORMAT, MODEL, Named, OPTIMIZER, STATE, State, beside, state_name, tensors};
 use crate::error::{Error, Result};
 use crate::worker::ParameterInfo;
 
@@ -29,11 +29,18 @@ struct Contents {
 }
 
 impl Checkpoint {
-    /// Opens a checkpoint's folder and checks that its files are whole.
+    /// Opens a checkpoint's folder and checks that its files are whole. If replacing it was cut short, the one that stood there
+    /// before is opened.
     ///
     /// # Errors
     /// [`Error::Checkpoint`] or [`Error::Io`], naming the file.
     pub fn open(folder: &Path) -> Result<Self> {
+        let aside = beside(folder, ASIDE);
+        let folder = if !folder.exists() && aside.exists() {
+            &aside
+        } else {
+            folder
+        };
         let path = folder.join(STATE);
         let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
         let state: State = serde_json::from_str(&text).map_err(|error| damaged(&path, &error.to_string()))?;

@@ -9,7 +9,7 @@ use pipewright_stages::Parameter;
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 
-use super::{FORMAT, MODEL, Named, OPTIMIZER, STATE, State, state_name, tensors};
+use super::{ASIDE, FORMAT, MODEL, Named, OPTIMIZER, STATE, State, beside, state_name, tensors};
 use crate::error::{Error, Result};
 use crate::worker::ParameterInfo;
 
@@ -17,10 +17,21 @@ use crate::worker::ParameterInfo;
 #[derive(Debug)]
 pub struct Draft {
     place: PathBuf,
-    folder: PathBuf,
+    folder: Partial,
     model: Layout,
     optimizer: Layout,
     states: &'static [&'static str],
+}
+
+/// The folder a checkpoint is written in; what is left of it goes when this is dropped.
+#[derive(Debug)]
+struct Partial(PathBuf);
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        // After a failure that has been reported already; once the folder is renamed there is nothing to remove.
+        let _ = remove(&self.0);
+    }
 }
 
 /// Where each tensor of a safetensors file begins.
@@ -40,14 +51,14 @@ impl Draft {
         parameters: &[ParameterInfo],
         states: &'static [&'static str],
     ) -> Result<Self> {
-        let folder = beside(place, "partial");
-        remove(&folder)?;
-        fs::create_dir_all(&folder).map_err(Error::io("create", &folder))?;
+        let folder = Partial(beside(place, "partial"));
+        remove(&folder.0)?;
+        fs::create_dir_all(&folder.0).map_err(Error::io("create", &folder.0))?;
         let (model, optimizer) = tensors(parameters, states);
         Ok(Self {
             place: place.to_owned(),
-            model: Layout::create(folder.join(MODEL), &model)?,
-            optimizer: Layout::create(folder.join(OPTIMIZER), &optimizer)?,
+            model: Layout::create(folder.0.join(MODEL), &model)?,
+            optimizer: Layout::create(folder.0.join(OPTIMIZER), &optimizer)?,
             folder,
             states,
         })
@@ -79,36 +90,44 @@ impl Draft {
     /// # Errors
     /// [`Error::Io`].
     pub fn finish(&self, step: u64, config: &str) -> Result<()> {
-        let path = self.folder.join(STATE);
         let state = State {
             format: FORMAT,
             step,
             config: config.to_owned(),
         };
         let text = serde_json::to_string_pretty(&state).expect("numbers and text always serialise");
+        let path = self.folder.0.join(STATE);
         let mut file = File::create(&path).map_err(Error::io("create", &path))?;
         file.write_all(text.as_bytes())
+            .and_then(|()| file.sync_all())
             .map_err(Error::io("write", &path))?;
-        file.sync_all().map_err(Error::io("write", &path))?;
-        sync(&self.folder)?;
-        let old = beside(&self.place, "old");
-        remove(&old)?;
+        sync(&self.folder.0)?;
+        self.replace()
+    }
+
+    /// Renames the folder into place. Whatever stood there steps aside first, where [`Checkpoint::open`] finds it should all end
+    /// between the two renames.
+    ///
+    /// [`Checkpoint::open`]: super::Checkpoint::open
+    fn replace(&self) -> Result<()> {
+        let old = beside(&self.place, ASIDE);
         if self.place.exists() {
+            remove(&old)?;
             fs::rename(&self.place, &old).map_err(Error::io("replace", &self.place))?;
         }
-        fs::rename(&self.folder, &self.place).map_err(Error::io("rename into place", &self.place))?;
-        self.place
+        if let Err(error) = fs::rename(&self.folder.0, &self.place) {
+            // If this fails too, the old one is still found where it is.
+            let _ = fs::rename(&old, &self.place);
+            return Err(Error::io("rename into place", &self.place)(error));
+        }
+        if let Some(parent) = self
+            .place
             .parent()
             .filter(|parent| !parent.as_os_str().is_empty())
-            .map_or(Ok(()), sync)?;
+        {
+            sync(parent)?;
+        }
         remove(&old)
-    }
-}
-
-impl Drop for Draft {
-    fn drop(&mut self) {
-        // After a failure that has been reported already; after `finish` there is nothing to remove.
-        let _ = remove(&self.folder);
     }
 }
 
@@ -164,12 +183,6 @@ fn layout(tensors: &[Named]) -> (Vec<u8>, HashMap<String, u64>, u64) {
         .map(|(name, begin)| (name, start + begin as u64))
         .collect();
     (header, offsets, start + end as u64)
-}
-
-/// A hidden sibling of `place`.
-fn beside(place: &Path, suffix: &str) -> PathBuf {
-    let name = place.file_name().unwrap_or_default().to_string_lossy();
-    place.with_file_name(format!(".{name}.{suffix}"))
 }
 
 /// Removes a checkpoint's folder, if it is there.

@@ -1,6 +1,7 @@
 //! A thread that prepares micro-batches one step ahead of the ranks.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -8,7 +9,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use pipewright_stages::Tensor;
 
 use super::DataSource;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, panic_message};
 use crate::id::MicroBatch;
 
 type Item = (u64, MicroBatch, Result<Tensor>);
@@ -38,12 +39,9 @@ impl Loader {
         let (targets, target_items) = unbounded();
         let produce = move |step| {
             for micro_batch in (0..micro_batches).map(MicroBatch) {
-                let (input, target) = match source.micro_batch(step, micro_batch, 0) {
+                let (input, target) = match read(source.as_ref(), step, micro_batch) {
                     Ok((input, target)) => (Ok(input), Ok(target)),
-                    Err(error) => {
-                        let copy = Error::Data(error.to_string());
-                        (Err(error), Err(copy))
-                    }
+                    Err(error) => (Err(Error::Data(error.clone())), Err(Error::Data(error))),
                 };
                 // Ranks that have stopped take nothing any more.
                 let _ = inputs.send((step, micro_batch, input));
@@ -68,6 +66,17 @@ impl Loader {
             let _ = steps.send(step);
         }
     }
+}
+
+/// One micro-batch, or why there is none.
+fn read(
+    source: &dyn DataSource,
+    step: u64,
+    micro_batch: MicroBatch,
+) -> std::result::Result<(Tensor, Tensor), String> {
+    catch_unwind(AssertUnwindSafe(|| source.micro_batch(step, micro_batch, 0)))
+        .map_err(|panic| format!("the data source panicked: {}", panic_message(panic.as_ref())))?
+        .map_err(|error| error.to_string())
 }
 
 /// Produces each step asked for, unless it was foreseen, and the one after it.

@@ -1,6 +1,6 @@
 //! The checker's first step: are the actions exactly those that the placement calls for?
 
-use crate::id::StageId;
+use crate::id::{Rank, StageId};
 use crate::schedule::program::{NONE, Place, Program, Slot, cells};
 use crate::schedule::{Action, Cell, Flow, Pass, Placement};
 use crate::{Error, Result};
@@ -25,7 +25,27 @@ pub(super) fn check_set(program: &Program<'_>, placement: &Placement, lowered: b
     let steps = (0..placement.stages())
         .map(StageId)
         .filter_map(|stage| set.missing_step(stage));
-    refuse(stray.chain(twice).chain(missing).chain(steps))
+    let late = program
+        .rows()
+        .iter()
+        .zip((0..).map(Rank))
+        .filter_map(|(row, rank)| after_step(row, rank));
+    refuse(stray.chain(twice).chain(missing).chain(steps).chain(late))
+}
+
+/// What is wrong with a rank that goes on after a step: a step is where all ranks meet, with all their gradients.
+fn after_step(row: &[Action], rank: Rank) -> Option<String> {
+    let is_step = |action: &Action| matches!(action, Action::Step(_));
+    let first = row.iter().position(is_step)?;
+    let (behind, action) = row
+        .iter()
+        .enumerate()
+        .skip(first)
+        .find(|(_, action)| !is_step(action))?;
+    let step = row[first];
+    Some(format!(
+        "rank {rank}, action {behind} ({action}) comes after {step}; put the steps at the end of the rank's list"
+    ))
 }
 
 fn refuse(mut problems: impl Iterator<Item = String>) -> Result<()> {

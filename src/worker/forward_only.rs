@@ -3,7 +3,8 @@
 use pipewright_stages::loss::Score;
 use pipewright_stages::{Mode, Moment, Stage, Tensor};
 
-use super::{Worker, tag};
+use super::Worker;
+use super::passes::tag;
 use crate::data::DataSource;
 use crate::error::Result;
 use crate::id::{MicroBatch, Rank, StageId};
@@ -15,7 +16,7 @@ impl<S: Stage> Worker<S> {
     ///
     /// # Errors
     /// [`crate::Error::Action`] with the pass that failed.
-    pub fn evaluate(&mut self, source: &dyn DataSource, micro_batches: u32) -> Result<Score> {
+    pub(crate) fn evaluate(&mut self, source: &dyn DataSource, micro_batches: u32) -> Result<Score> {
         let mut total = Score::default();
         let stages: Vec<StageId> = self.slots.iter().map(|slot| slot.id).collect();
         let cells = (0..micro_batches).map(MicroBatch).flat_map(|micro_batch| {
@@ -27,10 +28,36 @@ impl<S: Stage> Worker<S> {
             let Action::Compute(_, cell) = action else {
                 unreachable!("made above")
             };
+            worker.wait_for_room(cell)?;
             total.add(worker.evaluate_cell(source, cell)?);
-            Ok(())
+            worker.make_room(cell, micro_batches)
         })?;
         Ok(total)
+    }
+
+    /// How many micro-batches of an evaluation are under way at most. Without a limit a light first stage would run ahead of a
+    /// heavy one and pile up wires.
+    fn in_flight(&self) -> u32 {
+        2 * self.schedule.stages()
+    }
+
+    /// Before the first stage begins a micro-batch: waits until an earlier one has left the last stage.
+    fn wait_for_room(&mut self, cell: Cell) -> Result<()> {
+        let last = self.schedule.rank_of(self.schedule.last_stage());
+        if cell.stage != StageId(0) || cell.micro_batch.0 < self.in_flight() || last == self.rank {
+            return Ok(());
+        }
+        self.transport.recv_bytes(last).map(|_| ())
+    }
+
+    /// After the last stage: lets the first stage begin another micro-batch, if there is one.
+    fn make_room(&mut self, cell: Cell, micro_batches: u32) -> Result<()> {
+        let first = self.schedule.rank_of(StageId(0));
+        let more = micro_batches - cell.micro_batch.0 > self.in_flight();
+        if cell.stage != self.schedule.last_stage() || first == self.rank || !more {
+            return Ok(());
+        }
+        self.transport.send_bytes(first, Vec::new())
     }
 
     fn evaluate_cell(&mut self, source: &dyn DataSource, cell: Cell) -> Result<Score> {
@@ -58,14 +85,7 @@ impl<S: Stage> Worker<S> {
         if cell.stage == StageId(0) {
             return Ok(self.slot(cell.stage).stage.load(first()?)?);
         }
-        match self
-            .cell(Cell {
-                micro_batch: MicroBatch(0),
-                ..cell
-            })
-            .input
-            .take()
-        {
+        match self.slot(cell.stage).handed.take() {
             Some(input) => Ok(input),
             None => self.wait(Flow::Activation, cell),
         }
@@ -74,17 +94,11 @@ impl<S: Stage> Worker<S> {
     /// Hands an output to the next stage, on this rank or another.
     fn pass_on(&mut self, cell: Cell, output: S::Wire) -> Result<()> {
         let next = StageId(cell.stage.0 + 1);
-        if let Some(neighbour) = self.neighbour(
-            Cell {
-                micro_batch: MicroBatch(0),
-                ..cell
-            },
-            1,
-        ) {
-            neighbour.input = Some(output);
+        let peer = self.schedule.rank_of(next);
+        if peer == self.rank {
+            self.slot(next).handed = Some(output);
             return Ok(());
         }
-        let peer = self.schedule.rank_of(next);
         self.transport
             .send(peer, tag(Flow::Activation, next.0, cell), output)
     }
@@ -94,7 +108,7 @@ impl<S: Stage> Worker<S> {
     ///
     /// # Errors
     /// [`crate::Error::PeerGone`].
-    pub fn probe(
+    pub(crate) fn probe(
         &mut self,
         source: &dyn DataSource,
         step: u64,

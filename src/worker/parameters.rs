@@ -30,11 +30,11 @@ pub struct Site {
 
 /// One parameter that several layers hold: gradients are summed over the sites in layer order, and the copies stay equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tie {
+pub(crate) struct Tie {
     /// The name all sites share.
-    pub name: String,
+    pub(crate) name: String,
     /// Two or more sites, in layer order. The first one's rank adds up.
-    pub sites: Vec<Site>,
+    pub(crate) sites: Vec<Site>,
 }
 
 impl Tie {
@@ -53,7 +53,7 @@ enum Part {
 
 impl<S: Stage> Worker<S> {
     /// This rank's parameters, in layer order.
-    pub fn parameters(&mut self) -> Vec<ParameterInfo> {
+    pub(crate) fn parameters(&mut self) -> Vec<ParameterInfo> {
         let rank = self.rank;
         let describe = |(index, parameter): (usize, &mut Parameter), stage| ParameterInfo {
             name: parameter.name().to_owned(),
@@ -77,7 +77,7 @@ impl<S: Stage> Worker<S> {
     ///
     /// # Errors
     /// [`crate::Error::PeerGone`].
-    pub fn tie(&mut self, ties: Vec<Tie>) -> Result<()> {
+    pub(crate) fn tie(&mut self, ties: Vec<Tie>) -> Result<()> {
         self.ties = ties;
         self.for_each_tie(|worker, tie| {
             let first = tie.sites[0];

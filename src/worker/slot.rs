@@ -9,6 +9,8 @@ pub(super) struct Slot<S: Stage> {
     pub(super) id: StageId,
     pub(super) stage: S,
     pub(super) cells: Vec<InFlight<S>>,
+    /// In a forward-only run, what the stage before on the same rank has just given.
+    pub(super) handed: Option<S::Wire>,
     /// Micro-batches whose backward-weight has run: they accumulate in micro-batch order whatever the schedule's order.
     pub(super) accumulated: usize,
 }
@@ -65,6 +67,7 @@ impl<S: Stage> Slot<S> {
             id,
             stage,
             cells,
+            handed: None,
             accumulated: 0,
         }
     }

@@ -12,7 +12,7 @@ impl<S: Stage> Worker<S> {
     ///
     /// # Errors
     /// [`crate::Error::Io`].
-    pub fn write(&mut self, draft: &Draft) -> Result<()> {
+    pub(crate) fn write(&mut self, draft: &Draft) -> Result<()> {
         let ties = &self.ties;
         let copy = |site| ties.iter().any(|tie| tie.sites[1..].contains(&site));
         let rank = self.rank;
@@ -34,14 +34,14 @@ impl<S: Stage> Worker<S> {
     ///
     /// # Errors
     /// [`crate::Error::Io`].
-    pub fn read(&mut self, checkpoint: &Checkpoint) -> Result<()> {
+    pub(crate) fn read(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         let states = self.optimizer.state_names();
         let parameters = self.slots.iter_mut().flat_map(|slot| slot.stage.parameters());
         checkpoint.read(parameters, states)
     }
 
     /// Feeds the weights at these sites, in the order given, into a hash.
-    pub fn hash(&mut self, mut hash: Sha256, sites: &[Site]) -> Sha256 {
+    pub(crate) fn hash(&mut self, mut hash: Sha256, sites: &[Site]) -> Sha256 {
         for site in sites {
             let parameter: &mut Parameter = self.slot(site.stage).parameter(site.index);
             hash.update(bytemuck::cast_slice::<f32, u8>(&parameter.value));

@@ -6,16 +6,16 @@ use crate::id::{MicroBatch, StageId};
 
 /// The step's numbers, the same on every rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Verdict {
+pub(crate) struct Verdict {
     /// The sums over all micro-batches, in micro-batch order.
-    pub score: Score,
+    pub(crate) score: Score,
     /// The global norm of the mean gradient, before clipping.
-    pub grad_norm: f64,
+    pub(crate) grad_norm: f64,
 }
 
 /// How a step ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// The weights have been updated.
     Updated(Verdict),
     /// Nothing was updated: a number is NaN or infinite.
@@ -24,7 +24,7 @@ pub enum Outcome {
 
 /// The first number of a step that is not finite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// The loss of a micro-batch.
     Loss(MicroBatch),
     /// The gradient of a parameter: the last in the model, so the first that backward gave.

@@ -85,3 +85,11 @@ impl Error {
         self
     }
 }
+
+/// Refuses sizes that must not be zero.
+pub(crate) fn check_positive(sizes: &[(&str, usize)]) -> Result<()> {
+    match sizes.iter().find(|(_, size)| *size == 0) {
+        Some((name, _)) => Err(Error::invalid(format!("{name} is 0: it must be at least 1"))),
+        None => Ok(()),
+    }
+}

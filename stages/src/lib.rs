@@ -6,21 +6,21 @@
 
 mod cpu;
 mod error;
-pub mod layer;
+mod layer;
 pub mod layers;
 pub mod loss;
 pub mod models;
 pub mod optimizer;
-pub mod parameter;
-pub mod pool;
+mod parameter;
+mod pool;
 pub mod rng;
-pub mod sequential;
-pub mod stage;
-pub mod tensor;
+mod sequential;
+mod stage;
+mod tensor;
 
 pub use error::{Error, ErrorKind, Result};
 pub use layer::{Kept, Layer};
 pub use parameter::{Init, Parameter};
 pub use sequential::Sequential;
 pub use stage::{Bytes, Mode, Moment, Stage, StageBuilder};
-pub use tensor::{Kind, Shape, Tensor};
+pub use tensor::{Kind, MAX_DIMS, Shape, Tensor};

@@ -17,14 +17,14 @@ thread_local! {
 
 /// Numbers in memory that a pool takes back.
 #[derive(Debug)]
-pub struct Buffer {
+pub(crate) struct Buffer {
     numbers: Vec<f32>,
     home: Option<Arc<Shelves>>,
 }
 
 impl Buffer {
     /// `count` numbers from the current thread's pool, contents unspecified.
-    pub fn pooled(count: usize) -> Self {
+    pub(crate) fn pooled(count: usize) -> Self {
         POOL.with(|pool| {
             let reused = pool.lock().get_mut(&count).and_then(Vec::pop);
             Self {

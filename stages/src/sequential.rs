@@ -44,6 +44,10 @@ impl Stage for Sequential {
         backward_weight(&mut self.layers, pending)
     }
 
+    fn backward(&mut self, saved: Kept, grad: Tensor) -> Result<Option<Tensor>> {
+        backward(&mut self.layers, saved, grad)
+    }
+
     fn parameters(&mut self) -> Vec<&mut Parameter> {
         parameters(&mut self.layers)
     }
@@ -123,6 +127,23 @@ pub(crate) fn backward_weight(layers: &mut [Box<dyn Layer>], pending: Kept) -> R
             .map_err(|error| error.at(layer.name()))?;
     }
     Ok(())
+}
+
+/// All layers' backward, last first: each layer's weight gradients right after its input gradient, so that what it keeps in
+/// between does not outlive it.
+fn backward(layers: &mut [Box<dyn Layer>], saved: Kept, grad: Tensor) -> Result<Option<Tensor>> {
+    let mut grad = Some(grad);
+    for (layer, kept) in layers.iter_mut().zip(saved.inner).rev() {
+        let Some(output_grad) = grad else { break };
+        let both = layer
+            .backward_input(kept, output_grad)
+            .and_then(|(input_grad, pending)| {
+                layer.backward_weight(pending)?;
+                Ok(input_grad)
+            });
+        grad = both.map_err(|error| error.at(layer.name()))?;
+    }
+    Ok(grad)
 }
 
 /// All layers' parameters, in order.

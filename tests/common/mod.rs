@@ -15,7 +15,9 @@ use pipewright::schedule::Schedule;
 use pipewright::stages::loss::{CrossEntropy, Loss, Score};
 use pipewright::stages::models::{Gpt, Model};
 use pipewright::stages::optimizer::{AdamW, LearningRate, Optimizer, Update, clip_factor};
-use pipewright::stages::{Mode, Moment, Parameter, Sequential, Shape, Stage, Tensor, rng};
+use pipewright::stages::{
+    Mode, Moment, Parameter, Result as StageResult, Sequential, Shape, Stage, Tensor, rng,
+};
 use pipewright::{Pipeline, Result};
 use sha2::{Digest, Sha256};
 
@@ -57,6 +59,30 @@ pub struct Recipe {
     pub clip: Option<f64>,
 }
 
+/// Random numbers with random classes.
+#[derive(Clone, Copy, Debug)]
+pub struct RandomRows {
+    pub rows: usize,
+    pub width: usize,
+    pub classes: u32,
+}
+
+impl DataSource for RandomRows {
+    fn micro_batch(&self, step: u64, micro_batch: MicroBatch, _replica: u32) -> Result<(Tensor, Tensor)> {
+        let draw = |index: usize| rng::philox([9, 9], [step as u32, micro_batch.0, index as u32, 0])[0];
+        let numbers = (0..self.rows * self.width).map(|index| rng::unit(draw(index)) - 0.5);
+        let classes = (0..self.rows).map(|row| draw(1_000_000 + row) % self.classes);
+        Ok((
+            Tensor::from_vec(&[self.rows, self.width], numbers.collect())?,
+            Tensor::from_ids(&[self.rows], classes.collect())?,
+        ))
+    }
+
+    fn shapes(&self) -> (Shape, Shape) {
+        (Shape::f32(&[self.rows, self.width]), Shape::ids(&[self.rows]))
+    }
+}
+
 /// A small GPT with all that could go wrong switched on: dropout, clipping, weight decay, a warm-up.
 pub fn recipe(layers: usize, tied: bool, micro_batches: u32) -> Recipe {
     let gpt = Gpt {
@@ -69,13 +95,28 @@ pub fn recipe(layers: usize, tied: bool, micro_batches: u32) -> Recipe {
         tied,
         seed: 3,
     };
+    gpt_recipe(gpt, 2, micro_batches)
+}
+
+/// Any GPT, on `rows` rows a micro-batch as long as its context.
+pub fn gpt_recipe(gpt: Gpt, rows: usize, micro_batches: u32) -> Recipe {
+    let data = RandomTokens {
+        rows,
+        seq: gpt.context,
+        vocab: gpt.vocab as u32,
+    };
+    recipe_of(move || gpt.model(), Arc::new(data), micro_batches)
+}
+
+/// Any model on any data.
+pub fn recipe_of(
+    model: impl Fn() -> StageResult<Model> + 'static,
+    data: Arc<dyn DataSource>,
+    micro_batches: u32,
+) -> Recipe {
     Recipe {
-        model: Box::new(move || gpt.model().expect("the settings fit")),
-        data: Arc::new(RandomTokens {
-            rows: 2,
-            seq: 8,
-            vocab: 17,
-        }),
+        model: Box::new(move || model().expect("the settings fit")),
+        data,
         micro_batches,
         optimizer: AdamW::default(),
         learning_rate: LearningRate::WarmupCosine {

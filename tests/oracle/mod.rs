@@ -192,13 +192,11 @@ impl<'a> Run<'a> {
                 self.queues[rank].push(action);
             }
             Action::Recv(..) => self.queues[rank].push(action),
-            Action::Step(stage) => {
-                let updates = |action: &Action| match action.compute() {
-                    Some((Pass::Backward | Pass::BackwardWeight, cell)) => cell.stage == stage,
-                    _ => false,
-                };
-                let left = self.rows[rank][self.next[rank]..].iter().any(updates);
-                return !left;
+            // All ranks meet here with all their gradients, so nothing may be left to do.
+            Action::Step(_) => {
+                return self.rows[rank][self.next[rank]..]
+                    .iter()
+                    .all(|action| matches!(action, Action::Step(_)));
             }
         }
         true

@@ -7,7 +7,7 @@
 use pulp::{Arch, Simd, WithSimd};
 
 use super::pack::{PANEL, pack};
-use super::tile::{ROWS, tile, width};
+use super::tile::{FEW_ROWS, ROWS, is_tall, tile};
 use crate::pool::Buffer;
 
 /// The depth of a block.
@@ -91,41 +91,54 @@ impl WithSimd for Multiply<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
+        if is_tall::<S>() {
+            self.run::<S, ROWS>(simd)
+        } else {
+            self.run::<S, FEW_ROWS>(simd)
+        }
+    }
+}
+
+impl Multiply<'_> {
+    /// Blocks of the depth, then blocks of columns, then rows of tiles.
+    #[inline(always)]
+    fn run<S: Simd, const HEIGHT: usize>(self, simd: S) {
         let Self { out, start, a, b } = self;
         let mut packed = Buffer::pooled(BLOCK * DEPTH);
-        let mut packed_a = Buffer::pooled(PANEL * DEPTH);
+        let mut turned = Buffer::pooled(PANEL * DEPTH);
         for at in (0..a.columns).step_by(DEPTH) {
             let start = if at == 0 { start } else { Start::Old };
             let depth = at..a.columns.min(at + DEPTH);
             for first in (0..b.columns).step_by(BLOCK) {
                 let columns = first..b.columns.min(first + BLOCK);
                 pack(&mut packed, b, depth.clone(), columns.clone());
+                let start = start.from(first);
                 let block = Block {
                     packed: &packed,
                     depth: depth.len(),
                     width: columns.len(),
-                    start: start.from(first),
+                    start,
                 };
-                for row in (0..a.rows).step_by(ROWS) {
-                    let rows = row..a.rows.min(row + ROWS);
+                for row in (0..a.rows).step_by(HEIGHT) {
+                    let rows = HEIGHT.min(a.rows - row);
                     let out = Out {
                         numbers: &mut out[row * b.columns + first..],
                         stride: b.columns,
-                        rows: rows.len(),
+                        rows,
                     };
                     if a.turned {
                         if row % PANEL == 0 {
-                            pack(&mut packed_a, a.t(), depth.clone(), row..a.rows.min(row + PANEL));
+                            pack(&mut turned, a.t(), depth.clone(), row..a.rows.min(row + PANEL));
                         }
-                        let (lines, part) = (packed_a.as_chunks::<PANEL>().0, row % PANEL / ROWS);
-                        block.row_of_tiles(simd, out, |at| lines[at].as_chunks().0[part]);
+                        let lines = &turned.as_chunks::<PANEL>().0[..depth.len()];
+                        let line = |at: usize| &lines[at].as_chunks::<HEIGHT>().0[row % PANEL / HEIGHT];
+                        block.row_of_tiles::<S, HEIGHT>(simd, out, |at, row| line(at)[row]);
                     } else {
                         // Rows that are not there are the last one again, and not written.
-                        let lines: [&[f32]; ROWS] = std::array::from_fn(|index| {
-                            let line = (row + index).min(rows.end - 1);
-                            &a.numbers[line * a.stride..][depth.clone()]
+                        let lines: [&[f32]; HEIGHT] = std::array::from_fn(|index| {
+                            &a.numbers[(row + index.min(rows - 1)) * a.stride..][depth.clone()]
                         });
-                        block.row_of_tiles(simd, out, |at| std::array::from_fn(|index| lines[index][at]));
+                        block.row_of_tiles::<S, HEIGHT>(simd, out, |at, row| lines[row][at]);
                     }
                 }
             }
@@ -151,34 +164,33 @@ struct Block<'a> {
 
 impl Block<'_> {
     #[inline(always)]
-    fn row_of_tiles<S: Simd>(self, simd: S, mut out: Out<'_>, a: impl Fn(usize) -> [f32; ROWS] + Copy) {
-        for (panel, first) in self
-            .packed
-            .chunks_exact(PANEL * self.depth)
-            .zip((0..self.width).step_by(PANEL))
-        {
-            for part in (0..PANEL).step_by(width::<S>() * S::F32_LANES) {
-                if width::<S>() == 2 {
-                    self.tile::<S, 2>(simd, &mut out, a, panel, [first, part]);
-                } else {
-                    self.tile::<S, 1>(simd, &mut out, a, panel, [first, part]);
-                }
+    fn row_of_tiles<S: Simd, const HEIGHT: usize>(
+        self,
+        simd: S,
+        mut out: Out<'_>,
+        a: impl Fn(usize, usize) -> f32 + Copy,
+    ) {
+        let panels = self.packed.chunks_exact(PANEL * self.depth);
+        for (panel, first) in panels.zip((0..self.width).step_by(PANEL)) {
+            for part in (0..PANEL).step_by(2 * S::F32_LANES) {
+                self.tile::<S, HEIGHT>(simd, &mut out, a, panel.as_chunks().0, [first, part]);
             }
         }
     }
 
     #[inline(always)]
-    fn tile<S: Simd, const WIDTH: usize>(
+    fn tile<S: Simd, const HEIGHT: usize>(
         self,
         simd: S,
         out: &mut Out<'_>,
-        a: impl Fn(usize) -> [f32; ROWS],
-        panel: &[f32],
+        a: impl Fn(usize, usize) -> f32,
+        panel: &[[f32; PANEL]],
         [first, part]: [usize; 2],
     ) {
-        let (lines, lanes) = (panel.as_chunks::<PANEL>().0, S::F32_LANES);
-        let sums = tile::<S, WIDTH>(simd, lines.len(), a, |at| &lines[at][part..part + WIDTH * lanes]);
-        let whole = out.rows == ROWS && first + part + WIDTH * lanes <= self.width;
+        let lanes = S::F32_LANES;
+        let b = |at: usize| &panel[at][part..part + 2 * lanes];
+        let sums = tile::<S, HEIGHT, 2>(simd, panel.len(), a, b);
+        let whole = out.rows == HEIGHT && first + part + 2 * lanes <= self.width;
         for (row, sums) in sums.into_iter().enumerate() {
             for (index, sum) in sums.into_iter().enumerate() {
                 let column = first + part + index * lanes;
@@ -214,6 +226,47 @@ impl Block<'_> {
             S::as_mut_simd_f32s(out).0[0] = sum;
         } else {
             simd.partial_store_f32s(out, sum);
+        }
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use pulp::x86::{V3, V4};
+    use pulp::{Scalar, Simd};
+
+    use super::*;
+    use crate::rng;
+
+    /// `start + a b` by one level of SIMD.
+    fn product<S: Simd>(simd: S, a: Matrix<'_>, b: Matrix<'_>) -> Vec<f32> {
+        let mut out = vec![0.5; a.rows * b.columns];
+        simd.vectorize(Multiply {
+            out: &mut out,
+            start: Start::Old,
+            a,
+            b,
+        });
+        out
+    }
+
+    fn cut(numbers: &[f32], rows: usize, columns: usize) -> Matrix<'_> {
+        Matrix::new(&numbers[..rows * columns], columns)
+    }
+
+    #[test]
+    fn every_level_of_simd_gives_the_same_bits() {
+        let mut numbers = vec![0.0; 2 * 601 * 300];
+        rng::fill_normal(rng::key(1, "numbers"), 1.0, &mut numbers);
+        let (a, b) = numbers.split_at(601 * 300);
+        for (rows, depth, columns) in [(45, 601, 300), (300, 601, 43), (1, 1, 1)] {
+            for a in [cut(a, rows, depth), cut(a, depth, rows).t()] {
+                for b in [cut(b, depth, columns), cut(b, columns, depth).t()] {
+                    let plain = product(Scalar, a, b);
+                    assert!(V3::try_new().is_none_or(|simd| product(simd, a, b) == plain));
+                    assert!(V4::try_new().is_none_or(|simd| product(simd, a, b) == plain));
+                }
+            }
         }
     }
 }

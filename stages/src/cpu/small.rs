@@ -2,7 +2,7 @@
 
 use pulp::{Arch, Simd, WithSimd};
 
-use super::tile::{ROWS, tile, width};
+use super::tile::{FEW_ROWS, ROWS, is_tall, tile};
 
 /// A matrix with contiguous rows that start `stride` apart.
 #[derive(Clone, Copy)]
@@ -54,12 +54,10 @@ impl WithSimd for Product<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { out, size, a, b } = self;
-        for row in (0..size.rows).step_by(ROWS) {
-            let lines: [&[f32]; ROWS] =
-                std::array::from_fn(|index| &a.numbers[(row + index) * a.stride..][..size.depth]);
-            let a = |at: usize| std::array::from_fn(|index| lines[index][at]);
-            row_of_tiles::<S, false>(simd, &mut out.numbers[row * out.stride..], out.stride, size, a, b);
+        if is_tall::<S>() {
+            self.overwrite::<S, ROWS>(simd)
+        } else {
+            self.overwrite::<S, FEW_ROWS>(simd)
         }
     }
 }
@@ -71,53 +69,68 @@ impl WithSimd for AddTurnedProduct<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Product { out, size, a, b } = self.0;
-        for row in (0..size.rows).step_by(ROWS) {
-            let a = |at: usize| a.numbers[at * a.stride + row..].as_chunks().0[0];
-            row_of_tiles::<S, true>(simd, &mut out.numbers[row * out.stride..], out.stride, size, a, b);
-        }
-    }
-}
-
-/// The tiles beside each other.
-#[inline(always)]
-fn row_of_tiles<S: Simd, const ADD: bool>(
-    simd: S,
-    out: &mut [f32],
-    stride: usize,
-    size: Size,
-    a: impl Fn(usize) -> [f32; ROWS] + Copy,
-    b: View<'_>,
-) {
-    let mut column = 0;
-    while column < size.columns {
-        let out = &mut out[column..];
-        if width::<S>() == 2 && column + 2 * S::F32_LANES <= size.columns {
-            one_tile::<S, 2, ADD>(simd, out, stride, size.depth, a, b, column);
-            column += 2 * S::F32_LANES;
+        if is_tall::<S>() {
+            self.0.add_turned::<S, ROWS>(simd)
         } else {
-            one_tile::<S, 1, ADD>(simd, out, stride, size.depth, a, b, column);
-            column += S::F32_LANES;
+            self.0.add_turned::<S, FEW_ROWS>(simd)
         }
     }
 }
 
-#[inline(always)]
-fn one_tile<S: Simd, const WIDTH: usize, const ADD: bool>(
-    simd: S,
-    out: &mut [f32],
-    stride: usize,
-    depth: usize,
-    a: impl Fn(usize) -> [f32; ROWS],
-    b: View<'_>,
-    column: usize,
-) {
-    let width = WIDTH * S::F32_LANES;
-    let sums = tile::<S, WIDTH>(simd, depth, a, |at| &b.numbers[at * b.stride + column..][..width]);
-    for (row, sums) in sums.into_iter().enumerate() {
-        let out = S::as_mut_simd_f32s(&mut out[row * stride..][..width]).0;
-        for (out, sum) in out.iter_mut().zip(sums) {
-            *out = if ADD { simd.add_f32s(*out, sum) } else { sum };
+impl Product<'_> {
+    #[inline(always)]
+    fn overwrite<S: Simd, const HEIGHT: usize>(mut self, simd: S) {
+        let (a, depth) = (self.a, self.size.depth);
+        for row in (0..self.size.rows).step_by(HEIGHT) {
+            let lines: [&[f32]; HEIGHT] =
+                std::array::from_fn(|index| &a.numbers[(row + index) * a.stride..][..depth]);
+            self.row_of_tiles::<S, HEIGHT, false>(simd, row, |at, row| lines[row][at]);
+        }
+    }
+
+    #[inline(always)]
+    fn add_turned<S: Simd, const HEIGHT: usize>(mut self, simd: S) {
+        let a = self.a;
+        for row in (0..self.size.rows).step_by(HEIGHT) {
+            let line = |at: usize| &a.numbers[at * a.stride + row..][..HEIGHT];
+            self.row_of_tiles::<S, HEIGHT, true>(simd, row, |at, row| line(at)[row]);
+        }
+    }
+
+    /// The tiles beside each other, from this row on.
+    #[inline(always)]
+    fn row_of_tiles<S: Simd, const HEIGHT: usize, const ADD: bool>(
+        &mut self,
+        simd: S,
+        row: usize,
+        a: impl Fn(usize, usize) -> f32 + Copy,
+    ) {
+        let mut column = 0;
+        while column + 2 * S::F32_LANES <= self.size.columns {
+            self.tile::<S, HEIGHT, 2, ADD>(simd, row, column, a);
+            column += 2 * S::F32_LANES;
+        }
+        if column < self.size.columns {
+            self.tile::<S, HEIGHT, 1, ADD>(simd, row, column, a);
+        }
+    }
+
+    #[inline(always)]
+    fn tile<S: Simd, const HEIGHT: usize, const WIDTH: usize, const ADD: bool>(
+        &mut self,
+        simd: S,
+        row: usize,
+        column: usize,
+        a: impl Fn(usize, usize) -> f32,
+    ) {
+        let (b, width) = (self.b, WIDTH * S::F32_LANES);
+        let b = |at: usize| &b.numbers[at * b.stride + column..][..width];
+        let sums = tile::<S, HEIGHT, WIDTH>(simd, self.size.depth, a, b);
+        for (index, sums) in sums.into_iter().enumerate() {
+            let out = &mut self.out.numbers[(row + index) * self.out.stride + column..][..width];
+            for (out, sum) in S::as_mut_simd_f32s(out).0.iter_mut().zip(sums) {
+                *out = if ADD { simd.add_f32s(*out, sum) } else { sum };
+            }
         }
     }
 }

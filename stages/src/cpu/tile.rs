@@ -2,32 +2,35 @@
 
 use pulp::Simd;
 
-/// Rows of a tile.
+/// Rows of a tile where there are 32 registers, and a multiple of its rows where there are fewer.
 pub(crate) const ROWS: usize = 8;
 
-/// Registers side by side in a row of a tile: two where there are 32 of them.
-pub(crate) const fn width<S: Simd>() -> usize {
-    if S::REGISTER_COUNT >= 32 { 2 } else { 1 }
+/// Rows of a tile where there are 16 registers: half of them hold sums.
+pub(crate) const FEW_ROWS: usize = 4;
+
+/// Whether a tile of eight rows, two registers wide, leaves registers for its operands.
+#[inline(always)]
+pub(crate) fn is_tall<S: Simd>() -> bool {
+    S::REGISTER_COUNT >= 32
 }
 
-/// The sum of the products of a column of `a` and a row of `b`, from the first of `depth` to the last. `b` gives rows
-/// of exactly `WIDTH` registers.
+/// The sum of the products of a column of `a` (by depth and row) and a row of `b` (by depth, `WIDTH` registers long),
+/// from the first of `depth` to the last.
 #[inline(always)]
-pub(crate) fn tile<'b, S: Simd, const WIDTH: usize>(
+pub(crate) fn tile<'b, S: Simd, const HEIGHT: usize, const WIDTH: usize>(
     simd: S,
     depth: usize,
-    a: impl Fn(usize) -> [f32; ROWS],
+    a: impl Fn(usize, usize) -> f32,
     b: impl Fn(usize) -> &'b [f32],
-) -> [[S::f32s; WIDTH]; ROWS] {
-    let mut sums = [[simd.splat_f32s(0.0); WIDTH]; ROWS];
+) -> [[S::f32s; WIDTH]; HEIGHT] {
+    let mut sums = [[simd.splat_f32s(0.0); WIDTH]; HEIGHT];
     for at in 0..depth {
-        let a = a(at);
         let b = S::as_simd_f32s(b(at)).0;
         let b: [S::f32s; WIDTH] = std::array::from_fn(|index| b[index]);
-        for row in 0..ROWS {
-            let a = simd.splat_f32s(a[row]);
-            for index in 0..WIDTH {
-                sums[row][index] = simd.mul_add_f32s(a, b[index], sums[row][index]);
+        for (row, sums) in sums.iter_mut().enumerate() {
+            let a = simd.splat_f32s(a(at, row));
+            for (sum, b) in sums.iter_mut().zip(b) {
+                *sum = simd.mul_add_f32s(a, b, *sum);
             }
         }
     }

@@ -51,7 +51,8 @@ impl Layer for Attention {
     }
 
     fn output_shape(&self, input: &Shape) -> Result<Shape> {
-        if input.kind() == Kind::F32 && input.dims().len() == 3 && input.last() == 3 * self.dim {
+        let rows = input.dims().len() == 3 && input.dims()[1] > 0;
+        if input.kind() == Kind::F32 && rows && input.last() == 3 * self.dim {
             return Ok(input.with_last(self.dim));
         }
         Err(Error::shape(format!("f32[batch, time, {}]", 3 * self.dim), input))

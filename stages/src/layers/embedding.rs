@@ -56,7 +56,9 @@ impl Layer for Embedding {
     fn output_shape(&self, input: &Shape) -> Result<Shape> {
         let context = self.positions.dims()[0];
         match (input.kind(), input.dims()) {
-            (Kind::Ids, &[batch, time]) if time <= context => Ok(Shape::f32(&[batch, time, self.dim()])),
+            (Kind::Ids, &[batch, time]) if time <= context && self.dim() > 0 => {
+                Ok(Shape::f32(&[batch, time, self.dim()]))
+            }
             _ => Err(Error::shape(
                 format!("ids[batch, time] with time at most {context}, the context"),
                 input,

@@ -3,7 +3,7 @@
 use super::check_rows;
 use crate::cpu::elementwise::add_rows;
 use crate::cpu::matmul::{Matrix, Start, matmul};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, check_positive};
 use crate::layer::{Kept, Layer};
 use crate::parameter::{Init, Parameter};
 use crate::stage::Moment;
@@ -105,6 +105,7 @@ impl Layer for Linear {
 
     fn output_shape(&self, input: &Shape) -> Result<Shape> {
         check_rows(input, self.inputs)?;
+        check_positive(&[("outputs", self.outputs)])?;
         Ok(input.with_last(self.outputs))
     }
 

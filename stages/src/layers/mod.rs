@@ -27,7 +27,7 @@ use crate::tensor::{Kind, Shape};
 
 /// Refuses an input that is not of numbers with `width` as its innermost dimension.
 fn check_rows(input: &Shape, width: usize) -> Result<()> {
-    if input.kind() == Kind::F32 && !input.dims().is_empty() && input.last() == width {
+    if input.kind() == Kind::F32 && !input.dims().is_empty() && input.last() == width && width > 0 {
         return Ok(());
     }
     Err(Error::shape(format!("f32[.., {width}]"), input))

@@ -62,7 +62,7 @@ fn one_row(row: &mut [f32], class: usize) -> Score {
 
 impl Loss<Tensor> for CrossEntropy {
     fn check(&self, output: &Shape, target: &Shape) -> Result<()> {
-        let logits = output.kind() == Kind::F32 && !output.dims().is_empty();
+        let logits = output.kind() == Kind::F32 && !output.dims().is_empty() && output.last() > 0;
         if !logits {
             return Err(super::unfit("f32[.., classes] as the output", output));
         }

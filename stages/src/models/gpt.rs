@@ -1,7 +1,7 @@
 //! GPT-2. Radford et al., "Language models are unsupervised multitask learners" (2019).
 
-use super::{LayerSpec, Model, check_positive};
-use crate::error::Result;
+use super::{LayerSpec, Model};
+use crate::error::{Result, check_positive};
 use crate::layer::Layer;
 use crate::layers::{
     Attention, Dropout, Embedding, Gelu, GeluForm, LayerNorm, Layout, Linear, Recomputed, Residual,

@@ -1,7 +1,7 @@
 //! The multi-layer perceptron.
 
-use super::{LayerSpec, Model, check_positive};
-use crate::error::{Error, Result};
+use super::{LayerSpec, Model};
+use crate::error::{Error, Result, check_positive};
 use crate::layer::Layer;
 use crate::layers::{Dropout, Flatten, Layout, Linear, Relu};
 use crate::parameter::Init;

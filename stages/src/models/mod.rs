@@ -7,7 +7,7 @@ mod partition;
 pub use gpt::Gpt;
 pub use mlp::Mlp;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::layer::Layer;
 use crate::sequential::Sequential;
 use crate::stage::StageBuilder;
@@ -15,6 +15,19 @@ use crate::stage::StageBuilder;
 type Build = Box<dyn FnOnce() -> Result<Vec<Box<dyn Layer>>> + Send>;
 
 /// One unit of a model: layers that stay together, their name and what they cost.
+///
+/// ```
+/// use pipewright_stages::layers::{Gelu, GeluForm, Relu};
+/// use pipewright_stages::models::{LayerSpec, Model};
+///
+/// let one = LayerSpec::of(Relu::new("relu"), 1.0);
+/// let two = LayerSpec::new("pair", 9.0, || {
+///     Ok(vec![Box::new(Gelu::new("gelu", GeluForm::Tanh)), Box::new(Relu::new("again"))])
+/// });
+/// let stages = Model::new(vec![one, two]).split(2)?;
+/// assert_eq!(stages.len(), 2);
+/// # Ok::<(), pipewright_stages::Error>(())
+/// ```
 pub struct LayerSpec {
     /// The name partitions use, such as `h.3.attn`.
     pub name: String,
@@ -136,13 +149,5 @@ fn drop_input_gradient(layers: &mut [Box<dyn Layer>]) {
             layer.drop_input_gradient();
             break;
         }
-    }
-}
-
-/// Refuses sizes that must not be zero.
-fn check_positive(sizes: &[(&str, usize)]) -> Result<()> {
-    match sizes.iter().find(|(_, size)| *size == 0) {
-        Some((name, _)) => Err(Error::invalid(format!("{name} is 0: it must be at least 1"))),
-        None => Ok(()),
     }
 }

@@ -1,0 +1,114 @@
+//! An evaluation of any length holds few micro-batches at a time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use pipewright::Pipeline;
+use pipewright::data::DataSource;
+use pipewright::id::{MicroBatch, Rank};
+use pipewright::schedule::{Cell, Pass, Placement, Schedule};
+use pipewright::stages::loss::MeanSquaredError;
+use pipewright::stages::{Moment, Parameter, Result, Shape, Stage, StageBuilder, Tensor};
+
+/// How many micro-batches have passed the first stage and not the last, and the most there were.
+#[derive(Debug, Default)]
+struct UnderWay {
+    now: AtomicI64,
+    most: AtomicI64,
+}
+
+/// The first of two stages is quick, the last one slow.
+enum Counting {
+    First(Arc<UnderWay>),
+    Last(Arc<UnderWay>),
+}
+
+impl Stage for Counting {
+    type Wire = Tensor;
+    type Saved = ();
+    type Pending = ();
+
+    fn output_shape(&self, input: &Shape) -> Result<Shape> {
+        Ok(*input)
+    }
+
+    fn load(&mut self, input: Tensor) -> Result<Tensor> {
+        Ok(input)
+    }
+
+    fn forward(&mut self, _: Moment, input: Tensor) -> Result<(Tensor, ())> {
+        match self {
+            Self::First(under_way) => {
+                let now = under_way.now.fetch_add(1, Ordering::SeqCst) + 1;
+                under_way.most.fetch_max(now, Ordering::SeqCst);
+            }
+            Self::Last(under_way) => {
+                std::thread::sleep(Duration::from_millis(1));
+                under_way.now.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+        Ok((input, ()))
+    }
+
+    fn backward_input(&mut self, (): (), grad: Tensor) -> Result<(Option<Tensor>, ())> {
+        Ok((Some(grad), ()))
+    }
+
+    fn backward_weight(&mut self, (): ()) -> Result<()> {
+        Ok(())
+    }
+
+    fn parameters(&mut self) -> Vec<&mut Parameter> {
+        Vec::new()
+    }
+}
+
+struct Ones;
+
+impl DataSource for Ones {
+    fn micro_batch(&self, _: u64, _: MicroBatch, _: u32) -> pipewright::Result<(Tensor, Tensor)> {
+        let ones = Tensor::from_vec(&[1], vec![1.0])?;
+        Ok((ones.clone(), ones))
+    }
+
+    fn shapes(&self) -> (Shape, Shape) {
+        (Shape::f32(&[1]), Shape::f32(&[1]))
+    }
+}
+
+#[test]
+fn a_quick_first_stage_waits_for_a_slow_last_one() {
+    for first_rank in [0, 1] {
+        let placement = Placement::new(vec![Rank(first_rank), Rank(1 - first_rank)]).expect("two ranks");
+        let row = |stage| {
+            vec![
+                (Pass::Forward, Cell::new(stage, 0)),
+                (Pass::Backward, Cell::new(stage, 0)),
+            ]
+        };
+        let rows = vec![row(first_rank), row(1 - first_rank)];
+        let schedule = Schedule::from_passes("pair", placement, 1, rows).expect("a valid order");
+        let under_way = Arc::new(UnderWay::default());
+        let (one, other) = (Arc::clone(&under_way), Arc::clone(&under_way));
+        let stages: Vec<StageBuilder<Counting>> = vec![
+            Box::new(|| Ok(Counting::First(one))),
+            Box::new(|| Ok(Counting::Last(other))),
+        ];
+        let mut pipeline = Pipeline::builder()
+            .schedule(schedule)
+            .stages(stages)
+            .loss(MeanSquaredError)
+            .data(Arc::new(Ones))
+            .pin(false)
+            .launch()
+            .expect("it starts");
+        let result = pipeline.evaluate(Arc::new(Ones), 100).expect("it evaluates");
+        assert_eq!((result.loss, result.weight), (0.0, 100.0));
+        let most = under_way.most.load(Ordering::SeqCst);
+        assert!(
+            most <= 5,
+            "at most four and the one that is counted twice, got {most}"
+        );
+    }
+}
