@@ -34,6 +34,7 @@ pub mod config;
 pub mod data;
 mod error;
 pub mod id;
+mod nearest;
 pub mod pipeline;
 pub mod plan;
 pub mod schedule;

@@ -19,6 +19,7 @@ const TABLE: &[Row] = &[
     ("transport", 1, &[]),
     ("data", 1, &[]),
     ("id", 0, &[]),
+    ("nearest", 0, &[]),
     ("error", 0, &["id"]),
 ];
 

@@ -47,7 +47,8 @@ impl RunDir {
     pub(super) fn begin(&self, config: &str) -> Result<()> {
         let checkpoints = self.0.join(CHECKPOINTS);
         fs::create_dir_all(&checkpoints).map_err(Error::io("create", &checkpoints))?;
-        fs::write(self.config(), config).map_err(Error::io("write", self.config()))
+        sweep(&checkpoints)?;
+        replace(&self.config(), config)
     }
 
     /// The checkpoints, oldest first.
@@ -70,11 +71,19 @@ impl RunDir {
         Ok(found.into_iter().map(|(_, path)| path).collect())
     }
 
-    /// Removes all checkpoints but the newest so many.
-    pub(super) fn prune(&self, keep: usize) -> Result<()> {
-        let all = self.checkpoints()?;
+    /// The newest checkpoint that is known to be good when so many steps are done: a step went on from its weights
+    /// and all its numbers were finite. The one after the last step has yet to prove itself.
+    pub(super) fn newest_good(&self, done: u64) -> Result<Option<PathBuf>> {
+        let unproven = self.checkpoint(done);
+        Ok(self.checkpoints()?.into_iter().rfind(|path| *path != unproven))
+    }
+
+    /// Removes all checkpoints but the newest so many and the newest that is known to be good.
+    pub(super) fn prune(&self, keep: usize, done: u64) -> Result<()> {
+        let (all, good) = (self.checkpoints()?, self.newest_good(done)?);
         all[..all.len().saturating_sub(keep)]
             .iter()
+            .filter(|old| Some(*old) != good.as_ref())
             .try_for_each(|old| checkpoint::remove(old))
     }
 
@@ -85,9 +94,7 @@ impl RunDir {
         for line in self.lines()?.into_iter().filter(|line| line.step < step) {
             kept.push_str(&line.json());
         }
-        let beside = path.with_extension("partial");
-        fs::write(&beside, kept).map_err(Error::io("write", &beside))?;
-        fs::rename(&beside, &path).map_err(Error::io("write", &path))?;
+        replace(&path, &kept)?;
         let file = OpenOptions::new()
             .append(true)
             .open(&path)
@@ -107,6 +114,30 @@ impl RunDir {
             .filter_map(|line| serde_json::from_str(line).ok())
             .collect())
     }
+}
+
+/// Removes what saves that were killed left behind: they could not clean up after themselves.
+fn sweep(checkpoints: &Path) -> Result<()> {
+    for entry in fs::read_dir(checkpoints).map_err(Error::io("list", checkpoints))? {
+        let entry = entry.map_err(Error::io("list", checkpoints))?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with(".step-") && (name.ends_with(".partial") || name.ends_with(".old")) {
+            checkpoint::remove(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes a file beside its place and renames it into it: on a full disk the file that was there is still whole.
+fn replace(path: &Path, text: &str) -> Result<()> {
+    let beside = path.with_extension("partial");
+    fs::write(&beside, text)
+        .and_then(|()| fs::rename(&beside, path))
+        .inspect_err(|_| {
+            // The failure itself is what the caller is told.
+            let _ = fs::remove_file(&beside);
+        })
+        .map_err(Error::io("write", path))
 }
 
 /// A step's line in `metrics.jsonl`.

@@ -9,6 +9,7 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 
 use super::run_dir::RunDir;
 use super::trainer::{Ended, Trainer};
+use crate::checkpoint::Checkpoint;
 use crate::config::{Config, TrainingData};
 use crate::pipeline::Pipeline;
 use crate::stages::Sequential;
@@ -18,8 +19,8 @@ use crate::{Error, Result};
 ///
 /// Without a config, a small GPT trains on this project's own guide and sources (examples/gpt-text.toml). The
 /// run is kept in runs/NAME: config.toml (every setting), metrics.jsonl (a line a step), checkpoints/,
-/// loss.svg. Exit status: 0 done; 2 bad arguments, config or data, nothing was started; 1 the run failed; 130
-/// interrupted by Ctrl-C, the state saved.
+/// loss.svg. Exit status: 0 done; 2 bad arguments, config or data, nothing was started; 1 the run failed, or was
+/// stopped at once by a second Ctrl-C; 130 interrupted by Ctrl-C, the state saved.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -52,9 +53,15 @@ pub(super) fn run(args: Args) -> Result<ExitCode> {
     // Whatever fails before the first step is a refusal: nothing was started.
     let mut trainer = prepare(&args).map_err(|error| Error::Invalid(error.to_string()))?;
     on_interrupt(Arc::clone(&interrupted))?;
-    let ended = trainer
-        .train(&interrupted)
-        .inspect_err(|_| trainer.say_what_is_left())?;
+    let ended = match trainer.train(&interrupted) {
+        Ok(ended) => ended,
+        Err(error) => {
+            if let Err(another) = trainer.say_what_is_left(&error) {
+                eprintln!("{another}");
+            }
+            return Err(error);
+        }
+    };
     if args.weights_hash {
         super::print(&format!("weights {}\n", trainer.weights_hash()?))?;
     }
@@ -67,8 +74,8 @@ pub(super) fn run(args: Args) -> Result<ExitCode> {
 /// Everything up to the first step.
 fn prepare(args: &Args) -> Result<Trainer> {
     let (config, run_dir) = choose(args)?;
-    let newest = if args.resume {
-        run_dir.checkpoints()?.pop()
+    let resumed = if args.resume {
+        Resumed::newest(&run_dir)?
     } else {
         None
     };
@@ -84,11 +91,47 @@ fn prepare(args: &Args) -> Result<Trainer> {
     }
     let data = config.data()?;
     let mut pipeline = launch(&config, &data)?;
-    if let Some(checkpoint) = &newest {
-        pipeline.load(checkpoint)?;
+    if let Some(resumed) = &resumed {
+        pipeline.load(&resumed.folder)?;
     }
     let steps = args.steps.unwrap_or(config.train.steps);
-    Trainer::begin(config, data, pipeline, run_dir, steps)
+    let changes = resumed.map_or(Ok(Vec::new()), |resumed| resumed.changes(&config))?;
+    Trainer::begin(config, data, pipeline, run_dir, steps, changes)
+}
+
+/// What a run continues from.
+struct Resumed {
+    folder: PathBuf,
+    checkpoint: Checkpoint,
+}
+
+impl Resumed {
+    /// The newest checkpoint, whose files must be whole.
+    fn newest(run_dir: &RunDir) -> Result<Option<Self>> {
+        let mut all = run_dir.checkpoints()?;
+        let Some(folder) = all.pop() else {
+            return Ok(None);
+        };
+        match Checkpoint::open(&folder) {
+            Ok(checkpoint) => Ok(Some(Self { folder, checkpoint })),
+            Err(error) => Err(Error::Invalid(match all.last() {
+                Some(older) => format!(
+                    "{error}; remove the folder {} to continue from {}",
+                    folder.display(),
+                    older.display()
+                ),
+                None => format!("{error}; there is no earlier one: begin another run, without --resume"),
+            })),
+        }
+    }
+
+    /// What differs from the config it was saved with and makes training go on in another way.
+    fn changes(&self, config: &Config) -> Result<Vec<String>> {
+        match Config::parse("its config", self.checkpoint.config(), &[], &[]) {
+            Ok(saved) => config.changes_from(&saved),
+            Err(error) => Ok(vec![format!("it cannot be told what: {error}")]),
+        }
+    }
 }
 
 /// The config and the folder of the run.
@@ -138,6 +181,7 @@ fn launch(config: &Config, data: &TrainingData) -> Result<Pipeline<Sequential>> 
         .data(Arc::clone(&data.train))
         .optimizer(config.optimizer())
         .learning_rate(config.learning_rate())
+        .pin(config.pipeline.pin)
         .config(config.resolved_toml()?);
     if config.optimizer.clip > 0.0 {
         builder = builder.clip(config.optimizer.clip);
@@ -145,13 +189,13 @@ fn launch(config: &Config, data: &TrainingData) -> Result<Pipeline<Sequential>> 
     builder.launch()
 }
 
-/// The first Ctrl-C asks for an orderly end, the second ends at once.
+/// The first Ctrl-C asks for an orderly end, the second ends at once: as a failure, because nothing is saved.
 fn on_interrupt(interrupted: Arc<AtomicBool>) -> Result<()> {
     let handler = move || {
         if interrupted.swap(true, Ordering::SeqCst) {
-            std::process::exit(130);
+            std::process::exit(1);
         }
-        eprintln!("\ninterrupted: finishing this step, then saving (Ctrl-C again to stop at once)");
+        eprintln!("\ninterrupted: finishing this step, then saving (Ctrl-C again to stop at once, unsaved)");
     };
     ctrlc::set_handler(handler).map_err(|error| Error::Invalid(format!("cannot watch for Ctrl-C: {error}")))
 }

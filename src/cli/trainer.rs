@@ -7,10 +7,10 @@ use std::time::Instant;
 use super::picture;
 use super::progress::Progress;
 use super::run_dir::{Line, Log, RunDir};
-use crate::Result;
 use crate::config::{Config, DataKind, TrainingData};
 use crate::pipeline::{Evaluation, Pipeline};
 use crate::stages::Sequential;
+use crate::{Error, Result, checkpoint};
 
 /// How a run came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,17 +29,20 @@ pub(super) struct Trainer {
     log: Log,
     steps: u64,
     saved: Option<u64>,
+    changes: Vec<String>,
     progress: Progress,
 }
 
 impl Trainer {
-    /// A run up to `steps` steps with a pipeline that may have some behind it. Makes the run's folder.
+    /// A run up to `steps` steps with a pipeline that may have some behind it, with these `changes` of the config since
+    /// then. Makes the run's folder.
     pub(super) fn begin(
         config: Config,
         data: TrainingData,
         pipeline: Pipeline<Sequential>,
         run_dir: RunDir,
         steps: u64,
+        changes: Vec<String>,
     ) -> Result<Self> {
         run_dir.begin(&config.resolved_toml()?)?;
         let done = pipeline.next_step();
@@ -59,6 +62,7 @@ impl Trainer {
             log,
             steps,
             saved,
+            changes,
             progress,
         })
     }
@@ -108,17 +112,36 @@ impl Trainer {
         self.pipeline.weights_hash()
     }
 
-    /// After a failure: which checkpoint there is to go on from.
-    pub(super) fn say_what_is_left(&self) {
+    /// After a failure: which checkpoint there is to go on from. One whose weights gave the numbers that are not finite
+    /// is removed when there is an older one.
+    pub(super) fn say_what_is_left(&self, error: &Error) -> Result<()> {
         self.progress.finish();
-        let newest = self.run_dir.checkpoints().ok().and_then(|mut all| all.pop());
-        match newest {
+        let mut advice = "";
+        if matches!(error, Error::NotFinite { .. }) {
+            let done = self.pipeline.next_step();
+            let bad = self.run_dir.checkpoint(done);
+            if bad.exists() && self.run_dir.newest_good(done)?.is_none() {
+                eprintln!(
+                    "the only checkpoint, {}, holds the weights that gave these numbers: begin another run",
+                    bad.display()
+                );
+                return Ok(());
+            }
+            if bad.exists() {
+                checkpoint::remove(&bad)?;
+                eprintln!("removed {}: its weights gave these numbers", bad.display());
+            }
+            advice = "; with the same settings it ends the same way, so change one, such as \
+                      optimizer.learning_rate";
+        }
+        match self.run_dir.checkpoints()?.pop() {
             Some(path) => eprintln!(
-                "the newest checkpoint is {}: --resume continues from it",
+                "the newest checkpoint is {}: --resume continues from it{advice}",
                 path.display()
             ),
             None => eprintln!("there is no checkpoint yet"),
         }
+        Ok(())
     }
 
     /// Says what is about to happen.
@@ -146,15 +169,25 @@ impl Trainer {
             self.config.micro_batch_size(),
             self.run_dir.path().display(),
         ))?;
-        match self.pipeline.next_step() {
-            0 => Ok(()),
-            done => self.progress.say(&format!("resumed after {done} steps")),
+        if let done @ 1.. = self.pipeline.next_step() {
+            self.progress.say(&format!("resumed after {done} steps"))?;
         }
+        if self.changes.is_empty() {
+            return Ok(());
+        }
+        self.progress.say(&format!(
+            "changed   {}: from here on this is not the run that was saved, bit for bit",
+            self.changes.join(", ")
+        ))
     }
 
     /// One step, with its validation when that is due.
     fn step(&mut self) -> Result<Option<Evaluation>> {
         let report = self.pipeline.step()?;
+        if self.saved == Some(report.step) {
+            // That step was the proof of the newest checkpoint: older ones may go.
+            self.prune()?;
+        }
         self.progress.step(&report)?;
         let done = self.pipeline.next_step();
         let due = done == self.steps || is_due(done, self.config.train.validate_every);
@@ -175,6 +208,10 @@ impl Trainer {
         let result = self
             .pipeline
             .evaluate(Arc::clone(source), self.data.validation_micro_batches)?;
+        if !result.loss.is_finite() {
+            let what = format!("the loss of the validation before it is {}", result.loss);
+            return Err(Error::NotFinite { step: done, what });
+        }
         self.progress.validation(done, &result)?;
         Ok(Some(result))
     }
@@ -184,8 +221,13 @@ impl Trainer {
         let path = self.run_dir.checkpoint(done);
         self.pipeline.save(&path)?;
         self.saved = Some(done);
-        self.run_dir.prune(self.config.checkpoint.keep)?;
+        self.prune()?;
         picture::draw(&self.run_dir.lines()?, &self.run_dir.picture())
+    }
+
+    fn prune(&self) -> Result<()> {
+        self.run_dir
+            .prune(self.config.checkpoint.keep, self.pipeline.next_step())
     }
 }
 

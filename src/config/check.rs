@@ -2,7 +2,7 @@
 
 use super::sections::{LearningRateSchedule, ModelKind};
 use super::values::{Balanced, Partition, Validation};
-use super::{Config, DataKind};
+use super::{Config, DataKind, limits};
 use crate::error::Result;
 
 /// Settles keys that say the same thing in two ways: the one from the stronger source counts.
@@ -30,6 +30,7 @@ pub(super) fn reconcile(config: &mut Config) -> Result<()> {
 /// Refuses what can be known to fail without looking at the data.
 pub(super) fn check(config: &Config) -> Result<()> {
     positive(config)?;
+    limits::check(config)?;
     model(config)?;
     data(config)?;
     pipeline(config)?;
@@ -47,12 +48,19 @@ impl Config {
     }
 
     /// Refuses a key's value unless it holds what it must.
-    fn require(&self, holds: bool, key: &str, problem: impl FnOnce() -> String) -> Result<()> {
+    pub(super) fn require(&self, holds: bool, key: &str, problem: impl FnOnce() -> String) -> Result<()> {
         if holds {
             Ok(())
         } else {
             Err(self.refuse(key, problem()))
         }
+    }
+
+    /// Refuses a number of `[optimizer]` that is not finite or does not hold what it must.
+    fn number(&self, key: &str, value: f64, holds: bool, must: &str) -> Result<()> {
+        self.require(holds && value.is_finite(), &format!("optimizer.{key}"), || {
+            format!("{value} makes no sense: {must}")
+        })
     }
 }
 
@@ -177,64 +185,42 @@ fn pipeline(config: &Config) -> Result<()> {
 
 fn optimizer(config: &Config) -> Result<()> {
     let optimizer = &config.optimizer;
-    let range = |key: &str, value: f64, holds: bool, must: &str| {
-        config.require(holds && value.is_finite(), key, || {
-            format!("{value} makes no sense: {must}")
-        })
-    };
-    let rate = optimizer.learning_rate;
-    range("optimizer.learning_rate", rate, rate > 0.0, "it must be above 0")?;
+    let (rate, eps, clip) = (optimizer.learning_rate, optimizer.eps, optimizer.clip);
+    let decay = optimizer.weight_decay;
+    let above = "it must be above 0";
+    let share = |value: f64| (0.0..1.0).contains(&value);
+    config.number("learning_rate", rate, rate > 0.0, above)?;
     for beta in [optimizer.betas.0, optimizer.betas.1] {
-        range(
-            "optimizer.betas",
-            beta,
-            (0.0..1.0).contains(&beta),
-            "both must be from 0 to below 1",
-        )?;
+        config.number("betas", beta, share(beta), "both must be from 0 to below 1")?;
     }
-    range(
-        "optimizer.eps",
-        optimizer.eps,
-        optimizer.eps > 0.0,
-        "it must be above 0",
-    )?;
+    config.number("eps", eps, eps > 0.0, above)?;
     let momentum = optimizer.momentum;
-    range(
-        "optimizer.momentum",
+    config.number(
+        "momentum",
         momentum,
-        (0.0..1.0).contains(&momentum),
+        share(momentum),
         "it must be from 0 to below 1",
     )?;
-    let decay = optimizer.weight_decay;
-    range(
-        "optimizer.weight_decay",
-        decay,
-        decay >= 0.0,
-        "it must be 0 or more",
-    )?;
-    range(
-        "optimizer.clip",
-        optimizer.clip,
-        optimizer.clip >= 0.0,
-        "it must be 0 (no clipping) or more",
-    )?;
-    if optimizer.schedule == LearningRateSchedule::Cosine {
-        let (floor, steps) = (optimizer.min_learning_rate, config.train.steps);
-        let must = "it must be from 0 to optimizer.learning_rate";
-        range(
-            "optimizer.min_learning_rate",
-            floor,
-            (0.0..=rate).contains(&floor),
-            must,
-        )?;
-        config.require(optimizer.warmup_steps <= steps, "optimizer.warmup_steps", || {
-            format!(
-                "{} steps of warm-up do not fit into train.steps = {steps}: lower it or train longer",
-                optimizer.warmup_steps
-            )
-        })?;
+    config.number("weight_decay", decay, decay >= 0.0, "it must be 0 or more")?;
+    config.number("clip", clip, clip >= 0.0, "it must be 0 (no clipping) or more")?;
+    match optimizer.schedule {
+        LearningRateSchedule::Constant => Ok(()),
+        LearningRateSchedule::Cosine => cosine(config),
     }
-    Ok(())
+}
+
+fn cosine(config: &Config) -> Result<()> {
+    let optimizer = &config.optimizer;
+    let (floor, steps) = (optimizer.min_learning_rate, config.train.steps);
+    let holds = (0.0..=optimizer.learning_rate).contains(&floor);
+    let must = "it must be from 0 to optimizer.learning_rate";
+    config.number("min_learning_rate", floor, holds, must)?;
+    config.require(optimizer.warmup_steps <= steps, "optimizer.warmup_steps", || {
+        format!(
+            "{} steps of warm-up do not fit into train.steps = {steps}: lower it or train longer",
+            optimizer.warmup_steps
+        )
+    })
 }
 
 fn train(config: &Config) -> Result<()> {

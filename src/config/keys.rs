@@ -7,6 +7,7 @@ use serde::{Deserialize, forward_to_deserialize_any};
 use super::sections::{Checkpoint, Data, Metrics, Model, Optimizer, Pipeline, Train};
 use super::tree::Origin;
 use crate::error::{Error, Result};
+use crate::nearest::nearest;
 
 /// The sections and their keys, in the order in which they are written.
 pub(super) fn all() -> [(&'static str, &'static [&'static str]); 7] {
@@ -60,7 +61,7 @@ pub(super) fn check_section(section: &str, origin: &Origin) -> Result<()> {
     if names.contains(&section) {
         return Ok(());
     }
-    let meant = nearest(section, &names).map_or(String::new(), |name| format!(": did you mean [{name}]?"));
+    let meant = nearest(section, names).map_or(String::new(), |name| format!(": did you mean [{name}]?"));
     Err(Error::Invalid(format!(
         "{origin}: unknown section [{section}]{meant} (sections: {})",
         names.join(", ")
@@ -70,7 +71,7 @@ pub(super) fn check_section(section: &str, origin: &Origin) -> Result<()> {
 /// Refuses a key that its section does not have.
 pub(super) fn unknown(section: &str, key: &str, origin: &Origin, known: &[&str]) -> Error {
     let elsewhere = sections_with(key);
-    let meant = match (nearest(key, known), elsewhere.as_slice()) {
+    let meant = match (nearest(key, known.iter().copied()), elsewhere.as_slice()) {
         (_, [other]) => format!("it belongs to [{other}]"),
         (Some(near), _) => format!("did you mean `{near}`?"),
         (None, _) => format!("keys of [{section}]: {}", known.join(", ")),
@@ -99,12 +100,4 @@ fn sections_with(key: &str) -> Vec<&'static str> {
         .filter(|(_, keys)| keys.contains(&key))
         .map(|(section, _)| section)
         .collect()
-}
-
-/// The word most like this one, if one is like it at all.
-pub(super) fn nearest<'a>(word: &str, words: &[&'a str]) -> Option<&'a str> {
-    let likeness =
-        |other: &str| strsim::damerau_levenshtein(word, other) as f64 / word.len().max(other.len()) as f64;
-    let best = words.iter().min_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
-    (likeness(best) <= 0.5).then_some(best)
 }

@@ -9,9 +9,11 @@
 //! config file.
 
 mod build;
+mod changes;
 mod check;
 mod keys;
 mod kinds;
+mod limits;
 mod read;
 mod sections;
 mod source;
@@ -120,9 +122,15 @@ impl Config {
     /// # Errors
     /// When a number is too large for TOML.
     pub fn resolved_toml(&self) -> Result<String> {
+        toml::to_string(&self.kept()?)
+            .map_err(|error| Error::Invalid(format!("cannot write the config: {error}")))
+    }
+
+    /// The keys that count and their values.
+    fn kept(&self) -> Result<Table> {
         let mut table = self.table()?;
         kinds::strip(&mut table);
-        toml::to_string(&table).map_err(|error| Error::Invalid(format!("cannot write the config: {error}")))
+        Ok(table)
     }
 
     fn table(&self) -> Result<Table> {

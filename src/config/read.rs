@@ -6,6 +6,7 @@ use toml::{Table, Value};
 use super::keys;
 use super::tree::{Entry, Tree};
 use crate::error::{Error, Result};
+use crate::nearest::nearest;
 
 /// Reads a section; keys that nobody set have their defaults.
 pub(super) fn section<T: DeserializeOwned>(tree: &Tree, name: &str) -> Result<T> {
@@ -54,8 +55,8 @@ fn in_words(message: &str, value: &Value) -> String {
         }
         other => other,
     };
-    let choices: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
-    let meant = value.as_str().and_then(|value| keys::nearest(value, &choices));
+    let choices = expected.split('`').skip(1).step_by(2);
+    let meant = value.as_str().and_then(|value| nearest(value, choices));
     let meant = meant.map_or(String::new(), |word| format!(": did you mean \"{word}\"?"));
     format!("expected {words}, got {value}{meant}")
 }

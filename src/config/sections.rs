@@ -131,6 +131,9 @@ pub struct Pipeline {
     pub batch_size: Option<usize>,
     /// How layers are spread over stages.
     pub partition: Partition,
+    /// Whether each rank's thread is pinned to a core of its own, where there are as many cores as ranks. Two runs on
+    /// one machine would be pinned to the same cores: `false` lets them share all.
+    pub pin: bool,
 }
 
 impl Default for Pipeline {
@@ -142,6 +145,7 @@ impl Default for Pipeline {
             micro_batch_size: None,
             batch_size: None,
             partition: Partition::Named(Balanced::Balanced),
+            pin: true,
         }
     }
 }
@@ -257,7 +261,7 @@ impl Default for Train {
 pub struct Checkpoint {
     /// Steps between checkpoints; 0 for the last one only.
     pub every: u64,
-    /// How many are kept, the newest.
+    /// How many are kept, the newest; the newest whose weights a later step has shown to be good stays whatever it is.
     pub keep: usize,
 }
 

@@ -1,5 +1,6 @@
 //! The schedules that have a name.
 
+use crate::nearest::nearest;
 use crate::schedule::gpipe::gpipe;
 use crate::schedule::one_f_one_b::one_f_one_b;
 use crate::schedule::program::MAX_CELLS;
@@ -70,10 +71,8 @@ impl Schedule {
 }
 
 fn unknown(name: &str) -> Error {
-    let likeness = |known: &str| strsim::jaro(&name.to_lowercase(), known);
-    let nearest = Schedule::names().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
-    let meant = nearest.filter(|nearest| likeness(nearest) > 0.7);
-    let meant = meant.map_or(String::new(), |nearest| format!(", did you mean {nearest}?"));
+    let meant = nearest(name, Schedule::names())
+        .map_or(String::new(), |nearest| format!(", did you mean {nearest}?"));
     let known: Vec<_> = Schedule::names().collect();
     Error::Invalid(format!(
         "there is no schedule {name:?}{meant} (known: {})",

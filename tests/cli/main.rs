@@ -1,7 +1,7 @@
 //! The commands train and sample, as a person or a script runs them.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -177,5 +177,7 @@ fn signal(child: &Child, name: &str) {
 mod train;
 
 mod refusals;
+
+mod safety;
 
 mod sample;

@@ -170,6 +170,8 @@ fn a_loss_that_is_not_a_number_stops_the_run_and_keeps_the_last_good_checkpoint(
         "--resume",
         "--set",
         "optimizer.learning_rate=1e30",
+        "--set",
+        "train.validate_every=0",
     ]);
     assert_eq!(run.0.status.code(), Some(1), "{}", run.stderr());
     let stderr = run.stderr();

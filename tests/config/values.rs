@@ -170,6 +170,72 @@ fn impossible_values_say_what_to_do() {
 }
 
 #[test]
+fn sizes_beyond_any_machine_are_refused_with_the_limit() {
+    let cases: &[(&[&str], &str)] = &[
+        (
+            &["pipeline.batch_size=30000000000"],
+            "pipeline.batch_size: 30000000000 is too large: at most 4194304 rows",
+        ),
+        (
+            &["pipeline.micro_batch_size=9223372036854775807"],
+            "pipeline.micro_batch_size: 9223372036854775807 is too large: at most 1048576 rows",
+        ),
+        (
+            &["model.vocab=9999999999999"],
+            "model.vocab: 9999999999999 is too large: at most 16777216 tokens",
+        ),
+        (
+            &["model.dim=9223372036854775804"],
+            "model.dim: 9223372036854775804 is too large: at most 16777216",
+        ),
+        (
+            &["model.layers=1000000000000"],
+            "model.layers: 1000000000000 is too large: at most 1000 blocks",
+        ),
+        (
+            &["data.seq=9223372036854775807"],
+            "data.seq: 9223372036854775807 is too large: at most 1048576 tokens",
+        ),
+        (
+            &["model.dim=16777216"],
+            "model.dim: a block's widest matrix would have 4 x 16777216 x 16777216 numbers",
+        ),
+        (
+            &["model.vocab=16777216", "model.dim=4096"],
+            "model.vocab: the token embedding would have 16777216 x 4096",
+        ),
+        (
+            &["pipeline.micro_batch_size=1048576", "data.seq=1048576"],
+            "pipeline.micro_batch_size: a block's widest activation would have 1048576 x 1048576 x 4 x 128 numbers: at \
+             most 8589934592 are supported, lower one of these",
+        ),
+        (
+            &["model.layers=1000", "model.dim=4096"],
+            "model.layers: the model would have more than 34359738368 weights",
+        ),
+        (
+            &[
+                "model.kind=mlp",
+                "data.kind=idx",
+                "model.sizes=784,9223372036854775807",
+            ],
+            "model.sizes: 9223372036854775807 is too large",
+        ),
+        (
+            &["model.kind=mlp", "data.kind=idx", "model.sizes=1000000,1000000"],
+            "model.sizes: a layer's matrix would have 1000000 x 1000000 numbers",
+        ),
+    ];
+    for (sets, part) in cases {
+        let said = refused(with_sets("", sets));
+        assert!(
+            said.contains(part) && said.starts_with("--set: "),
+            "{sets:?} said {said:?}"
+        );
+    }
+}
+
+#[test]
 fn stages_partitions_and_schedules_that_cannot_be_are_named() {
     let small = "[model]\nlayers = 1\n[pipeline]\n";
     let with = |rest: &str| refused(parse(&format!("{small}{rest}")));

@@ -1,0 +1,60 @@
+//! Which keys of two configs differ so that training differs.
+
+use toml::{Table, Value};
+
+use super::{Config, LearningRateSchedule, keys};
+use crate::error::Result;
+
+/// Keys that change speed, memory, what is shown or what is kept, and no weight.
+const HARMLESS: [&str; 4] = [
+    "pipeline.stages",
+    "pipeline.schedule",
+    "pipeline.partition",
+    "pipeline.pin",
+];
+
+impl Config {
+    /// The keys whose values make training other than `saved` had it, each as `key: old -> new`. Those that change no
+    /// weight are left out: how the model is cut and scheduled, what is shown, kept and served, how long a run with a
+    /// constant learning rate is.
+    ///
+    /// # Errors
+    /// When a number is too large for TOML.
+    pub fn changes_from(&self, saved: &Self) -> Result<Vec<String>> {
+        let (old, new) = (saved.comparable()?, self.comparable()?);
+        let mut changes = Vec::new();
+        for (section, names) in keys::all() {
+            for name in names {
+                let value = |config: &Table| config.get(section)?.get(name).cloned();
+                let (old, new) = (value(&old), value(&new));
+                let key = format!("{section}.{name}");
+                if old != new && self.counts(section, &key) {
+                    changes.push(format!("{key}: {} -> {}", in_words(old), in_words(new)));
+                }
+            }
+        }
+        Ok(changes)
+    }
+
+    /// The settings as a table, with the rows of a micro-batch said in one way.
+    fn comparable(&self) -> Result<Table> {
+        let mut config = self.clone();
+        config.pipeline.micro_batch_size = Some(self.micro_batch_size());
+        config.pipeline.batch_size = None;
+        config.kept()
+    }
+
+    /// Whether weights depend on this key.
+    fn counts(&self, section: &str, key: &str) -> bool {
+        match section {
+            // A cosine ends with the run.
+            "train" => key == "train.steps" && self.optimizer.schedule == LearningRateSchedule::Cosine,
+            "checkpoint" | "metrics" => false,
+            _ => !HARMLESS.contains(&key),
+        }
+    }
+}
+
+fn in_words(value: Option<Value>) -> String {
+    value.map_or_else(|| "none".to_owned(), |value| value.to_string())
+}

@@ -1,0 +1,16 @@
+//! Which word was probably meant.
+
+/// The word most like this one, upper and lower case alike, if one is like it at all: at least half of the letters stay
+/// when the fewest are changed, left out, added or swapped with the next (Damerau's distance).
+pub(crate) fn nearest<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let word = word.to_lowercase();
+    let unlikeness = |other: &str| {
+        strsim::damerau_levenshtein(&word, other) as f64 / word.len().max(other.len()).max(1) as f64
+    };
+    words
+        .into_iter()
+        .map(|other| (unlikeness(other), other))
+        .filter(|(unlikeness, _)| *unlikeness <= 0.5)
+        .min_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, other)| other)
+}

@@ -1,0 +1,214 @@
+//! What is left, and what is said, when a run goes wrong.
+
+use super::*;
+
+const SAVE_ALL: [&str; 2] = ["checkpoint.every=1", "checkpoint.keep=1"];
+const BLOW_UP: &str = "optimizer.learning_rate=1e30";
+
+fn train(place: &Place, args: &[&str], sets: &[&str]) -> Run {
+    let sets = sets.iter().flat_map(|set| ["--set", set]);
+    let args: Vec<&str> = ["train", "my.toml"]
+        .into_iter()
+        .chain(args.iter().copied())
+        .chain(sets)
+        .collect();
+    place.run(&args)
+}
+
+/// Resumes a run that must fail after it has started, and gives its standard error.
+#[track_caller]
+fn failed(place: &Place, sets: &[&str]) -> String {
+    let run = train(place, &["--resume"], sets);
+    assert_eq!(run.0.status.code(), Some(1), "{}{}", run.stdout(), run.stderr());
+    run.stderr()
+}
+
+#[test]
+fn weights_that_have_blown_up_do_not_cost_the_last_good_checkpoint() {
+    let place = Place::new();
+    train(&place, &["--steps", "2"], &SAVE_ALL).done();
+    assert_eq!(
+        place.checkpoints("runs/small"),
+        ["step-00000001", "step-00000002"],
+        "the last one has yet to be proved good"
+    );
+    let said = failed(
+        &place,
+        &[
+            BLOW_UP,
+            "checkpoint.every=1",
+            "checkpoint.keep=1",
+            "train.validate_every=0",
+        ],
+    );
+    assert!(said.contains("error: step 3: "), "{said}");
+    assert!(
+        said.contains("removed runs/small/checkpoints/step-00000003: its weights gave these numbers"),
+        "{said}"
+    );
+    assert!(
+        said.contains("the newest checkpoint is runs/small/checkpoints/step-00000002: --resume continues"),
+        "{said}"
+    );
+    assert_eq!(place.checkpoints("runs/small"), ["step-00000002"]);
+    train(&place, &["--resume"], &SAVE_ALL).done();
+    assert_eq!(place.steps("runs/small"), [0, 1, 2, 3, 4, 5]);
+    assert_eq!(
+        place.checkpoints("runs/small"),
+        ["step-00000005", "step-00000006"]
+    );
+}
+
+#[test]
+fn a_validation_loss_that_is_not_a_number_fails_before_anything_is_saved() {
+    let place = Place::new();
+    place.run(&["train", "my.toml", "--steps", "2"]).done();
+    let said = failed(&place, &[BLOW_UP, "checkpoint.every=1", "train.validate_every=1"]);
+    assert!(
+        said.contains("error: step 3: the loss of the validation before it is NaN"),
+        "{said}"
+    );
+    assert!(
+        said.contains("the newest checkpoint is runs/small/checkpoints/step-00000002"),
+        "{said}"
+    );
+    assert_eq!(place.checkpoints("runs/small"), ["step-00000002"]);
+}
+
+#[test]
+fn a_full_disk_keeps_the_last_good_checkpoint() {
+    let place = Place::new();
+    place.run(&["train", "my.toml", "--steps", "2"]).done();
+    let config = fs::read_to_string(place.path("runs/small/config.toml")).unwrap();
+    // A limit on the size of files stands in for a full disk.
+    let limited = |blocks: u32| {
+        let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" train my.toml --resume");
+        let mut command = Command::new("sh");
+        command.current_dir(place.path(".")).args(["-c", &script]);
+        command.arg(cargo_bin("pipewright")).output().unwrap()
+    };
+    let output = limited(24);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("error: cannot write ") && said.contains("model.safetensors: "),
+        "{said}"
+    );
+    assert_eq!(
+        place.checkpoints("runs/small"),
+        ["step-00000002"],
+        "no half of one either"
+    );
+    let output = limited(0);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("config.toml: "), "{said}");
+    assert_eq!(
+        fs::read_to_string(place.path("runs/small/config.toml")).unwrap(),
+        config
+    );
+    place
+        .run(&["train", "--resume", "--run-dir", "runs/small"])
+        .done();
+    assert_eq!(place.steps("runs/small"), [0, 1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn what_a_killed_save_left_is_swept_up() {
+    let place = Place::new();
+    place.run(&["train", "my.toml", "--steps", "2"]).done();
+    for name in [".step-00000004.partial", ".step-00000002.old"] {
+        let folder = place.path("runs/small/checkpoints").join(name);
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("model.safetensors"), "half").unwrap();
+    }
+    place
+        .run(&["train", "my.toml", "--resume", "--steps", "3"])
+        .done();
+    assert_eq!(
+        place.checkpoints("runs/small"),
+        ["step-00000002", "step-00000003"]
+    );
+}
+
+#[test]
+fn a_resume_says_what_makes_it_another_run() {
+    let place = Place::new();
+    place.run(&["train", "my.toml", "--steps", "2"]).done();
+    let harmless = [
+        "pipeline.stages=3",
+        "pipeline.batch_size=6",
+        "pipeline.pin=false",
+        "train.steps=3",
+        "train.print_every=2",
+        "checkpoint.keep=9",
+    ];
+    let said = train(&place, &["--resume"], &harmless).done().stdout();
+    assert!(
+        said.contains("resumed after 2 steps") && !said.contains("changed"),
+        "{said}"
+    );
+    let other = [
+        "optimizer.learning_rate=0.002",
+        "pipeline.micro_batch_size=4",
+        "train.steps=4",
+    ];
+    let said = train(&place, &["--resume"], &other).done().stdout();
+    assert!(
+        said.contains(
+            "changed   pipeline.micro_batch_size: 2 -> 4, optimizer.learning_rate: 0.001 -> 0.002: from here \
+             on this is not the run that was saved, bit for bit"
+        ),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_damaged_newest_checkpoint_says_how_to_continue_from_the_one_before() {
+    let place = Place::new();
+    place.run(&["train", "my.toml", "--steps", "4"]).done();
+    let newest = place.path("runs/small/checkpoints/step-00000004");
+    fs::write(newest.join("optimizer.safetensors"), "half").unwrap();
+    let said = place.run(&["train", "my.toml", "--resume"]).refused();
+    assert!(
+        said.contains(
+            "remove the folder runs/small/checkpoints/step-00000004 to continue from \
+             runs/small/checkpoints/step-00000002"
+        ),
+        "{said}"
+    );
+    fs::remove_dir_all(newest).unwrap();
+    place.run(&["train", "my.toml", "--resume"]).done();
+    assert_eq!(place.steps("runs/small"), [0, 1, 2, 3, 4, 5]);
+    let folder = place.path("runs/small/checkpoints");
+    fs::remove_dir_all(folder.join("step-00000002")).unwrap();
+    fs::remove_dir_all(folder.join("step-00000004")).unwrap();
+    fs::remove_file(folder.join("step-00000006/state.json")).unwrap();
+    let said = place.run(&["train", "my.toml", "--resume"]).refused();
+    assert!(
+        said.contains("state.json") && said.contains("there is no earlier one: begin another run"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_second_interruption_ends_at_once_as_a_failure() {
+    let place = Place::new();
+    let mut child = place
+        .command(&["train", "my.toml", "--set", "pipeline.micro_batches=50000"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(
+        stdout.any(|line| line.unwrap().starts_with("run ")),
+        "the first step has begun"
+    );
+    signal(&child, "-INT");
+    let mut stderr = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(stderr.any(|line| line.unwrap().contains("Ctrl-C again to stop at once, unsaved")));
+    signal(&child, "-INT");
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert_eq!(place.checkpoints("runs/small"), [""; 0]);
+}
