@@ -102,7 +102,7 @@ fn the_same_weights_on_any_stages_and_schedule_and_after_resuming_on_others() {
 }
 
 #[test]
-fn a_killed_run_resumes_and_has_every_step_once() {
+fn a_killed_run_resumes_on_other_stages_and_has_every_step_once() {
     let place = Place::new();
     let mut child = place.start(&[]);
     child.kill().unwrap();
@@ -117,6 +117,8 @@ fn a_killed_run_resumes_and_has_every_step_once() {
             "--resume",
             "--steps",
             &steps,
+            "--set",
+            "pipeline.stages=3",
             "--weights-hash",
         ])
         .done();
