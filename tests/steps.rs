@@ -68,6 +68,18 @@ fn a_rank_holds_as_many_micro_batches_as_its_schedule_says() {
 }
 
 #[test]
+fn micro_batches_in_flight_are_those_of_the_plan() {
+    for (schedule, planned) in [("gpipe", [8, 8, 8, 8]), ("1f1b", [4, 3, 2, 1])] {
+        let report = recipe(6, false, 8)
+            .pipeline(4, schedule)
+            .step()
+            .expect("the step succeeds");
+        let in_flight: Vec<u32> = report.ranks.iter().map(|rank| rank.in_flight).collect();
+        assert_eq!(in_flight, planned, "{schedule}");
+    }
+}
+
+#[test]
 fn evaluation_takes_any_number_of_micro_batches_and_changes_nothing() {
     let recipe = recipe(2, true, 3);
     let source = RandomTokens {

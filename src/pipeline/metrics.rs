@@ -16,6 +16,7 @@ pub(super) fn record(report: &StepReport) {
         gauge!("pipewright_rank_busy_seconds", "rank" => label.clone()).set(rank.busy);
         gauge!("pipewright_rank_waiting_seconds", "rank" => label.clone()).set(rank.waiting);
         gauge!("pipewright_rank_bubble", "rank" => label.clone()).set(rank.bubble);
+        gauge!("pipewright_rank_in_flight", "rank" => label.clone()).set(f64::from(rank.in_flight));
         gauge!("pipewright_rank_activation_peak_bytes", "rank" => label).set(rank.peak_bytes as f64);
     }
 }

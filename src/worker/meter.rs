@@ -9,6 +9,8 @@ pub(super) struct Meter {
     waiting: Duration,
     live_bytes: u64,
     peak_bytes: u64,
+    live_passes: u32,
+    in_flight: u32,
 }
 
 /// One rank's share of a step report.
@@ -22,6 +24,8 @@ pub struct RankReport {
     pub bubble: f64,
     /// The most bytes of activations held at once: what forward keeps for backward-input, and that for backward-weight.
     pub peak_bytes: u64,
+    /// The most forward passes at once whose backward-input was still to come: micro-batches in flight, over all the rank's stages.
+    pub in_flight: u32,
 }
 
 impl Meter {
@@ -37,6 +41,17 @@ impl Meter {
         let result = action();
         self.waiting += since.elapsed();
         result
+    }
+
+    /// A forward pass is done; its backward is to come.
+    pub(super) fn enter(&mut self) {
+        self.live_passes += 1;
+        self.in_flight = self.in_flight.max(self.live_passes);
+    }
+
+    /// The backward-input of a forward pass is done.
+    pub(super) fn leave(&mut self) {
+        self.live_passes -= 1;
     }
 
     pub(super) fn hold(&mut self, bytes: u64) {
@@ -57,6 +72,7 @@ impl Meter {
             waiting,
             bubble: 0.0,
             peak_bytes: self.peak_bytes,
+            in_flight: self.in_flight,
         }
     }
 }

@@ -20,6 +20,7 @@ impl<S: Stage> Worker<S> {
         let (output, saved) = self.slot(cell.stage).stage.forward(at, input)?;
         let saved = Held::new(saved);
         self.meter.hold(saved.bytes);
+        self.meter.enter();
         self.cell(cell).saved = Some(saved);
         if cell.stage == self.schedule.last_stage() {
             let targets = self
@@ -99,6 +100,7 @@ impl<S: Stage> Worker<S> {
 
     /// Hands the input gradient to the stage before, on this rank, or keeps it to be sent.
     fn give_back(&mut self, cell: Cell, input_grad: Option<S::Wire>) -> Result<()> {
+        self.meter.leave();
         if cell.stage == StageId(0) {
             return Ok(());
         }
