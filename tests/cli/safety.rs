@@ -203,8 +203,10 @@ fn a_second_interruption_ends_at_once_as_a_failure() {
     let mut stdout = BufReader::new(child.stdout.take().unwrap()).lines();
     assert!(
         stdout.any(|line| line.unwrap().starts_with("run ")),
-        "the first step has begun"
+        "the first step is about to begin"
     );
+    // It takes seconds; an interruption before it would save at once.
+    std::thread::sleep(Duration::from_millis(500));
     signal(&child, "-INT");
     let mut stderr = BufReader::new(child.stderr.take().unwrap()).lines();
     assert!(stderr.any(|line| line.unwrap().contains("Ctrl-C again to stop at once, unsaved")));
