@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use pipewright::plan::{Costs, simulate};
-use pipewright::schedule::{Links, Schedule};
+use pipewright::plan::simulate;
+use pipewright::schedule::{Costs, Links, Schedule};
 
 fn main() {
     for (name, ranks, micro_batches) in [

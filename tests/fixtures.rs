@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use pipewright::plan::{Costs, Simulation, simulate};
-use pipewright::schedule::{FromCsv, Links, Schedule};
+use pipewright::plan::{Simulation, simulate};
+use pipewright::schedule::{Costs, FromCsv, Links, Schedule, StageCost};
 
 fn folder(name: &str) -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -165,12 +165,13 @@ fn the_simulator_gives_the_papers_bubbles_for_1f1b() {
         }
         let number = |column: &str| row[column].parse::<f64>().unwrap();
         let schedule = Schedule::one_f_one_b(number("p") as u32, number("m") as u32).unwrap();
-        let costs = Costs {
+        let share = StageCost {
             forward: number("T_F"),
             backward_input: number("T_B"),
             backward_weight: number("T_W"),
-            comm: number("T_comm"),
+            ..StageCost::default()
         };
+        let costs = Costs::share(share, number("T_comm")).unwrap();
         let simulation = simulate(&schedule, &costs, Links::Buffered).unwrap();
         assert!(
             (simulation.bubble_span - number("bubble_rate")).abs() <= 5.1e-5,

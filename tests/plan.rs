@@ -1,11 +1,21 @@
 //! The simulator against published numbers and closed forms.
 
-use pipewright::plan::{Costs, Simulation, simulate};
-use pipewright::schedule::{Links, Schedule};
+use pipewright::plan::{Simulation, simulate};
+use pipewright::schedule::{Costs, Links, Schedule, StageCost};
 use proptest::prelude::*;
 
 fn close(a: f64, b: f64) -> bool {
     (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1.0)
+}
+
+fn costs([forward, backward_input, backward_weight]: [f64; 3], comm: f64) -> Costs {
+    let share = StageCost {
+        forward,
+        backward_input,
+        backward_weight,
+        ..StageCost::default()
+    };
+    Costs::share(share, comm).unwrap()
 }
 
 fn simulated(name: &str, ranks: u32, micro_batches: u32, costs: Costs) -> Simulation {
@@ -67,12 +77,7 @@ fn one_f_one_b_has_the_published_bubbles_at_measured_times() {
         (8, 64, [29.935, 29.621, 19.388, 0.535], "0.1091"),
     ];
     for (ranks, micro_batches, [forward, backward_input, backward_weight, comm], bubble) in rows {
-        let costs = Costs {
-            forward,
-            backward_input,
-            backward_weight,
-            comm,
-        };
+        let costs = costs([forward, backward_input, backward_weight], comm);
         let simulation = simulated("1f1b", ranks, micro_batches, costs);
         assert_eq!(format!("{:.4}", simulation.bubble_span), bubble);
     }
@@ -101,10 +106,7 @@ fn a_chunk_costs_its_part_of_the_rank() {
 
 #[test]
 fn transfers_take_their_time_and_on_ordered_links_their_turn() {
-    let costs = Costs {
-        comm: 1.0,
-        ..Costs::default()
-    };
+    let costs = costs([1.0; 3], 1.0);
     let makespans = |name| {
         let schedule = Schedule::named(name, 4, 8).unwrap();
         [Links::Buffered, Links::Ordered].map(|links| simulate(&schedule, &costs, links).unwrap().makespan)
@@ -130,58 +132,59 @@ fn a_schedule_that_locks_ordered_links_is_not_simulated_on_them() {
 
 #[test]
 fn costs_that_are_no_times_are_refused() {
-    let schedule = Schedule::gpipe(2, 2).unwrap();
-    let refusal = |costs| {
-        simulate(&schedule, &costs, Links::Buffered)
-            .unwrap_err()
-            .to_string()
-    };
-    let backward_input = Costs {
+    let refusal = |costs: pipewright::Result<Costs>| costs.unwrap_err().to_string();
+    let share = StageCost::default();
+    let backward_input = StageCost {
         backward_input: -1.0,
-        ..Costs::default()
+        ..share
     };
     assert_eq!(
-        refusal(backward_input),
+        refusal(Costs::share(backward_input, 0.0)),
         "the cost backward-input is -1; it has to be a number from 0 on"
     );
-    let comm = Costs {
-        comm: f64::NAN,
-        ..Costs::default()
-    };
     assert_eq!(
-        refusal(comm),
+        refusal(Costs::share(share, f64::NAN)),
         "the cost comm is NaN; it has to be a number from 0 on"
     );
-    let nothing = Costs {
+    assert_eq!(
+        refusal(Costs::each(vec![share, backward_input], 0.0)),
+        "stage 1: the cost backward-input is -1; it has to be a number from 0 on"
+    );
+    let nothing = StageCost {
         forward: 0.0,
         backward_input: 0.0,
         backward_weight: 0.0,
-        comm: 1.0,
+        ..share
     };
     assert_eq!(
-        refusal(nothing),
+        refusal(Costs::share(nothing, 1.0)),
         "forward, backward-input and backward-weight all cost 0; give one a cost"
     );
 }
 
-fn costs() -> impl Strategy<Value = Costs> {
-    (0.1..10.0f64, 0.1..10.0f64, 0.1..10.0f64).prop_map(|(forward, backward_input, backward_weight)| Costs {
-        forward,
-        backward_input,
-        backward_weight,
-        comm: 0.0,
-    })
+#[test]
+fn costs_of_another_number_of_stages_are_refused() {
+    let costs = Costs::each(vec![StageCost::default(); 3], 0.0).unwrap();
+    let refusal = simulate(&Schedule::gpipe(2, 2).unwrap(), &costs, Links::Buffered).unwrap_err();
+    assert_eq!(
+        refusal.to_string(),
+        "there are costs of 3 stages for 2 (placement 0,1); give one a stage"
+    );
+}
+
+fn times() -> impl Strategy<Value = [f64; 3]> {
+    [0.1..10.0f64, 0.1..10.0f64, 0.1..10.0f64]
 }
 
 proptest! {
     #[test]
     fn both_schedules_idle_for_ranks_less_one_micro_batches(
-        ranks in 1..12u32, micro_batches in 1..24u32, costs in costs(),
+        ranks in 1..12u32, micro_batches in 1..24u32, times in times(),
     ) {
         let (p, m) = (f64::from(ranks), f64::from(micro_batches));
         for name in ["gpipe", "1f1b"] {
-            let simulation = simulated(name, ranks, micro_batches, costs);
-            prop_assert!(close(simulation.makespan, (m + p - 1.0) * costs.work()));
+            let simulation = simulated(name, ranks, micro_batches, costs(times, 0.0));
+            prop_assert!(close(simulation.makespan, (m + p - 1.0) * times.iter().sum::<f64>()));
             prop_assert!(close(simulation.bubble_makespan, (p - 1.0) / (m + p - 1.0)));
         }
     }
@@ -196,18 +199,18 @@ proptest! {
 
     #[test]
     fn gpipe_pays_for_each_hop_once_on_the_way_and_once_back(
-        ranks in 1..8u32, micro_batches in 1..12u32, costs in costs(), comm in 0.0..5.0f64,
+        ranks in 1..8u32, micro_batches in 1..12u32, times in times(), comm in 0.0..5.0f64,
     ) {
-        let simulation = simulated("gpipe", ranks, micro_batches, Costs { comm, ..costs });
+        let simulation = simulated("gpipe", ranks, micro_batches, costs(times, comm));
         let (p, m) = (f64::from(ranks), f64::from(micro_batches));
-        prop_assert!(close(simulation.makespan, (m + p - 1.0) * costs.work() + 2.0 * (p - 1.0) * comm));
+        prop_assert!(close(simulation.makespan, (m + p - 1.0) * times.iter().sum::<f64>() + 2.0 * (p - 1.0) * comm));
     }
 
     #[test]
     fn ordered_links_are_never_faster(
-        ranks in 1..8u32, micro_batches in 1..12u32, costs in costs(), comm in 0.0..5.0f64,
+        ranks in 1..8u32, micro_batches in 1..12u32, times in times(), comm in 0.0..5.0f64,
     ) {
-        let costs = Costs { comm, ..costs };
+        let costs = costs(times, comm);
         for name in Schedule::names() {
             let schedule = Schedule::named(name, ranks, micro_batches).unwrap();
             let ordered = simulate(&schedule, &costs, Links::Ordered).unwrap().makespan;

@@ -5,8 +5,8 @@ use clap::builder::PossibleValuesParser;
 use serde::Serialize;
 
 use crate::id::Rank;
-use crate::plan::{Costs, Simulation, simulate};
-use crate::schedule::{Action, Links, Schedule};
+use crate::plan::{Simulation, simulate};
+use crate::schedule::{Action, Costs, Links, Schedule, StageCost};
 use crate::{Error, Result};
 
 /// Above this many columns a timetable is no help in a terminal.
@@ -34,6 +34,9 @@ pub(super) struct Args {
     /// What each rank does, in which order
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Schedule::names()))]
     schedule: String,
+    /// How many stages each rank has, for the schedules that leave it open
+    #[arg(long, value_name = "V")]
+    chunks: Option<u32>,
     /// Time of a forward of one micro-batch through a rank's whole share
     #[arg(long, value_name = "TIME", default_value_t = 1.0)]
     forward: f64,
@@ -66,13 +69,20 @@ enum Format {
 }
 
 pub(super) fn run(args: Args) -> Result<()> {
-    let schedule = Schedule::named(&args.schedule, args.ranks, args.micro_batches)?;
-    let costs = Costs {
+    let share = StageCost {
         forward: args.forward,
         backward_input: args.backward_input,
         backward_weight: args.backward_weight,
-        comm: args.comm,
+        ..StageCost::default()
     };
+    let costs = Costs::share(share, args.comm)?;
+    let schedule = Schedule::make(
+        &args.schedule,
+        args.ranks,
+        args.chunks,
+        args.micro_batches,
+        &costs,
+    )?;
     let simulation = simulate(&schedule, &costs, args.links)?;
     super::print(&match args.format {
         Format::Table => table(&args, &schedule, &simulation),

@@ -1,8 +1,6 @@
 //! What a schedule will cost before anything runs: how long a step takes, how much of it is bubble, how much
 //! a rank holds. Pure: it sees schedules and numbers only.
 
-mod costs;
 mod simulate;
 
-pub use costs::Costs;
 pub use simulate::{RankSimulation, Simulation, simulate};

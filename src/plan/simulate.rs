@@ -1,9 +1,7 @@
 //! A step on paper.
 
 use crate::Result;
-use crate::id::Rank;
-use crate::plan::Costs;
-use crate::schedule::{Links, Pass, Schedule, Timed};
+use crate::schedule::{Costs, Links, Pass, Schedule, Timed};
 
 /// How a step goes under given costs. Times are in the unit of the costs.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,25 +35,24 @@ pub struct RankSimulation {
 /// Simulates a step of the schedule: every pass starts as early as it can.
 ///
 /// # Errors
-/// [`Error::Invalid`](crate::Error::Invalid) when a cost is negative or not finite, when no pass costs
-/// anything, or when the schedule does not hold on these links.
+/// [`Error::Invalid`](crate::Error::Invalid) when the costs are of another number of stages, or the schedule does not hold
+/// on these links.
 pub fn simulate(schedule: &Schedule, costs: &Costs, links: Links) -> Result<Simulation> {
-    costs.check()?;
+    let timeline = schedule.timeline(costs, links)?;
     let chunks: Vec<_> = schedule.placement().chunks().into_iter().map(f64::from).collect();
-    let cost = |rank: Rank, pass, _| costs.of(pass) / chunks[rank.index()];
-    let timeline = schedule.timeline(links, costs.comm, cost)?;
-    let work = f64::from(schedule.micro_batches()) * costs.work();
     let ranks: Vec<_> = timeline
+        .ranks
         .iter()
         .zip(&chunks)
         .map(|(row, chunks)| RankSimulation {
-            busy: work,
+            busy: row.iter().map(|timed| timed.end - timed.start).sum(),
             span: last_end(row) - row.first().map_or(0.0, |first| first.start),
             peak_activations: f64::from(peak(row)) / chunks,
         })
         .collect();
-    let makespan = timeline.iter().map(|row| last_end(row)).fold(0.0, f64::max);
+    let makespan = timeline.ranks.iter().map(|row| last_end(row)).fold(0.0, f64::max);
     let span = ranks.iter().map(|rank| rank.span).fold(0.0, f64::max);
+    let work = ranks.iter().map(|rank| rank.busy).sum::<f64>() / ranks.len() as f64;
     let bubble = |time: f64| (1.0 - work / time).max(0.0);
     Ok(Simulation {
         makespan,

@@ -2,11 +2,10 @@
 
 mod action;
 mod check;
+mod costs;
 mod deadlock;
-mod gpipe;
 mod lower;
 mod makers;
-mod one_f_one_b;
 mod placement;
 mod program;
 mod replay;
@@ -17,7 +16,8 @@ mod timetable;
 
 pub use action::{Action, Cell, Flow, Pass};
 pub use check::Schedule;
+pub use costs::{Costs, StageCost};
 pub use placement::{Placement, PlacementSpec};
 pub use replay::{Links, replay};
 pub use text::FromCsv;
-pub use timeline::Timed;
+pub use timeline::{Timed, TimedTransfer, Timeline};

@@ -77,6 +77,11 @@ impl Placement {
         self.rank_of.get(stage.index()).copied()
     }
 
+    /// The rank of each stage, in stage order.
+    pub fn iter(&self) -> impl Iterator<Item = Rank> + '_ {
+        self.rank_of.iter().copied()
+    }
+
     /// The stages of a rank, in order.
     pub fn stages_on(&self, rank: Rank) -> impl Iterator<Item = StageId> + '_ {
         (0..self.stages())

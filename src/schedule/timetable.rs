@@ -1,6 +1,6 @@
 //! A schedule as a picture in text.
 
-use crate::schedule::{Action, Links, Schedule};
+use crate::schedule::{Action, Costs, Links, Schedule, StageCost};
 
 impl Schedule {
     /// A line a rank, a column a pass, for people: as if every pass took the same time and transfers none.
@@ -12,9 +12,13 @@ impl Schedule {
     ///
     /// Where a rank has several stages the stage stands in front, as in `4F0`.
     pub fn timetable(&self) -> String {
+        let pass = StageCost::default();
+        let alike =
+            Costs::each(vec![pass; self.stages() as usize], 0.0).expect("its costs are numbers from 0 on");
         let rows = self
-            .timeline(Links::Buffered, 0.0, |_, _, _| 1.0)
-            .expect("checked: holds on buffered links");
+            .timeline(&alike, Links::Buffered)
+            .expect("checked: holds on buffered links")
+            .ranks;
         let several = self.stages() > self.ranks();
         let text = |pass, cell| {
             let full = Action::Compute(pass, cell).to_string();

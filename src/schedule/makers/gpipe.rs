@@ -9,11 +9,14 @@
 //!
 //! Simple, and the most memory: every rank holds the activations of all micro-batches.
 
+use super::{Made, Sizes};
 use crate::Result;
-use crate::schedule::makers::Made;
-use crate::schedule::{Cell, Pass, Placement};
+use crate::schedule::{Cell, Costs, Pass, Placement};
 
-pub(super) fn gpipe(ranks: u32, micro_batches: u32) -> Result<Made> {
+pub(super) fn gpipe(sizes: Sizes, _: &Costs) -> Result<Made> {
+    let Sizes {
+        ranks, micro_batches, ..
+    } = sizes;
     let rank = |rank| {
         let all = |pass| (0..micro_batches).map(move |m| (pass, Cell::new(rank, m)));
         all(Pass::Forward).chain(all(Pass::Backward)).collect()

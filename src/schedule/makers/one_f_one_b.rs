@@ -10,11 +10,14 @@
 //!
 //! As fast as GPipe, and rank r of p holds the activations of no more than p - r micro-batches.
 
+use super::{Made, Sizes};
 use crate::Result;
-use crate::schedule::makers::Made;
-use crate::schedule::{Cell, Pass, Placement};
+use crate::schedule::{Cell, Costs, Pass, Placement};
 
-pub(super) fn one_f_one_b(ranks: u32, micro_batches: u32) -> Result<Made> {
+pub(super) fn one_f_one_b(sizes: Sizes, _: &Costs) -> Result<Made> {
+    let Sizes {
+        ranks, micro_batches, ..
+    } = sizes;
     let rank = |rank: u32| {
         let warm_up = (ranks - rank - 1).min(micro_batches);
         let pass = |pass| move |m| (pass, Cell::new(rank, m));

@@ -1,0 +1,187 @@
+//! What passes and transfers cost, in time and memory.
+
+use crate::schedule::{Pass, Placement};
+use crate::{Error, Result};
+
+/// What one micro-batch costs one stage. Times are in any one unit, memory in any one unit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StageCost {
+    /// Time of the forward.
+    pub forward: f64,
+    /// Time of the backward-input.
+    pub backward_input: f64,
+    /// Time of the backward-weight. A backward in one piece takes this and the backward-input.
+    pub backward_weight: f64,
+    /// Time of the parameter update, once a step.
+    pub update: f64,
+    /// Memory held from the forward to the backward-input.
+    pub saved: f64,
+    /// Memory held from the backward-input to the backward-weight.
+    pub pending: f64,
+}
+
+impl Default for StageCost {
+    /// What papers draw: the three passes alike, the update for nothing; the backward-input frees all that the forward
+    /// left.
+    fn default() -> Self {
+        Self {
+            forward: 1.0,
+            backward_input: 1.0,
+            backward_weight: 1.0,
+            update: 0.0,
+            saved: 1.0,
+            pending: 0.0,
+        }
+    }
+}
+
+impl StageCost {
+    /// The time of this pass.
+    pub fn time(&self, pass: Pass) -> f64 {
+        match pass {
+            Pass::Forward => self.forward,
+            Pass::Backward => self.backward_input + self.backward_weight,
+            Pass::BackwardInput => self.backward_input,
+            Pass::BackwardWeight => self.backward_weight,
+        }
+    }
+
+    /// The time of all passes of one micro-batch.
+    pub fn work(&self) -> f64 {
+        self.forward + self.backward_input + self.backward_weight
+    }
+
+    /// How much more memory is held after this pass than before it.
+    pub fn change(&self, pass: Pass) -> f64 {
+        match pass {
+            Pass::Forward => self.saved,
+            Pass::Backward => -self.saved,
+            Pass::BackwardInput => self.pending - self.saved,
+            Pass::BackwardWeight => -self.pending,
+        }
+    }
+
+    fn named(&self) -> [(&'static str, f64); 6] {
+        [
+            ("forward", self.forward),
+            ("backward-input", self.backward_input),
+            ("backward-weight", self.backward_weight),
+            ("update", self.update),
+            ("saved", self.saved),
+            ("pending", self.pending),
+        ]
+    }
+
+    fn over(&self, chunks: f64) -> Self {
+        Self {
+            forward: self.forward / chunks,
+            backward_input: self.backward_input / chunks,
+            backward_weight: self.backward_weight / chunks,
+            update: self.update / chunks,
+            saved: self.saved / chunks,
+            pending: self.pending / chunks,
+        }
+    }
+}
+
+/// What a schedule's passes and transfers cost. Every cost is a number from 0 on, and some pass costs time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Costs {
+    stages: Stages,
+    comm: f64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Stages {
+    Share(StageCost),
+    Each(Vec<StageCost>),
+}
+
+impl Default for Costs {
+    /// [`StageCost::default`] for each rank's whole share, transfers for nothing.
+    fn default() -> Self {
+        Self {
+            stages: Stages::Share(StageCost::default()),
+            comm: 0.0,
+        }
+    }
+}
+
+impl Costs {
+    /// Every rank's whole share costs the same; a chunk, one of V stages on the rank, costs 1/V of it. A transfer between
+    /// two ranks takes `comm`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] naming the cost that is negative or not a number, or when no pass costs anything.
+    pub fn share(share: StageCost, comm: f64) -> Result<Self> {
+        check(share.named().into_iter().chain([("comm", comm)]), "")?;
+        at_least_one(&[share])?;
+        Ok(Self {
+            stages: Stages::Share(share),
+            comm,
+        })
+    }
+
+    /// Each stage has a cost of its own, in model order.
+    ///
+    /// # Errors
+    /// As [`Costs::share`], with the stage.
+    pub fn each(stages: Vec<StageCost>, comm: f64) -> Result<Self> {
+        for (stage, cost) in stages.iter().enumerate() {
+            check(cost.named(), &format!("stage {stage}: "))?;
+        }
+        check([("comm", comm)], "")?;
+        at_least_one(&stages)?;
+        Ok(Self {
+            stages: Stages::Each(stages),
+            comm,
+        })
+    }
+
+    /// The time of one transfer between two ranks.
+    pub fn comm(&self) -> f64 {
+        self.comm
+    }
+
+    /// The cost of each stage of this placement.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when the costs are of another number of stages.
+    pub fn of(&self, placement: &Placement) -> Result<Vec<StageCost>> {
+        match &self.stages {
+            Stages::Share(share) => {
+                let chunks = placement.chunks();
+                Ok(placement
+                    .iter()
+                    .map(|rank| share.over(f64::from(chunks[rank.index()])))
+                    .collect())
+            }
+            Stages::Each(stages) if stages.len() == placement.stages() as usize => Ok(stages.clone()),
+            Stages::Each(stages) => Err(Error::Invalid(format!(
+                "there are costs of {} stages for {} (placement {placement}); give one a stage",
+                stages.len(),
+                placement.stages()
+            ))),
+        }
+    }
+}
+
+fn check(named: impl IntoIterator<Item = (&'static str, f64)>, place: &str) -> Result<()> {
+    for (name, cost) in named {
+        if !cost.is_finite() || cost < 0.0 {
+            return Err(Error::Invalid(format!(
+                "{place}the cost {name} is {cost}; it has to be a number from 0 on"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn at_least_one(stages: &[StageCost]) -> Result<()> {
+    if stages.iter().all(|stage| stage.work() == 0.0) {
+        return Err(Error::Invalid(
+            "forward, backward-input and backward-weight all cost 0; give one a cost".into(),
+        ));
+    }
+    Ok(())
+}

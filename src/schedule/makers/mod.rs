@@ -1,0 +1,165 @@
+//! The schedules that have a name.
+
+mod gpipe;
+mod one_f_one_b;
+
+use std::ops::RangeInclusive;
+
+use gpipe::gpipe;
+use one_f_one_b::one_f_one_b;
+
+use crate::nearest::nearest;
+use crate::schedule::program::MAX_CELLS;
+use crate::schedule::{Cell, Costs, Pass, Placement, Schedule};
+use crate::{Error, Result};
+
+/// How many of what a schedule is made for; each at least 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sizes {
+    ranks: u32,
+    /// Stages on each rank.
+    chunks: u32,
+    micro_batches: u32,
+}
+
+/// What a maker gives: where the stages live, and each rank's compute passes in order.
+struct Made {
+    placement: Placement,
+    passes: Vec<Vec<(Pass, Cell)>>,
+}
+
+/// Makes a schedule's passes. The costs matter to those that fit their order to them.
+type Maker = fn(Sizes, &Costs) -> Result<Made>;
+
+/// A schedule that has a name.
+struct Named {
+    name: &'static str,
+    /// How many stages a rank may have; the first is what it has when nobody says.
+    chunks: RangeInclusive<u32>,
+    make: Maker,
+}
+
+const ONE: RangeInclusive<u32> = 1..=1;
+
+const MAKERS: &[Named] = &[
+    Named {
+        name: "gpipe",
+        chunks: ONE,
+        make: gpipe,
+    },
+    Named {
+        name: "1f1b",
+        chunks: ONE,
+        make: one_f_one_b,
+    },
+];
+
+impl Schedule {
+    /// All forwards, then all backwards (GPipe, [arXiv 1811.06965](https://arxiv.org/abs/1811.06965)); one
+    /// stage a rank.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when either number is 0 or their product is above 2^23.
+    pub fn gpipe(ranks: u32, micro_batches: u32) -> Result<Self> {
+        Self::named("gpipe", ranks, micro_batches)
+    }
+
+    /// One forward, one backward after a warm-up (PipeDream-flush, [arXiv
+    /// 2006.09503](https://arxiv.org/abs/2006.09503)); one stage a rank. As fast as GPipe and holds less.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when either number is 0 or their product is above 2^23.
+    pub fn one_f_one_b(ranks: u32, micro_batches: u32) -> Result<Self> {
+        Self::named("1f1b", ranks, micro_batches)
+    }
+
+    /// The schedule of this name, for any number of ranks and micro-batches from 1 on, with the schedule's own number of
+    /// stages a rank and for [`Costs::default`].
+    ///
+    /// # Errors
+    /// As [`Schedule::make`].
+    pub fn named(name: &str, ranks: u32, micro_batches: u32) -> Result<Self> {
+        Self::make(name, ranks, None, micro_batches, &Costs::default())
+    }
+
+    /// The schedule of this name with `chunks` stages on each rank; its own number where that is `None`. Schedules that
+    /// fit their order to what passes cost fit it to `costs`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when there is no such schedule (the message lists those there are and the nearest), when a number
+    /// is 0 or not one that this schedule can have, when there are more than 2^23 cells, or when `costs` are of
+    /// another number of stages.
+    pub fn make(
+        name: &str,
+        ranks: u32,
+        chunks: Option<u32>,
+        micro_batches: u32,
+        costs: &Costs,
+    ) -> Result<Self> {
+        let named = MAKERS
+            .iter()
+            .find(|named| named.name == name)
+            .ok_or_else(|| unknown(name))?;
+        let sizes = Sizes {
+            ranks,
+            chunks: chunks.unwrap_or(*named.chunks.start()),
+            micro_batches,
+        };
+        named.check(sizes)?;
+        let Made { placement, passes } = (named.make)(sizes, costs)?;
+        Self::from_passes(name, placement, micro_batches, passes)
+    }
+
+    /// The names that [`Schedule::named`] knows.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        MAKERS.iter().map(|named| named.name)
+    }
+}
+
+impl Named {
+    fn check(&self, sizes: Sizes) -> Result<()> {
+        let Sizes {
+            ranks,
+            chunks,
+            micro_batches,
+        } = sizes;
+        let name = self.name;
+        let refuse = |problem: String| Err(Error::Invalid(format!("schedule {name} {problem}")));
+        if ranks == 0 || micro_batches == 0 {
+            return refuse(format!(
+                "needs at least 1 rank and 1 micro-batch; it was given {ranks} ranks and {micro_batches} micro-batches"
+            ));
+        }
+        if !self.chunks.contains(&chunks) {
+            let (least, most) = (self.chunks.start(), self.chunks.end());
+            return refuse(match (least == most, *most) {
+                (true, _) => format!("has {least} stages a rank; it was given {chunks} chunks"),
+                (false, u32::MAX) => {
+                    format!("has at least {least} stages a rank; it was given {chunks} chunks")
+                }
+                (false, _) => format!("has {least} to {most} stages a rank; it was given {chunks} chunks"),
+            });
+        }
+        if u64::from(ranks)
+            .saturating_mul(u64::from(chunks))
+            .saturating_mul(u64::from(micro_batches))
+            > MAX_CELLS
+        {
+            return refuse(format!(
+                "with {ranks} ranks x {chunks} chunks x {micro_batches} micro-batches is too large; at most 2^23 cells are \
+                 supported"
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn unknown(name: &str) -> Error {
+    let meant = nearest(name, Schedule::names())
+        .map_or(String::new(), |nearest| format!(", did you mean {nearest}?"));
+    let known: Vec<_> = Schedule::names().collect();
+    Error::Invalid(format!(
+        "there is no schedule {name:?}{meant} (known: {})",
+        known.join(", ")
+    ))
+}
