@@ -1,6 +1,7 @@
 //! A schedule as a picture in text.
 
-use crate::schedule::{Action, Costs, Links, Schedule, StageCost};
+use crate::id::Rank;
+use crate::schedule::{Action, Cell, Costs, Links, Pass, Schedule, StageCost};
 
 impl Schedule {
     /// A line a rank, a column a pass, for people: as if every pass took the same time and transfers none.
