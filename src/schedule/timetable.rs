@@ -1,7 +1,7 @@
 //! A schedule as a picture in text.
 
 use crate::id::Rank;
-use crate::schedule::{Action, Cell, Costs, Links, Pass, Schedule, StageCost};
+use crate::schedule::{Action, Costs, Links, Pass, Schedule, StageCost};
 
 impl Schedule {
     /// A line a rank, a column a pass, for people: as if every pass took the same time and transfers none.
@@ -13,7 +13,16 @@ impl Schedule {
     ///
     /// Where a rank has several stages the stage stands in front, as in `4F0`.
     pub fn timetable(&self) -> String {
-        let pass = StageCost::default();
+        let split = (0..self.ranks()).any(|rank| {
+            self.passes(Rank(rank))
+                .any(|(pass, _)| pass == Pass::BackwardWeight)
+        });
+        let half = if split { 1.0 } else { 0.5 };
+        let pass = StageCost {
+            backward_input: half,
+            backward_weight: half,
+            ..StageCost::default()
+        };
         let alike =
             Costs::each(vec![pass; self.stages() as usize], 0.0).expect("its costs are numbers from 0 on");
         let rows = self
