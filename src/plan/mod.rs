@@ -1,6 +1,11 @@
 //! What a schedule will cost before anything runs: how long a step takes, how much of it is bubble, how much
 //! a rank holds. Pure: it sees schedules and numbers only.
 
+mod holding;
+mod layers;
+mod partition;
 mod simulate;
 
+pub use layers::{LayerCost, Link, ModelCosts};
+pub use partition::partition;
 pub use simulate::{RankSimulation, Simulation, simulate};

@@ -61,6 +61,11 @@ impl StageCost {
         }
     }
 
+    /// Refuses a cost that is negative or not a number; `place` begins the message.
+    pub(crate) fn check(&self, place: &str) -> Result<()> {
+        check(self.named(), place)
+    }
+
     fn named(&self) -> [(&'static str, f64); 6] {
         [
             ("forward", self.forward),
@@ -128,7 +133,7 @@ impl Costs {
     /// As [`Costs::share`], with the stage.
     pub fn each(stages: Vec<StageCost>, comm: f64) -> Result<Self> {
         for (stage, cost) in stages.iter().enumerate() {
-            check(cost.named(), &format!("stage {stage}: "))?;
+            cost.check(&format!("stage {stage}: "))?;
         }
         check([("comm", comm)], "")?;
         at_least_one(&stages)?;
@@ -166,7 +171,8 @@ impl Costs {
     }
 }
 
-fn check(named: impl IntoIterator<Item = (&'static str, f64)>, place: &str) -> Result<()> {
+/// Refuses a cost that is negative or not a number; `place` begins the message.
+pub(crate) fn check(named: impl IntoIterator<Item = (&'static str, f64)>, place: &str) -> Result<()> {
     for (name, cost) in named {
         if !cost.is_finite() || cost < 0.0 {
             return Err(Error::Invalid(format!(

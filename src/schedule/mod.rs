@@ -16,6 +16,7 @@ mod timetable;
 
 pub use action::{Action, Cell, Flow, Pass};
 pub use check::Schedule;
+pub(crate) use costs::check as check_costs;
 pub use costs::{Costs, StageCost};
 pub use placement::{Placement, PlacementSpec};
 pub use replay::{Links, replay};

@@ -92,6 +92,11 @@ impl Model {
         self.units.iter().map(|unit| unit.cost).collect()
     }
 
+    /// The units, in order: for a model of the same units in another guise.
+    pub fn into_units(self) -> Vec<LayerSpec> {
+        self.units
+    }
+
     /// The model in one piece.
     ///
     /// # Errors
@@ -136,18 +141,9 @@ fn build(units: Vec<LayerSpec>, first: bool) -> Result<Sequential> {
     for unit in units {
         layers.extend(unit.build()?);
     }
+    let mut stage = Sequential::new(layers);
     if first {
-        drop_input_gradient(&mut layers);
+        stage.drop_input_gradient();
     }
-    Ok(Sequential::new(layers))
-}
-
-/// Tells the first layer with parameters that nobody uses its input gradient.
-fn drop_input_gradient(layers: &mut [Box<dyn Layer>]) {
-    for layer in layers {
-        if !layer.parameters().is_empty() {
-            layer.drop_input_gradient();
-            break;
-        }
-    }
+    Ok(stage)
 }

@@ -1,0 +1,1 @@
+//! `pipewright profile`: what the layers of a model cost on this machine.

@@ -1,0 +1,120 @@
+//! What the layers of a model cost on this machine: measured while they train, as they train.
+
+mod file;
+mod link;
+mod samples;
+mod timed;
+
+pub use file::{Measured, Settings, machine};
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::unbounded;
+use pipewright_stages::Tensor;
+use pipewright_stages::loss::Loss;
+use pipewright_stages::models::Model;
+use pipewright_stages::optimizer::Optimizer;
+
+use crate::data::DataSource;
+use crate::error::Result;
+use crate::pipeline::Pipeline;
+use crate::plan::ModelCosts;
+use crate::schedule::Schedule;
+use samples::Samples;
+use timed::{TimedLoss, TimedOptimizer, timed};
+
+/// Steps that are not counted: first touches of memory, optimizer state, cold caches.
+const WARM_UP: u64 = 2;
+
+/// Passes of each layer that give a good median.
+const ENOUGH: u64 = 40;
+
+/// Steps that are counted at least, and how long more of them may go on.
+const LEAST: u64 = 3;
+const LONGEST: Duration = Duration::from_secs(2);
+
+/// What is to be measured.
+pub struct Subject<L, O> {
+    /// The model.
+    pub model: Model,
+    /// How many ranks are busy at once: they share caches and memory.
+    pub ranks: u32,
+    /// The micro-batches of a step.
+    pub micro_batches: u32,
+    /// The loss.
+    pub loss: L,
+    /// The data; the size of its micro-batches is what the costs are those of.
+    pub data: Arc<dyn DataSource>,
+    /// How weights change.
+    pub optimizer: O,
+    /// Whether each rank's thread is pinned to a core of its own.
+    pub pin: bool,
+}
+
+impl<L, O> fmt::Debug for Subject<L, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subject")
+            .field("model", &self.model)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Trains the model for a few steps, a few seconds at most, with every layer's passes timed, and then times the links
+/// between ranks. `tell` hears of every step: how many are done, and how many there will be at most.
+///
+/// # Errors
+/// What stops the pipeline from being launched or from running a step.
+pub fn measure<L: Loss<Tensor>, O: Optimizer>(
+    subject: Subject<L, O>,
+    mut tell: impl FnMut(u64, u64),
+) -> Result<ModelCosts> {
+    let (log, heard) = unbounded();
+    let units = subject.model.into_units();
+    let mut samples = Samples::of(units.iter().map(|unit| unit.name.clone()));
+    let last = units.len().saturating_sub(1);
+    let units = units.into_iter().enumerate();
+    let model = Model::new(
+        units
+            .map(|(layer, unit)| timed(layer, unit, log.clone()))
+            .collect(),
+    );
+    let ranks = subject.ranks.min(last as u32 + 1);
+    let mut pipeline = Pipeline::builder()
+        .schedule(Schedule::one_f_one_b(ranks, subject.micro_batches)?)
+        .stages(model.split(ranks as usize)?)
+        .data(subject.data)
+        .loss(TimedLoss {
+            loss: subject.loss,
+            layer: last,
+            log: log.clone(),
+        })
+        .optimizer(TimedOptimizer {
+            optimizer: subject.optimizer,
+            log,
+        })
+        .pin(subject.pin)
+        .launch()?;
+    let steps = WARM_UP + ENOUGH.div_ceil(subject.micro_batches.into()).max(LEAST);
+    let started = Instant::now();
+    for step in 0..steps {
+        pipeline.step()?;
+        samples.add(heard.try_iter(), step >= WARM_UP);
+        tell(step + 1, steps);
+        if step + 1 >= WARM_UP + LEAST && started.elapsed() > LONGEST {
+            break;
+        }
+    }
+    pipeline.stop();
+    let layers = samples.costs();
+    let largest = layers.iter().map(|layer| layer.output).fold(0.0, f64::max);
+    ModelCosts::new(layers, link::measure(largest as u64, subject.pin)?)
+}
+
+/// The middle of some numbers; 0 when there are none.
+fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
+    let mut numbers: Vec<f64> = numbers.into_iter().collect();
+    numbers.sort_by(f64::total_cmp);
+    numbers.get(numbers.len() / 2).copied().unwrap_or(0.0)
+}
