@@ -2,9 +2,11 @@
 
 mod dualpipe_v;
 mod gpipe;
+pub(crate) mod greedy;
 mod interleaved_1f1b;
 mod looped_bfs;
 mod one_f_one_b;
+mod zb_h1;
 
 use std::ops::RangeInclusive;
 
@@ -13,6 +15,7 @@ use gpipe::gpipe;
 use interleaved_1f1b::interleaved_1f1b;
 use looped_bfs::looped_bfs;
 use one_f_one_b::one_f_one_b;
+use zb_h1::zb_h1;
 
 use crate::nearest::nearest;
 use crate::schedule::program::MAX_CELLS;
@@ -69,6 +72,11 @@ const MAKERS: &[Named] = &[
         name: "looped-bfs",
         chunks: 2..=u32::MAX,
         make: looped_bfs,
+    },
+    Named {
+        name: "zb-h1",
+        chunks: ONE,
+        make: zb_h1,
     },
     Named {
         name: "dualpipe-v",
