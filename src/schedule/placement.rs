@@ -100,8 +100,12 @@ impl Placement {
 
     /// Whether what this stage makes has to travel to another rank.
     pub(super) fn crosses(&self, flow: Flow, stage: StageId) -> bool {
-        let to = flow.after(stage).and_then(|next| self.rank(next));
-        to.is_some() && to != self.rank(stage)
+        self.ends(flow, stage).is_some_and(|(from, to)| from != to)
+    }
+
+    /// The rank of the stage that makes this, and of the stage that takes it in, if both exist.
+    pub(super) fn ends(&self, flow: Flow, stage: StageId) -> Option<(Rank, Rank)> {
+        Some((self.rank(stage)?, self.rank(flow.after(stage)?)?))
     }
 
     /// The placement that the actions themselves imply: a stage lives where most of its actions stand.
