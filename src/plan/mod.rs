@@ -4,8 +4,10 @@
 mod holding;
 mod layers;
 mod partition;
+mod period;
 mod simulate;
 
 pub use layers::{LayerCost, Link, ModelCosts};
 pub use partition::partition;
-pub use simulate::{RankSimulation, Simulation, simulate};
+pub use period::period;
+pub use simulate::{RankSimulation, Simulation, Wait, simulate};

@@ -6,9 +6,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::id::Rank;
-use crate::schedule::Action;
 use crate::schedule::deadlock::Deadlock;
 use crate::schedule::program::{Id, NONE, Program};
+use crate::schedule::{Action, Cell, Flow};
 use crate::{Error, Result};
 
 /// What the fabric between the ranks promises.
@@ -93,8 +93,13 @@ pub fn replay(rows: &[Vec<Action>], links: Links) -> Result<()> {
 pub(super) enum Event {
     /// A rank has come to this action and gone on: a pass is done, a transfer announced.
     Ran { rank: usize, id: Id, action: Action },
-    /// A transfer has happened.
-    Moved { send: Id, recv: Id },
+    /// A transfer has happened; the cell is the sender's.
+    Moved {
+        send: Id,
+        recv: Id,
+        flow: Flow,
+        cell: Cell,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,12 +221,18 @@ impl<'a> Replay<'a> {
         if partner == NONE || self.state[partner as usize] != State::Announced {
             return false;
         }
-        let (send, recv) = if matches!(action, Action::Send(..)) {
-            (id, partner)
-        } else {
-            (partner, id)
+        let (send, recv, sent) = match action {
+            Action::Send(..) => (id, partner, Some(action)),
+            _ => (partner, id, action.partner()),
         };
-        visit(Event::Moved { send, recv });
+        if let Some(Action::Send(flow, cell)) = sent {
+            visit(Event::Moved {
+                send,
+                recv,
+                flow,
+                cell,
+            });
+        }
         self.finish(send, round, rank);
         self.finish(recv, round, rank);
         true
