@@ -6,6 +6,7 @@ mod costs;
 mod deadlock;
 mod lower;
 mod makers;
+mod measured;
 mod placement;
 mod program;
 mod replay;
