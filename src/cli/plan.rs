@@ -4,6 +4,7 @@ use clap::ValueEnum;
 use clap::builder::PossibleValuesParser;
 use serde::Serialize;
 
+use crate::draw::{Panel, Picture, Units};
 use crate::id::Rank;
 use crate::plan::{Simulation, simulate};
 use crate::schedule::{Action, Costs, Links, Schedule, StageCost};
@@ -23,6 +24,7 @@ Examples:
   pipewright plan --ranks 4 --micro-batches 8 --schedule 1f1b
   pipewright plan --ranks 4 --micro-batches 8 --schedule gpipe --format json
   pipewright plan --ranks 4 --micro-batches 8 --schedule 1f1b --format csv --with-comms > mine.csv
+  pipewright plan --ranks 4 --micro-batches 8 --schedule 1f1b --format svg > timeline.svg
 More micro-batches make the bubble smaller; gpipe holds all of them, 1f1b no more than there are ranks.")]
 pub(super) struct Args {
     /// How many ranks (devices) the model is spread over
@@ -53,10 +55,11 @@ pub(super) struct Args {
     /// queue a rank, as NCCL)
     #[arg(long, default_value_t = Links::Buffered)]
     links: Links,
-    /// How to print it: a table for people, CSV in PyTorch's form with a row a rank, or JSON
+    /// How to print it: a table for people, CSV in PyTorch's form with a row a rank, JSON, or a picture (SVG) of the
+    /// timeline
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
-    /// Show the sends and receives between the passes
+    /// Show the sends and receives between the passes; in a picture, the transfers as lines
     #[arg(long)]
     with_comms: bool,
 }
@@ -66,6 +69,7 @@ enum Format {
     Table,
     Csv,
     Json,
+    Svg,
 }
 
 pub(super) fn run(args: Args) -> Result<()> {
@@ -89,6 +93,7 @@ pub(super) fn run(args: Args) -> Result<()> {
         Format::Csv if args.with_comms => schedule.csv_with_comms(),
         Format::Csv => schedule.csv(),
         Format::Json => json(&args, &schedule, &simulation)?,
+        Format::Svg => svg(&args, &schedule, &costs)?,
     })
 }
 
@@ -130,6 +135,25 @@ fn json(args: &Args, schedule: &Schedule, simulation: &Simulation) -> Result<Str
     let text = serde_json::to_string(&plan)
         .map_err(|error| Error::Invalid(format!("no JSON for this plan: {error}")))?;
     Ok(text + "\n")
+}
+
+/// The picture of the timeline.
+fn svg(args: &Args, schedule: &Schedule, costs: &Costs) -> Result<String> {
+    let timeline = schedule.timeline(costs, args.links)?;
+    let picture = Picture {
+        panels: vec![Panel {
+            title: format!(
+                "{}, {} ranks, {} micro-batches",
+                schedule.name(),
+                schedule.ranks(),
+                schedule.micro_batches()
+            ),
+            timeline: &timeline,
+        }],
+        units: Units::Shares,
+        transfers: args.with_comms,
+    };
+    picture.svg()
 }
 
 fn actions(args: &Args, schedule: &Schedule, rank: Rank) -> Vec<String> {
