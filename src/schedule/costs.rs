@@ -66,6 +66,18 @@ impl StageCost {
         check(self.named(), place)
     }
 
+    /// What the stage costs when it keeps only its input, of this size, and its backward begins with the forward once more: an
+    /// upper bound, since what only the output needs is not made again. While a backward runs, all that was `saved` is there
+    /// besides; a rank runs one backward at a time.
+    #[must_use]
+    pub fn recomputed(&self, input: f64) -> Self {
+        Self {
+            backward_input: self.forward + self.backward_input,
+            saved: input,
+            ..*self
+        }
+    }
+
     fn named(&self) -> [(&'static str, f64); 6] {
         [
             ("forward", self.forward),
