@@ -31,15 +31,17 @@ pub struct Link {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelCosts {
     layers: Vec<LayerCost>,
+    input: f64,
     link: Link,
+    recomputed: bool,
 }
 
 impl ModelCosts {
-    /// The costs of a model's layers, in order.
+    /// The costs of a model's layers, in order; `input` is the bytes of a micro-batch of data.
     ///
     /// # Errors
     /// [`Error::Invalid`] naming the layer and the cost that is negative or not a number, or when there is no layer.
-    pub fn new(layers: Vec<LayerCost>, link: Link) -> Result<Self> {
+    pub fn new(layers: Vec<LayerCost>, input: f64, link: Link) -> Result<Self> {
         if layers.is_empty() {
             return Err(Error::Invalid("there are costs of no layer".into()));
         }
@@ -54,13 +56,30 @@ impl ModelCosts {
             cost.check(&place)?;
             check_costs([("shared", *shared), ("output", *output)], &place)?;
         }
+        check_costs([("input", input)], "")?;
         check_costs([("latency", link.latency), ("per_byte", link.per_byte)], "link: ")?;
-        Ok(Self { layers, link })
+        Ok(Self {
+            layers,
+            input,
+            link,
+            recomputed: false,
+        })
+    }
+
+    /// The same model whose stages keep only their inputs and run forward again in backward, or do not.
+    #[must_use]
+    pub fn recomputed(self, recomputed: bool) -> Self {
+        Self { recomputed, ..self }
     }
 
     /// The layers, in order.
     pub fn layers(&self) -> &[LayerCost] {
         &self.layers
+    }
+
+    /// Bytes of a micro-batch of data.
+    pub fn input(&self) -> f64 {
+        self.input
     }
 
     /// A link between two ranks.
@@ -73,6 +92,10 @@ impl ModelCosts {
     /// # Panics
     /// When there are no such layers.
     pub fn stage(&self, layers: Range<usize>) -> StageCost {
+        let input = match layers.start {
+            0 => self.input,
+            start => self.layers[start - 1].output,
+        };
         let mut sum = StageCost {
             forward: 0.0,
             backward_input: 0.0,
@@ -91,6 +114,9 @@ impl ModelCosts {
             sum.pending += cost.pending;
         }
         sum.saved = sum.saved.max(0.0);
+        if self.recomputed {
+            return sum.recomputed(input);
+        }
         sum
     }
 

@@ -35,6 +35,7 @@ struct File<'a> {
     version: u64,
     settings: &'a Settings,
     machine: &'a Settings,
+    input: f64,
     link: LinkForm,
     layers: Vec<LayerForm<'a>>,
 }
@@ -78,12 +79,18 @@ impl Measured {
                     "costs of version {other}, and this pipewright reads version {VERSION}: {AGAIN}"
                 )));
             }
-            None => return Err(Error::Invalid(format!("no costs, for they have a version: {AGAIN}"))),
+            None => {
+                return Err(Error::Invalid(format!(
+                    "no costs, for they have a version: {AGAIN}"
+                )));
+            }
         }
         let layers = part(&whole, "layers")?.as_array();
         let layers = layers.ok_or_else(|| Error::Invalid("layers is no list".into()))?;
         let layers = layers.iter().enumerate();
-        let layers = layers.map(|(index, layer)| read_layer(index, layer)).collect::<Result<_>>()?;
+        let layers = layers
+            .map(|(index, layer)| read_layer(index, layer))
+            .collect::<Result<_>>()?;
         let link = part(&whole, "link")?;
         let link = Link {
             latency: number(link, "latency", "link")?,
@@ -92,7 +99,7 @@ impl Measured {
         Ok(Self {
             settings: read_settings(&whole, "settings")?,
             machine: read_settings(&whole, "machine")?,
-            costs: ModelCosts::new(layers, link)?,
+            costs: ModelCosts::new(layers, number(&whole, "input", "costs")?, link)?,
         })
     }
 
@@ -106,6 +113,7 @@ impl Measured {
             version: VERSION,
             settings: &self.settings,
             machine: &self.machine,
+            input: self.costs.input(),
             link: LinkForm { latency, per_byte },
             layers: self.costs.layers().iter().map(form).collect(),
         };
@@ -124,7 +132,12 @@ impl Measured {
                 "measured for other settings ({other}): {AGAIN}"
             )));
         }
-        let measured: Vec<&str> = self.costs.layers().iter().map(|layer| layer.name.as_str()).collect();
+        let measured: Vec<&str> = self
+            .costs
+            .layers()
+            .iter()
+            .map(|layer| layer.name.as_str())
+            .collect();
         if let Some(missing) = names.iter().find(|name| !measured.contains(name)) {
             return Err(Error::Invalid(format!("layer `{missing}` is missing")));
         }
@@ -135,7 +148,7 @@ impl Measured {
             return Err(Error::Invalid("its layers are not in the model's order".into()));
         }
         let other = differences(&self.machine, machine);
-        Ok((!other.is_empty()).then(|| format!("measured on another machine ({other})")))
+        Ok((!other.is_empty()).then(|| format!("measured under other conditions ({other})")))
     }
 }
 
@@ -147,7 +160,9 @@ fn part<'a>(whole: &'a Value, key: &str) -> Result<&'a Value> {
 fn number(object: &Value, key: &str, place: &str) -> Result<f64> {
     let value = part(object, key).map_err(|error| Error::Invalid(format!("{place}: {error}")))?;
     value.as_f64().ok_or_else(|| {
-        Error::Invalid(format!("{place}: {key} is {value}; it has to be a number from 0 on"))
+        Error::Invalid(format!(
+            "{place}: {key} is {value}; it has to be a number from 0 on"
+        ))
     })
 }
 
@@ -205,9 +220,15 @@ fn differences(then: &Settings, now: &Settings) -> String {
 pub fn machine() -> Settings {
     let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let named = cpu.lines().find(|line| line.starts_with("model name"));
-    let model = named.and_then(|line| line.split_once(':')).map_or("unknown", |(_, model)| model.trim());
+    let model = named
+        .and_then(|line| line.split_once(':'))
+        .map_or("unknown", |(_, model)| model.trim());
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let build = if cfg!(debug_assertions) { "debug" } else { "release" };
+    let build = if cfg!(debug_assertions) {
+        "debug"
+    } else {
+        "release"
+    };
     [
         ("cpu", model.to_owned()),
         ("cores", cores.to_string()),

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::unbounded;
-use pipewright_stages::Tensor;
 use pipewright_stages::loss::Loss;
 use pipewright_stages::models::Model;
 use pipewright_stages::optimizer::Optimizer;
+use pipewright_stages::{Recompute, Tensor, recompute};
 
 use crate::data::DataSource;
 use crate::error::Result;
@@ -49,6 +49,8 @@ pub struct Subject<L, O> {
     pub data: Arc<dyn DataSource>,
     /// How weights change.
     pub optimizer: O,
+    /// Whether composite layers recompute their interiors in backward.
+    pub selective: bool,
     /// Whether each rank's thread is pinned to a core of its own.
     pub pin: bool,
 }
@@ -81,10 +83,16 @@ pub fn measure<L: Loss<Tensor>, O: Optimizer>(
             .collect(),
     );
     let ranks = subject.ranks.min(last as u32 + 1);
+    let how = if subject.selective {
+        Recompute::Selective
+    } else {
+        Recompute::None
+    };
+    let stages = model.split(ranks as usize)?.into_iter();
     let mut pipeline = Pipeline::builder()
         .schedule(Schedule::one_f_one_b(ranks, subject.micro_batches)?)
-        .stages(model.split(ranks as usize)?)
-        .data(subject.data)
+        .stages(stages.map(|stage| recompute(stage, how)).collect())
+        .data(Arc::clone(&subject.data))
         .loss(TimedLoss {
             loss: subject.loss,
             layer: last,
@@ -109,7 +117,8 @@ pub fn measure<L: Loss<Tensor>, O: Optimizer>(
     pipeline.stop();
     let layers = samples.costs();
     let largest = layers.iter().map(|layer| layer.output).fold(0.0, f64::max);
-    ModelCosts::new(layers, link::measure(largest as u64, subject.pin)?)
+    let input = subject.data.shapes().0.count() as f64 * size_of::<u32>() as f64;
+    ModelCosts::new(layers, input, link::measure(largest as u64, subject.pin)?)
 }
 
 /// The middle of some numbers; 0 when there are none.

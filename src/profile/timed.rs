@@ -125,6 +125,10 @@ impl Layer for Timed {
         self.inside.parameters()
     }
 
+    fn recompute_interior(&mut self) {
+        self.inside.recompute_interiors();
+    }
+
     fn drop_input_gradient(&mut self) {
         self.inside.drop_input_gradient();
     }

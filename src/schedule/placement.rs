@@ -126,7 +126,9 @@ impl Placement {
     /// The rank of the stage that makes this, and of the stage that takes it in, if both exist.
     pub(super) fn ends(&self, flow: Flow, stage: StageId) -> Option<(Rank, Rank)> {
         let replica = |stage: StageId| stage.0 / (self.stages() / self.replicas);
-        let next = flow.after(stage).filter(|&next| replica(next) == replica(stage))?;
+        let next = flow
+            .after(stage)
+            .filter(|&next| replica(next) == replica(stage))?;
         Some((self.rank(stage)?, self.rank(next)?))
     }
 
