@@ -1,12 +1,14 @@
 //! What a schedule will cost before anything runs: how long a step takes, how much of it is bubble, how much
 //! a rank holds. Pure: it sees schedules and numbers only.
 
+mod auto;
 mod holding;
 mod layers;
 mod partition;
 mod period;
 mod simulate;
 
+pub use auto::{Auto, Tried, Wanted, auto};
 pub use layers::{LayerCost, Link, ModelCosts};
 pub use partition::partition;
 pub use period::period;

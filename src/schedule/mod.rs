@@ -22,6 +22,8 @@ pub use check::Schedule;
 pub(crate) use clock::{Clock, Played};
 pub(crate) use costs::check as check_costs;
 pub use costs::{Costs, StageCost};
+pub(crate) use makers::greedy;
+pub use makers::greedy::Goal;
 pub use placement::{Placement, PlacementSpec};
 pub use replay::{Links, replay};
 pub use text::FromCsv;
