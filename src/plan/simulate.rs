@@ -142,7 +142,7 @@ impl Totals {
         RankSimulation {
             busy: self.busy,
             warm_up,
-            waiting: self.waits.iter().map(|wait| wait.time).sum(),
+            waiting: self.waits.iter().fold(0.0, |time, wait| time + wait.time),
             drain: makespan - self.end,
             span: self.end - warm_up,
             waits: self.waits,

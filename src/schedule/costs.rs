@@ -191,12 +191,20 @@ impl Costs {
     }
 }
 
+/// Above it, what many passes cost together might be more than a number can hold.
+const MOST: f64 = 1e100;
+
 /// Refuses a cost that is negative or not a number; `place` begins the message.
 pub(crate) fn check(named: impl IntoIterator<Item = (&'static str, f64)>, place: &str) -> Result<()> {
     for (name, cost) in named {
         if !cost.is_finite() || cost < 0.0 {
             return Err(Error::Invalid(format!(
                 "{place}the cost {name} is {cost}; it has to be a number from 0 on"
+            )));
+        }
+        if cost > MOST {
+            return Err(Error::Invalid(format!(
+                "{place}the cost {name} is {cost:e}; it has to be no more than {MOST:e}, so take a larger unit"
             )));
         }
     }
