@@ -4,9 +4,11 @@
 //! interrupted, saved.
 
 mod check;
+mod costs;
 mod generate;
 mod picture;
 mod plan;
+mod profile;
 mod progress;
 mod run_dir;
 mod sample;
@@ -33,6 +35,7 @@ enum Command {
     Train(train::Args),
     Sample(sample::Args),
     Plan(plan::Args),
+    Profile(profile::Args),
     Check(check::Args),
 }
 
@@ -43,6 +46,7 @@ pub fn main() -> ExitCode {
         Command::Train(args) => train::run(args),
         Command::Sample(args) => sample::run(args).map(done),
         Command::Plan(args) => plan::run(args).map(done),
+        Command::Profile(args) => profile::run(&args).map(done),
         Command::Check(args) => check::run(args).map(done),
     };
     match result {
