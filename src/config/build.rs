@@ -6,7 +6,7 @@ use pipewright_stages::optimizer::{AdamW, Decay, LearningRate, Optimizer, Sgd};
 use pipewright_stages::{RecomputedStage, Sequential, StageBuilder, recompute};
 
 use super::values::{Partition, RecomputeBy, RecomputeWord};
-use super::{Config, LearningRateSchedule, ModelKind, OptimizerKind, sections};
+use super::{Config, DataKind, LearningRateSchedule, ModelKind, OptimizerKind, sections};
 use crate::data::IGNORED;
 use crate::error::Result;
 use crate::plan::{ModelCosts, partition};
@@ -116,6 +116,23 @@ impl Config {
         match pipeline.batch_size {
             Some(batch) => batch / pipeline.micro_batches as usize,
             None => pipeline.micro_batch_size.unwrap_or(MICRO_BATCH_SIZE),
+        }
+    }
+
+    /// What a step's loss counts: tokens or images.
+    pub fn targets(&self) -> u64 {
+        let rows = self.micro_batch_size() as u64 * u64::from(self.pipeline.micro_batches);
+        match self.data.kind {
+            DataKind::Idx => rows,
+            DataKind::Text | DataKind::Tokens => rows * self.data.seq as u64,
+        }
+    }
+
+    /// The word for what a step's loss counts.
+    pub fn unit(&self) -> &'static str {
+        match self.data.kind {
+            DataKind::Idx => "images",
+            DataKind::Text | DataKind::Tokens => "tokens",
         }
     }
 

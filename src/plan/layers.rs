@@ -72,6 +72,32 @@ impl ModelCosts {
         Self { recomputed, ..self }
     }
 
+    /// The same costs in other units, of which `time` make a second and `memory` a byte.
+    #[must_use]
+    pub fn in_units(mut self, time: f64, memory: f64) -> Self {
+        for layer in &mut self.layers {
+            let cost = &mut layer.cost;
+            let times = [
+                &mut cost.forward,
+                &mut cost.backward_input,
+                &mut cost.backward_weight,
+                &mut cost.update,
+            ];
+            times.into_iter().for_each(|cost| *cost *= time);
+            let sizes = [
+                &mut cost.saved,
+                &mut cost.pending,
+                &mut layer.shared,
+                &mut layer.output,
+            ];
+            sizes.into_iter().for_each(|size| *size *= memory);
+        }
+        self.input *= memory;
+        self.link.latency *= time;
+        self.link.per_byte *= time / memory;
+        self
+    }
+
     /// The layers, in order.
     pub fn layers(&self) -> &[LayerCost] {
         &self.layers

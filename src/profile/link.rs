@@ -9,7 +9,7 @@ use crate::error::{Error, Result, panic_message};
 use crate::id::Rank;
 use crate::pipeline::cores;
 use crate::plan::Link;
-use crate::profile::median;
+use crate::profile::undisturbed;
 use crate::transport::{ChannelTransport, Tag, Transport, connect};
 
 const ROUNDS: u64 = 40;
@@ -33,7 +33,7 @@ pub(super) fn measure(bytes: u64, pin: bool) -> Result<Link> {
     })
 }
 
-/// Seconds until a message has arrived, and of reading it beyond reading it again: medians.
+/// Seconds until a message has arrived, and of reading it beyond reading it again.
 fn one_way(numbers: usize, pin: bool) -> Result<(f64, f64)> {
     let mut ends = connect::<Tensor>(2).into_iter();
     let (Some(sender), Some(receiver)) = (ends.next(), ends.next()) else {
@@ -66,7 +66,7 @@ fn one_way(numbers: usize, pin: bool) -> Result<(f64, f64)> {
     let readings = received
         .iter()
         .map(|times| (seconds(times[0], times[1]) - seconds(times[1], times[2])).max(0.0));
-    Ok((median(arrivals), median(readings)))
+    Ok((undisturbed(arrivals), undisturbed(readings)))
 }
 
 fn join<T>(joined: std::thread::Result<Result<T>>) -> Result<T> {

@@ -28,7 +28,7 @@ use timed::{TimedLoss, TimedOptimizer, timed};
 /// Steps that are not counted: first touches of memory, optimizer state, cold caches.
 const WARM_UP: u64 = 2;
 
-/// Passes of each layer that give a good median.
+/// Passes of each layer that are measured if there is time.
 const ENOUGH: u64 = 40;
 
 /// Steps that are counted at least, and how long more of them may go on.
@@ -121,9 +121,10 @@ pub fn measure<L: Loss<Tensor>, O: Optimizer>(
     ModelCosts::new(layers, input, link::measure(largest as u64, subject.pin)?)
 }
 
-/// The middle of some numbers; 0 when there are none.
-fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
-    let mut numbers: Vec<f64> = numbers.into_iter().collect();
-    numbers.sort_by(f64::total_cmp);
-    numbers.get(numbers.len() / 2).copied().unwrap_or(0.0)
+/// The lower quartile of some times: what something takes when nothing else of the machine comes between, even if most
+/// of the times something does. 0 when there are none.
+fn undisturbed(times: impl IntoIterator<Item = f64>) -> f64 {
+    let mut times: Vec<f64> = times.into_iter().collect();
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 4).copied().unwrap_or(0.0)
 }

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use pipewright_stages::Moment;
 
-use super::median;
 use super::timed::{Measured, Sample};
+use super::undisturbed;
 use crate::plan::LayerCost;
 use crate::schedule::StageCost;
 
@@ -97,20 +97,20 @@ impl Samples {
         both.map(|block| block.1).sum()
     }
 
-    /// What each layer costs: medians.
+    /// What each layer costs.
     pub(super) fn costs(self) -> Vec<LayerCost> {
         let updates: HashMap<String, f64> = self
             .updates
             .into_iter()
-            .map(|(name, times)| (name, median(times)))
+            .map(|(name, times)| (name, undisturbed(times)))
             .collect();
         self.layers
             .into_iter()
             .map(|layer| LayerCost {
                 cost: StageCost {
-                    forward: median(layer.forward) + median(layer.loss),
-                    backward_input: median(layer.backward_input),
-                    backward_weight: median(layer.backward_weight),
+                    forward: undisturbed(layer.forward) + undisturbed(layer.loss),
+                    backward_input: undisturbed(layer.backward_input),
+                    backward_weight: undisturbed(layer.backward_weight),
                     update: layer.parameters.iter().filter_map(|name| updates.get(name)).sum(),
                     saved: layer.saved as f64,
                     pending: layer.pending as f64,

@@ -1,0 +1,128 @@
+//! Predicted against measured: what a step should take, and what it takes.
+
+use std::collections::VecDeque;
+use std::path::Path;
+
+use crate::config::Config;
+use crate::pipeline::StepReport;
+use crate::plan::{ModelCosts, Prediction, simulate};
+use crate::schedule::{Costs, Links, Schedule, Timeline};
+use crate::Result;
+
+/// Steps before those that count: first touches of memory, cold caches.
+const WARM_UP: u64 = 1;
+
+/// Steps whose passes tell what passes cost, when no file does.
+const TRACED: u64 = 3;
+
+/// The newest steps, of which the middle is told.
+const KEPT: usize = 100;
+
+/// What the steps of a run should be and are.
+#[derive(Debug, Default)]
+pub(super) struct Forecast {
+    predicted: Option<Predicted>,
+    steps: u64,
+    traced: Vec<(StepReport, Timeline)>,
+    /// Seconds and bubble.
+    measured: VecDeque<(f64, f64)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Predicted {
+    step: f64,
+    bubble: f64,
+}
+
+impl Forecast {
+    /// From the costs of a config's layers, where there are any; else from the first steps.
+    pub(super) fn new(config: &Config, schedule: &Schedule, costs: Option<&ModelCosts>) -> Result<Self> {
+        let Some(costs) = costs else {
+            return Ok(Self::default());
+        };
+        let stages = costs.stages(&config.counts_by(Some(costs))?)?;
+        let Prediction { step, bubble, .. } = Prediction::of(schedule, &stages, Links::Buffered)?;
+        Ok(Self {
+            predicted: Some(Predicted { step, bubble }),
+            ..Self::default()
+        })
+    }
+
+    /// What is known before the first step.
+    pub(super) fn beginning(&self, costs: Option<&Path>) -> Option<String> {
+        let source = costs.map_or(String::new(), |path| format!(" (by {})", path.display()));
+        self.predicted
+            .map(|Predicted { step, bubble }| format!("predicted step {step:.4} s, bubble {:.1} %{source}", 100.0 * bubble))
+    }
+
+    /// Whether the next step's passes are needed.
+    pub(super) fn wants_trace(&self) -> bool {
+        self.predicted.is_none() && self.steps >= WARM_UP
+    }
+
+    /// Takes note of a step; gives a prediction once there are passes enough for one.
+    pub(super) fn add(
+        &mut self,
+        schedule: &Schedule,
+        report: &StepReport,
+        timeline: Option<Timeline>,
+    ) -> Result<Option<String>> {
+        self.steps += 1;
+        if self.steps > WARM_UP {
+            if self.measured.len() == KEPT {
+                self.measured.pop_front();
+            }
+            self.measured.push_back((report.seconds, report.bubble()));
+        }
+        self.traced.extend(timeline.map(|timeline| (report.clone(), timeline)));
+        if self.predicted.is_some() || (self.traced.len() as u64) < TRACED {
+            return Ok(None);
+        }
+        self.predicted = Some(by_passes(schedule, &std::mem::take(&mut self.traced))?);
+        Ok(self
+            .beginning(None)
+            .map(|line| format!("{line} (by the passes of the first steps)")))
+    }
+
+    /// What was predicted and what came.
+    pub(super) fn result(&self) -> Option<String> {
+        let Predicted { step, bubble } = self.predicted?;
+        let middle = |part: fn(&(f64, f64)) -> f64| median(self.measured.iter().map(part));
+        let (seconds, idle) = (middle(|step| step.0)?, middle(|step| step.1)?);
+        Some(format!(
+            "predicted step {step:.4} s, bubble {:.1} %; measured {seconds:.4} s, bubble {:.1} %",
+            100.0 * bubble,
+            100.0 * idle
+        ))
+    }
+}
+
+/// What the schedule gives when every pass takes as long as it usually did, and the end of a step too.
+fn by_passes(schedule: &Schedule, steps: &[(StepReport, Timeline)]) -> Result<Predicted> {
+    let timelines: Vec<Timeline> = steps.iter().map(|(_, timeline)| timeline.clone()).collect();
+    let simulation = simulate(schedule, &Costs::measured(&timelines)?, Links::Buffered)?;
+    let ranks = simulation.ranks.len() as f64;
+    let end = |(report, timeline): &(StepReport, Timeline)| {
+        let last = timeline.ranks.iter().flatten().map(|timed| timed.end).fold(0.0, f64::max);
+        (report.seconds - last).max(0.0)
+    };
+    let beside = |(report, timeline): &(StepReport, Timeline)| {
+        let busy: f64 = report.ranks.iter().map(|rank| rank.busy).sum();
+        let passes = timeline.ranks.iter().flatten().map(|timed| timed.end - timed.start);
+        (busy - passes.sum::<f64>()).max(0.0) / ranks
+    };
+    let step = simulation.makespan + median(steps.iter().map(end)).unwrap_or(0.0);
+    let busy = simulation.ranks.iter().map(|rank| rank.busy).sum::<f64>() / ranks;
+    let busy = busy + median(steps.iter().map(beside)).unwrap_or(0.0);
+    Ok(Predicted {
+        step,
+        bubble: (1.0 - busy / step).max(0.0),
+    })
+}
+
+/// The middle of some numbers.
+pub(super) fn median(numbers: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let mut numbers: Vec<f64> = numbers.into_iter().collect();
+    numbers.sort_by(f64::total_cmp);
+    numbers.get(numbers.len() / 2).copied()
+}
