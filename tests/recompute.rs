@@ -132,6 +132,30 @@ fn the_peak_is_the_inputs_in_flight_and_one_micro_batch_made_again() {
 }
 
 #[test]
+fn the_planned_peak_and_what_one_backward_makes_again_are_the_measured_peak() {
+    let recipe = recipe(6, false, 8);
+    let bytes = bytes(&recipe, 4, Recompute::None);
+    let stages = bytes.iter().map(|&[input, all]| {
+        let cost = StageCost {
+            saved: all as f64,
+            ..StageCost::default()
+        };
+        cost.recomputed(input as f64)
+    });
+    let costs = Costs::each(stages.collect(), 0.0).expect("costs");
+    for name in ["gpipe", "1f1b"] {
+        let schedule = Schedule::named(name, 4, 8).expect("the sizes fit");
+        let planned = simulate(&schedule, &costs, Links::Buffered).expect("it ends");
+        let mut pipeline = launch(&recipe, schedule, &[Recompute::Full; 4]);
+        let report = pipeline.step().expect("the step succeeds");
+        for ((planned, measured), [input, all]) in planned.ranks.iter().zip(&report.ranks).zip(&bytes) {
+            let again = (all - input) as f64;
+            assert_eq!(planned.peak_memory + again, measured.peak_bytes as f64, "{name}");
+        }
+    }
+}
+
+#[test]
 fn a_list_recomputes_the_stages_it_names() {
     let recipe = recipe(6, false, 8);
     let peaks = |how: [Recompute; 2]| {

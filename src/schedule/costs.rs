@@ -66,9 +66,9 @@ impl StageCost {
         check(self.named(), place)
     }
 
-    /// What the stage costs when it keeps only its input, of this size, and its backward begins with the forward once more: an
-    /// upper bound, since what only the output needs is not made again. While a backward runs, all that was `saved` is there
-    /// besides; a rank runs one backward at a time.
+    /// What the stage costs when it keeps only its input, of this size, and its backward begins with the forward once more. The
+    /// time is an upper bound: what only the output needs is not made again. Not in it is the memory of what a backward makes
+    /// again, `saved - input` while it runs: a rank's peak is higher than the simulated one by that, the largest of its stages.
     #[must_use]
     pub fn recomputed(&self, input: f64) -> Self {
         Self {

@@ -2,12 +2,15 @@
 
 mod common;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use common::{ids, tensor};
 use pipewright_stages::layers::{Dropout, Layout, Linear, Relu, Residual};
 use pipewright_stages::models::{Gpt, LayerSpec, Mlp, Model};
 use pipewright_stages::{
-    Bytes, Init, Mode, Moment, Parameter, Recompute, RecomputedStage, Result, Sequential, Shape, Stage,
-    Tensor, recompute,
+    Bytes, Init, Kept, Layer, Mode, Moment, Parameter, Recompute, RecomputedStage, Result, Sequential, Shape,
+    Stage, Tensor, recompute,
 };
 
 const ALL: [Recompute; 3] = [Recompute::None, Recompute::Selective, Recompute::Full];
@@ -228,5 +231,52 @@ fn a_stage_of_ones_own_runs_forward_once_more_and_only_where_it_is_told() {
         let restored = stage.restore(saved).unwrap();
         let (count, ()) = stage.backward_input(restored, one()).unwrap();
         assert_eq!(count.unwrap().f32(), [forwards], "{how:?}");
+    }
+}
+
+/// `y = x`; notes its forwards and, where only what it keeps is asked for, the forwards once more.
+#[derive(Clone, Debug)]
+struct Noted(Arc<[AtomicU32; 2]>);
+
+impl Layer for Noted {
+    fn name(&self) -> &str {
+        "noted"
+    }
+
+    fn output_shape(&self, input: &Shape) -> Result<Shape> {
+        Ok(*input)
+    }
+
+    fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
+        self.0[0].fetch_add(1, Ordering::Relaxed);
+        Ok((input, Kept::new(at, [])))
+    }
+
+    fn forward_again(&mut self, at: Moment, _: Tensor) -> Result<Kept> {
+        self.0[1].fetch_add(1, Ordering::Relaxed);
+        Ok(Kept::new(at, []))
+    }
+
+    fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
+        Ok((Some(grad), saved))
+    }
+}
+
+#[test]
+fn the_last_layer_that_needs_its_input_does_not_make_its_output_again() {
+    for how in [Recompute::Selective, Recompute::Full] {
+        let [first, last] = [(); 2].map(|()| Noted(Arc::default()));
+        let dropout = || Box::new(Dropout::new("drop", 0.5, 1).unwrap());
+        let inner = vec![
+            Box::new(first.clone()) as Box<dyn Layer>,
+            Box::new(last.clone()),
+            dropout(),
+        ];
+        let layers: Vec<Box<dyn Layer>> = vec![Box::new(Residual::new("block", inner)), dropout()];
+        let mut stage = RecomputedStage::new(Sequential::new(layers), how);
+        let (output, saved) = stage.forward(at(0, Mode::Train), tensor("x", &[4])).unwrap();
+        stage.backward(saved, output).unwrap();
+        let counts = [first, last].map(|layer| [0, 1].map(|which| layer.0[which].load(Ordering::Relaxed)));
+        assert_eq!(counts, [[2, 0], [1, 1]], "{how:?}");
     }
 }
