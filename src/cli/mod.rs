@@ -10,6 +10,7 @@ mod plan;
 mod progress;
 mod run_dir;
 mod sample;
+mod trace;
 mod train;
 mod trainer;
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::Picture;
 use super::colours::Colour;
 use super::page::{Page, text_width};
 use super::rows::{Digits, stages};
 use super::scale::{Frame, px};
+use super::{Picture, pass_name};
 use crate::schedule::Pass;
 
 const SWATCH: f64 = 12.0;
@@ -29,7 +29,7 @@ pub(super) fn draw(page: &mut Page, picture: &Picture<'_>, frame: &Frame) {
             swatch(page, x, &Colour::pass(pass, chunk, count).hex());
             x += SWATCH;
         }
-        x = words(page, x, name(pass));
+        x = words(page, x, pass_name(pass));
     }
     swatch(page, x, "#e9ecef");
     x = words(page, x + SWATCH, "idle");
@@ -69,13 +69,4 @@ fn swatch(page: &mut Page, x: f64, colour: &str) {
 fn words(page: &mut Page, x: f64, name: &str) -> f64 {
     page.text(x + 5.0, "s", name);
     x + text_width(name, 13.0) + 20.0
-}
-
-fn name(pass: Pass) -> &'static str {
-    match pass {
-        Pass::Forward => "forward",
-        Pass::Backward => "backward",
-        Pass::BackwardInput => "backward-input",
-        Pass::BackwardWeight => "backward-weight",
-    }
 }

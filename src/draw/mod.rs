@@ -14,7 +14,7 @@ mod scale;
 
 pub use events::trace_events;
 
-use crate::schedule::Timeline;
+use crate::schedule::{Pass, Timeline};
 use crate::{Error, Result};
 use figures::Figures;
 use page::Page;
@@ -107,4 +107,13 @@ fn heading(page: &mut Page, frame: &Frame, panel: &Panel<'_>) {
     );
     page.text(16.0, "s", &summary);
     page.down(12.0);
+}
+
+fn pass_name(pass: Pass) -> &'static str {
+    match pass {
+        Pass::Forward => "forward",
+        Pass::Backward => "backward",
+        Pass::BackwardInput => "backward-input",
+        Pass::BackwardWeight => "backward-weight",
+    }
 }
