@@ -39,9 +39,14 @@ pub(super) fn draw(page: &mut Page, picture: &Picture<'_>, frame: &Frame) {
             x = words(page, x + 22.0, name);
         }
     }
-    let numbered = picture
-        .timelines()
-        .any(|timeline| !Digits::of(frame, timeline).passes.is_empty());
+    let numbered = picture.timelines().any(|timeline| {
+        let digits = Digits::of(frame, timeline);
+        timeline
+            .ranks
+            .iter()
+            .flatten()
+            .any(|pass| digits.fit(frame, pass))
+    });
     let mut notes = String::new();
     if numbered {
         notes += "numbers: micro-batches";

@@ -63,7 +63,7 @@ fn axis(page: &mut Page, frame: &Frame, top: f64, height: f64) {
         page.text_at(x, top + height + 16.0, "k m", &label);
     }
     page.path("g", &data);
-    page.text_at(LEFT - 8.0, top + height + 16.0, "k e", "time");
+    page.text_at(LEFT - 12.0, top + height + 16.0, "k e", "time");
 }
 
 /// A rank's passes: one path for each pass and stage, a stroke as thick as the row for each pass.
@@ -106,46 +106,37 @@ pub(super) fn stages(row: &[Timed]) -> Vec<StageId> {
     stages
 }
 
-/// The numbers of micro-batches in the passes.
+/// The numbers of micro-batches in the passes that are wide enough for the widest of them.
 #[derive(Debug)]
 pub(super) struct Digits {
     size: f64,
-    /// The passes that get numbers.
-    pub(super) passes: Vec<Pass>,
+    /// The width of a pass from which on it gets its number.
+    least: f64,
 }
 
 impl Digits {
-    /// A kind of pass gets numbers when the widest number fits in half of its passes.
     pub(super) fn of(frame: &Frame, timeline: &Timeline) -> Self {
+        let passes = timeline.ranks.iter().flatten();
+        let last = passes.map(|pass| pass.cell.micro_batch.0).max().unwrap_or(0);
         let size = (frame.row() * 0.75).min(*DIGITS.end());
-        let mut widths: BTreeMap<Pass, Vec<f64>> = BTreeMap::new();
-        let mut last = 0;
-        for pass in timeline.ranks.iter().flatten() {
-            widths.entry(pass.pass).or_default().push(frame.width(pass));
-            last = last.max(pass.cell.micro_batch.0);
-        }
-        let widest = text_width(&last.to_string(), size);
-        let fits = |mut widths: Vec<f64>| {
-            widths.sort_by(f64::total_cmp);
-            size >= *DIGITS.start() && widths[widths.len() / 2] >= widest + 2.0
+        let least = if size < *DIGITS.start() {
+            f64::INFINITY
+        } else {
+            text_width(&last.to_string(), size) + 2.0
         };
-        let passes = widths
-            .into_iter()
-            .filter_map(|(pass, widths)| fits(widths).then_some(pass));
-        Self {
-            size,
-            passes: passes.collect(),
-        }
+        Self { size, least }
+    }
+
+    /// Whether this pass gets its number.
+    pub(super) fn fit(&self, frame: &Frame, pass: &Timed) -> bool {
+        frame.width(pass) >= self.least
     }
 
     fn draw(&self, page: &mut Page, frame: &Frame, row: &[Timed]) {
         let stages = stages(row);
         page.style(&format!(".n{{font-size:{}px;text-anchor:middle}}", px(self.size)));
-        for pass in row.iter().filter(|pass| self.passes.contains(&pass.pass)) {
+        for pass in row.iter().filter(|pass| self.fit(frame, pass)) {
             let number = pass.cell.micro_batch.to_string();
-            if text_width(&number, self.size) > frame.width(pass) {
-                continue;
-            }
             let chunk = stages
                 .iter()
                 .position(|stage| *stage == pass.cell.stage)

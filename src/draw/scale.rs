@@ -126,8 +126,12 @@ impl Quantity {
             .into_iter()
             .find(|step| *step >= rough * 0.999)
             .unwrap_or(rough);
-        let ticks = (0..=(most / step * 1.0001) as usize).map(|index| index as f64 * step * self.unit);
-        ticks.map(|value| (value, self.label(value))).collect()
+        let count = (most / step * 1.0001) as usize;
+        let others = (1..=count).map(|index| index as f64 * step * self.unit);
+        let zero = (0.0, "0".to_owned());
+        std::iter::once(zero)
+            .chain(others.map(|value| (value, self.label(value))))
+            .collect()
     }
 }
 
