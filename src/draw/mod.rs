@@ -17,7 +17,7 @@ pub use events::trace_events;
 use crate::schedule::{Pass, Timeline};
 use crate::{Error, Result};
 use figures::Figures;
-use page::Page;
+use page::{MARGIN, Page};
 use scale::Frame;
 
 /// With more passes than this a picture shows nothing any more, and viewers give up.
@@ -92,7 +92,7 @@ impl Picture<'_> {
 fn heading(page: &mut Page, frame: &Frame, panel: &Panel<'_>) {
     let figures = Figures::of(panel.timeline);
     page.down(28.0);
-    page.text(16.0, "h", &panel.title);
+    page.text(MARGIN, "h", &panel.title);
     page.down(20.0);
     let time = |time: f64| frame.time.label(time);
     let summary = format!(
@@ -105,7 +105,7 @@ fn heading(page: &mut Page, frame: &Frame, panel: &Panel<'_>) {
         frame.memory.label(figures.peak),
         figures.peak_rank,
     );
-    page.text(16.0, "s", &summary);
+    page.text(MARGIN, "s", &summary);
     page.down(12.0);
 }
 

@@ -6,6 +6,8 @@ use super::scale::px;
 
 /// The width of a picture.
 pub(super) const WIDTH: f64 = 960.0;
+/// From the left edge to titles.
+pub(super) const MARGIN: f64 = 16.0;
 /// From the left edge to the plots.
 pub(super) const LEFT: f64 = 68.0;
 /// From the plots to the right edge.

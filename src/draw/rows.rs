@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::colours::Colour;
 use super::page::{LEFT, Page, RIGHT, WIDTH, text_width};
 use super::scale::{Frame, px};
-use crate::id::StageId;
+use crate::id::{Rank, StageId};
 use crate::schedule::{Flow, Pass, Timed, Timeline};
 
 /// The size of the numbers in passes, from the smallest that can be read.
@@ -21,7 +21,7 @@ pub(super) fn draw(page: &mut Page, frame: &Frame, timeline: &Timeline, transfer
     let height = frame.pitch * ranks as f64;
     backdrop(page, frame, ranks);
     axis(page, frame, top, height);
-    page.style(&format!(".r{{stroke-width:{}}}", px(frame.row())));
+    page.style(&format!(".r{{stroke-width:{}}}", px(frame.row)));
     let digits = Digits::of(frame, timeline);
     for (rank, row) in timeline.ranks.iter().enumerate() {
         let y = top + frame.pitch * (rank as f64 + 0.5);
@@ -118,7 +118,7 @@ impl Digits {
     pub(super) fn of(frame: &Frame, timeline: &Timeline) -> Self {
         let passes = timeline.ranks.iter().flatten();
         let last = passes.map(|pass| pass.cell.micro_batch.0).max().unwrap_or(0);
-        let size = (frame.row() * 0.75).min(*DIGITS.end());
+        let size = (frame.row * 0.75).min(*DIGITS.end());
         let least = if size < *DIGITS.start() {
             f64::INFINITY
         } else {
@@ -148,14 +148,15 @@ impl Digits {
     }
 }
 
-/// A line for each transfer, from the row that sends to the row that receives.
+/// A line for each transfer, from the edge of the row that sends to that of the row that receives.
 fn lines(page: &mut Page, frame: &Frame, timeline: &Timeline, top: f64) {
-    let row = |rank: crate::id::Rank| top + frame.pitch * (f64::from(rank.0) + 0.5);
+    let row = |rank: Rank| top + frame.pitch * (f64::from(rank.0) + 0.5);
     for (flow, class) in [(Flow::Activation, "a"), (Flow::Gradient, "d")] {
         let mut data = String::new();
         for transfer in timeline.transfers.iter().filter(|transfer| transfer.flow == flow) {
-            let from = (LEFT + frame.x(transfer.start), row(transfer.from));
-            let to = (LEFT + frame.x(transfer.end), row(transfer.to));
+            let edge = (frame.row / 2.0).copysign(row(transfer.to) - row(transfer.from));
+            let from = (LEFT + frame.x(transfer.start), row(transfer.from) + edge);
+            let to = (LEFT + frame.x(transfer.end), row(transfer.to) - edge);
             let _ = write!(data, "M{} {}L{} {}", px(from.0), px(from.1), px(to.0), px(to.1));
         }
         page.path(class, &data);
