@@ -91,19 +91,14 @@ impl Tracer {
 /// Writes the step as a picture, as events, and as a picture together with the plan at these costs.
 fn write(traced: &Traced, schedule: &Schedule, costs: &Costs, run_dir: &RunDir) -> Result<()> {
     let planned = schedule.timeline(costs, Links::Buffered)?;
-    let sizes = format!(
-        "{}, {} ranks, {} micro-batches",
-        schedule.name(),
-        schedule.ranks(),
-        schedule.micro_batches()
-    );
+    let sizes = super::title(schedule);
     let measured = Panel {
-        title: format!("{sizes}: step {} as measured", traced.step),
+        title: format!("{sizes}, step {} as measured", traced.step),
         timeline: &traced.timeline,
     };
     let events = trace_events(&measured.title, measured.timeline);
     let planned = Panel {
-        title: format!("{sizes}: as planned, each pass at its measured median"),
+        title: format!("{sizes}, planned at the measured medians"),
         timeline: &planned,
     };
     let svg = |panels: &[Panel<'_>]| {

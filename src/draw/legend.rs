@@ -56,7 +56,8 @@ pub(super) fn draw(page: &mut Page, picture: &Picture<'_>, frame: &Frame) {
             x = MARGIN;
         }
         if holds {
-            x = words(page, x, note);
+            page.text(x, "s", note);
+            x += text_width(note, 13.0) + 18.0;
         }
     }
     page.down(12.0);

@@ -69,7 +69,6 @@ fn axis(page: &mut Page, frame: &Frame, top: f64, height: f64) {
 /// A rank's passes: one path for each pass and stage, a stroke as thick as the row for each pass.
 fn passes(page: &mut Page, frame: &Frame, row: &[Timed]) {
     let stages = stages(row);
-    let gap = gap(frame, row);
     let mut paths: BTreeMap<(Pass, usize), String> = BTreeMap::new();
     for pass in row {
         let chunk = stages
@@ -77,8 +76,10 @@ fn passes(page: &mut Page, frame: &Frame, row: &[Timed]) {
             .position(|stage| *stage == pass.cell.stage)
             .unwrap_or(0);
         let data = paths.entry((pass.pass, chunk)).or_default();
-        let (from, to) = (frame.x(pass.start), frame.x(pass.end));
-        let width = (to - from - gap).max(0.2);
+        // A sliver of ground keeps neighbours apart.
+        let gap = (frame.grain * 0.06).min(1.0).min(frame.width(pass) * 0.25);
+        let from = frame.x(pass.start);
+        let width = (frame.width(pass) - gap).max(0.05);
         let _ = write!(data, "M{} 0h{}", px(from + gap / 2.0), px(width));
     }
     for ((pass, chunk), data) in paths {
@@ -87,15 +88,6 @@ fn passes(page: &mut Page, frame: &Frame, row: &[Timed]) {
         page.style(&format!(".{class}{{stroke:{colour}}}"));
         page.path(&class, &data);
     }
-}
-
-/// What keeps neighbouring passes apart: a little of the narrower ones.
-fn gap(frame: &Frame, row: &[Timed]) -> f64 {
-    let narrow = row
-        .iter()
-        .map(|pass| frame.width(pass))
-        .fold(f64::INFINITY, f64::min);
-    (narrow * 0.12).clamp(0.0, 1.0)
 }
 
 /// The stages of a rank, in model order.
@@ -150,6 +142,8 @@ impl Digits {
 
 /// A line for each transfer, from the edge of the row that sends to that of the row that receives.
 fn lines(page: &mut Page, frame: &Frame, timeline: &Timeline, top: f64) {
+    let thick = px((frame.grain * 0.08).clamp(0.15, 0.9));
+    page.style(&format!(".a,.d{{stroke-width:{thick}}}"));
     let row = |rank: Rank| top + frame.pitch * (f64::from(rank.0) + 0.5);
     for (flow, class) in [(Flow::Activation, "a"), (Flow::Gradient, "d")] {
         let mut data = String::new();

@@ -27,6 +27,8 @@ pub(super) struct Frame {
     pub(super) pitch: f64,
     /// The height of a row.
     pub(super) row: f64,
+    /// The width of a pass, on average.
+    pub(super) grain: f64,
 }
 
 impl Frame {
@@ -44,13 +46,21 @@ impl Frame {
             Units::SecondsAndBytes => (Quantity::seconds(makespan), Quantity::bytes(peak), "memory held"),
         };
         let pitch = (ROWS_HEIGHT / ranks.unwrap_or(1).max(1) as f64).clamp(*PITCH.start(), *PITCH.end());
+        let stretch = (WIDTH - LEFT - RIGHT) / makespan;
+        let all = || {
+            picture
+                .timelines()
+                .flat_map(|timeline| timeline.ranks.iter().flatten())
+        };
+        let (work, passes): (f64, usize) = (all().map(|pass| pass.end - pass.start).sum(), all().count());
         Self {
             time,
             memory,
             held,
-            stretch: (WIDTH - LEFT - RIGHT) / makespan,
+            stretch,
             pitch: if picture.transfers { pitch * ROOM } else { pitch },
             row: pitch * ROW,
+            grain: stretch * work / passes.max(1) as f64,
         }
     }
 
