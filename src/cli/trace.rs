@@ -34,8 +34,8 @@ impl Tracer {
         let left = last.saturating_sub(done);
         if steps == 0 || SETTLING.saturating_add(steps) > left {
             let advice = match left.saturating_sub(SETTLING) {
-                0 => format!("let the run go {} steps on, or further", SETTLING + 1),
-                most => format!("trace from 1 to {most}"),
+                0 => format!("let the run go on for at least {} steps", SETTLING + 1),
+                most => format!("trace at least 1 and at most {most}"),
             };
             return Err(Error::Invalid(format!(
                 "--trace={steps}: {done} of {last} steps are done, so {left} are to come, and the first {SETTLING} of \
