@@ -197,12 +197,7 @@ fn svg(args: &Args, schedule: &Schedule, costs: &Costs) -> Result<String> {
     let timeline = schedule.timeline(costs, args.links)?;
     let picture = Picture {
         panels: vec![Panel {
-            title: format!(
-                "{}, {} ranks, {} micro-batches",
-                schedule.name(),
-                schedule.ranks(),
-                schedule.micro_batches()
-            ),
+            title: super::title(schedule),
             timeline: &timeline,
         }],
         units: if args.config.is_some() {

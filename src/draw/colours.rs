@@ -41,7 +41,7 @@ impl Colour {
     /// Whether white letters read better on it than dark ones.
     pub(super) fn is_dark(self) -> bool {
         let Self([red, green, blue]) = self;
-        0.299 * red + 0.587 * green + 0.114 * blue < 115.0
+        0.299 * red + 0.587 * green + 0.114 * blue < 95.0
     }
 
     pub(super) fn hex(self) -> String {

@@ -1,13 +1,12 @@
 //! What the colours and lines of a picture mean.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
-use super::Picture;
 use super::colours::Colour;
-use super::page::{Page, text_width};
+use super::page::{MARGIN, Page, RIGHT, WIDTH, text_width};
 use super::rows::{Digits, stages};
 use super::scale::{Frame, px};
+use super::{Picture, pass_name};
 use crate::schedule::Pass;
 
 const SWATCH: f64 = 12.0;
@@ -23,13 +22,13 @@ pub(super) fn draw(page: &mut Page, picture: &Picture<'_>, frame: &Frame) {
         }
     }
     page.down(10.0);
-    let mut x = 16.0;
+    let mut x = MARGIN;
     for (&pass, &count) in &chunks {
         for chunk in 0..count {
             swatch(page, x, &Colour::pass(pass, chunk, count).hex());
             x += SWATCH;
         }
-        x = words(page, x, name(pass));
+        x = words(page, x, pass_name(pass));
     }
     swatch(page, x, "#e9ecef");
     x = words(page, x + SWATCH, "idle");
@@ -39,21 +38,28 @@ pub(super) fn draw(page: &mut Page, picture: &Picture<'_>, frame: &Frame) {
             x = words(page, x + 22.0, name);
         }
     }
-    let numbered = picture
-        .timelines()
-        .any(|timeline| !Digits::of(frame, timeline).passes.is_empty());
-    let mut notes = String::new();
-    if numbered {
-        notes += "numbers: micro-batches";
+    let numbered = picture.timelines().any(|timeline| {
+        let digits = Digits::of(frame, timeline);
+        timeline
+            .ranks
+            .iter()
+            .flatten()
+            .any(|pass| digits.fit(frame, pass))
+    });
+    let shaded = chunks.values().any(|count| *count > 1);
+    for (holds, note) in [
+        (numbered, "numbers: micro-batches"),
+        (shaded, "shades: a rank's stages, the first dark"),
+    ] {
+        if holds && x + text_width(note, 13.0) > WIDTH - RIGHT {
+            page.down(19.0);
+            x = MARGIN;
+        }
+        if holds {
+            page.text(x, "s", note);
+            x += text_width(note, 13.0) + 18.0;
+        }
     }
-    if chunks.values().any(|count| *count > 1) {
-        let _ = write!(
-            notes,
-            "{}shades: a rank's stages, first dark",
-            if numbered { ";  " } else { "" }
-        );
-    }
-    page.text(x, "s", &notes);
     page.down(12.0);
 }
 
@@ -68,14 +74,5 @@ fn swatch(page: &mut Page, x: f64, colour: &str) {
 /// Writes a name and gives the place after it.
 fn words(page: &mut Page, x: f64, name: &str) -> f64 {
     page.text(x + 5.0, "s", name);
-    x + text_width(name, 13.0) + 20.0
-}
-
-fn name(pass: Pass) -> &'static str {
-    match pass {
-        Pass::Forward => "forward",
-        Pass::Backward => "backward",
-        Pass::BackwardInput => "backward-input",
-        Pass::BackwardWeight => "backward-weight",
-    }
+    x + text_width(name, 13.0) + 18.0
 }

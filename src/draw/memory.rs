@@ -3,13 +3,15 @@
 use std::fmt::Write;
 
 use super::colours::Colour;
-use super::page::{LEFT, Page, RIGHT, WIDTH};
+use super::page::{LEFT, MARGIN, Page, RIGHT, WIDTH};
 use super::scale::{Frame, px};
 use crate::schedule::{Timed, Timeline};
 
 const HEIGHT: f64 = 96.0;
 /// Where a micro-batch takes fewer pixels than this, its ups and downs are drawn as one.
 const FINEST: f64 = 12.0;
+/// Curves of ranks that hold the same lie beside each other, over this height at most.
+const SPREAD: f64 = 6.0;
 /// At most so many ranks are named.
 const NAMED: usize = 8;
 
@@ -21,13 +23,14 @@ pub(super) fn draw(page: &mut Page, frame: &Frame, timeline: &Timeline) {
     let bottom = page.y() + HEIGHT;
     axis(page, frame, bottom);
     let ranks = timeline.ranks.len();
+    let apart = (SPREAD / ranks as f64).min(1.5);
     for (rank, row) in timeline.ranks.iter().enumerate() {
         let colour = Colour::rank(rank, ranks).hex();
         let data = curve(frame, row);
         page.add(&format!(
             "<path transform=\"translate({} {})\" stroke=\"{colour}\" stroke-width=\"1.4\" d=\"{data}\"/>",
             px(LEFT),
-            px(bottom)
+            px(bottom + apart * (rank as f64 - (ranks - 1) as f64 / 2.0))
         ));
     }
     page.down(HEIGHT + 6.0);
@@ -35,7 +38,7 @@ pub(super) fn draw(page: &mut Page, frame: &Frame, timeline: &Timeline) {
 
 /// The title, and which colour is which rank.
 fn names(page: &mut Page, held: &str, ranks: usize) {
-    page.text(16.0, "s", held);
+    page.text(MARGIN, "s", held);
     let named = ranks.min(NAMED);
     let mut x = WIDTH - RIGHT - 40.0 * named as f64;
     page.text(x - 8.0, "k e", "rank");

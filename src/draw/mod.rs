@@ -14,10 +14,10 @@ mod scale;
 
 pub use events::trace_events;
 
-use crate::schedule::Timeline;
+use crate::schedule::{Pass, Timeline};
 use crate::{Error, Result};
 use figures::Figures;
-use page::Page;
+use page::{MARGIN, Page};
 use scale::Frame;
 
 /// With more passes than this a picture shows nothing any more, and viewers give up.
@@ -92,7 +92,7 @@ impl Picture<'_> {
 fn heading(page: &mut Page, frame: &Frame, panel: &Panel<'_>) {
     let figures = Figures::of(panel.timeline);
     page.down(28.0);
-    page.text(16.0, "h", &panel.title);
+    page.text(MARGIN, "h", &panel.title);
     page.down(20.0);
     let time = |time: f64| frame.time.label(time);
     let summary = format!(
@@ -105,6 +105,15 @@ fn heading(page: &mut Page, frame: &Frame, panel: &Panel<'_>) {
         frame.memory.label(figures.peak),
         figures.peak_rank,
     );
-    page.text(16.0, "s", &summary);
+    page.text(MARGIN, "s", &summary);
     page.down(12.0);
+}
+
+fn pass_name(pass: Pass) -> &'static str {
+    match pass {
+        Pass::Forward => "forward",
+        Pass::Backward => "backward",
+        Pass::BackwardInput => "backward-input",
+        Pass::BackwardWeight => "backward-weight",
+    }
 }

@@ -6,6 +6,8 @@ use super::scale::px;
 
 /// The width of a picture.
 pub(super) const WIDTH: f64 = 960.0;
+/// From the left edge to titles.
+pub(super) const MARGIN: f64 = 16.0;
 /// From the left edge to the plots.
 pub(super) const LEFT: f64 = 68.0;
 /// From the plots to the right edge.
@@ -16,7 +18,7 @@ const STYLE: &str = "\
 text{fill:#24292f;font-size:12px}.h{font-size:16px;font-weight:bold}.s{fill:#424a53;font-size:13px}\
 .k{fill:#57606a;font-size:11px}.e{text-anchor:end}.m{text-anchor:middle}.l{fill:#fff}\
 path{fill:none}.z{stroke:#e9ecef}.g{stroke:#8c959f;stroke-width:.6;stroke-opacity:.45}.x{stroke:#57606a}\
-.a{stroke:#0b2545;stroke-width:.9}.d{stroke:#7a1f00;stroke-width:.9;stroke-dasharray:3 1.5}";
+.a{stroke:#0b2545}.d{stroke:#7a1f00;stroke-dasharray:3 1.5}";
 
 /// A page being written.
 #[derive(Debug)]

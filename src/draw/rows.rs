@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::colours::Colour;
 use super::page::{LEFT, Page, RIGHT, WIDTH, text_width};
 use super::scale::{Frame, px};
-use crate::id::StageId;
+use crate::id::{Rank, StageId};
 use crate::schedule::{Flow, Pass, Timed, Timeline};
 
 /// The size of the numbers in passes, from the smallest that can be read.
@@ -21,7 +21,7 @@ pub(super) fn draw(page: &mut Page, frame: &Frame, timeline: &Timeline, transfer
     let height = frame.pitch * ranks as f64;
     backdrop(page, frame, ranks);
     axis(page, frame, top, height);
-    page.style(&format!(".r{{stroke-width:{}}}", px(frame.row())));
+    page.style(&format!(".r{{stroke-width:{}}}", px(frame.row)));
     let digits = Digits::of(frame, timeline);
     for (rank, row) in timeline.ranks.iter().enumerate() {
         let y = top + frame.pitch * (rank as f64 + 0.5);
@@ -63,13 +63,12 @@ fn axis(page: &mut Page, frame: &Frame, top: f64, height: f64) {
         page.text_at(x, top + height + 16.0, "k m", &label);
     }
     page.path("g", &data);
-    page.text_at(LEFT - 8.0, top + height + 16.0, "k e", "time");
+    page.text_at(LEFT - 12.0, top + height + 16.0, "k e", "time");
 }
 
 /// A rank's passes: one path for each pass and stage, a stroke as thick as the row for each pass.
 fn passes(page: &mut Page, frame: &Frame, row: &[Timed]) {
     let stages = stages(row);
-    let gap = gap(frame, row);
     let mut paths: BTreeMap<(Pass, usize), String> = BTreeMap::new();
     for pass in row {
         let chunk = stages
@@ -77,8 +76,10 @@ fn passes(page: &mut Page, frame: &Frame, row: &[Timed]) {
             .position(|stage| *stage == pass.cell.stage)
             .unwrap_or(0);
         let data = paths.entry((pass.pass, chunk)).or_default();
-        let (from, to) = (frame.x(pass.start), frame.x(pass.end));
-        let width = (to - from - gap).max(0.2);
+        // A sliver of ground keeps neighbours apart.
+        let gap = (frame.grain * 0.06).min(1.0).min(frame.width(pass) * 0.25);
+        let from = frame.x(pass.start);
+        let width = (frame.width(pass) - gap).max(0.05);
         let _ = write!(data, "M{} 0h{}", px(from + gap / 2.0), px(width));
     }
     for ((pass, chunk), data) in paths {
@@ -89,15 +90,6 @@ fn passes(page: &mut Page, frame: &Frame, row: &[Timed]) {
     }
 }
 
-/// What keeps neighbouring passes apart: a little of the narrower ones.
-fn gap(frame: &Frame, row: &[Timed]) -> f64 {
-    let narrow = row
-        .iter()
-        .map(|pass| frame.width(pass))
-        .fold(f64::INFINITY, f64::min);
-    (narrow * 0.12).clamp(0.0, 1.0)
-}
-
 /// The stages of a rank, in model order.
 pub(super) fn stages(row: &[Timed]) -> Vec<StageId> {
     let mut stages: Vec<_> = row.iter().map(|pass| pass.cell.stage).collect();
@@ -106,46 +98,37 @@ pub(super) fn stages(row: &[Timed]) -> Vec<StageId> {
     stages
 }
 
-/// The numbers of micro-batches in the passes.
+/// The numbers of micro-batches in the passes that are wide enough for the widest of them.
 #[derive(Debug)]
 pub(super) struct Digits {
     size: f64,
-    /// The passes that get numbers.
-    pub(super) passes: Vec<Pass>,
+    /// The width of a pass from which on it gets its number.
+    least: f64,
 }
 
 impl Digits {
-    /// A kind of pass gets numbers when the widest number fits in half of its passes.
     pub(super) fn of(frame: &Frame, timeline: &Timeline) -> Self {
-        let size = (frame.row() * 0.75).min(*DIGITS.end());
-        let mut widths: BTreeMap<Pass, Vec<f64>> = BTreeMap::new();
-        let mut last = 0;
-        for pass in timeline.ranks.iter().flatten() {
-            widths.entry(pass.pass).or_default().push(frame.width(pass));
-            last = last.max(pass.cell.micro_batch.0);
-        }
-        let widest = text_width(&last.to_string(), size);
-        let fits = |mut widths: Vec<f64>| {
-            widths.sort_by(f64::total_cmp);
-            size >= *DIGITS.start() && widths[widths.len() / 2] >= widest + 2.0
+        let passes = timeline.ranks.iter().flatten();
+        let last = passes.map(|pass| pass.cell.micro_batch.0).max().unwrap_or(0);
+        let size = (frame.row * 0.75).min(*DIGITS.end());
+        let least = if size < *DIGITS.start() {
+            f64::INFINITY
+        } else {
+            text_width(&last.to_string(), size) + 2.0
         };
-        let passes = widths
-            .into_iter()
-            .filter_map(|(pass, widths)| fits(widths).then_some(pass));
-        Self {
-            size,
-            passes: passes.collect(),
-        }
+        Self { size, least }
+    }
+
+    /// Whether this pass gets its number.
+    pub(super) fn fit(&self, frame: &Frame, pass: &Timed) -> bool {
+        frame.width(pass) >= self.least
     }
 
     fn draw(&self, page: &mut Page, frame: &Frame, row: &[Timed]) {
         let stages = stages(row);
         page.style(&format!(".n{{font-size:{}px;text-anchor:middle}}", px(self.size)));
-        for pass in row.iter().filter(|pass| self.passes.contains(&pass.pass)) {
+        for pass in row.iter().filter(|pass| self.fit(frame, pass)) {
             let number = pass.cell.micro_batch.to_string();
-            if text_width(&number, self.size) > frame.width(pass) {
-                continue;
-            }
             let chunk = stages
                 .iter()
                 .position(|stage| *stage == pass.cell.stage)
@@ -157,14 +140,17 @@ impl Digits {
     }
 }
 
-/// A line for each transfer, from the row that sends to the row that receives.
+/// A line for each transfer, from the edge of the row that sends to that of the row that receives.
 fn lines(page: &mut Page, frame: &Frame, timeline: &Timeline, top: f64) {
-    let row = |rank: crate::id::Rank| top + frame.pitch * (f64::from(rank.0) + 0.5);
+    let thick = px((frame.grain * 0.08).clamp(0.15, 0.9));
+    page.style(&format!(".a,.d{{stroke-width:{thick}}}"));
+    let row = |rank: Rank| top + frame.pitch * (f64::from(rank.0) + 0.5);
     for (flow, class) in [(Flow::Activation, "a"), (Flow::Gradient, "d")] {
         let mut data = String::new();
         for transfer in timeline.transfers.iter().filter(|transfer| transfer.flow == flow) {
-            let from = (LEFT + frame.x(transfer.start), row(transfer.from));
-            let to = (LEFT + frame.x(transfer.end), row(transfer.to));
+            let edge = (frame.row / 2.0).copysign(row(transfer.to) - row(transfer.from));
+            let from = (LEFT + frame.x(transfer.start), row(transfer.from) + edge);
+            let to = (LEFT + frame.x(transfer.end), row(transfer.to) - edge);
             let _ = write!(data, "M{} {}L{} {}", px(from.0), px(from.1), px(to.0), px(to.1));
         }
         page.path(class, &data);

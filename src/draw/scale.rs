@@ -9,6 +9,10 @@ use crate::schedule::Timed;
 const ROWS_HEIGHT: f64 = 460.0;
 /// The distance from one row to the next.
 const PITCH: std::ops::RangeInclusive<f64> = 2.0..=30.0;
+/// The share of the pitch that a row takes.
+const ROW: f64 = 0.87;
+/// How much further apart rows are with transfers between them.
+const ROOM: f64 = 1.45;
 
 /// What all panels of a picture share.
 #[derive(Debug)]
@@ -21,6 +25,10 @@ pub(super) struct Frame {
     pub(super) stretch: f64,
     /// The distance from one row to the next.
     pub(super) pitch: f64,
+    /// The height of a row.
+    pub(super) row: f64,
+    /// The width of a pass, on average.
+    pub(super) grain: f64,
 }
 
 impl Frame {
@@ -37,18 +45,23 @@ impl Frame {
             ),
             Units::SecondsAndBytes => (Quantity::seconds(makespan), Quantity::bytes(peak), "memory held"),
         };
+        let pitch = (ROWS_HEIGHT / ranks.unwrap_or(1).max(1) as f64).clamp(*PITCH.start(), *PITCH.end());
+        let stretch = (WIDTH - LEFT - RIGHT) / makespan;
+        let all = || {
+            picture
+                .timelines()
+                .flat_map(|timeline| timeline.ranks.iter().flatten())
+        };
+        let (work, passes): (f64, usize) = (all().map(|pass| pass.end - pass.start).sum(), all().count());
         Self {
             time,
             memory,
             held,
-            stretch: (WIDTH - LEFT - RIGHT) / makespan,
-            pitch: (ROWS_HEIGHT / ranks.unwrap_or(1).max(1) as f64).clamp(*PITCH.start(), *PITCH.end()),
+            stretch,
+            pitch: if picture.transfers { pitch * ROOM } else { pitch },
+            row: pitch * ROW,
+            grain: stretch * work / passes.max(1) as f64,
         }
-    }
-
-    /// The height of a row; the rest of the pitch is free.
-    pub(super) fn row(&self) -> f64 {
-        self.pitch * 0.87
     }
 
     /// Where a time is, from the left of the plot.
@@ -126,8 +139,12 @@ impl Quantity {
             .into_iter()
             .find(|step| *step >= rough * 0.999)
             .unwrap_or(rough);
-        let ticks = (0..=(most / step * 1.0001) as usize).map(|index| index as f64 * step * self.unit);
-        ticks.map(|value| (value, self.label(value))).collect()
+        let count = (most / step * 1.0001) as usize;
+        let others = (1..=count).map(|index| index as f64 * step * self.unit);
+        let zero = (0.0, "0".to_owned());
+        std::iter::once(zero)
+            .chain(others.map(|value| (value, self.label(value))))
+            .collect()
     }
 }
 

@@ -14,7 +14,8 @@ impl Costs {
     ///
     /// # Errors
     /// [`Error::Invalid`] when a stage has no forward or no backward.
-    pub fn measured(timelines: &[Timeline]) -> Result<Self> {
+    pub fn measured<'a>(timelines: impl IntoIterator<Item = &'a Timeline>) -> Result<Self> {
+        let timelines: Vec<&Timeline> = timelines.into_iter().collect();
         let mut passes: BTreeMap<(u32, Pass), Samples> = BTreeMap::new();
         for row in timelines.iter().flat_map(|timeline| &timeline.ranks) {
             let before = [0.0].into_iter().chain(row.iter().map(|timed| timed.held));
@@ -28,7 +29,7 @@ impl Costs {
         let costs = (0..stages)
             .map(|stage| cost(&passes, stage))
             .collect::<Result<_>>()?;
-        Self::each(costs, comm(timelines))
+        Self::each(costs, comm(&timelines))
     }
 }
 
@@ -66,12 +67,12 @@ fn cost(passes: &BTreeMap<(u32, Pass), Samples>, stage: u32) -> Result<StageCost
 }
 
 /// The time of a transfer.
-fn comm(timelines: &[Timeline]) -> f64 {
+fn comm(timelines: &[&Timeline]) -> f64 {
     let all = || timelines.iter().flat_map(|timeline| &timeline.transfers);
     let time = |transfer: &TimedTransfer| transfer.end - transfer.start;
     let awaited: Vec<f64> = timelines
         .iter()
-        .flat_map(awaited)
+        .flat_map(|timeline| awaited(timeline))
         .map(|transfer| time(&transfer))
         .collect();
     match (awaited.is_empty(), all().next()) {

@@ -55,10 +55,10 @@ impl RankTrace {
         self.sent.push((flow, cell, self.now()));
     }
 
-    /// A wire for this cell has been taken up.
+    /// The wire for this cell, which was waited for last, has been taken up.
     pub(super) fn taken(&mut self, flow: Flow, cell: Cell) {
         if let Some(stage) = flow.before(cell.stage) {
-            self.taken.insert((flow, Cell { stage, ..cell }), self.now());
+            self.taken.insert((flow, Cell { stage, ..cell }), self.began);
         }
     }
 }
