@@ -1,12 +1,15 @@
 //! The schedules that have a name.
 
 mod gpipe;
+pub(crate) mod greedy;
 mod one_f_one_b;
+mod zb_h1;
 
 use std::ops::RangeInclusive;
 
 use gpipe::gpipe;
 use one_f_one_b::one_f_one_b;
+use zb_h1::zb_h1;
 
 use crate::nearest::nearest;
 use crate::schedule::program::MAX_CELLS;
@@ -51,6 +54,11 @@ const MAKERS: &[Named] = &[
         name: "1f1b",
         chunks: ONE,
         make: one_f_one_b,
+    },
+    Named {
+        name: "zb-h1",
+        chunks: ONE,
+        make: zb_h1,
     },
 ];
 

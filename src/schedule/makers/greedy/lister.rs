@@ -1,0 +1,335 @@
+//! One listing, decision by decision.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::{First, Listed, Policy, Task, least_memory};
+use crate::schedule::{Cell, Pass, StageCost};
+
+/// Lists the passes of every rank. `None` when a rank cannot hold even one micro-batch.
+pub(super) fn list(task: &Task<'_>, policy: &Policy) -> Option<Listed> {
+    let mut lister = Lister::new(task, policy);
+    if least_memory(task.placement, task.stages) > task.memory + lister.slack_memory {
+        return None;
+    }
+    while let Some(Reverse((Time(now), rank))) = lister.calls.pop() {
+        if lister.ranks[rank].called == now {
+            lister.ranks[rank].called = f64::INFINITY;
+            lister.decide(rank, now);
+        }
+    }
+    Some(lister.listed())
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Time(f64);
+
+impl Eq for Time {}
+
+impl Ord for Time {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+impl PartialOrd for Time {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+#[derive(Clone, Debug)]
+struct RankState {
+    stages: Vec<usize>,
+    passes: Vec<(Pass, Cell)>,
+    /// When it started its first pass.
+    began: f64,
+    /// When it is done with its passes so far.
+    free: f64,
+    /// How long it has waited between passes.
+    idle: f64,
+    held: f64,
+    /// What a backward-input may add to what is held.
+    extra: f64,
+    /// When it decides next; infinite while nothing is to come that is known of.
+    called: f64,
+    last: Pass,
+}
+
+/// How many micro-batches a stage has done.
+#[derive(Clone, Copy, Debug, Default)]
+struct Done {
+    forward: usize,
+    input: usize,
+    weight: usize,
+}
+
+struct Lister<'a> {
+    task: &'a Task<'a>,
+    policy: &'a Policy,
+    micro_batches: usize,
+    rank_of: Vec<usize>,
+    ranks: Vec<RankState>,
+    done: Vec<Done>,
+    /// When what a forward needs is there, and what a backward-input needs: `[stage][micro_batch]`.
+    forward_at: Vec<f64>,
+    input_at: Vec<f64>,
+    calls: BinaryHeap<Reverse<(Time, usize)>>,
+    /// The longest that a rank has waited between passes.
+    most_idle: f64,
+    /// Differences below these are rounding.
+    slack_time: f64,
+    slack_memory: f64,
+}
+
+/// What the rank could do next.
+struct Options {
+    /// The best of what is ready: what is first in order, its pass and its stage.
+    ready: Option<((bool, usize), Pass, usize)>,
+    /// When the next forward or backward-input is ready, as far as known.
+    soon: f64,
+    /// When the next backward-input is ready, as far as known.
+    input: f64,
+    /// Whether something has no room.
+    blocked: bool,
+}
+
+impl<'a> Lister<'a> {
+    fn new(task: &'a Task<'a>, policy: &'a Policy) -> Self {
+        let micro_batches = task.micro_batches as usize;
+        let rank_of: Vec<_> = task.placement.iter().map(|rank| rank.index()).collect();
+        let mut ranks = vec![
+            RankState {
+                stages: Vec::new(),
+                passes: Vec::new(),
+                began: f64::INFINITY,
+                free: 0.0,
+                idle: 0.0,
+                held: 0.0,
+                extra: 0.0,
+                called: 0.0,
+                last: Pass::BackwardWeight,
+            };
+            task.placement.ranks() as usize
+        ];
+        for (stage, (&rank, cost)) in rank_of.iter().zip(task.stages).enumerate() {
+            ranks[rank].stages.push(stage);
+            ranks[rank].extra = ranks[rank].extra.max(cost.pending - cost.saved);
+        }
+        let cells = rank_of.len() * micro_batches;
+        let mut forward_at = vec![f64::INFINITY; cells];
+        forward_at[..micro_batches].fill(0.0);
+        let longest = task.stages.iter().map(StageCost::work).fold(0.0, f64::max);
+        Self {
+            task,
+            policy,
+            micro_batches,
+            calls: (0..ranks.len()).map(|rank| Reverse((Time(0.0), rank))).collect(),
+            done: vec![Done::default(); rank_of.len()],
+            rank_of,
+            ranks,
+            forward_at,
+            input_at: vec![f64::INFINITY; cells],
+            most_idle: 0.0,
+            slack_time: 1e-9 * longest,
+            slack_memory: 1e-9 * task.memory,
+        }
+    }
+
+    fn decide(&mut self, rank: usize, now: f64) {
+        let mut options = self.options(rank, now);
+        if let Some((_, Pass::Forward, stage)) = options.ready {
+            let patience = self.policy.habits[rank].patience * self.task.stages[stage].forward;
+            let wait = options.input - now;
+            if wait > self.slack_time && wait < patience {
+                options.ready = None;
+                options.soon = options.input;
+            }
+        }
+        match (options.ready, self.weight(rank)) {
+            (Some((_, pass, stage)), _) => self.perform(rank, now, pass, stage),
+            (None, Some(stage)) if self.fills(rank, stage, now, &options) => {
+                self.perform(rank, now, Pass::BackwardWeight, stage);
+            }
+            _ if options.soon > now => self.call(rank, options.soon),
+            _ => {}
+        }
+    }
+
+    fn options(&self, rank: usize, now: f64) -> Options {
+        let mut options = Options {
+            ready: None,
+            soon: f64::INFINITY,
+            input: f64::INFINITY,
+            blocked: false,
+        };
+        let turn = match self.policy.habits[rank].first {
+            First::Backward => Pass::BackwardInput,
+            First::Forward => Pass::Forward,
+            First::InTurn if self.ranks[rank].last == Pass::Forward => Pass::BackwardInput,
+            First::InTurn => Pass::Forward,
+        };
+        let (oldest, missing) = self.oldest(rank);
+        for &stage in &self.ranks[rank].stages {
+            let Done { forward, input, .. } = self.done[stage];
+            if input < forward {
+                let at = self.input_at[self.cell(stage, input)];
+                let fits = self.fits(rank, self.task.stages[stage].change(Pass::BackwardInput));
+                options.offer(
+                    now + self.slack_time,
+                    at,
+                    fits,
+                    (turn != Pass::BackwardInput, stage),
+                    Pass::BackwardInput,
+                    stage,
+                );
+                options.input = options.input.min(at);
+            }
+            if forward < self.micro_batches && forward - input < self.policy.in_flight[stage] as usize {
+                let saved = self.task.stages[stage].saved;
+                let own = if forward <= oldest { saved } else { 0.0 };
+                let fits = self.fits(rank, saved + missing - own + self.ranks[rank].extra);
+                let at = self.forward_at[self.cell(stage, forward)];
+                options.offer(
+                    now + self.slack_time,
+                    at,
+                    fits,
+                    (turn != Pass::Forward, self.done.len() - stage),
+                    Pass::Forward,
+                    stage,
+                );
+            }
+        }
+        options
+    }
+
+    /// The rank's oldest micro-batch that is not through, and the memory that its missing forwards will take.
+    fn oldest(&self, rank: usize) -> (usize, f64) {
+        let stages = &self.ranks[rank].stages;
+        let oldest = stages
+            .iter()
+            .map(|&stage| self.done[stage].input)
+            .min()
+            .unwrap_or(0);
+        let missing = stages.iter().filter(|&&stage| self.done[stage].forward <= oldest);
+        (oldest, missing.map(|&stage| self.task.stages[stage].saved).sum())
+    }
+
+    fn fits(&self, rank: usize, more: f64) -> bool {
+        self.ranks[rank].held + more <= self.task.memory + self.slack_memory
+    }
+
+    /// The stage whose backward-weight has waited longest.
+    fn weight(&self, rank: usize) -> Option<usize> {
+        let open = |stage: &&usize| self.done[**stage].weight < self.done[**stage].input;
+        let stages = self.ranks[rank].stages.iter().filter(open);
+        stages
+            .min_by_key(|&&stage| (self.done[stage].weight, Reverse(stage)))
+            .copied()
+    }
+
+    /// Whether a backward-weight goes into the gap before the next pass.
+    fn fills(&self, rank: usize, stage: usize, now: f64, options: &Options) -> bool {
+        let gap = options.soon - now;
+        options.blocked
+            || gap >= self.policy.habits[rank].fill * self.task.stages[stage].backward_weight
+            || (self.policy.habits[rank].even
+                && self.ranks[rank].idle + gap > self.most_idle + self.slack_time)
+    }
+
+    fn perform(&mut self, rank: usize, now: f64, pass: Pass, stage: usize) {
+        let cost = &self.task.stages[stage];
+        let done = &mut self.done[stage];
+        let count = match pass {
+            Pass::Forward => &mut done.forward,
+            Pass::BackwardInput => &mut done.input,
+            Pass::BackwardWeight | Pass::Backward => &mut done.weight,
+        };
+        let micro_batch = *count;
+        *count += 1;
+        let state = &mut self.ranks[rank];
+        if state.passes.is_empty() {
+            state.began = now;
+        } else {
+            state.idle += now - state.free;
+            self.most_idle = self.most_idle.max(state.idle);
+        }
+        if pass != Pass::BackwardWeight {
+            state.last = pass;
+        }
+        state.held += cost.change(pass);
+        state.free = now + cost.time(pass);
+        state
+            .passes
+            .push((pass, Cell::new(stage as u32, micro_batch as u32)));
+        let end = state.free;
+        self.call(rank, end);
+        match pass {
+            Pass::Forward if stage + 1 == self.done.len() => {
+                self.input_at[stage * self.micro_batches + micro_batch] = end
+            }
+            Pass::Forward => self.hand(now, end, stage, stage + 1, micro_batch, Pass::Forward),
+            Pass::BackwardInput if stage > 0 => {
+                self.hand(now, end, stage, stage - 1, micro_batch, Pass::BackwardInput)
+            }
+            _ => {}
+        }
+    }
+
+    /// Tells the next stage when its input is there, and has its rank think again.
+    fn hand(&mut self, now: f64, end: f64, from: usize, to: usize, micro_batch: usize, pass: Pass) {
+        let (sender, receiver) = (self.rank_of[from], self.rank_of[to]);
+        let at = if sender == receiver {
+            end
+        } else {
+            end + self.task.comm
+        };
+        let cell = self.cell(to, micro_batch);
+        match pass {
+            Pass::Forward => self.forward_at[cell] = at,
+            _ => self.input_at[cell] = at,
+        }
+        if sender != receiver {
+            self.call(receiver, now.max(self.ranks[receiver].free));
+        }
+    }
+
+    /// Has a rank decide at this time, or earlier if it does so anyway.
+    fn call(&mut self, rank: usize, at: f64) {
+        if at < self.ranks[rank].called {
+            self.ranks[rank].called = at;
+            self.calls.push(Reverse((Time(at), rank)));
+        }
+    }
+
+    fn cell(&self, stage: usize, micro_batch: usize) -> usize {
+        stage * self.micro_batches + micro_batch
+    }
+
+    fn listed(self) -> Listed {
+        let makespan = self.ranks.iter().map(|rank| rank.free).fold(0.0, f64::max);
+        let span = self
+            .ranks
+            .iter()
+            .map(|rank| rank.free - rank.began)
+            .fold(0.0, f64::max);
+        Listed {
+            passes: self.ranks.into_iter().map(|rank| rank.passes).collect(),
+            makespan,
+            span,
+        }
+    }
+}
+
+impl Options {
+    fn offer(&mut self, now: f64, at: f64, fits: bool, order: (bool, usize), pass: Pass, stage: usize) {
+        if at < f64::INFINITY && !fits {
+            self.blocked = true;
+            return;
+        }
+        self.soon = self.soon.min(at);
+        if at <= now && self.ready.is_none_or(|(best, ..)| order < best) {
+            self.ready = Some((order, pass, stage));
+        }
+    }
+}
