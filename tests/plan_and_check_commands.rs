@@ -131,7 +131,7 @@ fn bad_arguments_exit_with_2_and_name_what_is_wrong() {
     let (status, _, err) = run("plan --ranks 4 --micro-batches 8 --schedule gpip");
     assert_eq!(status, 2);
     assert!(
-        err.contains("[possible values: gpipe, 1f1b]") && err.contains("similar value exists: 'gpipe'"),
+        err.contains("[possible values: gpipe, 1f1b, ") && err.contains("similar value exists: 'gpipe'"),
         "{err}"
     );
     let (status, _, err) = run("plan --ranks 4 --micro-batches 8 --schedule gpipe --comm=-1");
