@@ -75,6 +75,11 @@ fn numbers_of_stages_that_a_schedule_cannot_have_are_refused() {
         refusal("dualpipe-v", 3),
         "schedule dualpipe-v has 2 stages a rank; it was given 3 chunks"
     );
+    let many = Schedule::named("dualpipe-v", 1 << 20, 1).unwrap_err().to_string();
+    assert!(
+        many.contains("two micro-batches a rank at least, and with 1048576 ranks these are too many"),
+        "{many}"
+    );
     assert_eq!(*Schedule::chunks("looped-bfs").unwrap().start(), 2);
 }
 
