@@ -6,8 +6,8 @@
 //! a rank, and how many micro-batches a stage has in flight, the lifespan of a building block in
 //! [arXiv 2405.15362](https://arxiv.org/abs/2405.15362).
 //!
-//! It always ends. On each rank there is always room for all that is missing of the oldest micro-batch there, so the oldest
-//! of all can go on.
+//! It always ends: a forward has to leave room for finishing the micro-batches one after the other, so the oldest of all can
+//! always go on.
 
 mod climb;
 mod lister;
