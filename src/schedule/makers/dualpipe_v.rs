@@ -98,7 +98,7 @@ impl Row {
         }
         for round in 0..full - before - 2 * behind - 1 {
             if round == 0 && behind == 0 {
-                // No pair: its forward would end with its backward, and nothing is there yet to hide behind.
+                // The rank at the turn of the vee begins apart, as in DualPipe.
                 self.next(Forward, Out);
                 self.next(Backward, Back);
             } else {
