@@ -1,13 +1,13 @@
-//! Predicted against measured: what a step should take, and what it takes.
+//! Step against measured: what a step should take, and what it takes.
 
 use std::collections::VecDeque;
-use std::path::Path;
+use std::fmt;
 
+use crate::Result;
 use crate::config::Config;
 use crate::pipeline::StepReport;
 use crate::plan::{ModelCosts, Prediction, simulate};
 use crate::schedule::{Costs, Links, Schedule, Timeline};
-use crate::Result;
 
 /// Steps before those that count: first touches of memory, cold caches.
 const WARM_UP: u64 = 1;
@@ -21,38 +21,35 @@ const KEPT: usize = 100;
 /// What the steps of a run should be and are.
 #[derive(Debug, Default)]
 pub(super) struct Forecast {
-    predicted: Option<Predicted>,
+    predicted: Option<Step>,
     steps: u64,
     traced: Vec<(StepReport, Timeline)>,
     /// Seconds and bubble.
     measured: VecDeque<(f64, f64)>,
 }
 
+/// Seconds and idle share.
 #[derive(Clone, Copy, Debug)]
-struct Predicted {
+struct Step {
     step: f64,
     bubble: f64,
 }
 
 impl Forecast {
-    /// From the costs of a config's layers, where there are any; else from the first steps.
-    pub(super) fn new(config: &Config, schedule: &Schedule, costs: Option<&ModelCosts>) -> Result<Self> {
-        let Some(costs) = costs else {
-            return Ok(Self::default());
-        };
+    /// By the costs of a config's layers.
+    pub(super) fn by_costs(config: &Config, schedule: &Schedule, costs: &ModelCosts) -> Result<Self> {
         let stages = costs.stages(&config.counts_by(Some(costs))?)?;
         let Prediction { step, bubble, .. } = Prediction::of(schedule, &stages, Links::Buffered)?;
         Ok(Self {
-            predicted: Some(Predicted { step, bubble }),
+            predicted: Some(Step { step, bubble }),
             ..Self::default()
         })
     }
 
     /// What is known before the first step.
-    pub(super) fn beginning(&self, costs: Option<&Path>) -> Option<String> {
-        let source = costs.map_or(String::new(), |path| format!(" (by {})", path.display()));
+    pub(super) fn beginning(&self) -> Option<String> {
         self.predicted
-            .map(|Predicted { step, bubble }| format!("predicted step {step:.4} s, bubble {:.1} %{source}", 100.0 * bubble))
+            .map(|predicted| format!("predicted {predicted} by the costs of its layers"))
     }
 
     /// Whether the next step's passes are needed.
@@ -74,47 +71,64 @@ impl Forecast {
             }
             self.measured.push_back((report.seconds, report.bubble()));
         }
-        self.traced.extend(timeline.map(|timeline| (report.clone(), timeline)));
+        self.traced
+            .extend(timeline.map(|timeline| (report.clone(), timeline)));
         if self.predicted.is_some() || (self.traced.len() as u64) < TRACED {
             return Ok(None);
         }
-        self.predicted = Some(by_passes(schedule, &std::mem::take(&mut self.traced))?);
-        Ok(self
-            .beginning(None)
-            .map(|line| format!("{line} (by the passes of the first steps)")))
+        let predicted = by_passes(schedule, &std::mem::take(&mut self.traced))?;
+        self.predicted = Some(predicted);
+        Ok(Some(format!(
+            "predicted {predicted} by the passes of the first steps"
+        )))
     }
 
     /// What was predicted and what came.
     pub(super) fn result(&self) -> Option<String> {
-        let Predicted { step, bubble } = self.predicted?;
+        let predicted = self.predicted?;
         let middle = |part: fn(&(f64, f64)) -> f64| median(self.measured.iter().map(part));
         let (seconds, idle) = (middle(|step| step.0)?, middle(|step| step.1)?);
-        Some(format!(
-            "predicted step {step:.4} s, bubble {:.1} %; measured {seconds:.4} s, bubble {:.1} %",
-            100.0 * bubble,
-            100.0 * idle
-        ))
+        let measured = Step {
+            step: seconds,
+            bubble: idle,
+        };
+        Some(format!("predicted {predicted}; measured {measured}"))
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "step {:.4} s, bubble {:.1} %", self.step, 100.0 * self.bubble)
     }
 }
 
 /// What the schedule gives when every pass takes as long as it usually did, and the end of a step too.
-fn by_passes(schedule: &Schedule, steps: &[(StepReport, Timeline)]) -> Result<Predicted> {
-    let timelines: Vec<Timeline> = steps.iter().map(|(_, timeline)| timeline.clone()).collect();
-    let simulation = simulate(schedule, &Costs::measured(&timelines)?, Links::Buffered)?;
+fn by_passes(schedule: &Schedule, steps: &[(StepReport, Timeline)]) -> Result<Step> {
+    let costs = Costs::measured(steps.iter().map(|(_, timeline)| timeline))?;
+    let simulation = simulate(schedule, &costs, Links::Buffered)?;
     let ranks = simulation.ranks.len() as f64;
     let end = |(report, timeline): &(StepReport, Timeline)| {
-        let last = timeline.ranks.iter().flatten().map(|timed| timed.end).fold(0.0, f64::max);
+        let last = timeline
+            .ranks
+            .iter()
+            .flatten()
+            .map(|timed| timed.end)
+            .fold(0.0, f64::max);
         (report.seconds - last).max(0.0)
     };
     let beside = |(report, timeline): &(StepReport, Timeline)| {
         let busy: f64 = report.ranks.iter().map(|rank| rank.busy).sum();
-        let passes = timeline.ranks.iter().flatten().map(|timed| timed.end - timed.start);
+        let passes = timeline
+            .ranks
+            .iter()
+            .flatten()
+            .map(|timed| timed.end - timed.start);
         (busy - passes.sum::<f64>()).max(0.0) / ranks
     };
     let step = simulation.makespan + median(steps.iter().map(end)).unwrap_or(0.0);
     let busy = simulation.ranks.iter().map(|rank| rank.busy).sum::<f64>() / ranks;
     let busy = busy + median(steps.iter().map(beside)).unwrap_or(0.0);
-    Ok(Predicted {
+    Ok(Step {
         step,
         bubble: (1.0 - busy / step).max(0.0),
     })

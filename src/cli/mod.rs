@@ -5,6 +5,7 @@
 
 mod check;
 mod costs;
+mod forecast;
 mod generate;
 mod picture;
 mod plan;
@@ -15,6 +16,7 @@ mod sample;
 mod trace;
 mod train;
 mod trainer;
+mod tune;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -38,6 +40,7 @@ enum Command {
     Sample(sample::Args),
     Plan(plan::Args),
     Profile(profile::Args),
+    Tune(tune::Args),
     Check(check::Args),
 }
 
@@ -49,6 +52,7 @@ pub fn main() -> ExitCode {
         Command::Sample(args) => sample::run(args).map(done),
         Command::Plan(args) => plan::run(args).map(done),
         Command::Profile(args) => profile::run(&args).map(done),
+        Command::Tune(args) => tune::run(&args).map(done),
         Command::Check(args) => check::run(args).map(done),
     };
     match result {

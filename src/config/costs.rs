@@ -38,11 +38,17 @@ impl Config {
         let warning = measured
             .fits(&settings, &machine, &model.names())
             .map_err(refuse)?;
+        let warning = warning.map(|warning| format!("{}: {warning}", path.display()));
+        Ok((self.costs_of(measured)?, warning))
+    }
+
+    /// The costs as they are for what this config recomputes.
+    ///
+    /// # Errors
+    /// When its stages do not all recompute the same.
+    pub fn costs_of(&self, measured: Measured) -> Result<ModelCosts> {
         let full = self.recomputed()? == Recompute::Full;
-        Ok((
-            measured.costs.recomputed(full),
-            warning.map(|warning| format!("{}: {warning}", path.display())),
-        ))
+        Ok(measured.costs.recomputed(full))
     }
 
     /// Measures the costs. `tell` hears of every step: how many are done, and how many there will be at most.

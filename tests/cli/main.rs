@@ -183,3 +183,7 @@ mod safety;
 mod sample;
 
 mod trace;
+
+mod schedules;
+
+mod tune;

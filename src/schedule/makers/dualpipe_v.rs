@@ -14,28 +14,28 @@
 //! It is made for two micro-batches a rank at least. Of fewer, it is the order for that many, without the rest.
 
 use super::{Made, Sizes};
-use crate::Result;
+use crate::schedule::program::MAX_CELLS;
 use crate::schedule::{Cell, Costs, Pass, Placement};
+use crate::{Error, Result};
 
 pub(super) fn dualpipe_v(sizes: Sizes, _: &Costs) -> Result<Made> {
     let Sizes {
         ranks, micro_batches, ..
     } = sizes;
+    let full = u64::from(micro_batches).max(2 * u64::from(ranks));
+    if 2 * u64::from(ranks) * full > MAX_CELLS {
+        return Err(Error::Invalid(format!(
+            "schedule dualpipe-v is made for two micro-batches a rank at least, and with {ranks} ranks these are too many; at \
+             most 2^23 cells are supported"
+        )));
+    }
     let rows: Vec<_> = (0..ranks)
-        .map(|rank| Row::new(ranks, rank).made(micro_batches.max(2 * ranks)))
+        .map(|rank| Row::new(ranks, rank, micro_batches).made(full as u32))
         .collect();
-    let wanted = |cell: &Cell| cell.micro_batch.0 < micro_batches;
-    let pairs = rows.iter().flat_map(|row| &row.pairs);
     Ok(Made {
         placement: Placement::vee(ranks)?,
-        pairs: pairs
-            .filter(|pair| pair.iter().all(wanted))
-            .map(|pair| pair[0])
-            .collect(),
-        passes: rows
-            .into_iter()
-            .map(|row| row.passes.into_iter().filter(|(_, cell)| wanted(cell)).collect())
-            .collect(),
+        pairs: rows.iter().flat_map(|row| row.pairs.clone()).collect(),
+        passes: rows.into_iter().map(|row| row.passes).collect(),
     })
 }
 
@@ -54,6 +54,8 @@ struct Row {
     /// Ranks before this one and behind it, on the way out.
     before: u32,
     behind: u32,
+    /// Passes of micro-batches from this one on are left out.
+    micro_batches: u32,
     /// The next micro-batch to go forward, and the next to go backward, of each stage.
     forwards: [u32; 2],
     backwards: [u32; 2],
@@ -61,14 +63,15 @@ struct Row {
     inputs: Vec<Cell>,
     weights: usize,
     passes: Vec<(Pass, Cell)>,
-    pairs: Vec<[Cell; 2]>,
+    pairs: Vec<Cell>,
 }
 
 impl Row {
-    fn new(ranks: u32, rank: u32) -> Self {
+    fn new(ranks: u32, rank: u32, micro_batches: u32) -> Self {
         Self {
             before: rank,
             behind: ranks - rank - 1,
+            micro_batches,
             forwards: [0; 2],
             backwards: [0; 2],
             inputs: Vec::new(),
@@ -78,8 +81,8 @@ impl Row {
         }
     }
 
-    /// The eight parts of the schedule.
-    fn made(mut self, micro_batches: u32) -> Self {
+    /// The parts of the schedule, for this many micro-batches.
+    fn made(mut self, full: u32) -> Self {
         let Self { before, behind, .. } = self;
         for _ in 0..2 * behind {
             self.next(Forward, Out);
@@ -93,9 +96,9 @@ impl Row {
             self.weight();
             self.next(Forward, Back);
         }
-        for round in 0..micro_batches - before - 2 * behind - 1 {
+        for round in 0..full - before - 2 * behind - 1 {
             if round == 0 && behind == 0 {
-                // The rank before waits for this forward.
+                // The rank at the turn of the vee begins apart, as in DualPipe.
                 self.next(Forward, Out);
                 self.next(Backward, Back);
             } else {
@@ -125,7 +128,8 @@ impl Row {
         }
     }
 
-    fn next(&mut self, pass: Pass, way: Way) -> Cell {
+    /// The next pass of this kind; whether it is wanted.
+    fn next(&mut self, pass: Pass, way: Way) -> (Cell, bool) {
         let stage = match way {
             Out => self.before,
             Back => self.before + 2 * self.behind + 1,
@@ -136,21 +140,31 @@ impl Row {
         };
         let cell = Cell::new(stage, *next);
         *next += 1;
-        self.passes.push((pass, cell));
         if pass == BackwardInput {
             self.inputs.push(cell);
         }
-        cell
+        (cell, self.push(pass, cell))
     }
 
     /// The backward-weight that has waited longest.
     fn weight(&mut self) {
-        self.passes.push((BackwardWeight, self.inputs[self.weights]));
+        self.push(BackwardWeight, self.inputs[self.weights]);
         self.weights += 1;
     }
 
     fn pair(&mut self, forward: Way, backward: Way) {
-        let pair = [self.next(Forward, forward), self.next(Backward, backward)];
-        self.pairs.push(pair);
+        let (cell, forward) = self.next(Forward, forward);
+        let (_, backward) = self.next(Backward, backward);
+        if forward && backward {
+            self.pairs.push(cell);
+        }
+    }
+
+    fn push(&mut self, pass: Pass, cell: Cell) -> bool {
+        let wanted = cell.micro_batch.0 < self.micro_batches;
+        if wanted {
+            self.passes.push((pass, cell));
+        }
+        wanted
     }
 }

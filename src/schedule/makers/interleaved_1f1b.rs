@@ -8,9 +8,11 @@
 //!
 //! The micro-batches go through in groups of as many as there are ranks: each stage of a rank takes the whole group before
 //! the next stage does. That fills the warm-up with passes of 1/v the length, so the bubble is 1/v of that of 1F1B; more is
-//! held, p + (p-1)/v micro-batches at most. Where the ranks do not divide the micro-batches the groups are a little
-//! larger: a short group would leave ranks waiting for its first micro-batch to come round. The time thus is best for any
-//! number of micro-batches.
+//! held, p + (p-1)/v micro-batches at most.
+//!
+//! Where the ranks do not divide the micro-batches the groups are a little larger, as PyTorch has them too: in a group of
+//! fewer than p the ranks would wait for its first micro-batch to come round. So the time is the least that whole backwards
+//! allow, for any number of micro-batches; groups of g micro-batches hold ((v-1) g + 2p - 1)/v at most.
 
 use super::{Made, Sizes};
 use crate::Result;
