@@ -12,6 +12,9 @@ use crate::schedule::Schedule;
 /// The most stages that a rank is given.
 const MOST_CHUNKS: u32 = 4;
 
+/// The schedule that is measured with, and the only one on one rank.
+const ALONE: &str = "1f1b";
+
 /// A way to run the model that fits the memory.
 pub(super) struct Found {
     /// The config of this way.
@@ -64,10 +67,9 @@ impl Grid {
             }
         }
         grid.found.sort_by(|a, b| {
-            a.candidate
-                .prediction
-                .step
-                .total_cmp(&b.candidate.prediction.step)
+            let (a, b) = (&a.candidate.prediction, &b.candidate.prediction);
+            let memory = a.peak_memory.total_cmp(&b.peak_memory);
+            a.step.total_cmp(&b.step).then(memory)
         });
         Ok(grid)
     }
@@ -81,7 +83,9 @@ impl Grid {
         memory: Option<f64>,
     ) -> Result<()> {
         let costs = config.costs_of(Measured::clone(measured))?;
-        for schedule in Schedule::names() {
+        // On one rank all schedules do the same work in a row; this one holds the least.
+        let names = Schedule::names().filter(|name| ranks > 1 || *name == ALONE);
+        for schedule in names {
             let known = Schedule::chunks(schedule)?;
             let most = (*known.end()).min(MOST_CHUNKS.max(*known.start()));
             for chunks in *known.start()..=most {
@@ -161,7 +165,7 @@ fn with_rows(base: &Config, ranks: u32, micro_batches: u32, rows: usize) -> Conf
     let pipeline = &mut config.pipeline;
     pipeline.stages = ranks as usize;
     pipeline.chunks = None;
-    pipeline.schedule = "1f1b".to_owned();
+    pipeline.schedule = ALONE.to_owned();
     pipeline.partition = Partition::Named(Balanced::Balanced);
     pipeline.costs = None;
     pipeline.micro_batches = micro_batches;

@@ -25,6 +25,11 @@ pub(super) fn parse_bytes(text: &str) -> Result<f64, String> {
 }
 
 /// Bytes for people.
-pub(super) fn mib(bytes: f64) -> String {
-    format!("{:.2} MiB", bytes / f64::from(1 << 20))
+pub(super) fn in_words(bytes: f64) -> String {
+    let (name, unit) = UNITS[..3]
+        .iter()
+        .rev()
+        .find(|(_, unit)| bytes >= *unit)
+        .unwrap_or(&UNITS[0]);
+    format!("{:.2} {name}", bytes / unit)
 }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use crate::config::Config;
 use crate::{Error, Result};
 use grid::{Found, Grid};
-use memory::{mib, parse_bytes};
+use memory::{in_words, parse_bytes};
 
 /// Rows of the table, when fewer are run.
 const SHOWN: usize = 10;
@@ -100,12 +100,15 @@ fn ranks(given: &[u32], config: &Config) -> Result<Vec<u32>> {
 
 fn nothing_fits(grid: &Grid, memory: Option<f64>) -> Error {
     let advice = match &grid.least {
-        Some((least, what)) => format!("the least that works is {} ({what}): raise --memory", mib(*least)),
+        Some((least, what)) => format!(
+            "the least that works is {} ({what}): raise --memory",
+            in_words(*least)
+        ),
         None => "no schedule is for these numbers of ranks and micro-batches: set others".to_owned(),
     };
     Error::Invalid(format!(
         "nothing fits into {} on a rank: {advice}",
-        memory.map_or("any memory".to_owned(), mib)
+        memory.map_or("any memory".to_owned(), in_words)
     ))
 }
 
@@ -121,7 +124,7 @@ fn table(grid: &Grid, args: &Args, rows: usize) -> String {
         text += &format!("and {} more that are predicted slower\n", grid.found.len() - rows);
     }
     if grid.above > 0 {
-        let limit = args.memory.map_or(String::new(), mib);
+        let limit = args.memory.map_or(String::new(), in_words);
         text += &format!("{} more would hold over {limit} on a rank\n", grid.above);
     }
     text

@@ -2,12 +2,23 @@
 
 use std::path::Path;
 
-use toml::Value;
+use toml::{Table, Value};
 
 use super::Args;
 use super::grid::Found;
 use crate::config::Config;
 use crate::{Error, Result};
+
+/// The keys that say what was found.
+const FOUND: [&str; 7] = [
+    "stages",
+    "chunks",
+    "schedule",
+    "micro_batches",
+    "micro_batch_size",
+    "partition",
+    "costs",
+];
 
 /// Writes the config, and beside it the costs that its settings were found by. It is the given file with other keys in
 /// `[pipeline]`, comments and all; where that would not say the same, all keys are written.
@@ -26,33 +37,36 @@ pub(super) fn write(found: &Found, args: &Args, out: &Path) -> Result<()> {
     std::fs::write(out, text).map_err(Error::io("write", out))
 }
 
-/// A config file with the `[pipeline]` keys of another; single lines only.
+/// A config file with other keys in `[pipeline]`, each on one line; where the file has one, it stays in its place.
 fn edit(given: &str, wanted: &str) -> String {
-    let table: toml::Table = wanted.parse().unwrap_or_default();
-    let pipeline = table
-        .get("pipeline")
-        .and_then(Value::as_table)
-        .cloned()
-        .unwrap_or_default();
-    let keys: Vec<String> = pipeline
-        .iter()
-        .map(|(key, value)| format!("{key} = {value}\n"))
-        .collect();
-    let mut text = String::new();
+    let wanted: Table = wanted.parse().unwrap_or_default();
+    let mut keys = match wanted.get("pipeline") {
+        Some(Value::Table(keys)) => keys.clone(),
+        _ => Table::new(),
+    };
+    let mut lines: Vec<String> = Vec::new();
+    let mut end = None;
     let mut inside = false;
     for line in given.lines() {
         let start = line.trim_start();
-        if start.starts_with('[') && start.contains(']') && !start.contains('=') {
+        if start.starts_with('[') && !start.contains('=') {
             inside = start.starts_with("[pipeline]");
-            text += &format!("{line}\n");
-            if inside {
-                text += &keys.concat();
-            }
-            continue;
         }
-        if !inside || start.is_empty() || start.starts_with('#') {
-            text += &format!("{line}\n");
+        let key = line.split_once('=').map(|(key, _)| key.trim().to_owned());
+        match key.filter(|_| inside && !start.starts_with('#')) {
+            Some(key) => lines.extend(keys.remove(&key).map(|value| format!("{key} = {value}"))),
+            None => lines.push(line.to_owned()),
+        }
+        if inside && !start.is_empty() {
+            end = Some(lines.len());
         }
     }
-    text
+    if end.is_none() {
+        lines.extend([String::new(), "[pipeline]".to_owned()]);
+    }
+    let left = keys.iter().filter(|(key, _)| FOUND.contains(&key.as_str()));
+    let left: Vec<String> = left.map(|(key, value)| format!("{key} = {value}")).collect();
+    let end = end.unwrap_or(lines.len());
+    lines.splice(end..end, left);
+    lines.join("\n") + "\n"
 }
