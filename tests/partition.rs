@@ -16,6 +16,7 @@ fn model(times: &[f64], saved: &[f64]) -> ModelCosts {
             saved: *saved,
             pending: 0.0,
         },
+        backward: time * 2.0 / 3.0,
         shared: 0.0,
         output: 1.0,
     };
@@ -205,4 +206,13 @@ proptest! {
         let best = cuts(times.len(), counts.len()).iter().map(|counts| score(counts)).fold(f64::INFINITY, f64::min);
         prop_assert!(score(&counts) <= best * (1.0 + 1e-9), "{:?}: {} above {}", counts, score(&counts), best);
     }
+}
+
+#[test]
+fn a_backward_in_one_piece_costs_what_was_measured_of_it() {
+    let mut layers = light(&[3.0; 2]).layers().to_vec();
+    layers[0].backward = 1.0;
+    let costs = ModelCosts::new(layers, 0.0, Link::default()).unwrap();
+    let work = |name| costs.clone().under(&schedule(name, 2, 1, 4)).stage(0..1).work();
+    assert_eq!((work("1f1b"), work("zb-h1")), (2.0, 3.0));
 }

@@ -11,7 +11,7 @@ use crate::{Error, Result};
 /// Measure what each layer of a model costs on this machine.
 ///
 /// Trains for a few steps, on as many ranks at once as the config has, with every layer's passes timed. Prints the times
-/// of a forward, a backward-input and a backward-weight of one micro-batch, of the parameter update, and what the layer
+/// of a forward, a backward in two halves and in one piece of one micro-batch, of the parameter update, and what the layer
 /// keeps for them; writes all of it to a file for pipeline.costs, plan and others.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -45,8 +45,8 @@ fn table(measured: &Measured, out: &Path) -> String {
         .unwrap_or(0)
         .max(5);
     let mut text = format!(
-        "{:<width$}   forward  backward-input  backward-weight    update      saved    pending     output\n\
-         {:<width$}        ms              ms               ms        ms        KiB        KiB        KiB\n",
+        "{:<width$}   forward  backward-input  backward-weight  backward    update      saved    pending     output\n\
+         {:<width$}        ms              ms               ms        ms        ms        KiB        KiB        KiB\n",
         "layer", ""
     );
     text.extend(layers.iter().map(|layer| line(layer, width)));
@@ -63,11 +63,12 @@ fn table(measured: &Measured, out: &Path) -> String {
 fn line(layer: &LayerCost, width: usize) -> String {
     let (cost, ms, kib) = (&layer.cost, |time: f64| 1e3 * time, |bytes: f64| bytes / 1024.0);
     format!(
-        "{:<width$} {:>9.3} {:>15.3} {:>16.3} {:>9.3} {:>10.1} {:>10.1} {:>10.1}\n",
+        "{:<width$} {:>9.3} {:>15.3} {:>16.3} {:>9.3} {:>9.3} {:>10.1} {:>10.1} {:>10.1}\n",
         layer.name,
         ms(cost.forward),
         ms(cost.backward_input),
         ms(cost.backward_weight),
+        ms(layer.backward),
         ms(cost.update),
         kib(cost.saved),
         kib(cost.pending),

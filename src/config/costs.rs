@@ -12,6 +12,7 @@ use super::{Config, RecomputeBy, RecomputeWord};
 use crate::error::{Error, Result};
 use crate::plan::ModelCosts;
 use crate::profile::{self, Measured, Settings, Subject};
+use crate::schedule::Costs;
 
 impl Config {
     /// The costs in the file `pipeline.costs`; none when there is no such key.
@@ -42,11 +43,20 @@ impl Config {
         Ok((self.costs_of(measured)?, warning))
     }
 
-    /// The costs as they are for what this config recomputes.
+    /// The costs as they are under this config's schedule and with what it recomputes.
+    ///
+    /// # Errors
+    /// When there is no such schedule, or its stages do not all recompute the same.
+    pub fn costs_of(&self, measured: Measured) -> Result<ModelCosts> {
+        let schedule = self.schedule_for(|| Ok(Costs::default()))?;
+        Ok(self.costs_under_any(measured)?.under(&schedule))
+    }
+
+    /// The costs with what this config recomputes, its backwards in two halves.
     ///
     /// # Errors
     /// When its stages do not all recompute the same.
-    pub fn costs_of(&self, measured: Measured) -> Result<ModelCosts> {
+    pub fn costs_under_any(&self, measured: Measured) -> Result<ModelCosts> {
         let full = self.recomputed()? == Recompute::Full;
         Ok(measured.costs.recomputed(full))
     }
@@ -59,7 +69,7 @@ impl Config {
         Ok(Measured {
             settings: self.cost_settings()?,
             machine: self.machine()?,
-            costs: profile::measure(self.subject()?, tell)?,
+            costs: profile::measure(|| self.subject(), tell)?,
         })
     }
 

@@ -71,7 +71,9 @@ impl Setting {
     }
 
     fn cut(&self, model: &ModelCosts, memory: Option<f64>) -> Result<Candidate> {
-        let counts = partition(model, &self.schedule(&Costs::default())?, memory)?;
+        let unfitted = self.schedule(&Costs::default())?;
+        let model = model.clone().under(&unfitted);
+        let counts = partition(&model, &unfitted, memory)?;
         let costs = model.stages(&counts)?;
         let schedule = self.schedule(&costs)?;
         let prediction = Prediction::of(&schedule, &costs, Links::Buffered)?;

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use crate::schedule::{Costs, StageCost, check_costs};
+use crate::id::Rank;
+use crate::schedule::{Costs, Pass, Schedule, StageCost, check_costs};
 use crate::{Error, Result};
 
 /// What one micro-batch costs in one layer, a unit that partitions name. Times in seconds, memory in bytes.
@@ -10,8 +11,10 @@ use crate::{Error, Result};
 pub struct LayerCost {
     /// The layer's name, such as `h.0.attn`.
     pub name: String,
-    /// What it costs as a stage of its own. The last layer's forward includes the loss.
+    /// What it costs as a stage of its own, its backward in two halves. The last layer's forward includes the loss.
     pub cost: StageCost,
+    /// Time of a backward in one piece, which may be less than its two halves take when other passes come between them.
+    pub backward: f64,
     /// Bytes of `cost.saved` that the layer before keeps too: where both are in one stage they count once.
     pub shared: f64,
     /// Bytes of its output: what travels when the model is cut behind it.
@@ -48,13 +51,17 @@ impl ModelCosts {
         for LayerCost {
             name,
             cost,
+            backward,
             shared,
             output,
         } in &layers
         {
             let place = format!("layer `{name}`: ");
             cost.check(&place)?;
-            check_costs([("shared", *shared), ("output", *output)], &place)?;
+            check_costs(
+                [("backward", *backward), ("shared", *shared), ("output", *output)],
+                &place,
+            )?;
         }
         check_costs([("input", input)], "")?;
         check_costs([("latency", link.latency), ("per_byte", link.per_byte)], "link: ")?;
@@ -72,6 +79,24 @@ impl ModelCosts {
         Self { recomputed, ..self }
     }
 
+    /// The same costs as they are under this schedule: where it has no backward in two halves, those of one in one piece.
+    #[must_use]
+    pub fn under(mut self, schedule: &Schedule) -> Self {
+        let mut passes = (0..schedule.ranks()).flat_map(|rank| schedule.passes(Rank(rank)));
+        if passes.any(|(pass, _)| pass == Pass::BackwardInput) {
+            return self;
+        }
+        for layer in &mut self.layers {
+            let cost = &mut layer.cost;
+            let halves = cost.backward_input + cost.backward_weight;
+            if halves > 0.0 {
+                cost.backward_input *= layer.backward / halves;
+                cost.backward_weight *= layer.backward / halves;
+            }
+        }
+        self
+    }
+
     /// The same costs in other units, of which `time` make a second and `memory` a byte.
     #[must_use]
     pub fn in_units(mut self, time: f64, memory: f64) -> Self {
@@ -82,6 +107,7 @@ impl ModelCosts {
                 &mut cost.backward_input,
                 &mut cost.backward_weight,
                 &mut cost.update,
+                &mut layer.backward,
             ];
             times.into_iter().for_each(|cost| *cost *= time);
             let sizes = [

@@ -52,6 +52,7 @@ struct LayerForm<'a> {
     forward: f64,
     backward_input: f64,
     backward_weight: f64,
+    backward: f64,
     update: f64,
     saved: f64,
     shared: f64,
@@ -184,6 +185,7 @@ fn read_layer(index: usize, layer: &Value) -> Result<LayerCost> {
             saved: number("saved")?,
             pending: number("pending")?,
         },
+        backward: number("backward")?,
         shared: number("shared")?,
         output: number("output")?,
     })
@@ -196,6 +198,7 @@ fn form(layer: &LayerCost) -> LayerForm<'_> {
         forward: cost.forward,
         backward_input: cost.backward_input,
         backward_weight: cost.backward_weight,
+        backward: layer.backward,
         update: cost.update,
         saved: cost.saved,
         shared: layer.shared,

@@ -33,7 +33,7 @@ const ENOUGH: u64 = 40;
 
 /// Steps that are counted at least, and how long more of them may go on.
 const LEAST: u64 = 3;
-const LONGEST: Duration = Duration::from_secs(2);
+const LONGEST: Duration = Duration::from_secs(1);
 
 /// What is to be measured.
 pub struct Subject<L, O> {
@@ -63,15 +63,34 @@ impl<L, O> fmt::Debug for Subject<L, O> {
     }
 }
 
-/// Trains the model for a few steps, a few seconds at most, with every layer's passes timed, and then times the links
-/// between ranks. `tell` hears of every step: how many are done, and how many there will be at most.
+/// Trains the model for a few steps, a few seconds at most, with every layer's passes timed: with backwards in one piece and
+/// with backwards in two halves. Then times the links between ranks. `tell` hears of every step: how many are done, and how
+/// many there will be at most.
 ///
 /// # Errors
 /// What stops the pipeline from being launched or from running a step.
 pub fn measure<L: Loss<Tensor>, O: Optimizer>(
-    subject: Subject<L, O>,
+    subject: impl Fn() -> Result<Subject<L, O>>,
     mut tell: impl FnMut(u64, u64),
 ) -> Result<ModelCosts> {
+    let one = train(subject()?, "1f1b", |done, all| tell(done, 2 * all))?;
+    let halves = train(subject()?, "zb-h1", |done, all| tell(all + done, 2 * all))?;
+    let mut layers = halves.costs();
+    for (layer, one) in layers.iter_mut().zip(one.costs()) {
+        layer.backward = one.backward;
+    }
+    let largest = layers.iter().map(|layer| layer.output).fold(0.0, f64::max);
+    let Subject { data, pin, .. } = subject()?;
+    let input = data.shapes().0.count() as f64 * size_of::<u32>() as f64;
+    ModelCosts::new(layers, input, link::measure(largest as u64, pin)?)
+}
+
+/// Trains for a few steps under a schedule.
+fn train<L: Loss<Tensor>, O: Optimizer>(
+    subject: Subject<L, O>,
+    schedule: &str,
+    mut tell: impl FnMut(u64, u64),
+) -> Result<Samples> {
     let (log, heard) = unbounded();
     let units = subject.model.into_units();
     let mut samples = Samples::of(units.iter().map(|unit| unit.name.clone()));
@@ -90,9 +109,9 @@ pub fn measure<L: Loss<Tensor>, O: Optimizer>(
     };
     let stages = model.split(ranks as usize)?.into_iter();
     let mut pipeline = Pipeline::builder()
-        .schedule(Schedule::one_f_one_b(ranks, subject.micro_batches)?)
+        .schedule(Schedule::named(schedule, ranks, subject.micro_batches)?)
         .stages(stages.map(|stage| recompute(stage, how)).collect())
-        .data(Arc::clone(&subject.data))
+        .data(subject.data)
         .loss(TimedLoss {
             loss: subject.loss,
             layer: last,
@@ -114,11 +133,7 @@ pub fn measure<L: Loss<Tensor>, O: Optimizer>(
             break;
         }
     }
-    pipeline.stop();
-    let layers = samples.costs();
-    let largest = layers.iter().map(|layer| layer.output).fold(0.0, f64::max);
-    let input = subject.data.shapes().0.count() as f64 * size_of::<u32>() as f64;
-    ModelCosts::new(layers, input, link::measure(largest as u64, subject.pin)?)
+    Ok(samples)
 }
 
 /// The lower quartile of some times: what something takes when nothing else of the machine comes between, even if most

@@ -97,7 +97,7 @@ impl Samples {
         both.map(|block| block.1).sum()
     }
 
-    /// What each layer costs.
+    /// What each layer costs; its backward is both halves, as they were measured.
     pub(super) fn costs(self) -> Vec<LayerCost> {
         let updates: HashMap<String, f64> = self
             .updates
@@ -106,18 +106,25 @@ impl Samples {
             .collect();
         self.layers
             .into_iter()
-            .map(|layer| LayerCost {
-                cost: StageCost {
-                    forward: undisturbed(layer.forward) + undisturbed(layer.loss),
-                    backward_input: undisturbed(layer.backward_input),
-                    backward_weight: undisturbed(layer.backward_weight),
-                    update: layer.parameters.iter().filter_map(|name| updates.get(name)).sum(),
-                    saved: layer.saved as f64,
-                    pending: layer.pending as f64,
-                },
-                name: layer.name,
-                shared: layer.shared as f64,
-                output: layer.output as f64,
+            .map(|layer| {
+                let (input, weight) = (
+                    undisturbed(layer.backward_input),
+                    undisturbed(layer.backward_weight),
+                );
+                LayerCost {
+                    cost: StageCost {
+                        forward: undisturbed(layer.forward) + undisturbed(layer.loss),
+                        backward_input: input,
+                        backward_weight: weight,
+                        update: layer.parameters.iter().filter_map(|name| updates.get(name)).sum(),
+                        saved: layer.saved as f64,
+                        pending: layer.pending as f64,
+                    },
+                    backward: input + weight,
+                    name: layer.name,
+                    shared: layer.shared as f64,
+                    output: layer.output as f64,
+                }
             })
             .collect()
     }

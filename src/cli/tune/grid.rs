@@ -82,7 +82,7 @@ impl Grid {
         measured: &Rc<Measured>,
         memory: Option<f64>,
     ) -> Result<()> {
-        let costs = config.costs_of(Measured::clone(measured))?;
+        let costs = config.costs_under_any(Measured::clone(measured))?;
         // On one rank all schedules do the same work in a row; this one holds the least.
         let names = Schedule::names().filter(|name| ranks > 1 || *name == ALONE);
         for schedule in names {
