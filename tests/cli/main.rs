@@ -181,3 +181,5 @@ mod refusals;
 mod safety;
 
 mod sample;
+
+mod schedules;

@@ -1,13 +1,19 @@
 //! The schedules that have a name.
 
+mod dualpipe_v;
 mod gpipe;
 pub(crate) mod greedy;
+mod interleaved_1f1b;
+mod looped_bfs;
 mod one_f_one_b;
 mod zb_h1;
 
 use std::ops::RangeInclusive;
 
+use dualpipe_v::dualpipe_v;
 use gpipe::gpipe;
+use interleaved_1f1b::interleaved_1f1b;
+use looped_bfs::looped_bfs;
 use one_f_one_b::one_f_one_b;
 use zb_h1::zb_h1;
 
@@ -29,6 +35,8 @@ struct Sizes {
 struct Made {
     placement: Placement,
     passes: Vec<Vec<(Pass, Cell)>>,
+    /// The forwards that are pairs with the backward behind them: [`Schedule::with_pairs`].
+    pairs: Vec<Cell>,
 }
 
 /// Makes a schedule's passes. The costs matter to those that fit their order to them.
@@ -56,9 +64,24 @@ const MAKERS: &[Named] = &[
         make: one_f_one_b,
     },
     Named {
+        name: "interleaved-1f1b",
+        chunks: 2..=u32::MAX,
+        make: interleaved_1f1b,
+    },
+    Named {
+        name: "looped-bfs",
+        chunks: 2..=u32::MAX,
+        make: looped_bfs,
+    },
+    Named {
         name: "zb-h1",
         chunks: ONE,
         make: zb_h1,
+    },
+    Named {
+        name: "dualpipe-v",
+        chunks: 2..=2,
+        make: dualpipe_v,
     },
 ];
 
@@ -104,18 +127,27 @@ impl Schedule {
         micro_batches: u32,
         costs: &Costs,
     ) -> Result<Self> {
-        let named = MAKERS
-            .iter()
-            .find(|named| named.name == name)
-            .ok_or_else(|| unknown(name))?;
+        let named = Named::find(name)?;
         let sizes = Sizes {
             ranks,
             chunks: chunks.unwrap_or(*named.chunks.start()),
             micro_batches,
         };
         named.check(sizes)?;
-        let Made { placement, passes } = (named.make)(sizes, costs)?;
-        Self::from_passes(name, placement, micro_batches, passes)
+        let Made {
+            placement,
+            passes,
+            pairs,
+        } = (named.make)(sizes, costs)?;
+        Self::from_passes(name, placement, micro_batches, passes)?.with_pairs(pairs)
+    }
+
+    /// How many stages a rank may have in the schedule of this name; the least is what it has when nobody says.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when there is no such schedule.
+    pub fn chunks(name: &str) -> Result<RangeInclusive<u32>> {
+        Ok(Named::find(name)?.chunks.clone())
     }
 
     /// The names that [`Schedule::named`] knows.
@@ -125,6 +157,11 @@ impl Schedule {
 }
 
 impl Named {
+    fn find(name: &str) -> Result<&'static Self> {
+        let named = MAKERS.iter().find(|named| named.name == name);
+        named.ok_or_else(|| unknown(name))
+    }
+
     fn check(&self, sizes: Sizes) -> Result<()> {
         let Sizes {
             ranks,
