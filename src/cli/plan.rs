@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use clap::builder::PossibleValuesParser;
 
 use crate::Result;
+use crate::draw::{Panel, Picture, Units};
 use crate::id::Rank;
 use crate::plan::{Simulation, period, simulate};
 use crate::schedule::{Action, Costs, Links, Schedule, StageCost};
@@ -24,6 +25,7 @@ Examples:
   pipewright plan --ranks 4 --micro-batches 8 --schedule gpipe --format json
   pipewright plan --ranks 8 --micro-batches 24 --schedule 1f1b --forward 18.5 --backward-input 18.1 --backward-weight 9.3 --comm 0.6
   pipewright plan --ranks 4 --micro-batches 8 --schedule 1f1b --format csv --with-comms > mine.csv
+  pipewright plan --ranks 4 --micro-batches 8 --schedule 1f1b --format svg > timeline.svg
 More micro-batches make the bubble smaller; gpipe holds all of them, 1f1b no more than there are ranks.")]
 pub(super) struct Args {
     /// How many ranks (devices) the model is spread over
@@ -63,10 +65,11 @@ pub(super) struct Args {
     /// queue a rank, as NCCL)
     #[arg(long, default_value_t = Links::Buffered)]
     links: Links,
-    /// How to print it: a table for people, CSV in PyTorch's form with a row a rank, or JSON
+    /// How to print it: a table for people, CSV in PyTorch's form with a row a rank, JSON, or a picture (SVG) of the
+    /// timeline
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
-    /// Show the sends and receives between the passes
+    /// Show the sends and receives between the passes; in a picture, the transfers as lines
     #[arg(long)]
     with_comms: bool,
 }
@@ -76,6 +79,7 @@ enum Format {
     Table,
     Csv,
     Json,
+    Svg,
 }
 
 pub(super) fn run(args: Args) -> Result<()> {
@@ -101,6 +105,7 @@ pub(super) fn run(args: Args) -> Result<()> {
         Format::Csv if args.with_comms => schedule.csv_with_comms(),
         Format::Csv => schedule.csv(),
         Format::Json => json::json(&plan()?)?,
+        Format::Svg => svg(&args, &schedule, &costs)?,
     })
 }
 
@@ -131,4 +136,18 @@ impl<'a> Plan<'a> {
         let actions = self.schedule.actions(Rank(rank)).iter().filter(shown);
         actions.map(Action::to_string).collect()
     }
+}
+
+/// The picture of the timeline.
+fn svg(args: &Args, schedule: &Schedule, costs: &Costs) -> Result<String> {
+    let timeline = schedule.timeline(costs, args.links)?;
+    let picture = Picture {
+        panels: vec![Panel {
+            title: super::title(schedule),
+            timeline: &timeline,
+        }],
+        units: Units::Shares,
+        transfers: args.with_comms,
+    };
+    picture.svg()
 }

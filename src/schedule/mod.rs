@@ -7,6 +7,7 @@ mod costs;
 mod deadlock;
 mod lower;
 mod makers;
+mod measured;
 mod pairs;
 mod placement;
 mod program;

@@ -43,8 +43,16 @@ pub struct TimedTransfer {
     pub to: Rank,
     /// When it starts.
     pub start: f64,
-    /// When it has arrived.
+    /// When it has arrived; where it was measured, when the receiver has taken it up.
     pub end: f64,
+}
+
+impl TimedTransfer {
+    /// The cell of the stage that receives.
+    pub fn receiver(&self) -> Option<Cell> {
+        let stage = self.flow.after(self.cell.stage)?;
+        Some(Cell { stage, ..self.cell })
+    }
 }
 
 impl Schedule {

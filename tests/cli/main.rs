@@ -183,3 +183,5 @@ mod safety;
 mod sample;
 
 mod schedules;
+
+mod trace;
