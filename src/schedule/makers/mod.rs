@@ -3,13 +3,20 @@
 mod gpipe;
 pub(crate) mod greedy;
 mod one_f_one_b;
+mod v_half;
+mod v_min;
+pub(crate) mod vee;
 mod zb_h1;
+mod zb_v;
 
 use std::ops::RangeInclusive;
 
 use gpipe::gpipe;
 use one_f_one_b::one_f_one_b;
+use v_half::v_half;
+use v_min::v_min;
 use zb_h1::zb_h1;
+use zb_v::zb_v;
 
 use crate::nearest::nearest;
 use crate::schedule::program::MAX_CELLS;
@@ -43,6 +50,7 @@ struct Named {
 }
 
 const ONE: RangeInclusive<u32> = 1..=1;
+const TWO: RangeInclusive<u32> = 2..=2;
 
 const MAKERS: &[Named] = &[
     Named {
@@ -59,6 +67,21 @@ const MAKERS: &[Named] = &[
         name: "zb-h1",
         chunks: ONE,
         make: zb_h1,
+    },
+    Named {
+        name: "zb-v",
+        chunks: TWO,
+        make: zb_v,
+    },
+    Named {
+        name: "v-half",
+        chunks: TWO,
+        make: v_half,
+    },
+    Named {
+        name: "v-min",
+        chunks: TWO,
+        make: v_min,
     },
 ];
 

@@ -85,6 +85,8 @@ pub(crate) enum Goal {
     Makespan,
     /// The longest span of a rank: steps follow each other without such a wait.
     Span,
+    /// Both alike.
+    Both,
 }
 
 impl Listed {
@@ -93,6 +95,7 @@ impl Listed {
         match goal {
             Goal::Makespan => [self.makespan, self.span],
             Goal::Span => [self.span, self.makespan],
+            Goal::Both => [self.makespan + self.span, self.makespan],
         }
     }
 }
