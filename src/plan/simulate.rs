@@ -30,6 +30,8 @@ pub struct RankSimulation {
     /// The most activations the rank holds at once; 1 is what one micro-batch leaves in a rank's whole share.
     /// A forward adds them, the backward or backward-input gives them back.
     pub peak_activations: f64,
+    /// The most memory the rank holds at once for backwards to come, in the unit of the costs.
+    pub peak_memory: f64,
 }
 
 /// Simulates a step of the schedule: every pass starts as early as it can.
@@ -48,6 +50,7 @@ pub fn simulate(schedule: &Schedule, costs: &Costs, links: Links) -> Result<Simu
             busy: row.iter().map(|timed| timed.end - timed.start).sum(),
             span: last_end(row) - row.first().map_or(0.0, |first| first.start),
             peak_activations: f64::from(peak(row)) / chunks,
+            peak_memory: row.iter().map(|timed| timed.held).fold(0.0, f64::max),
         })
         .collect();
     let makespan = timeline.ranks.iter().map(|row| last_end(row)).fold(0.0, f64::max);

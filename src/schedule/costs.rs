@@ -143,6 +143,14 @@ impl Costs {
         self.comm
     }
 
+    /// How many stages there are costs of; `None` when they are of a rank's whole share, for any number.
+    pub fn stages(&self) -> Option<usize> {
+        match &self.stages {
+            Stages::Share(_) => None,
+            Stages::Each(stages) => Some(stages.len()),
+        }
+    }
+
     /// The cost of each stage of this placement.
     ///
     /// # Errors

@@ -17,6 +17,8 @@ mod timetable;
 pub use action::{Action, Cell, Flow, Pass};
 pub use check::Schedule;
 pub use costs::{Costs, StageCost};
+pub(crate) use makers::greedy;
+pub use makers::greedy::Goal;
 pub use placement::{Placement, PlacementSpec};
 pub use replay::{Links, replay};
 pub use text::FromCsv;

@@ -3,12 +3,12 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::{First, Habits, Listed, Task, least_memory};
+use super::{First, Listed, Policy, Task, least_memory};
 use crate::schedule::{Cell, Pass, StageCost};
 
 /// Lists the passes of every rank. `None` when a rank cannot hold even one micro-batch.
-pub(super) fn list(task: &Task<'_>, habits: Habits) -> Option<Listed> {
-    let mut lister = Lister::new(task, habits);
+pub(super) fn list(task: &Task<'_>, policy: &Policy) -> Option<Listed> {
+    let mut lister = Lister::new(task, policy);
     if least_memory(task.placement, task.stages) > task.memory + lister.slack_memory {
         return None;
     }
@@ -66,7 +66,7 @@ struct Done {
 
 struct Lister<'a> {
     task: &'a Task<'a>,
-    habits: Habits,
+    policy: &'a Policy,
     micro_batches: usize,
     rank_of: Vec<usize>,
     ranks: Vec<RankState>,
@@ -95,7 +95,7 @@ struct Options {
 }
 
 impl<'a> Lister<'a> {
-    fn new(task: &'a Task<'a>, habits: Habits) -> Self {
+    fn new(task: &'a Task<'a>, policy: &'a Policy) -> Self {
         let micro_batches = task.micro_batches as usize;
         let rank_of: Vec<_> = task.placement.iter().map(|rank| rank.index()).collect();
         let mut ranks = vec![
@@ -122,7 +122,7 @@ impl<'a> Lister<'a> {
         let longest = task.stages.iter().map(StageCost::work).fold(0.0, f64::max);
         Self {
             task,
-            habits,
+            policy,
             micro_batches,
             calls: (0..ranks.len()).map(|rank| Reverse((Time(0.0), rank))).collect(),
             done: vec![Done::default(); rank_of.len()],
@@ -139,7 +139,7 @@ impl<'a> Lister<'a> {
     fn decide(&mut self, rank: usize, now: f64) {
         let mut options = self.options(rank, now);
         if let Some((_, Pass::Forward, stage)) = options.ready {
-            let patience = self.habits.patience * self.task.stages[stage].forward;
+            let patience = self.policy.habits[rank].patience * self.task.stages[stage].forward;
             let wait = options.input - now;
             if wait > self.slack_time && wait < patience {
                 options.ready = None;
@@ -163,7 +163,7 @@ impl<'a> Lister<'a> {
             input: f64::INFINITY,
             blocked: false,
         };
-        let turn = match self.habits.first {
+        let turn = match self.policy.habits[rank].first {
             First::Backward => Pass::BackwardInput,
             First::Forward => Pass::Forward,
             First::InTurn if self.ranks[rank].last == Pass::Forward => Pass::BackwardInput,
@@ -185,7 +185,7 @@ impl<'a> Lister<'a> {
                 );
                 options.input = options.input.min(at);
             }
-            if forward < self.micro_batches && forward - input < self.task.in_flight[stage] as usize {
+            if forward < self.micro_batches && forward - input < self.policy.in_flight[stage] as usize {
                 let saved = self.task.stages[stage].saved;
                 let own = if forward <= oldest { saved } else { 0.0 };
                 let fits = self.fits(rank, saved + missing - own + self.ranks[rank].extra);
@@ -232,8 +232,9 @@ impl<'a> Lister<'a> {
     fn fills(&self, rank: usize, stage: usize, now: f64, options: &Options) -> bool {
         let gap = options.soon - now;
         options.blocked
-            || gap >= self.habits.fill * self.task.stages[stage].backward_weight
-            || (self.habits.even && self.ranks[rank].idle + gap > self.most_idle + self.slack_time)
+            || gap >= self.policy.habits[rank].fill * self.task.stages[stage].backward_weight
+            || (self.policy.habits[rank].even
+                && self.ranks[rank].idle + gap > self.most_idle + self.slack_time)
     }
 
     fn perform(&mut self, rank: usize, now: f64, pass: Pass, stage: usize) {
