@@ -6,8 +6,8 @@
 //! a rank, and how many micro-batches a stage has in flight, the lifespan of a building block in
 //! [arXiv 2405.15362](https://arxiv.org/abs/2405.15362).
 //!
-//! It always ends. On each rank there is always room for all that is missing of the oldest micro-batch there, so the oldest
-//! of all can go on.
+//! It always ends: a forward has to leave room for finishing the micro-batches one after the other, so the oldest of all can
+//! always go on.
 
 mod climb;
 mod lister;
@@ -95,8 +95,6 @@ pub enum Goal {
     Makespan,
     /// The longest span of a rank: steps follow each other without such a wait.
     Span,
-    /// Both alike.
-    Both,
 }
 
 impl Listed {
@@ -110,7 +108,6 @@ impl Listed {
         match goal {
             Goal::Makespan => [self.makespan, self.span],
             Goal::Span => [self.span, self.makespan],
-            Goal::Both => [self.makespan + self.span, self.makespan],
         }
     }
 }
