@@ -67,6 +67,7 @@ pub struct Tried {
 /// [`Error::Invalid`] when a number is 0 or makes too many cells, when the costs are of a number of stages that these ranks
 /// cannot have, or when nothing fits the memory; then it says the least that works.
 pub fn auto(wanted: &Wanted<'_>) -> Result<Auto> {
+    wanted.check()?;
     let mut candidates = named(wanted)?;
     for placement in placements(wanted)? {
         candidates.extend(listed(wanted, placement)?);
@@ -97,6 +98,33 @@ pub fn auto(wanted: &Wanted<'_>) -> Result<Auto> {
             memory: wanted.memory,
         }),
         _ => Err(too_little(wanted)),
+    }
+}
+
+impl Wanted<'_> {
+    fn check(&self) -> Result<()> {
+        let refuse = |problem: String| Err(Error::Invalid(problem));
+        let Self {
+            ranks, micro_batches, ..
+        } = self;
+        if *ranks == 0 || *micro_batches == 0 || self.chunks == Some(0) {
+            return refuse(format!(
+                "auto needs at least 1 rank, 1 chunk and 1 micro-batch; it was given {ranks} ranks, {micro_batches} \
+                 micro-batches"
+            ));
+        }
+        if let Some(memory) = self.memory.filter(|memory| memory.is_nan() || *memory <= 0.0) {
+            return refuse(format!(
+                "the memory limit is {memory}; it has to be a number above 0"
+            ));
+        }
+        match self.costs.stages() {
+            Some(stages) if !stages.is_multiple_of(*ranks as usize) => refuse(format!(
+                "there are costs of {stages} stages, which {ranks} ranks cannot share evenly; give costs of a multiple of \
+                 {ranks}"
+            )),
+            _ => Ok(()),
+        }
     }
 }
 

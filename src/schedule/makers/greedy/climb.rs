@@ -2,8 +2,8 @@
 
 use super::{First, Goal, Habits, Listed, Policy, Task, lister};
 
-/// How many changes are tried at most.
-const TRIES: usize = 3000;
+/// How many changes in a row may better nothing before it stops.
+const PATIENCE: usize = 400;
 
 /// How many passes are listed at most.
 const BUDGET: usize = 10_000_000;
@@ -12,14 +12,23 @@ const BUDGET: usize = 10_000_000;
 /// changes are drawn from a generator with a fixed start: the same task gives the same passes.
 pub(crate) fn climb(task: &Task<'_>, mut policy: Policy, mut listed: Listed, goal: Goal) -> Listed {
     let mut draw = Draw(0x9E37_79B9_7F4A_7C15);
-    for _ in 0..TRIES.min(BUDGET / listed.count().max(1)) {
+    let mut idle = 0;
+    for _ in 0..BUDGET / listed.count().max(1) {
         let mut changed = policy.clone();
         for _ in 0..=draw.below(2) {
             change(&mut changed, &mut draw);
         }
         let next = lister::list(task, &changed).expect("the memory was enough for the policy before");
+        idle = if next.score(goal) < listed.score(goal) {
+            0
+        } else {
+            idle + 1
+        };
         if next.score(goal) <= listed.score(goal) {
             (policy, listed) = (changed, next);
+        }
+        if idle == PATIENCE {
+            break;
         }
     }
     listed

@@ -169,7 +169,6 @@ impl<'a> Lister<'a> {
             First::InTurn if self.ranks[rank].last == Pass::Forward => Pass::BackwardInput,
             First::InTurn => Pass::Forward,
         };
-        let (oldest, missing) = self.oldest(rank);
         for &stage in &self.ranks[rank].stages {
             let Done { forward, input, .. } = self.done[stage];
             if input < forward {
@@ -186,9 +185,7 @@ impl<'a> Lister<'a> {
                 options.input = options.input.min(at);
             }
             if forward < self.micro_batches && forward - input < self.policy.in_flight[stage] as usize {
-                let saved = self.task.stages[stage].saved;
-                let own = if forward <= oldest { saved } else { 0.0 };
-                let fits = self.fits(rank, saved + missing - own + self.ranks[rank].extra);
+                let fits = self.fits(rank, self.task.stages[stage].saved) && self.is_safe(rank, stage);
                 let at = self.forward_at[self.cell(stage, forward)];
                 options.offer(
                     now + self.slack_time,
@@ -203,16 +200,27 @@ impl<'a> Lister<'a> {
         options
     }
 
-    /// The rank's oldest micro-batch that is not through, and the memory that its missing forwards will take.
-    fn oldest(&self, rank: usize) -> (usize, f64) {
-        let stages = &self.ranks[rank].stages;
-        let oldest = stages
+    /// Whether every micro-batch could still be finished here, the oldest first, once this stage has done one more forward:
+    /// for each there is room for its missing forwards beside all that younger ones hold (Dijkstra's banker). Both
+    /// together only grow, from one micro-batch to the next, where a stage's forwards end, so only those are looked at.
+    fn is_safe(&self, rank: usize, next: usize) -> bool {
+        let RankState { stages, extra, .. } = &self.ranks[rank];
+        let forwards = |stage: usize| self.done[stage].forward + usize::from(stage == next);
+        let room = self.task.memory + self.slack_memory - extra;
+        let oldest = stages.iter().map(|&stage| self.done[stage].input).min();
+        stages
             .iter()
-            .map(|&stage| self.done[stage].input)
-            .min()
-            .unwrap_or(0);
-        let missing = stages.iter().filter(|&&stage| self.done[stage].forward <= oldest);
-        (oldest, missing.map(|&stage| self.task.stages[stage].saved).sum())
+            .map(|&stage| forwards(stage))
+            .chain(oldest)
+            .all(|micro_batch| {
+                let share = |&stage: &usize| {
+                    let (done, input) = (forwards(stage), self.done[stage].input);
+                    let younger = done.saturating_sub(input.max(micro_batch));
+                    let missing = usize::from(done <= micro_batch);
+                    self.task.stages[stage].saved * (younger + missing) as f64
+                };
+                stages.iter().map(share).sum::<f64>() <= room
+            })
     }
 
     fn fits(&self, rank: usize, more: f64) -> bool {
