@@ -9,7 +9,7 @@ use super::progress::Progress;
 use super::run_dir::{Line, Log, RunDir};
 use crate::config::{Config, DataKind, TrainingData};
 use crate::pipeline::{Evaluation, Pipeline};
-use crate::stages::Sequential;
+use crate::stages::{RecomputedStage, Sequential};
 use crate::{Error, Result, checkpoint};
 
 /// How a run came to its end.
@@ -24,7 +24,7 @@ pub(super) enum Ended {
 pub(super) struct Trainer {
     config: Config,
     data: TrainingData,
-    pipeline: Pipeline<Sequential>,
+    pipeline: Pipeline<RecomputedStage<Sequential>>,
     run_dir: RunDir,
     log: Log,
     steps: u64,
@@ -39,7 +39,7 @@ impl Trainer {
     pub(super) fn begin(
         config: Config,
         data: TrainingData,
-        pipeline: Pipeline<Sequential>,
+        pipeline: Pipeline<RecomputedStage<Sequential>>,
         run_dir: RunDir,
         steps: u64,
         changes: Vec<String>,

@@ -26,7 +26,7 @@ pub use sections::{
     OptimizerKind, Pipeline, TokenType, Train,
 };
 pub use source::TrainingData;
-pub use values::{Balanced, Partition, Paths, Sizes, Validation};
+pub use values::{Balanced, Partition, Paths, RecomputeBy, RecomputeWord, Sizes, Validation};
 
 use std::collections::HashMap;
 use std::path::Path;

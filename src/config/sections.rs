@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::values::{Balanced, Partition, Paths, Sizes, Validation};
+use super::values::{Balanced, Partition, Paths, RecomputeBy, RecomputeWord, Sizes, Validation};
 
 /// `[model]`: what is trained.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -134,6 +134,8 @@ pub struct Pipeline {
     pub batch_size: Option<usize>,
     /// How layers are spread over stages.
     pub partition: Partition,
+    /// What stages make again in backward instead of keeping it: less memory, more time, the same weights.
+    pub recompute: RecomputeBy,
     /// Whether each rank's thread is pinned to a core of its own, where there are as many cores as ranks. Two runs on
     /// one machine would be pinned to the same cores: `false` lets them share all.
     pub pin: bool,
@@ -149,6 +151,7 @@ impl Default for Pipeline {
             micro_batch_size: None,
             batch_size: None,
             partition: Partition::Named(Balanced::Balanced),
+            recompute: RecomputeBy::All(RecomputeWord::None),
             pin: true,
         }
     }

@@ -61,6 +61,18 @@ impl StageCost {
         }
     }
 
+    /// What the stage costs when it keeps only its input, of this size, and its backward begins with the forward once more. The
+    /// time is an upper bound: what only the output needs is not made again. Not in it is the memory of what a backward makes
+    /// again, `saved - input` while it runs: a rank's peak is higher than the simulated one by that, the largest of its stages.
+    #[must_use]
+    pub fn recomputed(&self, input: f64) -> Self {
+        Self {
+            backward_input: self.forward + self.backward_input,
+            saved: input,
+            ..*self
+        }
+    }
+
     fn named(&self) -> [(&'static str, f64); 6] {
         [
             ("forward", self.forward),
