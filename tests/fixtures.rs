@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use pipewright::plan::{Simulation, simulate};
+use pipewright::plan::{Simulation, period, simulate};
 use pipewright::schedule::{Costs, FromCsv, Links, Schedule, StageCost};
 
 fn folder(name: &str) -> Option<PathBuf> {
@@ -190,32 +190,60 @@ fn dualpipe_idles_as_its_readme_says_where_a_pair_sends_at_its_end() {
     }
 }
 
-fn check(simulation: &Simulation, row: &BTreeMap<String, String>, columns: [&str; 3]) {
-    let peak = simulation
+/// The most that any rank holds.
+fn peaks(simulation: &Simulation) -> [f64; 2] {
+    simulation
         .ranks
         .iter()
-        .map(|rank| rank.peak_activations)
-        .fold(0.0, f64::max);
-    for (column, ours) in columns
-        .into_iter()
-        .zip([simulation.span, simulation.makespan, peak])
-    {
-        let theirs: f64 = row[column].parse().unwrap();
-        assert!((ours - theirs).abs() < 1e-4, "{row:?}: {column} {ours}");
+        .fold([0.0; 2], |[activations, memory], rank| {
+            [
+                activations.max(rank.peak_activations),
+                memory.max(rank.peak_memory),
+            ]
+        })
+}
+
+fn check(row: &BTreeMap<String, String>, columns: &[&str], ours: &[f64]) {
+    for (column, ours) in columns.iter().zip(ours) {
+        let theirs: f64 = row[*column].parse().unwrap();
+        assert!((ours - theirs).abs() <= 5.1e-5, "{row:?}: {column} {ours}");
     }
 }
 
 #[test]
 fn the_simulator_agrees_at_unit_costs_with_every_row() {
-    let pytorch = ("pytorch-2.15", "unit_cost_simulation.csv", "compute_file");
-    let columns = ["longest_rank_span_T", "makespan_T", "peak_act_release_at_I_or_B"];
-    let zero_bubble = ("zero-bubble", "index.csv", "file");
-    let zero_bubble_columns = [
-        "longest_rank_span_in_T",
-        "makespan_in_T",
-        "peak_act_full_stage_units_release_at_I",
-    ];
-    for ((name, index, file), columns) in [(pytorch, columns), (zero_bubble, zero_bubble_columns)] {
+    let pytorch = (
+        "pytorch-2.15",
+        "unit_cost_simulation.csv",
+        "compute_file",
+        [
+            "longest_rank_span_T",
+            "makespan_T",
+            "peak_act_release_at_I_or_B",
+            "peak_act_release_at_W_or_B",
+        ]
+        .as_slice(),
+    );
+    let zero_bubble = (
+        "zero-bubble",
+        "index.csv",
+        "file",
+        [
+            "longest_rank_span_in_T",
+            "makespan_in_T",
+            "peak_act_full_stage_units_release_at_I",
+            "peak_act_full_stage_units_release_at_W",
+            "bubble_rate_longest_span",
+            "bubble_rate_makespan",
+        ]
+        .as_slice(),
+    );
+    let released_at_weight = StageCost {
+        pending: 1.0,
+        ..StageCost::default()
+    };
+    let costs = Costs::share(released_at_weight, 0.0).unwrap();
+    for (name, index, file, columns) in [pytorch, zero_bubble] {
         let Some(folder) = folder(name) else { return };
         for row in table(&folder.join(index)) {
             let path = folder.join(&row[file]);
@@ -223,10 +251,15 @@ fn the_simulator_agrees_at_unit_costs_with_every_row() {
                 continue;
             }
             let schedule = read(&fs::read_to_string(path).unwrap()).unwrap().schedule;
-            check(
-                &simulate(&schedule, &Costs::default(), Links::Buffered).unwrap(),
-                &row,
-                columns,
+            let simulation = simulate(&schedule, &costs, Links::Buffered).unwrap();
+            let [activations, memory] = peaks(&simulation);
+            let bubbles = [simulation.bubble_span, simulation.bubble_makespan];
+            let ours = [simulation.span, simulation.makespan, activations, memory];
+            check(&row, columns, &[ours.as_slice(), &bubbles].concat());
+            let period = period(&schedule, &costs, Links::Buffered).unwrap();
+            assert!(
+                (period - simulation.span).abs() < 1e-9,
+                "{row:?}: period {period}"
             );
         }
     }

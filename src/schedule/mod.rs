@@ -2,6 +2,7 @@
 
 mod action;
 mod check;
+mod clock;
 mod costs;
 mod deadlock;
 mod lower;
@@ -17,6 +18,7 @@ mod timetable;
 
 pub use action::{Action, Cell, Flow, Pass};
 pub use check::Schedule;
+pub(crate) use clock::{Clock, Played};
 pub use costs::{Costs, StageCost};
 pub(crate) use makers::greedy;
 pub use makers::greedy::Goal;

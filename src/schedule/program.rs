@@ -192,6 +192,16 @@ impl<'a> Program<'a> {
         }
     }
 
+    /// All actions, rank by rank.
+    pub(super) fn places(&self) -> impl Iterator<Item = Place> + 'a {
+        let rows = self.rows.iter().zip((0..).map(Rank));
+        rows.flat_map(|(row, rank)| {
+            row.iter()
+                .enumerate()
+                .map(move |(index, &action)| Place { rank, index, action })
+        })
+    }
+
     /// Where this slot of the cell stands, or [`NONE`].
     pub(super) fn find(&self, slot: Slot, cell: Cell) -> Id {
         self.slot_index(slot, cell)
