@@ -15,6 +15,7 @@ pages! {
     launch: "../book/src/launch.md",
     schedules: "../book/src/schedules.md",
     micro_batches: "../book/src/micro-batches.md",
+    recompute: "../book/src/recompute.md",
     data: "../book/src/data.md",
     checkpoints: "../book/src/checkpoints.md",
     report: "../book/src/report.md",

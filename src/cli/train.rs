@@ -13,7 +13,7 @@ use super::trainer::{Ended, Trainer};
 use crate::checkpoint::Checkpoint;
 use crate::config::{Config, TrainingData};
 use crate::pipeline::Pipeline;
-use crate::stages::Sequential;
+use crate::stages::{RecomputedStage, Sequential};
 use crate::{Error, Result};
 
 /// Train a model as a config says, cut into pipeline stages.
@@ -184,7 +184,7 @@ fn check_place(run_dir: &RunDir, resume: bool) -> Result<()> {
     }
 }
 
-fn launch(config: &Config, data: &TrainingData) -> Result<Pipeline<Sequential>> {
+fn launch(config: &Config, data: &TrainingData) -> Result<Pipeline<RecomputedStage<Sequential>>> {
     let mut builder = Pipeline::builder()
         .schedule(config.schedule()?)
         .stages(config.partitioned()?)

@@ -10,7 +10,7 @@ use super::run_dir::{Line, Log, RunDir};
 use super::trace::Tracer;
 use crate::config::{Config, DataKind, TrainingData};
 use crate::pipeline::{Evaluation, Pipeline, StepReport};
-use crate::stages::Sequential;
+use crate::stages::{RecomputedStage, Sequential};
 use crate::{Error, Result, checkpoint};
 
 /// How a run came to its end.
@@ -25,7 +25,7 @@ pub(super) enum Ended {
 pub(super) struct Trainer {
     config: Config,
     data: TrainingData,
-    pipeline: Pipeline<Sequential>,
+    pipeline: Pipeline<RecomputedStage<Sequential>>,
     run_dir: RunDir,
     log: Log,
     steps: u64,
@@ -41,7 +41,7 @@ impl Trainer {
     pub(super) fn begin(
         config: Config,
         data: TrainingData,
-        pipeline: Pipeline<Sequential>,
+        pipeline: Pipeline<RecomputedStage<Sequential>>,
         run_dir: RunDir,
         steps: u64,
         changes: Vec<String>,

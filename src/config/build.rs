@@ -3,13 +3,12 @@
 use pipewright_stages::loss::CrossEntropy;
 use pipewright_stages::models::{Gpt, Mlp, Model};
 use pipewright_stages::optimizer::{AdamW, Decay, LearningRate, Optimizer, Sgd};
-use pipewright_stages::{Sequential, StageBuilder};
+use pipewright_stages::{RecomputedStage, Sequential, StageBuilder, recompute};
 
-use super::values::Partition;
+use super::values::{Partition, RecomputeBy, RecomputeWord};
 use super::{Config, LearningRateSchedule, ModelKind, OptimizerKind, sections};
 use crate::data::IGNORED;
 use crate::error::Result;
-use crate::schedule::Schedule;
 
 /// Rows of a micro-batch when nobody sets them.
 const MICRO_BATCH_SIZE: usize = 8;
@@ -53,11 +52,27 @@ impl Config {
         model.map_err(|error| self.refuse("model", error))
     }
 
-    /// The model cut into stages, as `pipeline.stages` and `pipeline.partition` say.
+    /// The model cut into stages that recompute, as `pipeline.stages`, `pipeline.partition` and `pipeline.recompute` say.
     ///
     /// # Errors
-    /// When there are more stages than layers, or when the partition misses, repeats or misnames a layer.
-    pub fn partitioned(&self) -> Result<Vec<StageBuilder<Sequential>>> {
+    /// When there are more stages than layers, when the partition misses, repeats or misnames a layer, or when a list says
+    /// for another number of stages what they recompute.
+    pub fn partitioned(&self) -> Result<Vec<StageBuilder<RecomputedStage<Sequential>>>> {
+        let stages = self.cut()?;
+        let how: Vec<RecomputeWord> = match &self.pipeline.recompute {
+            RecomputeBy::All(word) => vec![*word; stages.len()],
+            RecomputeBy::Each(words) => words.clone(),
+        };
+        self.require(how.len() == stages.len(), "pipeline.recompute", || {
+            let (words, count) = (how.len(), stages.len());
+            format!("it has {words} words for {count} stages: give one a stage, or one word for all")
+        })?;
+        let pairs = stages.into_iter().zip(how);
+        Ok(pairs.map(|(stage, how)| recompute(stage, how.into())).collect())
+    }
+
+    /// The model cut into stages, as `pipeline.stages` and `pipeline.partition` say.
+    fn cut(&self) -> Result<Vec<StageBuilder<Sequential>>> {
         let model = self.model()?;
         match &self.pipeline.partition {
             Partition::Named(_) => model
@@ -71,16 +86,6 @@ impl Config {
                 )
             }),
         }
-    }
-
-    /// The schedule, one stage a rank.
-    ///
-    /// # Errors
-    /// When there is none of this name, or when it does not go with the stages and micro-batches.
-    pub fn schedule(&self) -> Result<Schedule> {
-        let pipeline = &self.pipeline;
-        Schedule::named(&pipeline.schedule, pipeline.stages as u32, pipeline.micro_batches)
-            .map_err(|error| self.refuse("pipeline.schedule", error))
     }
 
     /// Rows of a micro-batch.

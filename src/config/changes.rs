@@ -6,16 +6,18 @@ use super::{Config, LearningRateSchedule, keys};
 use crate::error::Result;
 
 /// Keys that change speed, memory, what is shown or what is kept, and no weight.
-const HARMLESS: [&str; 4] = [
+const HARMLESS: [&str; 6] = [
     "pipeline.stages",
+    "pipeline.chunks",
     "pipeline.schedule",
     "pipeline.partition",
+    "pipeline.recompute",
     "pipeline.pin",
 ];
 
 impl Config {
     /// The keys whose values make training other than `saved` had it, each as `key: old -> new`. Those that change no
-    /// weight are left out: how the model is cut and scheduled, what is shown, kept and served, how long a run with a
+    /// weight are left out: how the model is cut, scheduled and recomputed, what is shown, kept and served, how long a run with a
     /// constant learning rate is.
     ///
     /// # Errors

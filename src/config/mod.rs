@@ -15,6 +15,7 @@ mod keys;
 mod kinds;
 mod limits;
 mod read;
+mod schedule;
 mod sections;
 mod source;
 mod tree;
@@ -25,7 +26,7 @@ pub use sections::{
     OptimizerKind, Pipeline, TokenType, Train,
 };
 pub use source::TrainingData;
-pub use values::{Balanced, Partition, Paths, Sizes, Validation};
+pub use values::{Balanced, Partition, Paths, RecomputeBy, RecomputeWord, Sizes, Validation};
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -95,7 +96,9 @@ impl Config {
         check::reconcile(&mut config)?;
         check::check(&config)?;
         config.partitioned()?;
-        config.schedule()?;
+        if !config.has_own_schedule() {
+            config.schedule()?;
+        }
         Ok(config)
     }
 

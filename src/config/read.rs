@@ -55,8 +55,15 @@ fn in_words(message: &str, value: &Value) -> String {
         }
         other => other,
     };
-    let choices = expected.split('`').skip(1).step_by(2);
-    let meant = value.as_str().and_then(|value| nearest(value, choices));
+    let choices: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
+    let listed = value
+        .as_array()
+        .map_or(std::slice::from_ref(value), Vec::as_slice);
+    let mut wrong = listed
+        .iter()
+        .filter_map(Value::as_str)
+        .filter(|word| !choices.contains(word));
+    let meant = wrong.find_map(|word| nearest(word, choices.iter().copied()));
     let meant = meant.map_or(String::new(), |word| format!(": did you mean \"{word}\"?"));
     format!("expected {words}, got {value}{meant}")
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::values::{Balanced, Partition, Paths, Sizes, Validation};
+use super::values::{Balanced, Partition, Paths, RecomputeBy, RecomputeWord, Sizes, Validation};
 
 /// `[model]`: what is trained.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -117,9 +117,12 @@ impl Default for Data {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Pipeline {
-    /// The number of stages.
+    /// The number of stages in all.
     pub stages: usize,
-    /// The schedule's name.
+    /// Stages on each rank; when nobody sets it, as many as the schedule has by itself. There are `stages / chunks` ranks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chunks: Option<u32>,
+    /// The schedule's name, or `file:` and the path of a CSV file with one.
     pub schedule: String,
     /// The number of micro-batches in a step.
     pub micro_batches: u32,
@@ -131,6 +134,8 @@ pub struct Pipeline {
     pub batch_size: Option<usize>,
     /// How layers are spread over stages.
     pub partition: Partition,
+    /// What stages make again in backward instead of keeping it: less memory, more time, the same weights.
+    pub recompute: RecomputeBy,
     /// Whether each rank's thread is pinned to a core of its own, where there are as many cores as ranks. Two runs on
     /// one machine would be pinned to the same cores: `false` lets them share all.
     pub pin: bool,
@@ -140,11 +145,13 @@ impl Default for Pipeline {
     fn default() -> Self {
         Self {
             stages: 2,
+            chunks: None,
             schedule: "1f1b".to_owned(),
             micro_batches: 4,
             micro_batch_size: None,
             batch_size: None,
             partition: Partition::Named(Balanced::Balanced),
+            recompute: RecomputeBy::All(RecomputeWord::None),
             pin: true,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use pipewright_stages::Recompute;
 use serde::{Deserialize, Serialize};
 
 use crate::data::Share;
@@ -116,4 +117,39 @@ pub enum Partition {
 pub enum Balanced {
     /// The largest cost of a stage is as small as it can be.
     Balanced,
+}
+
+/// What is recomputed in backward: one word for all stages, or a list with one for each.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "`none`, `selective`, `full` or a list of these with one for each stage"
+)]
+pub enum RecomputeBy {
+    /// The same for all stages.
+    All(RecomputeWord),
+    /// A word for each stage.
+    Each(Vec<RecomputeWord>),
+}
+
+/// What a stage recomputes in backward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RecomputeWord {
+    /// Nothing.
+    None,
+    /// The interiors of a GPT's attention and MLP.
+    Selective,
+    /// Everything.
+    Full,
+}
+
+impl From<RecomputeWord> for Recompute {
+    fn from(word: RecomputeWord) -> Self {
+        match word {
+            RecomputeWord::None => Self::None,
+            RecomputeWord::Selective => Self::Selective,
+            RecomputeWord::Full => Self::Full,
+        }
+    }
 }

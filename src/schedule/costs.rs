@@ -61,6 +61,18 @@ impl StageCost {
         }
     }
 
+    /// What the stage costs when it keeps only its input, of this size, and its backward begins with the forward once more. The
+    /// time is an upper bound: what only the output needs is not made again. Not in it is the memory of what a backward makes
+    /// again, `saved - input` while it runs: a rank's peak is higher than the simulated one by that, the largest of its stages.
+    #[must_use]
+    pub fn recomputed(&self, input: f64) -> Self {
+        Self {
+            backward_input: self.forward + self.backward_input,
+            saved: input,
+            ..*self
+        }
+    }
+
     fn named(&self) -> [(&'static str, f64); 6] {
         [
             ("forward", self.forward),
@@ -143,6 +155,14 @@ impl Costs {
         self.comm
     }
 
+    /// How many stages there are costs of; `None` when they are of a rank's whole share, for any number.
+    pub fn stages(&self) -> Option<usize> {
+        match &self.stages {
+            Stages::Share(_) => None,
+            Stages::Each(stages) => Some(stages.len()),
+        }
+    }
+
     /// The cost of each stage of this placement.
     ///
     /// # Errors
@@ -166,11 +186,19 @@ impl Costs {
     }
 }
 
+/// Above it, what many passes cost together might be more than a number can hold.
+const MOST: f64 = 1e100;
+
 fn check(named: impl IntoIterator<Item = (&'static str, f64)>, place: &str) -> Result<()> {
     for (name, cost) in named {
         if !cost.is_finite() || cost < 0.0 {
             return Err(Error::Invalid(format!(
                 "{place}the cost {name} is {cost}; it has to be a number from 0 on"
+            )));
+        }
+        if cost > MOST {
+            return Err(Error::Invalid(format!(
+                "{place}the cost {name} is {cost:e}; it has to be no more than {MOST:e}, so take a larger unit"
             )));
         }
     }

@@ -26,7 +26,8 @@ pub struct RankReport {
     pub waiting: f64,
     /// The idle share of the step as the caller saw it: `1 - busy / seconds`.
     pub bubble: f64,
-    /// The most bytes of activations held at once: what forward keeps for backward-input, and that for backward-weight.
+    /// The most bytes of activations held at once: what forward keeps for backward-input, and that for backward-weight. What a
+    /// stage makes again ([`pipewright_stages::Recompute::Full`]) counts from there until its backward-input is done.
     pub peak_bytes: u64,
     /// The most forward passes at once whose backward-input was still to come: micro-batches in flight, over all the rank's stages.
     pub in_flight: u32,

@@ -92,7 +92,7 @@ impl<S: Stage> Worker<S> {
         self.give_back(cell, input_grad)
     }
 
-    /// What forward kept, and the output gradient: from the loss or the next stage on this rank, or another rank.
+    /// What forward kept, made whole, and the output gradient: from the loss or the next stage on this rank, or another rank.
     fn backward_inputs(&mut self, cell: Cell) -> Result<(Held<S::Saved>, S::Wire)> {
         let grad = match self.cell(cell).grad.take() {
             Some(grad) => grad,
@@ -103,6 +103,9 @@ impl<S: Stage> Worker<S> {
             .saved
             .take()
             .expect("checked: forward before backward-input");
+        self.meter.free(saved.bytes);
+        let saved = Held::new(self.slot(cell.stage).stage.restore(saved.value)?);
+        self.meter.hold(saved.bytes);
         Ok((saved, grad))
     }
 

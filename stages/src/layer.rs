@@ -30,6 +30,19 @@ pub trait Layer: std::fmt::Debug + 'static {
     /// Whatever stops the layer.
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)>;
 
+    /// What [`Layer::forward`] in training keeps, once more. A layer may override it to leave out what only the output needs.
+    ///
+    /// # Errors
+    /// Whatever stops the layer.
+    fn forward_again(&mut self, at: Moment, input: Tensor) -> Result<Kept> {
+        Ok(self.forward(at, input)?.1)
+    }
+
+    /// What forward keeps, where that does not depend on the input: a forward once more stops before such layers at its end.
+    fn kept_without_input(&self, _at: Moment) -> Option<Kept> {
+        None
+    }
+
     /// Adds this micro-batch's weight gradients; the default is for layers without parameters.
     ///
     /// # Errors
@@ -46,6 +59,10 @@ pub trait Layer: std::fmt::Debug + 'static {
     /// Told once, before training, to the first layer with parameters of a model: nobody uses its input gradient, and
     /// backward-input may give `None`.
     fn drop_input_gradient(&mut self) {}
+
+    /// Told once, before training: a composite layer keeps only its input, and backward-input makes the rest again. Others do
+    /// nothing.
+    fn recompute_interior(&mut self) {}
 }
 
 /// What a layer keeps from forward to backward-input, or from there to backward-weight.

@@ -48,6 +48,16 @@ impl Stage for Sequential {
         backward(&mut self.layers, saved, grad)
     }
 
+    fn forward_again(&mut self, at: Moment, input: Tensor) -> Result<Kept> {
+        forward_again(&mut self.layers, at, input)
+    }
+
+    fn recompute_interiors(&mut self) {
+        self.layers
+            .iter_mut()
+            .for_each(|layer| layer.recompute_interior());
+    }
+
     fn parameters(&mut self) -> Vec<&mut Parameter> {
         parameters(&mut self.layers)
     }
@@ -77,6 +87,25 @@ pub(crate) fn forward(layers: &mut [Box<dyn Layer>], at: Moment, input: Tensor) 
         tensor = output;
     }
     Ok((tensor, Kept::nested(at, kept)))
+}
+
+/// What all layers keep, once more, without the output of the last one that needs its input.
+pub(crate) fn forward_again(layers: &mut [Box<dyn Layer>], at: Moment, input: Tensor) -> Result<Kept> {
+    let backwards = layers.iter().rev();
+    let tail: Vec<Kept> = backwards
+        .map_while(|layer| layer.kept_without_input(at))
+        .collect();
+    let rest = layers.len() - tail.len();
+    let Some((last, before)) = layers[..rest].split_last_mut() else {
+        return Ok(Kept::nested(at, tail.into_iter().rev().collect()));
+    };
+    let (tensor, mut kept) = forward(before, at, input)?;
+    let saved = last
+        .forward_again(at, tensor)
+        .map_err(|error| error.at(last.name()))?;
+    kept.inner.push(saved);
+    kept.inner.extend(tail.into_iter().rev());
+    Ok(kept)
 }
 
 /// Fails when a layer's parameter or output is not finite.

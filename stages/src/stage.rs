@@ -95,6 +95,27 @@ pub trait Stage: 'static {
         Ok(input_grad)
     }
 
+    /// What [`Stage::forward`] in training keeps, once more. A stage may override it to leave out what only the output needs.
+    ///
+    /// # Errors
+    /// Whatever stops the stage.
+    fn forward_again(&mut self, at: Moment, input: Self::Wire) -> Result<Self::Saved> {
+        Ok(self.forward(at, input)?.1)
+    }
+
+    /// Makes again what forward did not keep. It is called right before backward-input (or backward) so that the memory is
+    /// counted; these take what forward gave as well as what this gives. The default is for stages that keep all they need.
+    ///
+    /// # Errors
+    /// Whatever stops the stage.
+    fn restore(&mut self, saved: Self::Saved) -> Result<Self::Saved> {
+        Ok(saved)
+    }
+
+    /// Told once, before training ([`crate::Recompute::Selective`]): parts that hold a chain of layers keep only their input,
+    /// and backward-input makes the rest again. A stage without such parts does nothing.
+    fn recompute_interiors(&mut self) {}
+
     /// The parameters, in an order that never changes. Two parameters with one name are tied: their gradients are summed
     /// and they stay equal, on whatever stages they are.
     fn parameters(&mut self) -> Vec<&mut Parameter>;

@@ -182,4 +182,6 @@ mod safety;
 
 mod sample;
 
+mod schedules;
+
 mod trace;

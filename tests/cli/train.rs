@@ -102,6 +102,20 @@ fn the_same_weights_on_any_stages_and_schedule_and_after_resuming_on_others() {
 }
 
 #[test]
+fn what_is_recomputed_changes_no_weight_and_may_change_on_the_way() {
+    let place = Place::new();
+    let whole = place.run(&["train", "my.toml", "--weights-hash"]).done().hash();
+    let first = ["train", "my.toml", "--run-dir", "some", "--steps", "3"];
+    let full = ["--set", "pipeline.recompute=full"];
+    place.run(&[&first[..], &full].concat()).done();
+    let second = ["train", "--resume", "--run-dir", "some", "--weights-hash"];
+    let mixed = ["--set", "pipeline.recompute=[\"selective\", \"none\"]"];
+    let resumed = place.run(&[&second[..], &mixed].concat()).done();
+    assert_eq!(resumed.hash(), whole);
+    assert!(!resumed.stdout().contains("changed"), "{}", resumed.stdout());
+}
+
+#[test]
 fn a_killed_run_resumes_on_other_stages_and_has_every_step_once() {
     let place = Place::new();
     let mut child = place.start(&[]);

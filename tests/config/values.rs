@@ -48,6 +48,20 @@ fn a_wrong_type_says_what_was_expected_and_what_was_found() {
             &["expected \"balanced\" or a list of layer names for each stage"],
         ),
         (
+            "[pipeline]\nrecompute = 'ful'",
+            &[
+                "my.toml:2: pipeline.recompute: expected `none`, `selective`, `full` or a list of these",
+                "got \"ful\": did you mean \"full\"?",
+            ],
+        ),
+        (
+            "[pipeline]\nrecompute = ['full', 'non']",
+            &[
+                "pipeline.recompute: expected `none`",
+                "got [\"full\", \"non\"]: did you mean \"none\"?",
+            ],
+        ),
+        (
             "[metrics]\nlisten = 9400",
             &["expected an address and a port such as \"127.0.0.1:9400\", got 9400"],
         ),
@@ -253,6 +267,11 @@ fn stages_partitions_and_schedules_that_cannot_be_are_named() {
     assert!(
         said.contains("pipeline.partition: layer `h.0.mlp` comes again in stage 1"),
         "{said}"
+    );
+    let said = with("recompute = ['none', 'full', 'full']");
+    assert_eq!(
+        said,
+        "my.toml:4: pipeline.recompute: it has 3 words for 2 stages: give one a stage, or one word for all"
     );
     let said = with("partition = [['embed', 'h.0.atn'], ['h.0.mlp', 'head']]");
     assert!(

@@ -62,6 +62,10 @@ impl Layer for Dropout {
         Ok((self.apply(at, input), Kept::new(at, [])))
     }
 
+    fn kept_without_input(&self, at: Moment) -> Option<Kept> {
+        Some(Kept::new(at, []))
+    }
+
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
         let at = saved.at;
         Ok((Some(self.apply(at, grad)), Kept::new(at, [])))

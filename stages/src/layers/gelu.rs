@@ -54,6 +54,10 @@ impl Layer for Gelu {
         Ok((output, Kept::new(at, [input])))
     }
 
+    fn forward_again(&mut self, at: Moment, input: Tensor) -> Result<Kept> {
+        Ok(Kept::new(at, [input]))
+    }
+
     fn backward_input(&mut self, saved: Kept, mut grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
         let at = saved.at;
         let [input] = saved.into_tensors();

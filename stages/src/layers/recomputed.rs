@@ -53,6 +53,12 @@ impl<C: Cheap> Layer for Recomputed<C> {
         Ok((output, saved))
     }
 
+    fn forward_again(&mut self, at: Moment, input: Tensor) -> Result<Kept> {
+        self.cheap
+            .forward_again(at, input)
+            .map_err(|error| error.at(self.cheap.name()))
+    }
+
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
         let at = saved.at;
         let inner_grad = self.linear.input_grad(&grad);

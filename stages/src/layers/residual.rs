@@ -5,14 +5,17 @@ use crate::error::{Error, Result};
 use crate::layer::{Kept, Layer};
 use crate::parameter::Parameter;
 use crate::sequential;
-use crate::stage::Moment;
+use crate::stage::{Mode, Moment};
 use crate::tensor::{Shape, Tensor};
 
 /// `x + f(x)`, where `f` is a chain of layers that keeps the shape. He et al., "Deep residual learning" (2016).
+///
+/// Keeps what the layers keep or, once it is told to recompute its interior, its input only.
 #[derive(Debug)]
 pub struct Residual {
     name: String,
     layers: Vec<Box<dyn Layer>>,
+    recompute: bool,
 }
 
 impl Residual {
@@ -21,7 +24,18 @@ impl Residual {
         Self {
             name: name.to_owned(),
             layers,
+            recompute: false,
         }
+    }
+
+    /// What the layers keep, made again where only the input was kept.
+    fn restore(&mut self, saved: Kept) -> Result<Kept> {
+        if !self.recompute {
+            return Ok(saved);
+        }
+        let at = saved.at;
+        let [input] = saved.into_tensors();
+        sequential::forward_again(&mut self.layers, at, input)
     }
 }
 
@@ -43,10 +57,21 @@ impl Layer for Residual {
     fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
         let (mut output, kept) = sequential::forward(&mut self.layers, at, input.clone())?;
         elementwise::add(output.f32_mut(), input.f32());
+        if self.recompute && at.mode == Mode::Train {
+            return Ok((output, Kept::new(at, [input])));
+        }
         Ok((output, kept))
     }
 
+    fn forward_again(&mut self, at: Moment, input: Tensor) -> Result<Kept> {
+        if self.recompute {
+            return Ok(Kept::new(at, [input]));
+        }
+        sequential::forward_again(&mut self.layers, at, input)
+    }
+
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
+        let saved = self.restore(saved)?;
         let (inner, pending) = sequential::backward_input(&mut self.layers, saved, grad.clone())?;
         let Some(mut input_grad) = inner else {
             return Ok((Some(grad), pending));
@@ -61,5 +86,9 @@ impl Layer for Residual {
 
     fn parameters(&mut self) -> Vec<&mut Parameter> {
         sequential::parameters(&mut self.layers)
+    }
+
+    fn recompute_interior(&mut self) {
+        self.recompute = true;
     }
 }

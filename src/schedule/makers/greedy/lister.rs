@@ -3,12 +3,12 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::{First, Habits, Listed, Task, least_memory};
+use super::{First, Listed, Policy, Task, least_memory};
 use crate::schedule::{Cell, Pass, StageCost};
 
 /// Lists the passes of every rank. `None` when a rank cannot hold even one micro-batch.
-pub(super) fn list(task: &Task<'_>, habits: Habits) -> Option<Listed> {
-    let mut lister = Lister::new(task, habits);
+pub(super) fn list(task: &Task<'_>, policy: &Policy) -> Option<Listed> {
+    let mut lister = Lister::new(task, policy);
     if least_memory(task.placement, task.stages) > task.memory + lister.slack_memory {
         return None;
     }
@@ -66,7 +66,7 @@ struct Done {
 
 struct Lister<'a> {
     task: &'a Task<'a>,
-    habits: Habits,
+    policy: &'a Policy,
     micro_batches: usize,
     rank_of: Vec<usize>,
     ranks: Vec<RankState>,
@@ -95,7 +95,7 @@ struct Options {
 }
 
 impl<'a> Lister<'a> {
-    fn new(task: &'a Task<'a>, habits: Habits) -> Self {
+    fn new(task: &'a Task<'a>, policy: &'a Policy) -> Self {
         let micro_batches = task.micro_batches as usize;
         let rank_of: Vec<_> = task.placement.iter().map(|rank| rank.index()).collect();
         let mut ranks = vec![
@@ -122,7 +122,7 @@ impl<'a> Lister<'a> {
         let longest = task.stages.iter().map(StageCost::work).fold(0.0, f64::max);
         Self {
             task,
-            habits,
+            policy,
             micro_batches,
             calls: (0..ranks.len()).map(|rank| Reverse((Time(0.0), rank))).collect(),
             done: vec![Done::default(); rank_of.len()],
@@ -139,7 +139,7 @@ impl<'a> Lister<'a> {
     fn decide(&mut self, rank: usize, now: f64) {
         let mut options = self.options(rank, now);
         if let Some((_, Pass::Forward, stage)) = options.ready {
-            let patience = self.habits.patience * self.task.stages[stage].forward;
+            let patience = self.policy.habits[rank].patience * self.task.stages[stage].forward;
             let wait = options.input - now;
             if wait > self.slack_time && wait < patience {
                 options.ready = None;
@@ -163,13 +163,12 @@ impl<'a> Lister<'a> {
             input: f64::INFINITY,
             blocked: false,
         };
-        let turn = match self.habits.first {
+        let turn = match self.policy.habits[rank].first {
             First::Backward => Pass::BackwardInput,
             First::Forward => Pass::Forward,
             First::InTurn if self.ranks[rank].last == Pass::Forward => Pass::BackwardInput,
             First::InTurn => Pass::Forward,
         };
-        let (oldest, missing) = self.oldest(rank);
         for &stage in &self.ranks[rank].stages {
             let Done { forward, input, .. } = self.done[stage];
             if input < forward {
@@ -185,10 +184,8 @@ impl<'a> Lister<'a> {
                 );
                 options.input = options.input.min(at);
             }
-            if forward < self.micro_batches && forward - input < self.task.in_flight[stage] as usize {
-                let saved = self.task.stages[stage].saved;
-                let own = if forward <= oldest { saved } else { 0.0 };
-                let fits = self.fits(rank, saved + missing - own + self.ranks[rank].extra);
+            if forward < self.micro_batches && forward - input < self.policy.in_flight[stage] as usize {
+                let fits = self.fits(rank, self.task.stages[stage].saved) && self.is_safe(rank, stage);
                 let at = self.forward_at[self.cell(stage, forward)];
                 options.offer(
                     now + self.slack_time,
@@ -203,16 +200,27 @@ impl<'a> Lister<'a> {
         options
     }
 
-    /// The rank's oldest micro-batch that is not through, and the memory that its missing forwards will take.
-    fn oldest(&self, rank: usize) -> (usize, f64) {
-        let stages = &self.ranks[rank].stages;
-        let oldest = stages
+    /// Whether every micro-batch could still be finished here, the oldest first, once this stage has done one more forward:
+    /// for each there is room for its missing forwards beside all that younger ones hold (Dijkstra's banker). Both
+    /// together only grow, from one micro-batch to the next, where a stage's forwards end, so only those are looked at.
+    fn is_safe(&self, rank: usize, next: usize) -> bool {
+        let RankState { stages, extra, .. } = &self.ranks[rank];
+        let forwards = |stage: usize| self.done[stage].forward + usize::from(stage == next);
+        let room = self.task.memory + self.slack_memory - extra;
+        let oldest = stages.iter().map(|&stage| self.done[stage].input).min();
+        stages
             .iter()
-            .map(|&stage| self.done[stage].input)
-            .min()
-            .unwrap_or(0);
-        let missing = stages.iter().filter(|&&stage| self.done[stage].forward <= oldest);
-        (oldest, missing.map(|&stage| self.task.stages[stage].saved).sum())
+            .map(|&stage| forwards(stage))
+            .chain(oldest)
+            .all(|micro_batch| {
+                let share = |&stage: &usize| {
+                    let (done, input) = (forwards(stage), self.done[stage].input);
+                    let younger = done.saturating_sub(input.max(micro_batch));
+                    let missing = usize::from(done <= micro_batch);
+                    self.task.stages[stage].saved * (younger + missing) as f64
+                };
+                stages.iter().map(share).sum::<f64>() <= room
+            })
     }
 
     fn fits(&self, rank: usize, more: f64) -> bool {
@@ -232,8 +240,9 @@ impl<'a> Lister<'a> {
     fn fills(&self, rank: usize, stage: usize, now: f64, options: &Options) -> bool {
         let gap = options.soon - now;
         options.blocked
-            || gap >= self.habits.fill * self.task.stages[stage].backward_weight
-            || (self.habits.even && self.ranks[rank].idle + gap > self.most_idle + self.slack_time)
+            || gap >= self.policy.habits[rank].fill * self.task.stages[stage].backward_weight
+            || (self.policy.habits[rank].even
+                && self.ranks[rank].idle + gap > self.most_idle + self.slack_time)
     }
 
     fn perform(&mut self, rank: usize, now: f64, pass: Pass, stage: usize) {

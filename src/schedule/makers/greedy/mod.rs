@@ -6,10 +6,13 @@
 //! a rank, and how many micro-batches a stage has in flight, the lifespan of a building block in
 //! [arXiv 2405.15362](https://arxiv.org/abs/2405.15362).
 //!
-//! It always ends. On each rank there is always room for all that is missing of the oldest micro-batch there, so the oldest
-//! of all can go on.
+//! It always ends: a forward has to leave room for finishing the micro-batches one after the other, so the oldest of all can
+//! always go on.
 
+mod climb;
 mod lister;
+
+pub(crate) use climb::climb;
 
 use crate::schedule::{Cell, Pass, Placement, StageCost};
 
@@ -27,8 +30,15 @@ pub(crate) struct Task<'a> {
     pub(crate) comm: f64,
     /// What a rank may hold; at least [`least_memory`].
     pub(crate) memory: f64,
+}
+
+/// What the ranks keep to when they choose.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Policy {
     /// How many micro-batches each stage may have between forward and backward-input, at least 1.
-    pub(crate) in_flight: &'a [u32],
+    pub(crate) in_flight: Vec<u32>,
+    /// Each rank's habits.
+    pub(crate) habits: Vec<Habits>,
 }
 
 /// How a free rank chooses.
@@ -80,7 +90,7 @@ pub(crate) fn least_memory(placement: &Placement, stages: &[StageCost]) -> f64 {
 
 /// What a step should be short by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Goal {
+pub enum Goal {
     /// The makespan: ranks wait for each other at the end of a step.
     Makespan,
     /// The longest span of a rank: steps follow each other without such a wait.
@@ -88,6 +98,11 @@ pub(crate) enum Goal {
 }
 
 impl Listed {
+    /// How many passes there are.
+    fn count(&self) -> usize {
+        self.passes.iter().map(Vec::len).sum()
+    }
+
     /// What is to be small, the goal first.
     fn score(&self, goal: Goal) -> [f64; 2] {
         match goal {
@@ -97,32 +112,61 @@ impl Listed {
     }
 }
 
-/// The best of these ways to list, the most promising first: at least one is tried, and then as many as do not take too long.
-/// `None` when the memory cannot hold one micro-batch.
-pub(crate) fn best<'a>(
-    candidates: impl IntoIterator<Item = (Task<'a>, Habits)>,
+/// The best of these policies and what it lists, the most promising first: at least one is tried, and then as many as do not
+/// take too long. `None` when the memory cannot hold one micro-batch.
+pub(crate) fn best(
+    task: &Task<'_>,
+    policies: impl IntoIterator<Item = Policy>,
     goal: Goal,
-) -> Option<Listed> {
-    let mut best: Option<Listed> = None;
+) -> Option<(Policy, Listed)> {
+    let mut best: Option<(Policy, Listed)> = None;
     let mut listed = 0;
-    for (task, habits) in candidates {
+    for policy in policies {
         if listed > BUDGET {
             break;
         }
-        let next = lister::list(&task, habits)?;
-        listed += next.passes.iter().map(Vec::len).sum::<usize>();
+        let next = lister::list(task, &policy)?;
+        listed += next.count();
         if best
             .as_ref()
-            .is_none_or(|best| next.score(goal) < best.score(goal))
+            .is_none_or(|(_, best)| next.score(goal) < best.score(goal))
         {
-            best = Some(next);
+            best = Some((policy, next));
         }
     }
     best
 }
 
+/// How many micro-batches each stage may have in flight. A stage lives the longer the further it is from the last one;
+/// those after the first of a rank get `share` of that, and the first gets the memory that they leave.
+pub(crate) fn in_flight(placement: &Placement, stages: &[StageCost], memory: f64, share: f64) -> Vec<u32> {
+    let count = placement.stages();
+    let mut left = vec![memory; placement.ranks() as usize];
+    let mut caps: Vec<_> = (0..count)
+        .map(|stage| (share * f64::from(count - stage)).round().max(1.0) as u32)
+        .collect();
+    for (stage, rank) in placement.iter().enumerate().skip(placement.ranks() as usize) {
+        left[rank.index()] -= f64::from(caps[stage]) * stages[stage].saved;
+    }
+    for (stage, rank) in placement.iter().enumerate().take(placement.ranks() as usize) {
+        caps[stage] =
+            (left[rank.index()] / stages[stage].saved + 1e-9).clamp(1.0, f64::from(u32::MAX)) as u32;
+    }
+    caps
+}
+
+/// Policies worth trying, the most promising first: the same habits on all `ranks`, with each of these limits.
+pub(crate) fn policies(ranks: u32, in_flight: &[Vec<u32>]) -> impl Iterator<Item = Policy> {
+    habits().flat_map(move |habits| {
+        in_flight.iter().map(move |in_flight| Policy {
+            in_flight: in_flight.clone(),
+            habits: vec![habits; ranks as usize],
+        })
+    })
+}
+
 /// The habits worth trying, the most promising first.
-pub(crate) fn habits() -> impl Iterator<Item = Habits> + Clone {
+fn habits() -> impl Iterator<Item = Habits> {
     [0.3, 0.0, 0.7].into_iter().flat_map(|patience| {
         [0.0, 1.0, 0.5].into_iter().flat_map(move |fill| {
             [First::Backward, First::InTurn, First::Forward]

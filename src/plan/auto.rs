@@ -1,0 +1,270 @@
+//! The schedule that is shortest at given costs and fits a given memory.
+
+use std::fmt;
+
+use crate::plan::{Simulation, simulate};
+use crate::schedule::greedy::{Task, best, climb, in_flight, least_memory, policies};
+use crate::schedule::{Costs, Goal, Links, Placement, Schedule};
+use crate::{Error, Result};
+
+/// The most stages a rank is given where nobody says how many.
+const MOST_CHUNKS: u32 = 4;
+
+/// How long the stages after the first of a rank may live, as shares of their distance from the last stage.
+const SHARES: [f64; 9] = [1.0, 0.5, 0.6, 0.4, 0.8, 0.3, 1.25, 2.0, f64::INFINITY];
+
+/// What a schedule is wanted for.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// How many ranks there are.
+    pub ranks: u32,
+    /// How many stages each rank has; one to four when nobody says.
+    pub chunks: Option<u32>,
+    /// How many micro-batches a step has.
+    pub micro_batches: u32,
+    /// What passes and transfers cost.
+    pub costs: &'a Costs,
+    /// The most that a rank may hold, in the unit of the costs' memory.
+    pub memory: Option<f64>,
+    /// What the links promise.
+    pub links: Links,
+    /// What is to be short.
+    pub goal: Goal,
+}
+
+/// The schedule that was chosen, and among which. Its text says what was chosen and why.
+#[derive(Clone, Debug)]
+pub struct Auto {
+    /// The schedule: one with a name, or one called `auto` that was listed for these costs.
+    pub schedule: Schedule,
+    /// How it goes at the costs.
+    pub simulation: Simulation,
+    /// All that were compared, the best first; those that do not fit the memory last.
+    pub tried: Vec<Tried>,
+    goal: Goal,
+    memory: Option<f64>,
+}
+
+/// A schedule that was compared.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tried {
+    /// Its name and its placement.
+    pub name: String,
+    /// Its makespan.
+    pub makespan: f64,
+    /// Its longest span.
+    pub span: f64,
+    /// The most that one of its ranks holds.
+    pub peak_memory: f64,
+    /// Whether that fits.
+    pub fits: bool,
+}
+
+/// Finds the schedule that is shortest and fits the memory: over placements (looped and vee), over all that have a name, and
+/// over orders that are listed for these costs. It is never longer than the shortest with a name that fits.
+///
+/// # Errors
+/// [`Error::Invalid`] when a number is 0 or makes too many cells, when the costs are of a number of stages that these ranks
+/// cannot have, or when nothing fits the memory; then it says the least that works.
+pub fn auto(wanted: &Wanted<'_>) -> Result<Auto> {
+    wanted.check()?;
+    let mut candidates = named(wanted)?;
+    for placement in placements(wanted)? {
+        candidates.extend(listed(wanted, placement)?);
+    }
+    let fits = |(_, simulation): &(Schedule, Simulation)| {
+        wanted
+            .memory
+            .is_none_or(|memory| peak(simulation) <= memory * (1.0 + 1e-9))
+    };
+    candidates.sort_by(|a, b| {
+        let key = |one: &(Schedule, Simulation)| (!fits(one), score(wanted.goal, &one.1));
+        key(a).partial_cmp(&key(b)).expect("simulated times are numbers")
+    });
+    let tried = candidates.iter().map(|one| Tried {
+        name: format!("{} ({})", one.0.name(), describe(one.0.placement())),
+        makespan: one.1.makespan,
+        span: one.1.span,
+        peak_memory: peak(&one.1),
+        fits: fits(one),
+    });
+    let tried: Vec<_> = tried.collect();
+    match candidates.into_iter().next() {
+        Some((schedule, simulation)) if tried[0].fits => Ok(Auto {
+            schedule,
+            simulation,
+            tried,
+            goal: wanted.goal,
+            memory: wanted.memory,
+        }),
+        _ => Err(too_little(wanted)),
+    }
+}
+
+impl Wanted<'_> {
+    fn check(&self) -> Result<()> {
+        let refuse = |problem: String| Err(Error::Invalid(problem));
+        let Self {
+            ranks, micro_batches, ..
+        } = self;
+        if *ranks == 0 || *micro_batches == 0 || self.chunks == Some(0) {
+            return refuse(format!(
+                "auto needs at least 1 rank, 1 chunk and 1 micro-batch; it was given {ranks} ranks, {micro_batches} \
+                 micro-batches"
+            ));
+        }
+        if let Some(memory) = self.memory.filter(|memory| memory.is_nan() || *memory <= 0.0) {
+            return refuse(format!(
+                "the memory limit is {memory}; it has to be a number above 0"
+            ));
+        }
+        match self.costs.stages() {
+            Some(stages) if !stages.is_multiple_of(*ranks as usize) => refuse(format!(
+                "there are costs of {stages} stages, which {ranks} ranks cannot share evenly; give costs of a multiple of \
+                 {ranks}"
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The schedules with a name, at every number of chunks that they can have.
+fn named(wanted: &Wanted<'_>) -> Result<Vec<(Schedule, Simulation)>> {
+    let mut found = Vec::new();
+    for name in Schedule::names() {
+        for chunks in chunks(wanted) {
+            let made = Schedule::make(
+                name,
+                wanted.ranks,
+                Some(chunks),
+                wanted.micro_batches,
+                wanted.costs,
+            );
+            if let Ok(schedule) = made {
+                let simulation = simulate(&schedule, wanted.costs, wanted.links)?;
+                found.push((schedule, simulation));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The best order that can be listed on a placement, for each share of the lifespans; none when the memory does not hold one micro-batch.
+fn listed(wanted: &Wanted<'_>, placement: Placement) -> Result<Option<(Schedule, Simulation)>> {
+    let stages = wanted.costs.of(&placement)?;
+    let most: f64 = stages.iter().map(|stage| stage.saved + stage.pending).sum();
+    let memory = wanted.memory.unwrap_or(f64::from(wanted.micro_batches) * most);
+    let task = Task {
+        placement: &placement,
+        micro_batches: wanted.micro_batches,
+        stages: &stages,
+        comm: wanted.costs.comm(),
+        memory,
+    };
+    let caps = SHARES.map(|share| in_flight(&placement, &stages, memory, share));
+    let caps = if placement.stages() == placement.ranks() {
+        &caps[..1]
+    } else {
+        &caps[..]
+    };
+    let Some((policy, listed)) = best(&task, policies(wanted.ranks, caps), wanted.goal) else {
+        return Ok(None);
+    };
+    let listed = climb(&task, policy, listed, wanted.goal);
+    let schedule = Schedule::from_passes("auto", placement, wanted.micro_batches, listed.passes)?;
+    let simulation = simulate(&schedule, wanted.costs, wanted.links)?;
+    Ok(Some((schedule, simulation)))
+}
+
+fn chunks(wanted: &Wanted<'_>) -> Vec<u32> {
+    match (wanted.chunks, wanted.costs.stages()) {
+        (Some(chunks), _) => vec![chunks],
+        (None, Some(stages)) => vec![(stages as u32) / wanted.ranks.max(1)],
+        (None, None) => (1..=MOST_CHUNKS).collect(),
+    }
+}
+
+fn placements(wanted: &Wanted<'_>) -> Result<Vec<Placement>> {
+    let mut placements = Vec::new();
+    for chunks in chunks(wanted) {
+        placements.push(Placement::looped(wanted.ranks, chunks)?);
+        if chunks == 2 {
+            placements.push(Placement::vee(wanted.ranks)?);
+        }
+    }
+    Ok(placements)
+}
+
+fn score(goal: Goal, simulation: &Simulation) -> (f64, f64, f64) {
+    let (makespan, span) = (simulation.makespan, simulation.span);
+    match goal {
+        Goal::Makespan => (makespan, span, peak(simulation)),
+        Goal::Span => (span, makespan, peak(simulation)),
+    }
+}
+
+fn peak(simulation: &Simulation) -> f64 {
+    simulation
+        .ranks
+        .iter()
+        .map(|rank| rank.peak_memory)
+        .fold(0.0, f64::max)
+}
+
+fn too_little(wanted: &Wanted<'_>) -> Error {
+    let least = |placement: Placement| Some(least_memory(&placement, &wanted.costs.of(&placement).ok()?));
+    let least = placements(wanted)
+        .into_iter()
+        .flatten()
+        .filter_map(least)
+        .fold(f64::INFINITY, f64::min);
+    Error::Invalid(format!(
+        "no schedule fits in {} a rank; the least that works on {} ranks is {least}",
+        wanted.memory.unwrap_or(f64::INFINITY),
+        wanted.ranks
+    ))
+}
+
+fn describe(placement: &Placement) -> String {
+    let (ranks, stages) = (placement.ranks(), placement.stages());
+    match stages / ranks {
+        1 => "one stage a rank".into(),
+        2 if Placement::vee(ranks).is_ok_and(|vee| vee == *placement) => {
+            "2 stages a rank, out and back".into()
+        }
+        chunks => format!("{chunks} stages a rank, in rounds"),
+    }
+}
+
+impl fmt::Display for Auto {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let chosen = &self.tried[0];
+        let aim = match self.goal {
+            Goal::Makespan => "makespan",
+            Goal::Span => "longest span",
+        };
+        let time = |tried: &Tried| match self.goal {
+            Goal::Makespan => tried.makespan,
+            Goal::Span => tried.span,
+        };
+        write!(
+            f,
+            "chose {}: the shortest {aim}, {:.4}, of {}",
+            chosen.name,
+            time(chosen),
+            self.tried.len()
+        )?;
+        if let Some(memory) = self.memory {
+            let over = self.tried.iter().filter(|tried| !tried.fits).count();
+            write!(
+                f,
+                ", {over} of which do not fit in {memory} a rank; it holds {:.4}",
+                chosen.peak_memory
+            )?;
+        }
+        if let Some(next) = self.tried.get(1).filter(|next| next.fits) {
+            write!(f, "; next is {} with {:.4}", next.name, time(next))?;
+        }
+        Ok(())
+    }
+}

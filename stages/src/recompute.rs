@@ -1,0 +1,146 @@
+//! Activations made again in backward instead of kept from forward.
+
+use std::fmt;
+
+use crate::error::Result;
+use crate::parameter::Parameter;
+use crate::stage::{Bytes, Mode, Moment, Stage, StageBuilder};
+use crate::tensor::{Shape, Tensor};
+
+/// What a stage makes again in backward instead of keeping it from forward. The numbers are the same, bit for bit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Recompute {
+    /// Nothing.
+    #[default]
+    None,
+    /// The interiors of composite layers, such as a GPT's attention and MLP: each keeps only its input. Less work than
+    /// [`Recompute::Full`], since the last product of each is not needed again, but an input is kept for each. After Korthikanti
+    /// et al., "Reducing activation recomputation in large transformer models" (2022).
+    Selective,
+    /// Everything: the stage keeps only its input, and backward-input begins with forward once more. Chen et al., "Training deep
+    /// nets with sublinear memory cost" (2016).
+    Full,
+}
+
+/// The builder of a stage that recomputes.
+///
+/// ```
+/// use pipewright_stages::models::Mlp;
+/// use pipewright_stages::{Bytes, Mode, Moment, Recompute, Stage, Tensor, recompute};
+///
+/// let model = Mlp { sizes: vec![4, 64, 64, 2], dropout: 0.1, seed: 1 }.model()?;
+/// let builders = model.split(2)?.into_iter().map(|stage| recompute(stage, Recompute::Full));
+/// let mut first = builders.into_iter().next().expect("two stages")()?;
+///
+/// let at = Moment { step: 0, micro_batch: 0, mode: Mode::Train };
+/// let (output, saved) = first.forward(at, Tensor::zeros(&[8, 4]))?;
+/// assert_eq!(saved.bytes(), 8 * 4 * 4, "only the input is kept");
+/// first.backward(saved, output)?;
+/// # Ok::<(), pipewright_stages::Error>(())
+/// ```
+pub fn recompute<S: Stage<Wire: Clone>>(
+    build: StageBuilder<S>,
+    how: Recompute,
+) -> StageBuilder<RecomputedStage<S>> {
+    Box::new(move || Ok(RecomputedStage::new(build()?, how)))
+}
+
+/// A stage that makes activations again in backward.
+///
+/// Its forward has to be a function of the moment, the input and the parameters, as it is for all stages of this crate. With
+/// [`Recompute::Full`] a clone of the wire is kept; cloning a [`Tensor`] shares its memory.
+#[derive(Debug)]
+pub struct RecomputedStage<S> {
+    stage: S,
+    full: bool,
+}
+
+impl<S: Stage> RecomputedStage<S> {
+    /// The stage, which is from now on used like this.
+    pub fn new(mut stage: S, how: Recompute) -> Self {
+        if how == Recompute::Selective {
+            stage.recompute_interiors();
+        }
+        Self {
+            stage,
+            full: how == Recompute::Full,
+        }
+    }
+
+    /// What the stage's own forward keeps.
+    fn whole(&mut self, saved: RecomputedSaved<S>) -> Result<S::Saved> {
+        match saved {
+            RecomputedSaved::Whole(saved) => Ok(saved),
+            RecomputedSaved::Input(at, input) => self.stage.forward_again(at, input),
+        }
+    }
+}
+
+/// What a [`RecomputedStage`] keeps for backward-input.
+pub enum RecomputedSaved<S: Stage> {
+    /// What the stage's own forward keeps.
+    Whole(S::Saved),
+    /// What it takes to run forward once more.
+    Input(Moment, S::Wire),
+}
+
+impl<S: Stage> Bytes for RecomputedSaved<S> {
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Whole(saved) => saved.bytes(),
+            Self::Input(_, input) => input.bytes(),
+        }
+    }
+}
+
+impl<S: Stage> fmt::Debug for RecomputedSaved<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RecomputedSaved({} bytes)", self.bytes())
+    }
+}
+
+impl<S: Stage<Wire: Clone>> Stage for RecomputedStage<S> {
+    type Wire = S::Wire;
+    type Saved = RecomputedSaved<S>;
+    type Pending = S::Pending;
+
+    fn output_shape(&self, input: &Shape) -> Result<Shape> {
+        self.stage.output_shape(input)
+    }
+
+    fn load(&mut self, input: Tensor) -> Result<S::Wire> {
+        self.stage.load(input)
+    }
+
+    fn forward(&mut self, at: Moment, input: S::Wire) -> Result<(S::Wire, Self::Saved)> {
+        let kept = (self.full && at.mode == Mode::Train).then(|| input.clone());
+        let (output, saved) = self.stage.forward(at, input)?;
+        let saved = kept.map_or(RecomputedSaved::Whole(saved), |input| {
+            RecomputedSaved::Input(at, input)
+        });
+        Ok((output, saved))
+    }
+
+    fn restore(&mut self, saved: Self::Saved) -> Result<Self::Saved> {
+        let whole = self.whole(saved)?;
+        Ok(RecomputedSaved::Whole(self.stage.restore(whole)?))
+    }
+
+    fn backward_input(&mut self, saved: Self::Saved, grad: S::Wire) -> Result<(Option<S::Wire>, S::Pending)> {
+        let whole = self.whole(saved)?;
+        self.stage.backward_input(whole, grad)
+    }
+
+    fn backward_weight(&mut self, pending: S::Pending) -> Result<()> {
+        self.stage.backward_weight(pending)
+    }
+
+    fn backward(&mut self, saved: Self::Saved, grad: S::Wire) -> Result<Option<S::Wire>> {
+        let whole = self.whole(saved)?;
+        self.stage.backward(whole, grad)
+    }
+
+    fn parameters(&mut self) -> Vec<&mut Parameter> {
+        self.stage.parameters()
+    }
+}

@@ -1,0 +1,173 @@
+//! The schedule that is chosen by itself.
+
+use pipewright::plan::{Auto, Simulation, Wanted, auto, simulate};
+use pipewright::schedule::{Costs, Goal, Links, Placement, Schedule, StageCost};
+
+fn share([forward, backward_input, backward_weight, comm]: [f64; 4], pending: f64) -> Costs {
+    let share = StageCost {
+        forward,
+        backward_input,
+        backward_weight,
+        pending,
+        ..StageCost::default()
+    };
+    Costs::share(share, comm).unwrap()
+}
+
+fn wanted(ranks: u32, micro_batches: u32, costs: &Costs) -> Wanted<'_> {
+    Wanted {
+        ranks,
+        chunks: None,
+        micro_batches,
+        costs,
+        memory: None,
+        links: Links::Buffered,
+        goal: Goal::Makespan,
+    }
+}
+
+fn chosen(wanted: &Wanted<'_>) -> Auto {
+    auto(wanted).unwrap_or_else(|refusal| panic!("{wanted:?}: {refusal}"))
+}
+
+fn peak(simulation: &Simulation) -> f64 {
+    simulation
+        .ranks
+        .iter()
+        .map(|rank| rank.peak_memory)
+        .fold(0.0, f64::max)
+}
+
+#[test]
+fn it_is_never_longer_than_a_schedule_with_a_name_that_fits_and_never_too_large() {
+    for (ranks, micro_batches) in [(1, 3), (2, 1), (2, 5), (3, 2), (4, 4), (4, 9)] {
+        for (times, pending) in [
+            ([1.0, 1.0, 1.0, 0.0], 0.0),
+            ([2.0, 3.0, 1.0, 0.2], 0.5),
+            ([1.0, 1.2, 0.4, 0.0], 1.0),
+        ] {
+            let costs = share(times, pending);
+            let named: Vec<_> = Schedule::names()
+                .map(|name| {
+                    let schedule = Schedule::make(name, ranks, None, micro_batches, &costs).unwrap();
+                    simulate(&schedule, &costs, Links::Buffered).unwrap()
+                })
+                .collect();
+            for memory in [1.0, 1.5, f64::from(ranks), 2.0 * f64::from(ranks)] {
+                let auto = chosen(&Wanted {
+                    memory: Some(memory),
+                    ..wanted(ranks, micro_batches, &costs)
+                });
+                assert!(
+                    peak(&auto.simulation) <= memory + 1e-9,
+                    "{ranks} {micro_batches} {memory}: {auto}"
+                );
+                let fits = named.iter().filter(|named| peak(named) <= memory + 1e-9);
+                let shortest = fits.map(|named| named.makespan).fold(f64::INFINITY, f64::min);
+                assert!(
+                    auto.simulation.makespan <= shortest + 1e-9,
+                    "{ranks} {micro_batches} {memory}: {auto}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn placed_out_and_back_in_1f1bs_memory_it_has_smaller_bubbles_than_published() {
+    // arXiv 2401.10241: the times of table 9, 8 ranks; the longest span's bubble that the authors' ZB-V reaches there
+    let rows = [
+        (24, [18.522, 18.086, 9.337, 0.601], 0.0703),
+        (32, [18.513, 18.086, 9.331, 0.626], 0.0543),
+        (24, [29.718, 29.444, 19.927, 0.527], 0.0403),
+        (32, [29.802, 29.428, 19.530, 0.577], 0.0326),
+    ];
+    for (micro_batches, times, published) in rows {
+        let costs = share(times, 0.0);
+        let auto = chosen(&Wanted {
+            chunks: Some(2),
+            memory: Some(8.0),
+            goal: Goal::Span,
+            ..wanted(8, micro_batches, &costs)
+        });
+        assert!(auto.simulation.bubble_span <= published, "{auto}");
+        assert_eq!(auto.schedule.placement(), &Placement::vee(8).unwrap());
+    }
+}
+
+#[test]
+fn it_is_the_same_each_time_and_says_what_it_chose_and_why() {
+    let costs = share([1.0; 4].map(|time| time * 2.0), 1.0);
+    let wanted = Wanted {
+        memory: Some(3.0),
+        ..wanted(4, 6, &costs)
+    };
+    let (one, other) = (chosen(&wanted), chosen(&wanted));
+    assert_eq!(one.schedule, other.schedule);
+    let text = one.to_string();
+    assert!(
+        text.starts_with("chose ") && text.contains("the shortest makespan"),
+        "{text}"
+    );
+    assert!(
+        text.contains("do not fit in 3 a rank") && text.contains("; next is "),
+        "{text}"
+    );
+    assert!(
+        one.tried
+            .iter()
+            .any(|tried| !tried.fits && tried.name.starts_with("gpipe"))
+    );
+}
+
+#[test]
+fn stages_that_differ_are_taken_as_they_are() {
+    let stage = |forward: f64, saved: f64| StageCost {
+        forward,
+        backward_input: 1.5 * forward,
+        backward_weight: 0.8 * forward,
+        saved,
+        pending: 0.6 * saved,
+        update: 0.0,
+    };
+    let stages = [0.2, 1.0, 1.1, 0.9, 1.0, 1.3]
+        .map(|time| stage(time, 100.0 * time))
+        .to_vec();
+    let costs = Costs::each(stages, 0.05).unwrap();
+    let auto = chosen(&Wanted {
+        memory: Some(400.0),
+        ..wanted(3, 8, &costs)
+    });
+    assert_eq!(auto.schedule.stages(), 6);
+    assert!(peak(&auto.simulation) <= 400.0);
+}
+
+#[test]
+fn a_memory_that_is_too_small_is_refused_with_the_least_that_works() {
+    let costs = Costs::default();
+    let refusal = |memory| {
+        let wanted = Wanted {
+            memory,
+            ..wanted(4, 8, &costs)
+        };
+        auto(&wanted).unwrap_err().to_string()
+    };
+    assert_eq!(
+        refusal(Some(0.5)),
+        "no schedule fits in 0.5 a rank; the least that works on 4 ranks is 1"
+    );
+    assert!(refusal(Some(f64::NAN)).contains("the memory limit is NaN"));
+    assert!(refusal(Some(-1.0)).contains("the memory limit is -1"));
+}
+
+#[test]
+fn costs_of_stages_that_do_not_spread_evenly_are_refused() {
+    let costs = Costs::each(vec![StageCost::default(); 5], 0.0).unwrap();
+    let refusal = auto(&wanted(2, 4, &costs)).unwrap_err().to_string();
+    assert_eq!(
+        refusal,
+        "there are costs of 5 stages, which 2 ranks cannot share evenly; give costs of a multiple of 2"
+    );
+    let refusal = auto(&wanted(0, 4, &costs)).unwrap_err().to_string();
+    assert!(refusal.contains("at least 1 rank"), "{refusal}");
+}

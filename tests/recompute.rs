@@ -1,0 +1,219 @@
+//! Recomputing changes the memory of a run, and no bit of its weights.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{Recipe, recipe};
+use pipewright::Pipeline;
+use pipewright::plan::simulate;
+use pipewright::schedule::{Costs, Links, Schedule, StageCost};
+use pipewright::stages::loss::CrossEntropy;
+use pipewright::stages::{Bytes, Mode, Moment, Recompute, RecomputedStage, Sequential, Stage, recompute};
+
+const ALL: [Recompute; 3] = [Recompute::None, Recompute::Selective, Recompute::Full];
+
+type Recomputed = Pipeline<RecomputedStage<Sequential>>;
+
+/// A pipeline whose stages recompute, one word a stage.
+fn launch(recipe: &Recipe, schedule: Schedule, how: &[Recompute]) -> Recomputed {
+    let stages = (recipe.model)()
+        .split(schedule.stages() as usize)
+        .expect("enough layers");
+    let stages = stages
+        .into_iter()
+        .zip(how)
+        .map(|(stage, &how)| recompute(stage, how));
+    let mut builder = Pipeline::builder()
+        .schedule(schedule)
+        .stages(stages.collect())
+        .loss(CrossEntropy::default())
+        .data(Arc::clone(&recipe.data))
+        .optimizer(recipe.optimizer)
+        .learning_rate(recipe.learning_rate)
+        .pin(false);
+    if let Some(clip) = recipe.clip {
+        builder = builder.clip(clip);
+    }
+    builder.launch().expect("it starts")
+}
+
+fn train(pipeline: &mut Recomputed, steps: u64) -> String {
+    (0..steps).for_each(|_| drop(pipeline.step().expect("the step succeeds")));
+    pipeline.weights_hash().expect("it runs")
+}
+
+#[test]
+fn the_weights_are_those_of_the_plain_loop_for_every_schedule() {
+    for tied in [false, true] {
+        let recipe = recipe(4, tied, 4);
+        let expected = recipe.plain_hash(2);
+        for name in Schedule::names() {
+            let schedule = || Schedule::named(name, 2, 4).expect("the sizes fit");
+            let stages = schedule().stages() as usize;
+            let mut words = ALL.map(|how| vec![how; stages]).to_vec();
+            words.push(ALL.iter().copied().cycle().skip(1).take(stages).collect());
+            for how in words {
+                let hash = train(&mut launch(&recipe, schedule(), &how), 2);
+                assert_eq!(hash, expected, "{name}, {how:?}, tied: {tied}");
+            }
+        }
+    }
+}
+
+/// I and W apart, micro-batches out of order, two stages a rank, backwards in one piece among others.
+#[test]
+fn any_order_that_the_checker_accepts_gives_the_same_bits() {
+    let recipe = recipe(4, true, 3);
+    let expected = recipe.plain_hash(2);
+    let rows = "0F0,0F2,0F1,2F0,2F2,2F1,2I0,2I2,2B1,0I0,2W2,0I1,0I2,0W0,2W0,0W2,0W1\n\
+                1F0,1F2,1F1,3F0,3F2,3F1,3B0,3I2,3B1,1B0,1I1,1I2,3W2,1W2,1W1";
+    for how in ALL {
+        let schedule = Schedule::from_csv("mine", rows, None, Links::Ordered)
+            .expect("a valid order")
+            .schedule;
+        let hash = train(&mut launch(&recipe, schedule, &[how; 4]), 2);
+        assert_eq!(hash, expected, "{how:?}");
+    }
+}
+
+/// For each stage: bytes of the input, and what forward keeps of a micro-batch with this word.
+fn bytes(recipe: &Recipe, stages: usize, how: Recompute) -> Vec<[u64; 2]> {
+    let (mut wire, _) = recipe
+        .data
+        .micro_batch(0, pipewright::id::MicroBatch(0), 0)
+        .expect("data");
+    let stages = (recipe.model)().split(stages).expect("enough layers");
+    let at = Moment {
+        step: 0,
+        micro_batch: 0,
+        mode: Mode::Train,
+    };
+    let stages = stages.into_iter().map(|stage| {
+        let input = wire.bytes();
+        let mut stage = recompute(stage, how)().expect("it can be built");
+        let (output, saved) = stage.forward(at, wire.clone()).expect("forward");
+        wire = output;
+        [input, saved.bytes()]
+    });
+    stages.collect()
+}
+
+#[test]
+fn the_peak_is_the_inputs_in_flight_and_one_micro_batch_made_again() {
+    let recipe = recipe(6, false, 8);
+    let whole = bytes(&recipe, 4, Recompute::None);
+    let selective = bytes(&recipe, 4, Recompute::Selective);
+    for schedule in ["gpipe", "1f1b"] {
+        let run = |how| {
+            let schedule = Schedule::named(schedule, 4, 8).expect("the sizes fit");
+            launch(&recipe, schedule, &[how; 4])
+                .step()
+                .expect("the step succeeds")
+                .ranks
+        };
+        let runs = ALL.map(run);
+        for rank in 0..4 {
+            let [none, some, full] = ALL.map(|how| {
+                let runs: &Vec<_> = &runs[ALL.iter().position(|other| *other == how).expect("one of them")];
+                runs[rank].peak_bytes
+            });
+            let in_flight = u64::from(runs[0][rank].in_flight);
+            let [input, all] = whole[rank];
+            assert_eq!(none, in_flight * all, "{schedule}, rank {rank}");
+            assert_eq!(some, in_flight * selective[rank][1], "{schedule}, rank {rank}");
+            assert_eq!(full, (in_flight - 1) * input + all, "{schedule}, rank {rank}");
+            assert!(
+                some < none && (full < none || in_flight == 1),
+                "{schedule}, rank {rank}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_planned_peak_and_what_one_backward_makes_again_are_the_measured_peak() {
+    let recipe = recipe(6, false, 8);
+    let bytes = bytes(&recipe, 4, Recompute::None);
+    let stages = bytes.iter().map(|&[input, all]| {
+        let cost = StageCost {
+            saved: all as f64,
+            ..StageCost::default()
+        };
+        cost.recomputed(input as f64)
+    });
+    let costs = Costs::each(stages.collect(), 0.0).expect("costs");
+    for name in ["gpipe", "1f1b"] {
+        let schedule = Schedule::named(name, 4, 8).expect("the sizes fit");
+        let planned = simulate(&schedule, &costs, Links::Buffered).expect("it ends");
+        let mut pipeline = launch(&recipe, schedule, &[Recompute::Full; 4]);
+        let report = pipeline.step().expect("the step succeeds");
+        for ((planned, measured), [input, all]) in planned.ranks.iter().zip(&report.ranks).zip(&bytes) {
+            let again = (all - input) as f64;
+            assert_eq!(planned.peak_memory + again, measured.peak_bytes as f64, "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_list_recomputes_the_stages_it_names() {
+    let recipe = recipe(6, false, 8);
+    let peaks = |how: [Recompute; 2]| {
+        let schedule = Schedule::named("gpipe", 2, 8).expect("the sizes fit");
+        let report = launch(&recipe, schedule, &how).step().expect("the step succeeds");
+        [report.ranks[0].peak_bytes, report.ranks[1].peak_bytes]
+    };
+    let [none, full] = [Recompute::None, Recompute::Full].map(|how| peaks([how; 2]));
+    assert_eq!(peaks([Recompute::None, Recompute::Full]), [none[0], full[1]]);
+    assert_eq!(peaks([Recompute::Full, Recompute::None]), [full[0], none[1]]);
+}
+
+#[test]
+fn a_run_continues_bit_for_bit_with_another_word() {
+    let recipe = recipe(3, true, 3);
+    let expected = recipe.plain_hash(4);
+    let folder = tempfile::tempdir().expect("a folder");
+    for (from, to) in [(0, 2), (2, 1), (1, 0)] {
+        let place = folder.path().join(format!("from-{from}"));
+        let schedule = |stages| Schedule::named("1f1b", stages, 3).expect("the sizes fit");
+        let mut pipeline = launch(&recipe, schedule(2), &[ALL[from]; 2]);
+        train(&mut pipeline, 2);
+        pipeline.save(&place).expect("it is saved");
+        let mut pipeline = launch(&recipe, schedule(3), &[ALL[to]; 3]);
+        pipeline.load(&place).expect("it loads");
+        assert_eq!(
+            train(&mut pipeline, 2),
+            expected,
+            "{:?} to {:?}",
+            ALL[from],
+            ALL[to]
+        );
+    }
+}
+
+#[test]
+fn a_planned_step_takes_one_forward_a_backward_more() {
+    let none = StageCost {
+        forward: 2.0,
+        backward_input: 3.0,
+        backward_weight: 1.0,
+        update: 0.5,
+        saved: 10.0,
+        pending: 4.0,
+    };
+    let full = none.recomputed(1.5);
+    let expected = StageCost {
+        backward_input: 5.0,
+        saved: 1.5,
+        ..none
+    };
+    assert_eq!(full, expected);
+    let schedule = Schedule::named("gpipe", 3, 4).expect("the sizes fit");
+    let makespan = |cost| {
+        let costs = Costs::share(StageCost { update: 0.0, ..cost }, 0.0).expect("costs");
+        simulate(&schedule, &costs, Links::Buffered)
+            .expect("it ends")
+            .makespan
+    };
+    assert_eq!((makespan(none), makespan(full)), (6.0 * 6.0, 6.0 * 8.0));
+}
