@@ -146,7 +146,7 @@ fn svg(args: &Args, schedule: &Schedule, costs: &Costs) -> Result<String> {
             title: super::title(schedule),
             timeline: &timeline,
         }],
-        units: Units::Shares,
+        units: Units::Plain,
         transfers: args.with_comms,
     };
     picture.svg()
