@@ -2,13 +2,18 @@
 
 mod gpipe;
 pub(crate) mod greedy;
+mod interleaved_zb;
 mod one_f_one_b;
+mod zb_2p;
 mod zb_h1;
+mod zero_bubble;
 
 use std::ops::RangeInclusive;
 
 use gpipe::gpipe;
+use interleaved_zb::interleaved_zb;
 use one_f_one_b::one_f_one_b;
+use zb_2p::zb_2p;
 use zb_h1::zb_h1;
 
 use crate::nearest::nearest;
@@ -43,6 +48,7 @@ struct Named {
 }
 
 const ONE: RangeInclusive<u32> = 1..=1;
+const TWO_OR_MORE: RangeInclusive<u32> = 2..=u32::MAX;
 
 const MAKERS: &[Named] = &[
     Named {
@@ -59,6 +65,16 @@ const MAKERS: &[Named] = &[
         name: "zb-h1",
         chunks: ONE,
         make: zb_h1,
+    },
+    Named {
+        name: "zb-2p",
+        chunks: ONE,
+        make: zb_2p,
+    },
+    Named {
+        name: "interleaved-zb",
+        chunks: TWO_OR_MORE,
+        make: interleaved_zb,
     },
 ];
 
