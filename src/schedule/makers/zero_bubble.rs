@@ -31,6 +31,7 @@ pub(super) fn zero_bubble(
     Ok(Made {
         passes: listed.passes,
         placement,
+        pairs: Vec::new(),
     })
 }
 

@@ -16,8 +16,10 @@ pub(crate) use climb::climb;
 
 use crate::schedule::{Cell, Pass, Placement, StageCost};
 
-/// How many passes [`best`] lists at most before it stays with what it has.
+/// How many passes [`best`] lists at most before it stays with what it has, once it has tried [`AT_LEAST`] policies.
 const BUDGET: usize = 3_000_000;
+
+const AT_LEAST: usize = 3;
 
 /// What is to be listed, and the limits it has to keep.
 #[derive(Clone, Copy, Debug)]
@@ -40,8 +42,8 @@ pub(crate) struct Policy {
     /// Each rank's habits.
     pub(crate) habits: Vec<Habits>,
     /// Passes go in rounds of as many micro-batches as there are ranks: a rank begins no forward of the next round, or of a
-    /// later chunk, while an earlier one is to come; backward-inputs the same from the last chunk on. Otherwise a rank with
-    /// several chunks does what is ready.
+    /// later chunk, while an earlier one is to come; backward-inputs the same from the last chunk on. This may not end, and
+    /// then counts for nothing. Otherwise a rank with several chunks does what is ready.
     pub(crate) rounds: bool,
     /// What waits for its backward-weight counts with all that the forward left, whatever the backward-input frees: little is
     /// put off.
@@ -162,20 +164,19 @@ pub(crate) fn best(
 ) -> Option<(Policy, Listed)> {
     let mut best: Option<(Policy, Listed)> = None;
     let bound = task.bound(goal);
+    let all = 3 * task.stages.len() * task.micro_batches as usize;
     let mut listed = 0;
-    for policy in policies {
-        let done = best
-            .as_ref()
-            .is_some_and(|(_, best)| !better(bound, best.score(goal)));
-        if listed > BUDGET || done {
+    for (tried, policy) in policies.into_iter().enumerate() {
+        let enough = |(_, best): &(Policy, Listed)| {
+            tried >= AT_LEAST && listed > BUDGET || !better(bound, best.score(goal))
+        };
+        if best.as_ref().is_some_and(enough) {
             break;
         }
         let next = lister::list(task, &policy)?;
         listed += next.count();
-        if best
-            .as_ref()
-            .is_none_or(|(_, best)| better(next.score(goal), best.score(goal)))
-        {
+        let first = |(_, best): &(Policy, Listed)| !better(next.score(goal), best.score(goal));
+        if next.count() == all && !best.as_ref().is_some_and(first) {
             best = Some((policy, next));
         }
     }
