@@ -1,90 +1,21 @@
 //! What the engine itself costs: an action of stages that do nothing.
 
-use std::sync::Arc;
+mod support;
+
 use std::time::{Duration, Instant};
 
-use pipewright::Pipeline;
-use pipewright::data::DataSource;
-use pipewright::id::{MicroBatch, Rank};
-use pipewright::schedule::Schedule;
-use pipewright::stages::loss::{Loss, Score};
-use pipewright::stages::{Bytes, Moment, Parameter, Result, Shape, Stage, StageBuilder, Tensor};
+use pipewright::id::Rank;
+use pipewright::schedule::{Schedule, StageCost};
 
-struct Nothing;
-
-impl Bytes for Nothing {
-    fn bytes(&self) -> u64 {
-        0
-    }
-}
-
-struct Idle;
-
-impl Stage for Idle {
-    type Wire = Nothing;
-    type Saved = ();
-    type Pending = ();
-
-    fn output_shape(&self, input: &Shape) -> Result<Shape> {
-        Ok(*input)
-    }
-
-    fn load(&mut self, _: Tensor) -> Result<Nothing> {
-        Ok(Nothing)
-    }
-
-    fn forward(&mut self, _: Moment, _: Nothing) -> Result<(Nothing, ())> {
-        Ok((Nothing, ()))
-    }
-
-    fn backward_input(&mut self, (): (), _: Nothing) -> Result<(Option<Nothing>, ())> {
-        Ok((Some(Nothing), ()))
-    }
-
-    fn backward_weight(&mut self, (): ()) -> Result<()> {
-        Ok(())
-    }
-
-    fn parameters(&mut self) -> Vec<&mut Parameter> {
-        Vec::new()
-    }
-}
-
-struct NoLoss;
-
-impl Loss<Nothing> for NoLoss {
-    fn check(&self, _: &Shape, _: &Shape) -> Result<()> {
-        Ok(())
-    }
-
-    fn forward(&mut self, _: Nothing, _: Tensor) -> Result<(Score, Nothing)> {
-        Ok((
-            Score {
-                sum: 1.0,
-                weight: 1.0,
-                correct: None,
-            },
-            Nothing,
-        ))
-    }
-
-    fn score(&mut self, _: Nothing, _: Tensor) -> Result<Score> {
-        Ok(Score::default())
-    }
-}
-
-/// The same tensor again and again.
-struct Same(Tensor);
-
-impl DataSource for Same {
-    fn micro_batch(&self, _: u64, _: MicroBatch, _: u32) -> pipewright::Result<(Tensor, Tensor)> {
-        Ok((self.0.clone(), self.0.clone()))
-    }
-
-    fn shapes(&self) -> (Shape, Shape) {
-        (*self.0.shape(), *self.0.shape())
-    }
-}
+/// A stage that takes no time.
+const NOTHING: StageCost = StageCost {
+    forward: 0.0,
+    backward_input: 0.0,
+    backward_weight: 0.0,
+    update: 0.0,
+    saved: 0.0,
+    pending: 0.0,
+};
 
 fn median(mut times: Vec<Duration>) -> Duration {
     times.sort_unstable();
@@ -97,16 +28,8 @@ fn step(schedule: Schedule) -> pipewright::Result<(Duration, usize)> {
         .map(|rank| schedule.actions(Rank(rank)).len())
         .max()
         .unwrap_or(0);
-    let stages = (0..schedule.stages())
-        .map(|_| Box::new(|| Ok(Idle)) as StageBuilder<Idle>)
-        .collect();
-    let data = Same(Tensor::zeros(&[1]));
-    let mut pipeline = Pipeline::builder()
-        .schedule(schedule)
-        .stages(stages)
-        .loss(NoLoss)
-        .data(Arc::new(data))
-        .launch()?;
+    let stages = vec![NOTHING; schedule.stages() as usize];
+    let mut pipeline = support::pipeline(schedule, stages)?;
     let times = (0..220).map(|_| {
         let started = Instant::now();
         pipeline.step().map(|_| started.elapsed())

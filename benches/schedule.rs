@@ -1,34 +1,57 @@
-//! How long schedules take to make, lower and check, and to simulate.
+//! How long schedules take to make (lowering and checking included) and to simulate, and how much memory.
 
 use std::time::Instant;
 
-use pipewright::plan::simulate;
+use pipewright::plan::{period, simulate};
 use pipewright::schedule::{Costs, Links, Schedule};
 
 fn main() {
-    for (name, ranks, micro_batches) in [
-        ("gpipe", 64, 256),
-        ("1f1b", 64, 256),
-        ("gpipe", 512, 2048),
-        ("1f1b", 512, 2048),
-    ] {
-        let schedule = Schedule::named(name, ranks, micro_batches).expect("every size is accepted");
-        let made = median(|| Schedule::named(name, ranks, micro_batches).expect("every size is accepted"));
-        let simulated =
-            median(|| simulate(&schedule, &Costs::default(), Links::Ordered).expect("ordered is safe"));
-        println!(
-            "{name} {ranks} ranks x {micro_batches}: made and checked {made:.1} ms, simulated {simulated:.1} ms"
-        );
+    println!(
+        "{:<18} {:>5} {:>5} {:>6} {:>10} {:>11} {:>13} {:>10} {:>9}",
+        "schedule", "ranks", "m", "chunks", "actions", "made ms", "simulated ms", "period ms", "peak MiB"
+    );
+    for (ranks, micro_batches) in [(64, 512), (512, 2048)] {
+        for name in Schedule::names() {
+            for chunks in [None, Some(2)] {
+                measure(name, ranks, chunks, micro_batches);
+            }
+        }
     }
 }
 
-/// The median of 5 runs, in milliseconds.
-fn median<T>(mut run: impl FnMut() -> T) -> f64 {
-    let mut times = [(); 5].map(|()| {
-        let start = Instant::now();
-        std::hint::black_box(run());
-        start.elapsed().as_secs_f64() * 1e3
-    });
-    times.sort_by(f64::total_cmp);
-    times[2]
+/// Prints a line, if there is such a schedule. The peak is that of all so far.
+fn measure(name: &str, ranks: u32, chunks: Option<u32>, micro_batches: u32) {
+    let costs = Costs::default();
+    let start = Instant::now();
+    let Ok(schedule) = Schedule::make(name, ranks, chunks, micro_batches, &costs) else {
+        return;
+    };
+    let made = milliseconds(start);
+    let actions: usize = (0..ranks)
+        .map(|rank| schedule.actions(pipewright::id::Rank(rank)).len())
+        .sum();
+    let start = Instant::now();
+    simulate(&schedule, &costs, Links::Ordered).expect("one made from passes holds on any links");
+    let simulated = milliseconds(start);
+    let start = Instant::now();
+    period(&schedule, &costs, Links::Buffered).expect("one made from passes holds on any links");
+    let periodic = milliseconds(start);
+    let chunks = schedule.stages() / ranks;
+    println!(
+        "{name:<18} {ranks:>5} {micro_batches:>5} {chunks:>6} {actions:>10} {made:>11.1} {simulated:>13.1} \
+         {periodic:>10.1} {:>9.0}",
+        peak_mebibytes()
+    );
+}
+
+fn milliseconds(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e3
+}
+
+/// The most memory that the process has had, where the system tells.
+fn peak_mebibytes() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kibibytes = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<f64>().ok());
+    kibibytes.map_or(f64::NAN, |kibibytes| kibibytes / 1024.0)
 }

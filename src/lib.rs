@@ -24,7 +24,7 @@
 //! # }
 //! ```
 //!
-//! The modules are layers, lowest first: [`id`] and errors; [`schedule`], [`transport`] and [`data`]; [`plan`]; the worker and
+//! The modules are layers, lowest first: [`id`] and errors; [`schedule`], [`transport`] and [`data`]; [`plan`] and [`draw`]; the worker and
 //! [`checkpoint`]; the actor; [`pipeline`]; [`config`]; [`cli`]. Nothing imports upward.
 
 mod actor;
@@ -32,6 +32,7 @@ pub mod checkpoint;
 pub mod cli;
 pub mod config;
 pub mod data;
+pub mod draw;
 mod error;
 pub mod id;
 mod nearest;

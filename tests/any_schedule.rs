@@ -1,13 +1,13 @@
 //! Whatever the checker accepts trains to the right numbers: random orders, random placements, mutants of good schedules.
 
 mod common;
+mod random;
 
 use common::{Recipe, recipe};
 use pipewright::id::Rank;
-use pipewright::schedule::{Action, Cell, Links, Pass, Placement, Schedule};
+use pipewright::schedule::{Action, Links, Schedule};
 use proptest::prelude::*;
-
-type Rows = Vec<Vec<(Pass, Cell)>>;
+use random::{Rows, random_placement, random_rows};
 
 /// Runs something that must end.
 fn within_a_minute(run: impl FnOnce() + Send + 'static) {
@@ -43,53 +43,6 @@ fn assert_right(recipe: &Recipe, schedule: Schedule) {
             .evaluate(recipe.data.clone(), micro_batches)
             .expect("it evaluates")
     );
-}
-
-/// A random order of all passes that respects what needs what; `picks` decides what comes next and what is split.
-fn random_rows(placement: &Placement, micro_batches: u32, mut pick: impl FnMut(usize) -> usize) -> Rows {
-    let stages = placement.stages();
-    let mut rows: Rows = vec![Vec::new(); placement.ranks() as usize];
-    let cell = |index: usize| Cell::new(index as u32 / micro_batches, index as u32 % micro_batches);
-    let cells = (stages * micro_batches) as usize;
-    // How far each cell has come: nothing, forward, backward-input, everything.
-    let mut state = vec![0_u8; cells];
-    loop {
-        let at = |state: &[u8], stage: u32, micro_batch: u32| {
-            state[(stage * micro_batches + micro_batch) as usize]
-        };
-        let ready = |&index: &usize| {
-            let Cell { stage, micro_batch } = cell(index);
-            match state[index] {
-                0 => stage.0 == 0 || at(&state, stage.0 - 1, micro_batch.0) >= 1,
-                1 => stage.0 + 1 == stages || at(&state, stage.0 + 1, micro_batch.0) >= 2,
-                2 => true,
-                _ => false,
-            }
-        };
-        let candidates: Vec<usize> = (0..cells).filter(ready).collect();
-        let Some(&index) = candidates.get(pick(candidates.len().max(1))) else {
-            return rows;
-        };
-        let (pass, next) = match state[index] {
-            0 => (Pass::Forward, 1),
-            1 if pick(2) == 0 => (Pass::Backward, 3),
-            1 => (Pass::BackwardInput, 2),
-            _ => (Pass::BackwardWeight, 3),
-        };
-        state[index] = next;
-        let rank = placement.rank(cell(index).stage).expect("it has the stage");
-        rows[rank.index()].push((pass, cell(index)));
-    }
-}
-
-/// A placement of `stages` stages in which every rank has one.
-fn random_placement(ranks: u32, stages: u32, mut pick: impl FnMut(usize) -> usize) -> Placement {
-    let mut order: Vec<Rank> = (0..ranks).map(Rank).collect();
-    order.extend((ranks..stages).map(|_| Rank(pick(ranks as usize) as u32)));
-    for last in (1..order.len()).rev() {
-        order.swap(last, pick(last + 1));
-    }
-    Placement::new(order).expect("every rank has a stage")
 }
 
 fn mutate<T: Copy>(rows: &mut [Vec<T>], mut pick: impl FnMut(usize) -> usize) {

@@ -5,6 +5,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{RandomRows, gpt_recipe, recipe, recipe_of};
+use pipewright::schedule::{Costs, Schedule};
 use pipewright::stages::models::{Gpt, Mlp};
 use proptest::prelude::*;
 
@@ -40,6 +41,27 @@ fn losses_and_norms_are_equal_to_the_plain_loop() {
         let report = pipeline.step().expect("the step succeeds");
         assert_eq!((report.loss, report.grad_norm), (loss, norm), "step {step}");
         assert_eq!(report.weight, 48.0, "tokens of step {step}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_schedule_trains_to_the_same_bits(
+        name in prop::sample::select(Schedule::names().collect::<Vec<_>>()),
+        ranks in 1_u32..6,
+        more in 0_u32..4,
+        micro_batches in 1_u32..9,
+        tied: bool,
+    ) {
+        let known = Schedule::chunks(name).expect("it has a name");
+        let chunks = (known.start() + more).min(*known.end());
+        // The model has ten units.
+        let ranks = ranks.min(10 / chunks);
+        let schedule = Schedule::make(name, ranks, Some(chunks), micro_batches, &Costs::default()).expect("sizes");
+        let recipe = recipe(6, tied, micro_batches);
+        prop_assert_eq!(recipe.hash_on(schedule, 2), recipe.plain_hash(2));
     }
 }
 

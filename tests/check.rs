@@ -212,10 +212,9 @@ fn a_cell_that_cannot_be_read_is_named_by_row_and_column() {
         "{text}"
     );
     assert_eq!(
-        refusal("0F0,(0F1;0B0)OVERLAP_F_B"),
-        "row 1, column 2: \"(0F1;0B0)OVERLAP_F_B\" overlaps a forward with a backward, which is not \
-         supported yet; \
-         write its two passes as two cells"
+        refusal("0F0,(0B0;0F1)OVERLAP_F_B"),
+        "row 1, column 2: \"(0B0;0F1)OVERLAP_F_B\" is not a pair of a forward and a backward; write it as \
+         (0F7;7B3)OVERLAP_F_B"
     );
 }
 

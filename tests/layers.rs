@@ -15,6 +15,7 @@ const TABLE: &[Row] = &[
     ("worker", 3, &["checkpoint"]),
     ("checkpoint", 3, &["worker"]),
     ("plan", 2, &[]),
+    ("draw", 2, &[]),
     ("schedule", 1, &[]),
     ("transport", 1, &[]),
     ("data", 1, &[]),

@@ -1,6 +1,7 @@
 //! The simulator against published numbers and closed forms.
 
-use pipewright::plan::{Simulation, simulate};
+use pipewright::id::Rank;
+use pipewright::plan::{Simulation, Wait, period, simulate};
 use pipewright::schedule::{Costs, Links, Schedule, StageCost};
 use proptest::prelude::*;
 
@@ -75,6 +76,12 @@ fn one_f_one_b_has_the_published_bubbles_at_measured_times() {
         (8, 24, [29.718, 29.444, 19.927, 0.527], "0.2347"),
         (8, 32, [29.802, 29.428, 19.530, 0.577], "0.1898"),
         (8, 64, [29.935, 29.621, 19.388, 0.535], "0.1091"),
+        (16, 48, [11.347, 11.248, 8.132, 0.377], "0.2552"),
+        (16, 64, [11.307, 11.254, 8.101, 0.379], "0.2082"),
+        (16, 128, [11.325, 11.308, 8.109, 0.378], "0.1251"),
+        (32, 96, [10.419, 10.207, 7.715, 0.408], "0.2646"),
+        (32, 128, [10.408, 10.204, 7.703, 0.408], "0.2168"),
+        (32, 256, [10.402, 10.248, 7.698, 0.460], "0.1352"),
     ];
     for (ranks, micro_batches, [forward, backward_input, backward_weight, comm], bubble) in rows {
         let costs = costs([forward, backward_input, backward_weight], comm);
@@ -102,6 +109,75 @@ fn a_chunk_costs_its_part_of_the_rank() {
         (0.0, "0.04".into())
     );
     assert_eq!(peaks(&simulation), [2.0, 2.0]);
+    // The steps interlock, so that without a barrier the span is what counts.
+    assert_eq!(simulation.step, 12.5);
+    assert_eq!(
+        period(&schedule, &Costs::default(), Links::Buffered).unwrap(),
+        12.0
+    );
+}
+
+#[test]
+fn each_rank_says_where_its_time_goes() {
+    // rank 0 | F0 F1 .. .. .. .. B0 B0 .. B1 B1
+    // rank 1 | .. .. F0 B0 B0 F1 B1 B1            at a column a unit, with transfers that take one
+    let schedule = Schedule::one_f_one_b(2, 2).unwrap();
+    let simulation = simulate(&schedule, &costs([1.0; 3], 1.0), Links::Buffered).unwrap();
+    let [first, last] = &simulation.ranks[..] else {
+        panic!("2 ranks");
+    };
+    assert_eq!(simulation.makespan, 11.0);
+    assert_eq!(
+        [first.warm_up, first.busy, first.waiting, first.drain],
+        [0.0, 6.0, 5.0, 0.0]
+    );
+    assert_eq!(
+        [last.warm_up, last.busy, last.waiting, last.drain],
+        [2.0, 6.0, 0.0, 3.0]
+    );
+    assert_eq!(
+        first.waits,
+        [Wait {
+            on: Rank(1),
+            time: 5.0
+        }]
+    );
+    assert_eq!(last.waits, []);
+}
+
+#[test]
+fn memory_changes_at_each_pass_by_what_the_stage_says() {
+    let csv = "0F0,0F1,0I0,0I1,0W0,0W1\n1F0,1I0,1F1,1I1,1W0,1W1";
+    let schedule = Schedule::from_csv("own", csv, None, Links::Buffered)
+        .unwrap()
+        .schedule;
+    let peaks = |saved, pending| {
+        let share = StageCost {
+            saved,
+            pending,
+            ..StageCost::default()
+        };
+        let costs = Costs::each(vec![share; 2], 0.0).unwrap();
+        let simulation = simulate(&schedule, &costs, Links::Buffered).unwrap();
+        assert_eq!(
+            simulation
+                .ranks
+                .iter()
+                .map(|rank| rank.peak_activations)
+                .collect::<Vec<_>>(),
+            [2.0, 1.0]
+        );
+        simulation
+            .ranks
+            .iter()
+            .map(|rank| rank.peak_memory)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(peaks(1.0, 0.0), [2.0, 1.0]);
+    assert_eq!(peaks(1.0, 1.0), [2.0, 2.0]);
+    assert_eq!(peaks(8.0, 2.0), [16.0, 10.0]);
+    // Nothing keeps a backward-input from leaving more than it found.
+    assert_eq!(peaks(1.0, 3.0), [6.0, 6.0]);
 }
 
 #[test]
@@ -187,6 +263,26 @@ proptest! {
             prop_assert!(close(simulation.makespan, (m + p - 1.0) * times.iter().sum::<f64>()));
             prop_assert!(close(simulation.bubble_makespan, (p - 1.0) / (m + p - 1.0)));
         }
+    }
+
+    #[test]
+    fn one_f_one_b_without_a_barrier_is_held_up_by_the_rank_with_the_longest_span_and_update(
+        ranks in 1..12u32, micro_batches in 1..24u32, times in times(),
+        updates in proptest::collection::vec(0.0..100.0f64, 12),
+    ) {
+        let [forward, backward_input, backward_weight] = times;
+        let stage = |&update| StageCost {
+            forward, backward_input, backward_weight, update, ..StageCost::default()
+        };
+        let updates = &updates[..ranks as usize];
+        let costs = Costs::each(updates.iter().map(stage).collect(), 0.0).unwrap();
+        let schedule = Schedule::one_f_one_b(ranks, micro_batches).unwrap();
+        let simulation = simulate(&schedule, &costs, Links::Buffered).unwrap();
+        let longest = updates.iter().copied().fold(0.0, f64::max);
+        prop_assert!(close(simulation.step, simulation.makespan + longest));
+        let held_up = simulation.ranks.iter().zip(updates).map(|(rank, update)| rank.span + update);
+        let period = period(&schedule, &costs, Links::Buffered).unwrap();
+        prop_assert!(close(period, held_up.fold(0.0, f64::max)));
     }
 
     #[test]

@@ -43,7 +43,15 @@ fn plan_prints_json_for_scripts() {
         "makespan",
         "bubble_span",
         "bubble_makespan",
+        "step_with_barrier",
+        "step_without_barrier",
+        "busy",
+        "warm_up",
+        "waiting",
+        "drain",
+        "waits",
         "peak_activations",
+        "peak_memory",
         "actions",
     ];
     expected.sort();
@@ -57,7 +65,18 @@ fn plan_prints_json_for_scripts() {
         ("span", json!(33.0)),
         ("makespan", json!(33.0)),
         ("bubble_span", json!(9.0 / 33.0)),
+        ("step_with_barrier", json!(33.0)),
+        ("step_without_barrier", json!(33.0)),
+        ("busy", json!([24.0, 24.0, 24.0, 24.0])),
+        ("warm_up", json!([0.0, 1.0, 2.0, 3.0])),
+        ("waiting", json!([9.0, 6.0, 3.0, 0.0])),
+        ("drain", json!([0.0, 2.0, 4.0, 6.0])),
+        (
+            "waits",
+            json!([[{"on": 1, "time": 9.0}], [{"on": 2, "time": 6.0}], [{"on": 3, "time": 3.0}], []]),
+        ),
         ("peak_activations", json!([4.0, 3.0, 2.0, 1.0])),
+        ("peak_memory", json!([4.0, 3.0, 2.0, 1.0])),
     ] {
         assert_eq!(plan[key], value, "{key}");
     }
@@ -98,11 +117,12 @@ fn plan_prints_a_table_with_a_timetable_for_people() {
         "\
 schedule gpipe, ranks 2, stages 2, micro-batches 3, buffered links
 
-rank        busy        span    bubble  peak activations
-0         12.000      16.000   25.00 %              3.00
-1         12.000      12.000   25.00 %              3.00
+rank      busy   warm-up   waiting     drain   bubble  peak act.  peak mem.  waits for
+0       12.000     0.000     4.000     0.000  25.00 %       3.00       3.00  1 (4.000)
+1       12.000     1.000     0.000     3.000  25.00 %       3.00       3.00
 
 makespan 16.000, bubble 0.2500; longest span 16.000, bubble 0.2500
+from a step to the next: 16.000 with a barrier at its end, 16.000 without
 
 rank 0 | F0 F1 F2 .. .. B0 B1 B2
 rank 1 | .. F0 F1 F2 B0 B1 B2
@@ -131,13 +151,16 @@ fn bad_arguments_exit_with_2_and_name_what_is_wrong() {
     let (status, _, err) = run("plan --ranks 4 --micro-batches 8 --schedule gpip");
     assert_eq!(status, 2);
     assert!(
-        err.contains("[possible values: gpipe, 1f1b]") && err.contains("similar value exists: 'gpipe'"),
+        err.contains("[possible values: gpipe, 1f1b, ") && err.contains("similar value exists: 'gpipe'"),
         "{err}"
     );
-    let (status, _, err) = run("plan --ranks 4 --micro-batches 8 --schedule gpipe --comm=-1");
+    let (status, _, err) = run("plan --ranks 4 --micro-batches 8 --schedule 1f1b --chunks 2");
     assert_eq!(
         (status, err.as_str()),
-        (2, "error: the cost comm is -1; it has to be a number from 0 on\n")
+        (
+            2,
+            "error: schedule 1f1b has 1 stages a rank; it was given 2 chunks\n"
+        )
     );
     let (status, _, err) = run("plan --ranks 4 --micro-batches 8 --schedule gpipe --links rdma");
     assert_eq!(status, 2);
@@ -145,6 +168,65 @@ fn bad_arguments_exit_with_2_and_name_what_is_wrong() {
         err.contains("\"rdma\" are no links; known are buffered and ordered"),
         "{err}"
     );
+}
+
+#[test]
+fn costs_that_are_no_costs_exit_with_2_and_are_named() {
+    for option in [
+        "forward",
+        "backward-input",
+        "backward-weight",
+        "update",
+        "saved",
+        "pending",
+        "comm",
+    ] {
+        for cost in ["-1", "NaN", "inf"] {
+            let (status, out, err) = run(&format!(
+                "plan --ranks 4 --micro-batches 8 --schedule gpipe --{option}={cost}"
+            ));
+            assert_eq!((status, out.as_str()), (2, ""));
+            assert_eq!(
+                err,
+                format!("error: the cost {option} is {cost}; it has to be a number from 0 on\n")
+            );
+        }
+    }
+    let (status, _, err) = run("plan --ranks 4 --micro-batches 8 --schedule gpipe --comm 1e308");
+    let expected = "error: the cost comm is 1e308; it has to be no more than 1e100, so take a larger unit\n";
+    assert_eq!((status, err.as_str()), (2, expected));
+}
+
+#[test]
+fn sizes_that_do_not_fit_exit_with_2() {
+    let (status, _, err) = run("plan --ranks 4 --micro-batches 8 --schedule gpipe --chunks 3");
+    assert_eq!(
+        (status, err.as_str()),
+        (
+            2,
+            "error: schedule gpipe has 1 stages a rank; it was given 3 chunks\n"
+        )
+    );
+    let (status, _, err) = run("plan --ranks 4294967295 --micro-batches 4294967295 --schedule 1f1b");
+    let expected = "error: schedule 1f1b with 4294967295 ranks x 1 chunks x 4294967295 micro-batches is too large; at \
+                    most 2^23 cells are supported\n";
+    assert_eq!((status, err.as_str()), (2, expected));
+}
+
+#[test]
+fn plan_tells_memory_and_the_time_between_steps() {
+    let args =
+        "plan --ranks 2 --micro-batches 3 --schedule 1f1b --saved 8 --pending 2 --update 0.5 --format json";
+    let (status, out, err) = run(args);
+    assert_eq!((status, err.as_str()), (0, ""));
+    let plan: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(plan["peak_memory"], json!([16.0, 8.0]));
+    assert_eq!(plan["peak_activations"], json!([2.0, 1.0]));
+    assert_eq!(
+        (&plan["makespan"], &plan["step_with_barrier"]),
+        (&json!(12.0), &json!(12.5))
+    );
+    assert_eq!(plan["step_without_barrier"], json!(12.5));
 }
 
 #[test]

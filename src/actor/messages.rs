@@ -1,6 +1,7 @@
 //! What a rank can be told, and how it answers.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use actix::{Handler, Message};
 use pipewright_stages::loss::Score;
@@ -12,7 +13,7 @@ use crate::checkpoint::{Checkpoint, Draft};
 use crate::data::DataSource;
 use crate::error::Result;
 use crate::id::{MicroBatch, StageId};
-use crate::worker::{Outcome, ParameterInfo, RankReport, Site, Tie, Worker, WorkerParts};
+use crate::worker::{ParameterInfo, Site, Tie, Trained, Worker, WorkerParts};
 
 /// Declares a message, its answer, and the job the worker does for it.
 macro_rules! message {
@@ -82,8 +83,12 @@ message! {
 
 message! {
     /// Runs one training step.
-    Train { /** The step, from 0. */ step: u64, /** Its learning rate. */ learning_rate: f64 } -> (Outcome, RankReport),
-    must |worker, message| worker.train(message.step, message.learning_rate)
+    Train {
+        /** The step, from 0. */ step: u64,
+        /** Its learning rate. */ learning_rate: f64,
+        /** What the times of a trace count from; none is made without it. */ trace_from: Option<Instant>
+    } -> Trained,
+    must |worker, message| worker.train(message.step, message.learning_rate, message.trace_from)
 }
 
 message! {

@@ -10,6 +10,7 @@ mod plan;
 mod progress;
 mod run_dir;
 mod sample;
+mod trace;
 mod train;
 mod trainer;
 
@@ -18,6 +19,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::schedule::Schedule;
 use crate::{Error, Result};
 
 /// Pipeline-parallel training: a model cut into stages, micro-batches flowing through them.
@@ -67,4 +69,15 @@ fn write(bytes: &[u8]) -> Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(Error::io("write to", "standard output")(error)),
     }
+}
+
+/// What a picture of a schedule is called.
+fn title(schedule: &Schedule) -> String {
+    format!(
+        "{}: ranks {}, stages {}, micro-batches {}",
+        schedule.name(),
+        schedule.ranks(),
+        schedule.stages(),
+        schedule.micro_batches()
+    )
 }

@@ -43,6 +43,11 @@ impl RunDir {
         self.0.exists() && fs::read_dir(&self.0).map_or(true, |mut entries| entries.next().is_some())
     }
 
+    /// Writes a file into the folder, in place of one of that name.
+    pub(super) fn write(&self, name: &str, text: &str) -> Result<()> {
+        replace(&self.0.join(name), text)
+    }
+
     /// Makes the folder, if need be, and writes the config of the run that now begins.
     pub(super) fn begin(&self, config: &str) -> Result<()> {
         let checkpoints = self.0.join(CHECKPOINTS);

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use metrics_exporter_prometheus::PrometheusBuilder;
 
 use super::run_dir::RunDir;
+use super::trace::Tracer;
 use super::trainer::{Ended, Trainer};
 use crate::checkpoint::Checkpoint;
 use crate::config::{Config, TrainingData};
@@ -27,6 +28,7 @@ Examples:
   pipewright train
   pipewright train my.toml --set pipeline.stages=4 --set pipeline.micro_batches=8
   pipewright train my.toml --resume --set pipeline.stages=2
+  pipewright train my.toml --steps 20 --trace --run-dir /tmp/traced
   PIPEWRIGHT_TRAIN__STEPS=200 pipewright train my.toml --run-dir /tmp/trial")]
 pub(super) struct Args {
     /// The config, a TOML file; with --resume, that of the run when left out
@@ -43,6 +45,10 @@ pub(super) struct Args {
     /// The folder of the run, in place of runs/NAME
     #[arg(long, value_name = "DIR")]
     run_dir: Option<PathBuf>,
+    /// Trace so many steps, the first two apart (5 when no number is given), and draw the one of middle length:
+    /// trace.svg, plan-and-trace.svg, and trace.json for Perfetto, in the run's folder
+    #[arg(long, value_name = "STEPS", num_args = 0..=1, require_equals = true, default_missing_value = "5")]
+    trace: Option<u64>,
     /// Print the SHA-256 of all weights at the end
     #[arg(long)]
     weights_hash: bool,
@@ -96,7 +102,12 @@ fn prepare(args: &Args) -> Result<Trainer> {
     }
     let steps = args.steps.unwrap_or(config.train.steps);
     let changes = resumed.map_or(Ok(Vec::new()), |resumed| resumed.changes(&config))?;
-    Trainer::begin(config, data, pipeline, run_dir, steps, changes)
+    let done = pipeline.next_step();
+    let tracer = args
+        .trace
+        .map(|traced| Tracer::new(traced, done, steps))
+        .transpose()?;
+    Ok(Trainer::begin(config, data, pipeline, run_dir, steps, changes)?.traced_by(tracer))
 }
 
 /// What a run continues from.

@@ -7,8 +7,9 @@ use std::time::Instant;
 use super::picture;
 use super::progress::Progress;
 use super::run_dir::{Line, Log, RunDir};
+use super::trace::Tracer;
 use crate::config::{Config, DataKind, TrainingData};
-use crate::pipeline::{Evaluation, Pipeline};
+use crate::pipeline::{Evaluation, Pipeline, StepReport};
 use crate::stages::{RecomputedStage, Sequential};
 use crate::{Error, Result, checkpoint};
 
@@ -31,6 +32,7 @@ pub(super) struct Trainer {
     saved: Option<u64>,
     changes: Vec<String>,
     progress: Progress,
+    tracer: Option<Tracer>,
 }
 
 impl Trainer {
@@ -64,7 +66,13 @@ impl Trainer {
             saved,
             changes,
             progress,
+            tracer: None,
         })
+    }
+
+    /// The same run, with some of its steps traced.
+    pub(super) fn traced_by(self, tracer: Option<Tracer>) -> Self {
+        Self { tracer, ..self }
     }
 
     /// Trains to the end, or to the first step's end after an interruption.
@@ -104,6 +112,9 @@ impl Trainer {
             started.elapsed().as_secs_f64(),
             self.run_dir.checkpoint(done).display()
         ))?;
+        if let Some(tracer) = &self.tracer {
+            super::print(tracer.summary())?;
+        }
         Ok(ended)
     }
 
@@ -183,7 +194,7 @@ impl Trainer {
 
     /// One step, with its validation when that is due.
     fn step(&mut self) -> Result<Option<Evaluation>> {
-        let report = self.pipeline.step()?;
+        let report = self.advance()?;
         if self.saved == Some(report.step) {
             // That step was the proof of the newest checkpoint: older ones may go.
             self.prune()?;
@@ -194,6 +205,21 @@ impl Trainer {
         let validation = if due { self.validate(done)? } else { None };
         self.log.add(&Line::new(&report, validation))?;
         Ok(validation)
+    }
+
+    /// One step of the pipeline, traced when it is one of those.
+    fn advance(&mut self) -> Result<StepReport> {
+        let next = self.pipeline.next_step();
+        let Some(tracer) = self.tracer.as_mut().filter(|tracer| tracer.wants(next)) else {
+            return self.pipeline.step();
+        };
+        let (report, timeline) = self.pipeline.step_traced()?;
+        tracer.take(
+            (next, report.seconds, timeline),
+            self.pipeline.schedule(),
+            &self.run_dir,
+        )?;
+        Ok(report)
     }
 
     fn validate(&mut self, done: u64) -> Result<Option<Evaluation>> {

@@ -9,7 +9,6 @@ use super::values::{Partition, RecomputeBy, RecomputeWord};
 use super::{Config, LearningRateSchedule, ModelKind, OptimizerKind, sections};
 use crate::data::IGNORED;
 use crate::error::Result;
-use crate::schedule::Schedule;
 
 /// Rows of a micro-batch when nobody sets them.
 const MICRO_BATCH_SIZE: usize = 8;
@@ -87,16 +86,6 @@ impl Config {
                 )
             }),
         }
-    }
-
-    /// The schedule, one stage a rank.
-    ///
-    /// # Errors
-    /// When there is none of this name, or when it does not go with the stages and micro-batches.
-    pub fn schedule(&self) -> Result<Schedule> {
-        let pipeline = &self.pipeline;
-        Schedule::named(&pipeline.schedule, pipeline.stages as u32, pipeline.micro_batches)
-            .map_err(|error| self.refuse("pipeline.schedule", error))
     }
 
     /// Rows of a micro-batch.

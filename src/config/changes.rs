@@ -6,8 +6,9 @@ use super::{Config, LearningRateSchedule, keys};
 use crate::error::Result;
 
 /// Keys that change speed, memory, what is shown or what is kept, and no weight.
-const HARMLESS: [&str; 5] = [
+const HARMLESS: [&str; 6] = [
     "pipeline.stages",
+    "pipeline.chunks",
     "pipeline.schedule",
     "pipeline.partition",
     "pipeline.recompute",

@@ -74,6 +74,7 @@ fn positive(config: &Config) -> Result<()> {
         ("model.heads", Some(model.heads as u64)),
         ("data.seq", Some(config.data.seq as u64)),
         ("pipeline.stages", Some(pipeline.stages as u64)),
+        ("pipeline.chunks", pipeline.chunks.map(u64::from)),
         ("pipeline.micro_batches", Some(pipeline.micro_batches.into())),
         (
             "pipeline.micro_batch_size",

@@ -15,6 +15,7 @@ mod keys;
 mod kinds;
 mod limits;
 mod read;
+mod schedule;
 mod sections;
 mod source;
 mod tree;
@@ -95,7 +96,9 @@ impl Config {
         check::reconcile(&mut config)?;
         check::check(&config)?;
         config.partitioned()?;
-        config.schedule()?;
+        if !config.has_own_schedule() {
+            config.schedule()?;
+        }
         Ok(config)
     }
 

@@ -117,9 +117,12 @@ impl Default for Data {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Pipeline {
-    /// The number of stages.
+    /// The number of stages in all.
     pub stages: usize,
-    /// The schedule's name.
+    /// Stages on each rank; when nobody sets it, as many as the schedule has by itself. There are `stages / chunks` ranks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chunks: Option<u32>,
+    /// The schedule's name, or `file:` and the path of a CSV file with one.
     pub schedule: String,
     /// The number of micro-batches in a step.
     pub micro_batches: u32,
@@ -142,6 +145,7 @@ impl Default for Pipeline {
     fn default() -> Self {
         Self {
             stages: 2,
+            chunks: None,
             schedule: "1f1b".to_owned(),
             micro_batches: 4,
             micro_batch_size: None,

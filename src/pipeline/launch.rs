@@ -19,6 +19,7 @@ pub(super) fn launch<S: Stage>(builder: PipelineBuilder<S>) -> Result<Pipeline<S
     let schedule = Arc::new(builder.schedule.ok_or_else(|| missing("schedule"))?);
     let data = builder.data.ok_or_else(|| missing("data"))?;
     let loss = builder.loss.ok_or_else(|| missing("loss"))?;
+    check_replicas(&schedule)?;
     check_count(&schedule, builder.stages.len())?;
     let (loader, inputs, targets) = Loader::start(Arc::clone(&data), schedule.micro_batches())?;
     let first = schedule.rank_of(StageId(0));
@@ -71,6 +72,18 @@ pub(super) fn launch<S: Stage>(builder: PipelineBuilder<S>) -> Result<Pipeline<S
         next_step: 0,
         failure: None,
     })
+}
+
+fn check_replicas(schedule: &Schedule) -> Result<()> {
+    match schedule.placement().replicas() {
+        1 => Ok(()),
+        replicas => Err(Error::Invalid(format!(
+            "schedule {} is for {replicas} replicas of a pipeline side by side (placement {}); the engine trains one: \
+             dualpipe-v is the schedule of this kind for that",
+            schedule.name(),
+            schedule.placement()
+        ))),
+    }
 }
 
 fn check_count(schedule: &Schedule, stages: usize) -> Result<()> {

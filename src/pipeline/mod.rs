@@ -23,8 +23,8 @@ use crate::checkpoint::{Checkpoint, Draft};
 use crate::data::{DataSource, Loader};
 use crate::error::{Error, Result};
 use crate::id::MicroBatch;
-use crate::schedule::Schedule;
-use crate::worker::{Fault, Outcome, ParameterInfo, RankReport, Site, Verdict};
+use crate::schedule::{Schedule, Timeline};
+use crate::worker::{self, Fault, Outcome, ParameterInfo, RankReport, RankTrace, Site, Trained, Verdict};
 
 /// A running pipeline: one actor a rank, each on its own thread. Dropping it stops them.
 ///
@@ -69,18 +69,38 @@ impl<S: Stage> Pipeline<S> {
     /// # Errors
     /// [`Error::Action`] with the first cause when a rank fails; [`Error::NotFinite`]; [`Error::Stopped`].
     pub fn step(&mut self) -> Result<StepReport> {
+        self.train(false).map(|(report, _)| report)
+    }
+
+    /// Runs one training step as [`Pipeline::step`] does, and gives what each rank did when: seconds since the call, bytes
+    /// held for backwards to come. A pass begins when it has all that it waits for; a transfer lasts from its handing over until
+    /// the receiver takes it up. Writing it down costs a rank about 0.1 µs an action; the weights are the same.
+    ///
+    /// # Errors
+    /// As for [`Pipeline::step`].
+    pub fn step_traced(&mut self) -> Result<(StepReport, Timeline)> {
+        let (report, traces) = self.train(true)?;
+        Ok((report, worker::timeline(&self.schedule, traces)))
+    }
+
+    /// Runs one training step; the ranks' records are there when they are `traced`.
+    fn train(&mut self, traced: bool) -> Result<(StepReport, Vec<RankTrace>)> {
         let step = self.next_step;
         let learning_rate = self.learning_rate.at(step);
         self.running()?;
         let started = Instant::now();
         self.loader.begin(step);
-        let answers = self.runtime.ask_all(|_| Train { step, learning_rate });
+        let answers = self.runtime.ask_all(|_| Train {
+            step,
+            learning_rate,
+            trace_from: traced.then_some(started),
+        });
         let answers = self.note(answers)?;
         let seconds = started.elapsed().as_secs_f64();
         let verdict = self.verdict(step, &answers)?;
-        let ranks = answers.into_iter().map(|(_, rank)| RankReport {
-            bubble: 1.0 - rank.busy / seconds,
-            ..rank
+        let ranks = answers.iter().map(|answer| RankReport {
+            bubble: 1.0 - answer.report.busy / seconds,
+            ..answer.report
         });
         let report = StepReport {
             step,
@@ -94,11 +114,12 @@ impl<S: Stage> Pipeline<S> {
         };
         metrics::record(&report);
         self.next_step += 1;
-        Ok(report)
+        let traces = answers.into_iter().filter_map(|answer| answer.trace).collect();
+        Ok((report, traces))
     }
 
-    fn verdict(&mut self, step: u64, answers: &[(Outcome, RankReport)]) -> Result<Verdict> {
-        match answers.first().expect("a pipeline has at least one rank").0 {
+    fn verdict(&mut self, step: u64, answers: &[Trained]) -> Result<Verdict> {
+        match answers.first().expect("a pipeline has at least one rank").outcome {
             Outcome::Updated(verdict) => Ok(verdict),
             Outcome::NotFinite(Fault::Loss(micro_batch)) => {
                 let place = self.probe(step, micro_batch)?;

@@ -2,7 +2,9 @@
 //! a rank holds. Pure: it sees schedules and numbers only.
 
 mod auto;
+mod period;
 mod simulate;
 
 pub use auto::{Auto, Tried, Wanted, auto};
-pub use simulate::{RankSimulation, Simulation, simulate};
+pub use period::period;
+pub use simulate::{RankSimulation, Simulation, Wait, simulate};

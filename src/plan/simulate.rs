@@ -1,37 +1,58 @@
 //! A step on paper.
 
 use crate::Result;
-use crate::schedule::{Costs, Links, Pass, Schedule, Timed};
+use crate::id::Rank;
+use crate::schedule::{Cell, Clock, Costs, Flow, Links, Pass, Placement, Played, Schedule, Timed};
 
 /// How a step goes under given costs. Times are in the unit of the costs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Simulation {
-    /// From the first start to the last end on any rank: what a step takes when all ranks wait for each other
-    /// at its end.
+    /// From the first start to the last end of a pass on any rank.
     pub makespan: f64,
-    /// The longest first start to last end on one rank: what a step takes when steps interlock, as the
-    /// zero-bubble papers count.
+    /// The longest first start to last end on one rank, as the zero-bubble papers count.
     pub span: f64,
-    /// The share of the makespan in which a rank does no work, from 0 to 1.
+    /// The idle share of the makespan, from 0 to 1: of each rank the part of it in which the rank is in no pass, averaged
+    /// over the ranks.
     pub bubble_makespan: f64,
-    /// The share of the span in which a rank does no work, from 0 to 1.
+    /// The idle share of the span, from 0 to 1: how much shorter the ranks' mean work is. Where ranks differ, one that has
+    /// less to do than another counts as idle meanwhile.
     pub bubble_span: f64,
+    /// From a step to the next when all ranks meet before they update their parameters: the makespan and the longest
+    /// update of a rank. [`period`](crate::plan::period) is the time when they do not meet.
+    pub step: f64,
     /// Each rank by itself.
     pub ranks: Vec<RankSimulation>,
 }
 
-/// How a step goes for one rank.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// How a step goes for one rank: `warm_up`, `busy`, `waiting` and `drain` add up to the makespan.
+#[derive(Clone, Debug, PartialEq)]
 pub struct RankSimulation {
     /// Time spent in passes.
     pub busy: f64,
-    /// From the rank's first start to its last end.
+    /// Time before the rank's first pass.
+    pub warm_up: f64,
+    /// Time between its first and its last pass in which it is in none.
+    pub waiting: f64,
+    /// Time from the end of its last pass to the makespan.
+    pub drain: f64,
+    /// From its first start to its last end.
     pub span: f64,
-    /// The most activations the rank holds at once; 1 is what one micro-batch leaves in a rank's whole share.
-    /// A forward adds them, the backward or backward-input gives them back.
+    /// Whom it waited for, the longest first.
+    pub waits: Vec<Wait>,
+    /// The most activations the rank holds at once; 1 is what one micro-batch leaves in a rank's whole share. A forward
+    /// adds them, the backward or backward-input gives them back.
     pub peak_activations: f64,
     /// The most memory the rank holds at once for backwards to come, in the unit of the costs.
     pub peak_memory: f64,
+}
+
+/// The part of a rank's waiting that was for one other rank.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Wait {
+    /// The rank whose activations or gradients had not come.
+    pub on: Rank,
+    /// How long.
+    pub time: f64,
 }
 
 /// Simulates a step of the schedule: every pass starts as early as it can.
@@ -40,20 +61,19 @@ pub struct RankSimulation {
 /// [`Error::Invalid`](crate::Error::Invalid) when the costs are of another number of stages, or the schedule does not hold
 /// on these links.
 pub fn simulate(schedule: &Schedule, costs: &Costs, links: Links) -> Result<Simulation> {
-    let timeline = schedule.timeline(costs, links)?;
-    let chunks: Vec<_> = schedule.placement().chunks().into_iter().map(f64::from).collect();
-    let ranks: Vec<_> = timeline
-        .ranks
-        .iter()
-        .zip(&chunks)
-        .map(|(row, chunks)| RankSimulation {
-            busy: row.iter().map(|timed| timed.end - timed.start).sum(),
-            span: last_end(row) - row.first().map_or(0.0, |first| first.start),
-            peak_activations: f64::from(peak(row)) / chunks,
-            peak_memory: row.iter().map(|timed| timed.held).fold(0.0, f64::max),
-        })
+    let placement = schedule.placement();
+    let mut totals = vec![Totals::default(); schedule.ranks() as usize];
+    Clock::new(schedule, costs, links)?.step(|played| {
+        if let Played::Pass(rank, timed) = played {
+            totals[rank.index()].add(&timed, placement);
+        }
+    })?;
+    let makespan = totals.iter().map(|total| total.end).fold(0.0, f64::max);
+    let ranks: Vec<_> = totals
+        .into_iter()
+        .zip(placement.chunks())
+        .map(|(total, chunks)| total.rank(makespan, chunks))
         .collect();
-    let makespan = timeline.ranks.iter().map(|row| last_end(row)).fold(0.0, f64::max);
     let span = ranks.iter().map(|rank| rank.span).fold(0.0, f64::max);
     let work = ranks.iter().map(|rank| rank.busy).sum::<f64>() / ranks.len() as f64;
     let bubble = |time: f64| (1.0 - work / time).max(0.0);
@@ -62,24 +82,81 @@ pub fn simulate(schedule: &Schedule, costs: &Costs, links: Links) -> Result<Simu
         span,
         bubble_makespan: bubble(makespan),
         bubble_span: bubble(span),
+        step: makespan + longest_update(costs, placement)?,
         ranks,
     })
 }
 
-fn last_end(row: &[Timed]) -> f64 {
-    row.last().map_or(0.0, |last| last.end)
+fn longest_update(costs: &Costs, placement: &Placement) -> Result<f64> {
+    let mut updates = vec![0.0; placement.ranks() as usize];
+    for (rank, cost) in placement.iter().zip(costs.of(placement)?) {
+        updates[rank.index()] += cost.update;
+    }
+    Ok(updates.into_iter().fold(0.0, f64::max))
 }
 
-/// The most stages' activations that are held at once.
-fn peak(row: &[Timed]) -> u32 {
-    let (mut held, mut peak) = (0, 0);
-    for timed in row {
+/// What the passes of one rank add up to.
+#[derive(Clone, Default)]
+struct Totals {
+    start: Option<f64>,
+    end: f64,
+    busy: f64,
+    waits: Vec<Wait>,
+    /// Stages' activations of one micro-batch.
+    held: u32,
+    most_held: u32,
+    peak_memory: f64,
+}
+
+impl Totals {
+    fn add(&mut self, timed: &Timed, placement: &Placement) {
+        match self.start {
+            None => self.start = Some(timed.start),
+            Some(_) if timed.start > self.end => self.wait(timed, placement),
+            Some(_) => {}
+        }
+        self.end = timed.end;
+        self.busy += timed.end - timed.start;
         match timed.pass {
-            Pass::Forward => held += 1,
-            Pass::Backward | Pass::BackwardInput => held -= 1,
+            Pass::Forward => self.held += 1,
+            Pass::Backward | Pass::BackwardInput => self.held -= 1,
             Pass::BackwardWeight => {}
         }
-        peak = peak.max(held);
+        self.most_held = self.most_held.max(self.held);
+        self.peak_memory = self.peak_memory.max(timed.held);
     }
-    peak
+
+    fn wait(&mut self, timed: &Timed, placement: &Placement) {
+        let time = timed.start - self.end;
+        let on =
+            source(timed.pass, timed.cell, placement).expect("only what comes from a rank is waited for");
+        match self.waits.iter_mut().find(|wait| wait.on == on) {
+            Some(wait) => wait.time += time,
+            None => self.waits.push(Wait { on, time }),
+        }
+    }
+
+    fn rank(mut self, makespan: f64, chunks: u32) -> RankSimulation {
+        self.waits.sort_by(|a, b| b.time.total_cmp(&a.time));
+        let warm_up = self.start.unwrap_or(0.0);
+        RankSimulation {
+            busy: self.busy,
+            warm_up,
+            waiting: self.waits.iter().fold(0.0, |time, wait| time + wait.time),
+            drain: makespan - self.end,
+            span: self.end - warm_up,
+            waits: self.waits,
+            peak_activations: f64::from(self.most_held) / f64::from(chunks),
+            peak_memory: self.peak_memory,
+        }
+    }
+}
+
+/// The rank that a pass gets its input or its output's gradient from.
+fn source(pass: Pass, cell: Cell, placement: &Placement) -> Option<Rank> {
+    let flow = match pass {
+        Pass::Forward => Flow::Activation,
+        Pass::Backward | Pass::BackwardInput | Pass::BackwardWeight => Flow::Gradient,
+    };
+    placement.rank(flow.before(cell.stage)?)
 }

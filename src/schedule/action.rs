@@ -183,13 +183,6 @@ impl FromStr for Action {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        if text.ends_with("OVERLAP_F_B") {
-            return Err(Error::Invalid(format!(
-                "{text:?} overlaps a forward with a backward, which is not supported yet; write its two \
-                 passes as two \
-                 cells"
-            )));
-        }
         parse(text).ok_or_else(|| {
             Error::Invalid(format!(
                 "{text:?} is not an action; known are 2F0, 2B0, 2I0, 2W0, 2SEND_F0, 2RECV_F0, 2SEND_B0, \

@@ -1,5 +1,7 @@
 //! The schedule, and the checker that alone makes one.
 
+use std::collections::BTreeSet;
+
 use crate::id::{Rank, StageId};
 use crate::schedule::lower::{add_steps, lower};
 use crate::schedule::program::Program;
@@ -18,6 +20,8 @@ pub struct Schedule {
     placement: Placement,
     micro_batches: u32,
     actions: Vec<Vec<Action>>,
+    /// The forwards of the pairs.
+    pub(super) pairs: BTreeSet<Cell>,
 }
 
 impl Schedule {
@@ -49,6 +53,7 @@ impl Schedule {
             placement,
             micro_batches,
             actions,
+            pairs: BTreeSet::new(),
         };
         schedule.holds_on(Links::Ordered)?;
         Ok(schedule)
@@ -81,6 +86,7 @@ impl Schedule {
             placement,
             micro_batches,
             actions,
+            pairs: BTreeSet::new(),
         })
     }
 
@@ -157,6 +163,7 @@ impl Schedule {
     pub(super) fn program(&self) -> Program<'_> {
         Program::index(&self.actions, self.stages(), self.micro_batches)
             .expect("checked: the sizes are supported")
+            .in_replicas(self.placement.replicas())
     }
 }
 
@@ -173,5 +180,5 @@ fn index<'a>(rows: &'a [Vec<Action>], placement: &Placement, micro_batches: u32)
             placement.ranks()
         )));
     }
-    Program::index(rows, placement.stages(), micro_batches)
+    Ok(Program::index(rows, placement.stages(), micro_batches)?.in_replicas(placement.replicas()))
 }

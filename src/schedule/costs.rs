@@ -186,11 +186,19 @@ impl Costs {
     }
 }
 
+/// Above it, what many passes cost together might be more than a number can hold.
+const MOST: f64 = 1e100;
+
 fn check(named: impl IntoIterator<Item = (&'static str, f64)>, place: &str) -> Result<()> {
     for (name, cost) in named {
         if !cost.is_finite() || cost < 0.0 {
             return Err(Error::Invalid(format!(
                 "{place}the cost {name} is {cost}; it has to be a number from 0 on"
+            )));
+        }
+        if cost > MOST {
+            return Err(Error::Invalid(format!(
+                "{place}the cost {name} is {cost:e}; it has to be no more than {MOST:e}, so take a larger unit"
             )));
         }
     }

@@ -2,10 +2,13 @@
 
 mod action;
 mod check;
+mod clock;
 mod costs;
 mod deadlock;
 mod lower;
 mod makers;
+mod measured;
+mod pairs;
 mod placement;
 mod program;
 mod replay;
@@ -16,6 +19,7 @@ mod timetable;
 
 pub use action::{Action, Cell, Flow, Pass};
 pub use check::Schedule;
+pub(crate) use clock::{Clock, Played};
 pub use costs::{Costs, StageCost};
 pub(crate) use makers::greedy;
 pub use makers::greedy::Goal;

@@ -14,6 +14,7 @@ use crate::{Error, Result};
 pub struct Placement {
     rank_of: Vec<Rank>,
     ranks: u32,
+    replicas: u32,
 }
 
 impl Placement {
@@ -33,6 +34,18 @@ impl Placement {
     pub fn vee(ranks: u32) -> Result<Self> {
         stages(ranks, 2)?;
         Self::new((0..ranks).chain((0..ranks).rev()).map(Rank).collect())
+    }
+
+    /// Two replicas of a pipeline with a stage a rank, the second from the last rank to the first, as DualPipe has them. Its
+    /// stages are numbered on: stage `ranks + k` is its stage `k`. It prints as `0,1,2,3 and 3,2,1,0`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when `ranks` is 0 or there would be more than 2^23 stages.
+    pub fn bidirectional(ranks: u32) -> Result<Self> {
+        Ok(Self {
+            replicas: 2,
+            ..Self::vee(ranks)?
+        })
     }
 
     /// Stage `s` on rank `rank_of[s]`.
@@ -59,6 +72,7 @@ impl Placement {
         Ok(Self {
             ranks: highest.0 + 1,
             rank_of,
+            replicas: 1,
         })
     }
 
@@ -70,6 +84,12 @@ impl Placement {
     /// How many stages there are.
     pub fn stages(&self) -> u32 {
         self.rank_of.len() as u32
+    }
+
+    /// How many pipelines there are side by side, each with its part of the stages; 1 but for
+    /// [`Placement::bidirectional`].
+    pub fn replicas(&self) -> u32 {
+        self.replicas
     }
 
     /// The rank of a stage; `None` when there is no such stage.
@@ -100,8 +120,16 @@ impl Placement {
 
     /// Whether what this stage makes has to travel to another rank.
     pub(super) fn crosses(&self, flow: Flow, stage: StageId) -> bool {
-        let to = flow.after(stage).and_then(|next| self.rank(next));
-        to.is_some() && to != self.rank(stage)
+        self.ends(flow, stage).is_some_and(|(from, to)| from != to)
+    }
+
+    /// The rank of the stage that makes this, and of the stage that takes it in, if both exist and belong to one replica.
+    pub(super) fn ends(&self, flow: Flow, stage: StageId) -> Option<(Rank, Rank)> {
+        let replica = |stage: StageId| stage.0 / (self.stages() / self.replicas);
+        let next = flow
+            .after(stage)
+            .filter(|&next| replica(next) == replica(stage))?;
+        Some((self.rank(stage)?, self.rank(next)?))
     }
 
     /// The placement that the actions themselves imply: a stage lives where most of its actions stand.
@@ -137,7 +165,20 @@ impl Placement {
                 stages - 1
             )));
         }
-        Self::new(votes.into_iter().map(|(rank, _)| rank).collect())
+        let placement = Self::new(votes.into_iter().map(|(rank, _)| rank).collect())?;
+        if placement.begins_in_the_middle(rows) {
+            return Self::bidirectional(placement.ranks);
+        }
+        Ok(placement)
+    }
+
+    /// Whether the last rank begins with the second half of a vee: the input of that would have to come from this rank
+    /// itself, so it is a second pipeline, which begins here.
+    fn begins_in_the_middle(&self, rows: &[Vec<Action>]) -> bool {
+        let vee = Self::vee(self.ranks).is_ok_and(|vee| &vee == self);
+        let first = rows.get(self.ranks as usize - 1);
+        let first = first.and_then(|row| row.iter().find_map(|action| action.compute()));
+        vee && first.is_some_and(|(_, cell)| cell.stage.0 == self.ranks)
     }
 }
 
@@ -157,7 +198,12 @@ fn stages(ranks: u32, chunks: u32) -> Result<u32> {
 impl fmt::Display for Placement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (stage, rank) in self.rank_of.iter().enumerate() {
-            write!(f, "{}{rank}", if stage == 0 { "" } else { "," })?;
+            let between = match stage {
+                0 => "",
+                _ if (stage as u32).is_multiple_of(self.stages() / self.replicas) => " and ",
+                _ => ",",
+            };
+            write!(f, "{between}{rank}")?;
         }
         Ok(())
     }

@@ -82,6 +82,8 @@ pub(super) struct Program<'a> {
     /// The id of each rank's first action, and one past the last of all.
     starts: Vec<Id>,
     stages: usize,
+    /// How many stages a replica of the pipeline has: its first takes no input from another stage.
+    depth: u32,
     micro_batches: usize,
     /// `[stage][micro_batch][slot]`.
     slots: Vec<Id>,
@@ -106,6 +108,7 @@ impl<'a> Program<'a> {
             rows,
             starts: vec![0],
             stages,
+            depth: stages as u32,
             micro_batches,
             slots: vec![NONE; stages * micro_batches * SLOTS],
             updates: vec![NONE; stages],
@@ -121,6 +124,14 @@ impl<'a> Program<'a> {
             program.starts.push(id);
         }
         Ok(program)
+    }
+
+    /// The same lists, of several replicas of the pipeline.
+    pub(super) fn in_replicas(self, replicas: u32) -> Self {
+        Self {
+            depth: self.stages as u32 / replicas,
+            ..self
+        }
     }
 
     fn insert(&mut self, id: Id, action: Action) {
@@ -181,6 +192,16 @@ impl<'a> Program<'a> {
         }
     }
 
+    /// All actions, rank by rank.
+    pub(super) fn places(&self) -> impl Iterator<Item = Place> + 'a {
+        let rows = self.rows.iter().zip((0..).map(Rank));
+        rows.flat_map(|(row, rank)| {
+            row.iter()
+                .enumerate()
+                .map(move |(index, &action)| Place { rank, index, action })
+        })
+    }
+
     /// Where this slot of the cell stands, or [`NONE`].
     pub(super) fn find(&self, slot: Slot, cell: Cell) -> Id {
         self.slot_index(slot, cell)
@@ -216,7 +237,11 @@ impl<'a> Program<'a> {
 
     /// The receive that brings the cell its `flow`, or else the pass that makes it.
     fn input(&self, flow: Flow, cell: Cell) -> Id {
-        match (self.find(Slot::recv(flow), cell), flow.before(cell.stage)) {
+        let replica = |stage: StageId| stage.0 / self.depth.max(1);
+        let before = flow
+            .before(cell.stage)
+            .filter(|&stage| replica(stage) == replica(cell.stage));
+        match (self.find(Slot::recv(flow), cell), before) {
             (NONE, Some(stage)) => self.find(Slot::maker(flow), Cell { stage, ..cell }),
             (recv, _) => recv,
         }

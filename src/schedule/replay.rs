@@ -1,14 +1,12 @@
 //! Runs lists of actions without doing their work, to see whether they end.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::fmt;
 use std::str::FromStr;
 
 use crate::id::Rank;
-use crate::schedule::Action;
 use crate::schedule::deadlock::Deadlock;
 use crate::schedule::program::{Id, NONE, Program};
+use crate::schedule::{Action, Cell, Flow};
 use crate::{Error, Result};
 
 /// What the fabric between the ranks promises.
@@ -93,8 +91,13 @@ pub fn replay(rows: &[Vec<Action>], links: Links) -> Result<()> {
 pub(super) enum Event {
     /// A rank has come to this action and gone on: a pass is done, a transfer announced.
     Ran { rank: usize, id: Id, action: Action },
-    /// A transfer has happened.
-    Moved { send: Id, recv: Id },
+    /// A transfer has happened; the cell is the sender's.
+    Moved {
+        send: Id,
+        recv: Id,
+        flow: Flow,
+        cell: Cell,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,8 +111,8 @@ pub(super) enum State {
 
 /// A replay under way.
 ///
-/// It goes in rounds: in each round every rank, in order, takes its next action if it can. One heap holds who
-/// is next, so a rank that waits costs nothing until it is woken.
+/// It goes in rounds: in each round every rank, in order, takes its next action if it can. A rank that waits is not
+/// looked at until it is woken.
 pub(super) struct Replay<'a> {
     pub(super) program: &'a Program<'a>,
     pub(super) links: Links,
@@ -120,8 +123,8 @@ pub(super) struct Replay<'a> {
     pub(super) head: Vec<Id>,
     /// The rank that waits for an action to be done.
     waiter: Vec<u32>,
-    /// (round, rank) of the ranks that can be looked at.
-    ready: BinaryHeap<Reverse<(u32, u32)>>,
+    /// The ranks that can be looked at in this round, and in the next.
+    ready: [Vec<bool>; 2],
     /// Ranks whose head may have become free to move; empty between actions.
     look: Vec<usize>,
 }
@@ -136,7 +139,7 @@ impl<'a> Replay<'a> {
             next: (0..ranks).map(|rank| program.start(rank)).collect(),
             head: (0..ranks).map(|rank| program.start(rank)).collect(),
             waiter: vec![NONE; program.len()],
-            ready: (0..ranks as u32).map(|rank| Reverse((0, rank))).collect(),
+            ready: [vec![true; ranks], vec![false; ranks]],
             look: Vec::new(),
         };
         (0..ranks).for_each(|rank| replay.find_head(rank));
@@ -145,11 +148,14 @@ impl<'a> Replay<'a> {
 
     /// Replays to the end, or to where no rank can go on.
     pub(super) fn run(mut self, mut visit: impl FnMut(Event)) -> std::result::Result<(), Deadlock> {
-        while let Some(Reverse((round, rank))) = self.ready.pop() {
-            let id = self.next[rank as usize];
-            if id < self.program.start(rank as usize + 1) {
-                self.advance(round, rank, id, &mut visit);
+        while self.ready[0].contains(&true) {
+            for rank in 0..self.next.len() {
+                let id = self.next[rank];
+                if std::mem::take(&mut self.ready[0][rank]) && id < self.program.start(rank + 1) {
+                    self.advance(rank, id, &mut visit);
+                }
             }
+            self.ready.swap(0, 1);
         }
         match self.stuck() {
             Some(id) => Err(Deadlock::explain(&self, id)),
@@ -157,28 +163,24 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn advance(&mut self, round: u32, rank: u32, id: Id, visit: &mut impl FnMut(Event)) {
-        let action = self.action(rank as usize, id);
+    fn advance(&mut self, rank: usize, id: Id, visit: &mut impl FnMut(Event)) {
+        let action = self.action(rank, id);
         if let Some(need) = self.missing(action) {
-            self.waiter[need as usize] = rank;
+            self.waiter[need as usize] = rank as u32;
             return;
         }
-        self.next[rank as usize] += 1;
-        self.ready.push(Reverse((round + 1, rank)));
-        visit(Event::Ran {
-            rank: rank as usize,
-            id,
-            action,
-        });
+        self.next[rank] += 1;
+        self.ready[1][rank] = true;
+        visit(Event::Ran { rank, id, action });
         if !action.is_transfer() {
-            return self.finish(id, round, rank);
+            return self.finish(id, rank);
         }
         self.state[id as usize] = State::Announced;
         match self.links {
             Links::Buffered => {
-                self.transfer(id, action, round, rank, visit);
+                self.transfer(id, action, rank, visit);
             }
-            Links::Ordered => self.transfer_heads(round, rank, visit),
+            Links::Ordered => self.transfer_heads(rank, visit),
         }
     }
 
@@ -194,42 +196,42 @@ impl<'a> Replay<'a> {
             .find(|&need| need != NONE && self.state[need as usize] != State::Done)
     }
 
-    fn finish(&mut self, id: Id, round: u32, rank: u32) {
+    /// The action is done; a rank that waits for it is looked at in this round if its turn is still to come.
+    fn finish(&mut self, id: Id, rank: usize) {
         self.state[id as usize] = State::Done;
         let waiter = std::mem::replace(&mut self.waiter[id as usize], NONE);
         if waiter != NONE {
-            self.ready
-                .push(Reverse((if waiter > rank { round } else { round + 1 }, waiter)));
+            let waiter = waiter as usize;
+            self.ready[usize::from(waiter <= rank)][waiter] = true;
         }
     }
 
     /// Makes this announced transfer happen if its other end has been announced too.
-    fn transfer(
-        &mut self,
-        id: Id,
-        action: Action,
-        round: u32,
-        rank: u32,
-        visit: &mut impl FnMut(Event),
-    ) -> bool {
+    fn transfer(&mut self, id: Id, action: Action, rank: usize, visit: &mut impl FnMut(Event)) -> bool {
         let partner = self.program.partner(action);
         if partner == NONE || self.state[partner as usize] != State::Announced {
             return false;
         }
-        let (send, recv) = if matches!(action, Action::Send(..)) {
-            (id, partner)
-        } else {
-            (partner, id)
+        let (send, recv, sent) = match action {
+            Action::Send(..) => (id, partner, Some(action)),
+            _ => (partner, id, action.partner()),
         };
-        visit(Event::Moved { send, recv });
-        self.finish(send, round, rank);
-        self.finish(recv, round, rank);
+        if let Some(Action::Send(flow, cell)) = sent {
+            visit(Event::Moved {
+                send,
+                recv,
+                flow,
+                cell,
+            });
+        }
+        self.finish(send, rank);
+        self.finish(recv, rank);
         true
     }
 
     /// Makes the transfers happen that head both their queues, starting at this rank.
-    fn transfer_heads(&mut self, round: u32, rank: u32, visit: &mut impl FnMut(Event)) {
-        self.look.push(rank as usize);
+    fn transfer_heads(&mut self, rank: usize, visit: &mut impl FnMut(Event)) {
+        self.look.push(rank);
         while let Some(here) = self.look.pop() {
             let id = self.head[here];
             if id == self.program.start(here + 1) || self.state[id as usize] != State::Announced {
@@ -241,7 +243,7 @@ impl<'a> Replay<'a> {
                 continue;
             }
             let there = self.program.rank_of(partner);
-            if self.head[there] == partner && self.transfer(id, action, round, rank, visit) {
+            if self.head[there] == partner && self.transfer(id, action, rank, visit) {
                 self.find_head(here);
                 self.find_head(there);
                 self.look.extend([here, there]);

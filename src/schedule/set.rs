@@ -15,8 +15,7 @@ pub(super) fn check_set(program: &Program<'_>, placement: &Placement, lowered: b
         placement,
         lowered,
     };
-    let places = (0..program.len() as u32).map(|id| program.place(id));
-    let stray = places.filter_map(|place| set.stray(place));
+    let stray = program.places().filter_map(|place| set.stray(place));
     let twice = program
         .twice
         .iter()

@@ -2,7 +2,8 @@
 
 use crate::id::Rank;
 use crate::schedule::action::split;
-use crate::schedule::{Action, Links, Pass, Placement, PlacementSpec, Schedule};
+use crate::schedule::pairs;
+use crate::schedule::{Action, Cell, Links, Pass, Placement, PlacementSpec, Schedule};
 use crate::{Error, Result};
 
 /// Words that other systems write between the passes and that say nothing about the pipeline: sharding and
@@ -44,17 +45,11 @@ impl Schedule {
         placement: Option<&PlacementSpec>,
         links: Links,
     ) -> Result<FromCsv> {
-        let mut left_out: Vec<_> = LEFT_OUT.iter().map(|&word| (word, 0)).collect();
-        let mut rows = Vec::new();
-        for (row, line) in (1..).zip(text.trim_end().lines()) {
-            rows.push(read_row(row, line, &mut left_out)?);
-        }
-        if rows.iter().all(Vec::is_empty) {
-            return Err(Error::Invalid(
-                "there is no action in it; a schedule has a row a rank, such as 0F0,0B0".into(),
-            ));
-        }
-        left_out.retain(|&(_, count)| count > 0);
+        let Rows {
+            rows,
+            left_out,
+            paired,
+        } = Rows::read(text)?;
         let placement = match placement {
             Some(spec) => spec.place(rows.len() as u32, stages(&rows))?,
             None => Placement::of(&rows)?,
@@ -71,19 +66,20 @@ impl Schedule {
             Self::from_passes(name, placement, micro_batches, rows.iter().map(passes).collect())?
         };
         Ok(FromCsv {
-            schedule,
+            schedule: schedule.with_pairs(paired)?,
             lowered,
             left_out,
         })
     }
 
-    /// The passes as CSV, in the form of PyTorch: a row a rank.
+    /// The passes as CSV, in the form of PyTorch: a row a rank. Pairs stand as `(0F7;7B3)OVERLAP_F_B`.
     pub fn csv(&self) -> String {
         self.write(|action| matches!(action, Action::Compute(..)))
     }
 
     /// The passes and transfers as CSV, in the form of PyTorch: a row a rank. Steps, for which PyTorch has no
-    /// word, are left out; reading puts them back.
+    /// word, are left out; reading puts them back. A pair with a transfer between its two passes is written as these three:
+    /// such a text says what the engine does, and no more than that.
     pub fn csv_with_comms(&self) -> String {
         self.write(|action| !matches!(action, Action::Step(_)))
     }
@@ -91,12 +87,20 @@ impl Schedule {
     fn write(&self, keep: impl Fn(&Action) -> bool) -> String {
         let mut text = String::new();
         for rank in (0..self.ranks()).map(Rank) {
-            let cells: Vec<_> = self
-                .actions(rank)
-                .iter()
-                .filter(|action| keep(action))
-                .map(Action::to_string)
-                .collect();
+            let mut cells = Vec::new();
+            let mut kept = self.actions(rank).iter().filter(|action| keep(action)).peekable();
+            while let Some(action) = kept.next() {
+                let backward = match action {
+                    Action::Compute(Pass::Forward, cell) if self.is_paired(*cell) => {
+                        kept.next_if(|next| matches!(next, Action::Compute(Pass::Backward, _)))
+                    }
+                    _ => None,
+                };
+                cells.push(match backward {
+                    Some(backward) => pairs::write(*action, *backward),
+                    None => action.to_string(),
+                });
+            }
             text += &cells.join(",");
             text.push('\n');
         }
@@ -104,28 +108,51 @@ impl Schedule {
     }
 }
 
-fn read_row(row: usize, line: &str, left_out: &mut [(&'static str, usize)]) -> Result<Vec<Action>> {
-    let mut actions = Vec::new();
-    for (column, cell) in (1..)
-        .zip(line.split(','))
-        .map(|(column, cell)| (column, cell.trim()))
-    {
-        if cell.is_empty() {
-            continue;
+/// What the rows of a text hold.
+struct Rows {
+    rows: Vec<Vec<Action>>,
+    left_out: Vec<(&'static str, usize)>,
+    /// The forwards of pairs.
+    paired: Vec<Cell>,
+}
+
+impl Rows {
+    fn read(text: &str) -> Result<Self> {
+        let mut all = Self {
+            rows: Vec::new(),
+            left_out: LEFT_OUT.iter().map(|&word| (word, 0)).collect(),
+            paired: Vec::new(),
+        };
+        for (row, line) in (1..).zip(text.trim_end().lines()) {
+            let mut actions = Vec::new();
+            for (column, cell) in (1..).zip(line.split(',').map(str::trim)) {
+                all.read_cell(cell, &mut actions)
+                    .map_err(|error| Error::Invalid(format!("row {row}, column {column}: {error}")))?;
+            }
+            all.rows.push(actions);
         }
-        let (stage, word, _) = split(cell);
-        match left_out
-            .iter_mut()
-            .find(|(known, _)| *known == word && !stage.is_empty())
-        {
-            Some((_, count)) => *count += 1,
-            None => actions.push(
-                cell.parse()
-                    .map_err(|error| Error::Invalid(format!("row {row}, column {column}: {error}")))?,
-            ),
+        all.left_out.retain(|&(_, count)| count > 0);
+        if all.rows.iter().all(Vec::is_empty) {
+            return Err(Error::Invalid(
+                "there is no action in it; a schedule has a row a rank, such as 0F0,0B0".into(),
+            ));
         }
+        Ok(all)
     }
-    Ok(actions)
+
+    fn read_cell(&mut self, cell: &str, actions: &mut Vec<Action>) -> Result<()> {
+        let (stage, word, _) = split(cell);
+        let left_out = self.left_out.iter_mut().find(|(known, _)| *known == word);
+        if let Some((_, count)) = left_out.filter(|_| !stage.is_empty()) {
+            *count += 1;
+        } else if let Some(pair) = pairs::read(cell)? {
+            self.paired.extend(pair[0].cell());
+            actions.extend(pair);
+        } else if !cell.is_empty() {
+            actions.push(cell.parse()?);
+        }
+        Ok(())
+    }
 }
 
 fn stages(rows: &[Vec<Action>]) -> u32 {

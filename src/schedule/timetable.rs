@@ -1,7 +1,7 @@
 //! A schedule as a picture in text.
 
 use crate::id::Rank;
-use crate::schedule::{Action, Costs, Links, Pass, Schedule, StageCost};
+use crate::schedule::{Action, Costs, Links, Pass, Schedule, StageCost, Timed};
 
 impl Schedule {
     /// A line a rank, a column a pass, for people: as if every pass took the same time and transfers none.
@@ -11,7 +11,8 @@ impl Schedule {
     /// rank 1 | .. F0 F1 B0 .. B1
     /// ```
     ///
-    /// Where a rank has several stages the stage stands in front, as in `4F0`.
+    /// Where a rank has several stages the stage stands in front, as in `4F0`. Where backwards are split, one that is not takes
+    /// two columns, `B0 --`. A plus joins the two passes of a pair, `0F7+7B3`.
     pub fn timetable(&self) -> String {
         let split = (0..self.ranks()).any(|rank| {
             self.passes(Rank(rank))
@@ -29,33 +30,43 @@ impl Schedule {
             .timeline(&alike, Links::Buffered)
             .expect("checked: holds on buffered links")
             .ranks;
-        let several = self.stages() > self.ranks();
-        let text = |pass, cell| {
-            let full = Action::Compute(pass, cell).to_string();
-            if several {
-                full
-            } else {
-                full.trim_start_matches(|c: char| c.is_ascii_digit()).to_string()
-            }
-        };
-        let texts =
-            |row: &[_]| -> Vec<_> { row.iter().map(|t: &super::Timed| text(t.pass, t.cell)).collect() };
-        let texts: Vec<_> = rows.iter().map(|row| texts(row)).collect();
+        let texts = |row: &Vec<Timed>| row.iter().map(|timed| self.short(timed)).collect();
+        let texts: Vec<Vec<_>> = rows.iter().map(texts).collect();
         let width = texts.iter().flatten().map(String::len).max().unwrap_or(0);
         let label = (self.ranks() - 1).to_string().len();
         let mut picture = String::new();
         for (rank, (row, texts)) in rows.iter().zip(&texts).enumerate() {
             picture += &format!("rank {rank:label$} |");
-            let mut column = 0;
-            for (timed, text) in row.iter().zip(texts) {
-                let start = timed.start as usize;
-                picture += &format!(" {:.<width$}", "").repeat(start - column);
-                picture += &format!(" {text:width$}");
-                column = start + 1;
-            }
-            picture.truncate(picture.trim_end().len());
+            picture += self.line(row, texts, width).trim_end();
             picture.push('\n');
         }
         picture
+    }
+
+    /// A pass as text, without its stage where the rank says it.
+    fn short(&self, timed: &Timed) -> String {
+        let full = Action::Compute(timed.pass, timed.cell).to_string();
+        if self.stages() > self.ranks() {
+            return full;
+        }
+        full.trim_start_matches(|c: char| c.is_ascii_digit()).to_string()
+    }
+
+    /// A rank's columns, each with a sign in front.
+    fn line(&self, row: &[Timed], texts: &[String], width: usize) -> String {
+        let mut line = String::new();
+        let (mut column, mut sign) = (0, ' ');
+        for (timed, text) in row.iter().zip(texts) {
+            let (start, end) = (timed.start as usize, timed.end as usize);
+            for _ in column..start {
+                line += &format!("{sign}{:.<width$}", "");
+                sign = ' ';
+            }
+            line += &format!("{sign}{text:width$}");
+            line += &format!(" {:-<width$}", "").repeat(end - start - 1);
+            let paired = timed.pass == Pass::Forward && self.is_paired(timed.cell);
+            (column, sign) = (end, if paired { '+' } else { ' ' });
+        }
+        line
     }
 }

@@ -2,6 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use super::trace::RankTrace;
+use crate::schedule::{Cell, Flow, Pass};
+
 /// Time spent and memory held by one rank in one step.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
@@ -11,6 +14,7 @@ pub(super) struct Meter {
     peak_bytes: u64,
     live_passes: u32,
     in_flight: u32,
+    trace: Option<RankTrace>,
 }
 
 /// One rank's share of a step report.
@@ -30,9 +34,11 @@ pub struct RankReport {
 }
 
 impl Meter {
-    pub(super) fn start(&mut self) {
+    /// A step begins, to be traced when there is an instant to count from.
+    pub(super) fn start(&mut self, origin: Option<Instant>) {
         *self = Self {
             started: Some(Instant::now()),
+            trace: origin.map(RankTrace::new),
             ..Self::default()
         };
     }
@@ -41,7 +47,41 @@ impl Meter {
         let since = Instant::now();
         let result = action();
         self.waiting += since.elapsed();
+        self.begin_pass();
         result
+    }
+
+    /// A pass begins, or has what it waited for.
+    pub(super) fn begin_pass(&mut self) {
+        if let Some(trace) = &mut self.trace {
+            trace.begin();
+        }
+    }
+
+    /// The pass that began has ended.
+    pub(super) fn end_pass(&mut self, pass: Pass, cell: Cell) {
+        if let Some(trace) = &mut self.trace {
+            trace.end(pass, cell, self.live_bytes);
+        }
+    }
+
+    /// This cell's wire is handed over.
+    pub(super) fn sent(&mut self, flow: Flow, cell: Cell) {
+        if let Some(trace) = &mut self.trace {
+            trace.sent(flow, cell);
+        }
+    }
+
+    /// A wire for this cell has been taken up.
+    pub(super) fn taken(&mut self, flow: Flow, cell: Cell) {
+        if let Some(trace) = &mut self.trace {
+            trace.taken(flow, cell);
+        }
+    }
+
+    /// What was written down of the step.
+    pub(super) fn trace(&mut self) -> Option<RankTrace> {
+        self.trace.take()
     }
 
     /// A forward pass is done; its backward is to come.

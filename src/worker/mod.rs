@@ -7,15 +7,18 @@ mod parameters;
 mod passes;
 mod slot;
 mod store;
+mod trace;
 mod verdict;
 
 pub use meter::RankReport;
 pub(crate) use parameters::Tie;
 pub use parameters::{ParameterInfo, Site};
+pub(crate) use trace::{RankTrace, timeline};
 pub(crate) use verdict::{Fault, Outcome, Verdict};
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Instant;
 
 use pipewright_stages::loss::{Loss, Score};
 use pipewright_stages::optimizer::Optimizer;
@@ -66,6 +69,17 @@ pub(crate) struct Worker<S: Stage> {
     clip: Option<f64>,
     ties: Vec<Tie>,
     meter: Meter,
+}
+
+/// What a rank gives for a step.
+#[derive(Debug)]
+pub(crate) struct Trained {
+    /// How the step ended, the same on all ranks.
+    pub(crate) outcome: Outcome,
+    /// What the rank measured of itself.
+    pub(crate) report: RankReport,
+    /// What it wrote down, when it was asked to.
+    pub(crate) trace: Option<RankTrace>,
 }
 
 /// The step being run.
@@ -125,12 +139,17 @@ impl<S: Stage> Worker<S> {
             .map_or(Ok(()), |loss| loss.check(output, target))?)
     }
 
-    /// Runs one training step.
+    /// Runs one training step, and writes down its passes and transfers when it is given the instant to count from.
     ///
     /// # Errors
     /// [`Error::Action`] with the first action that failed or panicked.
-    pub(crate) fn train(&mut self, step: u64, learning_rate: f64) -> Result<(Outcome, RankReport)> {
-        self.meter.start();
+    pub(crate) fn train(
+        &mut self,
+        step: u64,
+        learning_rate: f64,
+        origin: Option<Instant>,
+    ) -> Result<Trained> {
+        self.meter.start(origin);
         let current = Current { step, learning_rate };
         let mut outcome = None;
         let schedule = Arc::clone(&self.schedule);
@@ -139,10 +158,11 @@ impl<S: Stage> Worker<S> {
             worker.perform(current, action, &mut outcome)
         })?;
         self.slots.iter_mut().for_each(Slot::clear);
-        Ok((
-            outcome.expect("lowering ends each rank with a step"),
-            self.meter.report(),
-        ))
+        Ok(Trained {
+            outcome: outcome.expect("lowering ends each rank with a step"),
+            report: self.meter.report(),
+            trace: self.meter.trace(),
+        })
     }
 
     /// Runs actions in order; a failure or panic is told with the action it happened in.
@@ -162,16 +182,27 @@ impl<S: Stage> Worker<S> {
 
     fn perform(&mut self, current: Current, action: Action, outcome: &mut Option<Outcome>) -> Result<()> {
         match action {
-            Action::Compute(Pass::Forward, cell) => self.forward(current.step, cell),
-            Action::Compute(Pass::BackwardInput, cell) => self.backward_input(cell),
-            Action::Compute(Pass::BackwardWeight, cell) => self.backward_weight(cell),
-            Action::Compute(Pass::Backward, cell) => self.backward(cell),
+            Action::Compute(pass, cell) => {
+                self.meter.begin_pass();
+                self.pass(current.step, pass, cell)?;
+                self.meter.end_pass(pass, cell);
+                Ok(())
+            }
             Action::Send(flow, cell) => self.send(flow, cell),
             Action::Recv(flow, cell) => {
                 let (peer, tag) = self.source(flow, cell);
                 self.transport.post_recv(peer, tag)
             }
             Action::Step(stage) => self.step(current, stage, outcome),
+        }
+    }
+
+    fn pass(&mut self, step: u64, pass: Pass, cell: Cell) -> Result<()> {
+        match pass {
+            Pass::Forward => self.forward(step, cell),
+            Pass::BackwardInput => self.backward_input(cell),
+            Pass::BackwardWeight => self.backward_weight(cell),
+            Pass::Backward => self.backward(cell),
         }
     }
 

@@ -1,6 +1,6 @@
 //! What a compute pass, a send and a receive do on a rank.
 
-use pipewright_stages::{Mode, Moment, Stage};
+use pipewright_stages::{Mode, Moment, Stage, Tensor};
 
 use super::Worker;
 use super::slot::Held;
@@ -17,17 +17,13 @@ impl<S: Stage> Worker<S> {
             mode: Mode::Train,
         };
         let input = self.input(step, cell)?;
+        let target = self.target(step, cell)?;
         let (output, saved) = self.slot(cell.stage).stage.forward(at, input)?;
         let saved = Held::new(saved);
         self.meter.hold(saved.bytes);
         self.meter.enter();
         self.cell(cell).saved = Some(saved);
-        if cell.stage == self.schedule.last_stage() {
-            let targets = self
-                .targets
-                .as_mut()
-                .expect("built: the last stage's rank has targets");
-            let target = self.meter.wait(|| targets.take(step, cell.micro_batch))?;
+        if let Some(target) = target {
             let loss = self
                 .loss
                 .as_mut()
@@ -57,6 +53,18 @@ impl<S: Stage> Worker<S> {
             Some(input) => Ok(input),
             None => self.wait(Flow::Activation, cell),
         }
+    }
+
+    /// The target of a forward pass, at the last stage. Taken before the pass, as all that it waits for.
+    fn target(&mut self, step: u64, cell: Cell) -> Result<Option<Tensor>> {
+        if cell.stage != self.schedule.last_stage() {
+            return Ok(None);
+        }
+        let targets = self
+            .targets
+            .as_mut()
+            .expect("built: the last stage's rank has targets");
+        self.meter.wait(|| targets.take(step, cell.micro_batch)).map(Some)
     }
 
     pub(super) fn backward(&mut self, cell: Cell) -> Result<()> {
@@ -130,6 +138,7 @@ impl<S: Stage> Worker<S> {
         };
         let wire = wire.expect("checked: a pass before the send of its result");
         let peer = self.schedule.rank_of(StageId(peer_stage));
+        self.meter.sent(flow, cell);
         self.transport
             .send(peer, tag(flow, cell.stage.0.max(peer_stage), cell), wire)
     }
@@ -137,7 +146,9 @@ impl<S: Stage> Worker<S> {
     pub(super) fn wait(&mut self, flow: Flow, cell: Cell) -> Result<S::Wire> {
         let (peer, tag) = self.source(flow, cell);
         let transport = &mut self.transport;
-        self.meter.wait(|| transport.wait(peer, tag))
+        let wire = self.meter.wait(|| transport.wait(peer, tag))?;
+        self.meter.taken(flow, cell);
+        Ok(wire)
     }
 
     /// Where a stage's input or output gradient comes from.

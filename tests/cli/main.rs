@@ -181,3 +181,7 @@ mod refusals;
 mod safety;
 
 mod sample;
+
+mod schedules;
+
+mod trace;

@@ -152,9 +152,17 @@ impl Recipe {
         builder.launch()
     }
 
-    /// The hash of all weights after some steps of a pipeline.
+    /// The hash of all weights after some steps of a pipeline, one stage a rank.
     pub fn hash(&self, stages: u32, schedule: &str, steps: u64) -> String {
-        let mut pipeline = self.pipeline(stages, schedule);
+        self.hash_on(
+            Schedule::named(schedule, stages, self.micro_batches).expect("the sizes fit"),
+            steps,
+        )
+    }
+
+    /// The hash of all weights after some steps of this schedule.
+    pub fn hash_on(&self, schedule: Schedule, steps: u64) -> String {
+        let mut pipeline = self.launch(schedule).expect("it starts");
         for _ in 0..steps {
             pipeline.step().expect("the step succeeds");
         }

@@ -40,3 +40,5 @@ mod keys;
 mod values;
 
 mod building;
+
+mod schedules;

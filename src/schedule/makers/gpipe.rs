@@ -24,5 +24,6 @@ pub(super) fn gpipe(sizes: Sizes, _: &Costs) -> Result<Made> {
     Ok(Made {
         placement: Placement::looped(ranks, 1)?,
         passes: (0..ranks).map(rank).collect(),
+        pairs: Vec::new(),
     })
 }

@@ -1,7 +1,10 @@
 //! The schedules that have a name.
 
+mod dualpipe_v;
 mod gpipe;
 pub(crate) mod greedy;
+mod interleaved_1f1b;
+mod looped_bfs;
 mod one_f_one_b;
 mod v_half;
 mod v_min;
@@ -11,7 +14,10 @@ mod zb_v;
 
 use std::ops::RangeInclusive;
 
+use dualpipe_v::dualpipe_v;
 use gpipe::gpipe;
+use interleaved_1f1b::interleaved_1f1b;
+use looped_bfs::looped_bfs;
 use one_f_one_b::one_f_one_b;
 use v_half::v_half;
 use v_min::v_min;
@@ -36,6 +42,8 @@ struct Sizes {
 struct Made {
     placement: Placement,
     passes: Vec<Vec<(Pass, Cell)>>,
+    /// The forwards that are pairs with the backward behind them: [`Schedule::with_pairs`].
+    pairs: Vec<Cell>,
 }
 
 /// Makes a schedule's passes. The costs matter to those that fit their order to them.
@@ -51,38 +59,18 @@ struct Named {
 
 const ONE: RangeInclusive<u32> = 1..=1;
 const TWO: RangeInclusive<u32> = 2..=2;
+const SEVERAL: RangeInclusive<u32> = 2..=u32::MAX;
 
 const MAKERS: &[Named] = &[
-    Named {
-        name: "gpipe",
-        chunks: ONE,
-        make: gpipe,
-    },
-    Named {
-        name: "1f1b",
-        chunks: ONE,
-        make: one_f_one_b,
-    },
-    Named {
-        name: "zb-h1",
-        chunks: ONE,
-        make: zb_h1,
-    },
-    Named {
-        name: "zb-v",
-        chunks: TWO,
-        make: zb_v,
-    },
-    Named {
-        name: "v-half",
-        chunks: TWO,
-        make: v_half,
-    },
-    Named {
-        name: "v-min",
-        chunks: TWO,
-        make: v_min,
-    },
+    Named::new("gpipe", ONE, gpipe),
+    Named::new("1f1b", ONE, one_f_one_b),
+    Named::new("interleaved-1f1b", SEVERAL, interleaved_1f1b),
+    Named::new("looped-bfs", SEVERAL, looped_bfs),
+    Named::new("zb-h1", ONE, zb_h1),
+    Named::new("zb-v", TWO, zb_v),
+    Named::new("v-half", TWO, v_half),
+    Named::new("v-min", TWO, v_min),
+    Named::new("dualpipe-v", TWO, dualpipe_v),
 ];
 
 impl Schedule {
@@ -127,18 +115,27 @@ impl Schedule {
         micro_batches: u32,
         costs: &Costs,
     ) -> Result<Self> {
-        let named = MAKERS
-            .iter()
-            .find(|named| named.name == name)
-            .ok_or_else(|| unknown(name))?;
+        let named = Named::find(name)?;
         let sizes = Sizes {
             ranks,
             chunks: chunks.unwrap_or(*named.chunks.start()),
             micro_batches,
         };
         named.check(sizes)?;
-        let Made { placement, passes } = (named.make)(sizes, costs)?;
-        Self::from_passes(name, placement, micro_batches, passes)
+        let Made {
+            placement,
+            passes,
+            pairs,
+        } = (named.make)(sizes, costs)?;
+        Self::from_passes(name, placement, micro_batches, passes)?.with_pairs(pairs)
+    }
+
+    /// How many stages a rank may have in the schedule of this name; the least is what it has when nobody says.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when there is no such schedule.
+    pub fn chunks(name: &str) -> Result<RangeInclusive<u32>> {
+        Ok(Named::find(name)?.chunks.clone())
     }
 
     /// The names that [`Schedule::named`] knows.
@@ -148,6 +145,15 @@ impl Schedule {
 }
 
 impl Named {
+    const fn new(name: &'static str, chunks: RangeInclusive<u32>, make: Maker) -> Self {
+        Self { name, chunks, make }
+    }
+
+    fn find(name: &str) -> Result<&'static Self> {
+        let named = MAKERS.iter().find(|named| named.name == name);
+        named.ok_or_else(|| unknown(name))
+    }
+
     fn check(&self, sizes: Sizes) -> Result<()> {
         let Sizes {
             ranks,

@@ -31,5 +31,6 @@ pub(super) fn one_f_one_b(sizes: Sizes, _: &Costs) -> Result<Made> {
     Ok(Made {
         placement: Placement::looped(ranks, 1)?,
         passes: (0..ranks).map(rank).collect(),
+        pairs: Vec::new(),
     })
 }

@@ -40,6 +40,7 @@ pub(super) fn vee(sizes: Sizes, costs: &Costs, limit: Limit, goal: Goal) -> Resu
     Ok(Made {
         passes: listed.passes,
         placement,
+        pairs: Vec::new(),
     })
 }
 

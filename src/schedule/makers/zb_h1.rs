@@ -28,5 +28,6 @@ pub(super) fn zb_h1(sizes: Sizes, costs: &Costs) -> Result<Made> {
     Ok(Made {
         passes: listed.passes,
         placement,
+        pairs: Vec::new(),
     })
 }

@@ -1,0 +1,118 @@
+//! A pipeline of stages that only take time.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pipewright::Pipeline;
+use pipewright::data::DataSource;
+use pipewright::id::MicroBatch;
+use pipewright::schedule::{Schedule, StageCost};
+use pipewright::stages::loss::{Loss, Score};
+use pipewright::stages::{Bytes, Moment, Parameter, Result, Shape, Stage, StageBuilder, Tensor};
+
+/// A wire that holds nothing.
+pub(crate) struct Nothing;
+
+impl Bytes for Nothing {
+    fn bytes(&self) -> u64 {
+        0
+    }
+}
+
+/// A stage that does nothing, for as long as it is told to.
+pub(crate) struct Sleeping(pub(crate) StageCost);
+
+/// Sleeps for this many seconds.
+fn sleep(seconds: f64) {
+    let until = Instant::now() + Duration::from_secs_f64(seconds);
+    while let Some(left) = until
+        .checked_duration_since(Instant::now())
+        .filter(|left| !left.is_zero())
+    {
+        thread::sleep(left);
+    }
+}
+
+impl Stage for Sleeping {
+    type Wire = Nothing;
+    type Saved = ();
+    type Pending = ();
+
+    fn output_shape(&self, input: &Shape) -> Result<Shape> {
+        Ok(*input)
+    }
+
+    fn load(&mut self, _: Tensor) -> Result<Nothing> {
+        Ok(Nothing)
+    }
+
+    fn forward(&mut self, _: Moment, _: Nothing) -> Result<(Nothing, ())> {
+        sleep(self.0.forward);
+        Ok((Nothing, ()))
+    }
+
+    fn backward_input(&mut self, (): (), _: Nothing) -> Result<(Option<Nothing>, ())> {
+        sleep(self.0.backward_input);
+        Ok((Some(Nothing), ()))
+    }
+
+    fn backward_weight(&mut self, (): ()) -> Result<()> {
+        sleep(self.0.backward_weight);
+        Ok(())
+    }
+
+    fn parameters(&mut self) -> Vec<&mut Parameter> {
+        Vec::new()
+    }
+}
+
+struct NoLoss;
+
+impl Loss<Nothing> for NoLoss {
+    fn check(&self, _: &Shape, _: &Shape) -> Result<()> {
+        Ok(())
+    }
+
+    fn forward(&mut self, _: Nothing, _: Tensor) -> Result<(Score, Nothing)> {
+        Ok((
+            Score {
+                sum: 1.0,
+                weight: 1.0,
+                correct: None,
+            },
+            Nothing,
+        ))
+    }
+
+    fn score(&mut self, _: Nothing, _: Tensor) -> Result<Score> {
+        Ok(Score::default())
+    }
+}
+
+/// The same tensor again and again.
+struct Same(Tensor);
+
+impl DataSource for Same {
+    fn micro_batch(&self, _: u64, _: MicroBatch, _: u32) -> pipewright::Result<(Tensor, Tensor)> {
+        Ok((self.0.clone(), self.0.clone()))
+    }
+
+    fn shapes(&self) -> (Shape, Shape) {
+        (*self.0.shape(), *self.0.shape())
+    }
+}
+
+/// A pipeline whose passes take this many seconds at each stage.
+pub(crate) fn pipeline(schedule: Schedule, costs: Vec<StageCost>) -> pipewright::Result<Pipeline<Sleeping>> {
+    let stages = costs
+        .into_iter()
+        .map(|cost| Box::new(move || Ok(Sleeping(cost))) as StageBuilder<Sleeping>)
+        .collect();
+    Pipeline::builder()
+        .schedule(schedule)
+        .stages(stages)
+        .loss(NoLoss)
+        .data(Arc::new(Same(Tensor::zeros(&[1]))))
+        .launch()
+}

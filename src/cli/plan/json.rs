@@ -1,0 +1,77 @@
+//! A plan for scripts.
+
+use serde::Serialize;
+
+use super::Plan;
+use crate::plan::RankSimulation;
+use crate::{Error, Result};
+
+/// Lists have an entry a rank.
+#[derive(Serialize)]
+struct Printed<'a> {
+    schedule: &'a str,
+    ranks: u32,
+    stages: u32,
+    chunks: u32,
+    micro_batches: u32,
+    span: f64,
+    makespan: f64,
+    bubble_span: f64,
+    bubble_makespan: f64,
+    step_with_barrier: f64,
+    step_without_barrier: f64,
+    busy: Vec<f64>,
+    warm_up: Vec<f64>,
+    waiting: Vec<f64>,
+    drain: Vec<f64>,
+    waits: Vec<Vec<Waited>>,
+    peak_activations: Vec<f64>,
+    peak_memory: Vec<f64>,
+    actions: Vec<Vec<String>>,
+}
+
+#[derive(Serialize)]
+struct Waited {
+    on: u32,
+    time: f64,
+}
+
+/// The plan as one line of JSON.
+pub(super) fn json(plan: &Plan<'_>) -> Result<String> {
+    let (schedule, simulation) = (plan.schedule, &plan.simulation);
+    let each = |figure: fn(&RankSimulation) -> f64| simulation.ranks.iter().map(figure).collect();
+    let printed = Printed {
+        schedule: schedule.name(),
+        ranks: schedule.ranks(),
+        stages: schedule.stages(),
+        chunks: schedule.stages() / schedule.ranks(),
+        micro_batches: schedule.micro_batches(),
+        span: simulation.span,
+        makespan: simulation.makespan,
+        bubble_span: simulation.bubble_span,
+        bubble_makespan: simulation.bubble_makespan,
+        step_with_barrier: simulation.step,
+        step_without_barrier: plan.period,
+        busy: each(|rank| rank.busy),
+        warm_up: each(|rank| rank.warm_up),
+        waiting: each(|rank| rank.waiting),
+        drain: each(|rank| rank.drain),
+        waits: simulation.ranks.iter().map(waits).collect(),
+        peak_activations: each(|rank| rank.peak_activations),
+        peak_memory: each(|rank| rank.peak_memory),
+        actions: (0..schedule.ranks()).map(|rank| plan.actions(rank)).collect(),
+    };
+    let text = serde_json::to_string(&printed)
+        .map_err(|error| Error::Invalid(format!("no JSON for this plan: {error}")))?;
+    Ok(text + "\n")
+}
+
+fn waits(rank: &RankSimulation) -> Vec<Waited> {
+    let waited = rank.waits.iter();
+    waited
+        .map(|wait| Waited {
+            on: wait.on.0,
+            time: wait.time,
+        })
+        .collect()
+}

@@ -1,0 +1,64 @@
+//! A plan for people.
+
+use super::Plan;
+use crate::plan::RankSimulation;
+
+/// Above this many columns a timetable is no help in a terminal.
+const TIMETABLE_WIDTH: usize = 160;
+
+/// The figures, a line a rank, and under them the timetable.
+pub(super) fn table(plan: &Plan<'_>) -> String {
+    let (schedule, simulation) = (plan.schedule, &plan.simulation);
+    let mut text = format!(
+        "schedule {}, ranks {}, stages {}, micro-batches {}, {} links\n\n",
+        schedule.name(),
+        schedule.ranks(),
+        schedule.stages(),
+        schedule.micro_batches(),
+        plan.links
+    );
+    text += "rank      busy   warm-up   waiting     drain   bubble  peak act.  peak mem.  waits for\n";
+    for (rank, figures) in simulation.ranks.iter().enumerate() {
+        text += &line(rank, figures, simulation.makespan);
+    }
+    text += &format!(
+        "\nmakespan {:.3}, bubble {:.4}; longest span {:.3}, bubble {:.4}\n",
+        simulation.makespan, simulation.bubble_makespan, simulation.span, simulation.bubble_span
+    );
+    text += &format!(
+        "from a step to the next: {:.3} with a barrier at its end, {:.3} without\n\n",
+        simulation.step, plan.period
+    );
+    text + &picture(plan)
+}
+
+fn line(rank: usize, figures: &RankSimulation, makespan: f64) -> String {
+    let bubble = 100.0 * (1.0 - figures.busy / makespan).max(0.0);
+    let waits = figures.waits.iter();
+    let waits: Vec<_> = waits
+        .map(|wait| format!("{} ({:.3})", wait.on, wait.time))
+        .collect();
+    let line = format!(
+        "{rank:<4} {:>9.3} {:>9.3} {:>9.3} {:>9.3} {bubble:>6.2} % {:>10.2} {:>10.2}  {}",
+        figures.busy,
+        figures.warm_up,
+        figures.waiting,
+        figures.drain,
+        figures.peak_activations,
+        figures.peak_memory,
+        waits.join(", ")
+    );
+    line.trim_end().to_string() + "\n"
+}
+
+fn picture(plan: &Plan<'_>) -> String {
+    if plan.with_comms {
+        let row = |rank| format!("rank {rank} | {}\n", plan.actions(rank).join(" "));
+        return (0..plan.schedule.ranks()).map(row).collect();
+    }
+    let timetable = plan.schedule.timetable();
+    if timetable.lines().all(|line| line.len() <= TIMETABLE_WIDTH) {
+        return timetable;
+    }
+    format!("the timetable is wider than {TIMETABLE_WIDTH} columns; --format csv prints the passes\n")
+}

@@ -1,0 +1,66 @@
+//! Colours that people who are blind to some can tell apart (after Okabe and Ito), on a light ground.
+
+use crate::schedule::Pass;
+
+/// Red, green, blue.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Colour([f64; 3]);
+
+const WHITE: Colour = Colour([255.0; 3]);
+
+/// How far the last of a rank's stages fades towards white.
+const FADE: f64 = 0.55;
+
+/// The ranks' colours from the first to the last, by way of these.
+const RANKS: [Colour; 4] = [
+    Colour([13.0, 8.0, 135.0]),
+    Colour([126.0, 3.0, 168.0]),
+    Colour([204.0, 71.0, 120.0]),
+    Colour([244.0, 150.0, 60.0]),
+];
+
+impl Colour {
+    /// The colour of a pass of a rank's `chunk`th stage of `chunks`.
+    pub(super) fn pass(pass: Pass, chunk: usize, chunks: usize) -> Self {
+        let base = match pass {
+            Pass::Forward => Self([0.0, 114.0, 178.0]),
+            Pass::Backward => Self([213.0, 94.0, 0.0]),
+            Pass::BackwardInput => Self([240.0, 173.0, 30.0]),
+            Pass::BackwardWeight => Self([0.0, 158.0, 115.0]),
+        };
+        base.towards(WHITE, FADE * share(chunk, chunks))
+    }
+
+    /// The colour of a rank's memory curve.
+    pub(super) fn rank(rank: usize, ranks: usize) -> Self {
+        let along = share(rank, ranks) * (RANKS.len() - 1) as f64;
+        let from = (along as usize).min(RANKS.len() - 2);
+        RANKS[from].towards(RANKS[from + 1], along - from as f64)
+    }
+
+    /// Whether white letters read better on it than dark ones.
+    pub(super) fn is_dark(self) -> bool {
+        let Self([red, green, blue]) = self;
+        0.299 * red + 0.587 * green + 0.114 * blue < 95.0
+    }
+
+    pub(super) fn hex(self) -> String {
+        let [red, green, blue] = self.0.map(|part| part.round() as u8);
+        format!("#{red:02x}{green:02x}{blue:02x}")
+    }
+
+    fn towards(self, other: Self, share: f64) -> Self {
+        Self(std::array::from_fn(|at| {
+            self.0[at] + (other.0[at] - self.0[at]) * share
+        }))
+    }
+}
+
+/// How far `index` is on the way through `count`: 0 for the first, 1 for the last.
+fn share(index: usize, count: usize) -> f64 {
+    if count > 1 {
+        index as f64 / (count - 1) as f64
+    } else {
+        0.0
+    }
+}

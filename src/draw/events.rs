@@ -1,0 +1,97 @@
+//! A timeline as events in Chrome's trace format, which Perfetto and `chrome://tracing` open.
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+
+use super::pass_name;
+use crate::schedule::{Cell, Flow, Timed, Timeline};
+
+/// The one process of a trace.
+const PROCESS: u32 = 0;
+/// A flow begins so many microseconds before its pass ends: viewers tie it to the pass that is under way.
+const INSIDE: f64 = 0.001;
+
+/// A measured timeline (seconds, bytes) as JSON in Chrome's trace format: a thread for each rank, a complete event for each pass, a
+/// flow from pass to pass for each transfer, a counter for the memory that each rank holds.
+pub fn trace_events(title: &str, timeline: &Timeline) -> String {
+    let mut events = vec![metadata("process_name", 0, json!({ "name": title }))];
+    for (rank, row) in timeline.ranks.iter().enumerate() {
+        let name = format!("rank {rank}");
+        events.push(metadata("thread_name", rank, json!({ "name": name })));
+        events.push(metadata("thread_sort_index", rank, json!({ "sort_index": rank })));
+        events.extend(row.iter().map(|timed| pass(rank, timed)));
+        events.extend(row.iter().map(|timed| held(rank, timed)));
+    }
+    events.extend(flows(timeline));
+    json!({ "displayTimeUnit": "ms", "traceEvents": events }).to_string()
+}
+
+fn metadata(name: &str, thread: usize, args: Value) -> Value {
+    json!({ "ph": "M", "name": name, "pid": PROCESS, "tid": thread, "args": args })
+}
+
+fn pass(rank: usize, timed: &Timed) -> Value {
+    let Cell { stage, micro_batch } = timed.cell;
+    json!({
+        "ph": "X",
+        "name": format!("{stage}{}{micro_batch}", timed.pass.letter()),
+        "cat": pass_name(timed.pass),
+        "pid": PROCESS,
+        "tid": rank,
+        "ts": micros(timed.start),
+        "dur": (nanos(timed.end) - nanos(timed.start)) / 1e3,
+        "args": { "stage": stage.0, "micro_batch": micro_batch.0 },
+    })
+}
+
+fn held(rank: usize, timed: &Timed) -> Value {
+    json!({
+        "ph": "C",
+        "name": format!("memory held, rank {rank}"),
+        "pid": PROCESS,
+        "tid": rank,
+        "ts": micros(timed.end),
+        "args": { "bytes": timed.held },
+    })
+}
+
+/// The beginning and the end of each transfer's flow: in the pass that made the data, in the pass that takes it.
+fn flows(timeline: &Timeline) -> Vec<Value> {
+    let mut passes: HashMap<(Flow, Cell), (usize, &Timed)> = HashMap::new();
+    for (rank, row) in timeline.ranks.iter().enumerate() {
+        for timed in row {
+            let made = timed.pass.output().map(|flow| (flow, timed.cell));
+            passes.extend(made.map(|made| (made, (rank, timed))));
+        }
+    }
+    let mut events = Vec::new();
+    for (id, transfer) in timeline.transfers.iter().enumerate() {
+        let pass = |cell| passes.get(&(transfer.flow, cell));
+        let (Some(made), Some(takes)) = (pass(transfer.cell), transfer.receiver().and_then(pass)) else {
+            continue;
+        };
+        let name = match transfer.flow {
+            Flow::Activation => "activation",
+            Flow::Gradient => "gradient",
+        };
+        let flow = |phase: &str, rank: usize, ts: f64| {
+            json!({
+                "ph": phase, "id": id, "name": name, "cat": "transfer", "pid": PROCESS, "tid": rank, "ts": ts, "bp": "e",
+            })
+        };
+        let last = (micros(made.1.end) - INSIDE).max(micros(made.1.start));
+        events.push(flow("s", made.0, last));
+        events.push(flow("f", takes.0, micros(takes.1.start)));
+    }
+    events
+}
+
+/// Microseconds, to the nanosecond.
+fn micros(seconds: f64) -> f64 {
+    nanos(seconds) / 1e3
+}
+
+fn nanos(seconds: f64) -> f64 {
+    (seconds * 1e9).round()
+}

@@ -1,0 +1,56 @@
+//! The figures in a picture's heading.
+
+use crate::schedule::{Timed, Timeline};
+
+/// What a timeline comes to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Figures {
+    /// From 0 to the last end on any rank.
+    pub(super) makespan: f64,
+    /// The longest first start to last end on one rank.
+    pub(super) span: f64,
+    /// The time in passes of a rank, on average.
+    pub(super) work: f64,
+    /// The most memory a rank holds.
+    pub(super) peak: f64,
+    /// The first rank that holds it.
+    pub(super) peak_rank: usize,
+}
+
+impl Figures {
+    pub(super) fn of(timeline: &Timeline) -> Self {
+        let rows = || timeline.ranks.iter();
+        let work: f64 = rows().flatten().map(|pass| pass.end - pass.start).sum();
+        let (mut peak, mut peak_rank) = (0.0, 0);
+        for (rank, row) in rows().enumerate() {
+            let most = row.iter().map(|pass| pass.held).fold(0.0, f64::max);
+            if most > peak {
+                (peak, peak_rank) = (most, rank);
+            }
+        }
+        Self {
+            makespan: rows().map(|row| last_end(row)).fold(0.0, f64::max),
+            span: rows().map(|row| span(row)).fold(0.0, f64::max),
+            work: work / timeline.ranks.len().max(1) as f64,
+            peak,
+            peak_rank,
+        }
+    }
+
+    /// The share of this time in which a rank does no work.
+    pub(super) fn bubble(&self, time: f64) -> f64 {
+        if time > 0.0 {
+            (1.0 - self.work / time).max(0.0)
+        } else {
+            0.0
+        }
+    }
+}
+
+fn last_end(row: &[Timed]) -> f64 {
+    row.last().map_or(0.0, |last| last.end)
+}
+
+fn span(row: &[Timed]) -> f64 {
+    last_end(row) - row.first().map_or(0.0, |first| first.start)
+}

@@ -1,0 +1,78 @@
+//! What the colours and lines of a picture mean.
+
+use std::collections::BTreeMap;
+
+use super::colours::Colour;
+use super::page::{MARGIN, Page, RIGHT, WIDTH, text_width};
+use super::rows::{Digits, stages};
+use super::scale::{Frame, px};
+use super::{Picture, pass_name};
+use crate::schedule::Pass;
+
+const SWATCH: f64 = 12.0;
+
+/// One line under the first heading.
+pub(super) fn draw(page: &mut Page, picture: &Picture<'_>, frame: &Frame) {
+    let mut chunks: BTreeMap<Pass, usize> = BTreeMap::new();
+    for row in picture.timelines().flat_map(|timeline| &timeline.ranks) {
+        let count = stages(row).len();
+        for pass in row {
+            let most = chunks.entry(pass.pass).or_default();
+            *most = count.max(*most);
+        }
+    }
+    page.down(10.0);
+    let mut x = MARGIN;
+    for (&pass, &count) in &chunks {
+        for chunk in 0..count {
+            swatch(page, x, &Colour::pass(pass, chunk, count).hex());
+            x += SWATCH;
+        }
+        x = words(page, x, pass_name(pass));
+    }
+    swatch(page, x, "#e9ecef");
+    x = words(page, x + SWATCH, "idle");
+    if picture.transfers {
+        for (class, name) in [("a", "activation"), ("d", "gradient")] {
+            page.path(class, &format!("M{} {}h22", px(x), px(page.y() - 4.0)));
+            x = words(page, x + 22.0, name);
+        }
+    }
+    let numbered = picture.timelines().any(|timeline| {
+        let digits = Digits::of(frame, timeline);
+        timeline
+            .ranks
+            .iter()
+            .flatten()
+            .any(|pass| digits.fit(frame, pass))
+    });
+    let shaded = chunks.values().any(|count| *count > 1);
+    for (holds, note) in [
+        (numbered, "numbers: micro-batches"),
+        (shaded, "shades: a rank's stages, the first dark"),
+    ] {
+        if holds && x + text_width(note, 13.0) > WIDTH - RIGHT {
+            page.down(19.0);
+            x = MARGIN;
+        }
+        if holds {
+            page.text(x, "s", note);
+            x += text_width(note, 13.0) + 18.0;
+        }
+    }
+    page.down(12.0);
+}
+
+fn swatch(page: &mut Page, x: f64, colour: &str) {
+    page.add(&format!(
+        "<rect x=\"{}\" y=\"{}\" width=\"12\" height=\"12\" fill=\"{colour}\"/>",
+        px(x),
+        px(page.y() - 10.0)
+    ));
+}
+
+/// Writes a name and gives the place after it.
+fn words(page: &mut Page, x: f64, name: &str) -> f64 {
+    page.text(x + 5.0, "s", name);
+    x + text_width(name, 13.0) + 18.0
+}

@@ -1,0 +1,107 @@
+//! The memory that each rank holds for backwards to come, as a curve under the rows.
+
+use std::fmt::Write;
+
+use super::colours::Colour;
+use super::page::{LEFT, MARGIN, Page, RIGHT, WIDTH};
+use super::scale::{Frame, px};
+use crate::schedule::{Timed, Timeline};
+
+const HEIGHT: f64 = 96.0;
+/// Where a micro-batch takes fewer pixels than this, its ups and downs are drawn as one.
+const FINEST: f64 = 12.0;
+/// Curves of ranks that hold the same lie beside each other, over this height at most.
+const SPREAD: f64 = 6.0;
+/// At most so many ranks are named.
+const NAMED: usize = 8;
+
+/// Draws a curve for each rank.
+pub(super) fn draw(page: &mut Page, frame: &Frame, timeline: &Timeline) {
+    page.down(20.0);
+    names(page, frame.held, timeline.ranks.len());
+    page.down(10.0);
+    let bottom = page.y() + HEIGHT;
+    axis(page, frame, bottom);
+    let ranks = timeline.ranks.len();
+    let apart = (SPREAD / ranks as f64).min(1.5);
+    for (rank, row) in timeline.ranks.iter().enumerate() {
+        let colour = Colour::rank(rank, ranks).hex();
+        let data = curve(frame, row);
+        page.add(&format!(
+            "<path transform=\"translate({} {})\" stroke=\"{colour}\" stroke-width=\"1.4\" d=\"{data}\"/>",
+            px(LEFT),
+            px(bottom + apart * (rank as f64 - (ranks - 1) as f64 / 2.0))
+        ));
+    }
+    page.down(HEIGHT + 6.0);
+}
+
+/// The title, and which colour is which rank.
+fn names(page: &mut Page, held: &str, ranks: usize) {
+    page.text(MARGIN, "s", held);
+    let named = ranks.min(NAMED);
+    let mut x = WIDTH - RIGHT - 40.0 * named as f64;
+    page.text(x - 8.0, "k e", "rank");
+    for index in 0..named {
+        let rank = if named > 1 {
+            index * (ranks - 1) / (named - 1)
+        } else {
+            0
+        };
+        let colour = Colour::rank(rank, ranks).hex();
+        page.add(&format!(
+            "<path stroke=\"{colour}\" stroke-width=\"3\" d=\"M{} {}h14\"/>",
+            px(x),
+            px(page.y() - 4.0)
+        ));
+        page.text(x + 18.0, "k", &rank.to_string());
+        x += 40.0;
+    }
+}
+
+fn axis(page: &mut Page, frame: &Frame, bottom: f64) {
+    let mut data = String::new();
+    for (value, label) in frame.memory.ticks(4.0) {
+        let y = bottom - height(frame, value);
+        let _ = write!(data, "M{} {}h{}", px(LEFT), px(y), px(WIDTH - LEFT - RIGHT));
+        page.text_at(LEFT - 8.0, y + 4.0, "k e", &label);
+    }
+    page.path("g", &data);
+}
+
+fn height(frame: &Frame, held: f64) -> f64 {
+    HEIGHT * held / frame.memory.most
+}
+
+/// A rank's curve: level until a pass ends. Where passes are too narrow it shows the most held in each micro-batch's time.
+fn curve(frame: &Frame, row: &[Timed]) -> String {
+    let count = row
+        .iter()
+        .map(|pass| pass.cell.micro_batch.0 + 1)
+        .max()
+        .unwrap_or(1);
+    let work: f64 = row.iter().map(|pass| frame.width(pass)).sum();
+    let each = work / f64::from(count);
+    let grain = if each < FINEST { each } else { 0.0 };
+    let mut data = String::from("M0 0");
+    let (mut level, mut from, mut most) = (0.0, 0.0, 0.0_f64);
+    for pass in row {
+        let x = frame.x(pass.end);
+        if x - from >= grain {
+            step(&mut data, frame, from, most, &mut level);
+            (from, most) = (x, pass.held);
+        } else {
+            most = most.max(pass.held);
+        }
+    }
+    step(&mut data, frame, from, most, &mut level);
+    data
+}
+
+/// Goes level to `x` and from there up or down to what is held.
+fn step(data: &mut String, frame: &Frame, x: f64, held: f64, level: &mut f64) {
+    if held != *level {
+        let _ = write!(data, "H{}V{}", px(x), px(-height(frame, held)));
+        *level = held;
+    }
+}

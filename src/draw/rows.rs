@@ -1,0 +1,158 @@
+//! The rows: each rank's passes over time, and the transfers between them.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use super::colours::Colour;
+use super::page::{LEFT, Page, RIGHT, WIDTH, text_width};
+use super::scale::{Frame, px};
+use crate::id::{Rank, StageId};
+use crate::schedule::{Flow, Pass, Timed, Timeline};
+
+/// The size of the numbers in passes, from the smallest that can be read.
+const DIGITS: std::ops::RangeInclusive<f64> = 8.0..=12.0;
+/// The least height from one rank's label to the next.
+const LABELS: f64 = 13.0;
+
+/// Draws a row for each rank, with a time axis under them.
+pub(super) fn draw(page: &mut Page, frame: &Frame, timeline: &Timeline, transfers: bool) {
+    let ranks = timeline.ranks.len();
+    let top = page.y();
+    let height = frame.pitch * ranks as f64;
+    backdrop(page, frame, ranks);
+    axis(page, frame, top, height);
+    page.style(&format!(".r{{stroke-width:{}}}", px(frame.row)));
+    let digits = Digits::of(frame, timeline);
+    for (rank, row) in timeline.ranks.iter().enumerate() {
+        let y = top + frame.pitch * (rank as f64 + 0.5);
+        page.add(&format!(
+            "<g class=\"r\" transform=\"translate({} {})\">",
+            px(LEFT),
+            px(y)
+        ));
+        passes(page, frame, row);
+        digits.draw(page, frame, row);
+        page.add("</g>");
+    }
+    if transfers {
+        lines(page, frame, timeline, top);
+    }
+    page.down(height + 24.0);
+}
+
+/// The ground of each row, seen where the rank is idle, and the ranks' names.
+fn backdrop(page: &mut Page, frame: &Frame, ranks: usize) {
+    let mut data = String::new();
+    let every = (LABELS / frame.pitch).ceil().max(1.0) as usize;
+    for rank in 0..ranks {
+        let y = page.y() + frame.pitch * (rank as f64 + 0.5);
+        let _ = write!(data, "M{} {}h{}", px(LEFT), px(y), px(WIDTH - LEFT - RIGHT));
+        if rank.is_multiple_of(every) {
+            page.text_at(LEFT - 8.0, y + 4.0, "e", &format!("rank {rank}"));
+        }
+    }
+    page.path("z r", &data);
+}
+
+/// Vertical lines at round times, over a height from `top`, with their labels below.
+fn axis(page: &mut Page, frame: &Frame, top: f64, height: f64) {
+    let mut data = String::new();
+    for (time, label) in frame.time.ticks(12.0) {
+        let x = LEFT + frame.x(time);
+        let _ = write!(data, "M{} {}v{}", px(x), px(top), px(height + 4.0));
+        page.text_at(x, top + height + 16.0, "k m", &label);
+    }
+    page.path("g", &data);
+    page.text_at(LEFT - 12.0, top + height + 16.0, "k e", "time");
+}
+
+/// A rank's passes: one path for each pass and stage, a stroke as thick as the row for each pass.
+fn passes(page: &mut Page, frame: &Frame, row: &[Timed]) {
+    let stages = stages(row);
+    let mut paths: BTreeMap<(Pass, usize), String> = BTreeMap::new();
+    for pass in row {
+        let chunk = stages
+            .iter()
+            .position(|stage| *stage == pass.cell.stage)
+            .unwrap_or(0);
+        let data = paths.entry((pass.pass, chunk)).or_default();
+        // A sliver of ground keeps neighbours apart.
+        let gap = (frame.grain * 0.06).min(1.0).min(frame.width(pass) * 0.25);
+        let from = frame.x(pass.start);
+        let width = (frame.width(pass) - gap).max(0.05);
+        let _ = write!(data, "M{} 0h{}", px(from + gap / 2.0), px(width));
+    }
+    for ((pass, chunk), data) in paths {
+        let class = format!("{}{chunk}", pass.letter());
+        let colour = Colour::pass(pass, chunk, stages.len()).hex();
+        page.style(&format!(".{class}{{stroke:{colour}}}"));
+        page.path(&class, &data);
+    }
+}
+
+/// The stages of a rank, in model order.
+pub(super) fn stages(row: &[Timed]) -> Vec<StageId> {
+    let mut stages: Vec<_> = row.iter().map(|pass| pass.cell.stage).collect();
+    stages.sort();
+    stages.dedup();
+    stages
+}
+
+/// The numbers of micro-batches in the passes that are wide enough for the widest of them.
+#[derive(Debug)]
+pub(super) struct Digits {
+    size: f64,
+    /// The width of a pass from which on it gets its number.
+    least: f64,
+}
+
+impl Digits {
+    pub(super) fn of(frame: &Frame, timeline: &Timeline) -> Self {
+        let passes = timeline.ranks.iter().flatten();
+        let last = passes.map(|pass| pass.cell.micro_batch.0).max().unwrap_or(0);
+        let size = (frame.row * 0.75).min(*DIGITS.end());
+        let least = if size < *DIGITS.start() {
+            f64::INFINITY
+        } else {
+            text_width(&last.to_string(), size) + 2.0
+        };
+        Self { size, least }
+    }
+
+    /// Whether this pass gets its number.
+    pub(super) fn fit(&self, frame: &Frame, pass: &Timed) -> bool {
+        frame.width(pass) >= self.least
+    }
+
+    fn draw(&self, page: &mut Page, frame: &Frame, row: &[Timed]) {
+        let stages = stages(row);
+        page.style(&format!(".n{{font-size:{}px;text-anchor:middle}}", px(self.size)));
+        for pass in row.iter().filter(|pass| self.fit(frame, pass)) {
+            let number = pass.cell.micro_batch.to_string();
+            let chunk = stages
+                .iter()
+                .position(|stage| *stage == pass.cell.stage)
+                .unwrap_or(0);
+            let dark = Colour::pass(pass.pass, chunk, stages.len()).is_dark();
+            let middle = frame.x((pass.start + pass.end) / 2.0);
+            page.text_at(middle, self.size * 0.36, if dark { "n l" } else { "n" }, &number);
+        }
+    }
+}
+
+/// A line for each transfer, from the edge of the row that sends to that of the row that receives.
+fn lines(page: &mut Page, frame: &Frame, timeline: &Timeline, top: f64) {
+    let thick = px((frame.grain * 0.08).clamp(0.15, 0.9));
+    page.style(&format!(".a,.d{{stroke-width:{thick}}}"));
+    let row = |rank: Rank| top + frame.pitch * (f64::from(rank.0) + 0.5);
+    for (flow, class) in [(Flow::Activation, "a"), (Flow::Gradient, "d")] {
+        let mut data = String::new();
+        for transfer in timeline.transfers.iter().filter(|transfer| transfer.flow == flow) {
+            let edge = (frame.row / 2.0).copysign(row(transfer.to) - row(transfer.from));
+            let from = (LEFT + frame.x(transfer.start), row(transfer.from) + edge);
+            let to = (LEFT + frame.x(transfer.end), row(transfer.to) - edge);
+            let _ = write!(data, "M{} {}L{} {}", px(from.0), px(from.1), px(to.0), px(to.1));
+        }
+        page.path(class, &data);
+    }
+}

@@ -1,0 +1,166 @@
+//! From time and memory to places on the page and labels at them.
+
+use super::figures::Figures;
+use super::page::{LEFT, RIGHT, WIDTH};
+use super::{Picture, Units};
+use crate::schedule::Timed;
+
+/// The rows of a panel take about this much height, whatever the number of ranks.
+const ROWS_HEIGHT: f64 = 460.0;
+/// The distance from one row to the next.
+const PITCH: std::ops::RangeInclusive<f64> = 2.0..=30.0;
+/// The share of the pitch that a row takes.
+const ROW: f64 = 0.87;
+/// How much further apart rows are with transfers between them.
+const ROOM: f64 = 1.45;
+
+/// What all panels of a picture share.
+#[derive(Debug)]
+pub(super) struct Frame {
+    pub(super) time: Quantity,
+    pub(super) memory: Quantity,
+    /// What is held.
+    pub(super) held: &'static str,
+    /// Pixels a unit of time.
+    pub(super) stretch: f64,
+    /// The distance from one row to the next.
+    pub(super) pitch: f64,
+    /// The height of a row.
+    pub(super) row: f64,
+    /// The width of a pass, on average.
+    pub(super) grain: f64,
+}
+
+impl Frame {
+    pub(super) fn new(picture: &Picture<'_>) -> Self {
+        let figures: Vec<_> = picture.timelines().map(Figures::of).collect();
+        let most = |number: fn(&Figures) -> f64| figures.iter().map(number).fold(f64::MIN_POSITIVE, f64::max);
+        let (makespan, peak) = (most(|of| of.makespan), most(|of| of.peak));
+        let ranks = picture.timelines().map(|timeline| timeline.ranks.len()).max();
+        let (time, memory, held) = match picture.units {
+            Units::Shares => (
+                Quantity::plain(makespan),
+                Quantity::plain(peak),
+                "activations held",
+            ),
+            Units::SecondsAndBytes => (Quantity::seconds(makespan), Quantity::bytes(peak), "memory held"),
+        };
+        let pitch = (ROWS_HEIGHT / ranks.unwrap_or(1).max(1) as f64).clamp(*PITCH.start(), *PITCH.end());
+        let stretch = (WIDTH - LEFT - RIGHT) / makespan;
+        let all = || {
+            picture
+                .timelines()
+                .flat_map(|timeline| timeline.ranks.iter().flatten())
+        };
+        let (work, passes): (f64, usize) = (all().map(|pass| pass.end - pass.start).sum(), all().count());
+        Self {
+            time,
+            memory,
+            held,
+            stretch,
+            pitch: if picture.transfers { pitch * ROOM } else { pitch },
+            row: pitch * ROW,
+            grain: stretch * work / passes.max(1) as f64,
+        }
+    }
+
+    /// Where a time is, from the left of the plot.
+    pub(super) fn x(&self, time: f64) -> f64 {
+        time * self.stretch
+    }
+
+    /// How wide a pass is.
+    pub(super) fn width(&self, pass: &Timed) -> f64 {
+        self.x(pass.end - pass.start)
+    }
+}
+
+/// A kind of number with its unit and its largest value.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Quantity {
+    pub(super) most: f64,
+    /// How much of it is one `name`.
+    unit: f64,
+    name: &'static str,
+}
+
+impl Quantity {
+    fn plain(most: f64) -> Self {
+        Self {
+            most,
+            unit: 1.0,
+            name: "",
+        }
+    }
+
+    fn seconds(most: f64) -> Self {
+        Self::in_largest(most, &[(1.0, "s"), (1e-3, "ms"), (1e-6, "µs")])
+    }
+
+    fn bytes(most: f64) -> Self {
+        const K: f64 = 1024.0;
+        Self::in_largest(
+            most,
+            &[(K * K * K, "GiB"), (K * K, "MiB"), (K, "KiB"), (1.0, "B")],
+        )
+    }
+
+    /// In the largest unit of which there is at least one, or the smallest.
+    fn in_largest(most: f64, units: &[(f64, &'static str)]) -> Self {
+        let fits = |unit: &&(f64, &str)| most >= unit.0;
+        let &(unit, name) = units.iter().find(fits).unwrap_or(&units[units.len() - 1]);
+        Self { most, unit, name }
+    }
+
+    /// The number with its unit, to four digits.
+    pub(super) fn label(&self, value: f64) -> String {
+        let number = value / self.unit;
+        let decimals = match number.abs() {
+            0.0..10.0 => 3,
+            10.0..100.0 => 2,
+            100.0..1000.0 => 1,
+            _ => 0,
+        };
+        let short = shorten(&format!("{number:.decimals$}")).to_owned();
+        if self.name.is_empty() {
+            short
+        } else {
+            format!("{short} {}", self.name)
+        }
+    }
+
+    /// Round values from 0 to the largest, about `count` of them, with their labels.
+    pub(super) fn ticks(&self, count: f64) -> Vec<(f64, String)> {
+        let most = self.most / self.unit;
+        let rough = (most / count).max(f64::MIN_POSITIVE);
+        let power = 10f64.powf(rough.log10().floor());
+        let step = [1.0, 2.0, 5.0, 10.0]
+            .map(|digit| digit * power)
+            .into_iter()
+            .find(|step| *step >= rough * 0.999)
+            .unwrap_or(rough);
+        let count = (most / step * 1.0001) as usize;
+        let others = (1..=count).map(|index| index as f64 * step * self.unit);
+        let zero = (0.0, "0".to_owned());
+        std::iter::once(zero)
+            .chain(others.map(|value| (value, self.label(value))))
+            .collect()
+    }
+}
+
+/// A number of pixels in as few characters as show it.
+pub(super) fn px(pixels: f64) -> String {
+    let text = format!("{:.2}", pixels + 0.0);
+    let short = shorten(&text);
+    match short.strip_prefix("0.") {
+        Some(decimals) => format!(".{decimals}"),
+        None => short.to_owned(),
+    }
+}
+
+fn shorten(number: &str) -> &str {
+    match number.contains('.') {
+        true => number.trim_end_matches('0').trim_end_matches('.'),
+        false => number,
+    }
+}

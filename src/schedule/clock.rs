@@ -1,0 +1,166 @@
+//! The clock of a schedule: when each rank comes to each of its actions, step after step.
+
+use crate::Result;
+use crate::id::Rank;
+use crate::schedule::program::{Id, NONE, Program};
+use crate::schedule::replay::{Event, Replay};
+use crate::schedule::{
+    Action, Cell, Costs, Flow, Links, Pass, Placement, Schedule, StageCost, Timed, TimedTransfer,
+};
+
+/// What has got its time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Played {
+    /// A pass of this rank. Those of one rank come in order.
+    Pass(Rank, Timed),
+    /// Transfers come in the order in which they happen.
+    Transfer(TimedTransfer),
+}
+
+/// Plays steps one after the other, every action as early as it can be. A rank that is through with a step begins its
+/// next at once, without waiting for the others.
+///
+/// A transfer keeps no rank from computing. On buffered links transfers do not wait for each other; on ordered links a
+/// transfer occupies the queues of both its ranks. A parameter update takes its time where its stage steps.
+pub(crate) struct Clock<'a> {
+    program: Program<'a>,
+    links: Links,
+    times: Times<'a>,
+}
+
+impl<'a> Clock<'a> {
+    /// A clock at 0.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) when the costs are of another number of stages.
+    pub(crate) fn new(schedule: &'a Schedule, costs: &Costs, links: Links) -> Result<Self> {
+        let stages = costs.of(schedule.placement())?;
+        let program = schedule.program();
+        let ranks = schedule.ranks() as usize;
+        Ok(Self {
+            links,
+            times: Times {
+                placement: schedule.placement(),
+                comm: costs.comm(),
+                stages,
+                free: vec![0.0; ranks],
+                held: vec![0.0; ranks],
+                queue: (links == Links::Ordered && ranks > 1).then(|| vec![0.0; ranks]),
+                at: vec![0.0; program.len()],
+            },
+            program,
+        })
+    }
+
+    /// Plays a step and shows it to `visit`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) when the schedule does not hold on these links.
+    pub(crate) fn step(&mut self, mut visit: impl FnMut(Played)) -> Result<()> {
+        let Self {
+            program,
+            links,
+            times,
+        } = self;
+        times.held.fill(0.0);
+        Replay::new(program, *links)
+            .run(|event| match event {
+                Event::Ran { rank, id, action } => times.ran(program, rank, id, action, &mut visit),
+                Event::Moved {
+                    send,
+                    recv,
+                    flow,
+                    cell,
+                } => times.moved([send, recv], flow, cell, &mut visit),
+            })
+            .map_err(Into::into)
+    }
+
+    /// When each rank is through with the steps so far, and then, on ordered links, each rank's queue.
+    pub(crate) fn fronts(&self) -> impl Iterator<Item = f64> + '_ {
+        self.times
+            .free
+            .iter()
+            .chain(self.times.queue.iter().flatten())
+            .copied()
+    }
+}
+
+struct Times<'a> {
+    placement: &'a Placement,
+    comm: f64,
+    stages: Vec<StageCost>,
+    /// When each rank is done with what it has come to.
+    free: Vec<f64>,
+    /// What each rank holds.
+    held: Vec<f64>,
+    /// When each rank's queue is done with the transfers so far; on ordered links between several ranks only.
+    queue: Option<Vec<f64>>,
+    /// When each action of the step was done; of a transfer under way, when it was announced.
+    at: Vec<f64>,
+}
+
+impl Times<'_> {
+    fn ran(
+        &mut self,
+        program: &Program<'_>,
+        rank: usize,
+        id: Id,
+        action: Action,
+        visit: &mut impl FnMut(Played),
+    ) {
+        match action {
+            Action::Compute(pass, cell) => {
+                let needs = program.needs(action).into_iter().filter(|&need| need != NONE);
+                let start = needs
+                    .map(|need| self.at[need as usize])
+                    .fold(self.free[rank], f64::max);
+                visit(Played::Pass(
+                    Rank(rank as u32),
+                    self.pass(rank, pass, cell, start),
+                ));
+            }
+            Action::Step(stage) => self.free[rank] += self.stages[stage.index()].update,
+            Action::Send(..) | Action::Recv(..) => {}
+        }
+        self.at[id as usize] = self.free[rank];
+    }
+
+    fn pass(&mut self, rank: usize, pass: Pass, cell: Cell, start: f64) -> Timed {
+        let cost = &self.stages[cell.stage.index()];
+        self.free[rank] = start + cost.time(pass);
+        self.held[rank] += cost.change(pass);
+        Timed {
+            pass,
+            cell,
+            start,
+            end: self.free[rank],
+            held: self.held[rank],
+        }
+    }
+
+    fn moved(&mut self, [send, recv]: [Id; 2], flow: Flow, cell: Cell, visit: &mut impl FnMut(Played)) {
+        let (from, to) = self
+            .placement
+            .ends(flow, cell.stage)
+            .expect("checked: transfers have two ends");
+        let (send, recv) = (send as usize, recv as usize);
+        let mut start = self.at[send];
+        if let Some(queue) = &mut self.queue {
+            let queues = queue[from.index()].max(queue[to.index()]);
+            start = start.max(self.at[recv]).max(queues);
+            queue[from.index()] = start + self.comm;
+            queue[to.index()] = start + self.comm;
+        }
+        let end = start + self.comm;
+        self.at[recv] = self.at[recv].max(end);
+        visit(Played::Transfer(TimedTransfer {
+            flow,
+            cell,
+            from,
+            to,
+            start,
+            end,
+        }));
+    }
+}

@@ -1,0 +1,108 @@
+//! Costs from a step that was measured.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::schedule::{Cell, Costs, Flow, Pass, StageCost, Timed, TimedTransfer, Timeline};
+use crate::{Error, Result};
+
+impl Costs {
+    /// What the passes of these steps cost: for each stage and pass the median over all its micro-batches. What a schedule
+    /// gives at these costs is what it would have given, had every pass taken as long as it usually does.
+    ///
+    /// A backward in one piece counts half as backward-input and half as backward-weight. A transfer takes the median of those
+    /// for which their receiver stood waiting; if none did, the shortest of all. The update of the parameters counts nothing.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when a stage has no forward or no backward.
+    pub fn measured<'a>(timelines: impl IntoIterator<Item = &'a Timeline>) -> Result<Self> {
+        let timelines: Vec<&Timeline> = timelines.into_iter().collect();
+        let mut passes: BTreeMap<(u32, Pass), Samples> = BTreeMap::new();
+        for row in timelines.iter().flat_map(|timeline| &timeline.ranks) {
+            let before = [0.0].into_iter().chain(row.iter().map(|timed| timed.held));
+            for (timed, before) in row.iter().zip(before) {
+                let samples = passes.entry((timed.cell.stage.0, timed.pass)).or_default();
+                samples.times.push(timed.end - timed.start);
+                samples.changes.push(timed.held - before);
+            }
+        }
+        let stages = passes.keys().map(|(stage, _)| stage + 1).max().unwrap_or(0);
+        let costs = (0..stages)
+            .map(|stage| cost(&passes, stage))
+            .collect::<Result<_>>()?;
+        Self::each(costs, comm(&timelines))
+    }
+}
+
+/// What was measured of one pass of one stage.
+#[derive(Debug, Default)]
+struct Samples {
+    times: Vec<f64>,
+    /// How much more was held after it than before it.
+    changes: Vec<f64>,
+}
+
+fn cost(passes: &BTreeMap<(u32, Pass), Samples>, stage: u32) -> Result<StageCost> {
+    let of = |pass| passes.get(&(stage, pass));
+    let time = |pass| of(pass).map(|samples| median(&samples.times));
+    let missing = |what| {
+        Error::Invalid(format!(
+            "stage {stage} has no {what} in the timeline to take its cost from"
+        ))
+    };
+    let half = time(Pass::Backward).map(|time| time / 2.0);
+    let saved = of(Pass::Forward).map_or(0.0, |samples| median(&samples.changes).max(0.0));
+    let change = of(Pass::BackwardInput).map(|samples| median(&samples.changes));
+    Ok(StageCost {
+        forward: time(Pass::Forward).ok_or_else(|| missing("forward"))?,
+        backward_input: time(Pass::BackwardInput)
+            .or(half)
+            .ok_or_else(|| missing("backward"))?,
+        backward_weight: time(Pass::BackwardWeight)
+            .or(half)
+            .ok_or_else(|| missing("backward"))?,
+        update: 0.0,
+        saved,
+        pending: change.map_or(0.0, |change| (saved + change).max(0.0)),
+    })
+}
+
+/// The time of a transfer.
+fn comm(timelines: &[&Timeline]) -> f64 {
+    let all = || timelines.iter().flat_map(|timeline| &timeline.transfers);
+    let time = |transfer: &TimedTransfer| transfer.end - transfer.start;
+    let awaited: Vec<f64> = timelines
+        .iter()
+        .flat_map(|timeline| awaited(timeline))
+        .map(|transfer| time(&transfer))
+        .collect();
+    match (awaited.is_empty(), all().next()) {
+        (false, _) => median(&awaited),
+        (true, Some(first)) => all().map(time).fold(time(first), f64::min),
+        (true, None) => 0.0,
+    }
+}
+
+/// The transfers for which their receiver stood waiting: its pass before was done when they were handed over.
+fn awaited(timeline: &Timeline) -> Vec<TimedTransfer> {
+    let mut free: HashMap<(Flow, Cell), f64> = HashMap::new();
+    for row in &timeline.ranks {
+        let before = [0.0].into_iter().chain(row.iter().map(|timed: &Timed| timed.end));
+        for (timed, before) in row.iter().zip(before) {
+            free.extend(timed.pass.output().map(|flow| ((flow, timed.cell), before)));
+        }
+    }
+    let waits = |transfer: &&TimedTransfer| {
+        let receiver = transfer
+            .receiver()
+            .and_then(|cell| free.get(&(transfer.flow, cell)));
+        receiver.is_some_and(|free| *free <= transfer.start)
+    };
+    timeline.transfers.iter().filter(waits).copied().collect()
+}
+
+/// The middle of some numbers, of which there is at least one.
+fn median(numbers: &[f64]) -> f64 {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}

@@ -1,0 +1,75 @@
+//! Forwards that may run at the same time as the backward behind them.
+
+use crate::id::Rank;
+use crate::schedule::{Action, Cell, Pass, Schedule};
+use crate::{Error, Result};
+
+/// What stands behind the brackets of a pair in text: `(0F7;7B3)OVERLAP_F_B`.
+const WORD: &str = "OVERLAP_F_B";
+
+impl Schedule {
+    /// Marks pairs, each by its forward: this forward and the backward behind it, in one piece, may run at the same time, as
+    /// in DualPipe. A device that cannot overlap them runs them one after the other, and so does the engine.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when no backward in one piece comes directly after the forward in its rank's passes.
+    pub fn with_pairs(mut self, forwards: impl IntoIterator<Item = Cell>) -> Result<Self> {
+        self.pairs.extend(forwards);
+        let mut found = 0;
+        for rank in (0..self.ranks()).map(Rank) {
+            let mut passes = self.passes(rank).peekable();
+            while let Some((pass, cell)) = passes.next() {
+                if pass != Pass::Forward || !self.is_paired(cell) {
+                    continue;
+                }
+                let next = passes.peek().map(|&(pass, _)| pass);
+                if next != Some(Pass::Backward) {
+                    let forward = Action::Compute(pass, cell);
+                    return Err(Error::Invalid(format!(
+                        "rank {rank}: {forward} is marked as a pair with the backward behind it, but behind it is none"
+                    )));
+                }
+                found += 1;
+            }
+        }
+        if found < self.pairs.len() {
+            return Err(Error::Invalid(format!(
+                "{} pairs are marked, but the schedule has only {found} of their forwards",
+                self.pairs.len()
+            )));
+        }
+        Ok(self)
+    }
+
+    /// Whether the forward of this cell and the backward behind it are a pair that may run at the same time.
+    pub fn is_paired(&self, forward: Cell) -> bool {
+        self.pairs.contains(&forward)
+    }
+}
+
+/// A pair as text.
+pub(super) fn write(forward: Action, backward: Action) -> String {
+    format!("({forward};{backward}){WORD}")
+}
+
+/// The forward and the backward of a pair; `None` for text that is none.
+///
+/// # Errors
+/// When there is something else than a forward and a backward in it.
+pub(super) fn read(text: &str) -> Result<Option<[Action; 2]>> {
+    let Some(pair) = text.strip_suffix(WORD) else {
+        return Ok(None);
+    };
+    let refuse = || {
+        Error::Invalid(format!(
+            "{text:?} is not a pair of a forward and a backward; write it as (0F7;7B3){WORD}"
+        ))
+    };
+    let inner = pair.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
+    let (forward, backward) = inner.and_then(|inner| inner.split_once(';')).ok_or_else(refuse)?;
+    let pair = [forward.trim().parse()?, backward.trim().parse()?];
+    match pair.map(|action: Action| action.compute().map(|(pass, _)| pass)) {
+        [Some(Pass::Forward), Some(Pass::Backward)] => Ok(Some(pair)),
+        _ => Err(refuse()),
+    }
+}

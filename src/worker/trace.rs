@@ -1,0 +1,90 @@
+//! What a rank writes down of a step when it is asked to: its passes and its ends of the transfers.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use crate::schedule::{Cell, Flow, Pass, Schedule, Timed, TimedTransfer, Timeline};
+
+/// One rank's record of a step. All ranks count from the same instant.
+#[derive(Debug)]
+pub(crate) struct RankTrace {
+    origin: Instant,
+    /// When the pass under way had all that it waited for.
+    began: f64,
+    passes: Vec<Timed>,
+    /// When each wire was handed over, by the cell that sends it.
+    sent: Vec<(Flow, Cell, f64)>,
+    /// When each wire was taken up, by the cell that sends it.
+    taken: HashMap<(Flow, Cell), f64>,
+}
+
+impl RankTrace {
+    /// An empty record of a step that began at `origin`.
+    pub(super) fn new(origin: Instant) -> Self {
+        Self {
+            origin,
+            began: 0.0,
+            passes: Vec::new(),
+            sent: Vec::new(),
+            taken: HashMap::new(),
+        }
+    }
+
+    fn now(&self) -> f64 {
+        self.origin.elapsed().as_secs_f64()
+    }
+
+    /// A pass begins, or has what it waited for.
+    pub(super) fn begin(&mut self) {
+        self.began = self.now();
+    }
+
+    /// The pass that began last has ended.
+    pub(super) fn end(&mut self, pass: Pass, cell: Cell, held: u64) {
+        self.passes.push(Timed {
+            pass,
+            cell,
+            start: self.began,
+            end: self.now(),
+            held: held as f64,
+        });
+    }
+
+    /// A wire is handed over.
+    pub(super) fn sent(&mut self, flow: Flow, cell: Cell) {
+        self.sent.push((flow, cell, self.now()));
+    }
+
+    /// The wire for this cell, which was waited for last, has been taken up.
+    pub(super) fn taken(&mut self, flow: Flow, cell: Cell) {
+        if let Some(stage) = flow.before(cell.stage) {
+            self.taken.insert((flow, Cell { stage, ..cell }), self.began);
+        }
+    }
+}
+
+/// The step of all ranks, from their records in rank order.
+pub(crate) fn timeline(schedule: &Schedule, traces: Vec<RankTrace>) -> Timeline {
+    let taken: HashMap<_, _> = traces.iter().flat_map(|trace| &trace.taken).collect();
+    let transfer = |&(flow, cell, start): &(Flow, Cell, f64)| {
+        let to = flow.after(cell.stage)?;
+        let &&end = taken.get(&(flow, cell))?;
+        let (from, to) = (schedule.rank_of(cell.stage), schedule.rank_of(to));
+        Some(TimedTransfer {
+            flow,
+            cell,
+            from,
+            to,
+            start,
+            end,
+        })
+    };
+    let mut transfers: Vec<_> = traces
+        .iter()
+        .flat_map(|trace| &trace.sent)
+        .filter_map(transfer)
+        .collect();
+    transfers.sort_by(|a, b| a.start.total_cmp(&b.start));
+    let ranks = traces.into_iter().map(|trace| trace.passes).collect();
+    Timeline { ranks, transfers }
+}

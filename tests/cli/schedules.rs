@@ -1,0 +1,102 @@
+use pipewright::schedule::Schedule;
+
+use super::*;
+
+#[test]
+fn every_schedule_trains_to_the_same_weights() {
+    let place = Place::new();
+    let train = |folder: &str, sets: &[String]| {
+        let mut args = vec![
+            "train",
+            "my.toml",
+            "--weights-hash",
+            "--run-dir",
+            folder,
+            "--steps",
+            "2",
+        ];
+        sets.iter().for_each(|set| args.extend(["--set", set]));
+        place.run(&args).done().hash()
+    };
+    let whole = train("whole", &["pipeline.stages=1".to_owned()]);
+    for name in Schedule::names() {
+        let chunks = *Schedule::chunks(name).unwrap().start();
+        let sets = [
+            format!("pipeline.schedule={name}"),
+            format!("pipeline.stages={}", 2 * chunks),
+        ];
+        assert_eq!(train(name, &sets), whole, "{name}");
+    }
+    let sets = ["schedule=interleaved-1f1b", "stages=6", "chunks=3"].map(|set| format!("pipeline.{set}"));
+    assert_eq!(train("three", &sets), whole);
+}
+
+#[test]
+fn a_schedule_of_ones_own_trains_and_is_resumed_on_another() {
+    let place = Place::new();
+    let plan = place.run(&[
+        "plan",
+        "--ranks=2",
+        "--micro-batches=3",
+        "--schedule=dualpipe-v",
+        "--format=csv",
+    ]);
+    fs::write(place.path("mine.csv"), plan.done().stdout()).unwrap();
+    let own = [
+        "train",
+        "my.toml",
+        "--set",
+        "pipeline.schedule=file:mine.csv",
+        "--set",
+        "pipeline.stages=4",
+    ];
+    let run = place.run(&[&own[..], &["--steps", "3"]].concat()).done();
+    assert!(
+        run.stdout().contains("stages 4, schedule file:mine.csv"),
+        "{}",
+        run.stdout()
+    );
+    let resumed = place.run(&[
+        "train",
+        "my.toml",
+        "--resume",
+        "--weights-hash",
+        "--set",
+        "pipeline.schedule=looped-bfs",
+        "--set",
+        "pipeline.stages=6",
+        "--set",
+        "pipeline.chunks=3",
+    ]);
+    let whole = place
+        .run(&["train", "my.toml", "--run-dir", "whole", "--weights-hash"])
+        .done();
+    assert_eq!(resumed.done().hash(), whole.hash());
+    fs::remove_file(place.path("mine.csv")).unwrap();
+    place.run(&["sample", "runs/small", "--tokens", "1"]).done();
+}
+
+#[test]
+fn two_replicas_are_planned_and_checked_but_not_trained() {
+    let place = Place::new();
+    let csv =
+        "0F0,3F0,0F1,3B0,0B0,3F1,0F2,3B1,0B1,3F2,3B2,0B2\n2F0,1F0,2F1,1B0,2B0,1F1,2F2,1B1,2B1,1F2,1B2,2B2\n";
+    fs::write(place.path("both.csv"), csv).unwrap();
+    let checked = place.run(&["check", "both.csv"]).done().stdout();
+    assert!(
+        checked.contains("stages 4 (placement 0,1 and 1,0), micro-batches 3"),
+        "{checked}"
+    );
+    let sets = [
+        "--set",
+        "pipeline.schedule=file:both.csv",
+        "--set",
+        "pipeline.stages=4",
+    ];
+    let refused = place.run(&[&["train", "my.toml"][..], &sets].concat()).refused();
+    assert!(
+        refused
+            .contains("schedule both is for 2 replicas of a pipeline side by side (placement 0,1 and 1,0)"),
+        "{refused}"
+    );
+}

@@ -1,0 +1,227 @@
+//! Pictures of timelines, and events for a trace viewer: well formed, complete, and no larger than they need be.
+
+use pipewright::draw::{Panel, Picture, Units, trace_events};
+use pipewright::schedule::{Costs, Links, Schedule, StageCost, Timeline};
+use roxmltree::{Document, Node};
+use serde_json::Value;
+
+/// A planned step; none where the schedule refuses the sizes.
+fn timeline(name: &str, ranks: u32, micro_batches: u32, comm: f64) -> Option<Timeline> {
+    let costs = Costs::share(StageCost::default(), comm).unwrap();
+    let schedule = Schedule::make(name, ranks, None, micro_batches, &costs).ok()?;
+    Some(schedule.timeline(&costs, Links::Buffered).unwrap())
+}
+
+fn picture(timelines: &[&Timeline], transfers: bool) -> String {
+    let panels = timelines.iter().map(|&timeline| Panel {
+        title: "a < b & \"c\"".to_owned(),
+        timeline,
+    });
+    let picture = Picture {
+        panels: panels.collect(),
+        units: Units::Shares,
+        transfers,
+    };
+    picture.svg().unwrap()
+}
+
+/// The classes that an element has.
+fn classes<'a>(node: Node<'a, '_>) -> Vec<&'a str> {
+    node.attribute("class").unwrap_or("").split(' ').collect()
+}
+
+/// The strokes of a document's paths of a class: in a row, one a pass.
+fn strokes(document: &Document<'_>, is_class: impl Fn(&str) -> bool) -> usize {
+    document
+        .descendants()
+        .filter(|node| node.has_tag_name("path") && classes(*node).iter().any(|class| is_class(class)))
+        .map(|path| path.attribute("d").unwrap().matches('M').count())
+        .sum()
+}
+
+/// `F0`, `B1`: a pass and which of its rank's stages it is of.
+fn is_pass(class: &str) -> bool {
+    matches!(class.split_at_checked(1), Some(("F" | "B" | "I" | "W", chunk)) if chunk.parse::<u32>().is_ok())
+}
+
+fn numbers(document: &Document<'_>) -> Vec<String> {
+    document
+        .descendants()
+        .filter(|node| node.has_tag_name("text") && classes(*node).contains(&"n"))
+        .map(|node| node.text().unwrap().to_owned())
+        .collect()
+}
+
+fn passes(timeline: &Timeline) -> usize {
+    timeline.ranks.iter().map(Vec::len).sum()
+}
+
+#[test]
+fn every_schedule_has_every_pass_in_its_picture() {
+    for name in Schedule::names() {
+        for (ranks, micro_batches) in [(4, 8), (1, 1), (2, 1)] {
+            let Some(step) = timeline(name, ranks, micro_batches, 0.5) else {
+                continue;
+            };
+            let text = picture(&[&step], true);
+            let document = Document::parse(&text).unwrap();
+            let at = format!("{name} {ranks} x {micro_batches}");
+            assert_eq!(strokes(&document, is_pass), passes(&step), "{at}");
+            assert_eq!(
+                strokes(&document, |class| ["a", "d"].contains(&class)),
+                step.transfers.len() + 2,
+                "{at}: transfers, and two lines of the legend"
+            );
+            assert_eq!(numbers(&document).len(), passes(&step), "{at}");
+        }
+    }
+}
+
+#[test]
+fn a_small_picture_has_numbers_and_a_large_one_none() {
+    let small = timeline("1f1b", 4, 8, 0.0).unwrap();
+    let text = picture(&[&small], false);
+    let document = Document::parse(&text).unwrap();
+    let first: Vec<_> = numbers(&document).into_iter().take(8).collect();
+    assert_eq!(
+        first,
+        ["0", "1", "2", "3", "0", "4", "1", "5"],
+        "rank 0, in order"
+    );
+    assert!(text.len() < 10_000, "{}", text.len());
+    let large = timeline("1f1b", 32, 128, 0.0).unwrap();
+    let text = picture(&[&large], false);
+    let document = Document::parse(&text).unwrap();
+    assert_eq!(numbers(&document), Vec::<String>::new());
+    assert_eq!(strokes(&document, is_pass), 2 * 32 * 128);
+    assert!(text.len() < 150_000, "{}", text.len());
+}
+
+#[test]
+fn the_heading_has_both_bubbles_and_the_peak_and_the_legend_what_there_is() {
+    let step = timeline("1f1b", 4, 8, 0.0).unwrap();
+    let text = picture(&[&step], false);
+    let document = Document::parse(&text).unwrap();
+    let said: Vec<&str> = document.descendants().filter_map(|node| node.text()).collect();
+    for words in [
+        "a < b & \"c\"",
+        "makespan 33, bubble 27.3 %  ·  longest span 33, bubble 27.3 %  ·  most activations held 4 (rank 0)",
+        "forward",
+        "backward",
+        "idle",
+        "rank 3",
+        "30",
+    ] {
+        assert!(said.contains(&words), "{words} in {said:?}");
+    }
+    assert!(
+        !said.contains(&"backward-weight") && !said.contains(&"activation"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn two_panels_stand_on_one_time_axis() {
+    let (short, long) = (
+        timeline("gpipe", 2, 2, 0.0).unwrap(),
+        timeline("gpipe", 2, 2, 3.0).unwrap(),
+    );
+    let ends = |timelines: &[&Timeline]| -> Vec<f64> {
+        let text = picture(timelines, false);
+        let document = Document::parse(&text).unwrap();
+        let last = |row: Node<'_, '_>| {
+            let paths = row.children().filter(|node| node.has_tag_name("path"));
+            let strokes = paths.flat_map(|path| path.attribute("d").unwrap().split('M').skip(1));
+            let end = |stroke: &str| {
+                let (x, width) = stroke.split_once(" 0h").unwrap();
+                x.parse::<f64>().unwrap() + width.parse::<f64>().unwrap()
+            };
+            strokes.map(end).fold(0.0, f64::max)
+        };
+        let rows = document.descendants().filter(|node| node.has_tag_name("g"));
+        rows.map(last).collect()
+    };
+    let (alone, both) = (ends(&[&short]), ends(&[&short, &long]));
+    assert_eq!((alone.len(), both.len()), (2, 4));
+    assert!(
+        (alone[0] - both[2]).abs() < 1.0,
+        "the longest ends at the edge: {alone:?} {both:?}"
+    );
+    assert!((both[2] / both[0] - 15.0 / 9.0).abs() < 0.01, "{both:?}");
+}
+
+#[test]
+fn too_many_passes_for_a_picture_are_refused() {
+    let step = timeline("gpipe", 64, 2000, 0.0).unwrap();
+    let picture = Picture {
+        panels: vec![Panel {
+            title: String::new(),
+            timeline: &step,
+        }],
+        units: Units::Shares,
+        transfers: false,
+    };
+    assert_eq!(
+        picture.svg().unwrap_err().to_string(),
+        "there are 256000 passes, and a picture shows 250000 at most: draw fewer ranks or micro-batches"
+    );
+}
+
+#[test]
+fn events_are_what_a_trace_viewer_reads() {
+    let step = timeline("zb-h1", 3, 5, 0.25).unwrap();
+    let trace: Value = serde_json::from_str(&trace_events("a step", &step)).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let of = |phase: &str| -> Vec<&Value> { events.iter().filter(|event| event["ph"] == phase).collect() };
+    let number = |event: &Value, key: &str| event[key].as_f64().unwrap();
+    for event in events {
+        assert!(
+            event["name"].is_string() && event["pid"].is_u64() && event["tid"].is_u64(),
+            "{event}"
+        );
+        assert!(event["ph"] == "M" || event["ts"].is_f64(), "{event}");
+    }
+    assert_eq!(
+        of("M")
+            .iter()
+            .filter(|event| event["name"] == "thread_name")
+            .count(),
+        3
+    );
+    assert_eq!((of("X").len(), of("C").len()), (passes(&step), passes(&step)));
+    for rank in 0..3 {
+        let row: Vec<_> = of("X").into_iter().filter(|event| event["tid"] == rank).collect();
+        for pair in row.windows(2) {
+            let end = number(pair[0], "ts") + number(pair[0], "dur");
+            assert!(end <= number(pair[1], "ts") + 1e-6, "{pair:?}");
+        }
+        assert_eq!(
+            (&row[0]["name"], &row[0]["cat"]),
+            (&format!("{rank}F0").into(), &"forward".into())
+        );
+        assert_eq!(
+            (&row[0]["args"]["stage"], &row[0]["args"]["micro_batch"]),
+            (&rank.into(), &0.into())
+        );
+    }
+    let (starts, ends) = (of("s"), of("f"));
+    assert_eq!(
+        (starts.len(), ends.len()),
+        (step.transfers.len(), step.transfers.len())
+    );
+    for (start, end) in starts.iter().zip(&ends) {
+        assert_eq!((&start["id"], &start["name"]), (&end["id"], &end["name"]));
+        for event in [start, end] {
+            let holds = |pass: &&Value| {
+                let from = number(pass, "ts");
+                let inside = from <= number(event, "ts") && number(event, "ts") < from + number(pass, "dur");
+                pass["tid"] == event["tid"] && inside
+            };
+            assert_eq!(
+                of("X").into_iter().filter(holds).count(),
+                1,
+                "a flow's end is in a pass: {event}"
+            );
+        }
+    }
+}

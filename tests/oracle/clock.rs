@@ -1,0 +1,129 @@
+//! A second opinion on times, as slow and as plain as can be: give everything the earliest time that what it waits for
+//! allows, again and again until nothing changes.
+
+use std::collections::BTreeMap;
+
+use pipewright::id::Rank;
+use pipewright::schedule::{Action, Cell, Flow, Links, Pass, Schedule, StageCost};
+
+/// When each pass and each transfer (by its send) starts and ends.
+pub(crate) type Times = BTreeMap<Action, (f64, f64)>;
+
+/// What is timed, and what it costs.
+pub(crate) struct Clock<'a> {
+    pub(crate) schedule: &'a Schedule,
+    pub(crate) costs: &'a [StageCost],
+    pub(crate) comm: f64,
+    pub(crate) links: Links,
+}
+
+impl Clock<'_> {
+    /// The times of a step that each rank begins when `begin` says, and when each rank is through with it, update
+    /// included.
+    pub(crate) fn times(&self, begin: &[f64]) -> (Times, Vec<f64>) {
+        let (mut times, mut reached) = (Times::new(), BTreeMap::new());
+        loop {
+            let before = (times.clone(), reached.clone());
+            let ends = (0..self.schedule.ranks())
+                .map(|rank| self.run(Rank(rank), begin[rank as usize], &mut times, &mut reached))
+                .collect();
+            self.transfer(&mut times, &reached);
+            if before == (times.clone(), reached.clone()) {
+                return (times, ends);
+            }
+        }
+    }
+
+    fn run(&self, rank: Rank, begin: f64, times: &mut Times, reached: &mut BTreeMap<Action, f64>) -> f64 {
+        let mut now = begin;
+        for &action in self.schedule.actions(rank) {
+            match action {
+                Action::Compute(pass, cell) => {
+                    let start = self.needs(pass, cell, times).fold(now, f64::max);
+                    now = start + self.time(pass, cell);
+                    times.insert(action, (start, now));
+                }
+                Action::Step(stage) => now += self.costs[stage.index()].update,
+                Action::Send(..) | Action::Recv(..) => drop(reached.insert(action, now)),
+            }
+        }
+        now
+    }
+
+    fn time(&self, pass: Pass, cell: Cell) -> f64 {
+        let cost = self.costs[cell.stage.index()];
+        match pass {
+            Pass::Forward => cost.forward,
+            Pass::Backward => cost.backward_input + cost.backward_weight,
+            Pass::BackwardInput => cost.backward_input,
+            Pass::BackwardWeight => cost.backward_weight,
+        }
+    }
+
+    /// When what a pass needs is there, as far as is known.
+    fn needs(&self, pass: Pass, cell: Cell, times: &Times) -> impl Iterator<Item = f64> {
+        let flow = match pass {
+            Pass::Forward => Flow::Activation,
+            _ => Flow::Gradient,
+        };
+        let own = [
+            Action::Compute(Pass::Forward, cell),
+            Action::Compute(Pass::BackwardInput, cell),
+        ];
+        let mut needs = own[..match pass {
+            Pass::Forward => 0,
+            Pass::Backward | Pass::BackwardInput => 1,
+            Pass::BackwardWeight => 2,
+        }]
+            .to_vec();
+        if let Some(stage) = flow.before(cell.stage)
+            && pass != Pass::BackwardWeight
+        {
+            let from = Cell { stage, ..cell };
+            needs.push(Action::Send(flow, from));
+            if self.schedule.placement().rank(stage) == self.schedule.placement().rank(cell.stage) {
+                let makers = match flow {
+                    Flow::Activation => vec![Pass::Forward],
+                    Flow::Gradient => vec![Pass::Backward, Pass::BackwardInput],
+                };
+                needs.extend(makers.into_iter().map(|pass| Action::Compute(pass, from)));
+            }
+        }
+        let ends: Vec<_> = needs
+            .iter()
+            .filter_map(|need| times.get(need))
+            .map(|&(_, end)| end)
+            .collect();
+        ends.into_iter()
+    }
+
+    fn transfer(&self, times: &mut Times, reached: &BTreeMap<Action, f64>) {
+        let sends = reached.keys().filter(|action| matches!(action, Action::Send(..)));
+        for &send in sends {
+            let recv = send.partner().expect("a send has another end");
+            let mut start = reached[&send];
+            if self.links == Links::Ordered {
+                let ahead = [send, recv].map(|end| self.ahead(end, times));
+                start = ahead.into_iter().fold(start.max(reached[&recv]), f64::max);
+            }
+            times.insert(send, (start, start + self.comm));
+        }
+    }
+
+    /// When the transfer before this one in its rank's list is over.
+    fn ahead(&self, transfer: Action, times: &Times) -> f64 {
+        let rank = self.schedule.rank_of(transfer.stage());
+        let mut before = None;
+        for &action in self.schedule.actions(rank) {
+            match action {
+                _ if action == transfer => break,
+                Action::Send(..) => before = Some(action),
+                Action::Recv(..) => before = action.partner(),
+                _ => {}
+            }
+        }
+        before
+            .and_then(|send| times.get(&send))
+            .map_or(0.0, |&(_, end)| end)
+    }
+}
