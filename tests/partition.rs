@@ -2,7 +2,7 @@
 
 use pipewright::id::Rank;
 use pipewright::plan::{Fit, LayerCost, Link, ModelCosts, Prediction, Setting, as_run, partition, simulate};
-use pipewright::schedule::{Links, Schedule, StageCost};
+use pipewright::schedule::{Action, Links, Schedule, StageCost};
 use proptest::prelude::*;
 
 /// Layers of these times, a third of it each pass, that save so many bytes.
@@ -226,7 +226,7 @@ fn weight_gradients_wait_for_their_turn() {
         .expect("its backwards go from the last micro-batch to the first");
     let row: Vec<String> = run
         .passes(Rank(1))
-        .map(|(pass, cell)| format!("{}{pass}{}", cell.stage, cell.micro_batch))
+        .map(|(pass, cell)| Action::Compute(pass, cell).to_string())
         .collect();
     assert_eq!(
         row[6..],

@@ -154,6 +154,14 @@ fn bad_arguments_exit_with_2_and_name_what_is_wrong() {
         err.contains("[possible values: gpipe, 1f1b, ") && err.contains("similar value exists: 'gpipe'"),
         "{err}"
     );
+    let (status, _, err) = run("plan --ranks 4 --micro-batches 8 --schedule 1f1b --chunks 2");
+    assert_eq!(
+        (status, err.as_str()),
+        (
+            2,
+            "error: schedule 1f1b has 1 stages a rank; it was given 2 chunks\n"
+        )
+    );
     let (status, _, err) = run("plan --ranks 4 --micro-batches 8 --schedule gpipe --links rdma");
     assert_eq!(status, 2);
     assert!(

@@ -203,7 +203,7 @@ fn svg(args: &Args, schedule: &Schedule, costs: &Costs) -> Result<String> {
         units: if args.config.is_some() {
             Units::SecondsAndBytes
         } else {
-            Units::Shares
+            Units::Plain
         },
         transfers: args.with_comms,
     };

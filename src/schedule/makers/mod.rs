@@ -4,18 +4,30 @@ mod dualpipe_v;
 mod gpipe;
 pub(crate) mod greedy;
 mod interleaved_1f1b;
+mod interleaved_zb;
 mod looped_bfs;
 mod one_f_one_b;
+mod v_half;
+mod v_min;
+pub(crate) mod vee;
+mod zb_2p;
 mod zb_h1;
+mod zb_v;
+mod zero_bubble;
 
 use std::ops::RangeInclusive;
 
 use dualpipe_v::dualpipe_v;
 use gpipe::gpipe;
 use interleaved_1f1b::interleaved_1f1b;
+use interleaved_zb::interleaved_zb;
 use looped_bfs::looped_bfs;
 use one_f_one_b::one_f_one_b;
+use v_half::v_half;
+use v_min::v_min;
+use zb_2p::zb_2p;
 use zb_h1::zb_h1;
+use zb_v::zb_v;
 
 use crate::nearest::nearest;
 use crate::schedule::program::MAX_CELLS;
@@ -51,38 +63,21 @@ struct Named {
 }
 
 const ONE: RangeInclusive<u32> = 1..=1;
+const TWO: RangeInclusive<u32> = 2..=2;
+const SEVERAL: RangeInclusive<u32> = 2..=u32::MAX;
 
 const MAKERS: &[Named] = &[
-    Named {
-        name: "gpipe",
-        chunks: ONE,
-        make: gpipe,
-    },
-    Named {
-        name: "1f1b",
-        chunks: ONE,
-        make: one_f_one_b,
-    },
-    Named {
-        name: "interleaved-1f1b",
-        chunks: 2..=u32::MAX,
-        make: interleaved_1f1b,
-    },
-    Named {
-        name: "looped-bfs",
-        chunks: 2..=u32::MAX,
-        make: looped_bfs,
-    },
-    Named {
-        name: "zb-h1",
-        chunks: ONE,
-        make: zb_h1,
-    },
-    Named {
-        name: "dualpipe-v",
-        chunks: 2..=2,
-        make: dualpipe_v,
-    },
+    Named::new("gpipe", ONE, gpipe),
+    Named::new("1f1b", ONE, one_f_one_b),
+    Named::new("interleaved-1f1b", SEVERAL, interleaved_1f1b),
+    Named::new("looped-bfs", SEVERAL, looped_bfs),
+    Named::new("zb-h1", ONE, zb_h1),
+    Named::new("zb-2p", ONE, zb_2p),
+    Named::new("interleaved-zb", SEVERAL, interleaved_zb),
+    Named::new("zb-v", TWO, zb_v),
+    Named::new("v-half", TWO, v_half),
+    Named::new("v-min", TWO, v_min),
+    Named::new("dualpipe-v", TWO, dualpipe_v),
 ];
 
 impl Schedule {
@@ -157,6 +152,10 @@ impl Schedule {
 }
 
 impl Named {
+    const fn new(name: &'static str, chunks: RangeInclusive<u32>, make: Maker) -> Self {
+        Self { name, chunks, make }
+    }
+
     fn find(name: &str) -> Result<&'static Self> {
         let named = MAKERS.iter().find(|named| named.name == name);
         named.ok_or_else(|| unknown(name))
