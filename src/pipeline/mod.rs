@@ -6,6 +6,7 @@ mod metrics;
 mod report;
 
 pub use builder::PipelineBuilder;
+pub(crate) use launch::cores;
 pub use report::{Evaluation, StepReport};
 
 use std::collections::BTreeMap;
