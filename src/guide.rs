@@ -19,6 +19,7 @@ pages! {
     data: "../book/src/data.md",
     checkpoints: "../book/src/checkpoints.md",
     report: "../book/src/report.md",
+    timelines: "../book/src/timelines.md",
     own_layer: "../book/src/own-layer.md",
     own_stage: "../book/src/own-stage.md",
     inside: "../book/src/inside.md",

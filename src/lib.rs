@@ -25,7 +25,7 @@
 //! ```
 //!
 //! The modules are layers, lowest first: [`id`] and errors; [`schedule`], [`transport`] and [`data`]; [`plan`] and [`draw`]; the worker and
-//! [`checkpoint`]; the actor; [`pipeline`]; [`config`]; [`cli`]. Nothing imports upward.
+//! [`checkpoint`]; the actor; [`pipeline`]; [`profile`]; [`config`]; [`cli`]. Nothing imports upward.
 
 mod actor;
 pub mod checkpoint;
@@ -38,6 +38,7 @@ pub mod id;
 mod nearest;
 pub mod pipeline;
 pub mod plan;
+pub mod profile;
 pub mod schedule;
 pub mod transport;
 mod worker;

@@ -19,7 +19,7 @@ fn picture(timelines: &[&Timeline], transfers: bool) -> String {
     });
     let picture = Picture {
         panels: panels.collect(),
-        units: Units::Shares,
+        units: Units::Plain,
         transfers,
     };
     picture.svg().unwrap()
@@ -105,7 +105,7 @@ fn the_heading_has_both_bubbles_and_the_peak_and_the_legend_what_there_is() {
     let said: Vec<&str> = document.descendants().filter_map(|node| node.text()).collect();
     for words in [
         "a < b & \"c\"",
-        "makespan 33, bubble 27.3 %  ·  longest span 33, bubble 27.3 %  ·  most activations held 4 (rank 0)",
+        "makespan 33, bubble 27.3 %  ·  longest span 33, bubble 27.3 %  ·  most memory held 4 (rank 0)",
         "forward",
         "backward",
         "idle",
@@ -158,7 +158,7 @@ fn too_many_passes_for_a_picture_are_refused() {
             title: String::new(),
             timeline: &step,
         }],
-        units: Units::Shares,
+        units: Units::Plain,
         transfers: false,
     };
     assert_eq!(

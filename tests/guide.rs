@@ -85,6 +85,27 @@ fn pipewright(arguments: &[&str]) -> String {
 }
 
 #[test]
+fn the_pictures_that_the_guide_shows_are_what_the_commands_above_them_draw() {
+    let mut shown = 0;
+    for block in blocks() {
+        let drawn = block.text.trim_end().split_once(" --format svg > ");
+        let Some((command, file)) = drawn else {
+            continue;
+        };
+        let arguments = command.trim_start_matches("$ pipewright ").split(' ');
+        let printed = pipewright(&arguments.chain(["--format", "svg"]).collect::<Vec<_>>());
+        let place = format!("{}:{}: book/src/img/{file}", block.page, block.line);
+        let kept = fs::read_to_string(root().join("book/src/img").join(file)).expect(&place);
+        assert!(
+            kept == printed,
+            "{place} is not what its command draws now: draw it again"
+        );
+        shown += 1;
+    }
+    assert!(shown >= 1, "the guide shows pictures");
+}
+
+#[test]
 fn the_configs_that_the_guide_shows_are_accepted() {
     let shown: Vec<Block> = blocks()
         .into_iter()

@@ -9,7 +9,8 @@ type Row = (&'static str, u32, &'static [&'static str]);
 /// The table of ARCHITECTURE.md.
 const TABLE: &[Row] = &[
     ("cli", 7, &[]),
-    ("config", 6, &[]),
+    ("config", 6, &["profile"]),
+    ("profile", 6, &[]),
     ("pipeline", 5, &[]),
     ("actor", 4, &[]),
     ("worker", 3, &["checkpoint"]),

@@ -4,15 +4,19 @@
 //! interrupted, saved.
 
 mod check;
+mod costs;
+mod forecast;
 mod generate;
 mod picture;
 mod plan;
+mod profile;
 mod progress;
 mod run_dir;
 mod sample;
 mod trace;
 mod train;
 mod trainer;
+mod tune;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -35,6 +39,8 @@ enum Command {
     Train(train::Args),
     Sample(sample::Args),
     Plan(plan::Args),
+    Profile(profile::Args),
+    Tune(tune::Args),
     Check(check::Args),
 }
 
@@ -45,6 +51,8 @@ pub fn main() -> ExitCode {
         Command::Train(args) => train::run(args),
         Command::Sample(args) => sample::run(args).map(done),
         Command::Plan(args) => plan::run(args).map(done),
+        Command::Profile(args) => profile::run(&args).map(done),
+        Command::Tune(args) => tune::run(&args).map(done),
         Command::Check(args) => check::run(args).map(done),
     };
     match result {

@@ -1,7 +1,10 @@
 //! `pipewright plan`: what a schedule costs, before anything runs.
 
 mod json;
+mod of_config;
 mod table;
+
+use std::path::PathBuf;
 
 use clap::ValueEnum;
 use clap::builder::PossibleValuesParser;
@@ -26,17 +29,29 @@ Examples:
   pipewright plan --ranks 8 --micro-batches 24 --schedule 1f1b --forward 18.5 --backward-input 18.1 --backward-weight 9.3 --comm 0.6
   pipewright plan --ranks 4 --micro-batches 8 --schedule 1f1b --format csv --with-comms > mine.csv
   pipewright plan --ranks 4 --micro-batches 8 --schedule 1f1b --format svg > timeline.svg
+  pipewright plan examples/gpt-text.toml --costs costs.json
 More micro-batches make the bubble smaller; gpipe holds all of them, 1f1b no more than there are ranks.")]
 pub(super) struct Args {
+    /// A config, a TOML file: what a step of its training will take, by measured costs
+    #[arg(conflicts_with_all = ["ranks", "micro_batches", "schedule", "chunks", "forward", "backward_input",
+        "backward_weight", "update", "saved", "pending", "comm"])]
+    config: Option<PathBuf>,
+    /// With a config: the measured costs, as `profile` writes them; in place of pipeline.costs, and of measuring now
+    #[arg(long, value_name = "FILE", requires = "config")]
+    costs: Option<PathBuf>,
+    /// With a config: set a key of it; repeat it for more
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUE", requires = "config")]
+    sets: Vec<String>,
     /// How many ranks (devices) the model is spread over
-    #[arg(long, value_name = "P")]
-    ranks: u32,
+    #[arg(long, value_name = "P", required_unless_present = "config")]
+    ranks: Option<u32>,
     /// How many micro-batches a step has
-    #[arg(long, value_name = "M")]
-    micro_batches: u32,
+    #[arg(long, value_name = "M", required_unless_present = "config")]
+    micro_batches: Option<u32>,
     /// What each rank does, in which order
-    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Schedule::names()))]
-    schedule: String,
+    #[arg(long, value_name = "NAME", required_unless_present = "config",
+        value_parser = PossibleValuesParser::new(Schedule::names()))]
+    schedule: Option<String>,
     /// How many stages each rank has, for the schedules that leave it open
     #[arg(long, value_name = "V")]
     chunks: Option<u32>,
@@ -83,6 +98,42 @@ enum Format {
 }
 
 pub(super) fn run(args: Args) -> Result<()> {
+    let Subject {
+        schedule,
+        costs,
+        training,
+    } = match &args.config {
+        Some(path) => of_config::subject(path, &args)?,
+        None => of_options(&args)?,
+    };
+    let plan = || Plan::new(&schedule, &costs, &training, &args);
+    super::print(&match args.format {
+        Format::Table => table::table(&plan()?),
+        Format::Csv if args.with_comms => schedule.csv_with_comms(),
+        Format::Csv => schedule.csv(),
+        Format::Json => json::json(&plan()?)?,
+        Format::Svg => svg(&args, &schedule, &costs)?,
+    })
+}
+
+/// What is planned.
+struct Subject {
+    schedule: Schedule,
+    costs: Costs,
+    /// What is trained so, when that is known.
+    training: Option<Training>,
+}
+
+/// A training of which steps are planned.
+struct Training {
+    /// What a step will be, in words.
+    forecast: String,
+    /// Tokens or images a second.
+    rate: f64,
+}
+
+/// The schedule and the costs that the options say.
+fn of_options(args: &Args) -> Result<Subject> {
     let share = StageCost {
         forward: args.forward,
         backward_input: args.backward_input,
@@ -92,20 +143,16 @@ pub(super) fn run(args: Args) -> Result<()> {
         pending: args.pending,
     };
     let costs = Costs::share(share, args.comm)?;
-    let schedule = Schedule::make(
-        &args.schedule,
-        args.ranks,
-        args.chunks,
-        args.micro_batches,
-        &costs,
-    )?;
-    let plan = || Plan::new(&schedule, &costs, &args);
-    super::print(&match args.format {
-        Format::Table => table::table(&plan()?),
-        Format::Csv if args.with_comms => schedule.csv_with_comms(),
-        Format::Csv => schedule.csv(),
-        Format::Json => json::json(&plan()?)?,
-        Format::Svg => svg(&args, &schedule, &costs)?,
+    let (ranks, micro_batches) = (
+        args.ranks.unwrap_or_default(),
+        args.micro_batches.unwrap_or_default(),
+    );
+    let name = args.schedule.as_deref().unwrap_or_default();
+    let schedule = Schedule::make(name, ranks, args.chunks, micro_batches, &costs)?;
+    Ok(Subject {
+        schedule,
+        costs,
+        training: None,
     })
 }
 
@@ -116,16 +163,23 @@ struct Plan<'a> {
     simulation: Simulation,
     /// From a step to the next without a barrier.
     period: f64,
+    training: &'a Option<Training>,
     with_comms: bool,
 }
 
 impl<'a> Plan<'a> {
-    fn new(schedule: &'a Schedule, costs: &Costs, args: &Args) -> Result<Self> {
+    fn new(
+        schedule: &'a Schedule,
+        costs: &Costs,
+        training: &'a Option<Training>,
+        args: &Args,
+    ) -> Result<Self> {
         Ok(Self {
             schedule,
             links: args.links,
             simulation: simulate(schedule, costs, args.links)?,
             period: period(schedule, costs, args.links)?,
+            training,
             with_comms: args.with_comms,
         })
     }
@@ -146,7 +200,11 @@ fn svg(args: &Args, schedule: &Schedule, costs: &Costs) -> Result<String> {
             title: super::title(schedule),
             timeline: &timeline,
         }],
-        units: Units::Shares,
+        units: if args.config.is_some() {
+            Units::SecondsAndBytes
+        } else {
+            Units::Plain
+        },
         transfers: args.with_comms,
     };
     picture.svg()

@@ -7,13 +7,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 
+use super::costs::costs;
 use super::run_dir::RunDir;
 use super::trace::Tracer;
 use super::trainer::{Ended, Trainer};
 use crate::checkpoint::Checkpoint;
 use crate::config::{Config, TrainingData};
 use crate::pipeline::Pipeline;
-use crate::stages::{RecomputedStage, Sequential};
+use crate::schedule::Schedule;
+use crate::stages::{RecomputedStage, Sequential, StageBuilder};
 use crate::{Error, Result};
 
 /// Train a model as a config says, cut into pipeline stages.
@@ -96,7 +98,15 @@ fn prepare(args: &Args) -> Result<Trainer> {
             })?;
     }
     let data = config.data()?;
-    let mut pipeline = launch(&config, &data)?;
+    let costs = match &config.pipeline.costs {
+        Some(_) => Some(costs(&config, None)?),
+        None => None,
+    };
+    let (schedule, stages) = (
+        config.schedule_by(costs.as_ref())?,
+        config.partitioned_by(costs.as_ref())?,
+    );
+    let mut pipeline = launch(&config, &data, schedule, stages)?;
     if let Some(resumed) = &resumed {
         pipeline.load(&resumed.folder)?;
     }
@@ -107,7 +117,11 @@ fn prepare(args: &Args) -> Result<Trainer> {
         .trace
         .map(|traced| Tracer::new(traced, done, steps))
         .transpose()?;
-    Ok(Trainer::begin(config, data, pipeline, run_dir, steps, changes)?.traced_by(tracer))
+    let trainer = Trainer::begin(config, data, pipeline, run_dir, steps, changes)?.traced_by(tracer);
+    match &costs {
+        Some(costs) => trainer.predicted_by(costs),
+        None => Ok(trainer),
+    }
 }
 
 /// What a run continues from.
@@ -184,10 +198,16 @@ fn check_place(run_dir: &RunDir, resume: bool) -> Result<()> {
     }
 }
 
-fn launch(config: &Config, data: &TrainingData) -> Result<Pipeline<RecomputedStage<Sequential>>> {
+/// Starts a config's pipeline.
+pub(super) fn launch(
+    config: &Config,
+    data: &TrainingData,
+    schedule: Schedule,
+    stages: Vec<StageBuilder<RecomputedStage<Sequential>>>,
+) -> Result<Pipeline<RecomputedStage<Sequential>>> {
     let mut builder = Pipeline::builder()
-        .schedule(config.schedule()?)
-        .stages(config.partitioned()?)
+        .schedule(schedule)
+        .stages(stages)
         .loss(config.loss())
         .data(Arc::clone(&data.train))
         .optimizer(config.optimizer())

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use super::forecast::Forecast;
 use super::picture;
 use super::progress::Progress;
 use super::run_dir::{Line, Log, RunDir};
 use super::trace::Tracer;
-use crate::config::{Config, DataKind, TrainingData};
+use crate::config::{Config, TrainingData};
 use crate::pipeline::{Evaluation, Pipeline, StepReport};
+use crate::plan::ModelCosts;
 use crate::stages::{RecomputedStage, Sequential};
 use crate::{Error, Result, checkpoint};
 
@@ -33,6 +35,7 @@ pub(super) struct Trainer {
     changes: Vec<String>,
     progress: Progress,
     tracer: Option<Tracer>,
+    forecast: Forecast,
 }
 
 impl Trainer {
@@ -49,12 +52,7 @@ impl Trainer {
         run_dir.begin(&config.resolved_toml()?)?;
         let done = pipeline.next_step();
         let log = run_dir.log(done)?;
-        let unit = if config.data.kind == DataKind::Idx {
-            "images"
-        } else {
-            "tokens"
-        };
-        let progress = Progress::new(done, steps, config.train.print_every, unit);
+        let progress = Progress::new(done, steps, config.train.print_every, config.unit());
         let saved = run_dir.checkpoint(done).exists().then_some(done);
         Ok(Self {
             config,
@@ -67,7 +65,14 @@ impl Trainer {
             changes,
             progress,
             tracer: None,
+            forecast: Forecast::default(),
         })
+    }
+
+    /// The same run, with its steps predicted by the costs of its layers instead of by its first steps.
+    pub(super) fn predicted_by(self, costs: &ModelCosts) -> Result<Self> {
+        let forecast = Forecast::by_costs(&self.config, self.pipeline.schedule(), costs)?;
+        Ok(Self { forecast, ..self })
     }
 
     /// The same run, with some of its steps traced.
@@ -112,6 +117,9 @@ impl Trainer {
             started.elapsed().as_secs_f64(),
             self.run_dir.checkpoint(done).display()
         ))?;
+        if let Some(result) = self.forecast.result() {
+            super::print(&format!("{result}\n"))?;
+        }
         if let Some(tracer) = &self.tracer {
             super::print(tracer.summary())?;
         }
@@ -180,6 +188,9 @@ impl Trainer {
             self.config.micro_batch_size(),
             self.run_dir.path().display(),
         ))?;
+        if let Some(line) = self.forecast.beginning() {
+            self.progress.say(&line)?;
+        }
         if let done @ 1.. = self.pipeline.next_step() {
             self.progress.say(&format!("resumed after {done} steps"))?;
         }
@@ -207,18 +218,23 @@ impl Trainer {
         Ok(validation)
     }
 
-    /// One step of the pipeline, traced when it is one of those.
+    /// One step of the pipeline, traced when somebody wants that.
     fn advance(&mut self) -> Result<StepReport> {
         let next = self.pipeline.next_step();
-        let Some(tracer) = self.tracer.as_mut().filter(|tracer| tracer.wants(next)) else {
-            return self.pipeline.step();
+        let tracer = self.tracer.as_mut().filter(|tracer| tracer.wants(next));
+        let (report, timeline) = if tracer.is_some() || self.forecast.wants_trace() {
+            let (report, timeline) = self.pipeline.step_traced()?;
+            (report, Some(timeline))
+        } else {
+            (self.pipeline.step()?, None)
         };
-        let (report, timeline) = self.pipeline.step_traced()?;
-        tracer.take(
-            (next, report.seconds, timeline),
-            self.pipeline.schedule(),
-            &self.run_dir,
-        )?;
+        let schedule = self.pipeline.schedule();
+        if let (Some(tracer), Some(timeline)) = (tracer, &timeline) {
+            tracer.take((next, report.seconds, timeline.clone()), schedule, &self.run_dir)?;
+        }
+        if let Some(line) = self.forecast.add(schedule, &report, timeline)? {
+            self.progress.say(&line)?;
+        }
         Ok(report)
     }
 

@@ -6,9 +6,11 @@ use pipewright_stages::optimizer::{AdamW, Decay, LearningRate, Optimizer, Sgd};
 use pipewright_stages::{RecomputedStage, Sequential, StageBuilder, recompute};
 
 use super::values::{Partition, RecomputeBy, RecomputeWord};
-use super::{Config, LearningRateSchedule, ModelKind, OptimizerKind, sections};
+use super::{Config, DataKind, LearningRateSchedule, ModelKind, OptimizerKind, sections};
 use crate::data::IGNORED;
 use crate::error::Result;
+use crate::plan::{ModelCosts, partition};
+use crate::schedule::Costs;
 
 /// Rows of a micro-batch when nobody sets them.
 const MICRO_BATCH_SIZE: usize = 8;
@@ -55,10 +57,21 @@ impl Config {
     /// The model cut into stages that recompute, as `pipeline.stages`, `pipeline.partition` and `pipeline.recompute` say.
     ///
     /// # Errors
-    /// When there are more stages than layers, when the partition misses, repeats or misnames a layer, or when a list says
-    /// for another number of stages what they recompute.
+    /// When there are more stages than layers, when the partition misses, repeats or misnames a layer, when a list says
+    /// for another number of stages what they recompute, or as [`Config::costs`].
     pub fn partitioned(&self) -> Result<Vec<StageBuilder<RecomputedStage<Sequential>>>> {
-        let stages = self.cut()?;
+        self.partitioned_by(self.costs()?.as_ref())
+    }
+
+    /// As [`Config::partitioned`], with these costs.
+    ///
+    /// # Errors
+    /// As for [`Config::partitioned`].
+    pub fn partitioned_by(
+        &self,
+        costs: Option<&ModelCosts>,
+    ) -> Result<Vec<StageBuilder<RecomputedStage<Sequential>>>> {
+        let stages = self.model()?.cut(&self.counts_by(costs)?)?;
         let how: Vec<RecomputeWord> = match &self.pipeline.recompute {
             RecomputeBy::All(word) => vec![*word; stages.len()],
             RecomputeBy::Each(words) => words.clone(),
@@ -71,14 +84,23 @@ impl Config {
         Ok(pairs.map(|(stage, how)| recompute(stage, how.into())).collect())
     }
 
-    /// The model cut into stages, as `pipeline.stages` and `pipeline.partition` say.
-    fn cut(&self) -> Result<Vec<StageBuilder<Sequential>>> {
+    /// How many layers each stage gets, as `pipeline.stages` and `pipeline.partition` say; a balanced partition goes by these
+    /// costs, or by estimates where there are none.
+    ///
+    /// # Errors
+    /// When there are more stages than layers, or when the partition misses, repeats or misnames a layer.
+    pub fn counts_by(&self, costs: Option<&ModelCosts>) -> Result<Vec<usize>> {
         let model = self.model()?;
-        match &self.pipeline.partition {
-            Partition::Named(_) => model
-                .split(self.pipeline.stages)
-                .map_err(|error| self.refuse("pipeline.stages", error)),
-            Partition::Lists(lists) => model.split_by(lists).map_err(|error| {
+        let stages = |error: &dyn std::fmt::Display| self.refuse("pipeline.stages", error);
+        match (&self.pipeline.partition, costs) {
+            (Partition::Named(_), None) => model
+                .balanced(self.pipeline.stages)
+                .map_err(|error| stages(&error)),
+            (Partition::Named(_), Some(costs)) => {
+                let schedule = self.schedule_for(|| Ok(Costs::default()))?;
+                partition(costs, &schedule, None).map_err(|error| stages(&error))
+            }
+            (Partition::Lists(lists), _) => model.counts(lists).map_err(|error| {
                 let problem = error.to_string();
                 self.refuse(
                     "pipeline.partition",
@@ -94,6 +116,23 @@ impl Config {
         match pipeline.batch_size {
             Some(batch) => batch / pipeline.micro_batches as usize,
             None => pipeline.micro_batch_size.unwrap_or(MICRO_BATCH_SIZE),
+        }
+    }
+
+    /// What a step's loss counts: tokens or images.
+    pub fn targets(&self) -> u64 {
+        let rows = self.micro_batch_size() as u64 * u64::from(self.pipeline.micro_batches);
+        match self.data.kind {
+            DataKind::Idx => rows,
+            DataKind::Text | DataKind::Tokens => rows * self.data.seq as u64,
+        }
+    }
+
+    /// The word for what a step's loss counts.
+    pub fn unit(&self) -> &'static str {
+        match self.data.kind {
+            DataKind::Idx => "images",
+            DataKind::Text | DataKind::Tokens => "tokens",
         }
     }
 

@@ -6,11 +6,12 @@ use super::{Config, LearningRateSchedule, keys};
 use crate::error::Result;
 
 /// Keys that change speed, memory, what is shown or what is kept, and no weight.
-const HARMLESS: [&str; 6] = [
+const HARMLESS: [&str; 7] = [
     "pipeline.stages",
     "pipeline.chunks",
     "pipeline.schedule",
     "pipeline.partition",
+    "pipeline.costs",
     "pipeline.recompute",
     "pipeline.pin",
 ];

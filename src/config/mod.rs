@@ -11,6 +11,7 @@
 mod build;
 mod changes;
 mod check;
+mod costs;
 mod keys;
 mod kinds;
 mod limits;
@@ -95,9 +96,10 @@ impl Config {
         let mut config = Self::of(&tree)?;
         check::reconcile(&mut config)?;
         check::check(&config)?;
-        config.partitioned()?;
+        // Files that it names are read when they are needed: a checkpoint's config may outlive them.
+        config.partitioned_by(None)?;
         if !config.has_own_schedule() {
-            config.schedule()?;
+            config.schedule_by(None)?;
         }
         Ok(config)
     }

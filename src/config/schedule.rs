@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::{Config, sections};
 use crate::error::{Error, Result};
+use crate::plan::ModelCosts;
 use crate::schedule::{Costs, Links, Schedule};
 
 /// What stands before the path of a schedule of one's own.
@@ -13,12 +14,28 @@ impl Config {
     /// The schedule: the one of this name on `pipeline.stages` / `pipeline.chunks` ranks, or the one in a file.
     ///
     /// # Errors
-    /// When there is none of this name, when it does not go with the stages, chunks and micro-batches, or when the file
-    /// cannot be read or holds another number of them.
+    /// When there is none of this name, when it does not go with the stages, chunks and micro-batches, when the file
+    /// cannot be read or holds another number of them, or as [`Config::costs`].
     pub fn schedule(&self) -> Result<Schedule> {
+        self.schedule_by(self.costs()?.as_ref())
+    }
+
+    /// As [`Config::schedule`], fitted to these costs if it is one that fits its order to costs.
+    ///
+    /// # Errors
+    /// As for [`Config::schedule`].
+    pub fn schedule_by(&self, costs: Option<&ModelCosts>) -> Result<Schedule> {
+        self.schedule_for(|| match costs {
+            Some(costs) => costs.stages(&self.counts_by(Some(costs))?),
+            None => Ok(Costs::default()),
+        })
+    }
+
+    /// The schedule; what passes cost is asked for by those that have a name.
+    pub(super) fn schedule_for(&self, costs: impl FnOnce() -> Result<Costs>) -> Result<Schedule> {
         match self.pipeline.schedule.strip_prefix(FILE) {
             Some(path) => self.own_schedule(path),
-            None => self.named_schedule(),
+            None => self.named_schedule(&costs()?),
         }
     }
 
@@ -27,7 +44,7 @@ impl Config {
         self.pipeline.schedule.starts_with(FILE)
     }
 
-    fn named_schedule(&self) -> Result<Schedule> {
+    fn named_schedule(&self, costs: &Costs) -> Result<Schedule> {
         let sections::Pipeline {
             stages,
             ref schedule,
@@ -46,8 +63,8 @@ impl Config {
                 stages.next_multiple_of(each)
             )
         })?;
-        let (ranks, costs) = (stages as u32 / chunks, Costs::default());
-        Schedule::make(schedule, ranks, Some(chunks), micro_batches, &costs)
+        let ranks = stages as u32 / chunks;
+        Schedule::make(schedule, ranks, Some(chunks), micro_batches, costs)
             .map_err(|error| self.refuse("pipeline.schedule", error))
     }
 

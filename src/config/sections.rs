@@ -1,5 +1,7 @@
 //! The sections of a config, their keys and what these are when nobody sets them.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 use super::values::{Balanced, Partition, Paths, RecomputeBy, RecomputeWord, Sizes, Validation};
@@ -65,7 +67,7 @@ pub struct Data {
     pub path: Paths,
     /// idx: the file of labels, when its name does not follow from that of the images.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub labels: Option<std::path::PathBuf>,
+    pub labels: Option<PathBuf>,
     /// text, tokens: the length of a training sequence.
     pub seq: usize,
     /// tokens: the width of a token.
@@ -134,6 +136,10 @@ pub struct Pipeline {
     pub batch_size: Option<usize>,
     /// How layers are spread over stages.
     pub partition: Partition,
+    /// Measured costs, as the command `profile` writes them: what a balanced partition balances, what schedules that fit their
+    /// order to costs fit it to, and what a run is predicted from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub costs: Option<PathBuf>,
     /// What stages make again in backward instead of keeping it: less memory, more time, the same weights.
     pub recompute: RecomputeBy,
     /// Whether each rank's thread is pinned to a core of its own, where there are as many cores as ranks. Two runs on
@@ -151,6 +157,7 @@ impl Default for Pipeline {
             micro_batch_size: None,
             batch_size: None,
             partition: Partition::Named(Balanced::Balanced),
+            costs: None,
             recompute: RecomputeBy::All(RecomputeWord::None),
             pin: true,
         }

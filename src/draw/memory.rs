@@ -18,7 +18,7 @@ const NAMED: usize = 8;
 /// Draws a curve for each rank.
 pub(super) fn draw(page: &mut Page, frame: &Frame, timeline: &Timeline) {
     page.down(20.0);
-    names(page, frame.held, timeline.ranks.len());
+    names(page, timeline.ranks.len());
     page.down(10.0);
     let bottom = page.y() + HEIGHT;
     axis(page, frame, bottom);
@@ -37,8 +37,8 @@ pub(super) fn draw(page: &mut Page, frame: &Frame, timeline: &Timeline) {
 }
 
 /// The title, and which colour is which rank.
-fn names(page: &mut Page, held: &str, ranks: usize) {
-    page.text(MARGIN, "s", held);
+fn names(page: &mut Page, ranks: usize) {
+    page.text(MARGIN, "s", "memory held");
     let named = ranks.min(NAMED);
     let mut x = WIDTH - RIGHT - 40.0 * named as f64;
     page.text(x - 8.0, "k e", "rank");

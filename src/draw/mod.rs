@@ -46,9 +46,8 @@ pub struct Panel<'a> {
 /// What the numbers of a timeline are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Units {
-    /// Times in any one unit; memory in activations, of which one micro-batch leaves 1 in a rank's whole share. That of
-    /// [`Costs::default`](crate::schedule::Costs::default).
-    Shares,
+    /// Times in any one unit, memory in any one unit, as [`Costs`](crate::schedule::Costs) have them.
+    Plain,
     /// Times in seconds, memory in bytes.
     SecondsAndBytes,
 }
@@ -96,12 +95,11 @@ fn heading(page: &mut Page, frame: &Frame, panel: &Panel<'_>) {
     page.down(20.0);
     let time = |time: f64| frame.time.label(time);
     let summary = format!(
-        "makespan {}, bubble {:.1} %  ·  longest span {}, bubble {:.1} %  ·  most {} {} (rank {})",
+        "makespan {}, bubble {:.1} %  ·  longest span {}, bubble {:.1} %  ·  most memory held {} (rank {})",
         time(figures.makespan),
         100.0 * figures.bubble(figures.makespan),
         time(figures.span),
         100.0 * figures.bubble(figures.span),
-        frame.held,
         frame.memory.label(figures.peak),
         figures.peak_rank,
     );

@@ -19,8 +19,6 @@ const ROOM: f64 = 1.45;
 pub(super) struct Frame {
     pub(super) time: Quantity,
     pub(super) memory: Quantity,
-    /// What is held.
-    pub(super) held: &'static str,
     /// Pixels a unit of time.
     pub(super) stretch: f64,
     /// The distance from one row to the next.
@@ -37,13 +35,9 @@ impl Frame {
         let most = |number: fn(&Figures) -> f64| figures.iter().map(number).fold(f64::MIN_POSITIVE, f64::max);
         let (makespan, peak) = (most(|of| of.makespan), most(|of| of.peak));
         let ranks = picture.timelines().map(|timeline| timeline.ranks.len()).max();
-        let (time, memory, held) = match picture.units {
-            Units::Shares => (
-                Quantity::plain(makespan),
-                Quantity::plain(peak),
-                "activations held",
-            ),
-            Units::SecondsAndBytes => (Quantity::seconds(makespan), Quantity::bytes(peak), "memory held"),
+        let (time, memory) = match picture.units {
+            Units::Plain => (Quantity::plain(makespan), Quantity::plain(peak)),
+            Units::SecondsAndBytes => (Quantity::seconds(makespan), Quantity::bytes(peak)),
         };
         let pitch = (ROWS_HEIGHT / ranks.unwrap_or(1).max(1) as f64).clamp(*PITCH.start(), *PITCH.end());
         let stretch = (WIDTH - LEFT - RIGHT) / makespan;
@@ -56,7 +50,6 @@ impl Frame {
         Self {
             time,
             memory,
-            held,
             stretch,
             pitch: if picture.transfers { pitch * ROOM } else { pitch },
             row: pitch * ROW,

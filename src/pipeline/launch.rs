@@ -97,7 +97,7 @@ fn check_count(schedule: &Schedule, stages: usize) -> Result<()> {
 }
 
 /// A core for each rank, when there are enough for each to have its own and more than one rank to keep apart.
-fn cores(pin: bool, ranks: u32) -> Vec<core_affinity::CoreId> {
+pub(crate) fn cores(pin: bool, ranks: u32) -> Vec<core_affinity::CoreId> {
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     if pin && ranks > 1 && cores.len() >= ranks as usize {
         cores

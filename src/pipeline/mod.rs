@@ -6,6 +6,7 @@ mod metrics;
 mod report;
 
 pub use builder::PipelineBuilder;
+pub(crate) use launch::cores;
 pub use report::{Evaluation, StepReport};
 
 use std::collections::BTreeMap;
@@ -74,7 +75,8 @@ impl<S: Stage> Pipeline<S> {
 
     /// Runs one training step as [`Pipeline::step`] does, and gives what each rank did when: seconds since the call, bytes
     /// held for backwards to come. A pass begins when it has all that it waits for; a transfer lasts from its handing over until
-    /// the receiver takes it up. Writing it down costs a rank about 0.1 µs an action; the weights are the same.
+    /// the receiver takes it up. Writing it down costs about half a microsecond an
+    /// action; the weights are the same.
     ///
     /// # Errors
     /// As for [`Pipeline::step`].

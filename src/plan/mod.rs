@@ -2,9 +2,18 @@
 //! a rank holds. Pure: it sees schedules and numbers only.
 
 mod auto;
+mod candidate;
+mod holding;
+mod layers;
+mod partition;
 mod period;
+mod prediction;
 mod simulate;
 
 pub use auto::{Auto, Tried, Wanted, auto};
+pub use candidate::{Candidate, Fit, Setting};
+pub use layers::{LayerCost, Link, ModelCosts};
+pub use partition::partition;
 pub use period::period;
+pub use prediction::Prediction;
 pub use simulate::{RankSimulation, Simulation, Wait, simulate};

@@ -61,6 +61,11 @@ impl StageCost {
         }
     }
 
+    /// Refuses a cost that is negative or not a number; `place` begins the message.
+    pub(crate) fn check(&self, place: &str) -> Result<()> {
+        check(self.named(), place)
+    }
+
     /// What the stage costs when it keeps only its input, of this size, and its backward begins with the forward once more. The
     /// time is an upper bound: what only the output needs is not made again. Not in it is the memory of what a backward makes
     /// again, `saved - input` while it runs: a rank's peak is higher than the simulated one by that, the largest of its stages.
@@ -140,7 +145,7 @@ impl Costs {
     /// As [`Costs::share`], with the stage.
     pub fn each(stages: Vec<StageCost>, comm: f64) -> Result<Self> {
         for (stage, cost) in stages.iter().enumerate() {
-            check(cost.named(), &format!("stage {stage}: "))?;
+            cost.check(&format!("stage {stage}: "))?;
         }
         check([("comm", comm)], "")?;
         at_least_one(&stages)?;
@@ -189,7 +194,8 @@ impl Costs {
 /// Above it, what many passes cost together might be more than a number can hold.
 const MOST: f64 = 1e100;
 
-fn check(named: impl IntoIterator<Item = (&'static str, f64)>, place: &str) -> Result<()> {
+/// Refuses a cost that is negative or not a number; `place` begins the message.
+pub(crate) fn check(named: impl IntoIterator<Item = (&'static str, f64)>, place: &str) -> Result<()> {
     for (name, cost) in named {
         if !cost.is_finite() || cost < 0.0 {
             return Err(Error::Invalid(format!(

@@ -20,6 +20,7 @@ mod timetable;
 pub use action::{Action, Cell, Flow, Pass};
 pub use check::Schedule;
 pub(crate) use clock::{Clock, Played};
+pub(crate) use costs::check as check_costs;
 pub use costs::{Costs, StageCost};
 pub(crate) use makers::greedy;
 pub use makers::greedy::Goal;

@@ -17,6 +17,15 @@ impl Sequential {
     pub fn new(layers: Vec<Box<dyn Layer>>) -> Self {
         Self { layers }
     }
+
+    /// Tells the first layer with parameters that nobody uses its input gradient: for the first stage of a model.
+    pub fn drop_input_gradient(&mut self) {
+        for layer in &mut self.layers {
+            if !layer.parameters().is_empty() {
+                return layer.drop_input_gradient();
+            }
+        }
+    }
 }
 
 impl Stage for Sequential {

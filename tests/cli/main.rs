@@ -182,6 +182,8 @@ mod safety;
 
 mod sample;
 
+mod trace;
+
 mod schedules;
 
-mod trace;
+mod tune;

@@ -20,6 +20,8 @@ struct Printed<'a> {
     bubble_makespan: f64,
     step_with_barrier: f64,
     step_without_barrier: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    targets_per_second: Option<f64>,
     busy: Vec<f64>,
     warm_up: Vec<f64>,
     waiting: Vec<f64>,
@@ -52,6 +54,7 @@ pub(super) fn json(plan: &Plan<'_>) -> Result<String> {
         bubble_makespan: simulation.bubble_makespan,
         step_with_barrier: simulation.step,
         step_without_barrier: plan.period,
+        targets_per_second: plan.training.as_ref().map(|training| training.rate),
         busy: each(|rank| rank.busy),
         warm_up: each(|rank| rank.warm_up),
         waiting: each(|rank| rank.waiting),

@@ -9,7 +9,11 @@ const TIMETABLE_WIDTH: usize = 160;
 /// The figures, a line a rank, and under them the timetable.
 pub(super) fn table(plan: &Plan<'_>) -> String {
     let (schedule, simulation) = (plan.schedule, &plan.simulation);
-    let mut text = format!(
+    let mut text = plan
+        .training
+        .as_ref()
+        .map_or(String::new(), |training| training.forecast.clone());
+    text += &format!(
         "schedule {}, ranks {}, stages {}, micro-batches {}, {} links\n\n",
         schedule.name(),
         schedule.ranks(),

@@ -4,23 +4,28 @@ mod dualpipe_v;
 mod gpipe;
 pub(crate) mod greedy;
 mod interleaved_1f1b;
+mod interleaved_zb;
 mod looped_bfs;
 mod one_f_one_b;
 mod v_half;
 mod v_min;
 pub(crate) mod vee;
+mod zb_2p;
 mod zb_h1;
 mod zb_v;
+mod zero_bubble;
 
 use std::ops::RangeInclusive;
 
 use dualpipe_v::dualpipe_v;
 use gpipe::gpipe;
 use interleaved_1f1b::interleaved_1f1b;
+use interleaved_zb::interleaved_zb;
 use looped_bfs::looped_bfs;
 use one_f_one_b::one_f_one_b;
 use v_half::v_half;
 use v_min::v_min;
+use zb_2p::zb_2p;
 use zb_h1::zb_h1;
 use zb_v::zb_v;
 
@@ -67,6 +72,8 @@ const MAKERS: &[Named] = &[
     Named::new("interleaved-1f1b", SEVERAL, interleaved_1f1b),
     Named::new("looped-bfs", SEVERAL, looped_bfs),
     Named::new("zb-h1", ONE, zb_h1),
+    Named::new("zb-2p", ONE, zb_2p),
+    Named::new("interleaved-zb", SEVERAL, interleaved_zb),
     Named::new("zb-v", TWO, zb_v),
     Named::new("v-half", TWO, v_half),
     Named::new("v-min", TWO, v_min),

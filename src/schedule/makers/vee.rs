@@ -10,22 +10,32 @@ use super::{Made, Sizes};
 use crate::Result;
 use crate::schedule::{Costs, Placement, StageCost};
 
-/// The best order found in which a rank holds the activations of at most `limit` micro-batches, counted in whole shares of a
-/// rank; where these differ, in the largest.
-pub(super) fn vee(sizes: Sizes, costs: &Costs, limit: u32, goal: Goal) -> Result<Made> {
+/// What a rank of a vee may hold.
+#[derive(Clone, Copy)]
+pub(super) struct Limit {
+    /// Activations of so many micro-batches, counted in whole shares of a rank; where these differ, in the largest.
+    pub(super) held: u32,
+    /// So many stages' activations among them only once their backward-input is done.
+    pub(super) done: u32,
+}
+
+/// The best order found within this limit.
+pub(super) fn vee(sizes: Sizes, costs: &Costs, limit: Limit, goal: Goal) -> Result<Made> {
     let Sizes {
         ranks, micro_batches, ..
     } = sizes;
     let placement = Placement::vee(ranks)?;
     let stages = costs.of(&placement)?;
+    let freed = stages.iter().map(|stage| stage.saved - stage.pending);
     let task = Task {
         placement: &placement,
         micro_batches,
         stages: &stages,
         comm: costs.comm(),
-        memory: f64::from(limit) * largest_share(&stages),
+        memory: f64::from(limit.held) * largest_share(&stages)
+            - f64::from(limit.done) * freed.fold(0.0, f64::max),
     };
-    let shares = shares(ranks, 2 * limit);
+    let shares = shares(ranks, 2 * limit.held);
     let (_, listed) = best(&task, policies(ranks, &shares), goal).expect("a share fits one micro-batch");
     Ok(Made {
         passes: listed.passes,

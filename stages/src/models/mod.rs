@@ -7,7 +7,7 @@ mod partition;
 pub use gpt::Gpt;
 pub use mlp::Mlp;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::layer::Layer;
 use crate::sequential::Sequential;
 use crate::stage::StageBuilder;
@@ -92,6 +92,11 @@ impl Model {
         self.units.iter().map(|unit| unit.cost).collect()
     }
 
+    /// The units, in order: for a model of the same units in another guise.
+    pub fn into_units(self) -> Vec<LayerSpec> {
+        self.units
+    }
+
     /// The model in one piece.
     ///
     /// # Errors
@@ -105,8 +110,8 @@ impl Model {
     /// # Errors
     /// When there are no stages, or more of them than units.
     pub fn split(self, stages: usize) -> Result<Vec<StageBuilder<Sequential>>> {
-        let counts = partition::balance(&self.costs(), stages)?;
-        Ok(self.cut(&counts))
+        let counts = self.balanced(stages)?;
+        self.cut(&counts)
     }
 
     /// Cuts the model as the lists say, one a stage. An entry is a unit (`h.0.attn`), a prefix (`h.0`: all its units) or
@@ -115,18 +120,43 @@ impl Model {
     /// # Errors
     /// When an entry is no unit, or the lists do not hold every unit exactly once and in order.
     pub fn split_by(self, partition: &[Vec<String>]) -> Result<Vec<StageBuilder<Sequential>>> {
-        let counts = partition::by_names(&self.names(), partition)?;
-        Ok(self.cut(&counts))
+        let counts = self.counts(partition)?;
+        self.cut(&counts)
     }
 
-    /// Stages of so many units each; the counts add up to all of them.
-    fn cut(self, counts: &[usize]) -> Vec<StageBuilder<Sequential>> {
+    /// How many units each stage gets by [`Model::split`].
+    ///
+    /// # Errors
+    /// As for [`Model::split`].
+    pub fn balanced(&self, stages: usize) -> Result<Vec<usize>> {
+        partition::balance(&self.costs(), stages)
+    }
+
+    /// How many units each stage gets by [`Model::split_by`].
+    ///
+    /// # Errors
+    /// As for [`Model::split_by`].
+    pub fn counts(&self, partition: &[Vec<String>]) -> Result<Vec<usize>> {
+        partition::by_names(&self.names(), partition)
+    }
+
+    /// Cuts the model into stages of so many units each.
+    ///
+    /// # Errors
+    /// When the counts do not add up to the model's units.
+    pub fn cut(self, counts: &[usize]) -> Result<Vec<StageBuilder<Sequential>>> {
+        let (sum, count) = (counts.iter().sum::<usize>(), self.units.len());
+        if sum != count {
+            return Err(Error::invalid(format!(
+                "stages of {counts:?} layers do not make up the model's {count}"
+            )));
+        }
         let mut units = self.units.into_iter();
         let stages = counts.iter().enumerate().map(|(index, &count)| {
             let units: Vec<LayerSpec> = units.by_ref().take(count).collect();
             Box::new(move || build(units, index == 0)) as StageBuilder<Sequential>
         });
-        stages.collect()
+        Ok(stages.collect())
     }
 }
 
@@ -136,18 +166,9 @@ fn build(units: Vec<LayerSpec>, first: bool) -> Result<Sequential> {
     for unit in units {
         layers.extend(unit.build()?);
     }
+    let mut stage = Sequential::new(layers);
     if first {
-        drop_input_gradient(&mut layers);
+        stage.drop_input_gradient();
     }
-    Ok(Sequential::new(layers))
-}
-
-/// Tells the first layer with parameters that nobody uses its input gradient.
-fn drop_input_gradient(layers: &mut [Box<dyn Layer>]) {
-    for layer in layers {
-        if !layer.parameters().is_empty() {
-            layer.drop_input_gradient();
-            break;
-        }
-    }
+    Ok(stage)
 }

@@ -68,6 +68,8 @@ struct Lister<'a> {
     task: &'a Task<'a>,
     policy: &'a Policy,
     micro_batches: usize,
+    /// Each stage's cost, as the policy counts it.
+    stages: Vec<StageCost>,
     rank_of: Vec<usize>,
     ranks: Vec<RankState>,
     done: Vec<Done>,
@@ -112,7 +114,13 @@ impl<'a> Lister<'a> {
             };
             task.placement.ranks() as usize
         ];
-        for (stage, (&rank, cost)) in rank_of.iter().zip(task.stages).enumerate() {
+        let mut stages = task.stages.to_vec();
+        if policy.thrifty {
+            for cost in &mut stages {
+                cost.pending = cost.pending.max(cost.saved);
+            }
+        }
+        for (stage, (&rank, cost)) in rank_of.iter().zip(&stages).enumerate() {
             ranks[rank].stages.push(stage);
             ranks[rank].extra = ranks[rank].extra.max(cost.pending - cost.saved);
         }
@@ -124,6 +132,7 @@ impl<'a> Lister<'a> {
             task,
             policy,
             micro_batches,
+            stages,
             calls: (0..ranks.len()).map(|rank| Reverse((Time(0.0), rank))).collect(),
             done: vec![Done::default(); rank_of.len()],
             rank_of,
@@ -139,7 +148,7 @@ impl<'a> Lister<'a> {
     fn decide(&mut self, rank: usize, now: f64) {
         let mut options = self.options(rank, now);
         if let Some((_, Pass::Forward, stage)) = options.ready {
-            let patience = self.policy.habits[rank].patience * self.task.stages[stage].forward;
+            let patience = self.policy.habits[rank].patience * self.stages[stage].forward;
             let wait = options.input - now;
             if wait > self.slack_time && wait < patience {
                 options.ready = None;
@@ -169,11 +178,12 @@ impl<'a> Lister<'a> {
             First::InTurn if self.ranks[rank].last == Pass::Forward => Pass::BackwardInput,
             First::InTurn => Pass::Forward,
         };
+        let (next_forward, next_input) = self.rounds(rank);
         for &stage in &self.ranks[rank].stages {
             let Done { forward, input, .. } = self.done[stage];
-            if input < forward {
+            if input < forward && next_input.is_none_or(|next| next == stage) {
                 let at = self.input_at[self.cell(stage, input)];
-                let fits = self.fits(rank, self.task.stages[stage].change(Pass::BackwardInput));
+                let fits = self.fits(rank, self.stages[stage].change(Pass::BackwardInput));
                 options.offer(
                     now + self.slack_time,
                     at,
@@ -184,8 +194,11 @@ impl<'a> Lister<'a> {
                 );
                 options.input = options.input.min(at);
             }
-            if forward < self.micro_batches && forward - input < self.policy.in_flight[stage] as usize {
-                let fits = self.fits(rank, self.task.stages[stage].saved) && self.is_safe(rank, stage);
+            if forward < self.micro_batches
+                && next_forward.is_none_or(|next| next == stage)
+                && forward - input < self.policy.in_flight[stage] as usize
+            {
+                let fits = self.fits(rank, self.stages[stage].saved) && self.is_safe(rank, stage);
                 let at = self.forward_at[self.cell(stage, forward)];
                 options.offer(
                     now + self.slack_time,
@@ -198,6 +211,28 @@ impl<'a> Lister<'a> {
             }
         }
         options
+    }
+
+    /// The only stages whose forward and whose backward-input may come next, where the policy goes in rounds.
+    fn rounds(&self, rank: usize) -> (Option<usize>, Option<usize>) {
+        let RankState { stages, .. } = &self.ranks[rank];
+        if !self.policy.rounds || stages.len() == 1 {
+            return (None, None);
+        }
+        let round = |done: usize| done / self.ranks.len();
+        let open = |done: usize| done < self.micro_batches;
+        let forwards = stages
+            .iter()
+            .copied()
+            .filter(|&stage| open(self.done[stage].forward));
+        let inputs = stages
+            .iter()
+            .copied()
+            .filter(|&stage| open(self.done[stage].input));
+        (
+            forwards.min_by_key(|&stage| (round(self.done[stage].forward), stage)),
+            inputs.min_by_key(|&stage| (round(self.done[stage].input), Reverse(stage))),
+        )
     }
 
     /// Whether every micro-batch could still be finished here, the oldest first, once this stage has done one more forward:
@@ -217,7 +252,7 @@ impl<'a> Lister<'a> {
                     let (done, input) = (forwards(stage), self.done[stage].input);
                     let younger = done.saturating_sub(input.max(micro_batch));
                     let missing = usize::from(done <= micro_batch);
-                    self.task.stages[stage].saved * (younger + missing) as f64
+                    self.stages[stage].saved * (younger + missing) as f64
                 };
                 stages.iter().map(share).sum::<f64>() <= room
             })
@@ -238,15 +273,15 @@ impl<'a> Lister<'a> {
 
     /// Whether a backward-weight goes into the gap before the next pass.
     fn fills(&self, rank: usize, stage: usize, now: f64, options: &Options) -> bool {
-        let gap = options.soon - now;
+        let gap = options.soon - now + self.slack_time;
         options.blocked
-            || gap >= self.policy.habits[rank].fill * self.task.stages[stage].backward_weight
+            || gap >= self.policy.habits[rank].fill * self.stages[stage].backward_weight
             || (self.policy.habits[rank].even
-                && self.ranks[rank].idle + gap > self.most_idle + self.slack_time)
+                && self.ranks[rank].idle + gap > self.most_idle + 2.0 * self.slack_time)
     }
 
     fn perform(&mut self, rank: usize, now: f64, pass: Pass, stage: usize) {
-        let cost = &self.task.stages[stage];
+        let cost = &self.stages[stage];
         let done = &mut self.done[stage];
         let count = match pass {
             Pass::Forward => &mut done.forward,

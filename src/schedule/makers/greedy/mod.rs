@@ -16,8 +16,10 @@ pub(crate) use climb::climb;
 
 use crate::schedule::{Cell, Pass, Placement, StageCost};
 
-/// How many passes [`best`] lists at most before it stays with what it has.
+/// How many passes [`best`] lists at most before it stays with what it has, once it has tried [`AT_LEAST`] policies.
 const BUDGET: usize = 3_000_000;
+
+const AT_LEAST: usize = 3;
 
 /// What is to be listed, and the limits it has to keep.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +41,13 @@ pub(crate) struct Policy {
     pub(crate) in_flight: Vec<u32>,
     /// Each rank's habits.
     pub(crate) habits: Vec<Habits>,
+    /// Passes go in rounds of as many micro-batches as there are ranks: a rank begins no forward of the next round, or of a
+    /// later chunk, while an earlier one is to come; backward-inputs the same from the last chunk on. This may not end, and
+    /// then counts for nothing. Otherwise a rank with several chunks does what is ready.
+    pub(crate) rounds: bool,
+    /// What waits for its backward-weight counts with all that the forward left, whatever the backward-input frees: little is
+    /// put off.
+    pub(crate) thrifty: bool,
 }
 
 /// How a free rank chooses.
@@ -105,32 +114,69 @@ impl Listed {
 
     /// What is to be small, the goal first.
     fn score(&self, goal: Goal) -> [f64; 2] {
-        match goal {
-            Goal::Makespan => [self.makespan, self.span],
-            Goal::Span => [self.span, self.makespan],
+        goal.order(self.makespan, self.span)
+    }
+}
+
+impl Goal {
+    fn order(self, makespan: f64, span: f64) -> [f64; 2] {
+        match self {
+            Self::Makespan => [makespan, span],
+            Self::Span => [span, makespan],
         }
     }
 }
 
+impl Task<'_> {
+    /// A score that no order beats: every rank works without a gap from when its first input can be there.
+    fn bound(&self, goal: Goal) -> [f64; 2] {
+        let ranks = self.placement.ranks() as usize;
+        let (mut first, mut work) = (vec![f64::INFINITY; ranks], vec![0.0; ranks]);
+        let (mut arrival, mut before) = (0.0, None);
+        for (rank, cost) in self.placement.iter().zip(self.stages) {
+            if before.is_some_and(|before| before != rank) {
+                arrival += self.comm;
+            }
+            first[rank.index()] = arrival.min(first[rank.index()]);
+            work[rank.index()] += cost.work() * f64::from(self.micro_batches);
+            arrival += cost.forward;
+            before = Some(rank);
+        }
+        let ends = first.iter().zip(&work).map(|(first, work)| first + work);
+        let span = work.iter().copied().fold(0.0, f64::max);
+        goal.order(ends.fold(0.0, f64::max), span)
+    }
+}
+
+/// Whether a score is better than another by more than rounding.
+fn better(a: [f64; 2], b: [f64; 2]) -> bool {
+    let less = |at: usize| a[at] < b[at] * (1.0 - 1e-9);
+    let more = |at: usize| b[at] < a[at] * (1.0 - 1e-9);
+    less(0) || !more(0) && less(1)
+}
+
 /// The best of these policies and what it lists, the most promising first: at least one is tried, and then as many as do not
-/// take too long. `None` when the memory cannot hold one micro-batch.
+/// take too long, or up to one that cannot be beaten. `None` when the memory cannot hold one micro-batch.
 pub(crate) fn best(
     task: &Task<'_>,
     policies: impl IntoIterator<Item = Policy>,
     goal: Goal,
 ) -> Option<(Policy, Listed)> {
     let mut best: Option<(Policy, Listed)> = None;
+    let bound = task.bound(goal);
+    let all = 3 * task.stages.len() * task.micro_batches as usize;
     let mut listed = 0;
-    for policy in policies {
-        if listed > BUDGET {
+    for (tried, policy) in policies.into_iter().enumerate() {
+        let enough = |(_, best): &(Policy, Listed)| {
+            tried >= AT_LEAST && listed > BUDGET || !better(bound, best.score(goal))
+        };
+        if best.as_ref().is_some_and(enough) {
             break;
         }
         let next = lister::list(task, &policy)?;
         listed += next.count();
-        if best
-            .as_ref()
-            .is_none_or(|(_, best)| next.score(goal) < best.score(goal))
-        {
+        let first = |(_, best): &(Policy, Listed)| !better(next.score(goal), best.score(goal));
+        if next.count() == all && !best.as_ref().is_some_and(first) {
             best = Some((policy, next));
         }
     }
@@ -161,6 +207,8 @@ pub(crate) fn policies(ranks: u32, in_flight: &[Vec<u32>]) -> impl Iterator<Item
         in_flight.iter().map(move |in_flight| Policy {
             in_flight: in_flight.clone(),
             habits: vec![habits; ranks as usize],
+            rounds: false,
+            thrifty: false,
         })
     })
 }

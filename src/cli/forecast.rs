@@ -1,0 +1,142 @@
+//! Step against measured: what a step should take, and what it takes.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use crate::Result;
+use crate::config::Config;
+use crate::pipeline::StepReport;
+use crate::plan::{ModelCosts, Prediction, simulate};
+use crate::schedule::{Costs, Links, Schedule, Timeline};
+
+/// Steps before those that count: first touches of memory, cold caches.
+const WARM_UP: u64 = 1;
+
+/// Steps whose passes tell what passes cost, when no file does.
+const TRACED: u64 = 3;
+
+/// The newest steps, of which the middle is told.
+const KEPT: usize = 100;
+
+/// What the steps of a run should be and are.
+#[derive(Debug, Default)]
+pub(super) struct Forecast {
+    predicted: Option<Step>,
+    steps: u64,
+    traced: Vec<(StepReport, Timeline)>,
+    /// Seconds and bubble.
+    measured: VecDeque<(f64, f64)>,
+}
+
+/// Seconds and idle share.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    step: f64,
+    bubble: f64,
+}
+
+impl Forecast {
+    /// By the costs of a config's layers.
+    pub(super) fn by_costs(config: &Config, schedule: &Schedule, costs: &ModelCosts) -> Result<Self> {
+        let stages = costs.stages(&config.counts_by(Some(costs))?)?;
+        let Prediction { step, bubble, .. } = Prediction::of(schedule, &stages, Links::Buffered)?;
+        Ok(Self {
+            predicted: Some(Step { step, bubble }),
+            ..Self::default()
+        })
+    }
+
+    /// What is known before the first step.
+    pub(super) fn beginning(&self) -> Option<String> {
+        self.predicted
+            .map(|predicted| format!("predicted {predicted} by the costs of its layers"))
+    }
+
+    /// Whether the next step's passes are needed.
+    pub(super) fn wants_trace(&self) -> bool {
+        self.predicted.is_none() && self.steps >= WARM_UP
+    }
+
+    /// Takes note of a step; gives a prediction once there are passes enough for one.
+    pub(super) fn add(
+        &mut self,
+        schedule: &Schedule,
+        report: &StepReport,
+        timeline: Option<Timeline>,
+    ) -> Result<Option<String>> {
+        self.steps += 1;
+        if self.steps > WARM_UP {
+            if self.measured.len() == KEPT {
+                self.measured.pop_front();
+            }
+            self.measured.push_back((report.seconds, report.bubble()));
+        }
+        self.traced
+            .extend(timeline.map(|timeline| (report.clone(), timeline)));
+        if self.predicted.is_some() || (self.traced.len() as u64) < TRACED {
+            return Ok(None);
+        }
+        let predicted = by_passes(schedule, &std::mem::take(&mut self.traced))?;
+        self.predicted = Some(predicted);
+        Ok(Some(format!(
+            "predicted {predicted} by the passes of the first steps"
+        )))
+    }
+
+    /// What was predicted and what came.
+    pub(super) fn result(&self) -> Option<String> {
+        let predicted = self.predicted?;
+        let middle = |part: fn(&(f64, f64)) -> f64| median(self.measured.iter().map(part));
+        let (seconds, idle) = (middle(|step| step.0)?, middle(|step| step.1)?);
+        let measured = Step {
+            step: seconds,
+            bubble: idle,
+        };
+        Some(format!("predicted {predicted}; measured {measured}"))
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "step {:.4} s, bubble {:.1} %", self.step, 100.0 * self.bubble)
+    }
+}
+
+/// What the schedule gives when every pass takes as long as it usually did, and the end of a step too.
+fn by_passes(schedule: &Schedule, steps: &[(StepReport, Timeline)]) -> Result<Step> {
+    let costs = Costs::measured(steps.iter().map(|(_, timeline)| timeline))?;
+    let simulation = simulate(schedule, &costs, Links::Buffered)?;
+    let ranks = simulation.ranks.len() as f64;
+    let end = |(report, timeline): &(StepReport, Timeline)| {
+        let last = timeline
+            .ranks
+            .iter()
+            .flatten()
+            .map(|timed| timed.end)
+            .fold(0.0, f64::max);
+        (report.seconds - last).max(0.0)
+    };
+    let beside = |(report, timeline): &(StepReport, Timeline)| {
+        let busy: f64 = report.ranks.iter().map(|rank| rank.busy).sum();
+        let passes = timeline
+            .ranks
+            .iter()
+            .flatten()
+            .map(|timed| timed.end - timed.start);
+        (busy - passes.sum::<f64>()).max(0.0) / ranks
+    };
+    let step = simulation.makespan + median(steps.iter().map(end)).unwrap_or(0.0);
+    let busy = simulation.ranks.iter().map(|rank| rank.busy).sum::<f64>() / ranks;
+    let busy = busy + median(steps.iter().map(beside)).unwrap_or(0.0);
+    Ok(Step {
+        step,
+        bubble: (1.0 - busy / step).max(0.0),
+    })
+}
+
+/// The middle of some numbers.
+pub(super) fn median(numbers: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let mut numbers: Vec<f64> = numbers.into_iter().collect();
+    numbers.sort_by(f64::total_cmp);
+    numbers.get(numbers.len() / 2).copied()
+}

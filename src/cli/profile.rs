@@ -1,0 +1,77 @@
+//! `pipewright profile`: what the layers of a model cost on this machine.
+
+use std::path::{Path, PathBuf};
+
+use super::costs::measure;
+use crate::config::Config;
+use crate::plan::LayerCost;
+use crate::profile::Measured;
+use crate::{Error, Result};
+
+/// Measure what each layer of a model costs on this machine.
+///
+/// Trains for a few steps, on as many ranks at once as the config has, with every layer's passes timed. Prints the times
+/// of a forward, a backward in two halves and in one piece of one micro-batch, of the parameter update, and what the layer
+/// keeps for them; writes all of it to a file for pipeline.costs, plan and others.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  pipewright profile examples/gpt-text.toml
+  pipewright train examples/gpt-text.toml --set pipeline.costs=costs.json")]
+pub(super) struct Args {
+    /// The config, a TOML file
+    config: PathBuf,
+    /// Set a key of the config; repeat it for more
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
+    sets: Vec<String>,
+    /// Where to write the costs
+    #[arg(long, value_name = "FILE", default_value = "costs.json")]
+    out: PathBuf,
+}
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    let config = Config::load(&args.config, &args.sets).map_err(|error| Error::Invalid(error.to_string()))?;
+    let measured = measure(&config, "what each layer costs")?;
+    measured.write(&args.out)?;
+    super::print(&table(&measured, &args.out))
+}
+
+fn table(measured: &Measured, out: &Path) -> String {
+    let layers = measured.costs.layers();
+    let width = layers
+        .iter()
+        .map(|layer| layer.name.len())
+        .max()
+        .unwrap_or(0)
+        .max(5);
+    let mut text = format!(
+        "{:<width$}   forward  backward-input  backward-weight  backward    update      saved    pending     output\n\
+         {:<width$}        ms              ms               ms        ms        ms        KiB        KiB        KiB\n",
+        "layer", ""
+    );
+    text.extend(layers.iter().map(|layer| line(layer, width)));
+    let link = measured.costs.link();
+    text += &format!(
+        "\na transfer between two ranks: {:.1} µs and {:.3} ns a byte\nwritten to {}\n",
+        1e6 * link.latency,
+        1e9 * link.per_byte,
+        out.display()
+    );
+    text
+}
+
+fn line(layer: &LayerCost, width: usize) -> String {
+    let (cost, ms, kib) = (&layer.cost, |time: f64| 1e3 * time, |bytes: f64| bytes / 1024.0);
+    format!(
+        "{:<width$} {:>9.3} {:>15.3} {:>16.3} {:>9.3} {:>9.3} {:>10.1} {:>10.1} {:>10.1}\n",
+        layer.name,
+        ms(cost.forward),
+        ms(cost.backward_input),
+        ms(cost.backward_weight),
+        ms(layer.backward),
+        ms(cost.update),
+        kib(cost.saved),
+        kib(cost.pending),
+        kib(layer.output)
+    )
+}

@@ -1,0 +1,200 @@
+//! All the ways to run a model that are compared, with what is predicted of each.
+
+use std::rc::Rc;
+
+use crate::Result;
+use crate::cli::costs::measure;
+use crate::config::{Balanced, Config, Partition, RecomputeBy};
+use crate::plan::{Candidate, Fit, ModelCosts, Setting};
+use crate::profile::Measured;
+use crate::schedule::Schedule;
+
+/// The most stages that a rank is given.
+const MOST_CHUNKS: u32 = 4;
+
+/// The schedule that is measured with, and the only one on one rank.
+const ALONE: &str = "1f1b";
+
+/// A way to run the model that fits the memory.
+pub(super) struct Found {
+    /// The config of this way.
+    pub(super) config: Config,
+    /// How the config differs.
+    pub(super) setting: Setting,
+    /// How it is cut and how it should go.
+    pub(super) candidate: Candidate,
+    /// The costs that this is by.
+    pub(super) measured_costs: Rc<Measured>,
+    /// Seconds of a step, once it has been run.
+    pub(super) measured: Option<f64>,
+}
+
+/// The ways that were compared.
+pub(super) struct Grid {
+    /// Those that fit the memory, the fastest by prediction first.
+    pub(super) found: Vec<Found>,
+    /// How many do not fit.
+    pub(super) above: usize,
+    /// The least memory that one of those needs, and which.
+    pub(super) least: Option<(f64, String)>,
+    /// What is counted: tokens or images.
+    pub(super) unit: &'static str,
+}
+
+impl Grid {
+    /// Measures costs at each of these numbers of ranks, and each size of a micro-batch that makes up the config's batch, and
+    /// predicts every schedule.
+    pub(super) fn measure(base: &Config, ranks: &[u32], memory: Option<f64>) -> Result<Self> {
+        let mut grid = Self {
+            found: Vec::new(),
+            above: 0,
+            least: None,
+            unit: base.unit(),
+        };
+        let batch = base.micro_batch_size() * base.pipeline.micro_batches as usize;
+        for &ranks in ranks {
+            for rows in (1..=batch).filter(|rows| batch.is_multiple_of(*rows)) {
+                let micro_batches = (batch / rows) as u32;
+                let config = with_rows(base, ranks, micro_batches, rows);
+                let what = format!("{ranks} ranks, {micro_batches} micro-batches of {rows} rows");
+                let measured = Rc::new(measure(&config, &what)?);
+                let before = grid.found.len();
+                grid.add_all(&config, ranks, &measured, memory)?;
+                // A larger micro-batch holds more: once nothing fits, nothing larger does.
+                if grid.found.len() == before && grid.above > 0 {
+                    break;
+                }
+            }
+        }
+        grid.found.sort_by(|a, b| {
+            let (a, b) = (&a.candidate.prediction, &b.candidate.prediction);
+            let memory = a.peak_memory.total_cmp(&b.peak_memory);
+            a.step.total_cmp(&b.step).then(memory)
+        });
+        Ok(grid)
+    }
+
+    /// Adds every schedule on so many ranks.
+    fn add_all(
+        &mut self,
+        config: &Config,
+        ranks: u32,
+        measured: &Rc<Measured>,
+        memory: Option<f64>,
+    ) -> Result<()> {
+        let costs = config.costs_under_any(Measured::clone(measured))?;
+        // On one rank all schedules do the same work in a row; this one holds the least.
+        let names = Schedule::names().filter(|name| ranks > 1 || *name == ALONE);
+        for schedule in names {
+            let known = Schedule::chunks(schedule)?;
+            let most = (*known.end()).min(MOST_CHUNKS.max(*known.start()));
+            for chunks in *known.start()..=most {
+                let setting = Setting {
+                    schedule: schedule.to_owned(),
+                    ranks,
+                    chunks,
+                    micro_batches: config.pipeline.micro_batches,
+                };
+                self.add(config, setting, &costs, measured, memory);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a setting, unless its schedule is not for these numbers.
+    fn add(
+        &mut self,
+        config: &Config,
+        setting: Setting,
+        costs: &ModelCosts,
+        measured: &Rc<Measured>,
+        memory: Option<f64>,
+    ) {
+        match setting.fit(costs, memory) {
+            Ok(Fit::Within(candidate)) => self.found.push(Found {
+                config: with_setting(config, &setting, &candidate, costs),
+                setting,
+                candidate: *candidate,
+                measured_costs: Rc::clone(measured),
+                measured: None,
+            }),
+            Ok(Fit::Above(bytes)) => {
+                self.above += 1;
+                if self.least.as_ref().is_none_or(|(least, _)| bytes < *least) {
+                    self.least = Some((bytes, in_words(&setting, config.micro_batch_size())));
+                }
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// The fastest as measured of the first `run`, or the first by prediction when none was run.
+    pub(super) fn best(&self, run: usize) -> &Found {
+        let measured = self.found[..run].iter().filter(|found| found.measured.is_some());
+        measured
+            .min_by(|a, b| {
+                a.measured
+                    .partial_cmp(&b.measured)
+                    .expect("measured times are numbers")
+            })
+            .unwrap_or(&self.found[0])
+    }
+}
+
+impl Found {
+    /// Tokens or images a second when a step takes so long.
+    pub(super) fn rate(&self, seconds: f64) -> f64 {
+        self.config.targets() as f64 / seconds
+    }
+
+    pub(super) fn in_words(&self) -> String {
+        in_words(&self.setting, self.config.micro_batch_size())
+    }
+}
+
+fn in_words(setting: &Setting, rows: usize) -> String {
+    format!(
+        "{} on {} ranks, {} stages each, {} micro-batches of {rows} rows",
+        setting.schedule, setting.ranks, setting.chunks, setting.micro_batches
+    )
+}
+
+/// The config with so many ranks and micro-batches, to be measured.
+fn with_rows(base: &Config, ranks: u32, micro_batches: u32, rows: usize) -> Config {
+    let mut config = base.clone();
+    let pipeline = &mut config.pipeline;
+    pipeline.stages = ranks as usize;
+    pipeline.chunks = None;
+    pipeline.schedule = ALONE.to_owned();
+    pipeline.partition = Partition::Named(Balanced::Balanced);
+    pipeline.costs = None;
+    pipeline.micro_batches = micro_batches;
+    pipeline.micro_batch_size = Some(rows);
+    pipeline.batch_size = None;
+    if let RecomputeBy::Each(words) = &pipeline.recompute
+        && let Some(word) = words.first()
+    {
+        // A list is for the stages that there were; it was refused unless all its words are the same.
+        pipeline.recompute = RecomputeBy::All(*word);
+    }
+    config
+}
+
+/// The config of a candidate.
+fn with_setting(config: &Config, setting: &Setting, candidate: &Candidate, costs: &ModelCosts) -> Config {
+    let mut config = config.clone();
+    let pipeline = &mut config.pipeline;
+    pipeline.stages = (setting.ranks * setting.chunks) as usize;
+    pipeline.chunks = Some(setting.chunks);
+    pipeline.schedule.clone_from(&setting.schedule);
+    let mut layers = costs.layers().iter().map(|layer| layer.name.as_str());
+    let lists = candidate.counts.iter().map(|&count| {
+        let names: Vec<&str> = layers.by_ref().take(count).collect();
+        match names.as_slice() {
+            [first, .., last] => vec![format!("{first}..{last}")],
+            names => names.iter().map(|&name| name.to_owned()).collect(),
+        }
+    });
+    pipeline.partition = Partition::Lists(lists.collect());
+    config
+}

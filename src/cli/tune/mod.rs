@@ -1,0 +1,150 @@
+//! `pipewright tune`: the settings that train a config's model fastest within a memory.
+
+mod confirm;
+mod grid;
+mod memory;
+mod tuned;
+
+use std::path::PathBuf;
+
+use crate::config::Config;
+use crate::{Error, Result};
+use grid::{Found, Grid};
+use memory::{in_words, parse_bytes};
+
+/// Rows of the table, when fewer are run.
+const SHOWN: usize = 10;
+
+/// Find the settings that train fastest within a memory.
+///
+/// Measures what the model's layers cost, at every number of ranks and every size of a micro-batch that makes up the
+/// same batch, predicts a step for every schedule, number of stages and number of micro-batches, runs the best few for
+/// some steps, and takes the fastest. Another number of micro-batches is the same batch added up in another order: the
+/// last bits of the weights differ.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  pipewright tune examples/gpt-text.toml
+  pipewright tune examples/gpt-text.toml --memory 20MiB --out tuned.toml
+  pipewright train tuned.toml")]
+pub(super) struct Args {
+    /// The config, a TOML file
+    config: PathBuf,
+    /// Set a key of the config; repeat it for more
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
+    sets: Vec<String>,
+    /// The most that a rank may hold for backwards to come, such as 200MiB; no limit when left out
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    memory: Option<f64>,
+    /// Numbers of ranks to try, such as 2,4; when left out 1, 2, 4, ... up to the cores
+    #[arg(long, value_name = "P", value_delimiter = ',')]
+    ranks: Vec<u32>,
+    /// How many of the best are run; with 0 the prediction decides
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    top: usize,
+    /// Where to write the config with the settings found; their costs go beside it, into a file that ends in .costs.json
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    let config = Config::load(&args.config, &args.sets).map_err(|error| Error::Invalid(error.to_string()))?;
+    let mut grid = Grid::measure(&config, &ranks(&args.ranks, &config)?, args.memory)?;
+    if grid.found.is_empty() {
+        return Err(nothing_fits(&grid, args.memory));
+    }
+    let run = args.top.min(grid.found.len());
+    confirm::run(&mut grid.found[..run])?;
+    super::print(&table(&grid, args, run.max(SHOWN)))?;
+    let best = grid.best(run);
+    if let Some(out) = &args.out {
+        tuned::write(best, args, out)?;
+    }
+    super::print(&format!(
+        "chosen: {}{}\n",
+        best.in_words(),
+        match &args.out {
+            Some(out) => format!("; written to {}", out.display()),
+            None => "; --out FILE writes it as a config".to_owned(),
+        }
+    ))
+}
+
+/// The numbers of ranks to try.
+fn ranks(given: &[u32], config: &Config) -> Result<Vec<u32>> {
+    if given.contains(&0) {
+        return Err(Error::Invalid(
+            "--ranks: 0 ranks cannot train: give numbers from 1 on".into(),
+        ));
+    }
+    let layers = config.model()?.names().len() as u32;
+    let mut ranks = given.to_vec();
+    if ranks.is_empty() {
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+        ranks = (0..32)
+            .map(|power| 1 << power)
+            .take_while(|ranks| *ranks < cores)
+            .collect();
+        ranks.push(cores);
+    }
+    ranks.sort_unstable();
+    ranks.dedup();
+    ranks.retain(|ranks| *ranks <= layers);
+    if ranks.is_empty() {
+        return Err(Error::Invalid(format!(
+            "--ranks: a model of {layers} layers has stages for {layers} ranks at most"
+        )));
+    }
+    Ok(ranks)
+}
+
+fn nothing_fits(grid: &Grid, memory: Option<f64>) -> Error {
+    let advice = match &grid.least {
+        Some((least, what)) => format!(
+            "the least that works is {} ({what}): raise --memory",
+            in_words(*least)
+        ),
+        None => "no schedule is for these numbers of ranks and micro-batches: set others".to_owned(),
+    };
+    Error::Invalid(format!(
+        "nothing fits into {} on a rank: {advice}",
+        memory.map_or("any memory".to_owned(), in_words)
+    ))
+}
+
+fn table(grid: &Grid, args: &Args, rows: usize) -> String {
+    let unit = grid.unit;
+    let mut text = format!(
+        "     ranks  schedule          chunks  micro-batches  rows  predicted s  {unit}/s  bubble    peak MiB  measured s  {unit}/s\n"
+    );
+    for (place, found) in (1..).zip(&grid.found).take(rows) {
+        text += &line(place, found, unit.len() + 2);
+    }
+    if grid.found.len() > rows {
+        text += &format!("and {} more that are predicted slower\n", grid.found.len() - rows);
+    }
+    if grid.above > 0 {
+        let limit = args.memory.map_or(String::new(), in_words);
+        text += &format!("{} more would hold over {limit} on a rank\n", grid.above);
+    }
+    text
+}
+
+fn line(place: usize, found: &Found, wide: usize) -> String {
+    let (setting, prediction) = (&found.setting, &found.candidate.prediction);
+    let measured = found.measured.map_or(String::new(), |seconds| {
+        format!("  {seconds:>10.4}  {:>wide$.0}", found.rate(seconds))
+    });
+    format!(
+        "{place:>3}. {:>5}  {:<16}  {:>6}  {:>13}  {:>4}  {:>11.4}  {:>wide$.0}  {:>5.1} %  {:>9.2}{measured}\n",
+        setting.ranks,
+        setting.schedule,
+        setting.chunks,
+        setting.micro_batches,
+        found.config.micro_batch_size(),
+        prediction.step,
+        found.rate(prediction.step),
+        100.0 * prediction.bubble,
+        prediction.peak_memory / f64::from(1 << 20),
+    )
+}

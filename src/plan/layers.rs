@@ -1,0 +1,208 @@
+//! What the layers of a model cost, before it is known how they are cut into stages.
+
+use std::ops::Range;
+
+use crate::id::Rank;
+use crate::schedule::{Costs, Pass, Schedule, StageCost, check_costs};
+use crate::{Error, Result};
+
+/// What one micro-batch costs in one layer, a unit that partitions name. Times in seconds, memory in bytes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LayerCost {
+    /// The layer's name, such as `h.0.attn`.
+    pub name: String,
+    /// What it costs as a stage of its own, its backward in two halves. The last layer's forward includes the loss.
+    pub cost: StageCost,
+    /// Time of a backward in one piece, which may be less than its two halves take when other passes come between them.
+    pub backward: f64,
+    /// Bytes of `cost.saved` that the layer before keeps too: where both are in one stage they count once.
+    pub shared: f64,
+    /// Bytes of its output: what travels when the model is cut behind it.
+    pub output: f64,
+}
+
+/// What a transfer between two ranks takes: `latency + bytes * per_byte` seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Link {
+    /// Seconds of any transfer.
+    pub latency: f64,
+    /// Seconds of each byte.
+    pub per_byte: f64,
+}
+
+/// What a model costs, layer by layer, and what a link between two ranks costs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelCosts {
+    layers: Vec<LayerCost>,
+    input: f64,
+    link: Link,
+    recomputed: bool,
+}
+
+impl ModelCosts {
+    /// The costs of a model's layers, in order; `input` is the bytes of a micro-batch of data.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] naming the layer and the cost that is negative or not a number, or when there is no layer.
+    pub fn new(layers: Vec<LayerCost>, input: f64, link: Link) -> Result<Self> {
+        if layers.is_empty() {
+            return Err(Error::Invalid("there are costs of no layer".into()));
+        }
+        for LayerCost {
+            name,
+            cost,
+            backward,
+            shared,
+            output,
+        } in &layers
+        {
+            let place = format!("layer `{name}`: ");
+            cost.check(&place)?;
+            check_costs(
+                [("backward", *backward), ("shared", *shared), ("output", *output)],
+                &place,
+            )?;
+        }
+        check_costs([("input", input)], "")?;
+        check_costs([("latency", link.latency), ("per_byte", link.per_byte)], "link: ")?;
+        Ok(Self {
+            layers,
+            input,
+            link,
+            recomputed: false,
+        })
+    }
+
+    /// The same model whose stages keep only their inputs and run forward again in backward, or do not.
+    #[must_use]
+    pub fn recomputed(self, recomputed: bool) -> Self {
+        Self { recomputed, ..self }
+    }
+
+    /// The same costs as they are under this schedule: where it has no backward in two halves, those of one in one piece.
+    #[must_use]
+    pub fn under(mut self, schedule: &Schedule) -> Self {
+        let mut passes = (0..schedule.ranks()).flat_map(|rank| schedule.passes(Rank(rank)));
+        if passes.any(|(pass, _)| pass == Pass::BackwardInput) {
+            return self;
+        }
+        for layer in &mut self.layers {
+            let cost = &mut layer.cost;
+            let halves = cost.backward_input + cost.backward_weight;
+            if halves > 0.0 {
+                cost.backward_input *= layer.backward / halves;
+                cost.backward_weight *= layer.backward / halves;
+            }
+        }
+        self
+    }
+
+    /// The same costs in other units, of which `time` make a second and `memory` a byte.
+    #[must_use]
+    pub fn in_units(mut self, time: f64, memory: f64) -> Self {
+        for layer in &mut self.layers {
+            let cost = &mut layer.cost;
+            let times = [
+                &mut cost.forward,
+                &mut cost.backward_input,
+                &mut cost.backward_weight,
+                &mut cost.update,
+                &mut layer.backward,
+            ];
+            times.into_iter().for_each(|cost| *cost *= time);
+            let sizes = [
+                &mut cost.saved,
+                &mut cost.pending,
+                &mut layer.shared,
+                &mut layer.output,
+            ];
+            sizes.into_iter().for_each(|size| *size *= memory);
+        }
+        self.input *= memory;
+        self.link.latency *= time;
+        self.link.per_byte *= time / memory;
+        self
+    }
+
+    /// The layers, in order.
+    pub fn layers(&self) -> &[LayerCost] {
+        &self.layers
+    }
+
+    /// Bytes of a micro-batch of data.
+    pub fn input(&self) -> f64 {
+        self.input
+    }
+
+    /// A link between two ranks.
+    pub fn link(&self) -> Link {
+        self.link
+    }
+
+    /// What a stage of these layers costs.
+    ///
+    /// # Panics
+    /// When there are no such layers.
+    pub fn stage(&self, layers: Range<usize>) -> StageCost {
+        let input = match layers.start {
+            0 => self.input,
+            start => self.layers[start - 1].output,
+        };
+        let mut sum = StageCost {
+            forward: 0.0,
+            backward_input: 0.0,
+            backward_weight: 0.0,
+            update: 0.0,
+            saved: 0.0,
+            pending: 0.0,
+        };
+        for (index, layer) in self.layers[layers].iter().enumerate() {
+            let cost = &layer.cost;
+            sum.forward += cost.forward;
+            sum.backward_input += cost.backward_input;
+            sum.backward_weight += cost.backward_weight;
+            sum.update += cost.update;
+            sum.saved += cost.saved - if index > 0 { layer.shared } else { 0.0 };
+            sum.pending += cost.pending;
+        }
+        sum.saved = sum.saved.max(0.0);
+        if self.recomputed {
+            return sum.recomputed(input);
+        }
+        sum
+    }
+
+    /// What the stages cost that have so many layers each. A transfer costs what the largest one costs.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when the counts do not add up to the layers, or no pass costs anything.
+    pub fn stages(&self, counts: &[usize]) -> Result<Costs> {
+        let ends: Vec<usize> = counts
+            .iter()
+            .scan(0, |end, count| {
+                *end += count;
+                Some(*end)
+            })
+            .collect();
+        if ends.last() != Some(&self.layers.len()) {
+            return Err(Error::Invalid(format!(
+                "stages of {counts:?} layers do not make up the model's {}",
+                self.layers.len()
+            )));
+        }
+        let stages = ends
+            .iter()
+            .zip(counts)
+            .map(|(&end, count)| self.stage(end - count..end));
+        let cuts = &ends[..ends.len() - 1];
+        let largest = cuts
+            .iter()
+            .map(|&end| self.layers[end.max(1) - 1].output)
+            .fold(0.0, f64::max);
+        let comm = match cuts {
+            [] => 0.0,
+            _ => self.link.latency + largest * self.link.per_byte,
+        };
+        Costs::each(stages.collect(), comm)
+    }
+}

@@ -1,0 +1,172 @@
+//! Which layers go to which stage, by what they cost.
+
+use crate::plan::ModelCosts;
+use crate::plan::holding::Holding;
+use crate::schedule::{Schedule, StageCost};
+use crate::{Error, Result};
+
+/// How many partial cuts are followed that have come equally far. The result is exact until there are more that are each
+/// better in something: always with one stage a rank, and with a few ranks.
+const WIDTH: usize = 64;
+
+/// How many layers each stage of the schedule gets, in model order, so that a step takes as little time as can be: with `m`
+/// micro-batches on `p` ranks, `m` times the slowest rank (all its stages together) and `p - 1` times the slowest
+/// stage. With a limit no rank may hold more bytes of activations than that.
+///
+/// # Errors
+/// [`Error::Invalid`] when there are more stages than layers, or every cut found holds more than the limit on some rank.
+pub fn partition(costs: &ModelCosts, schedule: &Schedule, memory: Option<f64>) -> Result<Vec<usize>> {
+    let (stages, layers) = (schedule.stages() as usize, costs.layers().len());
+    if stages > layers {
+        return Err(Error::Invalid(format!(
+            "{stages} stages for {layers} layers: use at most {layers} stages or a deeper model"
+        )));
+    }
+    let search = Search::new(costs, schedule, memory);
+    let mut front = vec![Vec::new(); layers + 1];
+    front[0].push(Cut::none(schedule.ranks() as usize));
+    for stage in 0..stages {
+        front = search.grow(&front, stage);
+    }
+    front[layers]
+        .iter()
+        .min_by(|a, b| search.score(a).total_cmp(&search.score(b)))
+        .map(|cut| cut.counts.clone())
+        .ok_or_else(|| {
+            Error::Invalid(format!(
+                "no cut of {layers} layers into {stages} stages keeps every rank within {} bytes",
+                memory.unwrap_or(f64::INFINITY)
+            ))
+        })
+}
+
+/// The first stages of a model, cut.
+#[derive(Clone, Debug)]
+struct Cut {
+    counts: Vec<usize>,
+    /// What each stage so far costs.
+    stages: Vec<StageCost>,
+    /// The time of each rank's stages so far.
+    loads: Vec<f64>,
+    /// The most bytes that each rank's stages so far hold.
+    held: Vec<f64>,
+    /// The time of the slowest stage.
+    slowest: f64,
+}
+
+impl Cut {
+    fn none(ranks: usize) -> Self {
+        Self {
+            counts: Vec::new(),
+            stages: Vec::new(),
+            loads: vec![0.0; ranks],
+            held: vec![0.0; ranks],
+            slowest: 0.0,
+        }
+    }
+}
+
+struct Search<'a> {
+    costs: &'a ModelCosts,
+    rank_of: Vec<usize>,
+    micro_batches: f64,
+    holding: Holding,
+    memory: Option<f64>,
+    /// The time of all layers, shared evenly among the ranks.
+    share: f64,
+}
+
+impl<'a> Search<'a> {
+    fn new(costs: &'a ModelCosts, schedule: &Schedule, memory: Option<f64>) -> Self {
+        let work = costs.stage(0..costs.layers().len()).work();
+        Self {
+            costs,
+            rank_of: schedule.placement().iter().map(|rank| rank.index()).collect(),
+            micro_batches: f64::from(schedule.micro_batches()),
+            holding: Holding::of(schedule),
+            memory,
+            share: work / f64::from(schedule.ranks()),
+        }
+    }
+
+    /// Adds a stage to each cut in every way; `front[n]` are the cuts of the first `n` layers.
+    fn grow(&self, front: &[Vec<Cut>], stage: usize) -> Vec<Vec<Cut>> {
+        let layers = front.len() - 1;
+        let after = self.rank_of.len() - 1 - stage;
+        let ends = (0..=layers).map(|end| {
+            // Every stage to come needs a layer, and the last one takes what is left.
+            if end > layers - after || (after == 0 && end < layers) {
+                return Vec::new();
+            }
+            let starts = front[..end].iter().enumerate();
+            let grown = starts.flat_map(|(start, cuts)| {
+                let cost = self.costs.stage(start..end);
+                cuts.iter()
+                    .map(move |cut| self.with(cut, end - start, cost, stage))
+            });
+            self.best(grown.flatten().collect(), stage)
+        });
+        ends.collect()
+    }
+
+    /// A cut with one stage more; none when its rank then holds too much.
+    fn with(&self, cut: &Cut, count: usize, cost: StageCost, stage: usize) -> Option<Cut> {
+        let rank = self.rank_of[stage];
+        let mut cut = cut.clone();
+        cut.counts.push(count);
+        cut.stages.push(cost);
+        cut.loads[rank] += cost.work();
+        cut.slowest = cut.slowest.max(cost.work());
+        cut.held[rank] = self.holding.peak(rank, &cut.stages);
+        let fits = self.memory.is_none_or(|memory| cut.held[rank] <= memory);
+        fits.then_some(cut)
+    }
+
+    /// Drops the cuts than which another is better in everything, and all but the best few.
+    fn best(&self, mut cuts: Vec<Cut>, stage: usize) -> Vec<Cut> {
+        cuts.sort_by(|a, b| self.lead(a, stage).total_cmp(&self.lead(b, stage)));
+        let mut kept: Vec<(Vec<f64>, Cut)> = Vec::new();
+        for cut in cuts {
+            let mut judged = self.judged(&cut, stage);
+            let beaten = |other: &[f64]| other.iter().zip(&judged).all(|(other, own)| other <= own);
+            if kept.len() < WIDTH && !kept.iter().any(|(other, _)| beaten(other)) {
+                kept.push((std::mem::take(&mut judged), cut));
+            }
+        }
+        kept.into_iter().map(|(_, cut)| cut).collect()
+    }
+
+    /// How far the rank that is furthest ahead of its even share is ahead of it.
+    fn lead(&self, cut: &Cut, stage: usize) -> f64 {
+        let ranks = 0..cut.loads.len();
+        let part = |rank: usize| {
+            let done = self.rank_of[..=stage].iter().filter(|&&of| of == rank).count();
+            let all = self.rank_of.iter().filter(|&&of| of == rank).count();
+            done as f64 / all as f64
+        };
+        ranks
+            .map(|rank| cut.loads[rank] - self.share * part(rank))
+            .fold(cut.slowest / self.micro_batches, f64::max)
+    }
+
+    /// All that decides what a cut can still become; less of each is better.
+    fn judged(&self, cut: &Cut, stage: usize) -> Vec<f64> {
+        let mut done: f64 = 0.0;
+        let mut judged = vec![cut.slowest];
+        for rank in 0..cut.loads.len() {
+            if self.rank_of[stage + 1..].contains(&rank) {
+                judged.push(cut.loads[rank]);
+                judged.extend(self.memory.map(|_| cut.held[rank]));
+            } else {
+                done = done.max(cut.loads[rank]);
+            }
+        }
+        judged.push(done);
+        judged
+    }
+
+    fn score(&self, cut: &Cut) -> f64 {
+        let slowest = cut.loads.iter().copied().fold(0.0, f64::max);
+        self.micro_batches * slowest + (cut.loads.len() as f64 - 1.0) * cut.slowest
+    }
+}

@@ -1,0 +1,41 @@
+//! What a training step will look like to the one who waits for it.
+
+use crate::Result;
+use crate::plan::{Simulation, simulate};
+use crate::schedule::{Costs, Links, Schedule};
+
+/// A step as a [report](crate::StepReport) counts it, with the update of the parameters at its end. Times in the unit of the costs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prediction {
+    /// From a step to the next.
+    pub step: f64,
+    /// The idle share of that time, averaged over the ranks.
+    pub bubble: f64,
+    /// The most memory that a rank holds for backwards to come.
+    pub peak_memory: f64,
+}
+
+impl Prediction {
+    /// What the schedule gives at these costs.
+    ///
+    /// # Errors
+    /// As for [`simulate`].
+    pub fn of(schedule: &Schedule, costs: &Costs, links: Links) -> Result<Self> {
+        let simulation = simulate(schedule, costs, links)?;
+        let updates = costs.of(schedule.placement())?;
+        let updates = updates.iter().map(|stage| stage.update).sum();
+        Ok(Self::from(&simulation, updates))
+    }
+
+    /// From a simulation, and what the ranks' updates take together.
+    fn from(simulation: &Simulation, updates: f64) -> Self {
+        let busy: f64 = simulation.ranks.iter().map(|rank| rank.busy).sum();
+        let whole = simulation.step * simulation.ranks.len() as f64;
+        let peaks = simulation.ranks.iter().map(|rank| rank.peak_memory);
+        Self {
+            step: simulation.step,
+            bubble: (1.0 - (busy + updates) / whole).max(0.0),
+            peak_memory: peaks.fold(0.0, f64::max),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What a message between two ranks costs.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use pipewright_stages::Tensor;
+
+use crate::error::{Error, Result, panic_message};
+use crate::id::Rank;
+use crate::pipeline::cores;
+use crate::plan::Link;
+use crate::transport::{ChannelTransport, Tag, Transport, connect};
+
+const ROUNDS: u64 = 40;
+
+/// As long as a rank's wait, after which its thread sleeps and has to be woken.
+const PAUSE: Duration = Duration::from_micros(300);
+
+/// Measures messages of up to `bytes` bytes between two threads, pinned as ranks are when `pin` is set. A byte costs what
+/// reading it costs for the first time, after the other thread has written it, beyond reading it again.
+///
+/// # Errors
+/// When the system gives no thread.
+pub(super) fn measure(bytes: u64, pin: bool) -> Result<Link> {
+    let numbers = (bytes / 4).max(1) as usize;
+    let (latency, _) = one_way(1, pin)?;
+    let (arrival, reading) = one_way(numbers, pin)?;
+    let extra = (arrival - latency).max(0.0) + reading;
+    Ok(Link {
+        latency,
+        per_byte: extra / (4 * numbers) as f64,
+    })
+}
+
+/// Seconds until a message has arrived, and of reading it beyond reading it again: the shortest times.
+fn one_way(numbers: usize, pin: bool) -> Result<(f64, f64)> {
+    let mut ends = connect::<Tensor>(2).into_iter();
+    let (Some(sender), Some(receiver)) = (ends.next(), ends.next()) else {
+        unreachable!("connect gives as many ends as ranks");
+    };
+    let cores = cores(pin, 2);
+    let pin = move |rank: usize| {
+        if let Some(core) = cores.get(rank) {
+            core_affinity::set_for_current(*core);
+        }
+    };
+    let (sent, received) = std::thread::scope(|scope| {
+        let pin = &pin;
+        let receiving = scope.spawn(move || {
+            pin(1);
+            receive(receiver)
+        });
+        let sending = scope.spawn(move || {
+            pin(0);
+            send(sender, numbers)
+        });
+        (join(sending.join()), join(receiving.join()))
+    });
+    let (sent, received) = (sent?, received?);
+    let seconds = |from: Instant, to: Instant| to.saturating_duration_since(from).as_secs_f64();
+    let arrivals = sent
+        .iter()
+        .zip(&received)
+        .map(|(sent, times)| seconds(*sent, times[0]));
+    let reading = |nth: usize| shortest(received.iter().map(|times| seconds(times[nth], times[nth + 1])));
+    Ok((shortest(arrivals), (reading(0) - reading(1)).max(0.0)))
+}
+
+/// A thread that is woken competes with all others: only the shortest time is that of the link alone.
+fn shortest(times: impl Iterator<Item = f64>) -> f64 {
+    times.reduce(f64::min).unwrap_or(0.0)
+}
+
+fn join<T>(joined: std::thread::Result<Result<T>>) -> Result<T> {
+    joined.unwrap_or_else(|panic| Err(Error::Panicked(panic_message(panic.as_ref()))))
+}
+
+/// Sends messages with pauses between them; when each was sent.
+fn send(mut transport: ChannelTransport<Tensor>, numbers: usize) -> Result<Vec<Instant>> {
+    let mut sent = Vec::new();
+    for round in 0..ROUNDS {
+        std::thread::sleep(PAUSE);
+        let mut message = Tensor::scratch(&[numbers]);
+        message.f32_mut().fill(1.0);
+        sent.push(Instant::now());
+        transport.send(Rank(1), Tag(round), message)?;
+    }
+    // Leaving the link would take from the receiver what it has not yet received.
+    transport.recv_bytes(Rank(1))?;
+    Ok(sent)
+}
+
+/// Takes the messages; when each had come, was read, and was read again.
+fn receive(mut transport: ChannelTransport<Tensor>) -> Result<Vec<[Instant; 3]>> {
+    let mut received = Vec::new();
+    for round in 0..ROUNDS {
+        let message = transport.wait(Rank(0), Tag(round))?;
+        let mut times = [Instant::now(); 3];
+        for time in &mut times[1..] {
+            black_box(message.f32().iter().sum::<f32>());
+            *time = Instant::now();
+        }
+        received.push(times);
+    }
+    transport.send_bytes(Rank(0), Vec::new())?;
+    Ok(received)
+}

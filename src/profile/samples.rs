@@ -1,0 +1,131 @@
+//! From many measurements to what each layer costs.
+
+use std::collections::HashMap;
+
+use pipewright_stages::Moment;
+
+use super::timed::{Measured, Sample};
+use super::undisturbed;
+use crate::plan::LayerCost;
+use crate::schedule::StageCost;
+
+/// What has been measured of each layer.
+#[derive(Debug)]
+pub(super) struct Samples {
+    layers: Vec<Layer>,
+    /// Seconds of each parameter's update.
+    updates: HashMap<String, Vec<f64>>,
+}
+
+#[derive(Debug, Default)]
+struct Layer {
+    name: String,
+    parameters: Vec<String>,
+    forward: Vec<f64>,
+    loss: Vec<f64>,
+    backward_input: Vec<f64>,
+    backward_weight: Vec<f64>,
+    saved: u64,
+    shared: u64,
+    pending: u64,
+    output: u64,
+    /// The newest forward and the memory it kept.
+    kept: Option<(Moment, Vec<(usize, u64)>)>,
+}
+
+impl Samples {
+    /// None yet, of layers of these names.
+    pub(super) fn of(names: impl Iterator<Item = String>) -> Self {
+        let layer = |name| Layer {
+            name,
+            ..Layer::default()
+        };
+        Self {
+            layers: names.map(layer).collect(),
+            updates: HashMap::new(),
+        }
+    }
+
+    /// Adds a step's measurements: their times only when they count.
+    pub(super) fn add(&mut self, samples: impl Iterator<Item = Sample>, counts: bool) {
+        for Sample { layer: index, of } in samples {
+            if let Measured::Forward { at, saved, .. } = &of {
+                self.layers[index].shared = self.shared(index, *at, saved);
+            }
+            let layer = &mut self.layers[index];
+            let (times, seconds) = match of {
+                Measured::Parameters(names) => {
+                    layer.parameters = names;
+                    continue;
+                }
+                Measured::Forward {
+                    at,
+                    seconds,
+                    saved,
+                    output,
+                } => {
+                    layer.saved = saved.iter().map(|block| block.1).sum();
+                    layer.output = output;
+                    layer.kept = Some((at, saved));
+                    (&mut layer.forward, seconds)
+                }
+                Measured::BackwardInput { seconds, pending } => {
+                    layer.pending = pending;
+                    (&mut layer.backward_input, seconds)
+                }
+                Measured::BackwardWeight { seconds } => (&mut layer.backward_weight, seconds),
+                Measured::Loss { seconds } => (&mut layer.loss, seconds),
+                Measured::Update { parameter, seconds } => {
+                    (self.updates.entry(parameter).or_default(), seconds)
+                }
+            };
+            if counts {
+                times.push(seconds);
+            }
+        }
+    }
+
+    /// Bytes of what a layer has kept of a moment that the layer before has kept too.
+    fn shared(&self, layer: usize, at: Moment, saved: &[(usize, u64)]) -> u64 {
+        let before = layer
+            .checked_sub(1)
+            .and_then(|before| self.layers[before].kept.as_ref());
+        let Some((_, kept)) = before.filter(|(moment, _)| *moment == at) else {
+            return self.layers[layer].shared;
+        };
+        let both = saved.iter().filter(|block| kept.contains(block));
+        both.map(|block| block.1).sum()
+    }
+
+    /// What each layer costs; its backward is both halves, as they were measured.
+    pub(super) fn costs(self) -> Vec<LayerCost> {
+        let updates: HashMap<String, f64> = self
+            .updates
+            .into_iter()
+            .map(|(name, times)| (name, undisturbed(times)))
+            .collect();
+        self.layers
+            .into_iter()
+            .map(|layer| {
+                let (input, weight) = (
+                    undisturbed(layer.backward_input),
+                    undisturbed(layer.backward_weight),
+                );
+                LayerCost {
+                    cost: StageCost {
+                        forward: undisturbed(layer.forward) + undisturbed(layer.loss),
+                        backward_input: input,
+                        backward_weight: weight,
+                        update: layer.parameters.iter().filter_map(|name| updates.get(name)).sum(),
+                        saved: layer.saved as f64,
+                        pending: layer.pending as f64,
+                    },
+                    backward: input + weight,
+                    name: layer.name,
+                    shared: layer.shared as f64,
+                    output: layer.output as f64,
+                }
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,272 @@
+use super::*;
+
+const LAYERS: [&str; 6] = ["embed", "h.0.attn", "h.0.mlp", "h.1.attn", "h.1.mlp", "head"];
+
+/// A place with measured costs in `costs.json`.
+fn measured() -> Place {
+    let place = Place::new();
+    let said = place.run(&["profile", "my.toml"]).done().stdout();
+    assert!(said.ends_with("written to costs.json\n"), "{said}");
+    place
+}
+
+/// The costs after this change, in place of those measured.
+fn change(place: &Place, change: impl FnOnce(&mut serde_json::Value)) {
+    let mut costs = costs(place);
+    change(&mut costs);
+    fs::write(place.path("costs.json"), costs.to_string()).unwrap();
+}
+
+fn costs(place: &Place) -> serde_json::Value {
+    serde_json::from_str(&fs::read_to_string(place.path("costs.json")).unwrap()).unwrap()
+}
+
+#[test]
+fn a_profile_has_every_layer_and_is_what_plan_and_train_go_by() {
+    let place = measured();
+    let layers = costs(&place)["layers"].clone();
+    let names: Vec<_> = layers
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|layer| layer["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, LAYERS);
+    for layer in layers.as_array().unwrap() {
+        assert!(layer["forward"].as_f64().unwrap() > 0.0, "{layer}");
+        // A micro-batch of 2 rows of 16 tokens; 256 logits of each, 16 numbers elsewhere.
+        let width = if layer["name"] == "head" { 256 } else { 16 };
+        assert_eq!(
+            layer["output"].as_f64(),
+            Some(f64::from(2 * 16 * width * 4)),
+            "{layer}"
+        );
+    }
+    let plan = place
+        .run(&["plan", "my.toml", "--costs", "costs.json", "--format", "json"])
+        .done()
+        .stdout();
+    let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
+    assert_eq!(
+        (plan["schedule"].as_str(), plan["ranks"].as_u64()),
+        (Some("1f1b"), Some(2))
+    );
+    assert!(plan["targets_per_second"].as_f64().unwrap() > 0.0);
+    let said = place
+        .run(&["train", "my.toml", "--set", "pipeline.costs=costs.json"])
+        .done()
+        .stdout();
+    let last = said.lines().last().unwrap();
+    assert!(said.contains(" % by the costs of its layers\n"), "{said}");
+    assert!(
+        last.starts_with("predicted step ") && last.contains(" %; measured step "),
+        "{said}"
+    );
+    let peaks: Vec<f64> = plan["peak_memory"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|peak| peak.as_f64().unwrap())
+        .collect();
+    let lines = place.lines("runs/small");
+    let held: Vec<f64> = lines[0]["peak_bytes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|peak| peak.as_f64().unwrap())
+        .collect();
+    assert_eq!(peaks, held, "what the plan says is held, and what is");
+}
+
+#[test]
+fn costs_change_how_a_model_is_cut_and_no_weight() {
+    let place = measured();
+    let hash = |sets: &[&str]| {
+        let _ = fs::remove_dir_all(place.path("runs"));
+        place
+            .run(&[&["train", "my.toml", "--weights-hash"], sets].concat())
+            .done()
+            .hash()
+    };
+    let plain = hash(&[]);
+    change(&place, |costs| costs["layers"][0]["forward"] = 1.0.into());
+    let plan = place
+        .run(&["plan", "my.toml", "--costs", "costs.json"])
+        .done()
+        .stdout();
+    assert!(plan.contains("layers of each stage: 1, 5;"), "{plan}");
+    assert_eq!(hash(&["--set", "pipeline.costs=costs.json"]), plain);
+}
+
+#[test]
+fn without_costs_plan_measures_and_train_goes_by_its_first_steps() {
+    let place = Place::new();
+    let plan = place.run(&["plan", "my.toml", "--format", "csv"]).done();
+    assert_eq!(
+        plan.stderr(),
+        "measuring what each layer costs, since no file tells\n"
+    );
+    assert_eq!(plan.stdout().lines().count(), 2);
+    let said = place.run(&["train", "my.toml"]).done().stdout();
+    assert!(said.contains(" % by the passes of the first steps\n"), "{said}");
+    assert!(
+        said.lines().last().unwrap().contains(" %; measured step "),
+        "{said}"
+    );
+}
+
+#[test]
+fn files_with_costs_that_do_not_fit_are_refused() {
+    let place = measured();
+    let whole = costs(&place);
+    let plan = ["plan", "my.toml", "--costs", "costs.json"];
+    let refused = |args: &[&str], part: &str| {
+        let said = place.run(args).refused();
+        assert!(
+            said.starts_with("error: costs.json: ") && said.contains(part),
+            "{said}"
+        );
+        assert_eq!(said.lines().count(), 1, "{said}");
+    };
+    refused(
+        &[
+            &plan[..],
+            &["--set", "model.dim=32", "--set", "pipeline.micro_batch_size=4"],
+        ]
+        .concat(),
+        "measured for other settings (model.dim 16, now 32; pipeline.micro_batch_size 2, now 4): measure again with",
+    );
+    let wrong = |part: &str, with: &dyn Fn(&mut serde_json::Value)| {
+        fs::write(place.path("costs.json"), whole.to_string()).unwrap();
+        change(&place, |costs| with(costs));
+        refused(&plan, part);
+    };
+    wrong("layer `h.0.mlp`: the cost forward is -1", &|costs| {
+        costs["layers"][2]["forward"] = (-1).into()
+    });
+    wrong("layer `head`: saved is null; it has to be a number", &|costs| {
+        costs["layers"][5]["saved"] = serde_json::Value::Null;
+    });
+    wrong("layer `embed`: update is missing", &|costs| {
+        costs["layers"][0].as_object_mut().unwrap().remove("update");
+    });
+    wrong("layer `h.1.attn` is missing", &|costs| {
+        costs["layers"].as_array_mut().unwrap().remove(3);
+    });
+    wrong("costs of version 7", &|costs| costs["version"] = 7.into());
+    wrong("link is missing", &|costs| {
+        costs.as_object_mut().unwrap().remove("link");
+    });
+    fs::write(place.path("costs.json"), "{ \"version\": NaN }").unwrap();
+    refused(&plan, "no JSON: ");
+    let said = place
+        .run(&["train", "my.toml", "--set", "pipeline.costs=none.json"])
+        .refused();
+    assert!(said.contains("cannot read none.json: "), "{said}");
+    assert!(!place.path("runs").exists());
+    let said = place.run(&["plan", "my.toml", "--ranks", "2"]).refused();
+    assert!(said.contains("cannot be used with"), "{said}");
+}
+
+#[test]
+fn costs_of_another_machine_are_used_with_a_warning() {
+    let place = measured();
+    change(&place, |costs| costs["machine"]["cpu"] = "an abacus".into());
+    let run = place.run(&["plan", "my.toml", "--costs", "costs.json"]).done();
+    let said = run.stderr();
+    assert!(
+        said.starts_with("warning: costs.json: measured under other conditions (cpu an abacus, now "),
+        "{said}"
+    );
+}
+
+#[test]
+fn tune_finds_settings_of_the_same_batch_that_fit_and_train() {
+    let place = Place::new();
+    let text = fs::read_to_string(place.path("my.toml")).unwrap();
+    fs::write(
+        place.path("my.toml"),
+        text.replace("[pipeline]\n", "[pipeline]\n# how it is cut\n"),
+    )
+    .unwrap();
+    let run = place.run(&[
+        "tune",
+        "my.toml",
+        "--ranks",
+        "2",
+        "--memory",
+        "60KiB",
+        "--top",
+        "2",
+        "--out",
+        "tuned.toml",
+    ]);
+    let said = run.done().stdout();
+    let rows: Vec<Vec<&str>> = said
+        .lines()
+        .skip(1)
+        .take_while(|line| {
+            line.trim_start()
+                .starts_with(|first: char| first.is_ascii_digit())
+        })
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    for row in &rows {
+        let [micro_batches, size] = [4, 5].map(|column| row[column].parse::<u32>().unwrap());
+        assert_eq!(micro_batches * size, 6, "{said}");
+        assert!(row[10].parse::<f64>().unwrap() <= 60.0 / 1024.0 + 0.005, "{said}");
+    }
+    assert_eq!(
+        rows.iter().filter(|row| row.len() == 13).count(),
+        2,
+        "two were run\n{said}"
+    );
+    assert!(
+        said.contains(" more would hold over 60.00 KiB on a rank\n"),
+        "{said}"
+    );
+    assert!(
+        said.lines().last().unwrap().ends_with("; written to tuned.toml"),
+        "{said}"
+    );
+    let tuned = fs::read_to_string(place.path("tuned.toml")).unwrap();
+    assert!(tuned.contains("[pipeline]\n# how it is cut\n"), "{tuned}");
+    assert!(tuned.contains("costs = \"tuned.costs.json\"\n"), "{tuned}");
+    let run = place.run(&["train", "tuned.toml"]).done();
+    assert_eq!(run.stderr(), "", "its costs are those that it was tuned by");
+    let held = place.lines("runs/small")[0]["peak_bytes"].clone();
+    for held in held.as_array().unwrap() {
+        assert!(held.as_u64().unwrap() <= 60 * 1024, "{held}");
+    }
+}
+
+#[test]
+fn tune_says_the_least_memory_that_works_and_refuses_sizes_and_ranks_that_are_none() {
+    let place = Place::new();
+    let tune = ["tune", "my.toml", "--ranks", "1"];
+    let said = place.run(&[&tune[..], &["--memory", "1KB"]].concat());
+    assert_eq!(said.0.status.code(), Some(2));
+    let (said, message) = (said.stdout(), said.stderr());
+    assert_eq!(said, "");
+    assert!(
+        message.contains("error: nothing fits into 0.98 KiB on a rank: the least that works is ")
+            && message
+                .contains(" KiB (1f1b on 1 ranks, 1 stages each, 6 micro-batches of 1 rows): raise --memory"),
+        "{message}"
+    );
+    for (option, value, part) in [
+        ("--memory", "much", "give a size above 0 such as 200MiB"),
+        ("--memory", "-1MiB", "give a size above 0 such as 200MiB"),
+        ("--ranks", "0", "--ranks: 0 ranks cannot train"),
+        (
+            "--ranks",
+            "7",
+            "a model of 6 layers has stages for 6 ranks at most",
+        ),
+    ] {
+        let said = place
+            .run(&["tune", "my.toml", &format!("{option}={value}")])
+            .refused();
+        assert!(said.contains(part), "{said}");
+    }
+}

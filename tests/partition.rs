@@ -1,0 +1,218 @@
+//! Models cut by what their layers cost.
+
+use pipewright::plan::{Fit, LayerCost, Link, ModelCosts, Prediction, Setting, partition, simulate};
+use pipewright::schedule::{Links, Schedule, StageCost};
+use proptest::prelude::*;
+
+/// Layers of these times, a third of it each pass, that save so many bytes.
+fn model(times: &[f64], saved: &[f64]) -> ModelCosts {
+    let layer = |(index, (time, saved)): (usize, (&f64, &f64))| LayerCost {
+        name: format!("layer{index}"),
+        cost: StageCost {
+            forward: time / 3.0,
+            backward_input: time / 3.0,
+            backward_weight: time / 3.0,
+            update: 0.0,
+            saved: *saved,
+            pending: 0.0,
+        },
+        backward: time * 2.0 / 3.0,
+        shared: 0.0,
+        output: 1.0,
+    };
+    let layers = times.iter().zip(saved).enumerate().map(layer).collect();
+    ModelCosts::new(layers, 0.0, Link::default()).unwrap()
+}
+
+fn light(times: &[f64]) -> ModelCosts {
+    model(times, &vec![1.0; times.len()])
+}
+
+fn schedule(name: &str, ranks: u32, chunks: u32, micro_batches: u32) -> Schedule {
+    Schedule::make(name, ranks, Some(chunks), micro_batches, &Default::default()).unwrap()
+}
+
+fn loads(times: &[f64], counts: &[usize], schedule: &Schedule) -> Vec<f64> {
+    let mut loads = vec![0.0; schedule.ranks() as usize];
+    let mut layers = times.iter();
+    for (rank, &count) in schedule.placement().iter().zip(counts) {
+        loads[rank.index()] += layers.by_ref().take(count).sum::<f64>();
+    }
+    loads
+}
+
+fn slowest(times: &[f64], counts: &[usize], schedule: &Schedule) -> f64 {
+    loads(times, counts, schedule).into_iter().fold(0.0, f64::max)
+}
+
+/// All ways to cut so many layers into so many stages.
+fn cuts(layers: usize, stages: usize) -> Vec<Vec<usize>> {
+    if stages == 1 {
+        return vec![vec![layers]];
+    }
+    let firsts = 1..=layers - (stages - 1);
+    let longer = |first: usize| {
+        let rest = cuts(layers - first, stages - 1).into_iter();
+        rest.map(move |rest| [vec![first], rest].concat())
+    };
+    firsts.flat_map(longer).collect()
+}
+
+#[test]
+fn one_stage_a_rank_is_cut_at_the_smallest_largest_time() {
+    let times = [1.0, 2.0, 3.0, 4.0, 5.0];
+    assert_eq!(
+        partition(&light(&times), &schedule("1f1b", 2, 1, 4), None).unwrap(),
+        [3, 2]
+    );
+    assert_eq!(
+        partition(&light(&times), &schedule("1f1b", 3, 1, 4), None).unwrap(),
+        [3, 1, 1]
+    );
+}
+
+#[test]
+fn a_rank_with_both_ends_of_a_vee_counts_their_sum() {
+    // An expensive head: stage by stage [2, 2, 1, 1] would look balanced, and rank 0 would have two thirds of the work.
+    let times = [4.0, 1.0, 1.0, 1.0, 1.0, 4.0];
+    let vee = schedule("dualpipe-v", 2, 2, 8);
+    let counts = partition(&light(&times), &vee, None).unwrap();
+    assert_eq!(
+        slowest(&times, &counts, &vee),
+        8.0,
+        "two layers of 4 cannot be apart: {counts:?}"
+    );
+    let times = [1.0, 1.0, 1.0, 1.0, 1.0, 3.0];
+    let counts = partition(&light(&times), &vee, None).unwrap();
+    assert_eq!(slowest(&times, &counts, &vee), 4.0, "{counts:?}");
+    assert_eq!(counts, [1, 2, 2, 1]);
+}
+
+#[test]
+fn the_first_ranks_get_less_when_memory_is_short() {
+    let (times, saved) = ([1.0; 8], [10.0; 8]);
+    let schedule = schedule("1f1b", 2, 1, 8);
+    assert_eq!(
+        partition(&model(&times, &saved), &schedule, None).unwrap(),
+        [4, 4]
+    );
+    // Rank 0 holds two micro-batches of its layers, rank 1 one.
+    assert_eq!(
+        partition(&model(&times, &saved), &schedule, Some(60.0)).unwrap(),
+        [3, 5]
+    );
+    let error = partition(&model(&times, &saved), &schedule, Some(50.0))
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        error,
+        "no cut of 8 layers into 2 stages keeps every rank within 50 bytes"
+    );
+}
+
+#[test]
+fn what_two_layers_share_counts_once_in_one_stage() {
+    let mut layers = model(&[1.0; 3], &[10.0; 3]).layers().to_vec();
+    layers[2].shared = 4.0;
+    let model = ModelCosts::new(layers, 0.0, Link::default()).unwrap();
+    assert_eq!(model.stage(0..3).saved, 26.0);
+    assert_eq!(model.stage(2..3).saved, 10.0);
+    assert_eq!(
+        model.clone().recomputed(true).stage(2..3).saved,
+        1.0,
+        "the output before it"
+    );
+}
+
+#[test]
+fn costs_that_are_none_are_refused_by_layer() {
+    for wrong in [-1.0, f64::NAN, f64::INFINITY] {
+        let mut layers = light(&[1.0; 2]).layers().to_vec();
+        layers[1].cost.backward_input = wrong;
+        let error = ModelCosts::new(layers, 0.0, Link::default())
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with("layer `layer1`: the cost backward-input is"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_setting_says_the_least_memory_that_works() {
+    let costs = model(&[1.0; 8], &[10.0; 8]);
+    let setting = |schedule: &str| Setting {
+        schedule: schedule.to_owned(),
+        ranks: 2,
+        chunks: 1,
+        micro_batches: 4,
+    };
+    let Fit::Within(candidate) = setting("1f1b").fit(&costs, Some(60.0)).unwrap() else {
+        panic!("three layers on rank 0 hold 60");
+    };
+    assert_eq!(candidate.counts, [3, 5]);
+    assert_eq!(candidate.prediction.peak_memory, 60.0);
+    let Fit::Above(least) = setting("gpipe").fit(&costs, Some(60.0)).unwrap() else {
+        panic!("gpipe holds all four micro-batches");
+    };
+    assert_eq!(least, 160.0);
+    assert!(
+        setting("dualpipe-v").fit(&costs, None).is_err(),
+        "it has two stages a rank"
+    );
+}
+
+#[test]
+fn a_prediction_counts_the_update_as_work() {
+    let mut layers = light(&[3.0; 2]).layers().to_vec();
+    layers[0].cost.update = 2.0;
+    let costs = ModelCosts::new(layers, 0.0, Link::default())
+        .unwrap()
+        .stages(&[1, 1])
+        .unwrap();
+    let schedule = schedule("1f1b", 2, 1, 1);
+    let prediction = Prediction::of(&schedule, &costs, Links::Buffered).unwrap();
+    assert_eq!(
+        prediction.step, 8.0,
+        "two stages of 3 in a row, and the longer update"
+    );
+    assert!((prediction.bubble - 0.5).abs() < 1e-12, "{}", prediction.bubble);
+    assert_eq!(
+        simulate(&schedule, &costs, Links::Buffered).unwrap().makespan,
+        6.0
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn no_other_cut_has_a_faster_slowest_rank_and_stage(
+        times in prop::collection::vec(1..20_u32, 4..9),
+        (name, ranks, chunks) in prop::sample::select(vec![
+            ("1f1b", 2, 1), ("1f1b", 4, 1), ("interleaved-1f1b", 2, 2), ("dualpipe-v", 2, 2),
+        ]),
+    ) {
+        let times: Vec<f64> = times.into_iter().map(f64::from).collect();
+        let schedule = schedule(name, ranks, chunks, 4);
+        let score = |counts: &[usize]| {
+            let stages = light(&times).stages(counts).unwrap();
+            let stages = stages.of(schedule.placement()).unwrap();
+            let stage = stages.iter().map(StageCost::work).fold(0.0, f64::max);
+            4.0 * slowest(&times, counts, &schedule) + (f64::from(ranks) - 1.0) * stage
+        };
+        let counts = partition(&light(&times), &schedule, None).unwrap();
+        let best = cuts(times.len(), counts.len()).iter().map(|counts| score(counts)).fold(f64::INFINITY, f64::min);
+        prop_assert!(score(&counts) <= best * (1.0 + 1e-9), "{:?}: {} above {}", counts, score(&counts), best);
+    }
+}
+
+#[test]
+fn a_backward_in_one_piece_costs_what_was_measured_of_it() {
+    let mut layers = light(&[3.0; 2]).layers().to_vec();
+    layers[0].backward = 1.0;
+    let costs = ModelCosts::new(layers, 0.0, Link::default()).unwrap();
+    let work = |name| costs.clone().under(&schedule(name, 2, 1, 4)).stage(0..1).work();
+    assert_eq!((work("1f1b"), work("zb-h1")), (2.0, 3.0));
+}
