@@ -176,6 +176,7 @@ fn row(key: &str, value: &Value) -> String {
 fn blocks() -> Vec<Block> {
     let pages = fs::read_dir(root().join("book/src")).expect("the guide is there");
     let mut paths: Vec<PathBuf> = pages.map(|page| page.expect("a page").path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
     paths.sort();
     paths.push(root().join("README.md"));
     paths.iter().flat_map(|path| blocks_of(path)).collect()
