@@ -1,12 +1,14 @@
 //! Whether a run takes the time that the simulator says: every schedule, on stages that only sleep.
 //!
-//! Sleeping leaves the cores free, so that more ranks than cores keep time.
+//! Sleeping leaves the cores free, so that more ranks than cores keep time. The last two columns tell how far a rank's idle
+//! and busy times are off at the most, as shares of the makespan: busy ranks that are off have waited for a core, and the
+//! machine has too much else to do.
 
 mod support;
 
-use pipewright::Result;
-use pipewright::plan::{Simulation, simulate};
+use pipewright::plan::{RankSimulation, simulate};
 use pipewright::schedule::{Costs, Links, Schedule, StageCost};
+use pipewright::{RankReport, Result};
 
 /// Steps that are measured, after one that is not.
 const STEPS: usize = 3;
@@ -29,8 +31,16 @@ fn main() -> Result<()> {
         1e3 * SHARE.backward_weight
     );
     println!(
-        "{:<18} {:>5} {:>4} {:>12} {:>12} {:>7} {:>17} {:>10}",
-        "schedule", "ranks", "m", "simulated s", "measured s", "ratio", "bubble sim, run", "rank idle"
+        "{:<18} {:>5} {:>4} {:>12} {:>12} {:>7} {:>17} {:>10} {:>10}",
+        "schedule",
+        "ranks",
+        "m",
+        "simulated s",
+        "measured s",
+        "ratio",
+        "bubble sim, run",
+        "idle off",
+        "busy off"
     );
     let mut worst: f64 = 1.0;
     for (ranks, micro_batches) in [(8, 16), (16, 24), (8, 5)] {
@@ -56,24 +66,19 @@ fn compare(name: &str, ranks: u32, micro_batches: u32) -> Result<f64> {
     reports.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
     let report = &reports[STEPS / 2];
     let ratio = report.seconds / simulation.makespan;
-    let waiting: Vec<_> = report.ranks.iter().map(|rank| rank.waiting).collect();
+    let off = |simulated: fn(&RankSimulation) -> f64, measured: fn(&RankReport) -> f64| {
+        let ranks = simulation.ranks.iter().zip(&report.ranks);
+        let off = ranks.map(|(ours, run)| (measured(run) - simulated(ours)).abs());
+        100.0 * off.fold(0.0, f64::max) / simulation.makespan
+    };
     println!(
-        "{name:<18} {ranks:>5} {micro_batches:>4} {:>12.4} {:>12.4} {ratio:>7.4} {:>7.2} {:>7.2} % {:>8.2} %",
+        "{name:<18} {ranks:>5} {micro_batches:>4} {:>12.4} {:>12.4} {ratio:>7.4} {:>7.2} {:>7.2} % {:>8.2} % {:>8.2} %",
         simulation.makespan,
         report.seconds,
         100.0 * simulation.bubble_makespan,
         100.0 * report.bubble(),
-        100.0 * furthest(&simulation, &waiting)
+        off(|ours| ours.warm_up + ours.waiting + ours.drain, |run| run.waiting),
+        off(|ours| ours.busy, |run| run.busy)
     );
     Ok(ratio)
-}
-
-/// How far a rank's idle time is off at the most, as a share of the makespan.
-fn furthest(simulation: &Simulation, waiting: &[f64]) -> f64 {
-    let idle = simulation
-        .ranks
-        .iter()
-        .map(|rank| rank.warm_up + rank.waiting + rank.drain);
-    let off = idle.zip(waiting).map(|(idle, waiting)| (waiting - idle).abs());
-    off.fold(0.0, f64::max) / simulation.makespan
 }

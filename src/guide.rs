@@ -16,6 +16,7 @@ pages! {
     schedules: "../book/src/schedules.md",
     micro_batches: "../book/src/micro-batches.md",
     recompute: "../book/src/recompute.md",
+    tuning: "../book/src/tuning.md",
     data: "../book/src/data.md",
     checkpoints: "../book/src/checkpoints.md",
     report: "../book/src/report.md",

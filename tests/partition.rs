@@ -1,7 +1,8 @@
 //! Models cut by what their layers cost.
 
-use pipewright::plan::{Fit, LayerCost, Link, ModelCosts, Prediction, Setting, partition, simulate};
-use pipewright::schedule::{Links, Schedule, StageCost};
+use pipewright::id::Rank;
+use pipewright::plan::{Fit, LayerCost, Link, ModelCosts, Prediction, Setting, as_run, partition, simulate};
+use pipewright::schedule::{Action, Links, Schedule, StageCost};
 use proptest::prelude::*;
 
 /// Layers of these times, a third of it each pass, that save so many bytes.
@@ -215,4 +216,25 @@ fn a_backward_in_one_piece_costs_what_was_measured_of_it() {
     let costs = ModelCosts::new(layers, 0.0, Link::default()).unwrap();
     let work = |name| costs.clone().under(&schedule(name, 2, 1, 4)).stage(0..1).work();
     assert_eq!((work("1f1b"), work("zb-h1")), (2.0, 3.0));
+}
+
+#[test]
+fn weight_gradients_wait_for_their_turn() {
+    let bfs = schedule("looped-bfs", 2, 2, 3);
+    let run = as_run(&bfs)
+        .unwrap()
+        .expect("its backwards go from the last micro-batch to the first");
+    let row: Vec<String> = run
+        .passes(Rank(1))
+        .map(|(pass, cell)| Action::Compute(pass, cell).to_string())
+        .collect();
+    assert_eq!(
+        row[6..],
+        [
+            "3I2", "3I1", "3B0", "3W1", "3W2", "1I2", "1I1", "1B0", "1W1", "1W2"
+        ]
+    );
+    for name in ["gpipe", "1f1b", "zb-h1"] {
+        assert!(as_run(&schedule(name, 2, 1, 4)).unwrap().is_none(), "{name}");
+    }
 }

@@ -231,12 +231,12 @@ fn large_sizes_hold() {
     for (name, ranks, chunks, micro_batches) in [
         ("zb-h1", 64, 1, 512),
         ("zb-2p", 64, 1, 511),
-        ("interleaved-zb", 48, 3, 200),
-        ("interleaved-zb", 64, 8, 65),
+        ("interleaved-zb", 48, 3, 192),
+        ("interleaved-zb", 64, 8, 64),
         ("zb-h1", 64, 1, 1),
         ("zb-2p", 64, 1, 2),
         ("interleaved-zb", 64, 2, 3),
-        ("interleaved-zb", 5, 40, 7),
+        ("interleaved-zb", 16, 3, 35),
     ] {
         let costs = Costs::default();
         let schedule = made(name, ranks, chunks, micro_batches, &costs);

@@ -109,7 +109,7 @@ fn write(traced: &Traced, schedule: &Schedule, costs: &Costs, run_dir: &RunDir) 
         };
         picture.svg()
     };
-    run_dir.write("trace.svg", &svg(&[measured.clone()])?)?;
+    run_dir.write("trace.svg", &svg(std::slice::from_ref(&measured))?)?;
     run_dir.write("trace.json", &events)?;
     run_dir.write("plan-and-trace.svg", &svg(&[planned, measured])?)
 }

@@ -9,7 +9,7 @@ use super::values::{Partition, RecomputeBy, RecomputeWord};
 use super::{Config, DataKind, LearningRateSchedule, ModelKind, OptimizerKind, sections};
 use crate::data::IGNORED;
 use crate::error::Result;
-use crate::plan::{ModelCosts, partition};
+use crate::plan::{ModelCosts, as_run, partition};
 use crate::schedule::Costs;
 
 /// Rows of a micro-batch when nobody sets them.
@@ -98,7 +98,8 @@ impl Config {
                 .map_err(|error| stages(&error)),
             (Partition::Named(_), Some(costs)) => {
                 let schedule = self.schedule_for(|| Ok(Costs::default()))?;
-                partition(costs, &schedule, None).map_err(|error| stages(&error))
+                let run = as_run(&schedule)?;
+                partition(costs, run.as_ref().unwrap_or(&schedule), None).map_err(|error| stages(&error))
             }
             (Partition::Lists(lists), _) => model.counts(lists).map_err(|error| {
                 let problem = error.to_string();

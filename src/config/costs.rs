@@ -10,7 +10,7 @@ use toml::Value;
 
 use super::{Config, RecomputeBy, RecomputeWord};
 use crate::error::{Error, Result};
-use crate::plan::ModelCosts;
+use crate::plan::{ModelCosts, as_run};
 use crate::profile::{self, Measured, Settings, Subject};
 use crate::schedule::Costs;
 
@@ -49,6 +49,7 @@ impl Config {
     /// When there is no such schedule, or its stages do not all recompute the same.
     pub fn costs_of(&self, measured: Measured) -> Result<ModelCosts> {
         let schedule = self.schedule_for(|| Ok(Costs::default()))?;
+        let schedule = as_run(&schedule)?.unwrap_or(schedule);
         Ok(self.costs_under_any(measured)?.under(&schedule))
     }
 

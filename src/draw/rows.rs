@@ -114,7 +114,7 @@ impl Digits {
         let least = if size < *DIGITS.start() {
             f64::INFINITY
         } else {
-            text_width(&last.to_string(), size) + 2.0
+            text_width(&last.to_string(), size) + 1.0
         };
         Self { size, least }
     }

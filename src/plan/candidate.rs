@@ -1,7 +1,7 @@
 //! One way to run a model, and how it would go.
 
 use crate::Result;
-use crate::plan::{ModelCosts, Prediction, partition};
+use crate::plan::{ModelCosts, Prediction, as_run, partition};
 use crate::schedule::{Costs, Links, Schedule};
 
 /// A partition that holds less is looked for in steps of this share.
@@ -72,11 +72,13 @@ impl Setting {
 
     fn cut(&self, model: &ModelCosts, memory: Option<f64>) -> Result<Candidate> {
         let unfitted = self.schedule(&Costs::default())?;
+        let unfitted = as_run(&unfitted)?.unwrap_or(unfitted);
         let model = model.clone().under(&unfitted);
         let counts = partition(&model, &unfitted, memory)?;
         let costs = model.stages(&counts)?;
         let schedule = self.schedule(&costs)?;
-        let prediction = Prediction::of(&schedule, &costs, Links::Buffered)?;
+        let run = as_run(&schedule)?;
+        let prediction = Prediction::of(run.as_ref().unwrap_or(&schedule), &costs, Links::Buffered)?;
         Ok(Candidate {
             counts,
             costs,

@@ -5,7 +5,7 @@
 //! limit goes to the first stage: [`shares`] follows the lifespans of a building block in Qi et al., "Pipeline Parallelism with
 //! Controllable Memory" (arXiv 2405.15362). The order follows from the costs.
 
-use super::greedy::{Goal, Task, best, policies};
+use super::greedy::{First, Goal, Habits, Task, best, policies};
 use super::{Made, Sizes};
 use crate::Result;
 use crate::schedule::{Costs, Placement, StageCost};
@@ -36,12 +36,19 @@ pub(super) fn vee(sizes: Sizes, costs: &Costs, limit: Limit, goal: Goal) -> Resu
             - f64::from(limit.done) * freed.fold(0.0, f64::max),
     };
     let shares = shares(ranks, 2 * limit.held);
-    let (_, listed) = best(&task, policies(ranks, &shares), goal).expect("a share fits one micro-batch");
+    let mut policies: Vec<_> = policies(ranks, &shares).collect();
+    policies.sort_by_key(|policy| promise(policy.habits[0]));
+    let (_, listed) = best(&task, policies, goal).expect("a share fits one micro-batch");
     Ok(Made {
         passes: listed.passes,
         placement,
         pairs: Vec::new(),
     })
+}
+
+/// What comes first among the habits: on a vee a forward brings the loss, and so the first gradient of its micro-batch, nearer.
+fn promise(habits: Habits) -> (bool, bool, bool) {
+    (habits.first != First::Forward, habits.patience > 0.0, habits.even)
 }
 
 /// The most that one micro-batch leaves on a rank of a vee.

@@ -183,7 +183,7 @@ impl<'a> Lister<'a> {
             let Done { forward, input, .. } = self.done[stage];
             if input < forward && next_input.is_none_or(|next| next == stage) {
                 let at = self.input_at[self.cell(stage, input)];
-                let fits = self.fits(rank, self.stages[stage].change(Pass::BackwardInput));
+                let fits = || self.fits(rank, self.stages[stage].change(Pass::BackwardInput));
                 options.offer(
                     now + self.slack_time,
                     at,
@@ -198,7 +198,7 @@ impl<'a> Lister<'a> {
                 && next_forward.is_none_or(|next| next == stage)
                 && forward - input < self.policy.in_flight[stage] as usize
             {
-                let fits = self.fits(rank, self.stages[stage].saved) && self.is_safe(rank, stage);
+                let fits = || self.fits(rank, self.stages[stage].saved) && self.is_safe(rank, stage);
                 let at = self.forward_at[self.cell(stage, forward)];
                 options.offer(
                     now + self.slack_time,
@@ -365,8 +365,19 @@ impl<'a> Lister<'a> {
 }
 
 impl Options {
-    fn offer(&mut self, now: f64, at: f64, fits: bool, order: (bool, usize), pass: Pass, stage: usize) {
-        if at < f64::INFINITY && !fits {
+    fn offer(
+        &mut self,
+        now: f64,
+        at: f64,
+        fits: impl FnOnce() -> bool,
+        order: (bool, usize),
+        pass: Pass,
+        stage: usize,
+    ) {
+        if at == f64::INFINITY {
+            return;
+        }
+        if !fits() {
             self.blocked = true;
             return;
         }
