@@ -9,11 +9,11 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use clap::builder::PossibleValuesParser;
 
-use crate::Result;
 use crate::draw::{Panel, Picture, Units};
 use crate::id::Rank;
-use crate::plan::{Simulation, period, simulate};
-use crate::schedule::{Action, Costs, Links, Schedule, StageCost};
+use crate::plan::{AUTO, Simulation, Wanted, auto, period, simulate};
+use crate::schedule::{Action, Costs, Goal, Links, Schedule, StageCost};
+use crate::{Error, Result};
 
 /// Show what a schedule does and costs, without running anything.
 ///
@@ -29,6 +29,7 @@ Examples:
   pipewright plan --ranks 8 --micro-batches 24 --schedule 1f1b --forward 18.5 --backward-input 18.1 --backward-weight 9.3 --comm 0.6
   pipewright plan --ranks 4 --micro-batches 8 --schedule 1f1b --format csv --with-comms > mine.csv
   pipewright plan --ranks 4 --micro-batches 8 --schedule 1f1b --format svg > timeline.svg
+  pipewright plan --ranks 4 --micro-batches 8 --schedule auto --memory 3
   pipewright plan examples/gpt-text.toml --costs costs.json
 More micro-batches make the bubble smaller; gpipe holds all of them, 1f1b no more than there are ranks.")]
 pub(super) struct Args {
@@ -50,8 +51,14 @@ pub(super) struct Args {
     micro_batches: Option<u32>,
     /// What each rank does, in which order
     #[arg(long, value_name = "NAME", required_unless_present = "config",
-        value_parser = PossibleValuesParser::new(Schedule::names()))]
+        value_parser = PossibleValuesParser::new(Schedule::names().chain([AUTO])))]
     schedule: Option<String>,
+    /// With schedule auto: the most that a rank may hold, in the unit of --saved (without it: activations of micro-batches)
+    #[arg(long, value_name = "MEMORY", conflicts_with = "config")]
+    memory: Option<f64>,
+    /// With schedule auto: what is to be short, the makespan (when nobody says) or the longest span of a rank
+    #[arg(long, value_name = "makespan|span", conflicts_with = "config")]
+    goal: Option<Goal>,
     /// How many stages each rank has, for the schedules that leave it open
     #[arg(long, value_name = "V")]
     chunks: Option<u32>,
@@ -148,12 +155,35 @@ fn of_options(args: &Args) -> Result<Subject> {
         args.micro_batches.unwrap_or_default(),
     );
     let name = args.schedule.as_deref().unwrap_or_default();
-    let schedule = Schedule::make(name, ranks, args.chunks, micro_batches, &costs)?;
+    let schedule = match name {
+        AUTO => chosen(args, ranks, micro_batches, &costs)?,
+        _ if args.memory.is_some() || args.goal.is_some() => {
+            let problem =
+                format!("--memory and --goal are for --schedule {AUTO}; the order of {name} is its own");
+            return Err(Error::Invalid(problem));
+        }
+        _ => Schedule::make(name, ranks, args.chunks, micro_batches, &costs)?,
+    };
     Ok(Subject {
         schedule,
         costs,
         training: None,
     })
+}
+
+/// The schedule that is shortest; says on the error stream which it is and why.
+fn chosen(args: &Args, ranks: u32, micro_batches: u32, costs: &Costs) -> Result<Schedule> {
+    let auto = auto(&Wanted {
+        ranks,
+        chunks: args.chunks,
+        micro_batches,
+        costs,
+        memory: args.memory,
+        links: args.links,
+        goal: args.goal.unwrap_or(Goal::Makespan),
+    })?;
+    eprintln!("{auto}");
+    Ok(auto.schedule)
 }
 
 /// A schedule and what it comes to.

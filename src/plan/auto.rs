@@ -7,6 +7,9 @@ use crate::schedule::greedy::{Task, best, climb, in_flight, least_memory, polici
 use crate::schedule::{Costs, Goal, Links, Placement, Schedule};
 use crate::{Error, Result};
 
+/// What people write for [`auto`] where a schedule is named.
+pub const AUTO: &str = "auto";
+
 /// The most stages a rank is given where nobody says how many.
 const MOST_CHUNKS: u32 = 4;
 
@@ -171,7 +174,7 @@ fn listed(wanted: &Wanted<'_>, placement: Placement) -> Result<Option<(Schedule,
         return Ok(None);
     };
     let listed = climb(&task, policy, listed, wanted.goal);
-    let schedule = Schedule::from_passes("auto", placement, wanted.micro_batches, listed.passes)?;
+    let schedule = Schedule::from_passes(AUTO, placement, wanted.micro_batches, listed.passes)?;
     let simulation = simulate(&schedule, wanted.costs, wanted.links)?;
     Ok(Some((schedule, simulation)))
 }

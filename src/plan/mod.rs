@@ -12,7 +12,7 @@ mod prediction;
 mod simulate;
 
 pub use as_run::as_run;
-pub use auto::{Auto, Tried, Wanted, auto};
+pub use auto::{AUTO, Auto, Tried, Wanted, auto};
 pub use candidate::{Candidate, Fit, Setting};
 pub use layers::{LayerCost, Link, ModelCosts};
 pub use partition::partition;

@@ -14,7 +14,11 @@ mod lister;
 
 pub(crate) use climb::climb;
 
+use std::fmt;
+use std::str::FromStr;
+
 use crate::schedule::{Cell, Pass, Placement, StageCost};
+use crate::{Error, Result};
 
 /// How many passes [`best`] lists at most before it stays with what it has, once it has tried [`AT_LEAST`] policies.
 const BUDGET: usize = 3_000_000;
@@ -104,6 +108,29 @@ pub enum Goal {
     Makespan,
     /// The longest span of a rank: steps follow each other without such a wait.
     Span,
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Makespan => "makespan",
+            Self::Span => "span",
+        })
+    }
+}
+
+impl FromStr for Goal {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "makespan" => Ok(Self::Makespan),
+            "span" => Ok(Self::Span),
+            _ => Err(Error::Invalid(format!(
+                "{text:?} is no goal; known are makespan and span"
+            ))),
+        }
+    }
 }
 
 impl Listed {
