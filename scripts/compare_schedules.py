@@ -34,21 +34,23 @@ def percent(share):
 
 def table(ranks, micro_batches):
     print(f"\n{ranks} ranks, {micro_batches} micro-batches\n")
-    print("| schedule | bubble of the makespan | of the longest span | peak activations | peak if backward-input frees nothing |")
-    print("| --- | --- | --- | --- | --- |")
+    print("| schedule | bubble of the makespan | of the longest span | peak activations | with `--pending 1`: bubble | peak memory |")
+    print("| --- | --- | --- | --- | --- | --- |")
     for name in NAMES:
         free, kept = (plan(name, ranks, micro_batches, "--pending", pending) for pending in "01")
-        bubbles = f"{percent(free['bubble_makespan'])} | {percent(free['bubble_span'])}"
-        print(f"| {name} | {bubbles} | {max(free['peak_activations']):g} | {max(kept['peak_memory']):g} |")
+        cells = [percent(free["bubble_makespan"]), percent(free["bubble_span"]), f"{max(free['peak_activations']):g}"]
+        cells += [percent(kept["bubble_makespan"]), f"{max(kept['peak_memory']):g}"]
+        print(f"| `{name}` | {' | '.join(cells)} |")
 
 
 def unequal(ranks, micro_batches):
     print(f"\n{ranks} ranks, {micro_batches} micro-batches, {' '.join(PROFILED)}\n")
-    print("| schedule | equal passes, free transfers | profiled |")
-    print("| --- | --- | --- |")
+    print("| schedule | bubble of the makespan, equal passes and free transfers | at the profiled times | of the longest span then |")
+    print("| --- | --- | --- | --- |")
     for name in NAMES:
-        bubbles = (percent(plan(name, ranks, micro_batches, *costs)["bubble_makespan"]) for costs in ([], PROFILED))
-        print(f"| {name} | {' | '.join(bubbles)} |")
+        equal, profiled = (plan(name, ranks, micro_batches, *costs) for costs in ([], PROFILED))
+        bubbles = [equal["bubble_makespan"], profiled["bubble_makespan"], profiled["bubble_span"]]
+        print(f"| `{name}` | {' | '.join(map(percent, bubbles))} |")
 
 
 class Chart:
