@@ -3,8 +3,8 @@
 
     python3 scripts/compare_schedules.py
 
-Plans every schedule that has a name and prints a table for each size, and one for passes of unequal length; draws memory against
-bubble as book/src/img/memory-against-bubble.svg.
+Plans every schedule that has a name and prints a table for each size, one for passes of unequal length and one for transfers that
+take time; draws memory against bubble as book/src/img/memory-against-bubble.svg.
 """
 import json
 import pathlib
@@ -15,6 +15,8 @@ BINARY = ROOT / "target/debug/pipewright"
 SIZES = [(4, 16), (8, 32)]
 # Times of a model of 1.5 billion parameters, in ms: arXiv 2401.10241, table 9.
 PROFILED = ["--forward", "18.522", "--backward-input", "18.086", "--backward-weight", "9.337", "--comm", "0.601"]
+# Times of a transfer, as parts of a forward through a rank's share.
+COMMS = ["0", "0.1", "0.25", "0.5"]
 FAMILIES = [
     ("#57606a", "whole backwards", ["gpipe", "1f1b", "interleaved-1f1b", "looped-bfs"]),
     ("#0072b2", "backward in two halves", ["zb-h1", "zb-2p", "interleaved-zb"]),
@@ -50,6 +52,15 @@ def unequal(ranks, micro_batches):
     for name in NAMES:
         equal, profiled = (plan(name, ranks, micro_batches, *costs) for costs in ([], PROFILED))
         bubbles = [equal["bubble_makespan"], profiled["bubble_makespan"], profiled["bubble_span"]]
+        print(f"| `{name}` | {' | '.join(map(percent, bubbles))} |")
+
+
+def transfers(ranks, micro_batches):
+    print(f"\n{ranks} ranks, {micro_batches} micro-batches, bubble of the makespan\n")
+    print("| schedule | " + " | ".join(f"`--comm {comm}`" for comm in COMMS) + " |")
+    print("| --- " * (1 + len(COMMS)) + "|")
+    for name in NAMES:
+        bubbles = (plan(name, ranks, micro_batches, "--comm", comm)["bubble_makespan"] for comm in COMMS)
         print(f"| `{name}` | {' | '.join(map(percent, bubbles))} |")
 
 
@@ -124,6 +135,7 @@ def main():
     for size in SIZES:
         table(*size)
     unequal(*SIZES[-1])
+    transfers(*SIZES[-1])
     picture(*SIZES[-1])
 
 
