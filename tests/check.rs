@@ -21,10 +21,10 @@ fn refusal(text: &str) -> String {
 }
 
 #[test]
-fn every_maker_is_accepted_at_every_size() {
+fn every_maker_is_accepted_at_any_size() {
     for name in Schedule::names() {
-        for ranks in 1..=16 {
-            for micro_batches in 1..=64 {
+        for ranks in [1, 2, 3, 5, 8, 16] {
+            for micro_batches in [1, 2, 3, 7, 16, 33, 64] {
                 let schedule = Schedule::named(name, ranks, micro_batches).unwrap();
                 assert_eq!(
                     (schedule.ranks(), schedule.micro_batches()),

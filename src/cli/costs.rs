@@ -22,11 +22,7 @@ pub(super) fn costs(config: &Config, file: Option<&Path>) -> Result<ModelCosts> 
             }
             Ok(costs)
         }
-        None => Ok(measure(
-            config,
-            "the costs of its layers, since no file with costs is given",
-        )?
-        .costs),
+        None => config.costs_of(measure(config, "what each layer costs, since no file tells")?),
     }
 }
 

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use crate::plan::{Simulation, simulate};
-use crate::schedule::greedy::{Task, best, climb, in_flight, least_memory, policies};
-use crate::schedule::{Costs, Goal, Links, Placement, Schedule};
+use crate::schedule::greedy::{Policy, Task, best, climb, in_flight, least_memory, policies};
+use crate::schedule::{Costs, Goal, Links, Placement, Schedule, vee_in_flight};
 use crate::{Error, Result};
 
 /// What people write for [`auto`] where a schedule is named.
@@ -164,19 +164,49 @@ fn listed(wanted: &Wanted<'_>, placement: Placement) -> Result<Option<(Schedule,
         comm: wanted.costs.comm(),
         memory,
     };
-    let caps = SHARES.map(|share| in_flight(&placement, &stages, memory, share));
-    let caps = if placement.stages() == placement.ranks() {
-        &caps[..1]
-    } else {
-        &caps[..]
-    };
-    let Some((policy, listed)) = best(&task, policies(wanted.ranks, caps), wanted.goal) else {
+    let policies = ways(&task);
+    let Some((policy, listed)) = best(&task, policies, wanted.goal) else {
         return Ok(None);
     };
     let listed = climb(&task, policy, listed, wanted.goal);
     let schedule = Schedule::from_passes(AUTO, placement, wanted.micro_batches, listed.passes)?;
     let simulation = simulate(&schedule, wanted.costs, wanted.links)?;
     Ok(Some((schedule, simulation)))
+}
+
+/// The policies that a search begins with.
+fn ways<'a>(task: &'a Task<'_>) -> impl Iterator<Item = Policy> + 'a {
+    let (ranks, stages) = (task.placement.ranks(), task.placement.stages());
+    let mut limits = Vec::new();
+    if is_vee(task.placement) {
+        let share = task.stages.iter().map(|stage| stage.saved).fold(0.0, f64::max);
+        limits.extend(vee_in_flight(ranks, (task.memory / share).clamp(2.0, 1e6) as u32));
+    }
+    let shares = if stages == ranks {
+        &SHARES[..1]
+    } else {
+        &SHARES[..]
+    };
+    limits.extend(
+        shares
+            .iter()
+            .map(|&share| in_flight(task.placement, task.stages, task.memory, share)),
+    );
+    let orders: &[bool] = if stages > ranks && !is_vee(task.placement) {
+        &[true, false]
+    } else {
+        &[false]
+    };
+    policies(ranks, limits).flat_map(move |policy| {
+        orders.iter().map(move |&rounds| Policy {
+            rounds,
+            ..policy.clone()
+        })
+    })
+}
+
+fn is_vee(placement: &Placement) -> bool {
+    Placement::vee(placement.ranks()).is_ok_and(|vee| vee == *placement)
 }
 
 fn chunks(wanted: &Wanted<'_>) -> Vec<u32> {
@@ -232,9 +262,7 @@ fn describe(placement: &Placement) -> String {
     let (ranks, stages) = (placement.ranks(), placement.stages());
     match stages / ranks {
         1 => "one stage a rank".into(),
-        2 if Placement::vee(ranks).is_ok_and(|vee| vee == *placement) => {
-            "2 stages a rank, out and back".into()
-        }
+        2 if is_vee(placement) => "2 stages a rank, out and back".into(),
         chunks => format!("{chunks} stages a rank, in rounds"),
     }
 }

@@ -24,6 +24,7 @@ pub(crate) use costs::check as check_costs;
 pub use costs::{Costs, StageCost};
 pub(crate) use makers::greedy;
 pub use makers::greedy::Goal;
+pub(crate) use makers::vee::shares as vee_in_flight;
 pub use placement::{Placement, PlacementSpec};
 pub use replay::{Links, replay};
 pub use text::FromCsv;

@@ -183,6 +183,7 @@ impl<S: Stage> Worker<S> {
     fn perform(&mut self, current: Current, action: Action, outcome: &mut Option<Outcome>) -> Result<()> {
         match action {
             Action::Compute(pass, cell) => {
+                self.catch_up()?;
                 self.meter.begin_pass();
                 self.pass(current.step, pass, cell)?;
                 self.meter.end_pass(pass, cell);
@@ -193,8 +194,19 @@ impl<S: Stage> Worker<S> {
                 let (peer, tag) = self.source(flow, cell);
                 self.transport.post_recv(peer, tag)
             }
-            Action::Step(stage) => self.step(current, stage, outcome),
+            Action::Step(stage) => {
+                self.catch_up()?;
+                self.step(current, stage, outcome)
+            }
         }
+    }
+
+    /// Runs the backward-weights that a backward in one piece has left behind.
+    fn catch_up(&mut self) -> Result<()> {
+        for slot in &mut self.slots {
+            self.meter.free(slot.accumulate()?);
+        }
+        Ok(())
     }
 
     fn pass(&mut self, step: u64, pass: Pass, cell: Cell) -> Result<()> {

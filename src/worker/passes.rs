@@ -77,8 +77,8 @@ impl<S: Stage> Worker<S> {
         let slot = self.slot(cell.stage);
         let input_grad = slot.stage.backward(saved.value, grad)?;
         slot.accumulated += 1;
-        let freed = saved.bytes + slot.accumulate()?;
-        self.meter.free(freed);
+        // Those of later micro-batches that have waited for this one run after its gradient is sent: others wait for that.
+        self.meter.free(saved.bytes);
         self.give_back(cell, input_grad)
     }
 

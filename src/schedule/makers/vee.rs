@@ -36,7 +36,7 @@ pub(super) fn vee(sizes: Sizes, costs: &Costs, limit: Limit, goal: Goal) -> Resu
             - f64::from(limit.done) * freed.fold(0.0, f64::max),
     };
     let shares = shares(ranks, 2 * limit.held);
-    let mut policies: Vec<_> = policies(ranks, &shares).collect();
+    let mut policies: Vec<_> = policies(ranks, shares.to_vec()).collect();
     policies.sort_by_key(|policy| promise(policy.habits[0]));
     let (_, listed) = best(&task, policies, goal).expect("a share fits one micro-batch");
     Ok(Made {

@@ -19,6 +19,9 @@ pub(crate) fn climb(task: &Task<'_>, mut policy: Policy, mut listed: Listed, goa
             change(&mut changed, &mut draw);
         }
         let next = lister::list(task, &changed).expect("the memory was enough for the policy before");
+        if next.count() < listed.count() {
+            continue;
+        }
         idle = if next.score(goal) < listed.score(goal) {
             0
         } else {

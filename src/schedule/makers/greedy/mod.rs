@@ -222,21 +222,21 @@ pub(crate) fn in_flight(placement: &Placement, stages: &[StageCost], memory: f64
         left[rank.index()] -= f64::from(caps[stage]) * stages[stage].saved;
     }
     for (stage, rank) in placement.iter().enumerate().take(placement.ranks() as usize) {
-        caps[stage] =
-            (left[rank.index()] / stages[stage].saved + 1e-9).clamp(1.0, f64::from(u32::MAX)) as u32;
+        caps[stage] = (left[rank.index()] / stages[stage].saved + 1e-9).max(1.0) as u32;
     }
     caps
 }
 
 /// Policies worth trying, the most promising first: the same habits on all `ranks`, with each of these limits.
-pub(crate) fn policies(ranks: u32, in_flight: &[Vec<u32>]) -> impl Iterator<Item = Policy> {
+pub(crate) fn policies(ranks: u32, in_flight: Vec<Vec<u32>>) -> impl Iterator<Item = Policy> {
     habits().flat_map(move |habits| {
-        in_flight.iter().map(move |in_flight| Policy {
+        let policy = |in_flight: &Vec<u32>| Policy {
             in_flight: in_flight.clone(),
             habits: vec![habits; ranks as usize],
             rounds: false,
             thrifty: false,
-        })
+        };
+        in_flight.iter().map(policy).collect::<Vec<_>>()
     })
 }
 
