@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The tables and the picture of the guide's chapter on choosing a schedule.
+"""The planned tables and the picture of the guide's chapters on choosing a schedule and on auto.
 
     python3 scripts/compare_schedules.py
 
 Plans every schedule that has a name and prints a table for each size, one for passes of unequal length and one for transfers that
-take time; draws memory against bubble as book/src/img/memory-against-bubble.svg.
+take time, and what auto finds; draws memory against bubble as book/src/img/memory-against-bubble.svg.
 """
 import json
 import pathlib
@@ -15,6 +15,8 @@ BINARY = ROOT / "target/debug/pipewright"
 SIZES = [(4, 16), (8, 32)]
 # Times of a model of 1.5 billion parameters, in ms: arXiv 2401.10241, table 9.
 PROFILED = ["--forward", "18.522", "--backward-input", "18.086", "--backward-weight", "9.337", "--comm", "0.601"]
+# Passes of other lengths, slow links: for the chapter on auto.
+UNEVEN = ["--backward-input", "1.2", "--backward-weight", "0.8", "--comm", "0.05"]
 # Times of a transfer, as parts of a forward through a rank's share.
 COMMS = ["0", "0.1", "0.25", "0.5"]
 FAMILIES = [
@@ -27,7 +29,7 @@ NAMES = [name for _, _, names in FAMILIES for name in names]
 
 def plan(name, ranks, micro_batches, *costs):
     command = [BINARY, "plan", "--schedule", name, "--ranks", str(ranks), "--micro-batches", str(micro_batches)]
-    return json.loads(subprocess.check_output([*command, "--format", "json", *costs]))
+    return json.loads(subprocess.check_output([*command, "--format", "json", *costs], stderr=subprocess.DEVNULL))
 
 
 def percent(share):
@@ -62,6 +64,19 @@ def transfers(ranks, micro_batches):
     for name in NAMES:
         bubbles = (plan(name, ranks, micro_batches, "--comm", comm)["bubble_makespan"] for comm in COMMS)
         print(f"| `{name}` | {' | '.join(map(percent, bubbles))} |")
+
+
+def searched(ranks, micro_batches):
+    print(f"\nauto, {ranks} ranks, {micro_batches} micro-batches: makespan, what was chosen, what it holds\n")
+    print(f"| memory | equal times | chosen | holds | `{' '.join(UNEVEN)}` | chosen | holds |")
+    print("| --- " * 7 + "|")
+    for memory in ["1.5", "2", "3", "4", "6"]:
+        cells = []
+        for costs in ([], UNEVEN):
+            found = plan("auto", ranks, micro_batches, "--memory", memory, *costs)
+            stages = found["stages"] // ranks
+            cells += [f"{found['makespan']:g}", f"`{found['schedule']}`, {stages} a rank", f"{max(found['peak_memory']):g}"]
+        print(f"| {memory} | {' | '.join(cells)} |")
 
 
 class Chart:
@@ -136,6 +151,7 @@ def main():
         table(*size)
     unequal(*SIZES[-1])
     transfers(*SIZES[-1])
+    searched(4, 8)
     picture(*SIZES[-1])
 
 
