@@ -162,6 +162,22 @@ fn bad_arguments_exit_with_2_and_name_what_is_wrong() {
             "error: schedule 1f1b has 1 stages a rank; it was given 2 chunks\n"
         )
     );
+    let (status, _, err) = run("plan --ranks 4 --micro-batches 8 --schedule auto --memory 0.4");
+    assert_eq!(
+        (status, err.as_str()),
+        (
+            2,
+            "error: no schedule fits in 0.4 a rank; the least that works on 4 ranks is 1\n"
+        )
+    );
+    let (status, _, err) = run("plan --ranks 4 --micro-batches 8 --schedule zb-v --goal span");
+    assert_eq!(
+        (status, err.as_str()),
+        (
+            2,
+            "error: --memory and --goal are for --schedule auto; the order of zb-v is its own\n"
+        )
+    );
     let (status, _, err) = run("plan --ranks 4 --micro-batches 8 --schedule gpipe --links rdma");
     assert_eq!(status, 2);
     assert!(

@@ -102,10 +102,11 @@ fn prepare(args: &Args) -> Result<Trainer> {
         Some(_) => Some(costs(&config, None)?),
         None => None,
     };
-    let (schedule, stages) = (
-        config.schedule_by(costs.as_ref())?,
-        config.partitioned_by(costs.as_ref())?,
-    );
+    let (schedule, chosen) = config.choose_schedule(costs.as_ref())?;
+    if let Some(chosen) = chosen {
+        eprintln!("{chosen}");
+    }
+    let stages = config.partitioned_by(costs.as_ref())?;
     let mut pipeline = launch(&config, &data, schedule, stages)?;
     if let Some(resumed) = &resumed {
         pipeline.load(&resumed.folder)?;

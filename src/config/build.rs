@@ -5,12 +5,12 @@ use pipewright_stages::models::{Gpt, Mlp, Model};
 use pipewright_stages::optimizer::{AdamW, Decay, LearningRate, Optimizer, Sgd};
 use pipewright_stages::{RecomputedStage, Sequential, StageBuilder, recompute};
 
+use super::memory::Memory;
 use super::values::{Partition, RecomputeBy, RecomputeWord};
 use super::{Config, DataKind, LearningRateSchedule, ModelKind, OptimizerKind, sections};
 use crate::data::IGNORED;
 use crate::error::Result;
 use crate::plan::{ModelCosts, as_run, partition};
-use crate::schedule::Costs;
 
 /// Rows of a micro-batch when nobody sets them.
 const MICRO_BATCH_SIZE: usize = 8;
@@ -97,9 +97,10 @@ impl Config {
                 .balanced(self.pipeline.stages)
                 .map_err(|error| stages(&error)),
             (Partition::Named(_), Some(costs)) => {
-                let schedule = self.schedule_for(|| Ok(Costs::default()))?;
+                let schedule = self.unfitted()?;
                 let run = as_run(&schedule)?;
-                partition(costs, run.as_ref().unwrap_or(&schedule), None).map_err(|error| stages(&error))
+                let memory = self.pipeline.memory.map(Memory::bytes);
+                partition(costs, run.as_ref().unwrap_or(&schedule), memory).map_err(|error| stages(&error))
             }
             (Partition::Lists(lists), _) => model.counts(lists).map_err(|error| {
                 let problem = error.to_string();

@@ -6,12 +6,13 @@ use super::{Config, LearningRateSchedule, keys};
 use crate::error::Result;
 
 /// Keys that change speed, memory, what is shown or what is kept, and no weight.
-const HARMLESS: [&str; 7] = [
+const HARMLESS: [&str; 8] = [
     "pipeline.stages",
     "pipeline.chunks",
     "pipeline.schedule",
     "pipeline.partition",
     "pipeline.costs",
+    "pipeline.memory",
     "pipeline.recompute",
     "pipeline.pin",
 ];

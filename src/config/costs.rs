@@ -12,7 +12,6 @@ use super::{Config, RecomputeBy, RecomputeWord};
 use crate::error::{Error, Result};
 use crate::plan::{ModelCosts, as_run};
 use crate::profile::{self, Measured, Settings, Subject};
-use crate::schedule::Costs;
 
 impl Config {
     /// The costs in the file `pipeline.costs`; none when there is no such key.
@@ -48,7 +47,7 @@ impl Config {
     /// # Errors
     /// When there is no such schedule, or its stages do not all recompute the same.
     pub fn costs_of(&self, measured: Measured) -> Result<ModelCosts> {
-        let schedule = self.schedule_for(|| Ok(Costs::default()))?;
+        let schedule = self.unfitted()?;
         let schedule = as_run(&schedule)?.unwrap_or(schedule);
         Ok(self.costs_under_any(measured)?.under(&schedule))
     }
@@ -77,7 +76,7 @@ impl Config {
     fn subject(&self) -> Result<Subject<CrossEntropy, Box<dyn Optimizer>>> {
         Ok(Subject {
             model: self.model()?,
-            ranks: self.schedule_by(None)?.ranks(),
+            ranks: self.unfitted()?.ranks(),
             micro_batches: self.pipeline.micro_batches,
             loss: self.loss(),
             data: Arc::clone(&self.data()?.train),
@@ -110,7 +109,7 @@ impl Config {
 
     fn machine(&self) -> Result<Settings> {
         let mut machine = profile::machine();
-        let ranks = self.schedule_by(None)?.ranks();
+        let ranks = self.unfitted()?.ranks();
         machine.insert("ranks".to_owned(), ranks.to_string());
         Ok(machine)
     }

@@ -15,6 +15,7 @@ mod costs;
 mod keys;
 mod kinds;
 mod limits;
+mod memory;
 mod read;
 mod schedule;
 mod sections;
@@ -22,6 +23,7 @@ mod source;
 mod tree;
 mod values;
 
+pub use memory::Memory;
 pub use sections::{
     Checkpoint, Data, DataKind, Decay, LearningRateSchedule, Metrics, Model, ModelKind, Optimizer,
     OptimizerKind, Pipeline, TokenType, Train,
@@ -99,7 +101,7 @@ impl Config {
         // Files that it names are read when they are needed: a checkpoint's config may outlive them.
         config.partitioned_by(None)?;
         if !config.has_own_schedule() {
-            config.schedule_by(None)?;
+            config.unfitted()?;
         }
         Ok(config)
     }

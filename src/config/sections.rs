@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::memory::Memory;
 use super::values::{Balanced, Partition, Paths, RecomputeBy, RecomputeWord, Sizes, Validation};
 
 /// `[model]`: what is trained.
@@ -124,7 +125,7 @@ pub struct Pipeline {
     /// Stages on each rank; when nobody sets it, as many as the schedule has by itself. There are `stages / chunks` ranks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chunks: Option<u32>,
-    /// The schedule's name, or `file:` and the path of a CSV file with one.
+    /// The schedule's name, or `auto` for the shortest, or `file:` and the path of a CSV file with one.
     pub schedule: String,
     /// The number of micro-batches in a step.
     pub micro_batches: u32,
@@ -140,6 +141,10 @@ pub struct Pipeline {
     /// order to costs fit it to, and what a run is predicted from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub costs: Option<PathBuf>,
+    /// The most bytes of activations that a rank may hold: a limit for balanced partitions and for schedule `auto`. Needs
+    /// measured costs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Memory>,
     /// What stages make again in backward instead of keeping it: less memory, more time, the same weights.
     pub recompute: RecomputeBy,
     /// Whether each rank's thread is pinned to a core of its own, where there are as many cores as ranks. Two runs on
@@ -158,6 +163,7 @@ impl Default for Pipeline {
             batch_size: None,
             partition: Partition::Named(Balanced::Balanced),
             costs: None,
+            memory: None,
             recompute: RecomputeBy::All(RecomputeWord::None),
             pin: true,
         }

@@ -29,6 +29,47 @@ fn every_schedule_trains_to_the_same_weights() {
     }
     let sets = ["schedule=interleaved-1f1b", "stages=6", "chunks=3"].map(|set| format!("pipeline.{set}"));
     assert_eq!(train("three", &sets), whole);
+    let sets = ["schedule=auto", "stages=4", "chunks=2"].map(|set| format!("pipeline.{set}"));
+    assert_eq!(train("chosen", &sets), whole);
+}
+
+#[test]
+fn auto_says_what_it_chose_and_keeps_to_a_memory_in_bytes() {
+    let place = Place::new();
+    place.run(&["profile", "my.toml", "--out", "costs.json"]).done();
+    let plan = |memory: &str| {
+        let sets =
+            ["schedule=auto", "stages=2", "costs=costs.json", memory].map(|set| format!("pipeline.{set}"));
+        let mut args = vec!["plan", "my.toml"];
+        sets.iter().for_each(|set| args.extend(["--set", set]));
+        place.run(&args)
+    };
+    let said = plan("memory=1GiB").done().stderr();
+    assert!(
+        said.contains("chose ") && said.contains("the shortest makespan"),
+        "{said}"
+    );
+    let refused = |run: Run, told: &[&str]| {
+        let said = run.refused();
+        assert!(told.iter().all(|part| said.contains(part)), "{said}");
+    };
+    refused(plan("memory=10B"), &["pipeline.stages", "within 10 bytes"]);
+    let train = |sets: &[&str]| {
+        let sets = sets.iter().flat_map(|set| ["--set", set]);
+        place.run(&["train", "my.toml"].into_iter().chain(sets).collect::<Vec<_>>())
+    };
+    refused(
+        train(&["pipeline.schedule=auto", "pipeline.memory=1GiB"]),
+        &[
+            "pipeline.memory: a limit in bytes needs measured costs",
+            "pipewright profile",
+        ],
+    );
+    refused(train(&["pipeline.memory=lots"]), &["pipeline.memory", "200MiB"]);
+    refused(
+        train(&["pipeline.schedule=automatic"]),
+        &["there is no schedule \"automatic\"", "auto or file:PATH"],
+    );
 }
 
 #[test]

@@ -13,14 +13,16 @@ use crate::{Error, Result};
 pub(super) fn subject(path: &Path, args: &Args) -> Result<Subject> {
     let config = Config::load(path, &args.sets).map_err(|error| Error::Invalid(error.to_string()))?;
     let model = costs(&config, args.costs.as_deref())?;
+    let counts = config.counts_by(Some(&model))?;
+    let (schedule, chosen) = config.choose_schedule(Some(&model))?;
+    if let Some(chosen) = chosen {
+        eprintln!("{chosen}");
+    }
     let (time, memory) = match args.format {
         Format::Table => (1e3, 1.0 / f64::from(1 << 20)),
         Format::Csv | Format::Json | Format::Svg => (1.0, 1.0),
     };
-    let model = model.in_units(time, memory);
-    let counts = config.counts_by(Some(&model))?;
-    let costs = model.stages(&counts)?;
-    let schedule = config.schedule_by(Some(&model))?;
+    let costs = model.in_units(time, memory).stages(&counts)?;
     let schedule = as_run(&schedule)?.unwrap_or(schedule);
     let prediction = Prediction::of(&schedule, &costs, args.links)?;
     let (step, unit) = (prediction.step / time, config.unit());

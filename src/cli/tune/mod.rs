@@ -2,15 +2,13 @@
 
 mod confirm;
 mod grid;
-mod memory;
 mod tuned;
 
 use std::path::PathBuf;
 
-use crate::config::Config;
+use crate::config::{Config, Memory};
 use crate::{Error, Result};
 use grid::{Found, Grid};
-use memory::{in_words, parse_bytes};
 
 /// Rows of the table, when fewer are run.
 const SHOWN: usize = 10;
@@ -34,8 +32,8 @@ pub(super) struct Args {
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
     sets: Vec<String>,
     /// The most that a rank may hold for backwards to come, such as 200MiB; no limit when left out
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
-    memory: Option<f64>,
+    #[arg(long, value_name = "BYTES")]
+    memory: Option<Memory>,
     /// Numbers of ranks to try, such as 2,4; when left out 1, 2, 4, ... up to the cores
     #[arg(long, value_name = "P", value_delimiter = ',')]
     ranks: Vec<u32>,
@@ -49,7 +47,11 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let config = Config::load(&args.config, &args.sets).map_err(|error| Error::Invalid(error.to_string()))?;
-    let mut grid = Grid::measure(&config, &ranks(&args.ranks, &config)?, args.memory)?;
+    let mut grid = Grid::measure(
+        &config,
+        &ranks(&args.ranks, &config)?,
+        args.memory.map(Memory::bytes),
+    )?;
     if grid.found.is_empty() {
         return Err(nothing_fits(&grid, args.memory));
     }
@@ -98,17 +100,17 @@ fn ranks(given: &[u32], config: &Config) -> Result<Vec<u32>> {
     Ok(ranks)
 }
 
-fn nothing_fits(grid: &Grid, memory: Option<f64>) -> Error {
+fn nothing_fits(grid: &Grid, memory: Option<Memory>) -> Error {
     let advice = match &grid.least {
         Some((least, what)) => format!(
             "the least that works is {} ({what}): raise --memory",
-            in_words(*least)
+            Memory::in_words(*least)
         ),
         None => "no schedule is for these numbers of ranks and micro-batches: set others".to_owned(),
     };
     Error::Invalid(format!(
         "nothing fits into {} on a rank: {advice}",
-        memory.map_or("any memory".to_owned(), in_words)
+        memory.map_or("any memory".to_owned(), |memory| memory.to_string())
     ))
 }
 
@@ -124,7 +126,7 @@ fn table(grid: &Grid, args: &Args, rows: usize) -> String {
         text += &format!("and {} more that are predicted slower\n", grid.found.len() - rows);
     }
     if grid.above > 0 {
-        let limit = args.memory.map_or(String::new(), in_words);
+        let limit = args.memory.map_or(String::new(), |memory| memory.to_string());
         text += &format!("{} more would hold over {limit} on a rank\n", grid.above);
     }
     text

@@ -1,0 +1,86 @@
+//! Sizes of memory, as people write them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// The units and their bytes; a name that ends like another stands before it.
+const UNITS: [(&str, f64); 7] = [
+    ("KiB", 1024.0),
+    ("MiB", 1_048_576.0),
+    ("GiB", 1_073_741_824.0),
+    ("KB", 1e3),
+    ("MB", 1e6),
+    ("GB", 1e9),
+    ("B", 1.0),
+];
+
+/// A number of bytes above 0, such as `200MiB`, `1.5 GiB` or `1000000`.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[serde(try_from = "Form", into = "Form")]
+pub struct Memory(f64);
+
+impl Memory {
+    /// In bytes.
+    pub fn bytes(self) -> f64 {
+        self.0
+    }
+
+    /// So many bytes, for people: `1.50 GiB`.
+    pub fn in_words(bytes: f64) -> String {
+        let (name, unit) = UNITS[..3]
+            .iter()
+            .rev()
+            .find(|(_, unit)| bytes >= *unit)
+            .unwrap_or(&UNITS[0]);
+        format!("{:.2} {name}", bytes / unit)
+    }
+}
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&Self::in_words(self.0))
+    }
+}
+
+impl FromStr for Memory {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (number, unit) = UNITS
+            .iter()
+            .find_map(|(name, bytes)| Some((text.strip_suffix(name)?, *bytes)))
+            .unwrap_or((text, 1.0));
+        let number: Option<f64> = number.trim().parse().ok();
+        number
+            .map(|number| number * unit)
+            .filter(|bytes| bytes.is_finite() && *bytes > 0.0)
+            .map(Self)
+            .ok_or_else(|| "give a size above 0 such as 200MiB, 1.5GiB or 1000000".to_owned())
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged, expecting = "a size such as \"200MiB\" or 1000000")]
+enum Form {
+    Bytes(u64),
+    Text(String),
+}
+
+impl TryFrom<Form> for Memory {
+    type Error = String;
+
+    fn try_from(form: Form) -> Result<Self, String> {
+        match form {
+            Form::Bytes(bytes) => bytes.to_string().parse(),
+            Form::Text(text) => text.parse(),
+        }
+    }
+}
+
+impl From<Memory> for Form {
+    fn from(Memory(bytes): Memory) -> Self {
+        Self::Text(format!("{bytes}B"))
+    }
+}
