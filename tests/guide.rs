@@ -107,7 +107,10 @@ fn the_pictures_that_the_guide_shows_are_what_the_commands_above_them_draw() {
         );
         shown += 1;
     }
-    assert!(shown >= Schedule::names().count(), "the guide draws every schedule");
+    assert!(
+        shown >= Schedule::names().count(),
+        "the guide draws every schedule"
+    );
 }
 
 #[test]
