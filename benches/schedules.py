@@ -3,8 +3,8 @@
 
     python3 benches/schedules.py
 
-Trains a few steps with each schedule and prints the bubble that was predicted from the run's own passes, the measured one, and what
-each rank held at most.
+Profiles the model, then trains a few steps with each schedule: as it is made for equal passes, and as it is made for the measured ones.
+Prints the bubble that was predicted, the measured one, and what each rank held at most.
 """
 import json
 import pathlib
@@ -14,34 +14,44 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BINARY = ROOT / "target/release/pipewright"
-ONE, TWO = ["gpipe", "1f1b", "zb-h1", "zb-2p"], ["interleaved-1f1b", "looped-bfs", "interleaved-zb", "zb-v", "v-half", "v-min", "dualpipe-v"]
+CONFIG = "examples/gpt-text.toml"
+SCHEDULES = {
+    2: ["gpipe", "1f1b", "zb-h1", "zb-2p"],
+    4: ["interleaved-1f1b", "looped-bfs", "interleaved-zb", "zb-v", "v-half", "v-min", "dualpipe-v"],
+}
 STEPS = 12
 
 
-def measure(schedule, stages):
-    """Predicted and measured bubble in percent, peak bytes of each rank, and the hash of the weights."""
-    with tempfile.TemporaryDirectory() as folder:
-        run = pathlib.Path(folder) / "run"
-        command = [BINARY, "train", "examples/gpt-text.toml", "--run-dir", run, "--steps", str(STEPS), "--weights-hash"]
-        for setting in ["train.validate_every=0", "checkpoint.every=0", f"pipeline.schedule={schedule}", f"pipeline.stages={stages}"]:
-            command += ["--set", setting]
-        printed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-        predicted, measured = re.search(r"predicted .* bubble ([\d.]+) %; measured .* bubble ([\d.]+) %", printed).groups()
-        last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
-        return predicted, measured, last["peak_bytes"], re.search(r"[0-9a-f]{64}", printed)[0]
+def measure(schedule, stages, folder, *more):
+    """Predicted bubble, measured bubble and peak MiB as cells of a table, and the hash of the weights."""
+    run = pathlib.Path(folder) / f"{schedule}-{len(more)}"
+    command = [BINARY, "train", CONFIG, "--run-dir", run, "--steps", str(STEPS), "--weights-hash"]
+    settings = ["train.validate_every=0", "checkpoint.every=0", f"pipeline.schedule={schedule}", f"pipeline.stages={stages}"]
+    for setting in [*settings, *more]:
+        command += ["--set", setting]
+    printed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    printed = printed.stdout + printed.stderr
+    bubbles = re.search(r"predicted step.* bubble ([\d.]+ %); measured step.* bubble ([\d.]+ %)", printed).groups()
+    last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+    peaks = " and ".join(f"{peak / 2**20:.1f}" for peak in last["peak_bytes"])
+    return [*bubbles, peaks], re.search(r"\b[0-9a-f]{64}\b", printed)[0]
 
 
 def main():
     subprocess.run(["cargo", "build", "--release", "--quiet"], cwd=ROOT, check=True)
-    print("| schedule | stages | predicted bubble | measured bubble | peak activations, MiB |")
-    print("| --- | --- | --- | --- | --- |")
+    print("| schedule | predicted bubble | measured | peak, MiB | for the measured costs: predicted | measured | peak, MiB |")
+    print("| --- " * 7 + "|")
     hashes = set()
-    for schedule, stages in [(name, 2) for name in ONE] + [(name, 4) for name in TWO]:
-        predicted, measured, peaks, weights = measure(schedule, stages)
-        hashes.add(weights)
-        peaks = " and ".join(f"{peak / 2**20:.1f}" for peak in peaks)
-        print(f"| `{schedule}` | {stages} | {predicted} % | {measured} % | {peaks} |", flush=True)
-    print(f"\n{len(hashes)} different hash of the weights")
+    with tempfile.TemporaryDirectory() as folder:
+        costs = pathlib.Path(folder) / "costs.json"
+        subprocess.run([BINARY, "profile", CONFIG, "--out", costs], cwd=ROOT, check=True, capture_output=True)
+        for stages, schedules in SCHEDULES.items():
+            for schedule in schedules:
+                equal, weights = measure(schedule, stages, folder)
+                fitted, same = measure(schedule, stages, folder, f"pipeline.costs={costs}")
+                hashes |= {weights, same}
+                print(f"| `{schedule}` | {' | '.join(equal + fitted)} |", flush=True)
+    print(f"\nweights after {STEPS} steps: {', '.join(hashes)}")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The tables and the picture of the guide's chapter on choosing a schedule.
+"""The planned tables and the picture of the guide's chapters on choosing a schedule and on auto.
 
     python3 scripts/compare_schedules.py
 
-Plans every schedule that has a name and prints a table for each size, and one for passes of unequal length; draws memory against
-bubble as book/src/img/memory-against-bubble.svg.
+Plans every schedule that has a name and prints a table for each size, one for passes of unequal length and one for transfers that
+take time, and what auto finds; draws memory against bubble as book/src/img/memory-against-bubble.svg.
 """
 import json
 import pathlib
@@ -15,6 +15,10 @@ BINARY = ROOT / "target/debug/pipewright"
 SIZES = [(4, 16), (8, 32)]
 # Times of a model of 1.5 billion parameters, in ms: arXiv 2401.10241, table 9.
 PROFILED = ["--forward", "18.522", "--backward-input", "18.086", "--backward-weight", "9.337", "--comm", "0.601"]
+# Passes of other lengths, slow links: for the chapter on auto.
+UNEVEN = ["--backward-input", "1.2", "--backward-weight", "0.8", "--comm", "0.05"]
+# Times of a transfer, as parts of a forward through a rank's share.
+COMMS = ["0", "0.1", "0.25", "0.5"]
 FAMILIES = [
     ("#57606a", "whole backwards", ["gpipe", "1f1b", "interleaved-1f1b", "looped-bfs"]),
     ("#0072b2", "backward in two halves", ["zb-h1", "zb-2p", "interleaved-zb"]),
@@ -25,7 +29,7 @@ NAMES = [name for _, _, names in FAMILIES for name in names]
 
 def plan(name, ranks, micro_batches, *costs):
     command = [BINARY, "plan", "--schedule", name, "--ranks", str(ranks), "--micro-batches", str(micro_batches)]
-    return json.loads(subprocess.check_output([*command, "--format", "json", *costs]))
+    return json.loads(subprocess.check_output([*command, "--format", "json", *costs], stderr=subprocess.DEVNULL))
 
 
 def percent(share):
@@ -51,6 +55,28 @@ def unequal(ranks, micro_batches):
         equal, profiled = (plan(name, ranks, micro_batches, *costs) for costs in ([], PROFILED))
         bubbles = [equal["bubble_makespan"], profiled["bubble_makespan"], profiled["bubble_span"]]
         print(f"| `{name}` | {' | '.join(map(percent, bubbles))} |")
+
+
+def transfers(ranks, micro_batches):
+    print(f"\n{ranks} ranks, {micro_batches} micro-batches, bubble of the makespan\n")
+    print("| schedule | " + " | ".join(f"`--comm {comm}`" for comm in COMMS) + " |")
+    print("| --- " * (1 + len(COMMS)) + "|")
+    for name in NAMES:
+        bubbles = (plan(name, ranks, micro_batches, "--comm", comm)["bubble_makespan"] for comm in COMMS)
+        print(f"| `{name}` | {' | '.join(map(percent, bubbles))} |")
+
+
+def searched(ranks, micro_batches):
+    print(f"\nauto, {ranks} ranks, {micro_batches} micro-batches: makespan, what was chosen, what it holds\n")
+    print(f"| memory | equal times | chosen | holds | `{' '.join(UNEVEN)}` | chosen | holds |")
+    print("| --- " * 7 + "|")
+    for memory in ["1.5", "2", "3", "4", "6"]:
+        cells = []
+        for costs in ([], UNEVEN):
+            found = plan("auto", ranks, micro_batches, "--memory", memory, *costs)
+            stages = found["stages"] // ranks
+            cells += [f"{found['makespan']:g}", f"`{found['schedule']}`, {stages} a rank", f"{max(found['peak_memory']):g}"]
+        print(f"| {memory} | {' | '.join(cells)} |")
 
 
 class Chart:
@@ -124,6 +150,8 @@ def main():
     for size in SIZES:
         table(*size)
     unequal(*SIZES[-1])
+    transfers(*SIZES[-1])
+    searched(4, 8)
     picture(*SIZES[-1])
 
 

@@ -14,6 +14,8 @@ pages! {
     first_run: "../book/src/first-run.md",
     launch: "../book/src/launch.md",
     schedules: "../book/src/schedules.md",
+    auto: "../book/src/auto.md",
+    own_schedule: "../book/src/own-schedule.md",
     micro_batches: "../book/src/micro-batches.md",
     recompute: "../book/src/recompute.md",
     tuning: "../book/src/tuning.md",

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
 use pipewright::config::Config;
+use pipewright::plan::{RankSimulation, Simulation, simulate};
+use pipewright::schedule::{Costs, Links, Schedule, StageCost};
 use toml::{Table, Value};
 
 /// A fenced block of a page: its language, its text and the line it begins on.
@@ -24,6 +26,9 @@ fn plan_check_and_refusals_print_what_the_guide_shows() {
         let Some(arguments) = pair[0].text.strip_prefix("$ pipewright ") else {
             continue;
         };
+        if arguments.contains(" > ") {
+            continue;
+        }
         let arguments: Vec<&str> = arguments.split_whitespace().collect();
         let refused = pair[1].text.starts_with("error: ");
         if !refused && !["plan", "check"].contains(&arguments[0]) {
@@ -73,7 +78,7 @@ fn first_word(text: &str) -> &str {
     text.split([' ', '`', '=', ',']).next().unwrap_or(text)
 }
 
-/// What the command prints, run from the root.
+/// What the command prints to standard output, run from the root.
 fn pipewright(arguments: &[&str]) -> String {
     let mut command = Command::cargo_bin("pipewright").expect("the command is built");
     let output = command
@@ -81,7 +86,7 @@ fn pipewright(arguments: &[&str]) -> String {
         .current_dir(root())
         .output()
         .expect("the command runs");
-    String::from_utf8([output.stdout, output.stderr].concat()).expect("text")
+    String::from_utf8(output.stdout).expect("text")
 }
 
 #[test]
@@ -98,11 +103,61 @@ fn the_pictures_that_the_guide_shows_are_what_the_commands_above_them_draw() {
         let kept = fs::read_to_string(root().join("book/src/img").join(file)).expect(&place);
         assert!(
             kept == printed,
-            "{place} is not what its command draws now: draw it again"
+            "{place} is not what its command draws now: run scripts/draw_guide.sh"
         );
         shown += 1;
     }
-    assert!(shown >= 1, "the guide shows pictures");
+    assert!(shown >= Schedule::names().count(), "the guide draws every schedule");
+}
+
+#[test]
+fn every_picture_of_a_page_is_there() {
+    for path in pages() {
+        let page = fs::read_to_string(&path).expect("a page is text");
+        for picture in page.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if picture.ends_with(".svg") {
+                let there = path.parent().expect("a folder").join(picture);
+                assert!(there.is_file(), "{}: {picture}", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn the_planned_tables_of_the_chapter_on_choosing_hold() {
+    let page = fs::read_to_string(root().join("book/src/choosing.md")).expect("the page is there");
+    for (ranks, micro_batches) in [(4, 16), (8, 32)] {
+        let heading = format!("\n{ranks} ranks, {micro_batches} micro-batches:\n");
+        let (_, part) = page.split_once(&heading).expect(&heading);
+        for name in Schedule::names() {
+            let [free, kept] = [0.0, 1.0].map(|pending| planned(name, ranks, micro_batches, pending));
+            let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+            let row = format!(
+                "| `{name}` | {} | {} | {} | {} | {} |",
+                percent(free.bubble_makespan),
+                percent(free.bubble_span),
+                most(&free, |rank| rank.peak_activations),
+                percent(kept.bubble_makespan),
+                most(&kept, |rank| rank.peak_memory),
+            );
+            let table = part.split("\n\n").nth(1).expect("a table");
+            assert!(table.contains(&row), "book/src/choosing.md lacks {row}");
+        }
+    }
+}
+
+fn planned(name: &str, ranks: u32, micro_batches: u32, pending: f64) -> Simulation {
+    let share = StageCost {
+        pending,
+        ..StageCost::default()
+    };
+    let costs = Costs::share(share, 0.0).expect("costs");
+    let schedule = Schedule::make(name, ranks, None, micro_batches, &costs).expect(name);
+    simulate(&schedule, &costs, Links::Buffered).expect(name)
+}
+
+fn most(simulation: &Simulation, of: fn(&RankSimulation) -> f64) -> f64 {
+    simulation.ranks.iter().map(of).fold(0.0, f64::max)
 }
 
 #[test]
@@ -174,12 +229,17 @@ fn row(key: &str, value: &Value) -> String {
 
 /// All fenced blocks of the guide and the README, in order.
 fn blocks() -> Vec<Block> {
+    pages().iter().flat_map(|path| blocks_of(path)).collect()
+}
+
+/// The pages of the guide, and the README.
+fn pages() -> Vec<PathBuf> {
     let pages = fs::read_dir(root().join("book/src")).expect("the guide is there");
     let mut paths: Vec<PathBuf> = pages.map(|page| page.expect("a page").path()).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
     paths.sort();
     paths.push(root().join("README.md"));
-    paths.iter().flat_map(|path| blocks_of(path)).collect()
+    paths
 }
 
 fn blocks_of(path: &Path) -> Vec<Block> {
