@@ -1,7 +1,7 @@
 //! Models cut by what their layers cost.
 
 use pipewright::id::Rank;
-use pipewright::plan::{Fit, LayerCost, Link, ModelCosts, Prediction, Setting, as_run, partition, simulate};
+use pipewright::plan::{Fit, LayerCost, Link, ModelCosts, Prediction, Setting, partition, simulate};
 use pipewright::schedule::{Action, Links, Schedule, StageCost};
 use proptest::prelude::*;
 
@@ -221,9 +221,7 @@ fn a_backward_in_one_piece_costs_what_was_measured_of_it() {
 #[test]
 fn weight_gradients_wait_for_their_turn() {
     let bfs = schedule("looped-bfs", 2, 2, 3);
-    let run = as_run(&bfs)
-        .unwrap()
-        .expect("its backwards go from the last micro-batch to the first");
+    let run = bfs.in_turn();
     let row: Vec<String> = run
         .passes(Rank(1))
         .map(|(pass, cell)| Action::Compute(pass, cell).to_string())
@@ -235,6 +233,7 @@ fn weight_gradients_wait_for_their_turn() {
         ]
     );
     for name in ["gpipe", "1f1b", "zb-h1"] {
-        assert!(as_run(&schedule(name, 2, 1, 4)).unwrap().is_none(), "{name}");
+        let schedule = schedule(name, 2, 1, 4);
+        assert_eq!(schedule.clone().in_turn(), schedule, "{name}");
     }
 }

@@ -18,7 +18,8 @@ fn a_traced_step_has_every_pass_and_transfer_in_an_order_that_can_be() {
         let Ok(schedule) = Schedule::named(name, 2, 4) else {
             continue;
         };
-        let mut pipeline = recipe(6, false, 4).launch(schedule.clone()).expect("it starts");
+        let mut pipeline = recipe(6, false, 4).launch(schedule).expect("it starts");
+        let schedule = pipeline.schedule().clone();
         let (report, timeline) = pipeline.step_traced().expect("the step succeeds");
         for (rank, row) in (0..).map(Rank).zip(&timeline.ranks) {
             let done: Vec<_> = row.iter().map(|timed| (timed.pass, timed.cell)).collect();

@@ -6,8 +6,8 @@ use std::fmt;
 use crate::Result;
 use crate::config::Config;
 use crate::pipeline::StepReport;
-use crate::plan::{ModelCosts, Prediction, as_run, simulate};
-use crate::schedule::{Costs, Links, Pass, Schedule, Timeline};
+use crate::plan::{ModelCosts, Prediction, simulate};
+use crate::schedule::{Costs, Links, Schedule, Timeline};
 
 /// Steps before those that count: first touches of memory, cold caches.
 const WARM_UP: u64 = 1;
@@ -39,8 +39,6 @@ impl Forecast {
     /// By the costs of a config's layers.
     pub(super) fn by_costs(config: &Config, schedule: &Schedule, costs: &ModelCosts) -> Result<Self> {
         let stages = costs.stages(&config.counts_by(Some(costs))?)?;
-        let run = as_run(schedule)?;
-        let schedule = run.as_ref().unwrap_or(schedule);
         let Prediction { step, bubble, .. } = Prediction::of(schedule, &stages, Links::Buffered)?;
         Ok(Self {
             predicted: Some(Step { step, bubble }),
@@ -108,10 +106,7 @@ impl fmt::Display for Step {
 fn by_passes(schedule: &Schedule, steps: &[(StepReport, Timeline)]) -> Result<Step> {
     let timelines = || steps.iter().map(|(_, timeline)| timeline);
     let costs = Costs::measured(timelines())?;
-    let simulation = match as_run(schedule)? {
-        Some(run) => simulate(&run, &apart(&run, &costs, timelines())?, Links::Buffered)?,
-        None => simulate(schedule, &costs, Links::Buffered)?,
-    };
+    let simulation = simulate(schedule, &costs, Links::Buffered)?;
     let ranks = simulation.ranks.len() as f64;
     let end = |(report, timeline): &(StepReport, Timeline)| {
         let last = timeline
@@ -138,29 +133,6 @@ fn by_passes(schedule: &Schedule, steps: &[(StepReport, Timeline)]) -> Result<St
         step,
         bubble: (1.0 - busy / step).max(0.0),
     })
-}
-
-/// The costs where backwards in one piece do not always run so: most are a backward-input only, and few do the backward-weights
-/// that have waited.
-fn apart<'a>(
-    schedule: &Schedule,
-    costs: &Costs,
-    timelines: impl Iterator<Item = &'a Timeline>,
-) -> Result<Costs> {
-    let mut stages = costs.of(schedule.placement())?;
-    let mut backwards = vec![Vec::new(); stages.len()];
-    let passes = timelines.flat_map(|timeline| timeline.ranks.iter().flatten());
-    for timed in passes.filter(|timed| timed.pass == Pass::Backward) {
-        backwards[timed.cell.stage.index()].push(timed.end - timed.start);
-    }
-    for (cost, times) in stages.iter_mut().zip(backwards) {
-        let mean = times.iter().sum::<f64>() / times.len() as f64;
-        if let Some(usual) = median(times) {
-            cost.backward_input = usual;
-            cost.backward_weight = (mean - usual).max(0.0);
-        }
-    }
-    Costs::each(stages, costs.comm())
 }
 
 /// The middle of some numbers.

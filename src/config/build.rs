@@ -10,7 +10,7 @@ use super::values::{Partition, RecomputeBy, RecomputeWord};
 use super::{Config, DataKind, LearningRateSchedule, ModelKind, OptimizerKind, sections};
 use crate::data::IGNORED;
 use crate::error::Result;
-use crate::plan::{ModelCosts, as_run, partition};
+use crate::plan::{ModelCosts, partition};
 
 /// Rows of a micro-batch when nobody sets them.
 const MICRO_BATCH_SIZE: usize = 8;
@@ -97,10 +97,9 @@ impl Config {
                 .balanced(self.pipeline.stages)
                 .map_err(|error| stages(&error)),
             (Partition::Named(_), Some(costs)) => {
-                let schedule = self.unfitted()?;
-                let run = as_run(&schedule)?;
+                let schedule = self.unfitted()?.in_turn();
                 let memory = self.pipeline.memory.map(Memory::bytes);
-                partition(costs, run.as_ref().unwrap_or(&schedule), memory).map_err(|error| stages(&error))
+                partition(costs, &schedule, memory).map_err(|error| stages(&error))
             }
             (Partition::Lists(lists), _) => model.counts(lists).map_err(|error| {
                 let problem = error.to_string();

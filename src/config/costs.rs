@@ -10,7 +10,7 @@ use toml::Value;
 
 use super::{Config, RecomputeBy, RecomputeWord};
 use crate::error::{Error, Result};
-use crate::plan::{ModelCosts, as_run};
+use crate::plan::ModelCosts;
 use crate::profile::{self, Measured, Settings, Subject};
 
 impl Config {
@@ -47,8 +47,7 @@ impl Config {
     /// # Errors
     /// When there is no such schedule, or its stages do not all recompute the same.
     pub fn costs_of(&self, measured: Measured) -> Result<ModelCosts> {
-        let schedule = self.unfitted()?;
-        let schedule = as_run(&schedule)?.unwrap_or(schedule);
+        let schedule = self.unfitted()?.in_turn();
         Ok(self.costs_under_any(measured)?.under(&schedule))
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::memory::Memory;
 use super::{Config, sections};
 use crate::error::{Error, Result};
-use crate::plan::{AUTO, ModelCosts, Wanted, auto};
+use crate::plan::{AUTO, ModelCosts, Wanted, auto, like_auto};
 use crate::schedule::{Costs, Goal, Links, Schedule, StageCost};
 
 /// What stands before the path of a schedule of one's own.
@@ -73,8 +73,7 @@ impl Config {
         let name = match self.pipeline.schedule.strip_prefix(FILE) {
             Some(path) => return self.own_schedule(path),
             None if self.pipeline.schedule != AUTO => &self.pipeline.schedule,
-            None if self.ranks_and_chunks()?.1 == 1 => "zb-h1",
-            None => "interleaved-zb",
+            None => like_auto(self.ranks_and_chunks()?.1),
         };
         self.named_schedule(name, &alike()?)
     }

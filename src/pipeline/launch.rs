@@ -16,7 +16,7 @@ use crate::transport;
 use crate::worker::{ParameterInfo, Tie, WorkerParts};
 
 pub(super) fn launch<S: Stage>(builder: PipelineBuilder<S>) -> Result<Pipeline<S>> {
-    let schedule = Arc::new(builder.schedule.ok_or_else(|| missing("schedule"))?);
+    let schedule = Arc::new(builder.schedule.ok_or_else(|| missing("schedule"))?.in_turn());
     let data = builder.data.ok_or_else(|| missing("data"))?;
     let loss = builder.loss.ok_or_else(|| missing("loss"))?;
     check_replicas(&schedule)?;

@@ -10,6 +10,12 @@ use crate::{Error, Result};
 /// What people write for [`auto`] where a schedule is named.
 pub const AUTO: &str = "auto";
 
+/// A schedule with a name whose stages lie and last much like those that [`auto`] lists: what a model is cut for before it is
+/// known what the stages cost.
+pub fn like_auto(chunks: u32) -> &'static str {
+    if chunks == 1 { "zb-h1" } else { "interleaved-zb" }
+}
+
 /// The most stages a rank is given where nobody says how many.
 const MOST_CHUNKS: u32 = 4;
 

@@ -1,6 +1,6 @@
 //! One way to run a model, and how it would go.
 
-use crate::plan::{AUTO, ModelCosts, Prediction, Wanted, as_run, auto, partition};
+use crate::plan::{AUTO, ModelCosts, Prediction, Wanted, auto, like_auto, partition};
 use crate::schedule::{Costs, Goal, Links, Schedule};
 use crate::{Error, Result};
 
@@ -44,8 +44,7 @@ pub enum Fit {
 
 impl Candidate {
     fn new(counts: Vec<usize>, costs: Costs, schedule: Schedule) -> Result<Self> {
-        let run = as_run(&schedule)?;
-        let prediction = Prediction::of(run.as_ref().unwrap_or(&schedule), &costs, Links::Buffered)?;
+        let prediction = Prediction::of(&schedule, &costs, Links::Buffered)?;
         Ok(Self {
             counts,
             costs,
@@ -88,7 +87,6 @@ impl Setting {
 
     fn cut(&self, model: &ModelCosts, memory: Option<f64>) -> Result<Candidate> {
         let unfitted = self.schedule(&Costs::default())?;
-        let unfitted = as_run(&unfitted)?.unwrap_or(unfitted);
         let model = model.clone().under(&unfitted);
         let counts = partition(&model, &unfitted, memory)?;
         let costs = model.stages(&counts)?;
@@ -99,12 +97,7 @@ impl Setting {
     /// A schedule listed for these costs, where that is better than all that have a name.
     fn listed(&self, model: &ModelCosts, memory: Option<f64>) -> Result<Candidate> {
         let alike = Self {
-            schedule: if self.chunks == 1 {
-                "zb-h1"
-            } else {
-                "interleaved-zb"
-            }
-            .to_owned(),
+            schedule: like_auto(self.chunks).to_owned(),
             ..self.clone()
         };
         let counts = partition(model, &alike.schedule(&Costs::default())?, None)?;
@@ -126,13 +119,9 @@ impl Setting {
         }
     }
 
+    /// As a pipeline runs it.
     fn schedule(&self, costs: &Costs) -> Result<Schedule> {
-        Schedule::make(
-            &self.schedule,
-            self.ranks,
-            Some(self.chunks),
-            self.micro_batches,
-            costs,
-        )
+        let (ranks, chunks) = (self.ranks, Some(self.chunks));
+        Schedule::make(&self.schedule, ranks, chunks, self.micro_batches, costs).map(Schedule::in_turn)
     }
 }

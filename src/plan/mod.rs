@@ -1,7 +1,6 @@
 //! What a schedule will cost before anything runs: how long a step takes, how much of it is bubble, how much
 //! a rank holds. Pure: it sees schedules and numbers only.
 
-mod as_run;
 mod auto;
 mod candidate;
 mod holding;
@@ -11,8 +10,7 @@ mod period;
 mod prediction;
 mod simulate;
 
-pub use as_run::as_run;
-pub use auto::{AUTO, Auto, Tried, Wanted, auto};
+pub use auto::{AUTO, Auto, Tried, Wanted, auto, like_auto};
 pub use candidate::{Candidate, Fit, Setting};
 pub use layers::{LayerCost, Link, ModelCosts};
 pub use partition::partition;

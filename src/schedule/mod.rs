@@ -5,6 +5,7 @@ mod check;
 mod clock;
 mod costs;
 mod deadlock;
+mod in_turn;
 mod lower;
 mod makers;
 mod measured;

@@ -157,7 +157,6 @@ impl<S: Stage> Worker<S> {
         self.run(actions, |worker, action| {
             worker.perform(current, action, &mut outcome)
         })?;
-        self.slots.iter_mut().for_each(Slot::clear);
         Ok(Trained {
             outcome: outcome.expect("lowering ends each rank with a step"),
             report: self.meter.report(),
@@ -183,7 +182,6 @@ impl<S: Stage> Worker<S> {
     fn perform(&mut self, current: Current, action: Action, outcome: &mut Option<Outcome>) -> Result<()> {
         match action {
             Action::Compute(pass, cell) => {
-                self.catch_up()?;
                 self.meter.begin_pass();
                 self.pass(current.step, pass, cell)?;
                 self.meter.end_pass(pass, cell);
@@ -194,19 +192,8 @@ impl<S: Stage> Worker<S> {
                 let (peer, tag) = self.source(flow, cell);
                 self.transport.post_recv(peer, tag)
             }
-            Action::Step(stage) => {
-                self.catch_up()?;
-                self.step(current, stage, outcome)
-            }
+            Action::Step(stage) => self.step(current, stage, outcome),
         }
-    }
-
-    /// Runs the backward-weights that a backward in one piece has left behind.
-    fn catch_up(&mut self) -> Result<()> {
-        for slot in &mut self.slots {
-            self.meter.free(slot.accumulate()?);
-        }
-        Ok(())
     }
 
     fn pass(&mut self, step: u64, pass: Pass, cell: Cell) -> Result<()> {

@@ -68,16 +68,8 @@ impl<S: Stage> Worker<S> {
     }
 
     pub(super) fn backward(&mut self, cell: Cell) -> Result<()> {
-        if self.slot(cell.stage).accumulated != cell.micro_batch.index() {
-            // Its weight gradients have to wait for those of earlier micro-batches.
-            self.backward_input(cell)?;
-            return self.backward_weight(cell);
-        }
         let (saved, grad) = self.backward_inputs(cell)?;
-        let slot = self.slot(cell.stage);
-        let input_grad = slot.stage.backward(saved.value, grad)?;
-        slot.accumulated += 1;
-        // Those of later micro-batches that have waited for this one run after its gradient is sent: others wait for that.
+        let input_grad = self.slot(cell.stage).stage.backward(saved.value, grad)?;
         self.meter.free(saved.bytes);
         self.give_back(cell, input_grad)
     }
@@ -124,9 +116,13 @@ impl<S: Stage> Worker<S> {
     }
 
     pub(super) fn backward_weight(&mut self, cell: Cell) -> Result<()> {
-        self.cell(cell).due = true;
-        let freed = self.slot(cell.stage).accumulate()?;
-        self.meter.free(freed);
+        let pending = self
+            .cell(cell)
+            .pending
+            .take()
+            .expect("checked: backward-input before backward-weight");
+        self.slot(cell.stage).stage.backward_weight(pending.value)?;
+        self.meter.free(pending.bytes);
         Ok(())
     }
 

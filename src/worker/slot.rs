@@ -11,8 +11,6 @@ pub(super) struct Slot<S: Stage> {
     pub(super) cells: Vec<InFlight<S>>,
     /// In a forward-only run, what the stage before on the same rank has just given.
     pub(super) handed: Option<S::Wire>,
-    /// Micro-batches whose backward-weight has run: they accumulate in micro-batch order whatever the schedule's order.
-    pub(super) accumulated: usize,
 }
 
 /// What a stage holds of one micro-batch.
@@ -27,8 +25,6 @@ pub(super) struct InFlight<S: Stage> {
     /// For the stage before, until it is sent.
     pub(super) input_grad: Option<S::Wire>,
     pub(super) pending: Option<Held<S::Pending>>,
-    /// The schedule has called for backward-weight.
-    pub(super) due: bool,
 }
 
 /// A kept value and its size when it was kept.
@@ -55,7 +51,6 @@ impl<S: Stage> Default for InFlight<S> {
             grad: None,
             input_grad: None,
             pending: None,
-            due: false,
         }
     }
 }
@@ -68,29 +63,7 @@ impl<S: Stage> Slot<S> {
             stage,
             cells,
             handed: None,
-            accumulated: 0,
         }
-    }
-
-    /// Runs backward-weight for every micro-batch whose turn has come, in micro-batch order; gives the bytes set free.
-    pub(super) fn accumulate(&mut self) -> pipewright_stages::Result<u64> {
-        let mut freed = 0;
-        while let Some(cell) = self.cells.get_mut(self.accumulated).filter(|cell| cell.due) {
-            let pending = cell
-                .pending
-                .take()
-                .expect("checked: backward-input before backward-weight");
-            freed += pending.bytes;
-            self.stage.backward_weight(pending.value)?;
-            self.accumulated += 1;
-        }
-        Ok(freed)
-    }
-
-    /// Makes room for the next step.
-    pub(super) fn clear(&mut self) {
-        self.accumulated = 0;
-        self.cells.iter_mut().for_each(|cell| cell.due = false);
     }
 
     /// One parameter by its place in the stage.

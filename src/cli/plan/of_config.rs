@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{Args, Format, Subject, Training};
 use crate::cli::costs::costs;
 use crate::config::Config;
-use crate::plan::{Prediction, as_run};
+use crate::plan::Prediction;
 use crate::{Error, Result};
 
 /// The schedule of a config, what its stages cost, and what a step will be. In seconds and bytes, but in a table for people in
@@ -23,7 +23,7 @@ pub(super) fn subject(path: &Path, args: &Args) -> Result<Subject> {
         Format::Csv | Format::Json | Format::Svg => (1.0, 1.0),
     };
     let costs = model.in_units(time, memory).stages(&counts)?;
-    let schedule = as_run(&schedule)?.unwrap_or(schedule);
+    let schedule = schedule.in_turn();
     let prediction = Prediction::of(&schedule, &costs, args.links)?;
     let (step, unit) = (prediction.step / time, config.unit());
     let rate = config.targets() as f64 / step;
