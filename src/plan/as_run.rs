@@ -2,10 +2,11 @@
 
 use crate::Result;
 use crate::id::Rank;
-use crate::schedule::{Cell, Pass, Schedule};
+use crate::schedule::{Action, Cell, Flow, Links, Pass, Schedule};
 
 /// The schedule with every backward-weight where the engine runs it: weight gradients are added up in micro-batch order, so
-/// one whose turn has not come waits until the one before it is done, and a backward in one piece falls into its halves.
+/// one whose turn has not come waits until the one before it is done, and a backward in one piece falls into its halves. For
+/// buffered links.
 /// `None` when the schedule has that order already.
 ///
 /// # Errors
@@ -19,8 +20,38 @@ pub fn as_run(schedule: &Schedule) -> Result<Option<Schedule>> {
     if same {
         return Ok(None);
     }
-    let placement = schedule.placement().clone();
-    Schedule::from_passes(schedule.name(), placement, schedule.micro_batches(), rows).map(Some)
+    let (placement, micro_batches) = (schedule.placement().clone(), schedule.micro_batches());
+    let run = Schedule::from_passes(schedule.name(), placement.clone(), micro_batches, rows)?;
+    let rows = (0..run.ranks())
+        .map(|rank| sent_late(run.actions(Rank(rank))))
+        .collect();
+    Schedule::from_actions(schedule.name(), placement, micro_batches, rows, Links::Buffered).map(Some)
+}
+
+/// The gradient of a backward whose turn has come is sent after the backward-weights that waited for it: they belong to it.
+fn sent_late(row: &[Action]) -> Vec<Action> {
+    let mut late: Vec<Action> = Vec::new();
+    let mut sent: Option<(Cell, Option<Action>)> = None;
+    for &action in row {
+        match (action, &mut sent) {
+            (Action::Send(Flow::Gradient, cell), Some((backward, send))) if cell == *backward => {
+                *send = Some(action);
+                continue;
+            }
+            (Action::Recv(..), _) => {}
+            (Action::Compute(Pass::BackwardWeight, cell), Some((backward, _)))
+                if cell.stage == backward.stage => {}
+            _ => {
+                late.extend(sent.take().and_then(|(_, send)| send));
+                if let Action::Compute(Pass::Backward, cell) = action {
+                    sent = Some((cell, None));
+                }
+            }
+        }
+        late.push(action);
+    }
+    late.extend(sent.and_then(|(_, send)| send));
+    late
 }
 
 fn in_turn(schedule: &Schedule, rank: Rank) -> Vec<(Pass, Cell)> {

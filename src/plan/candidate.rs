@@ -1,8 +1,8 @@
 //! One way to run a model, and how it would go.
 
-use crate::Result;
-use crate::plan::{ModelCosts, Prediction, as_run, partition};
-use crate::schedule::{Costs, Links, Schedule};
+use crate::plan::{AUTO, ModelCosts, Prediction, Wanted, as_run, auto, partition};
+use crate::schedule::{Costs, Goal, Links, Schedule};
+use crate::{Error, Result};
 
 /// A partition that holds less is looked for in steps of this share.
 const TIGHTER: f64 = 0.97;
@@ -42,12 +42,28 @@ pub enum Fit {
     Above(f64),
 }
 
+impl Candidate {
+    fn new(counts: Vec<usize>, costs: Costs, schedule: Schedule) -> Result<Self> {
+        let run = as_run(&schedule)?;
+        let prediction = Prediction::of(run.as_ref().unwrap_or(&schedule), &costs, Links::Buffered)?;
+        Ok(Self {
+            counts,
+            costs,
+            schedule,
+            prediction,
+        })
+    }
+}
+
 impl Setting {
     /// The fastest cut of a model with these costs whose ranks hold no more than `memory`, in the unit of the costs.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) when the schedule is not for these numbers of ranks, stages or micro-batches, or there are too few layers.
+    /// [`Error::Invalid`] when the schedule is not for these numbers of ranks, stages or micro-batches, or there are too few layers.
     pub fn fit(&self, costs: &ModelCosts, memory: Option<f64>) -> Result<Fit> {
+        if self.schedule == AUTO {
+            return Ok(Fit::Within(Box::new(self.listed(costs, memory)?)));
+        }
         let mut least = self.cut(costs, None)?;
         let fits =
             |candidate: &Candidate| memory.is_none_or(|memory| candidate.prediction.peak_memory <= memory);
@@ -77,14 +93,37 @@ impl Setting {
         let counts = partition(&model, &unfitted, memory)?;
         let costs = model.stages(&counts)?;
         let schedule = self.schedule(&costs)?;
-        let run = as_run(&schedule)?;
-        let prediction = Prediction::of(run.as_ref().unwrap_or(&schedule), &costs, Links::Buffered)?;
-        Ok(Candidate {
-            counts,
-            costs,
-            schedule,
-            prediction,
-        })
+        Candidate::new(counts, costs, schedule)
+    }
+
+    /// A schedule listed for these costs, where that is better than all that have a name.
+    fn listed(&self, model: &ModelCosts, memory: Option<f64>) -> Result<Candidate> {
+        let alike = Self {
+            schedule: if self.chunks == 1 {
+                "zb-h1"
+            } else {
+                "interleaved-zb"
+            }
+            .to_owned(),
+            ..self.clone()
+        };
+        let counts = partition(model, &alike.schedule(&Costs::default())?, None)?;
+        let costs = model.stages(&counts)?;
+        let chosen = auto(&Wanted {
+            ranks: self.ranks,
+            chunks: Some(self.chunks),
+            micro_batches: self.micro_batches,
+            costs: &costs,
+            memory,
+            links: Links::Buffered,
+            goal: Goal::Makespan,
+        })?;
+        match chosen.schedule.name() {
+            AUTO => Candidate::new(counts, costs, chosen.schedule),
+            name => Err(Error::Invalid(format!(
+                "none is better than {name}, which has a name"
+            ))),
+        }
     }
 
     fn schedule(&self, costs: &Costs) -> Result<Schedule> {

@@ -233,7 +233,11 @@ fn tune_finds_settings_of_the_same_batch_that_fit_and_train() {
     assert!(tuned.contains("[pipeline]\n# how it is cut\n"), "{tuned}");
     assert!(tuned.contains("costs = \"tuned.costs.json\"\n"), "{tuned}");
     let run = place.run(&["train", "tuned.toml"]).done();
-    assert_eq!(run.stderr(), "", "its costs are those that it was tuned by");
+    let warned = run.stderr();
+    assert!(
+        !warned.contains("warning"),
+        "its costs are those that it was tuned by: {warned}"
+    );
     let held = place.lines("runs/small")[0]["peak_bytes"].clone();
     for held in held.as_array().unwrap() {
         assert!(held.as_u64().unwrap() <= 60 * 1024, "{held}");

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use crate::Result;
 use crate::cli::costs::measure;
 use crate::config::{Balanced, Config, Partition, RecomputeBy};
-use crate::plan::{Candidate, Fit, ModelCosts, Setting};
+use crate::plan::{AUTO, Candidate, Fit, ModelCosts, Setting};
 use crate::profile::Measured;
 use crate::schedule::Schedule;
 
@@ -85,8 +85,11 @@ impl Grid {
         let costs = config.costs_under_any(Measured::clone(measured))?;
         // On one rank all schedules do the same work in a row; this one holds the least.
         let names = Schedule::names().filter(|name| ranks > 1 || *name == ALONE);
-        for schedule in names {
-            let known = Schedule::chunks(schedule)?;
+        for schedule in names.chain((ranks > 1).then_some(AUTO)) {
+            let known = match schedule {
+                AUTO => 1..=2,
+                name => Schedule::chunks(name)?,
+            };
             let most = (*known.end()).min(MOST_CHUNKS.max(*known.start()));
             for chunks in *known.start()..=most {
                 let setting = Setting {
@@ -168,6 +171,7 @@ fn with_rows(base: &Config, ranks: u32, micro_batches: u32, rows: usize) -> Conf
     pipeline.schedule = ALONE.to_owned();
     pipeline.partition = Partition::Named(Balanced::Balanced);
     pipeline.costs = None;
+    pipeline.memory = None;
     pipeline.micro_batches = micro_batches;
     pipeline.micro_batch_size = Some(rows);
     pipeline.batch_size = None;

@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::{Error, Result};
 
 /// The keys that say what was found.
-const FOUND: [&str; 7] = [
+const FOUND: [&str; 8] = [
     "stages",
     "chunks",
     "schedule",
@@ -18,6 +18,7 @@ const FOUND: [&str; 7] = [
     "micro_batch_size",
     "partition",
     "costs",
+    "memory",
 ];
 
 /// Writes the config, and beside it the costs that its settings were found by. It is the given file with other keys in
@@ -27,6 +28,7 @@ pub(super) fn write(found: &Found, args: &Args, out: &Path) -> Result<()> {
     found.measured_costs.write(&costs)?;
     let mut config = found.config.clone();
     config.pipeline.costs = Some(costs);
+    config.pipeline.memory = args.memory;
     let whole = config.resolved_toml()?;
     let given = std::fs::read_to_string(&args.config).map_err(Error::io("read", &args.config))?;
     let edited = edit(&given, &whole);
