@@ -58,7 +58,7 @@ fn main() -> Result<()> {
 /// Prints a line and gives measured / simulated.
 fn compare(name: &str, ranks: u32, micro_batches: u32) -> Result<f64> {
     let costs = Costs::share(SHARE, 0.0)?;
-    let schedule = Schedule::make(name, ranks, None, micro_batches, &costs)?;
+    let schedule = Schedule::make(name, ranks, None, micro_batches, &costs)?.in_turn();
     let simulation = simulate(&schedule, &costs, Links::Buffered)?;
     let mut pipeline = support::pipeline(schedule.clone(), costs.of(schedule.placement())?)?;
     pipeline.step()?;

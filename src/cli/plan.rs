@@ -191,6 +191,8 @@ struct Plan<'a> {
     schedule: &'a Schedule,
     links: Links,
     simulation: Simulation,
+    /// As a pipeline runs it, where that differs.
+    in_turn: Option<Simulation>,
     /// From a step to the next without a barrier.
     period: f64,
     training: &'a Option<Training>,
@@ -204,8 +206,14 @@ impl<'a> Plan<'a> {
         training: &'a Option<Training>,
         args: &Args,
     ) -> Result<Self> {
+        let run = schedule.clone().in_turn();
+        let in_turn = match run == *schedule {
+            true => None,
+            false => Some(simulate(&run, costs, args.links)?),
+        };
         Ok(Self {
             schedule,
+            in_turn,
             links: args.links,
             simulation: simulate(schedule, costs, args.links)?,
             period: period(schedule, costs, args.links)?,

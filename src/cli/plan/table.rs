@@ -29,6 +29,12 @@ pub(super) fn table(plan: &Plan<'_>) -> String {
         "\nmakespan {:.3}, bubble {:.4}; longest span {:.3}, bubble {:.4}\n",
         simulation.makespan, simulation.bubble_makespan, simulation.span, simulation.bubble_span
     );
+    if let Some(run) = &plan.in_turn {
+        text += &format!(
+            "as it runs, weight gradients in micro-batch order: makespan {:.3}, bubble {:.4}\n",
+            run.makespan, run.bubble_makespan
+        );
+    }
     text += &format!(
         "from a step to the next: {:.3} with a barrier at its end, {:.3} without\n\n",
         simulation.step, plan.period
