@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""The measured table of the guide's chapter on choosing a schedule: the model of examples/gpt-text.toml on two ranks.
+"""The measured tables of the guide's chapter on choosing a schedule: the model of examples/gpt-text.toml on two ranks, and one of twice
+the layers on four.
 
     python3 benches/schedules.py
 
-Profiles the model, then trains a few steps with each schedule as it is made for the measured costs. Prints the bubble that was
-predicted, the measured one, and what each rank held at most.
+Profiles a model, then trains a few steps with each schedule as it is made for the measured costs. Prints the bubble that was
+predicted, the measured one, and what each rank held at most. Where there are fewer cores than ranks the measured bubble says nothing.
 """
 import json
 import pathlib
@@ -16,40 +17,50 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 BINARY = ROOT / "target/release/pipewright"
 CONFIG = "examples/gpt-text.toml"
 SCHEDULES = {
-    2: ["gpipe", "1f1b", "zb-h1", "zb-2p"],
-    4: ["interleaved-1f1b", "looped-bfs", "interleaved-zb", "zb-v", "v-half", "v-min", "dualpipe-v"],
+    1: ["gpipe", "1f1b", "zb-h1", "zb-2p"],
+    2: ["interleaved-1f1b", "looped-bfs", "interleaved-zb", "zb-v", "v-half", "v-min", "dualpipe-v"],
 }
 STEPS = 12
 
 
-def measure(schedule, stages, costs):
+def pipewright(command, *rest, **settings):
+    """What a command prints; settings have two underscores where a key has a dot."""
+    settings = [word for key, value in settings.items() for word in ("--set", f"{key.replace('__', '.')}={value}")]
+    done = subprocess.run([BINARY, command, CONFIG, *rest, *settings], cwd=ROOT, check=True, capture_output=True, text=True)
+    return done.stdout + done.stderr
+
+
+def measure(folder, **settings):
     """Predicted bubble, measured bubble and peak MiB as cells of a table, and the hash of the weights."""
-    run = costs.parent / schedule
-    command = [BINARY, "train", CONFIG, "--run-dir", run, "--steps", str(STEPS), "--weights-hash"]
-    command += ["--set", "train.validate_every=0", "--set", "checkpoint.every=0", "--set", f"pipeline.costs={costs}"]
-    command += ["--set", f"pipeline.schedule={schedule}", "--set", f"pipeline.stages={stages}"]
-    printed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
-    printed = printed.stdout + printed.stderr
+    run = folder / settings["pipeline__schedule"]
+    quiet = dict(train__validate_every=0, checkpoint__every=0, pipeline__costs=folder / "costs.json")
+    printed = pipewright("train", "--run-dir", run, "--steps", str(STEPS), "--weights-hash", **quiet, **settings)
     bubbles = re.search(r"predicted step.* bubble ([\d.]+ %); measured step.* bubble ([\d.]+ %)", printed).groups()
     last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
-    peaks = " and ".join(f"{peak / 2**20:.1f}" for peak in last["peak_bytes"])
+    peaks = ", ".join(f"{peak / 2**20:.1f}" for peak in last["peak_bytes"])
     return [*bubbles, peaks], re.search(r"\b[0-9a-f]{64}\b", printed)[0]
+
+
+def table(ranks, **settings):
+    print(f"\n{ranks} ranks, {settings}\n")
+    print("| schedule | predicted bubble | measured bubble | peak activations of each rank, MiB |")
+    print("| --- | --- | --- | --- |")
+    hashes = set()
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        pipewright("profile", "--out", folder / "costs.json", pipeline__stages=ranks, **settings)
+        for chunks, schedules in SCHEDULES.items():
+            for name in schedules:
+                cells, weights = measure(folder, pipeline__schedule=name, pipeline__stages=ranks * chunks, **settings)
+                hashes.add(weights)
+                print(f"| `{name}` | {' | '.join(cells)} |", flush=True)
+    print(f"\nweights after {STEPS} steps: {', '.join(hashes)}")
 
 
 def main():
     subprocess.run(["cargo", "build", "--release", "--quiet"], cwd=ROOT, check=True)
-    print("| schedule | stages | predicted bubble | measured bubble | peak activations, MiB |")
-    print("| --- | --- | --- | --- | --- |")
-    hashes = set()
-    with tempfile.TemporaryDirectory() as folder:
-        costs = pathlib.Path(folder) / "costs.json"
-        subprocess.run([BINARY, "profile", CONFIG, "--out", costs], cwd=ROOT, check=True, capture_output=True)
-        for stages, schedules in SCHEDULES.items():
-            for schedule in schedules:
-                cells, weights = measure(schedule, stages, costs)
-                hashes.add(weights)
-                print(f"| `{schedule}` | {stages} | {' | '.join(cells)} |", flush=True)
-    print(f"\nweights after {STEPS} steps: {', '.join(hashes)}")
+    table(2)
+    table(4, model__layers=8, pipeline__micro_batches=16, pipeline__micro_batch_size=2)
 
 
 if __name__ == "__main__":
