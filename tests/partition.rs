@@ -16,6 +16,7 @@ fn model(times: &[f64], saved: &[f64]) -> ModelCosts {
             update: 0.0,
             saved: *saved,
             pending: 0.0,
+            restored: 0.0,
         },
         backward: time * 2.0 / 3.0,
         shared: 0.0,

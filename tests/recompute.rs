@@ -200,11 +200,13 @@ fn a_planned_step_takes_one_forward_a_backward_more() {
         update: 0.5,
         saved: 10.0,
         pending: 4.0,
+        restored: 0.0,
     };
     let full = none.recomputed(1.5);
     let expected = StageCost {
         backward_input: 5.0,
         saved: 1.5,
+        restored: 8.5,
         ..none
     };
     assert_eq!(full, expected);

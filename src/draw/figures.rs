@@ -23,7 +23,7 @@ impl Figures {
         let work: f64 = rows().flatten().map(|pass| pass.end - pass.start).sum();
         let (mut peak, mut peak_rank) = (0.0, 0);
         for (rank, row) in rows().enumerate() {
-            let most = row.iter().map(|pass| pass.held).fold(0.0, f64::max);
+            let most = row.iter().map(|pass| pass.most).fold(0.0, f64::max);
             if most > peak {
                 (peak, peak_rank) = (most, rank);
             }

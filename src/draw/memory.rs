@@ -73,7 +73,7 @@ fn height(frame: &Frame, held: f64) -> f64 {
     HEIGHT * held / frame.memory.most
 }
 
-/// A rank's curve: level until a pass ends. Where passes are too narrow it shows the most held in each micro-batch's time.
+/// A rank's curve: level until a pass ends, but for what is held during it only. Where passes are too narrow it shows the most held in each micro-batch's time.
 fn curve(frame: &Frame, row: &[Timed]) -> String {
     let count = row
         .iter()
@@ -85,17 +85,26 @@ fn curve(frame: &Frame, row: &[Timed]) -> String {
     let grain = if each < FINEST { each } else { 0.0 };
     let mut data = String::from("M0 0");
     let (mut level, mut from, mut most) = (0.0, 0.0, 0.0_f64);
-    for pass in row {
-        let x = frame.x(pass.end);
+    for (time, held) in heights(row) {
+        let x = frame.x(time);
         if x - from >= grain {
             step(&mut data, frame, from, most, &mut level);
-            (from, most) = (x, pass.held);
+            (from, most) = (x, held);
         } else {
-            most = most.max(pass.held);
+            most = most.max(held);
         }
     }
     step(&mut data, frame, from, most, &mut level);
     data
+}
+
+/// From when on how much is held.
+fn heights(row: &[Timed]) -> impl Iterator<Item = (f64, f64)> {
+    let before = [0.0].into_iter().chain(row.iter().map(|pass| pass.held));
+    row.iter().zip(before).flat_map(|(pass, before)| {
+        let during = (pass.most > before.max(pass.held)).then_some((pass.start, pass.most));
+        during.into_iter().chain([(pass.end, pass.held)])
+    })
 }
 
 /// Goes level to `x` and from there up or down to what is held.
