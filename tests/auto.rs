@@ -172,3 +172,36 @@ fn costs_of_stages_that_do_not_spread_evenly_are_refused() {
     let refusal = auto(&wanted(0, 4, &costs)).unwrap_err().to_string();
     assert!(refusal.contains("at least 1 rank"), "{refusal}");
 }
+
+#[test]
+fn what_a_backward_makes_again_counts_in_the_limit() {
+    let whole = StageCost {
+        pending: 0.5,
+        ..StageCost::default()
+    };
+    for (ranks, chunks, micro_batches) in [(1, 1, 3), (2, 1, 5), (3, 2, 7), (4, 1, 8), (2, 4, 6)] {
+        let stages = |stage: u32| {
+            let saved = 1.0 + 0.1 * f64::from(stage);
+            StageCost { saved, ..whole }.recomputed(0.1)
+        };
+        let costs = Costs::each((0..ranks * chunks).map(stages).collect(), 0.1).unwrap();
+        let wanted = |memory| Wanted {
+            memory,
+            chunks: Some(chunks),
+            ..wanted(ranks, micro_batches, &costs)
+        };
+        assert!(
+            chosen(&wanted(None))
+                .tried
+                .iter()
+                .any(|tried| tried.name.starts_with("auto"))
+        );
+        let refusal = auto(&wanted(Some(0.1))).unwrap_err().to_string();
+        let least: f64 = refusal.rsplit(' ').next().unwrap().parse().unwrap();
+        assert!(least >= 1.0, "{refusal}");
+        for more in [1.0, 1.1, 1.5, 3.0] {
+            let auto = chosen(&wanted(Some(more * least)));
+            assert!(peak(&auto.simulation) <= more * least * (1.0 + 1e-9), "{auto}");
+        }
+    }
+}

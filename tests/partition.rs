@@ -166,6 +166,38 @@ fn a_setting_says_the_least_memory_that_works() {
 }
 
 #[test]
+fn a_memory_limit_counts_what_a_backward_makes_again() {
+    let model = model(&[3.0; 12], &[30.0; 12]).recomputed(true);
+    for (name, chunks) in [
+        ("gpipe", 1),
+        ("1f1b", 1),
+        ("zb-h1", 1),
+        ("interleaved-1f1b", 2),
+        ("zb-v", 2),
+    ] {
+        let schedule = schedule(name, 2, chunks, 4);
+        let peak = |memory| {
+            let counts = partition(&model, &schedule, memory).ok()?;
+            let costs = model.stages(&counts).unwrap();
+            Some(
+                Prediction::of(&schedule, &costs, Links::Buffered)
+                    .unwrap()
+                    .peak_memory,
+            )
+        };
+        let even = peak(None).unwrap();
+        assert!(even >= 30.0 * 6.0 / f64::from(chunks), "{name}: {even}");
+        assert_eq!(peak(Some(even)), Some(even), "{name}");
+        for memory in [100.0, 150.0, 190.0, 200.0] {
+            assert!(
+                peak(Some(memory)).is_none_or(|peak| peak <= memory),
+                "{name}, {memory}"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_prediction_counts_the_update_as_work() {
     let mut layers = light(&[3.0; 2]).layers().to_vec();
     layers[0].cost.update = 2.0;

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::colours::Colour;
+use super::figures::heights;
 use super::page::{LEFT, MARGIN, Page, RIGHT, WIDTH};
 use super::scale::{Frame, px};
 use crate::schedule::{Timed, Timeline};
@@ -96,15 +97,6 @@ fn curve(frame: &Frame, row: &[Timed]) -> String {
     }
     step(&mut data, frame, from, most, &mut level);
     data
-}
-
-/// From when on how much is held.
-fn heights(row: &[Timed]) -> impl Iterator<Item = (f64, f64)> {
-    let before = [0.0].into_iter().chain(row.iter().map(|pass| pass.held));
-    row.iter().zip(before).flat_map(|(pass, before)| {
-        let during = (pass.most > before.max(pass.held)).then_some((pass.start, pass.most));
-        during.into_iter().chain([(pass.end, pass.held)])
-    })
 }
 
 /// Goes level to `x` and from there up or down to what is held.
