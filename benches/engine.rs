@@ -15,6 +15,7 @@ const NOTHING: StageCost = StageCost {
     update: 0.0,
     saved: 0.0,
     pending: 0.0,
+    restored: 0.0,
 };
 
 fn median(mut times: Vec<Duration>) -> Duration {

@@ -21,6 +21,7 @@ const SHARE: StageCost = StageCost {
     update: 0.0,
     saved: 1.0,
     pending: 0.5,
+    restored: 0.0,
 };
 
 fn main() -> Result<()> {

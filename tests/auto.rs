@@ -132,6 +132,7 @@ fn stages_that_differ_are_taken_as_they_are() {
         saved,
         pending: 0.6 * saved,
         update: 0.0,
+        restored: 0.0,
     };
     let stages = [0.2, 1.0, 1.1, 0.9, 1.0, 1.3]
         .map(|time| stage(time, 100.0 * time))
@@ -176,4 +177,37 @@ fn costs_of_stages_that_do_not_spread_evenly_are_refused() {
     let costs = Costs::default();
     let refusal = auto(&wanted(100_000, 100_000, &costs)).unwrap_err().to_string();
     assert!(refusal.contains("name a schedule"), "{refusal}");
+}
+
+#[test]
+fn what_a_backward_makes_again_counts_in_the_limit() {
+    let whole = StageCost {
+        pending: 0.5,
+        ..StageCost::default()
+    };
+    for (ranks, chunks, micro_batches) in [(1, 1, 3), (2, 1, 5), (3, 2, 7), (4, 1, 8), (2, 4, 6)] {
+        let stages = |stage: u32| {
+            let saved = 1.0 + 0.1 * f64::from(stage);
+            StageCost { saved, ..whole }.recomputed(0.1)
+        };
+        let costs = Costs::each((0..ranks * chunks).map(stages).collect(), 0.1).unwrap();
+        let wanted = |memory| Wanted {
+            memory,
+            chunks: Some(chunks),
+            ..wanted(ranks, micro_batches, &costs)
+        };
+        assert!(
+            chosen(&wanted(None))
+                .tried
+                .iter()
+                .any(|tried| tried.name.starts_with("auto"))
+        );
+        let refusal = auto(&wanted(Some(0.1))).unwrap_err().to_string();
+        let least: f64 = refusal.rsplit(' ').next().unwrap().parse().unwrap();
+        assert!(least >= 1.0, "{refusal}");
+        for more in [1.0, 1.1, 1.5, 3.0] {
+            let auto = chosen(&wanted(Some(more * least)));
+            assert!(peak(&auto.simulation) <= more * least * (1.0 + 1e-9), "{auto}");
+        }
+    }
 }

@@ -225,3 +225,25 @@ fn events_are_what_a_trace_viewer_reads() {
         }
     }
 }
+
+#[test]
+fn what_a_backward_makes_again_is_a_peak_of_the_curve_and_of_the_counter() {
+    let cost = StageCost::default().recomputed(0.25);
+    let schedule = Schedule::make("1f1b", 1, None, 1, &Costs::default()).unwrap();
+    let costs = Costs::share(cost, 0.0).unwrap();
+    let step = schedule.timeline(&costs, Links::Buffered).unwrap();
+    let text = picture(&[&step], false);
+    assert!(text.contains("most memory held 1 (rank 0)"), "{text}");
+    let events: Value = serde_json::from_str(&trace_events("step", &step)).unwrap();
+    let counters = events["traceEvents"].as_array().unwrap().iter();
+    let held: Vec<_> = counters
+        .filter(|event| event["ph"] == "C")
+        .map(|event| {
+            (
+                event["ts"].as_f64().unwrap() / 1e6,
+                event["args"]["bytes"].as_f64().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(held, [(1.0, 0.25), (1.0, 1.0), (4.0, 0.0)]);
+}

@@ -16,6 +16,7 @@ fn model(times: &[f64], saved: &[f64]) -> ModelCosts {
             update: 0.0,
             saved: *saved,
             pending: 0.0,
+            restored: 0.0,
         },
         backward: time * 2.0 / 3.0,
         shared: 0.0,
@@ -162,6 +163,38 @@ fn a_setting_says_the_least_memory_that_works() {
         setting("dualpipe-v").fit(&costs, None).is_err(),
         "it has two stages a rank"
     );
+}
+
+#[test]
+fn a_memory_limit_counts_what_a_backward_makes_again() {
+    let model = model(&[3.0; 12], &[30.0; 12]).recomputed(true);
+    for (name, chunks) in [
+        ("gpipe", 1),
+        ("1f1b", 1),
+        ("zb-h1", 1),
+        ("interleaved-1f1b", 2),
+        ("zb-v", 2),
+    ] {
+        let schedule = schedule(name, 2, chunks, 4);
+        let peak = |memory| {
+            let counts = partition(&model, &schedule, memory).ok()?;
+            let costs = model.stages(&counts).unwrap();
+            Some(
+                Prediction::of(&schedule, &costs, Links::Buffered)
+                    .unwrap()
+                    .peak_memory,
+            )
+        };
+        let even = peak(None).unwrap();
+        assert!(even >= 30.0 * 6.0 / f64::from(chunks), "{name}: {even}");
+        assert_eq!(peak(Some(even)), Some(even), "{name}");
+        for memory in [100.0, 150.0, 190.0, 200.0] {
+            assert!(
+                peak(Some(memory)).is_none_or(|peak| peak <= memory),
+                "{name}, {memory}"
+            );
+        }
+    }
 }
 
 #[test]

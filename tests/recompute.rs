@@ -131,26 +131,70 @@ fn the_peak_is_the_inputs_in_flight_and_one_micro_batch_made_again() {
     }
 }
 
-#[test]
-fn the_planned_peak_and_what_one_backward_makes_again_are_the_measured_peak() {
-    let recipe = recipe(6, false, 8);
-    let bytes = bytes(&recipe, 4, Recompute::None);
-    let stages = bytes.iter().map(|&[input, all]| {
-        let cost = StageCost {
-            saved: all as f64,
-            ..StageCost::default()
-        };
-        cost.recomputed(input as f64)
+/// For each stage, the bytes that its backward-input leaves for its backward-weight.
+fn pending(recipe: &Recipe, stages: usize) -> Vec<u64> {
+    let (mut wire, _) = recipe
+        .data
+        .micro_batch(0, pipewright::id::MicroBatch(0), 0)
+        .expect("data");
+    let stages = (recipe.model)().split(stages).expect("enough layers");
+    let at = Moment {
+        step: 0,
+        micro_batch: 0,
+        mode: Mode::Train,
+    };
+    let stages = stages.into_iter().map(|stage| {
+        let mut stage = stage().expect("it can be built");
+        let (output, saved) = stage.forward(at, wire.clone()).expect("forward");
+        wire = output.clone();
+        let (_, pending) = stage.backward_input(saved, output).expect("backward-input");
+        pending.bytes()
     });
-    let costs = Costs::each(stages.collect(), 0.0).expect("costs");
-    for name in ["gpipe", "1f1b"] {
-        let schedule = Schedule::named(name, 4, 8).expect("the sizes fit");
-        let planned = simulate(&schedule, &costs, Links::Buffered).expect("it ends");
-        let mut pipeline = launch(&recipe, schedule, &[Recompute::Full; 4]);
-        let report = pipeline.step().expect("the step succeeds");
-        for ((planned, measured), [input, all]) in planned.ranks.iter().zip(&report.ranks).zip(&bytes) {
-            let again = (all - input) as f64;
-            assert_eq!(planned.peak_memory + again, measured.peak_bytes as f64, "{name}");
+    stages.collect()
+}
+
+#[test]
+fn the_planned_peak_is_the_measured_one() {
+    use Recompute::{Full, None};
+    let recipe = recipe(6, false, 8);
+    let (bytes, pending) = (bytes(&recipe, 4, None), pending(&recipe, 4));
+    for how in [[Full; 4], [Full, None, Full, None], [None; 4]] {
+        let stage = |(([input, all], pending), how): ((&[u64; 2], &u64), &Recompute)| {
+            let cost = StageCost {
+                saved: *all as f64,
+                pending: *pending as f64,
+                ..StageCost::default()
+            };
+            if *how == Full {
+                cost.recomputed(*input as f64)
+            } else {
+                cost
+            }
+        };
+        let stages = bytes.iter().zip(&pending).zip(&how).map(stage).collect();
+        let costs = Costs::each(stages, 0.0).expect("costs");
+        for (name, ranks) in [
+            ("gpipe", 4),
+            ("1f1b", 4),
+            ("zb-h1", 4),
+            ("zb-v", 2),
+            ("interleaved-1f1b", 2),
+        ] {
+            let schedule = Schedule::make(name, ranks, Option::None, 8, &costs).expect("the sizes fit");
+            let planned = simulate(&schedule, &costs, Links::Buffered)
+                .expect("it ends")
+                .ranks;
+            let planned: Vec<_> = planned.iter().map(|rank| rank.peak_memory).collect();
+            let (report, timeline) = launch(&recipe, schedule, &how)
+                .step_traced()
+                .expect("the step succeeds");
+            let measured: Vec<_> = report.ranks.iter().map(|rank| rank.peak_bytes as f64).collect();
+            assert_eq!(planned, measured, "{name}, {how:?}");
+            let traced = timeline
+                .ranks
+                .iter()
+                .map(|row| row.iter().map(|pass| pass.most).fold(0.0, f64::max));
+            assert_eq!(traced.collect::<Vec<_>>(), measured, "{name}, {how:?}: traced");
         }
     }
 }
@@ -200,11 +244,13 @@ fn a_planned_step_takes_one_forward_a_backward_more() {
         update: 0.5,
         saved: 10.0,
         pending: 4.0,
+        restored: 0.0,
     };
     let full = none.recomputed(1.5);
     let expected = StageCost {
         backward_input: 5.0,
         saved: 1.5,
+        restored: 8.5,
         ..none
     };
     assert_eq!(full, expected);

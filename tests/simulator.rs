@@ -22,9 +22,9 @@ fn cost() -> impl Strategy<Value = f64> {
 }
 
 prop_compose! {
-    fn stage_cost()(forward in 0.1..5.0f64, rest in [cost(), cost(), cost(), cost(), cost()]) -> StageCost {
-        let [backward_input, backward_weight, update, saved, pending] = rest;
-        StageCost { forward, backward_input, backward_weight, update, saved, pending }
+    fn stage_cost()(forward in 0.1..5.0f64, rest in [cost(), cost(), cost(), cost(), cost(), cost()]) -> StageCost {
+        let [backward_input, backward_weight, update, saved, pending, restored] = rest;
+        StageCost { forward, backward_input, backward_weight, update, saved, pending, restored }
     }
 }
 
@@ -127,6 +127,9 @@ fn add_up(case: &Case, rank: Rank, times: &Times, makespan: f64) -> RankSimulati
             Pass::BackwardInput => (-1.0, cost.pending - cost.saved),
             Pass::BackwardWeight => (0.0, -cost.pending),
         };
+        if left < 0.0 {
+            most_held = most_held.max(held + cost.restored);
+        }
         activations += left;
         held += memory;
         (most, most_held) = (most.max(activations), most_held.max(held));
@@ -285,5 +288,55 @@ proptest! {
             (slow.min(growth), fast.max(growth))
         });
         prop_assert!(slow <= period * (1.0 + 1e-9) && period <= fast * (1.0 + 1e-9), "{slow} {period} {fast}");
+    }
+}
+
+#[test]
+fn a_backward_holds_what_it_makes_again_until_its_end() {
+    let whole = StageCost {
+        saved: 10.0,
+        pending: 4.0,
+        ..StageCost::default()
+    };
+    let costs = Costs::each(vec![whole.recomputed(1.5); 2], 0.0).unwrap();
+    for (csv, peaks, most) in [
+        // two inputs and what one backward makes again; in two halves also what waits for its backward-weight
+        (
+            "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1",
+            [11.5, 10.0],
+            [1.5, 3.0, 11.5, 10.0],
+        ),
+        (
+            "0F0,0F1,0I0,0I1,0W0,0W1\n1F0,1I0,1W0,1F1,1I1,1W1",
+            [14.0, 10.0],
+            [1.5, 3.0, 11.5, 14.0],
+        ),
+    ] {
+        let schedule = Schedule::from_csv("own", csv, None, Links::Buffered)
+            .unwrap()
+            .schedule;
+        let simulation = simulate(&schedule, &costs, Links::Buffered).unwrap();
+        let ours: Vec<_> = simulation.ranks.iter().map(|rank| rank.peak_memory).collect();
+        assert_eq!(ours, peaks);
+        let timeline = schedule.timeline(&costs, Links::Buffered).unwrap();
+        let ours: Vec<_> = timeline.ranks[0].iter().map(|timed| timed.most).collect();
+        assert_eq!(ours[..4], most);
+    }
+}
+
+#[test]
+fn whole_micro_batches_are_whole_numbers_however_many_chunks_they_are_made_of() {
+    for chunks in 1..8 {
+        for name in Schedule::names() {
+            let costs = Costs::default();
+            let Ok(schedule) = Schedule::make(name, 3, Some(chunks), 4, &costs) else {
+                continue;
+            };
+            for rank in simulate(&schedule, &costs, Links::Buffered).unwrap().ranks {
+                if rank.peak_activations.fract() == 0.0 {
+                    assert_eq!(rank.peak_memory, rank.peak_activations, "{name}, {chunks} chunks");
+                }
+            }
+        }
     }
 }

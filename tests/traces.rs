@@ -35,7 +35,7 @@ fn a_traced_step_has_every_pass_and_transfer_in_an_order_that_can_be() {
             );
             assert!(row[0].start >= 0.0 && row.iter().all(|pass| pass.start <= pass.end));
             assert!(row[row.len() - 1].end <= report.seconds);
-            let peak = row.iter().map(|pass| pass.held).fold(0.0, f64::max);
+            let peak = row.iter().map(|pass| pass.most).fold(0.0, f64::max);
             assert_eq!(
                 peak,
                 report.ranks[rank.index()].peak_bytes as f64,
@@ -103,6 +103,7 @@ fn costs_measured_in_a_planned_step_are_those_it_was_planned_with() {
             update: 0.0,
             saved: 3.0,
             pending: if whole { 0.0 } else { 1.0 },
+            restored: stage as f64,
         };
         let Ok(schedule) = Schedule::named(name, 4, 8) else {
             continue;
@@ -125,6 +126,7 @@ fn the_median_counts_and_what_is_missing_is_named() {
         start,
         end,
         held,
+        most: held,
     };
     let row = vec![
         pass(Pass::Forward, 0, 0.0, 1.0, 8.0),
@@ -145,6 +147,7 @@ fn the_median_counts_and_what_is_missing_is_named() {
         update: 0.0,
         saved: 8.0,
         pending: 0.0,
+        restored: 0.0,
     };
     assert_eq!(
         Costs::measured(&[timeline(&row)]).unwrap(),

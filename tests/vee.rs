@@ -153,9 +153,10 @@ fn with_the_times_of_the_zero_bubble_paper_the_bubbles_are_no_larger_than_its_au
 }
 
 fn cost() -> impl Strategy<Value = StageCost> {
-    (0.0..2.0, 0.0..2.0, 0.1..2.0, 0.0..2.0, 0.0..2.5).prop_map(
-        |(forward, backward_input, backward_weight, saved, pending)| StageCost {
+    (0.0..2.0, 0.0..2.0, 0.1..2.0, 0.0..2.0, 0.0..2.5, 0.0..9.0).prop_map(
+        |(forward, backward_input, backward_weight, saved, pending, restored)| StageCost {
             saved,
+            restored,
             ..share([forward, backward_input, backward_weight], pending)
         },
     )

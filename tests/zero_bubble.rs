@@ -310,15 +310,17 @@ fn cost() -> impl Strategy<Value = StageCost> {
         time(),
         prop_oneof![Just(1.0), 0.2..3.0f64],
         prop_oneof![Just(0.0), 0.0..2.0f64],
+        prop_oneof![2 => Just(0.0), 1 => 0.0..9.0f64],
     )
         .prop_map(
-            |(forward, backward_input, backward_weight, saved, pending)| StageCost {
+            |(forward, backward_input, backward_weight, saved, pending, restored)| StageCost {
                 forward,
                 backward_input,
                 backward_weight,
                 update: 0.0,
                 saved,
                 pending,
+                restored,
             },
         )
 }

@@ -151,6 +151,7 @@ fn of_options(args: &Args) -> Result<Subject> {
         update: args.update,
         saved: args.saved,
         pending: args.pending,
+        restored: 0.0,
     };
     let costs = Costs::share(share, args.comm)?;
     let (ranks, micro_batches) = (

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
+use super::figures::heights;
 use super::pass_name;
 use crate::schedule::{Cell, Flow, Timed, Timeline};
 
@@ -21,7 +22,7 @@ pub fn trace_events(title: &str, timeline: &Timeline) -> String {
         events.push(metadata("thread_name", rank, json!({ "name": name })));
         events.push(metadata("thread_sort_index", rank, json!({ "sort_index": rank })));
         events.extend(row.iter().map(|timed| pass(rank, timed)));
-        events.extend(row.iter().map(|timed| held(rank, timed)));
+        events.extend(heights(row).map(|height| held(rank, height)));
     }
     events.extend(flows(timeline));
     json!({ "displayTimeUnit": "ms", "traceEvents": events }).to_string()
@@ -45,14 +46,14 @@ fn pass(rank: usize, timed: &Timed) -> Value {
     })
 }
 
-fn held(rank: usize, timed: &Timed) -> Value {
+fn held(rank: usize, (time, bytes): (f64, f64)) -> Value {
     json!({
         "ph": "C",
         "name": format!("memory held, rank {rank}"),
         "pid": PROCESS,
         "tid": rank,
-        "ts": micros(timed.end),
-        "args": { "bytes": timed.held },
+        "ts": micros(time),
+        "args": { "bytes": bytes },
     })
 }
 

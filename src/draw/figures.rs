@@ -23,7 +23,7 @@ impl Figures {
         let work: f64 = rows().flatten().map(|pass| pass.end - pass.start).sum();
         let (mut peak, mut peak_rank) = (0.0, 0);
         for (rank, row) in rows().enumerate() {
-            let most = row.iter().map(|pass| pass.held).fold(0.0, f64::max);
+            let most = row.iter().map(|pass| pass.most).fold(0.0, f64::max);
             if most > peak {
                 (peak, peak_rank) = (most, rank);
             }
@@ -53,4 +53,13 @@ fn last_end(row: &[Timed]) -> f64 {
 
 fn span(row: &[Timed]) -> f64 {
     last_end(row) - row.first().map_or(0.0, |first| first.start)
+}
+
+/// From when on a rank holds how much: from each pass's end on, and from its start where it holds more only while it runs.
+pub(super) fn heights(row: &[Timed]) -> impl Iterator<Item = (f64, f64)> {
+    let before = [0.0].into_iter().chain(row.iter().map(|pass| pass.held));
+    row.iter().zip(before).flat_map(|(pass, before)| {
+        let during = (pass.most > before.max(pass.held)).then_some((pass.start, pass.most));
+        during.into_iter().chain([(pass.end, pass.held)])
+    })
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::colours::Colour;
+use super::figures::heights;
 use super::page::{LEFT, MARGIN, Page, RIGHT, WIDTH};
 use super::scale::{Frame, px};
 use crate::schedule::{Timed, Timeline};
@@ -73,7 +74,7 @@ fn height(frame: &Frame, held: f64) -> f64 {
     HEIGHT * held / frame.memory.most
 }
 
-/// A rank's curve: level until a pass ends. Where passes are too narrow it shows the most held in each micro-batch's time.
+/// A rank's curve: level until a pass ends, but for what is held during it only. Where passes are too narrow it shows the most held in each micro-batch's time.
 fn curve(frame: &Frame, row: &[Timed]) -> String {
     let count = row
         .iter()
@@ -85,13 +86,13 @@ fn curve(frame: &Frame, row: &[Timed]) -> String {
     let grain = if each < FINEST { each } else { 0.0 };
     let mut data = String::from("M0 0");
     let (mut level, mut from, mut most) = (0.0, 0.0, 0.0_f64);
-    for pass in row {
-        let x = frame.x(pass.end);
+    for (time, held) in heights(row) {
+        let x = frame.x(time);
         if x - from >= grain {
             step(&mut data, frame, from, most, &mut level);
-            (from, most) = (x, pass.held);
+            (from, most) = (x, held);
         } else {
-            most = most.max(pass.held);
+            most = most.max(held);
         }
     }
     step(&mut data, frame, from, most, &mut level);

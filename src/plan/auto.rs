@@ -179,7 +179,10 @@ fn named(wanted: &Wanted<'_>) -> Result<Vec<(Schedule, Simulation)>> {
 /// The best order that can be listed on a placement, for each share of the lifespans; none when the memory does not hold one micro-batch.
 fn listed(wanted: &Wanted<'_>, placement: Placement) -> Result<Option<(Schedule, Simulation)>> {
     let stages = wanted.costs.of(&placement)?;
-    let most: f64 = stages.iter().map(|stage| stage.saved + stage.pending).sum();
+    let most: f64 = stages
+        .iter()
+        .map(|stage| stage.saved + stage.pending + stage.restored)
+        .sum();
     let memory = wanted.memory.unwrap_or(f64::from(wanted.micro_batches) * most);
     let task = Task {
         placement: &placement,

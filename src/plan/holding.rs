@@ -9,8 +9,17 @@ pub(super) struct Holding {
     ranks: Vec<Vec<Moment>>,
 }
 
-/// How much of each stage is held at one moment: stage, saved, pending.
-type Moment = Vec<(usize, u32, u32)>;
+type Moment = Vec<Share>;
+
+/// How much of a stage is held at one moment.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    stage: usize,
+    saved: u32,
+    pending: u32,
+    /// Whether its backward-input is under way.
+    restored: bool,
+}
 
 impl Holding {
     pub(super) fn of(schedule: &Schedule) -> Self {
@@ -23,10 +32,11 @@ impl Holding {
 
     /// The most bytes that a rank holds; stages that have no cost yet hold nothing.
     pub(super) fn peak(&self, rank: usize, stages: &[StageCost]) -> f64 {
-        let bytes = |&(stage, saved, pending): &(usize, u32, u32)| {
-            let cost = stages.get(stage);
+        let bytes = |share: &Share| {
+            let cost = stages.get(share.stage);
             cost.map_or(0.0, |cost| {
-                f64::from(saved) * cost.saved + f64::from(pending) * cost.pending
+                let restored = if share.restored { cost.restored } else { 0.0 };
+                cost.held(share.saved, share.pending) + restored
             })
         };
         let moments = self.ranks[rank].iter();
@@ -41,31 +51,47 @@ fn moments(schedule: &Schedule, rank: Rank) -> Vec<Moment> {
     let mut now: Moment = schedule
         .placement()
         .stages_on(rank)
-        .map(|stage| (stage.index(), 0, 0))
+        .map(|stage| Share {
+            stage: stage.index(),
+            saved: 0,
+            pending: 0,
+            restored: false,
+        })
         .collect();
     let mut moments: Vec<Moment> = Vec::new();
     for (pass, cell) in schedule.passes(rank) {
-        let held = now
-            .iter_mut()
-            .find(|held| held.0 == cell.stage.index())
+        let at = now
+            .iter()
+            .position(|share| share.stage == cell.stage.index())
             .expect("checked: the stage is on this rank");
+        if matches!(pass, Pass::Backward | Pass::BackwardInput) {
+            now[at].restored = true;
+            add(&mut moments, &now);
+            now[at].restored = false;
+        }
+        let share = &mut now[at];
         match pass {
-            Pass::Forward => held.1 += 1,
-            Pass::Backward => held.1 -= 1,
-            Pass::BackwardInput => (held.1, held.2) = (held.1 - 1, held.2 + 1),
-            Pass::BackwardWeight => held.2 -= 1,
+            Pass::Forward => share.saved += 1,
+            Pass::Backward => share.saved -= 1,
+            Pass::BackwardInput => (share.saved, share.pending) = (share.saved - 1, share.pending + 1),
+            Pass::BackwardWeight => share.pending -= 1,
         }
-        if !moments.iter().any(|other| within(&now, other)) {
-            moments.retain(|other| !within(other, &now));
-            moments.push(now.clone());
-        }
+        add(&mut moments, &now);
     }
     moments
 }
 
+fn add(moments: &mut Vec<Moment>, now: &Moment) {
+    if !moments.iter().any(|other| within(now, other)) {
+        moments.retain(|other| !within(other, now));
+        moments.push(now.clone());
+    }
+}
+
 /// Whether no more of anything is held at one moment than at another.
 fn within(one: &Moment, other: &Moment) -> bool {
-    one.iter()
-        .zip(other)
-        .all(|(one, other)| one.1 <= other.1 && one.2 <= other.2)
+    let within = |(one, other): (&Share, &Share)| {
+        one.saved <= other.saved && one.pending <= other.pending && one.restored <= other.restored
+    };
+    one.iter().zip(other).all(within)
 }

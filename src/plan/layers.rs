@@ -113,6 +113,7 @@ impl ModelCosts {
             let sizes = [
                 &mut cost.saved,
                 &mut cost.pending,
+                &mut cost.restored,
                 &mut layer.shared,
                 &mut layer.output,
             ];
@@ -155,6 +156,7 @@ impl ModelCosts {
             update: 0.0,
             saved: 0.0,
             pending: 0.0,
+            restored: 0.0,
         };
         for (index, layer) in self.layers[layers].iter().enumerate() {
             let cost = &layer.cost;
@@ -164,6 +166,7 @@ impl ModelCosts {
             sum.update += cost.update;
             sum.saved += cost.saved - if index > 0 { layer.shared } else { 0.0 };
             sum.pending += cost.pending;
+            sum.restored += cost.restored;
         }
         sum.saved = sum.saved.max(0.0);
         if self.recomputed {

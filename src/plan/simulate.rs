@@ -42,7 +42,8 @@ pub struct RankSimulation {
     /// The most activations the rank holds at once; 1 is what one micro-batch leaves in a rank's whole share. A forward
     /// adds them, the backward or backward-input gives them back.
     pub peak_activations: f64,
-    /// The most memory the rank holds at once for backwards to come, in the unit of the costs.
+    /// The most memory the rank holds at once for backwards to come, what a backward makes again included, in the unit of the
+    /// costs.
     pub peak_memory: f64,
 }
 
@@ -123,7 +124,7 @@ impl Totals {
             Pass::BackwardWeight => {}
         }
         self.most_held = self.most_held.max(self.held);
-        self.peak_memory = self.peak_memory.max(timed.held);
+        self.peak_memory = self.peak_memory.max(timed.most);
     }
 
     fn wait(&mut self, timed: &Timed, placement: &Placement) {

@@ -184,6 +184,7 @@ fn read_layer(index: usize, layer: &Value) -> Result<LayerCost> {
             update: number("update")?,
             saved: number("saved")?,
             pending: number("pending")?,
+            restored: 0.0,
         },
         backward: number("backward")?,
         shared: number("shared")?,

@@ -119,6 +119,7 @@ impl Samples {
                         update: layer.parameters.iter().filter_map(|name| updates.get(name)).sum(),
                         saved: layer.saved as f64,
                         pending: layer.pending as f64,
+                        restored: 0.0,
                     },
                     backward: input + weight,
                     name: layer.name,

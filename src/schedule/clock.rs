@@ -2,6 +2,7 @@
 
 use crate::Result;
 use crate::id::Rank;
+use crate::schedule::kept::Kept;
 use crate::schedule::program::{Id, NONE, Program};
 use crate::schedule::replay::{Event, Replay};
 use crate::schedule::{
@@ -42,9 +43,9 @@ impl<'a> Clock<'a> {
             times: Times {
                 placement: schedule.placement(),
                 comm: costs.comm(),
+                kept: Kept::new(schedule.placement(), &stages),
                 stages,
                 free: vec![0.0; ranks],
-                held: vec![0.0; ranks],
                 queue: (links == Links::Ordered && ranks > 1).then(|| vec![0.0; ranks]),
                 at: vec![0.0; program.len()],
             },
@@ -62,7 +63,7 @@ impl<'a> Clock<'a> {
             links,
             times,
         } = self;
-        times.held.fill(0.0);
+        times.kept.clear();
         Replay::new(program, *links)
             .run(|event| match event {
                 Event::Ran { rank, id, action } => times.ran(program, rank, id, action, &mut visit),
@@ -93,7 +94,7 @@ struct Times<'a> {
     /// When each rank is done with what it has come to.
     free: Vec<f64>,
     /// What each rank holds.
-    held: Vec<f64>,
+    kept: Kept,
     /// When each rank's queue is done with the transfers so far; on ordered links between several ranks only.
     queue: Option<Vec<f64>>,
     /// When each action of the step was done; of a transfer under way, when it was announced.
@@ -129,13 +130,16 @@ impl Times<'_> {
     fn pass(&mut self, rank: usize, pass: Pass, cell: Cell, start: f64) -> Timed {
         let cost = &self.stages[cell.stage.index()];
         self.free[rank] = start + cost.time(pass);
-        self.held[rank] += cost.change(pass);
+        let before = self.kept.held(rank);
+        self.kept.count(cell.stage.index(), pass);
+        let held = self.kept.held(rank);
         Timed {
             pass,
             cell,
             start,
             end: self.free[rank],
-            held: self.held[rank],
+            held,
+            most: held.max(before + cost.restored(pass)),
         }
     }
 

@@ -18,6 +18,8 @@ pub struct StageCost {
     pub saved: f64,
     /// Memory held from the backward-input to the backward-weight.
     pub pending: f64,
+    /// Memory held on top during the backward-input, or a backward in one piece, and free at its end: what is made again there.
+    pub restored: f64,
 }
 
 impl Default for StageCost {
@@ -31,6 +33,7 @@ impl Default for StageCost {
             update: 0.0,
             saved: 1.0,
             pending: 0.0,
+            restored: 0.0,
         }
     }
 }
@@ -61,24 +64,50 @@ impl StageCost {
         }
     }
 
+    /// The memory held on top during this pass.
+    pub(crate) fn restored(&self, pass: Pass) -> f64 {
+        match pass {
+            Pass::Backward | Pass::BackwardInput => self.restored,
+            Pass::Forward | Pass::BackwardWeight => 0.0,
+        }
+    }
+
+    /// How much more memory is held at most during this pass, or at its end, than before it.
+    pub(crate) fn rise(&self, pass: Pass) -> f64 {
+        self.change(pass).max(self.restored(pass))
+    }
+
+    /// What is held of so many micro-batches that wait for their backward-input, and so many for their backward-weight.
+    pub(crate) fn held(&self, saved: u32, pending: u32) -> f64 {
+        f64::from(saved) * self.saved + f64::from(pending) * self.pending
+    }
+
     /// Refuses a cost that is negative or not a number; `place` begins the message.
     pub(crate) fn check(&self, place: &str) -> Result<()> {
         check(self.named(), place)
     }
 
     /// What the stage costs when it keeps only its input, of this size, and its backward begins with the forward once more. The
-    /// time is an upper bound: what only the output needs is not made again. Not in it is the memory of what a backward makes
-    /// again, `saved - input` while it runs: a rank's peak is higher than the simulated one by that, the largest of its stages.
+    /// time is an upper bound: what only the output needs is not made again. While that backward runs the stage holds the whole.
     #[must_use]
     pub fn recomputed(&self, input: f64) -> Self {
         Self {
             backward_input: self.forward + self.backward_input,
             saved: input,
+            restored: (self.saved + self.restored - input).max(0.0),
             ..*self
         }
     }
 
-    fn named(&self) -> [(&'static str, f64); 6] {
+    /// The same without what is made again: for schedules whose limit is the micro-batches in flight.
+    pub(crate) fn unrestored(self) -> Self {
+        Self {
+            restored: 0.0,
+            ..self
+        }
+    }
+
+    fn named(&self) -> [(&'static str, f64); 7] {
         [
             ("forward", self.forward),
             ("backward-input", self.backward_input),
@@ -86,6 +115,7 @@ impl StageCost {
             ("update", self.update),
             ("saved", self.saved),
             ("pending", self.pending),
+            ("restored", self.restored),
         ]
     }
 
@@ -97,6 +127,7 @@ impl StageCost {
             update: self.update / chunks,
             saved: self.saved / chunks,
             pending: self.pending / chunks,
+            restored: self.restored / chunks,
         }
     }
 }

@@ -24,6 +24,10 @@ impl Costs {
                 let samples = passes.entry((timed.cell.stage.0, timed.pass)).or_default();
                 samples.times.push(timed.end - timed.start);
                 samples.changes.push(timed.held - before);
+                let above = timed.most > before.max(timed.held);
+                samples
+                    .restored
+                    .push(if above { timed.most - before } else { 0.0 });
             }
         }
         let stages = passes.keys().map(|(stage, _)| stage + 1).max().unwrap_or(0);
@@ -40,6 +44,8 @@ struct Samples {
     times: Vec<f64>,
     /// How much more was held after it than before it.
     changes: Vec<f64>,
+    /// How much more was held during it than before it, where that was more than after it too.
+    restored: Vec<f64>,
 }
 
 fn cost(passes: &BTreeMap<(u32, Pass), Samples>, stage: u32) -> Result<StageCost> {
@@ -64,6 +70,7 @@ fn cost(passes: &BTreeMap<(u32, Pass), Samples>, stage: u32) -> Result<StageCost
     };
     let saved = of(Pass::Forward).map_or(0.0, |samples| median(&samples.changes).max(0.0));
     let change = of(Pass::BackwardInput).map(|samples| median(&samples.changes));
+    let backward = of(Pass::BackwardInput).or(of(Pass::Backward));
     Ok(StageCost {
         forward: time(Pass::Forward).ok_or_else(|| missing("forward"))?,
         backward_input: time(Pass::BackwardInput)
@@ -77,6 +84,7 @@ fn cost(passes: &BTreeMap<(u32, Pass), Samples>, stage: u32) -> Result<StageCost
         update: 0.0,
         saved,
         pending: change.map_or(0.0, |change| (saved + change).max(0.0)),
+        restored: backward.map_or(0.0, |samples| median(&samples.restored)),
     })
 }
 

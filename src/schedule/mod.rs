@@ -6,6 +6,7 @@ mod clock;
 mod costs;
 mod deadlock;
 mod in_turn;
+mod kept;
 mod lower;
 mod makers;
 mod measured;

@@ -28,6 +28,9 @@ pub struct Timed {
     /// Memory that the rank holds for backwards to come once it has ended. In the unit of the costs; bytes where it was
     /// measured.
     pub held: f64,
+    /// The most that it holds from the pass's start to its end: more than before and after where a backward makes again what
+    /// forward did not keep.
+    pub most: f64,
 }
 
 /// A transfer with its time.

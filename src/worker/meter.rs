@@ -12,6 +12,8 @@ pub(super) struct Meter {
     waiting: Duration,
     live_bytes: u64,
     peak_bytes: u64,
+    /// The peak since the pass before.
+    pass_peak: u64,
     live_passes: u32,
     in_flight: u32,
     trace: Option<RankTrace>,
@@ -61,8 +63,9 @@ impl Meter {
     /// The pass that began has ended.
     pub(super) fn end_pass(&mut self, pass: Pass, cell: Cell) {
         if let Some(trace) = &mut self.trace {
-            trace.end(pass, cell, self.live_bytes);
+            trace.end(pass, cell, [self.live_bytes, self.pass_peak]);
         }
+        self.pass_peak = self.live_bytes;
     }
 
     /// This cell's wire is handed over.
@@ -98,6 +101,7 @@ impl Meter {
     pub(super) fn hold(&mut self, bytes: u64) {
         self.live_bytes += bytes;
         self.peak_bytes = self.peak_bytes.max(self.live_bytes);
+        self.pass_peak = self.pass_peak.max(self.live_bytes);
     }
 
     pub(super) fn free(&mut self, bytes: u64) {

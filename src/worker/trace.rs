@@ -39,14 +39,15 @@ impl RankTrace {
         self.began = self.now();
     }
 
-    /// The pass that began last has ended.
-    pub(super) fn end(&mut self, pass: Pass, cell: Cell, held: u64) {
+    /// The pass that began last has ended; this is held now, and was held at most from the pass before on.
+    pub(super) fn end(&mut self, pass: Pass, cell: Cell, [held, most]: [u64; 2]) {
         self.passes.push(Timed {
             pass,
             cell,
             start: self.began,
             end: self.now(),
             held: held as f64,
+            most: most as f64,
         });
     }
 

@@ -25,7 +25,8 @@ pub(super) fn vee(sizes: Sizes, costs: &Costs, limit: Limit, goal: Goal) -> Resu
         ranks, micro_batches, ..
     } = sizes;
     let placement = Placement::vee(ranks)?;
-    let stages = costs.of(&placement)?;
+    let stages = costs.of(&placement)?.into_iter().map(StageCost::unrestored);
+    let stages: Vec<_> = stages.collect();
     let freed = stages.iter().map(|stage| stage.saved - stage.pending);
     let task = Task {
         placement: &placement,

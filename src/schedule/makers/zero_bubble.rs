@@ -3,7 +3,7 @@
 use super::greedy::{First, Goal, Habits, Policy, Task, best};
 use super::{Made, Sizes};
 use crate::Result;
-use crate::schedule::{Costs, Placement};
+use crate::schedule::{Costs, Placement, StageCost};
 
 /// The best order found in which a rank holds the activations of at most `limit` micro-batches, counted in whole shares of a
 /// rank; where these differ, in the largest. Each stage is tried with each of the numbers of micro-batches in flight.
@@ -15,7 +15,8 @@ pub(super) fn zero_bubble(
     goal: Goal,
 ) -> Result<Made> {
     let placement = Placement::looped(sizes.ranks, sizes.chunks)?;
-    let stages = costs.of(&placement)?;
+    let stages = costs.of(&placement)?.into_iter().map(StageCost::unrestored);
+    let stages: Vec<_> = stages.collect();
     let mut shares = vec![0.0; sizes.ranks as usize];
     for (rank, cost) in placement.iter().zip(&stages) {
         shares[rank.index()] += cost.saved.max(cost.pending);

@@ -49,7 +49,7 @@ struct RankState {
     /// How long it has waited between passes.
     idle: f64,
     held: f64,
-    /// What a backward-input may add to what is held.
+    /// What a backward-input may add to what is held, during it or for longer.
     extra: f64,
     /// When it decides next; infinite while nothing is to come that is known of.
     called: f64,
@@ -122,7 +122,7 @@ impl<'a> Lister<'a> {
         }
         for (stage, (&rank, cost)) in rank_of.iter().zip(&stages).enumerate() {
             ranks[rank].stages.push(stage);
-            ranks[rank].extra = ranks[rank].extra.max(cost.pending - cost.saved);
+            ranks[rank].extra = ranks[rank].extra.max(cost.rise(Pass::BackwardInput));
         }
         let cells = rank_of.len() * micro_batches;
         let mut forward_at = vec![f64::INFINITY; cells];
@@ -183,7 +183,7 @@ impl<'a> Lister<'a> {
             let Done { forward, input, .. } = self.done[stage];
             if input < forward && next_input.is_none_or(|next| next == stage) {
                 let at = self.input_at[self.cell(stage, input)];
-                let fits = || self.fits(rank, self.stages[stage].change(Pass::BackwardInput));
+                let fits = || self.fits(rank, self.stages[stage].rise(Pass::BackwardInput));
                 options.offer(
                     now + self.slack_time,
                     at,

@@ -92,7 +92,7 @@ pub(crate) fn least_memory(placement: &Placement, stages: &[StageCost]) -> f64 {
     let mut extra = vec![0.0f64; placement.ranks() as usize];
     for (rank, cost) in placement.iter().zip(stages) {
         least[rank.index()] += cost.saved;
-        extra[rank.index()] = extra[rank.index()].max(cost.pending - cost.saved);
+        extra[rank.index()] = extra[rank.index()].max(cost.rise(Pass::BackwardInput));
     }
     least
         .iter()

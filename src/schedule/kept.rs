@@ -1,0 +1,68 @@
+//! What ranks hold for backwards to come, counted in micro-batches: no rounding adds up over a step.
+
+use crate::schedule::{Pass, Placement, StageCost};
+
+/// What each rank holds.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    /// For each stage, where it is counted: stages of one rank that hold the same are counted together.
+    group: Vec<(usize, usize)>,
+    ranks: Vec<Vec<Group>>,
+}
+
+#[derive(Clone, Debug)]
+struct Group {
+    cost: StageCost,
+    saved: u32,
+    pending: u32,
+}
+
+impl Kept {
+    /// Nothing is held yet.
+    pub(crate) fn new(placement: &Placement, stages: &[StageCost]) -> Self {
+        let mut ranks = vec![Vec::<Group>::new(); placement.ranks() as usize];
+        let mut place = |(rank, cost): (usize, &StageCost)| {
+            let groups = &mut ranks[rank];
+            let same = |group: &Group| (group.cost.saved, group.cost.pending) == (cost.saved, cost.pending);
+            let at = groups.iter().position(same).unwrap_or(groups.len());
+            if at == groups.len() {
+                groups.push(Group {
+                    cost: *cost,
+                    saved: 0,
+                    pending: 0,
+                });
+            }
+            (rank, at)
+        };
+        let group = placement.iter().zip(stages);
+        let group = group.map(|(rank, cost)| place((rank.index(), cost))).collect();
+        Self { group, ranks }
+    }
+
+    /// Nothing is held any more.
+    pub(crate) fn clear(&mut self) {
+        for group in self.ranks.iter_mut().flatten() {
+            (group.saved, group.pending) = (0, 0);
+        }
+    }
+
+    /// This stage has done this pass once more.
+    pub(crate) fn count(&mut self, stage: usize, pass: Pass) {
+        let (rank, at) = self.group[stage];
+        let group = &mut self.ranks[rank][at];
+        match pass {
+            Pass::Forward => group.saved += 1,
+            Pass::Backward => group.saved -= 1,
+            Pass::BackwardInput => (group.saved, group.pending) = (group.saved - 1, group.pending + 1),
+            Pass::BackwardWeight => group.pending -= 1,
+        }
+    }
+
+    /// What this rank holds now.
+    pub(crate) fn held(&self, rank: usize) -> f64 {
+        let groups = self.ranks[rank].iter();
+        groups
+            .map(|group| group.cost.held(group.saved, group.pending))
+            .sum()
+    }
+}
