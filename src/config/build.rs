@@ -75,7 +75,7 @@ impl Config {
         };
         self.require(how.len() == stages.len(), "pipeline.recompute", || {
             let (words, count) = (how.len(), stages.len());
-            format!("its words are {words}, the stages {count}: give one a stage, or one word for all")
+            format!("the list has {words}, pipeline.stages is {count}: give one word a stage, or one for all")
         })?;
         let pairs = stages.into_iter().zip(how);
         Ok(pairs.map(|(stage, how)| recompute(stage, how.into())).collect())

@@ -123,7 +123,7 @@ impl Config {
                      {least}"
                 ),
                 Partition::Lists(_) => format!(
-                    "{limit} is less than the stages of pipeline.partition hold with {schedule}; the least found is {least}"
+                    "{limit} is less than the stages of pipeline.partition hold with {schedule}, {least}"
                 ),
             },
         )

@@ -64,7 +64,7 @@ impl FromStr for Memory {
             .map(|number| number * unit)
             .filter(|bytes| bytes.is_finite() && *bytes > 0.0)
             .map(Self)
-            .ok_or_else(|| "a size above 0 such as 200MiB, 1.5GiB or 1000000".to_owned())
+            .ok_or_else(|| "expected a size above 0 such as 200MiB, 1.5GiB or 1000000".to_owned())
     }
 }
 

@@ -271,7 +271,7 @@ fn stages_partitions_and_schedules_that_cannot_be_are_named() {
     let said = with("recompute = ['none', 'full', 'full']");
     assert_eq!(
         said,
-        "my.toml:4: pipeline.recompute: it has 3 words for 2 stages: give one a stage, or one word for all"
+        "my.toml:4: pipeline.recompute: the list has 3, pipeline.stages is 2: give one word a stage, or one for all"
     );
     let said = with("partition = [['embed', 'h.0.atn'], ['h.0.mlp', 'head']]");
     assert!(
@@ -288,4 +288,14 @@ fn stages_partitions_and_schedules_that_cannot_be_are_named() {
         said.starts_with("my.toml:4: pipeline.schedule: ") && said.contains("1f1b"),
         "{said}"
     );
+}
+
+#[test]
+fn a_memory_that_is_none_is_refused_in_one_sentence() {
+    all_refused(&[(
+        "[pipeline]\nmemory = 'lots'",
+        &[
+            "my.toml:2: pipeline.memory: expected a size above 0 such as 200MiB, 1.5GiB or 1000000, got \"lots\"",
+        ],
+    )]);
 }
