@@ -1,6 +1,8 @@
 //! How a model is cut and in which order it runs, so that its ranks hold no more than they may.
 
-use crate::plan::{AUTO, Candidate, Fit, ModelCosts, Setting, Wanted, auto, like_auto, partition};
+use crate::plan::{
+    AUTO, Candidate, Fit, ModelCosts, Prediction, Setting, Wanted, auto, like_auto, partition,
+};
 use crate::schedule::{Costs, Goal, Links, Schedule};
 use crate::{Error, Result};
 
@@ -49,35 +51,27 @@ impl Fitting<'_> {
             let schedule = order(&costs)?;
             Candidate::new(counts, costs, schedule)
         };
-        let Some(memory) = self.memory else {
-            let counts = match self.counts {
-                Some(counts) => counts.to_vec(),
-                None => partition(&model, &unfitted, None)?,
-            };
-            return Ok(Fit::Within(Box::new(at(counts)?)));
+        let counts = match self.counts {
+            Some(counts) => counts.to_vec(),
+            None => partition(&model, &unfitted, None)?,
         };
-        if let Some(counts) = self.counts {
-            return Ok(at(counts.to_vec())?.within(memory));
-        }
-        let mut counts = partition(&model, &unfitted, None)?;
-        let mut limit = memory;
-        let mut least = f64::INFINITY;
+        let mut candidate = at(counts)?;
+        let memory = self.memory.unwrap_or(f64::INFINITY);
+        let (mut limit, mut least) = (memory, f64::INFINITY);
         loop {
-            let candidate = at(counts)?;
-            let held = Candidate::new(
-                candidate.counts.clone(),
-                candidate.costs.clone(),
-                unfitted.clone(),
-            )?;
+            let unfitted_peak = Prediction::of(&unfitted, &candidate.costs, Links::Buffered)?.peak_memory;
             match candidate.within(memory) {
                 Fit::Above(bytes) => least = least.min(bytes),
                 within => return Ok(within),
             }
-            // The first cut that keeps the limit in the order before it is fitted, then those that hold less.
-            let tighter = TIGHTER * held.prediction.peak_memory;
-            let next = partition(&model, &unfitted, Some(limit.min(tighter)));
-            match next.or_else(|_| partition(&model, &unfitted, Some(tighter))) {
-                Ok(next) => counts = next,
+            if self.counts.is_some() {
+                return Ok(Fit::Above(least));
+            }
+            // First the fastest cut that keeps the limit in the unfitted order, then those that hold less and less.
+            let tighter = TIGHTER * unfitted_peak;
+            let within = |limit| partition(&model, &unfitted, Some(limit));
+            match within(tighter.min(limit)).or_else(|_| within(tighter)) {
+                Ok(counts) => candidate = at(counts)?,
                 Err(_) => return Ok(Fit::Above(least)),
             }
             limit = f64::INFINITY;

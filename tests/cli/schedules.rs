@@ -161,7 +161,7 @@ fn least(place: &Place, sets: &[String]) -> String {
         last.starts_with("error: --set: pipeline.memory: 1.00 KiB is less than "),
         "{said}"
     );
-    let (_, least) = last.rsplit_once(" is ").or(last.rsplit_once(", ")).unwrap();
+    let (_, least) = last.rsplit_once(" is ").unwrap();
     least
         .rsplit_once(", ")
         .map_or(least, |(_, least)| least)

@@ -142,11 +142,15 @@ fn impossible_values_say_what_to_do() {
         ),
         (
             "[pipeline]\nbatch_size = 30",
-            &["pipeline.batch_size: 30 rows cannot be divided into 4 micro-batches: take 28 or 32 rows"],
+            &[
+                "pipeline.batch_size: a batch of 30 cannot be divided into 4 micro-batches: take 28 or 32 rows",
+            ],
         ),
         (
             "[pipeline]\nbatch_size = 32\nmicro_batch_size = 4",
-            &["my.toml:3: pipeline.micro_batch_size: 32 rows in 4 micro-batches make 8 each"],
+            &[
+                "my.toml:3: pipeline.micro_batch_size: a batch of 32 over pipeline.micro_batches 4 makes 8 each",
+            ],
         ),
         (
             "[optimizer]\nlearning_rate = 0",
@@ -280,7 +284,7 @@ fn stages_partitions_and_schedules_that_cannot_be_are_named() {
     );
     let said = with("stages = 3\npartition = [['embed', 'h.0'], ['head']]");
     assert!(
-        said.contains("pipeline.partition: it has 2 lists for 3 stages: give one list a stage"),
+        said.contains("pipeline.partition: the list has 2, pipeline.stages is 3: give one list a stage"),
         "{said}"
     );
     let said = with("schedule = '1f2b'");
