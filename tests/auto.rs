@@ -47,11 +47,12 @@ fn it_is_never_longer_than_a_schedule_with_a_name_that_fits_and_never_too_large(
             ([1.0, 1.2, 0.4, 0.0], 1.0),
         ] {
             let costs = share(times, pending);
-            let named: Vec<_> = Schedule::names()
-                .map(|name| {
-                    let schedule = Schedule::make(name, ranks, None, micro_batches, &costs).unwrap();
-                    simulate(&schedule, &costs, Links::Buffered).unwrap()
+            let every = Schedule::names().flat_map(|name| (1..=8).map(move |chunks| (name, chunks)));
+            let named: Vec<_> = every
+                .filter_map(|(name, chunks)| {
+                    Schedule::make(name, ranks, Some(chunks), micro_batches, &costs).ok()
                 })
+                .map(|schedule| simulate(&schedule.in_turn(), &costs, Links::Buffered).unwrap())
                 .collect();
             for memory in [1.0, 1.5, f64::from(ranks), 2.0 * f64::from(ranks)] {
                 let auto = chosen(&Wanted {
@@ -79,8 +80,10 @@ fn placed_out_and_back_in_1f1bs_memory_it_has_smaller_bubbles_than_published() {
     let rows = [
         (24, [18.522, 18.086, 9.337, 0.601], 0.0703),
         (32, [18.513, 18.086, 9.331, 0.626], 0.0543),
+        (64, [18.546, 18.097, 9.321, 0.762], 0.0298),
         (24, [29.718, 29.444, 19.927, 0.527], 0.0403),
         (32, [29.802, 29.428, 19.530, 0.577], 0.0326),
+        (64, [29.935, 29.621, 19.388, 0.535], 0.0166),
     ];
     for (micro_batches, times, published) in rows {
         let costs = share(times, 0.0);
@@ -106,7 +109,7 @@ fn it_is_the_same_each_time_and_says_what_it_chose_and_why() {
     assert_eq!(one.schedule, other.schedule);
     let text = one.to_string();
     assert!(
-        text.starts_with("chose ") && text.contains("the shortest makespan"),
+        text.starts_with("chose ") && text.contains("the smallest makespan"),
         "{text}"
     );
     assert!(
@@ -170,4 +173,7 @@ fn costs_of_stages_that_do_not_spread_evenly_are_refused() {
     );
     let refusal = auto(&wanted(0, 4, &costs)).unwrap_err().to_string();
     assert!(refusal.contains("at least 1 rank"), "{refusal}");
+    let costs = Costs::default();
+    let refusal = auto(&wanted(100_000, 100_000, &costs)).unwrap_err().to_string();
+    assert!(refusal.contains("name a schedule"), "{refusal}");
 }

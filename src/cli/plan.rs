@@ -22,7 +22,9 @@ use crate::{Error, Result};
 /// time until all are done. A rank that idles between its passes waits for another; the last column says for which, the
 /// longest first.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Examples:
   pipewright plan --ranks 4 --micro-batches 8 --schedule 1f1b
   pipewright plan --ranks 4 --micro-batches 8 --schedule gpipe --format json
@@ -31,7 +33,8 @@ Examples:
   pipewright plan --ranks 4 --micro-batches 8 --schedule 1f1b --format svg > timeline.svg
   pipewright plan --ranks 4 --micro-batches 8 --schedule auto --memory 3
   pipewright plan examples/gpt-text.toml --costs costs.json
-More micro-batches make the bubble smaller; gpipe holds all of them, 1f1b no more than there are ranks.")]
+More micro-batches make the bubble smaller; gpipe holds all of them, 1f1b no more than there are ranks."
+)]
 pub(super) struct Args {
     /// A config, a TOML file: what a step of its training will take, by measured costs
     #[arg(conflicts_with_all = ["ranks", "micro_batches", "schedule", "chunks", "forward", "backward_input",

@@ -30,7 +30,7 @@ pub(super) fn draw(page: &mut Page, frame: &Frame, timeline: &Timeline) {
         page.add(&format!(
             "<path transform=\"translate({} {})\" stroke=\"{colour}\" stroke-width=\"1.4\" d=\"{data}\"/>",
             px(LEFT),
-            px(bottom + apart * (rank as f64 - (ranks - 1) as f64 / 2.0))
+            px(bottom - apart * rank as f64)
         ));
     }
     page.down(HEIGHT + 6.0);
@@ -38,7 +38,7 @@ pub(super) fn draw(page: &mut Page, frame: &Frame, timeline: &Timeline) {
 
 /// The title, and which colour is which rank.
 fn names(page: &mut Page, ranks: usize) {
-    page.text(MARGIN, "s", "memory held");
+    page.text(MARGIN, "s", "memory held, curves a little apart");
     let named = ranks.min(NAMED);
     let mut x = WIDTH - RIGHT - 40.0 * named as f64;
     page.text(x - 8.0, "k e", "rank");
@@ -95,6 +95,7 @@ fn curve(frame: &Frame, row: &[Timed]) -> String {
         }
     }
     step(&mut data, frame, from, most, &mut level);
+    let _ = write!(data, "H{}", px(WIDTH - LEFT - RIGHT));
     data
 }
 

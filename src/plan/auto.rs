@@ -16,8 +16,17 @@ pub fn like_auto(chunks: u32) -> &'static str {
     if chunks == 1 { "zb-h1" } else { "interleaved-zb" }
 }
 
-/// The most stages a rank is given where nobody says how many.
-const MOST_CHUNKS: u32 = 4;
+/// The most stages a rank is given where nobody says how many, by the schedules with a name.
+const NAMED_CHUNKS: u32 = 8;
+
+/// And by orders that are listed.
+const LISTED_CHUNKS: u32 = 4;
+
+/// The most ranks that are searched for.
+const MOST_RANKS: u32 = 4096;
+
+/// The most cells, of one stage a rank, that are searched.
+const MOST_CELLS: u64 = 1 << 20;
 
 /// How long the stages after the first of a rank may live, as shares of their distance from the last stage.
 const SHARES: [f64; 9] = [1.0, 0.5, 0.6, 0.4, 0.8, 0.3, 1.25, 2.0, f64::INFINITY];
@@ -118,8 +127,17 @@ impl Wanted<'_> {
         } = self;
         if *ranks == 0 || *micro_batches == 0 || self.chunks == Some(0) {
             return refuse(format!(
-                "auto needs at least 1 rank, 1 chunk and 1 micro-batch; it was given {ranks} ranks, {micro_batches} \
-                 micro-batches"
+                "auto needs at least 1 rank, 1 chunk and 1 micro-batch; it was given {ranks} ranks, {} chunks and \
+                 {micro_batches} micro-batches",
+                self.chunks.map_or("any".to_owned(), |chunks| chunks.to_string())
+            ));
+        }
+        let chunks = self.chunks.unwrap_or(1);
+        let cells = u64::from(*ranks) * u64::from(*micro_batches);
+        if *ranks > MOST_RANKS || cells.saturating_mul(chunks.into()) > MOST_CELLS {
+            return refuse(format!(
+                "auto searches up to {MOST_RANKS} ranks and 2^20 cells; {ranks} ranks x {chunks} chunks x {micro_batches} \
+                 micro-batches are more: name a schedule"
             ));
         }
         if let Some(memory) = self.memory.filter(|memory| memory.is_nan() || *memory <= 0.0) {
@@ -141,7 +159,7 @@ impl Wanted<'_> {
 fn named(wanted: &Wanted<'_>) -> Result<Vec<(Schedule, Simulation)>> {
     let mut found = Vec::new();
     for name in Schedule::names() {
-        for chunks in chunks(wanted) {
+        for chunks in chunks(wanted, NAMED_CHUNKS) {
             let made = Schedule::make(
                 name,
                 wanted.ranks,
@@ -149,7 +167,7 @@ fn named(wanted: &Wanted<'_>) -> Result<Vec<(Schedule, Simulation)>> {
                 wanted.micro_batches,
                 wanted.costs,
             );
-            if let Ok(schedule) = made {
+            if let Ok(schedule) = made.map(Schedule::in_turn) {
                 let simulation = simulate(&schedule, wanted.costs, wanted.links)?;
                 found.push((schedule, simulation));
             }
@@ -215,17 +233,17 @@ fn is_vee(placement: &Placement) -> bool {
     Placement::vee(placement.ranks()).is_ok_and(|vee| vee == *placement)
 }
 
-fn chunks(wanted: &Wanted<'_>) -> Vec<u32> {
+fn chunks(wanted: &Wanted<'_>, most: u32) -> Vec<u32> {
     match (wanted.chunks, wanted.costs.stages()) {
         (Some(chunks), _) => vec![chunks],
         (None, Some(stages)) => vec![(stages as u32) / wanted.ranks.max(1)],
-        (None, None) => (1..=MOST_CHUNKS).collect(),
+        (None, None) => (1..=most).collect(),
     }
 }
 
 fn placements(wanted: &Wanted<'_>) -> Result<Vec<Placement>> {
     let mut placements = Vec::new();
-    for chunks in chunks(wanted) {
+    for chunks in chunks(wanted, LISTED_CHUNKS) {
         placements.push(Placement::looped(wanted.ranks, chunks)?);
         if chunks == 2 {
             placements.push(Placement::vee(wanted.ranks)?);
@@ -278,32 +296,33 @@ fn describe(placement: &Placement) -> String {
 impl fmt::Display for Auto {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let chosen = &self.tried[0];
-        let aim = match self.goal {
-            Goal::Makespan => "makespan",
-            Goal::Span => "longest span",
-        };
         let time = |tried: &Tried| match self.goal {
-            Goal::Makespan => tried.makespan,
-            Goal::Span => tried.span,
+            Goal::Makespan => short(tried.makespan),
+            Goal::Span => short(tried.span),
         };
+        let (name, goal, time_of_chosen) = (&chosen.name, self.goal, time(chosen));
         write!(
             f,
-            "chose {}: the shortest {aim}, {:.4}, of {}",
-            chosen.name,
-            time(chosen),
+            "chose {name}: the smallest {goal}, {time_of_chosen}, of {}",
             self.tried.len()
         )?;
         if let Some(memory) = self.memory {
             let over = self.tried.iter().filter(|tried| !tried.fits).count();
+            let held = short(chosen.peak_memory);
             write!(
                 f,
-                ", {over} of which do not fit in {memory} a rank; it holds {:.4}",
-                chosen.peak_memory
+                ", {over} of which do not fit in {memory} a rank; it holds {held}"
             )?;
         }
         if let Some(next) = self.tried.get(1).filter(|next| next.fits) {
-            write!(f, "; next is {} with {:.4}", next.name, time(next))?;
+            write!(f, "; next is {} with {}", next.name, time(next))?;
         }
         Ok(())
     }
+}
+
+/// Five digits of a number, and all before its point.
+fn short(number: f64) -> String {
+    let before = number.abs().max(1e-12).log10().floor() as i32;
+    format!("{number:.*}", (4 - before).clamp(0, 12) as usize)
 }

@@ -175,7 +175,8 @@ fn index<'a>(rows: &'a [Vec<Action>], placement: &Placement, micro_batches: u32)
     }
     if rows.len() != placement.ranks() as usize {
         return Err(Error::Invalid(format!(
-            "there are {} lists of actions for {} ranks (placement {placement}); give one list a rank",
+            "there are {} lists of actions, but the stages stand on {} of them (placement {placement}); give each list stages \
+             of its own, each on one rank",
             rows.len(),
             placement.ranks()
         )));

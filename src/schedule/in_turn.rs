@@ -14,7 +14,16 @@ impl Schedule {
         if ranks.all(|(rank, row)| self.passes(rank).eq(row.iter().copied())) {
             return self;
         }
+        let still = |pair: &[(Pass, Cell)]| match *pair {
+            [(Pass::Forward, cell), (Pass::Backward, _)] if self.is_paired(cell) => Some(cell),
+            _ => None,
+        };
+        let pairs: Vec<Cell> = rows
+            .iter()
+            .flat_map(|row| row.windows(2).filter_map(still))
+            .collect();
         Self::from_passes(self.name(), self.placement().clone(), self.micro_batches(), rows)
+            .and_then(|schedule| schedule.with_pairs(pairs))
             .expect("nobody waits for a backward-weight, so what was in order stays in order")
     }
 }

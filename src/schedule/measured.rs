@@ -9,7 +9,8 @@ impl Costs {
     /// What the passes of these steps cost: for each stage and pass the median over all its micro-batches. What a schedule
     /// gives at these costs is what it would have given, had every pass taken as long as it usually does.
     ///
-    /// A backward in one piece counts half as backward-input and half as backward-weight. A transfer takes the median of those
+    /// A backward in one piece counts half as backward-input and half as backward-weight; where a stage has those in two halves too,
+    /// they tell how it divides. A transfer takes the median of those
     /// for which their receiver stood waiting; if none did, the shortest of all. The update of the parameters counts nothing.
     ///
     /// # Errors
@@ -49,15 +50,28 @@ fn cost(passes: &BTreeMap<(u32, Pass), Samples>, stage: u32) -> Result<StageCost
             "stage {stage} has no {what} in the timeline to take its cost from"
         ))
     };
-    let half = time(Pass::Backward).map(|time| time / 2.0);
+    let whole = time(Pass::Backward);
+    let half = whole.map(|time| time / 2.0);
+    let count = |pass| of(pass).map_or(0.0, |samples| samples.times.len() as f64);
+    let (halves, wholes) = (count(Pass::BackwardInput), count(Pass::Backward));
+    let both = time(Pass::BackwardInput)
+        .zip(time(Pass::BackwardWeight))
+        .map(|(input, weight)| input + weight);
+    // Where a stage has backwards of both kinds, its halves are scaled to what they take together on average.
+    let scale = match (whole, both) {
+        (Some(whole), Some(both)) if both > 0.0 => (wholes * whole / both + halves) / (wholes + halves),
+        _ => 1.0,
+    };
     let saved = of(Pass::Forward).map_or(0.0, |samples| median(&samples.changes).max(0.0));
     let change = of(Pass::BackwardInput).map(|samples| median(&samples.changes));
     Ok(StageCost {
         forward: time(Pass::Forward).ok_or_else(|| missing("forward"))?,
         backward_input: time(Pass::BackwardInput)
+            .map(|time| scale * time)
             .or(half)
             .ok_or_else(|| missing("backward"))?,
         backward_weight: time(Pass::BackwardWeight)
+            .map(|time| scale * time)
             .or(half)
             .ok_or_else(|| missing("backward"))?,
         update: 0.0,

@@ -22,9 +22,14 @@ impl Schedule {
                 if pass != Pass::Forward || !self.is_paired(cell) {
                     continue;
                 }
-                let next = passes.peek().map(|&(pass, _)| pass);
-                if next != Some(Pass::Backward) {
-                    let forward = Action::Compute(pass, cell);
+                let next = passes.peek().copied();
+                let forward = Action::Compute(pass, cell);
+                if next == Some((Pass::Backward, cell)) {
+                    return Err(Error::Invalid(format!(
+                        "rank {rank}: {forward} is marked as a pair with its own backward, which needs it first"
+                    )));
+                }
+                if next.map(|(pass, _)| pass) != Some(Pass::Backward) {
                     return Err(Error::Invalid(format!(
                         "rank {rank}: {forward} is marked as a pair with the backward behind it, but behind it is none"
                     )));

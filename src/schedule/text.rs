@@ -123,7 +123,7 @@ impl Rows {
             left_out: LEFT_OUT.iter().map(|&word| (word, 0)).collect(),
             paired: Vec::new(),
         };
-        for (row, line) in (1..).zip(text.trim_end().lines()) {
+        for (row, line) in (1..).zip(text.trim_start_matches('\u{feff}').trim_end().lines()) {
             let mut actions = Vec::new();
             for (column, cell) in (1..).zip(line.split(',').map(str::trim)) {
                 all.read_cell(cell, &mut actions)
@@ -186,6 +186,10 @@ fn micro_batches(rows: &[Vec<Action>], stages: u32) -> Result<u32> {
             found[gap],
             2 * u64::from(stages),
             most - 1
+        ))),
+        None if most == 0 => Err(Error::Invalid(format!(
+            "no micro-batch has half of its {} forwards and backwards; number them from 0, each with all its stages",
+            2 * u64::from(stages)
         ))),
         None => Ok(most as u32),
     }

@@ -46,7 +46,7 @@ fn auto_says_what_it_chose_and_keeps_to_a_memory_in_bytes() {
     };
     let said = plan("memory=1GiB").done().stderr();
     assert!(
-        said.contains("chose ") && said.contains("the shortest makespan"),
+        said.contains("chose ") && said.contains("the smallest makespan"),
         "{said}"
     );
     let refused = |run: Run, told: &[&str]| {
