@@ -98,8 +98,12 @@ impl Grid {
                     chunks,
                     micro_batches: config.pipeline.micro_batches,
                 };
-                if setting.is_possible(costs.layers().len()) {
-                    self.add(config, setting, &costs, measured, memory)?;
+                if !setting.is_possible(costs.layers().len()) {
+                    continue;
+                }
+                let words = in_words(&setting, config.micro_batch_size());
+                if let Err(error) = self.add(config, setting, &costs, measured, memory) {
+                    eprintln!("left out {words}: {error}");
                 }
             }
         }
