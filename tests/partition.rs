@@ -198,6 +198,39 @@ fn a_memory_limit_counts_what_a_backward_makes_again() {
 }
 
 #[test]
+fn auto_tries_cuts_for_both_placements_and_cuts_without_the_limit() {
+    // An expensive head: out and back, rank 0 has both ends.
+    let costs = model(&[1.0, 1.0, 1.0, 1.0, 1.0, 3.0], &[10.0; 6]);
+    let setting = |schedule: &str| Setting {
+        schedule: schedule.to_owned(),
+        ranks: 2,
+        chunks: 2,
+        micro_batches: 6,
+    };
+    let step = |name: &str, memory| match setting(name).fit(&costs, memory) {
+        Ok(Fit::Within(candidate)) => Some(candidate.prediction.step),
+        _ => None,
+    };
+    for memory in [None, Some(200.0), Some(120.0), Some(60.0)] {
+        let auto = step("auto", memory).expect("one micro-batch fits");
+        for name in ["zb-v", "v-half", "v-min", "interleaved-zb"] {
+            let named = step(name, memory).unwrap_or(f64::INFINITY);
+            assert!(
+                auto <= named * (1.0 + 1e-9),
+                "{name} in {memory:?}: {named}, auto {auto}"
+            );
+        }
+    }
+    let Fit::Above(least) = setting("auto").fit(&costs, Some(5.0)).unwrap() else {
+        panic!("no layer fits in 5");
+    };
+    assert!(matches!(
+        setting("auto").fit(&costs, Some(least)).unwrap(),
+        Fit::Within(_)
+    ));
+}
+
+#[test]
 fn a_prediction_counts_the_update_as_work() {
     let mut layers = light(&[3.0; 2]).layers().to_vec();
     layers[0].cost.update = 2.0;

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::Result;
 use crate::config::Config;
 use crate::plan::ModelCosts;
 use crate::profile::Measured;
+use crate::{Error, Result};
 
 const BAR: &str = "measuring {msg}  {bar:24} {pos}/{len}";
 
@@ -28,6 +28,7 @@ pub(super) fn costs(config: &Config, file: Option<&Path>) -> Result<ModelCosts> 
 
 /// Measures the costs of a config's layers.
 pub(super) fn measure(config: &Config, what: &str) -> Result<Measured> {
+    config.can_be_measured()?;
     if !std::io::stderr().is_terminal() {
         eprintln!("measuring {what}");
         return config.measure(|_, _| ());
@@ -42,4 +43,19 @@ pub(super) fn measure(config: &Config, what: &str) -> Result<Measured> {
     });
     bar.finish_and_clear();
     measured
+}
+
+/// Refuses a file of `--out` that cannot be written, before there is anything to write.
+pub(super) fn check_out(out: &Path) -> Result<()> {
+    let refuse = |problem: String| Err(Error::Invalid(format!("--out {}: {problem}", out.display())));
+    if out.is_dir() {
+        return refuse("this is a folder: name a file".to_owned());
+    }
+    match out.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => refuse(format!(
+            "there is no folder {}: make it, or name another",
+            folder.display()
+        )),
+        _ => Ok(()),
+    }
 }

@@ -4,9 +4,8 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use crate::Result;
-use crate::config::Config;
 use crate::pipeline::StepReport;
-use crate::plan::{ModelCosts, Prediction, simulate};
+use crate::plan::{Prediction, simulate};
 use crate::schedule::{Costs, Links, Schedule, Timeline};
 
 /// Steps before those that count: first touches of memory, cold caches.
@@ -37,13 +36,12 @@ struct Step {
 
 impl Forecast {
     /// By the costs of a config's layers.
-    pub(super) fn by_costs(config: &Config, schedule: &Schedule, costs: &ModelCosts) -> Result<Self> {
-        let stages = costs.stages(&config.counts_by(Some(costs))?)?;
-        let Prediction { step, bubble, .. } = Prediction::of(schedule, &stages, Links::Buffered)?;
-        Ok(Self {
+    pub(super) fn by_costs(prediction: &Prediction) -> Self {
+        let Prediction { step, bubble, .. } = *prediction;
+        Self {
             predicted: Some(Step { step, bubble }),
             ..Self::default()
-        })
+        }
     }
 
     /// What is known before the first step.

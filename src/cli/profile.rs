@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::costs::measure;
+use super::costs::{check_out, measure};
 use crate::config::Config;
 use crate::plan::LayerCost;
 use crate::profile::Measured;
@@ -31,6 +31,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let config = Config::load(&args.config, &args.sets).map_err(|error| Error::Invalid(error.to_string()))?;
+    check_out(&args.out)?;
     let measured = measure(&config, "what each layer costs")?;
     measured.write(&args.out)?;
     super::print(&table(&measured, &args.out))

@@ -102,12 +102,12 @@ fn prepare(args: &Args) -> Result<Trainer> {
         Some(_) => Some(costs(&config, None)?),
         None => None,
     };
-    let (schedule, chosen) = config.choose_schedule(costs.as_ref())?;
-    if let Some(chosen) = chosen {
-        eprintln!("{chosen}");
+    let choice = config.choose(costs.as_ref())?;
+    if let Some(why) = choice.why {
+        eprintln!("{why}");
     }
-    let stages = config.partitioned_by(costs.as_ref())?;
-    let mut pipeline = launch(&config, &data, schedule, stages)?;
+    let stages = config.partitioned_into(&choice.counts)?;
+    let mut pipeline = launch(&config, &data, choice.schedule, stages)?;
     if let Some(resumed) = &resumed {
         pipeline.load(&resumed.folder)?;
     }
@@ -119,10 +119,10 @@ fn prepare(args: &Args) -> Result<Trainer> {
         .map(|traced| Tracer::new(traced, done, steps))
         .transpose()?;
     let trainer = Trainer::begin(config, data, pipeline, run_dir, steps, changes)?.traced_by(tracer);
-    match &costs {
-        Some(costs) => trainer.predicted_by(costs),
-        None => Ok(trainer),
-    }
+    Ok(match &choice.prediction {
+        Some(prediction) => trainer.predicted_by(prediction),
+        None => trainer,
+    })
 }
 
 /// What a run continues from.

@@ -11,7 +11,7 @@ use super::run_dir::{Line, Log, RunDir};
 use super::trace::Tracer;
 use crate::config::{Config, TrainingData};
 use crate::pipeline::{Evaluation, Pipeline, StepReport};
-use crate::plan::ModelCosts;
+use crate::plan::Prediction;
 use crate::stages::{RecomputedStage, Sequential};
 use crate::{Error, Result, checkpoint};
 
@@ -70,9 +70,9 @@ impl Trainer {
     }
 
     /// The same run, with its steps predicted by the costs of its layers instead of by its first steps.
-    pub(super) fn predicted_by(self, costs: &ModelCosts) -> Result<Self> {
-        let forecast = Forecast::by_costs(&self.config, self.pipeline.schedule(), costs)?;
-        Ok(Self { forecast, ..self })
+    pub(super) fn predicted_by(self, prediction: &Prediction) -> Self {
+        let forecast = Forecast::by_costs(prediction);
+        Self { forecast, ..self }
     }
 
     /// The same run, with some of its steps traced.

@@ -5,12 +5,10 @@ use pipewright_stages::models::{Gpt, Mlp, Model};
 use pipewright_stages::optimizer::{AdamW, Decay, LearningRate, Optimizer, Sgd};
 use pipewright_stages::{RecomputedStage, Sequential, StageBuilder, recompute};
 
-use super::memory::Memory;
 use super::values::{Partition, RecomputeBy, RecomputeWord};
 use super::{Config, DataKind, LearningRateSchedule, ModelKind, OptimizerKind, sections};
 use crate::data::IGNORED;
 use crate::error::Result;
-use crate::plan::{ModelCosts, partition};
 
 /// Rows of a micro-batch when nobody sets them.
 const MICRO_BATCH_SIZE: usize = 8;
@@ -57,58 +55,55 @@ impl Config {
     /// The model cut into stages that recompute, as `pipeline.stages`, `pipeline.partition` and `pipeline.recompute` say.
     ///
     /// # Errors
-    /// When there are more stages than layers, when the partition misses, repeats or misnames a layer, when a list says
-    /// for another number of stages what they recompute, or as [`Config::costs`].
+    /// As for [`Config::costs`], [`Config::choose`] and [`Config::partitioned_into`].
     pub fn partitioned(&self) -> Result<Vec<StageBuilder<RecomputedStage<Sequential>>>> {
-        self.partitioned_by(self.costs()?.as_ref())
+        self.partitioned_into(&self.choose(self.costs()?.as_ref())?.counts)
     }
 
-    /// As [`Config::partitioned`], with these costs.
+    /// The model cut into stages of so many layers that recompute as `pipeline.recompute` says.
     ///
     /// # Errors
-    /// As for [`Config::partitioned`].
-    pub fn partitioned_by(
+    /// When the counts do not make up the model, or when a list says for another number of stages what they recompute.
+    pub fn partitioned_into(
         &self,
-        costs: Option<&ModelCosts>,
+        counts: &[usize],
     ) -> Result<Vec<StageBuilder<RecomputedStage<Sequential>>>> {
-        let stages = self.model()?.cut(&self.counts_by(costs)?)?;
+        let stages = self.model()?.cut(counts)?;
         let how: Vec<RecomputeWord> = match &self.pipeline.recompute {
             RecomputeBy::All(word) => vec![*word; stages.len()],
             RecomputeBy::Each(words) => words.clone(),
         };
         self.require(how.len() == stages.len(), "pipeline.recompute", || {
             let (words, count) = (how.len(), stages.len());
-            format!("it has {words} words for {count} stages: give one a stage, or one word for all")
+            format!("the list has {words}, pipeline.stages is {count}: give one word a stage, or one for all")
         })?;
         let pairs = stages.into_iter().zip(how);
         Ok(pairs.map(|(stage, how)| recompute(stage, how.into())).collect())
     }
 
-    /// How many layers each stage gets, as `pipeline.stages` and `pipeline.partition` say; a balanced partition goes by these
-    /// costs, or by estimates where there are none.
-    ///
-    /// # Errors
-    /// When there are more stages than layers, or when the partition misses, repeats or misnames a layer.
-    pub fn counts_by(&self, costs: Option<&ModelCosts>) -> Result<Vec<usize>> {
-        let model = self.model()?;
-        let stages = |error: &dyn std::fmt::Display| self.refuse("pipeline.stages", error);
-        match (&self.pipeline.partition, costs) {
-            (Partition::Named(_), None) => model
-                .balanced(self.pipeline.stages)
-                .map_err(|error| stages(&error)),
-            (Partition::Named(_), Some(costs)) => {
-                let schedule = self.unfitted()?.in_turn();
-                let memory = self.pipeline.memory.map(Memory::bytes);
-                partition(costs, &schedule, memory).map_err(|error| stages(&error))
-            }
-            (Partition::Lists(lists), _) => model.counts(lists).map_err(|error| {
-                let problem = error.to_string();
-                self.refuse(
-                    "pipeline.partition",
-                    problem.strip_prefix("partition: ").unwrap_or(&problem),
-                )
-            }),
-        }
+    /// How many layers each stage gets where nothing is known of their costs: as the lists say, or balanced by estimates.
+    pub(super) fn estimated_counts(&self) -> Result<Vec<usize>> {
+        let listed = self.listed_counts()?;
+        listed.map_or_else(
+            || {
+                let balanced = self.model()?.balanced(self.pipeline.stages);
+                balanced.map_err(|error| self.refuse("pipeline.stages", error))
+            },
+            Ok,
+        )
+    }
+
+    /// How many layers each stage gets where `pipeline.partition` lists them.
+    pub(super) fn listed_counts(&self) -> Result<Option<Vec<usize>>> {
+        let Partition::Lists(lists) = &self.pipeline.partition else {
+            return Ok(None);
+        };
+        let counts = self.model()?.counts(lists).map_err(|error| {
+            let problem = error.to_string();
+            let problem = problem.strip_prefix("partition: ").unwrap_or(&problem);
+            self.refuse("pipeline.partition", problem)
+        });
+        counts.map(Some)
     }
 
     /// Rows of a micro-batch.

@@ -154,7 +154,7 @@ fn pipeline(config: &Config) -> Result<()> {
         let micro_batches = pipeline.micro_batches as usize;
         config.require(batch.is_multiple_of(micro_batches), "pipeline.batch_size", || {
             format!(
-                "{batch} rows cannot be divided into {micro_batches} micro-batches: take {} or {} rows, or \
+                "a batch of {batch} cannot be divided into {micro_batches} micro-batches: take {} or {} rows, or \
                  another pipeline.micro_batches",
                 (batch / micro_batches).max(1) * micro_batches,
                 (batch / micro_batches + 1) * micro_batches,
@@ -165,7 +165,9 @@ fn pipeline(config: &Config) -> Result<()> {
             pipeline.micro_batch_size.is_none_or(|given| given == size),
             "pipeline.micro_batch_size",
             || {
-                let each = format!("{batch} rows in {micro_batches} micro-batches make {size} each");
+                let each = format!(
+                    "a batch of {batch} over pipeline.micro_batches {micro_batches} makes {size} each"
+                );
                 format!("{each}: set this or pipeline.batch_size")
             },
         )?;
@@ -174,7 +176,7 @@ fn pipeline(config: &Config) -> Result<()> {
         Partition::Lists(lists) => {
             config.require(lists.len() == pipeline.stages, "pipeline.partition", || {
                 format!(
-                    "it has {} lists for {} stages: give one list a stage",
+                    "the list has {}, pipeline.stages is {}: give one list a stage",
                     lists.len(),
                     pipeline.stages
                 )

@@ -60,6 +60,15 @@ impl Config {
         Ok(measured.costs.recomputed(full))
     }
 
+    /// Refuses at once what measured costs would not be for.
+    ///
+    /// # Errors
+    /// When its stages do not all recompute the same, or as [`Config::choose`] for a schedule in a file.
+    pub fn can_be_measured(&self) -> Result<()> {
+        self.recomputed()?;
+        self.unfitted().map(|_| ())
+    }
+
     /// Measures the costs. `tell` hears of every step: how many are done, and how many there will be at most.
     ///
     /// # Errors

@@ -29,12 +29,19 @@ impl Memory {
 
     /// So many bytes, for people: `1.50 GiB`.
     pub fn in_words(bytes: f64) -> String {
-        let (name, unit) = UNITS[..3]
-            .iter()
-            .rev()
-            .find(|(_, unit)| bytes >= *unit)
-            .unwrap_or(&UNITS[0]);
+        let (name, unit) = Self::unit(bytes);
         format!("{:.2} {name}", bytes / unit)
+    }
+
+    /// As [`Memory::in_words`], and no less than it is.
+    pub fn enough(bytes: f64) -> String {
+        let (name, unit) = Self::unit(bytes);
+        format!("{:.2} {name}", (100.0 * bytes / unit).ceil() / 100.0)
+    }
+
+    fn unit(bytes: f64) -> (&'static str, f64) {
+        let fits = |unit: &&(&str, f64)| bytes >= unit.1;
+        *UNITS[..3].iter().rev().find(fits).unwrap_or(&UNITS[0])
     }
 }
 
@@ -57,7 +64,7 @@ impl FromStr for Memory {
             .map(|number| number * unit)
             .filter(|bytes| bytes.is_finite() && *bytes > 0.0)
             .map(Self)
-            .ok_or_else(|| "give a size above 0 such as 200MiB, 1.5GiB or 1000000".to_owned())
+            .ok_or_else(|| "expected a size above 0 such as 200MiB, 1.5GiB or 1000000".to_owned())
     }
 }
 

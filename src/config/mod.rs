@@ -11,6 +11,7 @@
 mod build;
 mod changes;
 mod check;
+mod choice;
 mod costs;
 mod keys;
 mod kinds;
@@ -23,6 +24,7 @@ mod source;
 mod tree;
 mod values;
 
+pub use choice::Choice;
 pub use memory::Memory;
 pub use sections::{
     Checkpoint, Data, DataKind, Decay, LearningRateSchedule, Metrics, Model, ModelKind, Optimizer,
@@ -99,7 +101,7 @@ impl Config {
         check::reconcile(&mut config)?;
         check::check(&config)?;
         // Files that it names are read when they are needed: a checkpoint's config may outlive them.
-        config.partitioned_by(None)?;
+        config.partitioned_into(&config.estimated_counts()?)?;
         if !config.has_own_schedule() {
             config.unfitted()?;
         }

@@ -1,16 +1,13 @@
 //! One way to run a model, and how it would go.
 
-use crate::plan::{AUTO, ModelCosts, Prediction, Wanted, auto, like_auto, partition};
-use crate::schedule::{Costs, Goal, Links, Schedule};
-use crate::{Error, Result};
-
-/// A partition that holds less is looked for in steps of this share.
-const TIGHTER: f64 = 0.97;
+use crate::Result;
+use crate::plan::{AUTO, Fitting, ModelCosts, Prediction};
+use crate::schedule::{Costs, Links, Schedule};
 
 /// A way to run a model, but for how it is cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// The schedule's name.
+    /// The schedule's name, or [`AUTO`].
     pub schedule: String,
     /// How many ranks there are.
     pub ranks: u32,
@@ -31,6 +28,8 @@ pub struct Candidate {
     pub schedule: Schedule,
     /// How a step goes.
     pub prediction: Prediction,
+    /// Why this schedule, where it was chosen.
+    pub why: Option<String>,
 }
 
 /// Whether a setting goes with a memory.
@@ -43,84 +42,52 @@ pub enum Fit {
 }
 
 impl Candidate {
-    fn new(counts: Vec<usize>, costs: Costs, schedule: Schedule) -> Result<Self> {
+    pub(super) fn new(counts: Vec<usize>, costs: Costs, schedule: Schedule) -> Result<Self> {
         let prediction = Prediction::of(&schedule, &costs, Links::Buffered)?;
         Ok(Self {
             counts,
             costs,
             schedule,
             prediction,
+            why: None,
         })
+    }
+
+    /// Whether it holds no more than this, but for rounding.
+    pub(super) fn within(self, memory: f64) -> Fit {
+        let peak = self.prediction.peak_memory;
+        match peak <= memory * (1.0 + 1e-9) {
+            true => Fit::Within(Box::new(self)),
+            false => Fit::Above(peak),
+        }
     }
 }
 
 impl Setting {
-    /// The fastest cut of a model with these costs whose ranks hold no more than `memory`, in the unit of the costs.
+    /// The fastest way to run a model with these costs that was found, with no more than `memory` on a rank, in the unit of
+    /// the costs.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when the schedule is not for these numbers of ranks, stages or micro-batches, or there are too few layers.
-    pub fn fit(&self, costs: &ModelCosts, memory: Option<f64>) -> Result<Fit> {
-        if self.schedule == AUTO {
-            return Ok(Fit::Within(Box::new(self.listed(costs, memory)?)));
-        }
-        let mut least = self.cut(costs, None)?;
-        let fits =
-            |candidate: &Candidate| memory.is_none_or(|memory| candidate.prediction.peak_memory <= memory);
-        if fits(&least) {
-            return Ok(Fit::Within(Box::new(least)));
-        }
-        if let Some(within) = self.cut(costs, memory).ok().filter(fits) {
-            return Ok(Fit::Within(Box::new(within)));
-        }
-        while let Ok(tighter) = self.cut(costs, Some(TIGHTER * least.prediction.peak_memory)) {
-            if tighter.prediction.peak_memory >= least.prediction.peak_memory {
-                break;
-            }
-            least = tighter;
-        }
-        Ok(if fits(&least) {
-            Fit::Within(Box::new(least))
-        } else {
-            Fit::Above(least.prediction.peak_memory)
-        })
-    }
-
-    fn cut(&self, model: &ModelCosts, memory: Option<f64>) -> Result<Candidate> {
-        let unfitted = self.schedule(&Costs::default())?;
-        let model = model.clone().under(&unfitted);
-        let counts = partition(&model, &unfitted, memory)?;
-        let costs = model.stages(&counts)?;
-        let schedule = self.schedule(&costs)?;
-        Candidate::new(counts, costs, schedule)
-    }
-
-    /// A schedule listed for these costs, where that is better than all that have a name.
-    fn listed(&self, model: &ModelCosts, memory: Option<f64>) -> Result<Candidate> {
-        let alike = Self {
-            schedule: like_auto(self.chunks).to_owned(),
-            ..self.clone()
-        };
-        let counts = partition(model, &alike.schedule(&Costs::default())?, None)?;
-        let costs = model.stages(&counts)?;
-        let chosen = auto(&Wanted {
-            ranks: self.ranks,
-            chunks: Some(self.chunks),
-            micro_batches: self.micro_batches,
-            costs: &costs,
+    /// As for [`Fitting::setting`].
+    pub fn fit(&self, model: &ModelCosts, memory: Option<f64>) -> Result<Fit> {
+        let counts = None;
+        Fitting {
+            model,
+            counts,
             memory,
-            links: Links::Buffered,
-            goal: Goal::Makespan,
-        })?;
-        match chosen.schedule.name() {
-            AUTO => Candidate::new(counts, costs, chosen.schedule),
-            name => Err(Error::Invalid(format!(
-                "none is better than {name}, which has a name"
-            ))),
         }
+        .setting(self)
     }
 
-    /// As a pipeline runs it.
-    fn schedule(&self, costs: &Costs) -> Result<Schedule> {
+    /// Whether the schedule is for these numbers, with one layer a stage at least.
+    pub fn is_possible(&self, layers: usize) -> bool {
+        let stages = u64::from(self.ranks) * u64::from(self.chunks);
+        let known = || self.schedule == AUTO || self.schedule(&Costs::default()).is_ok();
+        stages <= layers as u64 && known()
+    }
+
+    /// The schedule with this name at these costs, as a pipeline runs it.
+    pub(super) fn schedule(&self, costs: &Costs) -> Result<Schedule> {
         let (ranks, chunks) = (self.ranks, Some(self.chunks));
         Schedule::make(&self.schedule, ranks, chunks, self.micro_batches, costs).map(Schedule::in_turn)
     }

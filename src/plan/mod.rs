@@ -3,6 +3,7 @@
 
 mod auto;
 mod candidate;
+mod fitting;
 mod holding;
 mod layers;
 mod partition;
@@ -12,6 +13,7 @@ mod simulate;
 
 pub use auto::{AUTO, Auto, Tried, Wanted, auto, like_auto};
 pub use candidate::{Candidate, Fit, Setting};
+pub use fitting::Fitting;
 pub use layers::{LayerCost, Link, ModelCosts};
 pub use partition::partition;
 pub use period::period;

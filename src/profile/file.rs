@@ -16,6 +16,23 @@ const VERSION: u64 = 1;
 /// What to do about a file that does not fit.
 const AGAIN: &str = "measure again with `pipewright profile`";
 
+const KEYS: [&str; 6] = ["version", "settings", "machine", "input", "link", "layers"];
+
+const LINK_KEYS: [&str; 2] = ["latency", "per_byte"];
+
+const LAYER_KEYS: [&str; 10] = [
+    "name",
+    "forward",
+    "backward_input",
+    "backward_weight",
+    "backward",
+    "update",
+    "saved",
+    "shared",
+    "pending",
+    "output",
+];
+
 /// What costs depend on: names and values, such as `model.dim` and `128`.
 pub type Settings = BTreeMap<String, String>;
 
@@ -64,15 +81,16 @@ impl Measured {
     /// Reads a file that [`Measured::write`] wrote.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Invalid`] naming the file and the key or layer that is missing, unknown or no number from 0 on.
+    /// [`Error::Invalid`] naming the file that cannot be read, and the key or layer that is missing, unknown or no number from
+    /// 0 on.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path).map_err(Error::io("read", path))?;
+        let unread = |error| Error::Invalid(format!("cannot read {}: {error}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(unread)?;
         Self::parse(&text).map_err(|error| Error::Invalid(format!("{}: {error}", path.display())))
     }
 
     fn parse(text: &str) -> Result<Self> {
-        let whole: Value =
-            serde_json::from_str(text).map_err(|error| Error::Invalid(format!("no JSON: {error}")))?;
+        let whole: Value = serde_json::from_str(text).map_err(|error| no_json(text, &error))?;
         match whole.get("version") {
             Some(version) if version.as_u64() == Some(VERSION) => {}
             Some(other) => {
@@ -86,6 +104,7 @@ impl Measured {
                 )));
             }
         }
+        known(&whole, "", &KEYS)?;
         let layers = part(&whole, "layers")?.as_array();
         let layers = layers.ok_or_else(|| Error::Invalid("layers is no list".into()))?;
         let layers = layers.iter().enumerate();
@@ -93,14 +112,19 @@ impl Measured {
             .map(|(index, layer)| read_layer(index, layer))
             .collect::<Result<_>>()?;
         let link = part(&whole, "link")?;
+        known(link, "link: ", &LINK_KEYS)?;
         let link = Link {
             latency: number(link, "latency", "link")?,
             per_byte: number(link, "per_byte", "link")?,
         };
+        let costs = ModelCosts::new(layers, number(&whole, "input", "costs")?, link)?;
+        if costs.stage(0..costs.layers().len()).work() == 0.0 {
+            return Err(Error::Invalid(format!("all times of its layers are 0: {AGAIN}")));
+        }
         Ok(Self {
             settings: read_settings(&whole, "settings")?,
             machine: read_settings(&whole, "machine")?,
-            costs: ModelCosts::new(layers, number(&whole, "input", "costs")?, link)?,
+            costs,
         })
     }
 
@@ -153,6 +177,30 @@ impl Measured {
     }
 }
 
+fn no_json(text: &str, error: &serde_json::Error) -> Error {
+    let odd = text.contains("NaN") || text.contains("Infinity");
+    let likely = if odd {
+        "JSON has no NaN and no Infinity"
+    } else {
+        "was it cut short or edited?"
+    };
+    Error::Invalid(format!("no JSON: {error}; {likely}: {AGAIN}"))
+}
+
+/// Refuses a key that is none of these.
+fn known(object: &Value, place: &str, keys: &[&str]) -> Result<()> {
+    let mut own = object.as_object().into_iter().flat_map(|object| object.keys());
+    match own.find(|key| !keys.contains(&key.as_str())) {
+        Some(key) => {
+            let keys = keys.join(", ");
+            Err(Error::Invalid(format!(
+                "{place}there is no key {key:?} (known: {keys})"
+            )))
+        }
+        None => Ok(()),
+    }
+}
+
 fn part<'a>(whole: &'a Value, key: &str) -> Result<&'a Value> {
     let missing = || Error::Invalid(format!("{key} is missing"));
     whole.get(key).ok_or_else(missing)
@@ -174,6 +222,7 @@ fn read_settings(whole: &Value, key: &str) -> Result<Settings> {
 fn read_layer(index: usize, layer: &Value) -> Result<LayerCost> {
     let name = layer.get("name").and_then(Value::as_str);
     let name = name.ok_or_else(|| Error::Invalid(format!("layers: number {index} has no name")))?;
+    known(layer, &format!("layer `{name}`: "), &LAYER_KEYS)?;
     let number = |key| number(layer, key, &format!("layer `{name}`"));
     Ok(LayerCost {
         name: name.to_owned(),

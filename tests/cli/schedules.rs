@@ -53,7 +53,12 @@ fn auto_says_what_it_chose_and_keeps_to_a_memory_in_bytes() {
         let said = run.refused();
         assert!(told.iter().all(|part| said.contains(part)), "{said}");
     };
-    refused(plan("memory=10B"), &["pipeline.stages", "within 10 bytes"]);
+    refused(
+        plan("memory=10B"),
+        &[
+            "pipeline.memory: 0.01 KiB is less than any cut of 6 layers into 2 stages holds with auto; the least found is ",
+        ],
+    );
     let train = |sets: &[&str]| {
         let sets = sets.iter().flat_map(|set| ["--set", set]);
         place.run(&["train", "my.toml"].into_iter().chain(sets).collect::<Vec<_>>())
@@ -68,7 +73,7 @@ fn auto_says_what_it_chose_and_keeps_to_a_memory_in_bytes() {
     refused(train(&["pipeline.memory=lots"]), &["pipeline.memory", "200MiB"]);
     refused(
         train(&["pipeline.schedule=automatic"]),
-        &["there is no schedule \"automatic\"", "auto or file:PATH"],
+        &["there is no schedule \"automatic\"", "; or auto, or file:PATH)"],
     );
 }
 
@@ -136,8 +141,88 @@ fn two_replicas_are_planned_and_checked_but_not_trained() {
     ];
     let refused = place.run(&[&["train", "my.toml"][..], &sets].concat()).refused();
     assert!(
-        refused
-            .contains("schedule both is for 2 replicas of a pipeline side by side (placement 0,1 and 1,0)"),
+        refused.contains(
+            "pipeline.schedule: both.csv is for 2 replicas of a pipeline side by side (placement 0,1 and 1,0)"
+        ),
         "{refused}"
+    );
+    let planned = place.run(&[&["plan", "my.toml"][..], &sets].concat()).refused();
+    assert_eq!(planned, refused, "nothing is measured before");
+}
+
+/// What a plan with this memory says, and the least that works when it refuses.
+fn least(place: &Place, sets: &[String]) -> String {
+    let sets = sets.iter().flat_map(|set| ["--set", set]);
+    let said = place
+        .run(&["plan", "my.toml"].into_iter().chain(sets).collect::<Vec<_>>())
+        .refused();
+    let last = said.lines().last().unwrap();
+    assert!(
+        last.starts_with("error: --set: pipeline.memory: 1.00 KiB is less than "),
+        "{said}"
+    );
+    let (_, least) = last.rsplit_once(" is ").unwrap();
+    least
+        .rsplit_once(", ")
+        .map_or(least, |(_, least)| least)
+        .replace(' ', "")
+}
+
+#[test]
+fn every_schedule_is_held_against_the_memory_and_the_least_that_is_named_works() {
+    let place = Place::new();
+    place.run(&["profile", "my.toml", "--out", "costs.json"]).done();
+    let mine = place.run(&[
+        "plan",
+        "--ranks=2",
+        "--micro-batches=3",
+        "--schedule=zb-v",
+        "--format=csv",
+    ]);
+    fs::write(place.path("mine.csv"), mine.done().stdout()).unwrap();
+    let lists = "[[\"embed\"], [\"h.0.attn\"], [\"h.0.mlp\"], [\"h.1.attn..head\"]]";
+    let names = Schedule::names().chain(["auto", "file:mine.csv"]);
+    let cases = names.flat_map(|name| ["\"balanced\"", lists].map(|partition| (name, partition)));
+    for (name, partition) in cases {
+        let sets = |memory: &str| {
+            [
+                format!("pipeline.schedule={name}"),
+                format!("pipeline.partition={partition}"),
+                "pipeline.stages=4".to_owned(),
+                "pipeline.costs=costs.json".to_owned(),
+                format!("pipeline.memory={memory}"),
+            ]
+        };
+        let least = least(&place, &sets("1KiB"));
+        let limit = least.strip_suffix("KiB").unwrap().parse::<f64>().unwrap() * 1024.0;
+        let _ = fs::remove_dir_all(place.path("runs"));
+        let mut args = vec!["train", "my.toml", "--steps", "1"];
+        let sets = sets(&least);
+        sets.iter().for_each(|set| args.extend(["--set", set]));
+        place.run(&args).done();
+        let held = place.lines("runs/small")[0]["peak_bytes"].clone();
+        let held = held.as_array().unwrap().iter().map(|held| held.as_f64().unwrap());
+        let most = held.fold(0.0, f64::max);
+        assert!(most <= limit, "{name} {partition}: {most} above {limit}");
+    }
+}
+
+#[test]
+fn a_memory_without_costs_is_refused_for_a_schedule_in_a_file_too() {
+    let place = Place::new();
+    fs::write(place.path("mine.csv"), "0F0,0B0\n1F0,1B0\n").unwrap();
+    let said = place
+        .run(&[
+            "train",
+            "my.toml",
+            "--set",
+            "pipeline.schedule=file:mine.csv",
+            "--set",
+            "pipeline.memory=1GiB",
+        ])
+        .refused();
+    assert!(
+        said.contains("pipeline.memory: a limit in bytes needs measured costs"),
+        "{said}"
     );
 }

@@ -157,8 +157,35 @@ fn files_with_costs_that_do_not_fit_are_refused() {
     wrong("link is missing", &|costs| {
         costs.as_object_mut().unwrap().remove("link");
     });
+    wrong(
+        "layer `head`: there is no key \"forwards\" (known: name, forward, ",
+        &|costs| {
+            costs["layers"][5]["forwards"] = 1.into();
+        },
+    );
+    wrong("link: there is no key \"speed\"", &|costs| {
+        costs["link"]["speed"] = 1.into()
+    });
+    wrong("there is no key \"unit\"", &|costs| costs["unit"] = "ms".into());
+    wrong("all times of its layers are 0: measure again", &|costs| {
+        for layer in costs["layers"].as_array_mut().unwrap() {
+            for time in [
+                "forward",
+                "backward_input",
+                "backward_weight",
+                "backward",
+                "update",
+            ] {
+                layer[time] = 0.into();
+            }
+        }
+    });
     fs::write(place.path("costs.json"), "{ \"version\": NaN }").unwrap();
-    refused(&plan, "no JSON: ");
+    refused(&plan, "JSON has no NaN and no Infinity");
+    fs::write(place.path("costs.json"), "{ \"version\": 1").unwrap();
+    refused(&plan, "was it cut short or edited?");
+    let said = place.run(&["plan", "my.toml", "--costs", "none.json"]).refused();
+    assert!(said.starts_with("error: cannot read none.json: "), "{said}");
     let said = place
         .run(&["train", "my.toml", "--set", "pipeline.costs=none.json"])
         .refused();
@@ -255,12 +282,12 @@ fn tune_says_the_least_memory_that_works_and_refuses_sizes_and_ranks_that_are_no
     assert!(
         message.contains("error: nothing fits into 0.98 KiB on a rank: the least that works is ")
             && message
-                .contains(" KiB (1f1b on 1 ranks, 1 stages each, 6 micro-batches of 1 rows): raise --memory"),
+                .contains(" KiB (1f1b: ranks 1, stages each 1, micro-batches 6, rows 1): raise --memory"),
         "{message}"
     );
     for (option, value, part) in [
-        ("--memory", "much", "give a size above 0 such as 200MiB"),
-        ("--memory", "-1MiB", "give a size above 0 such as 200MiB"),
+        ("--memory", "much", "expected a size above 0 such as 200MiB"),
+        ("--memory", "-1MiB", "expected a size above 0 such as 200MiB"),
         ("--ranks", "0", "--ranks: 0 ranks cannot train"),
         (
             "--ranks",
@@ -272,5 +299,29 @@ fn tune_says_the_least_memory_that_works_and_refuses_sizes_and_ranks_that_are_no
             .run(&["tune", "my.toml", &format!("{option}={value}")])
             .refused();
         assert!(said.contains(part), "{said}");
+    }
+}
+
+#[test]
+fn what_cannot_be_tuned_or_written_is_refused_before_anything_is_measured() {
+    let place = Place::new();
+    let refused = |args: &[&str], part: &str| {
+        let said = place.run(args).refused();
+        assert!(said.starts_with(&format!("error: {part}")), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    };
+    for command in ["tune", "profile"] {
+        refused(
+            &[command, "my.toml", "--out", "none/costs.json"],
+            "--out none/costs.json: there is no folder none: make it",
+        );
+        refused(&[command, "my.toml", "--out", "."], "--out .: this is a folder");
+    }
+    let each = "pipeline.recompute=[\"none\", \"full\"]";
+    for command in ["tune", "profile", "plan"] {
+        refused(
+            &[command, "my.toml", "--set", each],
+            "--set: pipeline.recompute: costs are for stages that all recompute the same",
+        );
     }
 }

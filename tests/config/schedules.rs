@@ -80,11 +80,11 @@ fn a_file_that_does_not_fit_is_refused_with_the_key_or_the_cell() {
     };
     assert_eq!(
         refusal(csv, "stages = 3\nmicro_batches = 1"),
-        "my.toml:3: pipeline.stages: 3, but the schedule in mine.csv has 2 stages: set this to 2"
+        "my.toml:3: pipeline.stages: 3, but the schedule in mine.csv has 2: set this to 2"
     );
     assert_eq!(
         refusal(csv, "stages = 2\nmicro_batches = 4"),
-        "my.toml:4: pipeline.micro_batches: 4, but the schedule in mine.csv has 1 micro-batches: set this to 1"
+        "my.toml:4: pipeline.micro_batches: 4, but the schedule in mine.csv has 1: set this to 1"
     );
     assert_eq!(
         refusal(csv, "stages = 2\nmicro_batches = 1\nchunks = 2"),
@@ -103,4 +103,20 @@ fn a_file_that_does_not_fit_is_refused_with_the_key_or_the_cell() {
             .to_string()
             .starts_with("my.toml:2: pipeline.schedule: cannot read none.csv: ")
     );
+    let nameless = parse("[pipeline]\nschedule = 'file:'").unwrap().schedule();
+    assert_eq!(
+        nameless.unwrap_err().to_string(),
+        "my.toml:2: pipeline.schedule: `file:` names no file: write file:PATH, such as file:my.csv"
+    );
+}
+
+#[test]
+fn an_unknown_schedule_is_told_from_those_that_there_are() {
+    all_refused(&[(
+        "[pipeline]\nschedule = '1f1c'",
+        &[
+            "my.toml:2: pipeline.schedule: there is no schedule \"1f1c\", did you mean 1f1b? (known: gpipe, ",
+            "dualpipe-v; or auto, or file:PATH)",
+        ],
+    )]);
 }

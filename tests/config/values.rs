@@ -142,11 +142,15 @@ fn impossible_values_say_what_to_do() {
         ),
         (
             "[pipeline]\nbatch_size = 30",
-            &["pipeline.batch_size: 30 rows cannot be divided into 4 micro-batches: take 28 or 32 rows"],
+            &[
+                "pipeline.batch_size: a batch of 30 cannot be divided into 4 micro-batches: take 28 or 32 rows",
+            ],
         ),
         (
             "[pipeline]\nbatch_size = 32\nmicro_batch_size = 4",
-            &["my.toml:3: pipeline.micro_batch_size: 32 rows in 4 micro-batches make 8 each"],
+            &[
+                "my.toml:3: pipeline.micro_batch_size: a batch of 32 over pipeline.micro_batches 4 makes 8 each",
+            ],
         ),
         (
             "[optimizer]\nlearning_rate = 0",
@@ -271,7 +275,7 @@ fn stages_partitions_and_schedules_that_cannot_be_are_named() {
     let said = with("recompute = ['none', 'full', 'full']");
     assert_eq!(
         said,
-        "my.toml:4: pipeline.recompute: it has 3 words for 2 stages: give one a stage, or one word for all"
+        "my.toml:4: pipeline.recompute: the list has 3, pipeline.stages is 2: give one word a stage, or one for all"
     );
     let said = with("partition = [['embed', 'h.0.atn'], ['h.0.mlp', 'head']]");
     assert!(
@@ -280,7 +284,7 @@ fn stages_partitions_and_schedules_that_cannot_be_are_named() {
     );
     let said = with("stages = 3\npartition = [['embed', 'h.0'], ['head']]");
     assert!(
-        said.contains("pipeline.partition: it has 2 lists for 3 stages: give one list a stage"),
+        said.contains("pipeline.partition: the list has 2, pipeline.stages is 3: give one list a stage"),
         "{said}"
     );
     let said = with("schedule = '1f2b'");
@@ -288,4 +292,14 @@ fn stages_partitions_and_schedules_that_cannot_be_are_named() {
         said.starts_with("my.toml:4: pipeline.schedule: ") && said.contains("1f1b"),
         "{said}"
     );
+}
+
+#[test]
+fn a_memory_that_is_none_is_refused_in_one_sentence() {
+    all_refused(&[(
+        "[pipeline]\nmemory = 'lots'",
+        &[
+            "my.toml:2: pipeline.memory: expected a size above 0 such as 200MiB, 1.5GiB or 1000000, got \"lots\"",
+        ],
+    )]);
 }

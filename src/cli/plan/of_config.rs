@@ -13,21 +13,20 @@ use crate::{Error, Result};
 pub(super) fn subject(path: &Path, args: &Args) -> Result<Subject> {
     let config = Config::load(path, &args.sets).map_err(|error| Error::Invalid(error.to_string()))?;
     let model = costs(&config, args.costs.as_deref())?;
-    let counts = config.counts_by(Some(&model))?;
-    let (schedule, chosen) = config.choose_schedule(Some(&model))?;
-    if let Some(chosen) = chosen {
-        eprintln!("{chosen}");
+    let choice = config.choose(Some(&model))?;
+    if let Some(why) = choice.why {
+        eprintln!("{why}");
     }
     let (time, memory) = match args.format {
         Format::Table => (1e3, 1.0 / f64::from(1 << 20)),
         Format::Csv | Format::Json | Format::Svg => (1.0, 1.0),
     };
-    let costs = model.in_units(time, memory).stages(&counts)?;
-    let schedule = schedule.in_turn();
+    let costs = model.in_units(time, memory).stages(&choice.counts)?;
+    let schedule = choice.schedule.in_turn();
     let prediction = Prediction::of(&schedule, &costs, args.links)?;
     let (step, unit) = (prediction.step / time, config.unit());
     let rate = config.targets() as f64 / step;
-    let layers: Vec<String> = counts.iter().map(ToString::to_string).collect();
+    let layers: Vec<String> = choice.counts.iter().map(ToString::to_string).collect();
     Ok(Subject {
         schedule,
         costs,

@@ -17,8 +17,9 @@ pub(super) fn run(found: &mut [Found]) -> Result<()> {
     for round in 1..=ROUNDS {
         for (place, (found, times)) in (1..).zip(found.iter().zip(&mut times)) {
             eprintln!("round {round} of {ROUNDS}: running {place}, {}", found.in_words());
-            let (config, schedule) = (&found.config, found.candidate.schedule.clone());
-            let mut pipeline = launch(config, &config.data()?, schedule, config.partitioned_by(None)?)?;
+            let (config, candidate) = (&found.config, &found.candidate);
+            let stages = config.partitioned_into(&candidate.counts)?;
+            let mut pipeline = launch(config, &config.data()?, candidate.schedule.clone(), stages)?;
             pipeline.step()?;
             for _ in 0..STEPS {
                 times.push(pipeline.step()?.seconds);

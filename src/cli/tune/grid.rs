@@ -56,7 +56,7 @@ impl Grid {
             for rows in (1..=batch).filter(|rows| batch.is_multiple_of(*rows)) {
                 let micro_batches = (batch / rows) as u32;
                 let config = with_rows(base, ranks, micro_batches, rows);
-                let what = format!("{ranks} ranks, {micro_batches} micro-batches of {rows} rows");
+                let what = format!("ranks {ranks}, micro-batches {micro_batches}, rows {rows}");
                 let measured = Rc::new(measure(&config, &what)?);
                 let before = grid.found.len();
                 grid.add_all(&config, ranks, &measured, memory)?;
@@ -98,13 +98,19 @@ impl Grid {
                     chunks,
                     micro_batches: config.pipeline.micro_batches,
                 };
-                self.add(config, setting, &costs, measured, memory);
+                if !setting.is_possible(costs.layers().len()) {
+                    continue;
+                }
+                let words = in_words(&setting, config.micro_batch_size());
+                if let Err(error) = self.add(config, setting, &costs, measured, memory) {
+                    eprintln!("left out {words}: {error}");
+                }
             }
         }
         Ok(())
     }
 
-    /// Adds a setting, unless its schedule is not for these numbers.
+    /// Adds a setting; but not `auto` where that is a schedule with a name, which is a setting of its own.
     fn add(
         &mut self,
         config: &Config,
@@ -112,23 +118,24 @@ impl Grid {
         costs: &ModelCosts,
         measured: &Rc<Measured>,
         memory: Option<f64>,
-    ) {
-        match setting.fit(costs, memory) {
-            Ok(Fit::Within(candidate)) => self.found.push(Found {
+    ) -> Result<()> {
+        match setting.fit(costs, memory)? {
+            Fit::Within(candidate) if setting.schedule == AUTO && candidate.schedule.name() != AUTO => {}
+            Fit::Within(candidate) => self.found.push(Found {
                 config: with_setting(config, &setting, &candidate, costs),
                 setting,
                 candidate: *candidate,
                 measured_costs: Rc::clone(measured),
                 measured: None,
             }),
-            Ok(Fit::Above(bytes)) => {
+            Fit::Above(bytes) => {
                 self.above += 1;
                 if self.least.as_ref().is_none_or(|(least, _)| bytes < *least) {
                     self.least = Some((bytes, in_words(&setting, config.micro_batch_size())));
                 }
             }
-            Err(_) => {}
         }
+        Ok(())
     }
 
     /// The fastest as measured of the first `run`, or the first by prediction when none was run.
@@ -157,7 +164,7 @@ impl Found {
 
 fn in_words(setting: &Setting, rows: usize) -> String {
     format!(
-        "{} on {} ranks, {} stages each, {} micro-batches of {rows} rows",
+        "{}: ranks {}, stages each {}, micro-batches {}, rows {rows}",
         setting.schedule, setting.ranks, setting.chunks, setting.micro_batches
     )
 }
@@ -178,7 +185,7 @@ fn with_rows(base: &Config, ranks: u32, micro_batches: u32, rows: usize) -> Conf
     if let RecomputeBy::Each(words) = &pipeline.recompute
         && let Some(word) = words.first()
     {
-        // A list is for the stages that there were; it was refused unless all its words are the same.
+        // A list is for the stages that there were; `Config::can_be_measured` was asked whether all its words are the same.
         pipeline.recompute = RecomputeBy::All(*word);
     }
     config

@@ -47,6 +47,10 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let config = Config::load(&args.config, &args.sets).map_err(|error| Error::Invalid(error.to_string()))?;
+    config.can_be_measured()?;
+    if let Some(out) = &args.out {
+        super::costs::check_out(out)?;
+    }
     let mut grid = Grid::measure(
         &config,
         &ranks(&args.ranks, &config)?,
@@ -104,7 +108,7 @@ fn nothing_fits(grid: &Grid, memory: Option<Memory>) -> Error {
     let advice = match &grid.least {
         Some((least, what)) => format!(
             "the least that works is {} ({what}): raise --memory",
-            Memory::in_words(*least)
+            Memory::enough(*least)
         ),
         None => "no schedule is for these numbers of ranks and micro-batches: set others".to_owned(),
     };

@@ -1,0 +1,161 @@
+//! How a model is cut and in which order it runs, so that its ranks hold no more than they may.
+
+use crate::plan::{
+    AUTO, Candidate, Fit, ModelCosts, Prediction, Setting, Wanted, auto, like_auto, partition,
+};
+use crate::schedule::{Costs, Goal, Links, Schedule};
+use crate::{Error, Result};
+
+/// A partition that holds less is looked for in steps of this share.
+const TIGHTER: f64 = 0.97;
+
+/// What a cut and a schedule are looked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Fitting<'a> {
+    /// What the model's layers cost.
+    pub model: &'a ModelCosts,
+    /// How many layers each stage gets; the fastest cut that is found when nobody says.
+    pub counts: Option<&'a [usize]>,
+    /// The most that a rank may hold, in the unit of the costs.
+    pub memory: Option<f64>,
+}
+
+impl Fitting<'_> {
+    /// The fastest way that is found to run the model in this setting.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when the schedule is not for these numbers of ranks, stages or micro-batches, or there are too few layers.
+    pub fn setting(&self, setting: &Setting) -> Result<Fit> {
+        match setting.schedule.as_str() {
+            AUTO => self.listed(setting),
+            _ => self.order(&|costs| setting.schedule(costs)),
+        }
+    }
+
+    /// The fastest way that is found to run the model under this schedule.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when there are more stages than layers, or counts of another number of stages.
+    pub fn schedule(&self, schedule: &Schedule) -> Result<Fit> {
+        let schedule = schedule.clone().in_turn();
+        self.order(&|_| Ok(schedule.clone()))
+    }
+
+    /// The fastest way that is found with the schedule that `order` gives for what the stages cost. What such a schedule holds
+    /// is known only once it is made: tighter and tighter cuts are tried.
+    fn order(&self, order: &dyn Fn(&Costs) -> Result<Schedule>) -> Result<Fit> {
+        let unfitted = order(&Costs::default())?;
+        let model = self.model.clone().under(&unfitted);
+        let at = |counts: Vec<usize>| {
+            let costs = model.stages(&counts)?;
+            let schedule = order(&costs)?;
+            Candidate::new(counts, costs, schedule)
+        };
+        let counts = match self.counts {
+            Some(counts) => counts.to_vec(),
+            None => partition(&model, &unfitted, None)?,
+        };
+        let mut candidate = at(counts)?;
+        let memory = self.memory.unwrap_or(f64::INFINITY);
+        let (mut limit, mut least) = (memory, f64::INFINITY);
+        loop {
+            let unfitted_peak = Prediction::of(&unfitted, &candidate.costs, Links::Buffered)?.peak_memory;
+            match candidate.within(memory) {
+                Fit::Above(bytes) => least = least.min(bytes),
+                within => return Ok(within),
+            }
+            if self.counts.is_some() {
+                return Ok(Fit::Above(least));
+            }
+            // First the fastest cut that keeps the limit in the unfitted order, then those that hold less and less.
+            let tighter = TIGHTER * unfitted_peak;
+            let within = |limit| partition(&model, &unfitted, Some(limit));
+            match within(tighter.min(limit)).or_else(|_| within(tighter)) {
+                Ok(counts) => candidate = at(counts)?,
+                Err(_) => return Ok(Fit::Above(least)),
+            }
+            limit = f64::INFINITY;
+        }
+    }
+
+    /// The schedule that is best for what the stages cost, among cuts for each placement it may have.
+    fn listed(&self, setting: &Setting) -> Result<Fit> {
+        let (cuts, least) = self.cuts_for_listed(setting)?;
+        let mut best: Option<Candidate> = None;
+        let mut refusal = None;
+        for counts in cuts {
+            match self.listed_for(setting, counts) {
+                Ok(candidate) => {
+                    let step = candidate.prediction.step;
+                    if best.as_ref().is_none_or(|best| step < best.prediction.step) {
+                        best = Some(candidate);
+                    }
+                }
+                Err(error) => refusal = Some(error),
+            }
+        }
+        match (best, refusal) {
+            (Some(best), _) => Ok(Fit::Within(Box::new(best))),
+            (None, Some(refusal)) if self.memory.is_none_or(|memory| least <= memory) => Err(refusal),
+            _ => Ok(Fit::Above(least)),
+        }
+    }
+
+    /// Cuts for each placement that a listed schedule may have: the fastest, the fastest of those that keep the limit in an
+    /// order with a name, and the fastest that keeps it with one micro-batch in flight. Also the least that one micro-batch holds.
+    fn cuts_for_listed(&self, setting: &Setting) -> Result<(Vec<Vec<usize>>, f64)> {
+        let vee = (setting.chunks == 2).then_some("zb-v");
+        let mut cuts = Vec::new();
+        let mut least = f64::INFINITY;
+        for name in [like_auto(setting.chunks)].into_iter().chain(vee) {
+            let alike = Setting {
+                schedule: name.to_owned(),
+                ..setting.clone()
+            };
+            let single = Setting {
+                micro_batches: 1,
+                ..alike.clone()
+            };
+            let unlimited = Self {
+                memory: None,
+                ..*self
+            };
+            for fit in [
+                unlimited.setting(&alike)?,
+                self.setting(&alike)?,
+                self.setting(&single)?,
+            ] {
+                match fit {
+                    Fit::Within(candidate) if !cuts.contains(&candidate.counts) => {
+                        cuts.push(candidate.counts)
+                    }
+                    Fit::Within(_) => {}
+                    Fit::Above(bytes) => least = least.min(bytes),
+                }
+            }
+        }
+        Ok((cuts, least))
+    }
+
+    fn listed_for(&self, setting: &Setting, counts: Vec<usize>) -> Result<Candidate> {
+        let costs = self.model.stages(&counts)?;
+        let chosen = auto(&Wanted {
+            ranks: setting.ranks,
+            chunks: Some(setting.chunks),
+            micro_batches: setting.micro_batches,
+            costs: &costs,
+            memory: self.memory,
+            links: Links::Buffered,
+            goal: Goal::Makespan,
+        })?;
+        let why = Some(chosen.to_string());
+        let candidate = Candidate::new(counts, costs, chosen.schedule.in_turn())?;
+        let memory = self.memory.unwrap_or(f64::INFINITY);
+        match candidate.within(memory) {
+            Fit::Within(candidate) => Ok(Candidate { why, ..*candidate }),
+            Fit::Above(bytes) => Err(Error::Invalid(format!(
+                "the best schedule holds {bytes} once its backward-weights are in order, above {memory}"
+            ))),
+        }
+    }
+}
