@@ -74,7 +74,8 @@ fn height(frame: &Frame, held: f64) -> f64 {
     HEIGHT * held / frame.memory.most
 }
 
-/// A rank's curve: level until a pass ends, but for what is held during it only. Where passes are too narrow it shows the most held in each micro-batch's time.
+/// A rank's curve: level until a pass ends, but for what is held during it only. Where passes are too narrow it shows the most
+/// held in each micro-batch's time.
 fn curve(frame: &Frame, row: &[Timed]) -> String {
     let count = row
         .iter()
