@@ -16,7 +16,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BINARY = ROOT / "target/release/pipewright"
 ROW = re.compile(r"\s*\d+\. +(\d+) +(\S+) +(\d+) +(\d+) +(\d+) +(\S+) +(\S+) +(\S+) % +(\S+) +(\S+) +(\S+)$")
-CHOICE = re.compile(r"chosen: (\S+) on (\d+) ranks, (\d+) stages each, (\d+) micro-batches of (\d+) rows")
+CHOICE = re.compile(r"chosen: (\S+): ranks (\d+), stages each (\d+), micro-batches (\d+), rows (\d+)")
 
 
 def tune(given, top, *options):
@@ -36,7 +36,7 @@ def main():
     given = parser.parse_args()
     subprocess.run(["cargo", "build", "--release", "--quiet"], cwd=ROOT, check=True)
     with tempfile.TemporaryDirectory() as folder:
-        chosen = tune(given, 3, "--out", f"{folder}/tuned.toml")
+        chosen = tune(given, 6, "--out", f"{folder}/tuned.toml")
     schedule, *numbers = CHOICE.search(chosen).groups()
     choice = (numbers[0], schedule, *numbers[1:])
     whole = tune(given, 1_000_000)

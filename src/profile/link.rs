@@ -32,7 +32,7 @@ pub(super) fn measure(bytes: u64, pin: bool) -> Result<Link> {
     })
 }
 
-/// Seconds until a message has arrived, and of reading it beyond reading it again: the shortest times.
+/// Seconds until a message has usually arrived, and of reading it beyond reading it again.
 fn one_way(numbers: usize, pin: bool) -> Result<(f64, f64)> {
     let mut ends = connect::<Tensor>(2).into_iter();
     let (Some(sender), Some(receiver)) = (ends.next(), ends.next()) else {
@@ -63,10 +63,17 @@ fn one_way(numbers: usize, pin: bool) -> Result<(f64, f64)> {
         .zip(&received)
         .map(|(sent, times)| seconds(*sent, times[0]));
     let reading = |nth: usize| shortest(received.iter().map(|times| seconds(times[nth], times[nth + 1])));
-    Ok((shortest(arrivals), (reading(0) - reading(1)).max(0.0)))
+    Ok((middle(arrivals), (reading(0) - reading(1)).max(0.0)))
 }
 
-/// A thread that is woken competes with all others: only the shortest time is that of the link alone.
+/// Waking a thread is a part of what a message costs, and takes its time more often than not.
+fn middle(times: impl Iterator<Item = f64>) -> f64 {
+    let mut times: Vec<f64> = times.collect();
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 2).copied().unwrap_or(0.0)
+}
+
+/// Reading competes with all other threads: only the shortest time is its own.
 fn shortest(times: impl Iterator<Item = f64>) -> f64 {
     times.reduce(f64::min).unwrap_or(0.0)
 }

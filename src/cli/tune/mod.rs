@@ -38,7 +38,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "P", value_delimiter = ',')]
     ranks: Vec<u32>,
     /// How many of the best are run; with 0 the prediction decides
-    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(long, value_name = "N", default_value_t = 6)]
     top: usize,
     /// Where to write the config with the settings found; their costs go beside it, into a file that ends in .costs.json
     #[arg(long, value_name = "FILE")]
