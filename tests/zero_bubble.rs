@@ -70,43 +70,28 @@ fn the_timetables_are_those_of_the_source() {
 }
 
 #[test]
-fn bubbles_of_16_and_32_ranks_are_no_larger_than_published_either() {
-    // as below; one setting more, 32 ranks and 256 micro-batches, has 0.0019 where ZB-2p has 0.0018
+fn bubbles_at_measured_times_are_no_larger_than_published() {
+    // arXiv 2401.10241, tables 9 and 5: ranks, micro-batches; F, I, W, comm; the bubbles of ZB-1p and ZB-2p. One setting more, 32
+    // ranks and 256 micro-batches, has 0.0019 where ZB-2p has 0.0018.
     let rows = [
+        (8, 24, [18.522, 18.086, 9.337, 0.601], [0.1585, 0.0433]),
+        (8, 32, [18.513, 18.086, 9.331, 0.626], [0.1242, 0.0039]),
+        (8, 64, [18.546, 18.097, 9.321, 0.762], [0.0674, 0.0026]),
+        (8, 24, [29.718, 29.444, 19.927, 0.527], [0.1323, 0.0029]),
+        (8, 32, [29.802, 29.428, 19.530, 0.577], [0.1045, 0.0022]),
+        (8, 64, [29.935, 29.621, 19.388, 0.535], [0.0554, 0.0010]),
         (16, 48, [11.347, 11.248, 8.132, 0.377], [0.1397, 0.0066]),
         (16, 64, [11.307, 11.254, 8.101, 0.379], [0.1088, 0.0054]),
         (32, 96, [10.419, 10.207, 7.715, 0.408], [0.1421, 0.0038]),
         (32, 128, [10.408, 10.204, 7.703, 0.408], [0.1106, 0.0029]),
     ];
-    for (ranks, micro_batches, [forward, backward_input, backward_weight, comm], bubbles) in rows {
-        let share = StageCost {
-            forward,
-            backward_input,
-            backward_weight,
-            ..StageCost::default()
-        };
-        let costs = Costs::share(share, comm).unwrap();
-        for (name, published) in ["zb-h1", "zb-2p"].into_iter().zip(bubbles) {
-            let bubble = simulated(&made(name, ranks, 1, micro_batches, &costs), &costs).bubble_span;
-            assert!(bubble <= published + 5e-5, "{name}, {ranks} ranks: {bubble}");
-        }
-    }
-}
-
-#[test]
-fn bubbles_at_measured_times_are_no_larger_than_published() {
-    // arXiv 2401.10241, tables 9 and 5: micro-batches; F, I, W, comm; the bubbles of ZB-1p and ZB-2p on 8 ranks
-    let rows = [
-        (24, [18.522, 18.086, 9.337, 0.601], [0.1585, 0.0433]),
-        (32, [18.513, 18.086, 9.331, 0.626], [0.1242, 0.0039]),
-        (64, [18.546, 18.097, 9.321, 0.762], [0.0674, 0.0026]),
-        (24, [29.718, 29.444, 19.927, 0.527], [0.1323, 0.0029]),
-        (32, [29.802, 29.428, 19.530, 0.577], [0.1045, 0.0022]),
-        (64, [29.935, 29.621, 19.388, 0.535], [0.0554, 0.0010]),
-    ];
     // what waits for its backward-weight holds nothing; half of an activation, as in the paper
     for pending in [0.0, 0.5] {
-        for (micro_batches, [forward, backward_input, backward_weight, comm], bubbles) in rows {
+        for (ranks, micro_batches, [forward, backward_input, backward_weight, comm], bubbles) in rows {
+            // With half kept until the backward-weight, zb-2p at 32 ranks and 96 micro-batches has 0.0043.
+            if ranks > 8 && pending > 0.0 {
+                continue;
+            }
             let share = StageCost {
                 forward,
                 backward_input,
@@ -116,14 +101,14 @@ fn bubbles_at_measured_times_are_no_larger_than_published() {
             };
             let costs = Costs::share(share, comm).unwrap();
             for (name, published) in ["zb-h1", "zb-2p"].into_iter().zip(bubbles) {
-                let schedule = made(name, 8, 1, micro_batches, &costs);
+                let schedule = made(name, ranks, 1, micro_batches, &costs);
                 let bubble = simulated(&schedule, &costs).bubble_span;
                 assert!(
                     bubble <= published + 5e-5,
                     "{name}, {micro_batches} micro-batches of {forward}, pending {pending}: {bubble}"
                 );
                 let most = held(&schedule, &costs).into_iter().fold(0.0, f64::max);
-                assert!(most <= limit(name, 8) + 1e-9, "{name}: {most}");
+                assert!(most <= limit(name, ranks) + 1e-9, "{name}: {most}");
             }
         }
     }
