@@ -71,8 +71,7 @@ fn the_timetables_are_those_of_the_source() {
 
 #[test]
 fn bubbles_at_measured_times_are_no_larger_than_published() {
-    // arXiv 2401.10241, tables 9 and 5: ranks, micro-batches; F, I, W, comm; the bubbles of ZB-1p and ZB-2p. One setting more, 32
-    // ranks and 256 micro-batches, has 0.0019 where ZB-2p has 0.0018.
+    // arXiv 2401.10241, tables 9 and 5: ranks, micro-batches; F, I, W, comm; the bubbles of ZB-1p and ZB-2p
     let rows = [
         (8, 24, [18.522, 18.086, 9.337, 0.601], [0.1585, 0.0433]),
         (8, 32, [18.513, 18.086, 9.331, 0.626], [0.1242, 0.0039]),
@@ -84,6 +83,7 @@ fn bubbles_at_measured_times_are_no_larger_than_published() {
         (16, 64, [11.307, 11.254, 8.101, 0.379], [0.1088, 0.0054]),
         (32, 96, [10.419, 10.207, 7.715, 0.408], [0.1421, 0.0038]),
         (32, 128, [10.408, 10.204, 7.703, 0.408], [0.1106, 0.0029]),
+        (32, 256, [10.402, 10.248, 7.698, 0.460], [0.0594, 0.0018]),
     ];
     // what waits for its backward-weight holds nothing; half of an activation, as in the paper
     for pending in [0.0, 0.5] {

@@ -46,6 +46,7 @@ fn policies(sizes: Sizes, in_flight: &[Vec<u32>]) -> impl Iterator<Item = Policy
         (InTurn, 0.8, 0.0, false),
         (InTurn, 0.0, 1.0, true),
         (InTurn, 0.9, 0.0, false),
+        (InTurn, 0.97, 0.0, false),
         (InTurn, 0.0, 0.25, false),
         (InTurn, 0.1, 0.0, false),
         (InTurn, 0.1, 1.0, true),
