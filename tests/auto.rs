@@ -1,6 +1,6 @@
 //! The schedule that is chosen by itself.
 
-use pipewright::plan::{Auto, Simulation, Wanted, auto, simulate};
+use pipewright::plan::{Auto, Wanted, auto, simulate};
 use pipewright::schedule::{Costs, Goal, Links, Placement, Schedule, StageCost};
 
 fn share([forward, backward_input, backward_weight, comm]: [f64; 4], pending: f64) -> Costs {
@@ -30,14 +30,6 @@ fn chosen(wanted: &Wanted<'_>) -> Auto {
     auto(wanted).unwrap_or_else(|refusal| panic!("{wanted:?}: {refusal}"))
 }
 
-fn peak(simulation: &Simulation) -> f64 {
-    simulation
-        .ranks
-        .iter()
-        .map(|rank| rank.peak_memory)
-        .fold(0.0, f64::max)
-}
-
 #[test]
 fn it_is_never_longer_than_a_schedule_with_a_name_that_fits_and_never_too_large() {
     for (ranks, micro_batches) in [(1, 3), (2, 1), (2, 5), (3, 2), (4, 4), (4, 9)] {
@@ -60,10 +52,10 @@ fn it_is_never_longer_than_a_schedule_with_a_name_that_fits_and_never_too_large(
                     ..wanted(ranks, micro_batches, &costs)
                 });
                 assert!(
-                    peak(&auto.simulation) <= memory + 1e-9,
+                    auto.simulation.peak_memory() <= memory + 1e-9,
                     "{ranks} {micro_batches} {memory}: {auto}"
                 );
-                let fits = named.iter().filter(|named| peak(named) <= memory + 1e-9);
+                let fits = named.iter().filter(|named| named.peak_memory() <= memory + 1e-9);
                 let shortest = fits.map(|named| named.makespan).fold(f64::INFINITY, f64::min);
                 assert!(
                     auto.simulation.makespan <= shortest + 1e-9,
@@ -143,7 +135,7 @@ fn stages_that_differ_are_taken_as_they_are() {
         ..wanted(3, 8, &costs)
     });
     assert_eq!(auto.schedule.stages(), 6);
-    assert!(peak(&auto.simulation) <= 400.0);
+    assert!(auto.simulation.peak_memory() <= 400.0);
 }
 
 #[test]
@@ -207,7 +199,10 @@ fn what_a_backward_makes_again_counts_in_the_limit() {
         assert!(least >= 1.0, "{refusal}");
         for more in [1.0, 1.1, 1.5, 3.0] {
             let auto = chosen(&wanted(Some(more * least)));
-            assert!(peak(&auto.simulation) <= more * least * (1.0 + 1e-9), "{auto}");
+            assert!(
+                auto.simulation.peak_memory() <= more * least * (1.0 + 1e-9),
+                "{auto}"
+            );
         }
     }
 }

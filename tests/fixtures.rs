@@ -1,22 +1,14 @@
 //! Schedules and numbers that other systems printed. They lie beside the project; without them this skips.
 
+mod printed;
+
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use pipewright::plan::{Simulation, period, simulate};
 use pipewright::schedule::{Costs, FromCsv, Links, Schedule, StageCost};
-
-fn folder(name: &str) -> Option<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../shared/fixtures")
-        .join(name);
-    if !folder.is_dir() {
-        println!("skipped: there is no {}", folder.display());
-        return None;
-    }
-    Some(folder)
-}
+use printed::{folder, table};
 
 /// The files of a folder whose names start and end so, with their text.
 fn files(folder: &Path, start: &str, end: &str) -> BTreeMap<String, String> {
@@ -31,16 +23,6 @@ fn files(folder: &Path, start: &str, end: &str) -> BTreeMap<String, String> {
 
 fn read(text: &str) -> Result<FromCsv, String> {
     Schedule::from_csv("fixture", text, None, Links::Buffered).map_err(|error| error.to_string())
-}
-
-/// The rows of a table, each by column name.
-fn table(file: &Path) -> Vec<BTreeMap<String, String>> {
-    let text = fs::read_to_string(file).unwrap();
-    let mut lines = text.lines().map(|line| line.split(',').map(str::to_string));
-    let names: Vec<_> = lines.next().unwrap().collect();
-    lines
-        .map(|line| names.iter().cloned().zip(line).collect())
-        .collect()
 }
 
 #[test]

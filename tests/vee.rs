@@ -1,11 +1,12 @@
 //! zb-v, v-half and v-min: within their memory at any size and any costs, and no slower than what is published.
 
+mod printed;
+
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
 
 use pipewright::plan::{Simulation, simulate};
 use pipewright::schedule::{Costs, Links, Pass, Placement, Schedule, StageCost};
+use printed::{folder, table};
 use proptest::prelude::*;
 
 const NAMES: [&str; 3] = ["zb-v", "v-half", "v-min"];
@@ -200,26 +201,6 @@ proptest! {
         let (_, simulation) = made(name, ranks, micro_batches, &costs);
         prop_assert!(peak(&simulation) <= f64::from(limit(name, ranks)));
     }
-}
-
-fn folder(name: &str) -> Option<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../shared/fixtures")
-        .join(name);
-    if !folder.is_dir() {
-        println!("skipped: there is no {}", folder.display());
-        return None;
-    }
-    Some(folder)
-}
-
-fn table(file: &Path) -> Vec<BTreeMap<String, String>> {
-    let text = fs::read_to_string(file).unwrap();
-    let mut lines = text.lines().map(|line| line.split(',').map(str::to_string));
-    let names: Vec<_> = lines.next().unwrap().collect();
-    lines
-        .map(|line| names.iter().cloned().zip(line).collect())
-        .collect()
 }
 
 /// Holds span, makespan and peak against a row of what others printed.

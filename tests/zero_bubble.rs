@@ -1,11 +1,12 @@
 //! The zero-bubble schedules on looped placements: published figures, closed forms, other systems' orders, limits.
 
-use std::collections::BTreeMap;
-use std::fs;
+mod printed;
+
 use std::path::Path;
 
 use pipewright::plan::{Simulation, simulate};
 use pipewright::schedule::{Costs, Links, Schedule, StageCost};
+use printed::table;
 use proptest::prelude::*;
 
 fn made(name: &str, ranks: u32, chunks: u32, micro_batches: u32, costs: &Costs) -> Schedule {
@@ -252,16 +253,6 @@ fn large_sizes_hold() {
         let most = held(&schedule, &costs).into_iter().fold(0.0, f64::max);
         assert!(most <= limit(name, ranks) + 1e-9, "{name}: {most}");
     }
-}
-
-/// The rows of a table that other systems' schedules were simulated in, each by column name.
-fn table(file: &Path) -> Vec<BTreeMap<String, String>> {
-    let text = fs::read_to_string(file).unwrap();
-    let mut lines = text.lines().map(|line| line.split(',').map(str::to_string));
-    let names: Vec<_> = lines.next().unwrap().collect();
-    lines
-        .map(|line| names.iter().cloned().zip(line).collect())
-        .collect()
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::fmt;
 use crate::Result;
 use crate::pipeline::StepReport;
 use crate::plan::{Prediction, simulate};
-use crate::schedule::{Costs, Links, Schedule, Timeline};
+use crate::schedule::{Costs, Links, Schedule, Timeline, median};
 
 /// Steps before those that count: first touches of memory, cold caches.
 const WARM_UP: u64 = 1;
@@ -131,11 +131,4 @@ fn by_passes(schedule: &Schedule, steps: &[(StepReport, Timeline)]) -> Result<St
         step,
         bubble: (1.0 - busy / step).max(0.0),
     })
-}
-
-/// The middle of some numbers.
-pub(super) fn median(numbers: impl IntoIterator<Item = f64>) -> Option<f64> {
-    let mut numbers: Vec<f64> = numbers.into_iter().collect();
-    numbers.sort_by(f64::total_cmp);
-    numbers.get(numbers.len() / 2).copied()
 }

@@ -93,7 +93,7 @@ pub fn auto(wanted: &Wanted<'_>) -> Result<Auto> {
     let fits = |(_, simulation): &(Schedule, Simulation)| {
         wanted
             .memory
-            .is_none_or(|memory| peak(simulation) <= memory * (1.0 + 1e-9))
+            .is_none_or(|memory| simulation.peak_memory() <= memory * (1.0 + 1e-9))
     };
     candidates.sort_by(|a, b| {
         let key = |one: &(Schedule, Simulation)| (!fits(one), score(wanted.goal, &one.1));
@@ -103,7 +103,7 @@ pub fn auto(wanted: &Wanted<'_>) -> Result<Auto> {
         name: format!("{} ({})", one.0.name(), describe(one.0.placement())),
         makespan: one.1.makespan,
         span: one.1.span,
-        peak_memory: peak(&one.1),
+        peak_memory: one.1.peak_memory(),
         fits: fits(one),
     });
     let tried: Vec<_> = tried.collect();
@@ -129,7 +129,8 @@ impl Wanted<'_> {
             return refuse(format!(
                 "auto needs at least 1 rank, 1 chunk and 1 micro-batch; it was given {ranks} ranks, {} chunks and \
                  {micro_batches} micro-batches",
-                self.chunks.map_or("any".to_owned(), |chunks| chunks.to_string())
+                self.chunks
+                    .map_or("any number of".to_owned(), |chunks| chunks.to_string())
             ));
         }
         let chunks = self.chunks.unwrap_or(1);
@@ -260,17 +261,9 @@ fn score(goal: Goal, simulation: &Simulation) -> (f64, f64, f64) {
     let work: f64 = simulation.ranks.iter().map(|rank| rank.busy).sum();
     let [makespan, span] = [simulation.makespan, simulation.span].map(|time| (1e9 * time / work).round());
     match goal {
-        Goal::Makespan => (makespan, span, peak(simulation)),
-        Goal::Span => (span, makespan, peak(simulation)),
+        Goal::Makespan => (makespan, span, simulation.peak_memory()),
+        Goal::Span => (span, makespan, simulation.peak_memory()),
     }
-}
-
-fn peak(simulation: &Simulation) -> f64 {
-    simulation
-        .ranks
-        .iter()
-        .map(|rank| rank.peak_memory)
-        .fold(0.0, f64::max)
 }
 
 fn too_little(wanted: &Wanted<'_>) -> Error {
@@ -326,6 +319,9 @@ impl fmt::Display for Auto {
 
 /// Five digits of a number, and all before its point.
 fn short(number: f64) -> String {
+    if number == 0.0 {
+        return "0".to_owned();
+    }
     let before = number.abs().max(1e-12).log10().floor() as i32;
     format!("{number:.*}", (4 - before).clamp(0, 12) as usize)
 }

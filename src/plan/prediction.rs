@@ -31,11 +31,10 @@ impl Prediction {
     fn from(simulation: &Simulation, updates: f64) -> Self {
         let busy: f64 = simulation.ranks.iter().map(|rank| rank.busy).sum();
         let whole = simulation.step * simulation.ranks.len() as f64;
-        let peaks = simulation.ranks.iter().map(|rank| rank.peak_memory);
         Self {
             step: simulation.step,
             bubble: (1.0 - (busy + updates) / whole).max(0.0),
-            peak_memory: peaks.fold(0.0, f64::max),
+            peak_memory: simulation.peak_memory(),
         }
     }
 }

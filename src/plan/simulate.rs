@@ -24,6 +24,13 @@ pub struct Simulation {
     pub ranks: Vec<RankSimulation>,
 }
 
+impl Simulation {
+    /// The most memory that one of the ranks holds, in the unit of the costs.
+    pub fn peak_memory(&self) -> f64 {
+        self.ranks.iter().map(|rank| rank.peak_memory).fold(0.0, f64::max)
+    }
+}
+
 /// How a step goes for one rank: `warm_up`, `busy`, `waiting` and `drain` add up to the makespan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RankSimulation {

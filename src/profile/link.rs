@@ -9,6 +9,7 @@ use crate::error::{Error, Result, panic_message};
 use crate::id::Rank;
 use crate::pipeline::cores;
 use crate::plan::Link;
+use crate::schedule::median;
 use crate::transport::{ChannelTransport, Tag, Transport, connect};
 
 const ROUNDS: u64 = 40;
@@ -63,14 +64,9 @@ fn one_way(numbers: usize, pin: bool) -> Result<(f64, f64)> {
         .zip(&received)
         .map(|(sent, times)| seconds(*sent, times[0]));
     let reading = |nth: usize| shortest(received.iter().map(|times| seconds(times[nth], times[nth + 1])));
-    Ok((middle(arrivals), (reading(0) - reading(1)).max(0.0)))
-}
-
-/// Waking a thread is a part of what a message costs, and takes its time more often than not.
-fn middle(times: impl Iterator<Item = f64>) -> f64 {
-    let mut times: Vec<f64> = times.collect();
-    times.sort_by(f64::total_cmp);
-    times.get(times.len() / 2).copied().unwrap_or(0.0)
+    // Waking a thread is a part of what a message costs, and takes its time more often than not.
+    let arrival = median(arrivals).unwrap_or(0.0);
+    Ok((arrival, (reading(0) - reading(1)).max(0.0)))
 }
 
 /// Reading competes with all other threads: only the shortest time is its own.

@@ -50,7 +50,7 @@ struct Samples {
 
 fn cost(passes: &BTreeMap<(u32, Pass), Samples>, stage: u32) -> Result<StageCost> {
     let of = |pass| passes.get(&(stage, pass));
-    let time = |pass| of(pass).map(|samples| median(&samples.times));
+    let time = |pass| of(pass).map(|samples| usual(&samples.times));
     let missing = |what| {
         Error::Invalid(format!(
             "stage {stage} has no {what} in the timeline to take its cost from"
@@ -68,8 +68,8 @@ fn cost(passes: &BTreeMap<(u32, Pass), Samples>, stage: u32) -> Result<StageCost
         (Some(whole), Some(both)) if both > 0.0 => (wholes * whole / both + halves) / (wholes + halves),
         _ => 1.0,
     };
-    let saved = of(Pass::Forward).map_or(0.0, |samples| median(&samples.changes).max(0.0));
-    let change = of(Pass::BackwardInput).map(|samples| median(&samples.changes));
+    let saved = of(Pass::Forward).map_or(0.0, |samples| usual(&samples.changes).max(0.0));
+    let change = of(Pass::BackwardInput).map(|samples| usual(&samples.changes));
     let backward = of(Pass::BackwardInput).or(of(Pass::Backward));
     Ok(StageCost {
         forward: time(Pass::Forward).ok_or_else(|| missing("forward"))?,
@@ -84,7 +84,7 @@ fn cost(passes: &BTreeMap<(u32, Pass), Samples>, stage: u32) -> Result<StageCost
         update: 0.0,
         saved,
         pending: change.map_or(0.0, |change| (saved + change).max(0.0)),
-        restored: backward.map_or(0.0, |samples| median(&samples.restored)),
+        restored: backward.map_or(0.0, |samples| usual(&samples.restored)),
     })
 }
 
@@ -98,7 +98,7 @@ fn comm(timelines: &[&Timeline]) -> f64 {
         .map(|transfer| time(&transfer))
         .collect();
     match (awaited.is_empty(), all().next()) {
-        (false, _) => median(&awaited),
+        (false, _) => usual(&awaited),
         (true, Some(first)) => all().map(time).fold(time(first), f64::min),
         (true, None) => 0.0,
     }
@@ -122,9 +122,14 @@ fn awaited(timeline: &Timeline) -> Vec<TimedTransfer> {
     timeline.transfers.iter().filter(waits).copied().collect()
 }
 
-/// The middle of some numbers, of which there is at least one.
-fn median(numbers: &[f64]) -> f64 {
-    let mut sorted = numbers.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
+/// The middle of some numbers, the upper one of two; `None` when there is none.
+pub(crate) fn median(numbers: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let mut numbers: Vec<f64> = numbers.into_iter().collect();
+    numbers.sort_by(f64::total_cmp);
+    numbers.get(numbers.len() / 2).copied()
+}
+
+/// The middle of what was measured at least once.
+fn usual(numbers: &[f64]) -> f64 {
+    median(numbers.iter().copied()).expect("there is a sample wherever a pass was seen")
 }

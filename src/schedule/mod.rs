@@ -27,6 +27,7 @@ pub use costs::{Costs, StageCost};
 pub(crate) use makers::greedy;
 pub use makers::greedy::Goal;
 pub(crate) use makers::vee::shares as vee_in_flight;
+pub(crate) use measured::median;
 pub use placement::{Placement, PlacementSpec};
 pub use replay::{Links, replay};
 pub use text::FromCsv;

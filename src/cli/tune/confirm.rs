@@ -2,8 +2,8 @@
 
 use super::grid::Found;
 use crate::Result;
-use crate::cli::forecast::median;
 use crate::cli::train::launch;
+use crate::schedule::median;
 
 /// How often each is run, in turn: what disturbs the machine disturbs all.
 const ROUNDS: usize = 3;

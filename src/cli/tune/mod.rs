@@ -20,11 +20,14 @@ const SHOWN: usize = 10;
 /// some steps, and takes the fastest. Another number of micro-batches is the same batch added up in another order: the
 /// last bits of the weights differ.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Examples:
   pipewright tune examples/gpt-text.toml
   pipewright tune examples/gpt-text.toml --memory 20MiB --out tuned.toml
-  pipewright train tuned.toml")]
+  pipewright train tuned.toml"
+)]
 pub(super) struct Args {
     /// The config, a TOML file
     config: PathBuf,

@@ -1,0 +1,33 @@
+//! What other systems printed, beside the project.
+#![allow(
+    dead_code,
+    missing_docs,
+    unreachable_pub,
+    reason = "each test file uses a part"
+)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A folder of theirs; `None`, with a message, where it is not there.
+pub fn folder(name: &str) -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../shared/fixtures")
+        .join(name);
+    if !folder.is_dir() {
+        println!("skipped: there is no {}", folder.display());
+        return None;
+    }
+    Some(folder)
+}
+
+/// The rows of a table, each by column name.
+pub fn table(file: &Path) -> Vec<BTreeMap<String, String>> {
+    let text = fs::read_to_string(file).unwrap();
+    let mut lines = text.lines().map(|line| line.split(',').map(str::to_string));
+    let names: Vec<_> = lines.next().unwrap().collect();
+    lines
+        .map(|line| names.iter().cloned().zip(line).collect())
+        .collect()
+}
