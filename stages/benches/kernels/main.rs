@@ -3,9 +3,9 @@
 //! `cargo bench -p pipewright-stages --bench kernels -- [part of a name] [rounds]`
 //!
 //! *Hot*: the kernel has just run, its operands are in the caches as far as they fit. *Cold*: everything was written out of the
-//! caches before, as between the passes of a real step. Each figure is the median of the rounds, and each round runs every
-//! kernel once, so that a busy moment of the machine falls on all alike. Beside products: the `gemm` crate on the same operands.
-//! The sizes A, B and D are those of the comparison with PyTorch.
+//! caches before, as between the passes of a real step. Each figure is the median of the rounds, in time that the thread itself
+//! had, and each round runs every kernel once: a busy moment of the machine falls on all alike. Beside products: the `gemm`
+//! crate at the same shapes. The sizes A, B and D are those of the comparison with PyTorch.
 
 mod attention;
 mod clock;

@@ -18,8 +18,8 @@ pub(crate) fn kernels() -> Result<Vec<Kernel>> {
         ..Sgd::default()
     };
     Ok(vec![
-        cross_entropy("A", 512, 256)?,
-        cross_entropy("of a large vocabulary", 64, 50_257)?,
+        cross_entropy(512, 256)?,
+        cross_entropy(64, 50_257)?,
         loss(
             "squared error: 64 x 2048".to_owned(),
             "number",
@@ -32,8 +32,8 @@ pub(crate) fn kernels() -> Result<Vec<Kernel>> {
     ])
 }
 
-fn cross_entropy(size: &str, rows: usize, classes: usize) -> Result<Kernel> {
-    let name = format!("cross-entropy {size}: {rows} x {classes}");
+fn cross_entropy(rows: usize, classes: usize) -> Result<Kernel> {
+    let name = format!("cross-entropy: {rows} x {classes}");
     let pair = [tensor(&[rows, classes])?, ids(&[rows], classes)?];
     Ok(loss(name, "logit", CrossEntropy::default(), pair, 2))
 }
@@ -51,7 +51,7 @@ fn loss(
         clock.time(|| loss.forward(output, target))?;
         Ok(())
     };
-    Kernel::new(name, vec![("both", work)], Box::new(run))
+    Kernel::new(name, vec![("gradient", work)], Box::new(run))
 }
 
 fn optimizer(name: &str, optimizer: impl Optimizer, accesses: usize) -> Kernel {

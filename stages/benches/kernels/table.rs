@@ -89,7 +89,7 @@ impl Kernel {
                 }
             };
             println!(
-                "{:<34} {pass:<8} {figures:<34} {}",
+                "{:<36} {pass:<8}{figures:<35} {}",
                 self.name,
                 beside.unwrap_or_default()
             );
@@ -113,7 +113,7 @@ fn median(mut numbers: Vec<f64>) -> f64 {
 /// Prints every pass of every kernel. I is backward-input, W backward-weight.
 pub(crate) fn print(kernels: &[Kernel]) {
     println!(
-        "{:<34} {:<8} {:>8} {:>8}{:17}{:>8} {:>8}",
+        "{:<36} {:<8}{:>8} {:>8}{:19}{:>8} {:>8}",
         "kernel", "pass", "hot", "cold", "", "hot", "cold"
     );
     kernels.iter().for_each(Kernel::print);
