@@ -1,5 +1,9 @@
 //! What a product reads: a view of numbers.
 
+use std::ops::Range;
+
+use super::prefetch::{LINE, Lines};
+
 /// A view of a slice in which rows or columns are contiguous.
 #[derive(Clone, Copy)]
 pub(crate) struct Matrix<'a> {
@@ -31,6 +35,24 @@ impl<'a> Matrix<'a> {
             columns: self.rows,
             turned: !self.turned,
             ..self
+        }
+    }
+
+    /// A contiguous row; of a turned matrix, a column.
+    #[inline(always)]
+    pub(super) fn row(self, row: usize) -> &'a [f32] {
+        &self.numbers[row * self.stride..]
+    }
+
+    /// The memory of these rows and columns of a matrix that is not turned.
+    #[inline(always)]
+    pub(super) fn lines(self, rows: Range<usize>, columns: &Range<usize>) -> Lines<'a> {
+        Lines {
+            numbers: self.numbers,
+            start: rows.start * self.stride + columns.start,
+            stride: self.stride,
+            rows: rows.len(),
+            lines: columns.len() / LINE,
         }
     }
 }

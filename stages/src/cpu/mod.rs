@@ -13,7 +13,6 @@ pub(crate) mod math;
 pub(crate) mod matmul;
 pub(crate) mod matrix;
 pub(crate) mod norm;
-pub(crate) mod pack;
 mod prefetch;
 pub(crate) mod sgd;
 pub(crate) mod small;

@@ -2,9 +2,8 @@
 
 use super::check_rows;
 use crate::cpu::elementwise::add_rows;
-use crate::cpu::matmul::{Start, matmul};
+use crate::cpu::matmul::{Packed, Right, Start, matmul};
 use crate::cpu::matrix::Matrix;
-use crate::cpu::pack::{Packed, Right};
 use crate::error::{Error, Result, check_positive};
 use crate::layer::{Kept, Layer};
 use crate::parameter::{Init, Parameter};

@@ -4,18 +4,23 @@
 //! number of the output is summed over the depth from the first to the last, in blocks of a fixed size: its bits depend
 //! on its own row and column alone.
 
+mod pack;
+mod right;
+mod strips;
+
 use pulp::{Arch, Simd, WithSimd};
 
+use self::pack::{DEPTH, PANEL, blocks};
+use self::strips::Strips;
 use super::matrix::Matrix;
-use super::pack::{DEPTH, PANEL, Right, Strips, blocks, panels};
+use super::prefetch::{LINE, Lines, prefetch};
+use super::tile::{FEW_ROWS, ROWS, STEP, is_tall, tile};
 use crate::pool::Buffer;
-use super::prefetch::{LINE, prefetch};
-use super::tile::{FEW_ROWS, ROWS, is_tall, tile};
+
+pub(crate) use self::right::{Packed, Right};
 
 /// Columns of a block: with its depth, half a megabyte, which the second cache holds.
 const BLOCK: usize = 256;
-/// Rows of a turned left operand that are packed at once.
-const GROUP: usize = 32;
 
 /// What a product is added to.
 #[derive(Clone, Copy)]
@@ -74,15 +79,16 @@ impl Multiply<'_> {
         let mut packed = Buffer::pooled(BLOCK * DEPTH);
         for depth in blocks(b.depth()) {
             let start = if depth.start == 0 { start } else { Start::Old };
-            let mut strips = a.turned.then(|| Strips::new(a.rows, depth.len()));
+            let mut strips = a.turned.then(|| Strips::new(a, &depth));
             for first in (0..b.columns()).step_by(BLOCK) {
                 let columns = first..b.columns().min(first + BLOCK);
                 let block = Block {
-                    packed: panels(b, &depth, &columns, &mut packed),
+                    panels: b.panels(&depth, &columns, &mut packed),
                     depth: depth.len(),
                     width: columns.len(),
                     start: start.from(first),
                 };
+                let next = columns.end..b.columns().min(columns.end + BLOCK);
                 for row in (0..a.rows).step_by(HEIGHT) {
                     let rows = HEIGHT.min(a.rows - row);
                     let out = Out {
@@ -90,35 +96,18 @@ impl Multiply<'_> {
                         stride: b.columns(),
                         rows,
                     };
+                    let right = b.lines(&depth, &next, (row / HEIGHT, a.rows.div_ceil(HEIGHT)));
                     if let Some(strips) = &mut strips {
-                        if first == 0 && row % GROUP == 0 {
-                            strips.pack(a, &depth, row..a.rows.min(row + GROUP));
-                        }
+                        let left = strips.reach::<HEIGHT>(row, first == 0);
                         let lines = strips.of(row);
                         let line = |at: usize| &lines[at].as_chunks::<HEIGHT>().0[row % ROWS / HEIGHT];
-                        let (group, part) = (row / GROUP * GROUP + GROUP, row % GROUP / HEIGHT);
-                        let ahead = |at: usize| {
-                            if first == 0 {
-                            // A quarter of the next group's lines
-                            let share = LINE * HEIGHT / GROUP;
-                            for index in 0..share {
-                                let at = (depth.start + at * HEIGHT / GROUP + index + part * depth.len() * HEIGHT / GROUP ) * a.stride + group;
-                                prefetch(a.numbers, at);
-                                prefetch(a.numbers, at + LINE);
-                            }
-                            }
-                        };
-                        block.row_of_tiles::<S, HEIGHT>(simd, out, |at, row| line(at)[row], ahead);
+                        block.row_of_tiles::<S, HEIGHT>(simd, out, |at, row| line(at)[row], [left, right]);
                     } else {
                         // Rows that are not there are the last one again, and not written.
-                        let lines: [&[f32]; HEIGHT] = std::array::from_fn(|index| {
-                            &a.numbers[(row + index.min(rows - 1)) * a.stride..][depth.clone()]
-                        });
-                        let next = (row + HEIGHT) * a.stride + depth.start;
-                        let ahead = |at: usize| {
-                            (0..HEIGHT).for_each(|row| prefetch(a.numbers, next + row * a.stride + at))
-                        };
-                        block.row_of_tiles::<S, HEIGHT>(simd, out, |at, row| lines[row][at], ahead);
+                        let line = |index: usize| &a.row(row + index.min(rows - 1))[depth.clone()];
+                        let lines: [&[f32]; HEIGHT] = std::array::from_fn(line);
+                        let left = a.lines(row + HEIGHT..row + 2 * HEIGHT, &depth);
+                        block.row_of_tiles::<S, HEIGHT>(simd, out, |at, row| lines[row][at], [left, right]);
                     }
                 }
             }
@@ -136,29 +125,38 @@ struct Out<'a> {
 /// A packed block of the right operand.
 #[derive(Clone, Copy)]
 struct Block<'a> {
-    packed: &'a [f32],
+    panels: &'a [f32],
     depth: usize,
     width: usize,
     start: Start<'a>,
 }
 
 impl Block<'_> {
-    /// The tiles beside each other; `ahead` asks for a line of each of the rows of `a` that come next.
+    /// The tiles beside each other; meanwhile asks for the lines that are read next.
     #[inline(always)]
     fn row_of_tiles<S: Simd, const HEIGHT: usize>(
         self,
         simd: S,
         mut out: Out<'_>,
         a: impl Fn(usize, usize) -> f32 + Copy,
-        ahead: impl Fn(usize),
+        next: [Lines<'_>; 2],
     ) {
-        let panels = self.packed.chunks_exact(PANEL * self.depth);
-        let share = self.depth.div_ceil(panels.len()).next_multiple_of(LINE);
+        let panels = self.panels.chunks_exact(PANEL * self.depth);
+        let (steps, count) = (self.depth.div_ceil(STEP), panels.len());
         for (index, panel) in panels.enumerate() {
-            let lines = index * share..self.depth.min((index + 1) * share);
-            lines.step_by(LINE).for_each(&ahead);
+            let ahead = |at: usize| {
+                next.iter()
+                    .for_each(|lines| lines.ask(index * steps + at / STEP, count * steps))
+            };
             for part in (0..PANEL).step_by(2 * S::F32_LANES) {
-                self.tile::<S, HEIGHT>(simd, &mut out, a, panel.as_chunks().0, [index * PANEL, part]);
+                self.tile::<S, HEIGHT>(
+                    simd,
+                    &mut out,
+                    a,
+                    panel.as_chunks().0,
+                    [index * PANEL, part],
+                    ahead,
+                );
             }
         }
     }
@@ -171,6 +169,7 @@ impl Block<'_> {
         a: impl Fn(usize, usize) -> f32,
         panel: &[[f32; PANEL]],
         [first, part]: [usize; 2],
+        ahead: impl Fn(usize),
     ) {
         let lanes = S::F32_LANES;
         let b = |at: usize| &panel[at][part..part + 2 * lanes];
@@ -180,7 +179,7 @@ impl Block<'_> {
                 .step_by(LINE)
                 .for_each(|at| prefetch(out.numbers, at));
         }
-        let sums = tile::<S, HEIGHT, 2>(simd, panel.len(), a, b);
+        let sums = tile::<S, HEIGHT, 2>(simd, panel.len(), a, b, ahead);
         let whole = out.rows == HEIGHT && first + part + 2 * lanes <= self.width;
         for (row, sums) in sums.into_iter().enumerate() {
             for (index, sum) in sums.into_iter().enumerate() {
