@@ -81,8 +81,8 @@ impl Stage for Blocks {
         Ok(())
     }
 
-    fn parameters(&mut self) -> Vec<&mut Parameter> {
-        self.0.iter_mut().flatten().collect()
+    fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+        self.0.iter_mut().flatten().for_each(visit);
     }
 }
 

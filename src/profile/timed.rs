@@ -121,8 +121,8 @@ impl Layer for Timed {
         Ok(())
     }
 
-    fn parameters(&mut self) -> Vec<&mut Parameter> {
-        self.inside.parameters()
+    fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+        self.inside.visit_parameters(visit);
     }
 
     fn recompute_interior(&mut self) {

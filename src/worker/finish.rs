@@ -1,7 +1,7 @@
 //! The end of a step: tied gradients are summed, all ranks agree on loss and norm, weights change.
 
-use pipewright_stages::Stage;
 use pipewright_stages::optimizer::{Update, clip_factor};
+use pipewright_stages::{Parameter, Stage};
 
 use super::verdict::{Ballot, Outcome, Verdict};
 use super::{Current, Worker};
@@ -48,25 +48,19 @@ impl<S: Stage> Worker<S> {
     /// Each stage's squared gradients by parameter; a tied parameter counts at its first site only.
     fn grad_squares(&mut self) -> Vec<(StageId, Vec<f64>)> {
         let ties = &self.ties;
-        let copy = |stage, index| {
-            ties.iter().any(|tie| {
-                tie.sites[1..]
-                    .iter()
-                    .any(|site| (site.stage, site.index) == (stage, index))
-            })
-        };
-        let squares = |(index, parameter): (usize, &mut pipewright_stages::Parameter), stage| {
-            if copy(stage, index) {
-                0.0
-            } else {
-                parameter.grad_squares()
-            }
+        let is_copy = |stage, index| {
+            let mut copies = ties.iter().flat_map(|tie| &tie.sites[1..]);
+            copies.any(|site| (site.stage, site.index) == (stage, index))
         };
         self.slots
             .iter_mut()
             .map(|slot| {
-                let parameters = slot.stage.parameters().into_iter().enumerate();
-                (slot.id, parameters.map(|entry| squares(entry, slot.id)).collect())
+                let mut squares = Vec::new();
+                slot.stage.visit_parameters(&mut |parameter| {
+                    let copy = is_copy(slot.id, squares.len());
+                    squares.push(if copy { 0.0 } else { parameter.grad_squares() });
+                });
+                (slot.id, squares)
             })
             .collect()
     }
@@ -83,15 +77,14 @@ impl<S: Stage> Worker<S> {
             scale,
         };
         let optimizer = std::sync::Arc::clone(&self.optimizer);
-        for parameter in self.slot(stage).stage.parameters() {
+        self.slot(stage).stage.visit_parameters(&mut |parameter| {
             optimizer.update(parameter, update);
             parameter.grad.fill(0.0);
-        }
+        });
     }
 
     fn forget(&mut self, stage: StageId) {
-        for parameter in self.slot(stage).stage.parameters() {
-            parameter.grad.fill(0.0);
-        }
+        let forget = &mut |parameter: &mut Parameter| parameter.grad.fill(0.0);
+        self.slot(stage).stage.visit_parameters(forget);
     }
 }

@@ -51,9 +51,15 @@ pub trait Layer: std::fmt::Debug + 'static {
         Ok(())
     }
 
-    /// The parameters, in an order that never changes.
+    /// Shows every parameter, in an order that never changes; the default is for layers without parameters. Weights change in no
+    /// other way, so a layer that holds something made of them lets go of it here.
+    fn visit_parameters<'a>(&'a mut self, _visit: &mut dyn FnMut(&'a mut Parameter)) {}
+
+    /// The parameters, as [`Layer::visit_parameters`] shows them.
     fn parameters(&mut self) -> Vec<&mut Parameter> {
-        Vec::new()
+        let mut all = Vec::new();
+        self.visit_parameters(&mut |parameter| all.push(parameter));
+        all
     }
 
     /// Told once, before training, to the first layer with parameters of a model: nobody uses its input gradient, and

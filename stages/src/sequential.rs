@@ -67,8 +67,8 @@ impl Stage for Sequential {
             .for_each(|layer| layer.recompute_interior());
     }
 
-    fn parameters(&mut self) -> Vec<&mut Parameter> {
-        parameters(&mut self.layers)
+    fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+        visit_parameters(&mut self.layers, visit);
     }
 }
 
@@ -184,7 +184,10 @@ fn backward(layers: &mut [Box<dyn Layer>], saved: Kept, grad: Tensor) -> Result<
     Ok(grad)
 }
 
-/// All layers' parameters, in order.
-pub(crate) fn parameters(layers: &mut [Box<dyn Layer>]) -> Vec<&mut Parameter> {
-    layers.iter_mut().flat_map(|layer| layer.parameters()).collect()
+/// Shows all layers' parameters, in order.
+pub(crate) fn visit_parameters<'a>(
+    layers: &'a mut [Box<dyn Layer>],
+    visit: &mut dyn FnMut(&'a mut Parameter),
+) {
+    layers.iter_mut().for_each(|layer| layer.visit_parameters(visit));
 }

@@ -100,7 +100,8 @@ impl Layer for Embedding {
         Ok(())
     }
 
-    fn parameters(&mut self) -> Vec<&mut Parameter> {
-        vec![&mut self.tokens, &mut self.positions]
+    fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+        visit(&mut self.tokens);
+        visit(&mut self.positions);
     }
 }

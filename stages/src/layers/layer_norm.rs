@@ -105,7 +105,8 @@ impl Layer for LayerNorm {
         Ok(())
     }
 
-    fn parameters(&mut self) -> Vec<&mut Parameter> {
-        vec![&mut self.weight, &mut self.bias]
+    fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+        visit(&mut self.weight);
+        visit(&mut self.bias);
     }
 }

@@ -146,8 +146,9 @@ impl Layer for Linear {
         Ok(())
     }
 
-    fn parameters(&mut self) -> Vec<&mut Parameter> {
-        std::iter::once(&mut self.weight).chain(&mut self.bias).collect()
+    fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+        visit(&mut self.weight);
+        self.bias.iter_mut().for_each(visit);
     }
 
     fn drop_input_gradient(&mut self) {

@@ -75,9 +75,8 @@ impl<C: Cheap> Layer for Recomputed<C> {
         self.cheap.backward_weight(cheap)
     }
 
-    fn parameters(&mut self) -> Vec<&mut Parameter> {
-        let mut parameters = self.cheap.parameters();
-        parameters.extend(self.linear.parameters());
-        parameters
+    fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+        self.cheap.visit_parameters(visit);
+        self.linear.visit_parameters(visit);
     }
 }

@@ -84,8 +84,8 @@ impl Layer for Residual {
         sequential::backward_weight(&mut self.layers, pending)
     }
 
-    fn parameters(&mut self) -> Vec<&mut Parameter> {
-        sequential::parameters(&mut self.layers)
+    fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+        sequential::visit_parameters(&mut self.layers, visit);
     }
 
     fn recompute_interior(&mut self) {
