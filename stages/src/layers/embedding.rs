@@ -2,7 +2,8 @@
 
 use crate::cpu::elementwise::{add, add_into};
 use crate::error::{Error, ErrorKind, Result};
-use crate::layer::{Kept, Layer};
+use crate::kept::Kept;
+use crate::layer::Layer;
 use crate::parameter::{Init, Parameter};
 use crate::stage::Moment;
 use crate::tensor::{Kind, Shape, Tensor};

@@ -3,7 +3,8 @@
 use super::{Cheap, check_rows};
 use crate::cpu::{elementwise, norm};
 use crate::error::Result;
-use crate::layer::{Kept, Layer};
+use crate::kept::Kept;
+use crate::layer::Layer;
 use crate::parameter::{Init, Parameter};
 use crate::stage::Moment;
 use crate::tensor::{Shape, Tensor};

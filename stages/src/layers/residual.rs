@@ -2,7 +2,8 @@
 
 use crate::cpu::elementwise;
 use crate::error::{Error, Result};
-use crate::layer::{Kept, Layer};
+use crate::kept::Kept;
+use crate::layer::Layer;
 use crate::parameter::Parameter;
 use crate::sequential;
 use crate::stage::{Mode, Moment};
