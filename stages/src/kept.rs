@@ -47,16 +47,6 @@ impl Kept {
         }
     }
 
-    /// The layer's own tensors.
-    pub fn tensors(&self) -> &[Tensor] {
-        &self.tensors
-    }
-
-    /// What the layers inside a composite layer keep, in their order.
-    pub fn inner(&self) -> &[Kept] {
-        &self.inner.0
-    }
-
     /// The tensors, as many as the layer put in.
     ///
     /// # Panics
