@@ -180,7 +180,8 @@ impl Piece {
                 Ok(())
             }
             Store::File(file, width) => {
-                read_tokens(file, *width, at, tokens).map_err(Error::io("read", &self.path))
+                let read = read_tokens(file, *width, at, tokens);
+                read.map_err(|error| Error::io("read", &self.path)(error))
             }
         }
     }
