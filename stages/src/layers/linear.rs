@@ -5,7 +5,8 @@ use crate::cpu::elementwise::add_rows;
 use crate::cpu::matmul::{Packed, Right, Start, matmul};
 use crate::cpu::matrix::Matrix;
 use crate::error::{Error, Result, check_positive};
-use crate::layer::{Kept, Layer};
+use crate::kept::Kept;
+use crate::layer::Layer;
 use crate::parameter::{Init, Parameter};
 use crate::stage::Moment;
 use crate::tensor::{Shape, Tensor};
@@ -160,10 +161,10 @@ impl Layer for Linear {
         Ok(())
     }
 
-    fn parameters(&mut self) -> Vec<&mut Parameter> {
-        // Whoever asks may change them.
+    fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
         (self.forward_weight, self.backward_weight) = (None, None);
-        std::iter::once(&mut self.weight).chain(&mut self.bias).collect()
+        visit(&mut self.weight);
+        self.bias.iter_mut().for_each(visit);
     }
 
     fn drop_input_gradient(&mut self) {
