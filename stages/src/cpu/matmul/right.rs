@@ -9,7 +9,6 @@ use crate::pool::Buffer;
 
 /// The right operand of products: blocks of the depth, in each the panels of 32 columns one after the other, each row by row.
 /// Columns that fill up the last panel hold any numbers.
-#[derive(Debug)]
 pub(crate) struct Packed {
     numbers: Buffer,
     depth: usize,
@@ -36,6 +35,12 @@ impl Packed {
         let width = self.columns.next_multiple_of(PANEL);
         let panels = &self.numbers[depth.start * width..depth.end * width];
         &panels[columns.start * depth.len()..columns.end.next_multiple_of(PANEL) * depth.len()]
+    }
+}
+
+impl std::fmt::Debug for Packed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Packed({} x {})", self.depth, self.columns)
     }
 }
 
