@@ -77,8 +77,8 @@ impl Layer for LeakyRelu {
         Ok(())
     }
 
-    fn parameters(&mut self) -> Vec<&mut Parameter> {
-        vec![&mut self.slope]
+    fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+        visit(&mut self.slope);
     }
 }
 

@@ -58,22 +58,23 @@ impl Stage for Blocks {
     }
 
     /// Keeps `h`, `x` and the gradient of `a h + b x` of each block, last block first.
-    fn backward_input(&mut self, saved: Kept, grad: Wire) -> Result<(Option<Wire>, Kept)> {
+    fn backward_input(&mut self, mut saved: Kept, grad: Wire) -> Result<(Option<Wire>, Kept)> {
         let Wire { h: mut dh, x: mut dx } = grad;
+        let at = saved.at;
         let mut pending = Vec::new();
-        for ([a, b], kept) in self.0.iter().zip(saved.inner).rev() {
+        for ([a, b], kept) in self.0.iter().zip(saved.take_inner()).rev() {
             let (a, b) = (a.value[0], b.value[0]);
             let [h, x, tanh] = kept.into_tensors();
             let dz = map(&dh, &tanh, |dh, tanh| dh * (1.0 - tanh * tanh));
             dh = map(&dh, &dz, |dh, dz| dh + a * dz);
             dx = map(&dx, &dz, |dx, dz| dx + b * dz);
-            pending.push(Kept::new(saved.at, [h, x, dz]));
+            pending.push(Kept::new(at, [h, x, dz]));
         }
-        Ok((Some(Wire { h: dh, x: dx }), Kept::nested(saved.at, pending)))
+        Ok((Some(Wire { h: dh, x: dx }), Kept::nested(at, pending)))
     }
 
-    fn backward_weight(&mut self, pending: Kept) -> Result<()> {
-        for ([a, b], kept) in self.0.iter_mut().rev().zip(pending.inner) {
+    fn backward_weight(&mut self, mut pending: Kept) -> Result<()> {
+        for ([a, b], kept) in self.0.iter_mut().rev().zip(pending.take_inner()) {
             let [h, x, dz] = kept.into_tensors();
             a.grad[0] += dot(&h, &dz);
             b.grad[0] += dot(&x, &dz);
@@ -81,8 +82,8 @@ impl Stage for Blocks {
         Ok(())
     }
 
-    fn parameters(&mut self) -> Vec<&mut Parameter> {
-        self.0.iter_mut().flatten().collect()
+    fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+        self.0.iter_mut().flatten().for_each(visit);
     }
 }
 

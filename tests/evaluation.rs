@@ -59,9 +59,7 @@ impl Stage for Counting {
         Ok(())
     }
 
-    fn parameters(&mut self) -> Vec<&mut Parameter> {
-        Vec::new()
-    }
+    fn visit_parameters<'a>(&'a mut self, _: &mut dyn FnMut(&'a mut Parameter)) {}
 }
 
 struct Ones;

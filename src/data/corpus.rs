@@ -117,6 +117,7 @@ impl Corpus {
     /// # Errors
     /// At the first token outside: names the file, the position in it, the token and the limit.
     pub fn check_vocabulary(&self, vocabulary: usize) -> Result<()> {
+        let mut chunk = vec![0; CHUNK as usize];
         for piece in self
             .pieces
             .iter()
@@ -124,7 +125,8 @@ impl Corpus {
         {
             let mut at = piece.start;
             while at < piece.end {
-                let chunk = self.read(at, CHUNK.min(piece.end - at) as usize)?;
+                let chunk = &mut chunk[..CHUNK.min(piece.end - at) as usize];
+                self.read(at, chunk)?;
                 if let Some(index) = chunk.iter().position(|&token| token as usize >= vocabulary) {
                     return Err(Error::Data(format!(
                         "`{}`: token {} at position {} is outside the model's vocabulary of {vocabulary} \
@@ -141,19 +143,20 @@ impl Corpus {
         Ok(())
     }
 
-    /// `count` tokens from position `at`; all must exist.
-    pub(super) fn read(&self, at: u64, count: usize) -> Result<Vec<u32>> {
-        let mut tokens = Vec::with_capacity(count);
+    /// Fills `tokens` with those from position `at` on; all must exist.
+    pub(super) fn read(&self, at: u64, tokens: &mut [u32]) -> Result<()> {
         let first = self.pieces.partition_point(|piece| piece.end <= at);
+        let (mut at, mut rest) = (at, tokens);
         for piece in &self.pieces[first..] {
-            let next = at + tokens.len() as u64;
-            let wanted = ((count - tokens.len()) as u64).min(piece.end - next);
-            piece.read(next - piece.start, wanted, &mut tokens)?;
-            if tokens.len() == count {
+            let count = (rest.len() as u64).min(piece.end - at) as usize;
+            let (here, after) = rest.split_at_mut(count);
+            piece.read(at - piece.start, here)?;
+            if after.is_empty() {
                 break;
             }
+            (at, rest) = (piece.end, after);
         }
-        Ok(tokens)
+        Ok(())
     }
 }
 
@@ -168,39 +171,42 @@ impl Store {
 }
 
 impl Piece {
-    fn read(&self, at: u64, count: u64, tokens: &mut Vec<u32>) -> Result<()> {
+    fn read(&self, at: u64, tokens: &mut [u32]) -> Result<()> {
         match &self.store {
             Store::Bytes(bytes) => {
-                tokens.extend(
-                    bytes[at as usize..(at + count) as usize]
-                        .iter()
-                        .map(|&byte| u32::from(byte)),
-                );
+                for (token, &byte) in tokens.iter_mut().zip(&bytes[at as usize..]) {
+                    *token = u32::from(byte);
+                }
+                Ok(())
             }
             Store::File(file, width) => {
-                let mut bytes = vec![0; (count * width.bytes()) as usize];
-                file.read_exact_at(&mut bytes, at * width.bytes())
-                    .map_err(Error::io("read", &self.path))?;
-                decode(&bytes, *width, tokens);
+                let read = read_tokens(file, *width, at, tokens);
+                read.map_err(|error| Error::io("read", &self.path)(error))
             }
         }
-        Ok(())
     }
 }
 
-fn decode(bytes: &[u8], width: Width, tokens: &mut Vec<u32>) {
+/// Fills `tokens` from the file. Tokens of four bytes are read in place; those of two are read into the second half and spread
+/// out from there.
+fn read_tokens(file: &File, width: Width, at: u64, tokens: &mut [u32]) -> std::io::Result<()> {
+    let count = tokens.len();
+    let bytes: &mut [u8] = bytemuck::cast_slice_mut(tokens);
     match width {
-        Width::U16 => {
-            tokens.extend(
-                bytes
-                    .as_chunks()
-                    .0
-                    .iter()
-                    .map(|&token| u32::from(u16::from_le_bytes(token))),
-            );
+        Width::U32 => {
+            file.read_exact_at(bytes, at * width.bytes())?;
+            tokens.iter_mut().for_each(|token| *token = u32::from_le(*token));
         }
-        Width::U32 => tokens.extend(bytes.as_chunks().0.iter().map(|&token| u32::from_le_bytes(token))),
+        Width::U16 => {
+            file.read_exact_at(&mut bytes[2 * count..], at * width.bytes())?;
+            for index in 0..count {
+                let place = 2 * (count + index);
+                let token = u16::from_le_bytes([bytes[place], bytes[place + 1]]);
+                bytes[4 * index..4 * index + 4].copy_from_slice(&u32::from(token).to_ne_bytes());
+            }
+        }
     }
+    Ok(())
 }
 
 /// A token file and the number of its tokens.

@@ -103,17 +103,16 @@ impl Images {
         (index < count).then_some((self.span.start + index) as usize)
     }
 
-    fn input_dims(&self) -> Vec<usize> {
-        let mut dims = self.all.images.dims.clone();
-        dims[0] = self.rows;
-        dims
+    fn input_shape(&self) -> Shape {
+        Shape::f32(&self.all.images.dims).with_first(self.rows)
     }
 }
 
 impl DataSource for Images {
     fn micro_batch(&self, step: u64, micro_batch: MicroBatch, replica: u32) -> Result<(Tensor, Tensor)> {
-        let mut input = Tensor::zeros(&self.input_dims());
-        let mut target = vec![IGNORED; self.rows];
+        let mut input = Tensor::zeros(self.input_shape().dims());
+        let mut target = Tensor::scratch_ids(&[self.rows]);
+        target.ids_mut().fill(IGNORED);
         let size = input.shape().count() / self.rows;
         for (row, pixels) in input.f32_mut().chunks_exact_mut(size).enumerate() {
             let Some(image) = self.image(step, micro_batch, row, replica) else {
@@ -123,12 +122,12 @@ impl DataSource for Images {
             for (pixel, &byte) in pixels.iter_mut().zip(bytes) {
                 *pixel = f32::from(byte) / 255.0;
             }
-            target[row] = u32::from(self.all.labels.bytes[image]);
+            target.ids_mut()[row] = u32::from(self.all.labels.bytes[image]);
         }
-        Ok((input, Tensor::from_ids(&[self.rows], target)?))
+        Ok((input, target))
     }
 
     fn shapes(&self) -> (Shape, Shape) {
-        (Shape::f32(&self.input_dims()), Shape::ids(&[self.rows]))
+        (self.input_shape(), Shape::ids(&[self.rows]))
     }
 }

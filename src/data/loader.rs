@@ -1,11 +1,10 @@
 //! A thread that prepares micro-batches one step ahead of the ranks.
 
-use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use pipewright_stages::Tensor;
 
 use super::DataSource;
@@ -25,7 +24,8 @@ pub struct Loader {
 #[derive(Debug)]
 pub struct Feed {
     items: Receiver<Item>,
-    early: HashMap<(u64, MicroBatch), Result<Tensor>>,
+    /// Items of the step that came before they were asked for.
+    early: Vec<Item>,
 }
 
 impl Loader {
@@ -35,8 +35,10 @@ impl Loader {
     /// When the system gives no thread.
     pub fn start(source: Arc<dyn DataSource>, micro_batches: u32) -> Result<(Self, Feed, Feed)> {
         let (steps, requested) = unbounded();
-        let (inputs, input_items) = unbounded();
-        let (targets, target_items) = unbounded();
+        // Room for the step that runs, the one after it, and one foreseen in vain before a jump.
+        let room = 3 * micro_batches as usize;
+        let (inputs, input_items) = bounded(room);
+        let (targets, target_items) = bounded(room);
         let produce = move |step| {
             for micro_batch in (0..micro_batches).map(MicroBatch) {
                 let (input, target) = match read(source.as_ref(), step, micro_batch) {
@@ -104,7 +106,7 @@ impl Feed {
     fn new(items: Receiver<Item>) -> Self {
         Self {
             items,
-            early: HashMap::new(),
+            early: Vec::new(),
         }
     }
 
@@ -113,20 +115,21 @@ impl Feed {
     /// # Errors
     /// What the source reported, or [`Error::Stopped`] when the loader has ended.
     pub fn take(&mut self, step: u64, micro_batch: MicroBatch) -> Result<Tensor> {
-        self.early.retain(|(at, _), _| *at == step);
-        if let Some(tensor) = self.early.remove(&(step, micro_batch)) {
-            return tensor;
+        self.early.retain(|(at, ..)| *at == step);
+        let early = self.early.iter().position(|(_, at, _)| *at == micro_batch);
+        if let Some(index) = early {
+            return self.early.swap_remove(index).2;
         }
         loop {
-            let (at, index, tensor) = self
+            let item = self
                 .items
                 .recv()
                 .map_err(|_| Error::Stopped(": its data loader has ended".to_owned()))?;
-            if (at, index) == (step, micro_batch) {
-                return tensor;
+            if item.0 == step && item.1 == micro_batch {
+                return item.2;
             }
-            if at == step {
-                self.early.insert((at, index), tensor);
+            if item.0 == step {
+                self.early.push(item);
             }
         }
     }

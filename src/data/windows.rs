@@ -87,7 +87,7 @@ impl Windows {
         let last = self.span.end - self.span.start - (self.seq as u64 + 1);
         let offset = match self.order {
             Order::Drawn(seed) => {
-                let key = key(seed, &format!("windows of replica {replica}"));
+                let key = key(seed, format_args!("windows of replica {replica}"));
                 let counter = [step as u32, (step >> 32) as u32, micro_batch.0, row as u32];
                 let words = philox(key, counter);
                 let draw = (u128::from(words[0]) << 32) | u128::from(words[1]);
@@ -104,20 +104,21 @@ impl Windows {
 
 impl DataSource for Windows {
     fn micro_batch(&self, step: u64, micro_batch: MicroBatch, replica: u32) -> Result<(Tensor, Tensor)> {
-        let mut inputs = Vec::with_capacity(self.rows * self.seq);
-        let mut targets = Vec::with_capacity(self.rows * self.seq);
-        for row in 0..self.rows {
-            let window = self
-                .corpus
-                .read(self.offset(step, micro_batch, row, replica), self.seq + 1)?;
-            inputs.extend_from_slice(&window[..self.seq]);
-            targets.extend_from_slice(&window[1..]);
-        }
         let dims = [self.rows, self.seq];
-        Ok((
-            Tensor::from_ids(&dims, inputs)?,
-            Tensor::from_ids(&dims, targets)?,
-        ))
+        let (mut input, mut target) = (Tensor::scratch_ids(&dims), Tensor::scratch_ids(&dims));
+        let mut window = Tensor::scratch_ids(&[self.seq + 1]);
+        let rows = input.ids_mut().chunks_exact_mut(self.seq.max(1));
+        for (row, (input, target)) in rows
+            .zip(target.ids_mut().chunks_exact_mut(self.seq.max(1)))
+            .enumerate()
+        {
+            let window = window.ids_mut();
+            self.corpus
+                .read(self.offset(step, micro_batch, row, replica), window)?;
+            input.copy_from_slice(&window[..self.seq]);
+            target.copy_from_slice(&window[1..]);
+        }
+        Ok((input, target))
     }
 
     fn shapes(&self) -> (Shape, Shape) {

@@ -11,7 +11,7 @@ use crate::actor::{Build, CheckLoss, OutputShape, Runtime, Tied};
 use crate::data::Loader;
 use crate::error::{Error, Result};
 use crate::id::{Rank, StageId};
-use crate::schedule::Schedule;
+use crate::schedule::{Action, Schedule};
 use crate::transport;
 use crate::worker::{ParameterInfo, Tie, WorkerParts};
 
@@ -25,7 +25,7 @@ pub(super) fn launch<S: Stage>(builder: PipelineBuilder<S>) -> Result<Pipeline<S
     let first = schedule.rank_of(StageId(0));
     let last = schedule.rank_of(schedule.last_stage());
 
-    let mut parts: Vec<WorkerParts<S>> = transport::connect(schedule.ranks())
+    let mut parts: Vec<WorkerParts<S>> = transport::connect(schedule.ranks(), room(&schedule))
         .into_iter()
         .zip((0..).map(Rank))
         .map(|(transport, rank)| WorkerParts {
@@ -72,6 +72,21 @@ pub(super) fn launch<S: Stage>(builder: PipelineBuilder<S>) -> Result<Pipeline<S
         next_step: 0,
         failure: None,
     })
+}
+
+/// How many wires and blocks can be on the way to a rank at once: a step's wires, or an evaluation's, and from each peer what it
+/// says before it hears again, of a tied parameter, of the step's end, of its own end.
+fn room(schedule: &Schedule) -> usize {
+    let ranks = (0..schedule.ranks()).map(Rank);
+    let receives = |rank| {
+        let actions = schedule.actions(rank).iter();
+        actions
+            .filter(|action| matches!(action, Action::Recv(..)))
+            .count()
+    };
+    let evaluation = 4 * schedule.stages() as usize;
+    let most = ranks.map(receives).max().unwrap_or(0).max(evaluation);
+    most + 4 * schedule.ranks() as usize
 }
 
 fn check_replicas(schedule: &Schedule) -> Result<()> {

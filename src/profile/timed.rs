@@ -95,7 +95,7 @@ impl Layer for Timed {
         let of = Measured::Forward {
             at,
             seconds: start.elapsed().as_secs_f64(),
-            saved: blocks(&kept),
+            saved: kept.with_blocks(<[_]>::to_vec),
             output: output.bytes(),
         };
         tell(&self.log, self.layer, of);
@@ -121,8 +121,8 @@ impl Layer for Timed {
         Ok(())
     }
 
-    fn parameters(&mut self) -> Vec<&mut Parameter> {
-        self.inside.parameters()
+    fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+        self.inside.visit_parameters(visit);
     }
 
     fn recompute_interior(&mut self) {
@@ -132,18 +132,6 @@ impl Layer for Timed {
     fn drop_input_gradient(&mut self) {
         self.inside.drop_input_gradient();
     }
-}
-
-/// The memory that is kept, each block once.
-fn blocks(kept: &Kept) -> Vec<(usize, u64)> {
-    let own = kept
-        .tensors
-        .iter()
-        .map(|tensor| (tensor.memory(), tensor.bytes()));
-    let mut blocks: Vec<_> = own.chain(kept.inner.iter().flat_map(blocks)).collect();
-    blocks.sort_unstable();
-    blocks.dedup_by_key(|block| block.0);
-    blocks
 }
 
 /// A loss that tells of the last layer, whose output it judges.

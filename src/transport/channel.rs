@@ -1,8 +1,12 @@
 //! Ranks of one process, linked by channels: one inbox a rank, wires handed over by pointer.
+//!
+//! Neither a lock nor an allocation on the way: an inbox is a ring of fixed size, and what came before it was asked for waits in
+//! another. Only a rank that has nothing to do takes a lock, to sleep.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+use std::thread;
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, never};
 
 use super::{Tag, Transport};
 use crate::error::{Error, Result};
@@ -19,14 +23,16 @@ pub struct ChannelTransport<W> {
     rank: Rank,
     inbox: Receiver<(Rank, Packet<W>)>,
     peers: Vec<Sender<(Rank, Packet<W>)>>,
-    early_wires: HashMap<(Rank, Tag), W>,
-    early_bytes: Vec<VecDeque<Vec<u8>>>,
+    /// What came before it was asked for, in the order it came.
+    early: VecDeque<(Rank, Packet<W>)>,
     gone: Option<Rank>,
 }
 
-/// The linked ends of `ranks` ranks, in rank order.
-pub fn connect<W>(ranks: u32) -> Vec<ChannelTransport<W>> {
-    let (peers, inboxes): (Vec<_>, Vec<_>) = (0..ranks).map(|_| unbounded()).unzip();
+/// The linked ends of `ranks` ranks, in rank order, with `room` for so many wires and blocks in each inbox. With as much room as can
+/// be on the way to a rank no send waits; one that finds no room waits for its receiver to take something, and takes in what
+/// has come for its own rank meanwhile, so that no two ranks wait for each other.
+pub fn connect<W>(ranks: u32, room: usize) -> Vec<ChannelTransport<W>> {
+    let (peers, inboxes): (Vec<_>, Vec<_>) = (0..ranks).map(|_| bounded(room)).unzip();
     inboxes
         .into_iter()
         .zip(0..)
@@ -34,29 +40,50 @@ pub fn connect<W>(ranks: u32) -> Vec<ChannelTransport<W>> {
             rank: Rank(rank),
             inbox,
             peers: peers.clone(),
-            early_wires: HashMap::new(),
-            early_bytes: peers.iter().map(|_| VecDeque::new()).collect(),
+            early: VecDeque::with_capacity(room),
             gone: None,
         })
         .collect()
 }
 
 impl<W> ChannelTransport<W> {
-    fn post(&self, peer: Rank, packet: Packet<W>) -> Result<()> {
-        self.peers[peer.index()]
-            .send((self.rank, packet))
-            .map_err(|_| Error::PeerGone(peer))
+    fn post(&mut self, peer: Rank, packet: Packet<W>) -> Result<()> {
+        let mut packet = (self.rank, packet);
+        loop {
+            match self.peers[peer.index()].try_send(packet) {
+                Ok(()) => return Ok(()),
+                Err(TrySendError::Disconnected(_)) => return Err(Error::PeerGone(peer)),
+                Err(TrySendError::Full(back)) => packet = back,
+            }
+            while let Ok(came) = self.inbox.try_recv() {
+                let came = self.living(came)?;
+                self.early.push_back(came);
+            }
+            thread::yield_now();
+        }
     }
 
-    /// Takes the next packet from the inbox; fails once any peer has stopped.
-    fn next(&mut self) -> Result<(Rank, Packet<W>)> {
-        if let Some(peer) = self.gone {
-            return Err(Error::PeerGone(peer));
+    /// The first packet that is wanted; fails once any peer has stopped.
+    fn take(&mut self, wanted: impl Fn(&(Rank, Packet<W>)) -> bool) -> Result<Packet<W>> {
+        let early = self.early.iter().position(&wanted);
+        if let Some((_, packet)) = early.and_then(|index| self.early.remove(index)) {
+            return Ok(packet);
         }
-        let (from, packet) = self
-            .inbox
-            .recv()
-            .expect("the rank holds a sender to its own inbox");
+        loop {
+            if let Some(peer) = self.gone {
+                return Err(Error::PeerGone(peer));
+            }
+            let came = self.inbox.recv();
+            let came = self.living(came.expect("the rank holds a sender to its own inbox"))?;
+            if wanted(&came) {
+                return Ok(came.1);
+            }
+            self.early.push_back(came);
+        }
+    }
+
+    /// A packet from a peer that goes on.
+    fn living(&mut self, (from, packet): (Rank, Packet<W>)) -> Result<(Rank, Packet<W>)> {
         if matches!(packet, Packet::Gone) {
             self.gone = Some(from);
             return Err(Error::PeerGone(from));
@@ -79,14 +106,11 @@ impl<W: Send + 'static> Transport<W> for ChannelTransport<W> {
     }
 
     fn wait(&mut self, peer: Rank, tag: Tag) -> Result<W> {
-        if let Some(wire) = self.early_wires.remove(&(peer, tag)) {
-            return Ok(wire);
-        }
-        loop {
-            match self.next()? {
-                (from, Packet::Wire(got, wire)) if (from, got) == (peer, tag) => return Ok(wire),
-                (from, packet) => self.keep(from, packet),
-            }
+        let packet = self
+            .take(|(from, packet)| *from == peer && matches!(packet, Packet::Wire(got, _) if *got == tag))?;
+        match packet {
+            Packet::Wire(_, wire) => Ok(wire),
+            Packet::Bytes(_) | Packet::Gone => unreachable!("a wire was wanted"),
         }
     }
 
@@ -95,28 +119,18 @@ impl<W: Send + 'static> Transport<W> for ChannelTransport<W> {
     }
 
     fn recv_bytes(&mut self, peer: Rank) -> Result<Vec<u8>> {
-        loop {
-            if let Some(bytes) = self.early_bytes[peer.index()].pop_front() {
-                return Ok(bytes);
-            }
-            let (from, packet) = self.next()?;
-            self.keep(from, packet);
-        }
-    }
-}
-
-impl<W> ChannelTransport<W> {
-    fn keep(&mut self, from: Rank, packet: Packet<W>) {
+        let packet = self.take(|(from, packet)| *from == peer && matches!(packet, Packet::Bytes(_)))?;
         match packet {
-            Packet::Wire(tag, wire) => drop(self.early_wires.insert((from, tag), wire)),
-            Packet::Bytes(bytes) => self.early_bytes[from.index()].push_back(bytes),
-            Packet::Gone => unreachable!("`next` turns it into an error"),
+            Packet::Bytes(bytes) => Ok(bytes),
+            Packet::Wire(..) | Packet::Gone => unreachable!("a block was wanted"),
         }
     }
 }
 
 impl<W> Drop for ChannelTransport<W> {
     fn drop(&mut self) {
+        // Nobody has to wait for room in an inbox that nobody empties.
+        self.inbox = never();
         for peer in &self.peers {
             // A peer that has stopped itself needs no word.
             let _ = peer.send((self.rank, Packet::Gone));

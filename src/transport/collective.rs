@@ -4,39 +4,90 @@ use super::Transport;
 use crate::error::Result;
 use crate::id::Rank;
 
-/// Every rank's numbers, in rank order, on every rank. Rank 0 gathers and passes them on.
+/// Every rank's numbers, in rank order. Used again and again, it keeps its memory.
+#[derive(Debug, Default)]
+pub struct Gathered {
+    numbers: Vec<f64>,
+    /// Where each rank's numbers end.
+    ends: Vec<usize>,
+    /// Blocks that have been read. Each one that is sent is answered by another, so there are always enough.
+    blocks: Vec<Vec<u8>>,
+}
+
+impl Gathered {
+    /// Each rank's numbers, in rank order.
+    pub fn ranks(&self) -> impl Iterator<Item = &[f64]> {
+        let starts = std::iter::once(&0).chain(&self.ends);
+        starts
+            .zip(&self.ends)
+            .map(|(&start, &end)| &self.numbers[start..end])
+    }
+
+    /// All of them, one rank's after the other's.
+    pub fn numbers(&self) -> &[f64] {
+        &self.numbers
+    }
+
+    fn clear(&mut self) {
+        self.numbers.clear();
+        self.ends.clear();
+    }
+
+    fn push(&mut self, numbers: &[f64]) {
+        self.numbers.extend_from_slice(numbers);
+        self.ends.push(self.numbers.len());
+    }
+
+    /// What [`to_block`] wrote.
+    fn push_block(&mut self, block: Vec<u8>) {
+        let mut numbers = block
+            .as_chunks::<8>()
+            .0
+            .iter()
+            .map(|bytes| f64::from_le_bytes(*bytes));
+        while let Some(count) = numbers.next() {
+            self.numbers.extend(numbers.by_ref().take(count as usize));
+            self.ends.push(self.numbers.len());
+        }
+        self.blocks.push(block);
+    }
+
+    /// The lists of numbers as a block, each behind its length.
+    fn to_block<'a>(mut block: Vec<u8>, lists: impl Iterator<Item = &'a [f64]>) -> Vec<u8> {
+        block.clear();
+        for list in lists {
+            block.extend((list.len() as f64).to_le_bytes());
+            block.extend(list.iter().flat_map(|number| number.to_le_bytes()));
+        }
+        block
+    }
+}
+
+/// Gathers every rank's numbers on every rank. Rank 0 gathers and passes them on.
 ///
 /// # Errors
 /// [`crate::Error::PeerGone`].
-pub fn all_gather<W: 'static>(transport: &mut dyn Transport<W>, mine: &[f64]) -> Result<Vec<Vec<f64>>> {
-    let peers = (1..transport.ranks()).map(Rank);
+pub fn all_gather<W: 'static>(
+    transport: &mut dyn Transport<W>,
+    mine: &[f64],
+    all: &mut Gathered,
+) -> Result<()> {
+    all.clear();
     if transport.rank() != Rank(0) {
-        transport.send_bytes(Rank(0), to_bytes(mine))?;
-        return (0..transport.ranks())
-            .map(|_| Ok(from_bytes(&transport.recv_bytes(Rank(0))?)))
-            .collect();
+        let block = all.blocks.pop().unwrap_or_default();
+        let block = Gathered::to_block(block, std::iter::once(mine));
+        transport.send_bytes(Rank(0), block)?;
+        all.push_block(transport.recv_bytes(Rank(0))?);
+        return Ok(());
     }
-    let mut all = vec![mine.to_vec()];
+    let peers = (1..transport.ranks()).map(Rank);
+    all.push(mine);
     for peer in peers.clone() {
-        all.push(from_bytes(&transport.recv_bytes(peer)?));
+        all.push_block(transport.recv_bytes(peer)?);
     }
     for peer in peers {
-        for numbers in &all {
-            transport.send_bytes(peer, to_bytes(numbers))?;
-        }
+        let block = all.blocks.pop().unwrap_or_default();
+        transport.send_bytes(peer, Gathered::to_block(block, all.ranks()))?;
     }
-    Ok(all)
-}
-
-fn to_bytes(numbers: &[f64]) -> Vec<u8> {
-    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
-}
-
-fn from_bytes(bytes: &[u8]) -> Vec<f64> {
-    bytes
-        .as_chunks::<8>()
-        .0
-        .iter()
-        .map(|chunk| f64::from_le_bytes(*chunk))
-        .collect()
+    Ok(())
 }

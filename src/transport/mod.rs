@@ -4,7 +4,7 @@ mod channel;
 mod collective;
 
 pub use channel::{ChannelTransport, connect};
-pub use collective::all_gather;
+pub use collective::{Gathered, all_gather};
 
 use crate::error::Result;
 use crate::id::Rank;

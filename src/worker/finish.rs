@@ -1,13 +1,12 @@
 //! The end of a step: tied gradients are summed, all ranks agree on loss and norm, weights change.
 
-use pipewright_stages::Stage;
 use pipewright_stages::optimizer::{Update, clip_factor};
+use pipewright_stages::{Parameter, Stage};
 
-use super::verdict::{Ballot, Outcome, Verdict};
+use super::verdict::{Outcome, Verdict};
 use super::{Current, Worker};
 use crate::error::Result;
 use crate::id::StageId;
-use crate::transport::all_gather;
 
 impl<S: Stage> Worker<S> {
     /// Updates one stage's weights; the first of the rank's stages brings about the agreement with the other ranks.
@@ -30,45 +29,38 @@ impl<S: Stage> Worker<S> {
 
     fn agree(&mut self) -> Result<Outcome> {
         self.sum_tied_gradients()?;
-        let scores = if self.loss.is_some() {
-            self.scores.clone()
-        } else {
-            Vec::new()
-        };
-        let squares = self.grad_squares();
-        let ballot = Ballot { scores, squares }.encode();
-        let transport = &mut self.transport;
-        let ballots = self.meter.wait(|| all_gather(transport.as_mut(), &ballot))?;
-        Ok(match Ballot::merge(&ballots).verdict() {
+        self.fill_ballot();
+        let (transport, ballots) = (&mut self.transport, &mut self.ballots);
+        self.meter.wait(|| ballots.exchange(transport.as_mut()))?;
+        Ok(match self.ballots.verdict() {
             Ok(verdict) => Outcome::Updated(verdict),
             Err(fault) => Outcome::NotFinite(fault),
         })
     }
 
-    /// Each stage's squared gradients by parameter; a tied parameter counts at its first site only.
-    fn grad_squares(&mut self) -> Vec<(StageId, Vec<f64>)> {
+    /// This rank's scores, and each of its parameters' squared gradient; a tied parameter counts at its first site only.
+    fn fill_ballot(&mut self) {
+        let scores = if self.loss.is_some() {
+            &self.scores[..]
+        } else {
+            &[]
+        };
+        self.ballots.begin(scores);
         let ties = &self.ties;
-        let copy = |stage, index| {
-            ties.iter().any(|tie| {
-                tie.sites[1..]
-                    .iter()
-                    .any(|site| (site.stage, site.index) == (stage, index))
-            })
+        let is_copy = |stage, index| {
+            let mut copies = ties.iter().flat_map(|tie| &tie.sites[1..]);
+            copies.any(|site| (site.stage, site.index) == (stage, index))
         };
-        let squares = |(index, parameter): (usize, &mut pipewright_stages::Parameter), stage| {
-            if copy(stage, index) {
-                0.0
-            } else {
-                parameter.grad_squares()
-            }
-        };
-        self.slots
-            .iter_mut()
-            .map(|slot| {
-                let parameters = slot.stage.parameters().into_iter().enumerate();
-                (slot.id, parameters.map(|entry| squares(entry, slot.id)).collect())
-            })
-            .collect()
+        for slot in &mut self.slots {
+            self.ballots.begin_stage(slot.id);
+            let mut index = 0;
+            slot.stage.visit_parameters(&mut |parameter| {
+                let copy = is_copy(slot.id, index);
+                self.ballots
+                    .push_square(if copy { 0.0 } else { parameter.grad_squares() });
+                index += 1;
+            });
+        }
     }
 
     fn update(&mut self, current: Current, stage: StageId, verdict: &Verdict) {
@@ -83,15 +75,14 @@ impl<S: Stage> Worker<S> {
             scale,
         };
         let optimizer = std::sync::Arc::clone(&self.optimizer);
-        for parameter in self.slot(stage).stage.parameters() {
+        self.slot(stage).stage.visit_parameters(&mut |parameter| {
             optimizer.update(parameter, update);
             parameter.grad.fill(0.0);
-        }
+        });
     }
 
     fn forget(&mut self, stage: StageId) {
-        for parameter in self.slot(stage).stage.parameters() {
-            parameter.grad.fill(0.0);
-        }
+        let forget = &mut |parameter: &mut Parameter| parameter.grad.fill(0.0);
+        self.slot(stage).stage.visit_parameters(forget);
     }
 }

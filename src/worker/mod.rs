@@ -7,12 +7,13 @@ mod parameters;
 mod passes;
 mod slot;
 mod store;
+mod ties;
 mod trace;
 mod verdict;
 
 pub use meter::RankReport;
-pub(crate) use parameters::Tie;
 pub use parameters::{ParameterInfo, Site};
+pub(crate) use ties::Tie;
 pub(crate) use trace::{RankTrace, timeline};
 pub(crate) use verdict::{Fault, Outcome, Verdict};
 
@@ -31,6 +32,7 @@ use crate::schedule::{Action, Cell, Pass, Schedule};
 use crate::transport::Transport;
 use meter::Meter;
 use slot::{InFlight, Slot};
+use verdict::Ballots;
 
 /// Everything a rank's thread needs to make its worker. Stages are built there, since they need not be `Send`.
 #[allow(missing_debug_implementations, reason = "holds builders, which are closures")]
@@ -68,6 +70,9 @@ pub(crate) struct Worker<S: Stage> {
     optimizer: Arc<dyn Optimizer>,
     clip: Option<f64>,
     ties: Vec<Tie>,
+    /// Blocks of other ranks' that have been read: memory for those to be sent.
+    blocks: Vec<Vec<u8>>,
+    ballots: Ballots,
     meter: Meter,
 }
 
@@ -116,6 +121,8 @@ impl<S: Stage> Worker<S> {
             optimizer: parts.optimizer,
             clip: parts.clip,
             ties: Vec::new(),
+            blocks: Vec::new(),
+            ballots: Ballots::default(),
             meter: Meter::default(),
         })
     }

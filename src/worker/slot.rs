@@ -68,6 +68,13 @@ impl<S: Stage> Slot<S> {
 
     /// One parameter by its place in the stage.
     pub(super) fn parameter(&mut self, index: usize) -> &mut Parameter {
-        self.stage.parameters().swap_remove(index)
+        let mut indices = 0..;
+        let mut found = None;
+        self.stage.visit_parameters(&mut |parameter| {
+            if indices.next() == Some(index) {
+                found = Some(parameter);
+            }
+        });
+        found.expect("the index is of a parameter that the stage has shown")
     }
 }

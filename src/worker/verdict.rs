@@ -1,8 +1,11 @@
 //! What all ranks agree on at the end of a step: loss, gradient norm, and whether they are finite.
 
+use std::ops::Range;
+
 use pipewright_stages::loss::Score;
 
 use crate::id::{MicroBatch, StageId};
+use crate::transport::{Gathered, Transport, all_gather};
 
 /// The step's numbers, the same on every rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -31,67 +34,98 @@ pub(crate) enum Fault {
     Gradient(StageId, usize),
 }
 
-/// What one rank tells the others, and what they make of it.
+/// What the ranks tell each other at the end of a step, and what they make of it. Used again and again, it keeps its memory.
 #[derive(Debug, Default)]
-pub(super) struct Ballot {
-    /// Scores by micro-batch; empty but on the rank of the last stage.
-    pub(super) scores: Vec<Score>,
-    /// Squared gradient by parameter, for each stage of the rank.
-    pub(super) squares: Vec<(StageId, Vec<f64>)>,
+pub(super) struct Ballots {
+    /// This rank's: the number of scores, three numbers for each, and for each of its stages the stage, the number of its
+    /// parameters and their squared gradients.
+    mine: Vec<f64>,
+    /// Where the number of parameters of the stage being told of stands.
+    count: usize,
+    all: Gathered,
+    /// Where the squared gradients of each stage stand among all numbers, in stage order.
+    squares: Vec<(StageId, Range<usize>)>,
 }
 
-impl Ballot {
-    pub(super) fn encode(&self) -> Vec<f64> {
-        let mut numbers = vec![self.scores.len() as f64];
-        for score in &self.scores {
-            numbers.extend([score.sum, score.weight, score.correct.unwrap_or(-1.0)]);
+impl Ballots {
+    /// Begins this rank's ballot with the scores by micro-batch; there are none but on the rank of the last stage.
+    pub(super) fn begin(&mut self, scores: &[Score]) {
+        self.mine.clear();
+        self.mine.push(scores.len() as f64);
+        for score in scores {
+            let correct = score.correct.unwrap_or(-1.0);
+            self.mine.extend([score.sum, score.weight, correct]);
         }
-        for (stage, squares) in &self.squares {
-            numbers.extend([f64::from(stage.0), squares.len() as f64]);
-            numbers.extend(squares);
-        }
-        numbers
     }
 
-    /// Merges the ballots of all ranks: scores in micro-batch order, squares in stage order.
-    pub(super) fn merge(ballots: &[Vec<f64>]) -> Self {
-        let mut merged = Self::default();
-        for numbers in ballots {
-            let (scores, mut rest) = numbers[1..].split_at(3 * numbers[0] as usize);
-            merged.scores.extend(
-                scores
-                    .as_chunks::<3>()
-                    .0
-                    .iter()
-                    .map(|&[sum, weight, correct]| Score {
-                        sum,
-                        weight,
-                        correct: (correct >= 0.0).then_some(correct),
-                    }),
-            );
-            while let [stage, count, tail @ ..] = rest {
-                let (squares, next) = tail.split_at(*count as usize);
-                merged.squares.push((StageId(*stage as u32), squares.to_vec()));
-                rest = next;
+    /// The squares that follow are of this stage's parameters.
+    pub(super) fn begin_stage(&mut self, stage: StageId) {
+        self.mine.extend([f64::from(stage.0), 0.0]);
+        self.count = self.mine.len() - 1;
+    }
+
+    /// The squared gradient of the stage's next parameter.
+    pub(super) fn push_square(&mut self, square: f64) {
+        self.mine.push(square);
+        self.mine[self.count] += 1.0;
+    }
+
+    /// Tells all ranks, and hears from them.
+    pub(super) fn exchange<W: 'static>(&mut self, transport: &mut dyn Transport<W>) -> crate::Result<()> {
+        all_gather(transport, &self.mine, &mut self.all)?;
+        self.find_squares();
+        Ok(())
+    }
+
+    fn find_squares(&mut self) {
+        self.squares.clear();
+        let mut start = 0;
+        for numbers in self.all.ranks() {
+            let mut at = 1 + 3 * numbers[0] as usize;
+            while let [stage, count, ..] = numbers[at..] {
+                let first = at + 2;
+                at = first + count as usize;
+                self.squares
+                    .push((StageId(stage as u32), start + first..start + at));
             }
+            start += numbers.len();
         }
-        merged.squares.sort_by_key(|(stage, _)| *stage);
-        merged
+        self.squares.sort_unstable_by_key(|(stage, _)| *stage);
+    }
+
+    /// The scores of all micro-batches, in their order.
+    fn scores(&self) -> impl Iterator<Item = Score> {
+        self.all
+            .ranks()
+            .flat_map(|numbers| numbers[1..].as_chunks::<3>().0[..numbers[0] as usize].iter())
+            .map(|&[sum, weight, correct]| Score {
+                sum,
+                weight,
+                correct: (correct >= 0.0).then_some(correct),
+            })
+    }
+
+    /// The squared gradients of all parameters by stage, in order.
+    fn squares(&self) -> impl DoubleEndedIterator<Item = (StageId, &[f64])> {
+        let numbers = self.all.numbers();
+        self.squares
+            .iter()
+            .map(|(stage, range)| (*stage, &numbers[range.clone()]))
     }
 
     /// The step's numbers, or the first that is not finite.
     pub(super) fn verdict(&self) -> Result<Verdict, Fault> {
-        if let Some(index) = self.scores.iter().position(|score| !score.sum.is_finite()) {
+        if let Some(index) = self.scores().position(|score| !score.sum.is_finite()) {
             return Err(Fault::Loss(MicroBatch(index as u32)));
         }
-        for (stage, squares) in self.squares.iter().rev() {
+        for (stage, squares) in self.squares().rev() {
             if let Some(index) = squares.iter().rposition(|square| !square.is_finite()) {
-                return Err(Fault::Gradient(*stage, index));
+                return Err(Fault::Gradient(stage, index));
             }
         }
         let mut score = Score::default();
-        self.scores.iter().for_each(|part| score.add(*part));
-        let squares: f64 = self.squares.iter().flat_map(|(_, squares)| squares).sum();
+        self.scores().for_each(|part| score.add(part));
+        let squares: f64 = self.squares().flat_map(|(_, squares)| squares).sum();
         let grad_norm = if score.weight > 0.0 {
             squares.sqrt() / score.weight
         } else {

@@ -1,8 +1,9 @@
 //! What a layer is.
 
 use crate::error::Result;
+use crate::kept::Kept;
 use crate::parameter::Parameter;
-use crate::stage::{Bytes, Moment};
+use crate::stage::Moment;
 use crate::tensor::{Shape, Tensor};
 
 /// One layer of a [`crate::Sequential`] stage, with forward, backward-input and backward-weight as three functions.
@@ -51,9 +52,15 @@ pub trait Layer: std::fmt::Debug + 'static {
         Ok(())
     }
 
-    /// The parameters, in an order that never changes.
+    /// Shows every parameter, in an order that never changes; the default is for layers without parameters. Weights change in no
+    /// other way, so a layer that holds something made of them lets go of it here.
+    fn visit_parameters<'a>(&'a mut self, _visit: &mut dyn FnMut(&'a mut Parameter)) {}
+
+    /// The parameters, as [`Layer::visit_parameters`] shows them.
     fn parameters(&mut self) -> Vec<&mut Parameter> {
-        Vec::new()
+        let mut all = Vec::new();
+        self.visit_parameters(&mut |parameter| all.push(parameter));
+        all
     }
 
     /// Told once, before training, to the first layer with parameters of a model: nobody uses its input gradient, and
@@ -63,77 +70,4 @@ pub trait Layer: std::fmt::Debug + 'static {
     /// Told once, before training: a composite layer keeps only its input, and backward-input makes the rest again. Others do
     /// nothing.
     fn recompute_interior(&mut self) {}
-}
-
-/// What a layer keeps from forward to backward-input, or from there to backward-weight.
-#[derive(Clone, Debug)]
-pub struct Kept {
-    /// The moment of the forward pass.
-    pub at: Moment,
-    /// The layer's own tensors.
-    pub tensors: Vec<Tensor>,
-    /// What the layers inside a composite layer keep, in their order.
-    pub inner: Vec<Kept>,
-}
-
-impl Kept {
-    /// A layer's own tensors.
-    pub fn new(at: Moment, tensors: impl Into<Vec<Tensor>>) -> Self {
-        Self {
-            at,
-            tensors: tensors.into(),
-            inner: Vec::new(),
-        }
-    }
-
-    /// What the layers inside a composite layer keep.
-    pub fn nested(at: Moment, inner: Vec<Kept>) -> Self {
-        Self {
-            at,
-            tensors: Vec::new(),
-            inner,
-        }
-    }
-
-    /// The tensors, as many as the layer put in.
-    ///
-    /// # Panics
-    /// When their number differs: forward and backward of a layer disagree.
-    pub fn into_tensors<const N: usize>(self) -> [Tensor; N] {
-        let count = self.tensors.len();
-        self.tensors
-            .try_into()
-            .unwrap_or_else(|_| panic!("the layer kept {count} tensors and asks for {N}"))
-    }
-
-    /// What the layers inside a composite layer keep, as many as the layer put in.
-    ///
-    /// # Panics
-    /// When their number differs: forward and backward of a layer disagree.
-    pub fn into_inner<const N: usize>(self) -> [Kept; N] {
-        let count = self.inner.len();
-        self.inner
-            .try_into()
-            .unwrap_or_else(|_| panic!("the layer kept {count} inner layers and asks for {N}"))
-    }
-
-    fn collect(&self, blocks: &mut Vec<(usize, u64)>) {
-        blocks.extend(
-            self.tensors
-                .iter()
-                .map(|tensor| (tensor.memory(), tensor.bytes())),
-        );
-        self.inner.iter().for_each(|kept| kept.collect(blocks));
-    }
-}
-
-impl Bytes for Kept {
-    /// The memory held; what several tensors share is counted once.
-    fn bytes(&self) -> u64 {
-        let mut blocks = Vec::new();
-        self.collect(&mut blocks);
-        blocks.sort_unstable();
-        blocks.dedup_by_key(|block| block.0);
-        blocks.iter().map(|block| block.1).sum()
-    }
 }

@@ -6,6 +6,7 @@
 
 mod cpu;
 mod error;
+mod kept;
 mod layer;
 pub mod layers;
 pub mod loss;
@@ -20,7 +21,8 @@ mod stage;
 mod tensor;
 
 pub use error::{Error, ErrorKind, Result};
-pub use layer::{Kept, Layer};
+pub use kept::Kept;
+pub use layer::Layer;
 pub use parameter::{Init, Parameter};
 pub use recompute::{Recompute, RecomputedSaved, RecomputedStage, recompute};
 pub use sequential::Sequential;

@@ -1,74 +1,174 @@
 //! Buffers that go back to where they came from: a steady training step allocates nothing.
 //!
-//! Each thread (so each rank) has one pool. A buffer remembers its pool and returns there when the last tensor
-//! that shares it is dropped, on whatever thread that happens: a wire that crosses to another rank comes home.
+//! Each thread (so each rank) has one pool of its own, which no other thread touches: there is no lock. A buffer remembers its
+//! pool. Dropped on another thread, as a wire that crossed to another rank, it comes home through a queue without locks.
 
-use std::collections::HashMap;
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::thread::LocalKey;
 
-use parking_lot::Mutex;
+use crossbeam_queue::ArrayQueue;
 
-type Shelves = Mutex<HashMap<usize, Vec<Vec<f32>>>>;
+/// How many buffers can be on their way home to a thread; one more is freed. A step has a few a micro-batch.
+const ON_THE_WAY: usize = 4096;
+
+/// Numbers in memory. Cloning shares them; writing to shared ones copies them first. The last owner gives the memory back to the
+/// pool it came from.
+#[derive(Clone)]
+pub(crate) struct Buffer<T: Number = f32>(Option<Arc<Block<T>>>);
+
+/// What tensors hold. Every thread has a pool for each.
+pub(crate) trait Number: Copy + Default + 'static {
+    /// The current thread's pool.
+    fn pool() -> &'static LocalKey<Pool<Self>>;
+}
 
 thread_local! {
-    static POOL: Arc<Shelves> = Arc::default();
+    static NUMBERS: Pool<f32> = const { Pool::new() };
+    static IDS: Pool<u32> = const { Pool::new() };
 }
 
-/// Numbers in memory that a pool takes back.
-#[derive(Debug)]
-pub(crate) struct Buffer {
-    numbers: Vec<f32>,
-    home: Option<Arc<Shelves>>,
+impl Number for f32 {
+    fn pool() -> &'static LocalKey<Pool<Self>> {
+        &NUMBERS
+    }
 }
 
-impl Buffer {
-    /// `count` numbers from the current thread's pool, contents unspecified.
-    pub(crate) fn pooled(count: usize) -> Self {
-        POOL.with(|pool| {
-            let reused = pool.lock().get_mut(&count).and_then(Vec::pop);
-            Self {
-                numbers: reused.unwrap_or_else(|| vec![0.0; count]),
-                home: Some(Arc::clone(pool)),
+impl Number for u32 {
+    fn pool() -> &'static LocalKey<Pool<Self>> {
+        &IDS
+    }
+}
+
+struct Block<T> {
+    numbers: Vec<T>,
+    /// Where the pool's thread finds it again; it leads nowhere when no pool takes it back.
+    home: Weak<Home<T>>,
+}
+
+type Home<T> = ArrayQueue<Arc<Block<T>>>;
+
+/// What nobody uses now, by size. A thread's own.
+pub(crate) struct Shelves<V>(RefCell<BTreeMap<usize, Vec<V>>>);
+
+impl<V> Shelves<V> {
+    /// Empty ones.
+    pub(crate) const fn new() -> Self {
+        Self(RefCell::new(BTreeMap::new()))
+    }
+
+    /// The one of this size that was put there last.
+    pub(crate) fn take(&self, size: usize) -> Option<V> {
+        self.0.borrow_mut().get_mut(&size)?.pop()
+    }
+
+    /// Puts one of this size there.
+    pub(crate) fn put(&self, size: usize, what: V) {
+        self.0.borrow_mut().entry(size).or_default().push(what);
+    }
+}
+
+/// One thread's blocks that nobody uses.
+pub(crate) struct Pool<T> {
+    /// By length.
+    shelves: Shelves<Arc<Block<T>>>,
+    /// Blocks that other threads have dropped. Nobody else keeps it alive: what comes when the thread has ended is freed.
+    home: OnceCell<Arc<Home<T>>>,
+}
+
+impl<T: Number> Pool<T> {
+    const fn new() -> Self {
+        Self {
+            shelves: Shelves::new(),
+            home: OnceCell::new(),
+        }
+    }
+
+    fn take(&self, count: usize) -> Arc<Block<T>> {
+        let home = self.home.get_or_init(|| Arc::new(ArrayQueue::new(ON_THE_WAY)));
+        self.shelves.take(count).unwrap_or_else(|| {
+            while let Some(block) = home.pop() {
+                self.put(block);
             }
+            self.shelves.take(count).unwrap_or_else(|| {
+                Arc::new(Block {
+                    numbers: vec![T::default(); count],
+                    home: Arc::downgrade(home),
+                })
+            })
         })
     }
+
+    fn put(&self, block: Arc<Block<T>>) {
+        self.shelves.put(block.numbers.len(), block);
+    }
+
+    fn owns(&self, block: &Block<T>) -> bool {
+        self.home
+            .get()
+            .is_some_and(|home| Arc::as_ptr(home) == block.home.as_ptr())
+    }
 }
 
-impl From<Vec<f32>> for Buffer {
+impl<T: Number> Buffer<T> {
+    /// `count` numbers from the current thread's pool, contents unspecified.
+    pub(crate) fn pooled(count: usize) -> Self {
+        Self(Some(T::pool().with(|pool| pool.take(count))))
+    }
+
+    /// A number that two buffers share exactly when they share memory.
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(self.block()) as usize
+    }
+
+    fn block(&self) -> &Arc<Block<T>> {
+        self.0.as_ref().expect("there until it is dropped")
+    }
+}
+
+impl<T: Number> From<Vec<T>> for Buffer<T> {
     /// A buffer that no pool takes back.
-    fn from(numbers: Vec<f32>) -> Self {
-        Self { numbers, home: None }
+    fn from(numbers: Vec<T>) -> Self {
+        let home = Weak::new();
+        Self(Some(Arc::new(Block { numbers, home })))
     }
 }
 
-impl Clone for Buffer {
-    fn clone(&self) -> Self {
-        let mut copy = Self::pooled(self.numbers.len());
-        copy.numbers.copy_from_slice(&self.numbers);
-        copy
-    }
-}
-
-impl Drop for Buffer {
+impl<T: Number> Drop for Buffer<T> {
     fn drop(&mut self) {
-        if let Some(home) = &self.home {
-            let numbers = std::mem::take(&mut self.numbers);
-            home.lock().entry(numbers.len()).or_default().push(numbers);
+        // Of two threads that let go of a block at the very same time neither is the last here: then it is freed.
+        let Some(block) = self.0.take().filter(|block| Arc::strong_count(block) == 1) else {
+            return;
+        };
+        // A thread that is ending has no pool any more.
+        let own = T::pool().try_with(|pool| pool.owns(&block)).unwrap_or(false);
+        if own {
+            T::pool().with(|pool| pool.put(block));
+        } else if let Some(home) = block.home.upgrade() {
+            // Full: this one is freed.
+            let _ = home.push(block);
         }
     }
 }
 
-impl Deref for Buffer {
-    type Target = [f32];
+impl<T: Number> Deref for Buffer<T> {
+    type Target = [T];
 
-    fn deref(&self) -> &[f32] {
-        &self.numbers
+    fn deref(&self) -> &[T] {
+        &self.block().numbers
     }
 }
 
-impl DerefMut for Buffer {
-    fn deref_mut(&mut self) -> &mut [f32] {
-        &mut self.numbers
+impl<T: Number> DerefMut for Buffer<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        if Arc::strong_count(self.block()) > 1 {
+            let mut copy = Self::pooled(self.len());
+            copy.copy_from_slice(self);
+            *self = copy;
+        }
+        let block = self.0.as_mut().and_then(Arc::get_mut);
+        &mut block.expect("nobody else has it now").numbers
     }
 }

@@ -140,7 +140,7 @@ impl<S: Stage<Wire: Clone>> Stage for RecomputedStage<S> {
         self.stage.backward(whole, grad)
     }
 
-    fn parameters(&mut self) -> Vec<&mut Parameter> {
-        self.stage.parameters()
+    fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+        self.stage.visit_parameters(visit);
     }
 }

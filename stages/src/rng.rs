@@ -2,6 +2,8 @@
 //!
 //! Philox4x32-10, Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
 
+use std::fmt::{self, Write};
+
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 
@@ -23,14 +25,24 @@ pub fn philox(key: [u32; 2], mut counter: [u32; 4]) -> [u32; 4] {
     counter
 }
 
+struct Fnv(u64);
+
+impl fmt::Write for Fnv {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0 = text.bytes().fold(self.0, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        Ok(())
+    }
+}
+
 /// The key of a named stream of random numbers: FNV-1a of the name, mixed with the seed.
-pub fn key(seed: u64, name: &str) -> [u32; 2] {
-    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
+pub fn key(seed: u64, name: impl fmt::Display) -> [u32; 2] {
+    let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
+    write!(hash, "{name}").expect("nothing in it fails");
     let words = philox(
         [seed as u32, (seed >> 32) as u32],
-        [hash as u32, (hash >> 32) as u32, 0, 0],
+        [hash.0 as u32, (hash.0 >> 32) as u32, 0, 0],
     );
     [words[0], words[1]]
 }

@@ -1,7 +1,8 @@
 //! The stage made of layers, one after the other.
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::layer::{Kept, Layer};
+use crate::kept::{Kept, List};
+use crate::layer::Layer;
 use crate::parameter::Parameter;
 use crate::stage::{Mode, Moment, Stage};
 use crate::tensor::{Kind, Shape, Tensor};
@@ -67,8 +68,8 @@ impl Stage for Sequential {
             .for_each(|layer| layer.recompute_interior());
     }
 
-    fn parameters(&mut self) -> Vec<&mut Parameter> {
-        parameters(&mut self.layers)
+    fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+        visit_parameters(&mut self.layers, visit);
     }
 }
 
@@ -81,7 +82,13 @@ pub(crate) fn output_shape(layers: &[Box<dyn Layer>], input: &Shape) -> Result<S
 
 /// All layers forward; in evaluation nothing is kept.
 pub(crate) fn forward(layers: &mut [Box<dyn Layer>], at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
-    let mut kept = Vec::with_capacity(layers.len());
+    let mut kept = List::with_room(layers.len());
+    let output = run(layers, at, input, &mut kept)?;
+    Ok((output, Kept::listed(at, kept)))
+}
+
+/// Layers forward, one after the other; what they keep is put on the list.
+fn run(layers: &mut [Box<dyn Layer>], at: Moment, input: Tensor, kept: &mut List) -> Result<Tensor> {
     let mut tensor = input;
     for layer in layers {
         let (output, saved) = layer
@@ -95,26 +102,26 @@ pub(crate) fn forward(layers: &mut [Box<dyn Layer>], at: Moment, input: Tensor) 
         }
         tensor = output;
     }
-    Ok((tensor, Kept::nested(at, kept)))
+    Ok(tensor)
 }
 
 /// What all layers keep, once more, without the output of the last one that needs its input.
 pub(crate) fn forward_again(layers: &mut [Box<dyn Layer>], at: Moment, input: Tensor) -> Result<Kept> {
-    let backwards = layers.iter().rev();
-    let tail: Vec<Kept> = backwards
-        .map_while(|layer| layer.kept_without_input(at))
-        .collect();
-    let rest = layers.len() - tail.len();
-    let Some((last, before)) = layers[..rest].split_last_mut() else {
-        return Ok(Kept::nested(at, tail.into_iter().rev().collect()));
-    };
-    let (tensor, mut kept) = forward(before, at, input)?;
-    let saved = last
-        .forward_again(at, tensor)
-        .map_err(|error| error.at(last.name()))?;
-    kept.inner.push(saved);
-    kept.inner.extend(tail.into_iter().rev());
-    Ok(kept)
+    let mut kept = List::with_room(layers.len());
+    let rest = layers
+        .iter()
+        .rposition(|layer| layer.kept_without_input(at).is_none())
+        .map_or(0, |last| last + 1);
+    let (layers, tail) = layers.split_at_mut(rest);
+    if let Some((last, before)) = layers.split_last_mut() {
+        let tensor = run(before, at, input, &mut kept)?;
+        let saved = last.forward_again(at, tensor);
+        kept.push(saved.map_err(|error| error.at(last.name()))?);
+    }
+    for layer in tail {
+        kept.push(layer.kept_without_input(at).expect("it needs no input"));
+    }
+    Ok(Kept::listed(at, kept))
 }
 
 /// Fails when a layer's parameter or output is not finite.
@@ -141,12 +148,12 @@ fn probe(layer: &mut dyn Layer, output: &Tensor) -> Result<()> {
 /// All layers' backward-input, last first. A layer whose input has no gradient ends it: those before it get none.
 pub(crate) fn backward_input(
     layers: &mut [Box<dyn Layer>],
-    saved: Kept,
+    mut saved: Kept,
     grad: Tensor,
 ) -> Result<(Option<Tensor>, Kept)> {
-    let mut pending = Vec::with_capacity(layers.len());
+    let mut pending = List::with_room(layers.len());
     let mut grad = Some(grad);
-    for (layer, kept) in layers.iter_mut().zip(saved.inner).rev() {
+    for (layer, kept) in layers.iter_mut().zip(saved.take_inner()).rev() {
         let Some(output_grad) = grad else { break };
         let (input_grad, weight) = layer
             .backward_input(kept, output_grad)
@@ -154,12 +161,12 @@ pub(crate) fn backward_input(
         pending.push(weight);
         grad = input_grad;
     }
-    Ok((grad, Kept::nested(saved.at, pending)))
+    Ok((grad, Kept::listed(saved.at, pending)))
 }
 
 /// All layers' backward-weight, in the order backward-input left them: last first.
-pub(crate) fn backward_weight(layers: &mut [Box<dyn Layer>], pending: Kept) -> Result<()> {
-    for (layer, kept) in layers.iter_mut().rev().zip(pending.inner) {
+pub(crate) fn backward_weight(layers: &mut [Box<dyn Layer>], mut pending: Kept) -> Result<()> {
+    for (layer, kept) in layers.iter_mut().rev().zip(pending.take_inner()) {
         layer
             .backward_weight(kept)
             .map_err(|error| error.at(layer.name()))?;
@@ -169,9 +176,9 @@ pub(crate) fn backward_weight(layers: &mut [Box<dyn Layer>], pending: Kept) -> R
 
 /// All layers' backward, last first: each layer's weight gradients right after its input gradient, so that what it keeps in
 /// between does not outlive it.
-fn backward(layers: &mut [Box<dyn Layer>], saved: Kept, grad: Tensor) -> Result<Option<Tensor>> {
+fn backward(layers: &mut [Box<dyn Layer>], mut saved: Kept, grad: Tensor) -> Result<Option<Tensor>> {
     let mut grad = Some(grad);
-    for (layer, kept) in layers.iter_mut().zip(saved.inner).rev() {
+    for (layer, kept) in layers.iter_mut().zip(saved.take_inner()).rev() {
         let Some(output_grad) = grad else { break };
         let both = layer
             .backward_input(kept, output_grad)
@@ -184,7 +191,10 @@ fn backward(layers: &mut [Box<dyn Layer>], saved: Kept, grad: Tensor) -> Result<
     Ok(grad)
 }
 
-/// All layers' parameters, in order.
-pub(crate) fn parameters(layers: &mut [Box<dyn Layer>]) -> Vec<&mut Parameter> {
-    layers.iter_mut().flat_map(|layer| layer.parameters()).collect()
+/// Shows all layers' parameters, in order.
+pub(crate) fn visit_parameters<'a>(
+    layers: &'a mut [Box<dyn Layer>],
+    visit: &mut dyn FnMut(&'a mut Parameter),
+) {
+    layers.iter_mut().for_each(|layer| layer.visit_parameters(visit));
 }

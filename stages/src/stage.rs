@@ -116,9 +116,17 @@ pub trait Stage: 'static {
     /// and backward-input makes the rest again. A stage without such parts does nothing.
     fn recompute_interiors(&mut self) {}
 
-    /// The parameters, in an order that never changes. Two parameters with one name are tied: their gradients are summed
-    /// and they stay equal, on whatever stages they are.
-    fn parameters(&mut self) -> Vec<&mut Parameter>;
+    /// Shows every parameter, in an order that never changes. Two parameters with one name are tied: their gradients are summed
+    /// and they stay equal, on whatever stages they are. Weights change in no other way, so a stage that holds something made of
+    /// them lets go of it here.
+    fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter));
+
+    /// The parameters, as [`Stage::visit_parameters`] shows them.
+    fn parameters(&mut self) -> Vec<&mut Parameter> {
+        let mut all = Vec::new();
+        self.visit_parameters(&mut |parameter| all.push(parameter));
+        all
+    }
 }
 
 /// Makes a stage on the thread that will run it.

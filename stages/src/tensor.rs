@@ -1,7 +1,6 @@
 //! Dense row-major tensors on the CPU: `f32` numbers or `u32` ids (tokens, classes).
 
 use std::fmt;
-use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::pool::Buffer;
@@ -83,6 +82,17 @@ impl Shape {
             .map_or(1, |(_, outer)| outer.iter().product())
     }
 
+    /// The same dimensions with another outermost one.
+    ///
+    /// # Panics
+    /// On a scalar.
+    #[must_use]
+    pub fn with_first(mut self, first: usize) -> Self {
+        assert!(self.len > 0, "a scalar has no dimensions");
+        self.dims[0] = first;
+        self
+    }
+
     /// The same dimensions with another innermost one.
     ///
     /// # Panics
@@ -119,8 +129,8 @@ pub struct Tensor {
 
 #[derive(Clone)]
 enum Data {
-    F32(Arc<Buffer>),
-    Ids(Arc<Vec<u32>>),
+    F32(Buffer),
+    Ids(Buffer<u32>),
 }
 
 impl Tensor {
@@ -129,7 +139,16 @@ impl Tensor {
         let shape = Shape::f32(dims);
         Self {
             shape,
-            data: Data::F32(Arc::new(Buffer::pooled(shape.count()))),
+            data: Data::F32(Buffer::pooled(shape.count())),
+        }
+    }
+
+    /// A tensor of ids from the current thread's pool whose contents are unspecified: for a data source to fill.
+    pub fn scratch_ids(dims: &[usize]) -> Self {
+        let shape = Shape::ids(dims);
+        Self {
+            shape,
+            data: Data::Ids(Buffer::pooled(shape.count())),
         }
     }
 
@@ -149,7 +168,7 @@ impl Tensor {
         check_count(&shape, numbers.len())?;
         Ok(Self {
             shape,
-            data: Data::F32(Arc::new(Buffer::from(numbers))),
+            data: Data::F32(Buffer::from(numbers)),
         })
     }
 
@@ -162,7 +181,7 @@ impl Tensor {
         check_count(&shape, ids.len())?;
         Ok(Self {
             shape,
-            data: Data::Ids(Arc::new(ids)),
+            data: Data::Ids(Buffer::from(ids)),
         })
     }
 
@@ -182,7 +201,7 @@ impl Tensor {
     /// On a tensor of ids; shapes are checked before a stage runs ([`crate::Stage::output_shape`]).
     pub fn f32(&self) -> &[f32] {
         match &self.data {
-            Data::F32(buffer) => &buffer[..],
+            Data::F32(buffer) => buffer,
             Data::Ids(_) => panic!("a tensor of numbers was expected, got {}", self.shape),
         }
     }
@@ -193,7 +212,7 @@ impl Tensor {
     /// On a tensor of ids.
     pub fn f32_mut(&mut self) -> &mut [f32] {
         match &mut self.data {
-            Data::F32(buffer) => Arc::<Buffer>::make_mut(buffer),
+            Data::F32(buffer) => buffer,
             Data::Ids(_) => panic!("a tensor of numbers was expected, got {}", self.shape),
         }
     }
@@ -204,6 +223,17 @@ impl Tensor {
     /// On a tensor of numbers.
     pub fn ids(&self) -> &[u32] {
         match &self.data {
+            Data::Ids(ids) => ids,
+            Data::F32(_) => panic!("a tensor of ids was expected, got {}", self.shape),
+        }
+    }
+
+    /// The ids, to be written; copies them first when another tensor shares them.
+    ///
+    /// # Panics
+    /// On a tensor of numbers.
+    pub fn ids_mut(&mut self) -> &mut [u32] {
+        match &mut self.data {
             Data::Ids(ids) => ids,
             Data::F32(_) => panic!("a tensor of ids was expected, got {}", self.shape),
         }
@@ -225,8 +255,8 @@ impl Tensor {
     /// A number that two tensors share exactly when they share memory.
     pub fn memory(&self) -> usize {
         match &self.data {
-            Data::F32(buffer) => Arc::as_ptr(buffer) as usize,
-            Data::Ids(ids) => Arc::as_ptr(ids) as usize,
+            Data::F32(buffer) => buffer.address(),
+            Data::Ids(ids) => ids.address(),
         }
     }
 }
@@ -252,7 +282,7 @@ impl PartialEq for Tensor {
         self.shape == other.shape
             && match (&self.data, &other.data) {
                 (Data::F32(a), Data::F32(b)) => a[..] == b[..],
-                (Data::Ids(a), Data::Ids(b)) => a == b,
+                (Data::Ids(a), Data::Ids(b)) => a[..] == b[..],
                 _ => false,
             }
     }

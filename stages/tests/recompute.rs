@@ -217,9 +217,7 @@ impl Stage for Counted {
         Ok(())
     }
 
-    fn parameters(&mut self) -> Vec<&mut Parameter> {
-        Vec::new()
-    }
+    fn visit_parameters<'a>(&'a mut self, _: &mut dyn FnMut(&'a mut Parameter)) {}
 }
 
 #[test]

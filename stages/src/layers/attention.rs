@@ -2,7 +2,8 @@
 
 use crate::cpu::attention::{self, Saved, Sizes};
 use crate::error::{Error, Result};
-use crate::layer::{Kept, Layer};
+use crate::kept::Kept;
+use crate::layer::Layer;
 use crate::stage::Moment;
 use crate::tensor::{Kind, Shape, Tensor};
 

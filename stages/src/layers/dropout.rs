@@ -3,7 +3,8 @@
 use super::check_numbers;
 use crate::cpu::dropout::dropout;
 use crate::error::{Error, Result};
-use crate::layer::{Kept, Layer};
+use crate::kept::Kept;
+use crate::layer::Layer;
 use crate::rng;
 use crate::stage::{Mode, Moment};
 use crate::tensor::{Shape, Tensor};

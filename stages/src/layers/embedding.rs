@@ -2,7 +2,8 @@
 
 use crate::cpu::elementwise::{add, add_into};
 use crate::error::{Error, ErrorKind, Result};
-use crate::layer::{Kept, Layer};
+use crate::kept::Kept;
+use crate::layer::Layer;
 use crate::parameter::{Init, Parameter};
 use crate::stage::Moment;
 use crate::tensor::{Kind, Shape, Tensor};
@@ -100,7 +101,8 @@ impl Layer for Embedding {
         Ok(())
     }
 
-    fn parameters(&mut self) -> Vec<&mut Parameter> {
-        vec![&mut self.tokens, &mut self.positions]
+    fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+        visit(&mut self.tokens);
+        visit(&mut self.positions);
     }
 }

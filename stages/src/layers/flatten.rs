@@ -2,7 +2,8 @@
 
 use super::check_numbers;
 use crate::error::{Error, Result};
-use crate::layer::{Kept, Layer};
+use crate::kept::Kept;
+use crate::layer::Layer;
 use crate::stage::Moment;
 use crate::tensor::{Shape, Tensor};
 
@@ -37,14 +38,14 @@ impl Layer for Flatten {
     fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
         let shape = self.output_shape(input.shape())?;
         // A tensor of no rows carries the inner dimensions to backward.
-        let inner = Tensor::scratch(&[&[0], &input.dims()[1..]].concat());
+        let inner = Tensor::scratch(input.shape().with_first(0).dims());
         Ok((input.reshape(shape.dims())?, Kept::new(at, [inner])))
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
         let at = saved.at;
         let [inner] = saved.into_tensors();
-        let dims = [&grad.dims()[..1], &inner.dims()[1..]].concat();
-        Ok((Some(grad.reshape(&dims)?), Kept::new(at, [])))
+        let shape = inner.shape().with_first(grad.dims()[0]);
+        Ok((Some(grad.reshape(shape.dims())?), Kept::new(at, [])))
     }
 }

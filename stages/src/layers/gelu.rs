@@ -3,7 +3,8 @@
 use super::{Cheap, check_numbers};
 use crate::cpu::gelu;
 use crate::error::Result;
-use crate::layer::{Kept, Layer};
+use crate::kept::Kept;
+use crate::layer::Layer;
 use crate::stage::Moment;
 use crate::tensor::{Shape, Tensor};
 

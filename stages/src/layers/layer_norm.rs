@@ -3,7 +3,8 @@
 use super::{Cheap, check_rows};
 use crate::cpu::{elementwise, norm};
 use crate::error::Result;
-use crate::layer::{Kept, Layer};
+use crate::kept::Kept;
+use crate::layer::Layer;
 use crate::parameter::{Init, Parameter};
 use crate::stage::Moment;
 use crate::tensor::{Shape, Tensor};
@@ -105,7 +106,8 @@ impl Layer for LayerNorm {
         Ok(())
     }
 
-    fn parameters(&mut self) -> Vec<&mut Parameter> {
-        vec![&mut self.weight, &mut self.bias]
+    fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+        visit(&mut self.weight);
+        visit(&mut self.bias);
     }
 }

@@ -2,7 +2,8 @@
 
 use super::Linear;
 use crate::error::Result;
-use crate::layer::{Kept, Layer};
+use crate::kept::Kept;
+use crate::layer::Layer;
 use crate::parameter::Parameter;
 use crate::stage::Moment;
 use crate::tensor::{Shape, Tensor};
@@ -65,7 +66,7 @@ impl<C: Cheap> Layer for Recomputed<C> {
         let (input_grad, pending, inner) = self.cheap.backward_with_output(saved, inner_grad)?;
         Ok((
             Some(input_grad),
-            Kept::nested(at, vec![pending, Kept::new(at, [inner, grad])]),
+            Kept::nested(at, [pending, Kept::new(at, [inner, grad])]),
         ))
     }
 
@@ -75,9 +76,8 @@ impl<C: Cheap> Layer for Recomputed<C> {
         self.cheap.backward_weight(cheap)
     }
 
-    fn parameters(&mut self) -> Vec<&mut Parameter> {
-        let mut parameters = self.cheap.parameters();
-        parameters.extend(self.linear.parameters());
-        parameters
+    fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+        self.cheap.visit_parameters(visit);
+        self.linear.visit_parameters(visit);
     }
 }

@@ -3,7 +3,8 @@
 use super::check_numbers;
 use crate::cpu::elementwise::{relu, relu_grad};
 use crate::error::Result;
-use crate::layer::{Kept, Layer};
+use crate::kept::Kept;
+use crate::layer::Layer;
 use crate::stage::Moment;
 use crate::tensor::{Shape, Tensor};
 

@@ -2,7 +2,8 @@
 
 use crate::cpu::elementwise;
 use crate::error::{Error, Result};
-use crate::layer::{Kept, Layer};
+use crate::kept::Kept;
+use crate::layer::Layer;
 use crate::parameter::Parameter;
 use crate::sequential;
 use crate::stage::{Mode, Moment};
@@ -84,8 +85,8 @@ impl Layer for Residual {
         sequential::backward_weight(&mut self.layers, pending)
     }
 
-    fn parameters(&mut self) -> Vec<&mut Parameter> {
-        sequential::parameters(&mut self.layers)
+    fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+        sequential::visit_parameters(&mut self.layers, visit);
     }
 
     fn recompute_interior(&mut self) {

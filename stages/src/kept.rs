@@ -1,0 +1,147 @@
+//! What layers keep from forward to backward.
+
+use std::cell::RefCell;
+
+use smallvec::SmallVec;
+
+use crate::pool::Shelves;
+use crate::stage::{Bytes, Moment};
+use crate::tensor::Tensor;
+
+/// So many tensors of a layer lie in place; a layer that keeps more has them in an allocation of their own.
+const IN_PLACE: usize = 4;
+
+/// What a layer keeps from forward to backward-input, or from there to backward-weight.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    /// The moment of the forward pass.
+    pub at: Moment,
+    tensors: SmallVec<[Tensor; IN_PLACE]>,
+    inner: List,
+}
+
+impl Kept {
+    /// A layer's own tensors.
+    pub fn new(at: Moment, tensors: impl IntoIterator<Item = Tensor>) -> Self {
+        Self {
+            at,
+            tensors: tensors.into_iter().collect(),
+            inner: List::default(),
+        }
+    }
+
+    /// What the layers inside a composite layer keep.
+    pub fn nested(at: Moment, inner: impl IntoIterator<Item = Kept>) -> Self {
+        let inner = inner.into_iter();
+        let mut list = List::with_room(inner.size_hint().0);
+        list.0.extend(inner);
+        Self::listed(at, list)
+    }
+
+    /// As [`Kept::nested`], of a list that is already made.
+    pub(crate) fn listed(at: Moment, inner: List) -> Self {
+        Self {
+            at,
+            tensors: SmallVec::new(),
+            inner,
+        }
+    }
+
+    /// The tensors, as many as the layer put in.
+    ///
+    /// # Panics
+    /// When their number differs: forward and backward of a layer disagree.
+    pub fn into_tensors<const N: usize>(self) -> [Tensor; N] {
+        let count = self.tensors.len();
+        exactly(self.tensors.into_iter())
+            .unwrap_or_else(|| panic!("the layer kept {count} tensors and asks for {N}"))
+    }
+
+    /// What the layers inside a composite layer keep, as many as the layer put in.
+    ///
+    /// # Panics
+    /// When their number differs: forward and backward of a layer disagree.
+    pub fn into_inner<const N: usize>(mut self) -> [Kept; N] {
+        let count = self.inner.0.len();
+        exactly(self.take_inner())
+            .unwrap_or_else(|| panic!("the layer kept {count} inner layers and asks for {N}"))
+    }
+
+    /// Takes out what the layers inside a composite layer keep, in their order.
+    pub fn take_inner(&mut self) -> impl DoubleEndedIterator<Item = Kept> + ExactSizeIterator {
+        self.inner.0.drain(..)
+    }
+
+    fn blocks(&self, found: &mut Vec<(usize, u64)>) {
+        found.extend(
+            self.tensors
+                .iter()
+                .map(|tensor| (tensor.memory(), tensor.bytes())),
+        );
+        self.inner.0.iter().for_each(|kept| kept.blocks(found));
+    }
+
+    /// Shows the blocks of memory held, each as [`Tensor::memory`] and bytes; what several tensors share is shown once.
+    pub fn with_blocks<T>(&self, show: impl FnOnce(&[(usize, u64)]) -> T) -> T {
+        let mut blocks = BLOCKS.take();
+        self.blocks(&mut blocks);
+        blocks.sort_unstable();
+        blocks.dedup_by_key(|block| block.0);
+        let shown = show(&blocks);
+        blocks.clear();
+        BLOCKS.set(blocks);
+        shown
+    }
+}
+
+impl Bytes for Kept {
+    /// The memory held; what several tensors share is counted once.
+    fn bytes(&self) -> u64 {
+        self.with_blocks(|blocks| blocks.iter().map(|block| block.1).sum())
+    }
+}
+
+/// All there is, when it is as much as is asked for.
+fn exactly<T, const N: usize>(mut items: impl ExactSizeIterator<Item = T>) -> Option<[T; N]> {
+    (items.len() == N).then(|| std::array::from_fn(|_| items.next().expect("as many as there are")))
+}
+
+thread_local! {
+    static LISTS: Shelves<Vec<Kept>> = const { Shelves::new() };
+    static BLOCKS: RefCell<Vec<(usize, u64)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What the layers of a chain keep. Its memory goes back to the thread's shelves, by the room it has.
+#[derive(Debug, Default)]
+pub(crate) struct List(Vec<Kept>);
+
+impl List {
+    /// An empty list with room for so many.
+    pub(crate) fn with_room(room: usize) -> Self {
+        let reused = LISTS.with(|lists| lists.take(room));
+        Self(reused.unwrap_or_else(|| Vec::with_capacity(room)))
+    }
+
+    pub(crate) fn push(&mut self, kept: Kept) {
+        self.0.push(kept);
+    }
+}
+
+impl Clone for List {
+    fn clone(&self) -> Self {
+        let mut copy = Self::with_room(self.0.len());
+        copy.0.extend_from_slice(&self.0);
+        copy
+    }
+}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        let mut list = std::mem::take(&mut self.0);
+        if list.capacity() > 0 {
+            list.clear();
+            // A thread that is ending has no shelves any more.
+            let _ = LISTS.try_with(|lists| lists.put(list.capacity(), list));
+        }
+    }
+}

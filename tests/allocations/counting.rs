@@ -1,0 +1,63 @@
+//! The system's allocator, which counts what each thread asks for.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::ops::Range;
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+struct Counting;
+
+/// So many threads are counted one by one; those after them together with the last.
+const THREADS: usize = 1024;
+
+static STARTED: AtomicUsize = AtomicUsize::new(0);
+static ALLOCATIONS: [AtomicU64; THREADS] = [const { AtomicU64::new(0) }; THREADS];
+static BYTES: [AtomicI64; THREADS] = [const { AtomicI64::new(0) }; THREADS];
+
+thread_local! {
+    static THREAD: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// The number of the current thread: threads are numbered as they first allocate.
+pub(crate) fn thread() -> usize {
+    THREAD.get().unwrap_or_else(|| {
+        let new = STARTED.fetch_add(1, Relaxed).min(THREADS - 1);
+        THREAD.set(Some(new));
+        new
+    })
+}
+
+/// How many threads have a number.
+pub(crate) fn started() -> usize {
+    STARTED.load(Relaxed)
+}
+
+/// How often these threads have allocated.
+pub(crate) fn allocations(threads: Range<usize>) -> u64 {
+    ALLOCATIONS[threads].iter().map(|count| count.load(Relaxed)).sum()
+}
+
+/// The bytes that the current thread has allocated and not freed.
+pub(crate) fn live_bytes() -> i64 {
+    BYTES[thread()].load(Relaxed)
+}
+
+// SAFETY: every call goes to the system's allocator unchanged, and counting allocates nothing.
+#[allow(unsafe_code, reason = "the trait of allocators is unsafe to implement")]
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS[thread()].fetch_add(1, Relaxed);
+        BYTES[thread()].fetch_add(layout.size() as i64, Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        BYTES[thread()].fetch_sub(layout.size() as i64, Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;

@@ -1,0 +1,200 @@
+//! A steady training step allocates nothing on the threads that do the work: the ranks' and the data loader's. The thread that asks
+//! for the step makes messages and a report, however many micro-batches and layers there are. And what the layers keep takes the
+//! memory that is counted for it.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod counting;
+
+use std::fs;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread;
+
+use common::{Recipe, recipe, recipe_of};
+use counting::{allocations, live_bytes, started};
+use pipewright::Pipeline;
+use pipewright::data::{Corpus, DataSource, Images, LabelledImages, Width, Windows};
+use pipewright::schedule::Schedule;
+use pipewright::stages::loss::CrossEntropy;
+use pipewright::stages::models::{Gpt, Mlp};
+use pipewright::stages::{Bytes, Mode, Moment, Recompute, Stage, Tensor, recompute};
+use tempfile::TempDir;
+
+/// So many steps in a row have to be steady. How many buffers are on the way at once depends on which rank is faster, so it takes
+/// some steps until there are as many as there can be.
+const STEADY: usize = 40;
+const PATIENCE: usize = 2000;
+
+/// Threads are told apart by when they start, so a test runs alone.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(|broken| broken.into_inner())
+}
+
+/// Windows of text, of tokens in a file, or images, for a model of 17 tokens or 10 classes.
+fn source(kind: &str) -> Arc<dyn DataSource> {
+    let folder = TempDir::new().expect("a folder");
+    let path = |name| folder.path().join(name);
+    let bytes: Vec<u8> = (0..1000_u32).map(|index| (index % 17) as u8).collect();
+    let words: Vec<u8> = bytes.iter().flat_map(|&byte| [byte, 0]).collect();
+    let pixels = [&[0, 0, 8, 3, 0, 0, 0, 40, 0, 0, 0, 5, 0, 0, 0, 5], &bytes[..]].concat();
+    let labels = [&[0, 0, 8, 1, 0, 0, 0, 40], &[3; 40][..]].concat();
+    for (name, bytes) in [
+        ("text", &bytes),
+        ("tokens", &words),
+        ("images", &pixels),
+        ("labels", &labels),
+    ] {
+        fs::write(path(name), bytes).expect("written");
+    }
+    let windows = |corpus: pipewright::Result<Corpus>| {
+        let source = Windows::drawn(Arc::new(corpus.expect("tokens")), 0..1000, 2, 8, 1);
+        Arc::new(source.expect("long enough"))
+    };
+    match kind {
+        "text" => windows(Corpus::text(&[path("text")])),
+        "tokens" => windows(Corpus::tokens(&[path("tokens")], Width::U16)),
+        _ => {
+            let all = LabelledImages::read(&path("images"), Some(&path("labels"))).expect("a pair");
+            Arc::new(Images::shuffled(Arc::new(all), 0..40, 2, 8, 1, 1).expect("images"))
+        }
+    }
+}
+
+/// A GPT with dropout, tied weights, clipping and AdamW.
+fn gpt(layers: usize, micro_batches: u32) -> Recipe {
+    Recipe {
+        data: source("text"),
+        ..recipe(layers, true, micro_batches)
+    }
+}
+
+fn launch(recipe: &Recipe, schedule: Schedule, how: Recompute) -> Pipeline<impl Stage> {
+    let stages = (recipe.model)()
+        .split(schedule.stages() as usize)
+        .expect("enough layers");
+    let stages = stages.into_iter().map(|stage| recompute(stage, how)).collect();
+    let builder = Pipeline::builder()
+        .schedule(schedule)
+        .stages(stages)
+        .loss(CrossEntropy::default());
+    let builder = builder.data(Arc::clone(&recipe.data)).clip(0.5).pin(false);
+    builder.launch().expect("it starts")
+}
+
+/// Trains until [`STEADY`] steps in a row allocate nothing on the pipeline's own threads; gives the most that the calling thread
+/// allocates in one of them.
+fn steady(recipe: &Recipe, schedule: Schedule, how: Recompute) -> u64 {
+    let what = format!("{} x {}, {how:?}", schedule.name(), schedule.micro_batches());
+    let first = started();
+    let mut pipeline = launch(recipe, schedule, how);
+    pipeline.step().expect("the step succeeds");
+    let (own, caller) = (first..started(), counting::thread()..counting::thread() + 1);
+    let mut last_most = 0;
+    let mut in_a_row = 0;
+    for _ in 0..PATIENCE {
+        let before = [allocations(own.clone()), allocations(caller.clone())];
+        pipeline.step().expect("the step succeeds");
+        let asked = allocations(caller.clone()) - before[1];
+        if allocations(own.clone()) == before[0] {
+            in_a_row += 1;
+            last_most = asked.max(last_most);
+        } else {
+            (in_a_row, last_most) = (0, 0);
+        }
+        if in_a_row == STEADY {
+            return last_most;
+        }
+    }
+    panic!("{what}: still allocating after {PATIENCE} steps");
+}
+
+#[test]
+fn the_pipelines_threads_allocate_nothing() {
+    let _alone = alone();
+    for name in ["gpipe", "1f1b", "interleaved-1f1b", "zb-2p"] {
+        for (how, micro_batches) in [(Recompute::None, 8), (Recompute::None, 40), (Recompute::Full, 8)] {
+            let schedule = Schedule::named(name, 2, micro_batches).expect("the sizes fit");
+            steady(&gpt(6, micro_batches), schedule, how);
+        }
+    }
+    let schedule = || Schedule::named("1f1b", 4, 8).expect("the sizes fit");
+    steady(&gpt(6, 8), schedule(), Recompute::Selective);
+    let tokens = Recipe {
+        data: source("tokens"),
+        ..gpt(2, 8)
+    };
+    steady(&tokens, schedule(), Recompute::None);
+    let sizes = vec![25, 16, 16, 10];
+    let mlp = Mlp {
+        sizes,
+        dropout: 0.1,
+        seed: 1,
+    };
+    steady(
+        &recipe_of(move || mlp.model(), source("images"), 8),
+        schedule(),
+        Recompute::None,
+    );
+}
+
+#[test]
+fn what_the_caller_allocates_does_not_grow() {
+    let _alone = alone();
+    let most = |name: &str, layers, micro_batches| {
+        let schedule = Schedule::named(name, 2, micro_batches).expect("the sizes fit");
+        steady(&gpt(layers, micro_batches), schedule, Recompute::None)
+    };
+    let smallest = most("1f1b", 2, 2);
+    assert!(smallest <= 40, "{smallest} for two ranks");
+    assert_eq!(most("1f1b", 2, 64), smallest);
+    assert_eq!(most("1f1b", 12, 2), smallest);
+    assert_eq!(most("interleaved-1f1b", 6, 8), smallest);
+}
+
+/// Bytes counted and bytes taken by what forward keeps of some micro-batches, on a thread whose pool is empty.
+fn kept_and_taken(how: Recompute) -> [f64; 2] {
+    let gpt = Gpt {
+        vocab: 64,
+        dim: 64,
+        layers: 2,
+        heads: 4,
+        context: 64,
+        dropout: 0.1,
+        tied: false,
+        seed: 1,
+    };
+    let stages = gpt.model().and_then(|model| model.split(1));
+    let mut stages = stages.expect("one stage").into_iter();
+    let stage = stages.next().map(|build| recompute(build, how)());
+    let mut stage = stage.expect("one stage").expect("it is built");
+    let mut forward = |micro_batch| {
+        let mode = Mode::Train;
+        let at = Moment {
+            step: 0,
+            micro_batch,
+            mode,
+        };
+        let ids = Tensor::scratch_ids(&[4, 64]);
+        stage.forward(at, ids).expect("forward").1
+    };
+    // What is not kept is used again from the second micro-batch on.
+    let _first = forward(0);
+    let before = live_bytes();
+    let others: Vec<_> = (1..9).map(&mut forward).collect();
+    let counted: f64 = others.iter().map(|kept| kept.bytes() as f64).sum();
+    [counted, (live_bytes() - before) as f64]
+}
+
+#[test]
+fn what_forward_keeps_takes_the_memory_that_is_counted() {
+    let _alone = alone();
+    for how in [Recompute::None, Recompute::Selective] {
+        let run = thread::spawn(move || kept_and_taken(how));
+        let [counted, taken] = run.join().expect("no panic");
+        assert!(
+            taken >= counted && taken < 1.02 * counted,
+            "{how:?}: {taken} bytes for {counted}"
+        );
+    }
+}
