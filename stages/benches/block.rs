@@ -1,9 +1,9 @@
-//! Whole training steps of one thread, and what their parts take. The model is that of the comparison with PyTorch.
+//! Whole training steps of one thread, and what their parts take, in time that the thread itself had. The model is that of the
+//! comparison with PyTorch.
 //!
 //! `cargo bench -p pipewright-stages --bench block -- [steps]`. Kernels one by one: `--bench kernels`.
 
-use std::time::Instant;
-
+use cpu_time::ThreadTime;
 use pipewright_stages::loss::{CrossEntropy, Loss, Score};
 use pipewright_stages::models::Gpt;
 use pipewright_stages::optimizer::{AdamW, Optimizer, Update};
@@ -71,22 +71,22 @@ fn one_step(stage: &mut Sequential, step: u64, saved_bytes: &mut u64) -> Result<
             micro_batch,
             mode: Mode::Train,
         };
-        let start = Instant::now();
+        let start = ThreadTime::now();
         let (output, saved) = stage.forward(at, tokens("x", micro_batch)?)?;
         parts[0] += start.elapsed().as_secs_f64();
         *saved_bytes = saved.bytes();
-        let start = Instant::now();
+        let start = ThreadTime::now();
         let (score, grad) = CrossEntropy::default().forward(output, tokens("y", micro_batch)?)?;
         parts[1] += start.elapsed().as_secs_f64();
         total.add(score);
-        let start = Instant::now();
+        let start = ThreadTime::now();
         let (_, pending) = stage.backward_input(saved, grad)?;
         parts[2] += start.elapsed().as_secs_f64();
-        let start = Instant::now();
+        let start = ThreadTime::now();
         stage.backward_weight(pending)?;
         parts[3] += start.elapsed().as_secs_f64();
     }
-    let start = Instant::now();
+    let start = ThreadTime::now();
     let update = Update {
         step: step + 1,
         learning_rate: 3e-4,
