@@ -1,14 +1,13 @@
-//! What one thread does: every layer's forward, backward-input (I) and backward-weight (W), and whole training steps.
+//! Whole training steps of one thread, and what their parts take. The model is that of the comparison with PyTorch.
 //!
-//! `cargo bench -p pipewright-stages --bench block -- [steps] [layers whose name holds this]`. The model is that of the comparison with PyTorch.
+//! `cargo bench -p pipewright-stages --bench block -- [steps]`. Kernels one by one: `--bench kernels`.
 
 use std::time::Instant;
 
-use pipewright_stages::layers::{Attention, Dropout, Embedding, Gelu, GeluForm, LayerNorm, Layout, Linear};
 use pipewright_stages::loss::{CrossEntropy, Loss, Score};
 use pipewright_stages::models::Gpt;
 use pipewright_stages::optimizer::{AdamW, Optimizer, Update};
-use pipewright_stages::{Bytes, Init, Layer, Mode, Moment, Result, Sequential, Stage, Tensor, rng};
+use pipewright_stages::{Bytes, Mode, Moment, Result, Sequential, Stage, Tensor, rng};
 
 const GPT: Gpt = Gpt {
     vocab: 256,
@@ -22,36 +21,10 @@ const GPT: Gpt = Gpt {
 };
 const ROWS: usize = 4;
 const MICRO_BATCHES: u32 = 8;
-const REPEATS: usize = 60;
 
 fn main() -> Result<()> {
-    let arguments: Vec<String> = std::env::args()
-        .skip(1)
-        .filter(|argument| argument != "--bench")
-        .collect();
-    let steps = arguments
-        .iter()
-        .find_map(|argument| argument.parse().ok())
-        .unwrap_or(5);
-    let wanted = arguments
-        .iter()
-        .find(|argument| argument.parse::<usize>().is_err());
-    println!(
-        "{:<24} {:>9} {:>9} {:>9}  (us, fastest of {REPEATS})",
-        "layer", "forward", "I", "W"
-    );
-    for (mut layer, input) in layers()? {
-        if wanted.is_none_or(|wanted| layer.name().contains(wanted.as_str())) {
-            time_layer(layer.as_mut(), &input)?;
-        }
-    }
-    if steps > 0 { time_steps(steps) } else { Ok(()) }
-}
-
-fn random(dims: &[usize]) -> Result<Tensor> {
-    let mut numbers = vec![0.0; dims.iter().product()];
-    rng::fill_normal(rng::key(1, "bench"), 1.0, &mut numbers);
-    Tensor::from_vec(dims, numbers)
+    let steps = std::env::args().find_map(|argument| argument.parse().ok());
+    time_steps(steps.unwrap_or(5).max(1))
 }
 
 fn tokens(name: &str, micro_batch: u32) -> Result<Tensor> {
@@ -61,74 +34,6 @@ fn tokens(name: &str, micro_batch: u32) -> Result<Tensor> {
         &[ROWS, GPT.context],
         draws.iter().map(|draw| (draw + 128.0) as u32).collect(),
     )
-}
-
-/// Each layer of a block with its input.
-fn layers() -> Result<Vec<(Box<dyn Layer>, Tensor)>> {
-    let dim = GPT.dim;
-    let wide = |width| random(&[ROWS, GPT.context, width]);
-    let linear = |name: &str, layout, sizes| {
-        Box::new(Linear::new(name, layout, sizes, Init::Normal(0.02), 0).with_bias(Init::Zeros))
-    };
-    Ok(vec![
-        (
-            Box::new(Embedding::new("embedding", GPT.vocab, GPT.context, dim, 0)),
-            tokens("x", 0)?,
-        ),
-        (Box::new(LayerNorm::new("layer norm", dim)), wide(dim)?),
-        (linear("256 x 768", Layout::InOut, [dim, 3 * dim]), wide(dim)?),
-        (
-            Box::new(Attention::new("attention", dim, GPT.heads)?),
-            wide(3 * dim)?,
-        ),
-        (linear("256 x 256", Layout::InOut, [dim, dim]), wide(dim)?),
-        (linear("256 x 1024", Layout::InOut, [dim, 4 * dim]), wide(dim)?),
-        (
-            Box::new(Gelu::new("gelu, tanh form", GeluForm::Tanh)),
-            wide(4 * dim)?,
-        ),
-        (
-            Box::new(Gelu::new("gelu, exact", GeluForm::Exact)),
-            wide(4 * dim)?,
-        ),
-        (
-            linear("1024 x 256", Layout::InOut, [4 * dim, dim]),
-            wide(4 * dim)?,
-        ),
-        (
-            linear("256 x 256, PyTorch's", Layout::OutIn, [dim, GPT.vocab]),
-            wide(dim)?,
-        ),
-        (Box::new(Dropout::new("dropout", 0.1, 0)?), wide(dim)?),
-    ])
-}
-
-fn time_layer(layer: &mut dyn Layer, input: &Tensor) -> Result<()> {
-    let at = Moment {
-        step: 0,
-        micro_batch: 0,
-        mode: Mode::Train,
-    };
-    let grad = random(layer.output_shape(input.shape())?.dims())?;
-    let mut times = [const { Vec::new() }; 3];
-    for _ in 0..REPEATS {
-        let start = Instant::now();
-        let (_output, saved) = layer.forward(at, input.clone())?;
-        times[0].push(start.elapsed());
-        // A layer may write over a gradient that is its own.
-        let mut grad = grad.clone();
-        grad.f32_mut();
-        let start = Instant::now();
-        let (_input_grad, pending) = layer.backward_input(saved, grad)?;
-        times[1].push(start.elapsed());
-        let start = Instant::now();
-        layer.backward_weight(pending)?;
-        times[2].push(start.elapsed());
-    }
-    let [forward, input, weight] =
-        times.map(|times| times.into_iter().min().unwrap_or_default().as_secs_f64() * 1e6);
-    println!("{:<24} {forward:>9.1} {input:>9.1} {weight:>9.1}", layer.name());
-    Ok(())
 }
 
 /// Seconds of a step's parts: forward, loss, I, W, optimizer.
@@ -147,7 +52,7 @@ fn time_steps(steps: usize) -> Result<()> {
     let total = forward + loss + input + weight + optimizer;
     let tokens = ROWS * GPT.context * MICRO_BATCHES as usize;
     println!(
-        "\nstep {total:.1} ms: forward {forward:.1}, loss {loss:.1}, I {input:.1}, W {weight:.1}, optimizer {optimizer:.1}"
+        "step {total:.1} ms: forward {forward:.1}, loss {loss:.1}, I {input:.1}, W {weight:.1}, optimizer {optimizer:.1}"
     );
     println!(
         "kept for one micro-batch: {:.2} MiB",

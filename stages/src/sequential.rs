@@ -108,8 +108,10 @@ fn run(layers: &mut [Box<dyn Layer>], at: Moment, input: Tensor, kept: &mut List
 /// What all layers keep, once more, without the output of the last one that needs its input.
 pub(crate) fn forward_again(layers: &mut [Box<dyn Layer>], at: Moment, input: Tensor) -> Result<Kept> {
     let mut kept = List::with_room(layers.len());
-    let needs_input = |layer: &Box<dyn Layer>| layer.kept_without_input(at).is_none();
-    let rest = layers.iter().rposition(needs_input).map_or(0, |last| last + 1);
+    let rest = layers
+        .iter()
+        .rposition(|layer| layer.kept_without_input(at).is_none())
+        .map_or(0, |last| last + 1);
     let (layers, tail) = layers.split_at_mut(rest);
     if let Some((last, before)) = layers.split_last_mut() {
         let tensor = run(before, at, input, &mut kept)?;

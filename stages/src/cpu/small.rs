@@ -125,7 +125,7 @@ impl Product<'_> {
     ) {
         let (b, width) = (self.b, WIDTH * S::F32_LANES);
         let b = |at: usize| &b.numbers[at * b.stride + column..][..width];
-        let sums = tile::<S, HEIGHT, WIDTH>(simd, self.size.depth, a, b);
+        let sums = tile::<S, HEIGHT, WIDTH>(simd, self.size.depth, a, b, |_| ());
         for (index, sums) in sums.into_iter().enumerate() {
             let out = &mut self.out.numbers[(row + index) * self.out.stride + column..][..width];
             for (out, sum) in S::as_mut_simd_f32s(out).0.iter_mut().zip(sums) {

@@ -2,7 +2,8 @@
 
 use super::check_rows;
 use crate::cpu::elementwise::add_rows;
-use crate::cpu::matmul::{Matrix, Start, matmul};
+use crate::cpu::matmul::{Packed, Right, Start, matmul};
+use crate::cpu::matrix::Matrix;
 use crate::error::{Error, Result, check_positive};
 use crate::kept::Kept;
 use crate::layer::Layer;
@@ -32,6 +33,10 @@ pub struct Linear {
     bias: Option<Parameter>,
     input_gradient: bool,
     seed: u64,
+    /// The weights as forward reads them, from the first forward pass after a change on.
+    forward_weight: Option<Packed>,
+    /// The weights as backward-input reads them.
+    backward_weight: Option<Packed>,
 }
 
 impl Linear {
@@ -50,6 +55,8 @@ impl Linear {
             bias: None,
             input_gradient: true,
             seed,
+            forward_weight: None,
+            backward_weight: None,
         }
     }
 
@@ -83,19 +90,23 @@ impl Linear {
     }
 
     /// The input gradient for an output gradient.
-    pub(super) fn input_grad(&self, grad: &Tensor) -> Tensor {
+    pub(super) fn input_grad(&mut self, grad: &Tensor) -> Tensor {
         let mut input_grad = Tensor::scratch(grad.shape().with_last(self.inputs).dims());
         let dy = Matrix::new(grad.f32(), self.outputs);
-        matmul(input_grad.f32_mut(), Start::Zero, dy, self.matrix().t());
+        let weight = self
+            .backward_weight
+            .get_or_insert_with(|| Packed::new(matrix(&self.weight, self.layout).t()));
+        matmul(input_grad.f32_mut(), Start::Zero, dy, Right::Packed(weight));
         input_grad
     }
+}
 
-    /// The weights as `[inputs, outputs]`.
-    fn matrix(&self) -> Matrix<'_> {
-        match self.layout {
-            Layout::InOut => Matrix::new(&self.weight.value, self.outputs),
-            Layout::OutIn => Matrix::new(&self.weight.value, self.inputs).t(),
-        }
+/// The weights as `[inputs, outputs]`.
+fn matrix(weight: &Parameter, layout: Layout) -> Matrix<'_> {
+    let stored = Matrix::new(&weight.value, weight.dims()[1]);
+    match layout {
+        Layout::InOut => stored,
+        Layout::OutIn => stored.t(),
     }
 }
 
@@ -118,7 +129,10 @@ impl Layer for Linear {
             .as_ref()
             .map_or(Start::Zero, |bias| Start::Row(&bias.value));
         let x = Matrix::new(input.f32(), self.inputs);
-        matmul(output.f32_mut(), start, x, self.matrix());
+        let weight = self
+            .forward_weight
+            .get_or_insert_with(|| Packed::new(matrix(&self.weight, self.layout)));
+        matmul(output.f32_mut(), start, x, Right::Packed(weight));
         Ok((output, Kept::new(at, [input])))
     }
 
@@ -138,8 +152,8 @@ impl Layer for Linear {
         let x = Matrix::new(input.f32(), self.inputs);
         let dy = Matrix::new(grad.f32(), self.outputs);
         match self.layout {
-            Layout::InOut => matmul(&mut self.weight.grad, Start::Old, x.t(), dy),
-            Layout::OutIn => matmul(&mut self.weight.grad, Start::Old, dy.t(), x),
+            Layout::InOut => matmul(&mut self.weight.grad, Start::Old, x.t(), Right::Matrix(dy)),
+            Layout::OutIn => matmul(&mut self.weight.grad, Start::Old, dy.t(), Right::Matrix(x)),
         }
         if let Some(bias) = &mut self.bias {
             add_rows(&mut bias.grad, grad.f32());
@@ -148,6 +162,7 @@ impl Layer for Linear {
     }
 
     fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+        (self.forward_weight, self.backward_weight) = (None, None);
         visit(&mut self.weight);
         self.bias.iter_mut().for_each(visit);
     }

@@ -4,51 +4,23 @@
 //! number of the output is summed over the depth from the first to the last, in blocks of a fixed size: its bits depend
 //! on its own row and column alone.
 
+mod pack;
+mod right;
+mod strips;
+
 use pulp::{Arch, Simd, WithSimd};
 
-use super::pack::{PANEL, pack};
-use super::tile::{FEW_ROWS, ROWS, is_tall, tile};
+use self::pack::{DEPTH, PANEL, blocks};
+use self::strips::Strips;
+use super::matrix::Matrix;
+use super::prefetch::{LINE, Lines, prefetch};
+use super::tile::{FEW_ROWS, ROWS, STEP, is_tall, tile};
 use crate::pool::Buffer;
 
-/// The depth of a block.
-const DEPTH: usize = 512;
-/// Columns of a block: with this depth, half a megabyte, which the second cache holds.
+pub(crate) use self::right::{Packed, Right};
+
+/// Columns of a block: with its depth, half a megabyte, which the second cache holds.
 const BLOCK: usize = 256;
-
-/// A matrix that is read: a view of a slice in which rows or columns are contiguous.
-#[derive(Clone, Copy)]
-pub(crate) struct Matrix<'a> {
-    pub(super) numbers: &'a [f32],
-    pub(super) rows: usize,
-    pub(super) columns: usize,
-    /// From a row to the next; from a column to the next when turned.
-    pub(super) stride: usize,
-    /// Whether columns are contiguous, and not rows.
-    pub(super) turned: bool,
-}
-
-impl<'a> Matrix<'a> {
-    /// The slice as rows of `columns` numbers, one after the other.
-    pub(crate) fn new(numbers: &'a [f32], columns: usize) -> Self {
-        Self {
-            numbers,
-            rows: numbers.len() / columns,
-            columns,
-            stride: columns,
-            turned: false,
-        }
-    }
-
-    /// The transpose: the same numbers, seen the other way.
-    pub(crate) fn t(self) -> Self {
-        Self {
-            rows: self.columns,
-            columns: self.rows,
-            turned: !self.turned,
-            ..self
-        }
-    }
-}
 
 /// What a product is added to.
 #[derive(Clone, Copy)]
@@ -73,9 +45,9 @@ impl Start<'_> {
 }
 
 /// `out = start + a b`; `out` has contiguous rows.
-pub(crate) fn matmul(out: &mut [f32], start: Start<'_>, a: Matrix<'_>, b: Matrix<'_>) {
-    assert_eq!(a.columns, b.rows, "as many columns as rows");
-    assert_eq!(out.len(), a.rows * b.columns, "the product fills the output");
+pub(crate) fn matmul(out: &mut [f32], start: Start<'_>, a: Matrix<'_>, b: Right<'_>) {
+    assert_eq!(a.columns, b.depth(), "as many columns as rows");
+    assert_eq!(out.len(), a.rows * b.columns(), "the product fills the output");
     Arch::new().dispatch(Multiply { out, start, a, b });
 }
 
@@ -83,7 +55,7 @@ struct Multiply<'a> {
     out: &'a mut [f32],
     start: Start<'a>,
     a: Matrix<'a>,
-    b: Matrix<'a>,
+    b: Right<'a>,
 }
 
 impl WithSimd for Multiply<'_> {
@@ -105,40 +77,37 @@ impl Multiply<'_> {
     fn run<S: Simd, const HEIGHT: usize>(self, simd: S) {
         let Self { out, start, a, b } = self;
         let mut packed = Buffer::pooled(BLOCK * DEPTH);
-        let mut turned = Buffer::pooled(PANEL * DEPTH);
-        for at in (0..a.columns).step_by(DEPTH) {
-            let start = if at == 0 { start } else { Start::Old };
-            let depth = at..a.columns.min(at + DEPTH);
-            for first in (0..b.columns).step_by(BLOCK) {
-                let columns = first..b.columns.min(first + BLOCK);
-                pack(&mut packed, b, depth.clone(), columns.clone());
-                let start = start.from(first);
+        for depth in blocks(b.depth()) {
+            let start = if depth.start == 0 { start } else { Start::Old };
+            let mut strips = a.turned.then(|| Strips::new(a, &depth));
+            for first in (0..b.columns()).step_by(BLOCK) {
+                let columns = first..b.columns().min(first + BLOCK);
                 let block = Block {
-                    packed: &packed,
+                    panels: b.panels(&depth, &columns, &mut packed),
                     depth: depth.len(),
                     width: columns.len(),
-                    start,
+                    start: start.from(first),
                 };
+                let next = columns.end..b.columns().min(columns.end + BLOCK);
                 for row in (0..a.rows).step_by(HEIGHT) {
                     let rows = HEIGHT.min(a.rows - row);
                     let out = Out {
-                        numbers: &mut out[row * b.columns + first..],
-                        stride: b.columns,
+                        numbers: &mut out[row * b.columns() + first..],
+                        stride: b.columns(),
                         rows,
                     };
-                    if a.turned {
-                        if row % PANEL == 0 {
-                            pack(&mut turned, a.t(), depth.clone(), row..a.rows.min(row + PANEL));
-                        }
-                        let lines = &turned.as_chunks::<PANEL>().0[..depth.len()];
-                        let line = |at: usize| &lines[at].as_chunks::<HEIGHT>().0[row % PANEL / HEIGHT];
-                        block.row_of_tiles::<S, HEIGHT>(simd, out, |at, row| line(at)[row]);
+                    let right = b.lines(&depth, &next, (row / HEIGHT, a.rows.div_ceil(HEIGHT)));
+                    if let Some(strips) = &mut strips {
+                        let left = strips.reach::<HEIGHT>(row, first == 0);
+                        let lines = strips.of(row);
+                        let line = |at: usize| &lines[at].as_chunks::<HEIGHT>().0[row % ROWS / HEIGHT];
+                        block.row_of_tiles::<S, HEIGHT>(simd, out, |at, row| line(at)[row], [left, right]);
                     } else {
                         // Rows that are not there are the last one again, and not written.
-                        let lines: [&[f32]; HEIGHT] = std::array::from_fn(|index| {
-                            &a.numbers[(row + index.min(rows - 1)) * a.stride..][depth.clone()]
-                        });
-                        block.row_of_tiles::<S, HEIGHT>(simd, out, |at, row| lines[row][at]);
+                        let line = |index: usize| &a.row(row + index.min(rows - 1))[depth.clone()];
+                        let lines: [&[f32]; HEIGHT] = std::array::from_fn(line);
+                        let left = a.lines(row + HEIGHT..row + 2 * HEIGHT, &depth);
+                        block.row_of_tiles::<S, HEIGHT>(simd, out, |at, row| lines[row][at], [left, right]);
                     }
                 }
             }
@@ -156,24 +125,38 @@ struct Out<'a> {
 /// A packed block of the right operand.
 #[derive(Clone, Copy)]
 struct Block<'a> {
-    packed: &'a [f32],
+    panels: &'a [f32],
     depth: usize,
     width: usize,
     start: Start<'a>,
 }
 
 impl Block<'_> {
+    /// The tiles beside each other; meanwhile asks for the lines that are read next.
     #[inline(always)]
     fn row_of_tiles<S: Simd, const HEIGHT: usize>(
         self,
         simd: S,
         mut out: Out<'_>,
         a: impl Fn(usize, usize) -> f32 + Copy,
+        next: [Lines<'_>; 2],
     ) {
-        let panels = self.packed.chunks_exact(PANEL * self.depth);
-        for (panel, first) in panels.zip((0..self.width).step_by(PANEL)) {
+        let panels = self.panels.chunks_exact(PANEL * self.depth);
+        let (steps, count) = (self.depth.div_ceil(STEP), panels.len());
+        for (index, panel) in panels.enumerate() {
+            let ahead = |at: usize| {
+                next.iter()
+                    .for_each(|lines| lines.ask(index * steps + at / STEP, count * steps))
+            };
             for part in (0..PANEL).step_by(2 * S::F32_LANES) {
-                self.tile::<S, HEIGHT>(simd, &mut out, a, panel.as_chunks().0, [first, part]);
+                self.tile::<S, HEIGHT>(
+                    simd,
+                    &mut out,
+                    a,
+                    panel.as_chunks().0,
+                    [index * PANEL, part],
+                    ahead,
+                );
             }
         }
     }
@@ -186,10 +169,17 @@ impl Block<'_> {
         a: impl Fn(usize, usize) -> f32,
         panel: &[[f32; PANEL]],
         [first, part]: [usize; 2],
+        ahead: impl Fn(usize),
     ) {
         let lanes = S::F32_LANES;
         let b = |at: usize| &panel[at][part..part + 2 * lanes];
-        let sums = tile::<S, HEIGHT, 2>(simd, panel.len(), a, b);
+        for row in 0..HEIGHT {
+            let at = row * out.stride + first + part;
+            (at..at + 2 * lanes)
+                .step_by(LINE)
+                .for_each(|at| prefetch(out.numbers, at));
+        }
+        let sums = tile::<S, HEIGHT, 2>(simd, panel.len(), a, b, ahead);
         let whole = out.rows == HEIGHT && first + part + 2 * lanes <= self.width;
         for (row, sums) in sums.into_iter().enumerate() {
             for (index, sum) in sums.into_iter().enumerate() {
@@ -245,7 +235,7 @@ mod tests {
             out: &mut out,
             start: Start::Old,
             a,
-            b,
+            b: Right::Matrix(b),
         });
         out
     }

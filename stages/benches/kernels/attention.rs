@@ -1,0 +1,32 @@
+//! Causal attention, counted without the masked half.
+
+use pipewright_stages::Result;
+use pipewright_stages::layers::Attention;
+
+use crate::layers::layer_run;
+use crate::table::{Kernel, Work};
+use crate::tensor;
+
+/// Which size of the comparison, sequences, their length, heads and the width of one.
+const SHAPES: [(&str, [usize; 4]); 2] = [("A", [4, 128, 8, 32]), ("B", [2, 256, 8, 64])];
+
+/// Attention of sizes A and B.
+pub(crate) fn kernels() -> Result<Vec<Kernel>> {
+    SHAPES
+        .into_iter()
+        .map(|(size, [batch, time, heads, width])| {
+            // Two products forward and four backward; what backward makes again is not counted.
+            let product = (2 * batch * heads * width * time * (time + 1) / 2) as f64;
+            let dim = heads * width;
+            let layer = Attention::new("attention", dim, heads)?;
+            Ok(Kernel::new(
+                format!("attention {size}: {batch} x {time}, {heads} heads of {width}"),
+                vec![
+                    ("forward", Work::Flops(2.0 * product)),
+                    ("I", Work::Flops(4.0 * product)),
+                ],
+                layer_run(Box::new(layer), tensor(&[batch, time, 3 * dim])?)?,
+            ))
+        })
+        .collect()
+}

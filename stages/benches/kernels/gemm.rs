@@ -1,0 +1,75 @@
+//! The `gemm` crate, which products are compared with.
+
+use gemm::Parallelism;
+
+/// An operand: rows one after the other, seen as they are or turned.
+#[derive(Clone, Copy)]
+pub(crate) struct Operand<'a> {
+    pub(crate) numbers: &'a [f32],
+    pub(crate) columns: usize,
+    pub(crate) turned: bool,
+}
+
+impl<'a> Operand<'a> {
+    pub(crate) fn new(numbers: &'a [f32], columns: usize) -> Self {
+        Self {
+            numbers,
+            columns,
+            turned: false,
+        }
+    }
+
+    pub(crate) fn t(self) -> Self {
+        Self {
+            turned: !self.turned,
+            ..self
+        }
+    }
+
+    fn rows_and_columns(self) -> (usize, usize) {
+        let rows = self.numbers.len() / self.columns;
+        if self.turned {
+            (self.columns, rows)
+        } else {
+            (rows, self.columns)
+        }
+    }
+
+    /// From a column to the next, and from a row to the next.
+    fn strides(self) -> (isize, isize) {
+        let stride = self.columns as isize;
+        if self.turned { (stride, 1) } else { (1, stride) }
+    }
+}
+
+/// `out = a b`, or `out += a b`.
+#[allow(unsafe_code, reason = "the library takes pointers")]
+pub(crate) fn multiply(out: &mut [f32], add: bool, a: Operand<'_>, b: Operand<'_>) {
+    let ((rows, depth), (b_rows, columns)) = (a.rows_and_columns(), b.rows_and_columns());
+    assert_eq!((depth, rows * columns), (b_rows, out.len()));
+    let ((a_cs, a_rs), (b_cs, b_rs)) = (a.strides(), b.strides());
+    // SAFETY: sizes and strides are those of the slices, as asserted, and `out` is borrowed alone.
+    unsafe {
+        gemm::gemm(
+            rows,
+            columns,
+            depth,
+            out.as_mut_ptr(),
+            1,
+            columns as isize,
+            add,
+            a.numbers.as_ptr(),
+            a_cs,
+            a_rs,
+            b.numbers.as_ptr(),
+            b_cs,
+            b_rs,
+            1.0,
+            1.0,
+            false,
+            false,
+            false,
+            Parallelism::None,
+        );
+    }
+}

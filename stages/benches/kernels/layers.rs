@@ -1,0 +1,129 @@
+//! Layers that work on numbers one by one or row by row, at the shapes of size A.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use pipewright_stages::layers::{Dropout, Embedding, Gelu, GeluForm, LayerNorm, Relu, Residual};
+use pipewright_stages::{Kept, Layer, Mode, Moment, Result, Shape, Tensor};
+
+use crate::clock::{Clock, Run};
+use crate::table::{Kernel, Work};
+use crate::{ids, own, tensor};
+
+const ROWS: usize = 512;
+const DIM: usize = 256;
+
+const AT: Moment = Moment {
+    step: 0,
+    micro_batch: 0,
+    mode: Mode::Train,
+};
+
+/// All three functions of a layer of numbers.
+pub(crate) fn layer_run(mut layer: Box<dyn Layer>, input: Tensor) -> Result<Run> {
+    let grad = tensor(layer.output_shape(input.shape())?.dims())?;
+    Ok(Box::new(move |clock: &mut Clock| {
+        let (input, grad) = (own(&input), own(&grad));
+        let (output, saved) = clock.time(|| layer.forward(AT, input))?;
+        drop(output);
+        let (_, pending) = clock.time(|| layer.backward_input(saved, grad))?;
+        clock.time(|| layer.backward_weight(pending))
+    }))
+}
+
+/// A layer of numbers that touches memory so many times a number forward, and in backward-input.
+fn each(layer: impl Layer, width: usize, [forward, backward]: [usize; 2]) -> Result<Kernel> {
+    let count = ROWS * width;
+    let name = format!("{}: {ROWS} x {width}", layer.name());
+    let passes = vec![
+        ("forward", Work::each("number", count, forward)),
+        ("I", Work::each("number", count, backward)),
+    ];
+    Ok(Kernel::new(
+        name,
+        passes,
+        layer_run(Box::new(layer), tensor(&[ROWS, width])?)?,
+    ))
+}
+
+/// All of them.
+pub(crate) fn kernels() -> Result<Vec<Kernel>> {
+    Ok(vec![
+        each(LayerNorm::new("layer norm", DIM), DIM, [2, 3])?,
+        each(Gelu::new("gelu, tanh form", GeluForm::Tanh), 4 * DIM, [2, 3])?,
+        each(Gelu::new("gelu, exact form", GeluForm::Exact), 4 * DIM, [2, 3])?,
+        each(Relu::new("relu"), 4 * DIM, [2, 3])?,
+        each(Dropout::new("dropout", 0.1, 0)?, DIM, [2, 2])?,
+        residual()?,
+        embedding()?,
+    ])
+}
+
+/// A layer that gives what is laid ready, at no cost.
+#[derive(Debug)]
+struct Ready(Rc<RefCell<Vec<Tensor>>>);
+
+impl Ready {
+    fn next(&self) -> Tensor {
+        self.0.borrow_mut().pop().expect("laid ready for every pass")
+    }
+}
+
+impl Layer for Ready {
+    fn name(&self) -> &str {
+        "ready"
+    }
+
+    fn output_shape(&self, input: &Shape) -> Result<Shape> {
+        Ok(*input)
+    }
+
+    fn forward(&mut self, at: Moment, _input: Tensor) -> Result<(Tensor, Kept)> {
+        Ok((self.next(), Kept::new(at, [])))
+    }
+
+    fn backward_input(&mut self, saved: Kept, _grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
+        Ok((Some(self.next()), Kept::new(saved.at, [])))
+    }
+}
+
+/// The two additions of a residual connection.
+fn residual() -> Result<Kernel> {
+    let numbers = tensor(&[ROWS, DIM])?;
+    let ready = Rc::new(RefCell::new(Vec::new()));
+    let mut layer = Residual::new("residual", vec![Box::new(Ready(Rc::clone(&ready)))]);
+    let run = move |clock: &mut Clock| {
+        *ready.borrow_mut() = vec![own(&numbers), own(&numbers)];
+        let (input, grad) = (own(&numbers), own(&numbers));
+        let (_, saved) = clock.time(|| layer.forward(AT, input))?;
+        clock.time(|| layer.backward_input(saved, grad))?;
+        Ok(())
+    };
+    let work = Work::each("number", ROWS * DIM, 3);
+    let name = format!("residual: {ROWS} x {DIM}");
+    Ok(Kernel::new(
+        name,
+        vec![("forward", work), ("I", work)],
+        Box::new(run),
+    ))
+}
+
+fn embedding() -> Result<Kernel> {
+    let (context, vocab) = (128, 256);
+    let input = ids(&[ROWS / context, context], vocab)?;
+    let grad = tensor(&[ROWS / context, context, DIM])?;
+    let mut layer = Embedding::new("embedding", vocab, context, DIM, 0);
+    let run = move |clock: &mut Clock| {
+        let input = input.clone();
+        let (_, saved) = clock.time(|| layer.forward(AT, input))?;
+        let (_, pending) = layer.backward_input(saved, grad.clone())?;
+        clock.time(|| layer.backward_weight(pending))
+    };
+    let count = ROWS * DIM;
+    let passes = vec![
+        ("forward", Work::each("number", count, 3)),
+        ("W", Work::each("number", count, 5)),
+    ];
+    let name = format!("embedding: {ROWS} x {DIM}");
+    Ok(Kernel::new(name, passes, Box::new(run)))
+}

@@ -1,0 +1,74 @@
+//! Every kernel by itself, one thread, through the public layers, losses and optimizers.
+//!
+//! `cargo bench -p pipewright-stages --bench kernels -- [part of a name] [rounds]`
+//!
+//! *Hot*: the kernel has just run, its operands are in the caches as far as they fit. *Cold*: everything was written out of the
+//! caches before, as between the passes of a real step. Each figure is the median of the rounds, in time that the thread itself
+//! had, and each round runs every kernel once: a busy moment of the machine falls on all alike. Beside products: the `gemm`
+//! crate at the same shapes. The sizes A, B and D are those of the comparison with PyTorch.
+
+mod attention;
+mod clock;
+mod gemm;
+mod layers;
+mod products;
+mod scores;
+mod table;
+
+use pipewright_stages::{Result, Tensor, rng};
+
+use clock::Clock;
+
+/// Odd, so that a median is one of them.
+const ROUNDS: usize = 21;
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|argument| argument != "--bench")
+        .collect();
+    let rounds = arguments.iter().find_map(|argument| argument.parse().ok());
+    let wanted = arguments
+        .iter()
+        .find(|argument| argument.parse::<usize>().is_err());
+    let mut kernels = products::kernels()?;
+    kernels.extend(attention::kernels()?);
+    kernels.extend(layers::kernels()?);
+    kernels.extend(scores::kernels()?);
+    kernels.retain(|kernel| wanted.is_none_or(|wanted| kernel.name.contains(wanted.as_str())));
+    let mut clock = Clock::new();
+    for _ in 0..rounds.unwrap_or(ROUNDS) {
+        kernels
+            .iter_mut()
+            .try_for_each(|kernel| kernel.round(&mut clock))?;
+    }
+    table::print(&kernels);
+    Ok(())
+}
+
+/// Normal numbers.
+fn numbers(count: usize) -> Vec<f32> {
+    let mut numbers = vec![0.0; count];
+    rng::fill_normal(rng::key(1, "bench"), 1.0, &mut numbers);
+    numbers
+}
+
+/// A tensor of such numbers.
+fn tensor(dims: &[usize]) -> Result<Tensor> {
+    Tensor::from_vec(dims, numbers(dims.iter().product()))
+}
+
+/// Ids below a limit.
+fn ids(dims: &[usize], limit: usize) -> Result<Tensor> {
+    let mut draws = vec![0.0; dims.iter().product()];
+    rng::fill_uniform(rng::key(1, "ids"), 0.5, &mut draws);
+    let ids = draws.iter().map(|draw| ((draw + 0.5) * limit as f32) as u32);
+    Tensor::from_ids(dims, ids.collect())
+}
+
+/// The same numbers in memory that no one shares, as a layer gets them in training.
+fn own(tensor: &Tensor) -> Tensor {
+    let mut copy = tensor.clone();
+    copy.f32_mut();
+    copy
+}

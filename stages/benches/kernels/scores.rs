@@ -1,0 +1,74 @@
+//! Losses and optimizers.
+
+use pipewright_stages::loss::{CrossEntropy, Loss, MeanSquaredError};
+use pipewright_stages::optimizer::{AdamW, Optimizer, Sgd, Update};
+use pipewright_stages::{Init, Parameter, Result, Tensor};
+
+use crate::clock::{Clock, Run};
+use crate::table::{Kernel, Work};
+use crate::{ids, numbers, own, tensor};
+
+/// The parameters of a block of size A.
+const PARAMETERS: [usize; 2] = [12 * 256, 256];
+
+/// All of them.
+pub(crate) fn kernels() -> Result<Vec<Kernel>> {
+    let momentum = Sgd {
+        momentum: 0.9,
+        ..Sgd::default()
+    };
+    Ok(vec![
+        cross_entropy(512, 256)?,
+        cross_entropy(64, 50_257)?,
+        loss(
+            "squared error: 64 x 2048".to_owned(),
+            "number",
+            MeanSquaredError,
+            [tensor(&[64, 2048])?, tensor(&[64, 2048])?],
+            3,
+        ),
+        optimizer("adamw", AdamW::default(), 7),
+        optimizer("sgd with momentum", momentum, 5),
+    ])
+}
+
+fn cross_entropy(rows: usize, classes: usize) -> Result<Kernel> {
+    let name = format!("cross-entropy: {rows} x {classes}");
+    let pair = [tensor(&[rows, classes])?, ids(&[rows], classes)?];
+    Ok(loss(name, "logit", CrossEntropy::default(), pair, 2))
+}
+
+fn loss(
+    name: String,
+    what: &'static str,
+    mut loss: impl Loss<Tensor>,
+    [output, target]: [Tensor; 2],
+    accesses: usize,
+) -> Kernel {
+    let work = Work::each(what, output.shape().count(), accesses);
+    let run = move |clock: &mut Clock| {
+        let (output, target) = (own(&output), target.clone());
+        clock.time(|| loss.forward(output, target))?;
+        Ok(())
+    };
+    Kernel::new(name, vec![("gradient", work)], Box::new(run))
+}
+
+fn optimizer(name: &str, optimizer: impl Optimizer, accesses: usize) -> Kernel {
+    let mut parameter = Parameter::new("p", &PARAMETERS, Init::Normal(0.02), 0);
+    parameter.grad = numbers(parameter.value.len());
+    let count = parameter.value.len();
+    let mut step = 0;
+    let run: Run = Box::new(move |clock: &mut Clock| {
+        step += 1;
+        let update = Update {
+            step,
+            learning_rate: 1e-3,
+            scale: 1e-3,
+        };
+        clock.time(|| optimizer.update(&mut parameter, update));
+        Ok(())
+    });
+    let passes = vec![("update", Work::each("parameter", count, accesses))];
+    Kernel::new(format!("{name}: {count}"), passes, run)
+}

@@ -1,0 +1,90 @@
+//! Copies of operands in the order in which tiles read them.
+
+use std::ops::Range;
+
+use multiversion::multiversion;
+
+use crate::cpu::matrix::Matrix;
+use crate::cpu::prefetch::{LINE, prefetch};
+
+/// Columns of a panel: as many as the widest tile, two AVX-512 registers.
+pub(super) const PANEL: usize = 32;
+
+/// The depth of a block.
+pub(super) const DEPTH: usize = 512;
+
+/// The depth, cut into blocks.
+pub(super) fn blocks(depth: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..depth).step_by(DEPTH).map(move |at| at..depth.min(at + DEPTH))
+}
+
+/// Lays out rows `depth` of columns of a matrix as panels of `WIDTH` columns.
+#[multiversion(targets = "simd")]
+pub(super) fn pack<const WIDTH: usize>(
+    to: &mut [f32],
+    pitch: usize,
+    from: Matrix<'_>,
+    depth: Range<usize>,
+    columns: Range<usize>,
+) {
+    if from.turned {
+        pack_turned::<WIDTH>(to, pitch, from, depth, columns);
+    } else {
+        pack_rows::<WIDTH>(to, pitch, from, depth, columns);
+    }
+}
+
+/// Takes two lines of the cache from each row at once.
+#[inline(always)]
+fn pack_rows<const WIDTH: usize>(
+    to: &mut [f32],
+    pitch: usize,
+    from: Matrix<'_>,
+    depth: Range<usize>,
+    columns: Range<usize>,
+) {
+    const GROUP: usize = 2 * LINE;
+    const AHEAD: usize = 16;
+    for first in columns.clone().step_by(GROUP) {
+        let to = &mut to[(first - columns.start) / WIDTH * pitch..];
+        let columns = first..columns.end.min(first + GROUP);
+        for (at, row) in depth.clone().enumerate() {
+            for line in columns.clone().step_by(LINE) {
+                prefetch(from.numbers, (row + AHEAD) * from.stride + line);
+            }
+            let row = &from.numbers[row * from.stride..][columns.clone()];
+            let (chunks, rest) = row.as_chunks::<WIDTH>();
+            for (index, chunk) in chunks.iter().enumerate() {
+                to[index * pitch + at * WIDTH..][..WIDTH].copy_from_slice(chunk);
+            }
+            if !rest.is_empty() {
+                to[chunks.len() * pitch + at * WIDTH..][..rest.len()].copy_from_slice(rest);
+            }
+        }
+    }
+}
+
+/// Eight lines at a time: lines whose length is a power of two fall on the same places of the first cache, and it has
+/// eight of each.
+#[inline(always)]
+fn pack_turned<const WIDTH: usize>(
+    to: &mut [f32],
+    pitch: usize,
+    from: Matrix<'_>,
+    depth: Range<usize>,
+    columns: Range<usize>,
+) {
+    const LINES: usize = 8;
+    for first in columns.clone().step_by(LINES) {
+        let lines: [&[f32]; LINES] = std::array::from_fn(|index| {
+            let line = (first + index).min(columns.end - 1);
+            &from.numbers[line * from.stride..][depth.clone()]
+        });
+        let first = first - columns.start;
+        let panel = to[first / WIDTH * pitch..].as_chunks_mut::<WIDTH>().0;
+        for (at, to) in panel[..depth.len()].iter_mut().enumerate() {
+            let numbers: [f32; LINES] = std::array::from_fn(|index| lines[index][at]);
+            to[first % WIDTH..][..LINES].copy_from_slice(&numbers);
+        }
+    }
+}

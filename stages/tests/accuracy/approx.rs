@@ -1,0 +1,206 @@
+//! Numbers in double precision that know how far off single precision is expected to be.
+
+use std::ops::{Add, Div, Mul, Neg, Sub};
+
+use crate::erfc;
+
+/// What one rounding to single precision is off by at most, relative to the number.
+pub(crate) const ROUNDING: f64 = 1.0 / 16_777_216.0;
+
+/// Where the kernels' exponential ends: it is zero below `exp(-87.3)`.
+const FLUSH: f64 = 1.3e-38;
+
+/// A number, and the error that computing it in single precision is expected to make.
+///
+/// Every operation rounds once, and carries the errors of its operands on to first order; errors are independent, so their
+/// squares add up. The expected error of a sum of `k` numbers thus grows as `sqrt(k)`. Higham and Mary, "A new approach to
+/// probabilistic rounding error analysis" (2019).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Approx {
+    /// The number, in double precision.
+    pub(crate) value: f64,
+    /// The square of the expected error, in roundings of 1.
+    square: f64,
+}
+
+/// The square of the error of one rounding; the spacing of numbers ends at the denormal ones.
+fn rounding(value: f64) -> f64 {
+    let size = value.abs().max(f64::from(f32::MIN_POSITIVE));
+    size * size
+}
+
+impl Approx {
+    /// A number as it is.
+    pub(crate) fn exact(number: impl Into<f64>) -> Self {
+        Self {
+            value: number.into(),
+            square: 0.0,
+        }
+    }
+
+    /// A number that single precision does not hold.
+    pub(crate) fn rounded(value: f64) -> Self {
+        Self {
+            value,
+            square: rounding(value),
+        }
+    }
+
+    /// The expected error.
+    pub(crate) fn error(self) -> f64 {
+        ROUNDING * self.square.sqrt()
+    }
+
+    /// The error alone, around zero.
+    pub(crate) fn slip(self) -> Self {
+        Self { value: 0.0, ..self }
+    }
+
+    /// A function of this number that is itself off by `own` roundings.
+    fn map(self, value: f64, slope: f64, own: f64) -> Self {
+        let floor = FLUSH / ROUNDING;
+        Self {
+            value,
+            square: slope * slope * self.square + own * own * rounding(value) + floor * floor,
+        }
+    }
+
+    /// `e^x`, two roundings off.
+    pub(crate) fn exp(self) -> Self {
+        let value = self.value.exp();
+        self.map(value, value, 2.0)
+    }
+
+    /// `1 / (1 + e^-x)`.
+    pub(crate) fn sigmoid(self) -> Self {
+        let value = 1.0 / (1.0 + (-self.value).exp());
+        self.map(value, value * (1.0 - value), 2.0)
+    }
+
+    /// The complementary error function of `z >= 0`: an exponential whose argument, about `z^2`, was rounded.
+    pub(crate) fn erfc(self) -> Self {
+        let z = self.value;
+        let slope = 2.0 / std::f64::consts::PI.sqrt() * (-z * z).exp();
+        self.map(erfc::erfc(z), slope, 2.0 + z * z)
+    }
+
+    /// The natural logarithm of a number that is not small.
+    pub(crate) fn ln(self) -> Self {
+        self.map(self.value.ln(), 1.0 / self.value, 1.0)
+    }
+
+    /// The square root.
+    pub(crate) fn sqrt(self) -> Self {
+        let value = self.value.sqrt();
+        let carried = ((self.value + self.error()).sqrt() - value) / ROUNDING;
+        Self {
+            value,
+            square: carried * carried + rounding(value),
+        }
+    }
+
+    /// The sum of numbers, rounded at each.
+    pub(crate) fn sum(numbers: impl IntoIterator<Item = Self>) -> Self {
+        numbers
+            .into_iter()
+            .reduce(|sum, number| sum + number)
+            .unwrap_or(Self::exact(0.0))
+    }
+
+    /// The sum of products, rounded at each product that is added.
+    pub(crate) fn dot(pairs: impl IntoIterator<Item = (Self, Self)>) -> Self {
+        pairs
+            .into_iter()
+            .fold(Self::exact(0.0), |sum, (a, b)| a.times_plus(b, sum))
+    }
+
+    /// `a b + c`, rounded once.
+    pub(crate) fn times_plus(self, factor: Self, addend: Self) -> Self {
+        let value = self.value * factor.value + addend.value;
+        Self {
+            value,
+            square: self.product_square(factor) + addend.square + rounding(value),
+        }
+    }
+
+    /// What a product carries on from its factors.
+    fn product_square(self, other: Self) -> f64 {
+        self.value * self.value * other.square + other.value * other.value * self.square
+    }
+}
+
+impl Add for Approx {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        let value = self.value + other.value;
+        Self {
+            value,
+            square: self.square + other.square + rounding(value),
+        }
+    }
+}
+
+impl Neg for Approx {
+    type Output = Self;
+
+    fn neg(self) -> Self {
+        Self {
+            value: -self.value,
+            ..self
+        }
+    }
+}
+
+impl Sub for Approx {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        self + -other
+    }
+}
+
+impl Mul for Approx {
+    type Output = Self;
+
+    fn mul(self, other: Self) -> Self {
+        let value = self.value * other.value;
+        Self {
+            value,
+            square: self.product_square(other) + rounding(value),
+        }
+    }
+}
+
+impl Div for Approx {
+    type Output = Self;
+
+    fn div(self, other: Self) -> Self {
+        let value = self.value / other.value;
+        let carried = self.square + value * value * other.square;
+        Self {
+            value,
+            square: carried / (other.value * other.value) + rounding(value),
+        }
+    }
+}
+
+/// Asserts that all numbers are within `limit` expected errors of their reference, and NaN where that is; prints the largest.
+pub(crate) fn assert_within(limit: f64, what: &str, got: &[f32], expected: &[Approx]) {
+    assert_eq!(got.len(), expected.len(), "{what}");
+    let mut worst = 0.0_f64;
+    for (index, (&got, expected)) in got.iter().zip(expected).enumerate() {
+        let off = (f64::from(got) - expected.value).abs();
+        if off == 0.0 || got.is_nan() && expected.value.is_nan() {
+            continue;
+        }
+        let share = off / expected.error();
+        assert!(
+            share <= limit,
+            "{what}[{index}]: {got} and {:e} are {share:.2} expected errors apart, at most {limit} are allowed",
+            expected.value
+        );
+        worst = worst.max(share);
+    }
+    println!("{what}: {worst:.2} of {limit}");
+}

@@ -1,0 +1,81 @@
+//! The numbers that kernels are tried on.
+
+use pipewright_stages::{Layer, Tensor};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use crate::approx::Approx;
+use crate::common::{self, numbers};
+
+/// What numbers look like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    /// In -1..1.
+    Signed,
+    /// In 0..1: sums grow, and so do their errors.
+    Positive,
+    /// Of magnitudes between 1e-6 and 1e6, with zeros.
+    Wide,
+    /// Around 1e-20: their products are denormal.
+    Tiny,
+    /// Denormal.
+    Denormal,
+}
+
+/// Every kind.
+pub(crate) fn kind() -> impl Strategy<Value = Kind> {
+    select(vec![
+        Kind::Signed,
+        Kind::Positive,
+        Kind::Wide,
+        Kind::Tiny,
+        Kind::Denormal,
+    ])
+}
+
+/// Sizes at and beside those of registers, tiles and panels, and any below 80.
+pub(crate) fn size() -> impl Strategy<Value = usize> {
+    prop_oneof![
+        select(vec![1_usize, 2, 15, 16, 17, 31, 32, 33, 64, 65]),
+        1_usize..80
+    ]
+}
+
+/// Numbers of a kind, a function of the name.
+pub(crate) fn draw(kind: Kind, name: &str, count: usize) -> Vec<f32> {
+    let mut drawn = numbers(name, count);
+    let exponents = numbers(&format!("{name}, exponents"), count);
+    for (number, exponent) in drawn.iter_mut().zip(exponents) {
+        *number = match kind {
+            Kind::Signed => *number,
+            Kind::Positive => number.abs(),
+            Kind::Wide if exponent > 0.8 => 0.0,
+            Kind::Wide => *number * 10_f32.powf(6.0 * exponent),
+            Kind::Tiny => *number * 1e-20,
+            Kind::Denormal => *number * 1e-39,
+        };
+    }
+    drawn
+}
+
+/// A tensor of numbers.
+pub(crate) fn tensor(dims: &[usize], numbers: Vec<f32>) -> Tensor {
+    Tensor::from_vec(dims, numbers).unwrap()
+}
+
+/// Numbers as they are.
+pub(crate) fn exact(numbers: &[f32]) -> Vec<Approx> {
+    numbers.iter().map(|&number| Approx::exact(number)).collect()
+}
+
+/// Gives a parameter these numbers.
+pub(crate) fn set(layer: &mut dyn Layer, which: usize, numbers: Vec<f32>) {
+    layer.parameters()[which].value = numbers;
+}
+
+/// Output and input gradient of a layer of numbers; the gradients of its parameters are added to.
+pub(crate) fn pass(layer: &mut dyn Layer, input: &Tensor, grad: &Tensor) -> [Vec<f32>; 2] {
+    let (output, input_grad) = common::pass(layer, input, grad);
+    let input_grad = input_grad.expect("the input has a gradient");
+    [output.f32().to_vec(), input_grad.f32().to_vec()]
+}

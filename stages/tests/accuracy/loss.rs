@@ -1,0 +1,132 @@
+//! Losses.
+
+use pipewright_stages::Tensor;
+use pipewright_stages::loss::{CrossEntropy, Loss, MeanSquaredError, Score};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use crate::approx::{Approx, assert_within};
+use crate::common::ids;
+use crate::inputs::{Kind, draw, exact, kind, size, tensor};
+
+/// A difference: one operation, rounded as it must be.
+const DIFFERENCE: f64 = 1.0;
+/// A softmax. Largest measured: 1.4.
+const CROSS_ENTROPY: f64 = 3.0;
+/// A difference, squared and added up in double precision. Largest measured: 0.7.
+const SQUARED_ERROR: f64 = 2.0;
+
+/// Loss, gradient and whether the class is the first of the largest logits.
+fn cross_entropy(logits: &[f32], class: usize) -> (Approx, Vec<Approx>, bool) {
+    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let shifted: Vec<Approx> = exact(logits)
+        .into_iter()
+        .map(|logit| logit - Approx::exact(largest))
+        .collect();
+    let powers: Vec<Approx> = shifted.iter().map(|logit| logit.exp()).collect();
+    let total = Approx::sum(powers.iter().copied());
+    let mut grad: Vec<Approx> = powers.into_iter().map(|power| power / total).collect();
+    grad[class] = grad[class] - Approx::exact(1.0);
+    let first = logits.iter().position(|&logit| logit == largest);
+    (total.ln() - shifted[class], grad, first == Some(class))
+}
+
+fn check_cross_entropy(logits: &[f32], target: &Tensor, ignore: Option<u32>) {
+    let classes = logits.len() / target.shape().count();
+    let mut loss = CrossEntropy { ignore };
+    let output = tensor(&[target.shape().count(), classes], logits.to_vec());
+    let (score, grad) = loss.forward(output.clone(), target.clone()).unwrap();
+    let mut sum = Approx::exact(0.0);
+    let mut counted = Score {
+        correct: Some(0.0),
+        ..Score::default()
+    };
+    let mut expected = Vec::new();
+    for (row, &class) in logits.chunks_exact(classes).zip(target.ids()) {
+        if ignore == Some(class) {
+            expected.extend(vec![Approx::exact(0.0); classes]);
+            continue;
+        }
+        let (one, grads, right) = cross_entropy(row, class as usize);
+        sum = sum + one;
+        counted.add(Score {
+            sum: 0.0,
+            weight: 1.0,
+            correct: Some(f64::from(u8::from(right))),
+        });
+        expected.extend(grads);
+    }
+    assert_eq!((score.weight, score.correct), (counted.weight, counted.correct));
+    assert_within(CROSS_ENTROPY, "cross-entropy: sum", &[score.sum as f32], &[sum]);
+    assert_within(CROSS_ENTROPY, "cross-entropy: gradient", grad.f32(), &expected);
+    assert_eq!(loss.score(output, target.clone()).unwrap(), score, "evaluation");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn cross_entropy_is_the_log_likelihood(
+        rows in size(), classes in prop_oneof![size(), select(vec![257_usize, 1000])],
+        factor in select(vec![1e-3_f32, 1.0, 8.0, 80.0]), ignored in 0_u32..4, ignore: bool,
+    ) {
+        let mut logits = draw(Kind::Signed, "logits", rows * classes);
+        logits.iter_mut().for_each(|logit| *logit *= factor);
+        check_cross_entropy(&logits, &ids("target", &[rows], classes as u32), ignore.then_some(ignored));
+    }
+
+    #[test]
+    fn mean_squared_error_sums_over_all_numbers(rows in size(), width in size(), kind in kind()) {
+        let [output, target] = ["output", "target"].map(|name| draw(kind, name, rows * width));
+        let differences: Vec<Approx> =
+            exact(&output).into_iter().zip(exact(&target)).map(|(output, target)| output - target).collect();
+        let [output, target] = [output, target].map(|numbers| tensor(&[rows, width], numbers));
+        let (score, grad) = MeanSquaredError.forward(output.clone(), target.clone()).unwrap();
+        let doubled: Vec<Approx> =
+            differences.iter().map(|&difference| Approx::exact(2.0) * difference).collect();
+        assert_within(DIFFERENCE, "squared error: gradient", grad.f32(), &doubled);
+        let sum = Approx::dot(differences.iter().map(|&difference| (difference, difference)));
+        assert_within(SQUARED_ERROR, "squared error: sum", &[score.sum as f32], &[sum]);
+        assert_eq!((score.weight, score.correct), ((rows * width) as f64, None));
+        assert_eq!(MeanSquaredError.score(output, target).unwrap(), score, "evaluation");
+    }
+}
+
+#[test]
+fn as_many_classes_as_a_vocabulary_has() {
+    let classes = 50_257;
+    let mut logits = draw(Kind::Signed, "logits", 2 * classes);
+    logits.iter_mut().for_each(|logit| *logit *= 10.0);
+    check_cross_entropy(&logits, &ids("target", &[2], classes as u32), None);
+}
+
+/// One logit far above all others, right or wrong, and the first of equal ones.
+#[test]
+fn huge_logits() {
+    for size in [80.0, 1e4, 1e30] {
+        for class in [0, 1] {
+            let target = Tensor::from_ids(&[1], vec![class]).unwrap();
+            check_cross_entropy(&[size, -size], &target, None);
+            check_cross_entropy(&[size, size], &target, None);
+        }
+    }
+}
+
+#[test]
+fn nan_stays_nan() {
+    let target = Tensor::from_ids(&[2], vec![0, 1]).unwrap();
+    let output = tensor(&[2, 2], vec![0.0, f32::NAN, 1.0, 2.0]);
+    let (score, grad) = CrossEntropy::default().forward(output.clone(), target).unwrap();
+    assert!(score.sum.is_nan());
+    assert_eq!(
+        [0, 1, 2, 3].map(|at| grad.f32()[at].is_nan()),
+        [true, true, false, false]
+    );
+    assert!(
+        MeanSquaredError
+            .score(output.clone(), output)
+            .unwrap()
+            .sum
+            .is_nan()
+    );
+}
