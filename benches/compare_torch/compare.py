@@ -63,7 +63,7 @@ class Job:
                        stdout=subprocess.DEVNULL)
         self.size = json.loads((folder / "size.json").read_text())
         self.first_losses = None
-        self.off = 0.0
+        self.off, self.peer = 0.0, None
 
     def ours(self, schedule, timed, ranks=2):
         command = self.ours_base + ["train", "--data", self.data, "--steps", str(WARM_UP + timed)]
@@ -75,7 +75,9 @@ class Job:
         command += ["--steps", str(WARM_UP + timed)]
         ranks = 1 if schedule == "single" else 2
         meeting = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-        return self.run([command] * ranks, [{**meeting, "RANK": str(rank)} for rank in range(ranks)])
+        done = self.run([command] * ranks, [{**meeting, "RANK": str(rank)} for rank in range(ranks)])
+        self.peer = done.said["peer"]
+        return done
 
     def run(self, commands, environments):
         lines, memory, others = processes.run(commands, environments, self.given.limit)
@@ -153,8 +155,8 @@ def free_port():
 
 
 def fastest(job, side, schedules):
-    """The fastest schedule of a side, each run once."""
-    speeds = {}
+    """The fastest schedule of a side, and each one's speed and memory in one run."""
+    found = {}
     for schedule in schedules:
         if side == "theirs" and schedule not in (*job.size["cuts"], "single"):
             print(f"  {side:<7} {schedule:<22} needs more stages than there are units", flush=True)
@@ -164,9 +166,9 @@ def fastest(job, side, schedules):
         except processes.Failed as failure:
             print(f"  {side:<7} {schedule:<22} does not run: {failure}", flush=True)
             continue
-        speeds[schedule] = done.rate
+        found[schedule] = {"rate": done.rate, "MiB": done.memory}
         print(f"  {side:<7} {schedule:<22} {done.rate:>9.0f} {done.memory:>7.0f} MiB", flush=True)
-    return max(speeds, key=speeds.get)
+    return max(found, key=lambda schedule: found[schedule]["rate"]), found
 
 
 def play_round(job, best, peer_best):
@@ -196,7 +198,8 @@ def play_round(job, best, peer_best):
 def measure(job):
     """The medians of the rounds, with what they are of."""
     print(f"\nsize {job.name}: {'rows' if job.name == 'D' else 'tokens'}/s of every schedule, one run each", flush=True)
-    best, peer_best = fastest(job, "ours", job.given.ours), fastest(job, "theirs", job.given.theirs)
+    best, ours = fastest(job, "ours", job.given.ours)
+    peer_best, theirs = fastest(job, "theirs", job.given.theirs)
     print(f"\nsize {job.name}: ours {best}, theirs {peer_best}", flush=True)
     rounds = []
     for number in range(1, job.given.rounds + 1):
@@ -207,7 +210,10 @@ def measure(job):
     medians = {name: statistics.median(one[name] for one in rounds) for name in rounds[0]}
     print_row("median", medians, medians.values())
     print(f"losses within {job.off:.1e}", flush=True)
-    return {"size": job.name, "best": best, "peer best": peer_best, "off": job.off, "medians": medians, "rounds": rounds}
+    return {
+        "size": job.name, "best": best, "peer best": peer_best, "off": job.off, "medians": medians, "rounds": rounds,
+        "ours": ours, "theirs": theirs, "peer": job.peer,
+    }
 
 
 def print_row(first, names, cells):

@@ -115,7 +115,9 @@ pub(crate) fn of_gpt(gpt: &Gpt, unit: &str, rows: usize) -> Vec<Product> {
 
 /// The products of a unit of a perceptron of these widths, for `rows` rows.
 pub(crate) fn of_mlp(sizes: &[usize], unit: &str, rows: usize) -> Vec<Product> {
-    let index = unit.strip_prefix("fc").and_then(|index| index.parse::<usize>().ok());
+    let index = unit
+        .strip_prefix("fc")
+        .and_then(|index| index.parse::<usize>().ok());
     index.map_or(Vec::new(), |index| {
         linear(rows, [sizes[index], sizes[index + 1]], Weight::OutIn, index == 0)
     })

@@ -9,6 +9,7 @@ ELSEWHERE = {
 
 
 def print_tables(results):
+    print(f"\n{results[0]['peer']}, medians of {len(results[0]['rounds'])} rounds")
     print("\n| size | ours | PyTorch's best | ratio | 1f1b | PyTorch's 1F1B | ratio | memory, MiB | its | share | 1f1b, MiB | 1F1B's | share |")
     print("| --- | " + " | ".join(["---"] * 12) + " |")
     for result in results:
@@ -24,10 +25,12 @@ def print_tables(results):
     for result in results:
         one = result["medians"]
         # Size C has next to no matrix products to be bound by.
-        best, mean = ("-", "-") if result["size"] == "C" else (f"{one['of bound']:.3f}", f"{one['of mean bound']:.3f}")
+        is_engine = result["size"] == "C"
+        best, mean = ("-", "-") if is_engine else (f"{one['of bound']:.3f}", f"{one['of mean bound']:.3f}")
+        action = f"{one['us/action']:.2f}" if is_engine else "-"
         print(
             f"| {result['size']} | {one['GFLOP/s']:.0f} GFLOP/s | {one['mean GFLOP/s']:.0f} | {best} | {mean} "
-            f"| {one['us/action']:.2f} | {result['off']:.0e} |"
+            f"| {action} | {result['off']:.0e} |"
         )
     print()
     for result in results:

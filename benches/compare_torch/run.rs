@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use pipewright::id::{MicroBatch, Rank};
+use pipewright::plan::simulate;
 use pipewright::schedule::Links;
 use pipewright::stages::loss::CrossEntropy;
 use pipewright::stages::optimizer::{AdamW, Decay, LearningRate};
-use pipewright::plan::simulate;
 use pipewright::stages::{Kind as Numbers, Stage, Tensor};
 use pipewright::{Error, Pipeline, Result, StepReport};
 use safetensors::tensor::{Dtype, TensorView};
@@ -135,7 +135,11 @@ impl Given {
 /// Ids below 256 and shades of grey from 0 to 1, a byte each.
 fn as_bytes(tensor: &Tensor) -> Vec<u8> {
     match tensor.shape().kind() {
-        Numbers::F32 => tensor.f32().iter().map(|grey| (grey * 255.0).round() as u8).collect(),
+        Numbers::F32 => tensor
+            .f32()
+            .iter()
+            .map(|grey| (grey * 255.0).round() as u8)
+            .collect(),
         Numbers::Ids => tensor.ids().iter().map(|&id| id as u8).collect(),
     }
 }
