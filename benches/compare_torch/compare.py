@@ -10,7 +10,7 @@ Sizes: A a GPT of 8 layers, dim 256, 8 heads, 8 micro-batches of 4 x 128 tokens;
 PyTorch's is one process that has all cores. Without --text the text is the guide, without --images the images are noise.
 
 First every schedule of either side runs once and the fastest is found. Then every round runs both sides' fastest, 1f1b of
-both, and the `gemm` crate on all cores, whose rate bounds what is possible: rate * (1 - bubble) / operations of a token. The
+both, and the `gemm` crate on 2 threads, whose rate bounds what is possible: rate * (1 - bubble) / operations of a token. The
 bubble is that of the schedule by the operations of its stages; causal attention counts once. Figures are medians of rounds;
 a ratio is one of the same round. Peak resident memory is summed over processes. Losses that differ by more than 1e-4 end it.
 """
@@ -34,6 +34,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 OURS = ["1f1b", "gpipe", "interleaved-1f1b", "zb-h1", "zb-2p", "zb-v", "auto", "auto:2"]
 THEIRS = ["single", "1F1B", "GPipe", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV"]
+RANKS = 2
 WARM_UP = 2
 # Timed steps of a run: in a round, and in the search for the fastest schedule.
 STEPS = {"A": (8, 4), "B": (5, 2), "C": (100, 30), "D": (40, 15)}
@@ -65,7 +66,7 @@ class Job:
         self.first_losses = None
         self.off, self.peer = 0.0, None
 
-    def ours(self, schedule, timed, ranks=2):
+    def ours(self, schedule, timed, ranks=RANKS):
         command = self.ours_base + ["train", "--data", self.data, "--steps", str(WARM_UP + timed)]
         command += ["--schedule", schedule, "--ranks", str(ranks)]
         return self.run([command], [{}])
@@ -73,7 +74,7 @@ class Job:
     def theirs(self, schedule, timed):
         command = [self.given.python, HERE / "peer.py", "--folder", self.folder, "--schedule", schedule]
         command += ["--steps", str(WARM_UP + timed)]
-        ranks = 1 if schedule == "single" else 2
+        ranks = 1 if schedule == "single" else RANKS
         meeting = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
         done = self.run([command] * ranks, [{**meeting, "RANK": str(rank)} for rank in range(ranks)])
         self.peer = done.said["peer"]
@@ -95,7 +96,7 @@ class Job:
             sys.exit(f"{' '.join(map(str, command))}: a loss is off by {off:.1e}, more than {TOLERANCE}")
 
     def gemm(self):
-        command = self.ours_base + ["rate", "--threads", str(os.cpu_count())]
+        command = self.ours_base + ["rate", "--threads", str(RANKS)]
         return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 

@@ -1,6 +1,7 @@
 //! What one thread does: every layer's forward, backward-input (I) and backward-weight (W), and whole training steps.
 //!
-//! `cargo bench -p pipewright-stages --bench block -- [steps] [layers whose name holds this]`. The model is that of the comparison with PyTorch.
+//! `cargo bench -p pipewright-stages --bench block -- [steps] [layers whose name holds this]`. The model is
+//! size A of `benches/compare_torch`.
 
 use std::time::Instant;
 
