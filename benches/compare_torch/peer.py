@@ -73,10 +73,10 @@ def gpt(vocab, dim, layers, heads, context):
 
 def mlp(sizes):
     """The units of our perceptron, with the names of their parameters."""
-    units, names = [nn.Flatten()], [{}]
+    units, names = [], []
     for index, (inputs, outputs) in enumerate(zip(sizes, sizes[1:])):
-        units += [nn.Sequential(nn.Linear(inputs, outputs)), nn.ReLU()]
-        names += [{"0": f"fc{index}"}, {}]
+        units += [nn.Sequential(nn.Flatten(), nn.Linear(inputs, outputs)), nn.ReLU()]
+        names += [{"1": f"fc{index}"}, {}]
     return units[:-1], names[:-1]
 
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pipewright::data::{Corpus, DataSource, Images, LabelledImages, Windows};
 use pipewright::plan::{Candidate, Fit, LayerCost, Link, ModelCosts, Setting};
 use pipewright::schedule::{Pass, StageCost};
-use pipewright::stages::models::{Gpt, Mlp, Model};
+use pipewright::stages::models::{Gpt, LayerSpec, Mlp, Model};
 use pipewright::{Error, Result};
 
 use crate::products::{self, Product};
@@ -72,7 +72,14 @@ impl Size {
                 Model::new(units)
             }
             Kind::Gpt(gpt) => gpt.model()?,
-            Kind::Mlp(mlp) => mlp.model()?,
+            // PyTorch's zero-bubble schedules lose gradients behind a first stage without parameters, so `flatten` is in `fc0`.
+            Kind::Mlp(mlp) => {
+                let mut units = mlp.model()?.into_units();
+                let (flatten, first) = (units.remove(0), units.remove(0));
+                let both = move || Ok([(flatten.build)()?, (first.build)()?].into_iter().flatten().collect());
+                units.insert(0, LayerSpec::new(first.name, first.cost, both));
+                Model::new(units)
+            }
         };
         Ok(model)
     }
