@@ -1,5 +1,5 @@
-//! Whole training steps of one thread, and what their parts take, in time that the thread itself had. The model is that of the
-//! comparison with PyTorch.
+//! Whole training steps of one thread, and what their parts take, in time that the thread itself had. The model is size A
+//! of `benches/compare_torch`.
 //!
 //! `cargo bench -p pipewright-stages --bench block -- [steps]`. Kernels one by one: `--bench kernels`.
 
