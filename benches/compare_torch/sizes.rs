@@ -76,7 +76,12 @@ impl Size {
             Kind::Mlp(mlp) => {
                 let mut units = mlp.model()?.into_units();
                 let (flatten, first) = (units.remove(0), units.remove(0));
-                let both = move || Ok([(flatten.build)()?, (first.build)()?].into_iter().flatten().collect());
+                let both = move || {
+                    Ok([(flatten.build)()?, (first.build)()?]
+                        .into_iter()
+                        .flatten()
+                        .collect())
+                };
                 units.insert(0, LayerSpec::new(first.name, first.cost, both));
                 Model::new(units)
             }
