@@ -20,6 +20,7 @@ mod sequential;
 mod stage;
 mod tensor;
 
+pub use aligned_vec::AVec;
 pub use error::{Error, ErrorKind, Result};
 pub use kept::Kept;
 pub use layer::Layer;

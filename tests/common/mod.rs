@@ -248,7 +248,7 @@ impl Plain {
             let mut sum = parameters[sites[0]].grad.clone();
             for &site in &sites[1..] {
                 sum.iter_mut()
-                    .zip(&parameters[site].grad)
+                    .zip(&*parameters[site].grad)
                     .for_each(|(sum, grad)| *sum += grad);
             }
             sites
