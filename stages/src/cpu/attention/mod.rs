@@ -6,11 +6,14 @@
 mod backward;
 mod gathered;
 
+use std::sync::{Mutex, PoisonError};
+
 use multiversion::multiversion;
 
 use self::gathered::{Gathered, Part};
 use super::lanes::{self, LANES};
 use super::math::exp;
+use super::parts::{By, EXP, PRODUCTS, cut};
 use super::small::{Size, product};
 
 pub(crate) use self::backward::{Saved, backward};
@@ -50,6 +53,11 @@ impl Sizes {
         self.time.next_multiple_of(BLOCK)
     }
 
+    /// What a head of a sequence weighs when work is cut into parts.
+    fn weight(self) -> usize {
+        self.time * self.time * (self.width() / PRODUCTS + EXP)
+    }
+
     /// A head's part of rows that hold `parts` times the numbers of all heads.
     fn part(self, numbers: &[f32], parts: usize, which: usize, head: usize) -> Part<'_> {
         let offset = which * self.dim + head * self.width();
@@ -66,23 +74,26 @@ impl Sizes {
 /// `[sequences, heads, time]`.
 pub(crate) fn forward(out: &mut [f32], lse: &mut [f32], qkv: &[f32], sizes: Sizes) {
     let Sizes { time, heads, dim } = sizes;
-    let mut buffers = Head::new(sizes);
-    let sequences = qkv
-        .chunks_exact(time * 3 * dim)
-        .zip(out.chunks_exact_mut(time * dim));
-    for ((qkv, out), lse) in sequences.zip(lse.chunks_exact_mut(heads * time)) {
-        for (head, lse) in lse.chunks_exact_mut(time).enumerate() {
+    // Heads share rows: each is written in one go.
+    let out = Mutex::new(out);
+    cut(By(lse, time), sizes.weight(), |first, lse| {
+        let mut buffers = Head::new(sizes);
+        for (index, lse) in (first..).zip(lse.chunks_exact_mut(time)) {
+            let (sequence, head) = (index / heads, index % heads);
+            let qkv = &qkv[sequence * time * 3 * dim..][..time * 3 * dim];
             buffers.queries.gather(sizes.part(qkv, 3, 0, head), sizes.scale());
             buffers.keys_turned.gather_turned(sizes.part(qkv, 3, 1, head));
             buffers.values.gather(sizes.part(qkv, 3, 2, head), 1.0);
             for (index, lse) in lse.chunks_mut(BLOCK).enumerate() {
                 buffers.block(index * BLOCK, lse);
             }
+            let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
+            let out = &mut out[sequence * time * dim..][..time * dim];
             buffers
                 .result
                 .scatter(1.0, out, dim, head * sizes.width(), sizes.width());
         }
-    }
+    });
 }
 
 /// What forward holds of one head.
