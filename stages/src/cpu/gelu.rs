@@ -30,7 +30,9 @@ fn exact_form(x: f32) -> [f32; 2] {
 
 /// Writes the values at `input`.
 pub(crate) fn forward(exact: bool, out: &mut [f32], input: &[f32]) {
-    cut((By(out, LINE), By(input, LINE)), EXP * LINE, |_, (out, input)| forward_part(exact, out, input));
+    cut((By(out, LINE), By(input, LINE)), EXP * LINE, |_, (out, input)| {
+        forward_part(exact, out, input)
+    });
 }
 
 #[multiversion(targets = "simd")]
@@ -48,7 +50,11 @@ fn forward_part(exact: bool, out: &mut [f32], input: &[f32]) {
 
 /// Multiplies the gradient by the derivatives at `input`.
 pub(crate) fn backward(exact: bool, grad: &mut [f32], input: &[f32]) {
-    cut((By(grad, LINE), By(input, LINE)), EXP * LINE, |_, (grad, input)| backward_part(exact, grad, input));
+    cut(
+        (By(grad, LINE), By(input, LINE)),
+        EXP * LINE,
+        |_, (grad, input)| backward_part(exact, grad, input),
+    );
 }
 
 #[multiversion(targets = "simd")]
@@ -66,7 +72,11 @@ fn backward_part(exact: bool, grad: &mut [f32], input: &[f32]) {
 
 /// As [`backward`], and turns the input into the values.
 pub(crate) fn backward_and_forward(exact: bool, grad: &mut [f32], input: &mut [f32]) {
-    cut((By(grad, LINE), By(input, LINE)), EXP * LINE, |_, (grad, input)| backward_and_forward_part(exact, grad, input));
+    cut(
+        (By(grad, LINE), By(input, LINE)),
+        EXP * LINE,
+        |_, (grad, input)| backward_and_forward_part(exact, grad, input),
+    );
 }
 
 #[multiversion(targets = "simd")]
