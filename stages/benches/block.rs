@@ -1,9 +1,9 @@
-//! Whole training steps of one rank, and what their parts take. The models are those of the comparison with PyTorch.
+//! Whole training steps of one rank, and what their parts take, in time that its own thread had. The models are those of the
+//! comparison with PyTorch.
 //!
 //! `cargo bench -p pipewright-stages --bench block -- [A or B] [steps] [threads]`. Kernels one by one: `--bench kernels`.
 
-use std::time::Instant;
-
+use cpu_time::ThreadTime;
 use pipewright_stages::loss::{CrossEntropy, Loss, Score};
 use pipewright_stages::models::Gpt;
 use pipewright_stages::optimizer::{AdamW, Optimizer, Update};
@@ -92,22 +92,22 @@ impl Size {
                 micro_batch,
                 mode: Mode::Train,
             };
-            let start = Instant::now();
+            let start = ThreadTime::now();
             let (output, saved) = stage.forward(at, self.tokens("x", micro_batch)?)?;
             parts[0] += start.elapsed().as_secs_f64();
             *saved_bytes = saved.bytes();
-            let start = Instant::now();
+            let start = ThreadTime::now();
             let (score, grad) = CrossEntropy::default().forward(output, self.tokens("y", micro_batch)?)?;
             parts[1] += start.elapsed().as_secs_f64();
             total.add(score);
-            let start = Instant::now();
+            let start = ThreadTime::now();
             let (_, pending) = stage.backward_input(saved, grad)?;
             parts[2] += start.elapsed().as_secs_f64();
-            let start = Instant::now();
+            let start = ThreadTime::now();
             stage.backward_weight(pending)?;
             parts[3] += start.elapsed().as_secs_f64();
         }
-        let start = Instant::now();
+        let start = ThreadTime::now();
         let update = Update {
             step: step + 1,
             learning_rate: 3e-4,

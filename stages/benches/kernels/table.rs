@@ -88,11 +88,9 @@ impl Kernel {
                     )
                 }
             };
-            println!(
-                "{:<36} {pass:<8}{figures:<35} {}",
-                self.name,
-                beside.unwrap_or_default()
-            );
+            let beside = beside.unwrap_or_default();
+            let line = format!("{:<36} {pass:<8}{figures:<35} {beside}", self.name);
+            println!("{}", line.trim_end());
         }
     }
 }

@@ -15,9 +15,9 @@ const DENSITY: f32 = 0.398_942_3;
 /// Value and derivative of the tanh form.
 #[inline(always)]
 fn tanh_form(x: f32) -> [f32; 2] {
-    let gate = sigmoid(SLOPE * x * (CUBIC * x).mul_add(x, 1.0));
+    let [gate, rest] = sigmoid(SLOPE * x * (CUBIC * x).mul_add(x, 1.0));
     let inner = SLOPE * (3.0 * CUBIC * x).mul_add(x, 1.0);
-    [x * gate, (x * inner * gate).mul_add(1.0 - gate, gate)]
+    [x * gate, (x * inner * gate).mul_add(rest, gate)]
 }
 
 /// Value and derivative with the normal distribution function.

@@ -65,8 +65,19 @@ pub(crate) fn max(numbers: &[f32]) -> f32 {
             };
         }
     }
-    let mut largest = f32::NEG_INFINITY;
-    for &number in lanes.iter().chain(rest) {
+    let mut half = LANES / 2;
+    while half > 0 {
+        for lane in 0..half {
+            lanes[lane] = if lanes[lane + half] > lanes[lane] {
+                lanes[lane + half]
+            } else {
+                lanes[lane]
+            };
+        }
+        half /= 2;
+    }
+    let mut largest = lanes[0];
+    for &number in rest {
         largest = if number > largest { number } else { largest };
     }
     largest

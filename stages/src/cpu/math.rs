@@ -34,6 +34,13 @@ fn polynomial<const N: usize>(coefficients: [f32; N], x: f32) -> f32 {
 /// `e^x` to 1e-7; zero below -87.3, at most `e^87.3`; NaN stays NaN.
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
+    let value = bounded_exp(x);
+    if x < -EXP_RANGE { 0.0 } else { value }
+}
+
+/// As [`exp`], and `e^-87.3` below -87.3.
+#[inline(always)]
+fn bounded_exp(x: f32) -> f32 {
     // Adding 1.5 * 2^23 leaves the rounded integer in the low bits of the sum.
     const ROUND: f32 = 12_582_912.0;
     const LN2_HIGH: f32 = 0.693_359_4;
@@ -45,14 +52,15 @@ pub(crate) fn exp(x: f32) -> f32 {
     let rest = whole.mul_add(-LN2_LOW, whole.mul_add(-LN2_HIGH, bounded));
     let series = (rest * rest).mul_add(polynomial(EXP, rest), rest) + 1.0;
     let power = f32::from_bits(shifted.to_bits().wrapping_add(127) << 23);
-    let value = series * power;
-    if x < -EXP_RANGE { 0.0 } else { value }
+    series * power
 }
 
-/// `1 / (1 + e^-x)`.
+/// `1 / (1 + e^-x)`, and one minus that.
 #[inline(always)]
-pub(crate) fn sigmoid(x: f32) -> f32 {
-    1.0 / (1.0 + exp(-x))
+pub(crate) fn sigmoid(x: f32) -> [f32; 2] {
+    let power = bounded_exp(-x);
+    let value = 1.0 / (1.0 + power);
+    [value, power * value]
 }
 
 /// The complementary error function of `z >= 0`.

@@ -37,9 +37,14 @@ pub(crate) fn product(out: ViewMut<'_>, size: Size, a: View<'_>, b: View<'_>) {
     Arch::new().dispatch(Product { out, size, a, b });
 }
 
+/// `out = a^T b`; `a` is `[depth, rows]`.
+pub(crate) fn turned_product(out: ViewMut<'_>, size: Size, a: View<'_>, b: View<'_>) {
+    Arch::new().dispatch(TurnedProduct::<false>(Product { out, size, a, b }));
+}
+
 /// `out += a^T b`; `a` is `[depth, rows]`.
 pub(crate) fn add_turned_product(out: ViewMut<'_>, size: Size, a: View<'_>, b: View<'_>) {
-    Arch::new().dispatch(AddTurnedProduct(Product { out, size, a, b }));
+    Arch::new().dispatch(TurnedProduct::<true>(Product { out, size, a, b }));
 }
 
 struct Product<'a> {
@@ -62,17 +67,17 @@ impl WithSimd for Product<'_> {
     }
 }
 
-struct AddTurnedProduct<'a>(Product<'a>);
+struct TurnedProduct<'a, const ADD: bool>(Product<'a>);
 
-impl WithSimd for AddTurnedProduct<'_> {
+impl<const ADD: bool> WithSimd for TurnedProduct<'_, ADD> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         if is_tall::<S>() {
-            self.0.add_turned::<S, ROWS>(simd)
+            self.0.turned::<S, ROWS, ADD>(simd)
         } else {
-            self.0.add_turned::<S, FEW_ROWS>(simd)
+            self.0.turned::<S, FEW_ROWS, ADD>(simd)
         }
     }
 }
@@ -89,11 +94,11 @@ impl Product<'_> {
     }
 
     #[inline(always)]
-    fn add_turned<S: Simd, const HEIGHT: usize>(mut self, simd: S) {
+    fn turned<S: Simd, const HEIGHT: usize, const ADD: bool>(mut self, simd: S) {
         let a = self.a;
         for row in (0..self.size.rows).step_by(HEIGHT) {
             let line = |at: usize| &a.numbers[at * a.stride + row..][..HEIGHT];
-            self.row_of_tiles::<S, HEIGHT, true>(simd, row, |at, row| line(at)[row]);
+            self.row_of_tiles::<S, HEIGHT, ADD>(simd, row, |at, row| line(at)[row]);
         }
     }
 

@@ -24,9 +24,10 @@ fn gelu_tanh(x: Approx) -> [Approx; 2] {
     let one = Approx::exact(1.0);
     let slope = Approx::rounded((8.0 / std::f64::consts::PI).sqrt());
     let [cubic, cubic_slope] = [0.044_715, 3.0 * 0.044_715].map(Approx::rounded);
-    let gate = (slope * x * (cubic * x).times_plus(x, one)).sigmoid();
+    let steps = slope * x * (cubic * x).times_plus(x, one);
+    let [gate, rest] = [steps, -steps].map(Approx::sigmoid);
     let inner = slope * (cubic_slope * x).times_plus(x, one);
-    [x * gate, (x * inner * gate).times_plus(one - gate, gate)]
+    [x * gate, (x * inner * gate).times_plus(rest, gate)]
 }
 
 /// Value and derivative of GELU by the normal distribution function.

@@ -87,8 +87,8 @@ impl Head {
         let qkv = |which| sizes.part(saved.qkv, 3, which, head);
         self.queries.gather(qkv(0), sizes.scale());
         self.keys.gather(qkv(1), 1.0);
-        self.keys_turned.gather_turned(qkv(1));
-        self.values_turned.gather_turned(qkv(2));
+        self.keys_turned.gather_turned(qkv(1), 1.0);
+        self.values_turned.gather_turned(qkv(2), 1.0);
         let grad = sizes.part(saved.grad, 1, 0, head);
         self.grad.gather(grad, 1.0);
         dots(&mut self.along, sizes.part(saved.out, 1, 0, head), grad);
@@ -147,7 +147,7 @@ impl Head {
             (&self.value_grads, 1.0),
         ];
         for (which, (grads, scale)) in parts.into_iter().enumerate() {
-            grads.scatter(scale, qkv_grad, 3 * dim, which * dim + head * width, width);
+            grads.scatter(|_| scale, qkv_grad, [3 * dim, which * dim + head * width, width]);
         }
     }
 }
@@ -167,8 +167,8 @@ fn causal_softmax_grad(
         .chunks_exact_mut(stride)
         .zip(grads.numbers.chunks_exact_mut(stride));
     for (own, ((scores, grads), (&lse, &along))) in (start..).zip(rows.zip(lse.iter().zip(along))) {
-        let (scores, later) = scores.as_chunks_mut::<LANES>().0.split_at_mut(own / LANES + 1);
-        let (grads, later_grads) = grads.as_chunks_mut::<LANES>().0.split_at_mut(own / LANES + 1);
+        let scores = &mut scores.as_chunks_mut::<LANES>().0[..own / LANES + 1];
+        let grads = &mut grads.as_chunks_mut::<LANES>().0[..own / LANES + 1];
         hide_later(scores, own);
         for (scores, grads) in scores.iter_mut().zip(grads) {
             for lane in 0..LANES {
@@ -176,7 +176,5 @@ fn causal_softmax_grad(
                 grads[lane] = scores[lane] * (grads[lane] - along);
             }
         }
-        later.as_flattened_mut().fill(0.0);
-        later_grads.as_flattened_mut().fill(0.0);
     }
 }

@@ -3,8 +3,12 @@
 use multiversion::multiversion;
 
 use crate::cpu::lanes::{self, LANES};
+use crate::cpu::prefetch::{LINE, prefetch};
 use crate::cpu::small::{View, ViewMut};
 use crate::pool::Buffer;
+
+/// Rows that are asked for ahead of their use.
+const AHEAD: usize = 16;
 
 /// `width` numbers at `offset` of every row of `stride` numbers.
 #[derive(Clone, Copy)]
@@ -16,13 +20,34 @@ pub(super) struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    #[inline(always)]
-    fn rows(self) -> impl ExactSizeIterator<Item = &'a [f32]> {
-        let columns = self.offset..self.offset + self.width;
-        self.numbers
-            .chunks_exact(self.stride)
-            .map(move |row| &row[columns.clone()])
+    /// The number of rows.
+    fn count(self) -> usize {
+        self.numbers.len() / self.stride
     }
+
+    /// A row; asks for the memory of one to come.
+    #[inline(always)]
+    fn row(self, row: usize) -> &'a [f32] {
+        ask(
+            self.numbers,
+            (row + AHEAD) * self.stride + self.offset,
+            self.width,
+        );
+        &self.numbers[row * self.stride + self.offset..][..self.width]
+    }
+
+    #[inline(always)]
+    fn rows(self) -> impl Iterator<Item = &'a [f32]> {
+        (0..self.count()).map(move |row| self.row(row))
+    }
+}
+
+/// Asks for the memory of `width` numbers.
+#[inline(always)]
+fn ask(numbers: &[f32], start: usize, width: usize) {
+    (start..start + width)
+        .step_by(LINE)
+        .for_each(|at| prefetch(numbers, at));
 }
 
 /// A matrix in a buffer of the pool.
@@ -60,13 +85,18 @@ impl Gathered {
         gather(&mut self.numbers, self.stride, from, scale);
     }
 
-    /// Fills the columns with the rows of a part.
-    pub(super) fn gather_turned(&mut self, from: Part<'_>) {
-        gather_turned(&mut self.numbers, self.stride, from);
+    /// Fills the columns with the rows of a part, times `scale`.
+    pub(super) fn gather_turned(&mut self, from: Part<'_>, scale: f32) {
+        gather_turned(&mut self.numbers, self.stride, from, scale);
     }
 
-    /// Writes the rows, times `scale`, over the columns from `offset` of rows of `stride` numbers.
-    pub(super) fn scatter(&self, scale: f32, to: &mut [f32], stride: usize, offset: usize, width: usize) {
+    /// Writes the rows, each times its scale, over the columns from `offset` of rows of `stride` numbers.
+    pub(super) fn scatter(
+        &self,
+        scale: impl Fn(usize) -> f32,
+        to: &mut [f32],
+        [stride, offset, width]: [usize; 3],
+    ) {
         scatter(&self.numbers, self.stride, scale, to, [stride, offset, width]);
     }
 }
@@ -93,14 +123,14 @@ fn gather(to: &mut [f32], stride: usize, from: Part<'_>, scale: f32) {
 
 /// Takes as many rows at once as there are lanes, so that the columns are written in whole lanes.
 #[multiversion(targets = "simd")]
-fn gather_turned(to: &mut [f32], stride: usize, from: Part<'_>) {
-    let mut rows = from.rows();
-    for column in (0..rows.len()).step_by(LANES) {
-        let rows: [&[f32]; LANES] = std::array::from_fn(|_| rows.next().unwrap_or_default());
-        for (index, row) in to.chunks_exact_mut(stride).take(from.width).enumerate() {
-            let lanes: [f32; LANES] =
-                std::array::from_fn(|lane| rows[lane].get(index).copied().unwrap_or(0.0));
-            row[column..column + LANES].copy_from_slice(&lanes);
+fn gather_turned(to: &mut [f32], stride: usize, from: Part<'_>, scale: f32) {
+    for column in (0..from.count()).step_by(LANES) {
+        // Rows that are not there are the last one again, in columns that only fill up.
+        let row = |index: usize| from.row((column + index).min(from.count() - 1));
+        let rows: [&[f32]; LANES] = std::array::from_fn(row);
+        for (index, to) in to.chunks_exact_mut(stride).take(from.width).enumerate() {
+            let lanes: [f32; LANES] = std::array::from_fn(|lane| rows[lane][index] * scale);
+            to[column..column + LANES].copy_from_slice(&lanes);
         }
     }
 }
@@ -109,12 +139,15 @@ fn gather_turned(to: &mut [f32], stride: usize, from: Part<'_>) {
 fn scatter(
     from: &[f32],
     from_stride: usize,
-    scale: f32,
+    scale: impl Fn(usize) -> f32,
     to: &mut [f32],
     [stride, offset, width]: [usize; 3],
 ) {
-    for (row, to) in from.chunks_exact(from_stride).zip(to.chunks_exact_mut(stride)) {
-        copy_scaled(&mut to[offset..offset + width], &row[..width], scale);
+    let count = to.len() / stride;
+    for (row, from) in from.chunks_exact(from_stride).enumerate().take(count) {
+        let at = row * stride + offset;
+        ask(to, at + AHEAD * stride, width);
+        copy_scaled(&mut to[at..at + width], &from[..width], scale(row));
     }
 }
 

@@ -11,10 +11,11 @@ use std::sync::{Mutex, PoisonError};
 use multiversion::multiversion;
 
 use self::gathered::{Gathered, Part};
-use super::lanes::{self, LANES};
+use super::lanes::LANES;
 use super::math::exp;
 use super::parts::{By, EXP, PRODUCTS, cut};
-use super::small::{Size, product};
+use super::small::{Size, View, product, turned_product};
+use crate::pool::Buffer;
 
 pub(crate) use self::backward::{Saved, backward};
 
@@ -81,63 +82,68 @@ pub(crate) fn forward(out: &mut [f32], lse: &mut [f32], qkv: &[f32], sizes: Size
         for (index, lse) in (first..).zip(lse.chunks_exact_mut(time)) {
             let (sequence, head) = (index / heads, index % heads);
             let qkv = &qkv[sequence * time * 3 * dim..][..time * 3 * dim];
-            buffers.queries.gather(sizes.part(qkv, 3, 0, head), sizes.scale());
-            buffers.keys_turned.gather_turned(sizes.part(qkv, 3, 1, head));
-            buffers.values.gather(sizes.part(qkv, 3, 2, head), 1.0);
+            let part = |which| sizes.part(qkv, 3, which, head);
+            buffers.queries_turned.gather_turned(part(0), sizes.scale());
+            buffers.keys.gather(part(1), 1.0);
+            buffers.values.gather(part(2), 1.0);
             for (index, lse) in lse.chunks_mut(BLOCK).enumerate() {
                 buffers.block(index * BLOCK, lse);
             }
+            let (width, scales) = (sizes.width(), &buffers.scales);
+            let columns = [dim, head * width, width];
             let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
             let out = &mut out[sequence * time * dim..][..time * dim];
-            buffers
-                .result
-                .scatter(1.0, out, dim, head * sizes.width(), sizes.width());
+            buffers.result.scatter(|row| scales[row], out, columns);
         }
     });
 }
 
 /// What forward holds of one head.
 struct Head {
-    queries: Gathered,
-    keys_turned: Gathered,
+    queries_turned: Gathered,
+    keys: Gathered,
     values: Gathered,
+    /// By key and query of a block.
     scores: Gathered,
     result: Gathered,
+    /// What the rows of the result are still to be multiplied by.
+    scales: Buffer,
 }
 
 impl Head {
     fn new(sizes: Sizes) -> Self {
         let (rows, lanes) = (sizes.rows(), sizes.lanes());
         Self {
-            queries: Gathered::zeros(rows, lanes),
-            keys_turned: Gathered::zeros(lanes, rows),
+            queries_turned: Gathered::zeros(lanes, rows),
+            keys: Gathered::zeros(rows, lanes),
             values: Gathered::zeros(rows, lanes),
-            scores: Gathered::zeros(BLOCK, rows),
+            scores: Gathered::zeros(rows, BLOCK),
             result: Gathered::zeros(rows, lanes),
+            scales: Buffer::pooled(rows),
         }
     }
 
     /// The result of a block of query rows.
     fn block(&mut self, start: usize, lse: &mut [f32]) {
-        let (lanes, end) = (self.queries.stride, start + BLOCK);
+        let (lanes, end) = (self.keys.stride, start + BLOCK);
         let size = Size {
-            rows: BLOCK,
+            rows: end,
             depth: lanes,
-            columns: end,
+            columns: BLOCK,
         };
-        product(
-            self.scores.view_mut(0),
-            size,
-            self.queries.view(start),
-            self.keys_turned.view(0),
-        );
-        causal_softmax(&mut self.scores, start, lse);
+        let queries = View {
+            numbers: &self.queries_turned.numbers[start..],
+            stride: self.queries_turned.stride,
+        };
+        product(self.scores.view_mut(0), size, self.keys.view(0), queries);
+        let scales = &mut self.scales[start..end];
+        causal_softmax(&mut self.scores.numbers, start, lse, scales);
         let size = Size {
             rows: BLOCK,
             depth: end,
             columns: lanes,
         };
-        product(
+        turned_product(
             self.result.view_mut(start),
             size,
             self.scores.view(0),
@@ -158,27 +164,33 @@ fn hide_later(row: &mut [[f32; LANES]], own: usize) {
     }
 }
 
-/// Turns a block of scores into probabilities, row `start` first; keys after a row's own get none.
+/// Turns a block of scores, by key and query, query `start` first, into probabilities but for the queries' `scales`; keys
+/// after a query's own get none.
 #[multiversion(targets = "simd")]
-fn causal_softmax(scores: &mut Gathered, start: usize, lse: &mut [f32]) {
-    let rows = scores.numbers.chunks_exact_mut(scores.stride);
-    for (own, (row, lse)) in (start..).zip(rows.zip(lse)) {
-        let (row, later) = row.as_chunks_mut::<LANES>().0.split_at_mut(own / LANES + 1);
-        hide_later(row, own);
-        let largest = lanes::max(row.as_flattened());
-        let mut sums = [0.0; LANES];
-        for chunk in row.iter_mut() {
-            for lane in 0..LANES {
-                chunk[lane] = exp(chunk[lane] - largest);
-                sums[lane] += chunk[lane];
-            }
+fn causal_softmax(scores: &mut [f32], start: usize, lse: &mut [f32], scales: &mut [f32]) {
+    let scores = &mut scores.as_chunks_mut::<BLOCK>().0[..start + BLOCK];
+    for (own, scores) in scores[start..].iter_mut().enumerate() {
+        for (query, score) in scores.iter_mut().enumerate() {
+            *score = if own > query { f32::NEG_INFINITY } else { *score };
         }
-        let total = lanes::fold(sums);
-        let scale = 1.0 / total;
-        row.as_flattened_mut()
-            .iter_mut()
-            .for_each(|number| *number *= scale);
-        later.as_flattened_mut().fill(0.0);
-        *lse = largest + total.ln();
+    }
+    let mut largest = [f32::NEG_INFINITY; BLOCK];
+    for scores in scores.iter() {
+        for (largest, &score) in largest.iter_mut().zip(scores) {
+            *largest = if score > *largest { score } else { *largest };
+        }
+    }
+    let mut totals = [0.0; BLOCK];
+    for scores in scores {
+        for query in 0..BLOCK {
+            scores[query] = exp(scores[query] - largest[query]);
+            totals[query] += scores[query];
+        }
+    }
+    for (query, scale) in scales.iter_mut().enumerate() {
+        *scale = 1.0 / totals[query];
+    }
+    for (query, lse) in lse.iter_mut().enumerate() {
+        *lse = largest[query] + totals[query].ln();
     }
 }
