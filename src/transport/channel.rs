@@ -4,13 +4,18 @@
 //! another. Only a rank that has nothing to do takes a lock, to sleep.
 
 use std::collections::VecDeque;
-use std::thread;
+use std::time::{Duration, Instant};
+use std::{hint, thread};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, never};
 
 use super::{Tag, Transport};
 use crate::error::{Error, Result};
 use crate::id::Rank;
+
+/// For so long a rank with nothing to do looks for a packet before it sleeps, where every rank can have a core of its own. To be
+/// woken takes a thread as long as a good part of this.
+const AWAKE: Duration = Duration::from_micros(20);
 
 enum Packet<W> {
     Wire(Tag, W),
@@ -26,12 +31,20 @@ pub struct ChannelTransport<W> {
     /// What came before it was asked for, in the order it came.
     early: VecDeque<(Rank, Packet<W>)>,
     gone: Option<Rank>,
+    /// How long to wait awake.
+    awake: Duration,
 }
 
 /// The linked ends of `ranks` ranks, in rank order, with `room` for so many wires and blocks in each inbox. With as much room as can
 /// be on the way to a rank no send waits; one that finds no room waits for its receiver to take something, and takes in what
 /// has come for its own rank meanwhile, so that no two ranks wait for each other.
 pub fn connect<W>(ranks: u32, room: usize) -> Vec<ChannelTransport<W>> {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let awake = if ranks as usize <= cores {
+        AWAKE
+    } else {
+        Duration::ZERO
+    };
     let (peers, inboxes): (Vec<_>, Vec<_>) = (0..ranks).map(|_| bounded(room)).unzip();
     inboxes
         .into_iter()
@@ -42,6 +55,7 @@ pub fn connect<W>(ranks: u32, room: usize) -> Vec<ChannelTransport<W>> {
             peers: peers.clone(),
             early: VecDeque::with_capacity(room),
             gone: None,
+            awake,
         })
         .collect()
 }
@@ -73,13 +87,30 @@ impl<W> ChannelTransport<W> {
             if let Some(peer) = self.gone {
                 return Err(Error::PeerGone(peer));
             }
-            let came = self.inbox.recv();
-            let came = self.living(came.expect("the rank holds a sender to its own inbox"))?;
+            let came = self.next();
+            let came = self.living(came)?;
             if wanted(&came) {
                 return Ok(came.1);
             }
             self.early.push_back(came);
         }
+    }
+
+    /// The next packet in the inbox.
+    fn next(&self) -> (Rank, Packet<W>) {
+        if let Ok(came) = self.inbox.try_recv() {
+            return came;
+        }
+        let since = Instant::now();
+        while since.elapsed() < self.awake {
+            hint::spin_loop();
+            if let Ok(came) = self.inbox.try_recv() {
+                return came;
+            }
+        }
+        self.inbox
+            .recv()
+            .expect("the rank holds a sender to its own inbox")
     }
 
     /// A packet from a peer that goes on.

@@ -1,5 +1,5 @@
-//! Whole training steps of one rank, and what their parts take, in time that its own thread had. The models are those of the
-//! comparison with PyTorch.
+//! Whole training steps of one rank, and what their parts take, in time that its own thread had. The models are sizes A and B of
+//! `benches/compare_torch`.
 //!
 //! `cargo bench -p pipewright-stages --bench block -- [A or B] [steps] [threads]`. Kernels one by one: `--bench kernels`.
 

@@ -48,6 +48,16 @@ impl<'a> Matrix<'a> {
         }
     }
 
+    /// The number of rows.
+    pub(crate) fn rows(self) -> usize {
+        self.rows
+    }
+
+    /// Whether columns are contiguous, and not rows.
+    pub(crate) fn is_turned(self) -> bool {
+        self.turned
+    }
+
     /// A contiguous row; of a turned matrix, a column.
     #[inline(always)]
     pub(super) fn row(self, row: usize) -> &'a [f32] {

@@ -11,6 +11,10 @@ use crate::parameter::{Init, Parameter};
 use crate::stage::Moment;
 use crate::tensor::{Shape, Tensor};
 
+/// Where a micro-batch has so many rows, a packed copy of weights that need no turning saves a hundredth of a product's time at most:
+/// not worth its memory.
+const MANY_ROWS: usize = 512;
+
 /// How a weight matrix lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
@@ -93,10 +97,9 @@ impl Linear {
     pub(super) fn input_grad(&mut self, grad: &Tensor) -> Tensor {
         let mut input_grad = Tensor::scratch(grad.shape().with_last(self.inputs).dims());
         let dy = Matrix::new(grad.f32(), self.outputs);
-        let weight = self
-            .backward_weight
-            .get_or_insert_with(|| Packed::new(matrix(&self.weight, self.layout).t()));
-        matmul(input_grad.f32_mut(), Start::Zero, dy, Right::Packed(weight));
+        let weight = matrix(&self.weight, self.layout).t();
+        let weight = right(weight, &mut self.backward_weight, dy.rows());
+        matmul(input_grad.f32_mut(), Start::Zero, dy, weight);
         input_grad
     }
 }
@@ -107,6 +110,15 @@ fn matrix(weight: &Parameter, layout: Layout) -> Matrix<'_> {
     match layout {
         Layout::InOut => stored,
         Layout::OutIn => stored.t(),
+    }
+}
+
+/// The weights for a product with so many rows: packed for this one, or kept packed for all until they change.
+fn right<'a>(weight: Matrix<'a>, packed: &'a mut Option<Packed>, rows: usize) -> Right<'a> {
+    if rows >= MANY_ROWS && !weight.is_turned() {
+        Right::Matrix(weight)
+    } else {
+        Right::Packed(packed.get_or_insert_with(|| Packed::new(weight)))
     }
 }
 
@@ -129,10 +141,9 @@ impl Layer for Linear {
             .as_ref()
             .map_or(Start::Zero, |bias| Start::Row(&bias.value));
         let x = Matrix::new(input.f32(), self.inputs);
-        let weight = self
-            .forward_weight
-            .get_or_insert_with(|| Packed::new(matrix(&self.weight, self.layout)));
-        matmul(output.f32_mut(), start, x, Right::Packed(weight));
+        let weight = matrix(&self.weight, self.layout);
+        let weight = right(weight, &mut self.forward_weight, x.rows());
+        matmul(output.f32_mut(), start, x, weight);
         Ok((output, Kept::new(at, [input])))
     }
 

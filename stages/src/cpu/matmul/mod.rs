@@ -167,21 +167,20 @@ impl Block<'_> {
                 next.iter()
                     .for_each(|lines| lines.ask(index * steps + at / STEP, count * steps))
             };
-            for part in (0..PANEL).step_by(2 * S::F32_LANES) {
-                self.tile::<S, HEIGHT>(
-                    simd,
-                    &mut out,
-                    a,
-                    panel.as_chunks().0,
-                    [index * PANEL, part],
-                    ahead,
-                );
+            let lanes = S::F32_LANES;
+            for part in (0..PANEL).step_by(2 * lanes) {
+                let (panel, at) = (panel.as_chunks().0, [index * PANEL, part]);
+                match self.width.saturating_sub(index * PANEL + part) {
+                    0 => {}
+                    few if few <= lanes => self.tile::<S, HEIGHT, 1>(simd, &mut out, a, panel, at, ahead),
+                    _ => self.tile::<S, HEIGHT, 2>(simd, &mut out, a, panel, at, ahead),
+                }
             }
         }
     }
 
     #[inline(always)]
-    fn tile<S: Simd, const HEIGHT: usize>(
+    fn tile<S: Simd, const HEIGHT: usize, const WIDTH: usize>(
         self,
         simd: S,
         out: &mut Out<'_>,
@@ -191,15 +190,15 @@ impl Block<'_> {
         ahead: impl Fn(usize),
     ) {
         let lanes = S::F32_LANES;
-        let b = |at: usize| &panel[at][part..part + 2 * lanes];
+        let b = |at: usize| &panel[at][part..part + WIDTH * lanes];
         for row in 0..HEIGHT {
             let at = row * out.stride + first + part;
-            (at..at + 2 * lanes)
+            (at..at + WIDTH * lanes)
                 .step_by(LINE)
                 .for_each(|at| prefetch(out.numbers, at));
         }
-        let sums = tile::<S, HEIGHT, 2>(simd, panel.len(), a, b, ahead);
-        let whole = out.rows == HEIGHT && first + part + 2 * lanes <= self.width;
+        let sums = tile::<S, HEIGHT, WIDTH>(simd, panel.len(), a, b, ahead);
+        let whole = out.rows == HEIGHT && first + part + WIDTH * lanes <= self.width;
         for (row, sums) in sums.into_iter().enumerate() {
             for (index, sum) in sums.into_iter().enumerate() {
                 let column = first + part + index * lanes;

@@ -1,0 +1,115 @@
+//! Our side of the comparison with PyTorch; `compare.py` beside it runs both and says more.
+//!
+//! Every command prints one line of JSON.
+
+mod products;
+mod rate;
+mod run;
+mod sizes;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use pipewright::Result;
+use serde_json::json;
+
+use crate::rate::Rates;
+use crate::run::Given;
+use crate::sizes::named;
+
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// A, B, C or D.
+    #[arg(long)]
+    size: String,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Write first weights, batches and cuts for the peer.
+    Prepare {
+        #[command(flatten)]
+        run: Run,
+        /// The folder to write into.
+        #[arg(long)]
+        out: PathBuf,
+    },
+    /// Train.
+    Train {
+        #[command(flatten)]
+        run: Run,
+        /// A schedule's name; `auto:2` for two stages a rank.
+        #[arg(long)]
+        schedule: String,
+    },
+    /// Measure the rate of matrix products.
+    Rate {
+        /// How many threads multiply at once.
+        #[arg(long)]
+        threads: usize,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Run {
+    /// A file of text, or a folder with labelled images.
+    #[arg(long)]
+    data: PathBuf,
+    #[arg(long)]
+    steps: u64,
+    #[arg(long, default_value_t = 2)]
+    ranks: u32,
+}
+
+impl Run {
+    fn of(self, size: &str) -> Result<Given> {
+        Ok(Given {
+            size: named(size)?,
+            data: self.data,
+            steps: self.steps,
+            ranks: self.ranks,
+        })
+    }
+}
+
+fn answer(arguments: Arguments) -> Result<serde_json::Value> {
+    let size = arguments.size.as_str();
+    match arguments.command {
+        Command::Prepare { run, out } => {
+            run.of(size)?.prepare(&out)?;
+            Ok(json!({ "out": out }))
+        }
+        Command::Train { run, schedule } => run.of(size)?.train(&schedule),
+        Command::Rate { threads } => {
+            let rates = Rates::measure(&named(size)?, threads)?;
+            let (best, mean) = (rates.best(), rates.mean());
+            let shapes = rates.0.iter().map(|one| {
+                let product = &one.product;
+                json!({
+                    "pass": format!("{:?}", product.pass),
+                    "shape": [product.m, product.k, product.n],
+                    "rate": one.rate,
+                })
+            });
+            Ok(json!({ "best": best, "mean": mean, "shapes": shapes.collect::<Vec<_>>() }))
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    // `cargo bench` adds an argument of its own.
+    let arguments = std::env::args().filter(|argument| argument != "--bench");
+    match answer(Arguments::parse_from(arguments)) {
+        Ok(value) => {
+            println!("{value}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""The peer: the same model and batches trained by torch.distributed.pipelining, one process a rank, gloo on the CPU.
+
+    RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 python peer.py --folder FOLDER --schedule 1F1B --steps 12
+
+FOLDER is what our side prepared. `single` is one process that accumulates gradients over the micro-batches with all --threads.
+Prints one line of JSON: the seconds of every step on this rank, and on the rank with the last stage the losses.
+"""
+import argparse
+import json
+import os
+import time
+
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+import torch.nn.functional as F
+from safetensors import safe_open
+
+
+class Attention(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm, self.qkv, self.proj = nn.LayerNorm(dim), nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x):
+        rows, context, dim = x.shape
+        qkv = self.qkv(self.norm(x)).view(rows, context, 3, self.heads, dim // self.heads)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return x + self.proj(y.transpose(1, 2).reshape(rows, context, dim))
+
+
+class FeedForward(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.norm, self.fc, self.proj = nn.LayerNorm(dim), nn.Linear(dim, 4 * dim), nn.Linear(4 * dim, dim)
+
+    def forward(self, x):
+        return x + self.proj(F.gelu(self.fc(self.norm(x)), approximate="tanh"))
+
+
+class Embed(nn.Module):
+    def __init__(self, vocab, context, dim):
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(vocab, dim), nn.Embedding(context, dim)
+
+    def forward(self, ids):
+        return self.tokens(ids) + self.positions(torch.arange(ids.shape[1]))
+
+
+class Head(nn.Module):
+    def __init__(self, dim, vocab):
+        super().__init__()
+        self.norm, self.linear = nn.LayerNorm(dim), nn.Linear(dim, vocab, bias=False)
+
+    def forward(self, x):
+        return self.linear(self.norm(x))
+
+
+def gpt(vocab, dim, layers, heads, context):
+    """The units of our GPT, and for each the names of its parameters with us."""
+    units = [Embed(vocab, context, dim)]
+    names = [{"tokens": "wte", "positions": "wpe"}]
+    for layer in range(layers):
+        units += [Attention(dim, heads), FeedForward(dim)]
+        attention, mlp = f"h.{layer}.attn", f"h.{layer}.mlp"
+        names.append({"norm": f"h.{layer}.ln_1", "qkv": f"{attention}.c_attn", "proj": f"{attention}.c_proj"})
+        names.append({"norm": f"h.{layer}.ln_2", "fc": f"{mlp}.c_fc", "proj": f"{mlp}.c_proj"})
+    return units + [Head(dim, vocab)], names + [{"norm": "ln_f", "linear": "lm_head"}]
+
+
+def mlp(sizes):
+    """The units of our perceptron, with the names of their parameters."""
+    units, names = [], []
+    for index, (inputs, outputs) in enumerate(zip(sizes, sizes[1:])):
+        units += [nn.Sequential(nn.Flatten(), nn.Linear(inputs, outputs)), nn.ReLU()]
+        names += [{"1": f"fc{index}"}, {}]
+    return units[:-1], names[:-1]
+
+
+def load(units, names, path):
+    """Our first weights. Our GPT keeps linear weights as [in, out]."""
+    with safe_open(path, "pt") as weights, torch.no_grad():
+        for unit, ours in zip(units, names):
+            for name, parameter in unit.named_parameters():
+                module, kind = name.split(".")
+                weight = weights.get_tensor(f"{ours[module]}.{kind}")
+                is_in_out = kind == "weight" and ".c_" in ours[module]
+                parameter.copy_(weight.T if is_in_out else weight)
+
+
+class Batches:
+    """The input and target of each step, all micro-batches in one."""
+
+    def __init__(self, path, is_gpt):
+        self.file, self.is_gpt = safe_open(path, "pt"), is_gpt
+
+    def __call__(self, step):
+        x, y = (self.file.get_slice(name)[step : step + 1].flatten(0, 2) for name in "xy")
+        return x.long() if self.is_gpt else x.float() / 255, y.long()
+
+
+def loss_of(output, target):
+    return F.cross_entropy(output.reshape(-1, output.shape[-1]), target.reshape(-1))
+
+
+def optimizer(parameters):
+    return torch.optim.AdamW(parameters, lr=3e-4, weight_decay=0.01, fused=True)
+
+
+def single(given, units, micro_batches, batches):
+    torch.set_num_threads(given.threads)
+    model = nn.Sequential(*units)
+    update = optimizer(model.parameters())
+    for step in range(given.steps):
+        x, y = batches(step)
+        started = time.perf_counter()
+        update.zero_grad(set_to_none=True)
+        losses = []
+        for input, target in zip(x.chunk(micro_batches), y.chunk(micro_batches)):
+            loss = loss_of(model(input), target)
+            (loss / micro_batches).backward()
+            losses.append(loss.detach())
+        update.step()
+        yield time.perf_counter() - started, losses
+
+
+def pipeline(given, units, micro_batches, batches, cut):
+    from torch.distributed.pipelining import PipelineStage, schedules
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank, ranks, stages = dist.get_rank(), dist.get_world_size(), len(cut)
+    is_vee = given.schedule in ("ZBVZeroBubble", "DualPipeV")
+    mine = [rank, stages - 1 - rank] if is_vee else list(range(rank, stages, ranks))
+    ends = [sum(cut[: stage + 1]) for stage in range(stages)]
+    modules = [nn.Sequential(*units[ends[stage] - cut[stage] : ends[stage]]) for stage in mine]
+    units.clear()  # what other ranks hold takes no memory here
+    parts = [PipelineStage(module, stage, stages, torch.device("cpu")) for module, stage in zip(modules, mine)]
+    parts = parts if stages > ranks else parts[0]
+    schedule = getattr(schedules, "Schedule" + given.schedule)(parts, micro_batches, loss_fn=loss_of)
+    update = optimizer([parameter for module in modules for parameter in module.parameters()])
+    for step in range(given.steps):
+        x, y = batches(step)
+        losses = []
+        dist.barrier()
+        started = time.perf_counter()
+        update.zero_grad(set_to_none=True)
+        inputs = (x,) if 0 in mine else ()
+        schedule.step(*inputs, **(dict(target=y, losses=losses) if stages - 1 in mine else {}))
+        update.step()
+        dist.barrier()
+        yield time.perf_counter() - started, losses
+    dist.destroy_process_group()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", required=True)
+    parser.add_argument("--schedule", required=True)
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of single")
+    given = parser.parse_args()
+    with open(f"{given.folder}/size.json") as file:
+        size = json.load(file)
+    model, micro_batches = size["model"], size["micro_batches"]
+    is_gpt = "vocab" in model
+    units, names = gpt(**model) if is_gpt else mlp(**model)
+    load(units, names, f"{given.folder}/weights.safetensors")
+    batches = Batches(f"{given.folder}/batches.safetensors", is_gpt)
+    if given.schedule == "single":
+        steps = single(given, units, micro_batches, batches)
+    else:
+        steps = pipeline(given, units, micro_batches, batches, size["cuts"][given.schedule])
+    seconds, losses = [], []
+    for time_of_step, of_step in steps:
+        seconds.append(time_of_step)
+        losses += [float(torch.stack([loss.detach() for loss in of_step]).mean())] if of_step else []
+    print(json.dumps({"peer": f"PyTorch {torch.__version__}", "seconds": seconds, "losses": losses}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+//! What the cores can do: the rate of single-precision matrix products by the `gemm` crate, one thread a core, all at once.
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use gemm::Parallelism;
+use pipewright::Result;
+use pipewright::schedule::Pass;
+
+use crate::products::Product;
+use crate::sizes::Size;
+
+/// How often a product is timed, and for how long at least; the fastest counts.
+const REPEATS: usize = 8;
+const LONG_ENOUGH: Duration = Duration::from_millis(8);
+
+/// A shape's rate.
+#[derive(Debug)]
+pub(crate) struct Measured {
+    pub(crate) product: Product,
+    /// Operations that the model calls for in all products like this one, of one micro-batch.
+    pub(crate) flops: f64,
+    /// Operations a second, of all threads together.
+    pub(crate) rate: f64,
+}
+
+/// The rates of the size's products.
+#[derive(Debug)]
+pub(crate) struct Rates(pub(crate) Vec<Measured>);
+
+impl Rates {
+    pub(crate) fn measure(size: &Size, threads: usize) -> Result<Self> {
+        let mut rates: Vec<Measured> = Vec::new();
+        for product in size.products()?.into_iter().flat_map(|(_, products)| products) {
+            match rates.iter_mut().find(|rate| rate.product.is_like(&product)) {
+                Some(like) => like.flops += product.flops,
+                None => rates.push(Measured {
+                    product,
+                    flops: product.flops,
+                    rate: measure(&product, threads),
+                }),
+            }
+        }
+        Ok(Self(rates))
+    }
+
+    /// The highest rate of any shape.
+    pub(crate) fn best(&self) -> f64 {
+        self.0.iter().map(|one| one.rate).fold(0.0, f64::max)
+    }
+
+    /// The rate of all of them one after another.
+    pub(crate) fn mean(&self) -> f64 {
+        let flops: f64 = self.0.iter().map(|one| one.flops).sum();
+        let seconds: f64 = self.0.iter().map(|one| one.flops / one.rate).sum();
+        flops / seconds
+    }
+}
+
+/// Operations a second of all threads together, each with operands of its own.
+fn measure(product: &Product, threads: usize) -> f64 {
+    let barrier = Barrier::new(threads);
+    let rates: Vec<Vec<f64>> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads)
+            .map(|_| scope.spawn(|| on_one_thread(product, &barrier)))
+            .collect();
+        let rates = threads.into_iter().map(|thread| thread.join());
+        rates.map(|rates| rates.expect("products do not panic")).collect()
+    });
+    let of_all = |repeat: usize| rates.iter().map(|rates| rates[repeat]).sum();
+    (0..REPEATS).map(of_all).fold(0.0, f64::max)
+}
+
+fn on_one_thread(product: &Product, barrier: &Barrier) -> Vec<f64> {
+    let Product { m, k, n, .. } = *product;
+    let filled = |count: usize| (0..count).map(|i| (i % 13) as f32 * 0.1).collect::<Vec<f32>>();
+    let (left, right, mut result) = (filled(m * k), filled(k * n), vec![0.0; m * n]);
+    let repeat = || {
+        barrier.wait();
+        let (started, mut calls) = (Instant::now(), 0);
+        while calls == 0 || started.elapsed() < LONG_ENOUGH {
+            multiply(product, &left, &right, &mut result);
+            calls += 1;
+        }
+        2.0 * (m * k * n * calls) as f64 / started.elapsed().as_secs_f64()
+    };
+    std::iter::repeat_with(repeat).take(REPEATS).collect()
+}
+
+/// The product of matrices that lie in rows, or transposed; a weight gradient is added to what is there.
+#[allow(unsafe_code, reason = "the library's only interface takes pointers")]
+fn multiply(product: &Product, left: &[f32], right: &[f32], result: &mut [f32]) {
+    let Product {
+        m,
+        k,
+        n,
+        transposed,
+        pass,
+        ..
+    } = *product;
+    assert!(left.len() == m * k && right.len() == k * n && result.len() == m * n);
+    // From one column, and from one row, to the next.
+    let strides = |rows: usize, columns: usize, transposed| match transposed {
+        true => (rows as isize, 1),
+        false => (1, columns as isize),
+    };
+    let (left_column, left_row) = strides(m, k, transposed[0]);
+    let (right_column, right_row) = strides(k, n, transposed[1]);
+    // SAFETY: by the assertion the slices hold all that these dimensions and strides reach, and `result` is borrowed alone.
+    unsafe {
+        gemm::gemm(
+            m,
+            n,
+            k,
+            result.as_mut_ptr(),
+            1,
+            n as isize,
+            pass == Pass::BackwardWeight,
+            left.as_ptr(),
+            left_column,
+            left_row,
+            right.as_ptr(),
+            right_column,
+            right_row,
+            1.0,
+            1.0,
+            false,
+            false,
+            false,
+            Parallelism::None,
+        );
+    }
+}

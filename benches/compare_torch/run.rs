@@ -1,0 +1,155 @@
+//! Our side of a comparison: the batches and first weights for the peer, and a timed run.
+
+use std::path::{Path, PathBuf};
+
+use pipewright::id::{MicroBatch, Rank};
+use pipewright::plan::simulate;
+use pipewright::schedule::Links;
+use pipewright::stages::loss::CrossEntropy;
+use pipewright::stages::optimizer::{AdamW, Decay, LearningRate};
+use pipewright::stages::{Kind as Numbers, Stage, Tensor};
+use pipewright::{Error, Pipeline, Result, StepReport};
+use safetensors::tensor::{Dtype, TensorView};
+use serde_json::{Value, json};
+
+use crate::sizes::{Kind, Size};
+
+/// Schedules of the peer's that ours have other names for.
+const NAMES: [(&str, &str); 6] = [
+    ("1F1B", "1f1b"),
+    ("GPipe", "gpipe"),
+    ("Interleaved1F1B", "interleaved-1f1b"),
+    ("InterleavedZeroBubble", "interleaved-zb"),
+    ("ZBVZeroBubble", "zb-v"),
+    ("DualPipeV", "dualpipe-v"),
+];
+
+/// A tensor for the peer: name, type, dimensions and bytes.
+type Named = (String, Dtype, Vec<usize>, Vec<u8>);
+
+/// What a run is given.
+#[derive(Debug)]
+pub(crate) struct Given {
+    pub(crate) size: Size,
+    /// A file of text, or a folder with labelled images.
+    pub(crate) data: PathBuf,
+    pub(crate) steps: u64,
+    pub(crate) ranks: u32,
+}
+
+impl Given {
+    /// Writes what the peer needs into a folder: `weights.safetensors` (our names and layouts), `batches.safetensors`
+    /// (`x` and `y` as bytes, `[steps, micro-batches, rows, ...]`) and `size.json`.
+    pub(crate) fn prepare(&self, folder: &Path) -> Result<()> {
+        std::fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
+        let mut stage = self.size.model()?.whole()?;
+        let weights = stage.parameters().into_iter().map(|parameter| {
+            let bytes = parameter.value.iter().flat_map(|number| number.to_le_bytes());
+            let dims = parameter.dims().to_vec();
+            (parameter.name().to_owned(), Dtype::F32, dims, bytes.collect())
+        });
+        write(&folder.join("weights.safetensors"), &weights.collect::<Vec<_>>())?;
+        write(&folder.join("batches.safetensors"), &self.batches()?)?;
+        let path = folder.join("size.json");
+        std::fs::write(&path, self.describe()?.to_string()).map_err(Error::io("write", &path))
+    }
+
+    fn batches(&self) -> Result<Vec<Named>> {
+        let data = self.size.data(self.data.clone())?;
+        let (mut inputs, mut targets) = (Vec::new(), Vec::new());
+        for step in 0..self.steps {
+            for micro_batch in 0..self.size.micro_batches {
+                let (input, target) = data.micro_batch(step, MicroBatch(micro_batch), 0)?;
+                inputs.extend(as_bytes(&input));
+                targets.extend(as_bytes(&target));
+            }
+        }
+        let (input, target) = data.shapes();
+        let named = |name: &str, dims: &[usize], bytes| {
+            let batch = [self.steps as usize, self.size.micro_batches as usize];
+            (name.to_owned(), Dtype::U8, [&batch, dims].concat(), bytes)
+        };
+        Ok(vec![
+            named("x", input.dims(), inputs),
+            named("y", target.dims(), targets),
+        ])
+    }
+
+    /// The size in numbers, and the cut under each schedule of the peer's for which the model has units enough.
+    fn describe(&self) -> Result<Value> {
+        let size = &self.size;
+        let mut cuts = serde_json::Map::new();
+        for (theirs, ours) in NAMES {
+            if let Ok(plan) = size.plan(ours, self.ranks) {
+                cuts.insert(theirs.to_owned(), json!(plan.counts));
+            }
+        }
+        let model = match &size.kind {
+            Kind::Gpt(gpt) => json!({
+                "vocab": gpt.vocab, "dim": gpt.dim, "layers": gpt.layers, "heads": gpt.heads, "context": gpt.context,
+            }),
+            Kind::Mlp(mlp) => json!({ "sizes": mlp.sizes }),
+        };
+        Ok(json!({
+            "model": model,
+            "micro_batches": size.micro_batches,
+            "targets": size.targets(),
+            "flops": size.flops()?,
+            "cuts": cuts,
+        }))
+    }
+
+    /// Trains under a schedule, and gives each step's seconds and loss, the bubble that the schedule has by the matrix
+    /// products of its stages, the bubble that was measured, and the actions of the rank that has the most.
+    pub(crate) fn train(&self, schedule: &str) -> Result<Value> {
+        let plan = self.size.plan(schedule, self.ranks)?;
+        let bubble = simulate(&plan.schedule, &plan.costs, Links::Buffered)?.bubble_makespan;
+        let ranks = (0..plan.schedule.ranks()).map(Rank);
+        let actions = ranks.map(|rank| plan.schedule.actions(rank).len()).max();
+        let mut pipeline = Pipeline::builder()
+            .schedule(plan.schedule)
+            .stages(self.size.model()?.cut(&plan.counts)?)
+            .loss(CrossEntropy::default())
+            .data(self.size.data(self.data.clone())?)
+            .optimizer(AdamW {
+                decay: Decay::All,
+                ..AdamW::default()
+            })
+            .learning_rate(LearningRate::Constant(3e-4))
+            .launch()?;
+        let reports = (0..self.steps).map(|_| pipeline.step());
+        let reports = reports.collect::<Result<Vec<_>>>()?;
+        let each = |figure: fn(&StepReport) -> f64| reports.iter().map(figure).collect::<Vec<f64>>();
+        Ok(json!({
+            "schedule": pipeline.schedule().name(),
+            "cut": plan.counts,
+            "bubble": bubble,
+            "measured_bubbles": each(StepReport::bubble),
+            "actions": actions,
+            "seconds": each(|report| report.seconds),
+            "losses": each(|report| report.loss),
+        }))
+    }
+}
+
+/// Ids below 256 and shades of grey from 0 to 1, a byte each.
+fn as_bytes(tensor: &Tensor) -> Vec<u8> {
+    match tensor.shape().kind() {
+        Numbers::F32 => tensor
+            .f32()
+            .iter()
+            .map(|grey| (grey * 255.0).round() as u8)
+            .collect(),
+        Numbers::Ids => tensor.ids().iter().map(|&id| id as u8).collect(),
+    }
+}
+
+fn write(path: &Path, tensors: &[Named]) -> Result<()> {
+    let refuse = |error: safetensors::SafeTensorError| Error::Invalid(format!("{}: {error}", path.display()));
+    let views = tensors.iter().map(|(name, dtype, dims, bytes)| {
+        let view = TensorView::new(*dtype, dims.clone(), bytes).map_err(refuse)?;
+        Ok((name.as_str(), view))
+    });
+    let views = views.collect::<Result<Vec<_>>>()?;
+    safetensors::serialize_to_file(views, None, path).map_err(refuse)
+}

@@ -1,0 +1,192 @@
+//! The sizes that are compared.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pipewright::data::{Corpus, DataSource, Images, LabelledImages, Windows};
+use pipewright::plan::{Candidate, Fit, LayerCost, Link, ModelCosts, Setting};
+use pipewright::schedule::{Pass, StageCost};
+use pipewright::stages::models::{Gpt, LayerSpec, Mlp, Model};
+use pipewright::{Error, Result};
+
+use crate::products::{self, Product};
+
+/// A model and a batch.
+#[derive(Debug)]
+pub(crate) struct Size {
+    pub(crate) kind: Kind,
+    /// Rows of a micro-batch.
+    pub(crate) rows: usize,
+    pub(crate) micro_batches: u32,
+}
+
+#[derive(Debug)]
+pub(crate) enum Kind {
+    Gpt(Gpt),
+    Mlp(Mlp),
+}
+
+/// A, B, C or D.
+pub(crate) fn named(name: &str) -> Result<Size> {
+    let size = |kind, rows, micro_batches| Size {
+        kind,
+        rows,
+        micro_batches,
+    };
+    Ok(match name {
+        "A" => size(gpt(256, 8, 8, 128), 4, 8),
+        "B" => size(gpt(512, 8, 8, 256), 2, 8),
+        "C" => size(gpt(8, 0, 1, 8), 1, 64),
+        "D" => {
+            let mlp = Mlp {
+                sizes: vec![784, 2048, 2048, 10],
+                dropout: 0.0,
+                seed: 0,
+            };
+            size(Kind::Mlp(mlp), 64, 8)
+        }
+        other => return Err(Error::Invalid(format!("there is no size {other}: A, B, C or D"))),
+    })
+}
+
+fn gpt(dim: usize, layers: usize, heads: usize, context: usize) -> Kind {
+    Kind::Gpt(Gpt {
+        vocab: 256,
+        dim,
+        layers,
+        heads,
+        context,
+        dropout: 0.0,
+        tied: false,
+        seed: 0,
+    })
+}
+
+impl Size {
+    pub(crate) fn model(&self) -> Result<Model> {
+        let model = match &self.kind {
+            // A GPT has a block at least; without any it is embedding and head.
+            Kind::Gpt(gpt) if gpt.layers == 0 => {
+                let mut units = Gpt { layers: 1, ..*gpt }.model()?.into_units();
+                units.retain(|unit| !unit.name.starts_with("h."));
+                Model::new(units)
+            }
+            Kind::Gpt(gpt) => gpt.model()?,
+            // PyTorch's zero-bubble schedules lose gradients behind a first stage without parameters, so `flatten` is in `fc0`.
+            Kind::Mlp(mlp) => {
+                let mut units = mlp.model()?.into_units();
+                let (flatten, first) = (units.remove(0), units.remove(0));
+                let both = move || {
+                    Ok([(flatten.build)()?, (first.build)()?]
+                        .into_iter()
+                        .flatten()
+                        .collect())
+                };
+                units.insert(0, LayerSpec::new(first.name, first.cost, both));
+                Model::new(units)
+            }
+        };
+        Ok(model)
+    }
+
+    /// The batches out of a file of text, or a folder with labelled images.
+    pub(crate) fn data(&self, path: PathBuf) -> Result<Arc<dyn DataSource>> {
+        const SEED: u64 = 1234;
+        match &self.kind {
+            Kind::Gpt(gpt) => {
+                let corpus = Arc::new(Corpus::text(&[path])?);
+                corpus.check_vocabulary(gpt.vocab)?;
+                let all = 0..corpus.count();
+                Ok(Arc::new(Windows::drawn(
+                    corpus,
+                    all,
+                    self.rows,
+                    gpt.context,
+                    SEED,
+                )?))
+            }
+            Kind::Mlp(_) => {
+                let images = Arc::new(LabelledImages::read(&path, None)?);
+                let all = 0..images.count();
+                let batches = Images::shuffled(images, all, self.rows, self.micro_batches, 1, SEED)?;
+                Ok(Arc::new(batches))
+            }
+        }
+    }
+
+    /// What a step's loss counts: tokens or rows.
+    pub(crate) fn targets(&self) -> usize {
+        let each = match &self.kind {
+            Kind::Gpt(gpt) => gpt.context,
+            Kind::Mlp(_) => 1,
+        };
+        self.rows * each * self.micro_batches as usize
+    }
+
+    /// The matrix products of each unit for one micro-batch.
+    pub(crate) fn products(&self) -> Result<Vec<(String, Vec<Product>)>> {
+        let of = |unit: &str| match &self.kind {
+            Kind::Gpt(gpt) => products::of_gpt(gpt, unit, self.rows),
+            Kind::Mlp(mlp) => products::of_mlp(&mlp.sizes, unit, self.rows),
+        };
+        let model = self.model()?;
+        let names = model.names().into_iter();
+        Ok(names.map(|name| (name.to_owned(), of(name))).collect())
+    }
+
+    /// Operations of a target's share: forward, input gradients and weight gradients.
+    pub(crate) fn flops(&self) -> Result<f64> {
+        let products = self.products()?;
+        let all = products.iter().flat_map(|(_, products)| products);
+        let step = all.map(|product| product.flops).sum::<f64>() * f64::from(self.micro_batches);
+        Ok(step / self.targets() as f64)
+    }
+
+    /// The cut and the schedule for this many ranks, fitted to the matrix products of each unit. `schedule` is a name, and how
+    /// many stages a rank has if it is not the fewest: `auto:2`.
+    pub(crate) fn plan(&self, schedule: &str, ranks: u32) -> Result<Candidate> {
+        let (name, chunks) = schedule.split_once(':').unwrap_or((schedule, ""));
+        let chunks = match chunks {
+            "" if name == pipewright::plan::AUTO => 1,
+            "" => *pipewright::schedule::Schedule::chunks(name)?.start(),
+            chunks => chunks
+                .parse()
+                .map_err(|_| Error::Invalid(format!("{schedule}: `{chunks}` is no number of stages")))?,
+        };
+        let setting = Setting {
+            schedule: name.to_owned(),
+            ranks,
+            chunks,
+            micro_batches: self.micro_batches,
+        };
+        match setting.fit(&self.costs()?, None)? {
+            Fit::Within(candidate) => Ok(*candidate),
+            Fit::Above(_) => unreachable!("there is no limit to the memory"),
+        }
+    }
+
+    /// Each unit's operations as its times. Each unit keeps the same, until its backward-weight.
+    fn costs(&self) -> Result<ModelCosts> {
+        let layers = self.products()?.into_iter().map(|(name, products)| {
+            let flops = |pass| {
+                let of_pass = products.iter().filter(|product| product.pass == pass);
+                of_pass.map(|product| product.flops).sum::<f64>()
+            };
+            let cost = StageCost {
+                forward: flops(Pass::Forward),
+                backward_input: flops(Pass::BackwardInput),
+                backward_weight: flops(Pass::BackwardWeight),
+                pending: 1.0,
+                ..StageCost::default()
+            };
+            LayerCost {
+                name,
+                cost,
+                backward: cost.backward_input + cost.backward_weight,
+                shared: 0.0,
+                output: 0.0,
+            }
+        });
+        ModelCosts::new(layers.collect(), 0.0, Link::default())
+    }
+}
