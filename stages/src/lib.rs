@@ -19,6 +19,7 @@ pub mod rng;
 mod sequential;
 mod stage;
 mod tensor;
+pub mod threads;
 
 pub use aligned_vec::AVec;
 pub use error::{Error, ErrorKind, Result};
