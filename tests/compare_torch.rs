@@ -115,6 +115,6 @@ fn given(size: &str, folder: &Path, steps: u64) -> Given {
 fn train(size: &str, schedule: &str, steps: u64) -> Value {
     let folder = tempfile::tempdir().expect("a folder");
     given(size, folder.path(), steps)
-        .train(schedule)
+        .train(schedule, 1)
         .expect("it trains")
 }

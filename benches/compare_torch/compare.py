@@ -6,8 +6,8 @@
 PYTHON_WITH_TORCH has torch and safetensors. Needs cargo, and a machine with nothing else to do.
 
 Sizes: A a GPT of 8 layers, dim 256, 8 heads, 8 micro-batches of 4 x 128 tokens; B dim 512, 8 of 2 x 256; C no layers, dim 8,
-64 of 1 x 8, what the engine costs; D a perceptron 784-2048-2048-10, 8 of 64 rows. 2 ranks, one thread each; `single` of
-PyTorch's is one process that has all cores. Without --text the text is the guide, without --images the images are noise.
+64 of 1 x 8, what the engine costs; D a perceptron 784-2048-2048-10, 8 of 64 rows. 2 ranks, one thread each; `single` is
+one rank, or one process of PyTorch's, that has both cores. Without --text the text is the guide, without --images the images are noise.
 
 First every schedule of either side runs once and the fastest is found. Then every round runs both sides' fastest, 1f1b of
 both, and the `gemm` crate on 2 threads, whose rate bounds what is possible: rate * (1 - bubble) / operations of a token. The
@@ -32,7 +32,7 @@ import report
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-OURS = ["1f1b", "gpipe", "interleaved-1f1b", "zb-h1", "zb-2p", "zb-v", "auto", "auto:2"]
+OURS = ["single", "1f1b", "gpipe", "interleaved-1f1b", "zb-h1", "zb-2p", "zb-v", "auto", "auto:2"]
 THEIRS = ["single", "1F1B", "GPipe", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV"]
 RANKS = 2
 WARM_UP = 2
@@ -68,7 +68,10 @@ class Job:
 
     def ours(self, schedule, timed, ranks=RANKS):
         command = self.ours_base + ["train", "--data", self.data, "--steps", str(WARM_UP + timed)]
-        command += ["--schedule", schedule, "--ranks", str(ranks)]
+        if schedule == "single":
+            command += ["--schedule", "1f1b", "--ranks", "1", "--threads", str(RANKS)]
+        else:
+            command += ["--schedule", schedule, "--ranks", str(ranks)]
         return self.run([command], [{}])
 
     def theirs(self, schedule, timed):
@@ -181,10 +184,12 @@ def play_round(job, best, peer_best):
     gemm = job.gemm()
     runs = [ours, theirs, same, peer_same]
     bound = (1 - ours.said["bubble"]) / job.size["flops"]
+    same_bound = (1 - same.said["bubble"]) / job.size["flops"]
     figures = {
         "ours": ours.rate, "theirs": theirs.rate, "ratio": ours.rate / theirs.rate,
         "1f1b": same.rate, "1F1B": peer_same.rate, "1f1b ratio": same.rate / peer_same.rate,
         "of bound": ours.rate / (gemm["best"] * bound), "of mean bound": ours.rate / (gemm["mean"] * bound),
+        "1f1b of bound": same.rate / (gemm["best"] * same_bound), "1f1b of mean bound": same.rate / (gemm["mean"] * same_bound),
         "GFLOP/s": gemm["best"] / 1e9, "mean GFLOP/s": gemm["mean"] / 1e9,
         "MiB": ours.memory, "their MiB": theirs.memory, "1f1b MiB": same.memory, "1F1B MiB": peer_same.memory,
         "us/action": 1e6 * job.size["targets"] / same.rate / same.said["actions"],

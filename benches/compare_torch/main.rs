@@ -41,6 +41,9 @@ enum Command {
     Train {
         #[command(flatten)]
         run: Run,
+        /// Threads of each rank.
+        #[arg(long, default_value_t = 1)]
+        threads: usize,
         /// A schedule's name; `auto:2` for two stages a rank.
         #[arg(long)]
         schedule: String,
@@ -82,7 +85,11 @@ fn answer(arguments: Arguments) -> Result<serde_json::Value> {
             run.of(size)?.prepare(&out)?;
             Ok(json!({ "out": out }))
         }
-        Command::Train { run, schedule } => run.of(size)?.train(&schedule),
+        Command::Train {
+            run,
+            threads,
+            schedule,
+        } => run.of(size)?.train(&schedule, threads),
         Command::Rate { threads } => {
             let rates = Rates::measure(&named(size)?, threads)?;
             let (best, mean) = (rates.best(), rates.mean());

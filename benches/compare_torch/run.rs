@@ -99,9 +99,9 @@ impl Given {
         }))
     }
 
-    /// Trains under a schedule, and gives each step's seconds and loss, the bubble that the schedule has by the matrix
+    /// Trains under a schedule with so many threads a rank, and gives each step's seconds and loss, the bubble that the schedule has by the matrix
     /// products of its stages, the bubble that was measured, and the actions of the rank that has the most.
-    pub(crate) fn train(&self, schedule: &str) -> Result<Value> {
+    pub(crate) fn train(&self, schedule: &str, threads: usize) -> Result<Value> {
         let plan = self.size.plan(schedule, self.ranks)?;
         let bubble = simulate(&plan.schedule, &plan.costs, Links::Buffered)?.bubble_makespan;
         let ranks = (0..plan.schedule.ranks()).map(Rank);
@@ -116,6 +116,7 @@ impl Given {
                 ..AdamW::default()
             })
             .learning_rate(LearningRate::Constant(3e-4))
+            .threads_per_rank(threads)
             .launch()?;
         let reports = (0..self.steps).map(|_| pipeline.step());
         let reports = reports.collect::<Result<Vec<_>>>()?;
