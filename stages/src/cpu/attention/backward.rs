@@ -1,8 +1,7 @@
 //! The gradient of attention.
 
-use std::sync::{Mutex, PoisonError};
-
 use multiversion::multiversion;
+use parking_lot::Mutex;
 
 use super::gathered::{Gathered, dots};
 use super::{BLOCK, Sizes, hide_later};
@@ -40,7 +39,7 @@ pub(crate) fn backward(qkv_grad: &mut [f32], saved: Saved<'_>, sizes: Sizes) {
             for (index, lse) in lse.chunks(BLOCK).enumerate() {
                 buffers.block(index * BLOCK, lse);
             }
-            let mut qkv_grad = qkv_grad.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut qkv_grad = qkv_grad.lock();
             buffers.scatter(&mut qkv_grad[3 * rows.start..3 * rows.end], sizes, head);
         }
     });

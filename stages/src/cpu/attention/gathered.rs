@@ -8,7 +8,7 @@ use crate::cpu::small::{View, ViewMut};
 use crate::pool::Buffer;
 
 /// Rows that are asked for ahead of their use.
-const AHEAD: usize = 16;
+const AHEAD: usize = 8;
 
 /// `width` numbers at `offset` of every row of `stride` numbers.
 #[derive(Clone, Copy)]

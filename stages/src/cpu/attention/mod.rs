@@ -6,9 +6,8 @@
 mod backward;
 mod gathered;
 
-use std::sync::{Mutex, PoisonError};
-
 use multiversion::multiversion;
+use parking_lot::Mutex;
 
 use self::gathered::{Gathered, Part};
 use super::lanes::LANES;
@@ -75,7 +74,7 @@ impl Sizes {
 /// `[sequences, heads, time]`.
 pub(crate) fn forward(out: &mut [f32], lse: &mut [f32], qkv: &[f32], sizes: Sizes) {
     let Sizes { time, heads, dim } = sizes;
-    // Heads share rows: each is written in one go.
+    // Heads share rows, so a thread writes a head in one go.
     let out = Mutex::new(out);
     cut(By(lse, time), sizes.weight(), |first, lse| {
         let mut buffers = Head::new(sizes);
@@ -91,7 +90,7 @@ pub(crate) fn forward(out: &mut [f32], lse: &mut [f32], qkv: &[f32], sizes: Size
             }
             let (width, scales) = (sizes.width(), &buffers.scales);
             let columns = [dim, head * width, width];
-            let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut out = out.lock();
             let out = &mut out[sequence * time * dim..][..time * dim];
             buffers.result.scatter(|row| scales[row], out, columns);
         }

@@ -34,7 +34,8 @@ pub(super) fn pack<const WIDTH: usize>(
     }
 }
 
-/// Takes two lines of the cache from each row at once.
+/// Takes eight lines of the cache from each row at once. Rows a power of two apart fall on the same places of the first cache: more
+/// of them ahead would push each other out.
 #[inline(always)]
 fn pack_rows<const WIDTH: usize>(
     to: &mut [f32],
@@ -43,8 +44,8 @@ fn pack_rows<const WIDTH: usize>(
     depth: Range<usize>,
     columns: Range<usize>,
 ) {
-    const GROUP: usize = 2 * LINE;
-    const AHEAD: usize = 16;
+    const GROUP: usize = 8 * LINE;
+    const AHEAD: usize = 4;
     for first in columns.clone().step_by(GROUP) {
         let to = &mut to[(first - columns.start) / WIDTH * pitch..];
         let columns = first..columns.end.min(first + GROUP);
