@@ -38,7 +38,7 @@ GROUPS = {
                               "src/worker/finish.rs", "src/worker/verdict.rs"]),
     "waiting": ("", ["src/transport/"]),
     "engine": ("#24292f", ["src/"]),
-    "the rest": ("#8b949e", []),
+    "system, C library": ("#8b949e", []),
 }
 COLOURS = {group: colour for group, (colour, _) in GROUPS.items() if group != "waiting"} | {"bubble": "#d8dee4"}
 
@@ -73,7 +73,7 @@ def group_of(places):
         for group, (_, sources) in GROUPS.items():
             if inside.startswith(tuple(sources)):
                 return group
-    return "waiting" if any("/crossbeam-" in place for place in places) else "the rest"
+    return "waiting" if any("/crossbeam-" in place for place in places) else "system, C library"
 
 
 def grouped(binary, samples):
@@ -104,21 +104,28 @@ def measure(binary, folder, train, schedule):
     counts = {group: max(count, 0) for group, count in counts.items() if group != "waiting"}
     seconds, bubble = (statistics.median(report[key][WARM_UP:]) for key in ("seconds", "measured_bubbles"))
     busy, total = seconds * (1 - bubble), sum(counts.values())
+    had = total / RATE / STEPS / RANKS
+    if had < 0.95 * busy:
+        print(f"{schedule}: repeat this run: of {1e3 * busy:.0f} ms of work in a step the ranks had their cores for {1e3 * had:.0f}")
     parts = {group: busy * counts.get(group, 0) / total for group in COLOURS if group != "bubble"}
     return parts | {"bubble": seconds * bubble}, report["bubble"]
 
 
-def table(schedule, bound, parts):
-    print(f"\n{schedule}\n\n| | ms a step and rank | share |\n| --- | --- | --- |")
-    step = sum(parts.values())
-    rows = [*parts.items(), ("a step", step), ("the bound: products at the rate of `gemm`", bound["matrix products"]),
-            ("the bound: bubble", bound["bubble"]), ("the bound: a step", sum(bound.values()))]
-    for name, seconds in rows:
-        print(f"| {name} | {1e3 * seconds:.1f} | {seconds / step:.1%} |")
+def print_table(bars):
+    """One row for each kind of work, then the bound; two columns for each schedule."""
+    steps = [sum(parts.values()) for _, _, parts in bars]
+    rows = [(group, [parts[group] for _, _, parts in bars]) for group in COLOURS] + [("a step", steps)]
+    for name, of in (("matrix products", lambda bound: bound["matrix products"]), ("a step", lambda bound: sum(bound.values()))):
+        rows.append((f"the bound: {name}", [of(bound) for _, bound, _ in bars]))
+    print("\n| ms a step and rank | " + " | ".join(f"{schedule} | share" for schedule, _, _ in bars) + " |")
+    print("| --- |" + " --- | --- |" * len(bars))
+    for name, cells in rows:
+        print(f"| {name} | " + " | ".join(f"{1e3 * cell:.1f} | {cell / step:.1%}" for cell, step in zip(cells, steps)) + " |")
 
 
-def draw(bars, heading):
-    """Stacked bars: a name, and the seconds of each part."""
+def draw(schedules, heading):
+    """Two stacked bars for each schedule: the bound, and the step."""
+    bars = [bar for name, bound, parts in schedules for bar in ((f"{name}, bound", bound), (name, parts))]
     width, left, top, row = 860, 130, 50, 46
     legend = top + row * len(bars) + 14
     scale = (width - left - 20) / max(sum(parts.values()) for _, parts in bars)
@@ -168,8 +175,8 @@ def main():
         for schedule in given.schedules:
             parts, bubble = measure(binary, folder, [*size, "train", *data], schedule)
             bound = {"matrix products": products, "bubble": products / (1 - bubble) - products}
-            table(schedule, bound, parts)
-            bars += [(f"{schedule}, bound", bound), (schedule, parts)]
+            bars.append((schedule, bound, parts))
+    print_table(bars)
     draw(bars, f"A step of size {given.size}: milliseconds a rank")
 
 
