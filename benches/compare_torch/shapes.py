@@ -64,18 +64,17 @@ def main():
     if "D" in given.sizes and not given.images:
         parser.error("size D needs --images")
     subprocess.run(["cargo", "build", "--release", "--quiet"], cwd=ROOT, check=True)
-    for size in given.sizes:
-        data = (given.images if size == "D" else given.text).resolve()
-        runs = {shape: [] for shape in SHAPES}
-        for _ in range(given.rounds):
+    data = {size: (given.images if size == "D" else given.text) for size in given.sizes}
+    runs = {shape: {size: [] for size in data} for shape in SHAPES}
+    for _ in range(given.rounds):
+        for size, path in data.items():
             for shape, done in runs.items():
-                done.append(measure(size, data, shape))
-        print(f"\nsize {size}, medians of {given.rounds} rounds\n\n| shape | targets/s | against the first | memory, MiB |")
-        print("| --- | --- | --- | --- |")
-        first = statistics.median(rate for rate, _ in runs["2 ranks, 1f1b"])
-        for shape, done in runs.items():
-            rate, memory = (statistics.median(column) for column in zip(*done))
-            print(f"| {shape} | {rate:,.0f} | {rate / first:.2f} | {memory:.0f} |", flush=True)
+                done[size].append(measure(size, path.resolve(), shape))
+    print("| shape | " + " | ".join(f"{size} | MiB" for size in data) + " |")
+    print("| --- |" + " --- | --- |" * len(data))
+    for shape, done in runs.items():
+        medians = ([statistics.median(column) for column in zip(*done[size])] for size in data)
+        print(f"| {shape} | " + " | ".join(f"{rate:,.0f} | {memory:.0f}" for rate, memory in medians) + " |")
 
 
 if __name__ == "__main__":
