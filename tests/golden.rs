@@ -283,7 +283,7 @@ impl Optimizer for Recorder {
                 .lock()
                 .expect("no panic")
                 .first_grad
-                .insert(name.clone(), parameter.grad.clone());
+                .insert(name.clone(), parameter.grad.to_vec());
         }
         self.inner.update(parameter, update);
         if update.step == self.steps {
@@ -291,7 +291,7 @@ impl Optimizer for Recorder {
                 .lock()
                 .expect("no panic")
                 .last
-                .insert(name, parameter.value.clone());
+                .insert(name, parameter.value.to_vec());
         }
     }
 }

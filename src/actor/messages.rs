@@ -5,14 +5,15 @@ use std::time::Instant;
 
 use actix::{Handler, Message};
 use pipewright_stages::loss::Score;
+use pipewright_stages::threads::{self, Threads};
 use pipewright_stages::{Shape, Stage};
 use sha2::Sha256;
 
 use super::{StageActor, caught};
 use crate::checkpoint::{Checkpoint, Draft};
 use crate::data::DataSource;
-use crate::error::Result;
-use crate::id::{MicroBatch, StageId};
+use crate::error::{Error, Result};
+use crate::id::{MicroBatch, Rank, StageId};
 use crate::worker::{ParameterInfo, Site, Tie, Trained, Worker, WorkerParts};
 
 /// Declares a message, its answer, and the job the worker does for it.
@@ -42,8 +43,10 @@ macro_rules! message {
 pub(crate) struct Build<S: Stage> {
     /// What the worker is made of.
     pub(crate) parts: WorkerParts<S>,
-    /// The core to run on; any when `None`.
-    pub(crate) core: Option<core_affinity::CoreId>,
+    /// How many threads the rank has: the actor's own is the first.
+    pub(crate) threads: usize,
+    /// The cores that they run on; any where there are none.
+    pub(crate) cores: Vec<core_affinity::CoreId>,
 }
 
 impl<S: Stage> Message for Build<S> {
@@ -54,13 +57,28 @@ impl<S: Stage> Handler<Build<S>> for StageActor<S> {
     type Result = Result<Vec<ParameterInfo>>;
 
     fn handle(&mut self, message: Build<S>, _: &mut Self::Context) -> Self::Result {
-        if let Some(core) = message.core {
-            // A system that does not let threads be pinned runs them all the same.
-            core_affinity::set_for_current(core);
-        }
-        self.worker = Some(Box::new(caught(|| Worker::build(message.parts))?));
+        let Build {
+            parts,
+            threads,
+            cores,
+        } = message;
+        self.threads = Some(start_threads(parts.rank, threads, cores)?);
+        self.worker = Some(Box::new(caught(|| Worker::build(parts))?));
         self.must(|worker| Ok(worker.parameters()))
     }
+}
+
+/// Makes the current thread the first of a rank's.
+fn start_threads(rank: Rank, count: usize, cores: Vec<core_affinity::CoreId>) -> Result<Threads> {
+    let pin = move |thread: usize| {
+        if let Some(core) = cores.get(thread) {
+            // A system that does not let threads be pinned runs them all the same.
+            core_affinity::set_for_current(*core);
+        }
+    };
+    pin(0);
+    threads::start(count, pin)
+        .map_err(|error| Error::Invalid(format!("rank {rank}: {error}; lower `threads_per_rank`")))
 }
 
 message! {

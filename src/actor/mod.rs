@@ -1,4 +1,4 @@
-//! The actor that gives a worker its thread, its cores and its mailbox: the only user of actix.
+//! The actor that gives a worker its threads, its cores and its mailbox: the only user of actix.
 //!
 //! Messages are for control: they carry commands, settings and numbers, never a tensor.
 
@@ -12,19 +12,25 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use actix::{Actor, Context};
 use pipewright_stages::Stage;
+use pipewright_stages::threads::Threads;
 
 use crate::error::{Error, Result, panic_message};
 use crate::worker::Worker;
 
-/// One rank of the pipeline, on a thread of its own.
+/// One rank of the pipeline, on threads of its own.
 pub(crate) struct StageActor<S: Stage> {
     worker: Option<Box<Worker<S>>>,
+    /// The thread's helpers, from [`Build`] on.
+    threads: Option<Threads>,
 }
 
 impl<S: Stage> StageActor<S> {
     /// An actor whose worker a [`Build`] message will make.
     pub(crate) fn new() -> Self {
-        Self { worker: None }
+        Self {
+            worker: None,
+            threads: None,
+        }
     }
 
     /// Lets the worker do a job after which it cannot go on if it fails: its links are closed, so that all ranks stop.

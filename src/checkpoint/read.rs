@@ -91,8 +91,7 @@ impl Checkpoint {
         for parameter in parameters {
             let name = parameter.name().to_owned();
             self.model.read(&mut model, &name, &mut parameter.value)?;
-            let count = parameter.value.len();
-            parameter.state = vec![vec![0.0; count]; states.len()];
+            parameter.make_state(states.len());
             for (state, numbers) in states.iter().zip(&mut parameter.state) {
                 self.optimizer
                     .read(&mut optimizer, &state_name(&name, state), numbers)?;

@@ -213,6 +213,7 @@ pub(super) fn launch(
         .data(Arc::clone(&data.train))
         .optimizer(config.optimizer())
         .learning_rate(config.learning_rate())
+        .threads_per_rank(config.pipeline.threads_per_rank)
         .pin(config.pipeline.pin)
         .config(config.resolved_toml()?);
     if config.optimizer.clip > 0.0 {

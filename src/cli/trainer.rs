@@ -180,12 +180,13 @@ impl Trainer {
         let pipeline = &self.config.pipeline;
         self.progress.say(&format!(
             "data      {}\nmodel     {count} parameters\n\
-             pipeline  stages {}, schedule {}, micro-batches {} of {} rows\nrun       {}",
+             pipeline  stages {}, schedule {}, micro-batches {} of {} rows{}\nrun       {}",
             self.data.summary,
             pipeline.stages,
             pipeline.schedule,
             pipeline.micro_batches,
             self.config.micro_batch_size(),
+            self.threads(),
             self.run_dir.path().display(),
         ))?;
         if let Some(line) = self.forecast.beginning() {
@@ -201,6 +202,25 @@ impl Trainer {
             "changed   {}: from here on this is not the run that was saved, bit for bit",
             self.changes.join(", ")
         ))
+    }
+
+    /// What is said of threads, where ranks have more than one.
+    fn threads(&self) -> String {
+        let (threads, ranks) = (
+            self.config.pipeline.threads_per_rank,
+            self.pipeline.schedule().ranks() as usize,
+        );
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        match threads {
+            1 => String::new(),
+            _ if threads * ranks > cores => {
+                format!(
+                    ", {threads} threads a rank ({} for {cores} cores: fewer are faster)",
+                    threads * ranks
+                )
+            }
+            _ => format!(", {threads} threads a rank"),
+        }
     }
 
     /// One step, with its validation when that is due.

@@ -6,7 +6,7 @@ use super::{Config, LearningRateSchedule, keys};
 use crate::error::Result;
 
 /// Keys that change speed, memory, what is shown or what is kept, and no weight.
-const HARMLESS: [&str; 8] = [
+const HARMLESS: [&str; 9] = [
     "pipeline.stages",
     "pipeline.chunks",
     "pipeline.schedule",
@@ -14,6 +14,7 @@ const HARMLESS: [&str; 8] = [
     "pipeline.costs",
     "pipeline.memory",
     "pipeline.recompute",
+    "pipeline.threads_per_rank",
     "pipeline.pin",
 ];
 

@@ -81,6 +81,10 @@ fn positive(config: &Config) -> Result<()> {
             pipeline.micro_batch_size.map(|size| size as u64),
         ),
         ("pipeline.batch_size", pipeline.batch_size.map(|size| size as u64)),
+        (
+            "pipeline.threads_per_rank",
+            Some(pipeline.threads_per_rank as u64),
+        ),
         ("train.steps", Some(train.steps)),
         ("train.print_every", Some(train.print_every)),
         (

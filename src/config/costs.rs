@@ -90,6 +90,7 @@ impl Config {
             data: Arc::clone(&self.data()?.train),
             optimizer: self.optimizer(),
             selective: self.recomputed()? == Recompute::Selective,
+            threads_per_rank: self.pipeline.threads_per_rank,
             pin: self.pipeline.pin,
         })
     }
@@ -119,6 +120,11 @@ impl Config {
         let mut machine = profile::machine();
         let ranks = self.unfitted()?.ranks();
         machine.insert("ranks".to_owned(), ranks.to_string());
+        let threads = self.pipeline.threads_per_rank;
+        // Files from before there were more than one have no such line.
+        if threads > 1 {
+            machine.insert("threads_per_rank".to_owned(), threads.to_string());
+        }
         Ok(machine)
     }
 

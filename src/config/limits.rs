@@ -15,10 +15,13 @@ const LAYERS: usize = 1000;
 const WIDTH: usize = 1 << 24;
 const SEQUENCE: usize = 1 << 20;
 const ROWS: usize = 1 << 20;
+const THREADS: usize = 1024;
 
 /// Refuses sizes that no machine has room for.
 pub(super) fn check(config: &Config) -> Result<()> {
     rows(config)?;
+    let threads = config.pipeline.threads_per_rank;
+    config.at_most("pipeline.threads_per_rank", threads, THREADS, "threads")?;
     match config.model.kind {
         ModelKind::Gpt => gpt(config),
         ModelKind::Mlp => mlp(config),

@@ -147,7 +147,9 @@ pub struct Pipeline {
     pub memory: Option<Memory>,
     /// What stages make again in backward instead of keeping it: less memory, more time, the same weights.
     pub recompute: RecomputeBy,
-    /// Whether each rank's thread is pinned to a core of its own, where there are as many cores as ranks. Two runs on
+    /// How many threads a rank uses inside layers: for more cores than ranks.
+    pub threads_per_rank: usize,
+    /// Whether each thread of each rank is pinned to a core of its own, where there are as many cores as threads. Two runs on
     /// one machine would be pinned to the same cores: `false` lets them share all.
     pub pin: bool,
 }
@@ -165,6 +167,7 @@ impl Default for Pipeline {
             costs: None,
             memory: None,
             recompute: RecomputeBy::All(RecomputeWord::None),
+            threads_per_rank: 1,
             pin: true,
         }
     }

@@ -21,6 +21,7 @@ pub struct PipelineBuilder<S: Stage> {
     pub(super) learning_rate: LearningRate,
     pub(super) clip: Option<f64>,
     pub(super) pin: bool,
+    pub(super) threads_per_rank: usize,
     pub(super) config: String,
 }
 
@@ -35,6 +36,7 @@ impl<S: Stage> Default for PipelineBuilder<S> {
             learning_rate: LearningRate::Constant(1e-3),
             clip: None,
             pin: true,
+            threads_per_rank: 1,
             config: String::new(),
         }
     }
@@ -90,7 +92,16 @@ impl<S: Stage> PipelineBuilder<S> {
         self
     }
 
-    /// Whether each rank's thread is pinned to a core of its own, where there are as many as ranks; true when not said.
+    /// How many threads a rank uses inside layers, loss and optimizer; 1 when not said. The weights are the same, bit for bit,
+    /// for any number. A stage of one's own can use them too: [`pipewright_stages::threads`].
+    #[must_use]
+    pub fn threads_per_rank(mut self, threads: usize) -> Self {
+        self.threads_per_rank = threads;
+        self
+    }
+
+    /// Whether each thread of each rank is pinned to a core of its own, where there are as many as threads; true when not
+    /// said.
     #[must_use]
     pub fn pin(mut self, pin: bool) -> Self {
         self.pin = pin;
@@ -107,7 +118,7 @@ impl<S: Stage> PipelineBuilder<S> {
     /// Starts the ranks, builds the stages on them and checks that they fit together.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when something is missing, a stage cannot be built, or a stage refuses the shape of what the one
+    /// [`Error::Invalid`] when something is missing, the system gives no more threads, a stage cannot be built, or a stage refuses the shape of what the one
     /// before gives: it names the stage, its rank and the layer.
     pub fn launch(self) -> Result<Pipeline<S>> {
         launch::launch(self)

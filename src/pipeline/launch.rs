@@ -19,6 +19,11 @@ pub(super) fn launch<S: Stage>(builder: PipelineBuilder<S>) -> Result<Pipeline<S
     let schedule = Arc::new(builder.schedule.ok_or_else(|| missing("schedule"))?.in_turn());
     let data = builder.data.ok_or_else(|| missing("data"))?;
     let loss = builder.loss.ok_or_else(|| missing("loss"))?;
+    if builder.threads_per_rank == 0 {
+        return Err(Error::Invalid(
+            "0 threads a rank cannot train: give `threads_per_rank` 1 or more".to_owned(),
+        ));
+    }
     check_replicas(&schedule)?;
     check_count(&schedule, builder.stages.len())?;
     let (loader, inputs, targets) = Loader::start(Arc::clone(&data), schedule.micro_batches())?;
@@ -48,11 +53,14 @@ pub(super) fn launch<S: Stage>(builder: PipelineBuilder<S>) -> Result<Pipeline<S
     parts[last.index()].loss = Some(loss);
 
     let runtime = Runtime::start(schedule.ranks())?;
-    let mut cores = cores(builder.pin, schedule.ranks()).into_iter();
+    let threads = builder.threads_per_rank;
+    let all = threads.saturating_mul(schedule.ranks() as usize);
+    let mut cores = cores(builder.pin, all).into_iter();
     let mut parts = parts.into_iter();
     let built = runtime.ask_all(|_| Build {
         parts: parts.next().expect("one for each rank"),
-        core: cores.next(),
+        threads,
+        cores: cores.by_ref().take(threads).collect(),
     })?;
     let mut parameters: Vec<ParameterInfo> = built.into_iter().flatten().collect();
     parameters.sort_by_key(|info| (info.site.stage, info.site.index));
@@ -111,10 +119,10 @@ fn check_count(schedule: &Schedule, stages: usize) -> Result<()> {
     )))
 }
 
-/// A core for each rank, when there are enough for each to have its own and more than one rank to keep apart.
-pub(crate) fn cores(pin: bool, ranks: u32) -> Vec<core_affinity::CoreId> {
+/// A core for each thread, when there are enough for each to have its own and more than one thread to keep apart.
+pub(crate) fn cores(pin: bool, threads: usize) -> Vec<core_affinity::CoreId> {
     let cores = core_affinity::get_core_ids().unwrap_or_default();
-    if pin && ranks > 1 && cores.len() >= ranks as usize {
+    if pin && threads > 1 && cores.len() >= threads {
         cores
     } else {
         Vec::new()

@@ -51,7 +51,9 @@ pub struct Subject<L, O> {
     pub optimizer: O,
     /// Whether composite layers recompute their interiors in backward.
     pub selective: bool,
-    /// Whether each rank's thread is pinned to a core of its own.
+    /// How many threads a rank uses inside layers.
+    pub threads_per_rank: usize,
+    /// Whether each thread is pinned to a core of its own.
     pub pin: bool,
 }
 
@@ -121,6 +123,7 @@ fn train<L: Loss<Tensor>, O: Optimizer>(
             optimizer: subject.optimizer,
             log,
         })
+        .threads_per_rank(subject.threads_per_rank)
         .pin(subject.pin)
         .launch()?;
     let steps = WARM_UP + ENOUGH.div_ceil(subject.micro_batches.into()).max(LEAST);

@@ -1,6 +1,6 @@
 //! Parameters that several layers hold.
 
-use pipewright_stages::Stage;
+use pipewright_stages::{AVec, Stage};
 
 use super::{Site, Worker};
 use crate::error::Result;
@@ -55,7 +55,7 @@ impl<S: Stage> Worker<S> {
         self.for_each_tie(|worker, tie| {
             let first = tie.sites[0];
             if first.rank == worker.rank {
-                let value = worker.numbers(first, Part::Value).clone();
+                let value = worker.numbers(first, Part::Value).to_vec();
                 worker.spread(tie, Part::Value, &value)
             } else {
                 worker.take_spread(tie, Part::Value)
@@ -70,7 +70,7 @@ impl<S: Stage> Worker<S> {
             let first = tie.sites[0];
             if first.rank == worker.rank {
                 // It is put back, or the rank stops.
-                let mut total = std::mem::take(worker.numbers(first, Part::Gradient));
+                let mut total = std::mem::replace(worker.numbers(first, Part::Gradient), AVec::new(0));
                 worker.add_gradients(tie, &mut total)?;
                 worker.spread(tie, Part::Gradient, &total)?;
                 *worker.numbers(first, Part::Gradient) = total;
@@ -150,7 +150,7 @@ impl<S: Stage> Worker<S> {
         block
     }
 
-    fn numbers(&mut self, site: Site, part: Part) -> &mut Vec<f32> {
+    fn numbers(&mut self, site: Site, part: Part) -> &mut AVec<f32> {
         let parameter = self.slot(site.stage).parameter(site.index);
         match part {
             Part::Value => &mut parameter.value,

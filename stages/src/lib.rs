@@ -19,7 +19,9 @@ pub mod rng;
 mod sequential;
 mod stage;
 mod tensor;
+pub mod threads;
 
+pub use aligned_vec::AVec;
 pub use error::{Error, ErrorKind, Result};
 pub use kept::Kept;
 pub use layer::Layer;

@@ -1,5 +1,7 @@
 //! Named weights with their gradient and optimizer state.
 
+use aligned_vec::{AVec, avec};
+
 use crate::rng;
 
 /// How a parameter starts. Draws are keyed by (seed, name).
@@ -20,12 +22,12 @@ pub enum Init {
 pub struct Parameter {
     name: String,
     dims: Vec<usize>,
-    /// The weights, row-major.
-    pub value: Vec<f32>,
+    /// The weights, row-major. They begin with a line of the cache, as everything that is multiplied.
+    pub value: AVec<f32>,
     /// The gradient of the summed loss; zero between steps.
-    pub grad: Vec<f32>,
+    pub grad: AVec<f32>,
     /// The optimizer's tensors, each as large as `value`; empty before the first step.
-    pub state: Vec<Vec<f32>>,
+    pub state: Vec<AVec<f32>>,
 }
 
 impl Parameter {
@@ -33,7 +35,7 @@ impl Parameter {
     pub fn new(name: impl Into<String>, dims: &[usize], init: Init, seed: u64) -> Self {
         let name = name.into();
         let count = dims.iter().product();
-        let mut value = vec![0.0; count];
+        let mut value = avec![0.0; count];
         match init {
             Init::Zeros => {}
             Init::Ones => value.fill(1.0),
@@ -44,9 +46,14 @@ impl Parameter {
             name,
             dims: dims.to_vec(),
             value,
-            grad: vec![0.0; count],
+            grad: avec![0.0; count],
             state: Vec::new(),
         }
+    }
+
+    /// Gives the optimizer so many tensors, all zeros.
+    pub fn make_state(&mut self, count: usize) {
+        self.state = vec![avec![0.0; self.value.len()]; count];
     }
 
     /// The name, as in a checkpoint.

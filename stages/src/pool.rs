@@ -9,6 +9,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Weak};
 use std::thread::LocalKey;
 
+use aligned_vec::{AVec, avec};
 use crossbeam_queue::ArrayQueue;
 
 /// How many buffers can be on their way home to a thread; one more is freed. A step has a few a micro-batch.
@@ -43,8 +44,9 @@ impl Number for u32 {
 }
 
 struct Block<T> {
-    numbers: Vec<T>,
-    /// Where the pool's thread finds it again; it leads nowhere when no pool takes it back.
+    /// They begin with a line of the cache: what reads and writes whole registers never touches two lines at once.
+    numbers: AVec<T>,
+    /// Where the pool's thread finds it again.
     home: Weak<Home<T>>,
 }
 
@@ -94,7 +96,7 @@ impl<T: Number> Pool<T> {
             }
             self.shelves.take(count).unwrap_or_else(|| {
                 Arc::new(Block {
-                    numbers: vec![T::default(); count],
+                    numbers: avec![T::default(); count],
                     home: Arc::downgrade(home),
                 })
             })
@@ -128,11 +130,12 @@ impl<T: Number> Buffer<T> {
     }
 }
 
-impl<T: Number> From<Vec<T>> for Buffer<T> {
-    /// A buffer that no pool takes back.
-    fn from(numbers: Vec<T>) -> Self {
-        let home = Weak::new();
-        Self(Some(Arc::new(Block { numbers, home })))
+impl<T: Number> From<&[T]> for Buffer<T> {
+    /// A copy.
+    fn from(numbers: &[T]) -> Self {
+        let mut copy = Self::pooled(numbers.len());
+        copy.copy_from_slice(numbers);
+        copy
     }
 }
 
@@ -164,9 +167,7 @@ impl<T: Number> Deref for Buffer<T> {
 impl<T: Number> DerefMut for Buffer<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         if Arc::strong_count(self.block()) > 1 {
-            let mut copy = Self::pooled(self.len());
-            copy.copy_from_slice(self);
-            *self = copy;
+            *self = Self::from(&self[..]);
         }
         let block = self.0.as_mut().and_then(Arc::get_mut);
         &mut block.expect("nobody else has it now").numbers

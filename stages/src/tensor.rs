@@ -168,7 +168,7 @@ impl Tensor {
         check_count(&shape, numbers.len())?;
         Ok(Self {
             shape,
-            data: Data::F32(Buffer::from(numbers)),
+            data: Data::F32(Buffer::from(&numbers[..])),
         })
     }
 
@@ -181,7 +181,7 @@ impl Tensor {
         check_count(&shape, ids.len())?;
         Ok(Self {
             shape,
-            data: Data::Ids(Buffer::from(ids)),
+            data: Data::Ids(Buffer::from(&ids[..])),
         })
     }
 

@@ -174,9 +174,9 @@ fn sum_ties(stage: &mut Sequential) {
         match sums.get_mut(parameter.name()) {
             Some(sum) => sum
                 .iter_mut()
-                .zip(&parameter.grad)
+                .zip(&*parameter.grad)
                 .for_each(|(sum, grad)| *sum += grad),
-            None => drop(sums.insert(parameter.name().to_owned(), parameter.grad.clone())),
+            None => drop(sums.insert(parameter.name().to_owned(), parameter.grad.to_vec())),
         }
     }
     for parameter in stage.parameters() {

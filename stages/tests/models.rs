@@ -63,7 +63,7 @@ fn train(stages: &mut [Sequential], micro_batch: u32) -> (f64, Vec<Vec<f32>>) {
     let gradients = stages.iter_mut().flat_map(|stage| stage.parameters());
     (
         score.sum,
-        gradients.map(|parameter| parameter.grad.clone()).collect(),
+        gradients.map(|parameter| parameter.grad.to_vec()).collect(),
     )
 }
 
@@ -219,7 +219,7 @@ fn mlp_has_pytorch_names_and_layouts() {
         parameters[0]
             .value
             .iter()
-            .chain(&parameters[1].value)
+            .chain(&*parameters[1].value)
             .all(|x| x.abs() <= bound)
     );
 }

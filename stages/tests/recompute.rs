@@ -103,7 +103,7 @@ fn train<S: Stage<Wire = Tensor>>(stages: &mut [S], input: &Tensor) -> (Vec<Tens
     let gradients = stages.iter_mut().flat_map(|stage| stage.parameters());
     (
         outputs,
-        gradients.map(|parameter| parameter.grad.clone()).collect(),
+        gradients.map(|parameter| parameter.grad.to_vec()).collect(),
     )
 }
 

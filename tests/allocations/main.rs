@@ -48,11 +48,12 @@ fn source(kind: &str) -> Arc<dyn DataSource> {
         fs::write(path(name), bytes).expect("written");
     }
     let windows = |corpus: pipewright::Result<Corpus>| {
-        let source = Windows::drawn(Arc::new(corpus.expect("tokens")), 0..1000, 2, 8, 1);
+        let [rows, seq] = if kind == "long text" { [8, 64] } else { [2, 8] };
+        let source = Windows::drawn(Arc::new(corpus.expect("tokens")), 0..1000, rows, seq, 1);
         Arc::new(source.expect("long enough"))
     };
     match kind {
-        "text" => windows(Corpus::text(&[path("text")])),
+        "text" | "long text" => windows(Corpus::text(&[path("text")])),
         "tokens" => windows(Corpus::tokens(&[path("tokens")], Width::U16)),
         _ => {
             let all = LabelledImages::read(&path("images"), Some(&path("labels"))).expect("a pair");
@@ -78,7 +79,8 @@ fn launch(recipe: &Recipe, schedule: Schedule, how: Recompute) -> Pipeline<impl 
         .schedule(schedule)
         .stages(stages)
         .loss(CrossEntropy::default());
-    let builder = builder.data(Arc::clone(&recipe.data)).clip(0.5).pin(false);
+    let builder = builder.data(Arc::clone(&recipe.data)).clip(0.5);
+    let builder = builder.threads_per_rank(recipe.threads_per_rank).pin(false);
     builder.launch().expect("it starts")
 }
 
@@ -89,14 +91,15 @@ fn steady(recipe: &Recipe, schedule: Schedule, how: Recompute) -> u64 {
     let first = started();
     let mut pipeline = launch(recipe, schedule, how);
     pipeline.step().expect("the step succeeds");
-    let (own, caller) = (first..started(), counting::thread()..counting::thread() + 1);
+    let own = || allocations(first..started());
+    let caller = counting::thread()..counting::thread() + 1;
     let mut last_most = 0;
     let mut in_a_row = 0;
     for _ in 0..PATIENCE {
-        let before = [allocations(own.clone()), allocations(caller.clone())];
+        let before = [own(), allocations(caller.clone())];
         pipeline.step().expect("the step succeeds");
         let asked = allocations(caller.clone()) - before[1];
-        if allocations(own.clone()) == before[0] {
+        if own() == before[0] {
             in_a_row += 1;
             last_most = asked.max(last_most);
         } else {
@@ -136,6 +139,27 @@ fn the_pipelines_threads_allocate_nothing() {
         schedule(),
         Recompute::None,
     );
+}
+
+#[test]
+fn a_ranks_other_threads_allocate_nothing() {
+    let _alone = alone();
+    let gpt = Gpt {
+        vocab: 17,
+        dim: 96,
+        layers: 2,
+        heads: 4,
+        context: 64,
+        dropout: 0.1,
+        tied: false,
+        seed: 1,
+    };
+    let recipe = Recipe {
+        threads_per_rank: 2,
+        ..recipe_of(move || gpt.model(), source("long text"), 4)
+    };
+    let schedule = Schedule::named("1f1b", 2, 4).expect("the sizes fit");
+    steady(&recipe, schedule, Recompute::Selective);
 }
 
 #[test]

@@ -57,6 +57,7 @@ pub struct Recipe {
     pub optimizer: AdamW,
     pub learning_rate: LearningRate,
     pub clip: Option<f64>,
+    pub threads_per_rank: usize,
 }
 
 /// Random numbers with random classes.
@@ -126,6 +127,7 @@ pub fn recipe_of(
             total_steps: 10,
         },
         clip: Some(0.5),
+        threads_per_rank: 1,
     }
 }
 
@@ -145,6 +147,7 @@ impl Recipe {
             .data(Arc::clone(&self.data))
             .optimizer(self.optimizer)
             .learning_rate(self.learning_rate)
+            .threads_per_rank(self.threads_per_rank)
             .pin(false);
         if let Some(clip) = self.clip {
             builder = builder.clip(clip);
@@ -248,7 +251,7 @@ impl Plain {
             let mut sum = parameters[sites[0]].grad.clone();
             for &site in &sites[1..] {
                 sum.iter_mut()
-                    .zip(&parameters[site].grad)
+                    .zip(&*parameters[site].grad)
                     .for_each(|(sum, grad)| *sum += grad);
             }
             sites

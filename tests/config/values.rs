@@ -99,6 +99,7 @@ fn zero_is_refused_where_there_must_be_one() {
         "pipeline.micro_batches",
         "pipeline.micro_batch_size",
         "pipeline.batch_size",
+        "pipeline.threads_per_rank",
         "train.steps",
         "train.print_every",
         "train.validation_micro_batches",

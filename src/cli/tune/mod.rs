@@ -37,7 +37,7 @@ pub(super) struct Args {
     /// The most that a rank may hold for backwards to come, such as 200MiB; no limit when left out
     #[arg(long, value_name = "BYTES")]
     memory: Option<Memory>,
-    /// Numbers of ranks to try, such as 2,4; when left out 1, 2, 4, ... up to the cores
+    /// Numbers of ranks to try, such as 2,4; when left out 1, 2, 4, ... as far as the cores go
     #[arg(long, value_name = "P", value_delimiter = ',')]
     ranks: Vec<u32>,
     /// How many of the best are run; with 0 the prediction decides
@@ -89,7 +89,8 @@ fn ranks(given: &[u32], config: &Config) -> Result<Vec<u32>> {
     let layers = config.model()?.names().len() as u32;
     let mut ranks = given.to_vec();
     if ranks.is_empty() {
-        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = (cores / config.pipeline.threads_per_rank).max(1) as u32;
         ranks = (0..32)
             .map(|power| 1 << power)
             .take_while(|ranks| *ranks < cores)

@@ -56,7 +56,8 @@ fn loss(
 
 fn optimizer(name: &str, optimizer: impl Optimizer, accesses: usize) -> Kernel {
     let mut parameter = Parameter::new("p", &PARAMETERS, Init::Normal(0.02), 0);
-    parameter.grad = numbers(parameter.value.len());
+    let grad = numbers(parameter.value.len());
+    parameter.grad.copy_from_slice(&grad);
     let count = parameter.value.len();
     let mut step = 0;
     let run: Run = Box::new(move |clock: &mut Clock| {

@@ -2,6 +2,9 @@
 
 use multiversion::multiversion;
 
+use super::parts::{By, cut};
+use super::prefetch::LINE;
+
 /// The scalars of one AdamW update.
 #[derive(Clone, Copy)]
 pub(crate) struct Scalars {
@@ -24,8 +27,18 @@ pub(crate) struct Scalars {
 }
 
 /// One update of the weights, the mean of the gradient and the mean of its square.
-#[multiversion(targets = "simd")]
 pub(crate) fn update(value: &mut [f32], grad: &[f32], mean: &mut [f32], square: &mut [f32], by: Scalars) {
+    let rows = (
+        (By(value, LINE), By(grad, LINE)),
+        (By(mean, LINE), By(square, LINE)),
+    );
+    cut(rows, 2 * LINE, |_, ((value, grad), (mean, square))| {
+        update_part(value, grad, mean, square, by);
+    });
+}
+
+#[multiversion(targets = "simd")]
+fn update_part(value: &mut [f32], grad: &[f32], mean: &mut [f32], square: &mut [f32], by: Scalars) {
     for (((value, &grad), mean), square) in value.iter_mut().zip(grad).zip(mean).zip(square) {
         let grad = grad * by.scale;
         *mean = (grad - *mean).mul_add(by.mean_step, *mean);

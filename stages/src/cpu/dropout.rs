@@ -3,14 +3,25 @@
 use multiversion::multiversion;
 
 use super::lanes::LANES;
+use super::parts::{By, EXP, cut};
 use crate::rng;
+
+/// Numbers that are drawn for at once: four words a counter.
+const DRAWN: usize = 4 * LANES;
 
 /// Zeroes numbers with probability `rate` and divides the others by `1 - rate`; the draws are a function of the key, the
 /// moment and the position.
-#[multiversion(targets = "simd")]
 pub(crate) fn dropout(numbers: &mut [f32], rate: f32, key: [u32; 2], moment: [u32; 3]) {
+    cut(By(numbers, DRAWN), EXP * DRAWN, |first, numbers| {
+        dropout_part(numbers, first, rate, key, moment);
+    });
+}
+
+/// Numbers from the draws of this index on.
+#[multiversion(targets = "simd")]
+fn dropout_part(numbers: &mut [f32], first: usize, rate: f32, key: [u32; 2], moment: [u32; 3]) {
     let scale = 1.0 / (1.0 - rate);
-    for (index, numbers) in numbers.chunks_mut(4 * LANES).enumerate() {
+    for (index, numbers) in (first..).zip(numbers.chunks_mut(DRAWN)) {
         let words = draw(key, (index * LANES) as u32, moment);
         for (number, &word) in numbers.iter_mut().zip(words.as_flattened()) {
             *number = if rng::unit(word) < rate {

@@ -2,15 +2,24 @@
 
 use multiversion::multiversion;
 
+use super::parts::{By, cut};
+use super::prefetch::LINE;
+
 /// `sum += addend`.
-#[multiversion(targets = "simd")]
 pub(crate) fn add(sum: &mut [f32], addend: &[f32]) {
+    cut((By(sum, LINE), By(addend, LINE)), LINE, |_, (sum, addend)| {
+        add_part(sum, addend);
+    });
+}
+
+#[multiversion(targets = "simd")]
+fn add_part(sum: &mut [f32], addend: &[f32]) {
     for (sum, &addend) in sum.iter_mut().zip(addend) {
         *sum += addend;
     }
 }
 
-/// `out = a + b`.
+/// `out = a + b`, of a row.
 #[multiversion(targets = "simd")]
 pub(crate) fn add_into(out: &mut [f32], a: &[f32], b: &[f32]) {
     for ((out, &a), &b) in out.iter_mut().zip(a).zip(b) {
@@ -19,26 +28,45 @@ pub(crate) fn add_into(out: &mut [f32], a: &[f32], b: &[f32]) {
 }
 
 /// Negative numbers become zero; NaN stays.
-#[multiversion(targets = "simd")]
 pub(crate) fn relu(numbers: &mut [f32]) {
+    cut(By(numbers, LINE), LINE, |_, numbers| relu_part(numbers));
+}
+
+#[multiversion(targets = "simd")]
+fn relu_part(numbers: &mut [f32]) {
     for number in numbers {
         *number = if *number < 0.0 { 0.0 } else { *number };
     }
 }
 
 /// The gradient becomes zero wherever the output of ReLU is not positive.
-#[multiversion(targets = "simd")]
 pub(crate) fn relu_grad(grad: &mut [f32], output: &[f32]) {
+    cut((By(grad, LINE), By(output, LINE)), LINE, |_, (grad, output)| {
+        relu_grad_part(grad, output);
+    });
+}
+
+#[multiversion(targets = "simd")]
+fn relu_grad_part(grad: &mut [f32], output: &[f32]) {
     for (grad, &output) in grad.iter_mut().zip(output) {
         *grad = if output > 0.0 { *grad } else { 0.0 };
     }
 }
 
-/// Adds all rows to `sum`, the first row first.
-#[multiversion(targets = "simd")]
+/// Adds all rows to `sum`, the first row first. It is cut by columns.
 pub(crate) fn add_rows(sum: &mut [f32], rows: &[f32]) {
-    for row in rows.chunks_exact(sum.len()) {
-        for (sum, &number) in sum.iter_mut().zip(row) {
+    let width = sum.len();
+    let weight = LINE * (rows.len() / width);
+    cut(By(sum, LINE), weight, |first, sum| {
+        add_columns(sum, rows, width, first * LINE);
+    });
+}
+
+/// Adds the columns from `first` on of all rows.
+#[multiversion(targets = "simd")]
+fn add_columns(sum: &mut [f32], rows: &[f32], width: usize, first: usize) {
+    for row in rows.chunks_exact(width) {
+        for (sum, &number) in sum.iter_mut().zip(&row[first..]) {
             *sum += number;
         }
     }

@@ -3,6 +3,8 @@
 use multiversion::multiversion;
 
 use super::math::{erfc, exp, sigmoid};
+use super::parts::{By, EXP, cut};
+use super::prefetch::LINE;
 
 /// `2 sqrt(2 / pi)`: the tanh form is `x sigmoid(2 u)` with `u = sqrt(2 / pi) (x + 0.044715 x^3)`.
 const SLOPE: f32 = 1.595_769;
@@ -27,8 +29,14 @@ fn exact_form(x: f32) -> [f32; 2] {
 }
 
 /// Writes the values at `input`.
-#[multiversion(targets = "simd")]
 pub(crate) fn forward(exact: bool, out: &mut [f32], input: &[f32]) {
+    cut((By(out, LINE), By(input, LINE)), EXP * LINE, |_, (out, input)| {
+        forward_part(exact, out, input)
+    });
+}
+
+#[multiversion(targets = "simd")]
+fn forward_part(exact: bool, out: &mut [f32], input: &[f32]) {
     if exact {
         out.iter_mut()
             .zip(input)
@@ -41,8 +49,16 @@ pub(crate) fn forward(exact: bool, out: &mut [f32], input: &[f32]) {
 }
 
 /// Multiplies the gradient by the derivatives at `input`.
-#[multiversion(targets = "simd")]
 pub(crate) fn backward(exact: bool, grad: &mut [f32], input: &[f32]) {
+    cut(
+        (By(grad, LINE), By(input, LINE)),
+        EXP * LINE,
+        |_, (grad, input)| backward_part(exact, grad, input),
+    );
+}
+
+#[multiversion(targets = "simd")]
+fn backward_part(exact: bool, grad: &mut [f32], input: &[f32]) {
     if exact {
         grad.iter_mut()
             .zip(input)
@@ -55,8 +71,16 @@ pub(crate) fn backward(exact: bool, grad: &mut [f32], input: &[f32]) {
 }
 
 /// As [`backward`], and turns the input into the values.
-#[multiversion(targets = "simd")]
 pub(crate) fn backward_and_forward(exact: bool, grad: &mut [f32], input: &mut [f32]) {
+    cut(
+        (By(grad, LINE), By(input, LINE)),
+        EXP * LINE,
+        |_, (grad, input)| backward_and_forward_part(exact, grad, input),
+    );
+}
+
+#[multiversion(targets = "simd")]
+fn backward_and_forward_part(exact: bool, grad: &mut [f32], input: &mut [f32]) {
     let pairs = grad.iter_mut().zip(input);
     if exact {
         pairs.for_each(|(grad, x)| apply(grad, x, exact_form(*x)));

@@ -38,6 +38,16 @@ impl<'a> Matrix<'a> {
         }
     }
 
+    /// These rows of it.
+    pub(super) fn part(self, rows: Range<usize>) -> Self {
+        let step = if self.turned { 1 } else { self.stride };
+        Self {
+            numbers: &self.numbers[rows.start * step..],
+            rows: rows.len(),
+            ..self
+        }
+    }
+
     /// The number of rows.
     pub(crate) fn rows(self) -> usize {
         self.rows

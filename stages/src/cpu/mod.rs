@@ -1,7 +1,7 @@
-//! Number crunching on the CPU, one thread a call: matrix products and vectorised loops.
+//! Number crunching on the CPU: matrix products and vectorised loops, cut into parts for the threads of a rank.
 //!
 //! Loops are compiled once for each level of SIMD and picked at run time. Sums run over a fixed number of lanes, so that
-//! a result depends on nothing but its input: not on the thread, the stage or the memory it is in.
+//! a result depends on nothing but its input: not on the threads, the stage or the memory it is in.
 
 pub(crate) mod adamw;
 pub(crate) mod attention;
@@ -13,6 +13,7 @@ pub(crate) mod math;
 pub(crate) mod matmul;
 pub(crate) mod matrix;
 pub(crate) mod norm;
+pub(crate) mod parts;
 mod prefetch;
 pub(crate) mod sgd;
 pub(crate) mod small;

@@ -3,6 +3,9 @@
 use multiversion::multiversion;
 
 use super::lanes::{self, LANES};
+use super::parts::{By, cut};
+use super::prefetch::LINE;
+use crate::threads;
 
 /// Mean and reciprocal deviation of a row.
 #[inline(always)]
@@ -26,8 +29,23 @@ fn moments(row: &[f32], epsilon: f32) -> [f32; 2] {
 
 /// Normalises every row to mean 0 and deviation 1, then scales and shifts it. Writes (mean, reciprocal deviation) of
 /// every row to `stats`.
-#[multiversion(targets = "simd")]
 pub(crate) fn forward(
+    out: &mut [f32],
+    stats: &mut [f32],
+    input: &[f32],
+    gain: &[f32],
+    shift: &[f32],
+    epsilon: f32,
+) {
+    let width = gain.len();
+    let rows = ((By(out, width), By(stats, 2)), By(input, width));
+    cut(rows, 2 * width, |_, ((out, stats), input)| {
+        forward_part(out, stats, input, gain, shift, epsilon);
+    });
+}
+
+#[multiversion(targets = "simd")]
+fn forward_part(
     out: &mut [f32],
     stats: &mut [f32],
     input: &[f32],
@@ -47,8 +65,16 @@ pub(crate) fn forward(
 }
 
 /// As [`forward`], with the numbers of every row that it has left.
-#[multiversion(targets = "simd")]
 pub(crate) fn forward_again(out: &mut [f32], stats: &[f32], input: &[f32], gain: &[f32], shift: &[f32]) {
+    let width = gain.len();
+    let rows = ((By(out, width), By(stats, 2)), By(input, width));
+    cut(rows, width, |_, ((out, stats), input)| {
+        forward_again_part(out, stats, input, gain, shift);
+    });
+}
+
+#[multiversion(targets = "simd")]
+fn forward_again_part(out: &mut [f32], stats: &[f32], input: &[f32], gain: &[f32], shift: &[f32]) {
     let width = gain.len();
     let rows = input
         .chunks_exact(width)
@@ -67,8 +93,7 @@ fn normalise(out: &mut [f32], row: &[f32], [mean, scale]: [f32; 2], gain: &[f32]
 }
 
 /// Turns the output gradient into the input gradient, in place, and adds the gradients of gain and shift to `gain_grad`
-/// and `shift_grad`.
-#[multiversion(targets = "simd")]
+/// and `shift_grad`. These are cut by columns, that by rows.
 pub(crate) fn backward(
     grad: &mut [f32],
     input: &[f32],
@@ -77,18 +102,62 @@ pub(crate) fn backward(
     gain_grad: &mut [f32],
     shift_grad: &mut [f32],
 ) {
+    /// Rows that one thread takes at once: they are in the first cache when they are read again.
+    const FEW: usize = 8;
+    let (width, rows) = (gain.len(), stats.len() / 2);
+    let rows = if threads::count() == 1 { FEW } else { rows.max(1) };
+    let blocks = grad
+        .chunks_mut(rows * width)
+        .zip(input.chunks(rows * width))
+        .zip(stats.chunks(rows * 2));
+    for ((grad, input), stats) in blocks {
+        let columns = (By(&mut *gain_grad, LINE), By(&mut *shift_grad, LINE));
+        cut(columns, LINE * rows, |first, (gain_grad, shift_grad)| {
+            add_column_grads(gain_grad, shift_grad, first * LINE, grad, input, stats, width);
+        });
+        let rows = ((By(grad, width), By(stats, 2)), By(input, width));
+        cut(rows, 2 * width, |_, ((grad, stats), input)| {
+            input_grad(grad, input, stats, gain);
+        });
+    }
+}
+
+/// Adds the gradients of the columns from `first` on.
+#[multiversion(targets = "simd")]
+fn add_column_grads(
+    gain_grad: &mut [f32],
+    shift_grad: &mut [f32],
+    first: usize,
+    grad: &[f32],
+    input: &[f32],
+    stats: &[f32],
+    width: usize,
+) {
+    let rows = grad
+        .chunks_exact(width)
+        .zip(input.chunks_exact(width))
+        .zip(stats.as_chunks::<2>().0);
+    for ((grad, row), &[mean, scale]) in rows {
+        for (((&grad, &x), gain_grad), shift_grad) in grad[first..]
+            .iter()
+            .zip(&row[first..])
+            .zip(&mut *gain_grad)
+            .zip(&mut *shift_grad)
+        {
+            *gain_grad = grad.mul_add((x - mean) * scale, *gain_grad);
+            *shift_grad += grad;
+        }
+    }
+}
+
+#[multiversion(targets = "simd")]
+fn input_grad(grad: &mut [f32], input: &[f32], stats: &[f32], gain: &[f32]) {
     let width = gain.len();
     let rows = grad
         .chunks_exact_mut(width)
         .zip(input.chunks_exact(width))
         .zip(stats.as_chunks::<2>().0);
     for ((grad, row), &[mean, scale]) in rows {
-        for (((&grad, &x), gain_grad), shift_grad) in
-            grad.iter().zip(row).zip(&mut *gain_grad).zip(&mut *shift_grad)
-        {
-            *gain_grad = grad.mul_add((x - mean) * scale, *gain_grad);
-            *shift_grad += grad;
-        }
         let [total, along] = sums(grad, row, gain, mean).map(|sum| sum / width as f32);
         let slope = along * scale * scale;
         for ((grad, &x), &gain) in grad.iter_mut().zip(row).zip(gain) {

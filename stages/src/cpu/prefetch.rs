@@ -1,7 +1,7 @@
 //! Asking for memory ahead of its use: operands of a training step come from far away.
 
 /// Numbers in a line of the cache.
-pub(super) const LINE: usize = 16;
+pub(crate) const LINE: usize = 16;
 
 /// Asks for the line that holds number `at`, to be read or written; any `at` will do.
 #[inline(always)]

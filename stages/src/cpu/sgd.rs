@@ -2,6 +2,9 @@
 
 use multiversion::multiversion;
 
+use super::parts::{By, cut};
+use super::prefetch::LINE;
+
 /// The scalars of one update.
 #[derive(Clone, Copy)]
 pub(crate) struct Scalars {
@@ -16,8 +19,15 @@ pub(crate) struct Scalars {
 }
 
 /// One update of the weights and the momentum.
-#[multiversion(targets = "simd")]
 pub(crate) fn update(value: &mut [f32], grad: &[f32], momentum: &mut [f32], by: Scalars) {
+    let rows = ((By(value, LINE), By(grad, LINE)), By(momentum, LINE));
+    cut(rows, LINE, |_, ((value, grad), momentum)| {
+        update_part(value, grad, momentum, by);
+    });
+}
+
+#[multiversion(targets = "simd")]
+fn update_part(value: &mut [f32], grad: &[f32], momentum: &mut [f32], by: Scalars) {
     for ((value, &grad), momentum) in value.iter_mut().zip(grad).zip(momentum) {
         let grad = value.mul_add(by.weight_decay, grad * by.scale);
         *momentum = momentum.mul_add(by.momentum, grad);
@@ -26,8 +36,14 @@ pub(crate) fn update(value: &mut [f32], grad: &[f32], momentum: &mut [f32], by: 
 }
 
 /// One update of the weights without momentum.
-#[multiversion(targets = "simd")]
 pub(crate) fn update_plain(value: &mut [f32], grad: &[f32], by: Scalars) {
+    cut((By(value, LINE), By(grad, LINE)), LINE, |_, (value, grad)| {
+        update_plain_part(value, grad, by);
+    });
+}
+
+#[multiversion(targets = "simd")]
+fn update_plain_part(value: &mut [f32], grad: &[f32], by: Scalars) {
     for (value, &grad) in value.iter_mut().zip(grad) {
         let grad = value.mul_add(by.weight_decay, grad * by.scale);
         *value = (-by.learning_rate).mul_add(grad, *value);

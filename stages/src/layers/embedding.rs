@@ -1,6 +1,7 @@
 //! Token and position embedding.
 
 use crate::cpu::elementwise::{add, add_into};
+use crate::cpu::parts::{By, cut};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kept::Kept;
 use crate::layer::Layer;
@@ -72,16 +73,15 @@ impl Layer for Embedding {
         self.check_tokens(input.ids())?;
         let dim = self.dim();
         let mut output = Tensor::scratch(shape.dims());
-        let positions = self
-            .positions
-            .value
-            .chunks_exact(dim)
-            .take(shape.dims()[1])
-            .cycle();
-        let rows = output.f32_mut().chunks_exact_mut(dim);
-        for ((row, &id), position) in rows.zip(input.ids()).zip(positions) {
-            add_into(row, &self.tokens.value[id as usize * dim..][..dim], position);
-        }
+        let (tokens, positions) = (&self.tokens.value, &self.positions.value);
+        let rows = (By(output.f32_mut(), dim), By(input.ids(), 1));
+        cut(rows, dim, |first, (output, ids)| {
+            let rows = output.chunks_exact_mut(dim).zip(ids);
+            for (index, (row, &id)) in (first..).zip(rows) {
+                let position = &positions[index % shape.dims()[1] * dim..][..dim];
+                add_into(row, &tokens[id as usize * dim..][..dim], position);
+            }
+        });
         Ok((output, Kept::new(at, [input])))
     }
 

@@ -1,6 +1,7 @@
 //! Cross-entropy of classes.
 
 use super::{Loss, Score};
+use crate::cpu::parts::{By, EXP, cut};
 use crate::cpu::softmax;
 use crate::error::{Error, ErrorKind, Result};
 use crate::tensor::{Kind, Shape, Tensor};
@@ -14,49 +15,68 @@ pub struct CrossEntropy {
 }
 
 impl CrossEntropy {
-    /// Turns logits into the gradient, row by row, and adds up the score.
+    /// Turns logits into the gradient, and adds up the score row by row.
     fn run(&self, logits: &mut Tensor, target: &Tensor) -> Result<Score> {
         self.check(logits.shape(), target.shape())?;
-        let classes = logits.shape().last();
+        let (classes, ids) = (logits.shape().last(), target.ids());
+        self.check_classes(ids, classes)?;
+        let mut rows = Tensor::scratch(&[ids.len(), 4]);
+        let all = ((By(logits.f32_mut(), classes), By(rows.f32_mut(), 4)), By(ids, 1));
+        cut(all, EXP * classes, |_, ((logits, rows), ids)| {
+            let rows = logits.chunks_exact_mut(classes).zip(rows.as_chunks_mut().0);
+            for ((logits, row), &class) in rows.zip(ids) {
+                if self.ignore == Some(class) {
+                    logits.fill(0.0);
+                } else {
+                    *row = one_row(logits, class as usize);
+                }
+            }
+        });
         let mut score = Score {
             correct: Some(0.0),
             ..Score::default()
         };
-        for (row, &class) in logits.f32_mut().chunks_exact_mut(classes).zip(target.ids()) {
-            if self.ignore == Some(class) {
-                row.fill(0.0);
-                continue;
+        for (row, class) in rows.f32().as_chunks().0.iter().zip(ids) {
+            if self.ignore != Some(*class) {
+                score.add(score_of(*row));
             }
-            if class as usize >= classes {
-                let kind = ErrorKind::OutOfRange {
-                    what: "class",
-                    id: class,
-                    limit: classes,
-                };
-                return Err(Error {
-                    place: "loss".to_owned(),
-                    kind,
-                });
-            }
-            score.add(one_row(row, class as usize));
         }
         Ok(score)
     }
+
+    fn check_classes(&self, ids: &[u32], limit: usize) -> Result<()> {
+        let unknown = |id: &&u32| self.ignore != Some(**id) && **id as usize >= limit;
+        match ids.iter().find(unknown) {
+            Some(&id) => Err(Error {
+                place: "loss".to_owned(),
+                kind: ErrorKind::OutOfRange {
+                    what: "class",
+                    id,
+                    limit,
+                },
+            }),
+            None => Ok(()),
+        }
+    }
 }
 
-/// The score of a row of logits, which becomes the gradient.
-fn one_row(row: &mut [f32], class: usize) -> Score {
+/// Turns a row of logits into the gradient. Gives the target's logit, the largest, the logarithm of the sum of
+/// `exp(logit - largest)`, and 1 when the target is right.
+fn one_row(row: &mut [f32], class: usize) -> [f32; 4] {
     let logit = row[class];
     // The first of the largest, as argmax.
     let right =
         row[..class].iter().all(|&other| other < logit) && row[class..].iter().all(|&other| other <= logit);
     let (largest, log_sum) = softmax::probabilities(row);
     row[class] -= 1.0;
-    let sum = f64::from(log_sum) - (f64::from(logit) - f64::from(largest));
+    [logit, largest, log_sum, f32::from(u8::from(right))]
+}
+
+fn score_of([logit, largest, log_sum, right]: [f32; 4]) -> Score {
     Score {
-        sum,
+        sum: f64::from(log_sum) - (f64::from(logit) - f64::from(largest)),
         weight: 1.0,
-        correct: Some(f64::from(u8::from(right))),
+        correct: Some(f64::from(right)),
     }
 }
 

@@ -64,7 +64,7 @@ impl Decay {
 /// Makes the optimizer's tensors, all zeros, before the first update.
 fn fill_state(parameter: &mut Parameter, count: usize) {
     if parameter.state.is_empty() {
-        parameter.state = vec![vec![0.0; parameter.value.len()]; count];
+        parameter.make_state(count);
     }
 }
 

@@ -70,7 +70,7 @@ pub(crate) fn exact(numbers: &[f32]) -> Vec<Approx> {
 
 /// Gives a parameter these numbers.
 pub(crate) fn set(layer: &mut dyn Layer, which: usize, numbers: Vec<f32>) {
-    layer.parameters()[which].value = numbers;
+    layer.parameters()[which].value.copy_from_slice(&numbers);
 }
 
 /// Output and input gradient of a layer of numbers; the gradients of its parameters are added to.

@@ -32,13 +32,15 @@ fn check(
     let zero = Approx::exact(0.0);
     let mut parameter = Parameter::new("p", dims, Init::Zeros, 1);
     let count = parameter.value.len();
-    parameter.value = draw(weights, "weights", count);
+    parameter.value.copy_from_slice(&draw(weights, "weights", count));
     let mut entries: Vec<Entry> = exact(&parameter.value)
         .into_iter()
         .map(|weight| [weight, zero, zero])
         .collect();
     for step in 1..=STEPS {
-        parameter.grad = draw(grads, &format!("grad {step}"), count);
+        parameter
+            .grad
+            .copy_from_slice(&draw(grads, &format!("grad {step}"), count));
         for (entry, grad) in entries.iter_mut().zip(exact(&parameter.grad)) {
             *entry = formula(*entry, grad * Approx::rounded(SCALE), step as i32);
         }

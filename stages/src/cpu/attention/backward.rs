@@ -1,11 +1,14 @@
 //! The gradient of attention.
 
+use std::sync::{Mutex, PoisonError};
+
 use multiversion::multiversion;
 
 use super::gathered::{Gathered, dots};
 use super::{BLOCK, Sizes, hide_later};
 use crate::cpu::lanes::LANES;
 use crate::cpu::math::exp;
+use crate::cpu::parts::{By, cut};
 use crate::cpu::small::{Size, add_turned_product, product};
 use crate::pool::Buffer;
 
@@ -25,20 +28,22 @@ pub(crate) struct Saved<'a> {
 /// Writes the gradient of queries, keys and values.
 pub(crate) fn backward(qkv_grad: &mut [f32], saved: Saved<'_>, sizes: Sizes) {
     let Sizes { time, heads, dim } = sizes;
-    let mut buffers = Head::new(sizes);
-    for (sequence, qkv_grad) in qkv_grad.chunks_exact_mut(time * 3 * dim).enumerate() {
-        let rows = sequence * time * dim..(sequence + 1) * time * dim;
-        let qkv = &saved.qkv[3 * rows.start..3 * rows.end];
-        let (out, grad) = (&saved.out[rows.clone()], &saved.grad[rows]);
-        for head in 0..heads {
-            let lse = &saved.lse[(sequence * heads + head) * time..][..time];
+    let qkv_grad = Mutex::new(qkv_grad);
+    cut(By(saved.lse, time), 2 * sizes.weight(), |first, lse| {
+        let mut buffers = Head::new(sizes);
+        for (index, lse) in (first..).zip(lse.chunks_exact(time)) {
+            let (sequence, head) = (index / heads, index % heads);
+            let rows = sequence * time * dim..(sequence + 1) * time * dim;
+            let qkv = &saved.qkv[3 * rows.start..3 * rows.end];
+            let (out, grad) = (&saved.out[rows.clone()], &saved.grad[rows.clone()]);
             buffers.gather(Saved { qkv, out, lse, grad }, sizes, head);
             for (index, lse) in lse.chunks(BLOCK).enumerate() {
                 buffers.block(index * BLOCK, lse);
             }
-            buffers.scatter(qkv_grad, sizes, head);
+            let mut qkv_grad = qkv_grad.lock().unwrap_or_else(PoisonError::into_inner);
+            buffers.scatter(&mut qkv_grad[3 * rows.start..3 * rows.end], sizes, head);
         }
-    }
+    });
 }
 
 /// What backward holds of one head.

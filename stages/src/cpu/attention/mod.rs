@@ -6,11 +6,14 @@
 mod backward;
 mod gathered;
 
+use std::sync::{Mutex, PoisonError};
+
 use multiversion::multiversion;
 
 use self::gathered::{Gathered, Part};
 use super::lanes::LANES;
 use super::math::exp;
+use super::parts::{By, EXP, PRODUCTS, cut};
 use super::small::{Size, View, product, turned_product};
 use crate::pool::Buffer;
 
@@ -51,6 +54,11 @@ impl Sizes {
         self.time.next_multiple_of(BLOCK)
     }
 
+    /// What a head of a sequence weighs when work is cut into parts.
+    fn weight(self) -> usize {
+        self.time * self.time * (self.width() / PRODUCTS + EXP)
+    }
+
     /// A head's part of rows that hold `parts` times the numbers of all heads.
     fn part(self, numbers: &[f32], parts: usize, which: usize, head: usize) -> Part<'_> {
         let offset = which * self.dim + head * self.width();
@@ -67,12 +75,13 @@ impl Sizes {
 /// `[sequences, heads, time]`.
 pub(crate) fn forward(out: &mut [f32], lse: &mut [f32], qkv: &[f32], sizes: Sizes) {
     let Sizes { time, heads, dim } = sizes;
-    let mut buffers = Head::new(sizes);
-    let sequences = qkv
-        .chunks_exact(time * 3 * dim)
-        .zip(out.chunks_exact_mut(time * dim));
-    for ((qkv, out), lse) in sequences.zip(lse.chunks_exact_mut(heads * time)) {
-        for (head, lse) in lse.chunks_exact_mut(time).enumerate() {
+    // Heads share rows: each is written in one go.
+    let out = Mutex::new(out);
+    cut(By(lse, time), sizes.weight(), |first, lse| {
+        let mut buffers = Head::new(sizes);
+        for (index, lse) in (first..).zip(lse.chunks_exact_mut(time)) {
+            let (sequence, head) = (index / heads, index % heads);
+            let qkv = &qkv[sequence * time * 3 * dim..][..time * 3 * dim];
             let part = |which| sizes.part(qkv, 3, which, head);
             buffers.queries_turned.gather_turned(part(0), sizes.scale());
             buffers.keys.gather(part(1), 1.0);
@@ -82,9 +91,11 @@ pub(crate) fn forward(out: &mut [f32], lse: &mut [f32], qkv: &[f32], sizes: Size
             }
             let (width, scales) = (sizes.width(), &buffers.scales);
             let columns = [dim, head * width, width];
+            let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
+            let out = &mut out[sequence * time * dim..][..time * dim];
             buffers.result.scatter(|row| scales[row], out, columns);
         }
-    }
+    });
 }
 
 /// What forward holds of one head.

@@ -13,6 +13,7 @@ use pulp::{Arch, Simd, WithSimd};
 use self::pack::{DEPTH, PANEL, blocks};
 use self::strips::Strips;
 use super::matrix::Matrix;
+use super::parts::{By, PRODUCTS, cut, parts};
 use super::prefetch::{LINE, Lines, prefetch};
 use super::tile::{FEW_ROWS, ROWS, STEP, is_tall, tile};
 use crate::pool::Buffer;
@@ -44,11 +45,29 @@ impl Start<'_> {
     }
 }
 
+/// Rows that threads share the output by: as many as are packed at once.
+const UNIT: usize = 2 * LINE;
+
 /// `out = start + a b`; `out` has contiguous rows.
 pub(crate) fn matmul(out: &mut [f32], start: Start<'_>, a: Matrix<'_>, b: Right<'_>) {
     assert_eq!(a.columns, b.depth(), "as many columns as rows");
     assert_eq!(out.len(), a.rows * b.columns(), "the product fills the output");
-    Arch::new().dispatch(Multiply { out, start, a, b });
+    let columns = b.columns();
+    let weight = UNIT * a.columns * columns / PRODUCTS;
+    let once;
+    let b = match b {
+        // Threads would each pack all of it.
+        Right::Matrix(matrix) if parts(a.rows / UNIT * weight) > 1 => {
+            once = Packed::new(matrix);
+            Right::Packed(&once)
+        }
+        b => b,
+    };
+    cut(By(out, UNIT * columns), weight, |first, out| {
+        let first = first * UNIT;
+        let a = a.part(first..first + out.len() / columns);
+        Arch::new().dispatch(Multiply { out, start, a, b });
+    });
 }
 
 struct Multiply<'a> {

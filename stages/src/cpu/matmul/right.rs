@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::pack::{DEPTH, PANEL, blocks, pack};
 use crate::cpu::matrix::Matrix;
+use crate::cpu::parts::{By, cut};
 use crate::cpu::prefetch::Lines;
 use crate::pool::Buffer;
 
@@ -21,7 +22,11 @@ impl Packed {
         let width = from.columns.next_multiple_of(PANEL);
         let mut numbers = Buffer::pooled(from.rows * width);
         for (to, depth) in numbers.chunks_mut(DEPTH * width).zip(blocks(from.rows)) {
-            pack::<PANEL>(to, depth.len() * PANEL, from, depth, 0..from.columns);
+            let panel = depth.len() * PANEL;
+            cut(By(to, panel), 2 * panel, |first, to| {
+                let columns = first * PANEL..from.columns.min(first * PANEL + to.len() / depth.len());
+                pack::<PANEL>(to, panel, from, depth.clone(), columns);
+            });
         }
         Self {
             numbers,

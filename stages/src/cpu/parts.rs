@@ -1,0 +1,109 @@
+//! Work on rows, cut into parts for the threads of a rank.
+
+use crate::threads;
+
+/// The least weight of a part that is worth waking a thread for: some microseconds of work. Numbers that are read or written
+/// weigh 1.
+const LEAST: usize = 16 * 1024;
+
+/// Multiplications and additions that take as long as one number of a plain loop.
+pub(crate) const PRODUCTS: usize = 32;
+
+/// Numbers of a plain loop that take as long as one with an exponential.
+pub(crate) const EXP: usize = 4;
+
+/// Rows that can be cut in two: slices by units, or several such with as many units each.
+pub(crate) trait Rows: Send + Sized {
+    /// The plain slices.
+    type Slices;
+
+    /// The number of units.
+    fn units(&self) -> usize;
+
+    /// The first so many units, and the others.
+    fn split(self, units: usize) -> (Self, Self);
+
+    /// What the work is done on.
+    fn slices(self) -> Self::Slices;
+}
+
+/// A slice in units of so many numbers, of which the last may have fewer.
+pub(crate) struct By<S>(pub(crate) S, pub(crate) usize);
+
+impl<'a, T: Sync> Rows for By<&'a [T]> {
+    type Slices = &'a [T];
+
+    fn units(&self) -> usize {
+        self.0.len().div_ceil(self.1)
+    }
+
+    fn split(self, units: usize) -> (Self, Self) {
+        let (first, others) = self.0.split_at(units * self.1);
+        (Self(first, self.1), Self(others, self.1))
+    }
+
+    fn slices(self) -> Self::Slices {
+        self.0
+    }
+}
+
+impl<'a, T: Send> Rows for By<&'a mut [T]> {
+    type Slices = &'a mut [T];
+
+    fn units(&self) -> usize {
+        self.0.len().div_ceil(self.1)
+    }
+
+    fn split(self, units: usize) -> (Self, Self) {
+        let (first, others) = self.0.split_at_mut(units * self.1);
+        (Self(first, self.1), Self(others, self.1))
+    }
+
+    fn slices(self) -> Self::Slices {
+        self.0
+    }
+}
+
+impl<A: Rows, B: Rows> Rows for (A, B) {
+    type Slices = (A::Slices, B::Slices);
+
+    fn units(&self) -> usize {
+        self.0.units()
+    }
+
+    fn split(self, units: usize) -> (Self, Self) {
+        let (a, b) = (self.0.split(units), self.1.split(units));
+        ((a.0, b.0), (a.1, b.1))
+    }
+
+    fn slices(self) -> Self::Slices {
+        (self.0.slices(), self.1.slices())
+    }
+}
+
+/// How many threads share work of this weight.
+pub(crate) fn parts(weight: usize) -> usize {
+    match threads::count() {
+        1 => 1,
+        threads => (weight / LEAST).clamp(1, threads),
+    }
+}
+
+/// Does work on rows, each unit of this weight, with all threads if it is worth it. `work` is told the first unit of its part.
+pub(crate) fn cut<R: Rows>(rows: R, weight: usize, work: impl Fn(usize, R::Slices) + Sync) {
+    let units = rows.units();
+    share(parts(units * weight).min(units), 0, rows, &work);
+}
+
+fn share<R: Rows>(parts: usize, first: usize, rows: R, work: &(impl Fn(usize, R::Slices) + Sync)) {
+    if parts <= 1 {
+        return work(first, rows.slices());
+    }
+    let half = parts / 2;
+    let units = rows.units() * half / parts;
+    let (mine, others) = rows.split(units);
+    rayon::join(
+        || share(half, first, mine, work),
+        || share(parts - half, first + units, others, work),
+    );
+}
