@@ -73,7 +73,9 @@ def group_of(places):
         for group, (_, sources) in GROUPS.items():
             if inside.startswith(tuple(sources)):
                 return group
-    return "waiting" if any("/crossbeam-" in place for place in places) else "system, C library"
+    if any("/crossbeam-" in place for place in places):
+        return "waiting"
+    return "engine" if any(place.startswith(f"{ROOT}/") for place in places) else "system, C library"
 
 
 def grouped(binary, samples):
