@@ -106,9 +106,14 @@ fn a_rank_without_threads_is_refused() {
 #[test]
 fn threads_count_until_they_are_dropped() {
     assert_eq!(threads::count(), 1);
-    let three = threads::start(3, |helper| assert!((1..3).contains(&helper))).expect("threads");
+    let (started, helpers) = crossbeam_channel::unbounded();
+    let three =
+        threads::start(3, move |helper| started.send(helper).expect("it is read below")).expect("threads");
     assert_eq!(threads::count(), 3);
     drop(three);
+    let mut helpers: Vec<usize> = helpers.iter().collect();
+    helpers.sort_unstable();
+    assert_eq!(helpers, [1, 2]);
     assert_eq!(threads::count(), 1);
     let again = threads::start(2, |_| ()).expect_err("once a thread");
     assert!(again.to_string().starts_with("no 2 threads: "), "{again}");

@@ -12,7 +12,7 @@ const ROOM: usize = 100;
 type Ends = Vec<Box<dyn Transport<u32> + Send>>;
 
 fn channel(ranks: u32) -> Ends {
-    connect(ranks, ROOM)
+    connect(ranks, ranks as usize, ROOM)
         .into_iter()
         .map(|end| Box::new(end) as Box<dyn Transport<u32> + Send>)
         .collect()

@@ -76,7 +76,7 @@ class Job:
 
     def theirs(self, schedule, timed):
         command = [self.given.python, HERE / "peer.py", "--folder", self.folder, "--schedule", schedule]
-        command += ["--steps", str(WARM_UP + timed)]
+        command += ["--steps", str(WARM_UP + timed), "--threads", str(RANKS)]
         ranks = 1 if schedule == "single" else RANKS
         meeting = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
         done = self.run([command] * ranks, [{**meeting, "RANK": str(rank)} for rank in range(ranks)])
@@ -172,6 +172,8 @@ def fastest(job, side, schedules):
             continue
         found[schedule] = {"rate": done.rate, "MiB": done.memory}
         print(f"  {side:<7} {schedule:<22} {done.rate:>9.0f} {done.memory:>7.0f} MiB", flush=True)
+    if not found:
+        sys.exit(f"no schedule of {side} ran")
     return max(found, key=lambda schedule: found[schedule]["rate"]), found
 
 

@@ -161,7 +161,7 @@ def main():
     parser.add_argument("--folder", required=True)
     parser.add_argument("--schedule", required=True)
     parser.add_argument("--steps", type=int, required=True)
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of single")
+    parser.add_argument("--threads", type=int, required=True, help="of single")
     given = parser.parse_args()
     with open(f"{given.folder}/size.json") as file:
         size = json.load(file)

@@ -3,60 +3,38 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use pipewright_stages::loss::Loss;
 use pipewright_stages::{Shape, Stage};
 
 use super::builder::missing;
 use super::{Pipeline, PipelineBuilder};
 use crate::actor::{Build, CheckLoss, OutputShape, Runtime, Tied};
-use crate::data::Loader;
+use crate::data::{Feed, Loader};
 use crate::error::{Error, Result};
 use crate::id::{Rank, StageId};
 use crate::schedule::{Action, Schedule};
 use crate::transport;
 use crate::worker::{ParameterInfo, Tie, WorkerParts};
 
-pub(super) fn launch<S: Stage>(builder: PipelineBuilder<S>) -> Result<Pipeline<S>> {
-    let schedule = Arc::new(builder.schedule.ok_or_else(|| missing("schedule"))?.in_turn());
-    let data = builder.data.ok_or_else(|| missing("data"))?;
-    let loss = builder.loss.ok_or_else(|| missing("loss"))?;
-    if builder.threads_per_rank == 0 {
-        return Err(Error::Invalid(
-            "0 threads a rank cannot train: give `threads_per_rank` 1 or more".to_owned(),
-        ));
-    }
+pub(super) fn launch<S: Stage>(mut builder: PipelineBuilder<S>) -> Result<Pipeline<S>> {
+    let schedule = Arc::new(
+        builder
+            .schedule
+            .take()
+            .ok_or_else(|| missing("schedule"))?
+            .in_turn(),
+    );
+    let data = builder.data.take().ok_or_else(|| missing("data"))?;
+    let loss = builder.loss.take().ok_or_else(|| missing("loss"))?;
+    check_threads(builder.threads_per_rank)?;
     check_replicas(&schedule)?;
     check_count(&schedule, builder.stages.len())?;
     let (loader, inputs, targets) = Loader::start(Arc::clone(&data), schedule.micro_batches())?;
-    let first = schedule.rank_of(StageId(0));
-    let last = schedule.rank_of(schedule.last_stage());
-
-    let mut parts: Vec<WorkerParts<S>> = transport::connect(schedule.ranks(), room(&schedule))
-        .into_iter()
-        .zip((0..).map(Rank))
-        .map(|(transport, rank)| WorkerParts {
-            rank,
-            schedule: Arc::clone(&schedule),
-            transport: Box::new(transport),
-            stages: Vec::new(),
-            loss: None,
-            inputs: None,
-            targets: None,
-            optimizer: Arc::clone(&builder.optimizer),
-            clip: builder.clip,
-        })
-        .collect();
-    for (stage, build) in (0..).map(StageId).zip(builder.stages) {
-        parts[schedule.rank_of(stage).index()].stages.push((stage, build));
-    }
-    parts[first.index()].inputs = Some(inputs);
-    parts[last.index()].targets = Some(targets);
-    parts[last.index()].loss = Some(loss);
-
-    let runtime = Runtime::start(schedule.ranks())?;
     let threads = builder.threads_per_rank;
     let all = threads.saturating_mul(schedule.ranks() as usize);
     let mut cores = cores(builder.pin, all).into_iter();
-    let mut parts = parts.into_iter();
+    let mut parts = worker_parts(&mut builder, &schedule, all, loss, [inputs, targets]).into_iter();
+    let runtime = Runtime::start(schedule.ranks())?;
     let built = runtime.ask_all(|_| Build {
         parts: parts.next().expect("one for each rank"),
         threads,
@@ -80,6 +58,46 @@ pub(super) fn launch<S: Stage>(builder: PipelineBuilder<S>) -> Result<Pipeline<S
         next_step: 0,
         failure: None,
     })
+}
+
+/// What each rank's thread makes its worker of. `threads` are those of all ranks.
+fn worker_parts<S: Stage>(
+    builder: &mut PipelineBuilder<S>,
+    schedule: &Arc<Schedule>,
+    threads: usize,
+    loss: Box<dyn Loss<S::Wire>>,
+    [inputs, targets]: [Feed; 2],
+) -> Vec<WorkerParts<S>> {
+    let links = transport::connect(schedule.ranks(), threads, room(schedule));
+    let worker = |(transport, rank)| WorkerParts {
+        rank,
+        schedule: Arc::clone(schedule),
+        transport: Box::new(transport) as _,
+        stages: Vec::new(),
+        loss: None,
+        inputs: None,
+        targets: None,
+        optimizer: Arc::clone(&builder.optimizer),
+        clip: builder.clip,
+    };
+    let mut parts: Vec<_> = links.into_iter().zip((0..).map(Rank)).map(worker).collect();
+    for (stage, build) in (0..).map(StageId).zip(std::mem::take(&mut builder.stages)) {
+        parts[schedule.rank_of(stage).index()].stages.push((stage, build));
+    }
+    let last = schedule.rank_of(schedule.last_stage()).index();
+    parts[schedule.rank_of(StageId(0)).index()].inputs = Some(inputs);
+    parts[last].targets = Some(targets);
+    parts[last].loss = Some(loss);
+    parts
+}
+
+fn check_threads(threads: usize) -> Result<()> {
+    match threads {
+        0 => Err(Error::Invalid(
+            "0 threads a rank cannot train: give `threads_per_rank` 1 or more".to_owned(),
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// How many wires and blocks can be on the way to a rank at once: a step's wires, or an evaluation's, and from each peer what it

@@ -35,7 +35,7 @@ pub(super) fn measure(bytes: u64, pin: bool) -> Result<Link> {
 
 /// Seconds until a message has usually arrived, and of reading it beyond reading it again.
 fn one_way(numbers: usize, pin: bool) -> Result<(f64, f64)> {
-    let mut ends = connect::<Tensor>(2, ROUNDS as usize + 1).into_iter();
+    let mut ends = connect::<Tensor>(2, 2, ROUNDS as usize + 1).into_iter();
     let (Some(sender), Some(receiver)) = (ends.next(), ends.next()) else {
         unreachable!("connect gives as many ends as ranks");
     };

@@ -37,14 +37,11 @@ pub struct ChannelTransport<W> {
 
 /// The linked ends of `ranks` ranks, in rank order, with `room` for so many wires and blocks in each inbox. With as much room as can
 /// be on the way to a rank no send waits; one that finds no room waits for its receiver to take something, and takes in what
-/// has come for its own rank meanwhile, so that no two ranks wait for each other.
-pub fn connect<W>(ranks: u32, room: usize) -> Vec<ChannelTransport<W>> {
+/// has come for its own rank meanwhile, so that no two ranks wait for each other. A rank waits awake for a moment where there is a core
+/// for each of the `threads` of all ranks.
+pub fn connect<W>(ranks: u32, threads: usize, room: usize) -> Vec<ChannelTransport<W>> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    let awake = if ranks as usize <= cores {
-        AWAKE
-    } else {
-        Duration::ZERO
-    };
+    let awake = if threads <= cores { AWAKE } else { Duration::ZERO };
     let (peers, inboxes): (Vec<_>, Vec<_>) = (0..ranks).map(|_| bounded(room)).unzip();
     inboxes
         .into_iter()

@@ -1,7 +1,10 @@
-//! Whole training steps of one rank, and what their parts take, in time that its own thread had. The models are sizes A and B of
+//! Whole training steps of one rank, and what their parts take: in time that its own thread had, or by the clock on the wall when
+//! it has helpers. The models are sizes A and B of
 //! `benches/compare_torch`.
 //!
 //! `cargo bench -p pipewright-stages --bench block -- [A or B] [steps] [threads]`. Kernels one by one: `--bench kernels`.
+
+use std::time::Instant;
 
 use cpu_time::ThreadTime;
 use pipewright_stages::loss::{CrossEntropy, Loss, Score};
@@ -36,6 +39,22 @@ const GPT: Gpt = Gpt {
     seed: 0,
 };
 const MICRO_BATCHES: u32 = 8;
+
+/// Since when, by the thread's own time and by the wall's.
+struct Clock(ThreadTime, Instant);
+
+impl Clock {
+    fn start() -> Self {
+        Self(ThreadTime::now(), Instant::now())
+    }
+
+    fn seconds(&self) -> f64 {
+        match threads::count() {
+            1 => self.0.elapsed().as_secs_f64(),
+            _ => self.1.elapsed().as_secs_f64(),
+        }
+    }
+}
 
 /// Seconds of a step's parts: forward, loss, I, W, optimizer.
 type Parts = [f64; 5];
@@ -92,22 +111,22 @@ impl Size {
                 micro_batch,
                 mode: Mode::Train,
             };
-            let start = ThreadTime::now();
+            let start = Clock::start();
             let (output, saved) = stage.forward(at, self.tokens("x", micro_batch)?)?;
-            parts[0] += start.elapsed().as_secs_f64();
+            parts[0] += start.seconds();
             *saved_bytes = saved.bytes();
-            let start = ThreadTime::now();
+            let start = Clock::start();
             let (score, grad) = CrossEntropy::default().forward(output, self.tokens("y", micro_batch)?)?;
-            parts[1] += start.elapsed().as_secs_f64();
+            parts[1] += start.seconds();
             total.add(score);
-            let start = ThreadTime::now();
+            let start = Clock::start();
             let (_, pending) = stage.backward_input(saved, grad)?;
-            parts[2] += start.elapsed().as_secs_f64();
-            let start = ThreadTime::now();
+            parts[2] += start.seconds();
+            let start = Clock::start();
             stage.backward_weight(pending)?;
-            parts[3] += start.elapsed().as_secs_f64();
+            parts[3] += start.seconds();
         }
-        let start = ThreadTime::now();
+        let start = Clock::start();
         let update = Update {
             step: step + 1,
             learning_rate: 3e-4,
@@ -117,7 +136,7 @@ impl Size {
             AdamW::default().update(parameter, update);
             parameter.grad.fill(0.0);
         }
-        parts[4] = start.elapsed().as_secs_f64();
+        parts[4] = start.seconds();
         Ok(parts)
     }
 }

@@ -31,9 +31,9 @@ impl Kept {
     }
 
     /// What the layers inside a composite layer keep.
-    pub fn nested(at: Moment, inner: impl IntoIterator<Item = Kept>) -> Self {
+    pub fn nested(at: Moment, inner: impl IntoIterator<Item = Kept, IntoIter: ExactSizeIterator>) -> Self {
         let inner = inner.into_iter();
-        let mut list = List::with_room(inner.size_hint().0);
+        let mut list = List::with_room(inner.len());
         list.0.extend(inner);
         Self::listed(at, list)
     }

@@ -56,7 +56,7 @@ pub trait Layer: std::fmt::Debug + 'static {
     /// other way, so a layer that holds something made of them lets go of it here.
     fn visit_parameters<'a>(&'a mut self, _visit: &mut dyn FnMut(&'a mut Parameter)) {}
 
-    /// The parameters, as [`Layer::visit_parameters`] shows them.
+    /// The parameters, as [`Layer::visit_parameters`] shows them: that is the one to write for a layer of one's own.
     fn parameters(&mut self) -> Vec<&mut Parameter> {
         let mut all = Vec::new();
         self.visit_parameters(&mut |parameter| all.push(parameter));

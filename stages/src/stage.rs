@@ -121,7 +121,7 @@ pub trait Stage: 'static {
     /// them lets go of it here.
     fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter));
 
-    /// The parameters, as [`Stage::visit_parameters`] shows them.
+    /// The parameters, as [`Stage::visit_parameters`] shows them: that is the one to write for a stage of one's own.
     fn parameters(&mut self) -> Vec<&mut Parameter> {
         let mut all = Vec::new();
         self.visit_parameters(&mut |parameter| all.push(parameter));

@@ -1,7 +1,7 @@
 //! The threads of a rank.
 //!
-//! A layer may use several: [`start`] makes the current thread the first of some, and from then on every layer, loss and
-//! optimizer of this crate that runs on it cuts its rows among them. What is computed is the same, bit for bit, for any number.
+//! A layer may use several: [`start`] makes the current thread the first of some, and from then on the layers, the
+//! cross-entropy and the optimizers of this crate that run on it cut their rows among them, but for the embedding's gradient. What is computed is the same, bit for bit, for any number.
 //! A stage of one's own can do so too: with [`count`] above 1, `rayon::join` and rayon's parallel iterators run on these threads.
 
 use std::cell::Cell;
@@ -23,7 +23,9 @@ pub fn count() -> usize {
 }
 
 /// Gives the current thread helpers, so that they are `count` threads together. `on_start` runs on each helper first, with its
-/// number from 1 on: to pin it to a core. The helpers end when the result is dropped.
+/// number from 1 on: to pin it to a core. A helper whose `on_start` panics is lost, and work that is cut would wait for it for ever.
+/// The helpers end when the result is dropped; some kilobytes of rayon's, which knows the current thread, stay until the process
+/// ends.
 ///
 /// # Errors
 /// When the system gives no more threads, or the current thread has had helpers before.
@@ -69,7 +71,7 @@ impl Drop for Threads {
             COUNT.set(1);
         }
         for helper in self.helpers.drain(..) {
-            // Nothing of ours panics there: a panic in a layer is carried over to the thread that runs it.
+            // A panic in a layer has been carried over to the thread that runs it.
             let _ = helper.join();
         }
     }

@@ -5,7 +5,7 @@ pub(crate) const LINE: usize = 16;
 
 /// Asks for the line that holds number `at`, to be read or written; any `at` will do.
 #[inline(always)]
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "there is no safe prefetch")]
 pub(super) fn prefetch(numbers: &[f32], at: usize) {
     #[cfg(target_arch = "x86_64")]
     {

@@ -11,8 +11,8 @@ use crate::parameter::{Init, Parameter};
 use crate::stage::Moment;
 use crate::tensor::{Shape, Tensor};
 
-/// Where a micro-batch has so many rows, a packed copy of weights that need no turning saves a hundredth of a product's time at most:
-/// not worth its memory.
+/// Where a micro-batch has so many rows, a packed copy of weights that need no turning saves next to nothing
+/// (`benches/RESULTS.md`): not worth its memory.
 const MANY_ROWS: usize = 512;
 
 /// How a weight matrix lies in memory.
@@ -90,6 +90,7 @@ impl Linear {
             return Err(Error::invalid(message).at(&self.name));
         }
         self.weight = weight;
+        (self.forward_weight, self.backward_weight) = (None, None);
         Ok(self)
     }
 

@@ -45,26 +45,23 @@ impl Start<'_> {
     }
 }
 
-/// Rows that threads share the output by: as many as are packed at once.
-const UNIT: usize = 2 * LINE;
-
 /// `out = start + a b`; `out` has contiguous rows.
 pub(crate) fn matmul(out: &mut [f32], start: Start<'_>, a: Matrix<'_>, b: Right<'_>) {
     assert_eq!(a.columns, b.depth(), "as many columns as rows");
     assert_eq!(out.len(), a.rows * b.columns(), "the product fills the output");
     let columns = b.columns();
-    let weight = UNIT * a.columns * columns / PRODUCTS;
+    let weight = Strips::GROUP * a.columns * columns / PRODUCTS;
     let once;
     let b = match b {
         // Threads would each pack all of it.
-        Right::Matrix(matrix) if parts(a.rows / UNIT * weight) > 1 => {
+        Right::Matrix(matrix) if parts(a.rows / Strips::GROUP * weight) > 1 => {
             once = Packed::new(matrix);
             Right::Packed(&once)
         }
         b => b,
     };
-    cut(By(out, UNIT * columns), weight, |first, out| {
-        let first = first * UNIT;
+    cut(By(out, Strips::GROUP * columns), weight, |first, out| {
+        let first = first * Strips::GROUP;
         let a = a.part(first..first + out.len() / columns);
         Arch::new().dispatch(Multiply { out, start, a, b });
     });

@@ -19,8 +19,8 @@ pub(super) struct Strips<'a> {
 }
 
 impl<'a> Strips<'a> {
-    /// Rows that are packed at once: two lines of the cache.
-    const GROUP: usize = 2 * LINE;
+    /// Rows that are packed at once, and that threads share the output by: two lines of the cache.
+    pub(super) const GROUP: usize = 2 * LINE;
 
     /// Room for the columns `depth` of a turned matrix.
     pub(super) fn new(from: Matrix<'a>, depth: &Range<usize>) -> Self {
