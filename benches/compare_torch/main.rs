@@ -90,6 +90,9 @@ fn answer(arguments: Arguments) -> Result<serde_json::Value> {
             threads,
             schedule,
         } => run.of(size)?.train(&schedule, threads),
+        Command::Rate { threads: 0 } => Err(pipewright::Error::Invalid(
+            "--threads 0 multiplies nothing: give 1 or more".to_owned(),
+        )),
         Command::Rate { threads } => {
             let rates = Rates::measure(&named(size)?, threads)?;
             let (best, mean) = (rates.best(), rates.mean());

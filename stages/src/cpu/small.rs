@@ -139,3 +139,47 @@ impl Product<'_> {
         }
     }
 }
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use pulp::Scalar;
+    use pulp::x86::{V3, V4};
+
+    use super::*;
+    use crate::rng;
+
+    const SIZE: Size = Size {
+        rows: 24,
+        depth: 37,
+        columns: 48,
+    };
+
+    /// `a b`, and 0.5 and `a^T b`, by one level of SIMD.
+    fn products<S: Simd>(simd: S, a: &[f32], b: &[f32]) -> [Vec<f32>; 2] {
+        let mut outs = [0.5, 0.5].map(|number| vec![number; SIZE.rows * SIZE.columns]);
+        let [plain, turned] = &mut outs;
+        let view = |numbers, stride| View { numbers, stride };
+        let product = |out, stride| Product {
+            out: ViewMut {
+                numbers: out,
+                stride: SIZE.columns,
+            },
+            size: SIZE,
+            a: view(a, stride),
+            b: view(b, SIZE.columns),
+        };
+        simd.vectorize(product(plain, SIZE.depth));
+        simd.vectorize(TurnedProduct::<true>(product(turned, SIZE.rows)));
+        outs
+    }
+
+    #[test]
+    fn every_level_of_simd_gives_the_same_bits() {
+        let mut numbers = vec![0.0; SIZE.depth * (SIZE.rows + SIZE.columns)];
+        rng::fill_normal(rng::key(1, "numbers"), 1.0, &mut numbers);
+        let (a, b) = numbers.split_at(SIZE.depth * SIZE.rows);
+        let plain = products(Scalar, a, b);
+        assert!(V3::try_new().is_none_or(|simd| products(simd, a, b) == plain));
+        assert!(V4::try_new().is_none_or(|simd| products(simd, a, b) == plain));
+    }
+}
