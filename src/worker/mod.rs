@@ -64,7 +64,8 @@ pub(crate) struct Worker<S: Stage> {
     transport: Box<dyn Transport<S::Wire> + Send>,
     slots: Vec<Slot<S>>,
     loss: Option<Box<dyn Loss<S::Wire>>>,
-    scores: Vec<Score>,
+    /// By micro-batch; those that a device has not told yet are missing.
+    scores: Vec<Option<Score>>,
     inputs: Option<Feed>,
     targets: Option<Feed>,
     optimizer: Arc<dyn Optimizer>,
@@ -115,7 +116,7 @@ impl<S: Stage> Worker<S> {
             transport: parts.transport,
             slots,
             loss: parts.loss,
-            scores: vec![Score::default(); micro_batches as usize],
+            scores: vec![None; micro_batches as usize],
             inputs: parts.inputs,
             targets: parts.targets,
             optimizer: parts.optimizer,

@@ -64,7 +64,7 @@ impl Gpu {
         let stream = Stream::new()?;
         Ok(Self {
             index,
-            shelf: Shelf::new(index, &stream)?,
+            shelf: Shelf::new(index)?,
             stream,
             transfers: Stream::new()?,
             kernels: Kernels::load(capability(index)?)?,
@@ -137,6 +137,11 @@ fn enter(index: u32) -> Result<()> {
     unsafe { ctx::set_current(context.0) }.map_err(failed("entering a device's context"))?;
     CURRENT.set(Some(index));
     Ok(())
+}
+
+/// The context of a device that some thread of the process has used.
+pub(super) fn context_of(index: u32) -> Result<CUcontext> {
+    context(index).map(|context| context.0)
 }
 
 fn context(index: u32) -> Result<Context> {

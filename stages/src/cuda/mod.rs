@@ -2,23 +2,34 @@
 //!
 //! Nothing here blocks but what says so: a call puts work on the rank's compute stream and returns.
 
+mod clock;
 mod driver;
 mod gpu;
 mod launch;
 mod memory;
 mod module;
+mod moved;
+mod scores;
 mod staging;
+mod weights;
 
+pub(crate) use clock::GpuClock;
 pub(crate) use gpu::Gpu;
 pub(crate) use launch::{Arg, Grid};
 pub(crate) use memory::Memory;
+pub(crate) use moved::{arrived, cast};
+pub(crate) use scores::Scores;
 pub(crate) use staging::Pinned;
+pub(crate) use weights::Weights;
 
 /// An address on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ptr(pub(crate) u64);
 
 impl Ptr {
+    /// No address: what an argument is that a kernel does without.
+    pub(crate) const NONE: Self = Self(0);
+
     /// So many bytes further.
     pub(crate) fn offset(self, bytes: usize) -> Self {
         Self(self.0 + bytes as u64)

@@ -6,8 +6,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::kept::Kept;
 use crate::layer::Layer;
 use crate::parameter::{Init, Parameter};
+use crate::shape::{Kind, Shape};
 use crate::stage::Moment;
-use crate::tensor::{Kind, Shape, Tensor};
+use crate::tensor::Tensor;
 
 /// The sum of a token's and a position's vector: ids `[batch, time]` to numbers `[batch, time, dim]`.
 ///
@@ -55,6 +56,10 @@ impl Layer for Embedding {
         &self.name
     }
 
+    fn runs_on_gpus(&self) -> bool {
+        true
+    }
+
     fn output_shape(&self, input: &Shape) -> Result<Shape> {
         let context = self.positions.dims()[0];
         match (input.kind(), input.dims()) {
@@ -68,10 +73,18 @@ impl Layer for Embedding {
         }
     }
 
-    fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
+    fn forward(&mut self, at_moment: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
         let shape = self.output_shape(input.shape())?;
         self.check_tokens(input.ids())?;
         let dim = self.dim();
+        if let Some(weights) = self.tokens.on_gpu() {
+            let (gpu, dtype) = (weights.gpu()?, weights.place().dtype);
+            let output = Tensor::on_gpu(&gpu, dtype, shape.dims())?;
+            let ids = gpu.upload(bytemuck::cast_slice(input.ids()))?;
+            let at = [output.at(), ids.at(), weights.operand(), self.positions.weights().operand()];
+            gpu.embedding(dtype, at, shape.rows(), dim, shape.dims()[1])?;
+            return Ok((output, Kept::new(at_moment, [input])));
+        }
         let mut output = Tensor::scratch(shape.dims());
         let (tokens, positions) = (&self.tokens.value, &self.positions.value);
         let rows = (By(output.f32_mut(), dim), By(input.ids(), 1));
@@ -82,7 +95,7 @@ impl Layer for Embedding {
                 add_into(row, &tokens[id as usize * dim..][..dim], position);
             }
         });
-        Ok((output, Kept::new(at, [input])))
+        Ok((output, Kept::new(at_moment, [input])))
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
@@ -94,6 +107,10 @@ impl Layer for Embedding {
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {
         let [input, grad] = pending.into_tensors();
         let (dim, time) = (self.dim(), input.dims()[1]);
+        if let Some(gpu) = grad.gpu()? {
+            let at = [self.tokens.weights().grad(), self.positions.weights().grad(), grad.at()];
+            return gpu.embedding_grad(grad.dtype(), at, input.ids(), dim, time);
+        }
         for (index, (row, &id)) in grad.f32().chunks_exact(dim).zip(input.ids()).enumerate() {
             add(&mut self.tokens.grad[id as usize * dim..][..dim], row);
             add(&mut self.positions.grad[index % time * dim..][..dim], row);

@@ -2,7 +2,8 @@
 
 use super::{Loss, Score};
 use crate::error::Result;
-use crate::tensor::{Kind, Shape, Tensor};
+use crate::shape::{Kind, Shape};
+use crate::tensor::Tensor;
 
 /// The squared difference of output and target, summed over all numbers; the weight is their number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
