@@ -2,13 +2,16 @@
 //!
 //! Nothing here blocks but what says so: a call puts work on the rank's compute stream and returns.
 
+mod blas;
 mod driver;
 mod gpu;
 mod launch;
 mod memory;
 mod module;
+mod plan;
 mod staging;
 
+pub(crate) use blas::{Product, Start};
 pub(crate) use gpu::Gpu;
 pub(crate) use launch::{Arg, Grid};
 pub(crate) use memory::Memory;
