@@ -1,6 +1,6 @@
 //! A GPU as one thread uses it.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::OnceLock;
@@ -9,6 +9,7 @@ use cudarc::driver::result::{self, ctx, device, primary_ctx};
 use cudarc::driver::sys::{CUcontext, CUdevice_attribute};
 use parking_lot::Mutex;
 
+use super::blas::Blas;
 use super::driver::{Stream, failed};
 use super::memory::Shelf;
 use super::module::Kernels;
@@ -27,6 +28,8 @@ pub(crate) struct Gpu {
     kernels: Kernels,
     shelf: Shelf,
     staging: Staging,
+    /// From the first matrix product on.
+    blas: OnceCell<Blas>,
 }
 
 thread_local! {
@@ -69,6 +72,7 @@ impl Gpu {
             transfers: Stream::new()?,
             kernels: Kernels::load(capability(index)?)?,
             staging: Staging::default(),
+            blas: OnceCell::new(),
         })
     }
 
@@ -108,6 +112,11 @@ impl Gpu {
     /// Host memory for copies to and from it.
     pub(super) fn staging(&self) -> &Staging {
         &self.staging
+    }
+
+    /// Its matrix products, once there was one.
+    pub(super) fn blas(&self) -> &OnceCell<Blas> {
+        &self.blas
     }
 
     /// Whether all work given so far is done.

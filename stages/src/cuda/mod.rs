@@ -3,6 +3,7 @@
 //! Nothing here blocks but what says so: a call puts work on the rank's compute stream and returns.
 
 mod clock;
+mod blas;
 mod driver;
 mod gpu;
 mod launch;
@@ -10,10 +11,12 @@ mod memory;
 mod module;
 mod moved;
 mod scores;
+mod plan;
 mod staging;
 mod weights;
 
 pub(crate) use clock::GpuClock;
+pub(crate) use blas::{Product, Start};
 pub(crate) use gpu::Gpu;
 pub(crate) use launch::{Arg, Grid};
 pub(crate) use memory::Memory;
