@@ -5,6 +5,9 @@
 //! Nothing in this crate knows of pipelines, ranks or schedules.
 
 mod cpu;
+#[allow(unsafe_code, reason = "CUDA is called through its C interface")]
+mod cuda;
+mod device;
 mod error;
 mod kept;
 mod layer;
@@ -22,6 +25,7 @@ mod tensor;
 pub mod threads;
 
 pub use aligned_vec::AVec;
+pub use device::{DType, Device, Place};
 pub use error::{Error, ErrorKind, Result};
 pub use kept::Kept;
 pub use layer::Layer;
