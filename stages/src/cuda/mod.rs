@@ -3,6 +3,7 @@
 //! Nothing here blocks but what says so: a call puts work on the rank's compute stream and returns.
 
 mod driver;
+mod elementwise;
 mod gpu;
 mod launch;
 mod memory;
