@@ -8,11 +8,14 @@ mod gpu;
 mod launch;
 mod memory;
 mod module;
+mod norm;
+mod reduce;
 mod staging;
 
 pub(crate) use gpu::Gpu;
 pub(crate) use launch::{Arg, Grid};
 pub(crate) use memory::Memory;
+pub(crate) use norm::Rows;
 pub(crate) use staging::Pinned;
 
 /// An address on a device.

@@ -20,6 +20,9 @@ const SOURCE: &str = concat!(
     include_str!("kernels/prelude.cu"),
     include_str!("kernels/elementwise.cu"),
     include_str!("kernels/gelu.cu"),
+    include_str!("kernels/reduce.cu"),
+    include_str!("kernels/norm.cu"),
+    include_str!("kernels/norm_wide.cu"),
 );
 
 /// More dynamic shared memory than this a kernel has to be allowed.
