@@ -5,6 +5,7 @@
 mod clock;
 mod blas;
 mod driver;
+mod elementwise;
 mod gpu;
 mod launch;
 mod memory;
@@ -12,6 +13,8 @@ mod module;
 mod moved;
 mod scores;
 mod plan;
+mod norm;
+mod reduce;
 mod staging;
 mod weights;
 
@@ -22,6 +25,7 @@ pub(crate) use launch::{Arg, Grid};
 pub(crate) use memory::Memory;
 pub(crate) use moved::{arrived, cast};
 pub(crate) use scores::Scores;
+pub(crate) use norm::Rows;
 pub(crate) use staging::Pinned;
 pub(crate) use weights::Weights;
 
