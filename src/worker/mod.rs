@@ -23,7 +23,7 @@ use std::time::Instant;
 
 use pipewright_stages::loss::{Loss, Score};
 use pipewright_stages::optimizer::Optimizer;
-use pipewright_stages::{Shape, Stage, StageBuilder};
+use pipewright_stages::{Device, Place, Shape, Stage, StageBuilder};
 
 use crate::data::Feed;
 use crate::error::{Error, Result, panic_message};
@@ -51,6 +51,8 @@ pub(crate) struct WorkerParts<S: Stage> {
     pub(crate) inputs: Option<Feed>,
     /// Targets, on the rank of the last stage.
     pub(crate) targets: Option<Feed>,
+    /// Where the rank's stages run.
+    pub(crate) place: Place,
     /// How weights change.
     pub(crate) optimizer: Arc<dyn Optimizer>,
     /// The largest global gradient norm; a larger gradient is scaled down to it.
@@ -101,12 +103,17 @@ impl<S: Stage> Worker<S> {
     /// # Errors
     /// What a stage's builder reports.
     pub(crate) fn build(parts: WorkerParts<S>) -> Result<Self> {
+        check_place(&parts)?;
         let micro_batches = parts.schedule.micro_batches();
         let slots = parts
             .stages
             .into_iter()
             .map(|(id, build)| {
-                let stage = build().map_err(|error| no_stage(parts.rank, id, &error))?;
+                let built = build().and_then(|mut stage| {
+                    stage.move_to(parts.place)?;
+                    Ok(stage)
+                });
+                let stage = built.map_err(|error| no_stage(parts.rank, id, &error))?;
                 Ok(Slot::new(id, stage, micro_batches))
             })
             .collect::<Result<Vec<_>>>()?;
@@ -237,6 +244,27 @@ impl<S: Stage> std::fmt::Debug for Worker<S> {
         f.debug_struct("Worker")
             .field("rank", &self.rank)
             .finish_non_exhaustive()
+    }
+}
+
+/// Refuses an optimizer or loss that does not run where the rank's stages do.
+fn check_place<S: Stage>(parts: &WorkerParts<S>) -> Result<()> {
+    let device = parts.place.device;
+    if device == Device::Cpu {
+        return Ok(());
+    }
+    let refuse = |what: &str| {
+        Err(Error::Invalid(format!(
+            "rank {}: {what} does not run on {device}, only on cpu: take another, or put the rank on the cpu",
+            parts.rank
+        )))
+    };
+    if !parts.optimizer.runs_on_gpus() {
+        return refuse(&format!("the optimizer {:?}", parts.optimizer));
+    }
+    match &parts.loss {
+        Some(loss) if !loss.runs_on_gpus() => refuse("the loss"),
+        _ => Ok(()),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::clock::Clock;
-use crate::device::Device;
+use crate::device::Place;
 use crate::error::Result;
 use crate::parameter::Parameter;
 use crate::shape::Shape;
@@ -115,8 +115,8 @@ impl<S: Stage<Wire: Clone>> Stage for RecomputedStage<S> {
         self.stage.load(input)
     }
 
-    fn device(&self) -> Device {
-        self.stage.device()
+    fn move_to(&mut self, place: Place) -> Result<()> {
+        self.stage.move_to(place)
     }
 
     fn receive(&mut self, wire: S::Wire) -> Result<S::Wire> {

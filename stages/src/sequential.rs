@@ -27,25 +27,6 @@ impl Sequential {
         Self { layers, place }
     }
 
-    /// Takes the stage and its parameters to a place.
-    ///
-    /// # Errors
-    /// When there is no such device, it has not as much memory or no such numbers, or a layer does not run there: names it.
-    pub fn move_to(&mut self, place: Place) -> Result<()> {
-        cuda::check(place)?;
-        let on_gpu = place.device != Device::Cpu;
-        if let Some(layer) = self.layers.iter().find(|layer| on_gpu && !layer.runs_on_gpus()) {
-            let message = format!("this layer does not run on {}, only on cpu: see `Layer::runs_on_gpus`", place.device);
-            return Err(Error::invalid(message).at(layer.name()));
-        }
-        self.place = place;
-        self.try_visit_parameters(&mut |parameter| {
-            parameter
-                .move_to(place)
-                .map_err(|error| error.at(parameter.name()))
-        })
-    }
-
     /// The GPU it is on.
     fn gpu(&self) -> Result<Option<Rc<Gpu>>> {
         match self.place.device {
@@ -77,8 +58,19 @@ impl Stage for Sequential {
         input.to(self.place)
     }
 
-    fn device(&self) -> Device {
-        self.place.device
+    fn move_to(&mut self, place: Place) -> Result<()> {
+        cuda::check(place)?;
+        let on_gpu = place.device != Device::Cpu;
+        if let Some(layer) = self.layers.iter().find(|layer| on_gpu && !layer.runs_on_gpus()) {
+            let message = format!("this layer does not run on {}, only on cpu: see `Layer::runs_on_gpus`", place.device);
+            return Err(Error::invalid(message).at(layer.name()));
+        }
+        self.place = place;
+        self.try_visit_parameters(&mut |parameter| {
+            parameter
+                .move_to(place)
+                .map_err(|error| error.at(parameter.name()))
+        })
     }
 
     fn receive(&mut self, wire: Tensor) -> Result<Tensor> {

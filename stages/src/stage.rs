@@ -1,8 +1,8 @@
 //! What a stage is.
 
 use crate::clock::Clock;
-use crate::device::Device;
-use crate::error::Result;
+use crate::device::{Device, Place};
+use crate::error::{Error, Result};
 use crate::parameter::Parameter;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
@@ -65,9 +65,15 @@ pub trait Stage: 'static {
     /// When the input cannot be taken to the stage's device.
     fn load(&mut self, input: Tensor) -> Result<Self::Wire>;
 
-    /// What the stage runs on.
-    fn device(&self) -> Device {
-        Device::Cpu
+    /// Takes the stage and its parameters to a place, before it is used. A stage that nobody wrote this for runs on the CPU only.
+    ///
+    /// # Errors
+    /// When there is no such device, it has not as much memory or no such numbers, or a part of the stage does not run there: names it.
+    fn move_to(&mut self, place: Place) -> Result<()> {
+        match place.device {
+            Device::Cpu => Ok(()),
+            device => Err(Error::invalid(format!("this stage does not run on {device}, only on cpu"))),
+        }
     }
 
     /// Takes a wire that another thread's stage gave to this stage's device, before the pass that needs it.

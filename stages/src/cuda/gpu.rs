@@ -14,7 +14,7 @@ use super::driver::{Stream, failed};
 use super::memory::Shelf;
 use super::module::Kernels;
 use super::staging::Staging;
-use crate::device::Device;
+use crate::device::{DType, Device, Place};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A GPU as one thread uses it: streams, kernels and memory of the thread's own. A rank's thread has one.
@@ -133,6 +133,30 @@ impl Gpu {
     pub(super) fn memory(&self) -> Result<(u64, u64)> {
         let (free, total) = result::mem_get_info().map_err(failed("asking for free memory"))?;
         Ok((free as u64, total as u64))
+    }
+}
+
+/// Refuses numbers that a device does not compute in, and a device that is not there.
+///
+/// # Errors
+/// Says what would do.
+pub(crate) fn check(place: Place) -> Result<()> {
+    match (place.device, place.dtype) {
+        (Device::Cpu, DType::F32) => Ok(()),
+        (Device::Cpu, DType::Bf16) => Err(Error::invalid(
+            "the cpu computes in f32 only: set dtype to f32, or the device to a GPU such as cuda:0",
+        )),
+        (Device::Cuda(index), dtype) => {
+            Gpu::of(index)?;
+            let (major, minor) = capability(index)?;
+            if dtype == DType::F32 || major >= 8 {
+                return Ok(());
+            }
+            Err(device_error(format!(
+                "{} has compute capability {major}.{minor} and no bf16, which begins with 8.0: set dtype to f32",
+                place.device
+            )))
+        }
     }
 }
 

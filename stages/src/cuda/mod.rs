@@ -20,7 +20,7 @@ mod weights;
 
 pub(crate) use clock::GpuClock;
 pub(crate) use blas::{Product, Start};
-pub(crate) use gpu::Gpu;
+pub(crate) use gpu::{Gpu, check};
 pub(crate) use launch::{Arg, Grid};
 pub(crate) use memory::Memory;
 pub(crate) use moved::{arrived, cast};

@@ -19,6 +19,8 @@ pub(crate) struct Pinned {
 
 // SAFETY: it is plain memory that its owner alone reads and writes.
 unsafe impl Send for Pinned {}
+// SAFETY: a shared one is only read.
+unsafe impl Sync for Pinned {}
 
 impl Pinned {
     /// So many bytes, all zero. The thread has to have a [`Gpu`].

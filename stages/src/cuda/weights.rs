@@ -139,7 +139,9 @@ impl Weights {
 
     /// Puts the sum of the squared gradient on its way.
     pub(crate) fn start_squares(&self) -> Result<()> {
-        self.gpu()?.grad_squares(self.squares.at(), self.grad.at(), self.count)
+        let gpu = self.gpu()?;
+        let scratch = gpu.memory_of(Gpu::sum_squares_scratch(self.count))?;
+        gpu.sum_squares(self.squares.at(), self.grad.at(), self.count, scratch.at())
     }
 
     /// The sum that was put on its way, once all work given before is done.

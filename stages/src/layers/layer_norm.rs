@@ -2,7 +2,7 @@
 
 use super::{Cheap, check_rows};
 use crate::cpu::{elementwise, norm};
-use crate::cuda::Ptr;
+use crate::cuda::{Gpu, Ptr, Rows};
 use crate::device::DType;
 use crate::error::Result;
 use crate::kept::Kept;
@@ -44,8 +44,20 @@ impl LayerNorm {
     fn input_grad(&self, grad: &mut Tensor, input: &Tensor, stats: &Tensor) -> Result<Tensor> {
         if let Some(gpu) = grad.gpu()? {
             let weight_grads = Tensor::on_gpu(&gpu, DType::F32, &[2, self.width])?;
-            let at = [grad.at_mut(&gpu)?, weight_grads.at(), input.at(), stats.at(), self.weight.weights().value()];
-            gpu.layer_norm_grad(grad.dtype(), at, grad.shape().rows(), self.width)?;
+            let rows = self.rows(input);
+            let (at, gain) = (grad.at_mut(&gpu)?, self.weight.weights().value());
+            let scratch = gpu.memory_of(Gpu::layer_norm_scratch(rows))?;
+            gpu.layer_norm_backward(
+                grad.dtype(),
+                at,
+                weight_grads.at(),
+                at,
+                input.at(),
+                stats.at(),
+                gain,
+                rows,
+                scratch.at(),
+            )?;
             return Ok(weight_grads);
         }
         let mut weight_grads = Tensor::zeros(&[2, self.width]);
@@ -61,6 +73,13 @@ impl LayerNorm {
         Ok(weight_grads)
     }
 
+    fn rows(&self, input: &Tensor) -> Rows {
+        Rows {
+            count: input.shape().rows(),
+            width: self.width,
+        }
+    }
+
     /// Where gain and shift lie on the GPU.
     fn at(&self) -> [Ptr; 2] {
         [&self.weight, &self.bias].map(|parameter| parameter.weights().value())
@@ -74,9 +93,9 @@ impl Cheap for LayerNorm {
         let weight_grads = self.input_grad(&mut grad, &input, &stats)?;
         let mut output = input.beside(input.dims())?;
         if let Some(gpu) = input.gpu()? {
-            let (shape, [gain, shift]) = (input.shape(), self.at());
-            let at = [output.at(), stats.at(), input.at(), gain, shift];
-            gpu.layer_norm_again(input.dtype(), at, shape.rows(), self.width)?;
+            let [gain, shift] = self.at();
+            let (out, stats, rows) = (output.at(), stats.at(), self.rows(&input));
+            gpu.layer_norm_again(input.dtype(), out, stats, input.at(), gain, shift, rows)?;
         } else {
             let (gain, shift) = (&self.weight.value, &self.bias.value);
             norm::forward_again(output.f32_mut(), stats.f32(), input.f32(), gain, shift);
@@ -105,8 +124,8 @@ impl Layer for LayerNorm {
         if let Some(gpu) = input.gpu()? {
             let stats = Tensor::on_gpu(&gpu, DType::F32, &[shape.rows(), 2])?;
             let [gain, shift] = self.at();
-            let at = [output.at(), stats.at(), input.at(), gain, shift];
-            gpu.layer_norm(input.dtype(), at, shape.rows(), self.width, EPSILON)?;
+            let (out, at, rows) = (output.at(), stats.at(), self.rows(&input));
+            gpu.layer_norm(input.dtype(), out, at, input.at(), gain, shift, rows, EPSILON)?;
             return Ok((output, Kept::new(moment, [input, stats])));
         }
         let mut stats = Tensor::scratch(&[shape.rows(), 2]);

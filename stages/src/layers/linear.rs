@@ -160,7 +160,11 @@ impl Linear {
         };
         gpu.product(product, self.weight.weights().grad(), left.at(), right.at(), None)?;
         match &self.bias {
-            Some(bias) => gpu.column_sums(dtype, bias.weights().grad(), grad.at(), rows, self.outputs),
+            Some(bias) => {
+                let scratch = gpu.memory_of(Gpu::column_sums_scratch(rows, self.outputs))?;
+                let (sums, at) = (bias.weights().grad(), scratch.at());
+                gpu.add_column_sums(dtype, sums, grad.at(), rows, self.outputs, at)
+            }
             None => Ok(()),
         }
     }
