@@ -117,6 +117,10 @@ impl<S: Stage> Worker<S> {
                 Ok(Slot::new(id, stage, micro_batches))
             })
             .collect::<Result<Vec<_>>>()?;
+        let clock = match slots.first() {
+            Some(slot) => slot.stage.clock()?,
+            None => None,
+        };
         Ok(Self {
             rank: parts.rank,
             schedule: parts.schedule,
@@ -131,7 +135,7 @@ impl<S: Stage> Worker<S> {
             ties: Vec::new(),
             blocks: Vec::new(),
             ballots: Ballots::default(),
-            meter: Meter::default(),
+            meter: Meter::new(clock),
         })
     }
 
@@ -164,7 +168,11 @@ impl<S: Stage> Worker<S> {
         learning_rate: f64,
         origin: Option<Instant>,
     ) -> Result<Trained> {
-        self.meter.start(origin);
+        if origin.is_some() {
+            // The trace counts from a moment at which the device has nothing to do.
+            self.await_devices()?;
+        }
+        self.meter.start(origin)?;
         let current = Current { step, learning_rate };
         let mut outcome = None;
         let schedule = Arc::clone(&self.schedule);
@@ -174,8 +182,8 @@ impl<S: Stage> Worker<S> {
         })?;
         Ok(Trained {
             outcome: outcome.expect("lowering ends each rank with a step"),
-            report: self.meter.report(),
-            trace: self.meter.trace(),
+            report: self.meter.report()?,
+            trace: self.meter.trace()?,
         })
     }
 
@@ -197,10 +205,9 @@ impl<S: Stage> Worker<S> {
     fn perform(&mut self, current: Current, action: Action, outcome: &mut Option<Outcome>) -> Result<()> {
         match action {
             Action::Compute(pass, cell) => {
-                self.meter.begin_pass();
+                self.meter.begin_pass()?;
                 self.pass(current.step, pass, cell)?;
-                self.meter.end_pass(pass, cell);
-                Ok(())
+                self.meter.end_pass(pass, cell)
             }
             Action::Send(flow, cell) => self.send(flow, cell),
             Action::Recv(flow, cell) => {
