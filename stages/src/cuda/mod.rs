@@ -3,19 +3,24 @@
 //! Nothing here blocks but what says so: a call puts work on the rank's compute stream and returns.
 
 mod driver;
+mod dropout;
 mod elementwise;
 mod gpu;
 mod launch;
+mod loss;
 mod memory;
 mod module;
 mod norm;
+mod optimizer;
 mod reduce;
 mod staging;
 
 pub(crate) use gpu::Gpu;
 pub(crate) use launch::{Arg, Grid};
+pub(crate) use loss::Logits;
 pub(crate) use memory::Memory;
 pub(crate) use norm::Rows;
+pub(crate) use optimizer::Weights;
 pub(crate) use staging::Pinned;
 
 /// An address on a device.
