@@ -5,6 +5,7 @@
 mod driver;
 mod dropout;
 mod elementwise;
+mod embedding;
 mod gpu;
 mod launch;
 mod loss;
@@ -15,6 +16,7 @@ mod optimizer;
 mod reduce;
 mod staging;
 
+pub(crate) use embedding::ByToken;
 pub(crate) use gpu::Gpu;
 pub(crate) use launch::{Arg, Grid};
 pub(crate) use loss::Logits;
