@@ -21,8 +21,12 @@ const SOURCE: &str = concat!(
     include_str!("kernels/elementwise.cu"),
     include_str!("kernels/gelu.cu"),
     include_str!("kernels/reduce.cu"),
+    include_str!("kernels/embedding.cu"),
     include_str!("kernels/norm.cu"),
     include_str!("kernels/norm_wide.cu"),
+    include_str!("kernels/dropout.cu"),
+    include_str!("kernels/loss.cu"),
+    include_str!("kernels/optimizer.cu"),
 );
 
 /// More dynamic shared memory than this a kernel has to be allowed.
