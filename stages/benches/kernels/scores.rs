@@ -67,7 +67,7 @@ fn optimizer(name: &str, optimizer: impl Optimizer, accesses: usize) -> Kernel {
             learning_rate: 1e-3,
             scale: 1e-3,
         };
-        clock.time(|| optimizer.update(&mut parameter, update));
+        clock.time(|| optimizer.update(&mut parameter, update))?;
         Ok(())
     });
     let passes = vec![("update", Work::each("parameter", count, accesses))];

@@ -98,7 +98,6 @@ fn threads(dim: usize) -> u32 {
 
 impl Gpu {
     /// `out[rows, dim] = tokens[ids[row]] + positions[row % time]`, all but the ids of one type.
-    #[expect(clippy::too_many_arguments, reason = "they are the kernel's")]
     pub(crate) fn embedding(
         &self,
         dtype: DType,

@@ -46,11 +46,14 @@ struct Block {
 /// Blocks on their way home, some with an event of another device's that stands for their last use.
 type Home = ArrayQueue<(Arc<Block>, Option<Arc<Event>>)>;
 
+/// Whether a block is filled by transfers, and its bytes.
+type Size = (bool, usize);
+
 /// A thread's blocks on a device that nobody uses now.
 #[derive(Debug)]
 pub(super) struct Shelf {
     /// By whether they are filled by transfers, and by size: a transfer does not wait for what computes, nor the other way round.
-    blocks: RefCell<BTreeMap<(bool, usize), Vec<Arc<Block>>>>,
+    blocks: RefCell<BTreeMap<Size, Vec<Arc<Block>>>>,
     home: Arc<Home>,
 }
 

@@ -26,10 +26,10 @@ pub(crate) use blas::{Product, Start};
 pub(crate) use clock::GpuClock;
 pub(crate) use embedding::ByToken;
 pub(crate) use gpu::{Gpu, check};
-pub(crate) use launch::{Arg, Grid};
+pub(crate) use launch::Grid;
 pub(crate) use loss::Logits;
 pub(crate) use memory::Memory;
-pub(crate) use moved::{arrived, cast};
+pub(crate) use moved::arrived;
 pub(crate) use norm::Rows;
 pub(crate) use scores::Scores;
 pub(crate) use staging::Pinned;
@@ -49,6 +49,22 @@ impl Ptr {
     }
 }
 impl Gpu {
-    pub(crate) fn attention_forward(&self, _: crate::DType, _: [Ptr; 3], _: usize, _: crate::cpu::attention::Sizes) -> crate::Result<()> { todo!() }
-    pub(crate) fn attention_backward(&self, _: crate::DType, _: [Ptr; 6], _: usize, _: crate::cpu::attention::Sizes) -> crate::Result<()> { todo!() }
+    pub(crate) fn attention_forward(
+        &self,
+        _: crate::DType,
+        _: [Ptr; 3],
+        _: usize,
+        _: crate::cpu::attention::Sizes,
+    ) -> crate::Result<()> {
+        todo!()
+    }
+    pub(crate) fn attention_backward(
+        &self,
+        _: crate::DType,
+        _: [Ptr; 6],
+        _: usize,
+        _: crate::cpu::attention::Sizes,
+    ) -> crate::Result<()> {
+        todo!()
+    }
 }

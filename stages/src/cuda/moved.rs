@@ -47,7 +47,7 @@ fn downloaded(gpu: &Gpu, tensor: &Tensor) -> Result<Tensor> {
 }
 
 /// The same numbers in another type.
-pub(crate) fn cast(gpu: &Gpu, tensor: Tensor, dtype: DType) -> Result<Tensor> {
+fn cast(gpu: &Gpu, tensor: Tensor, dtype: DType) -> Result<Tensor> {
     if tensor.dtype() == dtype {
         return Ok(tensor);
     }

@@ -173,10 +173,8 @@ impl Weights {
         if self.state.len() != numbers.len() {
             self.make_state(numbers.len())?;
         }
-        let pairs = self.state.iter().zip(numbers);
-        pairs
-            .map(|(memory, numbers)| gpu.upload_to(memory.at(), bytemuck::cast_slice(numbers)))
-            .collect()
+        let mut pairs = self.state.iter().zip(numbers);
+        pairs.try_for_each(|(memory, numbers)| gpu.upload_to(memory.at(), bytemuck::cast_slice(numbers)))
     }
 
     /// Gives numbers to the host: waits for all work given before.
@@ -187,10 +185,8 @@ impl Weights {
             Part::Gradient => std::slice::from_ref(&self.grad),
             Part::State => &self.state[..],
         };
-        let pairs = memories.iter().zip(numbers);
-        pairs
-            .map(|(memory, numbers)| gpu.download(memory.at(), bytemuck::cast_slice_mut(numbers)))
-            .collect()
+        let mut pairs = memories.iter().zip(numbers);
+        pairs.try_for_each(|(memory, numbers)| gpu.download(memory.at(), bytemuck::cast_slice_mut(numbers)))
     }
 
     /// How many tensors the optimizer has.
