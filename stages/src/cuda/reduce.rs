@@ -91,12 +91,4 @@ impl Gpu {
         let args = [out.into(), input.into(), (rows as u64).into()];
         self.launch("sum_doubles", Grid::row(columns, 1024), &args)
     }
-
-    /// Writes to `out`, a `u32`, how many of `count` numbers are infinite or no number.
-    pub(crate) fn count_not_finite(&self, dtype: DType, out: Ptr, numbers: Ptr, count: usize) -> Result<()> {
-        self.clear(out, 4)?;
-        let args = [out.into(), numbers.into(), (count as u64).into()];
-        let grid = Grid::each(count.div_ceil(8), THREADS);
-        self.launch(kernel!(dtype, "count_not_finite"), grid, &args)
-    }
 }
