@@ -45,8 +45,9 @@ impl<S: Stage> Worker<S> {
     /// This rank's scores, and each of its parameters' squared gradient; a tied parameter counts at its first site only.
     fn fill_ballot(&mut self) {
         if let Some(loss) = &mut self.loss {
-            let scores = self.scores.iter().zip(0..);
-            let scores = scores.map(|(score, index)| score.unwrap_or_else(|| loss.finish(index)));
+            let scores = self.scores.iter().enumerate();
+            let scores =
+                scores.map(|(index, score)| score.unwrap_or_else(|| loss.finish(index as u32)));
             self.ballots.begin(scores);
         } else {
             self.ballots.begin([].into_iter());

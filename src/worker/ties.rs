@@ -100,7 +100,8 @@ impl<S: Stage> Worker<S> {
             match tie.place(index) {
                 None => total.add(self.parameter(site))?,
                 Some((block, place)) => {
-                    let size = size_of::<f32>() * self.parameter(tie.sites[0]).dims().iter().product::<usize>();
+                    let size =
+                        size_of::<f32>() * self.parameter(tie.sites[0]).dims().iter().product::<usize>();
                     total.add_numbers(&self.blocks[start + block][place * size..][..size])?;
                 }
             }

@@ -54,7 +54,10 @@ impl RankTrace {
 
     /// Turns marks into seconds since the origin.
     pub(super) fn tell_times(&mut self, seconds: impl Fn(usize) -> Result<f64>) -> Result<()> {
-        let passes = self.passes.iter_mut().flat_map(|pass| [&mut pass.start, &mut pass.end]);
+        let passes = self
+            .passes
+            .iter_mut()
+            .flat_map(|pass| [&mut pass.start, &mut pass.end]);
         let sent = self.sent.iter_mut().map(|(_, _, at)| at);
         for at in passes.chain(sent).chain(self.taken.values_mut()) {
             *at = seconds(*at as usize)?;

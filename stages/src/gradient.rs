@@ -44,7 +44,10 @@ impl Gradient {
     pub fn add(&mut self, other: &Parameter) -> Result<()> {
         match (&mut self.0, other.on_gpu()) {
             (Numbers::Host(total), None) => {
-                total.iter_mut().zip(&*other.grad).for_each(|(number, more)| *number += more);
+                total
+                    .iter_mut()
+                    .zip(&*other.grad)
+                    .for_each(|(number, more)| *number += more);
                 Ok(())
             }
             (Numbers::Gpu(total, count), Some(weights)) => {
@@ -63,7 +66,10 @@ impl Gradient {
         match &mut self.0 {
             Numbers::Host(total) => {
                 let more = bytes.as_chunks().0.iter().map(|bytes| f32::from_ne_bytes(*bytes));
-                total.iter_mut().zip(more).for_each(|(number, more)| *number += more);
+                total
+                    .iter_mut()
+                    .zip(more)
+                    .for_each(|(number, more)| *number += more);
                 Ok(())
             }
             Numbers::Gpu(total, count) => {
@@ -100,7 +106,9 @@ impl Gradient {
         match (&self.0, other.on_gpu()) {
             (Numbers::Host(numbers), None) => other.grad.copy_from_slice(numbers),
             (Numbers::Gpu(memory, count), Some(weights)) => {
-                return weights.gpu()?.copy(weights.grad(), memory.at(), count * size_of::<f32>());
+                return weights
+                    .gpu()?
+                    .copy(weights.grad(), memory.at(), count * size_of::<f32>());
             }
             _ => unreachable!("{ONE_DEVICE}"),
         }
@@ -118,7 +126,10 @@ impl Parameter {
             return weights.gpu()?.upload_to(weights.grad(), bytes);
         }
         let numbers = bytes.as_chunks().0.iter().map(|bytes| f32::from_ne_bytes(*bytes));
-        self.grad.iter_mut().zip(numbers).for_each(|(number, new)| *number = new);
+        self.grad
+            .iter_mut()
+            .zip(numbers)
+            .for_each(|(number, new)| *number = new);
         Ok(())
     }
 }

@@ -116,7 +116,9 @@ impl Parameter {
     /// # Errors
     /// What the GPU reports, of this or of work before it.
     pub fn fetch(&mut self, part: Part) -> Result<()> {
-        let Some(weights) = &self.on_gpu else { return Ok(()) };
+        let Some(weights) = &self.on_gpu else {
+            return Ok(());
+        };
         if part == Part::State && self.state.len() != weights.states() {
             self.state = vec![avec![0.0; self.value.len()]; weights.states()];
         }
@@ -133,7 +135,9 @@ impl Parameter {
     /// # Errors
     /// What the GPU reports, of this or of work before it.
     pub fn store(&mut self, part: Part) -> Result<()> {
-        let Some(weights) = &mut self.on_gpu else { return Ok(()) };
+        let Some(weights) = &mut self.on_gpu else {
+            return Ok(());
+        };
         let numbers = match part {
             Part::Value => std::slice::from_ref(&self.value),
             Part::Gradient => std::slice::from_ref(&self.grad),
@@ -200,5 +204,16 @@ impl Parameter {
             .map(|&number| f64::from(number) * f64::from(number))
             .sum();
         lanes.iter().sum::<f64>() + rest
+    }
+}
+
+impl PartialEq for Parameter {
+    /// Of numbers on a GPU, those that were last fetched.
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+            && self.dims == other.dims
+            && self.value == other.value
+            && self.grad == other.grad
+            && self.state == other.state
     }
 }

@@ -62,7 +62,10 @@ impl Stage for Sequential {
         cuda::check(place)?;
         let on_gpu = place.device != Device::Cpu;
         if let Some(layer) = self.layers.iter().find(|layer| on_gpu && !layer.runs_on_gpus()) {
-            let message = format!("this layer does not run on {}, only on cpu: see `Layer::runs_on_gpus`", place.device);
+            let message = format!(
+                "this layer does not run on {}, only on cpu: see `Layer::runs_on_gpus`",
+                place.device
+            );
             return Err(Error::invalid(message).at(layer.name()));
         }
         self.place = place;

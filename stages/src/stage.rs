@@ -72,7 +72,9 @@ pub trait Stage: 'static {
     fn move_to(&mut self, place: Place) -> Result<()> {
         match place.device {
             Device::Cpu => Ok(()),
-            device => Err(Error::invalid(format!("this stage does not run on {device}, only on cpu"))),
+            device => Err(Error::invalid(format!(
+                "this stage does not run on {device}, only on cpu"
+            ))),
         }
     }
 

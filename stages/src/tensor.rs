@@ -223,7 +223,10 @@ impl Tensor {
     pub fn f32_mut(&mut self) -> &mut [f32] {
         match &mut self.data {
             Data::F32(buffer) => buffer,
-            _ => panic!("numbers on the host were expected, got another tensor of {}", self.shape),
+            _ => panic!(
+                "numbers on the host were expected, got another tensor of {}",
+                self.shape
+            ),
         }
     }
 

@@ -23,7 +23,7 @@ pub(crate) fn kernels() -> Result<Vec<Kernel>> {
         loss(
             "squared error: 64 x 2048".to_owned(),
             "number",
-            MeanSquaredError,
+            MeanSquaredError::default(),
             [tensor(&[64, 2048])?, tensor(&[64, 2048])?],
             3,
         ),

@@ -4,9 +4,9 @@ use super::{Gpu, Grid, Ptr};
 use crate::cpu::{adamw, sgd};
 use crate::error::Result;
 
-/// Weights to update, `f32`.
+/// Flat to update, `f32`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Weights {
+pub(crate) struct Flat {
     /// Where they are.
     pub(crate) value: Ptr,
     /// Their gradient.
@@ -17,7 +17,7 @@ pub(crate) struct Weights {
     pub(crate) count: usize,
 }
 
-impl Weights {
+impl Flat {
     fn grid(self) -> Grid {
         Grid::each(self.count.div_ceil(8), 256)
     }
@@ -25,7 +25,7 @@ impl Weights {
 
 impl Gpu {
     /// As [`adamw::update`], to the bit.
-    pub(crate) fn adamw(&self, weights: Weights, mean: Ptr, square: Ptr, by: adamw::Scalars) -> Result<()> {
+    pub(crate) fn adamw(&self, weights: Flat, mean: Ptr, square: Ptr, by: adamw::Scalars) -> Result<()> {
         let args = [
             weights.value.into(),
             weights.grad.into(),
@@ -46,7 +46,7 @@ impl Gpu {
     }
 
     /// As [`sgd::update`] or, without momentum, [`sgd::update_plain`], to the bit.
-    pub(crate) fn sgd(&self, weights: Weights, momentum: Option<Ptr>, by: sgd::Scalars) -> Result<()> {
+    pub(crate) fn sgd(&self, weights: Flat, momentum: Option<Ptr>, by: sgd::Scalars) -> Result<()> {
         let args = [
             weights.value.into(),
             weights.grad.into(),

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use aligned_vec::AVec;
 
+use super::optimizer::Flat;
 use super::{Gpu, Memory, Pinned, Ptr};
 use crate::cpu::{adamw, sgd};
 use crate::device::{DType, Device, Place};
@@ -72,9 +73,14 @@ impl Weights {
         self.copy.as_ref().unwrap_or(&self.value).at()
     }
 
-    /// The copy that an update has to renew too; no address where there is none.
-    pub(crate) fn copy(&self) -> Ptr {
-        self.copy.as_ref().map_or(Ptr::NONE, Memory::at)
+    /// What an update reads and writes.
+    fn flat(&self) -> Flat {
+        Flat {
+            value: self.value(),
+            grad: self.grad(),
+            half: self.copy.as_ref().map_or(Ptr::NONE, Memory::at),
+            count: self.count,
+        }
     }
 
     /// The gradient, `f32`.
@@ -123,18 +129,16 @@ impl Weights {
     /// Updates them as AdamW does.
     pub(crate) fn adamw(&mut self, by: adamw::Scalars) -> Result<()> {
         let [mean, square] = self.state()?;
-        let at = [self.value(), self.grad(), mean, square, self.copy()];
-        self.gpu()?.adamw(at, self.count, by)
+        self.gpu()?.adamw(self.flat(), mean, square, by)
     }
 
     /// Updates them as gradient descent does.
     pub(crate) fn sgd(&mut self, with_momentum: bool, by: sgd::Scalars) -> Result<()> {
         let momentum = match with_momentum {
-            true => self.state::<1>()?[0],
-            false => Ptr::NONE,
+            true => Some(self.state::<1>()?[0]),
+            false => None,
         };
-        let at = [self.value(), self.grad(), momentum, self.copy()];
-        self.gpu()?.sgd(at, self.count, by)
+        self.gpu()?.sgd(self.flat(), momentum, by)
     }
 
     /// Puts the sum of the squared gradient on its way.

@@ -2,6 +2,7 @@
 
 use crate::cpu::elementwise::{add, add_into};
 use crate::cpu::parts::{By, cut};
+use crate::cuda::{ByToken, Gpu};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kept::Kept;
 use crate::layer::Layer;
@@ -19,6 +20,8 @@ pub struct Embedding {
     name: String,
     tokens: Parameter,
     positions: Parameter,
+    /// The rows of the last batch that went backward on a GPU.
+    by_token: ByToken,
 }
 
 impl Embedding {
@@ -28,11 +31,26 @@ impl Embedding {
             name: name.to_owned(),
             tokens: Parameter::new("wte.weight", &[vocab, dim], Init::Normal(0.02), seed),
             positions: Parameter::new("wpe.weight", &[context, dim], Init::Normal(0.01), seed),
+            by_token: ByToken::default(),
         }
     }
 
     fn dim(&self) -> usize {
         self.tokens.dims()[1]
+    }
+
+    /// [`Layer::backward_weight`] on a GPU.
+    fn add_grads_on(&mut self, gpu: &Gpu, input: &Tensor, grad: &Tensor) -> Result<()> {
+        let (dim, dtype) = (self.dim(), grad.dtype());
+        let &[batch, time] = input.dims() else {
+            unreachable!("checked by `output_shape`")
+        };
+        self.by_token.sort(input.ids(), self.tokens.dims()[0]);
+        let table = gpu.upload(bytemuck::cast_slice(self.by_token.table()))?;
+        let scratch = gpu.memory_of(self.by_token.scratch(dim).next_power_of_two())?;
+        let (tokens, at) = (self.tokens.weights().grad(), grad.at());
+        gpu.add_token_grads(dtype, tokens, at, dim, &self.by_token, table.at(), scratch.at())?;
+        gpu.add_position_grads(dtype, self.positions.weights().grad(), at, [batch, time, dim])
     }
 
     fn check_tokens(&self, ids: &[u32]) -> Result<()> {
@@ -81,8 +99,9 @@ impl Layer for Embedding {
             let (gpu, dtype) = (weights.gpu()?, weights.place().dtype);
             let output = Tensor::on_gpu(&gpu, dtype, shape.dims())?;
             let ids = gpu.upload(bytemuck::cast_slice(input.ids()))?;
-            let at = [output.at(), ids.at(), weights.operand(), self.positions.weights().operand()];
-            gpu.embedding(dtype, at, shape.rows(), dim, shape.dims()[1])?;
+            let (tokens, positions) = (weights.operand(), self.positions.weights().operand());
+            let sizes = [shape.rows(), shape.dims()[1], dim];
+            gpu.embedding(dtype, output.at(), ids.at(), tokens, positions, sizes)?;
             return Ok((output, Kept::new(at_moment, [input])));
         }
         let mut output = Tensor::scratch(shape.dims());
@@ -108,8 +127,7 @@ impl Layer for Embedding {
         let [input, grad] = pending.into_tensors();
         let (dim, time) = (self.dim(), input.dims()[1]);
         if let Some(gpu) = grad.gpu()? {
-            let at = [self.tokens.weights().grad(), self.positions.weights().grad(), grad.at()];
-            return gpu.embedding_grad(grad.dtype(), at, input.ids(), dim, time);
+            return self.add_grads_on(&gpu, &input, &grad);
         }
         for (index, (row, &id)) in grad.f32().chunks_exact(dim).zip(input.ids()).enumerate() {
             add(&mut self.tokens.grad[id as usize * dim..][..dim], row);

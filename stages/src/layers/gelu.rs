@@ -57,7 +57,13 @@ impl Layer for Gelu {
         let shape = self.output_shape(input.shape())?;
         let mut output = input.beside(shape.dims())?;
         match input.gpu()? {
-            Some(gpu) => gpu.gelu(input.dtype(), self.is_exact(), output.at(), input.at(), shape.count())?,
+            Some(gpu) => gpu.gelu(
+                input.dtype(),
+                self.is_exact(),
+                output.at(),
+                input.at(),
+                shape.count(),
+            )?,
             None => gelu::forward(self.is_exact(), output.f32_mut(), input.f32()),
         }
         Ok((output, Kept::new(at, [input])))

@@ -107,7 +107,13 @@ impl Linear {
                 right_turned: self.layout == Layout::InOut,
                 ..self.product(grad)
             };
-            gpu.product(product, input_grad.at(), grad.at(), self.weight.weights().operand(), None)?;
+            gpu.product(
+                product,
+                input_grad.at(),
+                grad.at(),
+                self.weight.weights().operand(),
+                None,
+            )?;
             return Ok(input_grad);
         }
         let dy = Matrix::new(grad.f32(), self.outputs);
@@ -138,7 +144,13 @@ impl Linear {
         if bias.is_some() {
             product.start = cuda::Start::Bias;
         }
-        gpu.product(product, output.at(), input.at(), self.weight.weights().operand(), bias)
+        gpu.product(
+            product,
+            output.at(),
+            input.at(),
+            self.weight.weights().operand(),
+            bias,
+        )
     }
 
     /// [`Layer::backward_weight`] on a GPU.

@@ -3,7 +3,7 @@
 use super::{Loss, Score};
 use crate::cpu::parts::{By, EXP, cut};
 use crate::cpu::softmax;
-use crate::cuda::{Gpu, Scores};
+use crate::cuda::{Gpu, Logits, Scores};
 use crate::error::{Error, ErrorKind, Result};
 use crate::shape::{Kind, Shape};
 use crate::tensor::Tensor;
@@ -26,13 +26,28 @@ impl CrossEntropy {
     }
 
     /// Has the GPU work out the score, and turn the logits into the gradient when there is one to be.
-    fn run_on(&mut self, gpu: &Gpu, micro_batch: u32, logits: &mut Tensor, target: &Tensor, gradient: bool) -> Result<()> {
+    fn run_on(
+        &mut self,
+        gpu: &Gpu,
+        micro_batch: u32,
+        logits: &mut Tensor,
+        target: &Tensor,
+        gradient: bool,
+    ) -> Result<()> {
         self.check(logits.shape(), target.shape())?;
         let (rows, classes) = (logits.shape().rows(), logits.shape().last());
         self.check_classes(target.ids(), classes)?;
         let ids = gpu.upload(bytemuck::cast_slice(target.ids()))?;
-        let at = [self.on_gpu.place(micro_batch)?, logits.at_mut(gpu)?, ids.at()];
-        gpu.cross_entropy(logits.dtype(), at, self.ignore, [rows, classes], gradient)
+        let scratch = gpu.memory_of(Gpu::cross_entropy_scratch(rows))?;
+        let what = Logits {
+            at: logits.at_mut(gpu)?,
+            targets: ids.at(),
+            rows,
+            classes,
+            ignore: self.ignore,
+        };
+        let place = self.on_gpu.place(micro_batch)?;
+        gpu.cross_entropy(logits.dtype(), what, gradient, place, scratch.at())
     }
 
     /// As [`CrossEntropy::run_on`], and waits for the score.
@@ -128,7 +143,12 @@ impl Loss<Tensor> for CrossEntropy {
         Ok((score, output))
     }
 
-    fn start(&mut self, micro_batch: u32, mut output: Tensor, target: Tensor) -> Result<(Option<Score>, Tensor)> {
+    fn start(
+        &mut self,
+        micro_batch: u32,
+        mut output: Tensor,
+        target: Tensor,
+    ) -> Result<(Option<Score>, Tensor)> {
         let Some(gpu) = output.gpu()? else {
             let score = self.run(&mut output, &target)?;
             return Ok((Some(score), output));

@@ -33,7 +33,8 @@ pub trait Loss<W>: Send + 'static {
     /// # Errors
     /// As [`Loss::forward`].
     fn start(&mut self, _micro_batch: u32, output: W, target: Tensor) -> Result<(Option<Score>, W)> {
-        self.forward(output, target).map(|(score, grad)| (Some(score), grad))
+        self.forward(output, target)
+            .map(|(score, grad)| (Some(score), grad))
     }
 
     /// The score of a micro-batch for which [`Loss::start`] gave none, once the device is done.
