@@ -46,8 +46,7 @@ impl<S: Stage> Worker<S> {
     fn fill_ballot(&mut self) {
         if let Some(loss) = &mut self.loss {
             let scores = self.scores.iter().enumerate();
-            let scores =
-                scores.map(|(index, score)| score.unwrap_or_else(|| loss.finish(index as u32)));
+            let scores = scores.map(|(index, score)| score.unwrap_or_else(|| loss.finish(index as u32)));
             self.ballots.begin(scores);
         } else {
             self.ballots.begin([].into_iter());

@@ -49,6 +49,22 @@ impl Ptr {
     }
 }
 impl Gpu {
-    pub(crate) fn attention_forward(&self, _: crate::DType, _: [Ptr; 3], _: usize, _: crate::cpu::attention::Sizes) -> crate::Result<()> { todo!() }
-    pub(crate) fn attention_backward(&self, _: crate::DType, _: [Ptr; 6], _: usize, _: crate::cpu::attention::Sizes) -> crate::Result<()> { todo!() }
+    pub(crate) fn attention_forward(
+        &self,
+        _: crate::DType,
+        _: [Ptr; 3],
+        _: usize,
+        _: crate::cpu::attention::Sizes,
+    ) -> crate::Result<()> {
+        todo!()
+    }
+    pub(crate) fn attention_backward(
+        &self,
+        _: crate::DType,
+        _: [Ptr; 6],
+        _: usize,
+        _: crate::cpu::attention::Sizes,
+    ) -> crate::Result<()> {
+        todo!()
+    }
 }
