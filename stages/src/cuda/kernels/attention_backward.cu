@@ -44,21 +44,17 @@ __forceinline__ float2 pair_at(unsigned numbers, unsigned column) {
     return *(const float2 *)(dynamic_shared() + numbers + (column + lane() % 4 * 2) * 4);
 }
 
-// Turns scores, a key a row and a query a column, into probabilities; keys after the query get none when `masked`. `behind`: how many rows
-// the warp's first key is after the first query.
-template <int WIDTH, int MS, int NS>
-__forceinline__ void probabilities_of_keys(float (&scores)[MS][NS][4], unsigned lse, bool masked, int behind) {
+// Turns scores, a key a row and a query a column, into probabilities.
+template <int WIDTH, int MS, int NS> __forceinline__ void probabilities_of_keys(float (&scores)[MS][NS][4], unsigned lse) {
 #pragma unroll
     for (int n = 0; n < NS; n++) {
         const float2 pair = pair_at(lse, n * 8);
+        const float lse_2[2] = {pair.x * LOG2_E, pair.y * LOG2_E};
 #pragma unroll
         for (int m = 0; m < MS; m++)
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const int key = behind + m * 16 + i / 2 * 8 + lane() / 4, query = n * 8 + lane() % 4 * 2 + i % 2;
-                const float probability = exp2_fast((scores[m][n][i] * SCALE<WIDTH> - (i % 2 ? pair.y : pair.x)) * LOG2_E);
-                scores[m][n][i] = masked && key > query ? 0 : probability;
-            }
+            for (int i = 0; i < 4; i++)
+                scores[m][n][i] = exp2_fast(scores[m][n][i] * SCALE_2<WIDTH> - lse_2[i % 2]);
     }
 }
 
@@ -96,10 +92,11 @@ template <int WIDTH> __forceinline__ void backward_keys(const Backward &it) {
         for (unsigned part = 0; part < Its::QUERIES; part += Its::NS * 8) {
             if (query + part + Its::NS * 8 <= own)
                 continue;
-            const bool masked = query + part < own + Its::MS * 16 - 1;
             float scores[Its::MS][Its::NS][4], grads[Its::MS][Its::NS][4];
             turned_product(scores, keys, stage, part);
-            probabilities_of_keys<WIDTH>(scores, stage + Its::LSE + part * 4, masked, (int)own - (int)(query + part));
+            if (query + part < own + Its::MS * 16 - 1)
+                hide_later<true>(scores, (int)own - (int)(query + part));
+            probabilities_of_keys<WIDTH>(scores, stage + Its::LSE + part * 4);
             add_product<WIDTH>(values_grad, scores, stage + Its::GRADS, part);
             turned_product(grads, values, stage + Its::GRADS, part);
             scores_grad_of_keys(scores, grads, stage + Its::DELTA + part * 4);
@@ -167,14 +164,14 @@ template <int WIDTH> __forceinline__ void backward_queries(const Backward &it) {
             turned_product(scores, queries, stage, part);
             turned_product(grads, out_grads, stage + Its::KEYS_BYTES, part);
             if (key + part + Its::NS * 8 - 1 > own)
-                hide_later(scores, (int)own - (int)(key + part));
+                hide_later<false>(scores, (int)own - (int)(key + part));
 #pragma unroll
             for (int m = 0; m < Its::MS; m++)
 #pragma unroll
                 for (int n = 0; n < Its::NS; n++)
 #pragma unroll
                     for (int i = 0; i < 4; i++) {
-                        const float probability = exp2_fast((scores[m][n][i] * SCALE<WIDTH> - lse[m][i / 2]) * LOG2_E);
+                        const float probability = exp2_fast(scores[m][n][i] * SCALE_2<WIDTH> - lse[m][i / 2] * LOG2_E);
                         scores[m][n][i] = probability * (grads[m][n][i] - delta[m][i / 2]);
                     }
             add_product<WIDTH>(sum, scores, stage, part);

@@ -19,25 +19,10 @@ template <int MS> struct Softmax {
     float largest[MS][2], total[MS][2];
 };
 
-// Hides keys after the queries' own. `ahead`: how many rows the warp's first query is after the tile's first key.
-template <int MS, int NS> __forceinline__ void hide_later(float (&scores)[MS][NS][4], int ahead) {
-#pragma unroll
-    for (int m = 0; m < MS; m++)
-#pragma unroll
-        for (int n = 0; n < NS; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const int query = ahead + m * 16 + i / 2 * 8 + lane() / 4, key = n * 8 + lane() % 4 * 2 + i % 2;
-                if (key > query)
-                    scores[m][n][i] = minus_infinity();
-            }
-}
-
 // Turns scores, times their scale, into powers of two of their distance to the row's largest, and brings the softmax and the sums up to date. A
 // row's first tile has a key that is not hidden: no infinity meets another.
 template <int WIDTH, int MS, int NS>
 __forceinline__ void soften(float (&scores)[MS][NS][4], Softmax<MS> &softmax, float (&sum)[MS][WIDTH / 8][4]) {
-    constexpr float SCALE_2 = SCALE<WIDTH> * LOG2_E;
 #pragma unroll
     for (int m = 0; m < MS; m++)
 #pragma unroll
@@ -48,7 +33,7 @@ __forceinline__ void soften(float (&scores)[MS][NS][4], Softmax<MS> &softmax, fl
                 largest = fmaxf(largest, fmaxf(scores[m][n][half * 2], scores[m][n][half * 2 + 1]));
             largest = fmaxf(largest, __shfl_xor_sync(ALL_LANES, largest, 1));
             largest = fmaxf(largest, __shfl_xor_sync(ALL_LANES, largest, 2));
-            largest = fmaxf(largest * SCALE_2, softmax.largest[m][half]);
+            largest = fmaxf(largest * SCALE_2<WIDTH>, softmax.largest[m][half]);
             const float correction = exp2_fast(softmax.largest[m][half] - largest);
             softmax.largest[m][half] = largest;
             softmax.total[m][half] *= correction;
@@ -61,7 +46,7 @@ __forceinline__ void soften(float (&scores)[MS][NS][4], Softmax<MS> &softmax, fl
             for (int n = 0; n < NS; n++)
 #pragma unroll
                 for (int i = half * 2; i < half * 2 + 2; i++) {
-                    scores[m][n][i] = exp2_fast(scores[m][n][i] * SCALE_2 - largest);
+                    scores[m][n][i] = exp2_fast(scores[m][n][i] * SCALE_2<WIDTH> - largest);
                     softmax.total[m][half] += scores[m][n][i];
                 }
         }
@@ -118,7 +103,7 @@ template <int WIDTH> __forceinline__ void forward(bf16 *out, float *lse, const b
         float scores[Its::MS][Its::NS][4];
         turned_product(scores, queries, stage, 0);
         if (key + Its::KEYS - 1 > own)
-            hide_later(scores, (int)own - (int)key);
+            hide_later<false>(scores, (int)own - (int)key);
         soften<WIDTH>(scores, softmax, sum);
         add_product<WIDTH>(sum, scores, stage + Its::KEYS_BYTES, 0);
     }

@@ -9,8 +9,9 @@ namespace attention {
 constexpr unsigned WARPS = 4, THREADS = 32 * WARPS;
 constexpr float LOG2_E = 1.44269504f;
 
-// What scores are multiplied by: 1 / sqrt(WIDTH).
+// What scores are multiplied by: 1 / sqrt(WIDTH); and for powers of two.
 template <int WIDTH> constexpr float SCALE = WIDTH == 64 ? 0.125f : 0.0883883476f;
+template <int WIDTH> constexpr float SCALE_2 = SCALE<WIDTH> * LOG2_E;
 
 __forceinline__ float minus_infinity() {
     return bits_to_float(0xff800000u);
@@ -151,6 +152,21 @@ __forceinline__ void add_product(float (&sum)[MS][WIDTH / 8][4], const float (&l
             }
         }
     }
+}
+
+// Hides the scores of keys after the query: keys are the columns of a warp's scores, or their rows. `ahead`: how many rows of the sequence the
+// first row of the scores is after their first column.
+template <bool KEYS_ARE_ROWS, int MS, int NS> __forceinline__ void hide_later(float (&scores)[MS][NS][4], int ahead) {
+#pragma unroll
+    for (int m = 0; m < MS; m++)
+#pragma unroll
+        for (int n = 0; n < NS; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int row = ahead + m * 16 + i / 2 * 8 + (int)lane() / 4, column = n * 8 + (int)lane() % 4 * 2 + i % 2;
+                if (KEYS_ARE_ROWS ? row > column : column > row)
+                    scores[m][n][i] = minus_infinity();
+            }
 }
 
 // Writes a warp's result, each row times its factor, to rows `first` and after, as far as there are such. The warp's own rows of a tile
