@@ -1,7 +1,7 @@
 //! Attention: by the tensor cores for bf16 heads of the widths that there are fused kernels for, by plain ones for all others.
 
-use super::launch::kernel;
-use super::{Arg, Gpu, Grid, Ptr};
+use super::launch::{Arg, kernel};
+use super::{Gpu, Grid, Ptr};
 use crate::cpu::attention::Sizes;
 use crate::device::DType;
 use crate::error::{Error, Result};
@@ -111,7 +111,11 @@ impl Gpu {
         }
         let [batch_arg, time, heads, width] = plain_sizes(batch, sizes);
         let args = [out, lse, qkv, batch_arg, time, heads, width, sizes.scale().into()];
-        self.launch(kernel!(dtype, "attention_forward_any"), by_warps(batch, sizes)?, &args)
+        self.launch(
+            kernel!(dtype, "attention_forward_any"),
+            by_warps(batch, sizes)?,
+            &args,
+        )
     }
 
     /// As [`crate::cpu::attention::backward`], for `batch` sequences; `lse` and `delta`, which is overwritten, are f32 of the same shape.
@@ -129,7 +133,11 @@ impl Gpu {
         let [batch_arg, time, heads, width] = plain_sizes(batch, sizes);
         let plain = by_warps(batch, sizes)?;
         let args = [delta, grad, out, batch_arg, time, heads, width];
-        self.launch(kernel!(dtype, "attention_delta"), Grid { shared: 0, ..plain }, &args)?;
+        self.launch(
+            kernel!(dtype, "attention_delta"),
+            Grid { shared: 0, ..plain },
+            &args,
+        )?;
         if let Some(fused) = Fused::of(dtype, sizes) {
             let args = [qkv_grad, qkv, grad, lse, delta, time];
             let [_, kv, q] = fused.shared;
