@@ -1,5 +1,5 @@
 // Devices, contexts and errors. The machine is described by the environment: PIPEWRIGHT_EMULATOR_DEVICES (how many, default 2),
-// PIPEWRIGHT_EMULATOR_MEMORY (bytes of each, default 4 GiB), PIPEWRIGHT_EMULATOR_CAPABILITY (default 9.0).
+// PIPEWRIGHT_EMULATOR_MEMORY (bytes of each, default 1 GiB), PIPEWRIGHT_EMULATOR_CAPABILITY (default 9.0).
 #include "driver.h"
 #include <cstdlib>
 #include <cstring>
@@ -34,7 +34,7 @@ API CUresult cuInit(unsigned) {
     Lock lock(machine());
     if (all) return all->empty() ? NO_DEVICE : SUCCESS;
     int count = atoi(setting("PIPEWRIGHT_EMULATOR_DEVICES", "2"));
-    size_t memory = strtoull(setting("PIPEWRIGHT_EMULATOR_MEMORY", "4294967296"), nullptr, 10);
+    size_t memory = strtoull(setting("PIPEWRIGHT_EMULATOR_MEMORY", "1073741824"), nullptr, 10);
     all = new std::vector<Device *>;
     for (int i = 0; i < count; i++) {
         Device *device = new Device;

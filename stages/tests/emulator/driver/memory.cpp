@@ -190,3 +190,9 @@ API CUresult cuMemPoolGetAttribute(Device *pool, int attribute, void *value) {
 }
 
 API CUresult cuMemPoolTrimTo(Device *, size_t) { return SUCCESS; }
+
+// For the emulated cuBLASLt and NCCL: whether `bytes` at `address` lie inside one live allocation.
+API int pw_inside(const void *start, size_t bytes) {
+    Lock lock(machine());
+    return inside((uintptr_t)start, bytes);
+}
