@@ -74,7 +74,7 @@ struct Stand {
     needs: &'static [&'static str],
 }
 
-const LIBRARIES: [Stand; 3] = [
+const LIBRARIES: [Stand; 4] = [
     Stand {
         file: "libcuda.so",
         sources: &[
@@ -101,6 +101,11 @@ const LIBRARIES: [Stand; 3] = [
         ],
         needs: &["libcuda.so"],
     },
+    Stand {
+        file: "libnccl.so",
+        sources: &["nccl/api.cpp", "nccl/link.cpp", "nccl/transfer.cpp"],
+        needs: &["libcuda.so"],
+    },
 ];
 
 macro_rules! sources {
@@ -108,7 +113,7 @@ macro_rules! sources {
 }
 
 /// Every file, so that tests need no source tree where they run. The headers for kernels are read when kernels are compiled.
-const SOURCES: [(&str, &str); 17] = sources![
+const SOURCES: [(&str, &str); 21] = sources![
     "cublaslt/compute.cpp",
     "cublaslt/cublaslt.h",
     "cublaslt/descriptors.cpp",
@@ -123,6 +128,10 @@ const SOURCES: [(&str, &str); 17] = sources![
     "kernel/abi.h",
     "kernel/arithmetic.h",
     "kernel/shim.h",
+    "nccl/api.cpp",
+    "nccl/link.cpp",
+    "nccl/nccl.h",
+    "nccl/transfer.cpp",
     "nvrtc/nvrtc.cpp",
     "nvrtc/rewrite.cpp",
     "nvrtc/rewrite.h",

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-extern "C" uint64_t pw_enqueue(void *stream, int (*work)(void *), void *argument);
+extern "C" uint64_t pw_enqueue(void *handle, int (*work)(void *), void *argument, void **stream);
 extern "C" int pw_inside(const void *address, size_t bytes);
 
 static const uint64_t WANTED_WORKSPACE = 64 << 10;
@@ -168,7 +168,7 @@ API Status cublasLtMatmul(void *handle, const Operation *operation, const float 
     if (algorithm && algorithm->problem != problem(*operation, {a, b, c, d}))
         return FAIL(INVALID_VALUE, "the algorithm was found for another problem");
     Job *job = new Job{product, workspace, workspace_bytes};
-    if (!pw_enqueue(stream, work, job)) return FAIL(EXECUTION_FAILED, "the stream or its context is not usable");
+    if (!pw_enqueue(stream, work, job, &stream)) return FAIL(EXECUTION_FAILED, "the stream or its context is not usable");
     return SUCCESS;
 }
 

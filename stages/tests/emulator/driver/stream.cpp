@@ -5,7 +5,8 @@
 #include <set>
 #include <thread>
 
-static std::set<Event *> live_events;
+// Never destroyed, as all that threads of the emulator may still use while the process ends.
+static std::set<Event *> &live_events = *new std::set<Event *>;
 
 static double now() {
     using namespace std::chrono;
@@ -203,16 +204,17 @@ API CUresult cuLaunchHostFunc(void *handle, void (*function)(void *), void *data
     return SUCCESS;
 }
 
-// For the emulated NCCL and cuBLASLt: `work` gives 1 when it is done, 0 to be tried again. Gives its place, 0 on failure.
-API uint64_t pw_enqueue(void *handle, int (*work)(void *), void *argument) {
+// For the emulated NCCL and cuBLASLt: `work` gives 1 when it is done, 0 to be tried again. Gives its place, 0 on failure, and
+// the stream that the handle stands for.
+API uint64_t pw_enqueue(void *handle, int (*work)(void *), void *argument, Stream **stream) {
     Lock lock(machine());
-    Stream *stream = usable() ? nullptr : stream_of(handle);
-    if (!stream) return 0;
-    return enqueue(stream, [=] { return work(argument) ? Progress::Done : Progress::Blocked; });
+    *stream = usable() ? nullptr : stream_of(handle);
+    if (!*stream) return 0;
+    return enqueue(*stream, [=] { return work(argument) ? Progress::Done : Progress::Blocked; });
 }
 
-// Runs a stream as far as `place` if nothing blocks it: a peer waits for the work there.
-API void pw_advance(Stream *stream, uint64_t place) {
+// Runs a stream as far as `place` if nothing blocks it, and says whether it came there: a peer waits for the work.
+API int pw_advance(Stream *stream, uint64_t place) {
     Lock lock(machine());
-    run(stream, place);
+    return run(stream, place) == Progress::Done;
 }
