@@ -253,3 +253,47 @@ fn launches_beyond_the_limits_are_refused() {
     unsafe { result::function::set_function_attribute(sum, attribute, 100 << 10) }.expect("an attribute");
     assert!(!refused(128, 100 << 10));
 }
+
+const WRONG: &str = r#"
+extern "C" __global__ void stuck(float *x) {
+    if (threadIdx.x < 7) __syncthreads();
+    else x[0] += __shfl_sync(0xffffffffu, x[0], 0);
+}
+extern "C" __global__ void beyond(float *x, unsigned n) { x[threadIdx.x + n] = 1.0f; }
+"#;
+
+#[test]
+fn a_barrier_that_not_all_threads_reach_is_a_failed_launch() {
+    if !device(3) {
+        return;
+    }
+    let (stuck, stream) = (kernel(WRONG, "stuck"), stream());
+    let mut x = allocate(1, stream);
+    launch(stuck, 1, 64, 0, stream, &mut [argument(&mut x)]).expect("a launch");
+    // SAFETY: the stream is alive.
+    let failed = unsafe { result::stream::synchronize(stream) }.expect_err("threads are stuck");
+    assert_eq!(failed.0, CUresult::CUDA_ERROR_LAUNCH_FAILED);
+    assert_eq!(
+        result::mem_get_info().expect_err("for good").0,
+        CUresult::CUDA_ERROR_LAUNCH_FAILED
+    );
+}
+
+#[test]
+fn a_write_outside_an_allocation_is_found() {
+    if !device(2) {
+        return;
+    }
+    let (beyond, stream) = (kernel(WRONG, "beyond"), stream());
+    let (mut x, mut n) = (allocate(5, stream), 5_u32);
+    launch(beyond, 1, 1, 0, stream, &mut [argument(&mut x), argument(&mut n)]).expect("a launch");
+    // SAFETY: the stream is alive, and nobody uses the memory any more.
+    let failed = unsafe {
+        result::free_async(x, stream).expect("a block");
+        result::stream::synchronize(stream)
+    };
+    assert_eq!(
+        failed.expect_err("a write beyond").0,
+        CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
+    );
+}

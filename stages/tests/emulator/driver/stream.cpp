@@ -23,7 +23,7 @@ Stream *stream_of(void *handle) {
     if (handle == nullptr || handle == (void *)1 || handle == (void *)2) return device ? device->legacy : nullptr;
     for (Device *owner : devices())
         for (Stream *stream : owner->streams)
-            if (stream == handle) return stream;
+            if (stream == handle && !stream->destroyed) return stream;
     return nullptr;
 }
 
@@ -68,7 +68,7 @@ CUresult wait_all(Device *device) {
 API CUresult cuStreamCreateWithPriority(Stream **stream, unsigned flags, int) {
     Lock lock(machine());
     if (CUresult result = usable()) return result;
-    *stream = new Stream{current(), (flags & 1) == 0, {}, 0, 0};
+    *stream = new Stream{current(), (flags & 1) == 0};
     current()->streams.push_back(*stream);
     return SUCCESS;
 }
@@ -81,19 +81,14 @@ API CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
     return SUCCESS;
 }
 
-// The work that is left still runs, as on a device.
+// Does not wait. The work that is left still runs when a device is waited for, and records may name the stream: it is kept.
 API CUresult cuStreamDestroy_v2(void *handle) {
-    Stream *stream;
-    {
-        Lock lock(machine());
-        stream = stream_of(handle);
-        if (!handle || !stream) return FAIL(INVALID_HANDLE, "cuStreamDestroy of no stream");
-    }
-    wait(stream, stream->queued);
     Lock lock(machine());
+    Stream *stream = stream_of(handle);
+    if (!handle || !stream) return FAIL(INVALID_HANDLE, "cuStreamDestroy of no stream");
+    stream->destroyed = true;
     auto &streams = stream->device->streams;
-    // Records may still name it: the stream itself is kept.
-    streams.erase(std::find(streams.begin(), streams.end(), stream));
+    if (run(stream, stream->queued) == Progress::Done) streams.erase(std::find(streams.begin(), streams.end(), stream));
     return SUCCESS;
 }
 
