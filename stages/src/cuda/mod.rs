@@ -2,17 +2,33 @@
 //!
 //! Nothing here blocks but what says so: a call puts work on the rank's compute stream and returns.
 
+use std::env;
+use std::path::PathBuf;
+
 mod driver;
 mod gpu;
 mod launch;
+mod library;
 mod memory;
 mod module;
+mod probe;
 mod staging;
 
 pub(crate) use gpu::Gpu;
 pub(crate) use launch::{Arg, Grid};
+pub use library::{Found, Library, Version};
 pub(crate) use memory::Memory;
+pub use probe::{GpuReport, Report, probe};
 pub(crate) use staging::Pinned;
+
+/// The folder of what is made once and kept between runs: `pipewright` in the user's cache. None where there is no such place.
+pub fn cache_folder() -> Option<PathBuf> {
+    let cache = env::var_os("XDG_CACHE_HOME").filter(|path| !path.is_empty());
+    let cache = cache
+        .map(PathBuf::from)
+        .or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")))?;
+    Some(cache.join("pipewright"))
+}
 
 /// An address on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
