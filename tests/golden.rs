@@ -276,7 +276,7 @@ impl Optimizer for Recorder {
         self.inner.state_names()
     }
 
-    fn update(&self, parameter: &mut Parameter, update: Update) {
+    fn update(&self, parameter: &mut Parameter, update: Update) -> pipewright_stages::Result<()> {
         let name = parameter.name().to_owned();
         if update.step == 1 {
             self.seen
@@ -285,7 +285,7 @@ impl Optimizer for Recorder {
                 .first_grad
                 .insert(name.clone(), parameter.grad.to_vec());
         }
-        self.inner.update(parameter, update);
+        self.inner.update(parameter, update)?;
         if update.step == self.steps {
             self.seen
                 .lock()
@@ -293,6 +293,7 @@ impl Optimizer for Recorder {
                 .last
                 .insert(name, parameter.value.to_vec());
         }
+        Ok(())
     }
 }
 

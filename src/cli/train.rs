@@ -211,6 +211,7 @@ pub(super) fn launch(
     stages: Vec<StageBuilder<RecomputedStage<Sequential>>>,
 ) -> Result<Pipeline<RecomputedStage<Sequential>>> {
     let mut builder = Pipeline::builder()
+        .places(config.places(schedule.ranks())?)
         .schedule(schedule)
         .stages(stages)
         .loss(config.loss())

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pipewright_stages::loss::Loss;
-use pipewright_stages::{Shape, Stage};
+use pipewright_stages::{Place, Shape, Stage};
 
 use super::builder::missing;
 use super::{Pipeline, PipelineBuilder};
@@ -27,13 +27,14 @@ pub(super) fn launch<S: Stage>(mut builder: PipelineBuilder<S>) -> Result<Pipeli
     let data = builder.data.take().ok_or_else(|| missing("data"))?;
     let loss = builder.loss.take().ok_or_else(|| missing("loss"))?;
     check_threads(builder.threads_per_rank)?;
+    let places = places(&builder.places, schedule.ranks())?;
     check_replicas(&schedule)?;
     check_count(&schedule, builder.stages.len())?;
     let (loader, inputs, targets) = Loader::start(Arc::clone(&data), schedule.micro_batches())?;
     let threads = builder.threads_per_rank;
     let all = threads.saturating_mul(schedule.ranks() as usize);
     let mut cores = cores(builder.pin, all).into_iter();
-    let mut parts = worker_parts(&mut builder, &schedule, all, loss, [inputs, targets]).into_iter();
+    let mut parts = worker_parts(&mut builder, &schedule, all, &places, loss, [inputs, targets]).into_iter();
     let runtime = Runtime::start(schedule.ranks())?;
     let built = runtime.ask_all(|_| Build {
         parts: parts.next().expect("one for each rank"),
@@ -65,6 +66,7 @@ fn worker_parts<S: Stage>(
     builder: &mut PipelineBuilder<S>,
     schedule: &Arc<Schedule>,
     threads: usize,
+    places: &[Place],
     loss: Box<dyn Loss<S::Wire>>,
     [inputs, targets]: [Feed; 2],
 ) -> Vec<WorkerParts<S>> {
@@ -77,6 +79,7 @@ fn worker_parts<S: Stage>(
         loss: None,
         inputs: None,
         targets: None,
+        place: places[rank.index()],
         optimizer: Arc::clone(&builder.optimizer),
         clip: builder.clip,
     };
@@ -113,6 +116,20 @@ fn room(schedule: &Schedule) -> usize {
     let evaluation = 4 * schedule.stages() as usize;
     let most = ranks.map(receives).max().unwrap_or(0).max(evaluation);
     most + 4 * schedule.ranks() as usize
+}
+
+/// A place for each rank.
+fn places(given: &[Place], ranks: u32) -> Result<Vec<Place>> {
+    let ranks = ranks as usize;
+    match given {
+        [] => Ok(vec![Place::default(); ranks]),
+        [one] => Ok(vec![*one; ranks]),
+        all if all.len() == ranks => Ok(all.to_vec()),
+        all => Err(Error::Invalid(format!(
+            "{} places for {ranks} ranks: give one for each, or one for all",
+            all.len()
+        ))),
+    }
 }
 
 fn check_replicas(schedule: &Schedule) -> Result<()> {

@@ -3,12 +3,15 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
+use crate::error::Result;
 use crate::schedule::{Cell, Flow, Pass, Schedule, Timed, TimedTransfer, Timeline};
 
 /// One rank's record of a step. All ranks count from the same instant.
 #[derive(Debug)]
 pub(crate) struct RankTrace {
     origin: Instant,
+    /// Whether times are marks of a device's clock, until they are [told](RankTrace::tell_times).
+    by_marks: bool,
     /// When the pass under way had all that it waited for.
     began: f64,
     passes: Vec<Timed>,
@@ -20,9 +23,10 @@ pub(crate) struct RankTrace {
 
 impl RankTrace {
     /// An empty record of a step that began at `origin`.
-    pub(super) fn new(origin: Instant) -> Self {
+    pub(super) fn new(origin: Instant, by_marks: bool) -> Self {
         Self {
             origin,
+            by_marks,
             began: 0.0,
             passes: Vec::new(),
             sent: Vec::new(),
@@ -30,30 +34,52 @@ impl RankTrace {
         }
     }
 
-    fn now(&self) -> f64 {
+    /// The time of the host, or this mark.
+    fn now(&self, mark: usize) -> f64 {
+        match self.by_marks {
+            true => mark as f64,
+            false => self.seconds(),
+        }
+    }
+
+    /// Seconds since the origin.
+    pub(super) fn seconds(&self) -> f64 {
         self.origin.elapsed().as_secs_f64()
     }
 
     /// A pass begins, or has what it waited for.
-    pub(super) fn begin(&mut self) {
-        self.began = self.now();
+    pub(super) fn begin(&mut self, mark: usize) {
+        self.began = self.now(mark);
+    }
+
+    /// Turns marks into seconds since the origin.
+    pub(super) fn tell_times(&mut self, seconds: impl Fn(usize) -> Result<f64>) -> Result<()> {
+        let passes = self
+            .passes
+            .iter_mut()
+            .flat_map(|pass| [&mut pass.start, &mut pass.end]);
+        let sent = self.sent.iter_mut().map(|(_, _, at)| at);
+        for at in passes.chain(sent).chain(self.taken.values_mut()) {
+            *at = seconds(*at as usize)?;
+        }
+        Ok(())
     }
 
     /// The pass that began last has ended; this is held now, and was held at most from the pass before on.
-    pub(super) fn end(&mut self, pass: Pass, cell: Cell, [held, most]: [u64; 2]) {
+    pub(super) fn end(&mut self, pass: Pass, cell: Cell, mark: usize, [held, most]: [u64; 2]) {
         self.passes.push(Timed {
             pass,
             cell,
             start: self.began,
-            end: self.now(),
+            end: self.now(mark),
             held: held as f64,
             most: most as f64,
         });
     }
 
     /// A wire is handed over.
-    pub(super) fn sent(&mut self, flow: Flow, cell: Cell) {
-        self.sent.push((flow, cell, self.now()));
+    pub(super) fn sent(&mut self, flow: Flow, cell: Cell, mark: usize) {
+        self.sent.push((flow, cell, self.now(mark)));
     }
 
     /// The wire for this cell, which was waited for last, has been taken up.

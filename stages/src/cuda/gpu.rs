@@ -1,6 +1,6 @@
 //! A GPU as one thread uses it.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::OnceLock;
@@ -9,12 +9,13 @@ use cudarc::driver::result::{self, DriverError, ctx, device, primary_ctx};
 use cudarc::driver::sys::{CUcontext, CUdevice_attribute, CUresult};
 use parking_lot::Mutex;
 
+use super::blas::Blas;
 use super::driver::{Stream, failed};
 use super::library::Library;
 use super::memory::Shelf;
 use super::module::Kernels;
 use super::staging::Staging;
-use crate::device::Device;
+use crate::device::{DType, Device, Place};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A GPU as one thread uses it: streams, kernels and memory of the thread's own. A rank's thread has one.
@@ -28,6 +29,8 @@ pub(crate) struct Gpu {
     kernels: Kernels,
     shelf: Shelf,
     staging: Staging,
+    /// From the first matrix product on.
+    blas: OnceCell<Blas>,
 }
 
 thread_local! {
@@ -67,11 +70,12 @@ impl Gpu {
         let stream = Stream::new()?;
         Ok(Self {
             index,
-            shelf: Shelf::new(index, &stream)?,
+            shelf: Shelf::new(index)?,
             stream,
             transfers: Stream::new()?,
             kernels: Kernels::load(capability)?,
             staging: Staging::default(),
+            blas: OnceCell::new(),
         })
     }
 
@@ -113,6 +117,11 @@ impl Gpu {
         &self.staging
     }
 
+    /// Its matrix products, once there was one.
+    pub(super) fn blas(&self) -> &OnceCell<Blas> {
+        &self.blas
+    }
+
     /// Whether all work given so far is done.
     pub(crate) fn is_idle(&self) -> Result<bool> {
         self.stream.is_idle()
@@ -130,6 +139,20 @@ impl Gpu {
     }
 }
 
+/// Refuses numbers that a device does not compute in, and a device that is not there.
+///
+/// # Errors
+/// Says what would do.
+pub(crate) fn check(place: Place) -> Result<()> {
+    match (place.device, place.dtype) {
+        (Device::Cpu, DType::F32) => Ok(()),
+        (Device::Cpu, DType::Bf16) => Err(Error::invalid(
+            "the cpu computes in f32 only: set dtype to f32, or the device to a GPU such as cuda:0",
+        )),
+        (Device::Cuda(index), _) => Gpu::of(index).map(|_| ()),
+    }
+}
+
 /// Makes the device's context the thread's.
 fn enter(index: u32) -> Result<()> {
     if CURRENT.get() == Some(index) {
@@ -140,6 +163,11 @@ fn enter(index: u32) -> Result<()> {
     unsafe { ctx::set_current(context.0) }.map_err(failed("entering a device's context"))?;
     CURRENT.set(Some(index));
     Ok(())
+}
+
+/// The context of a device that some thread of the process has used.
+pub(super) fn context_of(index: u32) -> Result<CUcontext> {
+    context(index).map(|context| context.0)
 }
 
 fn context(index: u32) -> Result<Context> {

@@ -18,7 +18,18 @@ use super::library::Library;
 use crate::error::{Error, ErrorKind, Result};
 
 /// All kernels, in one program.
-const SOURCE: &str = concat!(include_str!("kernels/prelude.cu"),);
+const SOURCE: &str = concat!(
+    include_str!("kernels/prelude.cu"),
+    include_str!("kernels/elementwise.cu"),
+    include_str!("kernels/gelu.cu"),
+    include_str!("kernels/reduce.cu"),
+    include_str!("kernels/embedding.cu"),
+    include_str!("kernels/norm.cu"),
+    include_str!("kernels/norm_wide.cu"),
+    include_str!("kernels/dropout.cu"),
+    include_str!("kernels/loss.cu"),
+    include_str!("kernels/optimizer.cu"),
+);
 
 /// More dynamic shared memory than this a kernel has to be allowed.
 const FREE_SHARED: u32 = 48 << 10;

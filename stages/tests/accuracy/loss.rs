@@ -33,7 +33,7 @@ fn cross_entropy(logits: &[f32], class: usize) -> (Approx, Vec<Approx>, bool) {
 
 fn check_cross_entropy(logits: &[f32], target: &Tensor, ignore: Option<u32>) {
     let classes = logits.len() / target.shape().count();
-    let mut loss = CrossEntropy { ignore };
+    let mut loss = ignore.map_or_else(CrossEntropy::default, CrossEntropy::ignoring);
     let output = tensor(&[target.shape().count(), classes], logits.to_vec());
     let (score, grad) = loss.forward(output.clone(), target.clone()).unwrap();
     let mut sum = Approx::exact(0.0);
@@ -81,14 +81,14 @@ proptest! {
         let differences: Vec<Approx> =
             exact(&output).into_iter().zip(exact(&target)).map(|(output, target)| output - target).collect();
         let [output, target] = [output, target].map(|numbers| tensor(&[rows, width], numbers));
-        let (score, grad) = MeanSquaredError.forward(output.clone(), target.clone()).unwrap();
+        let (score, grad) = MeanSquaredError::default().forward(output.clone(), target.clone()).unwrap();
         let doubled: Vec<Approx> =
             differences.iter().map(|&difference| Approx::exact(2.0) * difference).collect();
         assert_within(DIFFERENCE, "squared error: gradient", grad.f32(), &doubled);
         let sum = Approx::dot(differences.iter().map(|&difference| (difference, difference)));
         assert_within(SQUARED_ERROR, "squared error: sum", &[score.sum as f32], &[sum]);
         assert_eq!((score.weight, score.correct), ((rows * width) as f64, None));
-        assert_eq!(MeanSquaredError.score(output, target).unwrap(), score, "evaluation");
+        assert_eq!(MeanSquaredError::default().score(output, target).unwrap(), score, "evaluation");
     }
 }
 
@@ -123,7 +123,7 @@ fn nan_stays_nan() {
         [true, true, false, false]
     );
     assert!(
-        MeanSquaredError
+        MeanSquaredError::default()
             .score(output.clone(), output)
             .unwrap()
             .sum

@@ -45,14 +45,16 @@ fn check(
             *entry = formula(*entry, grad * Approx::rounded(SCALE), step as i32);
         }
         let before = parameter.grad.clone();
-        optimizer.update(
-            &mut parameter,
-            Update {
-                step,
-                learning_rate: RATE,
-                scale: SCALE,
-            },
-        );
+        optimizer
+            .update(
+                &mut parameter,
+                Update {
+                    step,
+                    learning_rate: RATE,
+                    scale: SCALE,
+                },
+            )
+            .expect("the CPU can");
         assert_eq!(parameter.grad, before, "the gradient stays as it is");
     }
     let column = |which: usize| -> Vec<Approx> { entries.iter().map(|entry| entry[which]).collect() };
@@ -149,14 +151,16 @@ fn nan_stays_nan() {
     for optimizer in [&AdamW::default() as &dyn Optimizer, &Sgd::default()] {
         let mut parameter = Parameter::new("p", &[20], Init::Ones, 1);
         parameter.grad[3] = f32::NAN;
-        optimizer.update(
-            &mut parameter,
-            Update {
-                step: 1,
-                learning_rate: RATE,
-                scale: SCALE,
-            },
-        );
+        optimizer
+            .update(
+                &mut parameter,
+                Update {
+                    step: 1,
+                    learning_rate: RATE,
+                    scale: SCALE,
+                },
+            )
+            .expect("the CPU can");
         let nan: Vec<usize> = (0..20).filter(|&at| parameter.value[at].is_nan()).collect();
         assert_eq!(nan, [3]);
     }
