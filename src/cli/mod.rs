@@ -5,6 +5,8 @@
 
 mod check;
 mod costs;
+mod cuda_env;
+mod devices;
 mod forecast;
 mod generate;
 mod picture;
@@ -42,6 +44,7 @@ enum Command {
     Profile(profile::Args),
     Tune(tune::Args),
     Check(check::Args),
+    Devices(devices::Args),
 }
 
 /// Runs the command that the process was started with and gives its exit status.
@@ -54,6 +57,7 @@ pub fn main() -> ExitCode {
         Command::Profile(args) => profile::run(&args).map(done),
         Command::Tune(args) => tune::run(&args).map(done),
         Command::Check(args) => check::run(args).map(done),
+        Command::Devices(args) => devices::run(&args).map(done),
     };
     match result {
         Ok(code) => code,

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use metrics_exporter_prometheus::PrometheusBuilder;
 
 use super::costs::costs;
+use super::cuda_env;
 use super::run_dir::RunDir;
 use super::trace::Tracer;
 use super::trainer::{Ended, Trainer};
@@ -82,6 +83,9 @@ pub(super) fn run(args: Args) -> Result<ExitCode> {
 /// Everything up to the first step.
 fn prepare(args: &Args) -> Result<Trainer> {
     let (config, run_dir) = choose(args)?;
+    if config.pipeline.devices.has_gpu() {
+        cuda_env::enter();
+    }
     let resumed = if args.resume {
         Resumed::newest(&run_dir)?
     } else {
@@ -207,6 +211,7 @@ pub(super) fn launch(
     stages: Vec<StageBuilder<RecomputedStage<Sequential>>>,
 ) -> Result<Pipeline<RecomputedStage<Sequential>>> {
     let mut builder = Pipeline::builder()
+        .places(config.places(schedule.ranks())?)
         .schedule(schedule)
         .stages(stages)
         .loss(config.loss())
