@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::trace::RankTrace;
+use super::trace::{RankTrace, Record};
 use crate::schedule::{Cell, Flow, Pass};
 
 /// Time spent and memory held by one rank in one step.
@@ -83,8 +83,8 @@ impl Meter {
     }
 
     /// What was written down of the step.
-    pub(super) fn trace(&mut self) -> Option<RankTrace> {
-        self.trace.take()
+    pub(super) fn trace(&mut self) -> Option<Record> {
+        self.trace.take().map(|trace| trace.record)
     }
 
     /// A forward pass is done; its backward is to come.

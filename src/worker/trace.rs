@@ -5,17 +5,24 @@ use std::time::Instant;
 
 use crate::schedule::{Cell, Flow, Pass, Schedule, Timed, TimedTransfer, Timeline};
 
-/// One rank's record of a step. All ranks count from the same instant.
+/// One rank's record of a step, being written.
 #[derive(Debug)]
-pub(crate) struct RankTrace {
+pub(super) struct RankTrace {
     origin: Instant,
     /// When the pass under way had all that it waited for.
     began: f64,
-    passes: Vec<Timed>,
+    pub(super) record: Record,
+}
+
+/// One rank's record of a step. All ranks count from the same instant.
+#[derive(Debug, Default)]
+pub(crate) struct Record {
+    /// The passes, in order.
+    pub(crate) passes: Vec<Timed>,
     /// When each wire was handed over, by the cell that sends it.
-    sent: Vec<(Flow, Cell, f64)>,
+    pub(crate) sent: Vec<((Flow, Cell), f64)>,
     /// When each wire was taken up, by the cell that sends it.
-    taken: HashMap<(Flow, Cell), f64>,
+    pub(crate) taken: Vec<((Flow, Cell), f64)>,
 }
 
 impl RankTrace {
@@ -24,9 +31,7 @@ impl RankTrace {
         Self {
             origin,
             began: 0.0,
-            passes: Vec::new(),
-            sent: Vec::new(),
-            taken: HashMap::new(),
+            record: Record::default(),
         }
     }
 
@@ -41,7 +46,7 @@ impl RankTrace {
 
     /// The pass that began last has ended; this is held now, and was held at most from the pass before on.
     pub(super) fn end(&mut self, pass: Pass, cell: Cell, [held, most]: [u64; 2]) {
-        self.passes.push(Timed {
+        self.record.passes.push(Timed {
             pass,
             cell,
             start: self.began,
@@ -53,23 +58,28 @@ impl RankTrace {
 
     /// A wire is handed over.
     pub(super) fn sent(&mut self, flow: Flow, cell: Cell) {
-        self.sent.push((flow, cell, self.now()));
+        let now = self.now();
+        self.record.sent.push(((flow, cell), now));
     }
 
     /// The wire for this cell, which was waited for last, has been taken up.
     pub(super) fn taken(&mut self, flow: Flow, cell: Cell) {
         if let Some(stage) = flow.before(cell.stage) {
-            self.taken.insert((flow, Cell { stage, ..cell }), self.began);
+            let wire = (flow, Cell { stage, ..cell });
+            self.record.taken.push((wire, self.began));
         }
     }
 }
 
 /// The step of all ranks, from their records in rank order.
-pub(crate) fn timeline(schedule: &Schedule, traces: Vec<RankTrace>) -> Timeline {
-    let taken: HashMap<_, _> = traces.iter().flat_map(|trace| &trace.taken).collect();
-    let transfer = |&(flow, cell, start): &(Flow, Cell, f64)| {
+pub(crate) fn timeline(schedule: &Schedule, traces: Vec<Record>) -> Timeline {
+    let taken: HashMap<_, _> = traces
+        .iter()
+        .flat_map(|trace| trace.taken.iter().copied())
+        .collect();
+    let transfer = |&((flow, cell), start): &((Flow, Cell), f64)| {
         let to = flow.after(cell.stage)?;
-        let &&end = taken.get(&(flow, cell))?;
+        let &end = taken.get(&(flow, cell))?;
         let (from, to) = (schedule.rank_of(cell.stage), schedule.rank_of(to));
         Some(TimedTransfer {
             flow,
