@@ -115,9 +115,9 @@ fn distance(got: &[f32], expected: &[f64]) -> f64 {
     (away / squares(&mut expected.iter().copied())).sqrt()
 }
 
-/// bf16 has 8 bits: each rounding is 2^-9 at most, and a sum of rounded products averages them. Largest measured: 0.0025.
-const BF16: f64 = 0.006;
-/// Largest measured: 3e-7.
+/// bf16 has 8 bits: each rounding is 2^-9 at most, and a sum of rounded products averages them. Largest measured: 0.0049.
+const BF16: f64 = 0.01;
+/// Largest measured: 4e-7.
 const F32: f64 = 2e-6;
 
 fn check(dtype: DType, sizes: [usize; 4]) {
