@@ -9,6 +9,7 @@ mod cpu;
 #[allow(unsafe_code, reason = "CUDA is called through its C interface")]
 mod cuda;
 mod device;
+pub mod devices;
 mod error;
 mod gradient;
 mod kept;

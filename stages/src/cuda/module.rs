@@ -5,14 +5,16 @@ use std::collections::HashMap;
 use std::ffi::{CString, c_char};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
-use std::{env, fs, process};
+use std::{fs, process};
 
 use cudarc::driver::result::module;
 use cudarc::driver::sys::{self as driver, CUfunction, CUmodule};
 use cudarc::nvrtc::result as nvrtc;
 use cudarc::nvrtc::sys;
 
+use super::cache_folder;
 use super::driver::failed;
+use super::library::Library;
 use crate::error::{Error, ErrorKind, Result};
 
 /// All kernels, in one program.
@@ -87,6 +89,7 @@ impl Drop for Kernels {
 
 /// The kernels for devices of a compute capability, from the disk or from the compiler.
 fn compiled(capability: (i32, i32)) -> Result<Vec<u8>> {
+    Library::Nvrtc.require()?;
     let architecture = architecture(capability);
     let file = cache_file(&architecture);
     if let Some(code) = file.as_ref().and_then(|file| fs::read(file).ok()) {
@@ -108,9 +111,7 @@ fn architecture((major, minor): (i32, i32)) -> String {
 
 /// Where compiled kernels are kept, by what they are made of.
 fn cache_file(architecture: &str) -> Option<PathBuf> {
-    let folder = env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")))?;
+    let folder = cache_folder()?;
     let (mut major, mut minor) = (0, 0);
     // SAFETY: the pointers are to locals that outlive the call.
     unsafe { sys::nvrtcVersion(&mut major, &mut minor) }
@@ -119,7 +120,7 @@ fn cache_file(architecture: &str) -> Option<PathBuf> {
     let mut hash = DefaultHasher::new();
     (SOURCE, architecture, major, minor).hash(&mut hash);
     let name = format!("kernels-{architecture}-{:016x}.cubin", hash.finish());
-    Some(folder.join("pipewright").join(name))
+    Some(folder.join(name))
 }
 
 /// Writes beside the place and renames, so that no run reads half a file.
