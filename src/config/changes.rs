@@ -55,7 +55,7 @@ impl Config {
         match section {
             // A cosine ends with the run.
             "train" => key == "train.steps" && self.optimizer.schedule == LearningRateSchedule::Cosine,
-            "checkpoint" | "metrics" => false,
+            "checkpoint" | "metrics" | "launch" => false,
             _ => !HARMLESS.contains(&key),
         }
     }

@@ -16,6 +16,7 @@ mod costs;
 mod devices;
 mod keys;
 mod kinds;
+mod launch;
 mod limits;
 mod memory;
 mod read;
@@ -27,9 +28,10 @@ mod values;
 
 pub use choice::Choice;
 pub use devices::{DTypeWord, Devices};
+pub use launch::processes;
 pub use memory::Memory;
 pub use sections::{
-    Checkpoint, Data, DataKind, Decay, LearningRateSchedule, Metrics, Model, ModelKind, Optimizer,
+    Checkpoint, Data, DataKind, Decay, Launch, LearningRateSchedule, Metrics, Model, ModelKind, Optimizer,
     OptimizerKind, Pipeline, TokenType, Train,
 };
 pub use source::TrainingData;
@@ -64,6 +66,8 @@ pub struct Config {
     pub checkpoint: Checkpoint,
     /// What others can read while the run goes on.
     pub metrics: Metrics,
+    /// Where the processes of a run find each other.
+    pub launch: Launch,
     /// Where each key that is not at its default was set.
     #[serde(skip)]
     origins: HashMap<String, Origin>,
@@ -124,6 +128,7 @@ impl Config {
             train: read::section(tree, "train")?,
             checkpoint: read::section(tree, "checkpoint")?,
             metrics: read::section(tree, "metrics")?,
+            launch: read::section(tree, "launch")?,
             origins,
         })
     }
@@ -158,7 +163,8 @@ impl Config {
     }
 }
 
-fn environment() -> Vec<(String, String)> {
+/// The environment variables that are text.
+pub(crate) fn environment() -> Vec<(String, String)> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect()

@@ -309,3 +309,23 @@ pub struct Metrics {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<std::net::SocketAddr>,
 }
+
+/// `[launch]`: where the processes of a run find each other, when there are several.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Launch {
+    /// Host and port at which process 0 listens; what `MASTER_ADDR` and `MASTER_PORT` say when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// Seconds in which all have to have come.
+    pub deadline: u64,
+}
+
+impl Default for Launch {
+    fn default() -> Self {
+        Self {
+            address: None,
+            deadline: 60,
+        }
+    }
+}

@@ -10,6 +10,7 @@ use super::{Pipeline, launch};
 use crate::data::DataSource;
 use crate::error::{Error, Result};
 use crate::schedule::Schedule;
+use crate::transport::{ChannelTransport, Peers, WireFrame, World};
 
 /// A pipeline being described. A schedule, its stages, a loss and data are needed; the rest has defaults.
 pub struct PipelineBuilder<S: Stage> {
@@ -24,7 +25,11 @@ pub struct PipelineBuilder<S: Stage> {
     pub(super) pin: bool,
     pub(super) threads_per_rank: usize,
     pub(super) config: String,
+    pub(super) world: Option<(World, Linker<S::Wire>)>,
 }
+
+/// How processes that have found each other link their ranks: [`World::link`] for the wires of the stages.
+type Linker<W> = fn(World, u32, usize, usize) -> Result<(Vec<ChannelTransport<W>>, Peers)>;
 
 impl<S: Stage> Default for PipelineBuilder<S> {
     fn default() -> Self {
@@ -40,6 +45,7 @@ impl<S: Stage> Default for PipelineBuilder<S> {
             pin: true,
             threads_per_rank: 1,
             config: String::new(),
+            world: None,
         }
     }
 }
@@ -125,11 +131,23 @@ impl<S: Stage> PipelineBuilder<S> {
         self
     }
 
+    /// Runs this process's share of the ranks, and the other processes theirs: as many each, consecutive ones. Every process builds the
+    /// same pipeline with the same parts and makes the same calls; each gets the same results. Without it all ranks run here.
+    #[must_use]
+    pub fn world(mut self, world: World) -> Self
+    where
+        S::Wire: WireFrame,
+    {
+        self.world = Some((world, World::link));
+        self
+    }
+
     /// Starts the ranks, builds the stages on them and checks that they fit together.
     ///
     /// # Errors
     /// [`Error::Invalid`] when something is missing, the system gives no more threads, a stage cannot be built, or a stage refuses the shape of what the one
-    /// before gives: it names the stage, its rank and the layer.
+    /// before gives: it names the stage, its rank and the layer. With other processes also when these cannot share the ranks evenly;
+    /// what fails in one of them is told in all.
     pub fn launch(self) -> Result<Pipeline<S>> {
         launch::launch(self)
     }

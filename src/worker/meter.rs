@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use pipewright_stages::Clock;
 
-use super::trace::RankTrace;
+use super::trace::{RankTrace, Record};
 use crate::error::Result;
 use crate::schedule::{Cell, Flow, Pass};
 
@@ -125,12 +125,12 @@ impl Meter {
     }
 
     /// What was written down of the step, once a device is done with its passes.
-    pub(super) fn trace(&mut self) -> Result<Option<RankTrace>> {
+    pub(super) fn trace(&mut self) -> Result<Option<Record>> {
         let mut trace = self.trace.take();
         if let (Some(trace), Some(clock)) = (&mut trace, &self.clock) {
             trace.tell_times(|mark| Ok(self.zero + clock.seconds(0, mark)?))?;
         }
-        Ok(trace)
+        Ok(trace.map(|trace| trace.record))
     }
 
     /// A forward pass is done; its backward is to come.

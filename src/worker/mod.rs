@@ -14,7 +14,7 @@ mod verdict;
 pub use meter::RankReport;
 pub use parameters::{ParameterInfo, Site};
 pub(crate) use ties::Tie;
-pub(crate) use trace::{RankTrace, timeline};
+pub(crate) use trace::{Record, timeline};
 pub(crate) use verdict::{Fault, Outcome, Verdict};
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -87,7 +87,7 @@ pub(crate) struct Trained {
     /// What the rank measured of itself.
     pub(crate) report: RankReport,
     /// What it wrote down, when it was asked to.
-    pub(crate) trace: Option<RankTrace>,
+    pub(crate) trace: Option<Record>,
 }
 
 /// The step being run.

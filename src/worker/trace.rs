@@ -6,19 +6,26 @@ use std::time::Instant;
 use crate::error::Result;
 use crate::schedule::{Cell, Flow, Pass, Schedule, Timed, TimedTransfer, Timeline};
 
-/// One rank's record of a step. All ranks count from the same instant.
+/// One rank's record of a step, being written.
 #[derive(Debug)]
-pub(crate) struct RankTrace {
+pub(super) struct RankTrace {
     origin: Instant,
     /// Whether times are marks of a device's clock, until they are [told](RankTrace::tell_times).
     by_marks: bool,
     /// When the pass under way had all that it waited for.
     began: f64,
-    passes: Vec<Timed>,
+    pub(super) record: Record,
+}
+
+/// One rank's record of a step. All ranks count from the same instant.
+#[derive(Debug, Default)]
+pub(crate) struct Record {
+    /// The passes, in order.
+    pub(crate) passes: Vec<Timed>,
     /// When each wire was handed over, by the cell that sends it.
-    sent: Vec<(Flow, Cell, f64)>,
+    pub(crate) sent: Vec<((Flow, Cell), f64)>,
     /// When each wire was taken up, by the cell that sends it.
-    taken: HashMap<(Flow, Cell), f64>,
+    pub(crate) taken: Vec<((Flow, Cell), f64)>,
 }
 
 impl RankTrace {
@@ -28,9 +35,7 @@ impl RankTrace {
             origin,
             by_marks,
             began: 0.0,
-            passes: Vec::new(),
-            sent: Vec::new(),
-            taken: HashMap::new(),
+            record: Record::default(),
         }
     }
 
@@ -54,12 +59,12 @@ impl RankTrace {
 
     /// Turns marks into seconds since the origin.
     pub(super) fn tell_times(&mut self, seconds: impl Fn(usize) -> Result<f64>) -> Result<()> {
-        let passes = self
-            .passes
+        let Record { passes, sent, taken } = &mut self.record;
+        let passes = passes
             .iter_mut()
             .flat_map(|pass| [&mut pass.start, &mut pass.end]);
-        let sent = self.sent.iter_mut().map(|(_, _, at)| at);
-        for at in passes.chain(sent).chain(self.taken.values_mut()) {
+        let wires = sent.iter_mut().chain(taken).map(|(_, at)| at);
+        for at in passes.chain(wires) {
             *at = seconds(*at as usize)?;
         }
         Ok(())
@@ -67,11 +72,12 @@ impl RankTrace {
 
     /// The pass that began last has ended; this is held now, and was held at most from the pass before on.
     pub(super) fn end(&mut self, pass: Pass, cell: Cell, mark: usize, [held, most]: [u64; 2]) {
-        self.passes.push(Timed {
+        let end = self.now(mark);
+        self.record.passes.push(Timed {
             pass,
             cell,
             start: self.began,
-            end: self.now(mark),
+            end,
             held: held as f64,
             most: most as f64,
         });
@@ -79,23 +85,28 @@ impl RankTrace {
 
     /// A wire is handed over.
     pub(super) fn sent(&mut self, flow: Flow, cell: Cell, mark: usize) {
-        self.sent.push((flow, cell, self.now(mark)));
+        let now = self.now(mark);
+        self.record.sent.push(((flow, cell), now));
     }
 
     /// The wire for this cell, which was waited for last, has been taken up.
     pub(super) fn taken(&mut self, flow: Flow, cell: Cell) {
         if let Some(stage) = flow.before(cell.stage) {
-            self.taken.insert((flow, Cell { stage, ..cell }), self.began);
+            let wire = (flow, Cell { stage, ..cell });
+            self.record.taken.push((wire, self.began));
         }
     }
 }
 
 /// The step of all ranks, from their records in rank order.
-pub(crate) fn timeline(schedule: &Schedule, traces: Vec<RankTrace>) -> Timeline {
-    let taken: HashMap<_, _> = traces.iter().flat_map(|trace| &trace.taken).collect();
-    let transfer = |&(flow, cell, start): &(Flow, Cell, f64)| {
+pub(crate) fn timeline(schedule: &Schedule, traces: Vec<Record>) -> Timeline {
+    let taken: HashMap<_, _> = traces
+        .iter()
+        .flat_map(|trace| trace.taken.iter().copied())
+        .collect();
+    let transfer = |&((flow, cell), start): &((Flow, Cell), f64)| {
         let to = flow.after(cell.stage)?;
-        let &&end = taken.get(&(flow, cell))?;
+        let &end = taken.get(&(flow, cell))?;
         let (from, to) = (schedule.rank_of(cell.stage), schedule.rank_of(to));
         Some(TimedTransfer {
             flow,

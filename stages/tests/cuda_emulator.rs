@@ -138,3 +138,162 @@ fn a_kernel_has_barriers_shuffles_and_shared_memory() {
     launch(sum, 2, 128, 512, stream, arguments).expect("a launch");
     assert_eq!(download(sums, 2, stream), [8128.0, 22997.0]);
 }
+
+#[test]
+fn a_missing_edge_between_streams_gives_poison() {
+    if !device(0) {
+        return;
+    }
+    for edge in [false, true] {
+        let (add, first, second, done) = (kernel(SUM, "add"), stream(), stream(), event());
+        let (mut x, mut by) = (allocate(4, first), 1.0_f32);
+        upload(x, &[1.0, 2.0, 3.0, 4.0], first);
+        launch(add, 1, 4, 0, first, &mut [argument(&mut x), argument(&mut by)]).expect("a launch");
+        // SAFETY: both are alive.
+        unsafe { result::event::record(done, first) }.expect("a record");
+        if edge {
+            // SAFETY: both are alive.
+            unsafe { sys::cuStreamWaitEvent(second, done, 0) }
+                .result()
+                .expect("a wait");
+        }
+        let values = download(x, 4, second);
+        assert_eq!(values == [2.0, 3.0, 4.0, 5.0], edge, "{values:?}");
+        assert_eq!(values.iter().all(|value| value.is_nan()), !edge, "{values:?}");
+    }
+}
+
+#[test]
+fn a_wait_is_for_the_record_before_it() {
+    if !device(0) {
+        return;
+    }
+    let (first, second, done) = (stream(), stream(), event());
+    let x = allocate(1, first);
+    upload(x, &[1.0], first);
+    // SAFETY: all are alive.
+    unsafe {
+        result::event::record(done, first).expect("a record");
+        sys::cuStreamWaitEvent(second, done, 0).result().expect("a wait");
+    }
+    upload(x, &[2.0], first);
+    // SAFETY: both are alive.
+    unsafe { result::event::record(done, first) }.expect("a record");
+    assert_eq!(download(x, 1, second), [1.0]);
+    assert_eq!(download(x, 1, first), [2.0]);
+}
+
+#[test]
+fn memory_freed_in_another_stream_too_early_is_poison() {
+    if !device(0) {
+        return;
+    }
+    let (first, second) = (stream(), stream());
+    let x = allocate(3, first);
+    let kept = allocate(3, second);
+    upload(x, &[1.0, 2.0, 3.0], first);
+    // SAFETY: the streams are alive; that the copy runs after the free is what is tested.
+    unsafe {
+        result::stream::synchronize(first).expect("a stream");
+        result::memcpy_dtod_async(kept, x, 12, second).expect("a copy");
+        result::free_async(x, first).expect("a block");
+        result::stream::synchronize(first).expect("a stream");
+    }
+    assert!(download(kept, 3, second).iter().all(|value| value.is_nan()));
+}
+
+#[test]
+fn there_is_as_much_memory_as_the_device_has() {
+    if !device(1) {
+        return;
+    }
+    let stream = stream();
+    let (free, total) = result::mem_get_info().expect("memory");
+    assert_eq!((free, total), (1 << 30, 1 << 30));
+    // SAFETY: the stream is alive.
+    unsafe {
+        let most = result::malloc_async(stream, total).expect("all of it");
+        let more = result::malloc_async(stream, 1).expect_err("no more");
+        assert_eq!(more.0, CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        result::free_async(most, stream).expect("a block");
+    }
+}
+
+#[test]
+fn a_kernel_that_does_not_compile_says_where() {
+    if !device(0) {
+        return;
+    }
+    let source = "extern \"C\" __global__ void wrong(float *x) {\n    *x = nothing;\n}\n";
+    let log = compile(source, &[]).expect_err("there is no such name");
+    assert!(log.contains("kernels.cu:2") && log.contains("nothing"), "{log}");
+    let log = compile("", &["--no-such-option"]).expect_err("there is no such option");
+    assert!(log.contains("--no-such-option"), "{log}");
+}
+
+#[test]
+fn launches_beyond_the_limits_are_refused() {
+    if !device(0) {
+        return;
+    }
+    let (sum, stream) = (kernel(SUM, "sum_f32"), stream());
+    let refused = |block, shared| {
+        let (mut x, mut n) = (0_u64, 0_u32);
+        let mut y = x;
+        let arguments = &mut [argument(&mut x), argument(&mut y), argument(&mut n)];
+        launch(sum, 1, block, shared, stream, arguments).is_err()
+    };
+    assert!(refused(129, 512), "over the launch bounds");
+    assert!(
+        refused(128, (48 << 10) + 4),
+        "more shared memory than is allowed without asking"
+    );
+    let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    // SAFETY: the module of the function stays loaded.
+    unsafe { result::function::set_function_attribute(sum, attribute, 100 << 10) }.expect("an attribute");
+    assert!(!refused(128, 100 << 10));
+}
+
+const WRONG: &str = r#"
+extern "C" __global__ void stuck(float *x) {
+    if (threadIdx.x < 7) __syncthreads();
+    else x[0] += __shfl_sync(0xffffffffu, x[0], 0);
+}
+extern "C" __global__ void beyond(float *x, unsigned n) { x[threadIdx.x + n] = 1.0f; }
+"#;
+
+#[test]
+fn a_barrier_that_not_all_threads_reach_is_a_failed_launch() {
+    if !device(3) {
+        return;
+    }
+    let (stuck, stream) = (kernel(WRONG, "stuck"), stream());
+    let mut x = allocate(1, stream);
+    launch(stuck, 1, 64, 0, stream, &mut [argument(&mut x)]).expect("a launch");
+    // SAFETY: the stream is alive.
+    let failed = unsafe { result::stream::synchronize(stream) }.expect_err("threads are stuck");
+    assert_eq!(failed.0, CUresult::CUDA_ERROR_LAUNCH_FAILED);
+    assert_eq!(
+        result::mem_get_info().expect_err("for good").0,
+        CUresult::CUDA_ERROR_LAUNCH_FAILED
+    );
+}
+
+#[test]
+fn a_write_outside_an_allocation_is_found() {
+    if !device(2) {
+        return;
+    }
+    let (beyond, stream) = (kernel(WRONG, "beyond"), stream());
+    let (mut x, mut n) = (allocate(5, stream), 5_u32);
+    launch(beyond, 1, 1, 0, stream, &mut [argument(&mut x), argument(&mut n)]).expect("a launch");
+    // SAFETY: the stream is alive, and nobody uses the memory any more.
+    let failed = unsafe {
+        result::free_async(x, stream).expect("a block");
+        result::stream::synchronize(stream)
+    };
+    assert_eq!(
+        failed.expect_err("a write beyond").0,
+        CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
+    );
+}

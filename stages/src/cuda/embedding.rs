@@ -24,13 +24,14 @@ pub(crate) struct ByToken {
     sums: Vec<u32>,
     rows: usize,
     parts: usize,
-    /// The number of partial sums.
+    /// How many sums of parts there are.
     partials: u32,
 }
 
 impl ByToken {
     /// Sorts the rows of these ids, which are below `vocab`.
     pub(crate) fn sort(&mut self, ids: &[u32], vocab: usize) {
+        self.rows = ids.len();
         self.places.resize(vocab, 0);
         self.tokens.clear();
         self.table.clear();
@@ -51,7 +52,6 @@ impl ByToken {
         for &token in &self.tokens {
             self.places[token as usize] = 0;
         }
-        self.rows = ids.len();
     }
 
     /// Turns the tokens' counts into their places, and appends to the table the parts of their rows, and which parts go together.
@@ -78,6 +78,9 @@ impl ByToken {
             first += count;
         }
         self.table.extend(&self.sums);
+        // Tables of a few sizes only, whatever the tokens: memory for them is used again.
+        let length = self.table.len().next_multiple_of(self.rows.max(1));
+        self.table.resize(length, 0);
     }
 
     /// What the device needs of it.
@@ -85,9 +88,10 @@ impl ByToken {
         &self.table
     }
 
-    /// Bytes of scratch that [`Gpu::add_token_grads`] needs.
+    /// Bytes of scratch that [`Gpu::add_token_grads`] needs, for any tokens.
     pub(crate) fn scratch(&self, dim: usize) -> usize {
-        self.partials as usize * dim * 4
+        // Runs that are cut have at least 16 rows for each of their parts.
+        self.rows / 16 * dim * 4
     }
 }
 

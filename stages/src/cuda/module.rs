@@ -29,6 +29,11 @@ const SOURCE: &str = concat!(
     include_str!("kernels/dropout.cu"),
     include_str!("kernels/loss.cu"),
     include_str!("kernels/optimizer.cu"),
+    include_str!("kernels/mma.cu"),
+    include_str!("kernels/attention_tiles.cu"),
+    include_str!("kernels/attention_forward.cu"),
+    include_str!("kernels/attention_backward.cu"),
+    include_str!("kernels/attention_any.cu"),
 );
 
 /// More dynamic shared memory than this a kernel has to be allowed.

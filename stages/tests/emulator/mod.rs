@@ -74,7 +74,7 @@ struct Stand {
     needs: &'static [&'static str],
 }
 
-const LIBRARIES: [Stand; 2] = [
+const LIBRARIES: [Stand; 4] = [
     Stand {
         file: "libcuda.so",
         sources: &[
@@ -92,6 +92,20 @@ const LIBRARIES: [Stand; 2] = [
         sources: &["nvrtc/nvrtc.cpp", "nvrtc/rewrite.cpp"],
         needs: &[],
     },
+    Stand {
+        file: "libcublasLt.so",
+        sources: &[
+            "cublaslt/compute.cpp",
+            "cublaslt/descriptors.cpp",
+            "cublaslt/matmul.cpp",
+        ],
+        needs: &["libcuda.so"],
+    },
+    Stand {
+        file: "libnccl.so",
+        sources: &["nccl/api.cpp", "nccl/link.cpp", "nccl/transfer.cpp"],
+        needs: &["libcuda.so"],
+    },
 ];
 
 macro_rules! sources {
@@ -99,7 +113,11 @@ macro_rules! sources {
 }
 
 /// Every file, so that tests need no source tree where they run. The headers for kernels are read when kernels are compiled.
-const SOURCES: [(&str, &str); 13] = sources![
+const SOURCES: [(&str, &str); 21] = sources![
+    "cublaslt/compute.cpp",
+    "cublaslt/cublaslt.h",
+    "cublaslt/descriptors.cpp",
+    "cublaslt/matmul.cpp",
     "driver/copy.cpp",
     "driver/device.cpp",
     "driver/driver.h",
@@ -110,6 +128,10 @@ const SOURCES: [(&str, &str); 13] = sources![
     "kernel/abi.h",
     "kernel/arithmetic.h",
     "kernel/shim.h",
+    "nccl/api.cpp",
+    "nccl/link.cpp",
+    "nccl/nccl.h",
+    "nccl/transfer.cpp",
     "nvrtc/nvrtc.cpp",
     "nvrtc/rewrite.cpp",
     "nvrtc/rewrite.h",
@@ -179,7 +201,7 @@ fn compile(folder: &Path, library: &Stand, version: u16) -> io::Result<()> {
         .args(["-o", library.file])
         .args(library.sources)
         .args(library.needs)
-        .args(["-ldl", "-lpthread"])
+        .arg("-lpthread")
         .output()
         .map_err(|error| io::Error::new(error.kind(), format!("g++: {error}")))?;
     let text = String::from_utf8_lossy(&output.stderr);

@@ -9,8 +9,8 @@ struct Place {
     unsigned long long sequence, index;
     bool there;
 
-    __device__ __forceinline__ Place(unsigned batch, unsigned time, unsigned heads, unsigned width) : time(time), dim(heads * width) {
-        index = (unsigned long long)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    __forceinline__ Place(unsigned batch, unsigned time, unsigned heads, unsigned width) : time(time), dim(heads * width) {
+        index = (unsigned long long)blockIdx.x * (blockDim.x / 32) + warp();
         row = index % time;
         const unsigned long long head = index / time;
         column = head % heads * width;
@@ -19,94 +19,94 @@ struct Place {
     }
 
     // The first number of a row of the head, in `[batch, time, parts * dim]`, with the numbers of all heads of a part side by side.
-    __device__ __forceinline__ unsigned long long at(unsigned row, unsigned parts = 1, unsigned part = 0) const {
+    __forceinline__ unsigned long long at(unsigned row, unsigned parts = 1, unsigned part = 0) const {
         return ((sequence * time + row) * parts + part) * dim + column;
     }
 
     // The same of queries, keys and values.
-    __device__ __forceinline__ unsigned long long query(unsigned row) const {
+    __forceinline__ unsigned long long query(unsigned row) const {
         return at(row, 3, 0);
     }
-    __device__ __forceinline__ unsigned long long key(unsigned row) const {
+    __forceinline__ unsigned long long key(unsigned row) const {
         return at(row, 3, 1);
     }
-    __device__ __forceinline__ unsigned long long value(unsigned row) const {
+    __forceinline__ unsigned long long value(unsigned row) const {
         return at(row, 3, 2);
     }
 
     // The index of the head's first row in lse and delta.
-    __device__ __forceinline__ unsigned long long first() const {
+    __forceinline__ unsigned long long first() const {
         return index - row;
     }
 };
 
 // A warp's own place in shared memory: `rows` rows of `width` numbers. A lane uses columns lane, lane + 32, ... alone.
-__device__ __forceinline__ float *own_rows(unsigned rows, unsigned width) {
-    return (float *)dynamic_shared() + threadIdx.x / 32 * rows * width;
+__forceinline__ float *own_rows(unsigned rows, unsigned width) {
+    return (float *)dynamic_shared() + warp() * rows * width;
 }
 
 // The product of a row held in shared memory with one in global memory, for all lanes.
-template <class T> __device__ __forceinline__ float product_of_rows(const float *held, const T *row, unsigned width) {
+template <class T> __forceinline__ float product_of_rows(const float *held, const T *row, unsigned width) {
     float sum = 0;
-    for (unsigned i = threadIdx.x % 32; i < width; i += 32)
+    for (unsigned i = lane(); i < width; i += 32)
         sum += held[i] * load(row + i);
     return warp_sum(sum);
 }
 
 // sum += factor * row.
-template <class T> __device__ __forceinline__ void add_row(float *sum, float factor, const T *row, unsigned width) {
-    for (unsigned i = threadIdx.x % 32; i < width; i += 32)
+template <class T> __forceinline__ void add_row(float *sum, float factor, const T *row, unsigned width) {
+    for (unsigned i = lane(); i < width; i += 32)
         sum[i] += factor * load(row + i);
 }
 
 // held = factor * row.
-template <class T> __device__ __forceinline__ void hold_row(float *held, float factor, const T *row, unsigned width) {
-    for (unsigned i = threadIdx.x % 32; i < width; i += 32)
+template <class T> __forceinline__ void hold_row(float *held, float factor, const T *row, unsigned width) {
+    for (unsigned i = lane(); i < width; i += 32)
         held[i] = factor * load(row + i);
 }
 
 // row = factor * held.
-template <class T> __device__ __forceinline__ void put_row(T *row, float factor, const float *held, unsigned width) {
-    for (unsigned i = threadIdx.x % 32; i < width; i += 32)
+template <class T> __forceinline__ void put_row(T *row, float factor, const float *held, unsigned width) {
+    for (unsigned i = lane(); i < width; i += 32)
         store(row + i, factor * held[i]);
 }
 
-__device__ __forceinline__ void clear_row(float *row, unsigned width) {
-    for (unsigned i = threadIdx.x % 32; i < width; i += 32)
+__forceinline__ void clear_row(float *row, unsigned width) {
+    for (unsigned i = lane(); i < width; i += 32)
         row[i] = 0;
 }
 
-template <class T> __device__ __forceinline__ void forward_any(T *out, float *lse, const T *qkv, const Place &it, unsigned width, float scale) {
+template <class T> __forceinline__ void forward_any(T *out, float *lse, const T *qkv, const Place &it, unsigned width, float scale) {
     float *query = own_rows(2, width), *sum = query + width;
     hold_row(query, scale, qkv + it.query(it.row), width);
     clear_row(sum, width);
-    float largest = -__int_as_float(0x7f800000), total = 0;
+    float largest = minus_infinity(), total = 0;
     for (unsigned key = 0; key <= it.row; key++) {
         const float score = product_of_rows(query, qkv + it.key(key), width), before = largest;
         largest = fmaxf(before, score);
         const float correction = expf(before - largest), share = expf(score - largest);
         total = total * correction + share;
         const T *value = qkv + it.value(key);
-        for (unsigned i = threadIdx.x % 32; i < width; i += 32)
+        for (unsigned i = lane(); i < width; i += 32)
             sum[i] = sum[i] * correction + share * load(value + i);
     }
     put_row(out + it.at(it.row), 1 / total, sum, width);
-    if (threadIdx.x % 32 == 0)
+    if (lane() == 0)
         lse[it.index] = largest + logf(total);
 }
 
-template <class T> __device__ __forceinline__ void delta_any(float *delta, const T *grad, const T *out, const Place &it, unsigned width) {
+template <class T> __forceinline__ void delta_any(float *delta, const T *grad, const T *out, const Place &it, unsigned width) {
     const T *grads = grad + it.at(it.row), *outs = out + it.at(it.row);
     float sum = 0;
-    for (unsigned i = threadIdx.x % 32; i < width; i += 32)
+    for (unsigned i = lane(); i < width; i += 32)
         sum += load(grads + i) * load(outs + i);
     sum = warp_sum(sum);
-    if (threadIdx.x % 32 == 0)
+    if (lane() == 0)
         delta[it.index] = sum;
 }
 
 template <class T>
-__device__ __forceinline__ void backward_keys_any(T *qkv_grad, const T *qkv, const T *grad, const float *lse, const float *delta, const Place &it,
+__forceinline__ void backward_keys_any(T *qkv_grad, const T *qkv, const T *grad, const float *lse, const float *delta, const Place &it,
                                                   unsigned width, float scale) {
     float *key = own_rows(4, width), *value = key + width, *key_grad = value + width, *value_grad = key_grad + width;
     hold_row(key, scale, qkv + it.key(it.row), width);
@@ -125,7 +125,7 @@ __device__ __forceinline__ void backward_keys_any(T *qkv_grad, const T *qkv, con
 }
 
 template <class T>
-__device__ __forceinline__ void backward_queries_any(T *qkv_grad, const T *qkv, const T *grad, const float *lse, const float *delta,
+__forceinline__ void backward_queries_any(T *qkv_grad, const T *qkv, const T *grad, const float *lse, const float *delta,
                                                      const Place &it, unsigned width, float scale) {
     float *query = own_rows(3, width), *out_grad = query + width, *sum = out_grad + width;
     hold_row(query, scale, qkv + it.query(it.row), width);

@@ -21,19 +21,18 @@ struct Backward {
     const bf16 *qkv, *grad;
     const float *lse, *delta;
     unsigned time;
-    float scale;
 
     // The rows of lse and delta before those of the block's head.
-    __device__ __forceinline__ unsigned long long row() const {
+    __forceinline__ unsigned long long row() const {
         return ((unsigned long long)blockIdx.z * gridDim.y + blockIdx.y) * time;
     }
 };
 
 // Begins to copy a stage: tiles of queries and output gradients, with their lse and delta; zeros after the last, which add nothing.
-template <int WIDTH> __device__ __forceinline__ void copy_queries(const Backward &it, unsigned stage, unsigned first) {
+template <int WIDTH> __forceinline__ void copy_queries(const Backward &it, unsigned stage, unsigned first) {
     using Its = BackwardKeys<WIDTH>;
-    copy_tile<Its::QUERIES, WIDTH>(stage, rows_of_head<WIDTH>(it.qkv, 3, 0, it.time), first);
-    copy_tile<Its::QUERIES, WIDTH>(stage + Its::GRADS, rows_of_head<WIDTH>(it.grad, 1, 0, it.time), first);
+    copy_tiles<Its::QUERIES, WIDTH>(stage, rows_of_head<WIDTH>(it.qkv, 3, 0, it.time), first);
+    copy_tiles<Its::QUERIES, WIDTH>(stage + Its::GRADS, rows_of_head<WIDTH>(it.grad, 1, 0, it.time), first);
     const unsigned own = threadIdx.x % Its::QUERIES;
     const bool there = first + own < it.time;
     const float *numbers = (threadIdx.x < Its::QUERIES ? it.lse : it.delta) + it.row() + (there ? first + own : 0);
@@ -41,32 +40,27 @@ template <int WIDTH> __device__ __forceinline__ void copy_queries(const Backward
 }
 
 // The numbers of a lane's two columns.
-__device__ __forceinline__ float2 pair_at(unsigned numbers, unsigned column) {
-    return *(const float2 *)(dynamic_shared() + numbers + (column + threadIdx.x % 4 * 2) * 4);
+__forceinline__ float2 pair_at(unsigned numbers, unsigned column) {
+    return *(const float2 *)(dynamic_shared() + numbers + (column + lane() % 4 * 2) * 4);
 }
 
-// Turns scores, a key a row and a query a column, into probabilities; keys after the query get none when `masked`. `behind`: how many rows
-// the warp's first key is after the first query.
-template <int MS, int NS>
-__device__ __forceinline__ void probabilities_of_keys(float (&scores)[MS][NS][4], unsigned lse, bool masked, int behind, float scale) {
-    const int lane = threadIdx.x % 32;
+// Turns scores, a key a row and a query a column, into probabilities.
+template <int WIDTH, int MS, int NS> __forceinline__ void probabilities_of_keys(float (&scores)[MS][NS][4], unsigned lse) {
 #pragma unroll
     for (int n = 0; n < NS; n++) {
         const float2 pair = pair_at(lse, n * 8);
+        const float lse_2[2] = {pair.x * LOG2_E, pair.y * LOG2_E};
 #pragma unroll
         for (int m = 0; m < MS; m++)
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const int key = behind + m * 16 + i / 2 * 8 + lane / 4, query = n * 8 + lane % 4 * 2 + i % 2;
-                const float probability = exp2_fast((scores[m][n][i] * scale - (i % 2 ? pair.y : pair.x)) * LOG2_E);
-                scores[m][n][i] = masked && key > query ? 0 : probability;
-            }
+            for (int i = 0; i < 4; i++)
+                scores[m][n][i] = exp2_fast(scores[m][n][i] * SCALE_2<WIDTH> - lse_2[i % 2]);
     }
 }
 
 // probabilities *= gradients - delta, a key a row and a query a column.
 template <int MS, int NS>
-__device__ __forceinline__ void scores_grad_of_keys(float (&probabilities)[MS][NS][4], const float (&grads)[MS][NS][4], unsigned delta) {
+__forceinline__ void scores_grad_of_keys(float (&probabilities)[MS][NS][4], const float (&grads)[MS][NS][4], unsigned delta) {
 #pragma unroll
     for (int n = 0; n < NS; n++) {
         const float2 pair = pair_at(delta, n * 8);
@@ -78,12 +72,11 @@ __device__ __forceinline__ void scores_grad_of_keys(float (&probabilities)[MS][N
     }
 }
 
-template <int WIDTH> __device__ __forceinline__ void backward_keys(const Backward &it) {
+template <int WIDTH> __forceinline__ void backward_keys(const Backward &it) {
     using Its = BackwardKeys<WIDTH>;
-    const unsigned first = blockIdx.x * Its::KEYS, row = threadIdx.x / 32 * Its::MS * 16, own = first + row;
+    const unsigned first = blockIdx.x * Its::KEYS, row = warp() * Its::MS * 16, own = first + row;
     const auto stage_of = [](unsigned query) { return Its::STAGES + query / Its::QUERIES % 2 * Its::STAGE_BYTES; };
-    copy_tile<Its::KEYS, WIDTH>(0, rows_of_head<WIDTH>(it.qkv, 3, 1, it.time), first);
-    copy_tile<Its::KEYS, WIDTH>(Its::VALUES, rows_of_head<WIDTH>(it.qkv, 3, 2, it.time), first);
+    copy_tiles<Its::KEYS, WIDTH, 2>(0, rows_of_head<WIDTH>(it.qkv, 3, 1, it.time), first);
     copy_queries<WIDTH>(it, stage_of(first), first);
 
     const Left<WIDTH, Its::MS, false> keys(0, row), values(Its::VALUES, row);
@@ -99,10 +92,11 @@ template <int WIDTH> __device__ __forceinline__ void backward_keys(const Backwar
         for (unsigned part = 0; part < Its::QUERIES; part += Its::NS * 8) {
             if (query + part + Its::NS * 8 <= own)
                 continue;
-            const bool masked = query + part < own + Its::MS * 16 - 1;
             float scores[Its::MS][Its::NS][4], grads[Its::MS][Its::NS][4];
             turned_product(scores, keys, stage, part);
-            probabilities_of_keys(scores, stage + Its::LSE + part * 4, masked, (int)own - (int)(query + part), it.scale);
+            if (query + part < own + Its::MS * 16 - 1)
+                hide_later<true>(scores, (int)own - (int)(query + part));
+            probabilities_of_keys<WIDTH>(scores, stage + Its::LSE + part * 4);
             add_product<WIDTH>(values_grad, scores, stage + Its::GRADS, part);
             turned_product(grads, values, stage + Its::GRADS, part);
             scores_grad_of_keys(scores, grads, stage + Its::DELTA + part * 4);
@@ -112,7 +106,7 @@ template <int WIDTH> __device__ __forceinline__ void backward_keys(const Backwar
     float factors[Its::MS][2], ones[Its::MS][2];
     for (int m = 0; m < Its::MS; m++)
         for (int half = 0; half < 2; half++) {
-            factors[m][half] = it.scale;
+            factors[m][half] = SCALE<WIDTH>;
             ones[m][half] = 1;
         }
     store_rows<WIDTH>(rows_of_head<WIDTH>(it.qkv_grad, 3, 1, it.time), own, keys_grad, factors, 0, row);
@@ -127,29 +121,28 @@ template <int WIDTH> struct BackwardQueries {
 };
 
 // The numbers of a lane's rows; zeros after the last.
-template <int MS> __device__ __forceinline__ void load_of_rows(float (&numbers)[MS][2], const float *from, unsigned first, unsigned time) {
+template <int MS> __forceinline__ void load_of_rows(float (&numbers)[MS][2], const float *from, unsigned first, unsigned time) {
 #pragma unroll
     for (int m = 0; m < MS; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            const unsigned row = first + m * 16 + half * 8 + threadIdx.x % 32 / 4;
+            const unsigned row = first + m * 16 + half * 8 + lane() / 4;
             numbers[m][half] = row < time ? from[row] : 0;
         }
 }
 
-template <int WIDTH> __device__ __forceinline__ void backward_queries(const Backward &it) {
+template <int WIDTH> __forceinline__ void backward_queries(const Backward &it) {
     using Its = BackwardQueries<WIDTH>;
     // The longest first.
     const unsigned first = (gridDim.x - 1 - blockIdx.x) * Its::QUERIES;
-    const unsigned row = threadIdx.x / 32 * Its::MS * 16, own = first + row;
+    const unsigned row = warp() * Its::MS * 16, own = first + row;
     const unsigned end = min(first + Its::QUERIES, it.time);
     const auto stage_of = [](unsigned key) { return Its::STAGES + key / Its::KEYS % 2 * (2 * Its::KEYS_BYTES); };
     const auto copy = [&](unsigned key) {
-        copy_tile<Its::KEYS, WIDTH>(stage_of(key), rows_of_head<WIDTH>(it.qkv, 3, 1, it.time), key);
-        copy_tile<Its::KEYS, WIDTH>(stage_of(key) + Its::KEYS_BYTES, rows_of_head<WIDTH>(it.qkv, 3, 2, it.time), key);
+        copy_tiles<Its::KEYS, WIDTH, 2>(stage_of(key), rows_of_head<WIDTH>(it.qkv, 3, 1, it.time), key);
     };
-    copy_tile<Its::QUERIES, WIDTH>(0, rows_of_head<WIDTH>(it.qkv, 3, 0, it.time), first);
-    copy_tile<Its::QUERIES, WIDTH>(Its::GRADS, rows_of_head<WIDTH>(it.grad, 1, 0, it.time), first);
+    copy_tiles<Its::QUERIES, WIDTH>(0, rows_of_head<WIDTH>(it.qkv, 3, 0, it.time), first);
+    copy_tiles<Its::QUERIES, WIDTH>(Its::GRADS, rows_of_head<WIDTH>(it.grad, 1, 0, it.time), first);
     copy(0);
 
     const Left<WIDTH, Its::MS, false> queries(0, row), out_grads(Its::GRADS, row);
@@ -171,14 +164,14 @@ template <int WIDTH> __device__ __forceinline__ void backward_queries(const Back
             turned_product(scores, queries, stage, part);
             turned_product(grads, out_grads, stage + Its::KEYS_BYTES, part);
             if (key + part + Its::NS * 8 - 1 > own)
-                hide_later(scores, (int)own - (int)(key + part));
+                hide_later<false>(scores, (int)own - (int)(key + part));
 #pragma unroll
             for (int m = 0; m < Its::MS; m++)
 #pragma unroll
                 for (int n = 0; n < Its::NS; n++)
 #pragma unroll
                     for (int i = 0; i < 4; i++) {
-                        const float probability = exp2_fast((scores[m][n][i] * it.scale - lse[m][i / 2]) * LOG2_E);
+                        const float probability = exp2_fast(scores[m][n][i] * SCALE_2<WIDTH> - lse[m][i / 2] * LOG2_E);
                         scores[m][n][i] = probability * (grads[m][n][i] - delta[m][i / 2]);
                     }
             add_product<WIDTH>(sum, scores, stage, part);
@@ -187,7 +180,7 @@ template <int WIDTH> __device__ __forceinline__ void backward_queries(const Back
     float factors[Its::MS][2];
     for (int m = 0; m < Its::MS; m++)
         for (int half = 0; half < 2; half++)
-            factors[m][half] = it.scale;
+            factors[m][half] = SCALE<WIDTH>;
     store_rows<WIDTH>(rows_of_head<WIDTH>(it.qkv_grad, 3, 0, it.time), own, sum, factors, 0, row);
 }
 
@@ -196,8 +189,8 @@ template <int WIDTH> __device__ __forceinline__ void backward_queries(const Back
 #define ATTENTION_BACKWARD(WIDTH, SHORT, NAME) \
     extern "C" __global__ void __launch_bounds__(128, 2)                                                                                      \
         attention_backward_##SHORT##_##WIDTH##_bf16(bf16 *qkv_grad, const bf16 *qkv, const bf16 *grad, const float *lse, const float *delta,   \
-                                                   unsigned time, float scale) {                                                              \
-        attention::backward_##NAME<WIDTH>({qkv_grad, qkv, grad, lse, delta, time, scale});                                                    \
+                                                   unsigned time) {                                                              \
+        attention::backward_##NAME<WIDTH>({qkv_grad, qkv, grad, lse, delta, time});                                                    \
     }
 
 // The gradients of keys and values, for heads of 64 or 128 numbers: their parts of qkv_grad `[batch, time, 3 * heads * width]` from qkv of

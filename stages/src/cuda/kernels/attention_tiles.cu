@@ -9,6 +9,14 @@ namespace attention {
 constexpr unsigned WARPS = 4, THREADS = 32 * WARPS;
 constexpr float LOG2_E = 1.44269504f;
 
+// What scores are multiplied by: 1 / sqrt(WIDTH); and for powers of two.
+template <int WIDTH> constexpr float SCALE = WIDTH == 64 ? 0.125f : 0.0883883476f;
+template <int WIDTH> constexpr float SCALE_2 = SCALE<WIDTH> * LOG2_E;
+
+__forceinline__ float minus_infinity() {
+    return bits_to_float(0xff800000u);
+}
+
 // Rows of one head in global memory: the first, the numbers from a row to the next, how many there are.
 template <class T> struct Rows {
     T *first;
@@ -16,19 +24,20 @@ template <class T> struct Rows {
 };
 
 // A head of `[batch, time, parts * heads * WIDTH]`, with the numbers of all heads of a part side by side; the head is block z's, y's.
-template <int WIDTH, class T> __device__ __forceinline__ Rows<T> rows_of_head(T *numbers, unsigned parts, unsigned part, unsigned time) {
+template <int WIDTH, class T> __forceinline__ Rows<T> rows_of_head(T *numbers, unsigned parts, unsigned part, unsigned time) {
     const unsigned dim = gridDim.y * WIDTH, stride = parts * dim;
     const unsigned long long row = (unsigned long long)blockIdx.z * time;
     return {numbers + row * stride + part * dim + blockIdx.y * WIDTH, stride, time};
 }
 
 // Where a chunk of 8 numbers of a tile's row lies.
-template <int WIDTH> __device__ __forceinline__ unsigned chunk_at(unsigned tile, unsigned row, unsigned chunk) {
+template <int WIDTH> __forceinline__ unsigned chunk_at(unsigned tile, unsigned row, unsigned chunk) {
     return tile + row * (2 * WIDTH) + chunk / 8 * 128 + ((chunk ^ row) & 7) * 16;
 }
 
-// Begins to copy rows `first` and after to a tile, by the whole block; zeros where there are none.
-template <int ROWS, int WIDTH> __device__ __forceinline__ void copy_tile(unsigned tile, Rows<const bf16> from, unsigned first) {
+// Begins to copy rows `first` and after to a tile, by the whole block; zeros where there are none. With TILES 2 the next part of the same rows
+// goes to the tile after it.
+template <int ROWS, int WIDTH, int TILES = 1> __forceinline__ void copy_tiles(unsigned tile, Rows<const bf16> from, unsigned first) {
     constexpr unsigned CHUNKS = WIDTH / 8;
 #pragma unroll
     for (unsigned step = 0; step < ROWS * CHUNKS / THREADS; step++) {
@@ -36,47 +45,44 @@ template <int ROWS, int WIDTH> __device__ __forceinline__ void copy_tile(unsigne
         const unsigned row = i / CHUNKS, chunk = i % CHUNKS;
         const bool there = first + row < from.count;
         const bf16 *source = from.first + (unsigned long long)(there ? first + row : 0) * from.stride + chunk * 8;
-        cp_async_16(chunk_at<WIDTH>(tile, row, chunk), source, there ? 16 : 0);
+#pragma unroll
+        for (unsigned part = 0; part < TILES; part++)
+            cp_async_16(chunk_at<WIDTH>(tile + part * ROWS * 2 * WIDTH, row, chunk), source + part * gridDim.y * WIDTH, there ? 16 : 0);
     }
 }
 
-// Left fragments: 16 rows of a tile, numbers 16 * k and after.
-template <int WIDTH> __device__ __forceinline__ void load_left(unsigned (&words)[4], unsigned tile, unsigned row, unsigned k) {
-    const unsigned lane = threadIdx.x % 32;
-    ldmatrix_x4(words, chunk_at<WIDTH>(tile, row + lane % 16, k * 2 + lane / 16));
+// Where ldmatrix finds a lane's row of the first fragments in 16 rows of a tile: left ones and right ones, or those of the turned tile.
+template <int WIDTH> __forceinline__ unsigned lane_row(unsigned tile, unsigned row) {
+    return chunk_at<WIDTH>(tile, row + lane() % 16, lane() / 16);
+}
+template <int WIDTH> __forceinline__ unsigned lane_row_turned(unsigned tile, unsigned row) {
+    return chunk_at<WIDTH>(tile, row + lane() / 16 * 8 + lane() % 8, lane() / 8 % 2);
 }
 
-// Two right fragments of the turned tile: 16 rows of the tile, which are the product's columns; numbers 16 * k and after.
-template <int WIDTH> __device__ __forceinline__ void load_turned(unsigned (&words)[4], unsigned tile, unsigned row, unsigned k) {
-    const unsigned lane = threadIdx.x % 32;
-    ldmatrix_x4(words, chunk_at<WIDTH>(tile, row + lane / 16 * 8 + lane % 8, k * 2 + lane / 8 % 2));
-}
-
-// Two right fragments of the tile: 16 rows, columns 16 * n and after.
-template <int WIDTH> __device__ __forceinline__ void load_right(unsigned (&words)[4], unsigned tile, unsigned row, unsigned n) {
-    const unsigned lane = threadIdx.x % 32;
-    ldmatrix_x4_trans(words, chunk_at<WIDTH>(tile, row + lane % 16, n * 2 + lane / 16));
+// The same `k` fragments of 16 numbers further in the rows. Tiles lie on multiples of 256 bytes, so the exchange is undone and made by one XOR.
+__forceinline__ unsigned further(unsigned address, unsigned k) {
+    return address ^ k << 5;
 }
 
 // A warp's rows of a tile as the left matrix, held in registers or read when needed.
 template <int WIDTH, int MS, bool HELD> struct Left {
-    unsigned tile, row;
+    unsigned address;
     unsigned held[HELD ? WIDTH / 16 : 1][MS][4];
 
-    __device__ __forceinline__ Left(unsigned tile, unsigned row) : tile(tile), row(row) {}
+    __forceinline__ Left(unsigned tile, unsigned row) : address(lane_row<WIDTH>(tile, row)) {}
 
     // To be called once the tile is there.
-    __device__ __forceinline__ void hold() {
+    __forceinline__ void hold() {
         if constexpr (HELD) {
 #pragma unroll
             for (int k = 0; k < WIDTH / 16; k++)
 #pragma unroll
                 for (int m = 0; m < MS; m++)
-                    load_left<WIDTH>(held[k][m], tile, row + m * 16, k);
+                    ldmatrix_x4(held[k][m], further(address, k) + m * 16 * 2 * WIDTH);
         }
     }
 
-    __device__ __forceinline__ void get(unsigned (&words)[MS][4], int k) const {
+    __forceinline__ void get(unsigned (&words)[MS][4], int k) const {
 #pragma unroll
         for (int m = 0; m < MS; m++) {
             if constexpr (HELD) {
@@ -84,7 +90,7 @@ template <int WIDTH, int MS, bool HELD> struct Left {
                 for (int i = 0; i < 4; i++)
                     words[m][i] = held[k][m][i];
             } else {
-                load_left<WIDTH>(words[m], tile, row + m * 16, k);
+                ldmatrix_x4(words[m], further(address, k) + m * 16 * 2 * WIDTH);
             }
         }
     }
@@ -92,7 +98,7 @@ template <int WIDTH, int MS, bool HELD> struct Left {
 
 // result = left * (rows `row` to `row + 8 * NS` of the tile, turned).
 template <int WIDTH, int MS, int NS, bool HELD>
-__device__ __forceinline__ void turned_product(float (&result)[MS][NS][4], const Left<WIDTH, MS, HELD> &left, unsigned tile, unsigned row) {
+__forceinline__ void turned_product(float (&result)[MS][NS][4], const Left<WIDTH, MS, HELD> &left, unsigned tile, unsigned row) {
 #pragma unroll
     for (int m = 0; m < MS; m++)
 #pragma unroll
@@ -100,14 +106,16 @@ __device__ __forceinline__ void turned_product(float (&result)[MS][NS][4], const
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 result[m][n][i] = 0;
-#pragma unroll
+    const unsigned rights = lane_row_turned<WIDTH>(tile, row);
+// All of 128 at once would need more registers than there are.
+#pragma unroll 4
     for (int k = 0; k < WIDTH / 16; k++) {
         unsigned lefts[MS][4];
         left.get(lefts, k);
 #pragma unroll
         for (int n = 0; n < NS; n += 2) {
             unsigned right[4];
-            load_turned<WIDTH>(right, tile, row + n * 8, k);
+            ldmatrix_x4(right, further(rights, k) + n * 8 * 2 * WIDTH);
 #pragma unroll
             for (int m = 0; m < MS; m++) {
                 mma_bf16_16x8x16(result[m][n], lefts[m], right[0], right[1]);
@@ -121,7 +129,8 @@ __device__ __forceinline__ void turned_product(float (&result)[MS][NS][4], const
 //
 // The fragments of a result are those of a left matrix: two of 8 columns make one of 16.
 template <int WIDTH, int MS, int NS>
-__device__ __forceinline__ void add_product(float (&sum)[MS][WIDTH / 8][4], const float (&left)[MS][NS][4], unsigned tile, unsigned row) {
+__forceinline__ void add_product(float (&sum)[MS][WIDTH / 8][4], const float (&left)[MS][NS][4], unsigned tile, unsigned row) {
+    const unsigned rights = lane_row<WIDTH>(tile, row);
 #pragma unroll
     for (int k = 0; k < NS / 2; k++) {
         unsigned lefts[MS][4];
@@ -135,7 +144,7 @@ __device__ __forceinline__ void add_product(float (&sum)[MS][WIDTH / 8][4], cons
 #pragma unroll
         for (int n = 0; n < WIDTH / 8; n += 2) {
             unsigned right[4];
-            load_right<WIDTH>(right, tile, row + k * 16, n / 2);
+            ldmatrix_x4_trans(right, further(rights, n / 2) + k * 16 * 2 * WIDTH);
 #pragma unroll
             for (int m = 0; m < MS; m++) {
                 mma_bf16_16x8x16(sum[m][n], lefts[m], right[0], right[1]);
@@ -145,12 +154,26 @@ __device__ __forceinline__ void add_product(float (&sum)[MS][WIDTH / 8][4], cons
     }
 }
 
+// Hides the scores of keys after the query: keys are the columns of a warp's scores, or their rows. `ahead`: how many rows of the sequence the
+// first row of the scores is after their first column.
+template <bool KEYS_ARE_ROWS, int MS, int NS> __forceinline__ void hide_later(float (&scores)[MS][NS][4], int ahead) {
+#pragma unroll
+    for (int m = 0; m < MS; m++)
+#pragma unroll
+        for (int n = 0; n < NS; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int row = ahead + m * 16 + i / 2 * 8 + (int)lane() / 4, column = n * 8 + (int)lane() % 4 * 2 + i % 2;
+                if (KEYS_ARE_ROWS ? row > column : column > row)
+                    scores[m][n][i] = minus_infinity();
+            }
+}
+
 // Writes a warp's result, each row times its factor, to rows `first` and after, as far as there are such. The warp's own rows of a tile
 // that nobody else reads, `row` and after, are the place where it is put in order: 16 bytes a lane leave.
 template <int WIDTH, int MS>
-__device__ __forceinline__ void store_rows(Rows<bf16> to, unsigned first, const float (&sum)[MS][WIDTH / 8][4], const float (&factors)[MS][2],
+__forceinline__ void store_rows(Rows<bf16> to, unsigned first, const float (&sum)[MS][WIDTH / 8][4], const float (&factors)[MS][2],
                                            unsigned tile, unsigned row) {
-    const unsigned lane = threadIdx.x % 32;
     __syncwarp();
 #pragma unroll
     for (int m = 0; m < MS; m++)
@@ -159,14 +182,14 @@ __device__ __forceinline__ void store_rows(Rows<bf16> to, unsigned first, const 
 #pragma unroll
             for (int n = 0; n < WIDTH / 8; n++) {
                 const float low = sum[m][n][half * 2] * factors[m][half], high = sum[m][n][half * 2 + 1] * factors[m][half];
-                const unsigned at = chunk_at<WIDTH>(tile, row + m * 16 + half * 8 + lane / 4, n) + lane % 4 * 4;
+                const unsigned at = chunk_at<WIDTH>(tile, row + m * 16 + half * 8 + lane() / 4, n) + lane() % 4 * 4;
                 *(unsigned *)(dynamic_shared() + at) = pack_bf16x2(low, high);
             }
     __syncwarp();
     constexpr unsigned CHUNKS = WIDTH / 8;
 #pragma unroll
     for (unsigned step = 0; step < MS * 16 * CHUNKS / 32; step++) {
-        const unsigned i = step * 32 + lane;
+        const unsigned i = step * 32 + lane();
         const unsigned own = i / CHUNKS, chunk = i % CHUNKS;
         if (first + own < to.count)
             *(uint4 *)(to.first + (unsigned long long)(first + own) * to.stride + chunk * 8) = *(const uint4 *)(dynamic_shared() + chunk_at<WIDTH>(tile, row + own, chunk));

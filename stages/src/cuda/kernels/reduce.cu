@@ -73,20 +73,3 @@ extern "C" __global__ void __launch_bounds__(1024) sum_doubles(double* out, cons
     sum = block_sum(sum);
     if (threadIdx.x == 0) out[blockIdx.x] = sum;
 }
-
-// *out += how many of numbers[count] are infinite or no number. A thread has eight.
-template <class T> void count_not_finite(unsigned* out, const T* numbers, u64 count) {
-    u64 first = 8 * global_thread();
-    unsigned some = some_of_8(first, count), found = 0;
-    float x[8];
-    load_some(numbers + first, some, some == 8 && is_aligned(numbers), x);
-    for (int i = 0; i < 8; ++i) found += (float_to_bits(x[i]) & 0x7f800000u) == 0x7f800000u;
-    found = block_sum(found);
-    if (threadIdx.x == 0 && found > 0) atomicAdd(out, found);
-}
-#define MAKE(T, SUFFIX)                                                                              \
-    extern "C" __global__ void count_not_finite##SUFFIX(unsigned* out, const T* numbers, u64 count) { \
-        count_not_finite(out, numbers, count);                                                       \
-    }
-F32_AND_BF16(MAKE)
-#undef MAKE

@@ -1,5 +1,5 @@
-// Devices, contexts and errors. The machine is described by the environment: PIPEWRIGHT_EMULATOR_DEVICES (how many, default 2),
-// PIPEWRIGHT_EMULATOR_MEMORY (bytes of each, default 4 GiB), PIPEWRIGHT_EMULATOR_CAPABILITY (default 9.0).
+// Devices, contexts and errors. The machine is described by the environment: PIPEWRIGHT_EMULATOR_DEVICES (how many, default 4),
+// PIPEWRIGHT_EMULATOR_MEMORY (bytes of each, default 1 GiB), PIPEWRIGHT_EMULATOR_CAPABILITY (default 9.0).
 #include "driver.h"
 #include <cstdlib>
 #include <cstring>
@@ -33,14 +33,14 @@ static const char *setting(const char *name, const char *otherwise) {
 API CUresult cuInit(unsigned) {
     Lock lock(machine());
     if (all) return all->empty() ? NO_DEVICE : SUCCESS;
-    int count = atoi(setting("PIPEWRIGHT_EMULATOR_DEVICES", "2"));
-    size_t memory = strtoull(setting("PIPEWRIGHT_EMULATOR_MEMORY", "4294967296"), nullptr, 10);
+    int count = atoi(setting("PIPEWRIGHT_EMULATOR_DEVICES", "4"));
+    size_t memory = strtoull(setting("PIPEWRIGHT_EMULATOR_MEMORY", "1073741824"), nullptr, 10);
     all = new std::vector<Device *>;
     for (int i = 0; i < count; i++) {
         Device *device = new Device;
         device->ordinal = i;
         device->memory = memory;
-        device->legacy = new Stream{device, true, {}, 0, 0};
+        device->legacy = new Stream{device, true};
         device->streams.push_back(device->legacy);
         all->push_back(device);
     }

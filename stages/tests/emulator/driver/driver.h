@@ -57,8 +57,8 @@ using Work = std::function<Progress()>;
 /// Work in order. It runs only when somebody waits for it, and only as far as asked.
 struct Stream {
     Device *device = nullptr;
-    bool waits_for_legacy = false;
-    std::deque<Work> work;
+    bool waits_for_legacy = false, destroyed = false;
+    std::deque<Work> work = {};
     /// Pieces of work ever queued, and ever done.
     uint64_t queued = 0, done = 0;
 };

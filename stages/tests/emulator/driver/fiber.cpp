@@ -24,12 +24,12 @@ static const unsigned WARP = 32, MOST_BYTES = 256;
 static const size_t STACK = 128 << 10;
 static const uint64_t CANARY = 0x5049504557524947;
 
-static std::vector<Fiber> fibers;
-static std::vector<char *> free_stacks;
+static std::vector<Fiber> &fibers = *new std::vector<Fiber>;
+static std::vector<char *> &free_stacks = *new std::vector<char *>;
 static Fiber *running;
 static void *scheduler_stack_pointer;
 static unsigned alive, waiting;
-static std::string complaint;
+static std::string &complaint = *new std::string;
 static const PwKernel *kernel_now;
 static PwModule *module_now;
 static void *arguments_now;

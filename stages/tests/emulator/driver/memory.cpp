@@ -13,11 +13,11 @@ struct Block {
     Device *device;
     bool ordered;  // from cuMemAllocAsync
 };
-static std::map<CUdeviceptr, Block> blocks;
-static std::map<uintptr_t, size_t> pinned_blocks;
+static std::map<CUdeviceptr, Block> &blocks = *new std::map<CUdeviceptr, Block>;
+static std::map<uintptr_t, size_t> &pinned_blocks = *new std::map<uintptr_t, size_t>;
 
 // Freed blocks rest here poisoned, so that late work reads NaN and late writes are found.
-static std::deque<std::pair<CUdeviceptr, Block>> resting;
+static std::deque<std::pair<CUdeviceptr, Block>> &resting = *new std::deque<std::pair<CUdeviceptr, Block>>;
 static size_t resting_bytes = 0;
 static const size_t MOST_RESTING = 256 << 20;
 
@@ -190,3 +190,9 @@ API CUresult cuMemPoolGetAttribute(Device *pool, int attribute, void *value) {
 }
 
 API CUresult cuMemPoolTrimTo(Device *, size_t) { return SUCCESS; }
+
+// For the emulated cuBLASLt and NCCL: whether `bytes` at `address` lie inside one live allocation.
+API int pw_inside(const void *start, size_t bytes) {
+    Lock lock(machine());
+    return inside((uintptr_t)start, bytes);
+}

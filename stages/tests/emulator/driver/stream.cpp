@@ -5,7 +5,8 @@
 #include <set>
 #include <thread>
 
-static std::set<Event *> live_events;
+// Never destroyed, as all that threads of the emulator may still use while the process ends.
+static std::set<Event *> &live_events = *new std::set<Event *>;
 
 static double now() {
     using namespace std::chrono;
@@ -22,7 +23,7 @@ Stream *stream_of(void *handle) {
     if (handle == nullptr || handle == (void *)1 || handle == (void *)2) return device ? device->legacy : nullptr;
     for (Device *owner : devices())
         for (Stream *stream : owner->streams)
-            if (stream == handle) return stream;
+            if (stream == handle && !stream->destroyed) return stream;
     return nullptr;
 }
 
@@ -67,7 +68,7 @@ CUresult wait_all(Device *device) {
 API CUresult cuStreamCreateWithPriority(Stream **stream, unsigned flags, int) {
     Lock lock(machine());
     if (CUresult result = usable()) return result;
-    *stream = new Stream{current(), (flags & 1) == 0, {}, 0, 0};
+    *stream = new Stream{current(), (flags & 1) == 0};
     current()->streams.push_back(*stream);
     return SUCCESS;
 }
@@ -80,19 +81,14 @@ API CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
     return SUCCESS;
 }
 
-// The work that is left still runs, as on a device.
+// Does not wait. The work that is left still runs when a device is waited for, and records may name the stream: it is kept.
 API CUresult cuStreamDestroy_v2(void *handle) {
-    Stream *stream;
-    {
-        Lock lock(machine());
-        stream = stream_of(handle);
-        if (!handle || !stream) return FAIL(INVALID_HANDLE, "cuStreamDestroy of no stream");
-    }
-    wait(stream, stream->queued);
     Lock lock(machine());
+    Stream *stream = stream_of(handle);
+    if (!handle || !stream) return FAIL(INVALID_HANDLE, "cuStreamDestroy of no stream");
+    stream->destroyed = true;
     auto &streams = stream->device->streams;
-    // Records may still name it: the stream itself is kept.
-    streams.erase(std::find(streams.begin(), streams.end(), stream));
+    if (run(stream, stream->queued) == Progress::Done) streams.erase(std::find(streams.begin(), streams.end(), stream));
     return SUCCESS;
 }
 
@@ -203,16 +199,17 @@ API CUresult cuLaunchHostFunc(void *handle, void (*function)(void *), void *data
     return SUCCESS;
 }
 
-// For the emulated NCCL and cuBLASLt: `work` gives 1 when it is done, 0 to be tried again. Gives its place, 0 on failure.
-API uint64_t pw_enqueue(void *handle, int (*work)(void *), void *argument) {
+// For the emulated NCCL and cuBLASLt: `work` gives 1 when it is done, 0 to be tried again. Gives its place, 0 on failure, and
+// the stream that the handle stands for.
+API uint64_t pw_enqueue(void *handle, int (*work)(void *), void *argument, Stream **stream) {
     Lock lock(machine());
-    Stream *stream = usable() ? nullptr : stream_of(handle);
-    if (!stream) return 0;
-    return enqueue(stream, [=] { return work(argument) ? Progress::Done : Progress::Blocked; });
+    *stream = usable() ? nullptr : stream_of(handle);
+    if (!*stream) return 0;
+    return enqueue(*stream, [=] { return work(argument) ? Progress::Done : Progress::Blocked; });
 }
 
-// Runs a stream as far as `place` if nothing blocks it: a peer waits for the work there.
-API void pw_advance(Stream *stream, uint64_t place) {
+// Runs a stream as far as `place` if nothing blocks it, and says whether it came there: a peer waits for the work.
+API int pw_advance(Stream *stream, uint64_t place) {
     Lock lock(machine());
-    run(stream, place);
+    return run(stream, place) == Progress::Done;
 }

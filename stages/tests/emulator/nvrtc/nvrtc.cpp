@@ -1,11 +1,13 @@
 // The emulated NVRTC: the host's g++ makes a shared object of the kernels, and that is the image.
 #include "rewrite.h"
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <fstream>
+#include <mutex>
 #include <spawn.h>
 #include <sstream>
 #include <sys/wait.h>
@@ -75,7 +77,8 @@ static bool translate(const std::string &option, std::vector<std::string> &words
     return false;
 }
 
-static Result compile(Program &program, const std::vector<std::string> &options, const std::string &folder) {
+// Compiles in `folder`.
+static Result compile(Program &program, const std::vector<std::string> &options, const std::string &level, const std::string &folder) {
     std::string source = folder + "/kernels.cu", plain = folder + "/plain.ii", host = folder + "/host.cpp";
     std::string object = folder + "/kernels.so", log = folder + "/log";
     std::ofstream(source) << program.source;
@@ -84,9 +87,8 @@ static Result compile(Program &program, const std::vector<std::string> &options,
     first.insert(first.end(), {source, "-o", plain});
     if (!succeeds(first, log)) return program.log = contents(log), COMPILATION;
     std::ofstream(host) << rewrite(contents(plain));
-    const char *level = getenv("PIPEWRIGHT_EMULATOR_OPTIMIZE");
     std::vector<std::string> second = {
-        "g++", "-std=c++17", level ? level : "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-gnu-unique", "-fno-exceptions",
+        "g++", "-std=c++17", level, "-fPIC", "-shared", "-fvisibility=hidden", "-fno-gnu-unique", "-fno-exceptions",
         "-fno-strict-aliasing", "-ffp-contract=off", "-w", "-include", home() + "/kernel/shim.h", host, "-o", object};
     bool built = succeeds(second, log);
     program.log = contents(log);
@@ -94,7 +96,47 @@ static Result compile(Program &program, const std::vector<std::string> &options,
     return built ? SUCCESS : COMPILATION;
 }
 
-// No real version; the minor one changes with the sources (PW_BUILD), so that images kept on disk are those of this emulator.
+static Result compile_aside(Program &program, const std::vector<std::string> &options, const std::string &level) {
+    char folder[] = "/tmp/pipewright-nvrtc-XXXXXX";
+    if (!mkdtemp(folder)) return INTERNAL;
+    Result result = compile(program, options, level, folder);
+    if (getenv("PIPEWRIGHT_EMULATOR_KEEP")) {
+        fprintf(stderr, "emulated NVRTC: compiled in %s\n", folder);
+        return result;
+    }
+    for (const char *file : {"/kernels.cu", "/plain.ii", "/host.cpp", "/kernels.so", "/log"}) unlink((folder + std::string(file)).c_str());
+    rmdir(folder);
+    return result;
+}
+
+// Where the image of a program is kept, beside this library: a hash of all that it is made from.
+static std::string kept_at(const Program &program, const std::vector<std::string> &options, const std::string &level) {
+    uint64_t hash = 14695981039346656037u;
+    auto add = [&](const std::string &text) {
+        for (unsigned char byte : text + '\n') hash = (hash ^ byte) * 1099511628211u;
+    };
+    add(program.source);
+    add(level);
+    for (const std::string &option : options) add(option);
+    char name[32];
+    snprintf(name, sizeof name, "/%016llx.image", (unsigned long long)hash);
+    return home() + name;
+}
+
+// Threads that compile the same wait for the first of them; another process renames its image over an equal one.
+static Result compile_once(Program &program, const std::vector<std::string> &options) {
+    static auto *one = new std::mutex;
+    std::lock_guard lock(*one);
+    const char *setting = getenv("PIPEWRIGHT_EMULATOR_OPTIMIZE");
+    std::string level = setting ? setting : "-O1", place = kept_at(program, options, level);
+    program.image = contents(place);
+    if (!program.image.empty()) return SUCCESS;
+    Result result = compile_aside(program, options, level);
+    std::string aside = place + "." + std::to_string(getpid());
+    if (result == SUCCESS && (std::ofstream(aside) << program.image).flush()) rename(aside.c_str(), place.c_str());
+    return result;
+}
+
 API Result nvrtcVersion(int *major, int *minor) { return *major = 99, *minor = PW_BUILD, SUCCESS; }
 
 API Result nvrtcCreateProgram(Program **program, const char *source, const char *, int headers, const char *const *, const char *const *) {
@@ -110,16 +152,7 @@ API Result nvrtcCompileProgram(Program *program, int count, const char *const *o
             program->log = std::string("nvrtc: error: unrecognized option ") + options[i] + "\n";
             return INVALID_OPTION;
         }
-    char folder[] = "/tmp/pipewright-nvrtc-XXXXXX";
-    if (!mkdtemp(folder)) return INTERNAL;
-    Result result = compile(*program, words, folder);
-    if (getenv("PIPEWRIGHT_EMULATOR_KEEP")) {
-        fprintf(stderr, "emulated NVRTC: compiled in %s\n", folder);
-        return result;
-    }
-    for (const char *file : {"/kernels.cu", "/plain.ii", "/host.cpp", "/kernels.so", "/log"}) unlink((folder + std::string(file)).c_str());
-    rmdir(folder);
-    return result;
+    return compile_once(*program, words);
 }
 
 API Result nvrtcGetCUBINSize(Program *program, size_t *bytes) {
