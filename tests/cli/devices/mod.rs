@@ -5,6 +5,8 @@ use serde_json::Value;
 
 use super::*;
 
+#[path = "../../../stages/tests/emulator/mod.rs"]
+mod emulator;
 mod found;
 mod told;
 

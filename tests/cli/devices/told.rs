@@ -91,6 +91,81 @@ fn a_gpu_that_the_kernels_do_not_run_on_is_told() {
 }
 
 #[test]
+fn emulated_gpus_are_shown_like_others() {
+    let emulator::Cuda::Emulated(folder) = emulator::start() else {
+        return;
+    };
+    let mut machine = Machine::new();
+    machine.variables.push(("LD_LIBRARY_PATH", folder.clone()));
+    let table = machine.devices();
+    let gpus: Vec<_> = table.lines().filter(|line| line.starts_with("cuda:")).collect();
+    assert!(
+        gpus.len() == 2
+            && gpus
+                .iter()
+                .all(|gpu| gpu.ends_with(" free: f32, bf16, fused attention")),
+        "{table}"
+    );
+    machine
+        .variables
+        .push(("PIPEWRIGHT_EMULATOR_DEVICES", "0".into()));
+    let table = machine.devices();
+    assert!(
+        table.contains("\nno GPU  the CUDA driver is there and has no GPU"),
+        "{table}"
+    );
+}
+
+/// What `train` says of a GPU with this driver.
+fn train_on(device: &str, driver: Recipe) -> String {
+    let machine = Machine::new().with("LD_LIBRARY_PATH", "cuda");
+    machine.install("cuda", driver);
+    fs::write(machine.path("my.toml"), CONFIG).unwrap();
+    fs::write(machine.path("text.txt"), "the quick brown fox ".repeat(90)).unwrap();
+    let set = format!("pipeline.devices={device}");
+    let said = machine.run(&["train", "my.toml", "--set", &set]).refused();
+    assert!(!machine.path("runs").exists());
+    said
+}
+
+#[test]
+fn training_on_a_gpu_that_is_not_there_is_refused_before_anything_starts() {
+    let said = train_on("cuda:3", DRIVER);
+    assert!(
+        said.contains("rank 0) cannot be built: there is no cuda:3: CUDA sees cuda:0 (`pipewright devices`"),
+        "{said}"
+    );
+    let said = train_on("cuda:0", (DRIVER.0, &["DRIVER=12080", "INIT=0", "MAJOR=9"]));
+    assert!(said.contains("CUDA 12.8; CUDA 13.0 or newer is needed"), "{said}");
+    let said = train_on("cuda:0", (DRIVER.0, &["DRIVER=13000", "INIT=0", "MAJOR=7"]));
+    assert!(said.contains("the kernels need 8.0 (Ampere) or newer"), "{said}");
+}
+
+#[test]
+fn what_measures_the_cpu_says_so_or_refuses_gpus() {
+    let machine = Machine::new();
+    fs::write(machine.path("my.toml"), CONFIG).unwrap();
+    fs::write(machine.path("text.txt"), "the quick brown fox ".repeat(90)).unwrap();
+    let gpu = ["--set", "pipeline.devices=cuda:0"];
+    let said = machine
+        .run(&[&["profile", "my.toml"], &gpu[..]].concat())
+        .done()
+        .stderr();
+    assert!(
+        said.contains("warning: what layers cost is measured on the CPU"),
+        "{said}"
+    );
+    let said = machine.run(&[&["tune", "my.toml"], &gpu[..]].concat()).refused();
+    assert!(
+        said.contains("pipeline.devices: tune measures on the CPU"),
+        "{said}"
+    );
+    machine
+        .run(&[&["plan", "my.toml", "--costs", "costs.json"], &gpu[..]].concat())
+        .done();
+}
+
+#[test]
 fn wrong_arguments_are_refused() {
     let said = Machine::new().run(&["devices", "--format", "xml"]).refused();
     assert!(said.contains("[possible values: table, json]"), "{said}");
