@@ -5,14 +5,14 @@ use std::sync::Arc;
 use pipewright::StepReport;
 use pipewright::schedule::Schedule;
 use pipewright::stages::models::Mlp;
-use pipewright::stages::{DType, Device, Place};
+use pipewright::stages::{DType, Device, Place, devices};
 
 use crate::common::{RandomRows, Recipe, recipe, recipe_of};
 use crate::emulator;
 
-const GPU: Device = Device::Cuda(0);
+pub(crate) const GPU: Device = Device::Cuda(0);
 
-fn on(device: Device, dtype: DType) -> Place {
+pub(crate) fn on(device: Device, dtype: DType) -> Place {
     Place { device, dtype }
 }
 
@@ -71,7 +71,7 @@ fn gpt(tied: bool) -> Recipe {
     recipe(2, tied, 4)
 }
 
-fn named(schedule: &str, ranks: u32) -> Schedule {
+pub(crate) fn named(schedule: &str, ranks: u32) -> Schedule {
     Schedule::named(schedule, ranks, 4).expect("the sizes fit")
 }
 
@@ -130,7 +130,12 @@ fn ranks_on_different_devices_train_together() {
     let recipe = gpt(true);
     let (expected, _) = train(&recipe, named("1f1b", 3), vec![]);
     let (cpu, gpu) = (Place::default(), on(GPU, DType::F32));
-    for places in [vec![gpu, cpu, gpu], vec![cpu, gpu, cpu]] {
+    let mut all = vec![vec![gpu, cpu, gpu], vec![cpu, gpu, cpu]];
+    if devices::probe().gpus.expect("there is one").len() > 1 {
+        let other = on(Device::Cuda(1), DType::F32);
+        all.extend([vec![gpu, other, cpu], vec![other, gpu, other]]);
+    }
+    for places in all {
         let (got, _) = train(&recipe, named("1f1b", 3), places);
         assert_close(&got, &expected, 1e-4);
     }
