@@ -18,7 +18,7 @@ use pipewright::stages::optimizer::{AdamW, LearningRate, Optimizer, Update, clip
 use pipewright::stages::{
     Mode, Moment, Parameter, Result as StageResult, Sequential, Shape, Stage, Tensor, rng,
 };
-use pipewright::{Pipeline, Result};
+use pipewright::{Pipeline, PipelineBuilder, Result};
 use sha2::{Digest, Sha256};
 
 /// Random tokens, the next of each as its target.
@@ -139,6 +139,10 @@ impl Recipe {
     }
 
     pub fn launch(&self, schedule: Schedule) -> Result<Pipeline<Sequential>> {
+        self.builder(schedule)?.launch()
+    }
+
+    pub fn builder(&self, schedule: Schedule) -> Result<PipelineBuilder<Sequential>> {
         let stages = (self.model)().split(schedule.stages() as usize)?;
         let mut builder = Pipeline::builder()
             .schedule(schedule)
@@ -152,7 +156,7 @@ impl Recipe {
         if let Some(clip) = self.clip {
             builder = builder.clip(clip);
         }
-        builder.launch()
+        Ok(builder)
     }
 
     /// The hash of all weights after some steps of a pipeline, one stage a rank.
