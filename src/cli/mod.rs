@@ -5,6 +5,8 @@
 
 mod check;
 mod costs;
+mod cuda_env;
+mod devices;
 mod forecast;
 mod generate;
 mod picture;
@@ -43,6 +45,7 @@ enum Command {
     Profile(profile::Args),
     Tune(tune::Args),
     Check(check::Args),
+    Devices(devices::Args),
 }
 
 /// Runs the command that the process was started with and gives its exit status.
@@ -61,6 +64,7 @@ pub fn main() -> ExitCode {
             .and_then(|()| tune::run(&args))
             .map(done),
         Command::Check(args) => check::run(args).map(done),
+        Command::Devices(args) => devices::run(&args).map(done),
     };
     match result {
         Ok(code) => code,

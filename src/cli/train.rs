@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use metrics_exporter_prometheus::PrometheusBuilder;
 
 use super::costs::costs;
+use super::cuda_env;
 use super::processes::{self, Role};
 use super::run_dir::RunDir;
 use super::trace::Tracer;
@@ -107,6 +108,9 @@ pub(super) fn run(args: Args) -> Result<ExitCode> {
 fn prepare(args: &Args) -> Result<Trainer> {
     let role = Role::here()?;
     let (config, run_dir) = choose(args, role)?;
+    if config.pipeline.devices.has_gpu() {
+        cuda_env::enter();
+    }
     let costs = match &config.pipeline.costs {
         Some(_) => Some(costs(&config, None)?),
         None => None,
@@ -261,6 +265,7 @@ pub(super) fn launch(
     world: Option<World>,
 ) -> Result<Pipeline<RecomputedStage<Sequential>>> {
     let mut builder = Pipeline::builder()
+        .places(config.places(schedule.ranks())?)
         .schedule(schedule)
         .stages(stages)
         .loss(config.loss())

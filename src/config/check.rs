@@ -155,6 +155,7 @@ fn data(config: &Config) -> Result<()> {
 }
 
 fn pipeline(config: &Config) -> Result<()> {
+    config.check_dtype()?;
     let pipeline = &config.pipeline;
     if let Some(batch) = pipeline.batch_size {
         let micro_batches = pipeline.micro_batches as usize;

@@ -13,6 +13,7 @@ mod changes;
 mod check;
 mod choice;
 mod costs;
+mod devices;
 mod keys;
 mod kinds;
 mod launch;
@@ -26,6 +27,7 @@ mod tree;
 mod values;
 
 pub use choice::Choice;
+pub use devices::{DTypeWord, Devices};
 pub use launch::processes;
 pub use memory::Memory;
 pub use sections::{
@@ -107,7 +109,7 @@ impl Config {
         // Files that it names are read when they are needed: a checkpoint's config may outlive them.
         config.partitioned_into(&config.estimated_counts()?)?;
         if !config.has_own_schedule() {
-            config.unfitted()?;
+            config.places(config.unfitted()?.ranks())?;
         }
         Ok(config)
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pipewright_stages::loss::Loss;
 use pipewright_stages::optimizer::{AdamW, LearningRate, Optimizer};
-use pipewright_stages::{Stage, StageBuilder};
+use pipewright_stages::{Place, Stage, StageBuilder};
 
 use super::{Pipeline, launch};
 use crate::data::DataSource;
@@ -21,6 +21,7 @@ pub struct PipelineBuilder<S: Stage> {
     pub(super) optimizer: Arc<dyn Optimizer>,
     pub(super) learning_rate: LearningRate,
     pub(super) clip: Option<f64>,
+    pub(super) places: Vec<Place>,
     pub(super) pin: bool,
     pub(super) threads_per_rank: usize,
     pub(super) config: String,
@@ -40,6 +41,7 @@ impl<S: Stage> Default for PipelineBuilder<S> {
             optimizer: Arc::new(AdamW::default()),
             learning_rate: LearningRate::Constant(1e-3),
             clip: None,
+            places: Vec::new(),
             pin: true,
             threads_per_rank: 1,
             config: String::new(),
@@ -95,6 +97,14 @@ impl<S: Stage> PipelineBuilder<S> {
     #[must_use]
     pub fn clip(mut self, norm: f64) -> Self {
         self.clip = Some(norm);
+        self
+    }
+
+    /// Where each rank's stages run, and in which numbers; one place is for all ranks, and none means on the CPU. Several ranks may share a
+    /// GPU. Wires go to the device of the rank that needs them.
+    #[must_use]
+    pub fn places(mut self, places: Vec<Place>) -> Self {
+        self.places = places;
         self
     }
 

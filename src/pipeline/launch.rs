@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pipewright_stages::loss::Loss;
-use pipewright_stages::{Shape, Stage};
+use pipewright_stages::{Place, Shape, Stage};
 use sha2::{Digest, Sha256};
 
 use super::builder::missing;
@@ -66,6 +66,8 @@ struct Whole<W> {
     schedule: Arc<Schedule>,
     data: Arc<dyn DataSource>,
     loss: Box<dyn Loss<W>>,
+    /// Where each rank's stages run.
+    places: Vec<Place>,
     /// This process's ranks.
     own: Range<u32>,
 }
@@ -77,6 +79,7 @@ impl<W> Whole<W> {
         let loss = builder.loss.take().ok_or_else(|| missing("loss"))?;
         let schedule = Arc::new(schedule.in_turn());
         check_threads(builder.threads_per_rank)?;
+        let places = places(&builder.places, schedule.ranks())?;
         check_replicas(&schedule)?;
         check_count(&schedule, builder.stages.len())?;
         let own = match processes {
@@ -87,6 +90,7 @@ impl<W> Whole<W> {
             schedule,
             data,
             loss,
+            places,
             own,
         })
     }
@@ -127,7 +131,7 @@ fn worker_parts<S: Stage>(
     whole: Whole<S::Wire>,
     links: Vec<ChannelTransport<S::Wire>>,
 ) -> Result<(Option<Loader>, Vec<WorkerParts<S>>)> {
-    let (schedule, own) = (whole.schedule, whole.own);
+    let (schedule, own, places) = (whole.schedule, whole.own, whole.places);
     let worker = |(transport, rank)| WorkerParts {
         rank,
         schedule: Arc::clone(&schedule),
@@ -136,6 +140,7 @@ fn worker_parts<S: Stage>(
         loss: None,
         inputs: None,
         targets: None,
+        place: places[rank.index()],
         optimizer: Arc::clone(&builder.optimizer),
         clip: builder.clip,
     };
@@ -186,6 +191,20 @@ fn room(schedule: &Schedule) -> usize {
     let evaluation = 4 * schedule.stages() as usize;
     let most = ranks.map(receives).max().unwrap_or(0).max(evaluation);
     most + 4 * schedule.ranks() as usize
+}
+
+/// A place for each rank.
+fn places(given: &[Place], ranks: u32) -> Result<Vec<Place>> {
+    let ranks = ranks as usize;
+    match given {
+        [] => Ok(vec![Place::default(); ranks]),
+        [one] => Ok(vec![*one; ranks]),
+        all if all.len() == ranks => Ok(all.to_vec()),
+        all => Err(Error::Invalid(format!(
+            "{} places for {ranks} ranks: give one for each, or one for all",
+            all.len()
+        ))),
+    }
 }
 
 fn check_replicas(schedule: &Schedule) -> Result<()> {

@@ -3,12 +3,15 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
+use crate::error::Result;
 use crate::schedule::{Cell, Flow, Pass, Schedule, Timed, TimedTransfer, Timeline};
 
 /// One rank's record of a step, being written.
 #[derive(Debug)]
 pub(super) struct RankTrace {
     origin: Instant,
+    /// Whether times are marks of a device's clock, until they are [told](RankTrace::tell_times).
+    by_marks: bool,
     /// When the pass under way had all that it waited for.
     began: f64,
     pub(super) record: Record,
@@ -27,38 +30,62 @@ pub(crate) struct Record {
 
 impl RankTrace {
     /// An empty record of a step that began at `origin`.
-    pub(super) fn new(origin: Instant) -> Self {
+    pub(super) fn new(origin: Instant, by_marks: bool) -> Self {
         Self {
             origin,
+            by_marks,
             began: 0.0,
             record: Record::default(),
         }
     }
 
-    fn now(&self) -> f64 {
+    /// The time of the host, or this mark.
+    fn now(&self, mark: usize) -> f64 {
+        match self.by_marks {
+            true => mark as f64,
+            false => self.seconds(),
+        }
+    }
+
+    /// Seconds since the origin.
+    pub(super) fn seconds(&self) -> f64 {
         self.origin.elapsed().as_secs_f64()
     }
 
     /// A pass begins, or has what it waited for.
-    pub(super) fn begin(&mut self) {
-        self.began = self.now();
+    pub(super) fn begin(&mut self, mark: usize) {
+        self.began = self.now(mark);
+    }
+
+    /// Turns marks into seconds since the origin.
+    pub(super) fn tell_times(&mut self, seconds: impl Fn(usize) -> Result<f64>) -> Result<()> {
+        let Record { passes, sent, taken } = &mut self.record;
+        let passes = passes
+            .iter_mut()
+            .flat_map(|pass| [&mut pass.start, &mut pass.end]);
+        let wires = sent.iter_mut().chain(taken).map(|(_, at)| at);
+        for at in passes.chain(wires) {
+            *at = seconds(*at as usize)?;
+        }
+        Ok(())
     }
 
     /// The pass that began last has ended; this is held now, and was held at most from the pass before on.
-    pub(super) fn end(&mut self, pass: Pass, cell: Cell, [held, most]: [u64; 2]) {
+    pub(super) fn end(&mut self, pass: Pass, cell: Cell, mark: usize, [held, most]: [u64; 2]) {
+        let end = self.now(mark);
         self.record.passes.push(Timed {
             pass,
             cell,
             start: self.began,
-            end: self.now(),
+            end,
             held: held as f64,
             most: most as f64,
         });
     }
 
     /// A wire is handed over.
-    pub(super) fn sent(&mut self, flow: Flow, cell: Cell) {
-        let now = self.now();
+    pub(super) fn sent(&mut self, flow: Flow, cell: Cell, mark: usize) {
+        let now = self.now(mark);
         self.record.sent.push(((flow, cell), now));
     }
 

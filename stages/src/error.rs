@@ -1,6 +1,7 @@
 //! What can go wrong inside a stage: where it happened in the struct, what happened in the kind.
 
-use crate::tensor::Shape;
+use crate::device::Device;
+use crate::shape::Shape;
 
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -43,6 +44,25 @@ pub enum ErrorKind {
     /// A setting that makes no sense; says which and what to do.
     #[error("{0}")]
     Invalid(String),
+    /// A device that is not there, or a call that it or its driver refused.
+    #[error("{0}")]
+    Device(String),
+    /// A device that has not as much memory as is wanted, whatever is given back before.
+    #[error(
+        "out of memory on {device}: {} wanted, {} free of {}; less is needed with a smaller micro-batch (pipeline.micro_batch_size), \
+         recomputation (pipeline.recompute) or more stages on other devices",
+        gib(*wanted), gib(*free), gib(*total)
+    )]
+    OutOfMemory {
+        /// The device.
+        device: Device,
+        /// Bytes asked for.
+        wanted: u64,
+        /// Bytes that nobody uses.
+        free: u64,
+        /// Bytes of the device.
+        total: u64,
+    },
     /// A failure of a stage or layer written by the user.
     #[error("{0}")]
     Other(String),
@@ -91,5 +111,16 @@ pub(crate) fn check_positive(sizes: &[(&str, usize)]) -> Result<()> {
     match sizes.iter().find(|(_, size)| *size == 0) {
         Some((name, _)) => Err(Error::invalid(format!("{name} is 0: it must be at least 1"))),
         None => Ok(()),
+    }
+}
+
+/// Bytes in the unit that people read.
+fn gib(bytes: u64) -> String {
+    const MIB: f64 = 1_048_576.0;
+    let mib = bytes as f64 / MIB;
+    if mib < 1024.0 {
+        format!("{mib:.1} MiB")
+    } else {
+        format!("{:.1} GiB", mib / 1024.0)
     }
 }

@@ -142,6 +142,7 @@ impl Recipe {
         self.builder(schedule)?.launch()
     }
 
+    /// Everything that it takes to launch.
     pub fn builder(&self, schedule: Schedule) -> Result<PipelineBuilder<Sequential>> {
         let stages = (self.model)().split(schedule.stages() as usize)?;
         let mut builder = Pipeline::builder()
@@ -271,14 +272,16 @@ impl Plain {
         let clip = self.clip.map_or(1.0, |limit| clip_factor(norm, limit));
         let learning_rate = self.learning_rate.at(step);
         for parameter in &mut parameters {
-            self.optimizer.update(
-                parameter,
-                Update {
-                    step: step + 1,
-                    learning_rate,
-                    scale: clip / total.weight,
-                },
-            );
+            self.optimizer
+                .update(
+                    parameter,
+                    Update {
+                        step: step + 1,
+                        learning_rate,
+                        scale: clip / total.weight,
+                    },
+                )
+                .expect("the CPU can");
             parameter.grad.fill(0.0);
         }
         (total.mean(), norm)

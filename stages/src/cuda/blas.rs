@@ -1,0 +1,173 @@
+//! Matrix products, by cuBLASLt.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt;
+use std::rc::Rc;
+
+use cudarc::cublaslt::result::{self, CublasError};
+use cudarc::cublaslt::sys::cublasLtHandle_t;
+
+use super::library::Library;
+use super::plan::Plan;
+use super::{Gpu, Memory, Ptr};
+use crate::device::{DType, Device};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Scratch memory that algorithms may use, in bytes: as much as NVIDIA recommends for Hopper
+/// (cuBLAS documentation, `cublasSetWorkspace`).
+pub(super) const WORKSPACE: usize = 32 << 20;
+
+/// What addresses are multiples of, in bytes: the widest load of a device.
+pub(super) const ALIGNMENT: u64 = 16;
+
+/// `out = start + left right` of row-major matrices: `left` is `[rows, inner]`, `right` is `[inner, columns]`, and `out` is `[rows, columns]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Product {
+    /// The rows of `left` and `out`.
+    pub(crate) rows: usize,
+    /// The length of the sums.
+    pub(crate) inner: usize,
+    /// The columns of `right` and `out`.
+    pub(crate) columns: usize,
+    /// Whether `left` lies in memory as `[inner, rows]`.
+    pub(crate) left_turned: bool,
+    /// Whether `right` lies in memory as `[columns, inner]`.
+    pub(crate) right_turned: bool,
+    /// The numbers of `left` and `right`; sums are `f32` in any case.
+    pub(crate) dtype: DType,
+    /// The numbers of `out` and of a bias.
+    pub(crate) out: DType,
+    /// What the sums start with.
+    pub(crate) start: Start,
+}
+
+/// What a product is added to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Start {
+    /// Nothing.
+    Zero,
+    /// What is there.
+    Old,
+    /// A bias, in each row.
+    Bias,
+}
+
+impl fmt::Display for Product {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let side = |turned, rows, columns| match turned {
+            true => format!("[{columns}, {rows}] turned"),
+            false => format!("[{rows}, {columns}]"),
+        };
+        let left = side(self.left_turned, self.rows, self.inner);
+        let right = side(self.right_turned, self.inner, self.columns);
+        let start = match self.start {
+            Start::Zero => "",
+            Start::Old => " on top of what is there",
+            Start::Bias => " with a bias",
+        };
+        write!(
+            f,
+            "the product of {} {left} and {right} in {}{start}",
+            self.dtype, self.out
+        )
+    }
+}
+
+/// cuBLASLt as a thread uses it on a device: a product's plan is made once.
+#[derive(Debug)]
+pub(super) struct Blas {
+    handle: cublasLtHandle_t,
+    plans: RefCell<HashMap<Product, Rc<Plan>>>,
+    /// Products follow each other on one stream: one is enough for all.
+    workspace: Memory,
+}
+
+impl Blas {
+    fn open(gpu: &Gpu) -> Result<Self> {
+        Library::CublasLt.require()?;
+        let workspace = gpu.memory_of(WORKSPACE)?;
+        let handle = result::create_handle().map_err(refused("starting cuBLASLt"))?;
+        Ok(Self {
+            handle,
+            plans: RefCell::default(),
+            workspace,
+        })
+    }
+
+    fn plan(&self, what: Product, device: Device) -> Result<Rc<Plan>> {
+        if let Some(plan) = self.plans.borrow().get(&what) {
+            return Ok(Rc::clone(plan));
+        }
+        let plan = Plan::new(self.handle, what).map_err(refused(&format!(
+            "cuBLASLt has no way on {device} to compute {what}"
+        )))?;
+        let plan = Rc::new(plan);
+        self.plans.borrow_mut().insert(what, Rc::clone(&plan));
+        Ok(plan)
+    }
+}
+
+impl Drop for Blas {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has the handle; plans do not use it. Waits for the device by itself.
+        let _ = unsafe { result::destroy_handle(self.handle) };
+    }
+}
+
+impl Gpu {
+    /// Puts a product on the compute stream. A bias has `columns` numbers of the output's type, and is given exactly when the sums start with it.
+    ///
+    /// The caller's addresses point at as much as `what` says, and are multiples of 16 bytes; `out` overlaps nothing else.
+    ///
+    /// # Errors
+    /// When cuBLASLt is not there or has no way to do this on the device.
+    pub(crate) fn product(
+        &self,
+        what: Product,
+        out: Ptr,
+        left: Ptr,
+        right: Ptr,
+        bias: Option<Ptr>,
+    ) -> Result<()> {
+        assert_eq!(
+            bias.is_some(),
+            what.start == Start::Bias,
+            "a bias where the sums start with one"
+        );
+        let aligned = [Some(out), Some(left), Some(right), bias]
+            .into_iter()
+            .flatten()
+            .all(|at| at.0.is_multiple_of(ALIGNMENT));
+        assert!(aligned, "products are of memory aligned to {ALIGNMENT} bytes");
+        let blas = match self.blas().get() {
+            Some(blas) => blas,
+            None => {
+                let opened = Blas::open(self)?;
+                self.blas().get_or_init(|| opened)
+            }
+        };
+        let plan = blas.plan(what, Device::Cuda(self.index()))?;
+        // SAFETY: the caller's promise, and that the workspace is of the size plans are made for and used in the stream's order.
+        unsafe {
+            plan.run(
+                blas.handle,
+                out,
+                [left, right],
+                bias,
+                blas.workspace.at(),
+                self.stream(),
+            )
+        }
+        .map_err(refused(&what.to_string()))
+    }
+}
+
+/// What cuBLASLt refused: says what was being done.
+fn refused(what: &str) -> impl FnOnce(CublasError) -> Error {
+    let what = what.to_owned();
+    move |CublasError(status)| Error {
+        place: String::new(),
+        kind: ErrorKind::Device(format!("{what}: {status:?}")),
+    }
+}

@@ -1,0 +1,218 @@
+//! CUDA's streams, events and memory, each owned by a value that gives it back.
+
+use std::ffi::c_void;
+
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::sys::{self, CUevent_flags, CUresult, CUstream, CUstream_flags};
+
+use super::Ptr;
+use super::gpu::context_of;
+use crate::error::{Error, ErrorKind, Result};
+
+/// What CUDA refused: says what was being done.
+pub(super) fn failed(what: &str) -> impl FnOnce(DriverError) -> Error {
+    let what = what.to_owned();
+    move |DriverError(code)| Error {
+        place: String::new(),
+        kind: ErrorKind::Device(format!("{what}: {}", describe(code))),
+    }
+}
+
+/// CUDA's name of an error and what it says of it.
+fn describe(code: CUresult) -> String {
+    let error = DriverError(code);
+    let name = error.error_name().map(|name| name.to_string_lossy());
+    let text = error.error_string().map(|text| text.to_string_lossy());
+    match (name, text) {
+        (Ok(name), Ok(text)) => format!("{name}, {text}"),
+        _ => format!("{code:?}"),
+    }
+}
+
+/// Work that a device does in the order it was given.
+#[derive(Debug)]
+pub(super) struct Stream(CUstream);
+
+impl Stream {
+    /// A stream of the thread's current context, which does not wait for the default one.
+    pub(super) fn new() -> Result<Self> {
+        let mut stream = std::ptr::null_mut();
+        // SAFETY: the pointer is to a local that outlives the call.
+        let code = unsafe { sys::cuStreamCreate(&mut stream, CUstream_flags::CU_STREAM_NON_BLOCKING as u32) };
+        code.result().map_err(failed("making a stream"))?;
+        Ok(Self(stream))
+    }
+
+    /// CUDA's own handle.
+    pub(super) fn raw(&self) -> CUstream {
+        self.0
+    }
+
+    /// What is given from now on waits for the event's last record.
+    pub(super) fn wait(&self, event: &Event) -> Result<()> {
+        // SAFETY: both are alive, as their owners are.
+        unsafe { sys::cuStreamWaitEvent(self.0, event.0, 0) }
+            .result()
+            .map_err(failed("waiting for an event"))
+    }
+
+    /// Blocks until all that was given is done.
+    pub(super) fn synchronize(&self) -> Result<()> {
+        // SAFETY: the stream is alive, as its owner is.
+        unsafe { result::stream::synchronize(self.0) }.map_err(failed("waiting for a device"))
+    }
+
+    /// Whether all that was given is done.
+    pub(super) fn is_idle(&self) -> Result<bool> {
+        // SAFETY: the stream is alive, as its owner is.
+        is_done(unsafe { sys::cuStreamQuery(self.0) })
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has the handle. A process that is ending may have no driver any more: nothing to be done then.
+        let _ = unsafe { result::stream::destroy(self.0) };
+    }
+}
+
+/// A point in a stream's work.
+#[derive(Debug)]
+pub(super) struct Event(sys::CUevent);
+
+// SAFETY: CUDA's events may be recorded and waited for from any thread.
+unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
+
+impl Event {
+    /// An event of the thread's current context; `timed` ones tell when they were reached.
+    pub(super) fn new(timed: bool) -> Result<Self> {
+        let flags = if timed {
+            CUevent_flags::CU_EVENT_DEFAULT
+        } else {
+            CUevent_flags::CU_EVENT_DISABLE_TIMING
+        };
+        result::event::create(flags)
+            .map(Self)
+            .map_err(failed("making an event"))
+    }
+
+    /// From here on the event stands for all that the stream was given until now.
+    pub(super) fn record(&self, stream: &Stream) -> Result<()> {
+        // SAFETY: both are alive, as their owners are.
+        unsafe { result::event::record(self.0, stream.0) }.map_err(failed("recording an event"))
+    }
+
+    /// Whether it has been reached.
+    pub(super) fn is_done(&self) -> Result<bool> {
+        // SAFETY: the event is alive, as its owner is.
+        is_done(unsafe { sys::cuEventQuery(self.0) })
+    }
+
+    /// Milliseconds from an earlier event to this one; both timed and reached.
+    pub(super) fn since(&self, earlier: &Event) -> Result<f32> {
+        // SAFETY: both are alive, as their owners are.
+        unsafe { result::event::elapsed(earlier.0, self.0) }.map_err(failed("reading an event's time"))
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has the handle.
+        let _ = unsafe { result::event::destroy(self.0) };
+    }
+}
+
+fn is_done(code: CUresult) -> Result<bool> {
+    match code {
+        CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+        code => code
+            .result()
+            .map(|()| true)
+            .map_err(failed("asking a device how far it is")),
+    }
+}
+
+/// Device memory, contents unspecified. `None` when there is not as much.
+pub(super) fn allocate(bytes: usize, stream: &Stream) -> Result<Option<Ptr>> {
+    // SAFETY: the stream is alive, as its owner is.
+    match unsafe { result::malloc_async(stream.0, bytes) } {
+        Ok(address) => Ok(Some(Ptr(address))),
+        Err(DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY)) => Ok(None),
+        Err(error) => Err(failed("taking memory")(error)),
+    }
+}
+
+/// Gives device memory back, once all work given before is done.
+///
+/// # Safety
+/// It came from [`allocate`] on this device, and nobody uses it in work given later.
+pub(super) unsafe fn free(address: Ptr, device: u32) {
+    let (Ok(context), Ok(before)) = (context_of(device), result::ctx::get_current()) else {
+        return;
+    };
+    // SAFETY: contexts are never released; the rest is the caller's promise. A device that has failed keeps its memory.
+    unsafe {
+        let _ = result::ctx::set_current(context);
+        let _ = result::ctx::synchronize();
+        let _ = result::free_sync(address.0);
+        let _ = result::ctx::set_current(before.unwrap_or(std::ptr::null_mut()));
+    }
+}
+
+/// Copies bytes inside a device.
+///
+/// # Safety
+/// Both ranges lie in live allocations, and the order of the stream is an order in which they may be used.
+pub(super) unsafe fn copy(to: Ptr, from: Ptr, bytes: usize, stream: &Stream) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { result::memcpy_dtod_async(to.0, from.0, bytes, stream.0) }.map_err(failed("copying on a device"))
+}
+
+/// Copies bytes from one device to another, over their direct link where they have one.
+///
+/// # Safety
+/// As [`copy`].
+pub(super) unsafe fn copy_across(
+    to: (Ptr, u32),
+    from: (Ptr, u32),
+    bytes: usize,
+    stream: &Stream,
+) -> Result<()> {
+    let (to_context, from_context) = (context_of(to.1)?, context_of(from.1)?);
+    // SAFETY: the caller's promise; contexts are never released.
+    unsafe { result::memcpy_peer_async(to_context, to.0.0, from_context, from.0.0, bytes, stream.0) }
+        .map_err(failed("copying between devices"))
+}
+
+/// Copies bytes to a device.
+///
+/// # Safety
+/// As [`copy`]; the host's memory stays as it is until the copy is done.
+pub(super) unsafe fn upload(to: Ptr, from: *const c_void, bytes: usize, stream: &Stream) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { sys::cuMemcpyHtoDAsync_v2(to.0, from, bytes, stream.0) }
+        .result()
+        .map_err(failed("copying to a device"))
+}
+
+/// Copies bytes from a device.
+///
+/// # Safety
+/// As [`copy`]; nobody else uses the host's memory until the copy is done.
+pub(super) unsafe fn download(to: *mut c_void, from: Ptr, bytes: usize, stream: &Stream) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { sys::cuMemcpyDtoHAsync_v2(to, from.0, bytes, stream.0) }
+        .result()
+        .map_err(failed("copying from a device"))
+}
+
+/// Sets bytes to zero.
+///
+/// # Safety
+/// As [`copy`].
+pub(super) unsafe fn clear(at: Ptr, bytes: usize, stream: &Stream) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { result::memset_d8_async(at.0, 0, bytes, stream.0) }.map_err(failed("clearing memory"))
+}

@@ -1,0 +1,254 @@
+//! A GPU as one thread uses it.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::OnceLock;
+
+use cudarc::driver::result::{self, DriverError, ctx, device, primary_ctx};
+use cudarc::driver::sys::{CUcontext, CUdevice_attribute, CUresult};
+use parking_lot::Mutex;
+
+use super::blas::Blas;
+use super::driver::{Stream, failed};
+use super::library::Library;
+use super::memory::Shelf;
+use super::module::Kernels;
+use super::staging::Staging;
+use crate::device::{DType, Device, Place};
+use crate::error::{Error, ErrorKind, Result};
+
+/// A GPU as one thread uses it: streams, kernels and memory of the thread's own. A rank's thread has one.
+#[derive(Debug)]
+pub(crate) struct Gpu {
+    index: u32,
+    /// What computes.
+    stream: Stream,
+    /// What moves data between ranks.
+    transfers: Stream,
+    kernels: Kernels,
+    shelf: Shelf,
+    staging: Staging,
+    /// From the first matrix product on.
+    blas: OnceCell<Blas>,
+}
+
+thread_local! {
+    static GPUS: RefCell<BTreeMap<u32, Rc<Gpu>>> = const { RefCell::new(BTreeMap::new()) };
+    /// The device whose context is the thread's.
+    static CURRENT: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+/// Contexts stay for as long as the process: all its threads share a device's.
+static CONTEXTS: Mutex<BTreeMap<u32, Context>> = Mutex::new(BTreeMap::new());
+
+#[derive(Clone, Copy, Debug)]
+struct Context(CUcontext);
+
+// SAFETY: CUDA's contexts may be used from any thread.
+unsafe impl Send for Context {}
+
+impl Gpu {
+    /// The GPU of this index; what CUDA is asked for next on this thread is asked of it.
+    ///
+    /// # Errors
+    /// When there is no such GPU, or CUDA is not there or too old: says what to do.
+    pub(crate) fn of(index: u32) -> Result<Rc<Self>> {
+        let known = GPUS.with_borrow(|gpus| gpus.get(&index).cloned());
+        enter(index)?;
+        if let Some(gpu) = known {
+            return Ok(gpu);
+        }
+        let gpu = Rc::new(Self::open(index)?);
+        GPUS.with_borrow_mut(|gpus| gpus.insert(index, Rc::clone(&gpu)));
+        Ok(gpu)
+    }
+
+    fn open(index: u32) -> Result<Self> {
+        let capability = capability(index)?;
+        check_capability(index, capability)?;
+        let stream = Stream::new()?;
+        Ok(Self {
+            index,
+            shelf: Shelf::new(index)?,
+            stream,
+            transfers: Stream::new()?,
+            kernels: Kernels::load(capability)?,
+            staging: Staging::default(),
+            blas: OnceCell::new(),
+        })
+    }
+
+    /// The GPU that this thread has been using under this index, if it has.
+    pub(super) fn known(index: u32) -> Option<Rc<Self>> {
+        // A thread that is ending has none any more.
+        GPUS.try_with(|gpus| gpus.try_borrow().ok()?.get(&index).cloned())
+            .ok()
+            .flatten()
+    }
+
+    /// Its index.
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// The stream that computes.
+    pub(super) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// The stream that moves data between ranks.
+    pub(super) fn transfers(&self) -> &Stream {
+        &self.transfers
+    }
+
+    /// Its kernels.
+    pub(super) fn kernels(&self) -> &Kernels {
+        &self.kernels
+    }
+
+    /// Its memory that nobody uses now.
+    pub(super) fn shelf(&self) -> &Shelf {
+        &self.shelf
+    }
+
+    /// Host memory for copies to and from it.
+    pub(super) fn staging(&self) -> &Staging {
+        &self.staging
+    }
+
+    /// Its matrix products, once there was one.
+    pub(super) fn blas(&self) -> &OnceCell<Blas> {
+        &self.blas
+    }
+
+    /// Whether all work given so far is done.
+    pub(crate) fn is_idle(&self) -> Result<bool> {
+        self.stream.is_idle()
+    }
+
+    /// Blocks until all work given so far is done.
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        self.stream.synchronize()
+    }
+
+    /// Bytes free and in all on the device.
+    pub(super) fn memory(&self) -> Result<(u64, u64)> {
+        let (free, total) = result::mem_get_info().map_err(failed("asking for free memory"))?;
+        Ok((free as u64, total as u64))
+    }
+}
+
+/// Refuses numbers that a device does not compute in, and a device that is not there.
+///
+/// # Errors
+/// Says what would do.
+pub(crate) fn check(place: Place) -> Result<()> {
+    match (place.device, place.dtype) {
+        (Device::Cpu, DType::F32) => Ok(()),
+        (Device::Cpu, DType::Bf16) => Err(Error::invalid(
+            "the cpu computes in f32 only: set dtype to f32, or the device to a GPU such as cuda:0",
+        )),
+        (Device::Cuda(index), _) => Gpu::of(index).map(|_| ()),
+    }
+}
+
+/// Makes the device's context the thread's.
+fn enter(index: u32) -> Result<()> {
+    if CURRENT.get() == Some(index) {
+        return Ok(());
+    }
+    let context = context(index)?;
+    // SAFETY: contexts are never released.
+    unsafe { ctx::set_current(context.0) }.map_err(failed("entering a device's context"))?;
+    CURRENT.set(Some(index));
+    Ok(())
+}
+
+/// The context of a device that some thread of the process has used.
+pub(super) fn context_of(index: u32) -> Result<CUcontext> {
+    context(index).map(|context| context.0)
+}
+
+fn context(index: u32) -> Result<Context> {
+    let mut contexts = CONTEXTS.lock();
+    if let Some(context) = contexts.get(&index) {
+        return Ok(*context);
+    }
+    let count = count()?;
+    if index >= count {
+        return Err(missing(index, count));
+    }
+    let handle = device::get(index as i32).map_err(failed("finding a device"))?;
+    // SAFETY: the device is there, as just asked.
+    let raw = unsafe { primary_ctx::retain(handle) }.map_err(failed("making a device's context"))?;
+    contexts.insert(index, Context(raw));
+    Ok(Context(raw))
+}
+
+/// The number of GPUs.
+///
+/// # Errors
+/// When there is no CUDA driver, it is too old, or it has no GPU.
+pub(crate) fn count() -> Result<u32> {
+    static READY: OnceLock<Result<()>> = OnceLock::new();
+    READY.get_or_init(start).clone()?;
+    let count = device::get_count().map_err(failed("counting devices"))?;
+    Ok(count as u32)
+}
+
+/// Starts CUDA, once a process.
+fn start() -> Result<()> {
+    Library::Driver.require()?;
+    match result::init() {
+        Err(DriverError(CUresult::CUDA_ERROR_NO_DEVICE)) => Err(device_error(
+            "the CUDA driver is there and has no GPU (`nvidia-smi -L` lists those of the machine; CUDA_VISIBLE_DEVICES hides some)"
+                .to_owned(),
+        )),
+        started => started.map_err(failed("starting CUDA")),
+    }
+}
+
+fn missing(index: u32, count: u32) -> Error {
+    let devices = (0..count).map(|index| Device::Cuda(index).to_string());
+    let there = match count {
+        0 => "CUDA sees no GPU".to_owned(),
+        _ => format!("CUDA sees {}", devices.collect::<Vec<_>>().join(", ")),
+    };
+    device_error(format!(
+        "there is no {}: {there} (`pipewright devices` lists them; CUDA_VISIBLE_DEVICES hides some)",
+        Device::Cuda(index)
+    ))
+}
+
+/// The device's compute capability.
+pub(super) fn capability(index: u32) -> Result<(i32, i32)> {
+    let handle = device::get(index as i32).map_err(failed("finding a device"))?;
+    let ask = |attribute| {
+        // SAFETY: the device is there, as it has a context.
+        unsafe { device::get_attribute(handle, attribute) }
+            .map_err(failed("asking for the compute capability"))
+    };
+    Ok((
+        ask(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+        ask(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+    ))
+}
+
+/// Refuses a device that the kernels do not run on: their matrix instructions came with compute capability 8.0.
+pub(super) fn check_capability(index: u32, (major, minor): (i32, i32)) -> Result<()> {
+    if major >= 8 {
+        return Ok(());
+    }
+    Err(device_error(format!(
+        "{} has compute capability {major}.{minor}, and the kernels need 8.0 (Ampere) or newer",
+        Device::Cuda(index)
+    )))
+}
+
+fn device_error(message: String) -> Error {
+    Error {
+        place: String::new(),
+        kind: ErrorKind::Device(message),
+    }
+}

@@ -1,0 +1,182 @@
+//! The kernels: one source, compiled for the device at hand, and kept on disk.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::{CString, c_char};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
+use std::{fs, process};
+
+use cudarc::driver::result::module;
+use cudarc::driver::sys::{self as driver, CUfunction, CUmodule};
+use cudarc::nvrtc::result as nvrtc;
+use cudarc::nvrtc::sys;
+
+use super::cache_folder;
+use super::driver::failed;
+use super::library::Library;
+use crate::error::{Error, ErrorKind, Result};
+
+/// All kernels, in one program.
+const SOURCE: &str = concat!(
+    include_str!("kernels/prelude.cu"),
+    include_str!("kernels/elementwise.cu"),
+    include_str!("kernels/gelu.cu"),
+    include_str!("kernels/reduce.cu"),
+    include_str!("kernels/embedding.cu"),
+    include_str!("kernels/norm.cu"),
+    include_str!("kernels/norm_wide.cu"),
+    include_str!("kernels/dropout.cu"),
+    include_str!("kernels/loss.cu"),
+    include_str!("kernels/optimizer.cu"),
+    include_str!("kernels/mma.cu"),
+    include_str!("kernels/attention_tiles.cu"),
+    include_str!("kernels/attention_forward.cu"),
+    include_str!("kernels/attention_backward.cu"),
+    include_str!("kernels/attention_any.cu"),
+);
+
+/// More dynamic shared memory than this a kernel has to be allowed.
+const FREE_SHARED: u32 = 48 << 10;
+
+/// The kernels as a thread uses them on a device.
+#[derive(Debug)]
+pub(super) struct Kernels {
+    module: CUmodule,
+    functions: RefCell<HashMap<&'static str, CUfunction>>,
+}
+
+impl Kernels {
+    /// Loads the kernels for a device of this compute capability into the thread's current context; compiles them when no earlier run has.
+    pub(super) fn load(capability: (i32, i32)) -> Result<Self> {
+        let code = compiled(capability)?;
+        // SAFETY: the bytes are a cubin, as the compiler gave it.
+        let module =
+            unsafe { module::load_data(code.as_ptr().cast()) }.map_err(failed("loading the kernels"))?;
+        Ok(Self {
+            module,
+            functions: RefCell::default(),
+        })
+    }
+
+    /// A kernel that may use so many bytes of dynamic shared memory.
+    pub(super) fn function(&self, name: &'static str, shared: u32) -> Result<CUfunction> {
+        if let Some(function) = self.functions.borrow().get(name) {
+            return Ok(*function);
+        }
+        let c_name = CString::new(name).expect("names of kernels have no zero byte");
+        // SAFETY: the module is loaded as long as `self` lives.
+        let function = unsafe { module::get_function(self.module, c_name) }.map_err(failed(name))?;
+        if shared > FREE_SHARED {
+            let attribute = driver::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: the function is of a loaded module.
+            unsafe {
+                cudarc::driver::result::function::set_function_attribute(function, attribute, shared as i32)
+            }
+            .map_err(failed(name))?;
+        }
+        self.functions.borrow_mut().insert(name, function);
+        Ok(function)
+    }
+}
+
+impl Drop for Kernels {
+    fn drop(&mut self) {
+        // SAFETY: its functions are not launched any more, and nobody else has the handle.
+        let _ = unsafe { module::unload(self.module) };
+    }
+}
+
+/// The kernels for devices of a compute capability, from the disk or from the compiler.
+fn compiled(capability: (i32, i32)) -> Result<Vec<u8>> {
+    Library::Nvrtc.require()?;
+    let architecture = architecture(capability);
+    let file = cache_file(&architecture);
+    if let Some(code) = file.as_ref().and_then(|file| fs::read(file).ok()) {
+        return Ok(code);
+    }
+    let code = compile(SOURCE, &architecture)?;
+    if let Some(file) = file {
+        // Without a place to keep them the next run compiles again.
+        let _ = keep(&file, &code);
+    }
+    Ok(code)
+}
+
+/// The compiler's name of an architecture: from Hopper on with its own instructions.
+fn architecture((major, minor): (i32, i32)) -> String {
+    let own = if major >= 9 { "a" } else { "" };
+    format!("sm_{major}{minor}{own}")
+}
+
+/// Where compiled kernels are kept, by what they are made of.
+fn cache_file(architecture: &str) -> Option<PathBuf> {
+    let folder = cache_folder()?;
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: the pointers are to locals that outlive the call.
+    unsafe { sys::nvrtcVersion(&mut major, &mut minor) }
+        .result()
+        .ok()?;
+    let mut hash = DefaultHasher::new();
+    (SOURCE, architecture, major, minor).hash(&mut hash);
+    let name = format!("kernels-{architecture}-{:016x}.cubin", hash.finish());
+    Some(folder.join(name))
+}
+
+/// Writes beside the place and renames, so that no run reads half a file.
+fn keep(file: &std::path::Path, code: &[u8]) -> std::io::Result<()> {
+    let folder = file.parent().expect("a file in a folder");
+    fs::create_dir_all(folder)?;
+    let partial = file.with_extension(format!("{}.partial", process::id()));
+    fs::write(&partial, code)?;
+    fs::rename(partial, file)
+}
+
+/// Compiles CUDA C++ to a cubin.
+pub(super) fn compile(source: &str, architecture: &str) -> Result<Vec<u8>> {
+    let source = CString::new(source).expect("the kernels' source has no zero byte");
+    let program =
+        nvrtc::create_program(&source, Some(c"pipewright.cu")).map_err(refused("making a program"))?;
+    let code = code_of(program, architecture);
+    // SAFETY: the program was made above and is not used any more.
+    let _ = unsafe { nvrtc::destroy_program(program) };
+    code
+}
+
+fn code_of(program: sys::nvrtcProgram, architecture: &str) -> Result<Vec<u8>> {
+    let options = [
+        format!("--gpu-architecture={architecture}"),
+        "--std=c++17".to_owned(),
+        "-default-device".to_owned(),
+    ];
+    // SAFETY: the program is alive until the caller destroys it.
+    if let Err(error) = unsafe { nvrtc::compile_program(program, &options) } {
+        // SAFETY: as above.
+        let log = unsafe { nvrtc::get_program_log(program) }.unwrap_or_default();
+        let log: Vec<u8> = log.into_iter().map(|letter| letter as u8).collect();
+        let log = String::from_utf8_lossy(&log);
+        let log = log.trim_end_matches('\0').trim_end();
+        return Err(refused(&format!(
+            "compiling the kernels for {architecture}: {log}"
+        ))(error));
+    }
+    let mut size = 0;
+    // SAFETY: as above; the pointer is to a local.
+    unsafe { sys::nvrtcGetCUBINSize(program, &mut size) }
+        .result()
+        .map_err(refused("reading the compiled kernels"))?;
+    let mut code = vec![0_u8; size];
+    // SAFETY: as above; there is room for as many bytes as the compiler said.
+    unsafe { sys::nvrtcGetCUBIN(program, code.as_mut_ptr().cast::<c_char>()) }
+        .result()
+        .map_err(refused("reading the compiled kernels"))?;
+    Ok(code)
+}
+
+fn refused(what: &str) -> impl FnOnce(nvrtc::NvrtcError) -> Error {
+    let what = what.to_owned();
+    move |error| Error {
+        place: String::new(),
+        kind: ErrorKind::Device(format!("{what}: {:?}", error.0)),
+    }
+}

@@ -1,0 +1,218 @@
+//! How cuBLASLt computes a product: found once, used at every step.
+
+use std::ffi::c_void;
+use std::ptr::from_ref;
+
+use cudarc::cublas::sys::cublasOperation_t::{CUBLAS_OP_N, CUBLAS_OP_T};
+use cudarc::cublaslt::result::{self, CublasError};
+use cudarc::cublaslt::sys::{
+    cublasComputeType_t, cublasLtEpilogue_t, cublasLtHandle_t, cublasLtMatmulAlgo_t, cublasLtMatmulDesc_t,
+    cublasLtMatmulDescAttributes_t as Attribute, cublasLtMatmulPreference_t,
+    cublasLtMatmulPreferenceAttributes_t as Preferred, cublasLtMatrixLayout_t, cublasLtReductionScheme_t,
+    cudaDataType,
+};
+
+use super::Ptr;
+use super::blas::{ALIGNMENT, Product, Start, WORKSPACE};
+use super::driver::Stream;
+use crate::device::DType;
+
+type Result<T> = std::result::Result<T, CublasError>;
+
+/// All that cuBLASLt needs to compute a product but where the matrices are.
+///
+/// cuBLASLt counts by columns: a row-major matrix is to it the transposed one. So it is asked for `out^T = right^T left^T`, and nothing has to be turned.
+#[derive(Debug)]
+pub(super) struct Plan {
+    description: Description,
+    left: Layout,
+    right: Layout,
+    out: Layout,
+    algorithm: cublasLtMatmulAlgo_t,
+    /// What the matrix that is there is multiplied with.
+    beta: f32,
+}
+
+impl Plan {
+    /// The first of the algorithms that cuBLASLt's heuristics name, which they do in the same order in every run.
+    pub(super) fn new(handle: cublasLtHandle_t, what: Product) -> Result<Self> {
+        let description = Description::new(what)?;
+        let left = Layout::new(what.dtype, what.rows, what.inner, what.left_turned)?;
+        let right = Layout::new(what.dtype, what.inner, what.columns, what.right_turned)?;
+        let out = Layout::new(what.out, what.rows, what.columns, false)?;
+        let preference = Preference::new()?;
+        // SAFETY: all were made above and are alive.
+        let found = unsafe {
+            result::get_matmul_algo_heuristic(
+                handle,
+                description.0,
+                right.0,
+                left.0,
+                out.0,
+                out.0,
+                preference.0,
+            )
+        }?;
+        Ok(Self {
+            description,
+            left,
+            right,
+            out,
+            algorithm: found.algo,
+            beta: f32::from(u8::from(what.start == Start::Old)),
+        })
+    }
+
+    /// Puts the product on a stream.
+    ///
+    /// # Safety
+    /// The addresses point at as much as the product says, the workspace at [`WORKSPACE`] bytes, and all may be used in the stream's order.
+    pub(super) unsafe fn run(
+        &self,
+        handle: cublasLtHandle_t,
+        out: Ptr,
+        [left, right]: [Ptr; 2],
+        bias: Option<Ptr>,
+        workspace: Ptr,
+        stream: &Stream,
+    ) -> Result<()> {
+        if let Some(bias) = bias {
+            self.description
+                .set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias.0)?;
+        }
+        let alpha = 1.0_f32;
+        // SAFETY: the caller's promise. The two factors are read before the call returns.
+        unsafe {
+            result::matmul(
+                handle,
+                self.description.0,
+                from_ref(&alpha).cast(),
+                from_ref(&self.beta).cast(),
+                pointer(right),
+                self.right.0,
+                pointer(left),
+                self.left.0,
+                pointer(out),
+                self.out.0,
+                pointer(out),
+                self.out.0,
+                &self.algorithm,
+                pointer(workspace),
+                WORKSPACE,
+                stream.raw().cast(),
+            )
+        }
+    }
+}
+
+fn pointer(at: Ptr) -> *mut c_void {
+    at.0 as *mut c_void
+}
+
+fn data_type(dtype: DType) -> cudaDataType {
+    match dtype {
+        DType::F32 => cudaDataType::CUDA_R_32F,
+        DType::Bf16 => cudaDataType::CUDA_R_16BF,
+    }
+}
+
+/// What is computed.
+#[derive(Debug)]
+struct Description(cublasLtMatmulDesc_t);
+
+impl Description {
+    fn new(what: Product) -> Result<Self> {
+        // Sums in `f32`, and of `f32` numbers as they are: not rounded to TF32.
+        let compute = cublasComputeType_t::CUBLAS_COMPUTE_32F;
+        let description = Self(result::create_matmul_desc(compute, cudaDataType::CUDA_R_32F)?);
+        let operation = |turned| if turned { CUBLAS_OP_T } else { CUBLAS_OP_N };
+        description.set(
+            Attribute::CUBLASLT_MATMUL_DESC_TRANSA,
+            operation(what.right_turned),
+        )?;
+        description.set(
+            Attribute::CUBLASLT_MATMUL_DESC_TRANSB,
+            operation(what.left_turned),
+        )?;
+        if what.start == Start::Bias {
+            let epilogue = cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS;
+            description.set(Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue)?;
+            let bias = data_type(what.out);
+            description.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, bias)?;
+            // The heuristics read from the address how biases are aligned, and nothing else.
+            description.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, ALIGNMENT)?;
+        }
+        Ok(description)
+    }
+
+    fn set<T: Copy>(&self, attribute: Attribute, value: T) -> Result<()> {
+        // SAFETY: the description is alive; the value is copied before the call returns.
+        unsafe {
+            result::set_matmul_desc_attribute(self.0, attribute, from_ref(&value).cast(), size_of::<T>())
+        }
+    }
+}
+
+impl Drop for Description {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has it.
+        let _ = unsafe { result::destroy_matmul_desc(self.0) };
+    }
+}
+
+/// How a matrix lies in memory.
+#[derive(Debug)]
+struct Layout(cublasLtMatrixLayout_t);
+
+impl Layout {
+    /// Of a row-major matrix, or of one that lies there transposed.
+    fn new(dtype: DType, rows: usize, columns: usize, turned: bool) -> Result<Self> {
+        let (rows, columns) = if turned { (columns, rows) } else { (rows, columns) };
+        result::create_matrix_layout(data_type(dtype), columns as u64, rows as u64, columns as i64).map(Self)
+    }
+}
+
+impl Drop for Layout {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has it.
+        let _ = unsafe { result::destroy_matrix_layout(self.0) };
+    }
+}
+
+/// What algorithms may be.
+#[derive(Debug)]
+struct Preference(cublasLtMatmulPreference_t);
+
+impl Preference {
+    fn new() -> Result<Self> {
+        let preference = Self(result::create_matmul_pref()?);
+        preference.set(Preferred::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, WORKSPACE)?;
+        // Where a sum is split among blocks, its parts go to the workspace in `f32` and are added up in a step of their own, in one order. Not
+        // in place, where blocks add in turn to an output that may be bf16: the documentation does not say in which order.
+        let reduction = cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+        preference.set(Preferred::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reduction)?;
+        for side in [
+            Preferred::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+            Preferred::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+            Preferred::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+            Preferred::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+        ] {
+            preference.set(side, ALIGNMENT as u32)?;
+        }
+        Ok(preference)
+    }
+
+    fn set<T: Copy>(&self, attribute: Preferred, value: T) -> Result<()> {
+        // SAFETY: the preference is alive; the value is copied before the call returns.
+        unsafe {
+            result::set_matmul_pref_attribute(self.0, attribute, from_ref(&value).cast(), size_of::<T>())
+        }
+    }
+}
+
+impl Drop for Preference {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has it.
+        let _ = unsafe { result::destroy_matmul_pref(self.0) };
+    }
+}

@@ -1,0 +1,79 @@
+//! Where a stage runs, and in which numbers.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::Error;
+
+/// What a stage runs on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Device {
+    /// The cores of this machine.
+    #[default]
+    Cpu,
+    /// The GPU of this index, as CUDA counts them: `CUDA_VISIBLE_DEVICES` hides and reorders.
+    Cuda(u32),
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda(index) => write!(f, "cuda:{index}"),
+        }
+    }
+}
+
+impl FromStr for Device {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let index = text.strip_prefix("cuda:").map(str::parse);
+        match (text, index) {
+            ("cpu", _) => Ok(Self::Cpu),
+            ("cuda", _) => Ok(Self::Cuda(0)),
+            (_, Some(Ok(index))) => Ok(Self::Cuda(index)),
+            _ => Err(Error::invalid(format!(
+                "`{text}` is no device: write `cpu`, or `cuda:0` for the first GPU"
+            ))),
+        }
+    }
+}
+
+/// The numbers that activations and matrix products are in. Weights, their gradients and the optimizer's state are `f32` in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum DType {
+    /// 32-bit floating point.
+    #[default]
+    F32,
+    /// 16-bit "brain" floating point: the exponent of `f32` with 7 bits after the point. On GPUs only.
+    Bf16,
+}
+
+impl DType {
+    /// The size of a number in bytes.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::Bf16 => 2,
+        }
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+        })
+    }
+}
+
+/// A device and the numbers to use there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// The device.
+    pub device: Device,
+    /// Its numbers.
+    pub dtype: DType,
+}
