@@ -28,6 +28,7 @@ mod scores;
 mod staging;
 mod weights;
 
+pub use attention::FUSED_HEADS;
 pub(crate) use blas::{Product, Start};
 pub(crate) use clock::GpuClock;
 pub(crate) use embedding::ByToken;
