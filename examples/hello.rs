@@ -37,7 +37,7 @@ fn main() -> Result<()> {
     let mut pipeline = Pipeline::builder()
         .schedule(Schedule::one_f_one_b(2, 4)?)
         .stages(model.split(2)?)
-        .loss(MeanSquaredError)
+        .loss(MeanSquaredError::default())
         .data(Arc::new(Squares))
         .learning_rate(LearningRate::Constant(0.03))
         .launch()?;

@@ -113,7 +113,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let mut pipeline = Pipeline::builder()
         .schedule(Schedule::one_f_one_b(2, 4)?)
         .stages(model().split(2)?)
-        .loss(MeanSquaredError)
+        .loss(MeanSquaredError::default())
         .data(Arc::new(Distances))
         .optimizer(Sgd::default())
         .learning_rate(LearningRate::Constant(0.5))

@@ -163,7 +163,7 @@ fn main() -> pipewright::Result<()> {
         let mut pipeline = Pipeline::builder()
             .schedule(Schedule::one_f_one_b(stages, 4)?)
             .stages(model(stages as usize))
-            .loss(OnActivation(MeanSquaredError))
+            .loss(OnActivation(MeanSquaredError::default()))
             .data(Arc::new(Cubes))
             .learning_rate(LearningRate::Constant(0.02))
             .launch()?;

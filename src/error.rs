@@ -36,6 +36,17 @@ pub enum Error {
     /// The rank at the other end of a link has stopped.
     #[error("rank {0} has stopped")]
     PeerGone(Rank),
+    /// Another process of the run has failed.
+    #[error("process {process}: {cause}")]
+    Process {
+        /// The process that failed.
+        process: u32,
+        /// What it said.
+        cause: String,
+    },
+    /// Another process of the run has ended before its time, without saying why.
+    #[error("process {0} has stopped without a word: it was killed, or its machine or the network failed")]
+    ProcessGone(u32),
     /// The loss or the gradient is NaN or infinite; the weights are those from before the step.
     #[error("step {step}: {what}; the weights are those from before this step")]
     NotFinite {

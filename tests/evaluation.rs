@@ -96,7 +96,7 @@ fn a_quick_first_stage_waits_for_a_slow_last_one() {
         let mut pipeline = Pipeline::builder()
             .schedule(schedule)
             .stages(stages)
-            .loss(MeanSquaredError)
+            .loss(MeanSquaredError::default())
             .data(Arc::new(Ones))
             .pin(false)
             .launch()

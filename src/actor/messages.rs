@@ -140,5 +140,5 @@ message! {
 message! {
     /// Feeds weights into the hash of all weights.
     Hash { /** The hash so far. */ hash: Sha256, /** The weights, in order. */ sites: Vec<Site> } -> Sha256,
-    ask |worker, message| Ok(worker.hash(message.hash, &message.sites))
+    ask |worker, message| worker.hash(message.hash, &message.sites)
 }

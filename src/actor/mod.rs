@@ -3,10 +3,13 @@
 //! Messages are for control: they carry commands, settings and numbers, never a tensor.
 
 mod messages;
+mod ranks;
 mod runtime;
+mod shared;
 
 pub(crate) use messages::{Build, CheckLoss, Evaluate, Hash, OutputShape, Probe, Read, Tied, Train, Write};
-pub(crate) use runtime::Runtime;
+pub(crate) use ranks::Ranks;
+use runtime::Runtime;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,5 +1,6 @@
 //! The actix system on a thread of its own, with one arbiter (a thread) a rank.
 
+use std::ops::Range;
 use std::thread::JoinHandle;
 
 use actix::dev::ToEnvelope;
@@ -12,26 +13,28 @@ use super::StageActor;
 use crate::error::{Error, Result};
 use crate::id::Rank;
 
-/// The running actors. Dropping it stops them and waits for their threads to end.
+/// The running actors, of all ranks or of this process's. Dropping it stops them and waits for their threads to end.
 pub(crate) struct Runtime<S: Stage> {
+    ranks: Range<u32>,
     actors: Vec<Addr<StageActor<S>>>,
     system: System,
     thread: Option<JoinHandle<()>>,
 }
 
 impl<S: Stage> Runtime<S> {
-    /// Starts one actor a rank.
+    /// Starts one actor for each of these ranks.
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub(crate) fn start(ranks: u32) -> Result<Self> {
+    pub(crate) fn start(ranks: Range<u32>) -> Result<Self> {
+        let count = ranks.len();
         let (started, ready) = crossbeam_channel::bounded(1);
         let thread = std::thread::Builder::new()
             .name("pipeline".to_owned())
             .spawn(move || {
                 let runner = System::new();
                 let arbiters: Vec<Arbiter> =
-                    runner.block_on(async { (0..ranks).map(|_| Arbiter::new()).collect() });
+                    runner.block_on(async { (0..count).map(|_| Arbiter::new()).collect() });
                 let handles = arbiters.iter().map(Arbiter::handle).collect::<Vec<_>>();
                 started
                     .send((System::current(), handles))
@@ -52,15 +55,16 @@ impl<S: Stage> Runtime<S> {
             .map(|handle| StageActor::start_in_arbiter(handle, |_| StageActor::new()))
             .collect();
         Ok(Self {
+            ranks,
             actors,
             system,
             thread: Some(thread),
         })
     }
 
-    /// The number of ranks.
-    pub(crate) fn ranks(&self) -> u32 {
-        self.actors.len() as u32
+    /// Whether it runs this rank.
+    pub(crate) fn has(&self, rank: Rank) -> bool {
+        self.ranks.contains(&rank.0)
     }
 
     /// Sends every rank a message and waits for all answers, in rank order.
@@ -74,7 +78,7 @@ impl<S: Stage> Runtime<S> {
         StageActor<S>: Handler<M>,
         <StageActor<S> as Actor>::Context: ToEnvelope<StageActor<S>, M>,
     {
-        let messages = (0..self.ranks()).map(Rank).map(message);
+        let messages = self.ranks.clone().map(Rank).map(message);
         let answers = self
             .actors
             .iter()
@@ -94,7 +98,7 @@ impl<S: Stage> Runtime<S> {
         failures.swap_remove(first.unwrap_or(0)).map(|_| Vec::new())
     }
 
-    /// Sends one rank a message and waits for its answer.
+    /// Sends one of its ranks a message and waits for its answer.
     ///
     /// # Errors
     /// What the rank reports.
@@ -105,7 +109,8 @@ impl<S: Stage> Runtime<S> {
         StageActor<S>: Handler<M>,
         <StageActor<S> as Actor>::Context: ToEnvelope<StageActor<S>, M>,
     {
-        block_on(self.actors[rank.index()].send(message)).unwrap_or_else(|error| gone(&error))
+        block_on(self.actors[(rank.0 - self.ranks.start) as usize].send(message))
+            .unwrap_or_else(|error| gone(&error))
     }
 }
 

@@ -17,7 +17,9 @@ use crate::worker::ParameterInfo;
 #[derive(Debug)]
 pub struct Draft {
     place: PathBuf,
-    folder: Partial,
+    folder: PathBuf,
+    /// In the process that makes the checkpoint.
+    _partial: Option<Partial>,
     model: Layout,
     optimizer: Layout,
     states: &'static [&'static str],
@@ -51,15 +53,43 @@ impl Draft {
         parameters: &[ParameterInfo],
         states: &'static [&'static str],
     ) -> Result<Self> {
-        let folder = Partial(beside(place, "partial"));
-        remove(&folder.0)?;
-        fs::create_dir_all(&folder.0).map_err(Error::io("create", &folder.0))?;
+        let folder = beside(place, "partial");
+        remove(&folder)?;
+        fs::create_dir_all(&folder).map_err(Error::io("create", &folder))?;
+        let partial = Partial(folder);
+        let draft = Self::lay_out(place, parameters, states, Layout::create)?;
+        Ok(Self {
+            _partial: Some(partial),
+            ..draft
+        })
+    }
+
+    /// The same checkpoint in a process other than the one that lays it out, to be filled in once that is done.
+    ///
+    /// # Errors
+    /// None: both ways of beginning one are called alike.
+    pub fn beside(
+        place: &Path,
+        parameters: &[ParameterInfo],
+        states: &'static [&'static str],
+    ) -> Result<Self> {
+        Self::lay_out(place, parameters, states, Layout::of)
+    }
+
+    fn lay_out(
+        place: &Path,
+        parameters: &[ParameterInfo],
+        states: &'static [&'static str],
+        layout: fn(PathBuf, &[Named]) -> Result<Layout>,
+    ) -> Result<Self> {
+        let folder = beside(place, "partial");
         let (model, optimizer) = tensors(parameters, states);
         Ok(Self {
             place: place.to_owned(),
-            model: Layout::create(folder.0.join(MODEL), &model)?,
-            optimizer: Layout::create(folder.0.join(OPTIMIZER), &optimizer)?,
+            model: layout(folder.join(MODEL), &model)?,
+            optimizer: layout(folder.join(OPTIMIZER), &optimizer)?,
             folder,
+            _partial: None,
             states,
         })
     }
@@ -96,12 +126,12 @@ impl Draft {
             config: config.to_owned(),
         };
         let text = serde_json::to_string_pretty(&state).expect("numbers and text always serialise");
-        let path = self.folder.0.join(STATE);
+        let path = self.folder.join(STATE);
         let mut file = File::create(&path).map_err(Error::io("create", &path))?;
         file.write_all(text.as_bytes())
             .and_then(|()| file.sync_all())
             .map_err(Error::io("write", &path))?;
-        sync(&self.folder.0)?;
+        sync(&self.folder)?;
         self.replace()
     }
 
@@ -115,7 +145,7 @@ impl Draft {
             remove(&old)?;
             fs::rename(&self.place, &old).map_err(Error::io("replace", &self.place))?;
         }
-        if let Err(error) = fs::rename(&self.folder.0, &self.place) {
+        if let Err(error) = fs::rename(&self.folder, &self.place) {
             // If this fails too, the old one is still found where it is.
             let _ = fs::rename(&old, &self.place);
             return Err(Error::io("rename into place", &self.place)(error));
@@ -137,6 +167,12 @@ impl Layout {
         let mut file = File::create(&path).map_err(Error::io("create", &path))?;
         file.write_all(&header).map_err(Error::io("write", &path))?;
         file.set_len(size).map_err(Error::io("write", &path))?;
+        Ok(Self { path, offsets })
+    }
+
+    /// That of a file that another process creates.
+    fn of(path: PathBuf, tensors: &[Named]) -> Result<Self> {
+        let (_, offsets, _) = layout(tensors);
         Ok(Self { path, offsets })
     }
 

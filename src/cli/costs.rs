@@ -29,6 +29,11 @@ pub(super) fn costs(config: &Config, file: Option<&Path>) -> Result<ModelCosts> 
 /// Measures the costs of a config's layers.
 pub(super) fn measure(config: &Config, what: &str) -> Result<Measured> {
     config.can_be_measured()?;
+    if config.pipeline.devices.has_gpu() {
+        eprintln!(
+            "warning: what layers cost is measured on the CPU; the GPUs of pipeline.devices take other times"
+        );
+    }
     if !std::io::stderr().is_terminal() {
         eprintln!("measuring {what}");
         return config.measure(|_, _| ());

@@ -5,10 +5,13 @@
 
 mod check;
 mod costs;
+mod cuda_env;
+mod devices;
 mod forecast;
 mod generate;
 mod picture;
 mod plan;
+mod processes;
 mod profile;
 mod progress;
 mod run_dir;
@@ -42,6 +45,7 @@ enum Command {
     Profile(profile::Args),
     Tune(tune::Args),
     Check(check::Args),
+    Devices(devices::Args),
 }
 
 /// Runs the command that the process was started with and gives its exit status.
@@ -49,16 +53,23 @@ pub fn main() -> ExitCode {
     let done = |()| ExitCode::SUCCESS;
     let result = match Cli::parse().command {
         Command::Train(args) => train::run(args),
-        Command::Sample(args) => sample::run(args).map(done),
+        Command::Sample(args) => processes::refuse("sample")
+            .and_then(|()| sample::run(args))
+            .map(done),
         Command::Plan(args) => plan::run(args).map(done),
-        Command::Profile(args) => profile::run(&args).map(done),
-        Command::Tune(args) => tune::run(&args).map(done),
+        Command::Profile(args) => processes::refuse("profile")
+            .and_then(|()| profile::run(&args))
+            .map(done),
+        Command::Tune(args) => processes::refuse("tune")
+            .and_then(|()| tune::run(&args))
+            .map(done),
         Command::Check(args) => check::run(args).map(done),
+        Command::Devices(args) => devices::run(&args).map(done),
     };
     match result {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {error}");
+            eprintln!("{}error: {error}", processes::prefix());
             ExitCode::from(if matches!(error, Error::Invalid(_)) { 2 } else { 1 })
         }
     }

@@ -35,6 +35,16 @@ impl Progress {
         }
     }
 
+    /// Shows and says nothing.
+    pub(super) fn quiet() -> Self {
+        Self {
+            bar: Some(ProgressBar::hidden()),
+            every: 1,
+            last: 0,
+            unit: "",
+        }
+    }
+
     /// Shows a step that is done.
     pub(super) fn step(&self, report: &StepReport) -> Result<()> {
         match &self.bar {

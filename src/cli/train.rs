@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use metrics_exporter_prometheus::PrometheusBuilder;
 
 use super::costs::costs;
+use super::cuda_env;
+use super::processes::{self, Role};
 use super::run_dir::RunDir;
 use super::trace::Tracer;
 use super::trainer::{Ended, Trainer};
@@ -16,6 +18,7 @@ use crate::config::{Config, TrainingData};
 use crate::pipeline::Pipeline;
 use crate::schedule::Schedule;
 use crate::stages::{RecomputedStage, Sequential, StageBuilder};
+use crate::transport::World;
 use crate::{Error, Result};
 
 /// Train a model as a config says, cut into pipeline stages.
@@ -56,22 +59,44 @@ pub(super) struct Args {
     weights_hash: bool,
 }
 
+impl Args {
+    /// What all processes of a run have to have in common.
+    fn in_common(&self) -> String {
+        let Self {
+            resume,
+            steps,
+            run_dir,
+            trace,
+            weights_hash,
+            ..
+        } = self;
+        let number = |number: &Option<u64>| number.map_or("no".to_owned(), |number| number.to_string());
+        format!(
+            "--resume {resume}\n--steps {}\n--run-dir {}\n--trace {}\n--weights-hash {weights_hash}\n",
+            number(steps),
+            run_dir.as_deref().map_or("no".into(), Path::to_string_lossy),
+            number(trace),
+        )
+    }
+}
+
 pub(super) fn run(args: Args) -> Result<ExitCode> {
     let interrupted = Arc::new(AtomicBool::new(false));
     // Whatever fails before the first step is a refusal: nothing was started.
     let mut trainer = prepare(&args).map_err(|error| Error::Invalid(error.to_string()))?;
-    on_interrupt(Arc::clone(&interrupted))?;
+    on_interrupt(Arc::clone(&interrupted), trainer.role())?;
     let ended = match trainer.train(&interrupted) {
         Ok(ended) => ended,
         Err(error) => {
-            if let Err(another) = trainer.say_what_is_left(&error) {
+            if let Err(another) = trainer.fail(&error) {
                 eprintln!("{another}");
             }
             return Err(error);
         }
     };
     if args.weights_hash {
-        super::print(&format!("weights {}\n", trainer.weights_hash()?))?;
+        let hash = trainer.weights_hash()?;
+        trainer.print(&format!("weights {hash}\n"))?;
     }
     Ok(match ended {
         Ended::Done => ExitCode::SUCCESS,
@@ -81,33 +106,31 @@ pub(super) fn run(args: Args) -> Result<ExitCode> {
 
 /// Everything up to the first step.
 fn prepare(args: &Args) -> Result<Trainer> {
-    let (config, run_dir) = choose(args)?;
-    let resumed = if args.resume {
-        Resumed::newest(&run_dir)?
-    } else {
-        None
-    };
-    if let Some(address) = config.metrics.listen {
-        PrometheusBuilder::new()
-            .with_http_listener(address)
-            .install()
-            .map_err(|error| {
-                Error::Invalid(format!(
-                    "metrics.listen: cannot serve metrics on {address}: {error}; choose a free port"
-                ))
-            })?;
+    let role = Role::here()?;
+    let (config, run_dir) = choose(args, role)?;
+    if config.pipeline.devices.has_gpu() {
+        cuda_env::enter();
     }
-    let data = config.data()?;
     let costs = match &config.pipeline.costs {
         Some(_) => Some(costs(&config, None)?),
         None => None,
     };
     let choice = config.choose(costs.as_ref())?;
-    if let Some(why) = choice.why {
+    if let Some(why) = choice.why.as_ref().filter(|_| role.leads()) {
         eprintln!("{why}");
     }
     let stages = config.partitioned_into(&choice.counts)?;
-    let mut pipeline = launch(&config, &data, choice.schedule, stages)?;
+    let world = processes::join(&config, choice.schedule.ranks(), &args.in_common())?;
+    let (data, resumed) = match open(args, &config, &run_dir, role) {
+        Ok(opened) => opened,
+        Err(error) => {
+            if let Some(world) = world {
+                world.fail(&error);
+            }
+            return Err(error);
+        }
+    };
+    let mut pipeline = launch(&config, &data, choice.schedule, stages, world)?;
     if let Some(resumed) = &resumed {
         pipeline.load(&resumed.folder)?;
     }
@@ -118,10 +141,41 @@ fn prepare(args: &Args) -> Result<Trainer> {
         .trace
         .map(|traced| Tracer::new(traced, done, steps))
         .transpose()?;
-    let trainer = Trainer::begin(config, data, pipeline, run_dir, steps, changes)?.traced_by(tracer);
+    let trainer = Trainer::begin(config, data, pipeline, (run_dir, role), steps, changes)?.traced_by(tracer);
     Ok(match &choice.prediction {
         Some(prediction) => trainer.predicted_by(prediction),
         None => trainer,
+    })
+}
+
+/// What is there already: the data, and the run to go on with.
+fn open(
+    args: &Args,
+    config: &Config,
+    run_dir: &RunDir,
+    role: Role,
+) -> Result<(TrainingData, Option<Resumed>)> {
+    if role.leads() {
+        check_place(run_dir, args.resume)?;
+        serve_metrics(config)?;
+    }
+    let resumed = if args.resume {
+        Resumed::newest(run_dir)?
+    } else {
+        None
+    };
+    Ok((config.data()?, resumed))
+}
+
+fn serve_metrics(config: &Config) -> Result<()> {
+    let Some(address) = config.metrics.listen else {
+        return Ok(());
+    };
+    let served = PrometheusBuilder::new().with_http_listener(address).install();
+    served.map_err(|error| {
+        Error::Invalid(format!(
+            "metrics.listen: cannot serve metrics on {address}: {error}; choose a free port"
+        ))
     })
 }
 
@@ -161,7 +215,7 @@ impl Resumed {
 }
 
 /// The config and the folder of the run.
-fn choose(args: &Args) -> Result<(Config, RunDir)> {
+fn choose(args: &Args, role: Role) -> Result<(Config, RunDir)> {
     let folder = |config: &Config| match &args.run_dir {
         Some(folder) => RunDir::new(folder),
         None => RunDir::new(Path::new("runs").join(&config.train.name)),
@@ -179,7 +233,10 @@ fn choose(args: &Args) -> Result<(Config, RunDir)> {
             (Some(config).filter(|_| !args.resume), run_dir)
         }
     };
-    check_place(&run_dir, args.resume)?;
+    // In a run of several processes the folder of a new run is process 0's to look at, when the others can be told.
+    if args.resume || role == Role::Alone {
+        check_place(&run_dir, args.resume)?;
+    }
     let config = config.map_or_else(|| Config::load(&run_dir.config(), &args.sets), Ok)?;
     Ok((config, run_dir))
 }
@@ -205,8 +262,10 @@ pub(super) fn launch(
     data: &TrainingData,
     schedule: Schedule,
     stages: Vec<StageBuilder<RecomputedStage<Sequential>>>,
+    world: Option<World>,
 ) -> Result<Pipeline<RecomputedStage<Sequential>>> {
     let mut builder = Pipeline::builder()
+        .places(config.places(schedule.ranks())?)
         .schedule(schedule)
         .stages(stages)
         .loss(config.loss())
@@ -219,16 +278,23 @@ pub(super) fn launch(
     if config.optimizer.clip > 0.0 {
         builder = builder.clip(config.optimizer.clip);
     }
+    if let Some(world) = world {
+        builder = builder.world(world);
+    }
     builder.launch()
 }
 
 /// The first Ctrl-C asks for an orderly end, the second ends at once: as a failure, because nothing is saved.
-fn on_interrupt(interrupted: Arc<AtomicBool>) -> Result<()> {
+fn on_interrupt(interrupted: Arc<AtomicBool>, role: Role) -> Result<()> {
     let handler = move || {
         if interrupted.swap(true, Ordering::SeqCst) {
             std::process::exit(1);
         }
-        eprintln!("\ninterrupted: finishing this step, then saving (Ctrl-C again to stop at once, unsaved)");
+        if role.leads() {
+            eprintln!(
+                "\ninterrupted: finishing this step, then saving (Ctrl-C again to stop at once, unsaved)"
+            );
+        }
     };
     ctrlc::set_handler(handler).map_err(|error| Error::Invalid(format!("cannot watch for Ctrl-C: {error}")))
 }

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use super::forecast::Forecast;
 use super::picture;
+use super::processes::Role;
 use super::progress::Progress;
 use super::run_dir::{Line, Log, RunDir};
 use super::trace::Tracer;
@@ -29,7 +30,9 @@ pub(super) struct Trainer {
     data: TrainingData,
     pipeline: Pipeline<RecomputedStage<Sequential>>,
     run_dir: RunDir,
-    log: Log,
+    role: Role,
+    /// In the process that writes.
+    log: Option<Log>,
     steps: u64,
     saved: Option<u64>,
     changes: Vec<String>,
@@ -40,25 +43,39 @@ pub(super) struct Trainer {
 
 impl Trainer {
     /// A run up to `steps` steps with a pipeline that may have some behind it, with these `changes` of the config since
-    /// then. Makes the run's folder.
+    /// then. Makes the run's folder, in the process that writes.
     pub(super) fn begin(
         config: Config,
         data: TrainingData,
-        pipeline: Pipeline<RecomputedStage<Sequential>>,
-        run_dir: RunDir,
+        mut pipeline: Pipeline<RecomputedStage<Sequential>>,
+        (run_dir, role): (RunDir, Role),
         steps: u64,
         changes: Vec<String>,
     ) -> Result<Self> {
-        run_dir.begin(&config.resolved_toml()?)?;
         let done = pipeline.next_step();
-        let log = run_dir.log(done)?;
-        let progress = Progress::new(done, steps, config.train.print_every, config.unit());
+        let begin = || {
+            run_dir.begin(&config.resolved_toml()?)?;
+            run_dir.log(done)
+        };
+        let log = role
+            .leads()
+            .then(begin)
+            .transpose()
+            .inspect_err(|error| pipeline.fail(error))?;
+        // Nobody goes on before there is a folder to save into.
+        pipeline.any(false)?;
+        let progress = if role.leads() {
+            Progress::new(done, steps, config.train.print_every, config.unit())
+        } else {
+            Progress::quiet()
+        };
         let saved = run_dir.checkpoint(done).exists().then_some(done);
         Ok(Self {
             config,
             data,
             pipeline,
             run_dir,
+            role,
             log,
             steps,
             saved,
@@ -86,7 +103,9 @@ impl Trainer {
         let started = Instant::now();
         let first = self.pipeline.next_step();
         let mut validation = None;
-        while self.pipeline.next_step() < self.steps && !interrupted.load(Ordering::SeqCst) {
+        while self.pipeline.next_step() < self.steps
+            && !self.pipeline.any(interrupted.load(Ordering::SeqCst))?
+        {
             validation = self.step()?;
             let done = self.pipeline.next_step();
             if is_due(done, self.config.checkpoint.every) {
@@ -111,19 +130,33 @@ impl Trainer {
         } else {
             "interrupted"
         };
-        super::print(&format!(
+        self.print(&format!(
             "{word}: {} steps in {:.1} s{result}; saved as {}\n",
             done - first,
             started.elapsed().as_secs_f64(),
             self.run_dir.checkpoint(done).display()
         ))?;
         if let Some(result) = self.forecast.result() {
-            super::print(&format!("{result}\n"))?;
+            self.print(&format!("{result}\n"))?;
         }
         if let Some(tracer) = &self.tracer {
-            super::print(tracer.summary())?;
+            self.print(tracer.summary())?;
         }
         Ok(ended)
+    }
+
+    /// This process's part in the run.
+    pub(super) fn role(&self) -> Role {
+        self.role
+    }
+
+    /// Prints to standard output, in the process that speaks.
+    pub(super) fn print(&self, text: &str) -> Result<()> {
+        if self.role.leads() {
+            super::print(text)
+        } else {
+            Ok(())
+        }
     }
 
     /// The hash of the weights as they are.
@@ -131,10 +164,14 @@ impl Trainer {
         self.pipeline.weights_hash()
     }
 
-    /// After a failure: which checkpoint there is to go on from. One whose weights gave the numbers that are not finite
-    /// is removed when there is an older one.
-    pub(super) fn say_what_is_left(&self, error: &Error) -> Result<()> {
+    /// After a failure: tells the other processes, and says which checkpoint there is to go on from. One whose weights gave the
+    /// numbers that are not finite is removed when there is an older one.
+    pub(super) fn fail(&mut self, error: &Error) -> Result<()> {
         self.progress.finish();
+        self.pipeline.fail(error);
+        if !self.role.leads() {
+            return Ok(());
+        }
         let mut advice = "";
         if matches!(error, Error::NotFinite { .. }) {
             let done = self.pipeline.next_step();
@@ -234,7 +271,9 @@ impl Trainer {
         let done = self.pipeline.next_step();
         let due = done == self.steps || is_due(done, self.config.train.validate_every);
         let validation = if due { self.validate(done)? } else { None };
-        self.log.add(&Line::new(&report, validation))?;
+        if let Some(log) = &mut self.log {
+            log.add(&Line::new(&report, validation))?;
+        }
         Ok(validation)
     }
 
@@ -249,7 +288,7 @@ impl Trainer {
             (self.pipeline.step()?, None)
         };
         let schedule = self.pipeline.schedule();
-        if let (Some(tracer), Some(timeline)) = (tracer, &timeline) {
+        if let (Some(tracer), Some(timeline), true) = (tracer, &timeline, self.role.leads()) {
             tracer.take((next, report.seconds, timeline.clone()), schedule, &self.run_dir)?;
         }
         if let Some(line) = self.forecast.add(schedule, &report, timeline)? {
@@ -284,10 +323,16 @@ impl Trainer {
         self.pipeline.save(&path)?;
         self.saved = Some(done);
         self.prune()?;
+        if !self.role.leads() {
+            return Ok(());
+        }
         picture::draw(&self.run_dir.lines()?, &self.run_dir.picture())
     }
 
     fn prune(&self) -> Result<()> {
+        if !self.role.leads() {
+            return Ok(());
+        }
         self.run_dir
             .prune(self.config.checkpoint.keep, self.pipeline.next_step())
     }

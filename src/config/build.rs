@@ -134,9 +134,7 @@ impl Config {
 
     /// The loss: cross-entropy that does not count [`IGNORED`] targets.
     pub fn loss(&self) -> CrossEntropy {
-        CrossEntropy {
-            ignore: Some(IGNORED),
-        }
+        CrossEntropy::ignoring(IGNORED)
     }
 
     /// The optimizer.

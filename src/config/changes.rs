@@ -41,11 +41,12 @@ impl Config {
         Ok(changes)
     }
 
-    /// The settings as a table, with the rows of a micro-batch said in one way.
+    /// The settings as a table, with the rows of a micro-batch said in one way, and GPUs without their indices.
     fn comparable(&self) -> Result<Table> {
         let mut config = self.clone();
         config.pipeline.micro_batch_size = Some(self.micro_batch_size());
         config.pipeline.batch_size = None;
+        config.pipeline.devices = config.pipeline.devices.kinds();
         config.kept()
     }
 
@@ -54,7 +55,7 @@ impl Config {
         match section {
             // A cosine ends with the run.
             "train" => key == "train.steps" && self.optimizer.schedule == LearningRateSchedule::Cosine,
-            "checkpoint" | "metrics" => false,
+            "checkpoint" | "metrics" | "launch" => false,
             _ => !HARMLESS.contains(&key),
         }
     }

@@ -35,7 +35,8 @@ pub(super) fn check(config: &Config) -> Result<()> {
     data(config)?;
     pipeline(config)?;
     optimizer(config)?;
-    train(config)
+    train(config)?;
+    launch(config)
 }
 
 impl Config {
@@ -92,6 +93,7 @@ fn positive(config: &Config) -> Result<()> {
             train.validation_micro_batches.map(u64::from),
         ),
         ("checkpoint.keep", Some(config.checkpoint.keep as u64)),
+        ("launch.deadline", Some(config.launch.deadline)),
     ];
     counts.into_iter().try_for_each(|(key, count)| {
         config.require(count != Some(0), key, || "is 0: set it to 1 or more".to_owned())
@@ -153,6 +155,7 @@ fn data(config: &Config) -> Result<()> {
 }
 
 fn pipeline(config: &Config) -> Result<()> {
+    config.check_dtype()?;
     let pipeline = &config.pipeline;
     if let Some(batch) = pipeline.batch_size {
         let micro_batches = pipeline.micro_batches as usize;
@@ -235,5 +238,17 @@ fn train(config: &Config) -> Result<()> {
     let plain = !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\\']);
     config.require(plain, "train.name", || {
         format!("\"{name}\" cannot name a folder: use a name without slashes that does not start with a dot")
+    })
+}
+
+fn launch(config: &Config) -> Result<()> {
+    let Some(address) = &config.launch.address else {
+        return Ok(());
+    };
+    let parts = address.rsplit_once(':');
+    let whole =
+        parts.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0));
+    config.require(whole, "launch.address", || {
+        format!("\"{address}\" is no host and port: write \"host:port\", such as \"127.0.0.1:29500\"")
     })
 }

@@ -4,13 +4,13 @@ use serde::de::value::Error as NoValue;
 use serde::de::{Deserializer, Error as _, Visitor};
 use serde::{Deserialize, forward_to_deserialize_any};
 
-use super::sections::{Checkpoint, Data, Metrics, Model, Optimizer, Pipeline, Train};
+use super::sections::{Checkpoint, Data, Launch, Metrics, Model, Optimizer, Pipeline, Train};
 use super::tree::Origin;
 use crate::error::{Error, Result};
 use crate::nearest::nearest;
 
 /// The sections and their keys, in the order in which they are written.
-pub(super) fn all() -> [(&'static str, &'static [&'static str]); 7] {
+pub(super) fn all() -> [(&'static str, &'static [&'static str]); 8] {
     [
         ("model", of::<Model>()),
         ("data", of::<Data>()),
@@ -19,6 +19,7 @@ pub(super) fn all() -> [(&'static str, &'static [&'static str]); 7] {
         ("train", of::<Train>()),
         ("checkpoint", of::<Checkpoint>()),
         ("metrics", of::<Metrics>()),
+        ("launch", of::<Launch>()),
     ]
 }
 

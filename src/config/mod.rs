@@ -13,8 +13,10 @@ mod changes;
 mod check;
 mod choice;
 mod costs;
+mod devices;
 mod keys;
 mod kinds;
+mod launch;
 mod limits;
 mod memory;
 mod read;
@@ -25,9 +27,11 @@ mod tree;
 mod values;
 
 pub use choice::Choice;
+pub use devices::{DTypeWord, Devices};
+pub use launch::processes;
 pub use memory::Memory;
 pub use sections::{
-    Checkpoint, Data, DataKind, Decay, LearningRateSchedule, Metrics, Model, ModelKind, Optimizer,
+    Checkpoint, Data, DataKind, Decay, Launch, LearningRateSchedule, Metrics, Model, ModelKind, Optimizer,
     OptimizerKind, Pipeline, TokenType, Train,
 };
 pub use source::TrainingData;
@@ -62,6 +66,8 @@ pub struct Config {
     pub checkpoint: Checkpoint,
     /// What others can read while the run goes on.
     pub metrics: Metrics,
+    /// Where the processes of a run find each other.
+    pub launch: Launch,
     /// Where each key that is not at its default was set.
     #[serde(skip)]
     origins: HashMap<String, Origin>,
@@ -103,7 +109,7 @@ impl Config {
         // Files that it names are read when they are needed: a checkpoint's config may outlive them.
         config.partitioned_into(&config.estimated_counts()?)?;
         if !config.has_own_schedule() {
-            config.unfitted()?;
+            config.places(config.unfitted()?.ranks())?;
         }
         Ok(config)
     }
@@ -122,6 +128,7 @@ impl Config {
             train: read::section(tree, "train")?,
             checkpoint: read::section(tree, "checkpoint")?,
             metrics: read::section(tree, "metrics")?,
+            launch: read::section(tree, "launch")?,
             origins,
         })
     }
@@ -156,7 +163,8 @@ impl Config {
     }
 }
 
-fn environment() -> Vec<(String, String)> {
+/// The environment variables that are text.
+pub(crate) fn environment() -> Vec<(String, String)> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect()

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::devices::{DTypeWord, Devices};
 use super::memory::Memory;
 use super::values::{Balanced, Partition, Paths, RecomputeBy, RecomputeWord, Sizes, Validation};
 
@@ -147,6 +148,10 @@ pub struct Pipeline {
     pub memory: Option<Memory>,
     /// What stages make again in backward instead of keeping it: less memory, more time, the same weights.
     pub recompute: RecomputeBy,
+    /// Where ranks run: one device for all, or one for each.
+    pub devices: Devices,
+    /// The numbers that ranks on GPUs compute in.
+    pub dtype: DTypeWord,
     /// How many threads a rank uses inside layers: for more cores than ranks.
     pub threads_per_rank: usize,
     /// Whether each thread of each rank is pinned to a core of its own, where there are as many cores as threads. Two runs on
@@ -167,6 +172,8 @@ impl Default for Pipeline {
             costs: None,
             memory: None,
             recompute: RecomputeBy::All(RecomputeWord::None),
+            devices: Devices::default(),
+            dtype: DTypeWord::F32,
             threads_per_rank: 1,
             pin: true,
         }
@@ -301,4 +308,24 @@ pub struct Metrics {
     /// Address and port of a Prometheus endpoint, such as `127.0.0.1:9400`; none when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<std::net::SocketAddr>,
+}
+
+/// `[launch]`: where the processes of a run find each other, when there are several.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Launch {
+    /// Host and port at which process 0 listens; what `MASTER_ADDR` and `MASTER_PORT` say when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// Seconds in which all have to have come.
+    pub deadline: u64,
+}
+
+impl Default for Launch {
+    fn default() -> Self {
+        Self {
+            address: None,
+            deadline: 60,
+        }
+    }
 }

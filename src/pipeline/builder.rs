@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use pipewright_stages::loss::Loss;
 use pipewright_stages::optimizer::{AdamW, LearningRate, Optimizer};
-use pipewright_stages::{Stage, StageBuilder};
+use pipewright_stages::{Place, Stage, StageBuilder};
 
 use super::{Pipeline, launch};
 use crate::data::DataSource;
 use crate::error::{Error, Result};
 use crate::schedule::Schedule;
+use crate::transport::{ChannelTransport, Peers, WireFrame, World};
 
 /// A pipeline being described. A schedule, its stages, a loss and data are needed; the rest has defaults.
 pub struct PipelineBuilder<S: Stage> {
@@ -20,10 +21,15 @@ pub struct PipelineBuilder<S: Stage> {
     pub(super) optimizer: Arc<dyn Optimizer>,
     pub(super) learning_rate: LearningRate,
     pub(super) clip: Option<f64>,
+    pub(super) places: Vec<Place>,
     pub(super) pin: bool,
     pub(super) threads_per_rank: usize,
     pub(super) config: String,
+    pub(super) world: Option<(World, Linker<S::Wire>)>,
 }
+
+/// How processes that have found each other link their ranks: [`World::link`] for the wires of the stages.
+type Linker<W> = fn(World, u32, usize, usize) -> Result<(Vec<ChannelTransport<W>>, Peers)>;
 
 impl<S: Stage> Default for PipelineBuilder<S> {
     fn default() -> Self {
@@ -35,9 +41,11 @@ impl<S: Stage> Default for PipelineBuilder<S> {
             optimizer: Arc::new(AdamW::default()),
             learning_rate: LearningRate::Constant(1e-3),
             clip: None,
+            places: Vec::new(),
             pin: true,
             threads_per_rank: 1,
             config: String::new(),
+            world: None,
         }
     }
 }
@@ -92,6 +100,14 @@ impl<S: Stage> PipelineBuilder<S> {
         self
     }
 
+    /// Where each rank's stages run, and in which numbers; one place is for all ranks, and none means on the CPU. Several ranks may share a
+    /// GPU. Wires go to the device of the rank that needs them.
+    #[must_use]
+    pub fn places(mut self, places: Vec<Place>) -> Self {
+        self.places = places;
+        self
+    }
+
     /// How many threads a rank uses inside layers, loss and optimizer; 1 when not said. The weights are the same, bit for bit,
     /// for any number. A stage of one's own can use them too: [`pipewright_stages::threads`].
     #[must_use]
@@ -115,11 +131,23 @@ impl<S: Stage> PipelineBuilder<S> {
         self
     }
 
+    /// Runs this process's share of the ranks, and the other processes theirs: as many each, consecutive ones. Every process builds the
+    /// same pipeline with the same parts and makes the same calls; each gets the same results. Without it all ranks run here.
+    #[must_use]
+    pub fn world(mut self, world: World) -> Self
+    where
+        S::Wire: WireFrame,
+    {
+        self.world = Some((world, World::link));
+        self
+    }
+
     /// Starts the ranks, builds the stages on them and checks that they fit together.
     ///
     /// # Errors
     /// [`Error::Invalid`] when something is missing, the system gives no more threads, a stage cannot be built, or a stage refuses the shape of what the one
-    /// before gives: it names the stage, its rank and the layer.
+    /// before gives: it names the stage, its rank and the layer. With other processes also when these cannot share the ranks evenly;
+    /// what fails in one of them is told in all.
     pub fn launch(self) -> Result<Pipeline<S>> {
         launch::launch(self)
     }

@@ -1,53 +1,52 @@
 //! Starting a pipeline: links, actors, stages, ties, and the check that shapes fit.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use pipewright_stages::loss::Loss;
-use pipewright_stages::{Shape, Stage};
+use pipewright_stages::{Place, Shape, Stage};
 
 use super::builder::missing;
 use super::{Pipeline, PipelineBuilder};
-use crate::actor::{Build, CheckLoss, OutputShape, Runtime, Tied};
-use crate::data::{Feed, Loader};
+use crate::actor::{Build, CheckLoss, OutputShape, Ranks, Tied};
+use crate::data::{DataSource, Loader};
 use crate::error::{Error, Result};
 use crate::id::{Rank, StageId};
 use crate::schedule::{Action, Schedule};
-use crate::transport;
+use crate::transport::{self, ChannelTransport, Peers};
 use crate::worker::{ParameterInfo, Tie, WorkerParts};
 
 pub(super) fn launch<S: Stage>(mut builder: PipelineBuilder<S>) -> Result<Pipeline<S>> {
-    let schedule = Arc::new(
-        builder
-            .schedule
-            .take()
-            .ok_or_else(|| missing("schedule"))?
-            .in_turn(),
-    );
-    let data = builder.data.take().ok_or_else(|| missing("data"))?;
-    let loss = builder.loss.take().ok_or_else(|| missing("loss"))?;
-    check_threads(builder.threads_per_rank)?;
-    check_replicas(&schedule)?;
-    check_count(&schedule, builder.stages.len())?;
-    let (loader, inputs, targets) = Loader::start(Arc::clone(&data), schedule.micro_batches())?;
-    let threads = builder.threads_per_rank;
-    let all = threads.saturating_mul(schedule.ranks() as usize);
-    let mut cores = cores(builder.pin, all).into_iter();
-    let mut parts = worker_parts(&mut builder, &schedule, all, loss, [inputs, targets]).into_iter();
-    let runtime = Runtime::start(schedule.ranks())?;
-    let built = runtime.ask_all(|_| Build {
-        parts: parts.next().expect("one for each rank"),
-        threads,
-        cores: cores.by_ref().take(threads).collect(),
-    })?;
-    let mut parameters: Vec<ParameterInfo> = built.into_iter().flatten().collect();
-    parameters.sort_by_key(|info| (info.site.stage, info.site.index));
-    let ties = ties(&parameters)?;
-    runtime.ask_all(|_| Tied { ties: ties.clone() })?;
-    check_shapes(&runtime, &schedule, data.shapes())?;
-
+    let world = builder.world.take();
+    let processes = world
+        .as_ref()
+        .map(|(world, _)| [world.processes(), world.process()]);
+    let whole = match Whole::of(&mut builder, processes) {
+        Ok(whole) => whole,
+        Err(error) => {
+            if let Some((world, _)) = world {
+                world.fail(&error);
+            }
+            return Err(error);
+        }
+    };
+    let threads = builder.threads_per_rank.saturating_mul(whole.own.len());
+    let (before, beside) = world.as_ref().map_or((0, 1), |(world, _)| world.place());
+    let all = threads.saturating_mul(beside);
+    let (ranks, room) = (whole.schedule.ranks(), room(&whole.schedule));
+    let (links, peers) = match world {
+        Some((world, link)) => link(world, ranks, all, room)?,
+        None => (transport::connect(ranks, all, room), Peers::none()),
+    };
+    let cores = cores(builder.pin, all).into_iter().skip(before * threads);
+    let ranks = Ranks::start(whole.own.clone(), peers)?;
+    let (schedule, data) = (Arc::clone(&whole.schedule), Arc::clone(&whole.data));
+    let started = start(&mut builder, whole, &ranks, links, cores);
+    let (loader, parameters) = started.inspect_err(|error| ranks.peers().fail(error))?;
     Ok(Pipeline {
-        runtime,
+        ranks,
         loader,
         data,
         schedule,
@@ -55,40 +54,115 @@ pub(super) fn launch<S: Stage>(mut builder: PipelineBuilder<S>) -> Result<Pipeli
         learning_rate: builder.learning_rate,
         config: builder.config,
         parameters,
+        origin: Instant::now(),
         next_step: 0,
         failure: None,
     })
 }
 
-/// What each rank's thread makes its worker of. `threads` are those of all ranks.
+/// What a pipeline cannot do without.
+struct Whole<W> {
+    schedule: Arc<Schedule>,
+    data: Arc<dyn DataSource>,
+    loss: Box<dyn Loss<W>>,
+    /// Where each rank's stages run.
+    places: Vec<Place>,
+    /// This process's ranks.
+    own: Range<u32>,
+}
+
+impl<W> Whole<W> {
+    fn of<S: Stage<Wire = W>>(builder: &mut PipelineBuilder<S>, processes: Option<[u32; 2]>) -> Result<Self> {
+        let schedule = builder.schedule.take().ok_or_else(|| missing("schedule"))?;
+        let data = builder.data.take().ok_or_else(|| missing("data"))?;
+        let loss = builder.loss.take().ok_or_else(|| missing("loss"))?;
+        let schedule = Arc::new(schedule.in_turn());
+        check_threads(builder.threads_per_rank)?;
+        let places = places(&builder.places, schedule.ranks())?;
+        check_replicas(&schedule)?;
+        check_count(&schedule, builder.stages.len())?;
+        let own = match processes {
+            Some([processes, process]) => transport::share(schedule.ranks(), processes, process)?,
+            None => 0..schedule.ranks(),
+        };
+        Ok(Self {
+            schedule,
+            data,
+            loss,
+            places,
+            own,
+        })
+    }
+}
+
+/// Builds the stages on their ranks, ties what is tied and checks that all fits together.
+fn start<S: Stage>(
+    builder: &mut PipelineBuilder<S>,
+    whole: Whole<S::Wire>,
+    ranks: &Ranks<S>,
+    links: Vec<ChannelTransport<S::Wire>>,
+    mut cores: impl Iterator<Item = core_affinity::CoreId>,
+) -> Result<(Option<Loader>, Vec<ParameterInfo>)> {
+    let schedule = Arc::clone(&whole.schedule);
+    let shapes = whole.data.shapes();
+    let threads = builder.threads_per_rank;
+    let (loader, parts) = worker_parts(builder, whole, links)?;
+    let mut parts = parts.into_iter();
+    let built = ranks.ask_all("building the stages", |_| Build {
+        parts: parts.next().expect("one for each rank"),
+        threads,
+        cores: cores.by_ref().take(threads).collect(),
+    })?;
+    let mut parameters: Vec<ParameterInfo> = built.into_iter().flatten().collect();
+    parameters.sort_by_key(|info| (info.site.stage, info.site.index));
+    let ties = ties(&parameters)?;
+    ranks.ask_all("tying parameters", |_| Tied { ties: ties.clone() })?;
+    check_shapes(ranks, &schedule, shapes)?;
+    Ok((loader, parameters))
+}
+
+/// What each of this process's ranks makes its worker of, and what loads the data when one of them takes any.
 fn worker_parts<S: Stage>(
     builder: &mut PipelineBuilder<S>,
-    schedule: &Arc<Schedule>,
-    threads: usize,
-    loss: Box<dyn Loss<S::Wire>>,
-    [inputs, targets]: [Feed; 2],
-) -> Vec<WorkerParts<S>> {
-    let links = transport::connect(schedule.ranks(), threads, room(schedule));
+    whole: Whole<S::Wire>,
+    links: Vec<ChannelTransport<S::Wire>>,
+) -> Result<(Option<Loader>, Vec<WorkerParts<S>>)> {
+    let (schedule, own, places) = (whole.schedule, whole.own, whole.places);
     let worker = |(transport, rank)| WorkerParts {
         rank,
-        schedule: Arc::clone(schedule),
+        schedule: Arc::clone(&schedule),
         transport: Box::new(transport) as _,
         stages: Vec::new(),
         loss: None,
         inputs: None,
         targets: None,
+        place: places[rank.index()],
         optimizer: Arc::clone(&builder.optimizer),
         clip: builder.clip,
     };
-    let mut parts: Vec<_> = links.into_iter().zip((0..).map(Rank)).map(worker).collect();
+    let mut parts: Vec<_> = links.into_iter().zip(own.clone().map(Rank)).map(worker).collect();
+    let place = |stage| {
+        let rank = schedule.rank_of(stage).0;
+        own.contains(&rank).then(|| (rank - own.start) as usize)
+    };
     for (stage, build) in (0..).map(StageId).zip(std::mem::take(&mut builder.stages)) {
-        parts[schedule.rank_of(stage).index()].stages.push((stage, build));
+        if let Some(place) = place(stage) {
+            parts[place].stages.push((stage, build));
+        }
     }
-    let last = schedule.rank_of(schedule.last_stage()).index();
-    parts[schedule.rank_of(StageId(0)).index()].inputs = Some(inputs);
-    parts[last].targets = Some(targets);
-    parts[last].loss = Some(loss);
-    parts
+    let (first, last) = (place(StageId(0)), place(schedule.last_stage()));
+    if first.or(last).is_none() {
+        return Ok((None, parts));
+    }
+    let (loader, inputs, targets) = Loader::start(whole.data, schedule.micro_batches())?;
+    if let Some(first) = first {
+        parts[first].inputs = Some(inputs);
+    }
+    if let Some(last) = last {
+        parts[last].targets = Some(targets);
+        parts[last].loss = Some(whole.loss);
+    }
+    Ok((Some(loader), parts))
 }
 
 fn check_threads(threads: usize) -> Result<()> {
@@ -113,6 +187,20 @@ fn room(schedule: &Schedule) -> usize {
     let evaluation = 4 * schedule.stages() as usize;
     let most = ranks.map(receives).max().unwrap_or(0).max(evaluation);
     most + 4 * schedule.ranks() as usize
+}
+
+/// A place for each rank.
+fn places(given: &[Place], ranks: u32) -> Result<Vec<Place>> {
+    let ranks = ranks as usize;
+    match given {
+        [] => Ok(vec![Place::default(); ranks]),
+        [one] => Ok(vec![*one; ranks]),
+        all if all.len() == ranks => Ok(all.to_vec()),
+        all => Err(Error::Invalid(format!(
+            "{} places for {ranks} ranks: give one for each, or one for all",
+            all.len()
+        ))),
+    }
 }
 
 fn check_replicas(schedule: &Schedule) -> Result<()> {
@@ -172,7 +260,7 @@ fn ties(parameters: &[ParameterInfo]) -> Result<Vec<Tie>> {
 
 /// Follows the shape of the data through all stages to the loss.
 fn check_shapes<S: Stage>(
-    runtime: &Runtime<S>,
+    ranks: &Ranks<S>,
     schedule: &Schedule,
     (input, target): (Shape, Shape),
 ) -> Result<()> {
@@ -184,26 +272,32 @@ fn check_shapes<S: Stage>(
         } else {
             format!("stage {}", stage.0 - 1)
         };
-        shape = runtime
-            .ask(rank, OutputShape { stage, input: shape })
+        shape = ranks
+            .ask("checking shapes", rank, OutputShape { stage, input: shape })
             .map_err(|error| {
-                Error::Invalid(format!(
-                    "stage {stage} (rank {rank}) refuses what {giver} gives, {shape}: {error}"
-                ))
+                refusal(
+                    error,
+                    &format!("stage {stage} (rank {rank}) refuses what {giver} gives, {shape}"),
+                )
             })?;
     }
     let last = schedule.rank_of(schedule.last_stage());
-    runtime
-        .ask(
-            last,
-            CheckLoss {
-                output: shape,
-                target,
-            },
+    let message = CheckLoss {
+        output: shape,
+        target,
+    };
+    ranks.ask("checking shapes", last, message).map_err(|error| {
+        refusal(
+            error,
+            &format!("the loss refuses an output of {shape} with targets of {target}"),
         )
-        .map_err(|error| {
-            Error::Invalid(format!(
-                "the loss refuses an output of {shape} with targets of {target}: {error}"
-            ))
-        })
+    })
+}
+
+/// Why a shape was refused, unless whoever was asked is gone.
+fn refusal(error: Error, what: &str) -> Error {
+    match error {
+        Error::ProcessGone(_) => error,
+        error => Error::Invalid(format!("{what}: {error}")),
+    }
 }

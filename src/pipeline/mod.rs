@@ -12,34 +12,37 @@ pub use report::{Evaluation, StepReport};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pipewright_stages::Stage;
 use pipewright_stages::loss::Score;
 use pipewright_stages::optimizer::{LearningRate, Optimizer};
 use sha2::{Digest, Sha256};
 
-use crate::actor::{Evaluate, Hash, Probe, Read, Runtime, Train, Write};
+use crate::actor::{Evaluate, Hash, Probe, Ranks, Read, Train, Write};
 use crate::checkpoint::{Checkpoint, Draft};
 use crate::data::{DataSource, Loader};
 use crate::error::{Error, Result};
 use crate::id::MicroBatch;
 use crate::schedule::{Schedule, Timeline};
-use crate::worker::{self, Fault, Outcome, ParameterInfo, RankReport, RankTrace, Site, Trained, Verdict};
+use crate::worker::{self, Fault, Outcome, ParameterInfo, RankReport, Record, Site, Trained, Verdict};
 
 /// A running pipeline: one actor a rank, each on its own thread. Dropping it stops them.
 ///
 /// After a rank has failed every call gives [`Error::Stopped`] with the cause; a step that only gave numbers that are not finite
 /// ([`Error::NotFinite`]) leaves the pipeline running with the weights of the step before.
 pub struct Pipeline<S: Stage> {
-    runtime: Runtime<S>,
-    loader: Loader,
+    ranks: Ranks<S>,
+    /// In the processes whose ranks take data.
+    loader: Option<Loader>,
     data: Arc<dyn DataSource>,
     schedule: Arc<Schedule>,
     optimizer: Arc<dyn Optimizer>,
     learning_rate: LearningRate,
     config: String,
     parameters: Vec<ParameterInfo>,
+    /// What the clocks of processes are compared by.
+    origin: Instant,
     next_step: u64,
     failure: Option<String>,
 }
@@ -86,16 +89,20 @@ impl<S: Stage> Pipeline<S> {
     }
 
     /// Runs one training step; the ranks' records are there when they are `traced`.
-    fn train(&mut self, traced: bool) -> Result<(StepReport, Vec<RankTrace>)> {
+    fn train(&mut self, traced: bool) -> Result<(StepReport, Vec<Record>)> {
         let step = self.next_step;
         let learning_rate = self.learning_rate.at(step);
         self.running()?;
+        let trace_from = traced.then(|| self.common_instant()).transpose();
+        let trace_from = self.note(trace_from)?;
         let started = Instant::now();
-        self.loader.begin(step);
-        let answers = self.runtime.ask_all(|_| Train {
+        if let Some(loader) = &self.loader {
+            loader.begin(step);
+        }
+        let answers = self.ranks.ask_all("training", |_| Train {
             step,
             learning_rate,
-            trace_from: traced.then_some(started),
+            trace_from,
         });
         let answers = self.note(answers)?;
         let seconds = started.elapsed().as_secs_f64();
@@ -118,6 +125,16 @@ impl<S: Stage> Pipeline<S> {
         self.next_step += 1;
         let traces = answers.into_iter().filter_map(|answer| answer.trace).collect();
         Ok((report, traces))
+    }
+
+    /// One moment on the clocks of all processes, right before now.
+    fn common_instant(&self) -> Result<Instant> {
+        let offset = self.ranks.peers().offset(self.origin)?;
+        let now = self.origin.elapsed().as_secs_f64() + offset;
+        let all = self.ranks.spread("comparing clocks", Ok(vec![now]))?;
+        let last = all.into_iter().fold(now, f64::max) - offset;
+        let since = Duration::try_from_secs_f64(last).unwrap_or_default();
+        Ok(self.origin + since)
     }
 
     fn verdict(&mut self, step: u64, answers: &[Trained]) -> Result<Verdict> {
@@ -144,7 +161,9 @@ impl<S: Stage> Pipeline<S> {
             step,
             micro_batch,
         };
-        let findings = self.runtime.ask_all(message);
+        let findings = self
+            .ranks
+            .ask_all("looking for the first number that is not finite", message);
         let found = self.note(findings)?.into_iter().flatten().next();
         Ok(found.map_or_else(
             || "every layer's output is finite, so the loss itself is at fault".to_owned(),
@@ -158,7 +177,7 @@ impl<S: Stage> Pipeline<S> {
     /// As for [`Pipeline::step`].
     pub fn evaluate(&mut self, source: Arc<dyn DataSource>, micro_batches: u32) -> Result<Evaluation> {
         self.running()?;
-        let scores = self.runtime.ask_all(|_| Evaluate {
+        let scores = self.ranks.ask_all("evaluating", |_| Evaluate {
             source: Arc::clone(&source),
             micro_batches,
         });
@@ -179,11 +198,19 @@ impl<S: Stage> Pipeline<S> {
     pub fn save(&mut self, folder: impl AsRef<Path>) -> Result<()> {
         self.running()?;
         let states = self.optimizer.state_names();
-        let draft = Arc::new(Draft::create(folder.as_ref(), &self.parameters, states)?);
-        self.runtime.ask_all(|_| Write {
+        let first = self.ranks.peers().process() == 0;
+        let make = if first { Draft::create } else { Draft::beside };
+        let draft = make(folder.as_ref(), &self.parameters, states).map(Arc::new);
+        let draft = self.all_do("beginning a checkpoint", draft)?;
+        self.ranks.ask_all("writing a checkpoint", |_| Write {
             draft: Arc::clone(&draft),
         })?;
-        draft.finish(self.next_step, &self.config)
+        let done = if first {
+            draft.finish(self.next_step, &self.config)
+        } else {
+            Ok(())
+        };
+        self.all_do("ending a checkpoint", done)
     }
 
     /// Loads a checkpoint saved with any number of stages; the next step continues where it was saved, bit for bit.
@@ -192,9 +219,14 @@ impl<S: Stage> Pipeline<S> {
     /// [`Error::Checkpoint`] naming the file and the parameter, before any weight has changed; [`Error::Io`].
     pub fn load(&mut self, folder: impl AsRef<Path>) -> Result<()> {
         self.running()?;
-        let checkpoint = Arc::new(Checkpoint::open(folder.as_ref())?);
-        checkpoint.check(&self.parameters, self.optimizer.state_names())?;
-        let answers = self.runtime.ask_all(|_| Read {
+        let states = self.optimizer.state_names();
+        let checkpoint = Checkpoint::open(folder.as_ref()).and_then(|checkpoint| {
+            checkpoint.check(&self.parameters, states)?;
+            Ok(Arc::new(checkpoint))
+        });
+        let checkpoint = self.all_do("opening a checkpoint", checkpoint)?;
+        self.check_same_step(folder.as_ref(), checkpoint.step())?;
+        let answers = self.ranks.ask_all("reading a checkpoint", |_| Read {
             checkpoint: Arc::clone(&checkpoint),
         });
         self.note(answers)?;
@@ -215,19 +247,56 @@ impl<S: Stage> Pipeline<S> {
         let sites: Vec<Site> = by_name.into_values().collect();
         let mut hash = Sha256::new();
         for run in sites.chunk_by(|a, b| a.rank == b.rank) {
-            hash = self.runtime.ask(
-                run[0].rank,
-                Hash {
-                    hash,
-                    sites: run.to_vec(),
-                },
-            )?;
+            let sites = run.to_vec();
+            hash = self
+                .ranks
+                .ask("hashing the weights", run[0].rank, Hash { hash, sites })?;
         }
         Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
+    /// Whether any process says yes: the same answer in each. A process alone answers itself.
+    ///
+    /// # Errors
+    /// [`Error::Process`] or [`Error::ProcessGone`] when another has failed.
+    pub fn any(&mut self, yes: bool) -> Result<bool> {
+        self.running()?;
+        let all = self.ranks.spread("agreeing", Ok(vec![u32::from(yes)]));
+        Ok(self.note(all)?.contains(&1))
+    }
+
+    /// Leaves for a failure outside the pipeline: the other processes are told why, and stop.
+    pub fn fail(&mut self, cause: &Error) {
+        self.ranks.peers().fail(cause);
+        self.failure.get_or_insert_with(|| cause.to_string());
+    }
+
     /// Stops all ranks and waits for their threads to end.
     pub fn stop(self) {}
+
+    /// This process's part of what all do before any goes on; fails when any has failed.
+    fn all_do<T>(&self, what: &str, own: Result<T>) -> Result<T> {
+        let (done, value) = match own {
+            Ok(value) => (Ok(vec![()]), Some(value)),
+            Err(error) => (Err(error), None),
+        };
+        self.ranks.spread(what, done)?;
+        Ok(value.expect("a failure of this process's own is told above"))
+    }
+
+    /// Refuses checkpoints of several steps in what should be one folder.
+    fn check_same_step(&self, folder: &Path, step: u64) -> Result<()> {
+        let steps = self.ranks.spread("opening a checkpoint", Ok(vec![step]))?;
+        match steps.iter().position(|&other| other != steps[0]) {
+            None => Ok(()),
+            Some(process) => Err(Error::Checkpoint(format!(
+                "{} is of step {} for process 0 and of step {} for process {process}: all processes need one file system",
+                folder.display(),
+                steps[0],
+                steps[process]
+            ))),
+        }
+    }
 
     fn running(&self) -> Result<()> {
         match &self.failure {

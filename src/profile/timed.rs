@@ -172,16 +172,17 @@ impl<O: Optimizer> Optimizer for TimedOptimizer<O> {
         self.optimizer.state_names()
     }
 
-    fn update(&self, parameter: &mut Parameter, update: Update) {
+    fn update(&self, parameter: &mut Parameter, update: Update) -> Result<()> {
         let start = Instant::now();
         // The norm before it and the clearing after it belong to a step too, and neither changes anything here.
         black_box(parameter.grad_squares());
-        self.optimizer.update(parameter, update);
-        parameter.grad.fill(0.0);
+        self.optimizer.update(parameter, update)?;
+        parameter.zero_grad()?;
         let of = Measured::Update {
             parameter: parameter.name().to_owned(),
             seconds: start.elapsed().as_secs_f64(),
         };
         tell(&self.log, 0, of);
+        Ok(())
     }
 }

@@ -1,122 +1,124 @@
-//! Ranks of one process, linked by channels: one inbox a rank, wires handed over by pointer.
-//!
-//! Neither a lock nor an allocation on the way: an inbox is a ring of fixed size, and what came before it was asked for waits in
-//! another. Only a rank that has nothing to do takes a lock, to sleep.
+//! A rank's end of the links: channels to the ranks of its process, by which wires go by pointer, and sockets to those of others.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
-use std::{hint, thread};
+use std::sync::Arc;
+use std::thread;
 
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, never};
+use crossbeam_channel::TrySendError;
 
-use super::{Tag, Transport};
+use super::inbox::{Door, Inbox, Packet, inbox};
+use super::link::Far;
+use super::{Payload, Tag, Transport};
 use crate::error::{Error, Result};
 use crate::id::Rank;
 
-/// For so long a rank with nothing to do looks for a packet before it sleeps, where every rank can have a core of its own. To be
-/// woken takes a thread as long as a good part of this.
-const AWAKE: Duration = Duration::from_micros(20);
-
-enum Packet<W> {
-    Wire(Tag, W),
-    Bytes(Vec<u8>),
-    Gone,
+/// The way to another rank.
+pub(super) enum Peer<W> {
+    /// It is in this process.
+    Near(Door<W>),
+    /// It is in another one.
+    Far(Arc<dyn Far<W>>),
 }
 
-/// One rank's end of the channels between the ranks of a process.
+/// One rank's end of the links to all others.
 pub struct ChannelTransport<W> {
     rank: Rank,
-    inbox: Receiver<(Rank, Packet<W>)>,
-    peers: Vec<Sender<(Rank, Packet<W>)>>,
-    /// What came before it was asked for, in the order it came.
-    early: VecDeque<(Rank, Packet<W>)>,
-    gone: Option<Rank>,
-    /// How long to wait awake.
-    awake: Duration,
+    inbox: Inbox<W>,
+    peers: Vec<Peer<W>>,
+    /// What carries the numbers of wires that do not go over sockets.
+    payload: Option<Box<dyn Payload<W>>>,
+    /// What it will bring, in the order in which it was announced.
+    posted: VecDeque<(Rank, Tag)>,
 }
 
-/// The linked ends of `ranks` ranks, in rank order, with `room` for so many wires and blocks in each inbox. With as much room as can
-/// be on the way to a rank no send waits; one that finds no room waits for its receiver to take something, and takes in what
-/// has come for its own rank meanwhile, so that no two ranks wait for each other. A rank waits awake for a moment where there is a core
-/// for each of the `threads` of all ranks.
+/// The linked ends of `ranks` ranks of one process, in rank order, with `room` for so many wires and blocks in each inbox. With as
+/// much room as can be on the way to a rank no send waits; one that finds no room waits for its receiver to take something, and takes
+/// in what has come for its own rank meanwhile, so that no two ranks wait for each other. A rank waits awake for a moment where there
+/// is a core for each of the `threads` of all ranks.
 pub fn connect<W>(ranks: u32, threads: usize, room: usize) -> Vec<ChannelTransport<W>> {
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    let awake = if threads <= cores { AWAKE } else { Duration::ZERO };
-    let (peers, inboxes): (Vec<_>, Vec<_>) = (0..ranks).map(|_| bounded(room)).unzip();
-    inboxes
-        .into_iter()
-        .zip(0..)
-        .map(|(inbox, rank)| ChannelTransport {
-            rank: Rank(rank),
-            inbox,
-            peers: peers.clone(),
-            early: VecDeque::with_capacity(room),
-            gone: None,
-            awake,
-        })
+    let (doors, inboxes): (Vec<_>, Vec<_>) = (0..ranks).map(|_| inbox(threads, room)).unzip();
+    let peers = || doors.iter().cloned().map(Peer::Near).collect();
+    let ends = (0..).map(Rank).zip(inboxes);
+    ends.map(|(rank, inbox)| ChannelTransport::new(rank, inbox, peers()))
         .collect()
 }
 
 impl<W> ChannelTransport<W> {
+    pub(super) fn new(rank: Rank, inbox: Inbox<W>, peers: Vec<Peer<W>>) -> Self {
+        Self {
+            rank,
+            inbox,
+            peers,
+            payload: None,
+            posted: VecDeque::new(),
+        }
+    }
+
+    /// The same end, with the numbers of wires to and from other processes carried by `payload` where it takes them.
+    #[must_use]
+    pub fn carried_by(mut self, payload: Box<dyn Payload<W>>) -> Self {
+        self.payload = Some(payload);
+        self
+    }
+}
+
+impl<W: Send + 'static> ChannelTransport<W> {
     fn post(&mut self, peer: Rank, packet: Packet<W>) -> Result<()> {
+        let Peer::Near(door) = &self.peers[peer.index()] else {
+            return self.post_far(peer, packet);
+        };
         let mut packet = (self.rank, packet);
         loop {
-            match self.peers[peer.index()].try_send(packet) {
+            match door.try_send(packet) {
                 Ok(()) => return Ok(()),
                 Err(TrySendError::Disconnected(_)) => return Err(Error::PeerGone(peer)),
                 Err(TrySendError::Full(back)) => packet = back,
             }
-            while let Ok(came) = self.inbox.try_recv() {
-                let came = self.living(came)?;
-                self.early.push_back(came);
-            }
+            self.inbox.take_in()?;
             thread::yield_now();
         }
     }
 
-    /// The first packet that is wanted; fails once any peer has stopped.
-    fn take(&mut self, wanted: impl Fn(&(Rank, Packet<W>)) -> bool) -> Result<Packet<W>> {
-        let early = self.early.iter().position(&wanted);
-        if let Some((_, packet)) = early.and_then(|index| self.early.remove(index)) {
-            return Ok(packet);
-        }
-        loop {
-            if let Some(peer) = self.gone {
-                return Err(Error::PeerGone(peer));
+    fn post_far(&mut self, peer: Rank, packet: Packet<W>) -> Result<()> {
+        let Peer::Far(far) = &self.peers[peer.index()] else {
+            unreachable!("asked before");
+        };
+        let route = [self.rank, peer];
+        let sent = match packet {
+            Packet::Wire(tag, wire) => {
+                let carried = match &mut self.payload {
+                    Some(payload) => payload.send(peer, &wire)?,
+                    None => false,
+                };
+                far.wire(route, tag, &wire, carried)
             }
-            let came = self.next();
-            let came = self.living(came)?;
-            if wanted(&came) {
-                return Ok(came.1);
-            }
-            self.early.push_back(came);
-        }
+            Packet::Bytes(bytes) => far.bytes(route, bytes),
+            Packet::Gone => far.gone(route),
+            Packet::Header(..) => unreachable!("made by a link from a wire"),
+        };
+        sent.map_err(|_| Error::PeerGone(peer))
     }
 
-    /// The next packet in the inbox.
-    fn next(&self) -> (Rank, Packet<W>) {
-        if let Ok(came) = self.inbox.try_recv() {
-            return came;
-        }
-        let since = Instant::now();
-        while since.elapsed() < self.awake {
-            hint::spin_loop();
-            if let Ok(came) = self.inbox.try_recv() {
-                return came;
-            }
-        }
-        self.inbox
-            .recv()
-            .expect("the rank holds a sender to its own inbox")
+    fn is_far(&self, peer: Rank) -> bool {
+        matches!(self.peers[peer.index()], Peer::Far(_))
     }
 
-    /// A packet from a peer that goes on.
-    fn living(&mut self, (from, packet): (Rank, Packet<W>)) -> Result<(Rank, Packet<W>)> {
-        if matches!(packet, Packet::Gone) {
-            self.gone = Some(from);
-            return Err(Error::PeerGone(from));
+    /// The wire of this tag.
+    fn fetch(&mut self, peer: Rank, tag: Tag) -> Result<W> {
+        let packet = self.inbox.take(|(from, packet)| {
+            *from == peer && matches!(packet, Packet::Wire(got, _) | Packet::Header(got, _) if *got == tag)
+        })?;
+        match packet {
+            Packet::Wire(_, wire) => Ok(wire),
+            Packet::Header(_, description) => match &mut self.payload {
+                Some(payload) => payload.recv(peer, &description),
+                None => Err(Error::Invalid(format!(
+                    "rank {peer} sends what rank {} has no way to receive: start all processes with the same devices",
+                    self.rank
+                ))),
+            },
+            Packet::Bytes(_) | Packet::Gone => unreachable!("a wire was wanted"),
         }
-        Ok((from, packet))
     }
 }
 
@@ -133,13 +135,23 @@ impl<W: Send + 'static> Transport<W> for ChannelTransport<W> {
         self.post(peer, Packet::Wire(tag, wire))
     }
 
-    fn wait(&mut self, peer: Rank, tag: Tag) -> Result<W> {
-        let packet = self
-            .take(|(from, packet)| *from == peer && matches!(packet, Packet::Wire(got, _) if *got == tag))?;
-        match packet {
-            Packet::Wire(_, wire) => Ok(wire),
-            Packet::Bytes(_) | Packet::Gone => unreachable!("a wire was wanted"),
+    fn post_recv(&mut self, peer: Rank, tag: Tag) -> Result<()> {
+        if self.payload.is_some() && self.is_far(peer) {
+            self.posted.push_back((peer, tag));
         }
+        Ok(())
+    }
+
+    fn wait(&mut self, peer: Rank, tag: Tag) -> Result<W> {
+        // What is carried elsewhere is received in the order in which it was announced.
+        while self.posted.contains(&(peer, tag)) {
+            let Some((from, first)) = self.posted.pop_front() else {
+                break;
+            };
+            let wire = self.fetch(from, first)?;
+            self.inbox.keep(from, Packet::Wire(first, wire));
+        }
+        self.fetch(peer, tag)
     }
 
     fn send_bytes(&mut self, peer: Rank, bytes: Vec<u8>) -> Result<()> {
@@ -147,21 +159,25 @@ impl<W: Send + 'static> Transport<W> for ChannelTransport<W> {
     }
 
     fn recv_bytes(&mut self, peer: Rank) -> Result<Vec<u8>> {
-        let packet = self.take(|(from, packet)| *from == peer && matches!(packet, Packet::Bytes(_)))?;
+        let packet = self
+            .inbox
+            .take(|(from, packet)| *from == peer && matches!(packet, Packet::Bytes(_)))?;
         match packet {
             Packet::Bytes(bytes) => Ok(bytes),
-            Packet::Wire(..) | Packet::Gone => unreachable!("a block was wanted"),
+            Packet::Wire(..) | Packet::Header(..) | Packet::Gone => unreachable!("a block was wanted"),
         }
     }
 }
 
 impl<W> Drop for ChannelTransport<W> {
     fn drop(&mut self) {
-        // Nobody has to wait for room in an inbox that nobody empties.
-        self.inbox = never();
-        for peer in &self.peers {
+        self.inbox.close();
+        for (peer, to) in self.peers.iter().zip((0..).map(Rank)) {
             // A peer that has stopped itself needs no word.
-            let _ = peer.send((self.rank, Packet::Gone));
+            match peer {
+                Peer::Near(door) => drop(door.send((self.rank, Packet::Gone))),
+                Peer::Far(far) => drop(far.gone([self.rank, to])),
+            }
         }
     }
 }

@@ -1,10 +1,23 @@
 //! How ranks reach each other: see `README.md` in this folder for what a fabric must promise.
 
+mod bootstrap;
 mod channel;
 mod collective;
+mod inbox;
+mod link;
+mod payload;
+mod peers;
+mod reader;
+mod wire;
+mod world;
 
 pub use channel::{ChannelTransport, connect};
 pub use collective::{Gathered, all_gather};
+pub use payload::Payload;
+pub use peers::Peers;
+pub use wire::WireFrame;
+pub(crate) use wire::{describe, described};
+pub use world::{Membership, World, share};
 
 use crate::error::Result;
 use crate::id::Rank;

@@ -24,11 +24,15 @@ impl<S: Stage> Worker<S> {
             Outcome::Updated(verdict) => self.update(current, stage, &verdict),
             Outcome::NotFinite(_) => self.forget(stage),
         }
-        Ok(())
     }
 
     fn agree(&mut self) -> Result<Outcome> {
         self.sum_tied_gradients()?;
+        for slot in &mut self.slots {
+            slot.stage
+                .try_visit_parameters(&mut |parameter| parameter.start_grad_squares())?;
+        }
+        self.await_devices()?;
         self.fill_ballot();
         let (transport, ballots) = (&mut self.transport, &mut self.ballots);
         self.meter.wait(|| ballots.exchange(transport.as_mut()))?;
@@ -40,12 +44,13 @@ impl<S: Stage> Worker<S> {
 
     /// This rank's scores, and each of its parameters' squared gradient; a tied parameter counts at its first site only.
     fn fill_ballot(&mut self) {
-        let scores = if self.loss.is_some() {
-            &self.scores[..]
+        if let Some(loss) = &mut self.loss {
+            let scores = self.scores.iter().enumerate();
+            let scores = scores.map(|(index, score)| score.unwrap_or_else(|| loss.finish(index as u32)));
+            self.ballots.begin(scores);
         } else {
-            &[]
-        };
-        self.ballots.begin(scores);
+            self.ballots.begin([].into_iter());
+        }
         let ties = &self.ties;
         let is_copy = |stage, index| {
             let mut copies = ties.iter().flat_map(|tie| &tie.sites[1..]);
@@ -63,7 +68,7 @@ impl<S: Stage> Worker<S> {
         }
     }
 
-    fn update(&mut self, current: Current, stage: StageId, verdict: &Verdict) {
+    fn update(&mut self, current: Current, stage: StageId, verdict: &Verdict) -> Result<()> {
         let clip = self
             .clip
             .map_or(1.0, |limit| clip_factor(verdict.grad_norm, limit));
@@ -75,14 +80,28 @@ impl<S: Stage> Worker<S> {
             scale,
         };
         let optimizer = std::sync::Arc::clone(&self.optimizer);
-        self.slot(stage).stage.visit_parameters(&mut |parameter| {
-            optimizer.update(parameter, update);
-            parameter.grad.fill(0.0);
+        let updated = self.slot(stage).stage.try_visit_parameters(&mut |parameter| {
+            optimizer.update(parameter, update)?;
+            parameter.zero_grad()
         });
+        Ok(updated?)
     }
 
-    fn forget(&mut self, stage: StageId) {
-        let forget = &mut |parameter: &mut Parameter| parameter.grad.fill(0.0);
-        self.slot(stage).stage.visit_parameters(forget);
+    fn forget(&mut self, stage: StageId) -> Result<()> {
+        let forget = &mut |parameter: &mut Parameter| parameter.zero_grad();
+        Ok(self.slot(stage).stage.try_visit_parameters(forget)?)
+    }
+
+    /// Waits until the rank's device has done all that it was given.
+    pub(super) fn await_devices(&mut self) -> Result<()> {
+        let slots = &self.slots;
+        self.meter.wait(|| {
+            for slot in slots {
+                while !slot.stage.is_idle()? {
+                    std::thread::yield_now();
+                }
+            }
+            Ok(())
+        })
     }
 }

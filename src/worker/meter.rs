@@ -2,12 +2,25 @@
 
 use std::time::{Duration, Instant};
 
-use super::trace::RankTrace;
+use pipewright_stages::Clock;
+
+use super::trace::{RankTrace, Record};
+use crate::error::Result;
 use crate::schedule::{Cell, Flow, Pass};
 
-/// Time spent and memory held by one rank in one step.
-#[derive(Debug, Default)]
+/// Time spent and memory held by one rank in one step. On a device with a clock the passes are timed by it: the host only puts
+/// them in order.
+#[derive(Default)]
 pub(super) struct Meter {
+    clock: Option<Box<dyn Clock>>,
+    /// Seconds since the origin when the clock was at its first mark.
+    zero: f64,
+    /// The clock's mark where the pass under way began.
+    began: usize,
+    /// The one where the pass before it ended.
+    ended: usize,
+    /// The clock's marks where each pass began and ended.
+    passes: Vec<[usize; 2]>,
     started: Option<Instant>,
     waiting: Duration,
     live_bytes: u64,
@@ -36,42 +49,71 @@ pub struct RankReport {
 }
 
 impl Meter {
-    /// A step begins, to be traced when there is an instant to count from.
-    pub(super) fn start(&mut self, origin: Option<Instant>) {
-        *self = Self {
-            started: Some(Instant::now()),
-            trace: origin.map(RankTrace::new),
+    /// A meter of passes on a device with this clock, or on the host.
+    pub(super) fn new(clock: Option<Box<dyn Clock>>) -> Self {
+        Self {
+            clock,
             ..Self::default()
-        };
+        }
     }
 
-    pub(super) fn wait<T>(&mut self, action: impl FnOnce() -> T) -> T {
+    /// A step begins, to be traced when there is an instant to count from.
+    pub(super) fn start(&mut self, origin: Option<Instant>) -> Result<()> {
+        let mut clock = self.clock.take();
+        let mut passes = std::mem::take(&mut self.passes);
+        passes.clear();
+        if let Some(clock) = &mut clock {
+            clock.reset();
+            clock.mark()?;
+        }
+        let trace = origin.map(|origin| RankTrace::new(origin, clock.is_some()));
+        *self = Self {
+            zero: trace.as_ref().map_or(0.0, RankTrace::seconds),
+            clock,
+            passes,
+            started: Some(Instant::now()),
+            trace,
+            ..Self::default()
+        };
+        Ok(())
+    }
+
+    pub(super) fn wait<T>(&mut self, action: impl FnOnce() -> Result<T>) -> Result<T> {
         let since = Instant::now();
         let result = action();
         self.waiting += since.elapsed();
-        self.begin_pass();
+        self.begin_pass()?;
         result
     }
 
     /// A pass begins, or has what it waited for.
-    pub(super) fn begin_pass(&mut self) {
-        if let Some(trace) = &mut self.trace {
-            trace.begin();
+    pub(super) fn begin_pass(&mut self) -> Result<()> {
+        if let Some(clock) = &mut self.clock {
+            self.began = clock.mark()?;
         }
+        if let Some(trace) = &mut self.trace {
+            trace.begin(self.began);
+        }
+        Ok(())
     }
 
     /// The pass that began has ended.
-    pub(super) fn end_pass(&mut self, pass: Pass, cell: Cell) {
+    pub(super) fn end_pass(&mut self, pass: Pass, cell: Cell) -> Result<()> {
+        if let Some(clock) = &mut self.clock {
+            self.ended = clock.mark()?;
+            self.passes.push([self.began, self.ended]);
+        }
         if let Some(trace) = &mut self.trace {
-            trace.end(pass, cell, [self.live_bytes, self.pass_peak]);
+            trace.end(pass, cell, self.ended, [self.live_bytes, self.pass_peak]);
         }
         self.pass_peak = self.live_bytes;
+        Ok(())
     }
 
     /// This cell's wire is handed over.
     pub(super) fn sent(&mut self, flow: Flow, cell: Cell) {
         if let Some(trace) = &mut self.trace {
-            trace.sent(flow, cell);
+            trace.sent(flow, cell, self.ended);
         }
     }
 
@@ -82,9 +124,13 @@ impl Meter {
         }
     }
 
-    /// What was written down of the step.
-    pub(super) fn trace(&mut self) -> Option<RankTrace> {
-        self.trace.take()
+    /// What was written down of the step, once a device is done with its passes.
+    pub(super) fn trace(&mut self) -> Result<Option<Record>> {
+        let mut trace = self.trace.take();
+        if let (Some(trace), Some(clock)) = (&mut trace, &self.clock) {
+            trace.tell_times(|mark| Ok(self.zero + clock.seconds(0, mark)?))?;
+        }
+        Ok(trace.map(|trace| trace.record))
     }
 
     /// A forward pass is done; its backward is to come.
@@ -108,16 +154,24 @@ impl Meter {
         self.live_bytes -= bytes;
     }
 
-    /// The rank's report; the bubble is filled in by whoever knows how long the whole step took.
-    pub(super) fn report(&self) -> RankReport {
+    /// The rank's report, once a device is done with its passes; the bubble is filled in by whoever knows how long the whole step took.
+    pub(super) fn report(&self) -> Result<RankReport> {
         let total = self.started.map_or(Duration::ZERO, |started| started.elapsed());
-        let waiting = self.waiting.as_secs_f64();
-        RankReport {
-            busy: total.as_secs_f64() - waiting,
-            waiting,
+        let total = total.as_secs_f64();
+        let busy = match &self.clock {
+            Some(clock) => {
+                let passes = self.passes.iter();
+                let seconds = passes.map(|[from, to]| clock.seconds(*from, *to));
+                seconds.sum::<std::result::Result<f64, _>>()?
+            }
+            None => total - self.waiting.as_secs_f64(),
+        };
+        Ok(RankReport {
+            busy,
+            waiting: (total - busy).max(0.0),
             bubble: 0.0,
             peak_bytes: self.peak_bytes,
             in_flight: self.in_flight,
-        }
+        })
     }
 }

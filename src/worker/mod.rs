@@ -14,7 +14,7 @@ mod verdict;
 pub use meter::RankReport;
 pub use parameters::{ParameterInfo, Site};
 pub(crate) use ties::Tie;
-pub(crate) use trace::{RankTrace, timeline};
+pub(crate) use trace::{Record, timeline};
 pub(crate) use verdict::{Fault, Outcome, Verdict};
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,7 +23,7 @@ use std::time::Instant;
 
 use pipewright_stages::loss::{Loss, Score};
 use pipewright_stages::optimizer::Optimizer;
-use pipewright_stages::{Shape, Stage, StageBuilder};
+use pipewright_stages::{Device, Place, Shape, Stage, StageBuilder};
 
 use crate::data::Feed;
 use crate::error::{Error, Result, panic_message};
@@ -51,6 +51,8 @@ pub(crate) struct WorkerParts<S: Stage> {
     pub(crate) inputs: Option<Feed>,
     /// Targets, on the rank of the last stage.
     pub(crate) targets: Option<Feed>,
+    /// Where the rank's stages run.
+    pub(crate) place: Place,
     /// How weights change.
     pub(crate) optimizer: Arc<dyn Optimizer>,
     /// The largest global gradient norm; a larger gradient is scaled down to it.
@@ -64,7 +66,8 @@ pub(crate) struct Worker<S: Stage> {
     transport: Box<dyn Transport<S::Wire> + Send>,
     slots: Vec<Slot<S>>,
     loss: Option<Box<dyn Loss<S::Wire>>>,
-    scores: Vec<Score>,
+    /// By micro-batch; those that a device has not told yet are missing.
+    scores: Vec<Option<Score>>,
     inputs: Option<Feed>,
     targets: Option<Feed>,
     optimizer: Arc<dyn Optimizer>,
@@ -84,7 +87,7 @@ pub(crate) struct Trained {
     /// What the rank measured of itself.
     pub(crate) report: RankReport,
     /// What it wrote down, when it was asked to.
-    pub(crate) trace: Option<RankTrace>,
+    pub(crate) trace: Option<Record>,
 }
 
 /// The step being run.
@@ -100,22 +103,31 @@ impl<S: Stage> Worker<S> {
     /// # Errors
     /// What a stage's builder reports.
     pub(crate) fn build(parts: WorkerParts<S>) -> Result<Self> {
+        check_place(&parts)?;
         let micro_batches = parts.schedule.micro_batches();
         let slots = parts
             .stages
             .into_iter()
             .map(|(id, build)| {
-                let stage = build().map_err(|error| no_stage(parts.rank, id, &error))?;
+                let built = build().and_then(|mut stage| {
+                    stage.move_to(parts.place)?;
+                    Ok(stage)
+                });
+                let stage = built.map_err(|error| no_stage(parts.rank, id, &error))?;
                 Ok(Slot::new(id, stage, micro_batches))
             })
             .collect::<Result<Vec<_>>>()?;
+        let clock = match slots.first() {
+            Some(slot) => slot.stage.clock()?,
+            None => None,
+        };
         Ok(Self {
             rank: parts.rank,
             schedule: parts.schedule,
             transport: parts.transport,
             slots,
             loss: parts.loss,
-            scores: vec![Score::default(); micro_batches as usize],
+            scores: vec![None; micro_batches as usize],
             inputs: parts.inputs,
             targets: parts.targets,
             optimizer: parts.optimizer,
@@ -123,7 +135,7 @@ impl<S: Stage> Worker<S> {
             ties: Vec::new(),
             blocks: Vec::new(),
             ballots: Ballots::default(),
-            meter: Meter::default(),
+            meter: Meter::new(clock),
         })
     }
 
@@ -156,7 +168,11 @@ impl<S: Stage> Worker<S> {
         learning_rate: f64,
         origin: Option<Instant>,
     ) -> Result<Trained> {
-        self.meter.start(origin);
+        if origin.is_some() {
+            // The trace counts from a moment at which the device has nothing to do.
+            self.await_devices()?;
+        }
+        self.meter.start(origin)?;
         let current = Current { step, learning_rate };
         let mut outcome = None;
         let schedule = Arc::clone(&self.schedule);
@@ -166,8 +182,8 @@ impl<S: Stage> Worker<S> {
         })?;
         Ok(Trained {
             outcome: outcome.expect("lowering ends each rank with a step"),
-            report: self.meter.report(),
-            trace: self.meter.trace(),
+            report: self.meter.report()?,
+            trace: self.meter.trace()?,
         })
     }
 
@@ -189,10 +205,9 @@ impl<S: Stage> Worker<S> {
     fn perform(&mut self, current: Current, action: Action, outcome: &mut Option<Outcome>) -> Result<()> {
         match action {
             Action::Compute(pass, cell) => {
-                self.meter.begin_pass();
+                self.meter.begin_pass()?;
                 self.pass(current.step, pass, cell)?;
-                self.meter.end_pass(pass, cell);
-                Ok(())
+                self.meter.end_pass(pass, cell)
             }
             Action::Send(flow, cell) => self.send(flow, cell),
             Action::Recv(flow, cell) => {
@@ -236,6 +251,27 @@ impl<S: Stage> std::fmt::Debug for Worker<S> {
         f.debug_struct("Worker")
             .field("rank", &self.rank)
             .finish_non_exhaustive()
+    }
+}
+
+/// Refuses an optimizer or loss that does not run where the rank's stages do.
+fn check_place<S: Stage>(parts: &WorkerParts<S>) -> Result<()> {
+    let device = parts.place.device;
+    if device == Device::Cpu {
+        return Ok(());
+    }
+    let refuse = |what: &str| {
+        Err(Error::Invalid(format!(
+            "rank {}: {what} does not run on {device}, only on cpu: take another, or put the rank on the cpu",
+            parts.rank
+        )))
+    };
+    if !parts.optimizer.runs_on_gpus() {
+        return refuse(&format!("the optimizer {:?}", parts.optimizer));
+    }
+    match &parts.loss {
+        Some(loss) if !loss.runs_on_gpus() => refuse("the loss"),
+        _ => Ok(()),
     }
 }
 

@@ -28,7 +28,7 @@ impl<S: Stage> Worker<S> {
                 .loss
                 .as_mut()
                 .expect("built: the last stage's rank has the loss");
-            let (score, grad) = loss.forward(output, target)?;
+            let (score, grad) = loss.start(cell.micro_batch.0, output, target)?;
             self.scores[cell.micro_batch.index()] = score;
             self.cell(cell).grad = Some(grad);
         } else if let Some(next) = self.neighbour(cell, 1) {
@@ -142,7 +142,11 @@ impl<S: Stage> Worker<S> {
     pub(super) fn wait(&mut self, flow: Flow, cell: Cell) -> Result<S::Wire> {
         let (peer, tag) = self.source(flow, cell);
         let transport = &mut self.transport;
-        let wire = self.meter.wait(|| transport.wait(peer, tag))?;
+        let slot = self.slots.iter_mut().find(|slot| slot.id == cell.stage);
+        let stage = &mut slot.expect("checked: the stage is on this rank").stage;
+        let wire = self
+            .meter
+            .wait(|| Ok::<_, Error>(stage.receive(transport.wait(peer, tag)?)?))?;
         self.meter.taken(flow, cell);
         Ok(wire)
     }

@@ -1,6 +1,6 @@
 //! A rank's weights to and from checkpoints, and into the hash of all weights.
 
-use pipewright_stages::{Parameter, Stage};
+use pipewright_stages::{Parameter, Part, Stage};
 use sha2::{Digest, Sha256};
 
 use super::{Site, Worker};
@@ -13,6 +13,12 @@ impl<S: Stage> Worker<S> {
     /// # Errors
     /// [`crate::Error::Io`].
     pub(crate) fn write(&mut self, draft: &Draft) -> Result<()> {
+        for slot in &mut self.slots {
+            slot.stage.try_visit_parameters(&mut |parameter| {
+                parameter.fetch(Part::Value)?;
+                parameter.fetch(Part::State)
+            })?;
+        }
         let ties = &self.ties;
         let copy = |site| ties.iter().any(|tie| tie.sites[1..].contains(&site));
         let rank = self.rank;
@@ -37,15 +43,26 @@ impl<S: Stage> Worker<S> {
     pub(crate) fn read(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         let states = self.optimizer.state_names();
         let parameters = self.slots.iter_mut().flat_map(|slot| slot.stage.parameters());
-        checkpoint.read(parameters, states)
+        checkpoint.read(parameters, states)?;
+        for slot in &mut self.slots {
+            slot.stage.try_visit_parameters(&mut |parameter| {
+                parameter.store(Part::Value)?;
+                parameter.store(Part::State)
+            })?;
+        }
+        Ok(())
     }
 
     /// Feeds the weights at these sites, in the order given, into a hash.
-    pub(crate) fn hash(&mut self, mut hash: Sha256, sites: &[Site]) -> Sha256 {
+    ///
+    /// # Errors
+    /// What a GPU reports.
+    pub(crate) fn hash(&mut self, mut hash: Sha256, sites: &[Site]) -> Result<Sha256> {
         for site in sites {
             let parameter: &mut Parameter = self.slot(site.stage).parameter(site.index);
+            parameter.fetch(Part::Value)?;
             hash.update(bytemuck::cast_slice::<f32, u8>(&parameter.value));
         }
-        hash
+        Ok(hash)
     }
 }

@@ -1,6 +1,6 @@
 //! Parameters that several layers hold.
 
-use pipewright_stages::{AVec, Stage};
+use pipewright_stages::{Gradient, Parameter, Part, Stage};
 
 use super::{Site, Worker};
 use crate::error::Result;
@@ -38,13 +38,6 @@ impl Tie {
     }
 }
 
-/// Which numbers of a tied parameter are meant.
-#[derive(Clone, Copy)]
-enum Part {
-    Value,
-    Gradient,
-}
-
 impl<S: Stage> Worker<S> {
     /// Takes note of the tied parameters; their copies start from the first site's weights.
     ///
@@ -55,10 +48,9 @@ impl<S: Stage> Worker<S> {
         self.for_each_tie(|worker, tie| {
             let first = tie.sites[0];
             if first.rank == worker.rank {
-                let value = worker.numbers(first, Part::Value).to_vec();
-                worker.spread(tie, Part::Value, &value)
+                worker.spread_weights(tie)
             } else {
-                worker.take_spread(tie, Part::Value)
+                worker.take_weights(tie)
             }
         })
     }
@@ -70,18 +62,20 @@ impl<S: Stage> Worker<S> {
             let first = tie.sites[0];
             if first.rank == worker.rank {
                 // It is put back, or the rank stops.
-                let mut total = std::mem::replace(worker.numbers(first, Part::Gradient), AVec::new(0));
+                let mut total = Gradient::take(worker.parameter(first));
                 worker.add_gradients(tie, &mut total)?;
-                worker.spread(tie, Part::Gradient, &total)?;
-                *worker.numbers(first, Part::Gradient) = total;
+                worker.spread_gradient(tie, &total)?;
+                total.put_back(worker.parameter(first));
                 return Ok(());
             }
             let mut block = worker.empty_block();
             for site in tie.on(worker.rank) {
-                block.extend_from_slice(bytemuck::cast_slice(worker.numbers(site, Part::Gradient)));
+                let gradient = Gradient::take(worker.parameter(site));
+                gradient.append_to(&mut block)?;
+                gradient.put_back(worker.parameter(site));
             }
             worker.transport.send_bytes(first.rank, block)?;
-            worker.take_spread(tie, Part::Gradient)
+            worker.take_gradient(tie)
         })
     }
 
@@ -96,52 +90,72 @@ impl<S: Stage> Worker<S> {
     }
 
     /// Adds the gradients of all sites after the first, in layer order.
-    fn add_gradients(&mut self, tie: &Tie, total: &mut [f32]) -> Result<()> {
+    fn add_gradients(&mut self, tie: &Tie, total: &mut Gradient) -> Result<()> {
         let start = self.blocks.len();
         for peer in tie.others() {
-            let transport = &mut self.transport;
-            let block = self.meter.wait(|| transport.recv_bytes(peer))?;
+            let block = self.block_from(peer)?;
             self.blocks.push(block);
         }
         for (index, &site) in tie.sites.iter().enumerate().skip(1) {
             match tie.place(index) {
-                None => add(total, self.numbers(site, Part::Gradient).iter().copied()),
+                None => total.add(self.parameter(site))?,
                 Some((block, place)) => {
-                    let size = size_of_val(total);
-                    add(
-                        total,
-                        numbers_of(&self.blocks[start + block][place * size..][..size]),
-                    );
+                    let size =
+                        size_of::<f32>() * self.parameter(tie.sites[0]).dims().iter().product::<usize>();
+                    total.add_numbers(&self.blocks[start + block][place * size..][..size])?;
                 }
             }
         }
         Ok(())
     }
 
-    /// Gives the first site's numbers to all other sites.
-    fn spread(&mut self, tie: &Tie, part: Part, numbers: &[f32]) -> Result<()> {
+    /// Gives the summed gradient to all other sites.
+    fn spread_gradient(&mut self, tie: &Tie, total: &Gradient) -> Result<()> {
         for site in tie.on(self.rank).skip(1) {
-            self.numbers(site, part).copy_from_slice(numbers);
+            total.copy_to(self.parameter(site))?;
         }
         for peer in tie.others() {
             let mut block = self.empty_block();
-            block.extend_from_slice(bytemuck::cast_slice(numbers));
+            total.append_to(&mut block)?;
             self.transport.send_bytes(peer, block)?;
         }
         Ok(())
     }
 
-    fn take_spread(&mut self, tie: &Tie, part: Part) -> Result<()> {
-        let transport = &mut self.transport;
-        let block = self.meter.wait(|| transport.recv_bytes(tie.sites[0].rank))?;
+    fn take_gradient(&mut self, tie: &Tie) -> Result<()> {
+        let block = self.block_from(tie.sites[0].rank)?;
         for site in tie.on(self.rank) {
-            let numbers = self.numbers(site, part).iter_mut();
-            numbers
-                .zip(numbers_of(&block))
-                .for_each(|(number, new)| *number = new);
+            self.parameter(site).set_grad(&block)?;
         }
         self.blocks.push(block);
         Ok(())
+    }
+
+    /// Gives the first site's weights to all other sites.
+    fn spread_weights(&mut self, tie: &Tie) -> Result<()> {
+        let first = self.parameter(tie.sites[0]);
+        first.fetch(Part::Value)?;
+        let weights = bytemuck::cast_slice(&first.value).to_vec();
+        for site in tie.on(self.rank).skip(1) {
+            set_weights(self.parameter(site), &weights)?;
+        }
+        for peer in tie.others() {
+            self.transport.send_bytes(peer, weights.clone())?;
+        }
+        Ok(())
+    }
+
+    fn take_weights(&mut self, tie: &Tie) -> Result<()> {
+        let weights = self.block_from(tie.sites[0].rank)?;
+        for site in tie.on(self.rank) {
+            set_weights(self.parameter(site), &weights)?;
+        }
+        Ok(())
+    }
+
+    fn block_from(&mut self, peer: Rank) -> Result<Vec<u8>> {
+        let transport = &mut self.transport;
+        self.meter.wait(|| transport.recv_bytes(peer))
     }
 
     fn empty_block(&mut self) -> Vec<u8> {
@@ -150,25 +164,17 @@ impl<S: Stage> Worker<S> {
         block
     }
 
-    fn numbers(&mut self, site: Site, part: Part) -> &mut AVec<f32> {
-        let parameter = self.slot(site.stage).parameter(site.index);
-        match part {
-            Part::Value => &mut parameter.value,
-            Part::Gradient => &mut parameter.grad,
-        }
+    fn parameter(&mut self, site: Site) -> &mut Parameter {
+        self.slot(site.stage).parameter(site.index)
     }
 }
 
-fn add(total: &mut [f32], more: impl Iterator<Item = f32>) {
-    for (number, other) in total.iter_mut().zip(more) {
-        *number += other;
-    }
-}
-
-fn numbers_of(block: &[u8]) -> impl Iterator<Item = f32> {
-    block
-        .as_chunks::<4>()
-        .0
-        .iter()
-        .map(|bytes| f32::from_ne_bytes(*bytes))
+fn set_weights(parameter: &mut Parameter, bytes: &[u8]) -> Result<()> {
+    let numbers = bytes.as_chunks().0.iter().map(|bytes| f32::from_ne_bytes(*bytes));
+    parameter
+        .value
+        .iter_mut()
+        .zip(numbers)
+        .for_each(|(number, new)| *number = new);
+    Ok(parameter.store(Part::Value)?)
 }

@@ -49,7 +49,7 @@ pub(super) struct Ballots {
 
 impl Ballots {
     /// Begins this rank's ballot with the scores by micro-batch; there are none but on the rank of the last stage.
-    pub(super) fn begin(&mut self, scores: &[Score]) {
+    pub(super) fn begin(&mut self, scores: impl ExactSizeIterator<Item = Score>) {
         self.mine.clear();
         self.mine.push(scores.len() as f64);
         for score in scores {

@@ -133,7 +133,7 @@ impl Size {
             scale: 1.0 / total.weight,
         };
         for parameter in stage.parameters() {
-            AdamW::default().update(parameter, update);
+            AdamW::default().update(parameter, update).expect("the CPU can");
             parameter.grad.fill(0.0);
         }
         parts[4] = start.seconds();

@@ -1,7 +1,7 @@
 //! What can go wrong inside a stage: where it happened in the struct, what happened in the kind.
 
 use crate::device::Device;
-use crate::tensor::Shape;
+use crate::shape::Shape;
 
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

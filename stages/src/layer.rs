@@ -3,8 +3,9 @@
 use crate::error::Result;
 use crate::kept::Kept;
 use crate::parameter::Parameter;
+use crate::shape::Shape;
 use crate::stage::Moment;
-use crate::tensor::{Shape, Tensor};
+use crate::tensor::Tensor;
 
 /// One layer of a [`crate::Sequential`] stage, with forward, backward-input and backward-weight as three functions.
 ///
@@ -12,6 +13,11 @@ use crate::tensor::{Shape, Tensor};
 pub trait Layer: std::fmt::Debug + 'static {
     /// The name errors and partitions use, such as `h.3.attn`.
     fn name(&self) -> &str;
+
+    /// Whether the layer also runs on GPUs: its tensors and parameters are there when its stage is.
+    fn runs_on_gpus(&self) -> bool {
+        false
+    }
 
     /// The shape of the output for an input of `input`.
     ///

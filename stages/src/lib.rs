@@ -4,11 +4,14 @@
 //! [`Sequential`] is the stage built from [`Layer`]s; [`models`] holds models that split into such stages.
 //! Nothing in this crate knows of pipelines, ranks or schedules.
 
+mod clock;
 mod cpu;
 #[allow(unsafe_code, reason = "CUDA is called through its C interface")]
 mod cuda;
 mod device;
+pub mod devices;
 mod error;
+mod gradient;
 mod kept;
 mod layer;
 pub mod layers;
@@ -20,17 +23,21 @@ mod pool;
 mod recompute;
 pub mod rng;
 mod sequential;
+mod shape;
 mod stage;
 mod tensor;
 pub mod threads;
 
 pub use aligned_vec::AVec;
+pub use clock::Clock;
 pub use device::{DType, Device, Place};
 pub use error::{Error, ErrorKind, Result};
+pub use gradient::Gradient;
 pub use kept::Kept;
 pub use layer::Layer;
-pub use parameter::{Init, Parameter};
+pub use parameter::{Init, Parameter, Part};
 pub use recompute::{Recompute, RecomputedSaved, RecomputedStage, recompute};
 pub use sequential::Sequential;
+pub use shape::{Kind, MAX_DIMS, Shape};
 pub use stage::{Bytes, Mode, Moment, Stage, StageBuilder};
-pub use tensor::{Kind, MAX_DIMS, Shape, Tensor};
+pub use tensor::Tensor;

@@ -2,6 +2,9 @@
 
 use aligned_vec::{AVec, avec};
 
+use crate::cuda::{Gpu, Weights};
+use crate::device::{Device, Place};
+use crate::error::Result;
 use crate::rng;
 
 /// How a parameter starts. Draws are keyed by (seed, name).
@@ -17,8 +20,22 @@ pub enum Init {
     Uniform(f32),
 }
 
+/// Which numbers of a parameter are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// [`Parameter::value`].
+    Value,
+    /// [`Parameter::grad`].
+    Gradient,
+    /// [`Parameter::state`].
+    State,
+}
+
 /// A weight tensor, its gradient summed over the micro-batches of a step, and the optimizer's state for it.
-#[derive(Clone, Debug, PartialEq)]
+///
+/// One that was [moved](Parameter::move_to) to a GPU has its numbers there; the fields are then what was last
+/// [fetched](Parameter::fetch), and what [`Parameter::store`] takes to the GPU.
+#[derive(Debug)]
 pub struct Parameter {
     name: String,
     dims: Vec<usize>,
@@ -28,6 +45,7 @@ pub struct Parameter {
     pub grad: AVec<f32>,
     /// The optimizer's tensors, each as large as `value`; empty before the first step.
     pub state: Vec<AVec<f32>>,
+    on_gpu: Option<Weights>,
 }
 
 impl Parameter {
@@ -48,7 +66,96 @@ impl Parameter {
             value,
             grad: avec![0.0; count],
             state: Vec::new(),
+            on_gpu: None,
         }
+    }
+
+    /// Takes its numbers to a place. On a GPU, matrix products read the weights in the place's numbers.
+    ///
+    /// # Errors
+    /// When there is no such device or it has not as much memory.
+    pub fn move_to(&mut self, place: Place) -> Result<()> {
+        for part in [Part::Value, Part::Gradient, Part::State] {
+            self.fetch(part)?;
+        }
+        self.on_gpu = match place.device {
+            Device::Cpu => None,
+            Device::Cuda(index) => Some(Weights::new(&*Gpu::of(index)?, place.dtype, &self.value)?),
+        };
+        for part in [Part::Gradient, Part::State] {
+            self.store(part)?;
+        }
+        Ok(())
+    }
+
+    /// Where its numbers are.
+    pub fn place(&self) -> Place {
+        self.on_gpu.as_ref().map_or_else(Place::default, Weights::place)
+    }
+
+    /// Its numbers on a GPU, when they are there.
+    pub(crate) fn on_gpu(&self) -> Option<&Weights> {
+        self.on_gpu.as_ref()
+    }
+
+    /// Its numbers on the GPU that its stage is on.
+    ///
+    /// # Panics
+    /// When they are not there.
+    pub(crate) fn weights(&self) -> &Weights {
+        self.on_gpu().expect("parameters are where their stage is")
+    }
+
+    /// As [`Parameter::on_gpu`], to be changed.
+    pub(crate) fn on_gpu_mut(&mut self) -> Option<&mut Weights> {
+        self.on_gpu.as_mut()
+    }
+
+    /// Copies numbers from the GPU, when they are there, into the fields; waits for all work given before.
+    ///
+    /// # Errors
+    /// What the GPU reports, of this or of work before it.
+    pub fn fetch(&mut self, part: Part) -> Result<()> {
+        let Some(weights) = &self.on_gpu else {
+            return Ok(());
+        };
+        if part == Part::State && self.state.len() != weights.states() {
+            self.state = vec![avec![0.0; self.value.len()]; weights.states()];
+        }
+        let numbers = match part {
+            Part::Value => std::slice::from_mut(&mut self.value),
+            Part::Gradient => std::slice::from_mut(&mut self.grad),
+            Part::State => &mut self.state[..],
+        };
+        weights.fetch(part, numbers)
+    }
+
+    /// Copies numbers from the fields to the GPU, when that is where they are used.
+    ///
+    /// # Errors
+    /// What the GPU reports, of this or of work before it.
+    pub fn store(&mut self, part: Part) -> Result<()> {
+        let Some(weights) = &mut self.on_gpu else {
+            return Ok(());
+        };
+        let numbers = match part {
+            Part::Value => std::slice::from_ref(&self.value),
+            Part::Gradient => std::slice::from_ref(&self.grad),
+            Part::State => &self.state[..],
+        };
+        weights.store(part, numbers)
+    }
+
+    /// Makes the gradient zero.
+    ///
+    /// # Errors
+    /// What the GPU reports, of this or of work before it.
+    pub fn zero_grad(&mut self) -> Result<()> {
+        if let Some(weights) = &self.on_gpu {
+            return weights.zero_grad();
+        }
+        self.grad.fill(0.0);
+        Ok(())
     }
 
     /// Gives the optimizer so many tensors, all zeros.
@@ -71,8 +178,20 @@ impl Parameter {
         self.dims.len() >= 2
     }
 
-    /// The sum of the squared gradient in double precision, always added up in the same order.
+    /// Lets a GPU begin with what [`Parameter::grad_squares`] tells; on the CPU nothing is to be done before.
+    ///
+    /// # Errors
+    /// What the GPU reports, of this or of work before it.
+    pub fn start_grad_squares(&self) -> Result<()> {
+        self.on_gpu.as_ref().map_or(Ok(()), Weights::start_squares)
+    }
+
+    /// The sum of the squared gradient in double precision, always added up in the same order. On a GPU that of the last
+    /// [start](Parameter::start_grad_squares), once the GPU is done.
     pub fn grad_squares(&self) -> f64 {
+        if let Some(weights) = &self.on_gpu {
+            return weights.squares();
+        }
         let mut lanes = [0.0_f64; 8];
         let (chunks, rest) = self.grad.as_chunks::<8>();
         for chunk in chunks {
@@ -85,5 +204,16 @@ impl Parameter {
             .map(|&number| f64::from(number) * f64::from(number))
             .sum();
         lanes.iter().sum::<f64>() + rest
+    }
+}
+
+impl PartialEq for Parameter {
+    /// Of numbers on a GPU, those that were last fetched.
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+            && self.dims == other.dims
+            && self.value == other.value
+            && self.grad == other.grad
+            && self.state == other.state
     }
 }

@@ -2,10 +2,13 @@
 
 use std::fmt;
 
+use crate::clock::Clock;
+use crate::device::Place;
 use crate::error::Result;
 use crate::parameter::Parameter;
+use crate::shape::Shape;
 use crate::stage::{Bytes, Mode, Moment, Stage, StageBuilder};
-use crate::tensor::{Shape, Tensor};
+use crate::tensor::Tensor;
 
 /// What a stage makes again in backward instead of keeping it from forward. The numbers are the same, bit for bit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,6 +113,22 @@ impl<S: Stage<Wire: Clone>> Stage for RecomputedStage<S> {
 
     fn load(&mut self, input: Tensor) -> Result<S::Wire> {
         self.stage.load(input)
+    }
+
+    fn move_to(&mut self, place: Place) -> Result<()> {
+        self.stage.move_to(place)
+    }
+
+    fn receive(&mut self, wire: S::Wire) -> Result<S::Wire> {
+        self.stage.receive(wire)
+    }
+
+    fn is_idle(&self) -> Result<bool> {
+        self.stage.is_idle()
+    }
+
+    fn clock(&self) -> Result<Option<Box<dyn Clock>>> {
+        self.stage.clock()
     }
 
     fn forward(&mut self, at: Moment, input: S::Wire) -> Result<(S::Wire, Self::Saved)> {

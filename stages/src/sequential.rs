@@ -1,22 +1,38 @@
 //! The stage made of layers, one after the other.
 
+use std::rc::Rc;
+
+use crate::clock::Clock;
+use crate::cuda::{self, Gpu, GpuClock};
+use crate::device::{Device, Place};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kept::{Kept, List};
 use crate::layer::Layer;
-use crate::parameter::Parameter;
+use crate::parameter::{Parameter, Part};
+use crate::shape::{Kind, Shape};
 use crate::stage::{Mode, Moment, Stage};
-use crate::tensor::{Kind, Shape, Tensor};
+use crate::tensor::Tensor;
 
 /// Layers, one after the other: a [`Stage`].
 #[derive(Debug)]
 pub struct Sequential {
     layers: Vec<Box<dyn Layer>>,
+    place: Place,
 }
 
 impl Sequential {
     /// A stage of these layers.
     pub fn new(layers: Vec<Box<dyn Layer>>) -> Self {
-        Self { layers }
+        let place = Place::default();
+        Self { layers, place }
+    }
+
+    /// The GPU it is on.
+    fn gpu(&self) -> Result<Option<Rc<Gpu>>> {
+        match self.place.device {
+            Device::Cpu => Ok(None),
+            Device::Cuda(index) => Gpu::of(index).map(Some),
+        }
     }
 
     /// Tells the first layer with parameters that nobody uses its input gradient: for the first stage of a model.
@@ -39,15 +55,50 @@ impl Stage for Sequential {
     }
 
     fn load(&mut self, input: Tensor) -> Result<Tensor> {
-        Ok(input)
+        input.to(self.place)
+    }
+
+    fn move_to(&mut self, place: Place) -> Result<()> {
+        cuda::check(place)?;
+        let on_gpu = place.device != Device::Cpu;
+        if let Some(layer) = self.layers.iter().find(|layer| on_gpu && !layer.runs_on_gpus()) {
+            let message = format!(
+                "this layer does not run on {}, only on cpu: see `Layer::runs_on_gpus`",
+                place.device
+            );
+            return Err(Error::invalid(message).at(layer.name()));
+        }
+        self.place = place;
+        self.try_visit_parameters(&mut |parameter| {
+            parameter
+                .move_to(place)
+                .map_err(|error| error.at(parameter.name()))
+        })
+    }
+
+    fn receive(&mut self, wire: Tensor) -> Result<Tensor> {
+        wire.arrive(self.place)
+    }
+
+    fn is_idle(&self) -> Result<bool> {
+        self.gpu()?.map_or(Ok(true), |gpu| gpu.is_idle())
+    }
+
+    fn clock(&self) -> Result<Option<Box<dyn Clock>>> {
+        let gpu = self.gpu()?;
+        Ok(gpu.map(|gpu| Box::new(GpuClock::new(gpu)) as _))
     }
 
     fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
-        forward(&mut self.layers, at, input)
+        let (output, kept) = forward(&mut self.layers, at, input)?;
+        output.mark_ready()?;
+        Ok((output, kept))
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
-        backward_input(&mut self.layers, saved, grad)
+        let (input_grad, pending) = backward_input(&mut self.layers, saved, grad)?;
+        mark_ready(input_grad.as_ref())?;
+        Ok((input_grad, pending))
     }
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {
@@ -55,7 +106,9 @@ impl Stage for Sequential {
     }
 
     fn backward(&mut self, saved: Kept, grad: Tensor) -> Result<Option<Tensor>> {
-        backward(&mut self.layers, saved, grad)
+        let input_grad = backward(&mut self.layers, saved, grad)?;
+        mark_ready(input_grad.as_ref())?;
+        Ok(input_grad)
     }
 
     fn forward_again(&mut self, at: Moment, input: Tensor) -> Result<Kept> {
@@ -71,6 +124,11 @@ impl Stage for Sequential {
     fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
         visit_parameters(&mut self.layers, visit);
     }
+}
+
+/// Another thread may have it from here on.
+fn mark_ready(input_grad: Option<&Tensor>) -> Result<()> {
+    input_grad.map_or(Ok(()), Tensor::mark_ready)
 }
 
 /// The shape after all layers.
@@ -132,14 +190,13 @@ fn probe(layer: &mut dyn Layer, output: &Tensor) -> Result<()> {
         place: name.clone(),
         kind: ErrorKind::NotFinite(what),
     };
-    if let Some(parameter) = layer
-        .parameters()
-        .into_iter()
-        .find(|parameter| !finite(&parameter.value))
-    {
-        return Err(not_finite(format!("parameter `{}`", parameter.name())));
+    for parameter in layer.parameters() {
+        parameter.fetch(Part::Value)?;
+        if !finite(&parameter.value) {
+            return Err(not_finite(format!("parameter `{}`", parameter.name())));
+        }
     }
-    if output.shape().kind() == Kind::F32 && !finite(output.f32()) {
+    if output.shape().kind() == Kind::F32 && !finite(output.clone().to(Place::default())?.f32()) {
         return Err(not_finite("its output".to_owned()));
     }
     Ok(())

@@ -1,8 +1,11 @@
 //! What a stage is.
 
-use crate::error::Result;
+use crate::clock::Clock;
+use crate::device::{Device, Place};
+use crate::error::{Error, Result};
 use crate::parameter::Parameter;
-use crate::tensor::{Shape, Tensor};
+use crate::shape::Shape;
+use crate::tensor::Tensor;
 
 /// Memory that a value holds.
 pub trait Bytes {
@@ -62,6 +65,43 @@ pub trait Stage: 'static {
     /// When the input cannot be taken to the stage's device.
     fn load(&mut self, input: Tensor) -> Result<Self::Wire>;
 
+    /// Takes the stage and its parameters to a place, before it is used. A stage that nobody wrote this for runs on the CPU only.
+    ///
+    /// # Errors
+    /// When there is no such device, it has not as much memory or no such numbers, or a part of the stage does not run there: names it.
+    fn move_to(&mut self, place: Place) -> Result<()> {
+        match place.device {
+            Device::Cpu => Ok(()),
+            device => Err(Error::invalid(format!(
+                "this stage does not run on {device}, only on cpu"
+            ))),
+        }
+    }
+
+    /// Takes a wire that another thread's stage gave to this stage's device, before the pass that needs it.
+    ///
+    /// # Errors
+    /// When the device cannot take it.
+    fn receive(&mut self, wire: Self::Wire) -> Result<Self::Wire> {
+        Ok(wire)
+    }
+
+    /// Whether the device has done all that this thread has given it; a device that works while the host goes on is waited for by asking.
+    ///
+    /// # Errors
+    /// What the device reports of its work.
+    fn is_idle(&self) -> Result<bool> {
+        Ok(true)
+    }
+
+    /// The clock of a device that works while the host goes on.
+    ///
+    /// # Errors
+    /// When the device cannot be reached.
+    fn clock(&self) -> Result<Option<Box<dyn Clock>>> {
+        Ok(None)
+    }
+
     /// Output for an input, and what backward-input will need.
     ///
     /// # Errors
@@ -120,6 +160,20 @@ pub trait Stage: 'static {
     /// and they stay equal, on whatever stages they are. Weights change in no other way, so a stage that holds something made of
     /// them lets go of it here.
     fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter));
+
+    /// As [`Stage::visit_parameters`], up to the first failure.
+    ///
+    /// # Errors
+    /// The first one of `visit`.
+    fn try_visit_parameters(&mut self, visit: &mut dyn FnMut(&mut Parameter) -> Result<()>) -> Result<()> {
+        let mut result = Ok(());
+        self.visit_parameters(&mut |parameter| {
+            if result.is_ok() {
+                result = visit(parameter);
+            }
+        });
+        result
+    }
 
     /// The parameters, as [`Stage::visit_parameters`] shows them: that is the one to write for a stage of one's own.
     fn parameters(&mut self) -> Vec<&mut Parameter> {

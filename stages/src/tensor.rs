@@ -1,124 +1,14 @@
-//! Dense row-major tensors on the CPU: `f32` numbers or `u32` ids (tokens, classes).
+//! Dense row-major tensors: numbers on the host or on a GPU, or ids (tokens, classes) on the host.
 
 use std::fmt;
+use std::rc::Rc;
 
+use crate::cuda::{self, Gpu, Memory, Ptr};
+use crate::device::{DType, Device, Place};
 use crate::error::{Error, Result};
 use crate::pool::Buffer;
+use crate::shape::{Kind, Shape};
 use crate::stage::Bytes;
-
-/// The most dimensions a tensor can have.
-pub const MAX_DIMS: usize = 4;
-
-/// What a tensor holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// 32-bit floating-point numbers.
-    F32,
-    /// 32-bit unsigned ids: tokens or classes.
-    Ids,
-}
-
-/// The kind and the dimensions of a tensor, outermost first.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Shape {
-    kind: Kind,
-    len: u8,
-    dims: [usize; MAX_DIMS],
-}
-
-impl Shape {
-    /// A shape of the given kind.
-    ///
-    /// # Panics
-    /// With more than [`MAX_DIMS`] dimensions.
-    pub fn new(kind: Kind, dims: &[usize]) -> Self {
-        assert!(
-            dims.len() <= MAX_DIMS,
-            "at most {MAX_DIMS} dimensions, got {dims:?}"
-        );
-        let mut all = [0; MAX_DIMS];
-        all[..dims.len()].copy_from_slice(dims);
-        Self {
-            kind,
-            len: dims.len() as u8,
-            dims: all,
-        }
-    }
-
-    /// A shape of `f32` numbers.
-    pub fn f32(dims: &[usize]) -> Self {
-        Self::new(Kind::F32, dims)
-    }
-
-    /// A shape of ids.
-    pub fn ids(dims: &[usize]) -> Self {
-        Self::new(Kind::Ids, dims)
-    }
-
-    /// What the tensor holds.
-    pub fn kind(&self) -> Kind {
-        self.kind
-    }
-
-    /// The dimensions, outermost first.
-    pub fn dims(&self) -> &[usize] {
-        &self.dims[..self.len as usize]
-    }
-
-    /// The number of elements.
-    pub fn count(&self) -> usize {
-        self.dims().iter().product()
-    }
-
-    /// The innermost dimension; 1 for a scalar.
-    pub fn last(&self) -> usize {
-        self.dims().last().copied().unwrap_or(1)
-    }
-
-    /// The product of all dimensions but the innermost.
-    pub fn rows(&self) -> usize {
-        self.dims()
-            .split_last()
-            .map_or(1, |(_, outer)| outer.iter().product())
-    }
-
-    /// The same dimensions with another outermost one.
-    ///
-    /// # Panics
-    /// On a scalar.
-    #[must_use]
-    pub fn with_first(mut self, first: usize) -> Self {
-        assert!(self.len > 0, "a scalar has no dimensions");
-        self.dims[0] = first;
-        self
-    }
-
-    /// The same dimensions with another innermost one.
-    ///
-    /// # Panics
-    /// On a scalar.
-    #[must_use]
-    pub fn with_last(mut self, last: usize) -> Self {
-        self.dims[self.len as usize - 1] = last;
-        self
-    }
-}
-
-impl fmt::Display for Shape {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.kind {
-            Kind::F32 => "f32",
-            Kind::Ids => "ids",
-        };
-        write!(f, "{kind}{:?}", self.dims())
-    }
-}
-
-impl fmt::Debug for Shape {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
 
 /// A dense row-major tensor. Cloning shares the memory; writing to a shared one copies it first.
 #[derive(Clone)]
@@ -131,6 +21,7 @@ pub struct Tensor {
 enum Data {
     F32(Buffer),
     Ids(Buffer<u32>),
+    Gpu(Memory, DType),
 }
 
 impl Tensor {
@@ -185,6 +76,124 @@ impl Tensor {
         })
     }
 
+    /// Numbers on a GPU whose contents are unspecified.
+    pub(crate) fn on_gpu(gpu: &Gpu, dtype: DType, dims: &[usize]) -> Result<Self> {
+        let count: usize = dims.iter().product();
+        let memory = gpu.memory_of(count * dtype.bytes())?;
+        Ok(Self::in_memory(memory, dtype, dims))
+    }
+
+    /// Numbers of other dimensions where this tensor's are, contents unspecified.
+    pub(crate) fn beside(&self, dims: &[usize]) -> Result<Self> {
+        match self.gpu()? {
+            Some(gpu) => Self::on_gpu(&gpu, self.dtype(), dims),
+            None => Ok(Self::scratch(dims)),
+        }
+    }
+
+    /// Where the numbers are and what they are.
+    pub fn place(&self) -> Place {
+        match &self.data {
+            Data::Gpu(memory, dtype) => Place {
+                device: Device::Cuda(memory.device()),
+                dtype: *dtype,
+            },
+            Data::F32(_) | Data::Ids(_) => Place::default(),
+        }
+    }
+
+    /// What the numbers are.
+    pub(crate) fn dtype(&self) -> DType {
+        self.place().dtype
+    }
+
+    /// The GPU that the numbers are on.
+    pub(crate) fn gpu(&self) -> Result<Option<Rc<Gpu>>> {
+        match &self.data {
+            Data::Gpu(memory, _) => Gpu::of(memory.device()).map(Some),
+            Data::F32(_) | Data::Ids(_) => Ok(None),
+        }
+    }
+
+    /// The device memory of the numbers.
+    ///
+    /// # Panics
+    /// On a tensor of the host.
+    pub(crate) fn device_memory(&self) -> &Memory {
+        match &self.data {
+            Data::Gpu(memory, _) => memory,
+            Data::F32(_) | Data::Ids(_) => panic!("a tensor on a GPU was expected, got one on the host"),
+        }
+    }
+
+    /// Where the numbers lie on their GPU.
+    ///
+    /// # Panics
+    /// On a tensor of the host.
+    pub(crate) fn at(&self) -> Ptr {
+        self.device_memory().at()
+    }
+
+    /// Where the numbers lie on their GPU, to be written; copies them first when another tensor shares them.
+    ///
+    /// # Panics
+    /// On a tensor of the host.
+    pub(crate) fn at_mut(&mut self, gpu: &Gpu) -> Result<Ptr> {
+        if self.device_memory().is_shared() {
+            let copy = self.beside(self.dims())?;
+            gpu.copy(copy.at(), self.at(), self.bytes() as usize)?;
+            *self = copy;
+        }
+        Ok(self.at())
+    }
+
+    /// The same numbers in another place. Ids stay where they are, on the host. To the host it waits until they are there.
+    ///
+    /// # Errors
+    /// When there is no such device, it has not as much memory, or it cannot take such numbers.
+    pub fn to(self, place: Place) -> Result<Self> {
+        if self.shape.kind() == Kind::Ids || self.place() == place {
+            return Ok(self);
+        }
+        self.mark_ready()?;
+        self.arrive(place)
+    }
+
+    /// Another thread may have it from here on: what this thread has put on the GPU's stream until now makes it what it is.
+    pub(crate) fn mark_ready(&self) -> Result<()> {
+        match self.gpu()? {
+            Some(gpu) => gpu.mark_ready(self.device_memory()),
+            None => Ok(()),
+        }
+    }
+
+    /// A tensor that another thread gave and [marked](Self::mark_ready), in this place. To the host it waits until the numbers are there.
+    pub(crate) fn arrive(self, place: Place) -> Result<Self> {
+        if self.shape.kind() == Kind::Ids {
+            return Ok(self);
+        }
+        cuda::arrived(self, place)
+    }
+
+    /// Numbers that lie in this memory.
+    pub(crate) fn in_memory(memory: Memory, dtype: DType, dims: &[usize]) -> Self {
+        Self {
+            shape: Shape::f32(dims),
+            data: Data::Gpu(memory, dtype),
+        }
+    }
+
+    /// The device memory alone.
+    ///
+    /// # Panics
+    /// On a tensor of the host.
+    pub(crate) fn into_memory(self) -> Memory {
+        match self.data {
+            Data::Gpu(memory, _) => memory,
+            Data::F32(_) | Data::Ids(_) => panic!("a tensor on a GPU was expected, got one on the host"),
+        }
+    }
+
     /// The kind and dimensions.
     pub fn shape(&self) -> &Shape {
         &self.shape
@@ -198,11 +207,12 @@ impl Tensor {
     /// The numbers, row-major.
     ///
     /// # Panics
-    /// On a tensor of ids; shapes are checked before a stage runs ([`crate::Stage::output_shape`]).
+    /// On a tensor of ids, and on one on a GPU; shapes are checked before a stage runs ([`crate::Stage::output_shape`]), and layers say where they run
+    /// ([`crate::Layer::runs_on_gpus`]).
     pub fn f32(&self) -> &[f32] {
         match &self.data {
             Data::F32(buffer) => buffer,
-            Data::Ids(_) => panic!("a tensor of numbers was expected, got {}", self.shape),
+            _ => panic!("numbers on the host were expected, got {self:?}"),
         }
     }
 
@@ -213,7 +223,10 @@ impl Tensor {
     pub fn f32_mut(&mut self) -> &mut [f32] {
         match &mut self.data {
             Data::F32(buffer) => buffer,
-            Data::Ids(_) => panic!("a tensor of numbers was expected, got {}", self.shape),
+            _ => panic!(
+                "numbers on the host were expected, got another tensor of {}",
+                self.shape
+            ),
         }
     }
 
@@ -224,7 +237,7 @@ impl Tensor {
     pub fn ids(&self) -> &[u32] {
         match &self.data {
             Data::Ids(ids) => ids,
-            Data::F32(_) => panic!("a tensor of ids was expected, got {}", self.shape),
+            _ => panic!("a tensor of ids was expected, got {self:?}"),
         }
     }
 
@@ -235,7 +248,7 @@ impl Tensor {
     pub fn ids_mut(&mut self) -> &mut [u32] {
         match &mut self.data {
             Data::Ids(ids) => ids,
-            Data::F32(_) => panic!("a tensor of ids was expected, got {}", self.shape),
+            _ => panic!("a tensor of ids was expected, got {}", self.shape),
         }
     }
 
@@ -257,6 +270,7 @@ impl Tensor {
         match &self.data {
             Data::F32(buffer) => buffer.address(),
             Data::Ids(ids) => ids.address(),
+            Data::Gpu(memory, _) => memory.address(),
         }
     }
 }
@@ -273,16 +287,18 @@ fn check_count(shape: &Shape, count: usize) -> Result<()> {
 
 impl Bytes for Tensor {
     fn bytes(&self) -> u64 {
-        4 * self.shape.count() as u64
+        (self.dtype().bytes() * self.shape.count()) as u64
     }
 }
 
 impl PartialEq for Tensor {
+    /// Numbers on a GPU are equal only to themselves.
     fn eq(&self, other: &Self) -> bool {
         self.shape == other.shape
             && match (&self.data, &other.data) {
                 (Data::F32(a), Data::F32(b)) => a[..] == b[..],
                 (Data::Ids(a), Data::Ids(b)) => a[..] == b[..],
+                (Data::Gpu(a, _), Data::Gpu(b, _)) => a.address() == b.address(),
                 _ => false,
             }
     }
@@ -290,6 +306,9 @@ impl PartialEq for Tensor {
 
 impl fmt::Debug for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Tensor({})", self.shape)
+        match self.place().device {
+            Device::Cpu => write!(f, "Tensor({})", self.shape),
+            device => write!(f, "Tensor({} on {device})", self.shape),
+        }
     }
 }

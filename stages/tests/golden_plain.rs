@@ -250,7 +250,7 @@ fn run(golden: &Golden) {
                 let name = format!("grad.{}", parameter.name());
                 assert_close(&name, &parameter.grad, golden.floats(&name), mean as f32, 1e-5);
             }
-            optimizer.update(parameter, update);
+            optimizer.update(parameter, update).expect("the CPU can");
             parameter.grad.fill(0.0);
         }
     }

@@ -25,7 +25,7 @@ fn shapes_that_do_not_go_together_are_refused() {
         .to_string();
     assert_eq!(error, "loss: expected ids[4, 8] as the target, got ids[4]");
     assert!(check(Shape::ids(&[4, 8]), Shape::ids(&[4])).is_err());
-    let error = MeanSquaredError
+    let error = MeanSquaredError::default()
         .check(&Shape::f32(&[4, 2]), &Shape::ids(&[4]))
         .unwrap_err()
         .to_string();

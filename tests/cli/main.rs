@@ -187,3 +187,6 @@ mod trace;
 mod schedules;
 
 mod tune;
+
+#[cfg(target_os = "linux")]
+mod devices;

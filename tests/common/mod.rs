@@ -18,7 +18,7 @@ use pipewright::stages::optimizer::{AdamW, LearningRate, Optimizer, Update, clip
 use pipewright::stages::{
     Mode, Moment, Parameter, Result as StageResult, Sequential, Shape, Stage, Tensor, rng,
 };
-use pipewright::{Pipeline, Result};
+use pipewright::{Pipeline, PipelineBuilder, Result};
 use sha2::{Digest, Sha256};
 
 /// Random tokens, the next of each as its target.
@@ -139,6 +139,11 @@ impl Recipe {
     }
 
     pub fn launch(&self, schedule: Schedule) -> Result<Pipeline<Sequential>> {
+        self.builder(schedule)?.launch()
+    }
+
+    /// Everything that it takes to launch.
+    pub fn builder(&self, schedule: Schedule) -> Result<PipelineBuilder<Sequential>> {
         let stages = (self.model)().split(schedule.stages() as usize)?;
         let mut builder = Pipeline::builder()
             .schedule(schedule)
@@ -152,7 +157,7 @@ impl Recipe {
         if let Some(clip) = self.clip {
             builder = builder.clip(clip);
         }
-        builder.launch()
+        Ok(builder)
     }
 
     /// The hash of all weights after some steps of a pipeline, one stage a rank.
@@ -267,14 +272,16 @@ impl Plain {
         let clip = self.clip.map_or(1.0, |limit| clip_factor(norm, limit));
         let learning_rate = self.learning_rate.at(step);
         for parameter in &mut parameters {
-            self.optimizer.update(
-                parameter,
-                Update {
-                    step: step + 1,
-                    learning_rate,
-                    scale: clip / total.weight,
-                },
-            );
+            self.optimizer
+                .update(
+                    parameter,
+                    Update {
+                        step: step + 1,
+                        learning_rate,
+                        scale: clip / total.weight,
+                    },
+                )
+                .expect("the CPU can");
             parameter.grad.fill(0.0);
         }
         (total.mean(), norm)

@@ -42,3 +42,5 @@ mod values;
 mod building;
 
 mod schedules;
+
+mod devices;

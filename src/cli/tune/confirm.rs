@@ -19,7 +19,7 @@ pub(super) fn run(found: &mut [Found]) -> Result<()> {
             eprintln!("round {round} of {ROUNDS}: running {place}, {}", found.in_words());
             let (config, candidate) = (&found.config, &found.candidate);
             let stages = config.partitioned_into(&candidate.counts)?;
-            let mut pipeline = launch(config, &config.data()?, candidate.schedule.clone(), stages)?;
+            let mut pipeline = launch(config, &config.data()?, candidate.schedule.clone(), stages, None)?;
             pipeline.step()?;
             for _ in 0..STEPS {
                 times.push(pipeline.step()?.seconds);

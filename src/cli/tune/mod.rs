@@ -51,6 +51,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<()> {
     let config = Config::load(&args.config, &args.sets).map_err(|error| Error::Invalid(error.to_string()))?;
     config.can_be_measured()?;
+    check_devices(&config)?;
     if let Some(out) = &args.out {
         super::costs::check_out(out)?;
     }
@@ -77,6 +78,18 @@ pub(super) fn run(args: &Args) -> Result<()> {
             None => "; --out FILE writes it as a config".to_owned(),
         }
     ))
+}
+
+/// Refuses GPUs: what is measured, and predicted from, is the CPU.
+fn check_devices(config: &Config) -> Result<()> {
+    if config.pipeline.devices.has_gpu() {
+        return Err(Error::Invalid(
+            "pipeline.devices: tune measures on the CPU, which says nothing of GPUs: compare runs of train instead, or tune with \
+             --set pipeline.devices=cpu --set pipeline.dtype=f32"
+                .to_owned(),
+        ));
+    }
+    Ok(())
 }
 
 /// The numbers of ranks to try.

@@ -23,7 +23,7 @@ pub(crate) fn kernels() -> Result<Vec<Kernel>> {
         loss(
             "squared error: 64 x 2048".to_owned(),
             "number",
-            MeanSquaredError,
+            MeanSquaredError::default(),
             [tensor(&[64, 2048])?, tensor(&[64, 2048])?],
             3,
         ),
@@ -67,7 +67,7 @@ fn optimizer(name: &str, optimizer: impl Optimizer, accesses: usize) -> Kernel {
             learning_rate: 1e-3,
             scale: 1e-3,
         };
-        clock.time(|| optimizer.update(&mut parameter, update));
+        clock.time(|| optimizer.update(&mut parameter, update))?;
         Ok(())
     });
     let passes = vec![("update", Work::each("parameter", count, accesses))];

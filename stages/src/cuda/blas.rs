@@ -6,8 +6,9 @@ use std::fmt;
 use std::rc::Rc;
 
 use cudarc::cublaslt::result::{self, CublasError};
-use cudarc::cublaslt::sys::{self, cublasLtHandle_t};
+use cudarc::cublaslt::sys::cublasLtHandle_t;
 
+use super::library::Library;
 use super::plan::Plan;
 use super::{Gpu, Memory, Ptr};
 use crate::device::{DType, Device};
@@ -84,17 +85,7 @@ pub(super) struct Blas {
 
 impl Blas {
     fn open(gpu: &Gpu) -> Result<Self> {
-        // SAFETY: looking for a library runs nothing but its own initialisation.
-        if !unsafe { sys::is_culib_present() } {
-            return Err(Error {
-                place: String::new(),
-                kind: ErrorKind::Device(
-                    "there is no cuBLASLt (libcublasLt.so.13) on this machine: `pipewright devices` tells what is missing \
-                     and how to get it"
-                        .to_owned(),
-                ),
-            });
-        }
+        Library::CublasLt.require()?;
         let workspace = gpu.memory_of(WORKSPACE)?;
         let handle = result::create_handle().map_err(refused("starting cuBLASLt"))?;
         Ok(Self {

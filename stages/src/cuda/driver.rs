@@ -6,6 +6,7 @@ use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUevent_flags, CUresult, CUstream, CUstream_flags};
 
 use super::Ptr;
+use super::gpu::context_of;
 use crate::error::{Error, ErrorKind, Result};
 
 /// What CUDA refused: says what was being done.
@@ -143,13 +144,21 @@ pub(super) fn allocate(bytes: usize, stream: &Stream) -> Result<Option<Ptr>> {
     }
 }
 
-/// Gives device memory back, after all work that was given before.
+/// Gives device memory back, once all work given before is done.
 ///
 /// # Safety
-/// It came from [`allocate`], and nobody uses it in work given later.
-pub(super) unsafe fn free(address: Ptr) {
-    // SAFETY: the caller's promise. Waits for the device by itself.
-    let _ = unsafe { result::free_sync(address.0) };
+/// It came from [`allocate`] on this device, and nobody uses it in work given later.
+pub(super) unsafe fn free(address: Ptr, device: u32) {
+    let (Ok(context), Ok(before)) = (context_of(device), result::ctx::get_current()) else {
+        return;
+    };
+    // SAFETY: contexts are never released; the rest is the caller's promise. A device that has failed keeps its memory.
+    unsafe {
+        let _ = result::ctx::set_current(context);
+        let _ = result::ctx::synchronize();
+        let _ = result::free_sync(address.0);
+        let _ = result::ctx::set_current(before.unwrap_or(std::ptr::null_mut()));
+    }
 }
 
 /// Copies bytes inside a device.
@@ -159,6 +168,22 @@ pub(super) unsafe fn free(address: Ptr) {
 pub(super) unsafe fn copy(to: Ptr, from: Ptr, bytes: usize, stream: &Stream) -> Result<()> {
     // SAFETY: the caller's promise.
     unsafe { result::memcpy_dtod_async(to.0, from.0, bytes, stream.0) }.map_err(failed("copying on a device"))
+}
+
+/// Copies bytes from one device to another, over their direct link where they have one.
+///
+/// # Safety
+/// As [`copy`].
+pub(super) unsafe fn copy_across(
+    to: (Ptr, u32),
+    from: (Ptr, u32),
+    bytes: usize,
+    stream: &Stream,
+) -> Result<()> {
+    let (to_context, from_context) = (context_of(to.1)?, context_of(from.1)?);
+    // SAFETY: the caller's promise; contexts are never released.
+    unsafe { result::memcpy_peer_async(to_context, to.0.0, from_context, from.0.0, bytes, stream.0) }
+        .map_err(failed("copying between devices"))
 }
 
 /// Copies bytes to a device.

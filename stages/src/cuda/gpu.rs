@@ -5,16 +5,17 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::OnceLock;
 
-use cudarc::driver::result::{self, ctx, device, primary_ctx};
-use cudarc::driver::sys::{CUcontext, CUdevice_attribute};
+use cudarc::driver::result::{self, DriverError, ctx, device, primary_ctx};
+use cudarc::driver::sys::{CUcontext, CUdevice_attribute, CUresult};
 use parking_lot::Mutex;
 
 use super::blas::Blas;
 use super::driver::{Stream, failed};
+use super::library::Library;
 use super::memory::Shelf;
 use super::module::Kernels;
 use super::staging::Staging;
-use crate::device::Device;
+use crate::device::{DType, Device, Place};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A GPU as one thread uses it: streams, kernels and memory of the thread's own. A rank's thread has one.
@@ -64,13 +65,15 @@ impl Gpu {
     }
 
     fn open(index: u32) -> Result<Self> {
+        let capability = capability(index)?;
+        check_capability(index, capability)?;
         let stream = Stream::new()?;
         Ok(Self {
             index,
-            shelf: Shelf::new(index, &stream)?,
+            shelf: Shelf::new(index)?,
             stream,
             transfers: Stream::new()?,
-            kernels: Kernels::load(capability(index)?)?,
+            kernels: Kernels::load(capability)?,
             staging: Staging::default(),
             blas: OnceCell::new(),
         })
@@ -136,6 +139,20 @@ impl Gpu {
     }
 }
 
+/// Refuses numbers that a device does not compute in, and a device that is not there.
+///
+/// # Errors
+/// Says what would do.
+pub(crate) fn check(place: Place) -> Result<()> {
+    match (place.device, place.dtype) {
+        (Device::Cpu, DType::F32) => Ok(()),
+        (Device::Cpu, DType::Bf16) => Err(Error::invalid(
+            "the cpu computes in f32 only: set dtype to f32, or the device to a GPU such as cuda:0",
+        )),
+        (Device::Cuda(index), _) => Gpu::of(index).map(|_| ()),
+    }
+}
+
 /// Makes the device's context the thread's.
 fn enter(index: u32) -> Result<()> {
     if CURRENT.get() == Some(index) {
@@ -146,6 +163,11 @@ fn enter(index: u32) -> Result<()> {
     unsafe { ctx::set_current(context.0) }.map_err(failed("entering a device's context"))?;
     CURRENT.set(Some(index));
     Ok(())
+}
+
+/// The context of a device that some thread of the process has used.
+pub(super) fn context_of(index: u32) -> Result<CUcontext> {
+    context(index).map(|context| context.0)
 }
 
 fn context(index: u32) -> Result<Context> {
@@ -167,7 +189,7 @@ fn context(index: u32) -> Result<Context> {
 /// The number of GPUs.
 ///
 /// # Errors
-/// When there is no CUDA.
+/// When there is no CUDA driver, it is too old, or it has no GPU.
 pub(crate) fn count() -> Result<u32> {
     static READY: OnceLock<Result<()>> = OnceLock::new();
     READY.get_or_init(start).clone()?;
@@ -177,13 +199,14 @@ pub(crate) fn count() -> Result<u32> {
 
 /// Starts CUDA, once a process.
 fn start() -> Result<()> {
-    // SAFETY: looking for a library runs nothing but its own initialisation.
-    if !unsafe { cudarc::driver::sys::is_culib_present() } {
-        return Err(device_error(
-            "there is no CUDA driver (libcuda.so.1) on this machine: `pipewright devices` tells what is missing".to_owned(),
-        ));
+    Library::Driver.require()?;
+    match result::init() {
+        Err(DriverError(CUresult::CUDA_ERROR_NO_DEVICE)) => Err(device_error(
+            "the CUDA driver is there and has no GPU (`nvidia-smi -L` lists those of the machine; CUDA_VISIBLE_DEVICES hides some)"
+                .to_owned(),
+        )),
+        started => started.map_err(failed("starting CUDA")),
     }
-    result::init().map_err(failed("starting CUDA"))
 }
 
 fn missing(index: u32, count: u32) -> Error {
@@ -199,7 +222,7 @@ fn missing(index: u32, count: u32) -> Error {
 }
 
 /// The device's compute capability.
-fn capability(index: u32) -> Result<(i32, i32)> {
+pub(super) fn capability(index: u32) -> Result<(i32, i32)> {
     let handle = device::get(index as i32).map_err(failed("finding a device"))?;
     let ask = |attribute| {
         // SAFETY: the device is there, as it has a context.
@@ -210,6 +233,17 @@ fn capability(index: u32) -> Result<(i32, i32)> {
         ask(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
         ask(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
     ))
+}
+
+/// Refuses a device that the kernels do not run on: their matrix instructions came with compute capability 8.0.
+pub(super) fn check_capability(index: u32, (major, minor): (i32, i32)) -> Result<()> {
+    if major >= 8 {
+        return Ok(());
+    }
+    Err(device_error(format!(
+        "{} has compute capability {major}.{minor}, and the kernels need 8.0 (Ampere) or newer",
+        Device::Cuda(index)
+    )))
 }
 
 fn device_error(message: String) -> Error {

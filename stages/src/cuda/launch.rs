@@ -66,6 +66,17 @@ impl From<f32> for Arg {
     }
 }
 
+/// The name of a kernel for numbers of a type.
+macro_rules! kernel {
+    ($dtype:expr, $name:literal) => {
+        match $dtype {
+            $crate::device::DType::F32 => concat!($name, "_f32"),
+            $crate::device::DType::Bf16 => concat!($name, "_bf16"),
+        }
+    };
+}
+pub(super) use kernel;
+
 impl Gpu {
     /// Puts a kernel on the compute stream. No blocks: nothing to do.
     ///

@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -21,6 +22,9 @@ use crate::error::{Error, ErrorKind, Result};
 /// How many blocks can be on their way home; one more is given back to CUDA.
 const ON_THE_WAY: usize = 4096;
 
+/// Sizes are whole multiples of this, so that tensors of about one size share blocks.
+const GRAIN: usize = 256;
+
 /// Device memory. Cloning shares it; the last owner sends it home.
 #[derive(Clone, Debug)]
 pub(crate) struct Memory(Option<Arc<Block>>);
@@ -30,25 +34,32 @@ struct Block {
     at: Ptr,
     bytes: usize,
     device: u32,
-    /// The last work on another stream than its thread's compute stream, or what a wire's receiver has to wait for.
-    event: Event,
+    /// What it is filled by, rather than by the compute stream.
+    by_transfer: bool,
+    /// The last work that somebody else has to wait for.
+    event: Arc<Event>,
     /// Whether whoever takes it next has to wait for the event.
     used_elsewhere: AtomicBool,
     home: Weak<Home>,
 }
 
-type Home = ArrayQueue<Arc<Block>>;
+/// Blocks on their way home, some with an event of another device's that stands for their last use.
+type Home = ArrayQueue<(Arc<Block>, Option<Arc<Event>>)>;
+
+/// Whether a block is filled by transfers, and its bytes.
+type Size = (bool, usize);
 
 /// A thread's blocks on a device that nobody uses now.
 #[derive(Debug)]
 pub(super) struct Shelf {
-    by_size: RefCell<BTreeMap<usize, Vec<Arc<Block>>>>,
+    /// By whether they are filled by transfers, and by size: a transfer does not wait for what computes, nor the other way round.
+    blocks: RefCell<BTreeMap<Size, Vec<Arc<Block>>>>,
     home: Arc<Home>,
 }
 
 impl Shelf {
     /// An empty one. CUDA keeps what it is given back: no taking and giving back between steps.
-    pub(super) fn new(index: u32, _stream: &Stream) -> Result<Self> {
+    pub(super) fn new(index: u32) -> Result<Self> {
         let handle = device::get(index as i32).map_err(failed("finding a device"))?;
         // SAFETY: the device is there, as it has a context.
         let pool =
@@ -59,28 +70,29 @@ impl Shelf {
         unsafe { mem_pool::set_attribute(pool, threshold, std::ptr::from_mut(&mut most).cast()) }
             .map_err(failed("setting up the memory pool"))?;
         Ok(Self {
-            by_size: RefCell::default(),
+            blocks: RefCell::default(),
             home: Arc::new(ArrayQueue::new(ON_THE_WAY)),
         })
     }
 
-    fn pop(&self, bytes: usize) -> Option<Arc<Block>> {
-        self.by_size.borrow_mut().get_mut(&bytes)?.pop()
+    fn pop(&self, by_transfer: bool, bytes: usize) -> Option<Arc<Block>> {
+        self.blocks.borrow_mut().get_mut(&(by_transfer, bytes))?.pop()
     }
 
     fn put(&self, block: Arc<Block>) {
-        self.by_size
-            .borrow_mut()
-            .entry(block.bytes)
-            .or_default()
-            .push(block);
+        let key = (block.by_transfer, block.bytes);
+        self.blocks.borrow_mut().entry(key).or_default().push(block);
     }
 
     /// Takes in what has come home.
-    fn collect(&self) {
-        while let Some(block) = self.home.pop() {
+    fn collect(&self, gpu: &Gpu) -> Result<()> {
+        while let Some((block, event)) = self.home.pop() {
+            if let Some(event) = event {
+                gpu.stream_of(block.by_transfer).wait(&event)?;
+            }
             self.put(block);
         }
+        Ok(())
     }
 }
 
@@ -90,45 +102,56 @@ impl Gpu {
     /// # Errors
     /// [`ErrorKind::OutOfMemory`].
     pub(crate) fn memory_of(&self, bytes: usize) -> Result<Memory> {
-        self.take(bytes, self.stream())
+        self.take(false, bytes)
     }
 
-    /// As [`Gpu::memory_of`], for use on another stream of this thread.
-    pub(super) fn take(&self, bytes: usize, stream: &Stream) -> Result<Memory> {
-        // Sizes in whole lines of the cache, so that tensors of about one size share a shelf.
-        let bytes = bytes.max(1).next_multiple_of(256);
+    /// As [`Gpu::memory_of`], to be filled on the transfer stream.
+    pub(super) fn memory_for_transfer(&self, bytes: usize) -> Result<Memory> {
+        self.take(true, bytes)
+    }
+
+    fn take(&self, by_transfer: bool, bytes: usize) -> Result<Memory> {
+        let bytes = bytes.max(1).next_multiple_of(GRAIN);
         let shelf = self.shelf();
-        let block = shelf.pop(bytes).or_else(|| {
-            shelf.collect();
-            shelf.pop(bytes)
-        });
+        let mut block = shelf.pop(by_transfer, bytes);
+        if block.is_none() {
+            shelf.collect(self)?;
+            block = shelf.pop(by_transfer, bytes);
+        }
         let block = match block {
             Some(block) => block,
-            None => Arc::new(self.allocate(bytes)?),
+            None => Arc::new(self.allocate(by_transfer, bytes)?),
         };
         if block.used_elsewhere.swap(false, Ordering::Acquire) {
-            stream.wait(&block.event)?;
+            self.stream_of(by_transfer).wait(&block.event)?;
         }
         Ok(Memory(Some(block)))
     }
 
-    fn allocate(&self, bytes: usize) -> Result<Block> {
-        let at = match driver::allocate(bytes, self.stream())? {
+    fn stream_of(&self, by_transfer: bool) -> &Stream {
+        if by_transfer {
+            self.transfers()
+        } else {
+            self.stream()
+        }
+    }
+
+    fn allocate(&self, by_transfer: bool, bytes: usize) -> Result<Block> {
+        let stream = self.stream_of(by_transfer);
+        let at = match driver::allocate(bytes, stream)? {
             Some(at) => at,
             None => {
                 // What nobody uses now may be enough, in other sizes.
-                self.shelf().by_size.borrow_mut().clear();
-                match driver::allocate(bytes, self.stream())? {
-                    Some(at) => at,
-                    None => return Err(self.out_of_memory(bytes)),
-                }
+                self.shelf().blocks.borrow_mut().clear();
+                driver::allocate(bytes, stream)?.ok_or_else(|| self.out_of_memory(bytes))?
             }
         };
         Ok(Block {
             at,
             bytes,
             device: self.index(),
-            event: Event::new(false)?,
+            by_transfer,
+            event: Arc::new(Event::new(false)?),
             used_elsewhere: AtomicBool::new(false),
             home: Arc::downgrade(&self.shelf().home),
         })
@@ -145,6 +168,44 @@ impl Gpu {
                 total,
             },
         }
+    }
+
+    /// What the compute stream was given until now makes the memory what it is: others wait for that.
+    pub(crate) fn mark_ready(&self, memory: &Memory) -> Result<()> {
+        memory.block().event.record(self.stream())
+    }
+
+    /// What the compute stream is given from now on waits until memory that another thread has marked is ready.
+    pub(crate) fn wait_ready(&self, memory: &Memory) -> Result<()> {
+        self.stream().wait(&memory.block().event)
+    }
+
+    /// The contents of another device's memory that is marked as ready, copied here on the transfer stream.
+    pub(crate) fn received(&self, mut memory: Memory) -> Result<Memory> {
+        let from = memory.0.take().expect("there until it is dropped");
+        let copy = self.memory_for_transfer(from.bytes)?;
+        let transfers = self.transfers();
+        transfers.wait(&from.event)?;
+        // SAFETY: both blocks are as large as the copy; the streams' order is the one in which they may be used.
+        unsafe {
+            driver::copy_across(
+                (copy.at(), self.index()),
+                (from.at, from.device),
+                from.bytes,
+                transfers,
+            )
+        }?;
+        copy.block().event.record(transfers)?;
+        self.wait_ready(&copy)?;
+        if Arc::strong_count(&from) > 1 {
+            // The other owner keeps it for a backward pass, which waits for a gradient made of this copy.
+            return Ok(copy);
+        }
+        if let Some(home) = from.home.upgrade() {
+            // Full: this one is given back to CUDA.
+            let _ = home.push((from, Some(Arc::clone(&copy.block().event))));
+        }
+        Ok(copy)
     }
 }
 
@@ -163,6 +224,11 @@ impl Memory {
         self.block().device
     }
 
+    /// The GPU that it is on, as this thread uses it.
+    pub(crate) fn gpu(&self) -> Result<Rc<Gpu>> {
+        Gpu::of(self.device())
+    }
+
     /// Whether others share it.
     pub(crate) fn is_shared(&self) -> bool {
         Arc::strong_count(self.block()) > 1
@@ -170,27 +236,12 @@ impl Memory {
 
     /// A number that two share exactly when they share memory.
     pub(crate) fn address(&self) -> usize {
-        self.block().at.0 as usize
-    }
-
-    /// Its contents are ready, for another stream, when all that the compute stream was given until now is done.
-    pub(super) fn mark(&self, stream: &Stream) -> Result<()> {
-        self.block().event.record(stream)
-    }
-
-    /// The stream waits for the work that was [marked](Self::mark).
-    pub(super) fn wait_on(&self, stream: &Stream) -> Result<()> {
-        stream.wait(&self.block().event)
-    }
-
-    /// Whether it is another thread's, so that its last use has to be told.
-    fn is_foreign(&self, gpu: &Gpu) -> bool {
-        self.block().home.as_ptr() != Arc::as_ptr(&gpu.shelf().home)
+        self.at().0 as usize
     }
 
     /// Who takes the memory next waits for all that the stream was given until now.
     pub(super) fn used_on(&self, stream: &Stream) -> Result<()> {
-        self.mark(stream)?;
+        self.block().event.record(stream)?;
         self.block().used_elsewhere.store(true, Ordering::Release);
         Ok(())
     }
@@ -198,30 +249,33 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        let own = match Gpu::known(self.block().device) {
-            Some(gpu) if self.is_foreign(&gpu) => {
+        let Some(block) = &self.0 else { return };
+        let gpu = Gpu::known(block.device);
+        let own = gpu.filter(|gpu| {
+            let own = block.home.as_ptr() == Arc::as_ptr(&gpu.shelf().home);
+            // Where computing is not what the next one to take it waits for by itself.
+            if !own || block.by_transfer {
                 // If the record fails the device has failed, which the next call tells.
                 let _ = self.used_on(gpu.stream());
-                None
             }
-            own => own,
-        };
+            own
+        });
         let Some(block) = self.0.take().filter(|block| Arc::strong_count(block) == 1) else {
             return;
         };
         match (own, block.home.upgrade()) {
-            (Some(gpu), Some(_)) => gpu.shelf().put(block),
+            (Some(gpu), _) => gpu.shelf().put(block),
             // Full: this one is given back to CUDA.
-            (None, Some(home)) => drop(home.push(block)),
+            (None, Some(home)) => drop(home.push((block, None))),
             // Its thread has ended.
-            (_, None) => {}
+            (None, None) => {}
         }
     }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // SAFETY: it was taken from CUDA for this block, and nobody shares the block any more. Giving back waits for the device.
-        unsafe { driver::free(self.at) };
+        // SAFETY: it was taken from CUDA for this block, and nobody shares the block any more.
+        unsafe { driver::free(self.at, self.device) };
     }
 }

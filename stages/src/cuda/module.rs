@@ -5,18 +5,36 @@ use std::collections::HashMap;
 use std::ffi::{CString, c_char};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
-use std::{env, fs, process};
+use std::{fs, process};
 
 use cudarc::driver::result::module;
 use cudarc::driver::sys::{self as driver, CUfunction, CUmodule};
 use cudarc::nvrtc::result as nvrtc;
 use cudarc::nvrtc::sys;
 
+use super::cache_folder;
 use super::driver::failed;
+use super::library::Library;
 use crate::error::{Error, ErrorKind, Result};
 
 /// All kernels, in one program.
-const SOURCE: &str = concat!(include_str!("kernels/prelude.cu"),);
+const SOURCE: &str = concat!(
+    include_str!("kernels/prelude.cu"),
+    include_str!("kernels/elementwise.cu"),
+    include_str!("kernels/gelu.cu"),
+    include_str!("kernels/reduce.cu"),
+    include_str!("kernels/embedding.cu"),
+    include_str!("kernels/norm.cu"),
+    include_str!("kernels/norm_wide.cu"),
+    include_str!("kernels/dropout.cu"),
+    include_str!("kernels/loss.cu"),
+    include_str!("kernels/optimizer.cu"),
+    include_str!("kernels/mma.cu"),
+    include_str!("kernels/attention_tiles.cu"),
+    include_str!("kernels/attention_forward.cu"),
+    include_str!("kernels/attention_backward.cu"),
+    include_str!("kernels/attention_any.cu"),
+);
 
 /// More dynamic shared memory than this a kernel has to be allowed.
 const FREE_SHARED: u32 = 48 << 10;
@@ -71,6 +89,7 @@ impl Drop for Kernels {
 
 /// The kernels for devices of a compute capability, from the disk or from the compiler.
 fn compiled(capability: (i32, i32)) -> Result<Vec<u8>> {
+    Library::Nvrtc.require()?;
     let architecture = architecture(capability);
     let file = cache_file(&architecture);
     if let Some(code) = file.as_ref().and_then(|file| fs::read(file).ok()) {
@@ -92,9 +111,7 @@ fn architecture((major, minor): (i32, i32)) -> String {
 
 /// Where compiled kernels are kept, by what they are made of.
 fn cache_file(architecture: &str) -> Option<PathBuf> {
-    let folder = env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")))?;
+    let folder = cache_folder()?;
     let (mut major, mut minor) = (0, 0);
     // SAFETY: the pointers are to locals that outlive the call.
     unsafe { sys::nvrtcVersion(&mut major, &mut minor) }
@@ -103,7 +120,7 @@ fn cache_file(architecture: &str) -> Option<PathBuf> {
     let mut hash = DefaultHasher::new();
     (SOURCE, architecture, major, minor).hash(&mut hash);
     let name = format!("kernels-{architecture}-{:016x}.cubin", hash.finish());
-    Some(folder.join("pipewright").join(name))
+    Some(folder.join(name))
 }
 
 /// Writes beside the place and renames, so that no run reads half a file.

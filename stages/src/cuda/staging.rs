@@ -10,6 +10,9 @@ use super::driver::{self, Event, failed};
 use super::{Gpu, Memory, Ptr};
 use crate::error::Result;
 
+/// The size of the smallest slot.
+const SMALLEST: usize = 256;
+
 /// Host memory at a fixed place, which every device reaches.
 #[derive(Debug)]
 pub(crate) struct Pinned {
@@ -19,6 +22,8 @@ pub(crate) struct Pinned {
 
 // SAFETY: it is plain memory that its owner alone reads and writes.
 unsafe impl Send for Pinned {}
+// SAFETY: a shared one is only read.
+unsafe impl Sync for Pinned {}
 
 impl Pinned {
     /// So many bytes, all zero. The thread has to have a [`Gpu`].
@@ -91,8 +96,9 @@ struct Slot {
 }
 
 impl Staging {
-    /// A slot of this size that no copy uses.
+    /// A slot for so many bytes that no copy uses. There are few sizes, so that slots are soon used again.
     fn take(&self, bytes: usize) -> Result<Slot> {
+        let bytes = bytes.max(SMALLEST).next_power_of_two();
         let mut slots = self.slots.borrow_mut();
         let mut free = None;
         for (index, slot) in slots.iter().enumerate() {
@@ -116,12 +122,12 @@ impl Staging {
 }
 
 impl Gpu {
-    /// A copy of these bytes on the device. Does not wait for it.
+    /// A copy of these bytes on the device, in memory of few sizes. Does not wait for it.
     ///
     /// # Errors
     /// As [`Gpu::memory_of`].
     pub(crate) fn upload(&self, bytes: &[u8]) -> Result<Memory> {
-        let memory = self.memory_of(bytes.len())?;
+        let memory = self.memory_of(bytes.len().next_power_of_two())?;
         self.upload_to(memory.at(), bytes)?;
         Ok(memory)
     }

@@ -1,11 +1,13 @@
 //! Causal multi-head self-attention.
 
 use crate::cpu::attention::{self, Saved, Sizes};
+use crate::device::DType;
 use crate::error::{Error, Result};
 use crate::kept::Kept;
 use crate::layer::Layer;
+use crate::shape::{Kind, Shape};
 use crate::stage::Moment;
-use crate::tensor::{Kind, Shape, Tensor};
+use crate::tensor::Tensor;
 
 /// Causal multi-head self-attention: `[batch, time, 3 * dim]`, queries, keys and values side by side, to
 /// `[batch, time, dim]`. Vaswani et al., "Attention is all you need" (2017).
@@ -51,6 +53,10 @@ impl Layer for Attention {
         &self.name
     }
 
+    fn runs_on_gpus(&self) -> bool {
+        true
+    }
+
     fn output_shape(&self, input: &Shape) -> Result<Shape> {
         let rows = input.dims().len() == 3 && input.dims()[1] > 0;
         if input.kind() == Kind::F32 && rows && input.last() == 3 * self.dim {
@@ -61,16 +67,34 @@ impl Layer for Attention {
 
     fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
         let shape = self.output_shape(input.shape())?;
-        let mut output = Tensor::scratch(shape.dims());
-        let mut lse = Tensor::scratch(&[shape.dims()[0], self.heads, shape.dims()[1]]);
-        attention::forward(output.f32_mut(), lse.f32_mut(), input.f32(), self.sizes(&shape));
+        let mut output = input.beside(shape.dims())?;
+        let sums = [shape.dims()[0], self.heads, shape.dims()[1]];
+        let lse = match input.gpu()? {
+            Some(gpu) => {
+                let lse = Tensor::on_gpu(&gpu, DType::F32, &sums)?;
+                let at = [output.at(), lse.at(), input.at()];
+                gpu.attention_forward(input.dtype(), at, shape.dims()[0], self.sizes(&shape))?;
+                lse
+            }
+            None => {
+                let mut lse = Tensor::scratch(&sums);
+                attention::forward(output.f32_mut(), lse.f32_mut(), input.f32(), self.sizes(&shape));
+                lse
+            }
+        };
         Ok((output.clone(), Kept::new(at, [input, output, lse])))
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
-        let at = saved.at;
+        let at_moment = saved.at;
         let [input, output, lse] = saved.into_tensors();
-        let mut input_grad = Tensor::scratch(input.dims());
+        let mut input_grad = input.beside(input.dims())?;
+        if let Some(gpu) = input.gpu()? {
+            let delta = Tensor::on_gpu(&gpu, DType::F32, lse.dims())?;
+            let at = [&input_grad, &delta, &input, &output, &lse, &grad].map(Tensor::at);
+            gpu.attention_backward(input.dtype(), at, input.dims()[0], self.sizes(input.shape()))?;
+            return Ok((Some(input_grad), Kept::new(at_moment, [])));
+        }
         let saved = Saved {
             qkv: input.f32(),
             out: output.f32(),
@@ -78,6 +102,6 @@ impl Layer for Attention {
             grad: grad.f32(),
         };
         attention::backward(input_grad.f32_mut(), saved, self.sizes(input.shape()));
-        Ok((Some(input_grad), Kept::new(at, [])))
+        Ok((Some(input_grad), Kept::new(at_moment, [])))
     }
 }

@@ -6,8 +6,9 @@ use crate::error::{Error, Result};
 use crate::kept::Kept;
 use crate::layer::Layer;
 use crate::rng;
+use crate::shape::Shape;
 use crate::stage::{Mode, Moment};
-use crate::tensor::{Shape, Tensor};
+use crate::tensor::Tensor;
 
 /// Zeroes each number with probability `rate` and divides the others by `1 - rate`, in training only.
 /// Srivastava et al., "Dropout" (2014).
@@ -39,18 +40,29 @@ impl Dropout {
         })
     }
 
-    fn apply(&self, at: Moment, mut tensor: Tensor) -> Tensor {
-        if at.mode != Mode::Evaluate && self.rate > 0.0 {
-            let moment = [at.micro_batch, at.step as u32, (at.step >> 32) as u32];
-            dropout(tensor.f32_mut(), self.rate, self.key, moment);
+    fn apply(&self, at: Moment, mut tensor: Tensor) -> Result<Tensor> {
+        if at.mode == Mode::Evaluate || self.rate == 0.0 {
+            return Ok(tensor);
         }
-        tensor
+        let moment = [at.micro_batch, at.step as u32, (at.step >> 32) as u32];
+        match tensor.gpu()? {
+            Some(gpu) => {
+                let (dtype, count) = (tensor.dtype(), tensor.shape().count());
+                gpu.dropout(dtype, tensor.at_mut(&gpu)?, count, self.rate, self.key, moment)?;
+            }
+            None => dropout(tensor.f32_mut(), self.rate, self.key, moment),
+        }
+        Ok(tensor)
     }
 }
 
 impl Layer for Dropout {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn runs_on_gpus(&self) -> bool {
+        true
     }
 
     fn output_shape(&self, input: &Shape) -> Result<Shape> {
@@ -60,7 +72,7 @@ impl Layer for Dropout {
 
     fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
         self.output_shape(input.shape())?;
-        Ok((self.apply(at, input), Kept::new(at, [])))
+        Ok((self.apply(at, input)?, Kept::new(at, [])))
     }
 
     fn kept_without_input(&self, at: Moment) -> Option<Kept> {
@@ -69,6 +81,6 @@ impl Layer for Dropout {
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
         let at = saved.at;
-        Ok((Some(self.apply(at, grad)), Kept::new(at, [])))
+        Ok((Some(self.apply(at, grad)?), Kept::new(at, [])))
     }
 }

@@ -2,12 +2,14 @@
 
 use crate::cpu::elementwise::{add, add_into};
 use crate::cpu::parts::{By, cut};
+use crate::cuda::{ByToken, Gpu};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kept::Kept;
 use crate::layer::Layer;
 use crate::parameter::{Init, Parameter};
+use crate::shape::{Kind, Shape};
 use crate::stage::Moment;
-use crate::tensor::{Kind, Shape, Tensor};
+use crate::tensor::Tensor;
 
 /// The sum of a token's and a position's vector: ids `[batch, time]` to numbers `[batch, time, dim]`.
 ///
@@ -18,6 +20,8 @@ pub struct Embedding {
     name: String,
     tokens: Parameter,
     positions: Parameter,
+    /// The rows of the last batch that went backward on a GPU.
+    by_token: ByToken,
 }
 
 impl Embedding {
@@ -27,11 +31,26 @@ impl Embedding {
             name: name.to_owned(),
             tokens: Parameter::new("wte.weight", &[vocab, dim], Init::Normal(0.02), seed),
             positions: Parameter::new("wpe.weight", &[context, dim], Init::Normal(0.01), seed),
+            by_token: ByToken::default(),
         }
     }
 
     fn dim(&self) -> usize {
         self.tokens.dims()[1]
+    }
+
+    /// [`Layer::backward_weight`] on a GPU.
+    fn add_grads_on(&mut self, gpu: &Gpu, input: &Tensor, grad: &Tensor) -> Result<()> {
+        let (dim, dtype) = (self.dim(), grad.dtype());
+        let &[batch, time] = input.dims() else {
+            unreachable!("checked by `output_shape`")
+        };
+        self.by_token.sort(input.ids(), self.tokens.dims()[0]);
+        let table = gpu.upload(bytemuck::cast_slice(self.by_token.table()))?;
+        let scratch = gpu.memory_of(self.by_token.scratch(dim).next_power_of_two())?;
+        let (tokens, at) = (self.tokens.weights().grad(), grad.at());
+        gpu.add_token_grads(dtype, tokens, at, dim, &self.by_token, table.at(), scratch.at())?;
+        gpu.add_position_grads(dtype, self.positions.weights().grad(), at, [batch, time, dim])
     }
 
     fn check_tokens(&self, ids: &[u32]) -> Result<()> {
@@ -55,6 +74,10 @@ impl Layer for Embedding {
         &self.name
     }
 
+    fn runs_on_gpus(&self) -> bool {
+        true
+    }
+
     fn output_shape(&self, input: &Shape) -> Result<Shape> {
         let context = self.positions.dims()[0];
         match (input.kind(), input.dims()) {
@@ -68,10 +91,19 @@ impl Layer for Embedding {
         }
     }
 
-    fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
+    fn forward(&mut self, at_moment: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
         let shape = self.output_shape(input.shape())?;
         self.check_tokens(input.ids())?;
         let dim = self.dim();
+        if let Some(weights) = self.tokens.on_gpu() {
+            let (gpu, dtype) = (weights.gpu()?, weights.place().dtype);
+            let output = Tensor::on_gpu(&gpu, dtype, shape.dims())?;
+            let ids = gpu.upload(bytemuck::cast_slice(input.ids()))?;
+            let (tokens, positions) = (weights.operand(), self.positions.weights().operand());
+            let sizes = [shape.rows(), shape.dims()[1], dim];
+            gpu.embedding(dtype, output.at(), ids.at(), tokens, positions, sizes)?;
+            return Ok((output, Kept::new(at_moment, [input])));
+        }
         let mut output = Tensor::scratch(shape.dims());
         let (tokens, positions) = (&self.tokens.value, &self.positions.value);
         let rows = (By(output.f32_mut(), dim), By(input.ids(), 1));
@@ -82,7 +114,7 @@ impl Layer for Embedding {
                 add_into(row, &tokens[id as usize * dim..][..dim], position);
             }
         });
-        Ok((output, Kept::new(at, [input])))
+        Ok((output, Kept::new(at_moment, [input])))
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
@@ -94,6 +126,9 @@ impl Layer for Embedding {
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {
         let [input, grad] = pending.into_tensors();
         let (dim, time) = (self.dim(), input.dims()[1]);
+        if let Some(gpu) = grad.gpu()? {
+            return self.add_grads_on(&gpu, &input, &grad);
+        }
         for (index, (row, &id)) in grad.f32().chunks_exact(dim).zip(input.ids()).enumerate() {
             add(&mut self.tokens.grad[id as usize * dim..][..dim], row);
             add(&mut self.positions.grad[index % time * dim..][..dim], row);

@@ -4,8 +4,9 @@ use super::check_numbers;
 use crate::error::{Error, Result};
 use crate::kept::Kept;
 use crate::layer::Layer;
+use crate::shape::Shape;
 use crate::stage::Moment;
-use crate::tensor::{Shape, Tensor};
+use crate::tensor::Tensor;
 
 /// `[batch, ..]` to `[batch, n]`. Moves and keeps nothing.
 #[derive(Debug)]
@@ -25,6 +26,10 @@ impl Flatten {
 impl Layer for Flatten {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn runs_on_gpus(&self) -> bool {
+        true
     }
 
     fn output_shape(&self, input: &Shape) -> Result<Shape> {

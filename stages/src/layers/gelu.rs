@@ -5,8 +5,9 @@ use crate::cpu::gelu;
 use crate::error::Result;
 use crate::kept::Kept;
 use crate::layer::Layer;
+use crate::shape::Shape;
 use crate::stage::Moment;
-use crate::tensor::{Shape, Tensor};
+use crate::tensor::Tensor;
 
 /// Which GELU is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +44,10 @@ impl Layer for Gelu {
         &self.name
     }
 
+    fn runs_on_gpus(&self) -> bool {
+        true
+    }
+
     fn output_shape(&self, input: &Shape) -> Result<Shape> {
         check_numbers(input)?;
         Ok(*input)
@@ -50,8 +55,17 @@ impl Layer for Gelu {
 
     fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
         let shape = self.output_shape(input.shape())?;
-        let mut output = Tensor::scratch(shape.dims());
-        gelu::forward(self.is_exact(), output.f32_mut(), input.f32());
+        let mut output = input.beside(shape.dims())?;
+        match input.gpu()? {
+            Some(gpu) => gpu.gelu(
+                input.dtype(),
+                self.is_exact(),
+                output.at(),
+                input.at(),
+                shape.count(),
+            )?,
+            None => gelu::forward(self.is_exact(), output.f32_mut(), input.f32()),
+        }
         Ok((output, Kept::new(at, [input])))
     }
 
@@ -62,7 +76,13 @@ impl Layer for Gelu {
     fn backward_input(&mut self, saved: Kept, mut grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
         let at = saved.at;
         let [input] = saved.into_tensors();
-        gelu::backward(self.is_exact(), grad.f32_mut(), input.f32());
+        match grad.gpu()? {
+            Some(gpu) => {
+                let (dtype, count) = (grad.dtype(), grad.shape().count());
+                gpu.gelu_backward(dtype, self.is_exact(), grad.at_mut(&gpu)?, input.at(), count)?;
+            }
+            None => gelu::backward(self.is_exact(), grad.f32_mut(), input.f32()),
+        }
         Ok((Some(grad), Kept::new(at, [])))
     }
 }
@@ -71,7 +91,14 @@ impl Cheap for Gelu {
     fn backward_with_output(&mut self, saved: Kept, mut grad: Tensor) -> Result<(Tensor, Kept, Tensor)> {
         let at = saved.at;
         let [mut tensor] = saved.into_tensors();
-        gelu::backward_and_forward(self.is_exact(), grad.f32_mut(), tensor.f32_mut());
+        match grad.gpu()? {
+            Some(gpu) => {
+                let (dtype, count) = (grad.dtype(), grad.shape().count());
+                let at = (grad.at_mut(&gpu)?, tensor.at_mut(&gpu)?);
+                gpu.gelu_backward_and_forward(dtype, self.is_exact(), at.0, at.1, count)?;
+            }
+            None => gelu::backward_and_forward(self.is_exact(), grad.f32_mut(), tensor.f32_mut()),
+        }
         Ok((grad, Kept::new(at, []), tensor))
     }
 }

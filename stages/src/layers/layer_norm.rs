@@ -2,12 +2,15 @@
 
 use super::{Cheap, check_rows};
 use crate::cpu::{elementwise, norm};
+use crate::cuda::{Gpu, Ptr, Rows};
+use crate::device::DType;
 use crate::error::Result;
 use crate::kept::Kept;
 use crate::layer::Layer;
 use crate::parameter::{Init, Parameter};
+use crate::shape::Shape;
 use crate::stage::Moment;
-use crate::tensor::{Shape, Tensor};
+use crate::tensor::Tensor;
 
 /// Added to the variance, as in PyTorch.
 const EPSILON: f32 = 1e-5;
@@ -38,7 +41,25 @@ impl LayerNorm {
 
 impl LayerNorm {
     /// Turns the output gradient into the input gradient; gives the gradients of the parameters.
-    fn input_grad(&self, grad: &mut Tensor, input: &Tensor, stats: &Tensor) -> Tensor {
+    fn input_grad(&self, grad: &mut Tensor, input: &Tensor, stats: &Tensor) -> Result<Tensor> {
+        if let Some(gpu) = grad.gpu()? {
+            let weight_grads = Tensor::on_gpu(&gpu, DType::F32, &[2, self.width])?;
+            let rows = self.rows(input);
+            let (at, gain) = (grad.at_mut(&gpu)?, self.weight.weights().value());
+            let scratch = gpu.memory_of(Gpu::layer_norm_scratch(rows))?;
+            gpu.layer_norm_backward(
+                grad.dtype(),
+                at,
+                weight_grads.at(),
+                at,
+                input.at(),
+                stats.at(),
+                gain,
+                rows,
+                scratch.at(),
+            )?;
+            return Ok(weight_grads);
+        }
         let mut weight_grads = Tensor::zeros(&[2, self.width]);
         let (gain_grad, shift_grad) = weight_grads.f32_mut().split_at_mut(self.width);
         norm::backward(
@@ -49,7 +70,19 @@ impl LayerNorm {
             gain_grad,
             shift_grad,
         );
-        weight_grads
+        Ok(weight_grads)
+    }
+
+    fn rows(&self, input: &Tensor) -> Rows {
+        Rows {
+            count: input.shape().rows(),
+            width: self.width,
+        }
+    }
+
+    /// Where gain and shift lie on the GPU.
+    fn at(&self) -> [Ptr; 2] {
+        [&self.weight, &self.bias].map(|parameter| parameter.weights().value())
     }
 }
 
@@ -57,10 +90,16 @@ impl Cheap for LayerNorm {
     fn backward_with_output(&mut self, saved: Kept, mut grad: Tensor) -> Result<(Tensor, Kept, Tensor)> {
         let at = saved.at;
         let [input, stats] = saved.into_tensors();
-        let weight_grads = self.input_grad(&mut grad, &input, &stats);
-        let mut output = Tensor::scratch(input.dims());
-        let (gain, shift) = (&self.weight.value, &self.bias.value);
-        norm::forward_again(output.f32_mut(), stats.f32(), input.f32(), gain, shift);
+        let weight_grads = self.input_grad(&mut grad, &input, &stats)?;
+        let mut output = input.beside(input.dims())?;
+        if let Some(gpu) = input.gpu()? {
+            let [gain, shift] = self.at();
+            let (out, stats, rows) = (output.at(), stats.at(), self.rows(&input));
+            gpu.layer_norm_again(input.dtype(), out, stats, input.at(), gain, shift, rows)?;
+        } else {
+            let (gain, shift) = (&self.weight.value, &self.bias.value);
+            norm::forward_again(output.f32_mut(), stats.f32(), input.f32(), gain, shift);
+        }
         Ok((grad, Kept::new(at, [weight_grads]), output))
     }
 }
@@ -70,14 +109,25 @@ impl Layer for LayerNorm {
         &self.name
     }
 
+    fn runs_on_gpus(&self) -> bool {
+        true
+    }
+
     fn output_shape(&self, input: &Shape) -> Result<Shape> {
         check_rows(input, self.width)?;
         Ok(*input)
     }
 
-    fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
+    fn forward(&mut self, moment: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
         let shape = self.output_shape(input.shape())?;
-        let mut output = Tensor::scratch(shape.dims());
+        let mut output = input.beside(shape.dims())?;
+        if let Some(gpu) = input.gpu()? {
+            let stats = Tensor::on_gpu(&gpu, DType::F32, &[shape.rows(), 2])?;
+            let [gain, shift] = self.at();
+            let (out, at, rows) = (output.at(), stats.at(), self.rows(&input));
+            gpu.layer_norm(input.dtype(), out, at, input.at(), gain, shift, rows, EPSILON)?;
+            return Ok((output, Kept::new(moment, [input, stats])));
+        }
         let mut stats = Tensor::scratch(&[shape.rows(), 2]);
         let (gain, shift) = (&self.weight.value, &self.bias.value);
         norm::forward(
@@ -88,18 +138,23 @@ impl Layer for LayerNorm {
             shift,
             EPSILON,
         );
-        Ok((output, Kept::new(at, [input, stats])))
+        Ok((output, Kept::new(moment, [input, stats])))
     }
 
     fn backward_input(&mut self, saved: Kept, mut grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
         let at = saved.at;
         let [input, stats] = saved.into_tensors();
-        let weight_grads = self.input_grad(&mut grad, &input, &stats);
+        let weight_grads = self.input_grad(&mut grad, &input, &stats)?;
         Ok((Some(grad), Kept::new(at, [weight_grads])))
     }
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {
         let [weight_grads] = pending.into_tensors();
+        if let Some(gpu) = weight_grads.gpu()? {
+            let [gain_grad, shift_grad] = [0, self.width].map(|from| weight_grads.at().offset(4 * from));
+            self.weight.weights().add_grad(&gpu, gain_grad)?;
+            return self.bias.weights().add_grad(&gpu, shift_grad);
+        }
         let (gain_grad, shift_grad) = weight_grads.f32().split_at(self.width);
         elementwise::add(&mut self.weight.grad, gain_grad);
         elementwise::add(&mut self.bias.grad, shift_grad);

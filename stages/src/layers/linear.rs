@@ -4,12 +4,15 @@ use super::check_rows;
 use crate::cpu::elementwise::add_rows;
 use crate::cpu::matmul::{Packed, Right, Start, matmul};
 use crate::cpu::matrix::Matrix;
+use crate::cuda::{self, Gpu, Product};
+use crate::device::DType;
 use crate::error::{Error, Result, check_positive};
 use crate::kept::Kept;
 use crate::layer::Layer;
 use crate::parameter::{Init, Parameter};
+use crate::shape::Shape;
 use crate::stage::Moment;
-use crate::tensor::{Shape, Tensor};
+use crate::tensor::Tensor;
 
 /// Where a micro-batch has so many rows, a packed copy of weights that need no turning saves next to nothing
 /// (`benches/RESULTS.md`): not worth its memory.
@@ -95,13 +98,87 @@ impl Linear {
     }
 
     /// The input gradient for an output gradient.
-    pub(super) fn input_grad(&mut self, grad: &Tensor) -> Tensor {
-        let mut input_grad = Tensor::scratch(grad.shape().with_last(self.inputs).dims());
+    pub(super) fn input_grad(&mut self, grad: &Tensor) -> Result<Tensor> {
+        let mut input_grad = grad.beside(grad.shape().with_last(self.inputs).dims())?;
+        if let Some(gpu) = grad.gpu()? {
+            let product = Product {
+                inner: self.outputs,
+                columns: self.inputs,
+                right_turned: self.layout == Layout::InOut,
+                ..self.product(grad)
+            };
+            gpu.product(
+                product,
+                input_grad.at(),
+                grad.at(),
+                self.weight.weights().operand(),
+                None,
+            )?;
+            return Ok(input_grad);
+        }
         let dy = Matrix::new(grad.f32(), self.outputs);
         let weight = matrix(&self.weight, self.layout).t();
         let weight = right(weight, &mut self.backward_weight, dy.rows());
         matmul(input_grad.f32_mut(), Start::Zero, dy, weight);
-        input_grad
+        Ok(input_grad)
+    }
+
+    /// The product of a tensor's rows with the weights, on a GPU.
+    fn product(&self, rows: &Tensor) -> Product {
+        Product {
+            rows: rows.shape().rows(),
+            inner: self.inputs,
+            columns: self.outputs,
+            left_turned: false,
+            right_turned: self.layout == Layout::OutIn,
+            dtype: rows.dtype(),
+            out: rows.dtype(),
+            start: cuda::Start::Zero,
+        }
+    }
+
+    /// [`Layer::forward`] on a GPU.
+    fn forward_on(&self, gpu: &Gpu, output: &Tensor, input: &Tensor) -> Result<()> {
+        let mut product = self.product(input);
+        let bias = self.bias.as_ref().map(|bias| bias.weights().operand());
+        if bias.is_some() {
+            product.start = cuda::Start::Bias;
+        }
+        gpu.product(
+            product,
+            output.at(),
+            input.at(),
+            self.weight.weights().operand(),
+            bias,
+        )
+    }
+
+    /// [`Layer::backward_weight`] on a GPU.
+    fn weight_grad_on(&self, gpu: &Gpu, input: &Tensor, grad: &Tensor) -> Result<()> {
+        let (rows, dtype) = (grad.shape().rows(), grad.dtype());
+        let (sizes, left, right) = match self.layout {
+            Layout::InOut => ([self.inputs, self.outputs], input, grad),
+            Layout::OutIn => ([self.outputs, self.inputs], grad, input),
+        };
+        let product = Product {
+            rows: sizes[0],
+            inner: rows,
+            columns: sizes[1],
+            left_turned: true,
+            right_turned: false,
+            dtype,
+            out: DType::F32,
+            start: cuda::Start::Old,
+        };
+        gpu.product(product, self.weight.weights().grad(), left.at(), right.at(), None)?;
+        match &self.bias {
+            Some(bias) => {
+                let scratch = gpu.memory_of(Gpu::column_sums_scratch(rows, self.outputs))?;
+                let (sums, at) = (bias.weights().grad(), scratch.at());
+                gpu.add_column_sums(dtype, sums, grad.at(), rows, self.outputs, at)
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -128,6 +205,10 @@ impl Layer for Linear {
         &self.name
     }
 
+    fn runs_on_gpus(&self) -> bool {
+        true
+    }
+
     fn output_shape(&self, input: &Shape) -> Result<Shape> {
         check_rows(input, self.inputs)?;
         check_positive(&[("outputs", self.outputs)])?;
@@ -136,7 +217,11 @@ impl Layer for Linear {
 
     fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
         let shape = self.output_shape(input.shape())?;
-        let mut output = Tensor::scratch(shape.dims());
+        let mut output = input.beside(shape.dims())?;
+        if let Some(gpu) = input.gpu()? {
+            self.forward_on(&gpu, &output, &input)?;
+            return Ok((output, Kept::new(at, [input])));
+        }
         let start = self
             .bias
             .as_ref()
@@ -155,12 +240,15 @@ impl Layer for Linear {
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
         let at = saved.at;
         let [input] = saved.into_tensors();
-        let input_grad = self.input_gradient.then(|| self.input_grad(&grad));
+        let input_grad = self.input_gradient.then(|| self.input_grad(&grad)).transpose()?;
         Ok((input_grad, Kept::new(at, [input, grad])))
     }
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {
         let [input, grad] = pending.into_tensors();
+        if let Some(gpu) = grad.gpu()? {
+            return self.weight_grad_on(&gpu, &input, &grad);
+        }
         let x = Matrix::new(input.f32(), self.inputs);
         let dy = Matrix::new(grad.f32(), self.outputs);
         match self.layout {

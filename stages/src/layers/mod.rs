@@ -23,7 +23,7 @@ pub use relu::Relu;
 pub use residual::Residual;
 
 use crate::error::{Error, Result};
-use crate::tensor::{Kind, Shape};
+use crate::shape::{Kind, Shape};
 
 /// Refuses an input that is not of numbers with `width` as its innermost dimension.
 fn check_rows(input: &Shape, width: usize) -> Result<()> {

@@ -5,8 +5,9 @@ use crate::error::Result;
 use crate::kept::Kept;
 use crate::layer::Layer;
 use crate::parameter::Parameter;
+use crate::shape::Shape;
 use crate::stage::Moment;
-use crate::tensor::{Shape, Tensor};
+use crate::tensor::Tensor;
 
 /// A layer whose output costs less to make again than to keep.
 pub trait Cheap: Layer {
@@ -37,6 +38,10 @@ impl<C: Cheap> Layer for Recomputed<C> {
         self.linear.name()
     }
 
+    fn runs_on_gpus(&self) -> bool {
+        self.cheap.runs_on_gpus()
+    }
+
     fn output_shape(&self, input: &Shape) -> Result<Shape> {
         let inner = self
             .cheap
@@ -62,7 +67,7 @@ impl<C: Cheap> Layer for Recomputed<C> {
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
         let at = saved.at;
-        let inner_grad = self.linear.input_grad(&grad);
+        let inner_grad = self.linear.input_grad(&grad)?;
         let (input_grad, pending, inner) = self.cheap.backward_with_output(saved, inner_grad)?;
         Ok((
             Some(input_grad),

@@ -5,8 +5,9 @@ use crate::cpu::elementwise::{relu, relu_grad};
 use crate::error::Result;
 use crate::kept::Kept;
 use crate::layer::Layer;
+use crate::shape::Shape;
 use crate::stage::Moment;
-use crate::tensor::{Shape, Tensor};
+use crate::tensor::Tensor;
 
 /// `max(x, 0)`, on any shape. Keeps its output, which the next layer shares.
 #[derive(Debug)]
@@ -28,6 +29,10 @@ impl Layer for Relu {
         &self.name
     }
 
+    fn runs_on_gpus(&self) -> bool {
+        true
+    }
+
     fn output_shape(&self, input: &Shape) -> Result<Shape> {
         check_numbers(input)?;
         Ok(*input)
@@ -36,14 +41,23 @@ impl Layer for Relu {
     fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
         self.output_shape(input.shape())?;
         let mut output = input;
-        relu(output.f32_mut());
+        match output.gpu()? {
+            Some(gpu) => gpu.relu(output.dtype(), output.at_mut(&gpu)?, output.shape().count())?,
+            None => relu(output.f32_mut()),
+        }
         Ok((output.clone(), Kept::new(at, [output])))
     }
 
     fn backward_input(&mut self, saved: Kept, mut grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
         let at = saved.at;
         let [output] = saved.into_tensors();
-        relu_grad(grad.f32_mut(), output.f32());
+        match grad.gpu()? {
+            Some(gpu) => {
+                let count = grad.shape().count();
+                gpu.relu_grad(grad.dtype(), grad.at_mut(&gpu)?, output.at(), count)?;
+            }
+            None => relu_grad(grad.f32_mut(), output.f32()),
+        }
         Ok((Some(grad), Kept::new(at, [])))
     }
 }

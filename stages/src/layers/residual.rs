@@ -6,8 +6,9 @@ use crate::kept::Kept;
 use crate::layer::Layer;
 use crate::parameter::Parameter;
 use crate::sequential;
+use crate::shape::Shape;
 use crate::stage::{Mode, Moment};
-use crate::tensor::{Shape, Tensor};
+use crate::tensor::Tensor;
 
 /// `x + f(x)`, where `f` is a chain of layers that keeps the shape. He et al., "Deep residual learning" (2016).
 ///
@@ -45,6 +46,10 @@ impl Layer for Residual {
         &self.name
     }
 
+    fn runs_on_gpus(&self) -> bool {
+        self.layers.iter().all(|layer| layer.runs_on_gpus())
+    }
+
     fn output_shape(&self, input: &Shape) -> Result<Shape> {
         let output = sequential::output_shape(&self.layers, input)?;
         if output == *input {
@@ -57,7 +62,7 @@ impl Layer for Residual {
 
     fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
         let (mut output, kept) = sequential::forward(&mut self.layers, at, input.clone())?;
-        elementwise::add(output.f32_mut(), input.f32());
+        add(&mut output, &input)?;
         if self.recompute && at.mode == Mode::Train {
             return Ok((output, Kept::new(at, [input])));
         }
@@ -77,7 +82,7 @@ impl Layer for Residual {
         let Some(mut input_grad) = inner else {
             return Ok((Some(grad), pending));
         };
-        elementwise::add(input_grad.f32_mut(), grad.f32());
+        add(&mut input_grad, &grad)?;
         Ok((Some(input_grad), pending))
     }
 
@@ -91,5 +96,19 @@ impl Layer for Residual {
 
     fn recompute_interior(&mut self) {
         self.recompute = true;
+    }
+}
+
+/// Adds a tensor's numbers to another's.
+fn add(to: &mut Tensor, from: &Tensor) -> Result<()> {
+    match from.gpu()? {
+        Some(gpu) => {
+            let at = to.at_mut(&gpu)?;
+            gpu.add(from.dtype(), at, at, from.at(), from.shape().count())
+        }
+        None => {
+            elementwise::add(to.f32_mut(), from.f32());
+            Ok(())
+        }
     }
 }

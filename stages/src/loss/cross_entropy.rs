@@ -3,18 +3,60 @@
 use super::{Loss, Score};
 use crate::cpu::parts::{By, EXP, cut};
 use crate::cpu::softmax;
+use crate::cuda::{Gpu, Logits, Scores};
 use crate::error::{Error, ErrorKind, Result};
-use crate::tensor::{Kind, Shape, Tensor};
+use crate::shape::{Kind, Shape};
+use crate::tensor::Tensor;
 
 /// The negative log-likelihood, in nats, of the target class under the softmax of the output: logits `[.., classes]`
 /// and ids `[..]`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct CrossEntropy {
-    /// A class that is not counted and gives no gradient.
-    pub ignore: Option<u32>,
+    ignore: Option<u32>,
+    on_gpu: Scores,
 }
 
 impl CrossEntropy {
+    /// One for which this class is not counted and gives no gradient.
+    pub fn ignoring(class: u32) -> Self {
+        Self {
+            ignore: Some(class),
+            on_gpu: Scores::default(),
+        }
+    }
+
+    /// Has the GPU work out the score, and turn the logits into the gradient when there is one to be.
+    fn run_on(
+        &mut self,
+        gpu: &Gpu,
+        micro_batch: u32,
+        logits: &mut Tensor,
+        target: &Tensor,
+        gradient: bool,
+    ) -> Result<()> {
+        self.check(logits.shape(), target.shape())?;
+        let (rows, classes) = (logits.shape().rows(), logits.shape().last());
+        self.check_classes(target.ids(), classes)?;
+        let ids = gpu.upload(bytemuck::cast_slice(target.ids()))?;
+        let scratch = gpu.memory_of(Gpu::cross_entropy_scratch(rows))?;
+        let what = Logits {
+            at: logits.at_mut(gpu)?,
+            targets: ids.at(),
+            rows,
+            classes,
+            ignore: self.ignore,
+        };
+        let place = self.on_gpu.place(micro_batch)?;
+        gpu.cross_entropy(logits.dtype(), what, gradient, place, scratch.at())
+    }
+
+    /// As [`CrossEntropy::run_on`], and waits for the score.
+    fn score_on(&mut self, gpu: &Gpu, logits: &mut Tensor, target: &Tensor, gradient: bool) -> Result<Score> {
+        self.run_on(gpu, 0, logits, target, gradient)?;
+        gpu.synchronize()?;
+        Ok(self.on_gpu.score(0))
+    }
+
     /// Turns logits into the gradient, and adds up the score row by row.
     fn run(&self, logits: &mut Tensor, target: &Tensor) -> Result<Score> {
         self.check(logits.shape(), target.shape())?;
@@ -94,11 +136,39 @@ impl Loss<Tensor> for CrossEntropy {
     }
 
     fn forward(&mut self, mut output: Tensor, target: Tensor) -> Result<(Score, Tensor)> {
-        let score = self.run(&mut output, &target)?;
+        let score = match output.gpu()? {
+            Some(gpu) => self.score_on(&gpu, &mut output, &target, true)?,
+            None => self.run(&mut output, &target)?,
+        };
         Ok((score, output))
     }
 
+    fn start(
+        &mut self,
+        micro_batch: u32,
+        mut output: Tensor,
+        target: Tensor,
+    ) -> Result<(Option<Score>, Tensor)> {
+        let Some(gpu) = output.gpu()? else {
+            let score = self.run(&mut output, &target)?;
+            return Ok((Some(score), output));
+        };
+        self.run_on(&gpu, micro_batch, &mut output, &target, true)?;
+        Ok((None, output))
+    }
+
+    fn finish(&mut self, micro_batch: u32) -> Score {
+        self.on_gpu.score(micro_batch)
+    }
+
+    fn runs_on_gpus(&self) -> bool {
+        true
+    }
+
     fn score(&mut self, mut output: Tensor, target: Tensor) -> Result<Score> {
-        self.run(&mut output, &target)
+        match output.gpu()? {
+            Some(gpu) => self.score_on(&gpu, &mut output, &target, false),
+            None => self.run(&mut output, &target),
+        }
     }
 }

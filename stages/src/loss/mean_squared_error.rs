@@ -1,12 +1,37 @@
 //! Mean squared error.
 
 use super::{Loss, Score};
+use crate::cuda::{Gpu, Scores};
 use crate::error::Result;
-use crate::tensor::{Kind, Shape, Tensor};
+use crate::shape::{Kind, Shape};
+use crate::tensor::Tensor;
 
 /// The squared difference of output and target, summed over all numbers; the weight is their number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MeanSquaredError;
+#[derive(Debug, Default)]
+pub struct MeanSquaredError {
+    on_gpu: Scores,
+}
+
+impl MeanSquaredError {
+    /// Has the GPU work out the score, and turn the output into the gradient.
+    fn run_on(&mut self, gpu: &Gpu, micro_batch: u32, output: &mut Tensor, target: &Tensor) -> Result<()> {
+        self.check(output.shape(), target.shape())?;
+        let count = target.shape().count();
+        let target = gpu.upload(bytemuck::cast_slice(target.f32()))?;
+        let scratch = gpu.memory_of(Gpu::mean_squared_error_scratch(count))?;
+        let place = self.on_gpu.place(micro_batch)?;
+        let (dtype, at) = (output.dtype(), output.at_mut(gpu)?);
+        gpu.mean_squared_error(dtype, at, target.at(), count, place, scratch.at())
+    }
+
+    /// The score, which has nothing of right and wrong.
+    fn told(&self, micro_batch: u32) -> Score {
+        Score {
+            correct: None,
+            ..self.on_gpu.score(micro_batch)
+        }
+    }
+}
 
 impl Loss<Tensor> for MeanSquaredError {
     fn check(&self, output: &Shape, target: &Shape) -> Result<()> {
@@ -19,7 +44,35 @@ impl Loss<Tensor> for MeanSquaredError {
         ))
     }
 
+    fn start(
+        &mut self,
+        micro_batch: u32,
+        mut output: Tensor,
+        target: Tensor,
+    ) -> Result<(Option<Score>, Tensor)> {
+        let Some(gpu) = output.gpu()? else {
+            return self
+                .forward(output, target)
+                .map(|(score, grad)| (Some(score), grad));
+        };
+        self.run_on(&gpu, micro_batch, &mut output, &target)?;
+        Ok((None, output))
+    }
+
+    fn finish(&mut self, micro_batch: u32) -> Score {
+        self.told(micro_batch)
+    }
+
+    fn runs_on_gpus(&self) -> bool {
+        true
+    }
+
     fn forward(&mut self, mut output: Tensor, target: Tensor) -> Result<(Score, Tensor)> {
+        if let Some(gpu) = output.gpu()? {
+            self.run_on(&gpu, 0, &mut output, &target)?;
+            gpu.synchronize()?;
+            return Ok((self.told(0), output));
+        }
         self.check(output.shape(), target.shape())?;
         let mut sum = 0.0;
         for (number, &target) in output.f32_mut().iter_mut().zip(target.f32()) {

@@ -7,7 +7,8 @@ pub use cross_entropy::CrossEntropy;
 pub use mean_squared_error::MeanSquaredError;
 
 use crate::error::{Error, Result};
-use crate::tensor::{Shape, Tensor};
+use crate::shape::Shape;
+use crate::tensor::Tensor;
 
 /// The loss of a micro-batch: a function of the last stage's output and the target.
 ///
@@ -25,6 +26,29 @@ pub trait Loss<W>: Send + 'static {
     /// # Errors
     /// When a target is outside what the output knows.
     fn forward(&mut self, output: W, target: Tensor) -> Result<(Score, W)>;
+
+    /// As [`Loss::forward`], for the engine: a loss whose device works while the host goes on gives no score yet, and tells it by
+    /// [`Loss::finish`].
+    ///
+    /// # Errors
+    /// As [`Loss::forward`].
+    fn start(&mut self, _micro_batch: u32, output: W, target: Tensor) -> Result<(Option<Score>, W)> {
+        self.forward(output, target)
+            .map(|(score, grad)| (Some(score), grad))
+    }
+
+    /// The score of a micro-batch for which [`Loss::start`] gave none, once the device is done.
+    ///
+    /// # Panics
+    /// Where [`Loss::start`] gives all scores, as it does when nobody writes it: nobody asks.
+    fn finish(&mut self, micro_batch: u32) -> Score {
+        unreachable!("the score of micro-batch {micro_batch} was given when it started")
+    }
+
+    /// Whether it also judges the output of a stage on a GPU.
+    fn runs_on_gpus(&self) -> bool {
+        false
+    }
 
     /// Evaluation: the score only.
     ///

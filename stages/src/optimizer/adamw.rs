@@ -2,6 +2,7 @@
 
 use super::{Decay, Optimizer, Update, fill_state};
 use crate::cpu::adamw::{Scalars, update};
+use crate::error::Result;
 use crate::parameter::Parameter;
 
 /// Adam with decoupled weight decay, PyTorch's formula. Loshchilov and Hutter, "Decoupled weight decay regularization"
@@ -38,8 +39,7 @@ impl Optimizer for AdamW {
         &["exp_avg", "exp_avg_sq"]
     }
 
-    fn update(&self, parameter: &mut Parameter, by: Update) {
-        fill_state(parameter, 2);
+    fn update(&self, parameter: &mut Parameter, by: Update) -> Result<()> {
         let (mean_keep, square_keep) = self.betas;
         let step = by.step as f64;
         let weight_decay = self.decay.of(self.weight_decay, parameter);
@@ -53,9 +53,18 @@ impl Optimizer for AdamW {
             epsilon: self.eps as f32,
             step_size: (by.learning_rate / (1.0 - mean_keep.powf(step))) as f32,
         };
+        if let Some(weights) = parameter.on_gpu_mut() {
+            return weights.adamw(scalars);
+        }
+        fill_state(parameter, 2);
         let [mean, square] = &mut parameter.state[..] else {
             unreachable!("fill_state: two tensors, and checkpoints are checked against state_names")
         };
         update(&mut parameter.value, &parameter.grad, mean, square, scalars);
+        Ok(())
+    }
+
+    fn runs_on_gpus(&self) -> bool {
+        true
     }
 }

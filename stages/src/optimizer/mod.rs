@@ -8,6 +8,7 @@ pub use adamw::AdamW;
 pub use learning_rate::LearningRate;
 pub use sgd::Sgd;
 
+use crate::error::Result;
 use crate::parameter::Parameter;
 
 /// A rule that updates one parameter at a time from its gradient.
@@ -16,7 +17,15 @@ pub trait Optimizer: std::fmt::Debug + Send + Sync + 'static {
     fn state_names(&self) -> &'static [&'static str];
 
     /// Updates the weights from `update.scale` times the gradient, which stays as it is. Makes the state when it is empty.
-    fn update(&self, parameter: &mut Parameter, update: Update);
+    ///
+    /// # Errors
+    /// When a GPU that the parameter is on cannot do it.
+    fn update(&self, parameter: &mut Parameter, update: Update) -> Result<()>;
+
+    /// Whether it also updates parameters on a GPU.
+    fn runs_on_gpus(&self) -> bool {
+        false
+    }
 }
 
 impl Optimizer for Box<dyn Optimizer> {
@@ -24,8 +33,12 @@ impl Optimizer for Box<dyn Optimizer> {
         (**self).state_names()
     }
 
-    fn update(&self, parameter: &mut Parameter, update: Update) {
-        (**self).update(parameter, update);
+    fn update(&self, parameter: &mut Parameter, update: Update) -> Result<()> {
+        (**self).update(parameter, update)
+    }
+
+    fn runs_on_gpus(&self) -> bool {
+        (**self).runs_on_gpus()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::{Decay, Optimizer, Update, fill_state};
 use crate::cpu::sgd;
+use crate::error::Result;
 use crate::parameter::Parameter;
 
 /// Gradient descent with momentum, PyTorch's formula without dampening or Nesterov's step.
@@ -26,17 +27,26 @@ impl Optimizer for Sgd {
         }
     }
 
-    fn update(&self, parameter: &mut Parameter, by: Update) {
+    fn update(&self, parameter: &mut Parameter, by: Update) -> Result<()> {
         let scalars = sgd::Scalars {
             scale: by.scale as f32,
             weight_decay: self.decay.of(self.weight_decay, parameter) as f32,
             momentum: self.momentum as f32,
             learning_rate: by.learning_rate as f32,
         };
+        let with_momentum = self.momentum != 0.0;
+        if let Some(weights) = parameter.on_gpu_mut() {
+            return weights.sgd(with_momentum, scalars);
+        }
         fill_state(parameter, self.state_names().len());
         match parameter.state.first_mut() {
             Some(momentum) => sgd::update(&mut parameter.value, &parameter.grad, momentum, scalars),
             None => sgd::update_plain(&mut parameter.value, &parameter.grad, scalars),
         }
+        Ok(())
+    }
+
+    fn runs_on_gpus(&self) -> bool {
+        true
     }
 }

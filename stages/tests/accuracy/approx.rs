@@ -2,10 +2,17 @@
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
+use half::bf16;
+use pipewright_stages::DType;
+
+use super::place;
 use crate::erfc;
 
 /// What one rounding to single precision is off by at most, relative to the number.
 pub(crate) const ROUNDING: f64 = 1.0 / 16_777_216.0;
+
+/// The same to `bf16`, in roundings to single precision.
+const HALF_ROUNDING: f64 = 65_536.0;
 
 /// Where the kernels' exponential ends: it is zero below `exp(-87.3)`.
 const FLUSH: f64 = 1.3e-38;
@@ -51,6 +58,17 @@ impl Approx {
         ROUNDING * self.square.sqrt()
     }
 
+    /// The number as it is kept between layers, where that rounds.
+    pub(crate) fn stored(self) -> Self {
+        match place().dtype {
+            DType::F32 => self,
+            DType::Bf16 => Self {
+                square: self.square + HALF_ROUNDING * HALF_ROUNDING * rounding(self.value),
+                ..self
+            },
+        }
+    }
+
     /// The error alone, around zero.
     pub(crate) fn slip(self) -> Self {
         Self { value: 0.0, ..self }
@@ -65,10 +83,14 @@ impl Approx {
         }
     }
 
-    /// `e^x`, two roundings off.
+    /// `e^x`, two roundings off; where results are kept as `bf16`, by an instruction that rounds its argument.
     pub(crate) fn exp(self) -> Self {
         let value = self.value.exp();
-        self.map(value, value, 2.0)
+        let argument = match place().dtype {
+            DType::F32 => 0.0,
+            DType::Bf16 => 2.0 * self.value.abs(),
+        };
+        self.map(value, value, 2.0 + argument)
     }
 
     /// `1 / (1 + e^-x)`.
@@ -182,6 +204,14 @@ impl Div for Approx {
             value,
             square: carried / (other.value * other.value) + rounding(value),
         }
+    }
+}
+
+/// A number as it is kept between layers.
+pub(crate) fn stored(number: f32) -> f32 {
+    match place().dtype {
+        DType::F32 => number,
+        DType::Bf16 => bf16::from_f32(number).to_f32(),
     }
 }
 

@@ -4,8 +4,8 @@ use pipewright_stages::layers::Attention;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use crate::approx::{Approx, assert_within};
-use crate::inputs::{Kind, draw, exact, pass, tensor};
+use super::approx::{Approx, assert_within};
+use super::inputs::{Kind, draw, exact, pass, tensor};
 
 /// A mean under softmax. Largest measured: 3.0.
 const OUTPUT: f64 = 6.0;

@@ -1,10 +1,11 @@
 //! The numbers that kernels are tried on.
 
-use pipewright_stages::{Layer, Tensor};
+use pipewright_stages::{Layer, Part, Place, Tensor};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use crate::approx::Approx;
+use super::approx::{Approx, stored};
+use super::place;
 use crate::common::{self, numbers};
 
 /// What numbers look like.
@@ -41,7 +42,7 @@ pub(crate) fn size() -> impl Strategy<Value = usize> {
     ]
 }
 
-/// Numbers of a kind, a function of the name.
+/// Numbers of a kind that layers can keep, a function of the name.
 pub(crate) fn draw(kind: Kind, name: &str, count: usize) -> Vec<f32> {
     let mut drawn = numbers(name, count);
     let exponents = numbers(&format!("{name}, exponents"), count);
@@ -54,6 +55,7 @@ pub(crate) fn draw(kind: Kind, name: &str, count: usize) -> Vec<f32> {
             Kind::Tiny => *number * 1e-20,
             Kind::Denormal => *number * 1e-39,
         };
+        *number = stored(*number);
     }
     drawn
 }
@@ -70,12 +72,32 @@ pub(crate) fn exact(numbers: &[f32]) -> Vec<Approx> {
 
 /// Gives a parameter these numbers.
 pub(crate) fn set(layer: &mut dyn Layer, which: usize, numbers: Vec<f32>) {
-    layer.parameters()[which].value.copy_from_slice(&numbers);
+    let parameter = &mut layer.parameters()[which];
+    parameter.value.copy_from_slice(&numbers);
+    parameter.store(Part::Value).unwrap();
 }
 
-/// Output and input gradient of a layer of numbers; the gradients of its parameters are added to.
+/// A tensor where the kernels are.
+pub(crate) fn there(tensor: &Tensor) -> Tensor {
+    tensor.clone().to(place()).unwrap()
+}
+
+/// A tensor on the CPU.
+pub(crate) fn back(tensor: Tensor) -> Tensor {
+    tensor.to(Place::default()).unwrap()
+}
+
+/// Output and input gradient of a layer; the gradients of its parameters are added to.
+pub(crate) fn pass_any(layer: &mut dyn Layer, input: &Tensor, grad: &Tensor) -> (Tensor, Option<Tensor>) {
+    layer.visit_parameters(&mut |parameter| parameter.move_to(place()).unwrap());
+    let (output, input_grad) = common::pass(layer, &there(input), &there(grad));
+    layer.visit_parameters(&mut |parameter| parameter.fetch(Part::Gradient).unwrap());
+    (back(output), input_grad.map(back))
+}
+
+/// The same of a layer of numbers.
 pub(crate) fn pass(layer: &mut dyn Layer, input: &Tensor, grad: &Tensor) -> [Vec<f32>; 2] {
-    let (output, input_grad) = common::pass(layer, input, grad);
+    let (output, input_grad) = pass_any(layer, input, grad);
     let input_grad = input_grad.expect("the input has a gradient");
     [output.f32().to_vec(), input_grad.f32().to_vec()]
 }

@@ -4,8 +4,8 @@ use pipewright_stages::layers::{Layout, Linear};
 use pipewright_stages::{Init, Layer};
 use proptest::prelude::*;
 
-use crate::approx::{Approx, assert_within};
-use crate::inputs::{Kind, draw, exact, kind, pass, set, size, tensor};
+use super::approx::{Approx, assert_within};
+use super::inputs::{Kind, draw, exact, kind, pass, set, size, tensor};
 
 /// A sum of `k` products rounds at each: expected `sqrt(k)` roundings of its partial sums. Largest measured: 2.8.
 const PRODUCT: f64 = 6.0;

@@ -5,9 +5,9 @@ use pipewright_stages::loss::{CrossEntropy, Loss, MeanSquaredError, Score};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use crate::approx::{Approx, assert_within};
+use super::approx::{Approx, assert_within, stored};
+use super::inputs::{Kind, back, draw, exact, kind, size, tensor, there};
 use crate::common::ids;
-use crate::inputs::{Kind, draw, exact, kind, size, tensor};
 
 /// A difference: one operation, rounded as it must be.
 const DIFFERENCE: f64 = 1.0;
@@ -27,14 +27,15 @@ fn cross_entropy(logits: &[f32], class: usize) -> (Approx, Vec<Approx>, bool) {
     let total = Approx::sum(powers.iter().copied());
     let mut grad: Vec<Approx> = powers.into_iter().map(|power| power / total).collect();
     grad[class] = grad[class] - Approx::exact(1.0);
+    grad.iter_mut().for_each(|grad| *grad = grad.stored());
     let first = logits.iter().position(|&logit| logit == largest);
     (total.ln() - shifted[class], grad, first == Some(class))
 }
 
 fn check_cross_entropy(logits: &[f32], target: &Tensor, ignore: Option<u32>) {
     let classes = logits.len() / target.shape().count();
-    let mut loss = CrossEntropy { ignore };
-    let output = tensor(&[target.shape().count(), classes], logits.to_vec());
+    let mut loss = ignore.map_or_else(CrossEntropy::default, CrossEntropy::ignoring);
+    let output = there(&tensor(&[target.shape().count(), classes], logits.to_vec()));
     let (score, grad) = loss.forward(output.clone(), target.clone()).unwrap();
     let mut sum = Approx::exact(0.0);
     let mut counted = Score {
@@ -58,7 +59,12 @@ fn check_cross_entropy(logits: &[f32], target: &Tensor, ignore: Option<u32>) {
     }
     assert_eq!((score.weight, score.correct), (counted.weight, counted.correct));
     assert_within(CROSS_ENTROPY, "cross-entropy: sum", &[score.sum as f32], &[sum]);
-    assert_within(CROSS_ENTROPY, "cross-entropy: gradient", grad.f32(), &expected);
+    assert_within(
+        CROSS_ENTROPY,
+        "cross-entropy: gradient",
+        back(grad).f32(),
+        &expected,
+    );
     assert_eq!(loss.score(output, target.clone()).unwrap(), score, "evaluation");
 }
 
@@ -71,7 +77,7 @@ proptest! {
         factor in select(vec![1e-3_f32, 1.0, 8.0, 80.0]), ignored in 0_u32..4, ignore: bool,
     ) {
         let mut logits = draw(Kind::Signed, "logits", rows * classes);
-        logits.iter_mut().for_each(|logit| *logit *= factor);
+        logits.iter_mut().for_each(|logit| *logit = stored(*logit * factor));
         check_cross_entropy(&logits, &ids("target", &[rows], classes as u32), ignore.then_some(ignored));
     }
 
@@ -81,14 +87,15 @@ proptest! {
         let differences: Vec<Approx> =
             exact(&output).into_iter().zip(exact(&target)).map(|(output, target)| output - target).collect();
         let [output, target] = [output, target].map(|numbers| tensor(&[rows, width], numbers));
-        let (score, grad) = MeanSquaredError.forward(output.clone(), target.clone()).unwrap();
+        let output = there(&output);
+        let (score, grad) = MeanSquaredError::default().forward(output.clone(), target.clone()).unwrap();
         let doubled: Vec<Approx> =
-            differences.iter().map(|&difference| Approx::exact(2.0) * difference).collect();
-        assert_within(DIFFERENCE, "squared error: gradient", grad.f32(), &doubled);
+            differences.iter().map(|&difference| (Approx::exact(2.0) * difference).stored()).collect();
+        assert_within(DIFFERENCE, "squared error: gradient", back(grad).f32(), &doubled);
         let sum = Approx::dot(differences.iter().map(|&difference| (difference, difference)));
         assert_within(SQUARED_ERROR, "squared error: sum", &[score.sum as f32], &[sum]);
         assert_eq!((score.weight, score.correct), ((rows * width) as f64, None));
-        assert_eq!(MeanSquaredError.score(output, target).unwrap(), score, "evaluation");
+        assert_eq!(MeanSquaredError::default().score(output, target).unwrap(), score, "evaluation");
     }
 }
 
@@ -96,14 +103,14 @@ proptest! {
 fn as_many_classes_as_a_vocabulary_has() {
     let classes = 50_257;
     let mut logits = draw(Kind::Signed, "logits", 2 * classes);
-    logits.iter_mut().for_each(|logit| *logit *= 10.0);
+    logits.iter_mut().for_each(|logit| *logit = stored(*logit * 10.0));
     check_cross_entropy(&logits, &ids("target", &[2], classes as u32), None);
 }
 
 /// One logit far above all others, right or wrong, and the first of equal ones.
 #[test]
 fn huge_logits() {
-    for size in [80.0, 1e4, 1e30] {
+    for size in [80.0, 1e4, 1e30].map(stored) {
         for class in [0, 1] {
             let target = Tensor::from_ids(&[1], vec![class]).unwrap();
             check_cross_entropy(&[size, -size], &target, None);
@@ -115,16 +122,18 @@ fn huge_logits() {
 #[test]
 fn nan_stays_nan() {
     let target = Tensor::from_ids(&[2], vec![0, 1]).unwrap();
-    let output = tensor(&[2, 2], vec![0.0, f32::NAN, 1.0, 2.0]);
+    let host = tensor(&[2, 2], vec![0.0, f32::NAN, 1.0, 2.0]);
+    let output = there(&host);
     let (score, grad) = CrossEntropy::default().forward(output.clone(), target).unwrap();
+    let grad = back(grad);
     assert!(score.sum.is_nan());
     assert_eq!(
         [0, 1, 2, 3].map(|at| grad.f32()[at].is_nan()),
         [true, true, false, false]
     );
     assert!(
-        MeanSquaredError
-            .score(output.clone(), output)
+        MeanSquaredError::default()
+            .score(output, host)
             .unwrap()
             .sum
             .is_nan()

@@ -4,6 +4,8 @@
 //! the sizes and the numbers at hand. The constants of the other modules are these bounds, with the largest error measured.
 //! `cargo test -p pipewright-stages --test accuracy -- --nocapture` prints what is reached.
 
+use pipewright_stages::Place;
+
 mod approx;
 mod attention;
 #[path = "../common/mod.rs"]
@@ -16,3 +18,8 @@ mod loss;
 mod norm;
 mod optimizer;
 mod pointwise;
+
+/// Where the kernels are that are tried: on the CPU.
+fn place() -> Place {
+    Place::default()
+}

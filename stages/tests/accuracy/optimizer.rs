@@ -1,11 +1,12 @@
 //! Optimizers, over several steps.
 
 use pipewright_stages::optimizer::{AdamW, Decay, Optimizer, Sgd, Update};
-use pipewright_stages::{Init, Parameter};
+use pipewright_stages::{Init, Parameter, Part};
 use proptest::prelude::*;
 
-use crate::approx::{Approx, assert_within};
-use crate::inputs::{Kind, draw, exact, kind, size};
+use super::approx::{Approx, assert_within};
+use super::inputs::{Kind, draw, exact, kind, size};
+use super::place;
 
 /// A mean over a root, at every step. Largest measured: 2.9.
 const ADAMW: f64 = 6.0;
@@ -19,6 +20,20 @@ const BETAS: (f64, f64) = (0.9, 0.95);
 
 /// A weight and the optimizer's numbers for it.
 type Entry = [Approx; 3];
+
+/// An update where the kernels are, and what it leaves.
+fn update(optimizer: &dyn Optimizer, parameter: &mut Parameter, step: u64) {
+    parameter.move_to(place()).unwrap();
+    let by = Update {
+        step,
+        learning_rate: RATE,
+        scale: SCALE,
+    };
+    optimizer.update(parameter, by).unwrap();
+    for part in [Part::Value, Part::Gradient, Part::State] {
+        parameter.fetch(part).unwrap();
+    }
+}
 
 /// The same updates by an optimizer and by a formula that is told entry, gradient and step.
 fn check(
@@ -41,18 +56,12 @@ fn check(
         parameter
             .grad
             .copy_from_slice(&draw(grads, &format!("grad {step}"), count));
+        parameter.store(Part::Gradient).unwrap();
         for (entry, grad) in entries.iter_mut().zip(exact(&parameter.grad)) {
             *entry = formula(*entry, grad * Approx::rounded(SCALE), step as i32);
         }
         let before = parameter.grad.clone();
-        optimizer.update(
-            &mut parameter,
-            Update {
-                step,
-                learning_rate: RATE,
-                scale: SCALE,
-            },
-        );
+        update(optimizer, &mut parameter, step);
         assert_eq!(parameter.grad, before, "the gradient stays as it is");
     }
     let column = |which: usize| -> Vec<Approx> { entries.iter().map(|entry| entry[which]).collect() };
@@ -138,6 +147,22 @@ proptest! {
     }
 }
 
+/// In double precision: far within what single precision would show.
+#[test]
+fn squares_of_the_gradient_are_summed() {
+    for count in [1, 7, 1003, 40_000] {
+        let mut parameter = Parameter::new("p", &[count], Init::Zeros, 1);
+        parameter.grad.copy_from_slice(&draw(Kind::Wide, "grad", count));
+        parameter.move_to(place()).unwrap();
+        parameter.start_grad_squares().unwrap();
+        parameter.fetch(Part::Gradient).unwrap();
+        let grad = parameter.grad.iter().map(|&number| f64::from(number));
+        let expected: f64 = grad.map(|number| number * number).sum();
+        let got = parameter.grad_squares();
+        assert!((got - expected).abs() <= 1e-13 * expected, "{got} and {expected}");
+    }
+}
+
 /// A root that the gradients alone make.
 #[test]
 fn adamw_without_eps() {
@@ -149,14 +174,7 @@ fn nan_stays_nan() {
     for optimizer in [&AdamW::default() as &dyn Optimizer, &Sgd::default()] {
         let mut parameter = Parameter::new("p", &[20], Init::Ones, 1);
         parameter.grad[3] = f32::NAN;
-        optimizer.update(
-            &mut parameter,
-            Update {
-                step: 1,
-                learning_rate: RATE,
-                scale: SCALE,
-            },
-        );
+        update(optimizer, &mut parameter, 1);
         let nan: Vec<usize> = (0..20).filter(|&at| parameter.value[at].is_nan()).collect();
         assert_eq!(nan, [3]);
     }

@@ -4,9 +4,9 @@ use pipewright_stages::Layer;
 use pipewright_stages::layers::{Dropout, Embedding, Flatten, Gelu, GeluForm, Relu, Residual};
 use proptest::prelude::*;
 
-use crate::approx::{Approx, assert_within};
+use super::approx::{Approx, assert_within, stored};
+use super::inputs::{Kind, draw, exact, kind, pass, pass_any, set, size, tensor};
 use crate::common::{self, ids};
-use crate::inputs::{Kind, draw, exact, kind, pass, size, tensor};
 
 /// One operation, rounded as it must be.
 const EXACT: f64 = 1.0;
@@ -27,7 +27,7 @@ fn gelu_tanh(x: Approx) -> [Approx; 2] {
     let steps = slope * x * (cubic * x).times_plus(x, one);
     let [gate, rest] = [steps, -steps].map(Approx::sigmoid);
     let inner = slope * (cubic_slope * x).times_plus(x, one);
-    [x * gate, (x * inner * gate).times_plus(rest, gate)]
+    [(x * gate).stored(), (x * inner * gate).times_plus(rest, gate)]
 }
 
 /// Value and derivative of GELU by the normal distribution function.
@@ -41,7 +41,10 @@ fn gelu_exact(x: Approx) -> [Approx; 2] {
         Approx::exact(1.0) - tail
     };
     let height = Approx::rounded(1.0 / std::f64::consts::TAU.sqrt());
-    [x * normal, (x * height).times_plus((-half * x * x).exp(), normal)]
+    [
+        (x * normal).stored(),
+        (x * height).times_plus((-half * x * x).exp(), normal),
+    ]
 }
 
 /// Checks output and input gradient of a layer of this function and derivative.
@@ -63,7 +66,7 @@ fn check(
     let slopes: Vec<Approx> = slopes
         .into_iter()
         .zip(exact(dy))
-        .map(|(slope, dy)| slope * dy)
+        .map(|(slope, dy)| (slope * dy).stored())
         .collect();
     let name = layer.name().to_owned();
     assert_within(limit, &format!("{name}: output"), &output, &values);
@@ -74,7 +77,7 @@ fn check(
 fn range() -> Vec<f32> {
     let steps = (-32_000..=32_000).map(|step| step as f32 * 1e-3 + 1.7e-4);
     let ends = [0.0, -0.0, 1e-20, -1e-20, 1e-40, -1e-40, 1e4, -1e4, f32::NAN];
-    steps.chain(ends).collect()
+    steps.chain(ends).map(stored).collect()
 }
 
 #[test]
@@ -123,7 +126,7 @@ proptest! {
         let scaled = |numbers: &[f32]| -> Vec<Approx> {
             let kept = exact(numbers).into_iter().zip(mask.f32());
             kept.map(|(number, &kept)| {
-                if kept == 0.0 { Approx::exact(0.0) } else { number * (one / (one - Approx::exact(rate))) }
+                if kept == 0.0 { Approx::exact(0.0) } else { (number * (one / (one - Approx::exact(rate)))).stored() }
             }).collect()
         };
         assert_within(SCALED, "dropout: output", &output, &scaled(&x));
@@ -136,7 +139,7 @@ proptest! {
         let mut layer = Residual::new("residual", vec![Box::new(Relu::new("relu"))]);
         check(EXACT, &mut layer, x, &dy, |x| {
             let [inner, slope] = relu(x);
-            [inner + x, slope + Approx::exact(1.0)]
+            [(inner + x).stored(), slope + Approx::exact(1.0)]
         });
     }
 
@@ -147,15 +150,18 @@ proptest! {
         let mut layer = Embedding::new("embed", vocab, context, dim, 1);
         let input = ids("x", &[batch, time], vocab as u32);
         let dy = draw(kind, "dy", batch * time * dim);
-        let [tokens, positions] = [0, 1].map(|which| exact(&layer.parameters()[which].value));
-        let (output, input_grad) = common::pass(&mut layer, &input, &tensor(&[batch, time, dim], dy.clone()));
+        let [tokens, positions] = [vocab, context].map(|rows| draw(Kind::Signed, "weights", rows * dim));
+        set(&mut layer, 0, tokens.clone());
+        set(&mut layer, 1, positions.clone());
+        let [tokens, positions] = [tokens, positions].map(|numbers| exact(&numbers));
+        let (output, input_grad) = pass_any(&mut layer, &input, &tensor(&[batch, time, dim], dy.clone()));
         assert_eq!(input_grad, None);
         let mut sums = [vec![Approx::exact(0.0); vocab * dim], vec![Approx::exact(0.0); context * dim]];
         let mut expected = Vec::new();
         for (at, &dy) in dy.iter().enumerate() {
             let (row, column) = (at / dim, at % dim);
             let places = [input.ids()[row] as usize * dim + column, row % time * dim + column];
-            expected.push(tokens[places[0]] + positions[places[1]]);
+            expected.push((tokens[places[0]] + positions[places[1]]).stored());
             for (sums, place) in sums.iter_mut().zip(places) {
                 sums[place] = sums[place] + Approx::exact(dy);
             }

@@ -34,12 +34,12 @@ pub(crate) struct Sizes {
 
 impl Sizes {
     /// The width of a head.
-    fn width(self) -> usize {
+    pub(crate) fn width(self) -> usize {
         self.dim / self.heads
     }
 
     /// What scores are multiplied by.
-    fn scale(self) -> f32 {
+    pub(crate) fn scale(self) -> f32 {
         1.0 / (self.width() as f32).sqrt()
     }
 

@@ -1,1 +1,194 @@
-// What all kernels share.
+// What all kernels share: number types, loads and stores, reductions in a fixed order.
+//
+// PIPEWRIGHT_HOST is set where a C++ compiler of the host builds the kernels: what is an instruction of the device has a form for it.
+
+typedef unsigned long long u64;
+
+// Makes the two kernels of a template: MAKE(type, suffix of the name).
+#define F32_AND_BF16(MAKE) MAKE(float, _f32) MAKE(bf16, _bf16)
+
+// ---- Numbers ----
+
+// The upper half of a float: 8 bits of exponent, 7 after the point.
+struct bf16 {
+    unsigned short bits;
+};
+
+inline float bits_to_float(unsigned bits) {
+#if defined(PIPEWRIGHT_HOST)
+    float x;
+    __builtin_memcpy(&x, &bits, 4);
+    return x;
+#else
+    return __uint_as_float(bits);
+#endif
+}
+
+inline unsigned float_to_bits(float x) {
+#if defined(PIPEWRIGHT_HOST)
+    unsigned bits;
+    __builtin_memcpy(&bits, &x, 4);
+    return bits;
+#else
+    return __float_as_uint(x);
+#endif
+}
+
+inline float to_float(float x) { return x; }
+inline float to_float(bf16 x) { return bits_to_float((unsigned)x.bits << 16); }
+
+// The nearest, of two the even one; NaN stays NaN.
+inline bf16 to_bf16(float x) {
+    bf16 y;
+#if defined(PIPEWRIGHT_HOST)
+    unsigned bits = float_to_bits(x);
+    bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
+    y.bits = is_nan ? 0x7fffu : (unsigned short)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+#else
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+#endif
+    return y;
+}
+
+// Two in a word, the first in its low half.
+inline unsigned pack_bf16x2(float low, float high) {
+#if defined(PIPEWRIGHT_HOST)
+    return (unsigned)to_bf16(low).bits | (unsigned)to_bf16(high).bits << 16;
+#else
+    unsigned word;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    return word;
+#endif
+}
+
+inline float low_of(unsigned word) { return bits_to_float(word << 16); }
+inline float high_of(unsigned word) { return bits_to_float(word & 0xffff0000u); }
+
+template <class T> float load(const T* from) { return to_float(*from); }
+inline void store(float* to, float x) { *to = x; }
+inline void store(bf16* to, float x) { *to = to_bf16(x); }
+
+// What a number becomes by being stored.
+template <class T> float rounded(float x);
+template <> inline float rounded<float>(float x) { return x; }
+template <> inline float rounded<bf16>(float x) { return to_float(to_bf16(x)); }
+
+// ---- Exponentials: as exact as f32 allows, or as bf16 can show (relative error 2^-21 where the result is not tiny) ----
+
+template <class T> float exp_of(float x);
+template <> inline float exp_of<float>(float x) { return expf(x); }
+template <> inline float exp_of<bf16>(float x) {
+#if defined(PIPEWRIGHT_HOST)
+    return expf(x);
+#else
+    return __expf(x);
+#endif
+}
+
+template <class T> float quotient(float a, float b);
+template <> inline float quotient<float>(float a, float b) { return a / b; }
+template <> inline float quotient<bf16>(float a, float b) {
+#if defined(PIPEWRIGHT_HOST)
+    return a / b;
+#else
+    return __fdividef(a, b);
+#endif
+}
+
+// ---- Eight numbers at once, by loads and stores of 16 bytes ----
+
+struct alignas(16) Quad {
+    unsigned word[4];
+};
+
+// Whether 16 bytes can be read and written there.
+inline bool is_aligned(const void* at) { return ((u64)at & 15u) == 0; }
+
+inline void load8(const bf16* from, float (&x)[8]) {
+    Quad quad = *(const Quad*)from;
+    for (int i = 0; i < 4; ++i) {
+        x[2 * i] = low_of(quad.word[i]);
+        x[2 * i + 1] = high_of(quad.word[i]);
+    }
+}
+
+inline void load8(const float* from, float (&x)[8]) {
+    Quad first = ((const Quad*)from)[0], second = ((const Quad*)from)[1];
+    for (int i = 0; i < 4; ++i) {
+        x[i] = bits_to_float(first.word[i]);
+        x[i + 4] = bits_to_float(second.word[i]);
+    }
+}
+
+inline void store8(bf16* to, const float (&x)[8]) {
+    Quad quad;
+    for (int i = 0; i < 4; ++i) quad.word[i] = pack_bf16x2(x[2 * i], x[2 * i + 1]);
+    *(Quad*)to = quad;
+}
+
+inline void store8(float* to, const float (&x)[8]) {
+    Quad first, second;
+    for (int i = 0; i < 4; ++i) {
+        first.word[i] = float_to_bits(x[i]);
+        second.word[i] = float_to_bits(x[i + 4]);
+    }
+    ((Quad*)to)[0] = first;
+    ((Quad*)to)[1] = second;
+}
+
+// The first `count` of eight, the others 0; `whole`: all eight or none, and aligned.
+template <class T> void load_some(const T* from, unsigned count, bool whole, float (&x)[8]) {
+    if (whole && count > 0) return load8(from, x);
+    for (unsigned i = 0; i < 8; ++i) x[i] = i < count ? load(from + i) : 0.0f;
+}
+
+template <class T> void store_some(T* to, unsigned count, bool whole, const float (&x)[8]) {
+    if (whole && count > 0) return store8(to, x);
+    for (unsigned i = 0; i < 8; ++i)
+        if (i < count) store(to + i, x[i]);
+}
+
+// How many of the eight numbers from `first` on are below `end`.
+inline unsigned some_of_8(u64 first, u64 end) {
+    return first >= end ? 0 : end - first < 8 ? (unsigned)(end - first) : 8;
+}
+
+// ---- Places ----
+
+inline unsigned lane() { return threadIdx.x % 32; }
+inline unsigned warp() { return threadIdx.x / 32; }
+inline u64 global_thread() { return (u64)blockIdx.x * blockDim.x + threadIdx.x; }
+inline u64 global_threads() { return (u64)gridDim.x * blockDim.x; }
+
+// ---- Reductions; every thread gets the result ----
+
+const unsigned ALL_LANES = 0xffffffffu;
+
+template <class N> N warp_sum(N x) {
+    for (int apart = 16; apart > 0; apart /= 2) x += __shfl_xor_sync(ALL_LANES, x, apart);
+    return x;
+}
+
+inline float warp_max(float x) {
+    for (int apart = 16; apart > 0; apart /= 2) x = fmaxf(x, __shfl_xor_sync(ALL_LANES, x, apart));
+    return x;
+}
+
+// Of a block of whole warps, all of whose threads call it.
+template <class N> N block_sum(N x) {
+    __shared__ N sums[32];
+    x = warp_sum(x);
+    __syncthreads();  // All have read the last call's.
+    if (lane() == 0) sums[warp()] = x;
+    __syncthreads();
+    return warp_sum(lane() < blockDim.x / 32 ? sums[lane()] : N(0));
+}
+
+inline float block_max(float x) {
+    __shared__ float largest[32];
+    x = warp_max(x);
+    __syncthreads();  // As above.
+    if (lane() == 0) largest[warp()] = x;
+    __syncthreads();
+    return warp_max(largest[lane() < blockDim.x / 32 ? lane() : 0]);
+}

@@ -1,0 +1,105 @@
+//! All ranks of a run: the actors of this process, and through the other processes theirs.
+
+use std::ops::Range;
+
+use actix::dev::ToEnvelope;
+use actix::{Actor, Handler, Message};
+use pipewright_stages::Stage;
+
+use super::shared::{Shared, from_block, to_block};
+use super::{Runtime, StageActor};
+use crate::error::{Error, Result};
+use crate::id::Rank;
+use crate::transport::Peers;
+
+/// All ranks. What is asked of them here is asked in every process, and every process has the answers.
+pub(crate) struct Ranks<S: Stage> {
+    runtime: Runtime<S>,
+    peers: Peers,
+}
+
+impl<S: Stage> Ranks<S> {
+    /// Starts this process's ranks.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub(crate) fn start(own: Range<u32>, peers: Peers) -> Result<Self> {
+        match Runtime::start(own) {
+            Ok(runtime) => Ok(Self { runtime, peers }),
+            Err(error) => {
+                peers.fail(&error);
+                Err(error)
+            }
+        }
+    }
+
+    /// The other processes.
+    pub(crate) fn peers(&self) -> &Peers {
+        &self.peers
+    }
+
+    /// Sends every rank a message, those of other processes through these, and waits for all answers, in rank order.
+    ///
+    /// # Errors
+    /// The first cause when any rank fails, not the echoes of the others.
+    pub(crate) fn ask_all<M, T>(&self, what: &str, message: impl FnMut(Rank) -> M) -> Result<Vec<T>>
+    where
+        M: Message<Result = Result<T>> + Send + 'static,
+        T: Shared + Send + 'static,
+        StageActor<S>: Handler<M>,
+        <StageActor<S> as Actor>::Context: ToEnvelope<StageActor<S>, M>,
+    {
+        let own = self.runtime.ask_all(message);
+        self.spread(what, own)
+    }
+
+    /// Sends one rank a message and waits for its answer, which every process gets.
+    ///
+    /// # Errors
+    /// What the rank reports.
+    pub(crate) fn ask<M, T>(&self, what: &str, rank: Rank, message: M) -> Result<T>
+    where
+        M: Message<Result = Result<T>> + Send + 'static,
+        T: Shared + Send + 'static,
+        StageActor<S>: Handler<M>,
+        <StageActor<S> as Actor>::Context: ToEnvelope<StageActor<S>, M>,
+    {
+        let own = if self.runtime.has(rank) {
+            self.runtime.ask(rank, message).map(|answer| vec![answer])
+        } else {
+            Ok(Vec::new())
+        };
+        let mut all = self.spread(what, own)?;
+        all.pop().ok_or_else(|| unreadable(what))
+    }
+
+    /// Every process's values, in process order.
+    ///
+    /// # Errors
+    /// On every process the first cause, when any brings an error.
+    pub(crate) fn spread<T: Shared>(&self, what: &str, own: Result<Vec<T>>) -> Result<Vec<T>> {
+        if self.peers.processes() == 1 {
+            return own;
+        }
+        let blocks = self.peers.share(what, own.map(|own| to_block(&own)))?;
+        let mut all = Vec::new();
+        for block in blocks {
+            all.extend(from_block::<T>(&block).ok_or_else(|| unreadable(what))?);
+        }
+        Ok(all)
+    }
+}
+
+/// Processes run one build of the program, so what one has written another can read.
+fn unreadable(what: &str) -> Error {
+    Error::Stopped(format!(": another process's part in {what} cannot be read"))
+}
+
+impl<S: Stage> std::fmt::Debug for Ranks<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ranks")
+            .field("runtime", &self.runtime)
+            .field("peers", &self.peers)
+            .finish()
+    }
+}

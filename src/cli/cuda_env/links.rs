@@ -1,0 +1,69 @@
+//! A folder of links under the names that are asked for first: no other version comes before, and NCCL is found at all (its file is
+//! `libnccl.so.2`, and nobody asks for that).
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+
+use crate::stages::devices::{Library, cache_folder};
+use crate::{Error, Result};
+
+/// A folder, in the user's cache, of links to these files; the same one for the same files.
+#[cfg(unix)]
+pub(super) fn make(files: &[(Library, PathBuf)]) -> Result<PathBuf> {
+    use std::os::unix::fs::DirBuilderExt;
+
+    let cache = cache_folder().ok_or_else(|| {
+        Error::Invalid("no folder for links to CUDA's libraries: set HOME or XDG_CACHE_HOME".to_owned())
+    })?;
+    let mut hash = DefaultHasher::new();
+    files.iter().for_each(|(_, file)| file.hash(&mut hash));
+    let folder = cache.join(format!("libraries-{:016x}", hash.finish()));
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&folder)
+        .map_err(Error::io("make", &folder))?;
+    check_owner(&folder)?;
+    for (library, file) in files {
+        let name = library.file().split_inclusive(".so").next().unwrap_or_default();
+        link(file, &folder.join(name))?;
+    }
+    Ok(folder)
+}
+
+/// Refuses a folder where someone else could put a library.
+#[cfg(unix)]
+fn check_owner(folder: &Path) -> Result<()> {
+    use std::os::unix::fs::MetadataExt;
+
+    let facts = folder.metadata().map_err(Error::io("read", folder))?;
+    // Where there is no such file, the folder's mode has to do.
+    let own = Path::new("/proc/self").metadata();
+    let foreign = own.is_ok_and(|own| own.uid() != facts.uid());
+    if foreign || facts.mode() & 0o022 != 0 {
+        return Err(Error::Invalid(format!(
+            "{}: others can write there, so no libraries are loaded from it: remove it",
+            folder.display()
+        )));
+    }
+    Ok(())
+}
+
+/// Makes a link, or leaves the one that is there. Others may be at it: each makes its own and renames.
+#[cfg(unix)]
+fn link(to: &Path, at: &Path) -> Result<()> {
+    if at.read_link().is_ok_and(|known| known == to) {
+        return Ok(());
+    }
+    let own = at.with_extension(format!("{}", std::process::id()));
+    let _ = std::fs::remove_file(&own);
+    std::os::unix::fs::symlink(to, &own)
+        .and_then(|()| std::fs::rename(&own, at))
+        .map_err(Error::io("make", at))
+}
+
+/// Without a use for links.
+#[cfg(not(unix))]
+pub(super) fn make(_: &[(Library, PathBuf)]) -> Result<PathBuf> {
+    Err(Error::Invalid("links are for Unix".to_owned()))
+}

@@ -1,0 +1,94 @@
+//! Devices for scripts.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::Cpu;
+use crate::cli::cuda_env::LOADER;
+use crate::stages::devices::{Found, GpuReport, Report};
+use crate::{Error, Result};
+
+#[derive(Serialize)]
+struct Printed<'a> {
+    cpu: Processor<'a>,
+    gpus: Vec<Gpu<'a>>,
+    /// Why there are no GPUs.
+    no_gpu: Option<String>,
+    libraries: Vec<Library<'a>>,
+    /// Packages of PyPI that bring what is missing.
+    packages: Vec<&'a str>,
+    /// What the loader was given to find the libraries.
+    library_path: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Processor<'a> {
+    device: &'static str,
+    name: &'a str,
+    cores: usize,
+    threads: usize,
+}
+
+#[derive(Serialize)]
+struct Gpu<'a> {
+    device: String,
+    name: &'a str,
+    compute_capability: String,
+    memory_total: u64,
+    memory_free: Option<u64>,
+    bf16: bool,
+    fused_attention: bool,
+    problem: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Library<'a> {
+    name: &'a str,
+    version: Option<String>,
+    path: Option<&'a Path>,
+    problem: Option<String>,
+}
+
+/// The devices and libraries as one line of JSON.
+pub(super) fn json(cpu: &Cpu, report: &Report) -> Result<String> {
+    let printed = Printed {
+        cpu: Processor {
+            device: "cpu",
+            name: &cpu.name,
+            cores: cpu.cores,
+            threads: cpu.threads,
+        },
+        gpus: report.gpus.iter().flatten().map(gpu).collect(),
+        no_gpu: report.gpus.as_ref().err().map(ToString::to_string),
+        libraries: report.libraries.iter().map(library).collect(),
+        packages: super::packages(report),
+        library_path: std::env::var(LOADER).ok(),
+    };
+    let text = serde_json::to_string(&printed);
+    text.map(|text| text + "\n")
+        .map_err(|error| Error::Invalid(format!("cannot write the devices: {error}")))
+}
+
+fn gpu(gpu: &GpuReport) -> Gpu<'_> {
+    let (major, minor) = gpu.capability;
+    Gpu {
+        device: gpu.device.to_string(),
+        name: &gpu.name,
+        compute_capability: format!("{major}.{minor}"),
+        memory_total: gpu.total,
+        memory_free: gpu.free,
+        bf16: gpu.problem.is_none(),
+        fused_attention: gpu.problem.is_none(),
+        problem: gpu.problem.as_deref(),
+    }
+}
+
+fn library(found: &Found) -> Library<'_> {
+    Library {
+        name: found.library.name(),
+        version: found.version.map(|version| version.to_string()),
+        path: found.path.as_deref(),
+        problem: found.problem(),
+    }
+}

@@ -1,0 +1,117 @@
+//! Where ranks run, and in which numbers.
+
+use pipewright_stages::{DType, Device, Place};
+use serde::{Deserialize, Serialize};
+
+use super::Config;
+use crate::error::Result;
+
+/// The devices of the ranks: one for all, or one for each.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Form", into = "Vec<String>")]
+pub struct Devices(pub Vec<Device>);
+
+impl Default for Devices {
+    fn default() -> Self {
+        Self(vec![Device::Cpu])
+    }
+}
+
+impl Devices {
+    /// Whether any of them is a GPU.
+    pub fn has_gpu(&self) -> bool {
+        self.0.iter().any(|device| *device != Device::Cpu)
+    }
+
+    /// What of them weights depend on: which ranks are on GPUs, where not all are, and not on which GPU.
+    pub(super) fn kinds(&self) -> Self {
+        let kind = |device: &Device| match device {
+            Device::Cpu => Device::Cpu,
+            Device::Cuda(_) => Device::Cuda(0),
+        };
+        let mut kinds: Vec<Device> = self.0.iter().map(kind).collect();
+        if kinds.iter().all(|kind| *kind == kinds[0]) {
+            kinds.truncate(1);
+        }
+        Self(kinds)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "devices such as \"cpu\" and \"cuda:0\"")]
+enum Form {
+    Text(String),
+    List(Vec<String>),
+}
+
+impl TryFrom<Form> for Devices {
+    type Error = String;
+
+    fn try_from(form: Form) -> std::result::Result<Self, String> {
+        let names: Vec<String> = match form {
+            Form::Text(text) => text.split(',').map(|name| name.trim().to_owned()).collect(),
+            Form::List(names) => names,
+        };
+        if names.is_empty() {
+            return Err("one device at least, such as \"cpu\" or \"cuda:0\"".to_owned());
+        }
+        let mut devices = Vec::new();
+        for name in names {
+            let device = name.parse();
+            let none = |_| format!("devices such as \"cpu\" and \"cuda:0\" (\"{name}\" is none)");
+            devices.push(device.map_err(none)?);
+        }
+        Ok(Self(devices))
+    }
+}
+
+impl From<Devices> for Vec<String> {
+    fn from(Devices(devices): Devices) -> Self {
+        devices.iter().map(Device::to_string).collect()
+    }
+}
+
+/// The numbers that GPUs compute in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DTypeWord {
+    /// 32-bit floating point.
+    #[default]
+    F32,
+    /// 16-bit floating point with the exponent of `f32`; weights and what becomes of them stay `f32`.
+    Bf16,
+}
+
+impl Config {
+    /// The place of each of so many ranks. A rank on the CPU computes in `f32` whatever those on GPUs do.
+    ///
+    /// # Errors
+    /// When there are several devices and another number of ranks.
+    pub fn places(&self, ranks: u32) -> Result<Vec<Place>> {
+        let (devices, ranks) = (&self.pipeline.devices.0, ranks as usize);
+        let count = devices.len();
+        self.require(count == 1 || count == ranks, "pipeline.devices", || {
+            format!(
+                "the list has {count}, and there are {ranks} ranks: give one device for all, or one for each"
+            )
+        })?;
+        let place = |device: &Device| Place {
+            device: *device,
+            dtype: match (device, self.pipeline.dtype) {
+                (Device::Cuda(_), DTypeWord::Bf16) => DType::Bf16,
+                _ => DType::F32,
+            },
+        };
+        Ok(devices.iter().cycle().take(ranks).map(place).collect())
+    }
+
+    /// Refuses `bf16` where no rank can compute in it.
+    pub(super) fn check_dtype(&self) -> Result<()> {
+        let wanted = self.pipeline.dtype == DTypeWord::Bf16;
+        self.require(!wanted || self.pipeline.devices.has_gpu(), "pipeline.dtype", || {
+            "\"bf16\" is for GPUs, and all ranks are on the CPU: set this to \"f32\", or pipeline.devices to GPUs such as \
+             \"cuda:0\""
+                .to_owned()
+        })
+    }
+}

@@ -1,0 +1,59 @@
+//! Whether two processes are of one run.
+
+use super::Hello;
+
+/// Why this one cannot take part in a run that process 0 began; nothing when it can.
+pub(super) fn objection(first: &Hello, other: &Hello) -> Option<String> {
+    let who = format!("process {}", other.process);
+    if other.processes != first.processes {
+        return Some(format!(
+            "{who} was started with WORLD_SIZE {}, process 0 with {}: give all the same",
+            other.processes, first.processes
+        ));
+    }
+    if !(1..first.processes).contains(&other.process) {
+        return Some(format!(
+            "{who} came to a process 0 of its own number: give each its own RANK"
+        ));
+    }
+    if (&other.version, other.binary) != (&first.version, first.binary) {
+        let versions = if other.version == first.version {
+            "another build of the program".to_owned()
+        } else {
+            format!(
+                "version {} of the program, process 0 version {}",
+                other.version, first.version
+            )
+        };
+        return Some(format!("{who} runs {versions}: start the same file everywhere"));
+    }
+    difference(&first.program, &other.program).map(|difference| {
+        format!(
+            "{who} was started with another config: {difference}; start all with the same config and options"
+        )
+    })
+}
+
+/// The first line that differs, with the section it stands in.
+fn difference(first: &str, other: &str) -> Option<String> {
+    if first == other {
+        return None;
+    }
+    let (mut ours, mut theirs) = (first.lines(), other.lines());
+    let mut section = String::new();
+    loop {
+        let pair = (ours.next(), theirs.next());
+        if let (Some(our), Some(their)) = pair
+            && our == their
+        {
+            if our.starts_with('[') {
+                section = format!("{our} ");
+            }
+            continue;
+        }
+        let shown = |line: Option<&str>| {
+            line.map_or_else(|| "nothing".to_owned(), |line| format!("`{section}{line}`"))
+        };
+        return Some(format!("it has {}, process 0 {}", shown(pair.1), shown(pair.0)));
+    }
+}

@@ -1,0 +1,85 @@
+//! Wires as bytes: what a wire has to give so that it can go to another process.
+
+use std::io::{self, Read, Write};
+
+use pipewright_stages::{Kind, MAX_DIMS, Shape, Tensor};
+
+/// A wire that can leave its process. On the way it is a description, from which a receiver makes room, and its numbers.
+pub trait WireFrame: Send + Sized + 'static {
+    /// Appends the description: for a tensor its kind and dimensions.
+    fn describe(&self, description: &mut Vec<u8>);
+
+    /// Writes the numbers, little endian.
+    ///
+    /// # Errors
+    /// What `to` reports.
+    fn write(&self, to: &mut dyn Write) -> io::Result<()>;
+
+    /// Makes a wire of this description and reads its numbers: as many bytes as [`WireFrame::write`] wrote.
+    ///
+    /// # Errors
+    /// What `from` reports; [`io::ErrorKind::InvalidData`] for what is no description.
+    fn read(description: &[u8], from: &mut dyn Read) -> io::Result<Self>;
+}
+
+impl WireFrame for Tensor {
+    fn describe(&self, description: &mut Vec<u8>) {
+        describe(self.shape(), description);
+    }
+
+    fn write(&self, to: &mut dyn Write) -> io::Result<()> {
+        to.write_all(match self.shape().kind() {
+            Kind::F32 => bytemuck::cast_slice(self.f32()),
+            Kind::Ids => bytemuck::cast_slice(self.ids()),
+        })
+    }
+
+    fn read(description: &[u8], from: &mut dyn Read) -> io::Result<Self> {
+        let shape = described(description).ok_or(io::ErrorKind::InvalidData)?;
+        match shape.kind() {
+            Kind::F32 => {
+                let mut tensor = Self::scratch(shape.dims());
+                from.read_exact(bytemuck::cast_slice_mut(tensor.f32_mut()))?;
+                Ok(tensor)
+            }
+            Kind::Ids => {
+                let mut tensor = Self::scratch_ids(shape.dims());
+                from.read_exact(bytemuck::cast_slice_mut(tensor.ids_mut()))?;
+                Ok(tensor)
+            }
+        }
+    }
+}
+
+/// Appends a shape: the kind, then each dimension in eight bytes.
+pub(crate) fn describe(shape: &Shape, description: &mut Vec<u8>) {
+    description.push(match shape.kind() {
+        Kind::F32 => 0,
+        Kind::Ids => 1,
+    });
+    for &dim in shape.dims() {
+        description.extend((dim as u64).to_le_bytes());
+    }
+}
+
+/// The shape that [`describe`] wrote.
+pub(crate) fn described(description: &[u8]) -> Option<Shape> {
+    let (kind, dims) = description.split_first()?;
+    let (dims, rest) = dims.as_chunks::<8>();
+    if dims.len() > MAX_DIMS || !rest.is_empty() {
+        return None;
+    }
+    let kind = match kind {
+        0 => Kind::F32,
+        1 => Kind::Ids,
+        _ => return None,
+    };
+    let mut all = [0; MAX_DIMS];
+    for (place, dim) in all.iter_mut().zip(dims) {
+        *place = usize::try_from(u64::from_le_bytes(*dim)).ok()?;
+    }
+    all[..dims.len()]
+        .iter()
+        .try_fold(4_usize, |bytes, dim| bytes.checked_mul(*dim))?;
+    Some(Shape::new(kind, &all[..dims.len()]))
+}

@@ -1,0 +1,159 @@
+//! The processes of a run, connected: each with each by a socket.
+
+use std::io;
+use std::net::TcpStream;
+use std::ops::Range;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use crossbeam_channel::unbounded;
+
+use super::channel::Peer;
+use super::inbox::inbox;
+use super::link::{Kind, Link};
+use super::reader::Reader;
+use super::{ChannelTransport, Peers, WireFrame, bootstrap};
+use crate::error::{Error, Result};
+use crate::id::Rank;
+
+pub use bootstrap::Membership;
+
+/// Processes that run the same program with the same config, and know each other. Each will hold its own ranks.
+pub struct World {
+    process: u32,
+    /// By process; none for this one.
+    links: Vec<Option<Arc<Link>>>,
+    /// This process's place among those of its machine, and how many there are.
+    place: (usize, usize),
+}
+
+impl World {
+    /// Finds the other processes and connects to each of them. `program` is what all have to have in common, line by line, such as the
+    /// config; the programs' files have to be the same too.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when the address cannot be listened at or reached, when a process does not come in time (it is named), when
+    /// what listens is no process of a run, or when the processes are not alike: it says which differs and in what.
+    pub fn join(membership: &Membership, program: &str) -> Result<Self> {
+        let joined = bootstrap::join(membership, program)?;
+        let mut links = Vec::new();
+        for stream in joined.streams {
+            links.push(stream.map(Link::new).transpose().map_err(no_link)?.map(Arc::new));
+        }
+        Ok(Self {
+            process: membership.process,
+            links,
+            place: joined.place,
+        })
+    }
+
+    /// This process's number, from 0.
+    pub fn process(&self) -> u32 {
+        self.process
+    }
+
+    /// The number of processes.
+    pub fn processes(&self) -> u32 {
+        self.links.len() as u32
+    }
+
+    /// This process's place among those of its machine, and how many there are: those with one address.
+    pub fn place(&self) -> (usize, usize) {
+        self.place
+    }
+
+    /// Leaves for a failure; the others are told why.
+    pub fn fail(self, cause: &Error) {
+        farewell(&self.links, &cause.to_string());
+    }
+
+    /// The linked ends of this process's ranks of `ranks`, in rank order, and what all processes do together. `threads` are those of
+    /// the ranks of this machine's processes; for them and `room` see [`super::connect`].
+    ///
+    /// # Errors
+    /// When the ranks cannot be shared evenly among the processes, or the system gives no thread.
+    pub fn link<W: WireFrame>(
+        self,
+        ranks: u32,
+        threads: usize,
+        room: usize,
+    ) -> Result<(Vec<ChannelTransport<W>>, Peers)> {
+        let holder = |process| share(ranks, self.processes(), process);
+        let own = holder(self.process)?;
+        let (doors, inboxes): (Vec<_>, Vec<_>) = own.clone().map(|_| inbox(threads, room)).unzip();
+        let mut words = Vec::new();
+        let mut readers = Vec::new();
+        for (link, process) in self.links.iter().zip(0..) {
+            let (tell, heard) = unbounded();
+            words.push(heard);
+            let Some(link) = link else { continue };
+            let reader = Reader {
+                link: Arc::clone(link),
+                doors: doors.clone(),
+                first: Rank(own.start),
+                theirs: holder(process)?,
+                words: tell,
+            };
+            readers.push(start(process, reader, link.incoming().map_err(no_link)?)?);
+        }
+        let peer = |rank: u32| match &self.links[(rank / own.len() as u32) as usize] {
+            Some(link) => Peer::Far(Arc::clone(link) as _),
+            None => Peer::Near(doors[(rank - own.start) as usize].clone()),
+        };
+        let ends = own.clone().map(Rank).zip(inboxes);
+        let ends =
+            ends.map(|(rank, inbox)| ChannelTransport::new(rank, inbox, (0..ranks).map(peer).collect()));
+        Ok((
+            ends.collect(),
+            Peers::new(self.process, self.links.clone(), words, readers),
+        ))
+    }
+}
+
+/// The ranks of a process: consecutive ones, as many as every other process has.
+///
+/// # Errors
+/// [`Error::Invalid`] when the ranks cannot be shared evenly; it says how many processes can.
+pub fn share(ranks: u32, processes: u32, process: u32) -> Result<Range<u32>> {
+    if ranks == 0 || processes == 0 || !ranks.is_multiple_of(processes) {
+        let fit: Vec<_> = (1..=ranks)
+            .filter(|&count| ranks.is_multiple_of(count))
+            .map(|count| count.to_string())
+            .collect();
+        return Err(Error::Invalid(format!(
+            "{processes} processes cannot share {ranks} ranks evenly: start {} of them (WORLD_SIZE), or change the stages",
+            fit.join(", ")
+        )));
+    }
+    let each = ranks / processes;
+    Ok(process * each..(process + 1) * each)
+}
+
+/// Says to all that this process leaves, and ends the connections.
+pub(super) fn farewell(links: &[Option<Arc<Link>>], cause: &str) {
+    for link in links.iter().flatten() {
+        // Whoever is gone needs no word.
+        let _ = link.word(Kind::Farewell, cause.as_bytes());
+        link.close();
+    }
+}
+
+fn start<W: WireFrame>(process: u32, reader: Reader<W>, stream: TcpStream) -> Result<JoinHandle<()>> {
+    thread::Builder::new()
+        .name(format!("from process {process}"))
+        .spawn(move || reader.run(stream))
+        .map_err(|error| Error::Stopped(format!(": no thread for a link: {error}")))
+}
+
+fn no_link(error: io::Error) -> Error {
+    Error::Stopped(format!(": a link to another process cannot be set up: {error}"))
+}
+
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("World")
+            .field("process", &self.process)
+            .field("processes", &self.links.len())
+            .finish_non_exhaustive()
+    }
+}

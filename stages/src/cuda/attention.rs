@@ -1,0 +1,154 @@
+//! Attention: by the tensor cores for bf16 heads of the widths that there are fused kernels for, by plain ones for all others.
+
+use super::launch::{Arg, kernel};
+use super::{Gpu, Grid, Ptr};
+use crate::cpu::attention::Sizes;
+use crate::device::DType;
+use crate::error::{Error, Result};
+
+/// The fused kernels for a head width.
+struct Fused {
+    width: usize,
+    forward: &'static str,
+    backward_kv: &'static str,
+    backward_q: &'static str,
+    /// Keys of a block of `backward_kv`; the others' blocks have [`QUERIES`] queries.
+    keys: usize,
+    /// Bytes of shared memory of each.
+    shared: [u32; 3],
+}
+
+const FUSED: [Fused; 2] = [
+    Fused {
+        width: 64,
+        forward: "attention_forward_64_bf16",
+        backward_kv: "attention_backward_kv_64_bf16",
+        backward_q: "attention_backward_q_64_bf16",
+        keys: 128,
+        shared: [48 << 10, 65 << 10, 64 << 10],
+    },
+    Fused {
+        width: 128,
+        forward: "attention_forward_128_bf16",
+        backward_kv: "attention_backward_kv_128_bf16",
+        backward_q: "attention_backward_q_128_bf16",
+        keys: 64,
+        shared: [96 << 10, 97 << 10, 96 << 10],
+    },
+];
+
+/// Queries of a fused kernel's block.
+const QUERIES: usize = 128;
+
+/// Threads of a fused kernel's block.
+const FUSED_THREADS: u32 = 128;
+
+/// Shared memory of a plain kernel's block, in bytes, and what a warp has of it for each number of a head's row: the most that any of them
+/// needs, four rows of f32.
+const PLAIN_SHARED: usize = 48 << 10;
+const PLAIN_BYTES: usize = 16;
+
+/// The most warps of a plain kernel's block.
+const MOST_WARPS: usize = 8;
+
+impl Fused {
+    /// Those for such heads, if there are.
+    fn of(dtype: DType, sizes: Sizes) -> Option<&'static Self> {
+        FUSED
+            .iter()
+            .find(|fused| dtype == DType::Bf16 && fused.width == sizes.width())
+    }
+}
+
+/// Blocks of so many rows of every head.
+fn by_rows(rows: usize, batch: usize, sizes: Sizes, shared: u32) -> Grid {
+    let blocks = [sizes.time.div_ceil(rows), sizes.heads, batch];
+    Grid {
+        blocks: blocks.map(|blocks| blocks as u32),
+        threads: FUSED_THREADS,
+        shared,
+    }
+}
+
+/// A warp for each row of every head, as many in a block as have room.
+fn by_warps(batch: usize, sizes: Sizes) -> Result<Grid> {
+    let width = sizes.width();
+    let warps = (PLAIN_SHARED / (PLAIN_BYTES * width)).min(MOST_WARPS);
+    if warps == 0 {
+        let widest = PLAIN_SHARED / PLAIN_BYTES;
+        return Err(Error::invalid(format!(
+            "heads of {width} numbers are too wide for a GPU, which takes {widest}: choose more heads"
+        )));
+    }
+    let blocks = (batch * sizes.heads * sizes.time).div_ceil(warps);
+    Ok(Grid {
+        shared: (warps * PLAIN_BYTES * width) as u32,
+        ..Grid::row(blocks, 32 * warps as u32)
+    })
+}
+
+/// What the plain kernels are told of the sizes.
+fn plain_sizes(batch: usize, sizes: Sizes) -> [Arg; 4] {
+    [batch, sizes.time, sizes.heads, sizes.width()].map(|size| (size as u32).into())
+}
+
+impl Gpu {
+    /// As [`crate::cpu::attention::forward`], for `batch` sequences; `lse` is f32.
+    ///
+    /// # Errors
+    /// When the heads are wider than any kernel takes, and what the driver reports.
+    pub(crate) fn attention_forward(
+        &self,
+        dtype: DType,
+        [out, lse, qkv]: [Ptr; 3],
+        batch: usize,
+        sizes: Sizes,
+    ) -> Result<()> {
+        let [out, lse, qkv] = [out, lse, qkv].map(Arg::from);
+        if let Some(fused) = Fused::of(dtype, sizes) {
+            let grid = by_rows(QUERIES, batch, sizes, fused.shared[0]);
+            return self.launch(fused.forward, grid, &[out, lse, qkv, (sizes.time as u32).into()]);
+        }
+        let [batch_arg, time, heads, width] = plain_sizes(batch, sizes);
+        let args = [out, lse, qkv, batch_arg, time, heads, width, sizes.scale().into()];
+        self.launch(
+            kernel!(dtype, "attention_forward_any"),
+            by_warps(batch, sizes)?,
+            &args,
+        )
+    }
+
+    /// As [`crate::cpu::attention::backward`], for `batch` sequences; `lse` and `delta`, which is overwritten, are f32 of the same shape.
+    ///
+    /// # Errors
+    /// As [`Gpu::attention_forward`].
+    pub(crate) fn attention_backward(
+        &self,
+        dtype: DType,
+        [qkv_grad, delta, qkv, out, lse, grad]: [Ptr; 6],
+        batch: usize,
+        sizes: Sizes,
+    ) -> Result<()> {
+        let [qkv_grad, delta, qkv, out, lse, grad] = [qkv_grad, delta, qkv, out, lse, grad].map(Arg::from);
+        let [batch_arg, time, heads, width] = plain_sizes(batch, sizes);
+        let plain = by_warps(batch, sizes)?;
+        let args = [delta, grad, out, batch_arg, time, heads, width];
+        self.launch(
+            kernel!(dtype, "attention_delta"),
+            Grid { shared: 0, ..plain },
+            &args,
+        )?;
+        if let Some(fused) = Fused::of(dtype, sizes) {
+            let args = [qkv_grad, qkv, grad, lse, delta, time];
+            let [_, kv, q] = fused.shared;
+            self.launch(fused.backward_kv, by_rows(fused.keys, batch, sizes, kv), &args)?;
+            return self.launch(fused.backward_q, by_rows(QUERIES, batch, sizes, q), &args);
+        }
+        let scale = sizes.scale().into();
+        let args = [
+            qkv_grad, qkv, grad, lse, delta, batch_arg, time, heads, width, scale,
+        ];
+        self.launch(kernel!(dtype, "attention_backward_kv_any"), plain, &args)?;
+        self.launch(kernel!(dtype, "attention_backward_q_any"), plain, &args)
+    }
+}

@@ -1,0 +1,48 @@
+//! Times of a GPU's work, by events.
+
+use std::rc::Rc;
+
+use super::Gpu;
+use super::driver::Event;
+use crate::clock::Clock;
+use crate::error::Result;
+
+/// Marks on a thread's compute stream.
+#[derive(Debug)]
+pub(crate) struct GpuClock {
+    gpu: Rc<Gpu>,
+    events: Vec<Event>,
+    /// So many of the events are marks.
+    marks: usize,
+}
+
+impl GpuClock {
+    /// A clock without marks.
+    pub(crate) fn new(gpu: Rc<Gpu>) -> Self {
+        Self {
+            gpu,
+            events: Vec::new(),
+            marks: 0,
+        }
+    }
+}
+
+impl Clock for GpuClock {
+    fn reset(&mut self) {
+        self.marks = 0;
+    }
+
+    fn mark(&mut self) -> Result<usize> {
+        if self.marks == self.events.len() {
+            self.events.push(Event::new(true)?);
+        }
+        self.events[self.marks].record(self.gpu.stream())?;
+        self.marks += 1;
+        Ok(self.marks - 1)
+    }
+
+    fn seconds(&self, from: usize, to: usize) -> Result<f64> {
+        let milliseconds = self.events[to].since(&self.events[from])?;
+        Ok(f64::from(milliseconds) / 1000.0)
+    }
+}

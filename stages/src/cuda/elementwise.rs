@@ -1,0 +1,90 @@
+//! Numbers one by one.
+
+use super::launch::kernel;
+use super::{Gpu, Grid, Ptr};
+use crate::device::DType;
+use crate::error::Result;
+
+/// Threads of a block.
+const THREADS: u32 = 256;
+
+/// A thread for each eight numbers.
+fn eights(count: usize) -> Grid {
+    Grid::each(count.div_ceil(8), THREADS)
+}
+
+impl Gpu {
+    /// `out = a + b`, each `count` numbers. `out` may be `a` or `b`.
+    pub(crate) fn add(&self, dtype: DType, out: Ptr, a: Ptr, b: Ptr, count: usize) -> Result<()> {
+        let args = [out.into(), a.into(), b.into(), (count as u64).into()];
+        self.launch(kernel!(dtype, "add"), eights(count), &args)
+    }
+
+    /// `out = input`, rounded to `bf16`.
+    pub(crate) fn cast_to_bf16(&self, out: Ptr, input: Ptr, count: usize) -> Result<()> {
+        let args = [out.into(), input.into(), (count as u64).into()];
+        self.launch("cast_f32_to_bf16", eights(count), &args)
+    }
+
+    /// `out = input`, from `bf16`.
+    pub(crate) fn cast_to_f32(&self, out: Ptr, input: Ptr, count: usize) -> Result<()> {
+        let args = [out.into(), input.into(), (count as u64).into()];
+        self.launch("cast_bf16_to_f32", eights(count), &args)
+    }
+
+    /// As [`crate::cpu::elementwise::relu`].
+    pub(crate) fn relu(&self, dtype: DType, numbers: Ptr, count: usize) -> Result<()> {
+        let args = [numbers.into(), (count as u64).into()];
+        self.launch(kernel!(dtype, "relu_forward"), eights(count), &args)
+    }
+
+    /// As [`crate::cpu::elementwise::relu_grad`].
+    pub(crate) fn relu_grad(&self, dtype: DType, grad: Ptr, output: Ptr, count: usize) -> Result<()> {
+        let args = [grad.into(), output.into(), (count as u64).into()];
+        self.launch(kernel!(dtype, "relu_backward"), eights(count), &args)
+    }
+
+    /// As [`crate::cpu::gelu::forward`].
+    pub(crate) fn gelu(&self, dtype: DType, exact: bool, out: Ptr, input: Ptr, count: usize) -> Result<()> {
+        let name = match exact {
+            true => kernel!(dtype, "gelu_exact_forward"),
+            false => kernel!(dtype, "gelu_tanh_forward"),
+        };
+        let args = [out.into(), input.into(), (count as u64).into()];
+        self.launch(name, eights(count), &args)
+    }
+
+    /// As [`crate::cpu::gelu::backward`].
+    pub(crate) fn gelu_backward(
+        &self,
+        dtype: DType,
+        exact: bool,
+        grad: Ptr,
+        input: Ptr,
+        count: usize,
+    ) -> Result<()> {
+        let name = match exact {
+            true => kernel!(dtype, "gelu_exact_backward"),
+            false => kernel!(dtype, "gelu_tanh_backward"),
+        };
+        let args = [grad.into(), input.into(), (count as u64).into()];
+        self.launch(name, eights(count), &args)
+    }
+
+    /// As [`crate::cpu::gelu::backward_and_forward`].
+    pub(crate) fn gelu_backward_and_forward(
+        &self,
+        dtype: DType,
+        exact: bool,
+        grad: Ptr,
+        input: Ptr,
+        count: usize,
+    ) -> Result<()> {
+        let name = match exact {
+            true => kernel!(dtype, "gelu_exact_backward_and_forward"),
+            false => kernel!(dtype, "gelu_tanh_backward_and_forward"),
+        };
+        let args = [grad.into(), input.into(), (count as u64).into()];
+        self.launch(name, eights(count), &args)
+    }
+}

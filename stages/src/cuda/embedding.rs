@@ -1,0 +1,176 @@
+//! Token and position embedding.
+
+use super::launch::kernel;
+use super::{Gpu, Grid, Ptr};
+use crate::device::DType;
+use crate::error::Result;
+
+/// A run of rows is cut where it is longer than this.
+const PART: u32 = 32;
+
+/// Numbers of a `Part` of the kernels.
+const NUMBERS: usize = 4;
+
+/// The rows of a batch by their token, for gradients that are added in a fixed order. Keeps its memory.
+#[derive(Debug, Default)]
+pub(crate) struct ByToken {
+    /// For every token, where its next row goes; zero between batches.
+    places: Vec<u32>,
+    /// The tokens of the batch.
+    tokens: Vec<u32>,
+    /// For the device: the order of the rows, then the parts, then the sums of parts.
+    table: Vec<u32>,
+    /// The last part of the table while it is made.
+    sums: Vec<u32>,
+    rows: usize,
+    parts: usize,
+    /// How many sums of parts there are.
+    partials: u32,
+}
+
+impl ByToken {
+    /// Sorts the rows of these ids, which are below `vocab`.
+    pub(crate) fn sort(&mut self, ids: &[u32], vocab: usize) {
+        self.rows = ids.len();
+        self.places.resize(vocab, 0);
+        self.tokens.clear();
+        self.table.clear();
+        self.table.resize(ids.len(), 0);
+        for &id in ids {
+            let count = &mut self.places[id as usize];
+            if *count == 0 {
+                self.tokens.push(id);
+            }
+            *count += 1;
+        }
+        self.cut();
+        for (row, &id) in (0_u32..).zip(ids) {
+            let place = &mut self.places[id as usize];
+            self.table[*place as usize] = row;
+            *place += 1;
+        }
+        for &token in &self.tokens {
+            self.places[token as usize] = 0;
+        }
+    }
+
+    /// Turns the tokens' counts into their places, and appends to the table the parts of their rows, and which parts go together.
+    fn cut(&mut self) {
+        self.sums.clear();
+        (self.parts, self.partials) = (0, 0);
+        let mut first = 0;
+        for &token in &self.tokens {
+            let count = std::mem::replace(&mut self.places[token as usize], first);
+            // As many parts as rows in each: neither adding up is long.
+            let most = count.isqrt().max(PART);
+            let is_cut = count > most;
+            if is_cut {
+                let parts = count.div_ceil(most);
+                self.sums.extend([self.partials, parts, token, 0]);
+            }
+            for start in (0..count).step_by(most as usize) {
+                let to = if is_cut { self.partials } else { token };
+                let rows = (count - start).min(most);
+                self.table.extend([first + start, rows, to, u32::from(is_cut)]);
+                self.parts += 1;
+                self.partials += u32::from(is_cut);
+            }
+            first += count;
+        }
+        self.table.extend(&self.sums);
+        // Tables of a few sizes only, whatever the tokens: memory for them is used again.
+        let length = self.table.len().next_multiple_of(self.rows.max(1));
+        self.table.resize(length, 0);
+    }
+
+    /// What the device needs of it.
+    pub(crate) fn table(&self) -> &[u32] {
+        &self.table
+    }
+
+    /// Bytes of scratch that [`Gpu::add_token_grads`] needs, for any tokens.
+    pub(crate) fn scratch(&self, dim: usize) -> usize {
+        // Runs that are cut have at least 16 rows for each of their parts.
+        self.rows / 16 * dim * 4
+    }
+}
+
+/// A warp for each 256 numbers of a row.
+fn threads(dim: usize) -> u32 {
+    dim.div_ceil(8).next_multiple_of(32).min(256) as u32
+}
+
+impl Gpu {
+    /// `out[rows, dim] = tokens[ids[row]] + positions[row % time]`, all but the ids of one type.
+    pub(crate) fn embedding(
+        &self,
+        dtype: DType,
+        out: Ptr,
+        ids: Ptr,
+        tokens: Ptr,
+        positions: Ptr,
+        [rows, time, dim]: [usize; 3],
+    ) -> Result<()> {
+        let args = [
+            out.into(),
+            ids.into(),
+            tokens.into(),
+            positions.into(),
+            (time as u32).into(),
+            (dim as u32).into(),
+        ];
+        let grid = Grid::row(rows, threads(dim));
+        self.launch(kernel!(dtype, "embedding_forward"), grid, &args)
+    }
+
+    /// Adds to `tokens`, `f32` `[vocab, dim]`, each row of `grad[rows, dim]` at its token. `table` is [`ByToken::table`] on the device.
+    #[expect(clippy::too_many_arguments, reason = "they are the kernel's")]
+    pub(crate) fn add_token_grads(
+        &self,
+        dtype: DType,
+        tokens: Ptr,
+        grad: Ptr,
+        dim: usize,
+        rows: &ByToken,
+        table: Ptr,
+        scratch: Ptr,
+    ) -> Result<()> {
+        let parts = table.offset(4 * rows.rows);
+        let sums = parts.offset(4 * NUMBERS * rows.parts);
+        let dim_arg = (dim as u32).into();
+        let args = [
+            tokens.into(),
+            scratch.into(),
+            grad.into(),
+            table.into(),
+            parts.into(),
+            dim_arg,
+        ];
+        let grid = Grid::row(rows.parts, threads(dim));
+        self.launch(kernel!(dtype, "embedding_tokens"), grid, &args)?;
+        let args = [tokens.into(), scratch.into(), sums.into(), dim_arg];
+        self.launch(
+            "embedding_parts",
+            Grid::row(rows.sums.len() / NUMBERS, threads(dim)),
+            &args,
+        )
+    }
+
+    /// Adds to `positions`, `f32` `[time or more, dim]`, the sum over the batch of `grad[batch, time, dim]`.
+    pub(crate) fn add_position_grads(
+        &self,
+        dtype: DType,
+        positions: Ptr,
+        grad: Ptr,
+        [batch, time, dim]: [usize; 3],
+    ) -> Result<()> {
+        let args = [
+            positions.into(),
+            grad.into(),
+            (batch as u32).into(),
+            (dim as u32).into(),
+        ];
+        let grid = Grid::row(time, threads(dim));
+        self.launch(kernel!(dtype, "embedding_positions"), grid, &args)
+    }
+}

@@ -1,0 +1,184 @@
+// Causal attention for any head width and type, by streaming softmax: a warp goes over all keys of a query row, or over all queries of a key
+// row. The right path, not the fast one.
+
+namespace attention {
+
+// Which of the `batch * heads * time` rows of heads is a warp's, and where it lies.
+struct Place {
+    unsigned time, dim, row, column;
+    unsigned long long sequence, index;
+    bool there;
+
+    __forceinline__ Place(unsigned batch, unsigned time, unsigned heads, unsigned width) : time(time), dim(heads * width) {
+        index = (unsigned long long)blockIdx.x * (blockDim.x / 32) + warp();
+        row = index % time;
+        const unsigned long long head = index / time;
+        column = head % heads * width;
+        sequence = head / heads;
+        there = sequence < batch;
+    }
+
+    // The first number of a row of the head, in `[batch, time, parts * dim]`, with the numbers of all heads of a part side by side.
+    __forceinline__ unsigned long long at(unsigned row, unsigned parts = 1, unsigned part = 0) const {
+        return ((sequence * time + row) * parts + part) * dim + column;
+    }
+
+    // The same of queries, keys and values.
+    __forceinline__ unsigned long long query(unsigned row) const {
+        return at(row, 3, 0);
+    }
+    __forceinline__ unsigned long long key(unsigned row) const {
+        return at(row, 3, 1);
+    }
+    __forceinline__ unsigned long long value(unsigned row) const {
+        return at(row, 3, 2);
+    }
+
+    // The index of the head's first row in lse and delta.
+    __forceinline__ unsigned long long first() const {
+        return index - row;
+    }
+};
+
+// A warp's own place in shared memory: `rows` rows of `width` numbers. A lane uses columns lane, lane + 32, ... alone.
+__forceinline__ float *own_rows(unsigned rows, unsigned width) {
+    return (float *)dynamic_shared() + warp() * rows * width;
+}
+
+// The product of a row held in shared memory with one in global memory, for all lanes.
+template <class T> __forceinline__ float product_of_rows(const float *held, const T *row, unsigned width) {
+    float sum = 0;
+    for (unsigned i = lane(); i < width; i += 32)
+        sum += held[i] * load(row + i);
+    return warp_sum(sum);
+}
+
+// sum += factor * row.
+template <class T> __forceinline__ void add_row(float *sum, float factor, const T *row, unsigned width) {
+    for (unsigned i = lane(); i < width; i += 32)
+        sum[i] += factor * load(row + i);
+}
+
+// held = factor * row.
+template <class T> __forceinline__ void hold_row(float *held, float factor, const T *row, unsigned width) {
+    for (unsigned i = lane(); i < width; i += 32)
+        held[i] = factor * load(row + i);
+}
+
+// row = factor * held.
+template <class T> __forceinline__ void put_row(T *row, float factor, const float *held, unsigned width) {
+    for (unsigned i = lane(); i < width; i += 32)
+        store(row + i, factor * held[i]);
+}
+
+__forceinline__ void clear_row(float *row, unsigned width) {
+    for (unsigned i = lane(); i < width; i += 32)
+        row[i] = 0;
+}
+
+template <class T> __forceinline__ void forward_any(T *out, float *lse, const T *qkv, const Place &it, unsigned width, float scale) {
+    float *query = own_rows(2, width), *sum = query + width;
+    hold_row(query, scale, qkv + it.query(it.row), width);
+    clear_row(sum, width);
+    float largest = minus_infinity(), total = 0;
+    for (unsigned key = 0; key <= it.row; key++) {
+        const float score = product_of_rows(query, qkv + it.key(key), width), before = largest;
+        largest = fmaxf(before, score);
+        const float correction = expf(before - largest), share = expf(score - largest);
+        total = total * correction + share;
+        const T *value = qkv + it.value(key);
+        for (unsigned i = lane(); i < width; i += 32)
+            sum[i] = sum[i] * correction + share * load(value + i);
+    }
+    put_row(out + it.at(it.row), 1 / total, sum, width);
+    if (lane() == 0)
+        lse[it.index] = largest + logf(total);
+}
+
+template <class T> __forceinline__ void delta_any(float *delta, const T *grad, const T *out, const Place &it, unsigned width) {
+    const T *grads = grad + it.at(it.row), *outs = out + it.at(it.row);
+    float sum = 0;
+    for (unsigned i = lane(); i < width; i += 32)
+        sum += load(grads + i) * load(outs + i);
+    sum = warp_sum(sum);
+    if (lane() == 0)
+        delta[it.index] = sum;
+}
+
+template <class T>
+__forceinline__ void backward_keys_any(T *qkv_grad, const T *qkv, const T *grad, const float *lse, const float *delta, const Place &it,
+                                                  unsigned width, float scale) {
+    float *key = own_rows(4, width), *value = key + width, *key_grad = value + width, *value_grad = key_grad + width;
+    hold_row(key, scale, qkv + it.key(it.row), width);
+    hold_row(value, 1, qkv + it.value(it.row), width);
+    clear_row(key_grad, width);
+    clear_row(value_grad, width);
+    for (unsigned row = it.row; row < it.time; row++) {
+        const T *query = qkv + it.query(row), *out_grad = grad + it.at(row);
+        const float probability = expf(product_of_rows(key, query, width) - lse[it.first() + row]);
+        const float score_grad = probability * (product_of_rows(value, out_grad, width) - delta[it.first() + row]);
+        add_row(value_grad, probability, out_grad, width);
+        add_row(key_grad, score_grad, query, width);
+    }
+    put_row(qkv_grad + it.key(it.row), scale, key_grad, width);
+    put_row(qkv_grad + it.value(it.row), 1, value_grad, width);
+}
+
+template <class T>
+__forceinline__ void backward_queries_any(T *qkv_grad, const T *qkv, const T *grad, const float *lse, const float *delta,
+                                                     const Place &it, unsigned width, float scale) {
+    float *query = own_rows(3, width), *out_grad = query + width, *sum = out_grad + width;
+    hold_row(query, scale, qkv + it.query(it.row), width);
+    hold_row(out_grad, 1, grad + it.at(it.row), width);
+    clear_row(sum, width);
+    for (unsigned row = 0; row <= it.row; row++) {
+        const T *key = qkv + it.key(row);
+        const float probability = expf(product_of_rows(query, key, width) - lse[it.index]);
+        const float value_product = product_of_rows(out_grad, qkv + it.value(row), width);
+        add_row(sum, probability * (value_product - delta[it.index]), key, width);
+    }
+    put_row(qkv_grad + it.query(it.row), scale, sum, width);
+}
+
+} // namespace attention
+
+// Of types f32 and bf16, with out and grad `[batch, time, heads * width]`, qkv and qkv_grad `[batch, time, 3 * heads * width]`, lse and delta
+// f32 `[batch, heads, time]`; a warp a row of a head, whole warps in a block, in a grid of as many blocks as all rows need.
+//
+// attention_forward_any: out and lse, the natural logarithm of a row's sum of exponentials, of scores times `scale`.
+// Dynamic shared memory: 8 * width bytes a warp.
+// attention_delta: the sums of grad * out by row of a head, for any width, also for the fused kernels.
+// attention_backward_kv_any: the parts of keys and values of qkv_grad; formulas at the head of attention_backward.cu.
+// Dynamic shared memory: 16 * width bytes a warp.
+// attention_backward_q_any: the part of queries.
+// Dynamic shared memory: 12 * width bytes a warp.
+#define ATTENTION_ANY(T, NAME)                                                                                                                \
+    extern "C" __global__ void attention_forward_any_##NAME(T *out, float *lse, const T *qkv, unsigned batch, unsigned time, unsigned heads,  \
+                                                            unsigned width, float scale) {                                                    \
+        const attention::Place it(batch, time, heads, width);                                                                                 \
+        if (it.there)                                                                                                                         \
+            attention::forward_any(out, lse, qkv, it, width, scale);                                                                          \
+    }                                                                                                                                         \
+    extern "C" __global__ void attention_delta_##NAME(float *delta, const T *grad, const T *out, unsigned batch, unsigned time,               \
+                                                      unsigned heads, unsigned width) {                                                       \
+        const attention::Place it(batch, time, heads, width);                                                                                 \
+        if (it.there)                                                                                                                         \
+            attention::delta_any(delta, grad, out, it, width);                                                                                \
+    }                                                                                                                                         \
+    extern "C" __global__ void attention_backward_kv_any_##NAME(T *qkv_grad, const T *qkv, const T *grad, const float *lse,                 \
+                                                                  const float *delta, unsigned batch, unsigned time, unsigned heads,          \
+                                                                  unsigned width, float scale) {                                              \
+        const attention::Place it(batch, time, heads, width);                                                                                 \
+        if (it.there)                                                                                                                         \
+            attention::backward_keys_any(qkv_grad, qkv, grad, lse, delta, it, width, scale);                                                  \
+    }                                                                                                                                         \
+    extern "C" __global__ void attention_backward_q_any_##NAME(T *qkv_grad, const T *qkv, const T *grad, const float *lse,              \
+                                                                     const float *delta, unsigned batch, unsigned time, unsigned heads,       \
+                                                                     unsigned width, float scale) {                                           \
+        const attention::Place it(batch, time, heads, width);                                                                                 \
+        if (it.there)                                                                                                                         \
+            attention::backward_queries_any(qkv_grad, qkv, grad, lse, delta, it, width, scale);                                               \
+    }
+
+ATTENTION_ANY(float, f32)
+ATTENTION_ANY(bf16, bf16)

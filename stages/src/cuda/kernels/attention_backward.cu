@@ -1,0 +1,210 @@
+// Fused causal attention, backward: Dao, "FlashAttention-2" (2023), algorithm 2, as two kernels, so that each sum is made by one warp in one
+// order: a block of keys goes over the queries for the gradients of keys and values, a block of queries over the keys for that of queries.
+//
+// With p = exp(scale * q k - lse), delta = sum(grad * out) by row:
+//   dv = sum over queries of p * grad; ds = p * (grad v - delta); dk = scale * sum over queries of ds * q; dq = scale * sum over keys of ds * k
+
+namespace attention {
+
+// The sizes of the kernel of keys and values: NS x 8 queries are worked on at a time, of a tile of QUERIES.
+template <int WIDTH> struct BackwardKeys {
+    static constexpr int MS = WIDTH == 64 ? 2 : 1, NS = 4;
+    static constexpr unsigned KEYS = WARPS * MS * 16, QUERIES = 64;
+    static constexpr unsigned VALUES = KEYS * WIDTH * 2, STAGES = 2 * VALUES;
+    // Of a stage: queries, output gradients, lse, delta.
+    static constexpr unsigned GRADS = QUERIES * WIDTH * 2, LSE = 2 * GRADS, DELTA = LSE + QUERIES * 4, STAGE_BYTES = DELTA + QUERIES * 4;
+};
+
+// What backward reads and writes.
+struct Backward {
+    bf16 *qkv_grad;
+    const bf16 *qkv, *grad;
+    const float *lse, *delta;
+    unsigned time;
+
+    // The rows of lse and delta before those of the block's head.
+    __forceinline__ unsigned long long row() const {
+        return ((unsigned long long)blockIdx.z * gridDim.y + blockIdx.y) * time;
+    }
+};
+
+// Begins to copy a stage: tiles of queries and output gradients, with their lse and delta; zeros after the last, which add nothing.
+template <int WIDTH> __forceinline__ void copy_queries(const Backward &it, unsigned stage, unsigned first) {
+    using Its = BackwardKeys<WIDTH>;
+    copy_tiles<Its::QUERIES, WIDTH>(stage, rows_of_head<WIDTH>(it.qkv, 3, 0, it.time), first);
+    copy_tiles<Its::QUERIES, WIDTH>(stage + Its::GRADS, rows_of_head<WIDTH>(it.grad, 1, 0, it.time), first);
+    const unsigned own = threadIdx.x % Its::QUERIES;
+    const bool there = first + own < it.time;
+    const float *numbers = (threadIdx.x < Its::QUERIES ? it.lse : it.delta) + it.row() + (there ? first + own : 0);
+    cp_async_4(stage + Its::LSE + threadIdx.x * 4, numbers, there ? 4 : 0);
+}
+
+// The numbers of a lane's two columns.
+__forceinline__ float2 pair_at(unsigned numbers, unsigned column) {
+    return *(const float2 *)(dynamic_shared() + numbers + (column + lane() % 4 * 2) * 4);
+}
+
+// Turns scores, a key a row and a query a column, into probabilities.
+template <int WIDTH, int MS, int NS> __forceinline__ void probabilities_of_keys(float (&scores)[MS][NS][4], unsigned lse) {
+#pragma unroll
+    for (int n = 0; n < NS; n++) {
+        const float2 pair = pair_at(lse, n * 8);
+        const float lse_2[2] = {pair.x * LOG2_E, pair.y * LOG2_E};
+#pragma unroll
+        for (int m = 0; m < MS; m++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                scores[m][n][i] = exp2_fast(scores[m][n][i] * SCALE_2<WIDTH> - lse_2[i % 2]);
+    }
+}
+
+// probabilities *= gradients - delta, a key a row and a query a column.
+template <int MS, int NS>
+__forceinline__ void scores_grad_of_keys(float (&probabilities)[MS][NS][4], const float (&grads)[MS][NS][4], unsigned delta) {
+#pragma unroll
+    for (int n = 0; n < NS; n++) {
+        const float2 pair = pair_at(delta, n * 8);
+#pragma unroll
+        for (int m = 0; m < MS; m++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                probabilities[m][n][i] *= grads[m][n][i] - (i % 2 ? pair.y : pair.x);
+    }
+}
+
+template <int WIDTH> __forceinline__ void backward_keys(const Backward &it) {
+    using Its = BackwardKeys<WIDTH>;
+    const unsigned first = blockIdx.x * Its::KEYS, row = warp() * Its::MS * 16, own = first + row;
+    const auto stage_of = [](unsigned query) { return Its::STAGES + query / Its::QUERIES % 2 * Its::STAGE_BYTES; };
+    copy_tiles<Its::KEYS, WIDTH, 2>(0, rows_of_head<WIDTH>(it.qkv, 3, 1, it.time), first);
+    copy_queries<WIDTH>(it, stage_of(first), first);
+
+    const Left<WIDTH, Its::MS, false> keys(0, row), values(Its::VALUES, row);
+    float keys_grad[Its::MS][WIDTH / 8][4] = {}, values_grad[Its::MS][WIDTH / 8][4] = {};
+    for (unsigned query = first; query < it.time; query += Its::QUERIES) {
+        cp_async_wait_all();
+        // After it the stage is there, and all are done with the one before, which the next copy replaces.
+        __syncthreads();
+        if (query + Its::QUERIES < it.time)
+            copy_queries<WIDTH>(it, stage_of(query + Its::QUERIES), query + Its::QUERIES);
+        const unsigned stage = stage_of(query);
+#pragma unroll 1
+        for (unsigned part = 0; part < Its::QUERIES; part += Its::NS * 8) {
+            if (query + part + Its::NS * 8 <= own)
+                continue;
+            float scores[Its::MS][Its::NS][4], grads[Its::MS][Its::NS][4];
+            turned_product(scores, keys, stage, part);
+            if (query + part < own + Its::MS * 16 - 1)
+                hide_later<true>(scores, (int)own - (int)(query + part));
+            probabilities_of_keys<WIDTH>(scores, stage + Its::LSE + part * 4);
+            add_product<WIDTH>(values_grad, scores, stage + Its::GRADS, part);
+            turned_product(grads, values, stage + Its::GRADS, part);
+            scores_grad_of_keys(scores, grads, stage + Its::DELTA + part * 4);
+            add_product<WIDTH>(keys_grad, scores, stage, part);
+        }
+    }
+    float factors[Its::MS][2], ones[Its::MS][2];
+    for (int m = 0; m < Its::MS; m++)
+        for (int half = 0; half < 2; half++) {
+            factors[m][half] = SCALE<WIDTH>;
+            ones[m][half] = 1;
+        }
+    store_rows<WIDTH>(rows_of_head<WIDTH>(it.qkv_grad, 3, 1, it.time), own, keys_grad, factors, 0, row);
+    store_rows<WIDTH>(rows_of_head<WIDTH>(it.qkv_grad, 3, 2, it.time), own, values_grad, ones, Its::VALUES, row);
+}
+
+// The sizes of the kernel of queries: NS x 8 keys are worked on at a time, of a tile of KEYS.
+template <int WIDTH> struct BackwardQueries {
+    static constexpr int MS = 2, NS = 4;
+    // For more than these 32 there are no registers.
+    static constexpr bool HELD = WIDTH == 64;
+    static constexpr unsigned QUERIES = WARPS * MS * 16, KEYS = WIDTH == 64 ? 64 : 32;
+    static constexpr unsigned GRADS = QUERIES * WIDTH * 2, STAGES = 2 * GRADS, KEYS_BYTES = KEYS * WIDTH * 2;
+};
+
+// The numbers of a lane's rows; zeros after the last.
+template <int MS> __forceinline__ void load_of_rows(float (&numbers)[MS][2], const float *from, unsigned first, unsigned time) {
+#pragma unroll
+    for (int m = 0; m < MS; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const unsigned row = first + m * 16 + half * 8 + lane() / 4;
+            numbers[m][half] = row < time ? from[row] : 0;
+        }
+}
+
+template <int WIDTH> __forceinline__ void backward_queries(const Backward &it) {
+    using Its = BackwardQueries<WIDTH>;
+    // The longest first.
+    const unsigned first = (gridDim.x - 1 - blockIdx.x) * Its::QUERIES;
+    const unsigned row = warp() * Its::MS * 16, own = first + row;
+    const unsigned end = min(first + Its::QUERIES, it.time);
+    const auto stage_of = [](unsigned key) { return Its::STAGES + key / Its::KEYS % 2 * (2 * Its::KEYS_BYTES); };
+    const auto copy = [&](unsigned key) {
+        copy_tiles<Its::KEYS, WIDTH, 2>(stage_of(key), rows_of_head<WIDTH>(it.qkv, 3, 1, it.time), key);
+    };
+    copy_tiles<Its::QUERIES, WIDTH>(0, rows_of_head<WIDTH>(it.qkv, 3, 0, it.time), first);
+    copy_tiles<Its::QUERIES, WIDTH>(Its::GRADS, rows_of_head<WIDTH>(it.grad, 1, 0, it.time), first);
+    copy(0);
+
+    Left<WIDTH, Its::MS, Its::HELD> queries(0, row);
+    const Left<WIDTH, Its::MS, false> out_grads(Its::GRADS, row);
+    float lse[Its::MS][2], delta[Its::MS][2], sum[Its::MS][WIDTH / 8][4] = {};
+    load_of_rows(lse, it.lse + it.row(), own, it.time);
+    load_of_rows(delta, it.delta + it.row(), own, it.time);
+    for (unsigned key = 0; key < end; key += Its::KEYS) {
+        cp_async_wait_all();
+        // After it the stage is there, and all are done with the one before, which the next copy replaces.
+        __syncthreads();
+        if (key + Its::KEYS < end)
+            copy(key + Its::KEYS);
+        if (key == 0)
+            queries.hold();
+        const unsigned stage = stage_of(key);
+#pragma unroll 1
+        for (unsigned part = 0; part < Its::KEYS; part += Its::NS * 8) {
+            if (key + part >= own + Its::MS * 16)
+                continue;
+            float scores[Its::MS][Its::NS][4], grads[Its::MS][Its::NS][4];
+            turned_product(scores, queries, stage, part);
+            turned_product(grads, out_grads, stage + Its::KEYS_BYTES, part);
+            if (key + part + Its::NS * 8 - 1 > own)
+                hide_later<false>(scores, (int)own - (int)(key + part));
+#pragma unroll
+            for (int m = 0; m < Its::MS; m++)
+#pragma unroll
+                for (int n = 0; n < Its::NS; n++)
+#pragma unroll
+                    for (int i = 0; i < 4; i++) {
+                        const float probability = exp2_fast(scores[m][n][i] * SCALE_2<WIDTH> - lse[m][i / 2] * LOG2_E);
+                        scores[m][n][i] = probability * (grads[m][n][i] - delta[m][i / 2]);
+                    }
+            add_product<WIDTH>(sum, scores, stage, part);
+        }
+    }
+    float factors[Its::MS][2];
+    for (int m = 0; m < Its::MS; m++)
+        for (int half = 0; half < 2; half++)
+            factors[m][half] = SCALE<WIDTH>;
+    store_rows<WIDTH>(rows_of_head<WIDTH>(it.qkv_grad, 3, 0, it.time), own, sum, factors, 0, row);
+}
+
+} // namespace attention
+
+#define ATTENTION_BACKWARD(WIDTH, SHORT, NAME) \
+    extern "C" __global__ void __launch_bounds__(128, 2)                                                                                      \
+        attention_backward_##SHORT##_##WIDTH##_bf16(bf16 *qkv_grad, const bf16 *qkv, const bf16 *grad, const float *lse, const float *delta,   \
+                                                   unsigned time) {                                                              \
+        attention::backward_##NAME<WIDTH>({qkv_grad, qkv, grad, lse, delta, time});                                                    \
+    }
+
+// The gradients of keys and values, for heads of 64 or 128 numbers: their parts of qkv_grad `[batch, time, 3 * heads * width]` from qkv of
+// that shape, grad `[batch, time, heads * width]`, lse and delta f32 `[batch, heads, time]`. Addresses of bf16 are multiples of 16 bytes.
+// Grid: x ceil(time / 128) (64), ceil(time / 64) (128), y heads, z batch; 128 threads; dynamic shared memory 66560, 99328 bytes.
+ATTENTION_BACKWARD(64, kv, keys)
+ATTENTION_BACKWARD(128, kv, keys)
+
+// The gradients of queries, likewise.
+// Grid: x ceil(time / 128), y heads, z batch; 128 threads; dynamic shared memory 64 KiB (64), 96 KiB (128).
+ATTENTION_BACKWARD(64, q, queries)
+ATTENTION_BACKWARD(128, q, queries)

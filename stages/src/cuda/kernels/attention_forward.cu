@@ -1,0 +1,129 @@
+// Fused causal attention, forward: Dao, "FlashAttention-2" (2023), algorithm 1, on mma.sync.
+//
+// A block takes 128 query rows of a head, a warp 32 of them, and goes over the tiles of 64 keys up to the diagonal; while it works on one
+// tile of keys and values the next is copied. A row's scores never leave the registers.
+
+namespace attention {
+
+// The sizes of forward for a head width.
+template <int WIDTH> struct Forward {
+    static constexpr int MS = 2, NS = 8;
+    static constexpr unsigned QUERIES = WARPS * MS * 16, KEYS = NS * 8;
+    // 32 registers of queries fit beside the sums, 64 do not.
+    static constexpr bool HELD = WIDTH == 64;
+    static constexpr unsigned KEYS_BYTES = KEYS * WIDTH * 2, STAGES = QUERIES * WIDTH * 2;
+};
+
+// A row's running softmax to base 2, for the rows of a lane: the largest score and the lane's part of the sum of powers.
+template <int MS> struct Softmax {
+    float largest[MS][2], total[MS][2];
+};
+
+// Turns scores, times their scale, into powers of two of their distance to the row's largest, and brings the softmax and the sums up to date. A
+// row's first tile has a key that is not hidden: no infinity meets another.
+template <int WIDTH, int MS, int NS>
+__forceinline__ void soften(float (&scores)[MS][NS][4], Softmax<MS> &softmax, float (&sum)[MS][WIDTH / 8][4]) {
+#pragma unroll
+    for (int m = 0; m < MS; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float largest = scores[m][0][half * 2];
+#pragma unroll
+            for (int n = 0; n < NS; n++)
+                largest = fmaxf(largest, fmaxf(scores[m][n][half * 2], scores[m][n][half * 2 + 1]));
+            largest = fmaxf(largest, __shfl_xor_sync(ALL_LANES, largest, 1));
+            largest = fmaxf(largest, __shfl_xor_sync(ALL_LANES, largest, 2));
+            largest = fmaxf(largest * SCALE_2<WIDTH>, softmax.largest[m][half]);
+            const float correction = exp2_fast(softmax.largest[m][half] - largest);
+            softmax.largest[m][half] = largest;
+            softmax.total[m][half] *= correction;
+#pragma unroll
+            for (int n = 0; n < WIDTH / 8; n++) {
+                sum[m][n][half * 2] *= correction;
+                sum[m][n][half * 2 + 1] *= correction;
+            }
+#pragma unroll
+            for (int n = 0; n < NS; n++)
+#pragma unroll
+                for (int i = half * 2; i < half * 2 + 2; i++) {
+                    scores[m][n][i] = exp2_fast(scores[m][n][i] * SCALE_2<WIDTH> - largest);
+                    softmax.total[m][half] += scores[m][n][i];
+                }
+        }
+}
+
+// Puts the lanes' totals together; gives the factors of the rows and writes the logarithms of their sums.
+template <int MS>
+__forceinline__ void finish(float (&factors)[MS][2], const Softmax<MS> &softmax, float *lse, unsigned first, unsigned time) {
+#pragma unroll
+    for (int m = 0; m < MS; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float total = softmax.total[m][half];
+            total += __shfl_xor_sync(ALL_LANES, total, 1);
+            total += __shfl_xor_sync(ALL_LANES, total, 2);
+            factors[m][half] = 1 / total;
+            const unsigned row = first + m * 16 + half * 8 + lane() / 4;
+            if (lane() % 4 == 0 && row < time)
+                lse[row] = softmax.largest[m][half] / LOG2_E + logf(total);
+        }
+}
+
+template <int WIDTH> __forceinline__ void forward(bf16 *out, float *lse, const bf16 *qkv, unsigned time) {
+    using Its = Forward<WIDTH>;
+    // The longest first.
+    const unsigned first = (gridDim.x - 1 - blockIdx.x) * Its::QUERIES;
+    const unsigned row = warp() * Its::MS * 16, own = first + row;
+    const Rows<const bf16> keys = rows_of_head<WIDTH>(qkv, 3, 1, time);
+    const unsigned end = min(first + Its::QUERIES, time);
+    const auto stage_of = [](unsigned key) { return Its::STAGES + key / Its::KEYS % 2 * (2 * Its::KEYS_BYTES); };
+    const auto copy = [&](unsigned key) { copy_tiles<Its::KEYS, WIDTH, 2>(stage_of(key), keys, key); };
+    copy_tiles<Its::QUERIES, WIDTH>(0, rows_of_head<WIDTH>(qkv, 3, 0, time), first);
+    copy(0);
+
+    Left<WIDTH, Its::MS, Its::HELD> queries(0, row);
+    float sum[Its::MS][WIDTH / 8][4] = {};
+    Softmax<Its::MS> softmax;
+    for (int m = 0; m < Its::MS; m++)
+        for (int half = 0; half < 2; half++) {
+            softmax.largest[m][half] = minus_infinity();
+            softmax.total[m][half] = 0;
+        }
+    for (unsigned key = 0; key < end; key += Its::KEYS) {
+        cp_async_wait_all();
+        // After it the tile is there, and all are done with the one before, which the next copy replaces.
+        __syncthreads();
+        if (key + Its::KEYS < end)
+            copy(key + Its::KEYS);
+        if (key == 0)
+            queries.hold();
+        if (key >= own + Its::MS * 16)
+            continue;
+        const unsigned stage = stage_of(key);
+        float scores[Its::MS][Its::NS][4];
+        turned_product(scores, queries, stage, 0);
+        if (key + Its::KEYS - 1 > own)
+            hide_later<false>(scores, (int)own - (int)key);
+        soften<WIDTH>(scores, softmax, sum);
+        add_product<WIDTH>(sum, scores, stage + Its::KEYS_BYTES, 0);
+    }
+    float factors[Its::MS][2];
+    finish(factors, softmax, lse + ((unsigned long long)blockIdx.z * gridDim.y + blockIdx.y) * time, own, time);
+    store_rows<WIDTH>(rows_of_head<WIDTH>(out, 1, 0, time), own, sum, factors, 0, row);
+}
+
+} // namespace attention
+
+// Causal attention of heads of 64 or 128 numbers: out `[batch, time, heads * width]` and lse f32 `[batch, heads, time]`, the natural
+// logarithm of each row's sum of exponentials, from qkv `[batch, time, 3 * heads * width]`.
+// Addresses are multiples of 16 bytes.
+// Grid: x ceil(time / 128), y heads, z batch; 128 threads; dynamic shared memory 48 KiB (64), 96 KiB (128).
+extern "C" __global__ void __launch_bounds__(128, 2)
+    attention_forward_64_bf16(bf16 *out, float *lse, const bf16 *qkv, unsigned time) {
+    attention::forward<64>(out, lse, qkv, time);
+}
+
+extern "C" __global__ void __launch_bounds__(128, 2)
+    attention_forward_128_bf16(bf16 *out, float *lse, const bf16 *qkv, unsigned time) {
+    attention::forward<128>(out, lse, qkv, time);
+}

@@ -1,0 +1,41 @@
+// Dropout. The draws are those of the CPU: Philox4x32-10, Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
+
+struct Draw {
+    unsigned word[4];
+};
+
+inline Draw philox(unsigned key_0, unsigned key_1, Draw counter) {
+    for (int round = 0; round < 10; ++round) {
+        u64 a = 0xD2511F53ull * counter.word[0], b = 0xCD9E8D57ull * counter.word[2];
+        counter = {{(unsigned)(b >> 32) ^ counter.word[1] ^ key_0, (unsigned)b,
+                    (unsigned)(a >> 32) ^ counter.word[3] ^ key_1, (unsigned)a}};
+        key_0 += 0x9E3779B9u;
+        key_1 += 0xBB67AE85u;
+    }
+    return counter;
+}
+
+// Zeroes numbers[count] with probability `rate` and multiplies the others by `scale`. A thread for each counter: of every 64 numbers those
+// at l, 16 + l, 32 + l and 48 + l take the words of counter 16 * (number / 64) + l. Any blocks, as many threads as counters, 16 for every 64.
+template <class T>
+void dropout(T* numbers, u64 count, float rate, float scale, unsigned key_0, unsigned key_1,
+             unsigned moment_0, unsigned moment_1, unsigned moment_2) {
+    u64 counter = global_thread();
+    u64 first = counter / 16 * 64 + counter % 16;
+    if (first >= count) return;
+    Draw draw = philox(key_0, key_1, {{(unsigned)counter, moment_0, moment_1, moment_2}});
+    float x[4];
+    for (int i = 0; i < 4; ++i) x[i] = first + 16 * i < count ? load(numbers + first + 16 * i) : 0.0f;
+    for (int i = 0; i < 4; ++i) {
+        float unit = (float)(draw.word[i] >> 8) * (1.0f / 16777216.0f);
+        if (first + 16 * i < count) store(numbers + first + 16 * i, unit < rate ? 0.0f : x[i] * scale);
+    }
+}
+#define MAKE(T, SUFFIX)                                                                              \
+    extern "C" __global__ void dropout##SUFFIX(T* numbers, u64 count, float rate, float scale,       \
+                                               unsigned key_0, unsigned key_1, unsigned moment_0,    \
+                                               unsigned moment_1, unsigned moment_2) {               \
+        dropout(numbers, count, rate, scale, key_0, key_1, moment_0, moment_1, moment_2);            \
+    }
+F32_AND_BF16(MAKE)
+#undef MAKE

@@ -1,0 +1,97 @@
+// Token and position embedding. A block has a row of `dim` numbers, eight a thread at a time; any whole number of warps.
+
+// out[rows, dim] = tokens[ids[row]] + positions[row % time]; tokens are [.., dim], positions [time or more, dim]. A block for a row.
+template <class T>
+void embedding_forward(T* out, const unsigned* ids, const T* tokens, const T* positions, unsigned time, unsigned dim) {
+    u64 row = blockIdx.x;
+    tokens += (u64)ids[row] * dim;
+    positions += row % time * dim;
+    out += row * dim;
+    bool whole = is_aligned(tokens) && is_aligned(positions) && is_aligned(out) && dim % 8 == 0;
+    for (unsigned first = 8 * threadIdx.x; first < dim; first += 8 * blockDim.x) {
+        unsigned some = some_of_8(first, dim);
+        float x[8], y[8];
+        load_some(tokens + first, some, whole, x);
+        load_some(positions + first, some, whole, y);
+        for (int i = 0; i < 8; ++i) x[i] += y[i];
+        store_some(out + first, some, whole, x);
+    }
+}
+#define MAKE(T, SUFFIX)                                                                              \
+    extern "C" __global__ void __launch_bounds__(256)                                                \
+        embedding_forward##SUFFIX(T* out, const unsigned* ids, const T* tokens, const T* positions,  \
+                                  unsigned time, unsigned dim) {                                     \
+        embedding_forward(out, ids, tokens, positions, time, dim);                                   \
+    }
+F32_AND_BF16(MAKE)
+#undef MAKE
+
+// Rows whose sum is one row of the result: `count` of them, at first, first + apart, ... of what `order` lists, or of all rows.
+struct Run {
+    unsigned first, count, apart;
+};
+
+// Adds rows to `out`, the first row first, or writes their sum.
+template <class T>
+void sum_run(float* out, bool add, const T* rows, const unsigned* order, Run run, unsigned dim) {
+    bool whole = is_aligned(rows) && is_aligned(out) && dim % 8 == 0;
+    for (unsigned column = 8 * threadIdx.x; column < dim; column += 8 * blockDim.x) {
+        unsigned some = some_of_8(column, dim);
+        float sum[8] = {};
+        if (add) load_some(out + column, some, whole, sum);
+#pragma unroll 4
+        for (unsigned i = 0; i < run.count; ++i) {
+            u64 at = run.first + (u64)i * run.apart;
+            float x[8];
+            load_some(rows + (order ? order[at] : at) * dim + column, some, whole, x);
+            for (int k = 0; k < 8; ++k) sum[k] += x[k];
+        }
+        store_some(out + column, some, whole, sum);
+    }
+}
+
+// What a block of `embedding_tokens` does: the rows order[first .. first + count] go to row `to` of the gradient or, where they are a part
+// of a token's rows, to row `to` of the partial sums.
+struct Part {
+    unsigned first, count, to, is_part;
+};
+
+// The gradient of tokens, [.., dim], gets the rows of grad[rows, dim] that its tokens had; partials[.., dim] the sums of parts of them. A
+// block for each of parts[gridDim.x].
+template <class T>
+void embedding_tokens(float* tokens, float* partials, const T* grad, const unsigned* order, const Part* parts,
+                      unsigned dim) {
+    Part part = parts[blockIdx.x];
+    float* out = (part.is_part ? partials : tokens) + (u64)part.to * dim;
+    sum_run(out, !part.is_part, grad, order, {part.first, part.count, 1}, dim);
+}
+#define MAKE(T, SUFFIX)                                                                              \
+    extern "C" __global__ void __launch_bounds__(256)                                                \
+        embedding_tokens##SUFFIX(float* tokens, float* partials, const T* grad, const unsigned* order, \
+                                 const Part* parts, unsigned dim) {                                  \
+        embedding_tokens(tokens, partials, grad, order, parts, dim);                                 \
+    }
+F32_AND_BF16(MAKE)
+#undef MAKE
+
+// The gradient of tokens gets the partial sums of those that have several, in their order: row `to` gets partials[first .. first + count].
+// A block for each of parts[gridDim.x].
+extern "C" __global__ void __launch_bounds__(256)
+    embedding_parts(float* tokens, const float* partials, const Part* parts, unsigned dim) {
+    Part part = parts[blockIdx.x];
+    sum_run(tokens + (u64)part.to * dim, true, partials, (const unsigned*)0, {part.first, part.count, 1}, dim);
+}
+
+// The gradient of positions, [time or more, dim], gets the sum over the batch, in its order, of grad[batch, time, dim]. A block for each of
+// `time` positions.
+template <class T> void embedding_positions(float* positions, const T* grad, unsigned batch, unsigned dim) {
+    Run run = {blockIdx.x, batch, gridDim.x};
+    sum_run(positions + (u64)blockIdx.x * dim, true, grad, (const unsigned*)0, run, dim);
+}
+#define MAKE(T, SUFFIX)                                                                              \
+    extern "C" __global__ void __launch_bounds__(256)                                                \
+        embedding_positions##SUFFIX(float* positions, const T* grad, unsigned batch, unsigned dim) { \
+        embedding_positions(positions, grad, batch, dim);                                            \
+    }
+F32_AND_BF16(MAKE)
+#undef MAKE

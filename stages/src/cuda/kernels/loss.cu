@@ -1,0 +1,118 @@
+// Losses. Each row, or each block, leaves three doubles, which `sum_doubles` adds up: the loss, how much it counts, and how much was right.
+
+// The largest number so far, and the sum of exp(number - largest).
+struct Softmax {
+    float largest, sum;
+};
+
+// Of nothing: the largest is finite, so that rows that begin with -inf are no numbers less.
+const float LOWEST = -3.4028235e38f;
+
+template <class T> void take(Softmax& softmax, const float (&x)[8]) {
+    float largest = softmax.largest;
+    for (int i = 0; i < 8; ++i) largest = fmaxf(largest, x[i]);
+    float sum = softmax.sum * exp_of<T>(softmax.largest - largest);
+    for (int i = 0; i < 8; ++i) sum += exp_of<T>(x[i] - largest);
+    softmax = {largest, sum};
+}
+
+// The whole block's.
+inline Softmax of_block(Softmax softmax) {
+    float largest = block_max(softmax.largest);
+    return {largest, block_sum(softmax.sum * expf(softmax.largest - largest))};
+}
+
+// Cross-entropy of logits[rows, classes] and targets[rows]: logits become the gradient of the sum (GRAD), softmax minus one at the target
+// class; zeros where the target is `ignored` (2^32 or more: none is). scores[rows, 3]. A block of whole warps for a row: once over it for
+// the sum, by streaming softmax, once for the gradient. Right is, as on the CPU, when the target is the first of the largest.
+template <bool GRAD, class T>
+void cross_entropy(T* logits, const unsigned* targets, double* scores, unsigned classes, u64 ignored) {
+    u64 row = blockIdx.x;
+    T* numbers = logits + row * classes;
+    unsigned target = targets[row];
+    bool counts = target != ignored, whole = classes % 8 == 0 && is_aligned(logits);
+    Softmax softmax = {LOWEST, 0.0f};
+    float logit = counts ? load(numbers + target) : 0.0f;
+    unsigned above = 0;
+    if (counts) {
+        for (unsigned first = 8 * threadIdx.x; first < classes; first += 8 * blockDim.x) {
+            float x[8];
+            unsigned count = some_of_8(first, classes);
+            load_some(numbers + first, count, whole, x);
+            for (int i = 0; i < 8; ++i) {
+                if (i >= count) x[i] = bits_to_float(0xff800000u);
+                bool below = x[i] < logit, same = x[i] == logit && first + i >= target;
+                if (i < count && !below && !same) above = 1;
+            }
+            take<T>(softmax, x);
+        }
+        softmax = of_block(softmax);
+        above = block_sum(above);
+    }
+    if (threadIdx.x == 0) {
+        double loss = (double)logf(softmax.sum) - ((double)logit - (double)softmax.largest);
+        scores[3 * row] = counts ? loss : 0.0;
+        scores[3 * row + 1] = counts ? 1.0 : 0.0;
+        scores[3 * row + 2] = counts && above == 0 ? 1.0 : 0.0;
+    }
+    if (!GRAD) return;
+    float scale = 1.0f / softmax.sum;
+    for (unsigned first = 8 * threadIdx.x; first < classes; first += 8 * blockDim.x) {
+        float x[8];
+        unsigned count = some_of_8(first, classes);
+        load_some(numbers + first, count, whole, x);
+        for (int i = 0; i < 8; ++i) {
+            x[i] = exp_of<T>(x[i] - softmax.largest) * scale;
+            if (first + i == target) x[i] -= 1.0f;
+            if (!counts) x[i] = 0.0f;
+        }
+        store_some(numbers + first, count, whole, x);
+    }
+}
+
+#define MAKE(T, SUFFIX)                                                                              \
+    extern "C" __global__ void __launch_bounds__(1024)                                               \
+        cross_entropy##SUFFIX(T* logits, const unsigned* targets, double* scores, unsigned classes,  \
+                              u64 ignored) {                                                         \
+        cross_entropy<true>(logits, targets, scores, classes, ignored);                              \
+    }                                                                                                \
+    extern "C" __global__ void __launch_bounds__(1024)                                               \
+        cross_entropy_score##SUFFIX(T* logits, const unsigned* targets, double* scores,              \
+                                    unsigned classes, u64 ignored) {                                 \
+        cross_entropy<false>(logits, targets, scores, classes, ignored);                             \
+    }
+F32_AND_BF16(MAKE)
+#undef MAKE
+
+// Squared difference of output[count] and target[count]: the output becomes the gradient of the sum, 2 (output - target).
+// scores[gridDim.x, 3]. Blocks of whole warps, any number.
+template <class T> void mean_squared_error(T* output, const float* target, double* scores, u64 count) {
+    double sum = 0.0, counted = 0.0;
+    for (u64 first = 8 * global_thread(); first < count; first += 8 * global_threads()) {
+        unsigned some = some_of_8(first, count);
+        bool whole = some == 8 && is_aligned(output) && is_aligned(target);
+        float x[8], y[8];
+        load_some(output + first, some, whole, x);
+        load_some(target + first, some, whole, y);
+        for (int i = 0; i < 8; ++i) {
+            float apart = x[i] - y[i];
+            sum = fma((double)apart, (double)apart, sum);
+            x[i] = 2.0f * apart;
+        }
+        counted += some;
+        store_some(output + first, some, whole, x);
+    }
+    sum = block_sum(sum);
+    counted = block_sum(counted);
+    if (threadIdx.x > 0) return;
+    scores[3 * blockIdx.x] = sum;
+    scores[3 * blockIdx.x + 1] = counted;
+    scores[3 * blockIdx.x + 2] = 0.0;
+}
+#define MAKE(T, SUFFIX)                                                                              \
+    extern "C" __global__ void __launch_bounds__(1024)                                               \
+        mean_squared_error##SUFFIX(T* output, const float* target, double* scores, u64 count) {      \
+        mean_squared_error(output, target, scores, count);                                           \
+    }
+F32_AND_BF16(MAKE)
+#undef MAKE

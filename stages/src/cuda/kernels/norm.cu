@@ -1,0 +1,145 @@
+// LayerNorm of rows of at most 4096 numbers. Ba, Kiros and Hinton, "Layer normalization" (2016); the formulas are those of the CPU.
+//
+// A row belongs to `lanes` threads, whole warps of them, each with eight columns in registers; a block has blockDim.x / lanes rows at once
+// and goes on by gridDim.x times as many.
+
+// Sums of each of N over the threads of a row. All threads of a block call it in turn 0, 1, 0, ...
+template <int N> void row_sums(float (&x)[N], unsigned lanes, unsigned& turn) {
+    __shared__ float sums[2][N][16];
+    for (int n = 0; n < N; ++n) {
+        x[n] = warp_sum(x[n]);
+        if (lane() == 0) sums[turn][n][warp()] = x[n];
+    }
+    __syncthreads();
+    unsigned warps = lanes / 32, first = warp() / warps * warps;
+    for (int n = 0; n < N; ++n) {
+        x[n] = 0.0f;
+        for (unsigned i = 0; i < warps; ++i) x[n] += sums[turn][n][first + i];
+    }
+    turn ^= 1;  // Who writes here again has met at the barrier of the next turn all who still read.
+}
+
+// The eight columns of a thread.
+struct Columns {
+    unsigned first, count, group, groups;
+
+    Columns(unsigned width, unsigned lanes) {
+        first = threadIdx.x % lanes * 8;
+        count = some_of_8(first, width);
+        group = threadIdx.x / lanes;
+        groups = blockDim.x / lanes;
+    }
+};
+
+// out = (in - mean) * scale * gain + shift, each [rows, width]; gain and shift are [width]. Mean and scale, the reciprocal deviation, are
+// read from stats[rows, 2] (AGAIN) or computed and written there.
+template <bool AGAIN, class T>
+void layer_norm(T* out, float* stats, const T* in, const float* gain, const float* shift, u64 rows,
+                unsigned width, unsigned lanes, float epsilon) {
+    Columns own(width, lanes);
+    bool whole = width % 8 == 0 && is_aligned(out) && is_aligned(in);
+    float gains[8], shifts[8];
+    load_some(gain + own.first, own.count, false, gains);
+    load_some(shift + own.first, own.count, false, shifts);
+    float share = 1.0f / (float)width;
+    unsigned turn = 0;
+    for (u64 first = (u64)blockIdx.x * own.groups; first < rows; first += (u64)gridDim.x * own.groups) {
+        u64 row = first + own.group;
+        unsigned count = row < rows ? own.count : 0;
+        float x[8], mean[1] = {0.0f}, scale[1] = {0.0f};
+        load_some(in + row * width + own.first, count, whole, x);
+        if (AGAIN) {
+            if (row < rows) mean[0] = stats[2 * row], scale[0] = stats[2 * row + 1];
+        } else {
+            for (int i = 0; i < 8; ++i) mean[0] += x[i];
+            row_sums(mean, lanes, turn);
+            mean[0] /= (float)width;  // Exact for rows of one number.
+            for (int i = 0; i < 8; ++i)
+                if (i < count) scale[0] = fmaf(x[i] - mean[0], x[i] - mean[0], scale[0]);
+            row_sums(scale, lanes, turn);
+            scale[0] = 1.0f / sqrtf(fmaf(scale[0], share, epsilon));
+            if (own.first == 0 && row < rows) stats[2 * row] = mean[0], stats[2 * row + 1] = scale[0];
+        }
+        for (int i = 0; i < 8; ++i) x[i] = fmaf((x[i] - mean[0]) * scale[0], gains[i], shifts[i]);
+        store_some(out + row * width + own.first, count, whole, x);
+    }
+}
+
+#define MAKE(T, SUFFIX)                                                                              \
+    extern "C" __global__ void __launch_bounds__(512)                                                \
+        layer_norm_forward##SUFFIX(T* out, float* stats, const T* in, const float* gain,             \
+                                   const float* shift, u64 rows, unsigned width, unsigned lanes,     \
+                                   float epsilon) {                                                  \
+        layer_norm<false>(out, stats, in, gain, shift, rows, width, lanes, epsilon);                 \
+    }                                                                                                \
+    extern "C" __global__ void __launch_bounds__(512)                                                \
+        layer_norm_forward_again##SUFFIX(T* out, float* stats, const T* in, const float* gain,       \
+                                         const float* shift, u64 rows, unsigned width,               \
+                                         unsigned lanes) {                                           \
+        layer_norm<true>(out, stats, in, gain, shift, rows, width, lanes, 0.0f);                     \
+    }
+F32_AND_BF16(MAKE)
+#undef MAKE
+
+// in_grad from the output gradient `grad` (they may be one) and the input, each [rows, width], stats[rows, 2] and gain[width]; each block
+// sums the gradients of gain and shift over its rows: partials[gridDim.x, 2, width].
+template <class T>
+void layer_norm_backward(T* in_grad, float* partials, const T* grad, const T* in, const float* stats,
+                         const float* gain, u64 rows, unsigned width, unsigned lanes) {
+    __shared__ float folded[16][512];
+    Columns own(width, lanes);
+    bool whole = width % 8 == 0 && is_aligned(in_grad) && is_aligned(grad) && is_aligned(in);
+    float gains[8], gain_grads[8] = {}, shift_grads[8] = {};
+    load_some(gain + own.first, own.count, false, gains);
+    float share = 1.0f / (float)width;
+    unsigned turn = 0;
+    for (u64 first = (u64)blockIdx.x * own.groups; first < rows; first += (u64)gridDim.x * own.groups) {
+        u64 row = first + own.group, at = row * width + own.first;
+        unsigned count = row < rows ? own.count : 0;
+        float mean = row < rows ? stats[2 * row] : 0.0f, scale = row < rows ? stats[2 * row + 1] : 0.0f;
+        float x[8], g[8], sums[2] = {};
+        load_some(in + at, count, whole, x);
+        load_some(grad + at, count, whole, g);
+        for (int i = 0; i < 8; ++i) {
+            x[i] -= mean;
+            gain_grads[i] = fmaf(g[i], x[i] * scale, gain_grads[i]);
+            shift_grads[i] += g[i];
+            g[i] *= gains[i];
+            sums[0] += g[i];
+            sums[1] = fmaf(g[i], x[i], sums[1]);
+        }
+        row_sums(sums, lanes, turn);
+        float total = sums[0] * share, slope = sums[1] * share * scale * scale;
+        for (int i = 0; i < 8; ++i) x[i] = scale * fmaf(x[i], -slope, g[i] - total);
+        store_some(in_grad + at, count, whole, x);
+    }
+    // The rows that a block had at once, in their order.
+    for (unsigned group = 1; group < own.groups; ++group) {
+        __syncthreads();
+        for (int i = 0; i < 8; ++i)
+            if (own.group == group) {
+                folded[i][own.first / 8] = gain_grads[i];
+                folded[i + 8][own.first / 8] = shift_grads[i];
+            }
+        __syncthreads();
+        for (int i = 0; i < 8; ++i)
+            if (own.group == 0) {
+                gain_grads[i] += folded[i][own.first / 8];
+                shift_grads[i] += folded[i + 8][own.first / 8];
+            }
+    }
+    if (own.group > 0) return;
+    float* to = partials + (u64)blockIdx.x * 2 * width + own.first;
+    store_some(to, own.count, false, gain_grads);
+    store_some(to + width, own.count, false, shift_grads);
+}
+
+#define MAKE(T, SUFFIX)                                                                              \
+    extern "C" __global__ void __launch_bounds__(512)                                                \
+        layer_norm_backward##SUFFIX(T* in_grad, float* partials, const T* grad, const T* in,         \
+                                    const float* stats, const float* gain, u64 rows,                 \
+                                    unsigned width, unsigned lanes) {                                \
+        layer_norm_backward(in_grad, partials, grad, in, stats, gain, rows, width, lanes);           \
+    }
+F32_AND_BF16(MAKE)
+#undef MAKE

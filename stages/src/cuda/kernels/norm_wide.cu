@@ -1,0 +1,71 @@
+// LayerNorm of rows of any width: as norm.cu, with a block of whole warps to a row, which reads it again where others have it in registers.
+
+// As `layer_norm`.
+template <bool AGAIN, class T>
+void layer_norm_wide(T* out, float* stats, const T* in, const float* gain, const float* shift, u64 rows,
+                     unsigned width, float epsilon) {
+    for (u64 row = blockIdx.x; row < rows; row += gridDim.x) {
+        const T* from = in + row * width;
+        float mean = 0.0f, scale = 0.0f;
+        if (AGAIN) {
+            mean = stats[2 * row], scale = stats[2 * row + 1];
+        } else {
+            for (unsigned i = threadIdx.x; i < width; i += blockDim.x) mean += load(from + i);
+            mean = block_sum(mean) / (float)width;
+            for (unsigned i = threadIdx.x; i < width; i += blockDim.x) {
+                float apart = load(from + i) - mean;
+                scale = fmaf(apart, apart, scale);
+            }
+            scale = 1.0f / sqrtf(block_sum(scale) / (float)width + epsilon);
+            if (threadIdx.x == 0) stats[2 * row] = mean, stats[2 * row + 1] = scale;
+        }
+        for (unsigned i = threadIdx.x; i < width; i += blockDim.x)
+            store(out + row * width + i, fmaf((load(from + i) - mean) * scale, gain[i], shift[i]));
+    }
+}
+
+// As `layer_norm_backward`. A thread has columns of its own, so it may add to the partial sums as it goes.
+template <class T>
+void layer_norm_backward_wide(T* in_grad, float* partials, const T* grad, const T* in, const float* stats,
+                              const float* gain, u64 rows, unsigned width) {
+    float* gain_grads = partials + (u64)blockIdx.x * 2 * width;
+    float* shift_grads = gain_grads + width;
+    for (unsigned i = threadIdx.x; i < width; i += blockDim.x) gain_grads[i] = shift_grads[i] = 0.0f;
+    for (u64 row = blockIdx.x; row < rows; row += gridDim.x) {
+        float mean = stats[2 * row], scale = stats[2 * row + 1], total = 0.0f, along = 0.0f;
+        for (unsigned i = threadIdx.x; i < width; i += blockDim.x) {
+            float g = load(grad + row * width + i), x = load(in + row * width + i) - mean;
+            gain_grads[i] = fmaf(g, x * scale, gain_grads[i]);
+            shift_grads[i] += g;
+            total = fmaf(g, gain[i], total);
+            along = fmaf(g * gain[i], x, along);
+        }
+        total = block_sum(total) / (float)width;
+        float slope = block_sum(along) / (float)width * scale * scale;
+        for (unsigned i = threadIdx.x; i < width; i += blockDim.x) {
+            float g = load(grad + row * width + i), x = load(in + row * width + i) - mean;
+            store(in_grad + row * width + i, scale * fmaf(x, -slope, fmaf(g, gain[i], -total)));
+        }
+    }
+}
+
+#define MAKE(T, SUFFIX)                                                                              \
+    extern "C" __global__ void __launch_bounds__(1024)                                               \
+        layer_norm_forward_wide##SUFFIX(T* out, float* stats, const T* in, const float* gain,        \
+                                        const float* shift, u64 rows, unsigned width,                \
+                                        float epsilon) {                                             \
+        layer_norm_wide<false>(out, stats, in, gain, shift, rows, width, epsilon);                   \
+    }                                                                                                \
+    extern "C" __global__ void __launch_bounds__(1024)                                               \
+        layer_norm_forward_again_wide##SUFFIX(T* out, float* stats, const T* in, const float* gain,  \
+                                              const float* shift, u64 rows, unsigned width) {        \
+        layer_norm_wide<true>(out, stats, in, gain, shift, rows, width, 0.0f);                       \
+    }                                                                                                \
+    extern "C" __global__ void __launch_bounds__(1024)                                               \
+        layer_norm_backward_wide##SUFFIX(T* in_grad, float* partials, const T* grad, const T* in,    \
+                                         const float* stats, const float* gain, u64 rows,            \
+                                         unsigned width) {                                           \
+        layer_norm_backward_wide(in_grad, partials, grad, in, stats, gain, rows, width);             \
+    }
+F32_AND_BF16(MAKE)
+#undef MAKE

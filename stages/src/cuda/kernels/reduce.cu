@@ -1,0 +1,75 @@
+// Sums over many numbers, in an order that only their count decides: parts by some blocks, then the parts by one.
+
+// out[columns] = the sum over rows of in[rows, columns], added to what is there (ADD). A block of 32 x 32 threads for 32 columns.
+template <bool ADD> void sum_rows(float* out, const float* in, unsigned rows, unsigned columns) {
+    __shared__ float sums[32][33];
+    unsigned column = blockIdx.x * 32 + lane();
+    float sum = 0.0f;
+    if (column < columns)
+        for (unsigned row = warp(); row < rows; row += 32) sum += in[(u64)row * columns + column];
+    sums[warp()][lane()] = sum;
+    __syncthreads();
+    // Turned: a warp has a column.
+    sum = warp_sum(sums[lane()][warp()]);
+    column = blockIdx.x * 32 + warp();
+    if (lane() == 0 && column < columns) out[column] = ADD ? out[column] + sum : sum;
+}
+extern "C" __global__ void __launch_bounds__(1024)
+    sum_rows_f32(float* out, const float* in, unsigned rows, unsigned columns) {
+    sum_rows<false>(out, in, rows, columns);
+}
+extern "C" __global__ void __launch_bounds__(1024)
+    add_rows_f32(float* out, const float* in, unsigned rows, unsigned columns) {
+    sum_rows<true>(out, in, rows, columns);
+}
+
+// partials[gridDim.y, columns] = the sums over a slice of `slice` rows of in[rows, columns]. A block of 8 warps for 256 columns: a thread
+// has eight of them, and a warp every eighth row.
+template <class T>
+void column_sums(float* partials, const T* in, u64 rows, unsigned columns, unsigned slice) {
+    __shared__ float sums[8][8][32];
+    unsigned column = blockIdx.x * 256 + lane() * 8, count = some_of_8(column, columns);
+    bool whole = columns % 8 == 0 && is_aligned(in);
+    u64 first = (u64)blockIdx.y * slice, end = first + slice < rows ? first + slice : rows;
+    float sum[8] = {};
+#pragma unroll 4
+    for (u64 row = first + warp(); row < end; row += 8) {
+        float x[8];
+        load_some(in + row * columns + column, count, whole, x);
+        for (int i = 0; i < 8; ++i) sum[i] += x[i];
+    }
+    for (int i = 0; i < 8; ++i) sums[warp()][i][lane()] = sum[i];
+    __syncthreads();
+    if (warp() > 0) return;
+    for (int i = 0; i < 8; ++i)
+        for (int other = 1; other < 8; ++other) sum[i] += sums[other][i][lane()];
+    store_some(partials + (u64)blockIdx.y * columns + column, count, false, sum);
+}
+#define MAKE(T, SUFFIX)                                                                              \
+    extern "C" __global__ void __launch_bounds__(256)                                                \
+        column_sums##SUFFIX(float* partials, const T* in, u64 rows, unsigned columns, unsigned slice) { \
+        column_sums(partials, in, rows, columns, slice);                                             \
+    }
+F32_AND_BF16(MAKE)
+#undef MAKE
+
+// partials[gridDim.x] = sums of squares of numbers[count]. Blocks of whole warps.
+extern "C" __global__ void __launch_bounds__(512) sum_squares(double* partials, const float* numbers, u64 count) {
+    double sum = 0.0;
+    for (u64 first = 8 * global_thread(); first < count; first += 8 * global_threads()) {
+        unsigned some = some_of_8(first, count);
+        float x[8];
+        load_some(numbers + first, some, some == 8 && is_aligned(numbers), x);
+        for (int i = 0; i < 8; ++i) sum = fma((double)x[i], (double)x[i], sum);
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) partials[blockIdx.x] = sum;
+}
+
+// out[gridDim.x] = the sums over rows of in[rows, gridDim.x]. A block of whole warps for a column; `out` may lie on the host.
+extern "C" __global__ void __launch_bounds__(1024) sum_doubles(double* out, const double* in, u64 rows) {
+    double sum = 0.0;
+    for (u64 row = threadIdx.x; row < rows; row += blockDim.x) sum += in[row * gridDim.x + blockIdx.x];
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) out[blockIdx.x] = sum;
+}

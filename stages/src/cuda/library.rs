@@ -1,0 +1,212 @@
+//! CUDA's libraries: whether the system's loader finds them, how new they are, and what to do where one is missing.
+
+use std::path::{Path, PathBuf};
+use std::{fmt, fs};
+
+use cudarc::{cublaslt, driver, nccl, nvrtc};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// A library of CUDA's. None is linked: each is loaded when it is first needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Library {
+    /// The driver, without which no GPU does anything.
+    Driver,
+    /// The compiler of kernels.
+    Nvrtc,
+    /// Matrix products.
+    CublasLt,
+    /// Transfers between processes.
+    Nccl,
+}
+
+/// A library's version: major, minor and patch; the driver and NVRTC have no patch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version(pub u32, pub u32, pub Option<u32>);
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(major, minor, patch) = self;
+        write!(f, "{major}.{minor}")?;
+        patch.map_or(Ok(()), |patch| write!(f, ".{patch}"))
+    }
+}
+
+/// What the loader has of a library.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Which library.
+    pub library: Library,
+    /// Its version; none when the loader does not find it.
+    pub version: Option<Version>,
+    /// The file it was loaded from, where the system tells.
+    pub path: Option<PathBuf>,
+}
+
+impl Found {
+    /// Why the library cannot be used and what to do; none when it can.
+    pub fn problem(&self) -> Option<String> {
+        let library = self.library;
+        let (name, oldest, remedy) = (library.name(), library.oldest(), library.remedy());
+        match self.version {
+            None => Some(format!("no {name} ({}) was found: {remedy}", library.file())),
+            Some(version) if version < oldest => {
+                let path = self.path.as_deref().unwrap_or(Path::new(library.file()));
+                let (path, product) = (path.display(), library.product());
+                Some(format!(
+                    "this {name} is too old ({path}, {product} {version}; {product} {oldest} or newer is needed): {remedy}"
+                ))
+            }
+            Some(_) => None,
+        }
+    }
+}
+
+impl Library {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Driver, Self::Nvrtc, Self::CublasLt, Self::Nccl];
+
+    /// What people call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Driver => "CUDA driver",
+            Self::Nvrtc => "NVRTC",
+            Self::CublasLt => "cuBLASLt",
+            Self::Nccl => "NCCL",
+        }
+    }
+
+    /// The file that the loader looks for.
+    pub fn file(self) -> &'static str {
+        match self {
+            Self::Driver => "libcuda.so.1",
+            Self::Nvrtc => "libnvrtc.so.13",
+            Self::CublasLt => "libcublasLt.so.13",
+            Self::Nccl => "libnccl.so.2",
+        }
+    }
+
+    /// What it is needed for.
+    pub fn purpose(self) -> &'static str {
+        match self {
+            Self::Driver => "GPUs",
+            Self::Nvrtc => "compiling the kernels",
+            Self::CublasLt => "matrix products",
+            Self::Nccl => "transfers between processes",
+        }
+    }
+
+    /// The package of PyPI that brings it, in the version that was tried; none for the driver.
+    pub fn package(self) -> Option<&'static str> {
+        match self {
+            Self::Driver => None,
+            Self::Nvrtc => Some("nvidia-cuda-nvrtc==13.0.88"),
+            Self::CublasLt => Some("nvidia-cublas==13.1.0.3"),
+            Self::Nccl => Some("nvidia-nccl-cu13==2.28.9"),
+        }
+    }
+
+    /// What its version is a version of.
+    fn product(self) -> &'static str {
+        match self {
+            Self::Driver | Self::Nvrtc => "CUDA",
+            Self::CublasLt => "cuBLAS",
+            Self::Nccl => "NCCL",
+        }
+    }
+
+    /// The oldest version whose interface is the one used here.
+    fn oldest(self) -> Version {
+        match self {
+            Self::Driver | Self::Nvrtc => Version(13, 0, None),
+            Self::CublasLt => Version(13, 0, Some(0)),
+            Self::Nccl => Version(2, 28, Some(0)),
+        }
+    }
+
+    /// What gets it.
+    pub fn remedy(self) -> String {
+        match self.package() {
+            None => "install NVIDIA's driver 580 or newer".to_owned(),
+            Some(package) => {
+                format!("`pip install {package}` (`pipewright devices --help` tells where it is looked for)")
+            }
+        }
+    }
+
+    /// What the loader has of it. Loads it when it is there.
+    pub fn find(self) -> Found {
+        let version = self.is_present().then(|| self.version());
+        Found {
+            library: self,
+            version,
+            path: version.and_then(|_| self.path()),
+        }
+    }
+
+    /// Refuses to go on without it: to be asked before its first function is called, which panics when it is not there.
+    ///
+    /// # Errors
+    /// When the loader does not find it, or one that is too old: says what to do.
+    pub fn require(self) -> Result<()> {
+        self.find().problem().map_or(Ok(()), |problem| {
+            Err(Error {
+                place: String::new(),
+                kind: ErrorKind::Device(problem),
+            })
+        })
+    }
+
+    fn is_present(self) -> bool {
+        // SAFETY: looking for a library runs nothing but its own initialisation.
+        unsafe {
+            match self {
+                Self::Driver => driver::sys::is_culib_present(),
+                Self::Nvrtc => nvrtc::sys::is_culib_present(),
+                Self::CublasLt => cublaslt::sys::is_culib_present(),
+                Self::Nccl => nccl::sys::is_culib_present(),
+            }
+        }
+    }
+
+    /// The version of a library that is there.
+    fn version(self) -> Version {
+        let (mut major, mut minor) = (0, 0);
+        // Results are passed over: what tells no version is version 0, which is too old.
+        // SAFETY: the library is there, and the pointers are to locals that outlive the call.
+        unsafe {
+            match self {
+                Self::Driver => {
+                    let _ = driver::sys::cuDriverGetVersion(&mut major);
+                    Version(major as u32 / 1000, major as u32 % 1000 / 10, None)
+                }
+                Self::Nvrtc => {
+                    let _ = nvrtc::sys::nvrtcVersion(&mut major, &mut minor);
+                    Version(major as u32, minor as u32, None)
+                }
+                Self::CublasLt => in_hundreds(cublaslt::sys::cublasLtGetVersion() as u32),
+                Self::Nccl => {
+                    let _ = nccl::sys::ncclGetVersion(&mut major);
+                    in_hundreds(major as u32)
+                }
+            }
+        }
+    }
+
+    /// The file that a library which is there was loaded from.
+    fn path(self) -> Option<PathBuf> {
+        let name = self.file().split_inclusive(".so").next()?;
+        let maps = fs::read_to_string("/proc/self/maps").ok()?;
+        let mut files = maps.lines().filter_map(|line| Some(&line[line.find('/')?..]));
+        let file = files.find(|file| {
+            let file = Path::new(file).file_name();
+            file.is_some_and(|file| file.to_string_lossy().starts_with(name))
+        });
+        file.map(PathBuf::from)
+    }
+}
+
+/// Two digits each for minor and patch, the rest for major.
+fn in_hundreds(version: u32) -> Version {
+    Version(version / 10_000, version / 100 % 100, Some(version % 100))
+}

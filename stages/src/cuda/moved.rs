@@ -1,0 +1,61 @@
+//! Tensors that come to a place from another thread or device.
+
+use super::Gpu;
+use crate::device::{DType, Device, Place};
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+/// A tensor that is marked as ready, in this place and its numbers. To the host it waits until they are there; else only streams wait.
+pub(crate) fn arrived(tensor: Tensor, place: Place) -> Result<Tensor> {
+    match (tensor.place().device, place.device) {
+        (Device::Cpu, Device::Cpu) => Ok(tensor),
+        (Device::Cpu, Device::Cuda(index)) => {
+            let gpu = Gpu::of(index)?;
+            let copy = uploaded(&gpu, &tensor)?;
+            cast(&gpu, copy, place.dtype)
+        }
+        (Device::Cuda(index), Device::Cpu) => {
+            let gpu = Gpu::of(index)?;
+            gpu.wait_ready(tensor.device_memory())?;
+            let tensor = cast(&gpu, tensor, DType::F32)?;
+            downloaded(&gpu, &tensor)
+        }
+        (Device::Cuda(from), Device::Cuda(to)) if from == to => {
+            let gpu = Gpu::of(to)?;
+            gpu.wait_ready(tensor.device_memory())?;
+            cast(&gpu, tensor, place.dtype)
+        }
+        (Device::Cuda(_), Device::Cuda(to)) => {
+            let gpu = Gpu::of(to)?;
+            let (dtype, shape) = (tensor.dtype(), *tensor.shape());
+            let copy = gpu.received(tensor.into_memory())?;
+            cast(&gpu, Tensor::in_memory(copy, dtype, shape.dims()), place.dtype)
+        }
+    }
+}
+
+fn uploaded(gpu: &Gpu, tensor: &Tensor) -> Result<Tensor> {
+    let copy = Tensor::on_gpu(gpu, DType::F32, tensor.dims())?;
+    gpu.upload_to(copy.at(), bytemuck::cast_slice(tensor.f32()))?;
+    Ok(copy)
+}
+
+fn downloaded(gpu: &Gpu, tensor: &Tensor) -> Result<Tensor> {
+    let mut copy = Tensor::scratch(tensor.dims());
+    gpu.download(tensor.at(), bytemuck::cast_slice_mut(copy.f32_mut()))?;
+    Ok(copy)
+}
+
+/// The same numbers in another type.
+fn cast(gpu: &Gpu, tensor: Tensor, dtype: DType) -> Result<Tensor> {
+    if tensor.dtype() == dtype {
+        return Ok(tensor);
+    }
+    let copy = Tensor::on_gpu(gpu, dtype, tensor.dims())?;
+    let (out, input, count) = (copy.at(), tensor.at(), tensor.shape().count());
+    match dtype {
+        DType::F32 => gpu.cast_to_f32(out, input, count)?,
+        DType::Bf16 => gpu.cast_to_bf16(out, input, count)?,
+    }
+    Ok(copy)
+}

@@ -1,0 +1,78 @@
+//! What of CUDA is on this machine, for people and for scripts.
+
+use std::thread;
+
+use cudarc::driver::result::{self, DriverError, ctx, device, primary_ctx};
+use cudarc::driver::sys::CUdevice;
+
+use super::gpu::{capability, check_capability, count};
+use super::library::{Found, Library};
+use crate::device::Device;
+use crate::error::Result;
+
+/// What of CUDA is on this machine.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// All libraries, found or not.
+    pub libraries: Vec<Found>,
+    /// The GPUs in CUDA's order; when there is none, why.
+    pub gpus: Result<Vec<GpuReport>>,
+}
+
+/// A GPU and what runs on it.
+#[derive(Clone, Debug)]
+pub struct GpuReport {
+    /// Its name in a config.
+    pub device: Device,
+    /// What its maker calls it.
+    pub name: String,
+    /// Its compute capability: major, minor.
+    pub capability: (i32, i32),
+    /// Its memory in bytes.
+    pub total: u64,
+    /// Bytes of it that nobody uses; none when it gives no context, such as when it is another process's alone.
+    pub free: Option<u64>,
+    /// Why nothing runs there; none when the kernels do: in `f32`, in `bf16`, and fused attention.
+    pub problem: Option<String>,
+}
+
+/// Looks for CUDA's libraries and for GPUs. Loads what libraries there are.
+pub fn probe() -> Report {
+    Report {
+        libraries: Library::ALL.map(Library::find).into(),
+        gpus: count().and_then(|count| (0..count).map(ask).collect()),
+    }
+}
+
+fn ask(index: u32) -> Result<GpuReport> {
+    let name = Device::Cuda(index);
+    let failed = super::driver::failed;
+    let handle = device::get(index as i32).map_err(failed("finding a device"))?;
+    let capability = capability(index)?;
+    // SAFETY: the device is there.
+    let total = unsafe { device::total_mem(handle) }.map_err(failed("asking for the memory's size"))?;
+    Ok(GpuReport {
+        device: name,
+        name: device::get_name(handle).map_err(failed("asking for a device's name"))?,
+        capability,
+        total: total as u64,
+        free: free(handle),
+        problem: check_capability(index, capability)
+            .err()
+            .map(|error| error.to_string()),
+    })
+}
+
+/// Bytes that nobody uses. Only a context tells, so there is one for a moment, on a thread that has no other.
+fn free(handle: CUdevice) -> Option<u64> {
+    let ask = move || -> std::result::Result<u64, DriverError> {
+        // SAFETY: the device is there, and its context is used by nothing else on this thread, which ends.
+        unsafe {
+            ctx::set_current(primary_ctx::retain(handle)?)?;
+            let free = result::mem_get_info().map(|(free, _)| free as u64);
+            primary_ctx::release(handle)?;
+            free
+        }
+    };
+    thread::spawn(ask).join().ok()?.ok()
+}

@@ -1,0 +1,94 @@
+//! Sums over many numbers, in an order that only their count decides.
+
+use super::launch::kernel;
+use super::{Gpu, Grid, Ptr};
+use crate::device::DType;
+use crate::error::Result;
+
+/// Columns of a block of `column_sums`.
+const COLUMNS: usize = 256;
+/// Rows of a slice, at least.
+const SLICE: usize = 64;
+/// The blocks that `column_sums` is cut into: four for each of the 132 multiprocessors of an H200.
+const BLOCKS: usize = 528;
+/// The most blocks of `sum_squares`.
+const MOST_BLOCKS: usize = 1056;
+const THREADS: u32 = 256;
+
+/// Rows that one block adds up.
+fn slice(rows: usize, columns: usize) -> usize {
+    let slices = (BLOCKS / columns.div_ceil(COLUMNS)).max(1);
+    rows.div_ceil(slices).max(SLICE)
+}
+
+/// Blocks that add up squares.
+fn square_blocks(count: usize) -> usize {
+    count.div_ceil(8 * THREADS as usize).min(MOST_BLOCKS)
+}
+
+impl Gpu {
+    /// `f32` `out[columns] = ` the sum of `input[rows, columns]` over rows.
+    pub(super) fn sum_rows(&self, out: Ptr, input: Ptr, rows: usize, columns: usize) -> Result<()> {
+        let args = [
+            out.into(),
+            input.into(),
+            (rows as u32).into(),
+            (columns as u32).into(),
+        ];
+        self.launch("sum_rows_f32", Grid::row(columns.div_ceil(32), 1024), &args)
+    }
+
+    /// Bytes of scratch that [`Gpu::add_column_sums`] needs.
+    pub(crate) fn column_sums_scratch(rows: usize, columns: usize) -> usize {
+        rows.div_ceil(slice(rows, columns)) * columns * 4
+    }
+
+    /// Adds to `f32` `out[columns]` the sum of `input[rows, columns]` over rows.
+    pub(crate) fn add_column_sums(
+        &self,
+        dtype: DType,
+        out: Ptr,
+        input: Ptr,
+        rows: usize,
+        columns: usize,
+        scratch: Ptr,
+    ) -> Result<()> {
+        let slice = slice(rows, columns);
+        let slices = rows.div_ceil(slice);
+        let grid = Grid {
+            blocks: [columns.div_ceil(COLUMNS) as u32, slices as u32, 1],
+            threads: THREADS,
+            shared: 0,
+        };
+        let columns_arg = (columns as u32).into();
+        let args = [
+            scratch.into(),
+            input.into(),
+            (rows as u64).into(),
+            columns_arg,
+            (slice as u32).into(),
+        ];
+        self.launch(kernel!(dtype, "column_sums"), grid, &args)?;
+        let args = [out.into(), scratch.into(), (slices as u32).into(), columns_arg];
+        self.launch("add_rows_f32", Grid::row(columns.div_ceil(32), 1024), &args)
+    }
+
+    /// Bytes of scratch that [`Gpu::sum_squares`] needs.
+    pub(crate) fn sum_squares_scratch(count: usize) -> usize {
+        square_blocks(count) * 8
+    }
+
+    /// The sum of the squares of `count` `f32` numbers, written as one `f64` to `out`, which may be pinned memory of the host.
+    pub(crate) fn sum_squares(&self, out: Ptr, numbers: Ptr, count: usize, scratch: Ptr) -> Result<()> {
+        let blocks = square_blocks(count);
+        let args = [scratch.into(), numbers.into(), (count as u64).into()];
+        self.launch("sum_squares", Grid::row(blocks, THREADS), &args)?;
+        self.sum_doubles(out, scratch, blocks, 1)
+    }
+
+    /// `f64` `out[columns] = ` the sum of `input[rows, columns]` over rows. `out` may be pinned memory of the host.
+    pub(super) fn sum_doubles(&self, out: Ptr, input: Ptr, rows: usize, columns: usize) -> Result<()> {
+        let args = [out.into(), input.into(), (rows as u64).into()];
+        self.launch("sum_doubles", Grid::row(columns, 1024), &args)
+    }
+}

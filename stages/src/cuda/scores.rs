@@ -1,0 +1,37 @@
+//! Scores that a GPU writes where the host reads them later.
+
+use super::{Pinned, Ptr};
+use crate::error::Result;
+use crate::loss::Score;
+
+/// A place for the score of each micro-batch.
+#[derive(Debug, Default)]
+pub(crate) struct Scores(Vec<Option<Pinned>>);
+
+impl Scores {
+    /// Where a micro-batch's sum, weight and number of right ones go, `f64` each.
+    pub(crate) fn place(&mut self, micro_batch: u32) -> Result<Ptr> {
+        let index = micro_batch as usize;
+        if self.0.len() <= index {
+            self.0.resize_with(index + 1, || None);
+        }
+        let place = match self.0[index].take() {
+            Some(place) => place,
+            None => Pinned::new(size_of::<[f64; 3]>())?,
+        };
+        let at = place.at();
+        self.0[index] = Some(place);
+        Ok(at)
+    }
+
+    /// The score of a micro-batch, once the GPU is done.
+    pub(crate) fn score(&self, micro_batch: u32) -> Score {
+        let place = self.0[micro_batch as usize].as_ref();
+        let numbers = place.expect("a place was asked for before").numbers();
+        Score {
+            sum: numbers[0],
+            weight: numbers[1],
+            correct: Some(numbers[2]),
+        }
+    }
+}

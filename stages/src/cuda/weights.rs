@@ -1,0 +1,196 @@
+//! A parameter's numbers on a GPU.
+
+use std::rc::Rc;
+
+use aligned_vec::AVec;
+
+use super::optimizer::Flat;
+use super::{Gpu, Memory, Pinned, Ptr};
+use crate::cpu::{adamw, sgd};
+use crate::device::{DType, Device, Place};
+use crate::error::Result;
+use crate::parameter::Part;
+
+/// A parameter's numbers on a GPU: weights, gradient and the optimizer's tensors in `f32`, and the weights once more in the numbers that
+/// products are in, where those are others.
+#[derive(Debug)]
+pub(crate) struct Weights {
+    place: Place,
+    count: usize,
+    value: Memory,
+    grad: Memory,
+    state: Vec<Memory>,
+    copy: Option<Memory>,
+    /// The sum of the squared gradient, where the GPU writes it.
+    squares: Pinned,
+}
+
+impl Weights {
+    /// These weights on a GPU, with a gradient of zero.
+    pub(crate) fn new(gpu: &Gpu, dtype: DType, value: &[f32]) -> Result<Self> {
+        let bytes = size_of_val(value);
+        let copy = match dtype {
+            DType::F32 => None,
+            DType::Bf16 => Some(gpu.memory_of(dtype.bytes() * value.len())?),
+        };
+        let device = Device::Cuda(gpu.index());
+        let weights = Self {
+            place: Place { device, dtype },
+            count: value.len(),
+            value: gpu.memory_of(bytes)?,
+            grad: gpu.memory_of(bytes)?,
+            state: Vec::new(),
+            copy,
+            squares: Pinned::new(size_of::<f64>())?,
+        };
+        weights.zero_grad()?;
+        weights.store_value(value)?;
+        Ok(weights)
+    }
+
+    /// The GPU that they are on.
+    pub(crate) fn gpu(&self) -> Result<Rc<Gpu>> {
+        Gpu::of(self.value.device())
+    }
+
+    /// Where they are and what products with them are in.
+    pub(crate) fn place(&self) -> Place {
+        self.place
+    }
+
+    /// How many they are.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The weights in `f32`.
+    pub(crate) fn value(&self) -> Ptr {
+        self.value.at()
+    }
+
+    /// The weights in the numbers that products are in.
+    pub(crate) fn operand(&self) -> Ptr {
+        self.copy.as_ref().unwrap_or(&self.value).at()
+    }
+
+    /// What an update reads and writes.
+    fn flat(&self) -> Flat {
+        Flat {
+            value: self.value(),
+            grad: self.grad(),
+            half: self.copy.as_ref().map_or(Ptr::NONE, Memory::at),
+            count: self.count,
+        }
+    }
+
+    /// The gradient, `f32`.
+    pub(crate) fn grad(&self) -> Ptr {
+        self.grad.at()
+    }
+
+    /// The gradient's memory.
+    pub(crate) fn grad_memory(&self) -> Memory {
+        self.grad.clone()
+    }
+
+    /// The optimizer's tensors, as many as are asked for: all zeros before the first update.
+    pub(crate) fn state<const N: usize>(&mut self) -> Result<[Ptr; N]> {
+        if self.state.len() != N {
+            self.make_state(N)?;
+        }
+        Ok(std::array::from_fn(|index| self.state[index].at()))
+    }
+
+    fn make_state(&mut self, count: usize) -> Result<()> {
+        let gpu = self.gpu()?;
+        let zeros = || {
+            let memory = gpu.memory_of(self.bytes())?;
+            gpu.clear(memory.at(), self.bytes())?;
+            Ok(memory)
+        };
+        self.state = (0..count).map(|_| zeros()).collect::<Result<_>>()?;
+        Ok(())
+    }
+
+    fn bytes(&self) -> usize {
+        self.count * size_of::<f32>()
+    }
+
+    /// Makes the gradient zero.
+    pub(crate) fn zero_grad(&self) -> Result<()> {
+        self.gpu()?.clear(self.grad.at(), self.bytes())
+    }
+
+    /// Adds `f32` numbers to the gradient.
+    pub(crate) fn add_grad(&self, gpu: &Gpu, more: Ptr) -> Result<()> {
+        gpu.add(DType::F32, self.grad(), self.grad(), more, self.count)
+    }
+
+    /// Updates them as AdamW does.
+    pub(crate) fn adamw(&mut self, by: adamw::Scalars) -> Result<()> {
+        let [mean, square] = self.state()?;
+        self.gpu()?.adamw(self.flat(), mean, square, by)
+    }
+
+    /// Updates them as gradient descent does.
+    pub(crate) fn sgd(&mut self, with_momentum: bool, by: sgd::Scalars) -> Result<()> {
+        let momentum = match with_momentum {
+            true => Some(self.state::<1>()?[0]),
+            false => None,
+        };
+        self.gpu()?.sgd(self.flat(), momentum, by)
+    }
+
+    /// Puts the sum of the squared gradient on its way.
+    pub(crate) fn start_squares(&self) -> Result<()> {
+        let gpu = self.gpu()?;
+        let scratch = gpu.memory_of(Gpu::sum_squares_scratch(self.count))?;
+        gpu.sum_squares(self.squares.at(), self.grad.at(), self.count, scratch.at())
+    }
+
+    /// The sum that was put on its way, once all work given before is done.
+    pub(crate) fn squares(&self) -> f64 {
+        self.squares.numbers()[0]
+    }
+
+    fn store_value(&self, value: &[f32]) -> Result<()> {
+        let gpu = self.gpu()?;
+        gpu.upload_to(self.value.at(), bytemuck::cast_slice(value))?;
+        match &self.copy {
+            Some(copy) => gpu.cast_to_bf16(copy.at(), self.value.at(), self.count),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes over numbers from the host.
+    pub(crate) fn store(&mut self, part: Part, numbers: &[AVec<f32>]) -> Result<()> {
+        let gpu = self.gpu()?;
+        match part {
+            Part::Value => return self.store_value(&numbers[0]),
+            Part::Gradient => return gpu.upload_to(self.grad.at(), bytemuck::cast_slice(&numbers[0])),
+            Part::State => {}
+        }
+        if self.state.len() != numbers.len() {
+            self.make_state(numbers.len())?;
+        }
+        let mut pairs = self.state.iter().zip(numbers);
+        pairs.try_for_each(|(memory, numbers)| gpu.upload_to(memory.at(), bytemuck::cast_slice(numbers)))
+    }
+
+    /// Gives numbers to the host: waits for all work given before.
+    pub(crate) fn fetch(&self, part: Part, numbers: &mut [AVec<f32>]) -> Result<()> {
+        let gpu = self.gpu()?;
+        let memories = match part {
+            Part::Value => std::slice::from_ref(&self.value),
+            Part::Gradient => std::slice::from_ref(&self.grad),
+            Part::State => &self.state[..],
+        };
+        let mut pairs = memories.iter().zip(numbers);
+        pairs.try_for_each(|(memory, numbers)| gpu.download(memory.at(), bytemuck::cast_slice_mut(numbers)))
+    }
+
+    /// How many tensors the optimizer has.
+    pub(crate) fn states(&self) -> usize {
+        self.state.len()
+    }
+}

@@ -1,0 +1,135 @@
+//! A parameter's gradient by itself, to be summed with others.
+
+use aligned_vec::AVec;
+
+use crate::cuda::Memory;
+use crate::device::DType;
+use crate::error::Result;
+use crate::parameter::Parameter;
+
+/// What those rely on who use the gradients of two stages at once.
+const ONE_DEVICE: &str = "the stages of a rank are on one device";
+
+/// A gradient that was taken out of its parameter, on the parameter's device.
+#[derive(Debug)]
+pub struct Gradient(Numbers);
+
+#[derive(Debug)]
+enum Numbers {
+    Host(AVec<f32>),
+    /// Shared with the parameter.
+    Gpu(Memory, usize),
+}
+
+impl Gradient {
+    /// Takes the gradient out of a parameter; [`Gradient::put_back`] ends that.
+    pub fn take(parameter: &mut Parameter) -> Self {
+        Self(match parameter.on_gpu() {
+            Some(weights) => Numbers::Gpu(weights.grad_memory(), weights.count()),
+            None => Numbers::Host(std::mem::replace(&mut parameter.grad, AVec::new(0))),
+        })
+    }
+
+    /// Gives it back to the parameter it was taken out of.
+    pub fn put_back(self, parameter: &mut Parameter) {
+        if let Numbers::Host(numbers) = self.0 {
+            parameter.grad = numbers;
+        }
+    }
+
+    /// Adds another parameter's gradient.
+    ///
+    /// # Errors
+    /// What a GPU reports, of this or of work before it.
+    pub fn add(&mut self, other: &Parameter) -> Result<()> {
+        match (&mut self.0, other.on_gpu()) {
+            (Numbers::Host(total), None) => {
+                total
+                    .iter_mut()
+                    .zip(&*other.grad)
+                    .for_each(|(number, more)| *number += more);
+                Ok(())
+            }
+            (Numbers::Gpu(total, count), Some(weights)) => {
+                let at = total.at();
+                weights.gpu()?.add(DType::F32, at, at, weights.grad(), *count)
+            }
+            _ => unreachable!("{ONE_DEVICE}"),
+        }
+    }
+
+    /// Adds `f32` numbers, as [`Gradient::append_to`] gives them.
+    ///
+    /// # Errors
+    /// What a GPU reports, of this or of work before it.
+    pub fn add_numbers(&mut self, bytes: &[u8]) -> Result<()> {
+        match &mut self.0 {
+            Numbers::Host(total) => {
+                let more = bytes.as_chunks().0.iter().map(|bytes| f32::from_ne_bytes(*bytes));
+                total
+                    .iter_mut()
+                    .zip(more)
+                    .for_each(|(number, more)| *number += more);
+                Ok(())
+            }
+            Numbers::Gpu(total, count) => {
+                let gpu = total.gpu()?;
+                let (at, more) = (total.at(), gpu.upload(bytes)?);
+                gpu.add(DType::F32, at, at, more.at(), *count)
+            }
+        }
+    }
+
+    /// Appends its numbers to a block of bytes; from a GPU it waits for all work given before.
+    ///
+    /// # Errors
+    /// What a GPU reports, of this or of work before it.
+    pub fn append_to(&self, block: &mut Vec<u8>) -> Result<()> {
+        match &self.0 {
+            Numbers::Host(numbers) => {
+                block.extend_from_slice(bytemuck::cast_slice(numbers));
+                Ok(())
+            }
+            Numbers::Gpu(memory, count) => {
+                let start = block.len();
+                block.resize(start + count * size_of::<f32>(), 0);
+                memory.gpu()?.download(memory.at(), &mut block[start..])
+            }
+        }
+    }
+
+    /// Makes another parameter's gradient the same.
+    ///
+    /// # Errors
+    /// What a GPU reports, of this or of work before it.
+    pub fn copy_to(&self, other: &mut Parameter) -> Result<()> {
+        match (&self.0, other.on_gpu()) {
+            (Numbers::Host(numbers), None) => other.grad.copy_from_slice(numbers),
+            (Numbers::Gpu(memory, count), Some(weights)) => {
+                return weights
+                    .gpu()?
+                    .copy(weights.grad(), memory.at(), count * size_of::<f32>());
+            }
+            _ => unreachable!("{ONE_DEVICE}"),
+        }
+        Ok(())
+    }
+}
+
+impl Parameter {
+    /// Makes the gradient what [`Gradient::append_to`] gave elsewhere.
+    ///
+    /// # Errors
+    /// What a GPU reports, of this or of work before it.
+    pub fn set_grad(&mut self, bytes: &[u8]) -> Result<()> {
+        if let Some(weights) = self.on_gpu() {
+            return weights.gpu()?.upload_to(weights.grad(), bytes);
+        }
+        let numbers = bytes.as_chunks().0.iter().map(|bytes| f32::from_ne_bytes(*bytes));
+        self.grad
+            .iter_mut()
+            .zip(numbers)
+            .for_each(|(number, new)| *number = new);
+        Ok(())
+    }
+}

@@ -1,0 +1,299 @@
+//! The emulated CUDA does what CUDA's documentation says, and shows mistakes that a GPU may hide.
+//! (Left out on a machine with a GPU: these tests are about the emulator.)
+
+#![allow(unsafe_code)]
+
+mod emulator;
+
+use std::ffi::{CString, c_void};
+use std::ptr::null_mut;
+
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::sys::{self, CUdeviceptr, CUevent, CUfunction, CUresult, CUstream};
+use cudarc::nvrtc;
+use emulator::Cuda;
+
+/// Enters a device of the emulator, or says that there is none.
+fn device(index: i32) -> bool {
+    if !matches!(emulator::start(), Cuda::Emulated(_)) {
+        return false;
+    }
+    result::init().expect("the emulator");
+    let device = result::device::get(index).expect("a device");
+    // SAFETY: the device is there, and the context is never released.
+    unsafe { result::ctx::set_current(result::primary_ctx::retain(device).expect("a context")) }
+        .expect("a context");
+    true
+}
+
+fn stream() -> CUstream {
+    let mut stream = null_mut();
+    // SAFETY: a local's address.
+    let code = unsafe { sys::cuStreamCreate(&mut stream, 1) };
+    code.result().expect("a stream");
+    stream
+}
+
+fn event() -> CUevent {
+    result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT).expect("an event")
+}
+
+/// Compiles `source` and finds the kernel `name`.
+fn kernel(source: &str, name: &str) -> CUfunction {
+    let image = compile(source, &["--gpu-architecture=sm_90a"]).unwrap_or_else(|log| panic!("{log}"));
+    // SAFETY: the image is whole; the module stays loaded.
+    unsafe {
+        let module = result::module::load_data(image.as_ptr().cast()).expect("a module");
+        result::module::get_function(module, CString::new(name).expect("a name")).expect("a kernel")
+    }
+}
+
+fn compile(source: &str, options: &[&str]) -> Result<Vec<u8>, String> {
+    let source = CString::new(source).expect("no zero byte");
+    let program = nvrtc::result::create_program(&source, None).expect("a program");
+    // SAFETY: the program lives until the end of the function.
+    unsafe {
+        if nvrtc::result::compile_program(program, options).is_err() {
+            let log = nvrtc::result::get_program_log(program).expect("a log");
+            return Err(String::from_utf8(log.iter().map(|&c| c as u8).collect()).expect("text"));
+        }
+        let mut size = 0;
+        nvrtc::sys::nvrtcGetCUBINSize(program, &mut size)
+            .result()
+            .expect("an image");
+        let mut image = vec![0_u8; size];
+        nvrtc::sys::nvrtcGetCUBIN(program, image.as_mut_ptr().cast())
+            .result()
+            .expect("an image");
+        nvrtc::result::destroy_program(program).expect("a program");
+        Ok(image)
+    }
+}
+
+fn launch(
+    kernel: CUfunction,
+    grid: u32,
+    block: u32,
+    shared: u32,
+    stream: CUstream,
+    arguments: &mut [*mut c_void],
+) -> Result<(), DriverError> {
+    // SAFETY: each test gives what its kernel takes.
+    unsafe { result::launch_kernel(kernel, (grid, 1, 1), (block, 1, 1), shared, stream, arguments) }
+}
+
+fn argument<T>(value: &mut T) -> *mut c_void {
+    std::ptr::from_mut(value).cast()
+}
+
+fn allocate(count: usize, stream: CUstream) -> CUdeviceptr {
+    // SAFETY: the stream is alive.
+    unsafe { result::malloc_async(stream, count * 4) }.expect("memory")
+}
+
+fn upload(to: CUdeviceptr, from: &[f32], stream: CUstream) {
+    // SAFETY: tests give room enough.
+    unsafe { result::memcpy_htod_async(to, from, stream) }.expect("a copy");
+}
+
+/// Waits for `stream` and reads.
+fn download(from: CUdeviceptr, count: usize, stream: CUstream) -> Vec<f32> {
+    let mut values = vec![0.0; count];
+    // SAFETY: tests ask for what they allocated.
+    unsafe { result::memcpy_dtoh_async(&mut values[..], from, stream) }.expect("a copy");
+    values
+}
+
+const SUM: &str = r#"
+#define SUM(T, name)                                                                     \
+    extern "C" __global__ void __launch_bounds__(128) name(const T *x, T *sum, unsigned n) { \
+        extern __shared__ __align__(16) unsigned char raw[];                             \
+        __shared__ T parts[4];                                                           \
+        T *mine = (T *)raw;                                                              \
+        unsigned i = blockIdx.x * blockDim.x + threadIdx.x;                              \
+        mine[threadIdx.x] = i < n ? x[i] : T(0);                                         \
+        __syncthreads();                                                                 \
+        T value = mine[blockDim.x - 1 - threadIdx.x];                                    \
+        for (int step = 16; step > 0; step /= 2) value += __shfl_down_sync(0xffffffffu, value, step); \
+        if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;                      \
+        __syncthreads();                                                                 \
+        if (threadIdx.x > 0) return;                                                     \
+        sum[blockIdx.x] = parts[0] + parts[1] + parts[2] + parts[3];                     \
+    }
+SUM(float, sum_f32)
+SUM(double, sum_f64)
+extern "C" __global__ void add(float *x, float by) { x[threadIdx.x] += by; }
+"#;
+
+#[test]
+fn a_kernel_has_barriers_shuffles_and_shared_memory() {
+    if !device(0) {
+        return;
+    }
+    let (sum, stream) = (kernel(SUM, "sum_f32"), stream());
+    let values: Vec<f32> = (0..250).map(|i| i as f32).collect();
+    let (mut x, mut sums, mut n) = (allocate(250, stream), allocate(2, stream), 250_u32);
+    upload(x, &values, stream);
+    let arguments = &mut [argument(&mut x), argument(&mut sums), argument(&mut n)];
+    launch(sum, 2, 128, 512, stream, arguments).expect("a launch");
+    assert_eq!(download(sums, 2, stream), [8128.0, 22997.0]);
+}
+
+#[test]
+fn a_missing_edge_between_streams_gives_poison() {
+    if !device(0) {
+        return;
+    }
+    for edge in [false, true] {
+        let (add, first, second, done) = (kernel(SUM, "add"), stream(), stream(), event());
+        let (mut x, mut by) = (allocate(4, first), 1.0_f32);
+        upload(x, &[1.0, 2.0, 3.0, 4.0], first);
+        launch(add, 1, 4, 0, first, &mut [argument(&mut x), argument(&mut by)]).expect("a launch");
+        // SAFETY: both are alive.
+        unsafe { result::event::record(done, first) }.expect("a record");
+        if edge {
+            // SAFETY: both are alive.
+            unsafe { sys::cuStreamWaitEvent(second, done, 0) }
+                .result()
+                .expect("a wait");
+        }
+        let values = download(x, 4, second);
+        assert_eq!(values == [2.0, 3.0, 4.0, 5.0], edge, "{values:?}");
+        assert_eq!(values.iter().all(|value| value.is_nan()), !edge, "{values:?}");
+    }
+}
+
+#[test]
+fn a_wait_is_for_the_record_before_it() {
+    if !device(0) {
+        return;
+    }
+    let (first, second, done) = (stream(), stream(), event());
+    let x = allocate(1, first);
+    upload(x, &[1.0], first);
+    // SAFETY: all are alive.
+    unsafe {
+        result::event::record(done, first).expect("a record");
+        sys::cuStreamWaitEvent(second, done, 0).result().expect("a wait");
+    }
+    upload(x, &[2.0], first);
+    // SAFETY: both are alive.
+    unsafe { result::event::record(done, first) }.expect("a record");
+    assert_eq!(download(x, 1, second), [1.0]);
+    assert_eq!(download(x, 1, first), [2.0]);
+}
+
+#[test]
+fn memory_freed_in_another_stream_too_early_is_poison() {
+    if !device(0) {
+        return;
+    }
+    let (first, second) = (stream(), stream());
+    let x = allocate(3, first);
+    let kept = allocate(3, second);
+    upload(x, &[1.0, 2.0, 3.0], first);
+    // SAFETY: the streams are alive; that the copy runs after the free is what is tested.
+    unsafe {
+        result::stream::synchronize(first).expect("a stream");
+        result::memcpy_dtod_async(kept, x, 12, second).expect("a copy");
+        result::free_async(x, first).expect("a block");
+        result::stream::synchronize(first).expect("a stream");
+    }
+    assert!(download(kept, 3, second).iter().all(|value| value.is_nan()));
+}
+
+#[test]
+fn there_is_as_much_memory_as_the_device_has() {
+    if !device(1) {
+        return;
+    }
+    let stream = stream();
+    let (free, total) = result::mem_get_info().expect("memory");
+    assert_eq!((free, total), (1 << 30, 1 << 30));
+    // SAFETY: the stream is alive.
+    unsafe {
+        let most = result::malloc_async(stream, total).expect("all of it");
+        let more = result::malloc_async(stream, 1).expect_err("no more");
+        assert_eq!(more.0, CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        result::free_async(most, stream).expect("a block");
+    }
+}
+
+#[test]
+fn a_kernel_that_does_not_compile_says_where() {
+    if !device(0) {
+        return;
+    }
+    let source = "extern \"C\" __global__ void wrong(float *x) {\n    *x = nothing;\n}\n";
+    let log = compile(source, &[]).expect_err("there is no such name");
+    assert!(log.contains("kernels.cu:2") && log.contains("nothing"), "{log}");
+    let log = compile("", &["--no-such-option"]).expect_err("there is no such option");
+    assert!(log.contains("--no-such-option"), "{log}");
+}
+
+#[test]
+fn launches_beyond_the_limits_are_refused() {
+    if !device(0) {
+        return;
+    }
+    let (sum, stream) = (kernel(SUM, "sum_f32"), stream());
+    let refused = |block, shared| {
+        let (mut x, mut n) = (0_u64, 0_u32);
+        let mut y = x;
+        let arguments = &mut [argument(&mut x), argument(&mut y), argument(&mut n)];
+        launch(sum, 1, block, shared, stream, arguments).is_err()
+    };
+    assert!(refused(129, 512), "over the launch bounds");
+    assert!(
+        refused(128, (48 << 10) + 4),
+        "more shared memory than is allowed without asking"
+    );
+    let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    // SAFETY: the module of the function stays loaded.
+    unsafe { result::function::set_function_attribute(sum, attribute, 100 << 10) }.expect("an attribute");
+    assert!(!refused(128, 100 << 10));
+}
+
+const WRONG: &str = r#"
+extern "C" __global__ void stuck(float *x) {
+    if (threadIdx.x < 7) __syncthreads();
+    else x[0] += __shfl_sync(0xffffffffu, x[0], 0);
+}
+extern "C" __global__ void beyond(float *x, unsigned n) { x[threadIdx.x + n] = 1.0f; }
+"#;
+
+#[test]
+fn a_barrier_that_not_all_threads_reach_is_a_failed_launch() {
+    if !device(3) {
+        return;
+    }
+    let (stuck, stream) = (kernel(WRONG, "stuck"), stream());
+    let mut x = allocate(1, stream);
+    launch(stuck, 1, 64, 0, stream, &mut [argument(&mut x)]).expect("a launch");
+    // SAFETY: the stream is alive.
+    let failed = unsafe { result::stream::synchronize(stream) }.expect_err("threads are stuck");
+    assert_eq!(failed.0, CUresult::CUDA_ERROR_LAUNCH_FAILED);
+    assert_eq!(
+        result::mem_get_info().expect_err("for good").0,
+        CUresult::CUDA_ERROR_LAUNCH_FAILED
+    );
+}
+
+#[test]
+fn a_write_outside_an_allocation_is_found() {
+    if !device(2) {
+        return;
+    }
+    let (beyond, stream) = (kernel(WRONG, "beyond"), stream());
+    let (mut x, mut n) = (allocate(5, stream), 5_u32);
+    launch(beyond, 1, 1, 0, stream, &mut [argument(&mut x), argument(&mut n)]).expect("a launch");
+    // SAFETY: the stream is alive, and nobody uses the memory any more.
+    let failed = unsafe {
+        result::free_async(x, stream).expect("a block");
+        result::stream::synchronize(stream)
+    };
+    assert_eq!(
+        failed.expect_err("a write beyond").0,
+        CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
+    );
+}

@@ -1,0 +1,423 @@
+//! The emulated cuBLASLt against a plain loop.
+
+#![allow(unsafe_code)]
+
+mod emulator;
+
+use std::ffi::c_void;
+use std::ptr::{from_ref, null_mut};
+
+use cudarc::cublaslt::result::{self as lt, CublasError};
+use cudarc::cublaslt::sys::{
+    cublasComputeType_t, cublasLtEpilogue_t as Epilogue, cublasLtMatmulDesc_t,
+    cublasLtMatmulDescAttributes_t as Attribute, cublasLtMatmulPreferenceAttributes_t as Preferred,
+    cublasLtMatrixLayout_t, cublasLtMatrixLayoutAttribute_t as Laid, cudaDataType,
+};
+use cudarc::driver::result;
+use cudarc::driver::sys::{self, CUdeviceptr, CUstream};
+use emulator::Cuda;
+use half::bf16;
+
+const F32: cudaDataType = cudaDataType::CUDA_R_32F;
+const BF16: cudaDataType = cudaDataType::CUDA_R_16BF;
+
+/// A stream of the emulator's first device.
+fn stream() -> Option<CUstream> {
+    if !matches!(emulator::start(), Cuda::Emulated(_)) {
+        return None;
+    }
+    result::init().expect("the emulator");
+    let device = result::device::get(0).expect("a device");
+    let mut stream = null_mut();
+    // SAFETY: the device is there, the context is never released, and the stream is a local.
+    unsafe {
+        result::ctx::set_current(result::primary_ctx::retain(device).expect("a context")).expect("a context");
+        sys::cuStreamCreate(&mut stream, 1).result().expect("a stream");
+    }
+    Some(stream)
+}
+
+/// Numbers between -1 and 1 that bf16 has.
+fn numbers(count: usize, seed: u32) -> Vec<f32> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 25) as f32 / 64.0 - 1.0
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+/// Memory of the device with these numbers, of a type.
+fn upload(values: &[f32], kind: cudaDataType, stream: CUstream) -> CUdeviceptr {
+    let halves: Vec<bf16> = values.iter().copied().map(bf16::from_f32).collect();
+    // SAFETY: as much is allocated as is copied, on a live stream.
+    unsafe {
+        let at = result::malloc_async(stream, values.len() * 4).expect("memory");
+        match kind {
+            BF16 => result::memcpy_htod_async(at, &halves, stream),
+            _ => result::memcpy_htod_async(at, values, stream),
+        }
+        .expect("a copy");
+        at
+    }
+}
+
+fn download(at: CUdeviceptr, count: usize, kind: cudaDataType, stream: CUstream) -> Vec<f32> {
+    let (mut halves, mut values) = (vec![bf16::ZERO; count], vec![0.0; count]);
+    // SAFETY: tests ask for what is there.
+    unsafe {
+        match kind {
+            BF16 => result::memcpy_dtoh_async(&mut halves, at, stream),
+            _ => result::memcpy_dtoh_async(&mut values, at, stream),
+        }
+        .expect("a copy");
+    }
+    match kind {
+        BF16 => halves.iter().map(|half| half.to_f32()).collect(),
+        _ => values,
+    }
+}
+
+/// One product of the tests: op(A) is m x k, op(B) is k x n.
+#[derive(Clone, Copy)]
+struct Case {
+    m: usize,
+    n: usize,
+    k: usize,
+    turned: [bool; 2],
+    kind: cudaDataType,
+    out: cudaDataType,
+    epilogue: Epilogue,
+    beta: f32,
+    batches: usize,
+}
+
+const PLAIN: Case = Case {
+    m: 7,
+    n: 5,
+    k: 9,
+    turned: [false; 2],
+    kind: F32,
+    out: F32,
+    epilogue: Epilogue::CUBLASLT_EPILOGUE_DEFAULT,
+    beta: 0.0,
+    batches: 1,
+};
+
+impl Case {
+    /// Leading dimensions of A, B and D, each with two rows to spare.
+    fn leading(&self) -> [usize; 3] {
+        let [a, b] = self.turned;
+        [
+            if a { self.k } else { self.m } + 2,
+            if b { self.n } else { self.k } + 2,
+            self.m + 2,
+        ]
+    }
+
+    /// Numbers in one batch of A, B and D.
+    fn sizes(&self) -> [usize; 3] {
+        let ([a, b], [lda, ldb, ldd]) = (self.turned, self.leading());
+        [
+            lda * if a { self.m } else { self.k },
+            ldb * if b { self.k } else { self.n },
+            ldd * self.n,
+        ]
+    }
+
+    /// `alpha op(A) op(B) + beta C`, at a row and column of a batch.
+    fn element(&self, a: &[f32], b: &[f32], c: &[f32], (batch, row, col): (usize, usize, usize)) -> f32 {
+        let ([lda, ldb, ldd], [a_size, b_size, d_size]) = (self.leading(), self.sizes());
+        let at = |turned: bool, ld: usize, row: usize, col: usize| {
+            if turned { row * ld + col } else { col * ld + row }
+        };
+        let sum: f64 = (0..self.k)
+            .map(|k| {
+                let left = a[batch * a_size + at(self.turned[0], lda, row, k)];
+                let right = b[batch * b_size + at(self.turned[1], ldb, k, col)];
+                f64::from(left) * f64::from(right)
+            })
+            .sum();
+        (sum * 0.5 + f64::from(self.beta) * f64::from(c[batch * d_size + col * ldd + row])) as f32
+    }
+}
+
+struct Buffers {
+    a: CUdeviceptr,
+    b: CUdeviceptr,
+    d: CUdeviceptr,
+    bias: CUdeviceptr,
+    aux: CUdeviceptr,
+}
+
+fn set<T>(operation: cublasLtMatmulDesc_t, attribute: Attribute, value: T) {
+    // SAFETY: the operation is alive; the value is copied.
+    unsafe { lt::set_matmul_desc_attribute(operation, attribute, from_ref(&value).cast(), size_of::<T>()) }
+        .expect("an attribute");
+}
+
+fn layout(
+    kind: cudaDataType,
+    rows: usize,
+    cols: usize,
+    ld: usize,
+    case: &Case,
+    size: usize,
+) -> cublasLtMatrixLayout_t {
+    let layout = lt::create_matrix_layout(kind, rows as u64, cols as u64, ld as i64).expect("a layout");
+    let (batches, stride) = (case.batches as i32, size as i64);
+    // SAFETY: the layout is alive; the values are copied.
+    unsafe {
+        lt::set_matrix_layout_attribute(
+            layout,
+            Laid::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+            from_ref(&batches).cast(),
+            4,
+        )
+        .expect("an attribute");
+        lt::set_matrix_layout_attribute(
+            layout,
+            Laid::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+            from_ref(&stride).cast(),
+            8,
+        )
+        .expect("an attribute");
+    }
+    layout
+}
+
+/// Asks the heuristic, and puts the product on the stream with the workspace that it wants, less `missing` bytes.
+fn multiply(case: &Case, buffers: &Buffers, stream: CUstream, missing: usize) -> Result<(), CublasError> {
+    let ([lda, ldb, ldd], [a_size, b_size, d_size]) = (case.leading(), case.sizes());
+    let operation =
+        lt::create_matmul_desc(cublasComputeType_t::CUBLAS_COMPUTE_32F, F32).expect("an operation");
+    set(
+        operation,
+        Attribute::CUBLASLT_MATMUL_DESC_TRANSA,
+        i32::from(case.turned[0]),
+    );
+    set(
+        operation,
+        Attribute::CUBLASLT_MATMUL_DESC_TRANSB,
+        i32::from(case.turned[1]),
+    );
+    set(operation, Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, case.epilogue);
+    set(
+        operation,
+        Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+        buffers.bias,
+    );
+    set(
+        operation,
+        Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+        buffers.aux,
+    );
+    set(
+        operation,
+        Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
+        case.m.next_multiple_of(8) as i64,
+    );
+    let turned = |turned: bool, rows, cols| if turned { (cols, rows) } else { (rows, cols) };
+    let ((a_rows, a_cols), (b_rows, b_cols)) = (
+        turned(case.turned[0], case.m, case.k),
+        turned(case.turned[1], case.k, case.n),
+    );
+    let a = layout(case.kind, a_rows, a_cols, lda, case, a_size);
+    let b = layout(case.kind, b_rows, b_cols, ldb, case, b_size);
+    let d = layout(case.out, case.m, case.n, ldd, case, d_size);
+    let preference = lt::create_matmul_pref().expect("a preference");
+    let (handle, most) = (lt::create_handle().expect("a handle"), 1_u64 << 20);
+    // SAFETY: all is alive, and buffers are as large as the layouts say.
+    unsafe {
+        lt::set_matmul_pref_attribute(
+            preference,
+            Preferred::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+            from_ref(&most).cast(),
+            8,
+        )
+        .expect("an attribute");
+        let found = lt::get_matmul_algo_heuristic(handle, operation, a, b, d, d, preference)?;
+        let workspace = result::malloc_async(stream, 1 << 20).expect("memory");
+        let pointer = |at: CUdeviceptr| at as *mut c_void;
+        lt::matmul(
+            handle,
+            operation,
+            from_ref(&0.5_f32).cast(),
+            from_ref(&case.beta).cast(),
+            pointer(buffers.a),
+            a,
+            pointer(buffers.b),
+            b,
+            pointer(buffers.d),
+            d,
+            pointer(buffers.d),
+            d,
+            &found.algo,
+            pointer(workspace),
+            found.workspaceSize - missing,
+            stream.cast(),
+        )
+    }
+}
+
+/// The inputs on the host (A, B, C, bias, aux) and on the device.
+fn prepare(case: &Case, stream: CUstream) -> ([Vec<f32>; 5], Buffers) {
+    let [a, b, d] = case.sizes();
+    let aux = case.m.next_multiple_of(8) * case.n;
+    let host = [(a, 1), (b, 2), (d, 3)].map(|(size, seed)| numbers(size * case.batches, seed));
+    let [a, b, c] = host;
+    let (bias, aux) = (numbers(case.m.max(case.n), 4), numbers(aux, 5));
+    let buffers = Buffers {
+        a: upload(&a, case.kind, stream),
+        b: upload(&b, case.kind, stream),
+        d: upload(&c, case.out, stream),
+        bias: upload(&bias, case.out, stream),
+        aux: upload(&aux, case.out, stream),
+    };
+    ([a, b, c, bias, aux], buffers)
+}
+
+fn close(found: f32, wanted: f32, case: &Case) {
+    let tolerance = if case.out == BF16 { 1e-2 } else { 1e-5 };
+    assert!(
+        (found - wanted).abs() <= tolerance * wanted.abs().max(1.0),
+        "{found} is not {wanted}"
+    );
+}
+
+fn places(case: &Case) -> impl Iterator<Item = (usize, usize, usize)> {
+    let (m, n) = (case.m, case.n);
+    (0..case.batches * m * n).map(move |i| (i / (m * n), i % m, i / m % n))
+}
+
+#[test]
+fn products_are_those_of_a_plain_loop() {
+    let Some(stream) = stream() else { return };
+    let types = [(F32, F32), (BF16, BF16), (BF16, F32)];
+    for ((kind, out), turned) in types
+        .iter()
+        .flat_map(|types| (0..4).map(move |bits| (*types, [bits & 1 == 1, bits & 2 == 2])))
+    {
+        for (beta, batches) in [(0.0, 1), (1.0, 1), (0.25, 3)] {
+            let case = Case {
+                turned,
+                kind,
+                out,
+                beta,
+                batches,
+                ..PLAIN
+            };
+            let ([a, b, c, ..], buffers) = prepare(&case, stream);
+            multiply(&case, &buffers, stream, 0).expect("a product");
+            let found = download(buffers.d, c.len(), out, stream);
+            let ([.., ldd], [.., size]) = (case.leading(), case.sizes());
+            for place @ (batch, row, col) in places(&case) {
+                close(
+                    found[batch * size + col * ldd + row],
+                    case.element(&a, &b, &c, place),
+                    &case,
+                );
+            }
+            assert_eq!(
+                found[case.m], c[case.m],
+                "what lies between columns stays as it is"
+            );
+        }
+    }
+}
+
+fn gelu(x: f32) -> f32 {
+    0.5 * x * (1.0 + (0.797_884_6 * (x + 0.044_715 * x * x * x)).tanh())
+}
+
+#[test]
+fn epilogues_add_biases_and_go_through_gelu() {
+    let Some(stream) = stream() else { return };
+    for kind in [F32, BF16] {
+        let case = Case {
+            kind,
+            out: kind,
+            epilogue: Epilogue::CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+            ..PLAIN
+        };
+        let ([a, b, c, bias, aux], buffers) = prepare(&case, stream);
+        multiply(&case, &buffers, stream, 0).expect("a product");
+        let found = download(buffers.d, c.len(), kind, stream);
+        let kept = download(buffers.aux, aux.len(), kind, stream);
+        for place @ (_, row, col) in places(&case) {
+            let before = case.element(&a, &b, &c, place) + bias[row];
+            close(kept[col * 8 + row], before, &case);
+            close(found[col * case.leading()[2] + row], gelu(before), &case);
+        }
+        let case = Case {
+            epilogue: Epilogue::CUBLASLT_EPILOGUE_DGELU,
+            ..case
+        };
+        let ([a, b, c, _, aux], buffers) = prepare(&case, stream);
+        multiply(&case, &buffers, stream, 0).expect("a product");
+        let found = download(buffers.d, c.len(), kind, stream);
+        for place @ (_, row, col) in places(&case) {
+            let x = aux[col * 8 + row];
+            let slope = (gelu(x + 1e-2) - gelu(x - 1e-2)) / 2e-2;
+            let wanted = case.element(&a, &b, &c, place) * slope;
+            let value = found[col * case.leading()[2] + row];
+            assert!((value - wanted).abs() < 2e-2, "{value} is not {wanted}");
+        }
+    }
+}
+
+#[test]
+fn epilogues_sum_the_inputs_for_a_biass_gradient() {
+    let Some(stream) = stream() else { return };
+    for (epilogue, side) in [
+        (Epilogue::CUBLASLT_EPILOGUE_BGRADA, 0),
+        (Epilogue::CUBLASLT_EPILOGUE_BGRADB, 1),
+    ] {
+        let case = Case {
+            kind: BF16,
+            epilogue,
+            turned: [false, true],
+            ..PLAIN
+        };
+        let ([a, b, _, bias, _], buffers) = prepare(&case, stream);
+        multiply(&case, &buffers, stream, 0).expect("a product");
+        let found = download(buffers.bias, bias.len(), F32, stream);
+        let (values, ld, length) = if side == 0 {
+            (&a, case.leading()[0], case.m)
+        } else {
+            (&b, case.leading()[1], case.n)
+        };
+        for index in 0..length {
+            close(
+                found[index],
+                (0..case.k).map(|k| values[k * ld + index]).sum(),
+                &case,
+            );
+        }
+    }
+}
+
+#[test]
+fn wrong_products_are_refused() {
+    let Some(stream) = stream() else { return };
+    let (_, buffers) = prepare(&PLAIN, stream);
+    assert!(
+        multiply(&PLAIN, &buffers, stream, 1).is_err(),
+        "a byte of workspace is missing"
+    );
+    let shifted = Buffers {
+        a: buffers.a + 4,
+        ..buffers
+    };
+    assert!(
+        multiply(&PLAIN, &shifted, stream, 0).is_err(),
+        "not as aligned as preferred"
+    );
+    let mixed = Case { out: BF16, ..PLAIN };
+    assert!(multiply(&mixed, &buffers, stream, 0).is_err(), "f32 in, bf16 out");
+    let large = Case { m: 70, ..PLAIN };
+    assert!(
+        multiply(&large, &buffers, stream, 0).is_err(),
+        "more than is allocated"
+    );
+}

@@ -1,0 +1,20 @@
+//! In `f32`.
+
+use pipewright_stages::{DType, Place};
+
+#[path = "../accuracy/approx.rs"]
+mod approx;
+#[path = "../accuracy/inputs.rs"]
+mod inputs;
+#[path = "../accuracy/loss.rs"]
+mod loss;
+#[path = "../accuracy/norm.rs"]
+mod norm;
+#[path = "../accuracy/optimizer.rs"]
+mod optimizer;
+#[path = "../accuracy/pointwise.rs"]
+mod pointwise;
+
+fn place() -> Place {
+    crate::on_gpu(DType::F32)
+}

@@ -1,0 +1,76 @@
+// The emulated cuBLASLt: descriptors as callers fill them, and one matrix product with all that it needs.
+#pragma once
+#include <cstdint>
+#include <cstdio>
+
+#define API extern "C" __attribute__((visibility("default")))
+
+enum Status { SUCCESS = 0, INVALID_VALUE = 7, NOT_SUPPORTED = 15, EXECUTION_FAILED = 13 };
+enum Type : int32_t { UNSET = -1, F32 = 0, BF16 = 14 };
+enum Compute : int32_t { COMPUTE_F32 = 68, COMPUTE_F32_PEDANTIC = 69, COMPUTE_TF32 = 77 };
+enum Epilogue : uint32_t {
+    DEFAULT = 1,
+    BIAS = 4,
+    GELU = 32,
+    GELU_BIAS = 36,
+    GELU_AUX = 160,
+    GELU_AUX_BIAS = 164,
+    DGELU = 192,
+    DGELU_BGRAD = 208,
+    BGRADA = 256,
+    BGRADB = 512,
+};
+
+/// Says on standard error what was wrong, and gives `status` back.
+#define FAIL(status, ...) (fprintf(stderr, "emulated cuBLASLt: " __VA_ARGS__), fputc('\n', stderr), (status))
+
+// No larger than the opaque types of the real library: callers may keep them on their own stack.
+struct Layout {
+    Type type;
+    int32_t order;
+    uint64_t rows, cols;
+    int64_t ld;
+    int64_t batch_stride;
+    int32_t batches;
+};
+static_assert(sizeof(Layout) <= 64, "as the real one");
+
+struct Operation {
+    Compute compute;
+    Type scale;
+    int32_t pointer_mode, transpose_a, transpose_b;
+    Epilogue epilogue;
+    void *bias, *aux;
+    int64_t bias_batch_stride, aux_ld, aux_batch_stride;
+    Type bias_type, aux_type;
+};
+static_assert(sizeof(Operation) <= 256, "as the real one");
+
+struct Preference {
+    uint64_t workspace;
+    uint32_t alignment[4];  // of A, B, C, D
+    // Taken and not used.
+    uint32_t search, reductions;
+};
+static_assert(sizeof(Preference) <= 64, "as the real one");
+
+/// What a heuristic found: it holds for this problem, with as much workspace and alignment.
+struct Algorithm {
+    uint64_t problem;
+    uint64_t workspace;
+    uint32_t alignment[4];
+    uint64_t unused[4];
+};
+static_assert(sizeof(Algorithm) == 64, "as the real one");
+
+/// One product, D = epilogue(alpha op(A) op(B) + beta C), column by column in memory.
+struct Product {
+    Operation operation;
+    Layout a, b, c, d;
+    const void *a_at, *b_at, *c_at;
+    void *d_at;
+    float alpha, beta;
+};
+
+/// Runs a product that was found to be valid.
+void compute(const Product &product);

@@ -1,0 +1,211 @@
+// A block of threads as fibers on one thread of the host: each runs until it meets a barrier or an exchange of its warp, or
+// returns. Threads run in order, in the opposite order in every other block, so that a missing barrier shows.
+#include "../kernel/abi.h"
+#include "driver.h"
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <sys/mman.h>
+
+enum class At { Start, Ready, Barrier, Exchange, End };
+
+struct Fiber {
+    void *stack_pointer = nullptr;
+    char *stack = nullptr;
+    unsigned thread = 0;
+    At at = At::Start;
+    // What an exchange gives and wants.
+    unsigned mask = 0, bytes = 0;
+    const void *mine = nullptr;
+    void *all = nullptr;
+};
+
+static const unsigned WARP = 32, MOST_BYTES = 256;
+static const size_t STACK = 128 << 10;
+static const uint64_t CANARY = 0x5049504557524947;
+
+static std::vector<Fiber> &fibers = *new std::vector<Fiber>;
+static std::vector<char *> &free_stacks = *new std::vector<char *>;
+static Fiber *running;
+static void *scheduler_stack_pointer;
+static unsigned alive, waiting;
+static std::string &complaint = *new std::string;
+static const PwKernel *kernel_now;
+static PwModule *module_now;
+static void *arguments_now;
+static PwDim block_dim_now;
+
+#if defined(__x86_64__)
+// Saves what the calling convention keeps, changes the stack, and returns there.
+asm(".text\n.local pw_switch\npw_switch:\n"
+    "pushq %rbp\n pushq %rbx\n pushq %r12\n pushq %r13\n pushq %r14\n pushq %r15\n"
+    "movq %rsp, (%rdi)\n movq %rsi, %rsp\n"
+    "popq %r15\n popq %r14\n popq %r13\n popq %r12\n popq %rbx\n popq %rbp\n ret\n");
+extern "C" void pw_switch(void **save, void *load);
+
+static void *fresh_stack_pointer(char *stack, void (*entry)()) {
+    void **top = (void **)(stack + STACK) - 2;
+    *top = (void *)entry;
+    return memset(top - 6, 0, 6 * sizeof(void *));
+}
+#else
+// Elsewhere by the C library, slower. A stack pointer is then a context.
+#include <ucontext.h>
+static void pw_switch(void **save, void *load) {
+    ucontext_t here;
+    *save = &here;
+    swapcontext(&here, (ucontext_t *)load);
+}
+
+static void *fresh_stack_pointer(char *stack, void (*entry)()) {
+    auto *context = (ucontext_t *)(stack + 64);
+    getcontext(context);
+    context->uc_stack = {.ss_sp = stack + 8192, .ss_flags = 0, .ss_size = STACK - 8192};
+    makecontext(context, entry, 0);
+    return context;
+}
+#endif
+
+static char *take_stack() {
+    if (free_stacks.empty()) {
+        void *memory = mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (memory == MAP_FAILED) abort();
+        *(uint64_t *)memory = CANARY;
+        free_stacks.push_back((char *)memory);
+    }
+    char *stack = free_stacks.back();
+    free_stacks.pop_back();
+    return stack;
+}
+
+static void entry() {
+    kernel_now->call(arguments_now);
+    running->at = At::End;
+    pw_switch(&running->stack_pointer, scheduler_stack_pointer);
+}
+
+static void resume(Fiber &fiber) {
+    if (fiber.at == At::Start) {
+        fiber.stack = take_stack();
+        fiber.stack_pointer = fresh_stack_pointer(fiber.stack, entry);
+    }
+    unsigned x = block_dim_now.x, y = block_dim_now.y;
+    module_now->state->thread = {fiber.thread % x, fiber.thread / x % y, fiber.thread / x / y};
+    fiber.at = At::Ready;
+    running = &fiber;
+    pw_switch(&scheduler_stack_pointer, fiber.stack_pointer);
+    if (*(uint64_t *)fiber.stack != CANARY) complaint = "a thread's local memory is over 128 KiB", abort();
+    if (fiber.at != At::End) return;
+    // The next thread that starts finds this stack warm.
+    free_stacks.push_back(fiber.stack);
+    fiber.stack = nullptr;
+    alive--;
+}
+
+static void barrier() {
+    running->at = At::Barrier;
+    waiting++;
+    pw_switch(&running->stack_pointer, scheduler_stack_pointer);
+}
+
+// Ends the exchange of the lanes of `mask` when all of them that have not returned are there. A lane that has returned gives NaN.
+static bool exchanged(unsigned first, unsigned mask, unsigned bytes) {
+    Fiber *lanes = &fibers[first];
+    unsigned count = std::min(WARP, (unsigned)fibers.size() - first);
+    static char gathered[WARP * MOST_BYTES];
+    memset(gathered, 0xFF, WARP * bytes);
+    for (unsigned lane = 0; lane < count; lane++) {
+        if (!(mask >> lane & 1) || lanes[lane].at == At::End) continue;
+        if (lanes[lane].at != At::Exchange || lanes[lane].mask != mask || lanes[lane].bytes != bytes) return false;
+        memcpy(gathered + lane * bytes, lanes[lane].mine, bytes);
+    }
+    for (unsigned lane = 0; lane < count; lane++) {
+        if (!(mask >> lane & 1) || lanes[lane].at == At::End) continue;
+        memcpy(lanes[lane].all, gathered, WARP * bytes);
+        lanes[lane].at = At::Ready;
+    }
+    return true;
+}
+
+static void exchange(unsigned mask, const void *mine, void *all, unsigned bytes) {
+    Fiber *fiber = running;
+    unsigned lane = fiber->thread % WARP;
+    if (bytes > MOST_BYTES) complaint = "an exchange of more than 256 bytes";
+    if (!(mask >> lane & 1)) complaint = "a lane that is not in the mask of its own warp operation";
+    fiber->mask = mask, fiber->bytes = bytes, fiber->mine = mine, fiber->all = all;
+    fiber->at = At::Exchange;
+    if (complaint.empty() && exchanged(fiber->thread - lane, mask, bytes)) return;
+    pw_switch(&fiber->stack_pointer, scheduler_stack_pointer);
+}
+
+// Runs the threads of a warp until each waits for another warp or has returned. Says whether any of them ran.
+static bool run_warp(unsigned first, bool backwards) {
+    unsigned count = std::min(WARP, (unsigned)fibers.size() - first);
+    bool any = false;
+    for (bool again = true; again;) {
+        again = false;
+        for (unsigned i = 0; i < count && complaint.empty(); i++) {
+            Fiber &fiber = fibers[first + (backwards ? count - 1 - i : i)];
+            if (fiber.at == At::Exchange) exchanged(first, fiber.mask, fiber.bytes);
+            if (fiber.at != At::Ready && fiber.at != At::Start) continue;
+            resume(fiber);
+            any = again = true;
+        }
+    }
+    return any;
+}
+
+static std::string stuck() {
+    static const char *const PLACES[] = {"not started", "running", "at a barrier", "at a warp operation", "returned"};
+    std::string text = "threads wait for one another for ever:";
+    for (size_t i = 0, from = 0; i < fibers.size(); i++) {
+        if (i + 1 < fibers.size() && fibers[i + 1].at == fibers[i].at) continue;
+        text += " " + std::to_string(from) + ".." + std::to_string(i) + " " + PLACES[(int)fibers[i].at] + ";";
+        from = i + 1;
+    }
+    return text;
+}
+
+static bool run_block(unsigned threads, bool backwards) {
+    fibers.resize(threads);
+    for (unsigned i = 0; i < threads; i++) fibers[i] = Fiber{.thread = i};
+    alive = threads;
+    waiting = 0;
+    unsigned warps = (threads + WARP - 1) / WARP;
+    while (alive > 0 && complaint.empty()) {
+        bool any = false;
+        for (unsigned w = 0; w < warps; w++) any |= run_warp((backwards ? warps - 1 - w : w) * WARP, backwards);
+        if (waiting == alive) {
+            // Threads that have returned are not waited for.
+            for (Fiber &fiber : fibers)
+                if (fiber.at == At::Barrier) fiber.at = At::Ready;
+            waiting = 0;
+        } else if (!any && complaint.empty()) {
+            complaint = stuck();
+        }
+    }
+    for (Fiber &fiber : fibers)
+        if (fiber.stack) free_stacks.push_back(fiber.stack);
+    return complaint.empty();
+}
+
+bool run_grid(PwModule *module, const PwKernel *kernel, void *arguments, PwDim grid, PwDim block, unsigned shared) {
+    static unsigned launches = 0;
+    launches++;
+    *module->runtime = {barrier, exchange};
+    kernel_now = kernel, module_now = module, arguments_now = arguments, block_dim_now = block;
+    PwState &state = *module->state;
+    state.block_dim = block, state.grid_dim = grid;
+    unsigned index = launches;
+    for (unsigned z = 0; z < grid.z; z++)
+        for (unsigned y = 0; y < grid.y; y++)
+            for (unsigned x = 0; x < grid.x; x++, index++) {
+                state.block = {x, y, z};
+                memset(module->dynamic_shared, 0xFF, shared);
+                complaint.clear();
+                if (run_block(block.x * block.y * block.z, index & 1)) continue;
+                fprintf(stderr, "emulated CUDA: kernel %s, block (%u, %u, %u): %s\n", kernel->name, x, y, z, complaint.c_str());
+                return false;
+            }
+    return true;
+}

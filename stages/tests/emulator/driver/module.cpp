@@ -1,0 +1,123 @@
+// Modules, functions and launches. An image is a shared object that the emulated NVRTC made.
+#include "../kernel/abi.h"
+#include "driver.h"
+#include <cstdlib>
+#include <cstring>
+#include <dlfcn.h>
+#include <elf.h>
+#include <unistd.h>
+
+static const int DEFAULT_SHARED = 48 << 10, MOST_SHARED = 227 << 10;
+
+struct Function {
+    PwModule *module;
+    const PwKernel *kernel;
+    int most_dynamic_shared = DEFAULT_SHARED;
+};
+
+struct Module {
+    void *library;
+    PwModule *compiled;
+    std::vector<std::unique_ptr<Function>> functions;
+};
+
+// The length of a shared object: its section headers come last.
+static size_t length_of(const void *image) {
+    auto *header = (const Elf64_Ehdr *)image;
+    if (memcmp(header->e_ident, ELFMAG, SELFMAG) != 0) return 0;
+    return header->e_shoff + (size_t)header->e_shentsize * header->e_shnum;
+}
+
+API CUresult cuModuleLoadData(Module **module, const void *image) {
+    Lock lock(machine());
+    if (CUresult result = usable()) return result;
+    size_t length = length_of(image);
+    if (length == 0) return FAIL(INVALID_IMAGE, "cuModuleLoadData of what the emulated NVRTC did not make");
+    char path[] = "/tmp/pipewright-module-XXXXXX";
+    int file = mkstemp(path);
+    bool written = file >= 0 && write(file, image, length) == (ssize_t)length;
+    close(file);
+    void *library = written ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : nullptr;
+    unlink(path);
+    auto *compiled = library ? (PwModule *)dlsym(library, "pw_module") : nullptr;
+    if (!compiled) return FAIL(INVALID_IMAGE, "cuModuleLoadData: %s", dlerror());
+    *module = new Module{library, compiled, {}};
+    return SUCCESS;
+}
+
+API CUresult cuModuleLoadDataEx(Module **module, const void *image, unsigned, void *, void **) {
+    return cuModuleLoadData(module, image);
+}
+
+// What is queued may still run: the code stays where it is.
+API CUresult cuModuleUnload(Module *) { return SUCCESS; }
+
+API CUresult cuModuleGetFunction(Function **function, Module *module, const char *name) {
+    Lock lock(machine());
+    for (auto &known : module->functions)
+        if (strcmp(known->kernel->name, name) == 0) return *function = known.get(), SUCCESS;
+    for (size_t i = 0; i < module->compiled->kernel_count; i++) {
+        const PwKernel *kernel = &module->compiled->kernels[i];
+        if (strcmp(kernel->name, name) != 0) continue;
+        module->functions.emplace_back(new Function{module->compiled, kernel});
+        return *function = module->functions.back().get(), SUCCESS;
+    }
+    return NOT_FOUND;
+}
+
+enum { MAX_THREADS = 0, STATIC_SHARED = 1, REGISTERS = 4, MAX_DYNAMIC_SHARED = 8, CARVEOUT = 9 };
+
+API CUresult cuFuncSetAttribute(Function *function, int attribute, int value) {
+    Lock lock(machine());
+    if (attribute == CARVEOUT) return SUCCESS;
+    if (attribute != MAX_DYNAMIC_SHARED || value < 0 || value > MOST_SHARED)
+        return FAIL(INVALID_VALUE, "cuFuncSetAttribute of %s: attribute %d = %d", function->kernel->name, attribute, value);
+    function->most_dynamic_shared = value;
+    return SUCCESS;
+}
+
+API CUresult cuFuncGetAttribute(int *value, int attribute, Function *function) {
+    switch (attribute) {
+    case MAX_THREADS: return *value = (int)function->kernel->max_threads, SUCCESS;
+    case STATIC_SHARED: return *value = 0, SUCCESS;
+    case REGISTERS: return *value = 64, SUCCESS;
+    case MAX_DYNAMIC_SHARED: return *value = function->most_dynamic_shared, SUCCESS;
+    default: return FAIL(NOT_SUPPORTED, "cuFuncGetAttribute of attribute %d", attribute);
+    }
+}
+
+API CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, Function *, int threads, size_t) {
+    return *blocks = threads > 0 ? 2048 / threads : 0, SUCCESS;
+}
+
+static CUresult check(Function *function, PwDim grid, PwDim block, unsigned shared) {
+    const char *name = function->kernel->name;
+    unsigned long long threads = (unsigned long long)block.x * block.y * block.z;
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 || grid.z > 65535 || grid.x > 2147483647)
+        return FAIL(INVALID_VALUE, "launch of %s: grid (%u, %u, %u)", name, grid.x, grid.y, grid.z);
+    if (threads == 0 || threads > function->kernel->max_threads || block.z > 64)
+        return FAIL(INVALID_VALUE, "launch of %s: block (%u, %u, %u), at most %u threads", name, block.x, block.y, block.z,
+                    function->kernel->max_threads);
+    unsigned most = (unsigned)std::max(function->most_dynamic_shared, DEFAULT_SHARED);
+    if (shared > most) return FAIL(INVALID_VALUE, "launch of %s: %u bytes of shared memory, at most %u", name, shared, most);
+    return SUCCESS;
+}
+
+API CUresult cuLaunchKernel(Function *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                            unsigned shared, void *handle, void **params, void **extra) {
+    Lock lock(machine());
+    if (CUresult result = usable()) return result;
+    Stream *stream = stream_of(handle);
+    if (!stream || extra) return FAIL(INVALID_VALUE, "launch of %s: no stream, or packed arguments", function->kernel->name);
+    PwDim grid{gx, gy, gz}, block{bx, by, bz};
+    if (CUresult result = check(function, grid, block, shared)) return result;
+    const PwKernel *kernel = function->kernel;
+    PwModule *module = function->module;
+    auto arguments = std::make_shared<std::vector<std::max_align_t>>(kernel->bytes / sizeof(std::max_align_t) + 1);
+    kernel->capture(params, arguments->data());
+    enqueue(stream, [=] {
+        if (!run_grid(module, kernel, arguments->data(), grid, block, shared)) broken(stream->device, LAUNCH_FAILED);
+        return Progress::Done;
+    });
+    return SUCCESS;
+}

@@ -1,0 +1,215 @@
+// Streams and events. A stream is lazy: what is queued runs when a host waits for it, or when a stream that is waited for
+// waits for an event behind it. So work that nothing orders runs late, and a missing edge shows in the numbers.
+#include "driver.h"
+#include <chrono>
+#include <set>
+#include <thread>
+
+// Never destroyed, as all that threads of the emulator may still use while the process ends.
+static std::set<Event *> &live_events = *new std::set<Event *>;
+
+static double now() {
+    using namespace std::chrono;
+    return duration<double>(steady_clock::now().time_since_epoch()).count();
+}
+
+std::recursive_mutex &machine() {
+    static auto *mutex = new std::recursive_mutex;
+    return *mutex;
+}
+
+Stream *stream_of(void *handle) {
+    Device *device = current();
+    if (handle == nullptr || handle == (void *)1 || handle == (void *)2) return device ? device->legacy : nullptr;
+    for (Device *owner : devices())
+        for (Stream *stream : owner->streams)
+            if (stream == handle && !stream->destroyed) return stream;
+    return nullptr;
+}
+
+uint64_t enqueue(Stream *stream, Work work) {
+    stream->work.push_back(std::move(work));
+    return ++stream->queued;
+}
+
+Progress run(Stream *stream, uint64_t place) {
+    while (stream->done < place) {
+        // The work stays at the head while it runs: a blocked one is tried again.
+        if (stream->work.front()() == Progress::Blocked) return Progress::Blocked;
+        stream->work.pop_front();
+        stream->done++;
+    }
+    return Progress::Done;
+}
+
+CUresult wait(Stream *stream, uint64_t place) {
+    for (;;) {
+        {
+            Lock lock(machine());
+            Progress progress = run(stream, place);
+            if (stream->device->error) return stream->device->error;
+            if (progress == Progress::Done) return SUCCESS;
+        }
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+}
+
+CUresult wait_all(Device *device) {
+    std::vector<std::pair<Stream *, uint64_t>> ends;
+    {
+        Lock lock(machine());
+        for (Stream *stream : device->streams) ends.push_back({stream, stream->queued});
+    }
+    for (auto &end : ends)
+        if (CUresult result = wait(end.first, end.second)) return result;
+    return SUCCESS;
+}
+
+API CUresult cuStreamCreateWithPriority(Stream **stream, unsigned flags, int) {
+    Lock lock(machine());
+    if (CUresult result = usable()) return result;
+    *stream = new Stream{current(), (flags & 1) == 0};
+    current()->streams.push_back(*stream);
+    return SUCCESS;
+}
+
+API CUresult cuStreamCreate(Stream **stream, unsigned flags) { return cuStreamCreateWithPriority(stream, flags, 0); }
+
+API CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
+    if (least) *least = 0;
+    if (greatest) *greatest = -5;
+    return SUCCESS;
+}
+
+// Does not wait. The work that is left still runs when a device is waited for, and records may name the stream: it is kept.
+API CUresult cuStreamDestroy_v2(void *handle) {
+    Lock lock(machine());
+    Stream *stream = stream_of(handle);
+    if (!handle || !stream) return FAIL(INVALID_HANDLE, "cuStreamDestroy of no stream");
+    stream->destroyed = true;
+    auto &streams = stream->device->streams;
+    if (run(stream, stream->queued) == Progress::Done) streams.erase(std::find(streams.begin(), streams.end(), stream));
+    return SUCCESS;
+}
+
+API CUresult cuStreamSynchronize(void *handle) {
+    Stream *stream;
+    uint64_t place;
+    {
+        Lock lock(machine());
+        if (CUresult result = usable()) return result;
+        if (!(stream = stream_of(handle))) return FAIL(INVALID_HANDLE, "cuStreamSynchronize of no stream");
+        place = stream->queued;
+    }
+    return wait(stream, place);
+}
+
+API CUresult cuStreamQuery(void *handle) {
+    Lock lock(machine());
+    if (CUresult result = usable()) return result;
+    Stream *stream = stream_of(handle);
+    if (!stream) return FAIL(INVALID_HANDLE, "cuStreamQuery of no stream");
+    Progress progress = run(stream, stream->queued);
+    if (stream->device->error) return stream->device->error;
+    return progress == Progress::Done ? SUCCESS : NOT_READY;
+}
+
+API CUresult cuEventCreate(Event **event, unsigned flags) {
+    Lock lock(machine());
+    if (CUresult result = usable()) return result;
+    *event = new Event{(flags & 2) == 0, nullptr};
+    live_events.insert(*event);
+    return SUCCESS;
+}
+
+API CUresult cuEventDestroy_v2(Event *event) {
+    Lock lock(machine());
+    if (!live_events.erase(event)) return FAIL(INVALID_HANDLE, "cuEventDestroy of no event");
+    delete event;
+    return SUCCESS;
+}
+
+API CUresult cuEventRecord(Event *event, void *handle) {
+    Lock lock(machine());
+    if (CUresult result = usable()) return result;
+    Stream *stream = stream_of(handle);
+    if (!stream || !live_events.count(event)) return FAIL(INVALID_HANDLE, "cuEventRecord of no event or stream");
+    auto record = std::make_shared<Record>();
+    record->stream = stream;
+    record->place = enqueue(stream, [record] { return record->seconds = now(), Progress::Done; });
+    event->record = record;
+    return SUCCESS;
+}
+
+// The record is taken when the wait is queued: recording the event again later changes nothing for it.
+API CUresult cuStreamWaitEvent(void *handle, Event *event, unsigned) {
+    Lock lock(machine());
+    if (CUresult result = usable()) return result;
+    Stream *stream = stream_of(handle);
+    if (!stream || !live_events.count(event)) return FAIL(INVALID_HANDLE, "cuStreamWaitEvent of no event or stream");
+    if (auto record = event->record) enqueue(stream, [record] { return run(record->stream, record->place); });
+    return SUCCESS;
+}
+
+static CUresult recorded(Event *event, std::shared_ptr<Record> &record) {
+    Lock lock(machine());
+    if (CUresult result = usable()) return result;
+    if (!live_events.count(event)) return FAIL(INVALID_HANDLE, "no such event");
+    record = event->record;
+    return SUCCESS;
+}
+
+API CUresult cuEventSynchronize(Event *event) {
+    std::shared_ptr<Record> record;
+    if (CUresult result = recorded(event, record)) return result;
+    return record ? wait(record->stream, record->place) : SUCCESS;
+}
+
+API CUresult cuEventQuery(Event *event) {
+    std::shared_ptr<Record> record;
+    if (CUresult result = recorded(event, record)) return result;
+    if (!record) return SUCCESS;
+    Lock lock(machine());
+    Progress progress = run(record->stream, record->place);
+    if (record->stream->device->error) return record->stream->device->error;
+    return progress == Progress::Done ? SUCCESS : NOT_READY;
+}
+
+API CUresult cuEventElapsedTime_v2(float *milliseconds, Event *start, Event *end) {
+    std::shared_ptr<Record> from, to;
+    if (CUresult result = recorded(start, from)) return result;
+    if (CUresult result = recorded(end, to)) return result;
+    if (!from || !to || !start->timed || !end->timed)
+        return FAIL(INVALID_HANDLE, "cuEventElapsedTime of an event without time or never recorded");
+    if (from->seconds < 0 || to->seconds < 0) return NOT_READY;
+    *milliseconds = float((to->seconds - from->seconds) * 1e3);
+    return SUCCESS;
+}
+
+API CUresult cuEventElapsedTime(float *milliseconds, Event *start, Event *end) {
+    return cuEventElapsedTime_v2(milliseconds, start, end);
+}
+
+API CUresult cuLaunchHostFunc(void *handle, void (*function)(void *), void *data) {
+    Lock lock(machine());
+    if (CUresult result = usable()) return result;
+    Stream *stream = stream_of(handle);
+    if (!stream) return FAIL(INVALID_HANDLE, "cuLaunchHostFunc on no stream");
+    enqueue(stream, [=] { return function(data), Progress::Done; });
+    return SUCCESS;
+}
+
+// For the emulated NCCL and cuBLASLt: `work` gives 1 when it is done, 0 to be tried again. Gives its place, 0 on failure, and
+// the stream that the handle stands for.
+API uint64_t pw_enqueue(void *handle, int (*work)(void *), void *argument, Stream **stream) {
+    Lock lock(machine());
+    *stream = usable() ? nullptr : stream_of(handle);
+    if (!*stream) return 0;
+    return enqueue(*stream, [=] { return work(argument) ? Progress::Done : Progress::Blocked; });
+}
+
+// Runs a stream as far as `place` if nothing blocks it, and says whether it came there: a peer waits for the work.
+API int pw_advance(Stream *stream, uint64_t place) {
+    Lock lock(machine());
+    return run(stream, place) == Progress::Done;
+}

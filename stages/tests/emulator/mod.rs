@@ -1,0 +1,217 @@
+//! CUDA for a machine that has none: libraries that stand in for the driver, NVRTC, cuBLASLt and NCCL, built from the C++
+//! beside this file, so that tests run the whole GPU path. See README.md.
+
+#![allow(unsafe_code, dead_code)]
+
+use std::collections::hash_map::DefaultHasher;
+use std::fs;
+use std::hash::{Hash, Hasher};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{self, Command};
+use std::sync::OnceLock;
+
+use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+
+/// What tests that need CUDA run on.
+#[derive(Debug)]
+pub(crate) enum Cuda {
+    /// A GPU.
+    Real,
+    /// The emulator, whose libraries lie in this folder: `LD_LIBRARY_PATH` of a child process that is to have it too.
+    Emulated(PathBuf),
+    /// Neither: tests skip.
+    None,
+}
+
+impl Cuda {
+    /// `command` with this CUDA: the emulator's folder first in `LD_LIBRARY_PATH`.
+    pub(crate) fn give<'c>(&self, command: &'c mut Command) -> &'c mut Command {
+        let Self::Emulated(folder) = self else {
+            return command;
+        };
+        let others = std::env::var_os("LD_LIBRARY_PATH");
+        let all = std::iter::once(folder.clone()).chain(others.iter().flat_map(std::env::split_paths));
+        command.env(
+            "LD_LIBRARY_PATH",
+            std::env::join_paths(all).expect("paths of an environment"),
+        )
+    }
+
+    /// Whether tests that need CUDA are to be skipped.
+    pub(crate) fn is_none(&self) -> bool {
+        matches!(self, Self::None)
+    }
+}
+
+/// Makes CUDA ready for this process: to be called before anything of it is used. A GPU is taken where there is one;
+/// otherwise the emulator is built, once for all processes, and loaded.
+pub(crate) fn start() -> &'static Cuda {
+    static CUDA: OnceLock<Cuda> = OnceLock::new();
+    CUDA.get_or_init(|| {
+        if real() {
+            return Cuda::Real;
+        }
+        match build() {
+            Ok(folder) => {
+                LIBRARIES
+                    .iter()
+                    .for_each(|library| load(&folder.join(library.file)));
+                Cuda::Emulated(folder)
+            }
+            Err(reason) => {
+                eprintln!("skipped: no GPU, and no emulator: {reason}");
+                Cuda::None
+            }
+        }
+    })
+}
+
+/// One stand-in: its file, which is also the first name that cudarc looks for, its sources and the stand-in it calls.
+struct Stand {
+    file: &'static str,
+    sources: &'static [&'static str],
+    needs: &'static [&'static str],
+}
+
+const LIBRARIES: [Stand; 4] = [
+    Stand {
+        file: "libcuda.so",
+        sources: &[
+            "driver/copy.cpp",
+            "driver/device.cpp",
+            "driver/fiber.cpp",
+            "driver/memory.cpp",
+            "driver/module.cpp",
+            "driver/stream.cpp",
+        ],
+        needs: &[],
+    },
+    Stand {
+        file: "libnvrtc.so",
+        sources: &["nvrtc/nvrtc.cpp", "nvrtc/rewrite.cpp"],
+        needs: &[],
+    },
+    Stand {
+        file: "libcublasLt.so",
+        sources: &[
+            "cublaslt/compute.cpp",
+            "cublaslt/descriptors.cpp",
+            "cublaslt/matmul.cpp",
+        ],
+        needs: &["libcuda.so"],
+    },
+    Stand {
+        file: "libnccl.so",
+        sources: &["nccl/api.cpp", "nccl/link.cpp", "nccl/transfer.cpp"],
+        needs: &["libcuda.so"],
+    },
+];
+
+macro_rules! sources {
+    ($($path:literal),* $(,)?) => { [$(($path, include_str!($path))),*] };
+}
+
+/// Every file, so that tests need no source tree where they run. The headers for kernels are read when kernels are compiled.
+const SOURCES: [(&str, &str); 21] = sources![
+    "cublaslt/compute.cpp",
+    "cublaslt/cublaslt.h",
+    "cublaslt/descriptors.cpp",
+    "cublaslt/matmul.cpp",
+    "driver/copy.cpp",
+    "driver/device.cpp",
+    "driver/driver.h",
+    "driver/fiber.cpp",
+    "driver/memory.cpp",
+    "driver/module.cpp",
+    "driver/stream.cpp",
+    "kernel/abi.h",
+    "kernel/arithmetic.h",
+    "kernel/shim.h",
+    "nccl/api.cpp",
+    "nccl/link.cpp",
+    "nccl/nccl.h",
+    "nccl/transfer.cpp",
+    "nvrtc/nvrtc.cpp",
+    "nvrtc/rewrite.cpp",
+    "nvrtc/rewrite.h",
+];
+
+const FLAGS: [&str; 7] = [
+    "-std=c++20",
+    "-O2",
+    "-Wall",
+    "-Wextra",
+    "-fPIC",
+    "-shared",
+    "-fvisibility=hidden",
+];
+
+/// Whether a driver with a device is installed.
+fn real() -> bool {
+    type Init = unsafe extern "C" fn(u32) -> i32;
+    type Count = unsafe extern "C" fn(*mut i32) -> i32;
+    // SAFETY: the driver's own library, and its documented signatures.
+    unsafe {
+        let Ok(driver) = libloading::Library::new("libcuda.so.1") else {
+            return false;
+        };
+        let (Ok(init), Ok(count)) = (
+            driver.get::<Init>(b"cuInit"),
+            driver.get::<Count>(b"cuDeviceGetCount"),
+        ) else {
+            return false;
+        };
+        let mut devices = 0;
+        init(0) == 0 && count(&mut devices) == 0 && devices > 0
+    }
+}
+
+/// The folder of the libraries, named by a hash of their sources. Built aside and renamed: several processes may be here.
+fn build() -> io::Result<PathBuf> {
+    let mut hasher = DefaultHasher::new();
+    (SOURCES, FLAGS).hash(&mut hasher);
+    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulator");
+    let folder = home.join(format!("{:016x}", hasher.finish()));
+    if folder.exists() {
+        return Ok(folder);
+    }
+    let aside = home.join(format!("{:016x}.{}", hasher.finish(), process::id()));
+    let version = hasher.finish() as u16;
+    for (path, text) in SOURCES {
+        let path = aside.join(path);
+        fs::create_dir_all(path.parent().expect("inside a folder"))?;
+        fs::write(path, text)?;
+    }
+    for library in &LIBRARIES {
+        compile(&aside, library, version)?;
+    }
+    if fs::rename(&aside, &folder).is_err() {
+        fs::remove_dir_all(&aside)?;
+    }
+    Ok(folder)
+}
+
+fn compile(folder: &Path, library: &Stand, version: u16) -> io::Result<()> {
+    let output = Command::new("g++")
+        .current_dir(folder)
+        .args(FLAGS)
+        .arg(format!("-DPW_BUILD={version}"))
+        .arg(format!("-Wl,-soname,{},-rpath,$ORIGIN", library.file))
+        .args(["-o", library.file])
+        .args(library.sources)
+        .args(library.needs)
+        .arg("-lpthread")
+        .output()
+        .map_err(|error| io::Error::new(error.kind(), format!("g++: {error}")))?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {text}", library.file);
+    Ok(())
+}
+
+/// Loads a library by its path for the rest of the process: whoever asks for its name later gets this one.
+fn load(path: &Path) {
+    // SAFETY: our own library; loading it runs nothing but constructors of its variables.
+    let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) };
+    std::mem::forget(library.unwrap_or_else(|error| panic!("{}: {error}", path.display())));
+}

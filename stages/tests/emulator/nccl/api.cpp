@@ -1,0 +1,238 @@
+// NCCL's functions. A communicator that does not block says "in progress" where the real one does, and only when the caller
+// has asked for its state until that is over are transfers on their streams.
+#include "nccl.h"
+#include <climits>
+#include <cstring>
+#include <random>
+#include <unistd.h>
+
+extern "C" int pw_inside(const void *address, size_t bytes);
+extern "C" int pw_advance(Stream *stream, uint64_t place);
+extern "C" int cuCtxGetDevice(int *device);
+
+/// `ncclConfig_t` of NCCL 2.28, as far as it is read.
+struct Config {
+    size_t size;
+    unsigned magic, version;
+    int blocking;
+};
+static const size_t CONFIG_BYTES = 80;
+static const unsigned MAGIC = 0xcafebeef;
+
+/// A handle: what its user frees, while work may still hold the communicator.
+struct Handle {
+    Shared comm;
+};
+
+static thread_local int group_depth = 0;
+static thread_local std::vector<std::pair<Shared, Transfer>> group_transfers;
+static thread_local std::vector<Shared> group_inits;
+
+static std::mutex last_error_mutex;
+static std::string &last_error = *new std::string;
+
+static Result say(Result result, const std::string &message) {
+    fprintf(stderr, "emulated NCCL: %s\n", message.c_str());
+    std::lock_guard lock(last_error_mutex);
+    last_error = message;
+    return result;
+}
+
+Result Comm::fail(Result result, const std::string &message) {
+    say(result, message);
+    std::lock_guard lock(mutex);
+    if (state == SUCCESS || state == IN_PROGRESS) state = result, error = message;
+    changed.notify_all();
+    return result;
+}
+
+API Result ncclGetVersion(int *version) { return *version = 22809, SUCCESS; }
+
+API Result ncclGetUniqueId(UniqueId *id) {
+    std::random_device random;
+    *id = {};
+    snprintf(id->name, sizeof id->name, "pipewright-nccl-%d-%08x%08x", (int)getpid(), random(), random());
+    return SUCCESS;
+}
+
+static Result wait_until_ready(Comm &comm) {
+    std::unique_lock lock(comm.mutex);
+    comm.changed.wait(lock, [&] { return comm.state != IN_PROGRESS; });
+    return comm.state;
+}
+
+API Result ncclCommInitRankConfig(Handle **handle, int ranks, UniqueId id, int rank, const Config *config) {
+    if (ranks < 1 || rank < 0 || rank >= ranks || id.name[0] == 0)
+        return say(INVALID_ARGUMENT, "rank " + std::to_string(rank) + " of " + std::to_string(ranks) + ", or an empty id");
+    if (config && (config->magic != MAGIC || config->size > CONFIG_BYTES))
+        return say(INVALID_ARGUMENT, "the configuration is not of NCCL 2.28");
+    if (config && config->blocking != INT_MIN && config->blocking != 0 && config->blocking != 1)
+        return say(INVALID_ARGUMENT, "blocking is neither 0 nor 1");
+    auto comm = std::make_shared<Comm>();
+    comm->name = std::string(id.name, strnlen(id.name, sizeof id.name - 1));
+    comm->rank = rank, comm->ranks = ranks;
+    comm->blocking = !config || config->blocking != 0;
+    if (cuCtxGetDevice(&comm->device) != 0) return say(UNHANDLED_CUDA, "no context is current");
+    comm->links.resize((size_t)ranks);
+    if (pipe(comm->wake) != 0) return say(SYSTEM, "no pipe");
+    comm->thread = std::thread(serve, comm);
+    *handle = new Handle{comm};
+    if (!comm->blocking) return IN_PROGRESS;
+    if (group_depth > 0) return group_inits.push_back(comm), SUCCESS;
+    return wait_until_ready(*comm);
+}
+
+API Result ncclCommInitRank(Handle **handle, int ranks, UniqueId id, int rank) {
+    return ncclCommInitRankConfig(handle, ranks, id, rank, nullptr);
+}
+
+// One question is always answered "in progress": callers must not rely on luck.
+static bool still_pending(const Shared &comm) {
+    if (comm->pending.empty()) return false;
+    if (comm->polls++ == 0) return true;
+    std::vector<Transfer> transfers;
+    transfers.swap(comm->pending);
+    queue(comm, std::move(transfers));
+    return false;
+}
+
+static bool still_finalizing(Comm &comm) {
+    if (!comm.finalizing || comm.outstanding == 0) return false;
+    std::map<Stream *, uint64_t> ends;
+    {
+        std::lock_guard lock(comm.mutex);
+        ends = comm.ends;
+    }
+    for (auto [stream, place] : ends) pw_advance(stream, place);
+    return comm.outstanding > 0;
+}
+
+API Result ncclCommGetAsyncError(Handle *handle, Result *result) {
+    const Shared &comm = handle->comm;
+    {
+        std::lock_guard lock(comm->mutex);
+        *result = comm->state;
+    }
+    if (*result == SUCCESS && (still_pending(comm) || still_finalizing(*comm))) *result = IN_PROGRESS;
+    return SUCCESS;
+}
+
+// What the real library says of a call on a communicator that is still busy.
+static Result ready(Comm &comm) {
+    std::lock_guard lock(comm.mutex);
+    if (comm.state == SUCCESS && comm.pending.empty()) return SUCCESS;
+    say(INVALID_ARGUMENT, "Attempt to use communicator before the previous operation returned ncclSuccess");
+    return comm.state == SUCCESS || comm.state == IN_PROGRESS ? INVALID_ARGUMENT : comm.state;
+}
+
+static Result launch(const Shared &comm, std::vector<Transfer> transfers) {
+    if (comm->blocking) return queue(comm, std::move(transfers));
+    comm->pending = std::move(transfers);
+    comm->polls = 0;
+    return IN_PROGRESS;
+}
+
+API Result ncclGroupStart() { return group_depth++, SUCCESS; }
+
+API Result ncclGroupEnd() {
+    if (group_depth == 0) return say(INVALID_USAGE, "ncclGroupEnd: not in a group call");
+    if (--group_depth > 0) return SUCCESS;
+    Result result = SUCCESS;
+    for (Shared &comm : group_inits)
+        if (Result ready = wait_until_ready(*comm)) result = ready;
+    group_inits.clear();
+    // One kernel a communicator, in the order of their first calls.
+    std::vector<std::pair<Shared, Transfer>> transfers;
+    transfers.swap(group_transfers);
+    while (!transfers.empty()) {
+        Shared comm = transfers.front().first;
+        std::vector<Transfer> mine;
+        std::vector<std::pair<Shared, Transfer>> others;
+        for (auto &[owner, transfer] : transfers)
+            if (owner == comm)
+                mine.push_back(transfer);
+            else
+                others.push_back({owner, transfer});
+        transfers.swap(others);
+        Result launched = launch(comm, mine);
+        if (result == SUCCESS || result == IN_PROGRESS) result = launched == SUCCESS ? result : launched;
+    }
+    return result;
+}
+
+static size_t bytes_of(int type) {
+    static const size_t BYTES[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
+    return type >= 0 && type < 12 ? BYTES[type] : 0;
+}
+
+static Result transfer(bool is_send, void *at, size_t count, int type, int peer, Handle *handle, void *stream) {
+    if (!handle) return say(INVALID_ARGUMENT, "no communicator");
+    const Shared &comm = handle->comm;
+    if (Result result = ready(*comm)) return result;
+    size_t bytes = count * bytes_of(type);
+    if (peer < 0 || peer >= comm->ranks || peer == comm->rank)
+        return say(INVALID_ARGUMENT, "peer " + std::to_string(peer) + " of " + std::to_string(comm->ranks) + " ranks (not oneself, here)");
+    if (bytes == 0 || !pw_inside(at, bytes))
+        return say(INVALID_ARGUMENT, std::to_string(bytes) + " bytes that are not inside one live allocation");
+    Transfer one = {is_send, peer, at, bytes, stream};
+    if (group_depth > 0) return group_transfers.push_back({comm, one}), SUCCESS;
+    return launch(comm, {one});
+}
+
+API Result ncclSend(const void *from, size_t count, int type, int peer, Handle *handle, void *stream) {
+    return transfer(true, (void *)from, count, type, peer, handle, stream);
+}
+
+API Result ncclRecv(void *to, size_t count, int type, int peer, Handle *handle, void *stream) {
+    return transfer(false, to, count, type, peer, handle, stream);
+}
+
+API Result ncclCommFinalize(Handle *handle) {
+    Comm &comm = *handle->comm;
+    if (Result result = ready(comm)) return result;
+    comm.finalizing = true;
+    if (!comm.blocking) return IN_PROGRESS;
+    while (still_finalizing(comm)) usleep(100);
+    return SUCCESS;
+}
+
+API Result ncclCommAbort(Handle *handle) {
+    handle->comm->pending.clear();
+    hang_up(*handle->comm);
+    delete handle;
+    return SUCCESS;
+}
+
+API Result ncclCommDestroy(Handle *handle) {
+    if (handle->comm->outstanding > 0 || !handle->comm->pending.empty())
+        say(INVALID_USAGE, "a communicator is destroyed with transfers under way: the real one would wait for them");
+    return ncclCommAbort(handle);
+}
+
+API Result ncclCommCount(Handle *handle, int *count) { return *count = handle->comm->ranks, SUCCESS; }
+
+API Result ncclCommUserRank(Handle *handle, int *rank) { return *rank = handle->comm->rank, SUCCESS; }
+
+API Result ncclCommCuDevice(Handle *handle, int *device) { return *device = handle->comm->device, SUCCESS; }
+
+API const char *ncclGetErrorString(Result result) {
+    switch (result) {
+    case SUCCESS: return "no error";
+    case UNHANDLED_CUDA: return "unhandled cuda error (run with NCCL_DEBUG=INFO for details)";
+    case SYSTEM: return "unhandled system error (run with NCCL_DEBUG=INFO for details)";
+    case INTERNAL: return "internal error - please report this issue to the NCCL developers";
+    case INVALID_ARGUMENT: return "invalid argument (run with NCCL_DEBUG=WARN for details)";
+    case INVALID_USAGE: return "invalid usage (run with NCCL_DEBUG=WARN for details)";
+    case REMOTE: return "remote process exited or there was a network error";
+    case IN_PROGRESS: return "NCCL operation in progress";
+    default: return "unknown result code";
+    }
+}
+
+API const char *ncclGetLastError(Handle *) {
+    // A copy of the thread's own: another thread may write the next one.
+    static thread_local std::string copy;
+    std::lock_guard lock(last_error_mutex);
+    copy = last_error;
+    return copy.c_str();
+}

@@ -1,0 +1,104 @@
+// The emulated NCCL: ranks are processes or threads of one machine, every two of them linked by a socket.
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#define API extern "C" __attribute__((visibility("default")))
+
+enum Result {
+    SUCCESS = 0,
+    UNHANDLED_CUDA = 1,
+    SYSTEM = 2,
+    INTERNAL = 3,
+    INVALID_ARGUMENT = 4,
+    INVALID_USAGE = 5,
+    REMOTE = 6,
+    IN_PROGRESS = 7,
+};
+
+struct UniqueId {
+    char name[128];
+};
+
+struct Stream;
+
+/// What a frame on a link says. A rank that comes to a transfer says so; the data goes when both ranks have.
+enum class Frame : uint32_t { SendReached, RecvReached, Data };
+
+struct Header {
+    Frame frame;
+    uint32_t unused;
+    uint64_t index, bytes;
+};
+
+/// The link to one peer. Sends are counted, and so are receives: the n-th send of one rank meets the n-th receive of the other.
+struct Link {
+    int socket = -1;
+    uint64_t sends = 0, recvs = 0;
+    /// The peer has come so far: the number of its receives (for our sends) and of its sends (for our receives).
+    uint64_t recvs_reached = 0, sends_reached = 0;
+    std::map<uint64_t, uint64_t> recv_bytes;
+    std::map<uint64_t, std::vector<char>> data;
+    /// Where our own transfers are that have not ended: sends (true) and receives, by number.
+    std::map<std::pair<bool, uint64_t>, std::pair<Stream *, uint64_t>> places;
+};
+
+/// One send or receive.
+struct Transfer {
+    bool is_send;
+    int peer;
+    void *at;
+    size_t bytes;
+    void *stream;
+    uint64_t index = 0;
+    bool announced = false, done = false;
+};
+
+/// A communicator, as one rank has it.
+struct Comm {
+    std::string name;
+    int rank, ranks, device;
+    bool blocking;
+    std::mutex mutex;
+    std::condition_variable changed;
+    Result state = IN_PROGRESS;
+    std::string error;
+    std::vector<Link> links;
+    int wake[2] = {-1, -1};
+    std::thread thread;
+    std::atomic<bool> aborted{false};
+    /// Called for, but not yet on their streams: a communicator that does not block puts them there later.
+    std::vector<Transfer> pending;
+    int polls = 0;
+    bool finalizing = false;
+    /// Transfers on streams that have not ended, and where the last one of each stream is.
+    std::atomic<int> outstanding{0};
+    std::map<Stream *, uint64_t> ends;
+
+    ~Comm();
+    /// Keeps the first error, and says it.
+    Result fail(Result result, const std::string &message);
+};
+
+using Shared = std::shared_ptr<Comm>;
+
+/// Links the rank with all others and then reads what they send, until the communicator is aborted. Runs on its own thread.
+void serve(Shared comm);
+/// Ends `serve` and the links.
+void hang_up(Comm &comm);
+bool send_all(int socket, const void *bytes, size_t count);
+
+/// Puts transfers on their streams. Those of one stream go together.
+Result queue(const Shared &comm, std::vector<Transfer> transfers);
+/// Something has come from a peer: what peers wait for is tried again.
+void wake_mover();
+/// A peer waits for what lies at a place of a stream.
+void demand(Stream *stream, uint64_t place);

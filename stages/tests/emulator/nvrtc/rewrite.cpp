@@ -1,0 +1,95 @@
+// The few things of CUDA C++ that macros cannot say to the host's compiler.
+#include "rewrite.h"
+#include <cctype>
+#include <vector>
+
+static bool is_word(char c) { return isalnum((unsigned char)c) || c == '_'; }
+
+static size_t skip_space(const std::string &text, size_t at) {
+    // Line marks of the preprocessor may stand between any two words.
+    for (;;) {
+        while (at < text.size() && isspace((unsigned char)text[at])) at++;
+        if (at >= text.size() || text[at] != '#') return at;
+        at = text.find('\n', at);
+    }
+}
+
+// The place of `word` from `at` on, standing alone, or npos.
+static size_t find_word(const std::string &text, const std::string &word, size_t at) {
+    for (; (at = text.find(word, at)) != std::string::npos; at++)
+        if ((at == 0 || !is_word(text[at - 1])) && !is_word(text[at + word.size()])) return at;
+    return at;
+}
+
+static size_t end_of_parentheses(const std::string &text, size_t open) {
+    int depth = 0;
+    for (size_t at = open; at < text.size(); at++) {
+        depth += text[at] == '(' ? 1 : text[at] == ')' ? -1 : 0;
+        if (depth == 0) return at + 1;
+    }
+    return text.size();
+}
+
+struct Kernel {
+    std::string name, most_threads;
+};
+
+// Takes `__launch_bounds__(most[, least blocks])` out, from `from` to `to`, and gives `most`.
+static std::string take_bounds(std::string &text, size_t from, size_t to) {
+    size_t at = find_word(text, "__launch_bounds__", from);
+    if (at >= to) return "1024";
+    size_t open = text.find('(', at), end = end_of_parentheses(text, open);
+    size_t comma = open;
+    for (int depth = 0; comma < end - 1; comma++) {
+        depth += text[comma] == '(' ? 1 : text[comma] == ')' ? -1 : 0;
+        if (depth == 1 && text[comma] == ',') break;
+    }
+    std::string most = text.substr(open + 1, comma - open - 1);
+    text.replace(at, end - at, std::string(end - at, ' '));
+    return most;
+}
+
+// Kernels are `extern "C" __global__ [__launch_bounds__(..)] void [__launch_bounds__(..)] NAME(`.
+static std::vector<Kernel> take_kernels(std::string &text) {
+    std::vector<Kernel> kernels;
+    const std::string word = "__global__";
+    for (size_t at = 0; (at = find_word(text, word, at)) != std::string::npos; at += word.size()) {
+        size_t body = text.find_first_of("{;", at);
+        std::string most = take_bounds(text, at, body);
+        size_t name = skip_space(text, find_word(text, "void", at) + 4), end = name;
+        while (end < text.size() && is_word(text[end])) end++;
+        if (body != std::string::npos && text[body] == '{') kernels.push_back({text.substr(name, end - name), most});
+    }
+    return kernels;
+}
+
+// `extern __shared__ TYPE NAME[];` becomes a pointer to the memory that the launch gave.
+static void name_dynamic_shared(std::string &text) {
+    for (size_t at = 0; (at = find_word(text, "extern", at)) != std::string::npos; at++) {
+        size_t shared = skip_space(text, at + 6);
+        if (text.compare(shared, 10, "__shared__") != 0) continue;
+        size_t semicolon = text.find(';', at), bracket = text.rfind('[', semicolon), name = bracket;
+        while (!is_word(text[name - 1])) name--;
+        size_t name_end = name;
+        while (is_word(text[name - 1])) name--;
+        std::string type = text.substr(shared + 10, name - shared - 10);
+        // Alignment says nothing of a pointer; the memory is aligned to 1024 bytes.
+        for (const char *align : {"__align__", "alignas"}) {
+            size_t place = find_word(type, align, 0);
+            if (place == std::string::npos) continue;
+            type.erase(place, end_of_parentheses(type, type.find('(', place)) - place);
+        }
+        std::string pointer = "static " + type + "*const " + text.substr(name, name_end - name) + " = (" + type + "*)pw_dynamic_shared";
+        text.replace(at, semicolon - at, pointer);
+    }
+}
+
+std::string rewrite(const std::string &source) {
+    std::string text = source;
+    std::vector<Kernel> kernels = take_kernels(text);
+    name_dynamic_shared(text);
+    text += "\nPW_KERNELS(";
+    for (size_t i = 0; i < kernels.size(); i++)
+        text += (i ? ", PW_KERNEL(" : "PW_KERNEL(") + kernels[i].name + ", " + kernels[i].most_threads + ")";
+    return text + ")\n";
+}

@@ -1,0 +1,91 @@
+//! The command devices, and which commands load CUDA from where. Small libraries of the test's own stand in for CUDA's; they come before
+//! those of the machine, if it has any.
+
+use serde_json::Value;
+
+use super::*;
+
+#[path = "../../../stages/tests/emulator/mod.rs"]
+mod emulator;
+mod found;
+mod told;
+
+/// What a stand-in is compiled with: the file's name and the macros.
+type Recipe<'a> = (&'a str, &'a [&'a str]);
+
+/// A driver with one GPU, and the libraries, new enough.
+const DRIVER: Recipe = ("libcuda.so.1", &["DRIVER=13000", "INIT=0", "MAJOR=9"]);
+const NVRTC: Recipe = ("libnvrtc.so.13", &["NVRTC=13"]);
+const CUBLASLT: Recipe = ("libcublasLt.so.13", &["CUBLASLT=130100"]);
+const NCCL: Recipe = ("libnccl.so.2", &["NCCL=22809"]);
+
+/// A machine's folders and variables, as far as they matter for finding libraries.
+struct Machine {
+    root: TempDir,
+    variables: Vec<(&'static str, PathBuf)>,
+}
+
+impl Machine {
+    /// Nothing is installed, and the cache is empty.
+    fn new() -> Self {
+        Self {
+            root: TempDir::new().unwrap(),
+            variables: Vec::new(),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    /// Puts a stand-in into a folder and gives its path.
+    fn install(&self, folder: &str, (name, macros): Recipe) -> PathBuf {
+        let file = self.path(folder).join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/devices/stand_in.c");
+        let status = Command::new("cc")
+            .args(["-shared", "-fPIC", "-o"])
+            .arg(&file)
+            .args(macros.iter().map(|name| format!("-D{name}")))
+            .arg(source)
+            .status()
+            .expect("the compiler that links Rust programs");
+        assert!(status.success(), "{name}");
+        file
+    }
+
+    /// Sets a variable to a folder of this machine.
+    fn with(mut self, variable: &'static str, folder: &str) -> Self {
+        self.variables.push((variable, self.path(folder)));
+        self
+    }
+
+    fn run(&self, args: &[&str]) -> Run {
+        let mut command = Command::new(cargo_bin("pipewright"));
+        command
+            .args(args)
+            .current_dir(self.root.path())
+            .env_clear()
+            .env("HOME", self.path("home"))
+            .envs(self.variables.iter().cloned());
+        Run(command.output().unwrap())
+    }
+
+    fn devices(&self) -> String {
+        self.run(&["devices"]).done().stdout()
+    }
+
+    fn json(&self) -> Value {
+        let run = self.run(&["devices", "--format", "json"]).done();
+        serde_json::from_str(&run.stdout()).unwrap()
+    }
+
+    /// The version and the file of the library of this name.
+    fn library(&self, name: &str) -> (String, PathBuf) {
+        let json = self.json();
+        let mut libraries = json["libraries"].as_array().unwrap().iter();
+        let library = libraries.find(|library| library["name"] == name).unwrap();
+        let text = |key: &str| library[key].as_str().unwrap_or_default().to_owned();
+        (text("version"), text("path").into())
+    }
+}

@@ -1,0 +1,172 @@
+use super::*;
+
+#[test]
+fn any_machine_has_a_cpu_and_is_told_what_it_lacks() {
+    let machine = Machine::new();
+    let table = machine.devices();
+    assert!(table.starts_with("cpu     "), "{table}");
+    for library in ["CUDA driver", "NVRTC", "cuBLASLt", "NCCL"] {
+        assert!(table.contains(&format!("\n{library} ")), "{table}");
+    }
+    let json = machine.json();
+    assert!(json["cpu"]["threads"].as_u64() >= Some(1));
+    assert_eq!(
+        json["gpus"].as_array().unwrap().is_empty(),
+        json["no_gpu"].is_string(),
+        "{json}"
+    );
+    let libraries = json["libraries"].as_array().unwrap();
+    assert_eq!(libraries.len(), 4);
+    for library in libraries.iter().filter(|library| library["version"].is_null()) {
+        assert!(
+            library["path"].is_null() && library["problem"].is_string(),
+            "{json}"
+        );
+    }
+    let packages = json["packages"].as_array().unwrap().iter();
+    let packages: Vec<_> = packages.map(|package| package.as_str().unwrap()).collect();
+    assert_eq!(
+        !packages.is_empty(),
+        table.contains(&format!("  pip install {}", packages.join(" "))),
+        "{table}"
+    );
+}
+
+#[test]
+fn a_machine_with_all_of_cuda_lacks_nothing() {
+    let machine = Machine::new().with("LD_LIBRARY_PATH", "cuda");
+    let recipes = [DRIVER, NVRTC, CUBLASLT, ("libnccl.so", NCCL.1)];
+    let files = recipes.map(|recipe| machine.install("cuda", recipe));
+    let table = machine.devices();
+    let gpu =
+        "cuda:0  Stand-in, compute capability 9.0, 16.00 GiB, 12.00 GiB free: f32, bf16, fused attention\n";
+    assert!(table.contains(gpu) && !table.contains("To use GPUs"), "{table}");
+    let versions = ["13.0 ", "13.0 ", "13.1.0 ", "2.28.9 "];
+    for (line, (version, file)) in table.lines().skip(4).zip(versions.iter().zip(&files)) {
+        assert!(
+            line.contains(version) && line.ends_with(file.to_str().unwrap()),
+            "{table}"
+        );
+    }
+    let json = machine.json();
+    let gpu = &json["gpus"][0];
+    assert_eq!(gpu["device"], "cuda:0");
+    assert_eq!(gpu["memory_free"], 12_u64 << 30);
+    assert_eq!(
+        (&gpu["bf16"], &gpu["problem"]),
+        (&Value::Bool(true), &Value::Null)
+    );
+    assert_eq!(json["library_path"], machine.path("cuda").to_str().unwrap());
+}
+
+/// What is said of the GPUs with this driver.
+fn of_driver(macros: &[&str]) -> String {
+    let machine = Machine::new().with("LD_LIBRARY_PATH", "cuda");
+    machine.install("cuda", (DRIVER.0, macros));
+    machine.devices().lines().nth(1).unwrap().to_owned()
+}
+
+#[test]
+fn a_driver_that_is_too_old_is_told_with_both_versions() {
+    let said = of_driver(&["DRIVER=12040", "INIT=0", "MAJOR=9"]);
+    assert!(
+        said.contains("CUDA 12.4; CUDA 13.0 or newer is needed") && said.contains("driver 580 or newer"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_driver_without_a_gpu_or_that_fails_is_told() {
+    let said = of_driver(&["DRIVER=13000", "INIT=100", "MAJOR=9"]);
+    assert!(said.contains("the CUDA driver is there and has no GPU"), "{said}");
+    let said = of_driver(&["DRIVER=13000", "INIT=999", "MAJOR=9"]);
+    assert!(said.contains("starting CUDA: CUDA_ERROR, refused"), "{said}");
+}
+
+#[test]
+fn a_gpu_that_the_kernels_do_not_run_on_is_told() {
+    let said = of_driver(&["DRIVER=13000", "INIT=0", "MAJOR=7"]);
+    let problem = "cuda:0 has compute capability 7.0, and the kernels need 8.0 (Ampere) or newer";
+    assert!(said.ends_with(problem), "{said}");
+}
+
+#[test]
+fn emulated_gpus_are_shown_like_others() {
+    let emulator::Cuda::Emulated(folder) = emulator::start() else {
+        return;
+    };
+    let mut machine = Machine::new();
+    machine.variables.push(("LD_LIBRARY_PATH", folder.clone()));
+    let table = machine.devices();
+    let gpus: Vec<_> = table.lines().filter(|line| line.starts_with("cuda:")).collect();
+    assert!(
+        gpus.len() == 2
+            && gpus
+                .iter()
+                .all(|gpu| gpu.ends_with(" free: f32, bf16, fused attention")),
+        "{table}"
+    );
+    machine
+        .variables
+        .push(("PIPEWRIGHT_EMULATOR_DEVICES", "0".into()));
+    let table = machine.devices();
+    assert!(
+        table.contains("\nno GPU  the CUDA driver is there and has no GPU"),
+        "{table}"
+    );
+}
+
+/// What `train` says of a GPU with this driver.
+fn train_on(device: &str, driver: Recipe) -> String {
+    let machine = Machine::new().with("LD_LIBRARY_PATH", "cuda");
+    machine.install("cuda", driver);
+    fs::write(machine.path("my.toml"), CONFIG).unwrap();
+    fs::write(machine.path("text.txt"), "the quick brown fox ".repeat(90)).unwrap();
+    let set = format!("pipeline.devices={device}");
+    let said = machine.run(&["train", "my.toml", "--set", &set]).refused();
+    assert!(!machine.path("runs").exists());
+    said
+}
+
+#[test]
+fn training_on_a_gpu_that_is_not_there_is_refused_before_anything_starts() {
+    let said = train_on("cuda:3", DRIVER);
+    assert!(
+        said.contains("rank 0) cannot be built: there is no cuda:3: CUDA sees cuda:0 (`pipewright devices`"),
+        "{said}"
+    );
+    let said = train_on("cuda:0", (DRIVER.0, &["DRIVER=12080", "INIT=0", "MAJOR=9"]));
+    assert!(said.contains("CUDA 12.8; CUDA 13.0 or newer is needed"), "{said}");
+    let said = train_on("cuda:0", (DRIVER.0, &["DRIVER=13000", "INIT=0", "MAJOR=7"]));
+    assert!(said.contains("the kernels need 8.0 (Ampere) or newer"), "{said}");
+}
+
+#[test]
+fn what_measures_the_cpu_says_so_or_refuses_gpus() {
+    let machine = Machine::new();
+    fs::write(machine.path("my.toml"), CONFIG).unwrap();
+    fs::write(machine.path("text.txt"), "the quick brown fox ".repeat(90)).unwrap();
+    let gpu = ["--set", "pipeline.devices=cuda:0"];
+    let said = machine
+        .run(&[&["profile", "my.toml"], &gpu[..]].concat())
+        .done()
+        .stderr();
+    assert!(
+        said.contains("warning: what layers cost is measured on the CPU"),
+        "{said}"
+    );
+    let said = machine.run(&[&["tune", "my.toml"], &gpu[..]].concat()).refused();
+    assert!(
+        said.contains("pipeline.devices: tune measures on the CPU"),
+        "{said}"
+    );
+    machine
+        .run(&[&["plan", "my.toml", "--costs", "costs.json"], &gpu[..]].concat())
+        .done();
+}
+
+#[test]
+fn wrong_arguments_are_refused() {
+    let said = Machine::new().run(&["devices", "--format", "xml"]).refused();
+    assert!(said.contains("[possible values: table, json]"), "{said}");
+}
