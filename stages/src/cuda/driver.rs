@@ -11,7 +11,6 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// What CUDA refused: says what was being done.
 pub(super) fn failed(what: &str) -> impl FnOnce(DriverError) -> Error {
-    let what = what.to_owned();
     move |DriverError(code)| Error {
         place: String::new(),
         kind: ErrorKind::Device(format!("{what}: {}", describe(code))),
