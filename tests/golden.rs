@@ -6,6 +6,8 @@
 
 #[path = "common/batches.rs"]
 mod batches;
+#[path = "../stages/tests/emulator/mod.rs"]
+mod emulator;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,7 +19,7 @@ use pipewright::schedule::Schedule;
 use pipewright::stages::loss::CrossEntropy;
 use pipewright::stages::models::{Gpt, Mlp, Model};
 use pipewright::stages::optimizer::{AdamW, Decay, LearningRate, Optimizer, Sgd, Update};
-use pipewright::stages::{Parameter, Sequential, Stage, StageBuilder};
+use pipewright::stages::{DType, Device, Parameter, Part, Place, Sequential, Stage, StageBuilder};
 use pipewright::{Pipeline, StepReport};
 use safetensors::SafeTensors;
 use serde_json::Value;
@@ -37,9 +39,35 @@ fn losses_norms_gradients_and_weights_are_those_of_pytorch() {
         let most = run.model().names().len().min(4) as u32;
         for stages in 1..=most {
             for schedule in ["gpipe", "1f1b"] {
-                run.check(&format!("{name}, {stages} stages, {schedule}"), stages, schedule);
+                let place = format!("{name}, {stages} stages, {schedule}");
+                run.check(&place, stages, schedule, Place::default());
             }
         }
+    }
+}
+
+#[test]
+fn on_a_gpu_too() {
+    if emulator::start().is_none() {
+        return;
+    }
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let device = Device::Cuda(0);
+    for name in runs(&folder) {
+        let run = Run::read(&folder, &name);
+        for dtype in [DType::F32, DType::Bf16] {
+            let place = Place { device, dtype };
+            run.check(&format!("{name} on a GPU in {dtype}"), 2, "1f1b", place);
+        }
+    }
+}
+
+/// How far losses and norms may be from PyTorch's, of themselves.
+fn tolerance(place: Place) -> f64 {
+    match (place.device, place.dtype) {
+        (Device::Cpu, _) => 1e-5,
+        (_, DType::F32) => 1e-4,
+        (_, DType::Bf16) => 2e-2,
     }
 }
 
@@ -180,7 +208,7 @@ impl Run {
         stages.into_iter().map(start).collect()
     }
 
-    fn check(&self, place: &str, stages: u32, schedule: &str) {
+    fn check(&self, what: &str, stages: u32, schedule: &str, place: Place) {
         let micro_batches = self.data.micro_batches as u32;
         let recorder = Recorder {
             inner: self.optimizer(),
@@ -195,6 +223,7 @@ impl Run {
             .data(Arc::clone(&self.data) as Arc<dyn DataSource>)
             .optimizer(recorder)
             .learning_rate(LearningRate::Constant(self.settings["lr"].as_f64().expect("lr")))
+            .places(vec![place])
             .pin(false);
         let clip = self.settings["clip"].as_f64().expect("clip");
         if clip > 0.0 {
@@ -207,19 +236,18 @@ impl Run {
             .map(|_| pipeline.step().expect("the step succeeds"))
             .collect();
         for (report, (loss, norm)) in reports.iter().zip(self.losses.iter().zip(&self.norms)) {
-            assert_close(
-                report.loss,
-                *loss,
-                &format!("{place}: loss of step {}", report.step),
-            );
-            assert_close(
-                report.grad_norm,
-                *norm,
-                &format!("{place}: gradient norm of step {}", report.step),
-            );
+            let close = |got, expected, part| {
+                let what = format!("{what}: {part} of step {}", report.step);
+                assert_close(got, expected, tolerance(place), &what);
+            };
+            close(report.loss, *loss, "loss");
+            close(report.grad_norm, *norm, "gradient norm");
+        }
+        if place.dtype == DType::Bf16 {
+            return;
         }
         let seen = seen.lock().expect("no rank has panicked");
-        self.check_weights(place, &seen, reports[0].weight as f32);
+        self.check_weights(what, &seen, reports[0].weight as f32);
     }
 
     fn check_weights(&self, place: &str, seen: &Seen, weight: f32) {
@@ -276,8 +304,13 @@ impl Optimizer for Recorder {
         self.inner.state_names()
     }
 
+    fn runs_on_gpus(&self) -> bool {
+        true
+    }
+
     fn update(&self, parameter: &mut Parameter, update: Update) -> pipewright_stages::Result<()> {
         let name = parameter.name().to_owned();
+        parameter.fetch(Part::Gradient)?;
         if update.step == 1 {
             self.seen
                 .lock()
@@ -286,6 +319,7 @@ impl Optimizer for Recorder {
                 .insert(name.clone(), parameter.grad.to_vec());
         }
         self.inner.update(parameter, update)?;
+        parameter.fetch(Part::Value)?;
         if update.step == self.steps {
             self.seen
                 .lock()
@@ -307,10 +341,10 @@ fn largest(numbers: &[f32]) -> f32 {
     numbers.iter().fold(0.0, |most, number| most.max(number.abs()))
 }
 
-fn assert_close(got: f64, expected: f64, what: &str) {
+fn assert_close(got: f64, expected: f64, tolerance: f64, what: &str) {
     let error = (got - expected).abs() / expected.abs();
     assert!(
-        error <= 1e-5,
+        error <= tolerance,
         "{what}: {got}, PyTorch has {expected} (relative error {error:.1e})"
     );
 }

@@ -1,21 +1,90 @@
 //! What every fabric must do: the same tests, by the same names, for each of them.
 
+#[path = "common/worlds.rs"]
+mod worlds;
+
+use std::io::{self, Read, Write};
 use std::thread;
 
-use pipewright::Error;
 use pipewright::id::Rank;
-use pipewright::transport::{Gathered, Tag, Transport, all_gather, connect};
+use pipewright::transport::{
+    ChannelTransport, Gathered, Payload, Peers, Tag, Transport, WireFrame, World, all_gather, connect,
+};
+use pipewright::{Error, Result};
+use worlds::in_processes;
 
 /// Less than what is on the way at once in some of these tests.
 const ROOM: usize = 100;
 
-type Ends = Vec<Box<dyn Transport<u32> + Send>>;
+/// A wire that can go anywhere.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Number(u32);
+
+impl WireFrame for Number {
+    fn describe(&self, description: &mut Vec<u8>) {
+        description.push(1);
+    }
+
+    fn write(&self, to: &mut dyn Write) -> io::Result<()> {
+        to.write_all(&self.0.to_le_bytes())
+    }
+
+    fn read(description: &[u8], from: &mut dyn Read) -> io::Result<Self> {
+        assert_eq!(description, [1]);
+        let mut bytes = [0; 4];
+        from.read_exact(&mut bytes)?;
+        Ok(Self(u32::from_le_bytes(bytes)))
+    }
+}
+
+type Ends = Vec<Box<dyn Transport<Number> + Send>>;
 
 fn channel(ranks: u32) -> Ends {
     connect(ranks, ranks as usize, ROOM)
         .into_iter()
-        .map(|end| Box::new(end) as Box<dyn Transport<u32> + Send>)
+        .map(|end| Box::new(end) as Box<dyn Transport<Number> + Send>)
         .collect()
+}
+
+/// The end of a rank whose process has no other.
+struct Lone {
+    end: ChannelTransport<Number>,
+    _peers: Peers,
+}
+
+impl Transport<Number> for Lone {
+    fn rank(&self) -> Rank {
+        self.end.rank()
+    }
+
+    fn ranks(&self) -> u32 {
+        self.end.ranks()
+    }
+
+    fn send(&mut self, peer: Rank, tag: Tag, wire: Number) -> Result<()> {
+        self.end.send(peer, tag, wire)
+    }
+
+    fn wait(&mut self, peer: Rank, tag: Tag) -> Result<Number> {
+        self.end.wait(peer, tag)
+    }
+
+    fn send_bytes(&mut self, peer: Rank, bytes: Vec<u8>) -> Result<()> {
+        self.end.send_bytes(peer, bytes)
+    }
+
+    fn recv_bytes(&mut self, peer: Rank) -> Result<Vec<u8>> {
+        self.end.recv_bytes(peer)
+    }
+}
+
+fn socket(ranks: u32) -> Ends {
+    let link = |world: World| -> Box<dyn Transport<Number> + Send> {
+        let (mut ends, peers) = world.link(ranks, ranks as usize, ROOM).expect("linked");
+        let end = ends.pop().expect("one rank a process");
+        Box::new(Lone { end, _peers: peers })
+    };
+    in_processes(ranks, link)
 }
 
 /// The suite for one fabric: `$connect` gives the linked ends of some ranks.
@@ -24,7 +93,7 @@ macro_rules! transport_suite {
         mod $fabric {
             use super::*;
 
-            fn pair() -> [Box<dyn Transport<u32> + Send>; 2] {
+            fn pair() -> [Box<dyn Transport<Number> + Send>; 2] {
                 $connect(2).try_into().ok().expect("two ends")
             }
 
@@ -39,13 +108,14 @@ macro_rules! transport_suite {
             fn wires_are_matched_by_tag_in_any_order() {
                 let [mut a, mut b] = pair();
                 for number in 0..4 {
-                    a.send(Rank(1), Tag(number), number as u32).expect("sent");
+                    a.send(Rank(1), Tag(number), Number(number as u32))
+                        .expect("sent");
                 }
                 for number in [3, 0, 2, 1] {
                     b.post_recv(Rank(0), Tag(number)).expect("posted");
                     assert_eq!(
                         b.wait(Rank(0), Tag(number)).expect("arrives"),
-                        number as u32
+                        Number(number as u32)
                     );
                 }
             }
@@ -54,27 +124,27 @@ macro_rules! transport_suite {
             fn a_tag_can_be_used_again_once_it_has_arrived() {
                 let [mut a, mut b] = pair();
                 for step in 0..3 {
-                    a.send(Rank(1), Tag(7), step).expect("sent");
-                    assert_eq!(b.wait(Rank(0), Tag(7)).expect("arrives"), step);
+                    a.send(Rank(1), Tag(7), Number(step)).expect("sent");
+                    assert_eq!(b.wait(Rank(0), Tag(7)).expect("arrives"), Number(step));
                 }
             }
 
             #[test]
             fn equal_tags_from_two_ranks_are_two_wires() {
                 let [mut a, mut b, mut c]: [_; 3] = $connect(3).try_into().ok().expect("three ends");
-                a.send(Rank(2), Tag(1), 10).expect("sent");
-                b.send(Rank(2), Tag(1), 20).expect("sent");
-                assert_eq!(c.wait(Rank(1), Tag(1)).expect("arrives"), 20);
-                assert_eq!(c.wait(Rank(0), Tag(1)).expect("arrives"), 10);
+                a.send(Rank(2), Tag(1), Number(10)).expect("sent");
+                b.send(Rank(2), Tag(1), Number(20)).expect("sent");
+                assert_eq!(c.wait(Rank(1), Tag(1)).expect("arrives"), Number(20));
+                assert_eq!(c.wait(Rank(0), Tag(1)).expect("arrives"), Number(10));
             }
 
             #[test]
             fn blocks_arrive_in_order_between_wires() {
                 let [mut a, mut b] = pair();
                 a.send_bytes(Rank(1), vec![1]).expect("sent");
-                a.send(Rank(1), Tag(0), 5).expect("sent");
+                a.send(Rank(1), Tag(0), Number(5)).expect("sent");
                 a.send_bytes(Rank(1), vec![]).expect("sent");
-                assert_eq!(b.wait(Rank(0), Tag(0)).expect("arrives"), 5);
+                assert_eq!(b.wait(Rank(0), Tag(0)).expect("arrives"), Number(5));
                 assert_eq!(b.recv_bytes(Rank(0)).expect("arrives"), [1]);
                 assert!(b.recv_bytes(Rank(0)).expect("arrives").is_empty());
             }
@@ -83,14 +153,14 @@ macro_rules! transport_suite {
             fn sends_do_not_wait_for_their_receiver() {
                 let [mut a, mut b] = pair();
                 let there = thread::spawn(move || {
-                    (0..1000).for_each(|number| b.send(Rank(0), Tag(number), 1).expect("sent"));
+                    (0..1000).for_each(|number| b.send(Rank(0), Tag(number), Number(1)).expect("sent"));
                     (0..1000)
-                        .map(|number| b.wait(Rank(0), Tag(number)).expect("arrives"))
+                        .map(|number| b.wait(Rank(0), Tag(number)).expect("arrives").0)
                         .sum::<u32>()
                 });
-                (0..1000).for_each(|number| a.send(Rank(1), Tag(number), 2).expect("sent"));
+                (0..1000).for_each(|number| a.send(Rank(1), Tag(number), Number(2)).expect("sent"));
                 let here: u32 = (0..1000)
-                    .map(|number| a.wait(Rank(1), Tag(number)).expect("arrives"))
+                    .map(|number| a.wait(Rank(1), Tag(number)).expect("arrives").0)
                     .sum();
                 assert_eq!((here, there.join().expect("no panic")), (1000, 2000));
             }
@@ -123,7 +193,7 @@ macro_rules! transport_suite {
             fn all_ranks_gather_the_same_numbers_in_rank_order() {
                 for ranks in [1, 2, 5] {
                     // Each end lives until all have gathered: dropping one says that its rank has stopped.
-                    let gather = |mut end: Box<dyn Transport<u32> + Send>| {
+                    let gather = |mut end: Box<dyn Transport<Number> + Send>| {
                         let mine = vec![f64::from(end.rank().0); end.rank().index()];
                         let mut all = Gathered::default();
                         for _ in 0..3 {
@@ -150,3 +220,82 @@ macro_rules! transport_suite {
 }
 
 transport_suite!(channels, channel);
+transport_suite!(sockets, socket);
+
+/// Hands numbers over beside the sockets, odd ones only.
+struct Beside {
+    to: crossbeam_channel::Sender<u32>,
+    from: crossbeam_channel::Receiver<u32>,
+}
+
+impl Payload<Number> for Beside {
+    fn send(&mut self, _: Rank, wire: &Number) -> Result<bool> {
+        let carried = wire.0 % 2 == 1;
+        if carried {
+            self.to.send(wire.0).expect("somebody listens");
+        }
+        Ok(carried)
+    }
+
+    fn recv(&mut self, peer: Rank, description: &[u8]) -> Result<Number> {
+        assert_eq!((peer, description), (Rank(0), &[1][..]));
+        Ok(Number(
+            self.from.recv().expect("queued before the header was sent"),
+        ))
+    }
+}
+
+#[test]
+fn a_payload_receives_in_the_order_of_the_schedule_whatever_is_waited_for_first() {
+    let (to, from) = crossbeam_channel::unbounded();
+    let ends = in_processes(2, |world| {
+        let (mut ends, peers) = world.link(2, 2, ROOM).expect("linked");
+        let beside = Beside {
+            to: to.clone(),
+            from: from.clone(),
+        };
+        let end: ChannelTransport<Number> = ends.pop().expect("one rank");
+        (end.carried_by(Box::new(beside)), peers)
+    });
+    let [(mut a, _a), (mut b, _b)] = ends.try_into().ok().expect("two ends");
+    for number in 0..6 {
+        a.send(Rank(1), Tag(number), Number(number as u32)).expect("sent");
+        b.post_recv(Rank(0), Tag(number)).expect("posted");
+    }
+    for number in [3, 0, 5, 1, 2, 4] {
+        assert_eq!(
+            b.wait(Rank(0), Tag(number)).expect("arrives"),
+            Number(number as u32)
+        );
+    }
+}
+
+#[test]
+fn ranks_of_one_process_and_of_others_are_reached_alike() {
+    let all = in_processes(2, |world| {
+        let (ends, peers) = world.link::<Number>(4, 4, ROOM).expect("linked");
+        let exchange = |mut end: ChannelTransport<Number>| {
+            let own = end.rank().0;
+            for to in 0..4 {
+                let wire = Number(10 * own + to);
+                end.send(Rank(to), Tag(9), wire).expect("sent");
+            }
+            let got = [0, 1, 2, 3].map(|from| end.wait(Rank(from), Tag(9)).expect("arrives").0);
+            (end, got)
+        };
+        let done = thread::scope(|scope| {
+            let ranks: Vec<_> = ends
+                .into_iter()
+                .map(|end| scope.spawn(|| exchange(end)))
+                .collect();
+            let ranks = ranks.into_iter().map(|rank| rank.join().expect("no panic"));
+            ranks.collect::<Vec<_>>()
+        });
+        // Who has all leaves when the others have.
+        peers.share("the test", Ok(Vec::new())).expect("all go on");
+        done.into_iter().map(|(_, got)| got).collect::<Vec<_>>()
+    });
+    for (rank, got) in (0..).zip(all.concat()) {
+        assert_eq!(got, [rank, 10 + rank, 20 + rank, 30 + rank]);
+    }
+}

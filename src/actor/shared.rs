@@ -49,7 +49,7 @@ macro_rules! numbers {
     )*};
 }
 
-numbers!(u64, u32, f64);
+numbers!(u8, u32, u64, f64);
 
 /// Structs and tuples of such values, by their fields.
 macro_rules! fields {

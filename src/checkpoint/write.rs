@@ -19,7 +19,7 @@ pub struct Draft {
     place: PathBuf,
     folder: PathBuf,
     /// In the process that makes the checkpoint.
-    _partial: Option<Partial>,
+    partial: Option<Partial>,
     model: Layout,
     optimizer: Layout,
     states: &'static [&'static str],
@@ -59,7 +59,7 @@ impl Draft {
         let partial = Partial(folder);
         let draft = Self::lay_out(place, parameters, states, Layout::create)?;
         Ok(Self {
-            _partial: Some(partial),
+            partial: Some(partial),
             ..draft
         })
     }
@@ -89,7 +89,7 @@ impl Draft {
             model: layout(folder.join(MODEL), &model)?,
             optimizer: layout(folder.join(OPTIMIZER), &optimizer)?,
             folder,
-            _partial: None,
+            partial: None,
             states,
         })
     }
@@ -99,6 +99,7 @@ impl Draft {
     /// # Errors
     /// [`Error::Io`], when the disk is full for one.
     pub fn write<'a>(&self, parameters: impl Iterator<Item = &'a Parameter>) -> Result<()> {
+        self.check_laid_out()?;
         let mut model = self.model.open()?;
         let mut optimizer = self.optimizer.open()?;
         for parameter in parameters {
@@ -113,6 +114,17 @@ impl Draft {
         optimizer
             .sync_all()
             .map_err(Error::io("write", &self.optimizer.path))
+    }
+
+    /// Refuses a folder that another process has laid out where this one does not see it.
+    fn check_laid_out(&self) -> Result<()> {
+        if self.partial.is_some() || self.folder.exists() {
+            return Ok(());
+        }
+        Err(Error::Checkpoint(format!(
+            "{} is not there, although process 0 has made it: the processes of a run need one file system for its folder",
+            self.folder.display()
+        )))
     }
 
     /// Completes the checkpoint and puts it in its place; one that stood there is replaced.

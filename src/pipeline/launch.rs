@@ -7,15 +7,16 @@ use std::time::Instant;
 
 use pipewright_stages::loss::Loss;
 use pipewright_stages::{Place, Shape, Stage};
+use sha2::{Digest, Sha256};
 
 use super::builder::missing;
 use super::{Pipeline, PipelineBuilder};
 use crate::actor::{Build, CheckLoss, OutputShape, Ranks, Tied};
 use crate::data::{DataSource, Loader};
 use crate::error::{Error, Result};
-use crate::id::{Rank, StageId};
+use crate::id::{MicroBatch, Rank, StageId};
 use crate::schedule::{Action, Schedule};
-use crate::transport::{self, ChannelTransport, Peers};
+use crate::transport::{self, ChannelTransport, Peers, WireFrame};
 use crate::worker::{ParameterInfo, Tie, WorkerParts};
 
 pub(super) fn launch<S: Stage>(mut builder: PipelineBuilder<S>) -> Result<Pipeline<S>> {
@@ -104,7 +105,7 @@ fn start<S: Stage>(
     mut cores: impl Iterator<Item = core_affinity::CoreId>,
 ) -> Result<(Option<Loader>, Vec<ParameterInfo>)> {
     let schedule = Arc::clone(&whole.schedule);
-    let shapes = whole.data.shapes();
+    let data = Arc::clone(&whole.data);
     let threads = builder.threads_per_rank;
     let (loader, parts) = worker_parts(builder, whole, links)?;
     let mut parts = parts.into_iter();
@@ -117,7 +118,10 @@ fn start<S: Stage>(
     parameters.sort_by_key(|info| (info.site.stage, info.site.index));
     let ties = ties(&parameters)?;
     ranks.ask_all("tying parameters", |_| Tied { ties: ties.clone() })?;
-    check_shapes(ranks, &schedule, shapes)?;
+    check_shapes(ranks, &schedule, data.shapes())?;
+    if ranks.peers().processes() > 1 {
+        check_data(ranks, loader.is_some().then_some(data.as_ref()))?;
+    }
     Ok((loader, parameters))
 }
 
@@ -299,5 +303,28 @@ fn refusal(error: Error, what: &str) -> Error {
     match error {
         Error::ProcessGone(_) => error,
         error => Error::Invalid(format!("{what}: {error}")),
+    }
+}
+
+/// Refuses inputs and targets of different data: processes that take any compare their first micro-batch.
+fn check_data<S: Stage>(ranks: &Ranks<S>, data: Option<&dyn DataSource>) -> Result<()> {
+    let hash = |data: &dyn DataSource| {
+        let (input, target) = data.micro_batch(0, MicroBatch(0), 0)?;
+        let mut bytes = Vec::new();
+        for tensor in [input, target] {
+            tensor.write(&mut bytes).expect("memory takes what is written");
+        }
+        let hash = Sha256::digest(&bytes);
+        Ok((ranks.peers().process(), hash.to_vec()))
+    };
+    let own = data.map(hash).transpose().map(|own| own.into_iter().collect());
+    let all = ranks.spread("comparing data", own)?;
+    match all.iter().find(|(_, hash)| *hash != all[0].1) {
+        None => Ok(()),
+        Some((process, _)) => Err(Error::Invalid(format!(
+            "process {process} has other data than process {}: their first micro-batches differ; the first and the last stage need \
+             the same files",
+            all[0].0
+        ))),
     }
 }

@@ -5,6 +5,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod counting;
+#[path = "../../stages/tests/emulator/mod.rs"]
+mod emulator;
 
 use std::fs;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -17,7 +19,9 @@ use pipewright::data::{Corpus, DataSource, Images, LabelledImages, Width, Window
 use pipewright::schedule::Schedule;
 use pipewright::stages::loss::CrossEntropy;
 use pipewright::stages::models::{Gpt, Mlp};
-use pipewright::stages::{Bytes, Mode, Moment, Recompute, Stage, Tensor, recompute};
+use pipewright::stages::{
+    Bytes, DType, Device, Mode, Moment, Place, Recompute, Stage, Tensor, devices, recompute,
+};
 use tempfile::TempDir;
 
 /// So many steps in a row have to be steady. How many buffers are on the way at once depends on which rank is faster, so it takes
@@ -70,7 +74,7 @@ fn gpt(layers: usize, micro_batches: u32) -> Recipe {
     }
 }
 
-fn launch(recipe: &Recipe, schedule: Schedule, how: Recompute) -> Pipeline<impl Stage> {
+fn launch(recipe: &Recipe, schedule: Schedule, how: Recompute, place: Place) -> Pipeline<impl Stage> {
     let stages = (recipe.model)()
         .split(schedule.stages() as usize)
         .expect("enough layers");
@@ -81,15 +85,20 @@ fn launch(recipe: &Recipe, schedule: Schedule, how: Recompute) -> Pipeline<impl 
         .loss(CrossEntropy::default());
     let builder = builder.data(Arc::clone(&recipe.data)).clip(0.5);
     let builder = builder.threads_per_rank(recipe.threads_per_rank).pin(false);
-    builder.launch().expect("it starts")
+    builder.places(vec![place]).launch().expect("it starts")
 }
 
 /// Trains until [`STEADY`] steps in a row allocate nothing on the pipeline's own threads; gives the most that the calling thread
 /// allocates in one of them.
 fn steady(recipe: &Recipe, schedule: Schedule, how: Recompute) -> u64 {
+    steady_on(recipe, schedule, how, Place::default())
+}
+
+/// As [`steady`], of stages in a place.
+fn steady_on(recipe: &Recipe, schedule: Schedule, how: Recompute, place: Place) -> u64 {
     let what = format!("{} x {}, {how:?}", schedule.name(), schedule.micro_batches());
     let first = started();
-    let mut pipeline = launch(recipe, schedule, how);
+    let mut pipeline = launch(recipe, schedule, how, place);
     pipeline.step().expect("the step succeeds");
     let own = || allocations(first..started());
     let caller = counting::thread()..counting::thread() + 1;
@@ -220,5 +229,28 @@ fn what_forward_keeps_takes_the_memory_that_is_counted() {
             taken >= counted && taken < 1.02 * counted,
             "{how:?}: {taken} bytes for {counted}"
         );
+    }
+}
+
+#[test]
+fn nor_do_ranks_on_a_gpu_here_or_there() {
+    let _alone = alone();
+    if emulator::start().is_none() {
+        return;
+    }
+    let place = Place {
+        device: Device::Cuda(0),
+        dtype: DType::Bf16,
+    };
+    let free = || devices::probe().gpus.expect("there is one")[0].free;
+    for (name, ranks) in [("1f1b", 1), ("zb-2p", 2)] {
+        let recipe = gpt(1, 4);
+        let schedule = || Schedule::named(name, ranks, 4).expect("the sizes fit");
+        steady_on(&recipe, schedule(), Recompute::Selective, place);
+        let mut pipeline = launch(&recipe, schedule(), Recompute::Selective, place);
+        (0..8).for_each(|_| drop(pipeline.step().expect("a step")));
+        let before = free();
+        (0..8).for_each(|_| drop(pipeline.step().expect("a step")));
+        assert_eq!(free(), before, "{name}: memory of the GPU");
     }
 }

@@ -5,4 +5,5 @@ mod common;
 #[path = "../../stages/tests/emulator/mod.rs"]
 mod emulator;
 
+mod refusals;
 mod training;

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use pipewright::StepReport;
 use pipewright::schedule::Schedule;
 use pipewright::stages::models::Mlp;
-use pipewright::stages::{DType, Device, Place};
+use pipewright::stages::{DType, Device, Place, devices};
 
-use crate::common::{RandomRows, Recipe, recipe_of};
+use crate::common::{RandomRows, Recipe, recipe, recipe_of};
 use crate::emulator;
 
-const GPU: Device = Device::Cuda(0);
+pub(crate) const GPU: Device = Device::Cuda(0);
 
-fn on(device: Device, dtype: DType) -> Place {
+pub(crate) fn on(device: Device, dtype: DType) -> Place {
     Place { device, dtype }
 }
 
@@ -67,14 +67,132 @@ fn assert_close(got: &[StepReport], expected: &[StepReport], within: f64) {
     }
 }
 
+fn gpt(tied: bool) -> Recipe {
+    recipe(2, tied, 4)
+}
+
+pub(crate) fn named(schedule: &str, ranks: u32) -> Schedule {
+    Schedule::named(schedule, ranks, 4).expect("the sizes fit")
+}
+
 #[test]
 fn a_perceptron_learns_on_a_gpu_what_it_learns_on_the_cpu() {
     if emulator::start().is_none() {
         return;
     }
     let recipe = perceptron();
-    let schedule = || Schedule::one_f_one_b(2, 4).expect("the sizes fit");
-    let (expected, _) = train(&recipe, schedule(), vec![]);
-    let (got, _) = train(&recipe, schedule(), vec![on(GPU, DType::F32)]);
+    let (expected, _) = train(&recipe, named("1f1b", 2), vec![]);
+    let (got, _) = train(&recipe, named("1f1b", 2), vec![on(GPU, DType::F32)]);
     assert_close(&got, &expected, 1e-5);
+}
+
+#[test]
+fn a_gpt_learns_on_a_gpu_what_it_learns_on_the_cpu() {
+    if emulator::start().is_none() {
+        return;
+    }
+    for tied in [false, true] {
+        let recipe = gpt(tied);
+        let (expected, _) = train(&recipe, named("1f1b", 2), vec![]);
+        let (got, _) = train(&recipe, named("1f1b", 2), vec![on(GPU, DType::F32)]);
+        assert_close(&got, &expected, 1e-4);
+        let (got, _) = train(&recipe, named("1f1b", 2), vec![on(GPU, DType::Bf16)]);
+        assert_close(&got, &expected, 5e-2);
+    }
+}
+
+#[test]
+fn a_gpu_gives_the_same_bits_for_any_stages_and_schedule() {
+    if emulator::start().is_none() {
+        return;
+    }
+    for dtype in [DType::F32, DType::Bf16] {
+        let recipe = gpt(true);
+        let (_, expected) = train(&recipe, named("1f1b", 1), vec![on(GPU, dtype)]);
+        for (schedule, ranks) in [
+            ("gpipe", 2),
+            ("1f1b", 3),
+            ("zb-h1", 2),
+            ("zb-v", 2),
+            ("interleaved-1f1b", 2),
+        ] {
+            let (_, got) = train(&recipe, named(schedule, ranks), vec![on(GPU, dtype)]);
+            assert_eq!(got, expected, "{schedule}, {ranks} ranks, {dtype}");
+        }
+    }
+}
+
+#[test]
+fn ranks_on_different_devices_train_together() {
+    if emulator::start().is_none() {
+        return;
+    }
+    let recipe = gpt(true);
+    let (expected, _) = train(&recipe, named("1f1b", 3), vec![]);
+    let (cpu, gpu) = (Place::default(), on(GPU, DType::F32));
+    let mut all = vec![vec![gpu, cpu, gpu], vec![cpu, gpu, cpu]];
+    if devices::probe().gpus.expect("there is one").len() > 1 {
+        let other = on(Device::Cuda(1), DType::F32);
+        all.extend([vec![gpu, other, cpu], vec![other, gpu, other]]);
+    }
+    for places in all {
+        let (got, _) = train(&recipe, named("1f1b", 3), places);
+        assert_close(&got, &expected, 1e-4);
+    }
+}
+
+#[test]
+fn a_run_on_gpus_goes_on_from_its_checkpoint_bit_for_bit_and_on_the_cpu_too() {
+    if emulator::start().is_none() {
+        return;
+    }
+    let recipe = gpt(true);
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = vec![on(GPU, DType::Bf16)];
+    let launch = |places: &Vec<Place>, ranks| {
+        let builder = recipe.builder(named("1f1b", ranks)).expect("the sizes fit");
+        builder.places(places.clone()).launch().expect("it starts")
+    };
+    let mut whole = launch(&place, 2);
+    (0..2).for_each(|_| drop(whole.step().expect("a step")));
+    whole.save(folder.path().join("two")).expect("it is saved");
+    let next = whole.step().expect("a step");
+    let mut again = launch(&place, 1);
+    again.load(folder.path().join("two")).expect("it is loaded");
+    assert_eq!(again.step().expect("a step").loss, next.loss);
+    assert_eq!(
+        again.weights_hash().expect("a hash"),
+        whole.weights_hash().expect("a hash")
+    );
+    let mut on_cpu = launch(&vec![], 2);
+    on_cpu.load(folder.path().join("two")).expect("it is loaded");
+    assert_close(&[on_cpu.step().expect("a step")], &[next], 5e-2);
+}
+
+#[test]
+fn a_steps_times_and_trace_are_those_of_the_device() {
+    if emulator::start().is_none() {
+        return;
+    }
+    let recipe = gpt(false);
+    let builder = recipe.builder(named("1f1b", 2)).expect("the sizes fit");
+    let mut pipeline = builder
+        .places(vec![on(GPU, DType::F32)])
+        .launch()
+        .expect("it starts");
+    let (report, timeline) = pipeline.step_traced().expect("a step");
+    for (rank, passes) in report.ranks.iter().zip(&timeline.ranks) {
+        let sum: f64 = passes.iter().map(|pass| pass.end - pass.start).sum();
+        assert!(
+            (rank.busy - sum).abs() < 1e-3,
+            "busy {} and {sum} in passes",
+            rank.busy
+        );
+        assert!(
+            passes.windows(2).all(|pair| pair[0].end <= pair[1].start + 1e-6),
+            "in order"
+        );
+        assert!(passes.iter().all(|pass| pass.start <= pass.end));
+    }
+    assert_eq!(timeline.transfers.len(), 8);
 }

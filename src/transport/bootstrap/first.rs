@@ -24,26 +24,27 @@ pub(super) fn gather(
         .map_err(|error| cannot_listen(address, &error))?;
     let own = hello(own);
     let mut seats: Vec<Option<(TcpStream, Hello)>> = (0..membership.processes).map(|_| None).collect();
-    let all = accept(&listener, deadline, |stream, message| {
-        let Message::Hello(other) = message else {
-            return Ok(false);
-        };
-        let index = other.process as usize;
-        let twice = || {
-            format!(
-                "two processes came with RANK {}: give each its own",
-                other.process
-            )
-        };
-        let taken = seats.get(index).is_some_and(Option::is_some);
-        if let Some(why) = objection(&own, &other).or_else(|| taken.then(twice)) {
-            // If it has gone again, so much the better.
-            let _ = send(&stream, &Message::Refused(why.clone()));
-            return Err(refuse(&seats, why));
-        }
-        seats[index] = Some((stream, other));
-        Ok(seats[1..].iter().all(Option::is_some))
-    })?;
+    let all = seats.len() == 1
+        || accept(&listener, deadline, |stream, message| {
+            let Message::Hello(other) = message else {
+                return Ok(false);
+            };
+            let index = other.process as usize;
+            let twice = || {
+                format!(
+                    "two processes came with RANK {}: give each its own",
+                    other.process
+                )
+            };
+            let taken = seats.get(index).is_some_and(Option::is_some);
+            if let Some(why) = objection(&own, &other).or_else(|| taken.then(twice)) {
+                // If it has gone again, so much the better.
+                let _ = send(&stream, &Message::Refused(why.clone()));
+                return Err(refuse(&seats, why));
+            }
+            seats[index] = Some((stream, other));
+            Ok(seats[1..].iter().all(Option::is_some))
+        })?;
     if !all {
         return Err(refuse(&seats, too_late(membership, &seats)));
     }

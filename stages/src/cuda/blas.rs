@@ -99,7 +99,7 @@ impl Blas {
         if let Some(plan) = self.plans.borrow().get(&what) {
             return Ok(Rc::clone(plan));
         }
-        let plan = Plan::new(self.handle, what).map_err(refused(&format!(
+        let plan = Plan::new(self.handle, what).map_err(refused(format!(
             "cuBLASLt has no way on {device} to compute {what}"
         )))?;
         let plan = Rc::new(plan);
@@ -159,13 +159,12 @@ impl Gpu {
                 self.stream(),
             )
         }
-        .map_err(refused(&what.to_string()))
+        .map_err(refused(what))
     }
 }
 
 /// What cuBLASLt refused: says what was being done.
-fn refused(what: &str) -> impl FnOnce(CublasError) -> Error {
-    let what = what.to_owned();
+fn refused(what: impl fmt::Display) -> impl FnOnce(CublasError) -> Error {
     move |CublasError(status)| Error {
         place: String::new(),
         kind: ErrorKind::Device(format!("{what}: {status:?}")),

@@ -11,7 +11,6 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// What CUDA refused: says what was being done.
 pub(super) fn failed(what: &str) -> impl FnOnce(DriverError) -> Error {
-    let what = what.to_owned();
     move |DriverError(code)| Error {
         place: String::new(),
         kind: ErrorKind::Device(format!("{what}: {}", describe(code))),
@@ -144,13 +143,21 @@ pub(super) fn allocate(bytes: usize, stream: &Stream) -> Result<Option<Ptr>> {
     }
 }
 
-/// Gives device memory back, after all work that was given before.
+/// Gives device memory back, once all work given before is done.
 ///
 /// # Safety
-/// It came from [`allocate`], and nobody uses it in work given later.
-pub(super) unsafe fn free(address: Ptr) {
-    // SAFETY: the caller's promise. Waits for the device by itself.
-    let _ = unsafe { result::free_sync(address.0) };
+/// It came from [`allocate`] on this device, and nobody uses it in work given later.
+pub(super) unsafe fn free(address: Ptr, device: u32) {
+    let (Ok(context), Ok(before)) = (context_of(device), result::ctx::get_current()) else {
+        return;
+    };
+    // SAFETY: contexts are never released; the rest is the caller's promise. A device that has failed keeps its memory.
+    unsafe {
+        let _ = result::ctx::set_current(context);
+        let _ = result::ctx::synchronize();
+        let _ = result::free_sync(address.0);
+        let _ = result::ctx::set_current(before.unwrap_or(std::ptr::null_mut()));
+    }
 }
 
 /// Copies bytes inside a device.

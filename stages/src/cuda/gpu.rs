@@ -149,7 +149,10 @@ pub(crate) fn check(place: Place) -> Result<()> {
         (Device::Cpu, DType::Bf16) => Err(Error::invalid(
             "the cpu computes in f32 only: set dtype to f32, or the device to a GPU such as cuda:0",
         )),
-        (Device::Cuda(index), _) => Gpu::of(index).map(|_| ()),
+        (Device::Cuda(index), _) => {
+            Gpu::of(index)?;
+            Library::CublasLt.require()
+        }
     }
 }
 

@@ -275,7 +275,7 @@ impl Drop for Memory {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // SAFETY: it was taken from CUDA for this block, and nobody shares the block any more. Giving back waits for the device.
-        unsafe { driver::free(self.at) };
+        // SAFETY: it was taken from CUDA for this block, and nobody shares the block any more.
+        unsafe { driver::free(self.at, self.device) };
     }
 }

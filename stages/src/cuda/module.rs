@@ -174,7 +174,6 @@ fn code_of(program: sys::nvrtcProgram, architecture: &str) -> Result<Vec<u8>> {
 }
 
 fn refused(what: &str) -> impl FnOnce(nvrtc::NvrtcError) -> Error {
-    let what = what.to_owned();
     move |error| Error {
         place: String::new(),
         kind: ErrorKind::Device(format!("{what}: {:?}", error.0)),

@@ -129,6 +129,7 @@ fn check(layout: Layout, bias: bool, kind: Kind, [rows, inputs, outputs]: [usize
         );
         let (x, dy) = (Matrix::new(&operand, inputs), Matrix::new(&operand_grad, outputs));
         let [y, dx, added] = products(layout, [&weight, &shift], x, dy);
+        let [y, dx] = [y, dx].map(|numbers| numbers.into_iter().map(Approx::stored).collect::<Vec<_>>());
         assert_within(PRODUCT, "linear: output", &output, &y);
         assert_within(PRODUCT, "linear: input gradient", &input_grad, &dx);
         weight_grad = plus(&weight_grad, &added);

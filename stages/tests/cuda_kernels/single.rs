@@ -4,8 +4,12 @@ use pipewright_stages::{DType, Place};
 
 #[path = "../accuracy/approx.rs"]
 mod approx;
+#[path = "../accuracy/attention.rs"]
+mod attention;
 #[path = "../accuracy/inputs.rs"]
 mod inputs;
+#[path = "../accuracy/linear.rs"]
+mod linear;
 #[path = "../accuracy/loss.rs"]
 mod loss;
 #[path = "../accuracy/norm.rs"]

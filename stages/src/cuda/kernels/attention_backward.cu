@@ -116,6 +116,8 @@ template <int WIDTH> __forceinline__ void backward_keys(const Backward &it) {
 // The sizes of the kernel of queries: NS x 8 keys are worked on at a time, of a tile of KEYS.
 template <int WIDTH> struct BackwardQueries {
     static constexpr int MS = 2, NS = 4;
+    // For more than these 32 there are no registers.
+    static constexpr bool HELD = WIDTH == 64;
     static constexpr unsigned QUERIES = WARPS * MS * 16, KEYS = WIDTH == 64 ? 64 : 32;
     static constexpr unsigned GRADS = QUERIES * WIDTH * 2, STAGES = 2 * GRADS, KEYS_BYTES = KEYS * WIDTH * 2;
 };
@@ -145,7 +147,8 @@ template <int WIDTH> __forceinline__ void backward_queries(const Backward &it) {
     copy_tiles<Its::QUERIES, WIDTH>(Its::GRADS, rows_of_head<WIDTH>(it.grad, 1, 0, it.time), first);
     copy(0);
 
-    const Left<WIDTH, Its::MS, false> queries(0, row), out_grads(Its::GRADS, row);
+    Left<WIDTH, Its::MS, Its::HELD> queries(0, row);
+    const Left<WIDTH, Its::MS, false> out_grads(Its::GRADS, row);
     float lse[Its::MS][2], delta[Its::MS][2], sum[Its::MS][WIDTH / 8][4] = {};
     load_of_rows(lse, it.lse + it.row(), own, it.time);
     load_of_rows(delta, it.delta + it.row(), own, it.time);
@@ -155,6 +158,8 @@ template <int WIDTH> __forceinline__ void backward_queries(const Backward &it) {
         __syncthreads();
         if (key + Its::KEYS < end)
             copy(key + Its::KEYS);
+        if (key == 0)
+            queries.hold();
         const unsigned stage = stage_of(key);
 #pragma unroll 1
         for (unsigned part = 0; part < Its::KEYS; part += Its::NS * 8) {

@@ -52,17 +52,41 @@ inline void ldmatrix_x4_trans(unsigned (&words)[4], unsigned address) {
     }
 }
 
+// Copies are made when they are waited for, and until then there is NaN: who reads too early, or copies over what others read, sees it.
+struct PendingCopy {
+    unsigned address, size, bytes;
+    const void *source;
+};
+// No kernel has more of a thread on the way.
+struct PendingCopies {
+    unsigned count;
+    PendingCopy copies[64];
+};
+static PendingCopies pending_copies[1024];
+
+inline void begin_copy(const PendingCopy &copy) {
+    PendingCopies &pending = pending_copies[threadIdx.x];
+    pending.copies[pending.count++] = copy;
+    __builtin_memset(dynamic_shared() + copy.address, 0xff, copy.size);
+}
+
 inline void cp_async_16(unsigned address, const void *source, unsigned bytes) {
-    __builtin_memset(dynamic_shared() + address, 0, 16);
-    __builtin_memcpy(dynamic_shared() + address, source, bytes);
+    begin_copy({address, 16, bytes, source});
 }
 
 inline void cp_async_4(unsigned address, const void *source, unsigned bytes) {
-    __builtin_memset(dynamic_shared() + address, 0, 4);
-    __builtin_memcpy(dynamic_shared() + address, source, bytes);
+    begin_copy({address, 4, bytes, source});
 }
 
-inline void cp_async_wait_all() {}
+inline void cp_async_wait_all() {
+    PendingCopies &pending = pending_copies[threadIdx.x];
+    for (unsigned i = 0; i < pending.count; i++) {
+        const PendingCopy &copy = pending.copies[i];
+        __builtin_memset(dynamic_shared() + copy.address, 0, copy.size);
+        __builtin_memcpy(dynamic_shared() + copy.address, copy.source, copy.bytes);
+    }
+    pending.count = 0;
+}
 
 inline float exp2_fast(float x) {
     return exp2f(x);

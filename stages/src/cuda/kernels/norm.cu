@@ -53,7 +53,7 @@ void layer_norm(T* out, float* stats, const T* in, const float* gain, const floa
         } else {
             for (int i = 0; i < 8; ++i) mean[0] += x[i];
             row_sums(mean, lanes, turn);
-            mean[0] *= share;
+            mean[0] /= (float)width;  // Exact for rows of one number.
             for (int i = 0; i < 8; ++i)
                 if (i < count) scale[0] = fmaf(x[i] - mean[0], x[i] - mean[0], scale[0]);
             row_sums(scale, lanes, turn);

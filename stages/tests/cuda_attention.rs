@@ -1,0 +1,189 @@
+//! Attention on a GPU is the formula, and gives the same bits every time; on a machine without one, on an emulated one.
+
+mod common;
+mod emulator;
+
+use common::{numbers, pass};
+use pipewright_stages::layers::Attention;
+use pipewright_stages::{DType, Device, Place, Tensor};
+
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    batch: usize,
+    time: usize,
+    heads: usize,
+    width: usize,
+}
+
+impl Sizes {
+    fn new([batch, time, heads, width]: [usize; 4]) -> Self {
+        Self {
+            batch,
+            time,
+            heads,
+            width,
+        }
+    }
+
+    fn dim(self) -> usize {
+        self.heads * self.width
+    }
+
+    /// Where a head's part of a row lies, in rows of so many parts.
+    fn at(self, [parts, part]: [usize; 2], [b, h, row]: [usize; 3]) -> std::ops::Range<usize> {
+        let start = ((b * self.time + row) * parts + part) * self.dim() + h * self.width;
+        start..start + self.width
+    }
+}
+
+/// Input and output gradient: numbers that bf16 has.
+fn draw(sizes: Sizes) -> [Vec<f32>; 2] {
+    let rows = sizes.batch * sizes.time * sizes.dim();
+    [("qkv", 3 * rows), ("grad", rows)].map(|(name, count)| {
+        numbers(name, count)
+            .into_iter()
+            .map(|x| f32::from_bits((3.0 * x).to_bits() & 0xffff_0000))
+            .collect()
+    })
+}
+
+/// Output and input gradient of the layer on the device.
+fn on_gpu(sizes: Sizes, dtype: DType, [qkv, grad]: &[Vec<f32>; 2]) -> [Vec<f32>; 2] {
+    let place = Place {
+        device: Device::Cuda(0),
+        dtype,
+    };
+    let to = |dims: &[usize], numbers: &[f32]| {
+        let tensor = Tensor::from_vec(dims, numbers.to_vec()).unwrap();
+        tensor.to(place).unwrap()
+    };
+    let Sizes { batch, time, .. } = sizes;
+    let mut layer = Attention::new("attn", sizes.dim(), sizes.heads).unwrap();
+    let qkv = to(&[batch, time, 3 * sizes.dim()], qkv);
+    let grad = to(&[batch, time, sizes.dim()], grad);
+    let (out, qkv_grad) = pass(&mut layer, &qkv, &grad);
+    [out, qkv_grad.unwrap()].map(|tensor| tensor.to(Place::default()).unwrap().f32().to_vec())
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+fn add(to: &mut [f64], factor: f64, row: &[f64]) {
+    to.iter_mut().zip(row).for_each(|(to, x)| *to += factor * x);
+}
+
+/// Output and input gradient, every score written out.
+fn formula(sizes: Sizes, inputs: &[Vec<f32>; 2]) -> [Vec<f64>; 2] {
+    let [qkv, grad] = inputs
+        .each_ref()
+        .map(|x| x.iter().map(|&x| f64::from(x)).collect::<Vec<_>>());
+    let (mut out, mut qkv_grad) = (vec![0.0; grad.len()], vec![0.0; qkv.len()]);
+    let scale = 1.0 / (sizes.width as f64).sqrt();
+    let all = sizes.batch * sizes.heads * sizes.time;
+    for (b, h, t) in (0..all).map(|i| {
+        (
+            i / sizes.time / sizes.heads,
+            i / sizes.time % sizes.heads,
+            i % sizes.time,
+        )
+    }) {
+        let at = |part, row| sizes.at([3, part], [b, h, row]);
+        let own = sizes.at([1, 0], [b, h, t]);
+        let powers: Vec<f64> = (0..=t)
+            .map(|row| (scale * dot(&qkv[at(0, t)], &qkv[at(1, row)])).exp())
+            .collect();
+        let total: f64 = powers.iter().sum();
+        for (row, power) in powers.iter().enumerate() {
+            add(&mut out[own.clone()], power / total, &qkv[at(2, row)]);
+        }
+        let delta = dot(&out[own.clone()], &grad[own.clone()]);
+        for (row, power) in powers.iter().enumerate() {
+            let score_grad = scale * power / total * (dot(&grad[own.clone()], &qkv[at(2, row)]) - delta);
+            add(&mut qkv_grad[at(0, t)], score_grad, &qkv[at(1, row)]);
+            add(&mut qkv_grad[at(1, row)], score_grad, &qkv[at(0, t)]);
+            add(&mut qkv_grad[at(2, row)], power / total, &grad[own.clone()]);
+        }
+    }
+    [out, qkv_grad]
+}
+
+/// The root of the mean square of the distances, over that of the numbers expected.
+fn distance(got: &[f32], expected: &[f64]) -> f64 {
+    let squares = |numbers: &mut dyn Iterator<Item = f64>| numbers.map(|x| x * x).sum::<f64>();
+    let away = squares(&mut got.iter().zip(expected).map(|(&x, y)| f64::from(x) - y));
+    (away / squares(&mut expected.iter().copied())).sqrt()
+}
+
+/// bf16 has 8 bits: each rounding is 2^-9 at most, and a sum of rounded products averages them. Largest measured: 0.0049.
+const BF16: f64 = 0.01;
+/// Largest measured: 4e-7.
+const F32: f64 = 2e-6;
+
+fn check(dtype: DType, sizes: [usize; 4]) {
+    let sizes = Sizes::new(sizes);
+    let inputs = draw(sizes);
+    let (got, expected) = (on_gpu(sizes, dtype, &inputs), formula(sizes, &inputs));
+    let most = if dtype == DType::F32 { F32 } else { BF16 };
+    for (what, (got, expected)) in ["output", "input gradient"]
+        .into_iter()
+        .zip(got.iter().zip(&expected))
+    {
+        let away = distance(got, expected);
+        assert!(away < most, "{dtype} {sizes:?}: {what} is {away:.2e} away");
+    }
+}
+
+#[test]
+fn fused_attention_is_the_formula_at_every_edge_of_its_tiles() {
+    if emulator::start().is_none() {
+        return;
+    }
+    for time in [1, 2, 63, 64, 65, 130] {
+        check(DType::Bf16, [1, time, 2, 64]);
+        check(DType::Bf16, [2, time, 1, 128]);
+    }
+}
+
+#[test]
+fn attention_of_any_head_width_is_the_formula() {
+    if emulator::start().is_none() {
+        return;
+    }
+    for dtype in [DType::F32, DType::Bf16] {
+        for sizes in [[2, 1, 3, 8], [1, 65, 2, 24], [2, 33, 3, 80], [1, 7, 1, 1]] {
+            check(dtype, sizes);
+        }
+    }
+    check(DType::F32, [1, 65, 2, 64]);
+}
+
+#[test]
+fn attention_gives_the_same_bits_every_time() {
+    if emulator::start().is_none() {
+        return;
+    }
+    for (dtype, width) in [(DType::Bf16, 64), (DType::Bf16, 128), (DType::F32, 24)] {
+        let sizes = Sizes::new([2, 70, 2, width]);
+        let inputs = draw(sizes);
+        let bits =
+            || on_gpu(sizes, dtype, &inputs).map(|x| x.into_iter().map(f32::to_bits).collect::<Vec<_>>());
+        assert_eq!(bits(), bits(), "{dtype}, heads of {width}");
+    }
+}
+
+#[test]
+fn heads_too_wide_for_a_gpu_are_refused() {
+    if emulator::start().is_none() {
+        return;
+    }
+    let place = Place {
+        device: Device::Cuda(0),
+        dtype: DType::F32,
+    };
+    let mut layer = Attention::new("attn", 4096, 1).unwrap();
+    let input = Tensor::zeros(&[1, 2, 3 * 4096]).to(place).unwrap();
+    let error = pipewright_stages::Layer::forward(&mut layer, common::train(0), input).unwrap_err();
+    let expected = "heads of 4096 numbers are too wide for a GPU, which takes 3072: choose more heads";
+    assert!(error.to_string().contains(expected), "{error}");
+}

@@ -1,0 +1,166 @@
+//! What cannot run on a GPU is told: what, where, and what would do.
+
+use std::sync::Arc;
+
+use pipewright::PipelineBuilder;
+use pipewright::stages::layers::Relu;
+use pipewright::stages::loss::{Loss, Score};
+use pipewright::stages::models::{LayerSpec, Mlp, Model};
+use pipewright::stages::optimizer::{Optimizer, Update};
+use pipewright::stages::{
+    DType, Device, Kept, Layer, Moment, Parameter, Place, Result as StageResult, Sequential, Shape, Tensor,
+};
+
+use crate::common::{RandomRows, Recipe, recipe, recipe_of};
+use crate::emulator;
+use crate::training::{GPU, named, on};
+
+fn refusal(recipe: &Recipe, places: Vec<Place>) -> String {
+    let builder = recipe.builder(named("1f1b", 2)).expect("the sizes fit");
+    builder.places(places).launch().expect_err("refused").to_string()
+}
+
+#[test]
+fn a_device_that_is_not_there_is_named_with_those_that_are() {
+    if emulator::start().is_none() {
+        return;
+    }
+    let there = on(GPU, DType::F32);
+    let told = refusal(
+        &recipe(2, false, 4),
+        vec![there, on(Device::Cuda(99), DType::F32)],
+    );
+    assert!(told.contains("stage 1 (rank 1)"), "{told}");
+    assert!(told.contains("there is no cuda:99: CUDA sees cuda:0"), "{told}");
+}
+
+#[test]
+fn the_cpu_has_no_bf16() {
+    let told = refusal(&recipe(2, false, 4), vec![on(Device::Cpu, DType::Bf16)]);
+    assert!(told.contains("the cpu computes in f32 only"), "{told}");
+}
+
+#[test]
+fn places_are_one_for_each_rank_or_one_for_all() {
+    let told = refusal(&recipe(2, false, 4), vec![Place::default(); 3]);
+    assert_eq!(told, "3 places for 2 ranks: give one for each, or one for all");
+}
+
+#[test]
+fn out_of_memory_tells_where_how_much_and_what_would_fit() {
+    if !matches!(emulator::start(), emulator::Cuda::Emulated(_)) {
+        return; // A GPU has more memory than a test wants to fill.
+    }
+    let data = RandomRows {
+        rows: 70_000,
+        width: 4,
+        classes: 2,
+    };
+    let model = || {
+        Mlp {
+            sizes: vec![4, 4096, 2],
+            dropout: 0.0,
+            seed: 1,
+        }
+        .model()
+    };
+    let recipe = recipe_of(model, Arc::new(data), 4);
+    let builder = recipe.builder(named("1f1b", 1)).expect("the sizes fit");
+    let mut pipeline = builder
+        .places(vec![on(GPU, DType::F32)])
+        .launch()
+        .expect("it starts");
+    let told = pipeline.step().expect_err("there is 1 GiB").to_string();
+    assert!(told.starts_with("rank 0, action 0 (0F0): "), "{told}");
+    assert!(told.contains("out of memory on cuda:0: 1.1 GiB wanted"), "{told}");
+    assert!(told.contains("free of 1.0 GiB"), "{told}");
+    assert!(told.contains("pipeline.micro_batch_size"), "{told}");
+}
+
+/// A layer that does nothing, and says nothing of GPUs.
+#[derive(Debug)]
+struct Mine;
+
+impl Layer for Mine {
+    fn name(&self) -> &str {
+        "mine"
+    }
+
+    fn output_shape(&self, input: &Shape) -> StageResult<Shape> {
+        Ok(*input)
+    }
+
+    fn forward(&mut self, at: Moment, input: Tensor) -> StageResult<(Tensor, Kept)> {
+        Ok((input, Kept::new(at, [])))
+    }
+
+    fn backward_input(&mut self, saved: Kept, grad: Tensor) -> StageResult<(Option<Tensor>, Kept)> {
+        Ok((Some(grad), saved))
+    }
+}
+
+/// An optimizer that says nothing of GPUs.
+#[derive(Debug)]
+struct Slowly;
+
+impl Optimizer for Slowly {
+    fn state_names(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    fn update(&self, _: &mut Parameter, _: Update) -> StageResult<()> {
+        Ok(())
+    }
+}
+
+/// A loss that says nothing of GPUs.
+struct Nothing;
+
+impl Loss<Tensor> for Nothing {
+    fn check(&self, _: &Shape, _: &Shape) -> StageResult<()> {
+        Ok(())
+    }
+
+    fn forward(&mut self, output: Tensor, _: Tensor) -> StageResult<(Score, Tensor)> {
+        Ok((Score::default(), output))
+    }
+
+    fn score(&mut self, _: Tensor, _: Tensor) -> StageResult<Score> {
+        Ok(Score::default())
+    }
+}
+
+#[test]
+fn a_layer_an_optimizer_and_a_loss_of_ones_own_run_on_the_cpu_until_they_say_otherwise() {
+    if emulator::start().is_none() {
+        return;
+    }
+    let recipe = recipe(2, false, 4);
+    let gpu = || vec![on(GPU, DType::F32)];
+    let builder = || {
+        recipe
+            .builder(named("1f1b", 2))
+            .expect("the sizes fit")
+            .places(gpu())
+    };
+    let told = |builder: PipelineBuilder<Sequential>| builder.launch().expect_err("refused").to_string();
+
+    let layers = Model::new(vec![
+        LayerSpec::of(Relu::new("relu"), 1.0),
+        LayerSpec::of(Mine, 1.0),
+    ]);
+    let own = told(builder().stages(layers.split(2).expect("two")));
+    assert!(
+        own.contains(
+            "stage 1 (rank 1) cannot be built: mine: this layer does not run on cuda:0, only on cpu"
+        ),
+        "{own}"
+    );
+    let own = told(builder().optimizer(Slowly));
+    assert!(
+        own.contains("the optimizer Slowly does not run on cuda:0"),
+        "{own}"
+    );
+    let own = told(builder().loss(Nothing));
+    assert!(own.contains("rank 1: the loss does not run on cuda:0"), "{own}");
+}

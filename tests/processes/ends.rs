@@ -1,0 +1,103 @@
+//! How a run of several processes ends before its time: all of them do, and say why.
+
+use super::*;
+
+#[test]
+fn a_process_that_is_killed_ends_all_and_is_named() {
+    for victim in [0, 2] {
+        let place = Place::new();
+        let mut started = place.start_long(4, &["--set", "pipeline.stages=4"]);
+        started[victim].signal("-KILL");
+        drop(started.remove(victim));
+        let others: Vec<_> = (0..4).filter(|&process| process != victim).collect();
+        for (process, ended) in others.into_iter().zip(started) {
+            let said = ended.end().failed(1);
+            let line = format!(
+                "process {process}: error: process {victim} has stopped without a word: it was killed, or its machine or the \
+                 network failed\n"
+            );
+            assert!(said.ends_with(&line), "{said}");
+        }
+    }
+}
+
+#[test]
+fn an_interruption_of_one_process_saves_the_same_step_in_all() {
+    for signalled in [0, 1] {
+        let place = Place::new();
+        let started = place.start_long(2, &[]);
+        started[signalled].signal("-INT");
+        let ended = end_all(started);
+        for process in &ended {
+            assert_eq!(process.status, Some(130), "{}{}", process.stdout, process.stderr);
+        }
+        assert!(ended[0].stdout.contains("\ninterrupted: "), "{}", ended[0].stdout);
+        assert_eq!(checkpoints(&place.path("runs/small")).len(), 1);
+        let steps = place.numbers("runs/small").len().to_string();
+        let resumed = place.several(2, &["--resume", "--steps", &steps]);
+        let first = all_done(resumed);
+        assert!(
+            first.stdout.contains(&format!("resumed after {steps} steps")),
+            "{}",
+            first.stdout
+        );
+    }
+}
+
+#[test]
+fn numbers_that_are_not_finite_end_all_with_the_same_words() {
+    let place = Place::new();
+    all_done(place.several(2, &["--steps", "2"]));
+    let args = [
+        "--resume",
+        "--set",
+        "optimizer.learning_rate=1e30",
+        "--set",
+        "train.validate_every=0",
+    ];
+    let ended = place.several(2, &args);
+    let said: Vec<String> = ended.into_iter().map(|process| process.failed(1)).collect();
+    assert!(
+        said[0]
+            .contains("process 0: error: step 3: the loss of micro-batch 0 is not finite; first in stage "),
+        "{}",
+        said[0]
+    );
+    assert!(
+        said[0].contains("the newest checkpoint is runs/small/checkpoints/step-00000002"),
+        "{}",
+        said[0]
+    );
+    let line = said[0]
+        .lines()
+        .last()
+        .unwrap()
+        .replace("process 0:", "process 1:");
+    assert_eq!(said[1].trim_end(), line);
+}
+
+#[test]
+fn a_process_that_cannot_write_tells_the_others() {
+    let place = Place::new();
+    all_done(place.several(2, &["--steps", "2"]));
+    // A limit on the size of files stands in for a full disk, in process 1 alone.
+    let address = worlds::free_address();
+    let first = Started::new(place.member(0, 2, &address, &["--resume"]));
+    let script = "trap '' XFSZ; ulimit -f 8; exec \"$0\" train my.toml --resume";
+    let mut command = Command::new("sh");
+    command
+        .current_dir(place.path("."))
+        .args(["-c", script])
+        .arg(cargo_bin("pipewright"));
+    for (name, value) in place.member(1, 2, &address, &[]).get_envs() {
+        command.env(name, value.unwrap());
+    }
+    let second = Started::new(command);
+    let (first, second) = (first.end().failed(1), second.end().failed(1));
+    assert!(
+        first.contains("process 0: error: process 1: cannot write "),
+        "{first}"
+    );
+    assert!(second.starts_with("process 1: error: cannot write "), "{second}");
+    assert_eq!(checkpoints(&place.path("runs/small")), ["step-00000002"]);
+}

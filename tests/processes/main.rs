@@ -1,0 +1,235 @@
+//! Runs of several processes: real ones, as a launcher starts them, and threads of this one through the library.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../common/worlds.rs"]
+mod worlds;
+
+mod ends;
+mod library;
+mod peers;
+mod refusals;
+mod training;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use assert_cmd::cargo::cargo_bin;
+use tempfile::TempDir;
+
+/// Small enough to train in no time, for up to eight stages; dropout on, tied weights.
+const CONFIG: &str = "\
+[model]
+dim = 16
+layers = 3
+heads = 2
+dropout = 0.1
+tied = true
+
+[data]
+path = 'text.txt'
+seq = 16
+
+[pipeline]
+micro_batches = 4
+micro_batch_size = 2
+
+[train]
+name = 'small'
+steps = 4
+validate_every = 2
+print_every = 1
+
+[checkpoint]
+every = 2
+";
+
+/// A folder with a config and a text to train on.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        let folder = TempDir::new().unwrap();
+        fs::write(folder.path().join("my.toml"), CONFIG).unwrap();
+        let text = "the quick brown fox jumps over the lazy dog. ".repeat(40);
+        fs::write(folder.path().join("text.txt"), text).unwrap();
+        Self(folder)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// `train` in one process.
+    fn alone(&self, args: &[&str]) -> Ended {
+        Started::new(self.command(args)).end()
+    }
+
+    /// `train`, as a process of a run of several: with its number, and where the first one is.
+    fn member(&self, rank: u32, size: u32, address: &str, args: &[&str]) -> Command {
+        let mut command = self.command(args);
+        let (host, port) = address.rsplit_once(':').unwrap();
+        command
+            .env("RANK", rank.to_string())
+            .env("WORLD_SIZE", size.to_string())
+            .env("MASTER_ADDR", host)
+            .env("MASTER_PORT", port);
+        command
+    }
+
+    /// `train` in so many processes, each with these arguments; how each ended.
+    fn several(&self, size: u32, args: &[&str]) -> Vec<Ended> {
+        end_all(self.start(size, args))
+    }
+
+    fn start(&self, size: u32, args: &[&str]) -> Vec<Started> {
+        let address = worlds::free_address();
+        let member = |rank| Started::new(self.member(rank, size, &address, args));
+        (0..size).map(member).collect()
+    }
+
+    /// Starts a long run and waits until it has done some steps.
+    fn start_long(&self, size: u32, args: &[&str]) -> Vec<Started> {
+        let long = [
+            "--set",
+            "train.steps=1000000",
+            "--set",
+            "train.validate_every=0",
+            "--set",
+            "checkpoint.every=1000000",
+        ];
+        let started = self.start(size, &[&long[..], args].concat());
+        let metrics = self.path("runs/small/metrics.jsonl");
+        let since = Instant::now();
+        while !fs::read_to_string(&metrics).is_ok_and(|text| text.lines().count() > 4) {
+            assert!(since.elapsed() < PATIENCE, "it does not train");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        started
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(cargo_bin("pipewright"));
+        command
+            .current_dir(self.0.path())
+            .args(["train", "my.toml"])
+            .args(args);
+        command
+    }
+
+    /// The numbers of all steps that do not depend on time.
+    fn numbers(&self, run: &str) -> Vec<[serde_json::Value; 4]> {
+        let text = fs::read_to_string(self.path(run).join("metrics.jsonl")).unwrap();
+        let line = |line: &str| {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            ["step", "loss", "grad_norm", "validation_loss"].map(|key| line[key].clone())
+        };
+        text.lines().map(line).collect()
+    }
+}
+
+/// Longer than any of these runs takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A process that runs. What is left of it goes when this is dropped.
+struct Started(Child);
+
+impl Started {
+    fn new(mut command: Command) -> Self {
+        let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self(piped.spawn().unwrap())
+    }
+
+    fn signal(&self, name: &str) {
+        let id = self.0.id().to_string();
+        assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+    }
+
+    fn end(mut self) -> Ended {
+        let since = Instant::now();
+        while self.0.try_wait().unwrap().is_none() && since.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let late = self.0.try_wait().unwrap().is_none();
+        // One that has ended needs no killing.
+        let _ = self.0.kill();
+        let read = |from: &mut dyn std::io::Read| {
+            let mut text = String::new();
+            from.read_to_string(&mut text).unwrap();
+            text
+        };
+        let ended = Ended {
+            stdout: read(&mut self.0.stdout.take().unwrap()),
+            stderr: read(&mut self.0.stderr.take().unwrap()),
+            status: self.0.wait().unwrap().code(),
+        };
+        assert!(!late, "it does not end: {}{}", ended.stdout, ended.stderr);
+        ended
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // One that has ended needs no killing.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn end_all(started: Vec<Started>) -> Vec<Ended> {
+    started.into_iter().map(Started::end).collect()
+}
+
+/// How a process ended.
+struct Ended {
+    status: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+impl Ended {
+    #[track_caller]
+    fn done(self) -> Self {
+        assert_eq!(self.status, Some(0), "{}{}", self.stdout, self.stderr);
+        self
+    }
+
+    /// What was said of a failure with this status.
+    #[track_caller]
+    fn failed(self, status: i32) -> String {
+        assert_eq!(self.status, Some(status), "{}{}", self.stdout, self.stderr);
+        self.stderr
+    }
+
+    fn hash(&self) -> String {
+        let line = self.stdout.lines().find_map(|line| line.strip_prefix("weights "));
+        line.unwrap_or_else(|| panic!("{}{}", self.stdout, self.stderr))
+            .to_owned()
+    }
+}
+
+/// All of them done; what the first one printed.
+#[track_caller]
+fn all_done(ended: Vec<Ended>) -> Ended {
+    let mut done = ended.into_iter().map(Ended::done);
+    let first = done.next().expect("one process at least");
+    for other in done {
+        assert_eq!(
+            [&other.stdout[..], &other.stderr],
+            ["", ""],
+            "only process 0 speaks"
+        );
+    }
+    first
+}
+
+fn checkpoints(run: &Path) -> Vec<String> {
+    let entries = fs::read_dir(run.join("checkpoints")).unwrap();
+    let mut names: Vec<_> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}

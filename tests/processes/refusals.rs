@@ -1,0 +1,297 @@
+//! What keeps a run of several processes from beginning: status 2 in all of them, with what to do.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+
+use super::*;
+
+/// With these variables and no others of a launcher.
+fn with(place: &Place, variables: &[(&str, &str)], args: &[&str]) -> String {
+    let mut command = place.command(args);
+    command.envs(variables.iter().copied());
+    Started::new(command).end().failed(2)
+}
+
+#[test]
+fn numbers_of_processes_that_make_no_sense_are_refused() {
+    let place = Place::new();
+    let refused = [
+        (
+            &[("WORLD_SIZE", "2")][..],
+            "error: WORLD_SIZE is 2, but RANK is not set: give each process its own, 0 to 1, or unset WORLD_SIZE to run in one \
+             process\n",
+        ),
+        (
+            &[("WORLD_SIZE", "2"), ("RANK", "2")],
+            "error: RANK is 2, but WORLD_SIZE is 2: processes have the numbers 0 to 1\n",
+        ),
+        (
+            &[("WORLD_SIZE", "two")],
+            "error: WORLD_SIZE is `two`, which is no number: give a whole number, 0 or more\n",
+        ),
+        (
+            &[("WORLD_SIZE", "0")],
+            "error: WORLD_SIZE is 0: a run has 1 process or more\n",
+        ),
+        (
+            &[("WORLD_SIZE", "2"), ("RANK", "1")],
+            "process 1: error: WORLD_SIZE is 2, but nobody says where process 0 listens: set MASTER_ADDR and MASTER_PORT, or \
+             launch.address = \"host:port\"\n",
+        ),
+    ];
+    for (variables, said) in refused {
+        assert_eq!(with(&place, variables, &[]), said);
+    }
+}
+
+#[test]
+fn processes_that_cannot_share_the_ranks_are_refused() {
+    let place = Place::new();
+    for process in place.several(2, &["--set", "pipeline.stages=3"]) {
+        let said = process.failed(2);
+        assert!(
+            said.contains("error: 2 processes cannot share 3 ranks evenly: start 1, 3 of them (WORLD_SIZE), or change the stages"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn an_address_without_a_port_is_refused() {
+    let said = Place::new()
+        .alone(&["--set", "launch.address=localhost"])
+        .failed(2);
+    assert_eq!(
+        said,
+        "error: --set: launch.address: \"localhost\" is no host and port: write \"host:port\", such as \"127.0.0.1:29500\"\n"
+    );
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let place = Place::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let said = Started::new(place.member(0, 2, &address, &[])).end().failed(2);
+    let expected = format!(
+        "process 0: error: process 0 cannot listen at {address}: the port is in use; end the run that has it"
+    );
+    assert!(said.starts_with(&expected), "{said}");
+}
+
+#[test]
+fn an_address_of_another_machine_is_named() {
+    let said = Started::new(Place::new().member(0, 2, "192.0.2.1:29500", &[]))
+        .end()
+        .failed(2);
+    assert!(
+        said.contains("cannot listen at 192.0.2.1:29500: this machine has no such address"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_process_that_never_comes_is_named_to_all() {
+    let place = Place::new();
+    let address = worlds::free_address();
+    let args = ["--set", "pipeline.stages=4", "--set", "launch.deadline=1"];
+    let member = |rank| Started::new(place.member(rank, 4, &address, &args));
+    for process in end_all([0, 1, 3].map(member).into()) {
+        let said = process.failed(2);
+        let expected = format!(
+            "error: process 2 of 4 did not come to {address} within 1 s: start it, or give more time"
+        );
+        assert!(said.contains(&expected), "{said}");
+    }
+    let said = member(1).end().failed(2);
+    assert!(
+        said.contains(&format!(
+            "process 1 cannot reach process 0 at {address} within 1 s"
+        )),
+        "{said}"
+    );
+}
+
+/// What two processes say that differ in their arguments.
+#[track_caller]
+fn differ(first: &[&str], second: &[&str]) -> [String; 2] {
+    let place = Place::new();
+    let address = worlds::free_address();
+    let first = Started::new(place.member(0, 2, &address, first));
+    let second = Started::new(place.member(1, 2, &address, second));
+    [first, second].map(|process| process.end().failed(2))
+}
+
+#[test]
+fn mixed_configs_are_refused_and_told_apart() {
+    let said = differ(&[], &["--set", "model.dim=32"]);
+    let expected = "error: process 1 was started with another config: it has `[model] dim = 32`, process 0 `[model] dim = 16`; start \
+                    all with the same config and options\n";
+    assert_eq!(
+        said,
+        [0, 1].map(|process| format!("process {process}: {expected}"))
+    );
+    let said = differ(&["--steps", "3"], &[]);
+    let expected = "it has `[options] --steps no`, process 0 `[options] --steps 3`";
+    assert!(said.iter().all(|said| said.contains(expected)), "{said:?}");
+}
+
+#[test]
+fn mixed_numbers_of_processes_are_refused() {
+    let place = Place::new();
+    let address = worlds::free_address();
+    let stages = ["--set", "pipeline.stages=6"];
+    let first = Started::new(place.member(0, 2, &address, &stages));
+    let second = Started::new(place.member(1, 3, &address, &stages));
+    for process in [first, second] {
+        let said = process.end().failed(2);
+        assert!(
+            said.contains("process 1 was started with WORLD_SIZE 3, process 0 with 2: give all the same"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn one_number_for_two_processes_is_refused() {
+    let place = Place::new();
+    let address = worlds::free_address();
+    let member = |rank| Started::new(place.member(rank, 3, &address, &["--set", "pipeline.stages=3"]));
+    for process in end_all([0, 1, 1].map(member).into()) {
+        let said = process.failed(2);
+        assert!(
+            said.contains("two processes came with RANK 1: give each its own"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn another_build_of_the_program_is_refused() {
+    let place = Place::new();
+    let other = place.path("other");
+    let mut program = fs::read(cargo_bin("pipewright")).unwrap();
+    program.push(0);
+    fs::write(&other, program).unwrap();
+    fs::set_permissions(
+        &other,
+        fs::metadata(cargo_bin("pipewright")).unwrap().permissions(),
+    )
+    .unwrap();
+    let address = worlds::free_address();
+    let first = Started::new(place.member(0, 2, &address, &[]));
+    let mut command = Command::new(&other);
+    command.current_dir(place.path(".")).args(["train", "my.toml"]);
+    for (name, value) in place.member(1, 2, &address, &[]).get_envs() {
+        command.env(name, value.unwrap());
+    }
+    for process in [first, Started::new(command)] {
+        let said = process.end().failed(2);
+        assert!(
+            said.contains("process 1 runs another build of the program: start the same file everywhere"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_port_of_another_protocol_is_told() {
+    let place = Place::new();
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = other.local_addr().unwrap().to_string();
+    let answering = thread::spawn(move || {
+        let (mut stream, _) = other.accept().unwrap();
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+        // Until the other side has gone.
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let said = Started::new(place.member(1, 2, &address, &[])).end().failed(2);
+    let expected = format!(
+        "process 1: error: what listens at {address} is no process 0 of this program: it answers in another protocol"
+    );
+    assert!(said.starts_with(&expected), "{said}");
+    answering.join().unwrap();
+}
+
+#[test]
+fn strangers_at_the_port_do_no_harm() {
+    let place = Place::new();
+    let address = worlds::free_address();
+    let first = Started::new(place.member(0, 2, &address, &[]));
+    let since = Instant::now();
+    let mut silent = TcpStream::connect(&address);
+    while silent.is_err() && since.elapsed() < PATIENCE {
+        thread::sleep(Duration::from_millis(10));
+        silent = TcpStream::connect(&address);
+    }
+    let mut curious = TcpStream::connect(&address).unwrap();
+    curious.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let mut half = TcpStream::connect(&address).unwrap();
+    half.write_all(b"PIPEWRT1\xff\xff\xff\xff\xff\xff\xff\xff")
+        .unwrap();
+    let second = Started::new(place.member(1, 2, &address, &[]));
+    all_done(end_all(vec![first, second]));
+}
+
+#[test]
+fn what_is_wrong_in_one_process_is_told_in_all() {
+    let place = Place::new();
+    let elsewhere = Place::new();
+    fs::remove_file(elsewhere.path("text.txt")).unwrap();
+    let both = || {
+        let address = worlds::free_address();
+        let first = Started::new(place.member(0, 2, &address, &[]));
+        let second = Started::new(elsewhere.member(1, 2, &address, &[]));
+        [first, second].map(|process| process.end().failed(2))
+    };
+    let [first, second] = both();
+    assert!(first.starts_with("process 0: error: process 1: "), "{first}");
+    assert!(
+        second.starts_with("process 1: error: ") && second.contains("text.txt"),
+        "{second}"
+    );
+    fs::write(
+        elsewhere.path("text.txt"),
+        "another text, and long enough to train on. ".repeat(40),
+    )
+    .unwrap();
+    let [first, second] = both();
+    let expected = "process 1 has other data than process 0: their first micro-batches differ";
+    assert!(
+        first.contains(expected) && second.contains(expected),
+        "{first}{second}"
+    );
+    fs::create_dir_all(place.path("runs/small/old")).unwrap();
+    let [first, second] = both();
+    assert!(
+        first.starts_with("process 0: error: the run directory runs/small exists"),
+        "{first}"
+    );
+    assert!(
+        second.starts_with("process 1: error: process 0: the run directory runs/small exists"),
+        "{second}"
+    );
+}
+
+#[test]
+fn commands_of_one_process_are_refused() {
+    let place = Place::new();
+    for command in [
+        &["sample", "runs/small"][..],
+        &["profile", "my.toml"],
+        &["tune", "my.toml"],
+    ] {
+        let mut run = Command::new(cargo_bin("pipewright"));
+        run.current_dir(place.path("."))
+            .args(command)
+            .env("WORLD_SIZE", "2")
+            .env("RANK", "0");
+        let said = Started::new(run).end().failed(2);
+        let expected = format!(
+            "process 0: error: `{}` runs in one process, but WORLD_SIZE is 2: unset it",
+            command[0]
+        );
+        assert!(said.starts_with(&expected), "{said}");
+    }
+}

@@ -1,0 +1,104 @@
+//! A run of several processes is the run of one: the same weights, numbers, files.
+
+use super::*;
+
+/// The hash of one process's run with one stage, which is that of all.
+fn plain(place: &Place) -> String {
+    let sets = [
+        "--set",
+        "pipeline.stages=1",
+        "--run-dir",
+        "plain",
+        "--weights-hash",
+    ];
+    place.alone(&sets).done().hash()
+}
+
+#[track_caller]
+fn same_weights(settings: &[(u32, &str, u32)]) {
+    let place = Place::new();
+    let plain = plain(&place);
+    for (index, (processes, schedule, stages)) in settings.iter().enumerate() {
+        let (stages, schedule) = (
+            format!("pipeline.stages={stages}"),
+            format!("pipeline.schedule={schedule}"),
+        );
+        let run = format!("run-{index}");
+        let args = [
+            "--set",
+            &stages,
+            "--set",
+            &schedule,
+            "--run-dir",
+            &run,
+            "--weights-hash",
+        ];
+        let first = all_done(place.several(*processes, &args));
+        assert_eq!(first.hash(), plain, "{processes} processes, {schedule}, {stages}");
+        assert_eq!(place.numbers(&run), place.numbers("plain"), "{schedule}");
+        assert_eq!(checkpoints(&place.path(&run)), ["step-00000002", "step-00000004"]);
+    }
+}
+
+#[test]
+fn two_processes_of_a_rank_each_train_to_the_same_bits() {
+    same_weights(&[(2, "1f1b", 2), (2, "gpipe", 2), (2, "zb-h1", 2)]);
+}
+
+#[test]
+fn several_ranks_and_stages_a_process_train_to_the_same_bits() {
+    same_weights(&[(2, "1f1b", 4), (2, "interleaved-1f1b", 8), (2, "zb-v", 8)]);
+}
+
+#[test]
+fn four_processes_train_to_the_same_bits() {
+    same_weights(&[(4, "1f1b", 4), (4, "interleaved-1f1b", 8), (4, "dualpipe-v", 8)]);
+}
+
+#[test]
+fn a_run_goes_on_with_another_number_of_processes() {
+    let place = Place::new();
+    let plain = plain(&place);
+    let stages = ["--set", "pipeline.stages=4"];
+    all_done(place.several(2, &[&stages[..], &["--steps", "1"]].concat()));
+    place.alone(&["--resume", "--steps", "2"]).done();
+    let four = all_done(place.several(4, &[&stages[..], &["--resume", "--steps", "3"]].concat()));
+    assert!(four.stdout.contains("resumed after 2 steps"), "{}", four.stdout);
+    let two = all_done(place.several(2, &["--resume", "--weights-hash"]));
+    assert_eq!(two.hash(), plain);
+    assert_eq!(place.numbers("runs/small").len(), 4);
+}
+
+#[test]
+fn the_address_can_stand_in_the_config() {
+    let place = Place::new();
+    let address = format!("launch.address={}", worlds::free_address());
+    // What the environment says is not what counts.
+    let member = |rank| Started::new(place.member(rank, 2, "192.0.2.1:1", &["--set", &address]));
+    all_done(end_all((0..2).map(member).collect()));
+}
+
+#[test]
+fn a_world_of_one_process_is_no_world() {
+    let place = Place::new();
+    let mut command = place.command(&[]);
+    command.env("WORLD_SIZE", "1");
+    Started::new(command).end().done();
+}
+
+#[test]
+fn a_trace_shows_the_ranks_of_all_processes_on_one_clock() {
+    let place = Place::new();
+    let args = ["--trace=2", "--set", "pipeline.stages=2"];
+    let first = all_done(place.several(2, &args));
+    assert!(first.stdout.contains("traced    step "), "{}", first.stdout);
+    let trace = fs::read_to_string(place.path("runs/small/trace.json")).unwrap();
+    let trace: serde_json::Value = serde_json::from_str(&trace).unwrap();
+    let text = trace.to_string();
+    for pass in ["0F0", "1F0", "1B3", "0B3"] {
+        assert!(text.contains(pass), "{pass} is missing: {text}");
+    }
+    for picture in ["trace.svg", "plan-and-trace.svg"] {
+        assert!(place.path("runs/small").join(picture).is_file());
+    }
+}
