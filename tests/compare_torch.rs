@@ -11,6 +11,7 @@ mod sizes;
 
 use std::path::Path;
 
+use pipewright::stages::{Place, Stage};
 use rate::Rates;
 use run::Given;
 use safetensors::SafeTensors;
@@ -38,6 +39,35 @@ fn operations_are_those_counted_by_hand() {
         flops("D"),
         2 * (2 * first + 3 * second + 3 * third),
         "the images have no gradient"
+    );
+}
+
+#[test]
+fn parameters_are_those_of_the_model() {
+    for name in ["A", "D", "tiny"] {
+        let size = named(name).expect("a size");
+        let mut stage = size
+            .model()
+            .and_then(|model| Ok(model.whole()?))
+            .expect("a model");
+        let parameters = stage.parameters().into_iter();
+        let mut counts: Vec<_> = parameters
+            .map(|one| (one.name().to_owned(), one.value.len()))
+            .collect();
+        counts.sort();
+        counts.dedup();
+        assert_eq!(
+            size.parameters(),
+            counts.iter().map(|(_, count)| count).sum::<usize>(),
+            "{name}"
+        );
+    }
+    let gpt2 = named("gpt2").expect("a size");
+    assert_eq!(gpt2.parameters(), 124_475_904);
+    let pairs = 12.0 * 768.0 * 1024.0;
+    assert_eq!(
+        gpt2.mfu_flops(),
+        [12.0, 6.0].map(|each| 6.0 * 124_475_904.0 + each * pairs)
     );
 }
 
@@ -109,6 +139,7 @@ fn given(size: &str, folder: &Path, steps: u64) -> Given {
         data,
         steps,
         ranks: 2,
+        place: Place::default(),
     }
 }
 

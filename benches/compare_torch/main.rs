@@ -12,6 +12,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use pipewright::Result;
+use pipewright::stages::Place;
 use serde_json::json;
 
 use crate::rate::Rates;
@@ -74,6 +75,7 @@ impl Run {
             data: self.data,
             steps: self.steps,
             ranks: self.ranks,
+            place: Place::default(),
         })
     }
 }

@@ -47,7 +47,7 @@ class Embed(nn.Module):
         self.tokens, self.positions = nn.Embedding(vocab, dim), nn.Embedding(context, dim)
 
     def forward(self, ids):
-        return self.tokens(ids) + self.positions(torch.arange(ids.shape[1]))
+        return self.tokens(ids) + self.positions(torch.arange(ids.shape[1], device=ids.device))
 
 
 class Head(nn.Module):
@@ -59,7 +59,7 @@ class Head(nn.Module):
         return self.linear(self.norm(x))
 
 
-def gpt(vocab, dim, layers, heads, context):
+def gpt(vocab, dim, layers, heads, context, tied):
     """The units of our GPT, and for each the names of its parameters with us."""
     units = [Embed(vocab, context, dim)]
     names = [{"tokens": "wte", "positions": "wpe"}]
@@ -68,7 +68,10 @@ def gpt(vocab, dim, layers, heads, context):
         attention, mlp = f"h.{layer}.attn", f"h.{layer}.mlp"
         names.append({"norm": f"h.{layer}.ln_1", "qkv": f"{attention}.c_attn", "proj": f"{attention}.c_proj"})
         names.append({"norm": f"h.{layer}.ln_2", "fc": f"{mlp}.c_fc", "proj": f"{mlp}.c_proj"})
-    return units + [Head(dim, vocab)], names + [{"norm": "ln_f", "linear": "lm_head"}]
+    head = Head(dim, vocab)
+    if tied:
+        head.linear.weight = units[0].tokens.weight
+    return units + [head], names + [{"norm": "ln_f", "linear": "wte" if tied else "lm_head"}]
 
 
 def mlp(sizes):

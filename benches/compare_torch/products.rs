@@ -16,14 +16,6 @@ pub(crate) struct Product {
     pub(crate) flops: f64,
 }
 
-impl Product {
-    /// Whether two products are the same work for a library, wherever they come from.
-    pub(crate) fn is_like(&self, other: &Self) -> bool {
-        let work = |one: &Self| (one.pass, one.m, one.k, one.n, one.transposed);
-        work(self) == work(other)
-    }
-}
-
 /// How a weight lies in memory: `[in, out]`, or `[out, in]` as PyTorch has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Weight {

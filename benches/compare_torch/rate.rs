@@ -33,7 +33,7 @@ impl Rates {
     pub(crate) fn measure(size: &Size, threads: usize) -> Result<Self> {
         let mut rates: Vec<Measured> = Vec::new();
         for product in size.products()?.into_iter().flat_map(|(_, products)| products) {
-            match rates.iter_mut().find(|rate| rate.product.is_like(&product)) {
+            match rates.iter_mut().find(|rate| is_like(&rate.product, &product)) {
                 Some(like) => like.flops += product.flops,
                 None => rates.push(Measured {
                     product,
@@ -56,6 +56,12 @@ impl Rates {
         let seconds: f64 = self.0.iter().map(|one| one.flops / one.rate).sum();
         flops / seconds
     }
+}
+
+/// Whether two products are the same work for a library, wherever they come from.
+fn is_like(one: &Product, other: &Product) -> bool {
+    let work = |of: &Product| (of.pass, of.m, of.k, of.n, of.transposed);
+    work(one) == work(other)
 }
 
 /// Operations a second of all threads together, each with operands of its own.

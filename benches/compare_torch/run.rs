@@ -7,7 +7,7 @@ use pipewright::plan::simulate;
 use pipewright::schedule::Links;
 use pipewright::stages::loss::CrossEntropy;
 use pipewright::stages::optimizer::{AdamW, Decay, LearningRate};
-use pipewright::stages::{Kind as Numbers, Stage, Tensor};
+use pipewright::stages::{Kind as Numbers, Place, Stage, Tensor};
 use pipewright::{Error, Pipeline, Result, StepReport};
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
@@ -35,6 +35,8 @@ pub(crate) struct Given {
     pub(crate) data: PathBuf,
     pub(crate) steps: u64,
     pub(crate) ranks: u32,
+    /// Where all stages are.
+    pub(crate) place: Place,
 }
 
 impl Given {
@@ -48,7 +50,11 @@ impl Given {
             let dims = parameter.dims().to_vec();
             (parameter.name().to_owned(), Dtype::F32, dims, bytes.collect())
         });
-        write(&folder.join("weights.safetensors"), &weights.collect::<Vec<_>>())?;
+        let mut weights: Vec<Named> = weights.collect();
+        // A tied weight is there at both its ends.
+        weights.sort_by(|one, other| one.0.cmp(&other.0));
+        weights.dedup_by(|one, other| one.0 == other.0);
+        write(&folder.join("weights.safetensors"), &weights)?;
         write(&folder.join("batches.safetensors"), &self.batches()?)?;
         let path = folder.join("size.json");
         std::fs::write(&path, self.describe()?.to_string()).map_err(Error::io("write", &path))
@@ -87,6 +93,7 @@ impl Given {
         let model = match &size.kind {
             Kind::Gpt(gpt) => json!({
                 "vocab": gpt.vocab, "dim": gpt.dim, "layers": gpt.layers, "heads": gpt.heads, "context": gpt.context,
+                "tied": gpt.tied,
             }),
             Kind::Mlp(mlp) => json!({ "sizes": mlp.sizes }),
         };
@@ -95,6 +102,7 @@ impl Given {
             "micro_batches": size.micro_batches,
             "targets": size.targets(),
             "flops": size.flops()?,
+            "mfu_flops": size.mfu_flops(),
             "cuts": cuts,
         }))
     }
@@ -109,6 +117,7 @@ impl Given {
         let mut pipeline = Pipeline::builder()
             .schedule(plan.schedule)
             .stages(self.size.model()?.cut(&plan.counts)?)
+            .places(vec![self.place])
             .loss(CrossEntropy::default())
             .data(self.size.data(self.data.clone())?)
             .optimizer(AdamW {

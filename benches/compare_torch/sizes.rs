@@ -26,7 +26,7 @@ pub(crate) enum Kind {
     Mlp(Mlp),
 }
 
-/// A, B, C or D.
+/// A, B, C or D; for a GPU `gpt2`, or `tiny` where a GPU is only played.
 pub(crate) fn named(name: &str) -> Result<Size> {
     let size = |kind, rows, micro_batches| Size {
         kind,
@@ -34,9 +34,9 @@ pub(crate) fn named(name: &str) -> Result<Size> {
         micro_batches,
     };
     Ok(match name {
-        "A" => size(gpt(256, 8, 8, 128), 4, 8),
-        "B" => size(gpt(512, 8, 8, 256), 2, 8),
-        "C" => size(gpt(8, 0, 1, 8), 1, 64),
+        "A" => size(Kind::Gpt(gpt(256, 8, 8, 128)), 4, 8),
+        "B" => size(Kind::Gpt(gpt(512, 8, 8, 256)), 2, 8),
+        "C" => size(Kind::Gpt(gpt(8, 0, 1, 8)), 1, 64),
         "D" => {
             let mlp = Mlp {
                 sizes: vec![784, 2048, 2048, 10],
@@ -45,12 +45,31 @@ pub(crate) fn named(name: &str) -> Result<Size> {
             };
             size(Kind::Mlp(mlp), 64, 8)
         }
-        other => return Err(Error::Invalid(format!("there is no size {other}: A, B, C or D"))),
+        // GPT-2 of 124 million parameters; its 50,257 tokens made a multiple of 128.
+        "gpt2" => {
+            let gpt = Gpt {
+                vocab: 50_304,
+                tied: true,
+                ..gpt(768, 12, 12, 1024)
+            };
+            size(Kind::Gpt(gpt), 16, 8)
+        }
+        "tiny" => {
+            let gpt = Gpt {
+                tied: true,
+                ..gpt(64, 2, 1, 16)
+            };
+            size(Kind::Gpt(gpt), 1, 4)
+        }
+        other => {
+            let message = format!("there is no size {other}: A, B, C, D, gpt2 or tiny");
+            return Err(Error::Invalid(message));
+        }
     })
 }
 
-fn gpt(dim: usize, layers: usize, heads: usize, context: usize) -> Kind {
-    Kind::Gpt(Gpt {
+fn gpt(dim: usize, layers: usize, heads: usize, context: usize) -> Gpt {
+    Gpt {
         vocab: 256,
         dim,
         layers,
@@ -59,7 +78,7 @@ fn gpt(dim: usize, layers: usize, heads: usize, context: usize) -> Kind {
         dropout: 0.0,
         tied: false,
         seed: 0,
-    })
+    }
 }
 
 impl Size {
@@ -140,6 +159,29 @@ impl Size {
         let all = products.iter().flat_map(|(_, products)| products);
         let step = all.map(|product| product.flops).sum::<f64>() * f64::from(self.micro_batches);
         Ok(step / self.targets() as f64)
+    }
+
+    /// The model's parameters; the token table counts once where it is also the output projection.
+    pub(crate) fn parameters(&self) -> usize {
+        match &self.kind {
+            Kind::Gpt(gpt) => {
+                let tables = (1 + usize::from(!gpt.tied)) * gpt.vocab + gpt.context;
+                // Of a block: weights of 3, 1, 4 and 4 squares, their biases, two norms. A norm at the end.
+                gpt.dim * (tables + gpt.layers * (12 * gpt.dim + 13) + 2)
+            }
+            Kind::Mlp(mlp) => mlp.sizes.windows(2).map(|pair| (pair[0] + 1) * pair[1]).sum(),
+        }
+    }
+
+    /// Operations of a token by the formulas that model FLOP utilization is quoted in: 6 N + 12 L C T of PaLM (Chowdhery et al., 2022,
+    /// appendix B), which has all of causal attention, and 6 N + 6 L C T without its masked half.
+    pub(crate) fn mfu_flops(&self) -> [f64; 2] {
+        let weights = 6 * self.parameters();
+        let pairs = match &self.kind {
+            Kind::Gpt(gpt) => gpt.layers * gpt.dim * gpt.context,
+            Kind::Mlp(_) => 0,
+        };
+        [12, 6].map(|each| (weights + each * pairs) as f64)
     }
 
     /// The cut and the schedule for this many ranks, fitted to the matrix products of each unit. `schedule` is a name, and how

@@ -29,6 +29,7 @@ mod source;
 mod staging;
 mod weights;
 
+pub use attention::FUSED_HEADS;
 pub(crate) use blas::{Product, Start};
 pub(crate) use clock::GpuClock;
 pub(crate) use embedding::ByToken;
@@ -37,6 +38,7 @@ pub(crate) use launch::Grid;
 pub use library::{Found, Library, Version};
 pub(crate) use loss::Logits;
 pub(crate) use memory::Memory;
+pub use module::compile_kernels;
 pub(crate) use moved::arrived;
 pub(crate) use norm::Rows;
 pub use probe::{GpuReport, Report, probe};

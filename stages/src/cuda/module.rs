@@ -72,12 +72,11 @@ impl Drop for Kernels {
 /// The kernels for devices of a compute capability, from the disk or from the compiler.
 fn compiled(capability: (i32, i32)) -> Result<Vec<u8>> {
     Library::Nvrtc.require()?;
-    let architecture = architecture(capability);
-    let file = cache_file(&architecture);
+    let file = cache_file(&architecture(capability));
     if let Some(code) = file.as_ref().and_then(|file| fs::read(file).ok()) {
         return Ok(code);
     }
-    let code = compile(SOURCE, &architecture)?;
+    let code = compile_kernels(capability)?;
     if let Some(file) = file {
         // Without a place to keep them the next run compiles again.
         let _ = keep(&file, &code);
@@ -114,8 +113,17 @@ fn keep(file: &std::path::Path, code: &[u8]) -> std::io::Result<()> {
     fs::rename(partial, file)
 }
 
+/// The kernels as machine code (a cubin) for GPUs of a compute capability (major, minor). Needs NVRTC and no GPU.
+///
+/// # Errors
+/// When NVRTC is missing or too old, or refuses the kernels: what it says.
+pub fn compile_kernels(capability: (i32, i32)) -> Result<Vec<u8>> {
+    Library::Nvrtc.require()?;
+    compile(SOURCE, &architecture(capability))
+}
+
 /// Compiles CUDA C++ to a cubin.
-pub(super) fn compile(source: &str, architecture: &str) -> Result<Vec<u8>> {
+fn compile(source: &str, architecture: &str) -> Result<Vec<u8>> {
     let source = CString::new(source).expect("the kernels' source has no zero byte");
     let program =
         nvrtc::create_program(&source, Some(c"pipewright.cu")).map_err(refused("making a program"))?;

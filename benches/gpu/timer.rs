@@ -1,0 +1,69 @@
+//! Times of work on a GPU, by the GPU's own clock, with its caches full of something else.
+
+use pipewright::stages::layers::{Gelu, GeluForm};
+use pipewright::stages::{Clock, Error, Mode, Moment, Place, Result, Sequential, Stage, Tensor};
+
+/// Training's first micro-batch.
+pub(crate) const TRAIN: Moment = Moment {
+    step: 0,
+    micro_batch: 0,
+    mode: Mode::Train,
+};
+
+const EVALUATE: Moment = Moment {
+    mode: Mode::Evaluate,
+    ..TRAIN
+};
+
+/// What times passes.
+pub(crate) struct Timer {
+    clock: Box<dyn Clock>,
+    /// Reads and writes more than a cache holds.
+    filler: Sequential,
+    filling: Tensor,
+    spans: Vec<[usize; 2]>,
+}
+
+impl Timer {
+    /// One that passes so many numbers through the caches before each pass.
+    pub(crate) fn new(place: Place, filling: usize) -> Result<Self> {
+        let mut filler = Sequential::new(vec![Box::new(Gelu::new("filler", GeluForm::Tanh))]);
+        filler.move_to(place)?;
+        let clock = filler.clock()?;
+        Ok(Self {
+            clock: clock
+                .ok_or_else(|| Error::invalid(format!("{} has no clock: name a GPU", place.device)))?,
+            filling: filler.load(Tensor::zeros(&[filling]))?,
+            filler,
+            spans: Vec::new(),
+        })
+    }
+
+    /// A tensor of numbers like these that nobody shares.
+    pub(crate) fn fresh(&mut self, like: &Tensor) -> Result<Tensor> {
+        self.filler
+            .forward(EVALUATE, like.clone())
+            .map(|(fresh, _)| fresh)
+    }
+
+    /// Times one pass.
+    pub(crate) fn time<T>(&mut self, pass: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.fresh(&self.filling.clone())?;
+        let from = self.clock.mark()?;
+        let output = pass()?;
+        self.spans.push([from, self.clock.mark()?]);
+        Ok(output)
+    }
+
+    /// The seconds of each pass since the last call, once all is done.
+    pub(crate) fn read(&mut self) -> Result<Vec<f64>> {
+        while !self.filler.is_idle()? {
+            std::thread::yield_now();
+        }
+        let spans = std::mem::take(&mut self.spans);
+        let seconds = spans.into_iter().map(|[from, to]| self.clock.seconds(from, to));
+        let seconds = seconds.collect();
+        self.clock.reset();
+        seconds
+    }
+}
