@@ -25,6 +25,7 @@ mod plan;
 mod probe;
 mod reduce;
 mod scores;
+mod source;
 mod staging;
 mod weights;
 

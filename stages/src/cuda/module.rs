@@ -15,26 +15,8 @@ use cudarc::nvrtc::sys;
 use super::cache_folder;
 use super::driver::failed;
 use super::library::Library;
+use super::source::SOURCE;
 use crate::error::{Error, ErrorKind, Result};
-
-/// All kernels, in one program.
-const SOURCE: &str = concat!(
-    include_str!("kernels/prelude.cu"),
-    include_str!("kernels/elementwise.cu"),
-    include_str!("kernels/gelu.cu"),
-    include_str!("kernels/reduce.cu"),
-    include_str!("kernels/embedding.cu"),
-    include_str!("kernels/norm.cu"),
-    include_str!("kernels/norm_wide.cu"),
-    include_str!("kernels/dropout.cu"),
-    include_str!("kernels/loss.cu"),
-    include_str!("kernels/optimizer.cu"),
-    include_str!("kernels/mma.cu"),
-    include_str!("kernels/attention_tiles.cu"),
-    include_str!("kernels/attention_forward.cu"),
-    include_str!("kernels/attention_backward.cu"),
-    include_str!("kernels/attention_any.cu"),
-);
 
 /// More dynamic shared memory than this a kernel has to be allowed.
 const FREE_SHARED: u32 = 48 << 10;
