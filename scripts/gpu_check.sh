@@ -1,126 +1,245 @@
 #!/usr/bin/env bash
-# What has to hold on a GPU, and how fast it is there, in one command of under 9 minutes; ends with a table and with 1 when a part failed.
+# What has to hold on a GPU, and how fast it is there, in one command of under 9 minutes. Ends with a table, and with 1 when a part failed.
 #
-#   scripts/gpu_check.sh                   build, then check
-#   scripts/gpu_check.sh --build DIR       build only, into DIR: for a machine that has no cargo
+#   scripts/gpu_check.sh                   build (which is not of the 9 minutes), then check
+#   scripts/gpu_check.sh --build DIR       build only, into DIR: for a GPU's machine that has no cargo
 #   scripts/gpu_check.sh --binaries DIR    check with what --build made
-#   scripts/gpu_check.sh --compile-only    what a machine without a GPU can show: kernels compile, and all tests on the emulator
+#   scripts/gpu_check.sh --compile-only    what a machine without a GPU can show: NVRTC compiles the kernels, the emulator runs the tests
 #
-# CUDA's libraries are looked for where pip puts them. PYTHON is the Python with torch and safetensors (python3), which PyTorch's side needs.
+# CUDA's libraries are those that `pipewright devices` finds. PyTorch, for the benchmark, is that of $PYTHON (python3).
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-LIMIT=520
 PYTHON=${PYTHON:-python3}
-compile_only=false build_only=false bin=
+LIMIT=520
+# Package and test of all that uses a GPU.
+TESTS=(
+  pipewright-stages/cuda_kernels
+  pipewright-stages/cuda_attention
+  pipewright/golden
+  pipewright/gpus
+  pipewright/allocations
+)
+EMULATOR_TESTS=(
+  pipewright-stages/cuda_compile
+  pipewright-stages/cuda_emulator
+  pipewright-stages/cuda_emulator_products
+  pipewright-stages/cuda_emulator_nccl
+)
+
+mode=check bin=target/gpu_check
 while [ $# -gt 0 ]; do
   case $1 in
-    --compile-only) compile_only=true ;;
+    --compile-only) mode=compile bin=target/gpu_check_debug ;;
     --build | --binaries)
       [ $# -gt 1 ] || { echo "$1 needs a folder" >&2; exit 2; }
-      if [ "$1" = --build ]; then build_only=true; fi
-      bin=$2
+      mode=${1#--} bin=$2
       shift ;;
     *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
   esac
   shift
 done
 
-# Package and test of everything that uses a GPU.
-TESTS=()
-BENCH=gpu
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+export scratch
+rows=() failed=0 began=0
 
-rows=()
-failed=0
-logs=$(mktemp -d)
-children=()
-trap 'kill "${children[@]}" 2>/dev/null; rm -rf "$logs"' EXIT
+row() { rows+=("$(printf '%-46s %-8s %5s  %s' "$@")"); }
 
-row() { rows+=("$(printf '%-46s %-8s %5s  %s' "$1" "$2" "$3" "$4")"); }
-
-skip() { row "$1" skipped - "$2"; }
-
-# part NAME SECONDS COMMAND...: runs it under a limit; its output goes to the screen and, for the reason, to a file.
+# part NAME SECONDS COMMAND...: the command under a limit, and a row of the table. A line with `skipped:` says why there was nothing to do.
 part() {
-  local name=$1 limit=$2 started=$SECONDS left log code
+  local name=$1 limit=$2 log=$scratch/log started=$SECONDS left code why
   shift 2
-  left=$((LIMIT - SECONDS))
-  if ! $compile_only && [ "$left" -lt "$limit" ]; then limit=$left; fi
+  left=$((LIMIT - SECONDS + began))
+  if [ "$mode" != compile ] && [ "$left" -lt "$limit" ]; then limit=$left; fi
   if [ "$limit" -lt 5 ]; then
-    skip "$name" "no time was left"
-    return 1
+    row "$name" skipped - 'no time was left'
+    return
   fi
-  log=$logs/${#rows[@]}
-  printf '\n== %s (%d s so far)\n' "$name" "$SECONDS"
-  timeout -k 5 "$limit" "$@" 2>&1 | tee "$log"
+  printf '\n== %s (%d s so far)\n' "$name" $((SECONDS - began))
+  # A shell of its own: COMMAND may be one of the functions exported below.
+  timeout -k 5 "$limit" bash -c '"$@"' part "$@" 2>&1 | tee "$log"
   code=${PIPESTATUS[0]}
-  local seconds=$((SECONDS - started)) why
-  why=$(grep -m1 -i 'skipped:' "$log")
+  why=$(sed -n 's/.*skipped: *//p' "$log" | head -1 | cut -c -100)
   case $code in
-    0) row "$name" "${why:+part }ok" "$seconds" "$why" ;;
-    124 | 137) failed=1; row "$name" FAILED "$seconds" "did not end in $limit s" ;;
-    *) failed=1; row "$name" FAILED "$seconds" "$(grep -E 'panicked|error|FAILED|off by' "$log" | head -1 | cut -c -100)" ;;
+    0) row "$name" "$([ -n "$why" ] && echo skipped || echo ok)" $((SECONDS - started)) "$why"; return ;;
+    124 | 137) why="did not end in $limit s" ;;
+    *) why=$(grep -E 'panicked at|^error|FAILED|: error' "$log" | head -1 | cut -c -100) ;;
   esac
-  return "$code"
+  failed=1
+  row "$name" FAILED $((SECONDS - started)) "$why"
 }
 
-table() {
+finish() {
   printf '\n%-46s %-8s %5s  %s\n' part result s reason
   printf '%s\n' "${rows[@]}"
   exit "$failed"
 }
 
-# The folder that holds a library of pip's, by the name of its package's folder.
-pip_folder() {
-  "$PYTHON" - "$1" <<'EOF' 2>/dev/null
-import pathlib, sys, sysconfig
-folders = [pathlib.Path(sysconfig.get_paths()[name]) / "nvidia" for name in ("purelib", "platlib")]
-found = [file.parent for folder in folders for file in sorted(folder.glob(f"*/lib/{sys.argv[1]}"))]
-print(found[0] if found else "")
-EOF
-}
-
-# Puts pip's libraries on the loader's path. NCCL's file has no name that is looked for, so it gets a link.
-find_libraries() {
-  local folder path=
-  for library in libnvrtc.so.13 libcublasLt.so.13 libnccl.so.2; do
-    folder=$(pip_folder "$library")
-    [ -n "$folder" ] && path=$path:$folder
-    if [ "$library" = libnccl.so.2 ] && [ -n "$folder" ]; then
-      mkdir -p "$logs/links"
-      ln -sf "$folder/$library" "$logs/links/libnccl.so"
-      path=$path:$logs/links
-    fi
-  done
-  export LD_LIBRARY_PATH="${path#:}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
-}
-
-# Builds the command, the tests of TESTS and the bench into a folder, as cargo lays them out, so that tests find the command.
+# The command, the tests and the bench in one folder, laid out as cargo does, so that tests find the command.
 build() {
-  local into=$1
-  mkdir -p "$into/deps" &&
-    cargo build --release --bin pipewright &&
-    cargo build --release --bench "$BENCH" --message-format json >"$logs/built" || return 1
-  for test in "${TESTS[@]}"; do
-    cargo test --release --no-run --package "${test%/*}" --test "${test#*/}" --message-format json >>"$logs/built" || return 1
+  local into=$1 release=$2 test
+  shift 2
+  mkdir -p "$into/deps"
+  cargo build $release --bin pipewright --bench gpu --message-format json >"$scratch/built" || return 1
+  for test in "$@"; do
+    cargo test $release --no-run --package "${test%/*}" --test "${test#*/}" --message-format json >>"$scratch/built" || return 1
   done
-  "$PYTHON" - "$logs/built" "$into" <<'EOF' &&
+  "$PYTHON" - "$scratch/built" "$into" <<'EOF' || return 1
 import json, pathlib, shutil, sys
+into = pathlib.Path(sys.argv[2])
 for line in open(sys.argv[1]):
     one = json.loads(line)
-    target = one.get("target", {})
-    if one.get("executable") and {"test", "bench"} & set(target["kind"]):
-        shutil.copy(one["executable"], pathlib.Path(sys.argv[2]) / "deps" / target["name"])
+    if one.get("executable"):
+        kind, name = one["target"]["kind"][0], one["target"]["name"]
+        shutil.copy(one["executable"], into / name if kind == "bin" else into / "deps" / f"{kind}-{name}")
 EOF
-    cp target/release/pipewright "$into/" &&
-    pwd >"$into/built-at"
+  pwd >"$into/built-at"
 }
 
 # Tests know their files by the folder they were built in.
 stand_in() {
   local built_at
-  built_at=$(cat "$bin/built-at") || return 1
-  if [ ! -e "$built_at" ]; then
-    mkdir -p "$(dirname "$built_at")" && ln -s "$PWD" "$built_at" && echo "$built_at now leads here"
+  built_at=$(cat "$bin/built-at") || { echo "$bin was not made by --build" >&2; exit 2; }
+  [ -e "$built_at" ] && return
+  mkdir -p "$(dirname "$built_at")" && ln -s "$PWD" "$built_at" && echo "$built_at now leads here"
+}
+
+# The libraries of CUDA that the command finds, for all programs.
+find_libraries() {
+  local path
+  path=$("$bin/pipewright" devices --format json | "$PYTHON" -c 'import json, sys; print(json.load(sys.stdin)["library_path"] or "")')
+  if [ -n "$path" ]; then export LD_LIBRARY_PATH=$path; fi
+}
+
+run_tests() { # SECONDS, then tests
+  local limit=$1 test filter
+  shift
+  for test in "$@"; do
+    filter=
+    case $test in
+      */golden) filter=gpu ;;
+      */allocations) filter=gpu ;;
+    esac
+    part "test ${test#*/}" "$limit" "$bin/deps/test-${test#*/}" $filter --nocapture
+  done
+}
+
+# train NAME RANK RANKS ARGUMENTS... &: a process of a small run on the first GPU, as a host of its own to NCCL: it refuses two ranks on
+# one GPU of one host. Sockets and few blocks: what two processes on one GPU get through with.
+train() {
+  local name=$1 rank=$2 ranks=$3
+  shift 3
+  exec env NCCL_HOSTID="process$rank" NCCL_SOCKET_IFNAME==lo NCCL_SOCKET_FAMILY=AF_INET NCCL_NET=Socket NCCL_IB_DISABLE=1 \
+    NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 NCCL_MNNVL_ENABLE=0 NCCL_NVLS_ENABLE=0 NCCL_CUMEM_ENABLE=0 NCCL_ALGO=Ring \
+    NCCL_PROTO=Simple NCCL_MIN_CTAS=1 NCCL_MAX_CTAS=2 NCCL_RAS_ENABLE=0 NCCL_DEBUG=WARN \
+    RANK="$rank" WORLD_SIZE="$ranks" MASTER_ADDR=127.0.0.1 MASTER_PORT="$port" \
+    "$bin/pipewright" train examples/gpt-text.toml --run-dir "$scratch/$name" --set pipeline.devices=cuda:0 \
+    --set pipeline.dtype=bf16 --set model.heads=2 --set train.validate_every=0 --set checkpoint.every=0 "$@"
+}
+
+free_port() { "$PYTHON" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+
+hash_of() { sed -n 's/^weights //p' "$1"; }
+
+# Two processes give the bits of one.
+two_processes() {
+  port=$(free_port)
+  train alone 0 1 --steps 3 --weights-hash >"$scratch/alone.out" &
+  wait "$!" || return 1
+  train two 0 2 --steps 3 --weights-hash >"$scratch/two.out" &
+  local first=$!
+  train two 1 2 --steps 3 --weights-hash &
+  wait "$!" || return 1
+  wait "$first" || return 1
+  echo "one process: $(hash_of "$scratch/alone.out")"
+  echo "two:         $(hash_of "$scratch/two.out")"
+  [ -n "$(hash_of "$scratch/alone.out")" ] && [ "$(hash_of "$scratch/alone.out")" = "$(hash_of "$scratch/two.out")" ]
+}
+
+# When one is killed the other one ends, and says why.
+killed() {
+  port=$(free_port)
+  train killed 0 2 --steps 1000000 >"$scratch/killed.out" 2>"$scratch/killed.err" &
+  local first=$!
+  train killed 1 2 --steps 1000000 &
+  local second=$!
+  until [ -s "$scratch/killed/metrics.jsonl" ]; do
+    kill -0 "$first" "$second" || { cat "$scratch/killed.err"; return 1; }
+    sleep 0.2
+  done
+  kill -9 "$second"
+  local at=$SECONDS
+  wait "$first"
+  local code=$?
+  cat "$scratch/killed.err"
+  echo "process 0 ended with $code after $((SECONDS - at)) s"
+  [ "$code" -ne 0 ] && [ $((SECONDS - at)) -le 30 ] && grep -q 'process 1' "$scratch/killed.err"
+}
+
+# sanitize TOOL SECONDS TEST
+sanitize() {
+  local tool=$1 seconds=$2 test=$3 code
+  command -v compute-sanitizer >/dev/null || { echo 'skipped: there is no compute-sanitizer on the PATH'; return; }
+  timeout -k 5 "$seconds" compute-sanitizer --tool "$tool" --error-exitcode 9 "$bin/deps/test-$test" --test-threads 1
+  code=$?
+  if [ "$code" -eq 124 ]; then
+    echo "skipped: not through in $seconds s, nothing found until then"
+    return 0
+  fi
+  return "$code"
+}
+
+benchmark() {
+  if "$PYTHON" -c 'import torch, safetensors; assert torch.cuda.is_available()' 2>/dev/null; then
+    "$PYTHON" benches/gpu/compare.py --python "$PYTHON" --binary "$bin/deps/bench-gpu"
+  else
+    "$bin/deps/bench-gpu" train || return 1
+    echo "skipped: no PyTorch to compare with: $PYTHON has none with a GPU and safetensors (PYTHON=...)"
   fi
 }
+
+on_a_gpu() {
+  "$bin/pipewright" devices
+  if ! "$bin/pipewright" devices --format json | grep -q '"cuda:0"'; then
+    echo 'no GPU: try --compile-only' >&2
+    exit 1
+  fi
+  began=$SECONDS
+  run_tests 60 "${TESTS[@]}"
+  part 'two processes by NCCL: the bits of one' 60 two_processes
+  part 'two processes by NCCL: one is killed' 60 killed
+  part 'compute-sanitizer, memory: kernels' 60 sanitize memcheck 50 cuda_kernels
+  part 'compute-sanitizer, memory: attention' 40 sanitize memcheck 30 cuda_attention
+  part 'compute-sanitizer, races: attention' 40 sanitize racecheck 30 cuda_attention
+  part 'benchmark: kernels' 60 "$bin/deps/bench-gpu" kernels
+  part 'benchmark: training' 400 benchmark
+}
+
+on_the_emulator() {
+  run_tests 1200 "${EMULATOR_TESTS[@]}" "${TESTS[@]}"
+  local emulator
+  emulator=$(ls -td target/tmp/emulator/*/ 2>/dev/null | head -1)
+  if [ -n "$emulator" ]; then
+    export LD_LIBRARY_PATH=$PWD/${emulator%/}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    part 'the bench of kernels runs' 300 "$bin/deps/bench-gpu" --size tiny kernels
+    part 'the bench of training runs' 300 "$bin/deps/bench-gpu" --size tiny --steps 4 train --stages 1 2
+  fi
+  for name in 'NCCL between two processes on one GPU' compute-sanitizer 'speed, and PyTorch beside it'; do
+    row "$name" skipped - 'needs a GPU'
+  done
+}
+
+case $mode in
+  build) build "$bin" --release "${TESTS[@]}"; exit ;;
+  check) build "$bin" --release "${TESTS[@]}" || exit 1 ;;
+  compile) build "$bin" '' "${EMULATOR_TESTS[@]}" "${TESTS[@]}" || exit 1 ;;
+  binaries) stand_in ;;
+esac
+bin=$(realpath "$bin")
+export bin PYTHON
+export -f train free_port hash_of two_processes killed sanitize benchmark
+find_libraries
+if [ "$mode" = compile ]; then on_the_emulator; else on_a_gpu; fi
+finish

@@ -38,7 +38,6 @@ pub(crate) use launch::Grid;
 pub use library::{Found, Library, Version};
 pub(crate) use loss::Logits;
 pub(crate) use memory::Memory;
-pub use module::compile_kernels;
 pub(crate) use moved::arrived;
 pub(crate) use norm::Rows;
 pub use probe::{GpuReport, Report, probe};

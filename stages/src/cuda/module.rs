@@ -72,11 +72,12 @@ impl Drop for Kernels {
 /// The kernels for devices of a compute capability, from the disk or from the compiler.
 fn compiled(capability: (i32, i32)) -> Result<Vec<u8>> {
     Library::Nvrtc.require()?;
-    let file = cache_file(&architecture(capability));
+    let architecture = architecture(capability);
+    let file = cache_file(&architecture);
     if let Some(code) = file.as_ref().and_then(|file| fs::read(file).ok()) {
         return Ok(code);
     }
-    let code = compile_kernels(capability)?;
+    let code = compile(SOURCE, &architecture)?;
     if let Some(file) = file {
         // Without a place to keep them the next run compiles again.
         let _ = keep(&file, &code);
@@ -111,15 +112,6 @@ fn keep(file: &std::path::Path, code: &[u8]) -> std::io::Result<()> {
     let partial = file.with_extension(format!("{}.partial", process::id()));
     fs::write(&partial, code)?;
     fs::rename(partial, file)
-}
-
-/// The kernels as machine code (a cubin) for GPUs of a compute capability (major, minor). Needs NVRTC and no GPU.
-///
-/// # Errors
-/// When NVRTC is missing or too old, or refuses the kernels: what it says.
-pub fn compile_kernels(capability: (i32, i32)) -> Result<Vec<u8>> {
-    Library::Nvrtc.require()?;
-    compile(SOURCE, &architecture(capability))
 }
 
 /// Compiles CUDA C++ to a cubin.
