@@ -19,6 +19,7 @@ mod loss;
 mod memory;
 mod module;
 mod moved;
+pub(crate) mod nccl;
 mod norm;
 mod optimizer;
 mod plan;
