@@ -8,7 +8,8 @@ use std::thread;
 
 use pipewright::id::Rank;
 use pipewright::transport::{
-    ChannelTransport, Gathered, Payload, Peers, Tag, Transport, WireFrame, World, all_gather, connect,
+    ChannelTransport, Gathered, GoingOn, Payload, Peers, Tag, Transport, WireFrame, World, all_gather,
+    connect,
 };
 use pipewright::{Error, Result};
 use worlds::in_processes;
@@ -229,7 +230,7 @@ struct Beside {
 }
 
 impl Payload<Number> for Beside {
-    fn send(&mut self, _: Rank, wire: &Number) -> Result<bool> {
+    fn send(&mut self, _: Rank, wire: &Number, _: GoingOn<'_>) -> Result<bool> {
         let carried = wire.0 % 2 == 1;
         if carried {
             self.to.send(wire.0).expect("somebody listens");
@@ -237,7 +238,7 @@ impl Payload<Number> for Beside {
         Ok(carried)
     }
 
-    fn recv(&mut self, peer: Rank, description: &[u8]) -> Result<Number> {
+    fn recv(&mut self, peer: Rank, description: &[u8], _: GoingOn<'_>) -> Result<Number> {
         assert_eq!((peer, description), (Rank(0), &[1][..]));
         Ok(Number(
             self.from.recv().expect("queued before the header was sent"),

@@ -226,6 +226,9 @@ impl Trainer {
             self.threads(),
             self.run_dir.path().display(),
         ))?;
+        if let Some(devices) = self.config.on_gpus() {
+            self.progress.say(&format!("devices   {devices}"))?;
+        }
         if let Some(line) = self.forecast.beginning() {
             self.progress.say(&line)?;
         }

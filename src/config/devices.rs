@@ -1,9 +1,10 @@
 //! Where ranks run, and in which numbers.
 
+use pipewright_stages::devices::FUSED_HEADS;
 use pipewright_stages::{DType, Device, Place};
 use serde::{Deserialize, Serialize};
 
-use super::Config;
+use super::{Config, ModelKind};
 use crate::error::Result;
 
 /// The devices of the ranks: one for all, or one for each.
@@ -103,6 +104,30 @@ impl Config {
             },
         };
         Ok(devices.iter().cycle().take(ranks).map(place).collect())
+    }
+
+    /// What is said of GPUs when a run begins: which, in which numbers, and whether heads have a width that is slow there. None where all
+    /// ranks are on the CPU.
+    pub fn on_gpus(&self) -> Option<String> {
+        let devices = &self.pipeline.devices;
+        if !devices.has_gpu() {
+            return None;
+        }
+        let dtype = self.pipeline.dtype;
+        let names: Vec<String> = devices.clone().into();
+        let mut text = format!(
+            "{} in {}",
+            names.join(", "),
+            if dtype == DTypeWord::Bf16 { "bf16" } else { "f32" }
+        );
+        let width = self.model.dim / self.model.heads.max(1);
+        if dtype == DTypeWord::Bf16 && self.model.kind == ModelKind::Gpt && !FUSED_HEADS.contains(&width) {
+            let [a, b] = FUSED_HEADS;
+            text += &format!(
+                "; heads of width {width} take the plain attention kernels, which are slow: {a} and {b} have fused ones"
+            );
+        }
+        Some(text)
     }
 
     /// Refuses `bf16` where no rank can compute in it.

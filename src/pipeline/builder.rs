@@ -10,7 +10,7 @@ use super::{Pipeline, launch};
 use crate::data::DataSource;
 use crate::error::{Error, Result};
 use crate::schedule::Schedule;
-use crate::transport::{ChannelTransport, Peers, WireFrame, World};
+use crate::transport::{self, ChannelTransport, GpuLinks, Peers, WireFrame, World};
 
 /// A pipeline being described. A schedule, its stages, a loss and data are needed; the rest has defaults.
 pub struct PipelineBuilder<S: Stage> {
@@ -28,8 +28,8 @@ pub struct PipelineBuilder<S: Stage> {
     pub(super) world: Option<(World, Linker<S::Wire>)>,
 }
 
-/// How processes that have found each other link their ranks: [`World::link`] for the wires of the stages.
-type Linker<W> = fn(World, u32, usize, usize) -> Result<(Vec<ChannelTransport<W>>, Peers)>;
+/// How processes that have found each other link their ranks: [`transport::link`] for the wires of the stages.
+type Linker<W> = fn(World, u32, usize, usize, GpuLinks) -> Result<(Vec<ChannelTransport<W>>, Peers)>;
 
 impl<S: Stage> Default for PipelineBuilder<S> {
     fn default() -> Self {
@@ -138,7 +138,7 @@ impl<S: Stage> PipelineBuilder<S> {
     where
         S::Wire: WireFrame,
     {
-        self.world = Some((world, World::link));
+        self.world = Some((world, transport::link));
         self
     }
 

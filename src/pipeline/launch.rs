@@ -10,13 +10,14 @@ use pipewright_stages::{Place, Shape, Stage};
 use sha2::{Digest, Sha256};
 
 use super::builder::missing;
+use super::links::{between_gpus, room};
 use super::{Pipeline, PipelineBuilder};
 use crate::actor::{Build, CheckLoss, OutputShape, Ranks, Tied};
 use crate::data::{DataSource, Loader};
 use crate::error::{Error, Result};
 use crate::id::{MicroBatch, Rank, StageId};
-use crate::schedule::{Action, Schedule};
-use crate::transport::{self, ChannelTransport, Peers, WireFrame};
+use crate::schedule::Schedule;
+use crate::transport::{self, ChannelTransport, GpuLinks, Peers, WireFrame};
 use crate::worker::{ParameterInfo, Tie, WorkerParts};
 
 pub(super) fn launch<S: Stage>(mut builder: PipelineBuilder<S>) -> Result<Pipeline<S>> {
@@ -24,7 +25,7 @@ pub(super) fn launch<S: Stage>(mut builder: PipelineBuilder<S>) -> Result<Pipeli
     let processes = world
         .as_ref()
         .map(|(world, _)| [world.processes(), world.process()]);
-    let whole = match Whole::of(&mut builder, processes) {
+    let mut whole = match Whole::of(&mut builder, processes) {
         Ok(whole) => whole,
         Err(error) => {
             if let Some((world, _)) = world {
@@ -38,7 +39,7 @@ pub(super) fn launch<S: Stage>(mut builder: PipelineBuilder<S>) -> Result<Pipeli
     let all = threads.saturating_mul(beside);
     let (ranks, room) = (whole.schedule.ranks(), room(&whole.schedule));
     let (links, peers) = match world {
-        Some((world, link)) => link(world, ranks, all, room)?,
+        Some((world, link)) => link(world, ranks, all, room, std::mem::take(&mut whole.gpus))?,
         None => (transport::connect(ranks, all, room), Peers::none()),
     };
     let cores = cores(builder.pin, all).into_iter().skip(before * threads);
@@ -70,6 +71,8 @@ struct Whole<W> {
     places: Vec<Place>,
     /// This process's ranks.
     own: Range<u32>,
+    /// The links between GPUs of different processes.
+    gpus: GpuLinks,
 }
 
 impl<W> Whole<W> {
@@ -86,12 +89,14 @@ impl<W> Whole<W> {
             Some([processes, process]) => transport::share(schedule.ranks(), processes, process)?,
             None => 0..schedule.ranks(),
         };
+        let gpus = between_gpus(&schedule, &places, own.len() as u32)?;
         Ok(Self {
             schedule,
             data,
             loss,
             places,
             own,
+            gpus,
         })
     }
 }
@@ -176,21 +181,6 @@ fn check_threads(threads: usize) -> Result<()> {
         )),
         _ => Ok(()),
     }
-}
-
-/// How many wires and blocks can be on the way to a rank at once: a step's wires, or an evaluation's, and from each peer what it
-/// says before it hears again, of a tied parameter, of the step's end, of its own end.
-fn room(schedule: &Schedule) -> usize {
-    let ranks = (0..schedule.ranks()).map(Rank);
-    let receives = |rank| {
-        let actions = schedule.actions(rank).iter();
-        actions
-            .filter(|action| matches!(action, Action::Recv(..)))
-            .count()
-    };
-    let evaluation = 4 * schedule.stages() as usize;
-    let most = ranks.map(receives).max().unwrap_or(0).max(evaluation);
-    most + 4 * schedule.ranks() as usize
 }
 
 /// A place for each rank.

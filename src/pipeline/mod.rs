@@ -2,6 +2,7 @@
 
 mod builder;
 mod launch;
+mod links;
 mod metrics;
 mod report;
 

@@ -3,14 +3,18 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::TrySendError;
 
 use super::inbox::{Door, Inbox, Packet, inbox};
 use super::link::Far;
-use super::{Payload, Tag, Transport};
+use super::{Alarm, GoingOn, Payload, Tag, Transport};
 use crate::error::{Error, Result};
 use crate::id::Rank;
+
+/// A carrier may notice that a peer has gone this long before the sockets tell.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// The way to another rank.
 pub(super) enum Peer<W> {
@@ -29,6 +33,8 @@ pub struct ChannelTransport<W> {
     payload: Option<Box<dyn Payload<W>>>,
     /// What it will bring, in the order in which it was announced.
     posted: VecDeque<(Rank, Tag)>,
+    /// Rings when a rank of another process has stopped.
+    alarm: Alarm,
 }
 
 /// The linked ends of `ranks` ranks of one process, in rank order, with `room` for so many wires and blocks in each inbox. With as
@@ -39,18 +45,19 @@ pub fn connect<W>(ranks: u32, threads: usize, room: usize) -> Vec<ChannelTranspo
     let (doors, inboxes): (Vec<_>, Vec<_>) = (0..ranks).map(|_| inbox(threads, room)).unzip();
     let peers = || doors.iter().cloned().map(Peer::Near).collect();
     let ends = (0..).map(Rank).zip(inboxes);
-    ends.map(|(rank, inbox)| ChannelTransport::new(rank, inbox, peers()))
+    ends.map(|(rank, inbox)| ChannelTransport::new(rank, inbox, peers(), &Alarm::default()))
         .collect()
 }
 
 impl<W> ChannelTransport<W> {
-    pub(super) fn new(rank: Rank, inbox: Inbox<W>, peers: Vec<Peer<W>>) -> Self {
+    pub(super) fn new(rank: Rank, inbox: Inbox<W>, peers: Vec<Peer<W>>, alarm: &Alarm) -> Self {
         Self {
             rank,
             inbox,
             peers,
             payload: None,
             posted: VecDeque::new(),
+            alarm: alarm.clone(),
         }
     }
 
@@ -83,13 +90,12 @@ impl<W: Send + 'static> ChannelTransport<W> {
         let Peer::Far(far) = &self.peers[peer.index()] else {
             unreachable!("asked before");
         };
-        let route = [self.rank, peer];
+        let (far, route) = (Arc::clone(far), [self.rank, peer]);
         let sent = match packet {
             Packet::Wire(tag, wire) => {
-                let carried = match &mut self.payload {
-                    Some(payload) => payload.send(peer, &wire)?,
-                    None => false,
-                };
+                let carried = self.carry(|payload, going_on| payload.send(peer, &wire, going_on))?;
+                let carried = carried.unwrap_or(false);
+                let wire = if carried { wire } else { far.on_host(wire)? };
                 far.wire(route, tag, &wire, carried)
             }
             Packet::Bytes(bytes) => far.bytes(route, bytes),
@@ -97,6 +103,44 @@ impl<W: Send + 'static> ChannelTransport<W> {
             Packet::Header(..) => unreachable!("made by a link from a wire"),
         };
         sent.map_err(|_| Error::PeerGone(peer))
+    }
+
+    /// Lets the carrier do something, when there is one.
+    fn carry<T>(
+        &mut self,
+        act: impl FnOnce(&mut dyn Payload<W>, GoingOn<'_>) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let Some(payload) = &mut self.payload else {
+            return Ok(None);
+        };
+        let inbox = &mut self.inbox;
+        match act(payload.as_mut(), &mut || inbox.take_in()) {
+            Ok(done) => Ok(Some(done)),
+            Err(error) => Err(self.cause(error)),
+        }
+    }
+
+    /// What a carrier reports, or that a peer has stopped, which it follows from.
+    fn cause(&mut self, error: Error) -> Error {
+        let since = Instant::now();
+        loop {
+            if let Err(gone) = self.inbox.take_in() {
+                return gone;
+            }
+            if since.elapsed() > GRACE {
+                return error;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Receives what the carrier will bring, as far as it was announced.
+    fn take_posted(&mut self) -> Result<()> {
+        while let Some((from, tag)) = self.posted.pop_front() {
+            let wire = self.fetch(from, tag)?;
+            self.inbox.keep(from, Packet::Wire(tag, wire));
+        }
+        Ok(())
     }
 
     fn is_far(&self, peer: Rank) -> bool {
@@ -110,13 +154,14 @@ impl<W: Send + 'static> ChannelTransport<W> {
         })?;
         match packet {
             Packet::Wire(_, wire) => Ok(wire),
-            Packet::Header(_, description) => match &mut self.payload {
-                Some(payload) => payload.recv(peer, &description),
-                None => Err(Error::Invalid(format!(
-                    "rank {peer} sends what rank {} has no way to receive: start all processes with the same devices",
-                    self.rank
-                ))),
-            },
+            Packet::Header(_, description) => self
+                .carry(|payload, going_on| payload.recv(peer, &description, going_on))?
+                .ok_or_else(|| {
+                    Error::Invalid(format!(
+                        "rank {peer} sends what rank {} has no way to receive: start all processes with the same devices",
+                        self.rank
+                    ))
+                }),
             Packet::Bytes(_) | Packet::Gone => unreachable!("a wire was wanted"),
         }
     }
@@ -131,7 +176,22 @@ impl<W: Send + 'static> Transport<W> for ChannelTransport<W> {
         self.peers.len() as u32
     }
 
+    fn start(&mut self) -> Result<()> {
+        let alarm = self.alarm.clone();
+        self.carry(|payload, going_on| payload.start(&alarm, going_on))
+            .map(|_| ())
+    }
+
+    fn check(&mut self) -> Result<()> {
+        self.inbox.take_in()?;
+        self.carry(|payload, _| payload.check()).map(|_| ())
+    }
+
     fn send(&mut self, peer: Rank, tag: Tag, wire: W) -> Result<()> {
+        if self.payload.is_some() && self.is_far(peer) {
+            // What is carried elsewhere is carried in the order of the schedule, sends and receives alike.
+            self.take_posted()?;
+        }
         self.post(peer, Packet::Wire(tag, wire))
     }
 
@@ -143,7 +203,7 @@ impl<W: Send + 'static> Transport<W> for ChannelTransport<W> {
     }
 
     fn wait(&mut self, peer: Rank, tag: Tag) -> Result<W> {
-        // What is carried elsewhere is received in the order in which it was announced.
+        // As above: what was announced before comes before.
         while self.posted.contains(&(peer, tag)) {
             let Some((from, first)) = self.posted.pop_front() else {
                 break;

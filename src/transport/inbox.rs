@@ -57,8 +57,11 @@ pub(super) fn inbox<W>(threads: usize, room: usize) -> (Door<W>, Inbox<W>) {
 }
 
 impl<W> Inbox<W> {
-    /// Takes in what has come, without waiting.
+    /// Takes in what has come, without waiting; fails once any peer has stopped.
     pub(super) fn take_in(&mut self) -> Result<()> {
+        if let Some(peer) = self.gone {
+            return Err(Error::PeerGone(peer));
+        }
         while let Ok(came) = self.packets.try_recv() {
             let came = self.living(came)?;
             self.early.push_back(came);

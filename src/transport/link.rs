@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::{Tag, WireFrame};
+use crate::error::Result;
 use crate::id::Rank;
 
 /// Frames up to this size go out in one piece.
@@ -78,8 +79,11 @@ impl Head {
     }
 }
 
-/// How a rank sends to one of another process. Errors say that the process cannot be reached any more.
+/// How a rank sends to one of another process. I/O errors say that the process cannot be reached any more.
 pub(super) trait Far<W>: Send + Sync {
+    /// A wire whose numbers the socket can carry.
+    fn on_host(&self, wire: W) -> Result<W>;
+
     /// A wire, or its header alone when its numbers are `carried` by other means.
     fn wire(&self, route: [Rank; 2], tag: Tag, wire: &W, carried: bool) -> io::Result<()>;
 
@@ -159,6 +163,10 @@ impl Link {
 }
 
 impl<W: WireFrame> Far<W> for Link {
+    fn on_host(&self, wire: W) -> Result<W> {
+        wire.on_host()
+    }
+
     fn wire(&self, route: [Rank; 2], tag: Tag, wire: &W, carried: bool) -> io::Result<()> {
         let mut out = self.out();
         let Out { stream, description } = &mut *out;

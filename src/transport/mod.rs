@@ -1,19 +1,24 @@
 //! How ranks reach each other: see `README.md` in this folder for what a fabric must promise.
 
+mod alarm;
 mod bootstrap;
 mod channel;
 mod collective;
 mod inbox;
 mod link;
+mod nccl;
 mod payload;
 mod peers;
 mod reader;
 mod wire;
 mod world;
 
+pub use alarm::Alarm;
 pub use channel::{ChannelTransport, connect};
 pub use collective::{Gathered, all_gather};
-pub use payload::Payload;
+pub use nccl::Nccl;
+pub(crate) use nccl::{GpuLinks, link};
+pub use payload::{GoingOn, Payload};
 pub use peers::Peers;
 pub use wire::WireFrame;
 pub(crate) use wire::{describe, described};
@@ -35,6 +40,23 @@ pub trait Transport<W>: 'static {
 
     /// The number of ranks.
     fn ranks(&self) -> u32;
+
+    /// Makes connections that a fabric needs beyond those it has. Called once, on the rank's own thread, by all ranks at about the same time,
+    /// before anything is sent.
+    ///
+    /// # Errors
+    /// Whatever the fabric reports, as that a peer does not come in time.
+    fn start(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Whether all goes on: for a rank that waits for something else, such as its device.
+    ///
+    /// # Errors
+    /// [`crate::Error::PeerGone`] once any peer has stopped, or whatever the fabric has noticed.
+    fn check(&mut self) -> Result<()> {
+        Ok(())
+    }
 
     /// Sends a wire without waiting for its receiver.
     ///

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use crossbeam_channel::Sender;
 
-use super::WireFrame;
 use super::inbox::{Door, Packet};
 use super::link::{BUFFER, Head, Kind, Link};
+use super::{Alarm, WireFrame};
 use crate::id::Rank;
 
 /// The longest description of a wire.
@@ -34,6 +34,8 @@ pub(super) struct Reader<W> {
     pub(super) theirs: Range<u32>,
     /// What the other process itself says. Closed when it has ended.
     pub(super) words: Sender<Word>,
+    /// Rings when one of the other's ranks has stopped, once the inboxes tell.
+    pub(super) alarm: Alarm,
 }
 
 impl<W: WireFrame> Reader<W> {
@@ -47,6 +49,7 @@ impl<W: WireFrame> Reader<W> {
         for rank in self.theirs.clone().map(Rank) {
             self.tell_all(rank);
         }
+        self.alarm.ring();
     }
 
     fn frame(&self, stream: &mut BufReader<TcpStream>, description: &mut Vec<u8>) -> io::Result<()> {
@@ -67,7 +70,11 @@ impl<W: WireFrame> Reader<W> {
                 read(stream, head.length, &mut block)?;
                 self.deliver(&head, Packet::Bytes(block))
             }
-            Kind::Gone => self.deliver(&head, Packet::Gone),
+            Kind::Gone => {
+                self.deliver(&head, Packet::Gone)?;
+                self.alarm.ring();
+                Ok(())
+            }
             Kind::Word | Kind::Farewell => {
                 let mut block = Vec::new();
                 read(stream, head.length, &mut block)?;

@@ -2,10 +2,26 @@
 
 use std::io::{self, Read, Write};
 
-use pipewright_stages::{Kind, MAX_DIMS, Shape, Tensor};
+use pipewright_stages::{DType, Kind, MAX_DIMS, Place, Shape, Tensor};
+
+use super::{Nccl, Payload};
+use crate::error::Result;
 
 /// A wire that can leave its process. On the way it is a description, from which a receiver makes room, and its numbers.
 pub trait WireFrame: Send + Sized + 'static {
+    /// What carries such wires between GPUs of different processes; only sockets do when not said.
+    fn carrier() -> Option<fn(Nccl) -> Box<dyn Payload<Self>>> {
+        None
+    }
+
+    /// The same wire with its numbers where [`WireFrame::write`] finds them. Waits for a device that has them.
+    ///
+    /// # Errors
+    /// What the device reports.
+    fn on_host(self) -> Result<Self> {
+        Ok(self)
+    }
+
     /// Appends the description: for a tensor its kind and dimensions.
     fn describe(&self, description: &mut Vec<u8>);
 
@@ -23,8 +39,21 @@ pub trait WireFrame: Send + Sized + 'static {
 }
 
 impl WireFrame for Tensor {
+    fn carrier() -> Option<fn(Nccl) -> Box<dyn Payload<Self>>> {
+        Some(|nccl| Box::new(nccl))
+    }
+
+    /// Numbers of 16 bits become the same ones of 32.
+    fn on_host(self) -> Result<Self> {
+        Ok(self.to(Place::default())?)
+    }
+
     fn describe(&self, description: &mut Vec<u8>) {
+        let kind = description.len();
         describe(self.shape(), description);
+        if self.place().dtype == DType::Bf16 {
+            description[kind] = BF16;
+        }
     }
 
     fn write(&self, to: &mut dyn Write) -> io::Result<()> {
@@ -35,6 +64,7 @@ impl WireFrame for Tensor {
     }
 
     fn read(description: &[u8], from: &mut dyn Read) -> io::Result<Self> {
+        // What is on a socket was on the host, where there are no numbers of 16 bits.
         let shape = described(description).ok_or(io::ErrorKind::InvalidData)?;
         match shape.kind() {
             Kind::F32 => {
@@ -51,6 +81,9 @@ impl WireFrame for Tensor {
     }
 }
 
+/// The kind of numbers of 16 bits, which are on GPUs only.
+const BF16: u8 = 2;
+
 /// Appends a shape: the kind, then each dimension in eight bytes.
 pub(crate) fn describe(shape: &Shape, description: &mut Vec<u8>) {
     description.push(match shape.kind() {
@@ -60,6 +93,18 @@ pub(crate) fn describe(shape: &Shape, description: &mut Vec<u8>) {
     for &dim in shape.dims() {
         description.extend((dim as u64).to_le_bytes());
     }
+}
+
+/// The shape and the numbers of a tensor that [`WireFrame::describe`] described; none for ids.
+pub(super) fn described_numbers(description: &[u8]) -> Option<(Shape, DType)> {
+    let (&kind, dims) = description.split_first()?;
+    let dtype = match kind {
+        0 => DType::F32,
+        BF16 => DType::Bf16,
+        _ => return None,
+    };
+    let shape = described(&[&[0][..], dims].concat())?;
+    Some((shape, dtype))
 }
 
 /// The shape that [`describe`] wrote.

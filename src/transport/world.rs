@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::ops::Range;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use crossbeam_channel::unbounded;
 
@@ -12,7 +13,7 @@ use super::channel::Peer;
 use super::inbox::inbox;
 use super::link::{Kind, Link};
 use super::reader::Reader;
-use super::{ChannelTransport, Peers, WireFrame, bootstrap};
+use super::{Alarm, ChannelTransport, Peers, WireFrame, bootstrap};
 use crate::error::{Error, Result};
 use crate::id::Rank;
 
@@ -25,6 +26,7 @@ pub struct World {
     links: Vec<Option<Arc<Link>>>,
     /// This process's place among those of its machine, and how many there are.
     place: (usize, usize),
+    deadline: Duration,
 }
 
 impl World {
@@ -44,6 +46,7 @@ impl World {
             process: membership.process,
             links,
             place: joined.place,
+            deadline: membership.deadline,
         })
     }
 
@@ -60,6 +63,11 @@ impl World {
     /// This process's place among those of its machine, and how many there are: those with one address.
     pub fn place(&self) -> (usize, usize) {
         self.place
+    }
+
+    /// How long the processes wait for each other when they make connections.
+    pub(super) fn deadline(&self) -> Duration {
+        self.deadline
     }
 
     /// Leaves for a failure; the others are told why.
@@ -81,6 +89,7 @@ impl World {
         let holder = |process| share(ranks, self.processes(), process);
         let own = holder(self.process)?;
         let (doors, inboxes): (Vec<_>, Vec<_>) = own.clone().map(|_| inbox(threads, room)).unzip();
+        let alarm = Alarm::default();
         let mut words = Vec::new();
         let mut readers = Vec::new();
         for (link, process) in self.links.iter().zip(0..) {
@@ -93,6 +102,7 @@ impl World {
                 first: Rank(own.start),
                 theirs: holder(process)?,
                 words: tell,
+                alarm: alarm.clone(),
             };
             readers.push(start(process, reader, link.incoming().map_err(no_link)?)?);
         }
@@ -101,8 +111,8 @@ impl World {
             None => Peer::Near(doors[(rank - own.start) as usize].clone()),
         };
         let ends = own.clone().map(Rank).zip(inboxes);
-        let ends =
-            ends.map(|(rank, inbox)| ChannelTransport::new(rank, inbox, (0..ranks).map(peer).collect()));
+        let ends = ends
+            .map(|(rank, inbox)| ChannelTransport::new(rank, inbox, (0..ranks).map(peer).collect(), &alarm));
         Ok((
             ends.collect(),
             Peers::new(self.process, self.links.clone(), words, readers),

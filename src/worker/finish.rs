@@ -94,14 +94,16 @@ impl<S: Stage> Worker<S> {
 
     /// Waits until the rank's device has done all that it was given.
     pub(super) fn await_devices(&mut self) -> Result<()> {
-        let slots = &self.slots;
+        let (slots, transport) = (&self.slots, &mut self.transport);
         self.meter.wait(|| {
             for slot in slots {
                 while !slot.stage.is_idle()? {
+                    transport.check()?;
                     std::thread::yield_now();
                 }
             }
-            Ok(())
+            // What was ended because a peer has stopped is done, and its numbers are none.
+            transport.check()
         })
     }
 }

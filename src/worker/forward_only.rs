@@ -32,6 +32,8 @@ impl<S: Stage> Worker<S> {
             total.add(worker.evaluate_cell(source, cell)?);
             worker.make_room(cell, micro_batches)
         })?;
+        // A score made of what a peer has not sent to its end is none.
+        self.transport.check()?;
         Ok(total)
     }
 

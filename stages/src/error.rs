@@ -4,7 +4,7 @@ use crate::device::Device;
 use crate::shape::Shape;
 
 /// A result of this crate.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A failure inside a stage, with the layer it happened in.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

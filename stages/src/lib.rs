@@ -17,6 +17,7 @@ mod layer;
 pub mod layers;
 pub mod loss;
 pub mod models;
+pub mod nccl;
 pub mod optimizer;
 mod parameter;
 mod pool;

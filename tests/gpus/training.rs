@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use pipewright::StepReport;
 use pipewright::schedule::Schedule;
-use pipewright::stages::models::Mlp;
+use pipewright::stages::models::{Gpt, Mlp};
 use pipewright::stages::{DType, Device, Place, devices};
 
-use crate::common::{RandomRows, Recipe, recipe, recipe_of};
+use crate::common::{RandomRows, Recipe, gpt_recipe, recipe, recipe_of};
 use crate::emulator;
 
 pub(crate) const GPU: Device = Device::Cuda(0);
@@ -99,6 +99,27 @@ fn a_gpt_learns_on_a_gpu_what_it_learns_on_the_cpu() {
         let (got, _) = train(&recipe, named("1f1b", 2), vec![on(GPU, DType::Bf16)]);
         assert_close(&got, &expected, 5e-2);
     }
+}
+
+#[test]
+fn heads_that_have_fused_attention_learn_the_same() {
+    if emulator::start().is_none() {
+        return;
+    }
+    let gpt = Gpt {
+        vocab: 17,
+        dim: 128,
+        layers: 1,
+        heads: 2,
+        context: 20,
+        dropout: 0.0,
+        tied: false,
+        seed: 3,
+    };
+    let recipe = gpt_recipe(gpt, 2, 4);
+    let (expected, _) = train(&recipe, named("1f1b", 2), vec![]);
+    let (got, _) = train(&recipe, named("1f1b", 2), vec![on(GPU, DType::Bf16)]);
+    assert_close(&got, &expected, 5e-2);
 }
 
 #[test]

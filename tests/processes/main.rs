@@ -5,7 +5,10 @@ mod common;
 #[path = "../common/worlds.rs"]
 mod worlds;
 
+#[path = "../../stages/tests/emulator/mod.rs"]
+mod emulator;
 mod ends;
+mod gpus;
 mod library;
 mod peers;
 mod refusals;

@@ -18,9 +18,12 @@ struct Fused {
     shared: [u32; 3],
 }
 
+/// The widths of a head for which attention in `bf16` has fused kernels; others run on plain ones, which are right and slow.
+pub const FUSED_HEADS: [usize; 2] = [64, 128];
+
 const FUSED: [Fused; 2] = [
     Fused {
-        width: 64,
+        width: FUSED_HEADS[0],
         forward: "attention_forward_64_bf16",
         backward_kv: "attention_backward_kv_64_bf16",
         backward_q: "attention_backward_q_64_bf16",
@@ -28,7 +31,7 @@ const FUSED: [Fused; 2] = [
         shared: [48 << 10, 65 << 10, 64 << 10],
     },
     Fused {
-        width: 128,
+        width: FUSED_HEADS[1],
         forward: "attention_forward_128_bf16",
         backward_kv: "attention_backward_kv_128_bf16",
         backward_q: "attention_backward_q_128_bf16",

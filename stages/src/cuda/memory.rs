@@ -172,12 +172,12 @@ impl Gpu {
 
     /// What the compute stream was given until now makes the memory what it is: others wait for that.
     pub(crate) fn mark_ready(&self, memory: &Memory) -> Result<()> {
-        memory.block().event.record(self.stream())
+        memory.filled_by(self.stream())
     }
 
     /// What the compute stream is given from now on waits until memory that another thread has marked is ready.
     pub(crate) fn wait_ready(&self, memory: &Memory) -> Result<()> {
-        self.stream().wait(&memory.block().event)
+        memory.awaited_by(self.stream())
     }
 
     /// The contents of another device's memory that is marked as ready, copied here on the transfer stream.
@@ -195,7 +195,7 @@ impl Gpu {
                 transfers,
             )
         }?;
-        copy.block().event.record(transfers)?;
+        copy.filled_by(transfers)?;
         self.wait_ready(&copy)?;
         if Arc::strong_count(&from) > 1 {
             // The other owner keeps it for a backward pass, which waits for a gradient made of this copy.
@@ -237,6 +237,16 @@ impl Memory {
     /// A number that two share exactly when they share memory.
     pub(crate) fn address(&self) -> usize {
         self.at().0 as usize
+    }
+
+    /// What the stream is given from now on waits until the memory, marked by whoever filled it, is ready.
+    pub(super) fn awaited_by(&self, stream: &Stream) -> Result<()> {
+        stream.wait(&self.block().event)
+    }
+
+    /// What the stream was given until now makes the memory what it is: others wait for that.
+    pub(super) fn filled_by(&self, stream: &Stream) -> Result<()> {
+        self.block().event.record(stream)
     }
 
     /// Who takes the memory next waits for all that the stream was given until now.

@@ -15,26 +15,8 @@ use cudarc::nvrtc::sys;
 use super::cache_folder;
 use super::driver::failed;
 use super::library::Library;
+use super::source::SOURCE;
 use crate::error::{Error, ErrorKind, Result};
-
-/// All kernels, in one program.
-const SOURCE: &str = concat!(
-    include_str!("kernels/prelude.cu"),
-    include_str!("kernels/elementwise.cu"),
-    include_str!("kernels/gelu.cu"),
-    include_str!("kernels/reduce.cu"),
-    include_str!("kernels/embedding.cu"),
-    include_str!("kernels/norm.cu"),
-    include_str!("kernels/norm_wide.cu"),
-    include_str!("kernels/dropout.cu"),
-    include_str!("kernels/loss.cu"),
-    include_str!("kernels/optimizer.cu"),
-    include_str!("kernels/mma.cu"),
-    include_str!("kernels/attention_tiles.cu"),
-    include_str!("kernels/attention_forward.cu"),
-    include_str!("kernels/attention_backward.cu"),
-    include_str!("kernels/attention_any.cu"),
-);
 
 /// More dynamic shared memory than this a kernel has to be allowed.
 const FREE_SHARED: u32 = 48 << 10;
@@ -90,11 +72,12 @@ impl Drop for Kernels {
 /// The kernels for devices of a compute capability, from the disk or from the compiler.
 fn compiled(capability: (i32, i32)) -> Result<Vec<u8>> {
     Library::Nvrtc.require()?;
-    let file = cache_file(&architecture(capability));
+    let architecture = architecture(capability);
+    let file = cache_file(&architecture);
     if let Some(code) = file.as_ref().and_then(|file| fs::read(file).ok()) {
         return Ok(code);
     }
-    let code = compile_kernels(capability)?;
+    let code = compile(SOURCE, &architecture)?;
     if let Some(file) = file {
         // Without a place to keep them the next run compiles again.
         let _ = keep(&file, &code);
@@ -129,15 +112,6 @@ fn keep(file: &std::path::Path, code: &[u8]) -> std::io::Result<()> {
     let partial = file.with_extension(format!("{}.partial", process::id()));
     fs::write(&partial, code)?;
     fs::rename(partial, file)
-}
-
-/// The kernels as machine code (a cubin) for GPUs of a compute capability (major, minor). Needs NVRTC and no GPU.
-///
-/// # Errors
-/// When NVRTC is missing or too old, or refuses the kernels: what it says.
-pub fn compile_kernels(capability: (i32, i32)) -> Result<Vec<u8>> {
-    Library::Nvrtc.require()?;
-    compile(SOURCE, &architecture(capability))
 }
 
 /// Compiles CUDA C++ to a cubin.

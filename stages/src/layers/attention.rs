@@ -72,8 +72,8 @@ impl Layer for Attention {
         let lse = match input.gpu()? {
             Some(gpu) => {
                 let lse = Tensor::on_gpu(&gpu, DType::F32, &sums)?;
-                let at = [output.at(), lse.at(), input.at()];
-                gpu.attention_forward(input.dtype(), at, shape.dims()[0], self.sizes(&shape))?;
+                let places = [output.at(), lse.at(), input.at()];
+                gpu.attention_forward(input.dtype(), places, shape.dims()[0], self.sizes(&shape))?;
                 lse
             }
             None => {
@@ -86,14 +86,14 @@ impl Layer for Attention {
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
-        let at_moment = saved.at;
+        let at = saved.at;
         let [input, output, lse] = saved.into_tensors();
         let mut input_grad = input.beside(input.dims())?;
         if let Some(gpu) = input.gpu()? {
             let delta = Tensor::on_gpu(&gpu, DType::F32, lse.dims())?;
-            let at = [&input_grad, &delta, &input, &output, &lse, &grad].map(Tensor::at);
-            gpu.attention_backward(input.dtype(), at, input.dims()[0], self.sizes(input.shape()))?;
-            return Ok((Some(input_grad), Kept::new(at_moment, [])));
+            let places = [&input_grad, &delta, &input, &output, &lse, &grad].map(Tensor::at);
+            gpu.attention_backward(input.dtype(), places, input.dims()[0], self.sizes(input.shape()))?;
+            return Ok((Some(input_grad), Kept::new(at, [])));
         }
         let saved = Saved {
             qkv: input.f32(),
@@ -102,6 +102,6 @@ impl Layer for Attention {
             grad: grad.f32(),
         };
         attention::backward(input_grad.f32_mut(), saved, self.sizes(input.shape()));
-        Ok((Some(input_grad), Kept::new(at_moment, [])))
+        Ok((Some(input_grad), Kept::new(at, [])))
     }
 }

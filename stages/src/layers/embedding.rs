@@ -91,7 +91,7 @@ impl Layer for Embedding {
         }
     }
 
-    fn forward(&mut self, at_moment: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
+    fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
         let shape = self.output_shape(input.shape())?;
         self.check_tokens(input.ids())?;
         let dim = self.dim();
@@ -102,7 +102,7 @@ impl Layer for Embedding {
             let (tokens, positions) = (weights.operand(), self.positions.weights().operand());
             let sizes = [shape.rows(), shape.dims()[1], dim];
             gpu.embedding(dtype, output.at(), ids.at(), tokens, positions, sizes)?;
-            return Ok((output, Kept::new(at_moment, [input])));
+            return Ok((output, Kept::new(at, [input])));
         }
         let mut output = Tensor::scratch(shape.dims());
         let (tokens, positions) = (&self.tokens.value, &self.positions.value);
@@ -114,7 +114,7 @@ impl Layer for Embedding {
                 add_into(row, &tokens[id as usize * dim..][..dim], position);
             }
         });
-        Ok((output, Kept::new(at_moment, [input])))
+        Ok((output, Kept::new(at, [input])))
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {

@@ -118,15 +118,15 @@ impl Layer for LayerNorm {
         Ok(*input)
     }
 
-    fn forward(&mut self, moment: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
+    fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
         let shape = self.output_shape(input.shape())?;
         let mut output = input.beside(shape.dims())?;
         if let Some(gpu) = input.gpu()? {
             let stats = Tensor::on_gpu(&gpu, DType::F32, &[shape.rows(), 2])?;
             let [gain, shift] = self.at();
-            let (out, at, rows) = (output.at(), stats.at(), self.rows(&input));
-            gpu.layer_norm(input.dtype(), out, at, input.at(), gain, shift, rows, EPSILON)?;
-            return Ok((output, Kept::new(moment, [input, stats])));
+            let (out, sums, rows) = (output.at(), stats.at(), self.rows(&input));
+            gpu.layer_norm(input.dtype(), out, sums, input.at(), gain, shift, rows, EPSILON)?;
+            return Ok((output, Kept::new(at, [input, stats])));
         }
         let mut stats = Tensor::scratch(&[shape.rows(), 2]);
         let (gain, shift) = (&self.weight.value, &self.bias.value);
@@ -138,7 +138,7 @@ impl Layer for LayerNorm {
             shift,
             EPSILON,
         );
-        Ok((output, Kept::new(moment, [input, stats])))
+        Ok((output, Kept::new(at, [input, stats])))
     }
 
     fn backward_input(&mut self, saved: Kept, mut grad: Tensor) -> Result<(Option<Tensor>, Kept)> {

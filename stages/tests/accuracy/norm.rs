@@ -110,6 +110,15 @@ fn wide_rows() {
 }
 
 #[test]
+fn many_rows() {
+    check(
+        &draw(Kind::Signed, "x", 4400 * 9),
+        &draw(Kind::Signed, "dy", 4400 * 9),
+        9,
+    );
+}
+
+#[test]
 fn rows_of_one_number_and_rows_with_nan() {
     check(
         &[vec![0.0; 20], vec![3.1; 20]].concat(),

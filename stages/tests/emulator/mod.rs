@@ -8,7 +8,7 @@ use std::fs;
 use std::hash::{Hash, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{self, Command};
+use std::process::{self, Child, Command, Stdio};
 use std::sync::OnceLock;
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
@@ -178,13 +178,9 @@ fn build() -> io::Result<PathBuf> {
     }
     let aside = home.join(format!("{:016x}.{}", hasher.finish(), process::id()));
     let version = hasher.finish() as u16;
-    for (path, text) in SOURCES {
-        let path = aside.join(path);
-        fs::create_dir_all(path.parent().expect("inside a folder"))?;
-        fs::write(path, text)?;
-    }
-    for library in &LIBRARIES {
-        compile(&aside, library, version)?;
+    if let Err(error) = build_in(&aside, version) {
+        fs::remove_dir_all(&aside)?;
+        return Err(error);
     }
     if fs::rename(&aside, &folder).is_err() {
         fs::remove_dir_all(&aside)?;
@@ -192,8 +188,27 @@ fn build() -> io::Result<PathBuf> {
     Ok(folder)
 }
 
-fn compile(folder: &Path, library: &Stand, version: u16) -> io::Result<()> {
-    let output = Command::new("g++")
+fn build_in(folder: &Path, version: u16) -> io::Result<()> {
+    for (path, text) in SOURCES {
+        let path = folder.join(path);
+        fs::create_dir_all(path.parent().expect("inside a folder"))?;
+        fs::write(path, text)?;
+    }
+    // The driver first: others are linked to it.
+    let (first, others) = LIBRARIES.split_first().expect("there are some");
+    finish(first, compiler(folder, first, version).spawn())?;
+    let running = others
+        .iter()
+        .map(|library| (library, compiler(folder, library, version).spawn()));
+    for (library, child) in running.collect::<Vec<_>>() {
+        finish(library, child)?;
+    }
+    Ok(())
+}
+
+fn compiler(folder: &Path, library: &Stand, version: u16) -> Command {
+    let mut command = Command::new("g++");
+    command
         .current_dir(folder)
         .args(FLAGS)
         .arg(format!("-DPW_BUILD={version}"))
@@ -202,8 +217,14 @@ fn compile(folder: &Path, library: &Stand, version: u16) -> io::Result<()> {
         .args(library.sources)
         .args(library.needs)
         .arg("-lpthread")
-        .output()
-        .map_err(|error| io::Error::new(error.kind(), format!("g++: {error}")))?;
+        .stderr(Stdio::piped());
+    command
+}
+
+/// Waits for a compiler. That there is none is an error; that our sources do not compile is a fault of the emulator.
+fn finish(library: &Stand, child: io::Result<Child>) -> io::Result<()> {
+    let child = child.map_err(|error| io::Error::new(error.kind(), format!("g++: {error}")))?;
+    let output = child.wait_with_output()?;
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}: {text}", library.file);
     Ok(())

@@ -1,5 +1,6 @@
 // A block of threads as fibers on one thread of the host: each runs until it meets a barrier or an exchange of its warp, or
-// returns. Threads run in order, in the opposite order in every other block, so that a missing barrier shows.
+// returns. Threads run in order, in the opposite order in every other block, so that a missing barrier shows; all of it, and the
+// order of blocks, is turned round by PIPEWRIGHT_EMULATOR_BACKWARDS.
 #include "../kernel/abi.h"
 #include "driver.h"
 #include <cstdlib>
@@ -113,9 +114,11 @@ static bool exchanged(unsigned first, unsigned mask, unsigned bytes) {
     Fiber *lanes = &fibers[first];
     unsigned count = std::min(WARP, (unsigned)fibers.size() - first);
     static char gathered[WARP * MOST_BYTES];
-    memset(gathered, 0xFF, WARP * bytes);
-    for (unsigned lane = 0; lane < count; lane++) {
-        if (!(mask >> lane & 1) || lanes[lane].at == At::End) continue;
+    for (unsigned lane = 0; lane < WARP; lane++) {
+        if (lane >= count || !(mask >> lane & 1) || lanes[lane].at == At::End) {
+            memset(gathered + lane * bytes, 0xFF, bytes);
+            continue;
+        }
         if (lanes[lane].at != At::Exchange || lanes[lane].mask != mask || lanes[lane].bytes != bytes) return false;
         memcpy(gathered + lane * bytes, lanes[lane].mine, bytes);
     }
@@ -190,22 +193,21 @@ static bool run_block(unsigned threads, bool backwards) {
 }
 
 bool run_grid(PwModule *module, const PwKernel *kernel, void *arguments, PwDim grid, PwDim block, unsigned shared) {
-    static unsigned launches = 0;
-    launches++;
+    static const bool backwards = getenv("PIPEWRIGHT_EMULATOR_BACKWARDS") != nullptr;
     *module->runtime = {barrier, exchange};
     kernel_now = kernel, module_now = module, arguments_now = arguments, block_dim_now = block;
     PwState &state = *module->state;
     state.block_dim = block, state.grid_dim = grid;
-    unsigned index = launches;
-    for (unsigned z = 0; z < grid.z; z++)
-        for (unsigned y = 0; y < grid.y; y++)
-            for (unsigned x = 0; x < grid.x; x++, index++) {
-                state.block = {x, y, z};
-                memset(module->dynamic_shared, 0xFF, shared);
-                complaint.clear();
-                if (run_block(block.x * block.y * block.z, index & 1)) continue;
-                fprintf(stderr, "emulated CUDA: kernel %s, block (%u, %u, %u): %s\n", kernel->name, x, y, z, complaint.c_str());
-                return false;
-            }
+    uint64_t blocks = (uint64_t)grid.x * grid.y * grid.z;
+    for (uint64_t i = 0; i < blocks; i++) {
+        uint64_t index = backwards ? blocks - 1 - i : i;
+        state.block = {(unsigned)(index % grid.x), (unsigned)(index / grid.x % grid.y), (unsigned)(index / grid.x / grid.y)};
+        memset(module->dynamic_shared, 0xFF, shared);
+        complaint.clear();
+        if (run_block(block.x * block.y * block.z, (index & 1) != backwards)) continue;
+        fprintf(stderr, "emulated CUDA: kernel %s, block (%u, %u, %u): %s\n", kernel->name, state.block.x, state.block.y,
+                state.block.z, complaint.c_str());
+        return false;
+    }
     return true;
 }

@@ -1,8 +1,4 @@
-//! The emulated cuBLASLt against a plain loop.
-
-#![allow(unsafe_code)]
-
-mod emulator;
+//! One product as cuBLASLt is asked for it, and as a plain loop computes it.
 
 use std::ffi::c_void;
 use std::ptr::{from_ref, null_mut};
@@ -15,14 +11,15 @@ use cudarc::cublaslt::sys::{
 };
 use cudarc::driver::result;
 use cudarc::driver::sys::{self, CUdeviceptr, CUstream};
-use emulator::Cuda;
 use half::bf16;
 
-const F32: cudaDataType = cudaDataType::CUDA_R_32F;
-const BF16: cudaDataType = cudaDataType::CUDA_R_16BF;
+use crate::emulator::{self, Cuda};
+
+pub(crate) const F32: cudaDataType = cudaDataType::CUDA_R_32F;
+pub(crate) const BF16: cudaDataType = cudaDataType::CUDA_R_16BF;
 
 /// A stream of the emulator's first device.
-fn stream() -> Option<CUstream> {
+pub(crate) fn stream() -> Option<CUstream> {
     if !matches!(emulator::start(), Cuda::Emulated(_)) {
         return None;
     }
@@ -62,7 +59,8 @@ fn upload(values: &[f32], kind: cudaDataType, stream: CUstream) -> CUdeviceptr {
     }
 }
 
-fn download(at: CUdeviceptr, count: usize, kind: cudaDataType, stream: CUstream) -> Vec<f32> {
+/// Waits for the stream and reads.
+pub(crate) fn download(at: CUdeviceptr, count: usize, kind: cudaDataType, stream: CUstream) -> Vec<f32> {
     let (mut halves, mut values) = (vec![bf16::ZERO; count], vec![0.0; count]);
     // SAFETY: tests ask for what is there.
     unsafe {
@@ -80,19 +78,20 @@ fn download(at: CUdeviceptr, count: usize, kind: cudaDataType, stream: CUstream)
 
 /// One product of the tests: op(A) is m x k, op(B) is k x n.
 #[derive(Clone, Copy)]
-struct Case {
-    m: usize,
-    n: usize,
-    k: usize,
-    turned: [bool; 2],
-    kind: cudaDataType,
-    out: cudaDataType,
-    epilogue: Epilogue,
-    beta: f32,
-    batches: usize,
+pub(crate) struct Case {
+    pub(crate) m: usize,
+    pub(crate) n: usize,
+    pub(crate) k: usize,
+    pub(crate) turned: [bool; 2],
+    pub(crate) kind: cudaDataType,
+    pub(crate) out: cudaDataType,
+    pub(crate) epilogue: Epilogue,
+    pub(crate) beta: f32,
+    pub(crate) batches: usize,
 }
 
-const PLAIN: Case = Case {
+/// A small product with nothing special.
+pub(crate) const PLAIN: Case = Case {
     m: 7,
     n: 5,
     k: 9,
@@ -106,7 +105,7 @@ const PLAIN: Case = Case {
 
 impl Case {
     /// Leading dimensions of A, B and D, each with two rows to spare.
-    fn leading(&self) -> [usize; 3] {
+    pub(crate) fn leading(&self) -> [usize; 3] {
         let [a, b] = self.turned;
         [
             if a { self.k } else { self.m } + 2,
@@ -116,7 +115,7 @@ impl Case {
     }
 
     /// Numbers in one batch of A, B and D.
-    fn sizes(&self) -> [usize; 3] {
+    pub(crate) fn sizes(&self) -> [usize; 3] {
         let ([a, b], [lda, ldb, ldd]) = (self.turned, self.leading());
         [
             lda * if a { self.m } else { self.k },
@@ -126,7 +125,13 @@ impl Case {
     }
 
     /// `alpha op(A) op(B) + beta C`, at a row and column of a batch.
-    fn element(&self, a: &[f32], b: &[f32], c: &[f32], (batch, row, col): (usize, usize, usize)) -> f32 {
+    pub(crate) fn element(
+        &self,
+        a: &[f32],
+        b: &[f32],
+        c: &[f32],
+        (batch, row, col): (usize, usize, usize),
+    ) -> f32 {
         let ([lda, ldb, ldd], [a_size, b_size, d_size]) = (self.leading(), self.sizes());
         let at = |turned: bool, ld: usize, row: usize, col: usize| {
             if turned { row * ld + col } else { col * ld + row }
@@ -142,12 +147,13 @@ impl Case {
     }
 }
 
-struct Buffers {
-    a: CUdeviceptr,
-    b: CUdeviceptr,
-    d: CUdeviceptr,
-    bias: CUdeviceptr,
-    aux: CUdeviceptr,
+/// Where its matrices are on the device.
+pub(crate) struct Buffers {
+    pub(crate) a: CUdeviceptr,
+    pub(crate) b: CUdeviceptr,
+    pub(crate) d: CUdeviceptr,
+    pub(crate) bias: CUdeviceptr,
+    pub(crate) aux: CUdeviceptr,
 }
 
 fn set<T>(operation: cublasLtMatmulDesc_t, attribute: Attribute, value: T) {
@@ -187,7 +193,12 @@ fn layout(
 }
 
 /// Asks the heuristic, and puts the product on the stream with the workspace that it wants, less `missing` bytes.
-fn multiply(case: &Case, buffers: &Buffers, stream: CUstream, missing: usize) -> Result<(), CublasError> {
+pub(crate) fn multiply(
+    case: &Case,
+    buffers: &Buffers,
+    stream: CUstream,
+    missing: usize,
+) -> Result<(), CublasError> {
     let ([lda, ldb, ldd], [a_size, b_size, d_size]) = (case.leading(), case.sizes());
     let operation =
         lt::create_matmul_desc(cublasComputeType_t::CUBLAS_COMPUTE_32F, F32).expect("an operation");
@@ -261,7 +272,7 @@ fn multiply(case: &Case, buffers: &Buffers, stream: CUstream, missing: usize) ->
 }
 
 /// The inputs on the host (A, B, C, bias, aux) and on the device.
-fn prepare(case: &Case, stream: CUstream) -> ([Vec<f32>; 5], Buffers) {
+pub(crate) fn prepare(case: &Case, stream: CUstream) -> ([Vec<f32>; 5], Buffers) {
     let [a, b, d] = case.sizes();
     let aux = case.m.next_multiple_of(8) * case.n;
     let host = [(a, 1), (b, 2), (d, 3)].map(|(size, seed)| numbers(size * case.batches, seed));
@@ -275,149 +286,4 @@ fn prepare(case: &Case, stream: CUstream) -> ([Vec<f32>; 5], Buffers) {
         aux: upload(&aux, case.out, stream),
     };
     ([a, b, c, bias, aux], buffers)
-}
-
-fn close(found: f32, wanted: f32, case: &Case) {
-    let tolerance = if case.out == BF16 { 1e-2 } else { 1e-5 };
-    assert!(
-        (found - wanted).abs() <= tolerance * wanted.abs().max(1.0),
-        "{found} is not {wanted}"
-    );
-}
-
-fn places(case: &Case) -> impl Iterator<Item = (usize, usize, usize)> {
-    let (m, n) = (case.m, case.n);
-    (0..case.batches * m * n).map(move |i| (i / (m * n), i % m, i / m % n))
-}
-
-#[test]
-fn products_are_those_of_a_plain_loop() {
-    let Some(stream) = stream() else { return };
-    let types = [(F32, F32), (BF16, BF16), (BF16, F32)];
-    for ((kind, out), turned) in types
-        .iter()
-        .flat_map(|types| (0..4).map(move |bits| (*types, [bits & 1 == 1, bits & 2 == 2])))
-    {
-        for (beta, batches) in [(0.0, 1), (1.0, 1), (0.25, 3)] {
-            let case = Case {
-                turned,
-                kind,
-                out,
-                beta,
-                batches,
-                ..PLAIN
-            };
-            let ([a, b, c, ..], buffers) = prepare(&case, stream);
-            multiply(&case, &buffers, stream, 0).expect("a product");
-            let found = download(buffers.d, c.len(), out, stream);
-            let ([.., ldd], [.., size]) = (case.leading(), case.sizes());
-            for place @ (batch, row, col) in places(&case) {
-                close(
-                    found[batch * size + col * ldd + row],
-                    case.element(&a, &b, &c, place),
-                    &case,
-                );
-            }
-            assert_eq!(
-                found[case.m], c[case.m],
-                "what lies between columns stays as it is"
-            );
-        }
-    }
-}
-
-fn gelu(x: f32) -> f32 {
-    0.5 * x * (1.0 + (0.797_884_6 * (x + 0.044_715 * x * x * x)).tanh())
-}
-
-#[test]
-fn epilogues_add_biases_and_go_through_gelu() {
-    let Some(stream) = stream() else { return };
-    for kind in [F32, BF16] {
-        let case = Case {
-            kind,
-            out: kind,
-            epilogue: Epilogue::CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
-            ..PLAIN
-        };
-        let ([a, b, c, bias, aux], buffers) = prepare(&case, stream);
-        multiply(&case, &buffers, stream, 0).expect("a product");
-        let found = download(buffers.d, c.len(), kind, stream);
-        let kept = download(buffers.aux, aux.len(), kind, stream);
-        for place @ (_, row, col) in places(&case) {
-            let before = case.element(&a, &b, &c, place) + bias[row];
-            close(kept[col * 8 + row], before, &case);
-            close(found[col * case.leading()[2] + row], gelu(before), &case);
-        }
-        let case = Case {
-            epilogue: Epilogue::CUBLASLT_EPILOGUE_DGELU,
-            ..case
-        };
-        let ([a, b, c, _, aux], buffers) = prepare(&case, stream);
-        multiply(&case, &buffers, stream, 0).expect("a product");
-        let found = download(buffers.d, c.len(), kind, stream);
-        for place @ (_, row, col) in places(&case) {
-            let x = aux[col * 8 + row];
-            let slope = (gelu(x + 1e-2) - gelu(x - 1e-2)) / 2e-2;
-            let wanted = case.element(&a, &b, &c, place) * slope;
-            let value = found[col * case.leading()[2] + row];
-            assert!((value - wanted).abs() < 2e-2, "{value} is not {wanted}");
-        }
-    }
-}
-
-#[test]
-fn epilogues_sum_the_inputs_for_a_biass_gradient() {
-    let Some(stream) = stream() else { return };
-    for (epilogue, side) in [
-        (Epilogue::CUBLASLT_EPILOGUE_BGRADA, 0),
-        (Epilogue::CUBLASLT_EPILOGUE_BGRADB, 1),
-    ] {
-        let case = Case {
-            kind: BF16,
-            epilogue,
-            turned: [false, true],
-            ..PLAIN
-        };
-        let ([a, b, _, bias, _], buffers) = prepare(&case, stream);
-        multiply(&case, &buffers, stream, 0).expect("a product");
-        let found = download(buffers.bias, bias.len(), F32, stream);
-        let (values, ld, length) = if side == 0 {
-            (&a, case.leading()[0], case.m)
-        } else {
-            (&b, case.leading()[1], case.n)
-        };
-        for index in 0..length {
-            close(
-                found[index],
-                (0..case.k).map(|k| values[k * ld + index]).sum(),
-                &case,
-            );
-        }
-    }
-}
-
-#[test]
-fn wrong_products_are_refused() {
-    let Some(stream) = stream() else { return };
-    let (_, buffers) = prepare(&PLAIN, stream);
-    assert!(
-        multiply(&PLAIN, &buffers, stream, 1).is_err(),
-        "a byte of workspace is missing"
-    );
-    let shifted = Buffers {
-        a: buffers.a + 4,
-        ..buffers
-    };
-    assert!(
-        multiply(&PLAIN, &shifted, stream, 0).is_err(),
-        "not as aligned as preferred"
-    );
-    let mixed = Case { out: BF16, ..PLAIN };
-    assert!(multiply(&mixed, &buffers, stream, 0).is_err(), "f32 in, bf16 out");
-    let large = Case { m: 70, ..PLAIN };
-    assert!(
-        multiply(&large, &buffers, stream, 0).is_err(),
-        "more than is allocated"
-    );
 }

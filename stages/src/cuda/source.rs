@@ -1,0 +1,20 @@
+//! The source of the kernels.
+
+/// All kernels, in one program.
+pub(crate) const SOURCE: &str = concat!(
+    include_str!("kernels/prelude.cu"),
+    include_str!("kernels/elementwise.cu"),
+    include_str!("kernels/gelu.cu"),
+    include_str!("kernels/reduce.cu"),
+    include_str!("kernels/embedding.cu"),
+    include_str!("kernels/norm.cu"),
+    include_str!("kernels/norm_wide.cu"),
+    include_str!("kernels/dropout.cu"),
+    include_str!("kernels/loss.cu"),
+    include_str!("kernels/optimizer.cu"),
+    include_str!("kernels/mma.cu"),
+    include_str!("kernels/attention_tiles.cu"),
+    include_str!("kernels/attention_forward.cu"),
+    include_str!("kernels/attention_backward.cu"),
+    include_str!("kernels/attention_any.cu"),
+);
