@@ -84,19 +84,18 @@ impl<W: Send + 'static> ChannelTransport<W> {
             unreachable!("asked before");
         };
         let route = [self.rank, peer];
-        let sent = match packet {
+        match packet {
             Packet::Wire(tag, wire) => {
                 let carried = match &mut self.payload {
                     Some(payload) => payload.send(peer, &wire)?,
                     None => false,
                 };
-                far.wire(route, tag, &wire, carried)
+                far.wire(route, tag, wire, carried)
             }
             Packet::Bytes(bytes) => far.bytes(route, bytes),
             Packet::Gone => far.gone(route),
             Packet::Header(..) => unreachable!("made by a link from a wire"),
-        };
-        sent.map_err(|_| Error::PeerGone(peer))
+        }
     }
 
     fn is_far(&self, peer: Rank) -> bool {

@@ -2,14 +2,24 @@
 
 use std::io::{self, Read, Write};
 
-use pipewright_stages::{Kind, MAX_DIMS, Shape, Tensor};
+use pipewright_stages::{Kind, MAX_DIMS, Place, Shape, Tensor};
+
+use crate::error::Result;
 
 /// A wire that can leave its process. On the way it is a description, from which a receiver makes room, and its numbers.
 pub trait WireFrame: Send + Sized + 'static {
+    /// The same wire where it can be written from: on the host.
+    ///
+    /// # Errors
+    /// When the device that it is on cannot give it.
+    fn to_host(self) -> Result<Self> {
+        Ok(self)
+    }
+
     /// Appends the description: for a tensor its kind and dimensions.
     fn describe(&self, description: &mut Vec<u8>);
 
-    /// Writes the numbers, little endian.
+    /// Writes the numbers of a wire on the host, little endian.
     ///
     /// # Errors
     /// What `to` reports.
@@ -23,6 +33,10 @@ pub trait WireFrame: Send + Sized + 'static {
 }
 
 impl WireFrame for Tensor {
+    fn to_host(self) -> Result<Self> {
+        Ok(self.to(Place::default())?)
+    }
+
     fn describe(&self, description: &mut Vec<u8>) {
         describe(self.shape(), description);
     }
