@@ -14,18 +14,18 @@ pub trait WireFrame: Send + Sized + 'static {
         None
     }
 
-    /// The same wire with its numbers where [`WireFrame::write`] finds them. Waits for a device that has them.
+    /// The same wire where it can be written from: on the host. Waits for a device that has it.
     ///
     /// # Errors
-    /// What the device reports.
-    fn on_host(self) -> Result<Self> {
+    /// When the device that it is on cannot give it.
+    fn to_host(self) -> Result<Self> {
         Ok(self)
     }
 
     /// Appends the description: for a tensor its kind and dimensions.
     fn describe(&self, description: &mut Vec<u8>);
 
-    /// Writes the numbers, little endian.
+    /// Writes the numbers of a wire on the host, little endian.
     ///
     /// # Errors
     /// What `to` reports.
@@ -44,7 +44,7 @@ impl WireFrame for Tensor {
     }
 
     /// Numbers of 16 bits become the same ones of 32.
-    fn on_host(self) -> Result<Self> {
+    fn to_host(self) -> Result<Self> {
         Ok(self.to(Place::default())?)
     }
 
