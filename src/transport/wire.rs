@@ -7,10 +7,13 @@ use pipewright_stages::{DType, Kind, MAX_DIMS, Place, Shape, Tensor};
 use super::{Nccl, Payload};
 use crate::error::Result;
 
+/// Makes NCCL the carrier of a wire's numbers.
+type Carrier<W> = fn(Nccl) -> Box<dyn Payload<W>>;
+
 /// A wire that can leave its process. On the way it is a description, from which a receiver makes room, and its numbers.
 pub trait WireFrame: Send + Sized + 'static {
     /// What carries such wires between GPUs of different processes; only sockets do when not said.
-    fn carrier() -> Option<fn(Nccl) -> Box<dyn Payload<Self>>> {
+    fn carrier() -> Option<Carrier<Self>> {
         None
     }
 
@@ -39,7 +42,7 @@ pub trait WireFrame: Send + Sized + 'static {
 }
 
 impl WireFrame for Tensor {
-    fn carrier() -> Option<fn(Nccl) -> Box<dyn Payload<Self>>> {
+    fn carrier() -> Option<Carrier<Self>> {
         Some(|nccl| Box::new(nccl))
     }
 
