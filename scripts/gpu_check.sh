@@ -19,6 +19,7 @@ TESTS=(
   pipewright/golden
   pipewright/gpus
   pipewright/allocations
+  pipewright/processes
 )
 EMULATOR_TESTS=(
   pipewright-stages/cuda_compile
@@ -119,51 +120,33 @@ run_tests() { # SECONDS, then tests
   for test in "$@"; do
     filter=
     case $test in
-      */golden) filter=gpu ;;
-      */allocations) filter=gpu ;;
+      */golden | */allocations) filter=gpu ;;
+      */processes) filter='gpus:: --test-threads=1' ;;
     esac
     part "test ${test#*/}" "$limit" "$bin/deps/test-${test#*/}" $filter --nocapture
   done
 }
 
-# train NAME RANK RANKS ARGUMENTS... &: a process of a small run on the first GPU, as a host of its own to NCCL: it refuses two ranks on
-# one GPU of one host. Sockets and few blocks: what two processes on one GPU get through with.
+# What two processes on one GPU get through with: sockets and few blocks. That each is a host of its own to NCCL, which refuses two ranks on
+# one GPU of one host, tests say themselves.
+export NCCL_SOCKET_IFNAME==lo NCCL_SOCKET_FAMILY=AF_INET NCCL_NET=Socket NCCL_IB_DISABLE=1 NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1
+export NCCL_MNNVL_ENABLE=0 NCCL_NVLS_ENABLE=0 NCCL_CUMEM_ENABLE=0 NCCL_ALGO=Ring NCCL_PROTO=Simple NCCL_MIN_CTAS=1 NCCL_MAX_CTAS=2
+export NCCL_RAS_ENABLE=0 NCCL_DEBUG=WARN
+
+# train RANK &: one of two processes of a long run on the first GPU.
 train() {
-  local name=$1 rank=$2 ranks=$3
-  shift 3
-  exec env NCCL_HOSTID="process$rank" NCCL_SOCKET_IFNAME==lo NCCL_SOCKET_FAMILY=AF_INET NCCL_NET=Socket NCCL_IB_DISABLE=1 \
-    NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 NCCL_MNNVL_ENABLE=0 NCCL_NVLS_ENABLE=0 NCCL_CUMEM_ENABLE=0 NCCL_ALGO=Ring \
-    NCCL_PROTO=Simple NCCL_MIN_CTAS=1 NCCL_MAX_CTAS=2 NCCL_RAS_ENABLE=0 NCCL_DEBUG=WARN \
-    RANK="$rank" WORLD_SIZE="$ranks" MASTER_ADDR=127.0.0.1 MASTER_PORT="$port" \
-    "$bin/pipewright" train examples/gpt-text.toml --run-dir "$scratch/$name" --set pipeline.devices=cuda:0 \
-    --set pipeline.dtype=bf16 --set model.heads=2 --set train.validate_every=0 --set checkpoint.every=0 "$@"
-}
-
-free_port() { "$PYTHON" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
-
-hash_of() { sed -n 's/^weights //p' "$1"; }
-
-# Two processes give the bits of one.
-two_processes() {
-  port=$(free_port)
-  train alone 0 1 --steps 3 --weights-hash >"$scratch/alone.out" &
-  wait "$!" || return 1
-  train two 0 2 --steps 3 --weights-hash >"$scratch/two.out" &
-  local first=$!
-  train two 1 2 --steps 3 --weights-hash &
-  wait "$!" || return 1
-  wait "$first" || return 1
-  echo "one process: $(hash_of "$scratch/alone.out")"
-  echo "two:         $(hash_of "$scratch/two.out")"
-  [ -n "$(hash_of "$scratch/alone.out")" ] && [ "$(hash_of "$scratch/alone.out")" = "$(hash_of "$scratch/two.out")" ]
+  exec env NCCL_HOSTID="process$1" RANK="$1" WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT="$port" \
+    "$bin/pipewright" train examples/gpt-text.toml --steps 1000000 --run-dir "$scratch/killed" \
+    --set model.dim=64 --set model.heads=1 --set model.layers=2 --set data.seq=16 --set pipeline.micro_batch_size=1 \
+    --set pipeline.devices=cuda:0 --set pipeline.dtype=bf16 --set train.validate_every=0 --set checkpoint.every=0
 }
 
 # When one is killed the other one ends, and says why.
 killed() {
-  port=$(free_port)
-  train killed 0 2 --steps 1000000 >"$scratch/killed.out" 2>"$scratch/killed.err" &
+  port=$("$PYTHON" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+  train 0 >/dev/null 2>"$scratch/killed.err" &
   local first=$!
-  train killed 1 2 --steps 1000000 &
+  train 1 &
   local second=$!
   until [ -s "$scratch/killed/metrics.jsonl" ]; do
     kill -0 "$first" "$second" || { cat "$scratch/killed.err"; return 1; }
@@ -208,8 +191,7 @@ on_a_gpu() {
   fi
   began=$SECONDS
   run_tests 60 "${TESTS[@]}"
-  part 'two processes by NCCL: the bits of one' 60 two_processes
-  part 'two processes by NCCL: one is killed' 60 killed
+  part 'of two processes by NCCL one is killed' 60 killed
   part 'compute-sanitizer, memory: kernels' 60 sanitize memcheck 50 cuda_kernels
   part 'compute-sanitizer, memory: attention' 40 sanitize memcheck 30 cuda_attention
   part 'compute-sanitizer, races: attention' 40 sanitize racecheck 30 cuda_attention
@@ -224,9 +206,10 @@ on_the_emulator() {
   if [ -n "$emulator" ]; then
     export LD_LIBRARY_PATH=$PWD/${emulator%/}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     part 'the bench of kernels runs' 300 "$bin/deps/bench-gpu" --size tiny kernels
+    part 'of two processes by NCCL one is killed' 120 killed
     part 'the bench of training runs' 300 "$bin/deps/bench-gpu" --size tiny --steps 4 train --stages 1 2
   fi
-  for name in 'NCCL between two processes on one GPU' compute-sanitizer 'speed, and PyTorch beside it'; do
+  for name in compute-sanitizer 'speed, and PyTorch beside it'; do
     row "$name" skipped - 'needs a GPU'
   done
 }
@@ -239,7 +222,7 @@ case $mode in
 esac
 bin=$(realpath "$bin")
 export bin PYTHON
-export -f train free_port hash_of two_processes killed sanitize benchmark
+export -f train killed sanitize benchmark
 find_libraries
 if [ "$mode" = compile ]; then on_the_emulator; else on_a_gpu; fi
 finish

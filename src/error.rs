@@ -94,7 +94,7 @@ impl Error {
     /// Whether it only tells that something else has failed before.
     pub(crate) fn is_echo(&self) -> bool {
         match self {
-            Self::PeerGone(_) | Self::Stopped(_) => true,
+            Self::PeerGone(_) | Self::Stopped(_) | Self::Process { .. } | Self::ProcessGone(_) => true,
             Self::Action { kind, .. } => kind.is_echo(),
             _ => false,
         }

@@ -26,6 +26,7 @@ pages! {
     recompute: "../book/src/recompute.md",
     tuning: "../book/src/tuning.md",
     data: "../book/src/data.md",
+    processes: "../book/src/processes.md",
     checkpoints: "../book/src/checkpoints.md",
     report: "../book/src/report.md",
     timelines: "../book/src/timelines.md",

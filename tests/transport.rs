@@ -258,7 +258,9 @@ fn a_payload_receives_in_the_order_of_the_schedule_whatever_is_waited_for_first(
         let end: ChannelTransport<Number> = ends.pop().expect("one rank");
         (end.carried_by(Box::new(beside)), peers)
     });
-    let [(mut a, _a), (mut b, _b)] = ends.try_into().ok().expect("two ends");
+    let Ok([(mut a, _a), (mut b, _b)]) = <[_; 2]>::try_from(ends) else {
+        panic!("two ends")
+    };
     for number in 0..6 {
         a.send(Rank(1), Tag(number), Number(number as u32)).expect("sent");
         b.post_recv(Rank(0), Tag(number)).expect("posted");

@@ -129,7 +129,8 @@ def play(job, peers):
 
 
 def print_table(job, rounds, name):
-    best = max((one for one in rounds[0] if one.startswith("peer")), key=lambda one: statistics.median(rates[one] for rates in rounds))
+    theirs = (one for one in rounds[0] if one.startswith("peer"))
+    best = max(theirs, key=lambda one: statistics.median(rates[one] for rates in rounds))
     first = next(iter(rounds[0]))
     print(f"\n{name}, compiled: {job.given.compile}; {job.size['targets']:,} tokens a step, medians of {len(rounds)} rounds")
     print(f"\n| | tokens/s | of {first} | of {best} | MFU | causal | of 790 TFLOP/s |")

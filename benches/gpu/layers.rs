@@ -1,7 +1,7 @@
 //! The layers of a GPT, pass by pass.
 
 use pipewright::stages::layers::{Attention, Dropout, Embedding, Gelu, GeluForm, LayerNorm, Layout, Linear};
-use pipewright::stages::{Init, Layer, Result, Sequential, Stage, Tensor};
+use pipewright::stages::{Init, Kind, Layer, Result, Sequential, Stage, Tensor};
 
 use crate::kernels::{Kernel, Make, Shapes, Work, ids, numbers};
 use crate::timer::{TRAIN, Timer};
@@ -40,7 +40,7 @@ pub(crate) fn kernels(shapes: Shapes) -> Vec<(&'static str, Make)> {
                     shapes,
                     Box::new(LayerNorm::new("layer norm", dim)),
                     dim,
-                    [2, 3, 2],
+                    [2, 3, 0],
                 )
             }),
         ),
@@ -63,7 +63,8 @@ pub(crate) fn kernels(shapes: Shapes) -> Vec<(&'static str, Make)> {
     ]
 }
 
-/// The three passes of a layer; those without work are not shown. The output stands in for its gradient.
+/// The three passes of a layer; those without work of their own are not shown, such as LayerNorm's sums for its weights, which I
+/// makes. The output stands in for its gradient.
 fn passes(
     shapes: Shapes,
     name: String,
@@ -75,7 +76,12 @@ fn passes(
     stage.move_to(shapes.place)?;
     let input = stage.load(input)?;
     let run = move |timer: &mut Timer| {
-        let (output, saved) = timer.time(|| stage.forward(TRAIN, input.clone()))?;
+        // As in a step, where a layer's input is its own to change.
+        let own = match input.shape().kind() {
+            Kind::F32 => timer.fresh(&input)?,
+            Kind::Ids => input.clone(),
+        };
+        let (output, saved) = timer.time(|| stage.forward(TRAIN, own))?;
         let (input_grad, pending) = timer.time(|| stage.backward_input(saved, output))?;
         drop(input_grad);
         timer.time(|| stage.backward_weight(pending))

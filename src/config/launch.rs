@@ -56,6 +56,8 @@ impl Config {
             return Ok(None);
         };
         let given = match (text(environment, HOST), text(environment, PORT)) {
+            // An address of IPv6 has colons of its own.
+            (Some(host), Some(port)) if host.contains(':') => Some(format!("[{host}]:{port}")),
             (Some(host), Some(port)) => Some(format!("{host}:{port}")),
             _ => None,
         };

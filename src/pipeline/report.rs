@@ -19,7 +19,7 @@ pub struct StepReport {
     pub learning_rate: f64,
     /// The targets counted: tokens, rows, or numbers.
     pub weight: f64,
-    /// Seconds from the call to its return.
+    /// Seconds from the call to its return, in this process: the one number, and the bubbles with it, that processes may differ in.
     pub seconds: f64,
     /// Each rank's share, in rank order.
     pub ranks: Vec<RankReport>,

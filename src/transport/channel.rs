@@ -91,18 +91,15 @@ impl<W: Send + 'static> ChannelTransport<W> {
             unreachable!("asked before");
         };
         let (far, route) = (Arc::clone(far), [self.rank, peer]);
-        let sent = match packet {
+        match packet {
             Packet::Wire(tag, wire) => {
                 let carried = self.carry(|payload, going_on| payload.send(peer, &wire, going_on))?;
-                let carried = carried.unwrap_or(false);
-                let wire = if carried { wire } else { far.on_host(wire)? };
-                far.wire(route, tag, &wire, carried)
+                far.wire(route, tag, wire, carried.unwrap_or(false))
             }
             Packet::Bytes(bytes) => far.bytes(route, bytes),
             Packet::Gone => far.gone(route),
             Packet::Header(..) => unreachable!("made by a link from a wire"),
-        };
-        sent.map_err(|_| Error::PeerGone(peer))
+        }
     }
 
     /// Lets the carrier do something, when there is one.

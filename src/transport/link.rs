@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::{Tag, WireFrame};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::id::Rank;
 
 /// Frames up to this size go out in one piece.
@@ -79,19 +79,16 @@ impl Head {
     }
 }
 
-/// How a rank sends to one of another process. I/O errors say that the process cannot be reached any more.
+/// How a rank sends to one of another process: [`Error::PeerGone`] when that cannot be reached any more.
 pub(super) trait Far<W>: Send + Sync {
-    /// A wire whose numbers the socket can carry.
-    fn on_host(&self, wire: W) -> Result<W>;
-
     /// A wire, or its header alone when its numbers are `carried` by other means.
-    fn wire(&self, route: [Rank; 2], tag: Tag, wire: &W, carried: bool) -> io::Result<()>;
+    fn wire(&self, route: [Rank; 2], tag: Tag, wire: W, carried: bool) -> Result<()>;
 
     /// A block.
-    fn bytes(&self, route: [Rank; 2], bytes: Vec<u8>) -> io::Result<()>;
+    fn bytes(&self, route: [Rank; 2], bytes: Vec<u8>) -> Result<()>;
 
     /// The sending rank has stopped.
-    fn gone(&self, route: [Rank; 2]) -> io::Result<()>;
+    fn gone(&self, route: [Rank; 2]) -> Result<()>;
 }
 
 /// The sending end of a socket, which the ranks of a process share.
@@ -163,37 +160,42 @@ impl Link {
 }
 
 impl<W: WireFrame> Far<W> for Link {
-    fn on_host(&self, wire: W) -> Result<W> {
-        wire.on_host()
-    }
-
-    fn wire(&self, route: [Rank; 2], tag: Tag, wire: &W, carried: bool) -> io::Result<()> {
+    fn wire(&self, route: [Rank; 2], tag: Tag, wire: W, carried: bool) -> Result<()> {
+        // Whatever can fail but the connection does before the frame has begun.
+        let wire = if carried { wire } else { wire.to_host()? };
         let mut out = self.out();
-        let Out { stream, description } = &mut *out;
-        description.clear();
-        wire.describe(description);
+        out.description.clear();
+        wire.describe(&mut out.description);
         let head = Head {
             kind: if carried { Kind::Header } else { Kind::Wire },
             route,
             tag,
-            length: description.len() as u64,
+            length: out.description.len() as u64,
         };
-        head.write(stream)?;
-        stream.write_all(description)?;
-        if !carried {
-            wire.write(stream)?;
-        }
-        stream.flush()
+        let Out { stream, description } = &mut *out;
+        let mut write = || {
+            head.write(stream)?;
+            stream.write_all(description)?;
+            if !carried {
+                wire.write(stream)?;
+            }
+            stream.flush()
+        };
+        told(route, write())
     }
 
-    fn bytes(&self, route: [Rank; 2], bytes: Vec<u8>) -> io::Result<()> {
-        self.block(Kind::Bytes, route, &bytes)?;
+    fn bytes(&self, route: [Rank; 2], bytes: Vec<u8>) -> Result<()> {
+        told(route, self.block(Kind::Bytes, route, &bytes))?;
         // With enough of them spare this one is freed.
         let _ = self.spare.0.try_send(bytes);
         Ok(())
     }
 
-    fn gone(&self, route: [Rank; 2]) -> io::Result<()> {
-        self.block(Kind::Gone, route, &[])
+    fn gone(&self, route: [Rank; 2]) -> Result<()> {
+        told(route, self.block(Kind::Gone, route, &[]))
     }
+}
+
+fn told(route: [Rank; 2], written: io::Result<()>) -> Result<()> {
+    written.map_err(|_| Error::PeerGone(route[1]))
 }

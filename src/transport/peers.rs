@@ -103,15 +103,6 @@ impl Peers {
         first.map_or(Ok(blocks), |(_, error)| Err(error))
     }
 
-    /// Whether any process says yes.
-    ///
-    /// # Errors
-    /// As for [`Peers::share`].
-    pub fn any(&self, mine: bool) -> Result<bool> {
-        let all = self.share("agreeing", Ok(vec![u8::from(mine)]))?;
-        Ok(all.iter().any(|block| block == &[1]))
-    }
-
     /// What to add to seconds since `origin` on this process's clock to have those since `origin` on process 0's.
     ///
     /// # Errors
@@ -143,7 +134,7 @@ impl Peers {
 
     /// Leaves for a failure; the others are told why.
     pub fn fail(&self, cause: &Error) {
-        farewell(&self.links, &cause.to_string());
+        farewell(&self.links, Some(cause));
     }
 
     /// Tells another process a number.
@@ -214,7 +205,7 @@ fn tell(link: &Link, what: &str, mine: &Result<Vec<u8>>) {
 
 impl Drop for Peers {
     fn drop(&mut self) {
-        farewell(&self.links, "");
+        farewell(&self.links, None);
         for reader in self.readers.drain(..) {
             // One that panicked has shown as an end of its process.
             let _ = reader.join();

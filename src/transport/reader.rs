@@ -3,6 +3,7 @@
 use std::io::{self, BufReader, ErrorKind, Read};
 use std::net::TcpStream;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crossbeam_channel::Sender;
@@ -43,7 +44,9 @@ impl<W: WireFrame> Reader<W> {
     pub(super) fn run(self, stream: TcpStream) {
         let mut stream = BufReader::with_capacity(BUFFER, stream);
         let mut description = Vec::new();
-        while self.frame(&mut stream, &mut description).is_ok() {}
+        let read = || while self.frame(&mut stream, &mut description).is_ok() {};
+        // A wire of the user's own may panic: that too is an end that has to be told.
+        drop(catch_unwind(AssertUnwindSafe(read)));
         // It may be that only what came was of no use: the other process has to learn of it too.
         self.link.close();
         for rank in self.theirs.clone().map(Rank) {

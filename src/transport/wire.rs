@@ -7,25 +7,28 @@ use pipewright_stages::{DType, Kind, MAX_DIMS, Place, Shape, Tensor};
 use super::{Nccl, Payload};
 use crate::error::Result;
 
+/// Makes NCCL the carrier of a wire's numbers.
+type Carrier<W> = fn(Nccl) -> Box<dyn Payload<W>>;
+
 /// A wire that can leave its process. On the way it is a description, from which a receiver makes room, and its numbers.
 pub trait WireFrame: Send + Sized + 'static {
     /// What carries such wires between GPUs of different processes; only sockets do when not said.
-    fn carrier() -> Option<fn(Nccl) -> Box<dyn Payload<Self>>> {
+    fn carrier() -> Option<Carrier<Self>> {
         None
     }
 
-    /// The same wire with its numbers where [`WireFrame::write`] finds them. Waits for a device that has them.
+    /// The same wire where it can be written from: on the host. Waits for a device that has it.
     ///
     /// # Errors
-    /// What the device reports.
-    fn on_host(self) -> Result<Self> {
+    /// When the device that it is on cannot give it.
+    fn to_host(self) -> Result<Self> {
         Ok(self)
     }
 
     /// Appends the description: for a tensor its kind and dimensions.
     fn describe(&self, description: &mut Vec<u8>);
 
-    /// Writes the numbers, little endian.
+    /// Writes the numbers of a wire on the host, little endian.
     ///
     /// # Errors
     /// What `to` reports.
@@ -39,12 +42,12 @@ pub trait WireFrame: Send + Sized + 'static {
 }
 
 impl WireFrame for Tensor {
-    fn carrier() -> Option<fn(Nccl) -> Box<dyn Payload<Self>>> {
+    fn carrier() -> Option<Carrier<Self>> {
         Some(|nccl| Box::new(nccl))
     }
 
     /// Numbers of 16 bits become the same ones of 32.
-    fn on_host(self) -> Result<Self> {
+    fn to_host(self) -> Result<Self> {
         Ok(self.to(Place::default())?)
     }
 

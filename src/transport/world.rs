@@ -72,7 +72,7 @@ impl World {
 
     /// Leaves for a failure; the others are told why.
     pub fn fail(self, cause: &Error) {
-        farewell(&self.links, &cause.to_string());
+        farewell(&self.links, Some(cause));
     }
 
     /// The linked ends of this process's ranks of `ranks`, in rank order, and what all processes do together. `threads` are those of
@@ -81,18 +81,20 @@ impl World {
     /// # Errors
     /// When the ranks cannot be shared evenly among the processes, or the system gives no thread.
     pub fn link<W: WireFrame>(
-        self,
+        mut self,
         ranks: u32,
         threads: usize,
         room: usize,
     ) -> Result<(Vec<ChannelTransport<W>>, Peers)> {
-        let holder = |process| share(ranks, self.processes(), process);
+        let processes = self.processes();
+        let holder = |process| share(ranks, processes, process);
         let own = holder(self.process)?;
+        let links = std::mem::take(&mut self.links);
         let (doors, inboxes): (Vec<_>, Vec<_>) = own.clone().map(|_| inbox(threads, room)).unzip();
         let alarm = Alarm::default();
         let mut words = Vec::new();
         let mut readers = Vec::new();
-        for (link, process) in self.links.iter().zip(0..) {
+        for (link, process) in links.iter().zip(0..) {
             let (tell, heard) = unbounded();
             words.push(heard);
             let Some(link) = link else { continue };
@@ -106,17 +108,14 @@ impl World {
             };
             readers.push(start(process, reader, link.incoming().map_err(no_link)?)?);
         }
-        let peer = |rank: u32| match &self.links[(rank / own.len() as u32) as usize] {
+        let peer = |rank: u32| match &links[(rank / own.len() as u32) as usize] {
             Some(link) => Peer::Far(Arc::clone(link) as _),
             None => Peer::Near(doors[(rank - own.start) as usize].clone()),
         };
         let ends = own.clone().map(Rank).zip(inboxes);
         let ends = ends
             .map(|(rank, inbox)| ChannelTransport::new(rank, inbox, (0..ranks).map(peer).collect(), &alarm));
-        Ok((
-            ends.collect(),
-            Peers::new(self.process, self.links.clone(), words, readers),
-        ))
+        Ok((ends.collect(), Peers::new(self.process, links, words, readers)))
     }
 }
 
@@ -139,8 +138,10 @@ pub fn share(ranks: u32, processes: u32, process: u32) -> Result<Range<u32>> {
     Ok(process * each..(process + 1) * each)
 }
 
-/// Says to all that this process leaves, and ends the connections.
-pub(super) fn farewell(links: &[Option<Arc<Link>>], cause: &str) {
+/// Says to all that this process leaves, and why if the cause is its own, and ends the connections.
+pub(super) fn farewell(links: &[Option<Arc<Link>>], cause: Option<&Error>) {
+    let cause = cause.filter(|error| !error.is_echo());
+    let cause = cause.map_or(String::new(), ToString::to_string);
     for link in links.iter().flatten() {
         // Whoever is gone needs no word.
         let _ = link.word(Kind::Farewell, cause.as_bytes());
@@ -157,6 +158,13 @@ fn start<W: WireFrame>(process: u32, reader: Reader<W>, stream: TcpStream) -> Re
 
 fn no_link(error: io::Error) -> Error {
     Error::Stopped(format!(": a link to another process cannot be set up: {error}"))
+}
+
+/// Whoever has come this far and goes no further says so.
+impl Drop for World {
+    fn drop(&mut self) {
+        farewell(&self.links, None);
+    }
 }
 
 impl std::fmt::Debug for World {

@@ -114,7 +114,8 @@ pub(crate) fn timeline(schedule: &Schedule, traces: Vec<Record>) -> Timeline {
             cell,
             from,
             to,
-            start,
+            // Two clocks may put it the other way round: of two devices, or of two processes.
+            start: start.min(end),
             end,
         })
     };

@@ -8,7 +8,7 @@ pub const MAX_DIMS: usize = 4;
 /// What a tensor holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Floating-point numbers: 32-bit ones on the host, those of the stage's [`Place`] on a GPU.
+    /// Floating-point numbers: 32-bit ones on the host, those of the stage's [`Place`](crate::Place) on a GPU.
     F32,
     /// 32-bit unsigned ids: tokens or classes.
     Ids,

@@ -21,7 +21,8 @@ pub(super) const WORKSPACE: usize = 32 << 20;
 /// What addresses are multiples of, in bytes: the widest load of a device.
 pub(super) const ALIGNMENT: u64 = 16;
 
-/// `out = start + left right` of row-major matrices: `left` is `[rows, inner]`, `right` is `[inner, columns]`, and `out` is `[rows, columns]`.
+/// `out = start + left right` of row-major matrices: `left` is `[rows, inner]`, `right` is `[inner, columns]`, and `out` is
+/// `[rows, columns]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Product {
     /// The rows of `left` and `out`.
@@ -116,7 +117,8 @@ impl Drop for Blas {
 }
 
 impl Gpu {
-    /// Puts a product on the compute stream. A bias has `columns` numbers of the output's type, and is given exactly when the sums start with it.
+    /// Puts a product on the compute stream. A bias has `columns` numbers of the output's type, and is given exactly when the sums
+    /// start with it.
     ///
     /// The caller's addresses point at as much as `what` says, and are multiples of 16 bytes; `out` overlaps nothing else.
     ///

@@ -19,7 +19,7 @@ pub(crate) struct Flat {
 
 impl Flat {
     fn grid(self) -> Grid {
-        Grid::each(self.count.div_ceil(8), 256)
+        Grid::each(self.count.div_ceil(4), 256)
     }
 }
 

@@ -21,7 +21,8 @@ type Result<T> = std::result::Result<T, CublasError>;
 
 /// All that cuBLASLt needs to compute a product but where the matrices are.
 ///
-/// cuBLASLt counts by columns: a row-major matrix is to it the transposed one. So it is asked for `out^T = right^T left^T`, and nothing has to be turned.
+/// cuBLASLt counts by columns: a row-major matrix is to it the transposed one. So it is asked for `out^T = right^T left^T`, and
+/// nothing has to be turned.
 #[derive(Debug)]
 pub(super) struct Plan {
     description: Description,
@@ -187,8 +188,9 @@ impl Preference {
     fn new() -> Result<Self> {
         let preference = Self(result::create_matmul_pref()?);
         preference.set(Preferred::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, WORKSPACE)?;
-        // Where a sum is split among blocks, its parts go to the workspace in `f32` and are added up in a step of their own, in one order. Not
-        // in place, where blocks add in turn to an output that may be bf16: the documentation does not say in which order.
+        // Where a sum is split among blocks, its parts go to the workspace in `f32` and are added up in a step of their own, in
+        // one order. Not in place, where blocks add in turn to an output that may be bf16: the documentation does not say in
+        // which order.
         let reduction = cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
         preference.set(Preferred::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reduction)?;
         for side in [

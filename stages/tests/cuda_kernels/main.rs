@@ -1,6 +1,8 @@
 //! The tests of `accuracy` again, on a GPU: every kernel against its formula in double precision. In f32 within the bounds of
 //! the CPU; in bf16 each number that is kept between layers may be off by one rounding of that more.
 
+#![allow(clippy::duplicate_mod, reason = "the same tests twice, in f32 and in bf16")]
+
 #[path = "../common/mod.rs"]
 mod common;
 #[path = "../emulator/mod.rs"]

@@ -1,21 +1,21 @@
 // One update of f32 weights by an optimizer; the formulas are those of the CPU, to the bit. Where weights are multiplied as bf16, `half` is
-// that copy of them, else 0. A thread has eight numbers: blocks of any number of threads, as many as there are eights.
+// that copy of them, else 0. A thread has four numbers: blocks of any number of threads, as many as there are fours.
 
 // AdamW. Loshchilov and Hutter, "Decoupled weight decay regularization" (ICLR 2019). All are [count]; what the scalars are is said where
 // they are made.
 extern "C" __global__ void adamw(float* value, const float* grad, float* mean, float* square, bf16* half,
                                  u64 count, float scale, float shrink, float mean_step, float square_keep,
                                  float square_step, float root_scale, float epsilon, float step_size) {
-    u64 first = 8 * global_thread();
-    unsigned some = some_of_8(first, count);
-    bool whole = some == 8 && is_aligned(value) && is_aligned(grad) && is_aligned(mean) &&
+    u64 first = 4 * global_thread();
+    unsigned some = some_of<4>(first, count);
+    bool whole = some == 4 && is_aligned(value) && is_aligned(grad) && is_aligned(mean) &&
                  is_aligned(square) && is_aligned(half);
-    float p[8], g[8], m[8], v[8];
+    float p[4], g[4], m[4], v[4];
     load_some(value + first, some, whole, p);
     load_some(grad + first, some, whole, g);
     load_some(mean + first, some, whole, m);
     load_some(square + first, some, whole, v);
-    for (int i = 0; i < 8; ++i) {
+    for (int i = 0; i < 4; ++i) {
         g[i] *= scale;
         m[i] = fmaf(g[i] - m[i], mean_step, m[i]);
         v[i] = fmaf(g[i] * square_step, g[i], v[i] * square_keep);
@@ -31,19 +31,19 @@ extern "C" __global__ void adamw(float* value, const float* grad, float* mean, f
 // Gradient descent; `momentum` is its running sum of gradients, or 0 without one. All are [count].
 extern "C" __global__ void sgd(float* value, const float* grad, float* momentum, bf16* half, u64 count,
                                float scale, float weight_decay, float momentum_keep, float learning_rate) {
-    u64 first = 8 * global_thread();
-    unsigned some = some_of_8(first, count);
-    bool whole = some == 8 && is_aligned(value) && is_aligned(grad) && is_aligned(momentum) && is_aligned(half);
-    float p[8], g[8], m[8];
+    u64 first = 4 * global_thread();
+    unsigned some = some_of<4>(first, count);
+    bool whole = some == 4 && is_aligned(value) && is_aligned(grad) && is_aligned(momentum) && is_aligned(half);
+    float p[4], g[4], m[4];
     load_some(value + first, some, whole, p);
     load_some(grad + first, some, whole, g);
-    for (int i = 0; i < 8; ++i) g[i] = fmaf(p[i], weight_decay, g[i] * scale);
+    for (int i = 0; i < 4; ++i) g[i] = fmaf(p[i], weight_decay, g[i] * scale);
     if (momentum) {
         load_some(momentum + first, some, whole, m);
-        for (int i = 0; i < 8; ++i) g[i] = fmaf(m[i], momentum_keep, g[i]);
+        for (int i = 0; i < 4; ++i) g[i] = fmaf(m[i], momentum_keep, g[i]);
         store_some(momentum + first, some, whole, g);
     }
-    for (int i = 0; i < 8; ++i) p[i] = fmaf(-learning_rate, g[i], p[i]);
+    for (int i = 0; i < 4; ++i) p[i] = fmaf(-learning_rate, g[i], p[i]);
     store_some(value + first, some, whole, p);
     if (half) store_some(half + first, some, whole, p);
 }

@@ -104,7 +104,7 @@ struct alignas(16) Quad {
 // Whether 16 bytes can be read and written there.
 inline bool is_aligned(const void* at) { return ((u64)at & 15u) == 0; }
 
-inline void load8(const bf16* from, float (&x)[8]) {
+inline void load_all(const bf16* from, float (&x)[8]) {
     Quad quad = *(const Quad*)from;
     for (int i = 0; i < 4; ++i) {
         x[2 * i] = low_of(quad.word[i]);
@@ -112,7 +112,7 @@ inline void load8(const bf16* from, float (&x)[8]) {
     }
 }
 
-inline void load8(const float* from, float (&x)[8]) {
+inline void load_all(const float* from, float (&x)[8]) {
     Quad first = ((const Quad*)from)[0], second = ((const Quad*)from)[1];
     for (int i = 0; i < 4; ++i) {
         x[i] = bits_to_float(first.word[i]);
@@ -120,13 +120,13 @@ inline void load8(const float* from, float (&x)[8]) {
     }
 }
 
-inline void store8(bf16* to, const float (&x)[8]) {
+inline void store_all(bf16* to, const float (&x)[8]) {
     Quad quad;
     for (int i = 0; i < 4; ++i) quad.word[i] = pack_bf16x2(x[2 * i], x[2 * i + 1]);
     *(Quad*)to = quad;
 }
 
-inline void store8(float* to, const float (&x)[8]) {
+inline void store_all(float* to, const float (&x)[8]) {
     Quad first, second;
     for (int i = 0; i < 4; ++i) {
         first.word[i] = float_to_bits(x[i]);
@@ -136,22 +136,43 @@ inline void store8(float* to, const float (&x)[8]) {
     ((Quad*)to)[1] = second;
 }
 
-// The first `count` of eight, the others 0; `whole`: all eight or none, and aligned.
-template <class T> void load_some(const T* from, unsigned count, bool whole, float (&x)[8]) {
-    if (whole && count > 0) return load8(from, x);
-    for (unsigned i = 0; i < 8; ++i) x[i] = i < count ? load(from + i) : 0.0f;
+// Four, by one load of `float`: where all is `float`, so that the threads of a warp read and write without gaps.
+inline void load_all(const float* from, float (&x)[4]) {
+    Quad quad = *(const Quad*)from;
+    for (int i = 0; i < 4; ++i) x[i] = bits_to_float(quad.word[i]);
 }
 
-template <class T> void store_some(T* to, unsigned count, bool whole, const float (&x)[8]) {
-    if (whole && count > 0) return store8(to, x);
-    for (unsigned i = 0; i < 8; ++i)
+inline void store_all(float* to, const float (&x)[4]) {
+    Quad quad;
+    for (int i = 0; i < 4; ++i) quad.word[i] = float_to_bits(x[i]);
+    *(Quad*)to = quad;
+}
+
+struct alignas(8) Pair {
+    unsigned word[2];
+};
+
+inline void store_all(bf16* to, const float (&x)[4]) {
+    *(Pair*)to = {{pack_bf16x2(x[0], x[1]), pack_bf16x2(x[2], x[3])}};
+}
+
+// The first `count` of N, the others 0; `whole`: all of them or none, and aligned.
+template <class T, unsigned N> void load_some(const T* from, unsigned count, bool whole, float (&x)[N]) {
+    if (whole && count > 0) return load_all(from, x);
+    for (unsigned i = 0; i < N; ++i) x[i] = i < count ? load(from + i) : 0.0f;
+}
+
+template <class T, unsigned N> void store_some(T* to, unsigned count, bool whole, const float (&x)[N]) {
+    if (whole && count > 0) return store_all(to, x);
+    for (unsigned i = 0; i < N; ++i)
         if (i < count) store(to + i, x[i]);
 }
 
-// How many of the eight numbers from `first` on are below `end`.
-inline unsigned some_of_8(u64 first, u64 end) {
-    return first >= end ? 0 : end - first < 8 ? (unsigned)(end - first) : 8;
+// How many of the N numbers from `first` on are below `end`.
+template <unsigned N> unsigned some_of(u64 first, u64 end) {
+    return first >= end ? 0 : end - first < N ? (unsigned)(end - first) : N;
 }
+inline unsigned some_of_8(u64 first, u64 end) { return some_of<8>(first, end); }
 
 // ---- Places ----
 
