@@ -219,7 +219,7 @@ impl Tensor {
     /// The numbers, to be written; copies them first when another tensor shares them.
     ///
     /// # Panics
-    /// On a tensor of ids.
+    /// On a tensor of ids, and on one on a GPU.
     pub fn f32_mut(&mut self) -> &mut [f32] {
         match &mut self.data {
             Data::F32(buffer) => buffer,
