@@ -4,16 +4,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use actix::{Handler, Message};
-use pipewright_stages::loss::Score;
 use pipewright_stages::threads::{self, Threads};
 use pipewright_stages::{Shape, Stage};
 use sha2::Sha256;
+use sha2::digest::common::hazmat::SerializableState;
 
 use super::{StageActor, caught};
 use crate::checkpoint::{Checkpoint, Draft};
 use crate::data::DataSource;
 use crate::error::{Error, Result};
 use crate::id::{MicroBatch, Rank, StageId};
+use crate::transport::describe;
 use crate::worker::{ParameterInfo, Site, Tie, Trained, Worker, WorkerParts};
 
 /// Declares a message, its answer, and the job the worker does for it.
@@ -88,9 +89,13 @@ message! {
 }
 
 message! {
-    /// Asks a stage for the shape of its output.
-    OutputShape { /** The stage. */ stage: StageId, /** Its input. */ input: Shape } -> Shape,
-    ask |worker, message| worker.output_shape(message.stage, &message.input)
+    /// Asks a stage for the shape of its output, [described](describe).
+    OutputShape { /** The stage. */ stage: StageId, /** Its input. */ input: Shape } -> Vec<u8>,
+    ask |worker, message| {
+        let mut description = Vec::new();
+        describe(&worker.output_shape(message.stage, &message.input)?, &mut description);
+        Ok(description)
+    }
 }
 
 message! {
@@ -110,9 +115,12 @@ message! {
 }
 
 message! {
-    /// Runs forward over a source's first micro-batches.
-    Evaluate { /** The source. */ source: Arc<dyn DataSource>, /** How many. */ micro_batches: u32 } -> Score,
-    must |worker, message| worker.evaluate(message.source.as_ref(), message.micro_batches)
+    /// Runs forward over a source's first micro-batches; gives the parts of the score.
+    Evaluate { /** The source. */ source: Arc<dyn DataSource>, /** How many. */ micro_batches: u32 } -> (f64, f64, Option<f64>),
+    must |worker, message| {
+        let score = worker.evaluate(message.source.as_ref(), message.micro_batches)?;
+        Ok((score.sum, score.weight, score.correct))
+    }
 }
 
 message! {
@@ -138,7 +146,7 @@ message! {
 }
 
 message! {
-    /// Feeds weights into the hash of all weights.
-    Hash { /** The hash so far. */ hash: Sha256, /** The weights, in order. */ sites: Vec<Site> } -> Sha256,
-    ask |worker, message| worker.hash(message.hash, &message.sites)
+    /// Feeds weights into the hash of all weights; gives its state.
+    Hash { /** The hash so far. */ hash: Sha256, /** The weights, in order. */ sites: Vec<Site> } -> Vec<u8>,
+    ask |worker, message| Ok(worker.hash(message.hash, &message.sites)?.serialize().to_vec())
 }

@@ -5,7 +5,6 @@
 mod messages;
 mod ranks;
 mod runtime;
-mod shared;
 
 pub(crate) use messages::{Build, CheckLoss, Evaluate, Hash, OutputShape, Probe, Read, Tied, Train, Write};
 pub(crate) use ranks::Ranks;

@@ -5,8 +5,9 @@ use std::ops::Range;
 use actix::dev::ToEnvelope;
 use actix::{Actor, Handler, Message};
 use pipewright_stages::Stage;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
-use super::shared::{Shared, from_block, to_block};
 use super::{Runtime, StageActor};
 use crate::error::{Error, Result};
 use crate::id::Rank;
@@ -45,7 +46,7 @@ impl<S: Stage> Ranks<S> {
     pub(crate) fn ask_all<M, T>(&self, what: &str, message: impl FnMut(Rank) -> M) -> Result<Vec<T>>
     where
         M: Message<Result = Result<T>> + Send + 'static,
-        T: Shared + Send + 'static,
+        T: Serialize + DeserializeOwned + Send + 'static,
         StageActor<S>: Handler<M>,
         <StageActor<S> as Actor>::Context: ToEnvelope<StageActor<S>, M>,
     {
@@ -60,7 +61,7 @@ impl<S: Stage> Ranks<S> {
     pub(crate) fn ask<M, T>(&self, what: &str, rank: Rank, message: M) -> Result<T>
     where
         M: Message<Result = Result<T>> + Send + 'static,
-        T: Shared + Send + 'static,
+        T: Serialize + DeserializeOwned + Send + 'static,
         StageActor<S>: Handler<M>,
         <StageActor<S> as Actor>::Context: ToEnvelope<StageActor<S>, M>,
     {
@@ -70,29 +71,35 @@ impl<S: Stage> Ranks<S> {
             Ok(Vec::new())
         };
         let mut all = self.spread(what, own)?;
-        all.pop().ok_or_else(|| unreadable(what))
+        all.pop()
+            .ok_or_else(|| Error::Stopped(format!(": no process has rank {rank}")))
     }
 
     /// Every process's values, in process order.
     ///
     /// # Errors
     /// On every process the first cause, when any brings an error.
-    pub(crate) fn spread<T: Shared>(&self, what: &str, own: Result<Vec<T>>) -> Result<Vec<T>> {
+    pub(crate) fn spread<T: Serialize + DeserializeOwned>(
+        &self,
+        what: &str,
+        own: Result<Vec<T>>,
+    ) -> Result<Vec<T>> {
         if self.peers.processes() == 1 {
             return own;
         }
-        let blocks = self.peers.share(what, own.map(|own| to_block(&own)))?;
+        let own = own.and_then(|own| postcard::to_stdvec(&own).map_err(|error| unreadable(what, error)));
         let mut all = Vec::new();
-        for block in blocks {
-            all.extend(from_block::<T>(&block).ok_or_else(|| unreadable(what))?);
+        for block in self.peers.share(what, own)? {
+            let values: Vec<T> = postcard::from_bytes(&block).map_err(|error| unreadable(what, error))?;
+            all.extend(values);
         }
         Ok(all)
     }
 }
 
 /// Processes run one build of the program, so what one has written another can read.
-fn unreadable(what: &str) -> Error {
-    Error::Stopped(format!(": another process's part in {what} cannot be read"))
+fn unreadable(what: &str, error: postcard::Error) -> Error {
+    Error::Stopped(format!(": a process's part in {what} cannot be read: {error}"))
 }
 
 impl<S: Stage> std::fmt::Debug for Ranks<S> {

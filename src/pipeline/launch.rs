@@ -17,7 +17,7 @@ use crate::data::{DataSource, Loader};
 use crate::error::{Error, Result};
 use crate::id::{MicroBatch, Rank, StageId};
 use crate::schedule::Schedule;
-use crate::transport::{self, ChannelTransport, GpuLinks, Peers, WireFrame};
+use crate::transport::{self, ChannelTransport, GpuLinks, Peers, WireFrame, described};
 use crate::worker::{ParameterInfo, Tie, WorkerParts};
 
 pub(super) fn launch<S: Stage>(mut builder: PipelineBuilder<S>) -> Result<Pipeline<S>> {
@@ -266,14 +266,15 @@ fn check_shapes<S: Stage>(
         } else {
             format!("stage {}", stage.0 - 1)
         };
-        shape = ranks
-            .ask("checking shapes", rank, OutputShape { stage, input: shape })
-            .map_err(|error| {
-                refusal(
-                    error,
-                    &format!("stage {stage} (rank {rank}) refuses what {giver} gives, {shape}"),
-                )
-            })?;
+        let message = OutputShape { stage, input: shape };
+        let description = ranks.ask("checking shapes", rank, message).map_err(|error| {
+            refusal(
+                error,
+                &format!("stage {stage} (rank {rank}) refuses what {giver} gives, {shape}"),
+            )
+        })?;
+        shape = described(&description)
+            .ok_or_else(|| Error::Stopped(format!(": the output of stage {stage} cannot be read")))?;
     }
     let last = schedule.rank_of(schedule.last_stage());
     let message = CheckLoss {

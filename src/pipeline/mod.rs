@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use pipewright_stages::Stage;
 use pipewright_stages::loss::Score;
 use pipewright_stages::optimizer::{LearningRate, Optimizer};
+use sha2::digest::common::hazmat::SerializableState;
 use sha2::{Digest, Sha256};
 
 use crate::actor::{Evaluate, Hash, Probe, Ranks, Read, Train, Write};
@@ -183,7 +184,9 @@ impl<S: Stage> Pipeline<S> {
             micro_batches,
         });
         let mut total = Score::default();
-        self.note(scores)?.iter().for_each(|score| total.add(*score));
+        for (sum, weight, correct) in self.note(scores)? {
+            total.add(Score { sum, weight, correct });
+        }
         Ok(Evaluation {
             loss: total.mean(),
             accuracy: total.accuracy(),
@@ -249,9 +252,10 @@ impl<S: Stage> Pipeline<S> {
         let mut hash = Sha256::new();
         for run in sites.chunk_by(|a, b| a.rank == b.rank) {
             let sites = run.to_vec();
-            hash = self
+            let state = self
                 .ranks
                 .ask("hashing the weights", run[0].rank, Hash { hash, sites })?;
+            hash = resumed(&state)?;
         }
         Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
     }
@@ -313,6 +317,13 @@ impl<S: Stage> Pipeline<S> {
         }
         result
     }
+}
+
+/// The hash whose state this is.
+fn resumed(state: &[u8]) -> Result<Sha256> {
+    let state = state.try_into().ok();
+    let hash = state.and_then(|state| Sha256::deserialize(state).ok());
+    hash.ok_or_else(|| Error::Stopped(": the state of a hash cannot be read".to_owned()))
 }
 
 impl<S: Stage> std::fmt::Debug for Pipeline<S> {

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use crate::id::{MicroBatch, StageId};
 use crate::{Error, Result};
 
@@ -10,7 +12,7 @@ use crate::{Error, Result};
 ///
 /// A backward is done either in one piece, [`Pass::Backward`], or in two: [`Pass::BackwardInput`], on which
 /// the stage before waits, and [`Pass::BackwardWeight`], on which nobody waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Pass {
     /// The output from the input; written `F`.
     Forward,
@@ -44,7 +46,7 @@ impl Pass {
 }
 
 /// What travels between two neighbouring stages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Flow {
     /// A stage's output, on its way to the next stage; written `F`.
     Activation,
@@ -79,7 +81,7 @@ impl Flow {
 }
 
 /// One stage and one micro-batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Cell {
     /// The stage.
     pub stage: StageId,

@@ -1,5 +1,7 @@
 //! When each pass and each transfer starts and ends.
 
+use serde::{Deserialize, Serialize};
+
 use crate::Result;
 use crate::id::Rank;
 use crate::schedule::clock::{Clock, Played};
@@ -15,7 +17,7 @@ pub struct Timeline {
 }
 
 /// A pass with its time and what its rank holds then.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Timed {
     /// What is done.
     pub pass: Pass,

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use pipewright_stages::Clock;
+use serde::{Deserialize, Serialize};
 
 use super::trace::{RankTrace, Record};
 use crate::error::Result;
@@ -33,7 +34,7 @@ pub(super) struct Meter {
 }
 
 /// One rank's share of a step report.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RankReport {
     /// Seconds of work.
     pub busy: f64,

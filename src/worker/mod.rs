@@ -24,6 +24,7 @@ use std::time::Instant;
 use pipewright_stages::loss::{Loss, Score};
 use pipewright_stages::optimizer::Optimizer;
 use pipewright_stages::{Device, Place, Shape, Stage, StageBuilder};
+use serde::{Deserialize, Serialize};
 
 use crate::data::Feed;
 use crate::error::{Error, Result, panic_message};
@@ -80,7 +81,7 @@ pub(crate) struct Worker<S: Stage> {
 }
 
 /// What a rank gives for a step.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Trained {
     /// How the step ended, the same on all ranks.
     pub(crate) outcome: Outcome,

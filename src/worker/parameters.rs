@@ -1,12 +1,13 @@
 //! A rank's parameters as the rest of the pipeline sees them.
 
 use pipewright_stages::{Parameter, Stage};
+use serde::{Deserialize, Serialize};
 
 use super::Worker;
 use crate::id::{Rank, StageId};
 
 /// What is known of a parameter without its numbers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParameterInfo {
     /// The name, as in a checkpoint.
     pub name: String,
@@ -17,7 +18,7 @@ pub struct ParameterInfo {
 }
 
 /// Where a parameter lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Site {
     /// The rank of the stage.
     pub rank: Rank,

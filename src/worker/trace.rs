@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::Result;
 use crate::schedule::{Cell, Flow, Pass, Schedule, Timed, TimedTransfer, Timeline};
 
@@ -18,7 +20,7 @@ pub(super) struct RankTrace {
 }
 
 /// One rank's record of a step. All ranks count from the same instant.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Record {
     /// The passes, in order.
     pub(crate) passes: Vec<Timed>,

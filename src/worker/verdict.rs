@@ -3,21 +3,32 @@
 use std::ops::Range;
 
 use pipewright_stages::loss::Score;
+use serde::{Deserialize, Serialize};
 
 use crate::id::{MicroBatch, StageId};
 use crate::transport::{Gathered, Transport, all_gather};
 
 /// The step's numbers, the same on every rank.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Verdict {
     /// The sums over all micro-batches, in micro-batch order.
+    #[serde(with = "ScoreForm")]
     pub(crate) score: Score,
     /// The global norm of the mean gradient, before clipping.
     pub(crate) grad_norm: f64,
 }
 
+/// How a score goes to other processes.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Score")]
+struct ScoreForm {
+    sum: f64,
+    weight: f64,
+    correct: Option<f64>,
+}
+
 /// How a step ended.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Outcome {
     /// The weights have been updated.
     Updated(Verdict),
@@ -26,7 +37,7 @@ pub(crate) enum Outcome {
 }
 
 /// The first number of a step that is not finite.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Fault {
     /// The loss of a micro-batch.
     Loss(MicroBatch),
