@@ -83,9 +83,9 @@ build() {
   local into=$1 release=$2 test
   shift 2
   mkdir -p "$into/deps"
-  cargo build $release --bin pipewright --bench gpu --message-format json >"$scratch/built" || return 1
+  cargo build $release --bin pipewright --bench gpu --message-format json-render-diagnostics >"$scratch/built" || return 1
   for test in "$@"; do
-    cargo test $release --no-run --package "${test%/*}" --test "${test#*/}" --message-format json >>"$scratch/built" || return 1
+    cargo test $release --no-run --package "${test%/*}" --test "${test#*/}" --message-format json-render-diagnostics >>"$scratch/built" || return 1
   done
   "$PYTHON" - "$scratch/built" "$into" <<'EOF' || return 1
 import json, pathlib, shutil, sys

@@ -159,7 +159,7 @@ impl Payload<Tensor> for Nccl {
         alarm.then(move || aborter.abort());
         let (to, from) = (self.gpus.peers(self.rank, 0), self.gpus.peers(self.rank, 1));
         communicator
-            .connect(&to, &from, going_on)
+            .connect(&to, &from, self.deadline, going_on)
             .map_err(self.at(None))?;
         self.communicator = Some(communicator);
         Ok(())

@@ -1,5 +1,8 @@
 //! The end of a step: tied gradients are summed, all ranks agree on loss and norm, weights change.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use pipewright_stages::optimizer::{Update, clip_factor};
 use pipewright_stages::{Parameter, Stage};
 
@@ -7,6 +10,12 @@ use super::verdict::{Outcome, Verdict};
 use super::{Current, Worker};
 use crate::error::Result;
 use crate::id::StageId;
+
+/// For so long a rank looks at its device again and again; asking takes the device's driver from other ranks' threads.
+const AWAKE: Duration = Duration::from_micros(50);
+
+/// And then so often.
+const BETWEEN_LOOKS: Duration = Duration::from_micros(20);
 
 impl<S: Stage> Worker<S> {
     /// Updates one stage's weights; the first of the rank's stages brings about the agreement with the other ranks.
@@ -95,11 +104,16 @@ impl<S: Stage> Worker<S> {
     /// Waits until the rank's device has done all that it was given.
     pub(super) fn await_devices(&mut self) -> Result<()> {
         let (slots, transport) = (&self.slots, &mut self.transport);
+        let since = Instant::now();
         self.meter.wait(|| {
             for slot in slots {
                 while !slot.stage.is_idle()? {
                     transport.check()?;
-                    std::thread::yield_now();
+                    if since.elapsed() < AWAKE {
+                        thread::yield_now();
+                    } else {
+                        thread::sleep(BETWEEN_LOOKS);
+                    }
                 }
             }
             // What was ended because a peer has stopped is done, and its numbers are none.

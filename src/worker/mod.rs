@@ -175,6 +175,10 @@ impl<S: Stage> Worker<S> {
             self.await_devices()?;
         }
         self.meter.start(origin)?;
+        if origin.is_some() {
+            // And the device's clock begins where the host's is now.
+            self.await_devices()?;
+        }
         let current = Current { step, learning_rate };
         let mut outcome = None;
         let schedule = Arc::clone(&self.schedule);

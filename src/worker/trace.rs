@@ -108,7 +108,8 @@ pub(crate) fn timeline(schedule: &Schedule, traces: Vec<Record>) -> Timeline {
         .collect();
     let transfer = |&((flow, cell), start): &((Flow, Cell), f64)| {
         let to = flow.after(cell.stage)?;
-        let &end = taken.get(&(flow, cell))?;
+        // Devices' clocks are set by the host's, which is some microseconds off: nothing is taken up before it is there.
+        let end = taken.get(&(flow, cell))?.max(start);
         let (from, to) = (schedule.rank_of(cell.stage), schedule.rank_of(to));
         Some(TimedTransfer {
             flow,

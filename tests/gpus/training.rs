@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use pipewright::StepReport;
 use pipewright::schedule::Schedule;
-use pipewright::stages::models::{Gpt, Mlp};
-use pipewright::stages::{DType, Device, Place, devices};
+use pipewright::stages::layers::{Layout, Linear, Relu};
+use pipewright::stages::models::{Gpt, LayerSpec, Mlp, Model};
+use pipewright::stages::{DType, Device, Init, Place, devices};
 
 use crate::common::{RandomRows, Recipe, gpt_recipe, recipe, recipe_of};
 use crate::emulator;
@@ -216,4 +217,39 @@ fn a_steps_times_and_trace_are_those_of_the_device() {
         assert!(passes.iter().all(|pass| pass.start <= pass.end));
     }
     assert_eq!(timeline.transfers.len(), 8);
+}
+
+/// Its stages are a linear layer, a ReLU alone, and the rest: what the first gives the second changes in place, keeps, and sends on, so that
+/// three ranks use one piece of memory.
+#[test]
+fn memory_that_three_ranks_use_is_used_again_when_the_last_is_done() {
+    if emulator::start().is_none() {
+        return;
+    }
+    let linear = |name, sizes| {
+        let init = Init::Uniform(0.3);
+        LayerSpec::of(
+            Linear::new(name, Layout::InOut, sizes, init, 5).with_bias(Init::Zeros),
+            1.0,
+        )
+    };
+    let data = RandomRows {
+        rows: 3,
+        width: 10,
+        classes: 5,
+    };
+    let model = move || {
+        Ok(Model::new(vec![
+            linear("first", [10, 12]),
+            LayerSpec::of(Relu::new("relu"), 1.0),
+            linear("last", [12, 5]),
+        ]))
+    };
+    let recipe = recipe_of(model, Arc::new(data), 8);
+    for name in ["zb-h1", "1f1b", "gpipe"] {
+        let schedule = || Schedule::named(name, 3, 8).expect("the sizes fit");
+        let (expected, _) = train(&recipe, schedule(), vec![]);
+        let (got, _) = train(&recipe, schedule(), vec![on(GPU, DType::F32)]);
+        assert_close(&got, &expected, 1e-5);
+    }
 }

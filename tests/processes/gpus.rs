@@ -1,7 +1,9 @@
 //! Ranks of several processes on GPUs: their wires go by NCCL. The processes share one GPU, as different hosts.
 
+use std::os::unix::fs::symlink;
+
 use super::*;
-use crate::emulator;
+use crate::emulator::{self, Cuda};
 
 /// A place where processes have a GPU, or an emulated one; none where there is neither.
 struct Gpus(Place);
@@ -82,4 +84,88 @@ fn wires_between_gpus_and_the_cpu_go_over_sockets() {
             &["pipeline.devices=cuda:0,cuda:0,cpu", dtype, "pipeline.stages=3"],
         );
     }
+}
+
+#[test]
+fn a_process_that_is_killed_ends_the_transfers_of_the_others() {
+    for victim in [0, 1] {
+        let Some(gpus) = Gpus::new() else { return };
+        let keys = sets(&["pipeline.devices=cuda:0", "pipeline.stages=2"]);
+        let mut started = gpus.start(2, &[&LONG[..], &keys].concat());
+        gpus.0.await_steps();
+        started[victim].signal("-KILL");
+        drop(started.remove(victim));
+        let said = started.remove(0).end().failed(1);
+        let line = format!(
+            "process {}: error: process {victim} has stopped without a word: it was killed, or its machine or the network failed\n",
+            1 - victim
+        );
+        assert!(said.ends_with(&line), "{said}");
+    }
+}
+
+#[test]
+fn without_nccl_all_processes_say_how_to_get_it() {
+    let Some(gpus) = Gpus::new() else { return };
+    let Cuda::Emulated(libraries) = emulator::start() else {
+        return;
+    };
+    for library in ["libcuda.so", "libnvrtc.so", "libcublasLt.so"] {
+        symlink(libraries.join(library), gpus.0.path(library)).unwrap();
+    }
+    let address = worlds::free_address();
+    let keys = sets(&["pipeline.devices=cuda:0", "pipeline.stages=2"]);
+    let member = |rank| {
+        let mut command = gpus.member(rank, 2, &address, &keys);
+        // Nor in any Python.
+        command
+            .env("LD_LIBRARY_PATH", gpus.0.path("."))
+            .env("HOME", gpus.0.path("."))
+            .env("PATH", "/usr/bin:/bin")
+            .env_remove("PYENV_ROOT")
+            .env_remove("VIRTUAL_ENV");
+        Started::new(command)
+    };
+    for process in end_all([0, 1].map(member).into()) {
+        let said = process.failed(2);
+        assert!(
+            said.contains("no NCCL (libnccl.so.2) was found: `pip install nvidia-nccl"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn processes_on_one_gpu_are_told_to_take_one_each() {
+    let Some(gpus) = Gpus::new() else { return };
+    let address = worlds::free_address();
+    let keys = sets(&["pipeline.devices=cuda:0", "pipeline.stages=2"]);
+    let member = |rank| {
+        let mut command = gpus.member(rank, 2, &address, &keys);
+        command.env("NCCL_HOSTID", "the same");
+        Started::new(command)
+    };
+    for process in end_all([0, 1].map(member).into()) {
+        let said = process.failed(2);
+        assert!(said.contains("Duplicate GPU detected"), "{said}");
+        assert!(
+            said.contains("ranks that send to other processes need a GPU each"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn ranks_of_one_process_on_one_gpu_may_not_both_send_to_others() {
+    let Some(gpus) = Gpus::new() else { return };
+    let ring = ["pipeline.stages=8", "pipeline.schedule=interleaved-1f1b"];
+    let keys = [&["pipeline.devices=cuda:0"], &ring[..]].concat();
+    for process in end_all(gpus.start(2, &sets(&keys))) {
+        let said = process.failed(2);
+        let expected =
+            "ranks 0 and 1 of one process are both on cuda:0 and both have links to other processes";
+        assert!(said.contains(expected), "{said}");
+    }
+    // In a row only the ranks at the boundary have.
+    same_weights(2, &["pipeline.devices=cuda:0", "pipeline.stages=4"]);
 }

@@ -95,22 +95,19 @@ impl Place {
 
     /// Starts a long run and waits until it has done some steps.
     fn start_long(&self, size: u32, args: &[&str]) -> Vec<Started> {
-        let long = [
-            "--set",
-            "train.steps=1000000",
-            "--set",
-            "train.validate_every=0",
-            "--set",
-            "checkpoint.every=1000000",
-        ];
-        let started = self.start(size, &[&long[..], args].concat());
+        let started = self.start(size, &[&LONG[..], args].concat());
+        self.await_steps();
+        started
+    }
+
+    /// Waits until a run has done some steps.
+    fn await_steps(&self) {
         let metrics = self.path("runs/small/metrics.jsonl");
         let since = Instant::now();
         while !fs::read_to_string(&metrics).is_ok_and(|text| text.lines().count() > 4) {
             assert!(since.elapsed() < PATIENCE, "it does not train");
             std::thread::sleep(Duration::from_millis(10));
         }
-        started
     }
 
     fn command(&self, args: &[&str]) -> Command {
@@ -132,6 +129,16 @@ impl Place {
         text.lines().map(line).collect()
     }
 }
+
+/// Arguments of a run that ends only when it is ended.
+const LONG: [&str; 6] = [
+    "--set",
+    "train.steps=1000000",
+    "--set",
+    "train.validate_every=0",
+    "--set",
+    "checkpoint.every=1000000",
+];
 
 /// Longer than any of these runs takes.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -18,8 +18,8 @@ use crate::error::{Error, ErrorKind, Result};
 /// (cuBLAS documentation, `cublasSetWorkspace`).
 pub(super) const WORKSPACE: usize = 32 << 20;
 
-/// What addresses are multiples of, in bytes: the widest load of a device.
-pub(super) const ALIGNMENT: u64 = 16;
+/// What addresses are multiples of, in bytes: all are the beginnings of blocks of memory.
+pub(super) const ALIGNMENT: u64 = 256;
 
 /// `out = start + left right` of row-major matrices: `left` is `[rows, inner]`, `right` is `[inner, columns]`, and `out` is
 /// `[rows, columns]`.
@@ -120,7 +120,7 @@ impl Gpu {
     /// Puts a product on the compute stream. A bias has `columns` numbers of the output's type, and is given exactly when the sums
     /// start with it.
     ///
-    /// The caller's addresses point at as much as `what` says, and are multiples of 16 bytes; `out` overlaps nothing else.
+    /// The caller's addresses point at as much as `what` says, and are multiples of 256 bytes; `out` overlaps nothing else.
     ///
     /// # Errors
     /// When cuBLASLt is not there or has no way to do this on the device.

@@ -3,7 +3,10 @@
 use std::ffi::c_void;
 
 use cudarc::driver::result::{self, DriverError};
-use cudarc::driver::sys::{self, CUevent_flags, CUresult, CUstream, CUstream_flags};
+use cudarc::driver::sys::{
+    self, CUevent_flags, CUmemAccess_flags, CUmemAccessDesc, CUmemLocation, CUmemLocationType, CUmemoryPool,
+    CUresult, CUstream, CUstream_flags,
+};
 
 use super::Ptr;
 use super::gpu::context_of;
@@ -141,6 +144,52 @@ pub(super) fn allocate(bytes: usize, stream: &Stream) -> Result<Option<Ptr>> {
         Err(DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY)) => Ok(None),
         Err(error) => Err(failed("taking memory")(error)),
     }
+}
+
+/// Gives device memory back when the stream is done with what it was given before.
+///
+/// # Safety
+/// It came from [`allocate`] on the stream's device, and nobody uses it in work given later.
+pub(super) unsafe fn free_in_order(address: Ptr, stream: &Stream) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { result::free_async(address.0, stream.0) }.map_err(failed("giving memory back"))
+}
+
+/// Has CUDA keep nothing of what it was given back: memory of other sizes can be had of it then.
+pub(super) fn trim(device: u32) -> Result<()> {
+    let pool = pool(device)?;
+    // SAFETY: the pool is the device's own, which is never destroyed.
+    unsafe { result::mem_pool::trim_to(pool, 0) }.map_err(failed("trimming the memory pool"))
+}
+
+/// The pool that a device's memory is taken from.
+pub(super) fn pool(device: u32) -> Result<CUmemoryPool> {
+    let handle = result::device::get(device as i32).map_err(failed("finding a device"))?;
+    // SAFETY: the device is there, as just asked.
+    unsafe { result::device::get_default_mem_pool(handle) }.map_err(failed("finding the memory pool"))
+}
+
+/// Lets a device reach another's memory directly, where the two have a link; without one copies go through the host.
+pub(super) fn reach(from: u32, to: u32) -> Result<()> {
+    let mut can = 0;
+    // SAFETY: the pointer is to a local that outlives the call; both devices are there.
+    unsafe { sys::cuDeviceCanAccessPeer(&mut can, from as i32, to as i32) }
+        .result()
+        .map_err(failed("asking for a link between devices"))?;
+    if can == 0 {
+        return Ok(());
+    }
+    let access = CUmemAccessDesc {
+        location: CUmemLocation {
+            type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
+            id: from as i32,
+        },
+        flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+    };
+    // SAFETY: the pointer is to a local that outlives the call; pools are never destroyed.
+    unsafe { sys::cuMemPoolSetAccess(pool(to)?, &access, 1) }
+        .result()
+        .map_err(failed("opening a device's memory to another"))
 }
 
 /// Gives device memory back, once all work given before is done.

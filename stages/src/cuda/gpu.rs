@@ -1,7 +1,7 @@
 //! A GPU as one thread uses it.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::OnceLock;
 
@@ -10,7 +10,7 @@ use cudarc::driver::sys::{CUcontext, CUdevice_attribute, CUresult};
 use parking_lot::Mutex;
 
 use super::blas::Blas;
-use super::driver::{Stream, failed};
+use super::driver::{self, Stream, failed};
 use super::library::Library;
 use super::memory::Shelf;
 use super::module::Kernels;
@@ -29,6 +29,8 @@ pub(crate) struct Gpu {
     kernels: Kernels,
     shelf: Shelf,
     staging: Staging,
+    /// Other devices that copies have come from.
+    reached: RefCell<BTreeSet<u32>>,
     /// From the first matrix product on.
     blas: OnceCell<Blas>,
 }
@@ -75,6 +77,7 @@ impl Gpu {
             transfers: Stream::new()?,
             kernels: Kernels::load(capability)?,
             staging: Staging::default(),
+            reached: RefCell::default(),
             blas: OnceCell::new(),
         })
     }
@@ -120,6 +123,13 @@ impl Gpu {
     /// Its matrix products, once there was one.
     pub(super) fn blas(&self) -> &OnceCell<Blas> {
         &self.blas
+    }
+
+    /// Opens the direct link to another device, once. Copies are right without one too.
+    pub(super) fn reach(&self, other: u32) {
+        if self.reached.borrow_mut().insert(other) {
+            let _ = driver::reach(self.index, other).and(driver::reach(other, self.index));
+        }
     }
 
     /// Whether all work given so far is done.

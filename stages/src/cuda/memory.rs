@@ -7,12 +7,12 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use crossbeam_queue::ArrayQueue;
-use cudarc::driver::result::{device, mem_pool};
+use cudarc::driver::result::mem_pool;
 use cudarc::driver::sys::CUmemPool_attribute;
+use parking_lot::Mutex;
 
 use super::driver::{self, Event, Stream, failed};
 use super::{Gpu, Ptr};
@@ -38,13 +38,16 @@ struct Block {
     by_transfer: bool,
     /// The last work that somebody else has to wait for.
     event: Arc<Event>,
-    /// Whether whoever takes it next has to wait for the event.
-    used_elsewhere: AtomicBool,
+    /// Whether whoever takes it next has to wait for the event. Locked while the event is recorded.
+    used_elsewhere: Mutex<bool>,
     home: Weak<Home>,
 }
 
-/// Blocks on their way home, some with an event of another device's that stands for their last use.
-type Home = ArrayQueue<(Arc<Block>, Option<Arc<Event>>)>;
+/// A block that nobody uses now, and an event of another device's when that stands for its last use.
+type Free = (Arc<Block>, Option<Arc<Event>>);
+
+/// Blocks on their way home.
+type Home = ArrayQueue<Free>;
 
 /// Whether a block is filled by transfers, and its bytes.
 type Size = (bool, usize);
@@ -53,17 +56,14 @@ type Size = (bool, usize);
 #[derive(Debug)]
 pub(super) struct Shelf {
     /// By whether they are filled by transfers, and by size: a transfer does not wait for what computes, nor the other way round.
-    blocks: RefCell<BTreeMap<Size, Vec<Arc<Block>>>>,
+    blocks: RefCell<BTreeMap<Size, Vec<Free>>>,
     home: Arc<Home>,
 }
 
 impl Shelf {
     /// An empty one. CUDA keeps what it is given back: no taking and giving back between steps.
     pub(super) fn new(index: u32) -> Result<Self> {
-        let handle = device::get(index as i32).map_err(failed("finding a device"))?;
-        // SAFETY: the device is there, as it has a context.
-        let pool =
-            unsafe { device::get_default_mem_pool(handle) }.map_err(failed("finding the memory pool"))?;
+        let pool = driver::pool(index)?;
         let threshold = CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
         let mut most = u64::MAX;
         // SAFETY: the attribute is of this type.
@@ -75,24 +75,30 @@ impl Shelf {
         })
     }
 
-    fn pop(&self, by_transfer: bool, bytes: usize) -> Option<Arc<Block>> {
+    fn pop(&self, by_transfer: bool, bytes: usize) -> Option<Free> {
         self.blocks.borrow_mut().get_mut(&(by_transfer, bytes))?.pop()
     }
 
-    fn put(&self, block: Arc<Block>) {
-        let key = (block.by_transfer, block.bytes);
-        self.blocks.borrow_mut().entry(key).or_default().push(block);
+    fn put(&self, free: Free) {
+        let key = (free.0.by_transfer, free.0.bytes);
+        self.blocks.borrow_mut().entry(key).or_default().push(free);
+    }
+
+    /// Gives back all that nobody uses now.
+    fn clear(&self, gpu: &Gpu) -> Result<()> {
+        self.collect();
+        let blocks = std::mem::take(&mut *self.blocks.borrow_mut());
+        for event in blocks.values().flatten().filter_map(|(_, event)| event.as_ref()) {
+            gpu.stream().wait(event)?;
+        }
+        Ok(())
     }
 
     /// Takes in what has come home.
-    fn collect(&self, gpu: &Gpu) -> Result<()> {
-        while let Some((block, event)) = self.home.pop() {
-            if let Some(event) = event {
-                gpu.stream_of(block.by_transfer).wait(&event)?;
-            }
-            self.put(block);
+    fn collect(&self) {
+        while let Some(free) = self.home.pop() {
+            self.put(free);
         }
-        Ok(())
     }
 }
 
@@ -115,15 +121,18 @@ impl Gpu {
         let shelf = self.shelf();
         let mut block = shelf.pop(by_transfer, bytes);
         if block.is_none() {
-            shelf.collect(self)?;
+            shelf.collect();
             block = shelf.pop(by_transfer, bytes);
         }
-        let block = match block {
-            Some(block) => block,
-            None => Arc::new(self.allocate(by_transfer, bytes)?),
+        let Some((block, event)) = block else {
+            return Ok(Memory(Some(Arc::new(self.allocate(by_transfer, bytes)?))));
         };
-        if block.used_elsewhere.swap(false, Ordering::Acquire) {
-            self.stream_of(by_transfer).wait(&block.event)?;
+        let stream = self.stream_of(by_transfer);
+        if let Some(event) = event {
+            stream.wait(&event)?;
+        }
+        if std::mem::take(&mut *block.used_elsewhere.lock()) {
+            stream.wait(&block.event)?;
         }
         Ok(Memory(Some(block)))
     }
@@ -142,7 +151,9 @@ impl Gpu {
             Some(at) => at,
             None => {
                 // What nobody uses now may be enough, in other sizes.
-                self.shelf().blocks.borrow_mut().clear();
+                self.shelf().clear(self)?;
+                self.synchronize()?;
+                driver::trim(self.index())?;
                 driver::allocate(bytes, stream)?.ok_or_else(|| self.out_of_memory(bytes))?
             }
         };
@@ -152,7 +163,7 @@ impl Gpu {
             device: self.index(),
             by_transfer,
             event: Arc::new(Event::new(false)?),
-            used_elsewhere: AtomicBool::new(false),
+            used_elsewhere: Mutex::new(false),
             home: Arc::downgrade(&self.shelf().home),
         })
     }
@@ -185,6 +196,7 @@ impl Gpu {
         let from = memory.0.take().expect("there until it is dropped");
         let copy = self.memory_for_transfer(from.bytes)?;
         let transfers = self.transfers();
+        self.reach(from.device);
         transfers.wait(&from.event)?;
         // SAFETY: both blocks are as large as the copy; the streams' order is the one in which they may be used.
         unsafe {
@@ -246,14 +258,12 @@ impl Memory {
 
     /// What the stream was given until now makes the memory what it is: others wait for that.
     pub(super) fn filled_by(&self, stream: &Stream) -> Result<()> {
-        self.block().event.record(stream)
+        self.block().record(stream, false)
     }
 
     /// Who takes the memory next waits for all that the stream was given until now.
     pub(super) fn used_on(&self, stream: &Stream) -> Result<()> {
-        self.block().event.record(stream)?;
-        self.block().used_elsewhere.store(true, Ordering::Release);
-        Ok(())
+        self.block().record(stream, true)
     }
 }
 
@@ -262,7 +272,7 @@ impl Drop for Memory {
         let Some(block) = &self.0 else { return };
         let gpu = Gpu::known(block.device);
         let own = gpu.filter(|gpu| {
-            let own = block.home.as_ptr() == Arc::as_ptr(&gpu.shelf().home);
+            let own = block.is_of(gpu);
             // Where computing is not what the next one to take it waits for by itself.
             if !own || block.by_transfer {
                 // If the record fails the device has failed, which the next call tells.
@@ -274,7 +284,7 @@ impl Drop for Memory {
             return;
         };
         match (own, block.home.upgrade()) {
-            (Some(gpu), _) => gpu.shelf().put(block),
+            (Some(gpu), _) => gpu.shelf().put((block, None)),
             // Full: this one is given back to CUDA.
             (None, Some(home)) => drop(home.push((block, None))),
             // Its thread has ended.
@@ -283,9 +293,34 @@ impl Drop for Memory {
     }
 }
 
+impl Block {
+    fn is_of(&self, gpu: &Gpu) -> bool {
+        self.home.as_ptr() == Arc::as_ptr(&gpu.shelf().home)
+    }
+
+    /// The event stands for what the stream was given until now, and for the use elsewhere that it stood for before.
+    fn record(&self, stream: &Stream, use_elsewhere: bool) -> Result<()> {
+        let mut used_elsewhere = self.used_elsewhere.lock();
+        if *used_elsewhere {
+            stream.wait(&self.event)?;
+        }
+        self.event.record(stream)?;
+        *used_elsewhere |= use_elsewhere;
+        Ok(())
+    }
+}
+
 impl Drop for Block {
     fn drop(&mut self) {
-        // SAFETY: it was taken from CUDA for this block, and nobody shares the block any more.
-        unsafe { driver::free(self.at, self.device) };
+        let gpu = Gpu::known(self.device).filter(|gpu| self.is_of(gpu));
+        let in_order = gpu.and_then(|gpu| {
+            gpu.stream().wait(&self.event).ok()?;
+            // SAFETY: it was taken from CUDA for this block, and nobody shares the block any more.
+            unsafe { driver::free_in_order(self.at, gpu.stream()) }.ok()
+        });
+        if in_order.is_none() {
+            // SAFETY: as above.
+            unsafe { driver::free(self.at, self.device) };
+        }
     }
 }

@@ -18,7 +18,7 @@ use super::library::Library;
 use super::source::SOURCE;
 use crate::error::{Error, ErrorKind, Result};
 
-/// More dynamic shared memory than this a kernel has to be allowed.
+/// So much dynamic shared memory, or more, a kernel has to be allowed.
 const FREE_SHARED: u32 = 48 << 10;
 
 /// The kernels as a thread uses them on a device.
@@ -49,7 +49,7 @@ impl Kernels {
         let c_name = CString::new(name).expect("names of kernels have no zero byte");
         // SAFETY: the module is loaded as long as `self` lives.
         let function = unsafe { module::get_function(self.module, c_name) }.map_err(failed(name))?;
-        if shared > FREE_SHARED {
+        if shared >= FREE_SHARED {
             let attribute = driver::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             // SAFETY: the function is of a loaded module.
             unsafe {

@@ -13,6 +13,9 @@ use crate::error::Result;
 /// The size of the smallest slot.
 const SMALLEST: usize = 256;
 
+/// More bytes than this are copied in pieces, so that little of the host's memory is pinned.
+const PIECE: usize = 32 << 20;
+
 /// Host memory at a fixed place, which every device reaches.
 #[derive(Debug)]
 pub(crate) struct Pinned {
@@ -100,20 +103,17 @@ impl Staging {
     fn take(&self, bytes: usize) -> Result<Slot> {
         let bytes = bytes.max(SMALLEST).next_power_of_two();
         let mut slots = self.slots.borrow_mut();
-        let mut free = None;
-        for (index, slot) in slots.iter().enumerate() {
-            if slot.memory.bytes == bytes && slot.copied.is_done()? {
-                free = Some(index);
-                break;
-            }
+        // The oldest of them is the first to be done.
+        let oldest = slots.iter().position(|slot| slot.memory.bytes == bytes);
+        if let Some(index) = oldest
+            && slots[index].copied.is_done()?
+        {
+            return Ok(slots.remove(index));
         }
-        match free {
-            Some(index) => Ok(slots.swap_remove(index)),
-            None => Ok(Slot {
-                memory: Pinned::new(bytes)?,
-                copied: Event::new(false)?,
-            }),
-        }
+        Ok(Slot {
+            memory: Pinned::new(bytes)?,
+            copied: Event::new(false)?,
+        })
     }
 
     fn put(&self, slot: Slot) {
@@ -134,24 +134,30 @@ impl Gpu {
 
     /// Copies bytes to a place on the device. Does not wait for it.
     pub(crate) fn upload_to(&self, at: Ptr, bytes: &[u8]) -> Result<()> {
-        let mut slot = self.staging().take(bytes.len())?;
-        slot.memory.write(bytes);
-        // SAFETY: the caller's place is as large; the slot stays as it is until its event is reached.
-        unsafe { driver::upload(at, slot.memory.at, bytes.len(), self.stream()) }?;
-        slot.copied.record(self.stream())?;
-        self.staging().put(slot);
+        for (index, bytes) in bytes.chunks(PIECE).enumerate() {
+            let mut slot = self.staging().take(bytes.len())?;
+            slot.memory.write(bytes);
+            let at = at.offset(index * PIECE);
+            // SAFETY: the caller's place is as large; the slot stays as it is until its event is reached.
+            unsafe { driver::upload(at, slot.memory.at, bytes.len(), self.stream()) }?;
+            slot.copied.record(self.stream())?;
+            self.staging().put(slot);
+        }
         Ok(())
     }
 
     /// Copies bytes from the device, once all work given before is done: waits for it.
     pub(crate) fn download(&self, from: Ptr, bytes: &mut [u8]) -> Result<()> {
-        let slot = self.staging().take(bytes.len())?;
-        // SAFETY: the caller's place is as large; nobody else has the slot.
-        unsafe { driver::download(slot.memory.at, from, bytes.len(), self.stream()) }?;
-        slot.copied.record(self.stream())?;
-        self.synchronize()?;
-        slot.memory.read(bytes);
-        self.staging().put(slot);
+        for (index, bytes) in bytes.chunks_mut(PIECE).enumerate() {
+            let slot = self.staging().take(bytes.len())?;
+            let from = from.offset(index * PIECE);
+            // SAFETY: the caller's place is as large; nobody else has the slot.
+            unsafe { driver::download(slot.memory.at, from, bytes.len(), self.stream()) }?;
+            slot.copied.record(self.stream())?;
+            self.synchronize()?;
+            slot.memory.read(bytes);
+            self.staging().put(slot);
+        }
         Ok(())
     }
 

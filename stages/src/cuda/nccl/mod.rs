@@ -1,7 +1,7 @@
 //! Transfers between GPUs of different processes, by NCCL.
 //!
-//! A communicator does not block: each call begins something, and is asked about until it has ended, with a deadline and a question
-//! of the caller's in between. A transfer itself is work on the GPU's transfer stream, in the order of the calls; edges by events tie it
+//! A communicator does not block: each call begins something, and is asked about until it has ended, with a question
+//! of the caller's in between, and a deadline while connections are made. A transfer itself is work on the GPU's transfer stream, in the order of the calls; edges by events tie it
 //! to what computes, and no host waits for it.
 
 mod handle;
@@ -81,7 +81,6 @@ pub struct Member {
 pub struct Communicator {
     handle: Arc<Handle>,
     gpu: u32,
-    deadline: Duration,
 }
 
 /// Ends a communicator's transfers from any thread, and with them whatever waits for them.
@@ -96,7 +95,7 @@ impl Aborter {
 }
 
 impl Communicator {
-    /// Joins the members that have the same id: waits for all, asking `going_on` meanwhile. `deadline` is for this and for every later call.
+    /// Joins the members that have the same id: waits for all, asking `going_on` meanwhile.
     ///
     /// # Errors
     /// When there is no NCCL, no such GPU, two members are on one GPU, a member has not come in time, or NCCL finds no way to one: says what to do.
@@ -116,9 +115,8 @@ impl Communicator {
         let communicator = Self {
             handle: Arc::new(handle),
             gpu,
-            deadline,
         };
-        communicator.settle("linking the GPUs", code, going_on)?;
+        communicator.settle("linking the GPUs", code, Some(deadline), going_on)?;
         Ok(communicator)
     }
 
@@ -136,6 +134,7 @@ impl Communicator {
         &self,
         to: &[u32],
         from: &[u32],
+        deadline: Duration,
         mut going_on: impl FnMut() -> Result<(), E>,
     ) -> Result<(), E> {
         const NUMBER: usize = 4;
@@ -158,16 +157,19 @@ impl Communicator {
                 sys::ncclGroupEnd()
             }
         })?;
-        self.settle("connecting the GPUs", code, &mut going_on)?;
-        self.until("the first transfer between the GPUs", &mut going_on, || {
-            Ok(gpu.transfers().is_idle()?.then_some(()))
-        })
+        self.settle("connecting the GPUs", code, Some(deadline), &mut going_on)?;
+        self.until(
+            "the first transfer between the GPUs",
+            Some(deadline),
+            going_on,
+            || Ok(gpu.transfers().is_idle()?.then_some(())),
+        )
     }
 
     /// Queues a tensor of this member's GPU, marked as ready, for another member. Its memory is not used again before it is sent.
     ///
     /// # Errors
-    /// As for [`Communicator::connect`]; also when the tensor is elsewhere.
+    /// What NCCL or `going_on` reports; also when the tensor is elsewhere.
     pub fn send<E: From<Error>>(
         &self,
         tensor: &Tensor,
@@ -190,14 +192,14 @@ impl Communicator {
             // SAFETY: the memory stays as it is until the stream is done with it, by the mark below.
             unsafe { sys::ncclSend(at, count, numbers(dtype), to as i32, raw, stream.raw().cast()) }
         })?;
-        self.settle(&format!("sending to member {to}"), code, going_on)?;
+        self.settle(&format!("sending to member {to}"), code, None, going_on)?;
         Ok(memory.used_on(stream)?)
     }
 
     /// Queues the receipt of numbers from another member: a tensor on this member's GPU, marked as ready once they are there.
     ///
     /// # Errors
-    /// As for [`Communicator::connect`]; [`ErrorKind::OutOfMemory`].
+    /// What NCCL or `going_on` reports; [`ErrorKind::OutOfMemory`].
     pub fn receive<E: From<Error>>(
         &self,
         dims: &[usize],
@@ -213,7 +215,7 @@ impl Communicator {
             // SAFETY: the memory is as large, and nobody uses it before the stream has filled it, by the mark below.
             unsafe { sys::ncclRecv(at, count, numbers(dtype), from as i32, raw, stream.raw().cast()) }
         })?;
-        self.settle(&format!("receiving from member {from}"), code, going_on)?;
+        self.settle(&format!("receiving from member {from}"), code, None, going_on)?;
         memory.filled_by(stream)?;
         Ok(Tensor::in_memory(memory, dtype, dims))
     }
@@ -234,10 +236,11 @@ impl Communicator {
         &self,
         what: &str,
         begun: ncclResult_t,
-        mut going_on: impl FnMut() -> Result<(), E>,
+        deadline: Option<Duration>,
+        going_on: impl FnMut() -> Result<(), E>,
     ) -> Result<(), E> {
         let mut state = begun;
-        self.until(what, &mut going_on, || {
+        self.until(what, deadline, going_on, || {
             if state == ncclResult_t::ncclInProgress {
                 state = self.handle.state()?;
             }
@@ -253,15 +256,16 @@ impl Communicator {
     fn until<E: From<Error>>(
         &self,
         what: &str,
-        going_on: &mut impl FnMut() -> Result<(), E>,
+        deadline: Option<Duration>,
+        mut going_on: impl FnMut() -> Result<(), E>,
         mut ask: impl FnMut() -> Result<Option<()>>,
     ) -> Result<(), E> {
         let since = Instant::now();
         while ask()?.is_none() {
             going_on()?;
             let waited = since.elapsed();
-            if waited > self.deadline {
-                return Err(self.handle.too_late(what, self.deadline).into());
+            if let Some(deadline) = deadline.filter(|&deadline| waited > deadline) {
+                return Err(self.handle.too_late(what, deadline).into());
             }
             if waited < AWAKE {
                 thread::yield_now();

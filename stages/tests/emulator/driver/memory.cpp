@@ -106,9 +106,6 @@ API CUresult cuMemFree_v2(CUdeviceptr pointer) {
     if (!block.ordered)
         if (CUresult result = wait_all(block.device)) return result;
     Lock lock(machine());
-    for (Stream *stream : block.device->streams)
-        if (block.ordered && stream->done < stream->queued)
-            fprintf(stderr, "emulated CUDA: cuMemFree of memory of cuMemAllocAsync does not wait for the work that is queued\n");
     release(pointer, block);
     return block.device->error;
 }
@@ -190,6 +187,9 @@ API CUresult cuMemPoolGetAttribute(Device *pool, int attribute, void *value) {
 }
 
 API CUresult cuMemPoolTrimTo(Device *, size_t) { return SUCCESS; }
+
+// All emulated devices reach each other.
+API CUresult cuMemPoolSetAccess(Device *, const void *, size_t) { return SUCCESS; }
 
 // For the emulated cuBLASLt and NCCL: whether `bytes` at `address` lie inside one live allocation.
 API int pw_inside(const void *start, size_t bytes) {
