@@ -56,6 +56,17 @@ impl RunDir {
         replace(&self.config(), config)
     }
 
+    /// Refuses a folder that [`RunDir::begin`] has made in another process and that is not there in this one.
+    pub(super) fn check_shared(&self) -> Result<()> {
+        if self.config().is_file() {
+            return Ok(());
+        }
+        Err(Error::Invalid(format!(
+            "{} is not there, although process 0 has written it: the processes of a run need one file system for its folder",
+            self.config().display()
+        )))
+    }
+
     /// The checkpoints, oldest first.
     pub(super) fn checkpoints(&self) -> Result<Vec<PathBuf>> {
         let folder = self.0.join(CHECKPOINTS);

@@ -62,7 +62,9 @@ impl Trainer {
             .then(begin)
             .transpose()
             .inspect_err(|error| pipeline.fail(error))?;
-        // Nobody goes on before there is a folder to save into.
+        // Nobody goes on before all see the folder that checkpoints go into.
+        pipeline.any(false)?;
+        run_dir.check_shared().inspect_err(|error| pipeline.fail(error))?;
         pipeline.any(false)?;
         let progress = if role.leads() {
             Progress::new(done, steps, config.train.print_every, config.unit())

@@ -35,7 +35,9 @@ pub(super) fn launch<S: Stage>(mut builder: PipelineBuilder<S>) -> Result<Pipeli
         }
     };
     let threads = builder.threads_per_rank.saturating_mul(whole.own.len());
-    let (before, beside) = world.as_ref().map_or((0, 1), |(world, _)| world.place());
+    let (before, beside) = world
+        .as_ref()
+        .map_or((0, 1), |(world, _)| (world.local_rank(), world.local_size()));
     let all = threads.saturating_mul(beside);
     let (ranks, room) = (whole.schedule.ranks(), room(&whole.schedule));
     let (links, peers) = match world {

@@ -3,8 +3,10 @@
 use std::io::{self, BufWriter, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use socket2::{SockRef, TcpKeepalive};
 
 use super::{Tag, WireFrame};
 use crate::error::{Error, Result};
@@ -12,6 +14,15 @@ use crate::id::Rank;
 
 /// Frames up to this size go out in one piece.
 pub(super) const BUFFER: usize = 1 << 16;
+
+/// So long nothing is heard of the other machine before it is asked whether it is there, so often, and so many times.
+const QUIET: Duration = Duration::from_secs(10);
+const BETWEEN_PROBES: Duration = Duration::from_secs(5);
+const PROBES: u32 = 3;
+
+/// So long may what is sent go unheard.
+#[cfg(target_os = "linux")]
+const UNHEARD: Duration = Duration::from_secs(30);
 
 /// Blocks that have been sent and wait to carry what comes.
 const SPARE: usize = 256;
@@ -108,6 +119,7 @@ struct Out {
 impl Link {
     pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
+        watch(&stream)?;
         Ok(Self {
             out: Mutex::new(Out {
                 stream: BufWriter::with_capacity(BUFFER, stream.try_clone()?),
@@ -157,6 +169,20 @@ impl Link {
         // A thread that panicked in the middle of a frame has ended its rank, and with it the run.
         self.out.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Has the system end the connection when the other machine is no longer there: about half a minute after it was heard of last,
+/// whether it is listened to or spoken to.
+fn watch(stream: &TcpStream) -> io::Result<()> {
+    let socket = SockRef::from(stream);
+    let probes = TcpKeepalive::new()
+        .with_time(QUIET)
+        .with_interval(BETWEEN_PROBES)
+        .with_retries(PROBES);
+    socket.set_tcp_keepalive(&probes)?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(UNHEARD))?;
+    Ok(())
 }
 
 impl<W: WireFrame> Far<W> for Link {

@@ -24,8 +24,8 @@ pub struct World {
     process: u32,
     /// By process; none for this one.
     links: Vec<Option<Arc<Link>>>,
-    /// This process's place among those of its machine, and how many there are.
-    place: (usize, usize),
+    local_rank: usize,
+    local_size: usize,
     deadline: Duration,
 }
 
@@ -45,7 +45,8 @@ impl World {
         Ok(Self {
             process: membership.process,
             links,
-            place: joined.place,
+            local_rank: joined.local_rank,
+            local_size: joined.local_size,
             deadline: membership.deadline,
         })
     }
@@ -60,9 +61,14 @@ impl World {
         self.links.len() as u32
     }
 
-    /// This process's place among those of its machine, and how many there are: those with one address.
-    pub fn place(&self) -> (usize, usize) {
-        self.place
+    /// This process's number among those of its machine, from 0.
+    pub fn local_rank(&self) -> usize {
+        self.local_rank
+    }
+
+    /// The number of processes on its machine: those with one address.
+    pub fn local_size(&self) -> usize {
+        self.local_size
     }
 
     /// How long the processes wait for each other when they make connections.

@@ -23,10 +23,10 @@ fn a_process_that_is_killed_ends_all_and_is_named() {
 
 #[test]
 fn an_interruption_of_one_process_saves_the_same_step_in_all() {
-    for signalled in [0, 1] {
+    for (signalled, signal) in [(0, "-INT"), (1, "-INT"), (1, "-TERM")] {
         let place = Place::new();
         let started = place.start_long(2, &[]);
-        started[signalled].signal("-INT");
+        started[signalled].signal(signal);
         let ended = end_all(started);
         for process in &ended {
             assert_eq!(process.status, Some(130), "{}{}", process.stdout, process.stderr);

@@ -74,9 +74,8 @@ fn a_port_in_use_is_named() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let said = Started::new(place.member(0, 2, &address, &[])).end().failed(2);
-    let expected = format!(
-        "process 0: error: process 0 cannot listen at {address}: the port is in use; end the run that has it"
-    );
+    let expected =
+        format!("process 0: error: cannot listen at {address}: the port is in use; end the run that has it");
     assert!(said.starts_with(&expected), "{said}");
 }
 
@@ -106,9 +105,7 @@ fn a_process_that_never_comes_is_named_to_all() {
     }
     let said = member(1).end().failed(2);
     assert!(
-        said.contains(&format!(
-            "process 1 cannot reach process 0 at {address} within 1 s"
-        )),
+        said.contains(&format!("error: cannot reach process 0 at {address} within 1 s")),
         "{said}"
     );
 }
@@ -272,6 +269,20 @@ fn what_is_wrong_in_one_process_is_told_in_all() {
         second.starts_with("process 1: error: process 0: the run directory runs/small exists"),
         "{second}"
     );
+}
+
+#[test]
+fn a_folder_that_processes_do_not_share_is_refused_before_the_first_step() {
+    let [place, elsewhere] = [Place::new(), Place::new()];
+    let address = worlds::free_address();
+    let first = Started::new(place.member(0, 2, &address, &[]));
+    let second = Started::new(elsewhere.member(1, 2, &address, &[]));
+    let [first, second] = [first, second].map(|process| process.end().failed(2));
+    let cause = "runs/small/config.toml is not there, although process 0 has written it: the processes of a run need one file system \
+                 for its folder\n";
+    assert_eq!(first, format!("process 0: error: process 1: {cause}"));
+    assert_eq!(second, format!("process 1: error: {cause}"));
+    assert_eq!(place.numbers("runs/small").len(), 0);
 }
 
 #[test]

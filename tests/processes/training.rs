@@ -79,6 +79,24 @@ fn the_address_can_stand_in_the_config() {
 }
 
 #[test]
+fn a_machine_can_be_named_by_a_name_that_leads_to_itself_alone() {
+    let place = Place::new();
+    let name = Command::new("hostname")
+        .output()
+        .map_or(Vec::new(), |output| output.stdout);
+    let name = String::from_utf8(name).unwrap().trim().to_owned();
+    let port = worlds::free_address().rsplit_once(':').unwrap().1.to_owned();
+    let address = format!("{name}:{port}");
+    // Where the machine's name is not known to itself, or known by an address that others can use, there is nothing to see.
+    let found = std::net::ToSocketAddrs::to_socket_addrs(&address);
+    if !found.is_ok_and(|mut found| found.any(|address| address.ip().is_loopback())) {
+        return;
+    }
+    let member = |rank| Started::new(place.member(rank, 2, &address, &["--set", "launch.deadline=30"]));
+    all_done(end_all((0..2).map(member).collect()));
+}
+
+#[test]
 fn a_world_of_one_process_is_no_world() {
     let place = Place::new();
     let mut command = place.command(&[]);

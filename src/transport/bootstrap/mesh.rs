@@ -8,62 +8,60 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, unbounded};
 
 use super::message::{Message, left, receive, send};
-use super::{Known, Membership};
+use super::{Known, list};
 use crate::error::{Error, Result};
 
 /// How often it is looked for who has come.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Connects a process other than 0 with all others.
+/// What it takes.
+const CONNECTED: &str = "every process has to be able to connect to those of lower RANK";
+
+/// Connects a process other than 0 with those between 0 and it, and waits for those after it. `streams` are by process.
 pub(super) fn connect(
-    membership: &Membership,
+    process: u32,
     known: &Known,
-    to_first: TcpStream,
     listener: &TcpListener,
     deadline: Instant,
-) -> Result<Vec<Option<TcpStream>>> {
-    let Membership {
-        process, processes, ..
-    } = *membership;
-    let mut streams: Vec<Option<TcpStream>> = (0..processes).map(|_| None).collect();
-    streams[0] = Some(to_first);
+    streams: &mut [Option<TcpStream>],
+) -> Result<()> {
     for peer in 1..process {
-        let address = known.addresses[peer as usize];
-        let linked = TcpStream::connect_timeout(&address, left(deadline)).and_then(|stream| {
-            let pass = known.pass;
-            send(&stream, &Message::Link { process, pass })?;
-            Ok(stream)
-        });
-        let stream = linked.map_err(|error| {
-            Error::Invalid(format!(
-                "process {process} cannot reach process {peer} at {address}: {error}; every process has to be able to \
-                 connect to those of lower RANK"
-            ))
+        streams[peer as usize] = Some(reach(process, peer, known, deadline)?);
+    }
+    let mut missing: Vec<u32> = (process + 1..streams.len() as u32).collect();
+    let all = missing.is_empty()
+        || accept(listener, deadline, |stream, message| {
+            if let Message::Link { process, pass } = message
+                && pass == known.pass
+                && let Some(index) = missing.iter().position(|&other| other == process)
+            {
+                missing.remove(index);
+                streams[process as usize] = Some(stream);
+            }
+            Ok(missing.is_empty())
         })?;
-        streams[peer as usize] = Some(stream);
+    if all {
+        return Ok(());
     }
-    let mut missing: Vec<u32> = (process + 1..processes).collect();
-    if missing.is_empty() {
-        return Ok(streams);
-    }
-    let all = accept(listener, deadline, |stream, message| {
-        if let Message::Link { process, pass } = message
-            && pass == known.pass
-            && let Some(index) = missing.iter().position(|&other| other == process)
-        {
-            missing.swap_remove(index);
-            streams[process as usize] = Some(stream);
-        }
-        Ok(missing.is_empty())
-    })?;
-    if !all {
-        missing.sort_unstable();
-        return Err(Error::Invalid(format!(
-            "process {process} was not reached by process {missing:?} in time: every process has to be able to connect to \
-             those of lower RANK"
-        )));
-    }
-    Ok(streams)
+    Err(Error::Invalid(format!(
+        "not reached by process {} in time: {CONNECTED}",
+        list(&missing)
+    )))
+}
+
+/// Connects to a process of a lower number.
+fn reach(process: u32, peer: u32, known: &Known, deadline: Instant) -> Result<TcpStream> {
+    let address = known.addresses[peer as usize];
+    let pass = known.pass;
+    let linked = TcpStream::connect_timeout(&address, left(deadline)).and_then(|stream| {
+        send(&stream, &Message::Link { process, pass })?;
+        Ok(stream)
+    });
+    linked.map_err(|error| {
+        Error::Invalid(format!(
+            "cannot reach process {peer} at {address}: {error}; {CONNECTED}"
+        ))
+    })
 }
 
 /// Takes in whoever comes and says something of ours, until `seat` has all it waits for or the deadline has passed: then it gives

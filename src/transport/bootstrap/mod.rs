@@ -6,10 +6,11 @@ mod mesh;
 mod message;
 mod others;
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use super::link::{Kind, Link};
 use crate::error::{Error, Result};
 use message::Hello;
 
@@ -30,8 +31,10 @@ pub struct Membership {
 pub(super) struct Joined {
     /// By process; none for this one.
     pub(super) streams: Vec<Option<TcpStream>>,
-    /// This process's place among those of its machine, and how many there are.
-    pub(super) place: (usize, usize),
+    /// This process's number among those of its machine, from 0.
+    pub(super) local_rank: usize,
+    /// How many there are on its machine.
+    pub(super) local_size: usize,
 }
 
 /// Where every process is, as all know when the last one has come.
@@ -64,13 +67,51 @@ pub(super) fn join(membership: &Membership, program: &str) -> Result<Joined> {
         first::gather(membership, hello, deadline)?
     } else {
         let (known, to_first, listener) = others::come(membership, hello, deadline)?;
-        let streams = mesh::connect(membership, &known, to_first, &listener, deadline)?;
+        let mut streams: Vec<_> = (0..processes).map(|_| None).collect();
+        streams[0] = Some(to_first);
+        // The others began to wait when the last one came.
+        let deadline = Instant::now() + membership.deadline;
+        let linked = mesh::connect(process, &known, &listener, deadline, &mut streams);
+        linked.inspect_err(|error| give_up(&mut streams, error))?;
         (known, streams)
     };
     let own = known.addresses[process as usize].ip();
     let same = |addresses: &[SocketAddr]| addresses.iter().filter(|address| address.ip() == own).count();
-    let place = (same(&known.addresses[..process as usize]), same(&known.addresses));
-    Ok(Joined { streams, place })
+    Ok(Joined {
+        streams,
+        local_rank: same(&known.addresses[..process as usize]),
+        local_size: same(&known.addresses),
+    })
+}
+
+/// Tells those who are connected already why there will be no run.
+fn give_up(streams: &mut [Option<TcpStream>], error: &Error) {
+    for stream in streams.iter_mut().filter_map(Option::take) {
+        // Whoever cannot be told sees the connection end.
+        let _ = Link::new(stream).and_then(|link| link.word(Kind::Farewell, error.to_string().as_bytes()));
+    }
+}
+
+/// Whether an address names this machine, by a name that others may know it by too and that leads to itself alone here, as a machine's
+/// own name often does. Then it is reached at all its addresses.
+fn is_own_name(address: &str, ip: IpAddr) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let literal = host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
+    ip.is_loopback() && !literal && host != "localhost"
+}
+
+/// All addresses of this machine, of the kind that `ip` is of.
+fn anywhere(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
+/// Numbers of processes in words.
+fn list(processes: &[u32]) -> String {
+    let processes: Vec<_> = processes.iter().map(u32::to_string).collect();
+    processes.join(", ")
 }
 
 /// A hash of the program's file; 0 where the system does not tell which it is.

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::message::{Hello, Message, left, receive, send};
-use super::{Known, Membership};
+use super::{Known, Membership, anywhere, is_own_name};
 use crate::error::{Error, Result};
 
 /// How often process 0 is looked for.
@@ -21,14 +21,16 @@ pub(super) fn come(
     hello: impl FnOnce(SocketAddr) -> Hello,
     deadline: Instant,
 ) -> Result<(Known, TcpStream, TcpListener)> {
-    let Membership {
-        process, ref address, ..
-    } = *membership;
+    let address = &membership.address;
     let stream = reach(membership, deadline)?;
-    let cannot =
-        |error: io::Error| Error::Invalid(format!("process {process} cannot listen for the others: {error}"));
+    let cannot = |error: io::Error| Error::Invalid(format!("cannot listen for the others: {error}"));
     // At the address by which it reaches process 0 the others, which do so too, can reach it.
     let own = stream.local_addr().map_err(cannot)?.ip();
+    let own = if is_own_name(address, own) {
+        anywhere(own)
+    } else {
+        own
+    };
     let listener = TcpListener::bind((own, 0)).map_err(cannot)?;
     let hello = hello(listener.local_addr().map_err(cannot)?);
     let said = send(&stream, &Message::Hello(hello)).and_then(|()| receive(&stream, deadline + GRACE));
@@ -66,9 +68,8 @@ fn reach(membership: &Membership, deadline: Instant) -> Result<TcpStream> {
             Err(_) if Instant::now() + PAUSE < deadline => thread::sleep(PAUSE),
             Err(error) => {
                 return Err(Error::Invalid(format!(
-                    "process {} cannot reach process 0 at {} within {} s ({error}): start process 0 there, or give more time \
+                    "cannot reach process 0 at {} within {} s ({error}): start process 0 there, or give more time \
                      (launch.deadline)",
-                    membership.process,
                     membership.address,
                     membership.deadline.as_secs_f64()
                 )));
