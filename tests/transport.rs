@@ -326,7 +326,7 @@ fn logged() -> [(ChannelTransport<Number>, Log, Peers); 2] {
 
 #[test]
 fn a_payload_sends_after_the_receives_that_were_announced_before() {
-    let [(mut a, ..), (mut b, log, _peers)] = logged();
+    let [(mut a, _, _a), (mut b, log, _b)] = logged();
     for tag in 0..2 {
         a.send(Rank(1), Tag(tag), Number(0)).expect("sent");
         b.post_recv(Rank(0), Tag(tag)).expect("posted");
