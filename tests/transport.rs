@@ -4,11 +4,13 @@
 mod worlds;
 
 use std::io::{self, Read, Write};
+use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use pipewright::id::Rank;
 use pipewright::transport::{
-    ChannelTransport, Gathered, GoingOn, Payload, Peers, Tag, Transport, WireFrame, World, all_gather,
+    Alarm, ChannelTransport, Gathered, GoingOn, Payload, Peers, Tag, Transport, WireFrame, World, all_gather,
     connect,
 };
 use pipewright::{Error, Result};
@@ -270,6 +272,87 @@ fn a_payload_receives_in_the_order_of_the_schedule_whatever_is_waited_for_first(
             b.wait(Rank(0), Tag(number)).expect("arrives"),
             Number(number as u32)
         );
+    }
+}
+
+/// Writes down what it is asked for.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<&'static str>>>);
+
+impl Log {
+    fn add(&self, what: &'static str) {
+        self.0.lock().expect("no panic").push(what);
+    }
+
+    fn take(&self) -> Vec<&'static str> {
+        std::mem::take(&mut self.0.lock().expect("no panic"))
+    }
+}
+
+impl Payload<Number> for Log {
+    fn start(&mut self, alarm: &Alarm, _: GoingOn<'_>) -> Result<()> {
+        let log = self.clone();
+        alarm.then(move || log.add("alarm"));
+        Ok(())
+    }
+
+    fn send(&mut self, _: Rank, _: &Number, _: GoingOn<'_>) -> Result<bool> {
+        self.add("send");
+        Ok(true)
+    }
+
+    fn recv(&mut self, _: Rank, _: &[u8], _: GoingOn<'_>) -> Result<Number> {
+        self.add("recv");
+        Ok(Number(0))
+    }
+
+    fn check(&mut self) -> Result<()> {
+        Err(Error::Invalid("a link is lost".to_owned()))
+    }
+}
+
+/// Two ends with such payloads, started.
+fn logged() -> [(ChannelTransport<Number>, Log, Peers); 2] {
+    let ends = in_processes(2, |world| {
+        let (mut ends, peers) = world.link(2, 2, ROOM).expect("linked");
+        let log = Log::default();
+        let end: ChannelTransport<Number> = ends.pop().expect("one rank");
+        let mut end = end.carried_by(Box::new(log.clone()));
+        end.start().expect("started");
+        (end, log, peers)
+    });
+    ends.try_into().ok().expect("two ends")
+}
+
+#[test]
+fn a_payload_sends_after_the_receives_that_were_announced_before() {
+    let [(mut a, ..), (mut b, log, _peers)] = logged();
+    for tag in 0..2 {
+        a.send(Rank(1), Tag(tag), Number(0)).expect("sent");
+        b.post_recv(Rank(0), Tag(tag)).expect("posted");
+    }
+    b.send(Rank(0), Tag(2), Number(0)).expect("sent");
+    assert_eq!(log.take(), ["recv", "recv", "send"]);
+    for tag in 0..2 {
+        b.wait(Rank(0), Tag(tag)).expect("there");
+    }
+    assert!(log.take().is_empty());
+}
+
+#[test]
+fn a_rank_that_stops_rings_the_others_alarm_and_is_the_cause_of_what_a_payload_reports() {
+    let [(a, _, _a), (mut b, log, _b)] = logged();
+    let report = b.check().expect_err("a report").to_string();
+    assert_eq!(report, "a link is lost");
+    let stopping = thread::spawn(move || {
+        // The payload notices first.
+        thread::sleep(Duration::from_millis(20));
+        drop(a);
+    });
+    assert!(matches!(b.check(), Err(Error::PeerGone(Rank(0)))));
+    stopping.join().expect("no panic");
+    while log.take() != ["alarm"] {
+        thread::yield_now();
     }
 }
 

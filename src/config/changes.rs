@@ -27,14 +27,17 @@ impl Config {
     /// When a number is too large for TOML.
     pub fn changes_from(&self, saved: &Self) -> Result<Vec<String>> {
         let (old, new) = (saved.comparable()?, self.comparable()?);
+        let (old_words, new_words) = (saved.kept()?, self.kept()?);
         let mut changes = Vec::new();
         for (section, names) in keys::all() {
             for name in names {
                 let value = |config: &Table| config.get(section)?.get(name).cloned();
-                let (old, new) = (value(&old), value(&new));
                 let key = format!("{section}.{name}");
-                if old != new && self.counts(section, &key) {
-                    changes.push(format!("{key}: {} -> {}", in_words(old), in_words(new)));
+                if value(&old) != value(&new) && self.counts(section, &key) {
+                    let told =
+                        |config: &Table, else_: &Table| in_words(value(config).or_else(|| value(else_)));
+                    let (old, new) = (told(&old_words, &old), told(&new_words, &new));
+                    changes.push(format!("{key}: {old} -> {new}"));
                 }
             }
         }

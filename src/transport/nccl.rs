@@ -72,6 +72,9 @@ impl GpuLinks {
             }
             seen.push((rank, device));
         }
+        if !seen.is_empty() {
+            Library::Driver.require()?;
+        }
         match (seen.first(), self.members.first()) {
             (None, _) => Ok(Vec::new()),
             (mine, first) if mine == first => Ok(UniqueId::make()?.to_bytes().to_vec()),

@@ -114,7 +114,7 @@ impl<S: Stage> Worker<S> {
                     stage.move_to(parts.place)?;
                     Ok(stage)
                 });
-                let stage = built.map_err(|error| no_stage(parts.rank, id, &error))?;
+                let stage = built.map_err(|error| no_stage(parts.rank, parts.place.device, id, &error))?;
                 Ok(Slot::new(id, stage, micro_batches))
             })
             .collect::<Result<Vec<_>>>()?;
@@ -281,6 +281,12 @@ fn check_place<S: Stage>(parts: &WorkerParts<S>) -> Result<()> {
     }
 }
 
-fn no_stage(rank: Rank, stage: StageId, error: &pipewright_stages::Error) -> Error {
-    Error::Invalid(format!("stage {stage} (rank {rank}) cannot be built: {error}"))
+fn no_stage(rank: Rank, device: Device, stage: StageId, error: &pipewright_stages::Error) -> Error {
+    let on = match device {
+        Device::Cpu => String::new(),
+        device => format!(" on {device}"),
+    };
+    Error::Invalid(format!(
+        "stage {stage} (rank {rank}) cannot be built{on}: {error}"
+    ))
 }

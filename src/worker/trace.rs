@@ -116,8 +116,7 @@ pub(crate) fn timeline(schedule: &Schedule, traces: Vec<Record>) -> Timeline {
             cell,
             from,
             to,
-            // Two clocks may put it the other way round: of two devices, or of two processes.
-            start: start.min(end),
+            start,
             end,
         })
     };

@@ -49,9 +49,14 @@ pub enum ErrorKind {
     Device(String),
     /// A device that has not as much memory as is wanted, whatever is given back before.
     #[error(
-        "out of memory on {device}: {} wanted, {} free of {}; less is needed with a smaller micro-batch (pipeline.micro_batch_size), \
-         recomputation (pipeline.recompute) or more stages on other devices",
-        gib(*wanted), gib(*free), gib(*total)
+        "out of memory on {device}: {} wanted, {} free of {}; {}",
+        in_words(*wanted), in_words(*free), in_words(*total),
+        if *lasting {
+            "weights, their gradients and the optimizer's state need less on each of more devices: more stages, fewer on this one"
+        } else {
+            "less is needed with a smaller micro-batch (pipeline.micro_batch_size), recomputation (pipeline.recompute) or more stages \
+             on other devices"
+        }
     )]
     OutOfMemory {
         /// The device.
@@ -62,6 +67,8 @@ pub enum ErrorKind {
         free: u64,
         /// Bytes of the device.
         total: u64,
+        /// Whether it is for what stays for as long as the stage: its parameters.
+        lasting: bool,
     },
     /// A failure of a stage or layer written by the user.
     #[error("{0}")]
@@ -115,7 +122,7 @@ pub(crate) fn check_positive(sizes: &[(&str, usize)]) -> Result<()> {
 }
 
 /// Bytes in the unit that people read.
-fn gib(bytes: u64) -> String {
+fn in_words(bytes: u64) -> String {
     const MIB: f64 = 1_048_576.0;
     let mib = bytes as f64 / MIB;
     if mib < 1024.0 {

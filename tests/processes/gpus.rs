@@ -45,7 +45,8 @@ fn sets<'a>(keys: &[&'a str]) -> Vec<&'a str> {
 #[track_caller]
 fn same_weights(processes: u32, keys: &[&str]) {
     let Some(gpus) = Gpus::new() else { return };
-    let args = [&sets(keys)[..], &["--weights-hash", "--run-dir"]].concat();
+    let short = sets(&["train.steps=2", "checkpoint.every=2"]);
+    let args = [&short[..], &sets(keys), &["--weights-hash", "--run-dir"]].concat();
     let alone = gpus.alone(&[&args[..], &["alone"]].concat()).done();
     let several = all_done(end_all(
         gpus.start(processes, &[&args[..], &["several"]].concat()),

@@ -43,8 +43,14 @@ const FUSED: [Fused; 2] = [
 /// Queries of a fused kernel's block.
 const QUERIES: usize = 128;
 
-/// Threads of a fused kernel's block.
+/// Threads of a fused kernel's block, and of `attention_delta`'s.
 const FUSED_THREADS: u32 = 128;
+
+/// Rows of a block of `attention_delta`: eight threads have one.
+const DELTA_ROWS: usize = FUSED_THREADS as usize / 8;
+
+/// The most blocks of a grid in its third direction.
+const MOST_LAYERS: usize = 65535;
 
 /// Shared memory of a plain kernel's block, in bytes, and what a warp has of it for each number of a head's row: the most that any of them
 /// needs, four rows of f32.
@@ -135,12 +141,9 @@ impl Gpu {
         let [qkv_grad, delta, qkv, out, lse, grad] = [qkv_grad, delta, qkv, out, lse, grad].map(Arg::from);
         let [batch_arg, time, heads, width] = plain_sizes(batch, sizes);
         let plain = by_warps(batch, sizes)?;
-        let args = [delta, grad, out, batch_arg, time, heads, width];
-        self.launch(
-            kernel!(dtype, "attention_delta"),
-            Grid { shared: 0, ..plain },
-            &args,
-        )?;
+        let args = [delta, grad, out, batch_arg, time, width];
+        let rows = by_rows(DELTA_ROWS, batch.min(MOST_LAYERS), sizes, 0);
+        self.launch(kernel!(dtype, "attention_delta"), rows, &args)?;
         if let Some(fused) = Fused::of(dtype, sizes) {
             let args = [qkv_grad, qkv, grad, lse, delta, time];
             let [_, kv, q] = fused.shared;

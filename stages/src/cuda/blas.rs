@@ -85,7 +85,7 @@ pub(super) struct Blas {
 }
 
 impl Blas {
-    fn open(gpu: &Gpu) -> Result<Self> {
+    pub(super) fn open(gpu: &Gpu) -> Result<Self> {
         Library::CublasLt.require()?;
         let workspace = gpu.memory_of(WORKSPACE)?;
         let handle = result::create_handle().map_err(refused("starting cuBLASLt"))?;
@@ -142,13 +142,7 @@ impl Gpu {
             .flatten()
             .all(|at| at.0.is_multiple_of(ALIGNMENT));
         assert!(aligned, "products are of memory aligned to {ALIGNMENT} bytes");
-        let blas = match self.blas().get() {
-            Some(blas) => blas,
-            None => {
-                let opened = Blas::open(self)?;
-                self.blas().get_or_init(|| opened)
-            }
-        };
+        let blas = self.blas()?;
         let plan = blas.plan(what, Device::Cuda(self.index()))?;
         // SAFETY: the caller's promise, and that the workspace is of the size plans are made for and used in the stream's order.
         unsafe {

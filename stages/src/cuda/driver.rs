@@ -112,6 +112,12 @@ impl Event {
         is_done(unsafe { sys::cuEventQuery(self.0) })
     }
 
+    /// Blocks until it has been reached.
+    pub(super) fn synchronize(&self) -> Result<()> {
+        // SAFETY: the event is alive, as its owner is.
+        unsafe { result::event::synchronize(self.0) }.map_err(failed("waiting for a device"))
+    }
+
     /// Milliseconds from an earlier event to this one; both timed and reached.
     pub(super) fn since(&self, earlier: &Event) -> Result<f32> {
         // SAFETY: both are alive, as their owners are.

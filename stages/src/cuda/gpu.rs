@@ -121,8 +121,15 @@ impl Gpu {
     }
 
     /// Its matrix products, once there was one.
-    pub(super) fn blas(&self) -> &OnceCell<Blas> {
-        &self.blas
+    ///
+    /// # Errors
+    /// When there is no cuBLASLt, or no memory for its workspace.
+    pub(super) fn blas(&self) -> Result<&Blas> {
+        if let Some(blas) = self.blas.get() {
+            return Ok(blas);
+        }
+        let opened = Blas::open(self)?;
+        Ok(self.blas.get_or_init(|| opened))
     }
 
     /// Opens the direct link to another device, once. Copies are right without one too.
@@ -161,7 +168,7 @@ pub(crate) fn check(place: Place) -> Result<()> {
         )),
         (Device::Cuda(index), _) => {
             Gpu::of(index)?;
-            Library::CublasLt.require()
+            Gpu::of(index)?.blas().map(|_| ())
         }
     }
 }

@@ -177,6 +177,7 @@ impl Gpu {
                 wanted: wanted as u64,
                 free,
                 total,
+                lasting: false,
             },
         }
     }
@@ -298,10 +299,10 @@ impl Block {
         self.home.as_ptr() == Arc::as_ptr(&gpu.shelf().home)
     }
 
-    /// The event stands for what the stream was given until now, and for the use elsewhere that it stood for before.
+    /// The event stands for what the stream was given until now, and for the use elsewhere, or the transfer, that it stood for before.
     fn record(&self, stream: &Stream, use_elsewhere: bool) -> Result<()> {
         let mut used_elsewhere = self.used_elsewhere.lock();
-        if *used_elsewhere {
+        if *used_elsewhere || self.by_transfer {
             stream.wait(&self.event)?;
         }
         self.event.record(stream)?;

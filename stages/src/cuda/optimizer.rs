@@ -4,7 +4,7 @@ use super::{Gpu, Grid, Ptr};
 use crate::cpu::{adamw, sgd};
 use crate::error::Result;
 
-/// Flat to update, `f32`.
+/// Weights to update, `f32`, in a row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flat {
     /// Where they are.
@@ -50,7 +50,7 @@ impl Gpu {
         let args = [
             weights.value.into(),
             weights.grad.into(),
-            momentum.unwrap_or(Ptr(0)).into(),
+            momentum.unwrap_or(Ptr::NONE).into(),
             weights.half.into(),
             (weights.count as u64).into(),
             by.scale.into(),

@@ -13,6 +13,9 @@ use crate::error::Result;
 /// The size of the smallest slot.
 const SMALLEST: usize = 256;
 
+/// The most slots of a size.
+const MOST: usize = 16;
+
 /// More bytes than this are copied in pieces, so that little of the host's memory is pinned.
 const PIECE: usize = 32 << 20;
 
@@ -103,12 +106,16 @@ impl Staging {
     fn take(&self, bytes: usize) -> Result<Slot> {
         let bytes = bytes.max(SMALLEST).next_power_of_two();
         let mut slots = self.slots.borrow_mut();
-        // The oldest of them is the first to be done.
-        let oldest = slots.iter().position(|slot| slot.memory.bytes == bytes);
-        if let Some(index) = oldest
-            && slots[index].copied.is_done()?
-        {
-            return Ok(slots.remove(index));
+        // The oldest of them is the first to be done; where there are many it is waited for.
+        let mut same = (0..slots.len()).filter(|index| slots[*index].memory.bytes == bytes);
+        if let Some(oldest) = same.next() {
+            let copied = &slots[oldest].copied;
+            if same.count() + 1 >= MOST {
+                copied.synchronize()?;
+            }
+            if copied.is_done()? {
+                return Ok(slots.remove(oldest));
+            }
         }
         Ok(Slot {
             memory: Pinned::new(bytes)?,

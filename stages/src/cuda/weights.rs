@@ -8,7 +8,7 @@ use super::optimizer::Flat;
 use super::{Gpu, Memory, Pinned, Ptr};
 use crate::cpu::{adamw, sgd};
 use crate::device::{DType, Device, Place};
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::parameter::Part;
 
 /// A parameter's numbers on a GPU: weights, gradient and the optimizer's tensors in `f32`, and the weights once more in the numbers that
@@ -26,24 +26,23 @@ pub(crate) struct Weights {
 }
 
 impl Weights {
-    /// These weights on a GPU, with a gradient of zero.
+    /// These weights on a GPU; gradient and state are to be stored.
     pub(crate) fn new(gpu: &Gpu, dtype: DType, value: &[f32]) -> Result<Self> {
         let bytes = size_of_val(value);
         let copy = match dtype {
             DType::F32 => None,
-            DType::Bf16 => Some(gpu.memory_of(dtype.bytes() * value.len())?),
+            DType::Bf16 => Some(lasting(gpu, dtype.bytes() * value.len())?),
         };
         let device = Device::Cuda(gpu.index());
         let weights = Self {
             place: Place { device, dtype },
             count: value.len(),
-            value: gpu.memory_of(bytes)?,
-            grad: gpu.memory_of(bytes)?,
+            value: lasting(gpu, bytes)?,
+            grad: lasting(gpu, bytes)?,
             state: Vec::new(),
             copy,
             squares: Pinned::new(size_of::<f64>())?,
         };
-        weights.zero_grad()?;
         weights.store_value(value)?;
         Ok(weights)
     }
@@ -104,7 +103,7 @@ impl Weights {
     fn make_state(&mut self, count: usize) -> Result<()> {
         let gpu = self.gpu()?;
         let zeros = || {
-            let memory = gpu.memory_of(self.bytes())?;
+            let memory = lasting(&gpu, self.bytes())?;
             gpu.clear(memory.at(), self.bytes())?;
             Ok(memory)
         };
@@ -193,4 +192,14 @@ impl Weights {
     pub(crate) fn states(&self) -> usize {
         self.state.len()
     }
+}
+
+/// Memory for what stays for as long as the stage.
+fn lasting(gpu: &Gpu, bytes: usize) -> Result<Memory> {
+    gpu.memory_of(bytes).map_err(|mut error| {
+        if let ErrorKind::OutOfMemory { lasting, .. } = &mut error.kind {
+            *lasting = true;
+        }
+        error
+    })
 }

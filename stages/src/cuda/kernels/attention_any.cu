@@ -95,14 +95,25 @@ template <class T> __forceinline__ void forward_any(T *out, float *lse, const T 
         lse[it.index] = largest + logf(total);
 }
 
-template <class T> __forceinline__ void delta_any(float *delta, const T *grad, const T *out, const Place &it, unsigned width) {
-    const T *grads = grad + it.at(it.row), *outs = out + it.at(it.row);
-    float sum = 0;
-    for (unsigned i = lane(); i < width; i += 32)
-        sum += load(grads + i) * load(outs + i);
-    sum = warp_sum(sum);
-    if (lane() == 0)
-        delta[it.index] = sum;
+// Eight threads have a row of the head blockIdx.y.
+template <class T>
+__forceinline__ void delta_any(float *delta, const T *grad, const T *out, unsigned batch, unsigned time, unsigned width) {
+    const unsigned row = (blockIdx.x * blockDim.x + threadIdx.x) / 8, own = threadIdx.x % 8 * 8;
+    const bool whole = width % 8 == 0 && is_aligned(grad) && is_aligned(out);
+    for (u64 sequence = blockIdx.z; sequence < batch; sequence += gridDim.z) {
+        const u64 at = ((sequence * time + row) * gridDim.y + blockIdx.y) * width;
+        float sum = 0;
+        for (unsigned first = own; first < width; first += 64) {
+            const unsigned count = row < time ? some_of_8(first, width) : 0;
+            float x[8], y[8];
+            load_both(grad + at + first, count, x, out + at + first, count, y, whole);
+            for (int i = 0; i < 8; i++)
+                sum = fmaf(x[i], y[i], sum);
+        }
+        sum = warp_sum(sum, 8);
+        if (own == 0 && row < time)
+            delta[(sequence * gridDim.y + blockIdx.y) * time + row] = sum;
+    }
 }
 
 template <class T>
@@ -147,7 +158,8 @@ __forceinline__ void backward_queries_any(T *qkv_grad, const T *qkv, const T *gr
 //
 // attention_forward_any: out and lse, the natural logarithm of a row's sum of exponentials, of scores times `scale`.
 // Dynamic shared memory: 8 * width bytes a warp.
-// attention_delta: the sums of grad * out by row of a head, for any width, also for the fused kernels.
+// attention_delta: the sums of grad * out by row of a head, for any width, also for the fused kernels. Not as the others: eight threads a row,
+// in a grid of [blocks that all rows of a head need, heads, at most batch].
 // attention_backward_kv_any: the parts of keys and values of qkv_grad; formulas at the head of attention_backward.cu.
 // Dynamic shared memory: 16 * width bytes a warp.
 // attention_backward_q_any: the part of queries.
@@ -160,10 +172,8 @@ __forceinline__ void backward_queries_any(T *qkv_grad, const T *qkv, const T *gr
             attention::forward_any(out, lse, qkv, it, width, scale);                                                                          \
     }                                                                                                                                         \
     extern "C" __global__ void attention_delta_##NAME(float *delta, const T *grad, const T *out, unsigned batch, unsigned time,               \
-                                                      unsigned heads, unsigned width) {                                                       \
-        const attention::Place it(batch, time, heads, width);                                                                                 \
-        if (it.there)                                                                                                                         \
-            attention::delta_any(delta, grad, out, it, width);                                                                                \
+                                                      unsigned width) {                                                                       \
+        attention::delta_any(delta, grad, out, batch, time, width);                                                                           \
     }                                                                                                                                         \
     extern "C" __global__ void attention_backward_kv_any_##NAME(T *qkv_grad, const T *qkv, const T *grad, const float *lse,                 \
                                                                   const float *delta, unsigned batch, unsigned time, unsigned heads,          \

@@ -16,6 +16,11 @@ template <class T> void take(Softmax& softmax, const float (&x)[8]) {
     softmax = {largest, sum};
 }
 
+inline Softmax of_both(Softmax a, Softmax b) {
+    float largest = fmaxf(a.largest, b.largest);
+    return {largest, a.sum * expf(a.largest - largest) + b.sum * expf(b.largest - largest)};
+}
+
 // The whole block's.
 inline Softmax of_block(Softmax softmax) {
     float largest = block_max(softmax.largest);
@@ -30,43 +35,51 @@ void cross_entropy(T* logits, const unsigned* targets, double* scores, unsigned 
     u64 row = blockIdx.x;
     T* numbers = logits + row * classes;
     unsigned target = targets[row];
-    bool counts = target != ignored, whole = classes % 8 == 0 && is_aligned(logits);
-    Softmax softmax = {LOWEST, 0.0f};
-    float logit = counts ? load(numbers + target) : 0.0f;
+    bool counted = target != ignored, whole = classes % 8 == 0 && is_aligned(logits);
+    unsigned apart = 8 * blockDim.x;
+    Softmax softmax = {LOWEST, 0.0f}, other = softmax;
+    float logit = counted ? load(numbers + target) : 0.0f;
     unsigned above = 0;
-    if (counts) {
-        for (unsigned first = 8 * threadIdx.x; first < classes; first += 8 * blockDim.x) {
-            float x[8];
-            unsigned count = some_of_8(first, classes);
-            load_some(numbers + first, count, whole, x);
-            for (int i = 0; i < 8; ++i) {
-                if (i >= count) x[i] = bits_to_float(0xff800000u);
-                bool below = x[i] < logit, same = x[i] == logit && first + i >= target;
-                if (i < count && !below && !same) above = 1;
-            }
-            take<T>(softmax, x);
+    if (counted) {
+        for (unsigned first = 8 * threadIdx.x; first < classes; first += 2 * apart) {
+            float x[2][8];
+            unsigned counts[2] = {some_of_8(first, classes), some_of_8(first + apart, classes)};
+            load_both(numbers + first, counts[0], x[0], numbers + first + apart, counts[1], x[1], whole);
+            for (int part = 0; part < 2; ++part)
+                for (int i = 0; i < 8; ++i) {
+                    float& number = x[part][i];
+                    bool there = i < counts[part];
+                    if (!there) number = bits_to_float(0xff800000u);
+                    bool below = number < logit, same = number == logit && first + part * apart + i >= target;
+                    if (there && !below && !same) above = 1;
+                }
+            take<T>(softmax, x[0]);
+            take<T>(other, x[1]);
         }
-        softmax = of_block(softmax);
+        softmax = of_block(of_both(softmax, other));
         above = block_sum(above);
     }
     if (threadIdx.x == 0) {
         double loss = (double)logf(softmax.sum) - ((double)logit - (double)softmax.largest);
-        scores[3 * row] = counts ? loss : 0.0;
-        scores[3 * row + 1] = counts ? 1.0 : 0.0;
-        scores[3 * row + 2] = counts && above == 0 ? 1.0 : 0.0;
+        scores[3 * row] = counted ? loss : 0.0;
+        scores[3 * row + 1] = counted ? 1.0 : 0.0;
+        scores[3 * row + 2] = counted && above == 0 ? 1.0 : 0.0;
     }
     if (!GRAD) return;
     float scale = 1.0f / softmax.sum;
-    for (unsigned first = 8 * threadIdx.x; first < classes; first += 8 * blockDim.x) {
-        float x[8];
-        unsigned count = some_of_8(first, classes);
-        load_some(numbers + first, count, whole, x);
-        for (int i = 0; i < 8; ++i) {
-            x[i] = exp_of<T>(x[i] - softmax.largest) * scale;
-            if (first + i == target) x[i] -= 1.0f;
-            if (!counts) x[i] = 0.0f;
+    for (unsigned first = 8 * threadIdx.x; first < classes; first += 2 * apart) {
+        float x[2][8];
+        unsigned counts[2] = {some_of_8(first, classes), some_of_8(first + apart, classes)};
+        load_both(numbers + first, counts[0], x[0], numbers + first + apart, counts[1], x[1], whole);
+        for (int part = 0; part < 2; ++part) {
+            for (int i = 0; i < 8; ++i) {
+                float& number = x[part][i];
+                number = exp_of<T>(number - softmax.largest) * scale;
+                if (first + part * apart + i == target) number -= 1.0f;
+                if (!counted) number = 0.0f;
+            }
+            store_some(numbers + first + part * apart, counts[part], whole, x[part]);
         }
-        store_some(numbers + first, count, whole, x);
     }
 }
 

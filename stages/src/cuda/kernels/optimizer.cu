@@ -16,7 +16,7 @@ extern "C" __global__ void adamw(float* value, const float* grad, float* mean, f
     load_some(mean + first, some, whole, m);
     load_some(square + first, some, whole, v);
     for (int i = 0; i < 4; ++i) {
-        g[i] *= scale;
+        g[i] = __fmul_rn(g[i], scale);  // As on the CPU: not one rounding with what is taken off next.
         m[i] = fmaf(g[i] - m[i], mean_step, m[i]);
         v[i] = fmaf(g[i] * square_step, g[i], v[i] * square_keep);
         float root = fmaf(sqrtf(v[i]), root_scale, epsilon);

@@ -162,6 +162,18 @@ template <class T, unsigned N> void load_some(const T* from, unsigned count, boo
     for (unsigned i = 0; i < N; ++i) x[i] = i < count ? load(from + i) : 0.0f;
 }
 
+// Two of these, of eight: both loads are on their way at once.
+template <class T>
+void load_both(const T* a, unsigned a_count, float (&x)[8], const T* b, unsigned b_count, float (&y)[8], bool whole) {
+    if (whole && a_count > 0 && b_count > 0) {
+        load_all(a, x);
+        load_all(b, y);
+    } else {
+        load_some(a, a_count, whole, x);
+        load_some(b, b_count, whole, y);
+    }
+}
+
 template <class T, unsigned N> void store_some(T* to, unsigned count, bool whole, const float (&x)[N]) {
     if (whole && count > 0) return store_all(to, x);
     for (unsigned i = 0; i < N; ++i)
@@ -185,8 +197,9 @@ inline u64 global_threads() { return (u64)gridDim.x * blockDim.x; }
 
 const unsigned ALL_LANES = 0xffffffffu;
 
-template <class N> N warp_sum(N x) {
-    for (int apart = 16; apart > 0; apart /= 2) x += __shfl_xor_sync(ALL_LANES, x, apart);
+// Of a warp, or of each `lanes` of it side by side, a power of two.
+template <class N> N warp_sum(N x, int lanes = 32) {
+    for (int apart = lanes / 2; apart > 0; apart /= 2) x += __shfl_xor_sync(ALL_LANES, x, apart);
     return x;
 }
 

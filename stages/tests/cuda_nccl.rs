@@ -1,0 +1,194 @@
+//! Transfers between GPUs by NCCL, as two threads with a GPU each have them.
+
+#![allow(unsafe_code, reason = "the emulator's loader")]
+
+mod common;
+mod emulator;
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::Duration;
+
+use pipewright_stages::devices::probe;
+use pipewright_stages::layers::Relu;
+use pipewright_stages::nccl::{Communicator, Member, UniqueId};
+use pipewright_stages::{DType, Device, Error, Place, Sequential, Stage, Tensor};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Goes on for ever.
+fn always() -> Result<(), Error> {
+    Ok(())
+}
+
+fn place(number: u32, dtype: DType) -> Place {
+    Place {
+        device: Device::Cuda(number),
+        dtype,
+    }
+}
+
+/// Whether there are two GPUs.
+fn two() -> bool {
+    !emulator::start().is_none() && probe().gpus.is_ok_and(|gpus| gpus.len() > 1)
+}
+
+fn join(id: &UniqueId, number: u32) -> Communicator {
+    let device = Device::Cuda(number);
+    let member = Member {
+        number,
+        of: 2,
+        device,
+    };
+    Communicator::join(id, member, PATIENCE, always).expect("both come")
+}
+
+/// Runs both members, each on a thread of its own.
+fn members(task: impl Fn(u32, &Communicator) + Sync) {
+    let id = UniqueId::make().expect("NCCL is there");
+    thread::scope(|scope| {
+        for number in 0..2 {
+            let task = &task;
+            scope.spawn(move || task(number, &join(&id, number)));
+        }
+    });
+}
+
+/// A stage on a GPU that changes no number above zero.
+fn stage(place: Place) -> Sequential {
+    let mut stage = Sequential::new(vec![Box::new(Relu::new("relu"))]);
+    stage.move_to(place).expect("it runs there");
+    stage
+}
+
+fn numbers(round: usize) -> Vec<f32> {
+    (0..COUNT)
+        .map(|number| (number % 60 + round) as f32 / 4.0)
+        .collect()
+}
+
+const COUNT: usize = 300;
+const ROUNDS: usize = 4;
+
+fn send_all(stage: &mut Sequential, communicator: &Communicator) {
+    communicator
+        .connect(&[1], &[], PATIENCE, always)
+        .expect("connected");
+    for round in 0..ROUNDS {
+        let host = Tensor::from_vec(&[COUNT], numbers(round)).expect("it fits");
+        let input = stage.load(host).expect("there is room");
+        let (output, _) = stage.forward(common::train(0), input).expect("forward");
+        // The next round may take the memory of this one's output.
+        communicator.send(&output, 1, always).expect("queued");
+    }
+}
+
+fn receive_all(stage: &mut Sequential, dtype: DType, communicator: &Communicator) {
+    communicator
+        .connect(&[], &[0], PATIENCE, always)
+        .expect("connected");
+    let receive = |_| communicator.receive(&[COUNT], dtype, 0, always).expect("queued");
+    let received: Vec<_> = (0..ROUNDS).map(receive).collect();
+    for (round, tensor) in received.into_iter().enumerate() {
+        let host = stage
+            .receive(tensor)
+            .and_then(|tensor| tensor.to(Place::default()));
+        assert_eq!(host.expect("there").f32(), numbers(round));
+    }
+}
+
+#[test]
+fn what_is_computed_is_what_comes_and_its_memory_waits_until_it_is_sent() {
+    if !two() {
+        return;
+    }
+    for dtype in [DType::F32, DType::Bf16] {
+        let done = Barrier::new(2);
+        members(|number, communicator| {
+            let mut stage = stage(place(number, dtype));
+            match number {
+                0 => send_all(&mut stage, communicator),
+                _ => receive_all(&mut stage, dtype, communicator),
+            }
+            // What is queued ends when its communicator is dropped.
+            done.wait();
+        });
+    }
+}
+
+#[test]
+fn a_thread_that_waits_for_what_never_comes_is_freed_from_outside() {
+    if !two() {
+        return;
+    }
+    let done = Barrier::new(2);
+    members(|number, communicator| {
+        if number == 0 {
+            communicator
+                .connect(&[1], &[], PATIENCE, always)
+                .expect("connected");
+        } else {
+            communicator
+                .connect(&[], &[0], PATIENCE, always)
+                .expect("connected");
+            let aborter = communicator.aborter();
+            let tensor = communicator
+                .receive(&[COUNT], DType::F32, 0, always)
+                .expect("queued");
+            let mut stage = stage(place(1, DType::F32));
+            let alarm = thread::spawn(move || {
+                thread::sleep(Duration::from_millis(50));
+                aborter.abort();
+            });
+            let tensor = stage.receive(tensor).expect("queued");
+            tensor.to(Place::default()).expect("whatever it holds");
+            alarm.join().expect("no panic");
+            let said = communicator.check().expect_err("it is of no use now").to_string();
+            assert!(
+                said.contains("have been ended, since another rank has stopped"),
+                "{said}"
+            );
+        }
+        done.wait();
+    });
+}
+
+#[test]
+fn a_member_that_never_comes_is_not_waited_for_for_ever() {
+    if !two() {
+        return;
+    }
+    let id = UniqueId::make().expect("NCCL is there");
+    let member = Member {
+        number: 0,
+        of: 2,
+        device: Device::Cuda(0),
+    };
+    let soon = Duration::from_millis(50);
+    let said = Communicator::join(&id, member, soon, always)
+        .expect_err("nobody comes")
+        .to_string();
+    assert!(said.contains("not done within 0.05 s"), "{said}");
+    // A caller who knows more is asked before that.
+    let stop = || Err(Error::other("rank 1 has stopped"));
+    let id = UniqueId::make().expect("NCCL is there");
+    let said = Communicator::join(&id, member, PATIENCE, stop)
+        .expect_err("nobody comes")
+        .to_string();
+    assert_eq!(said, "rank 1 has stopped");
+}
+
+#[test]
+fn a_tensor_that_is_elsewhere_is_not_sent() {
+    if !two() {
+        return;
+    }
+    members(|number, communicator| {
+        let tensor = Tensor::zeros(&[2]);
+        let said = communicator
+            .send(&tensor, 1 - number, always)
+            .expect_err("refused")
+            .to_string();
+        assert!(said.contains("it is on cpu"), "{said}");
+    });
+}
