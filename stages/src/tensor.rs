@@ -84,6 +84,7 @@ impl Tensor {
     }
 
     /// Numbers of other dimensions where this tensor's are, contents unspecified.
+    #[inline]
     pub(crate) fn beside(&self, dims: &[usize]) -> Result<Self> {
         match self.gpu()? {
             Some(gpu) => Self::on_gpu(&gpu, self.dtype(), dims),
@@ -92,6 +93,7 @@ impl Tensor {
     }
 
     /// Where the numbers are and what they are.
+    #[inline]
     pub fn place(&self) -> Place {
         match &self.data {
             Data::Gpu(memory, dtype) => Place {
@@ -108,6 +110,7 @@ impl Tensor {
     }
 
     /// The GPU that the numbers are on.
+    #[inline]
     pub(crate) fn gpu(&self) -> Result<Option<Rc<Gpu>>> {
         match &self.data {
             Data::Gpu(memory, _) => Gpu::of(memory.device()).map(Some),
@@ -151,6 +154,7 @@ impl Tensor {
     ///
     /// # Errors
     /// When there is no such device, it has not as much memory, or it cannot take such numbers.
+    #[inline]
     pub fn to(self, place: Place) -> Result<Self> {
         if self.shape.kind() == Kind::Ids || self.place() == place {
             return Ok(self);
@@ -160,6 +164,7 @@ impl Tensor {
     }
 
     /// Another thread may have it from here on: what this thread has put on the GPU's stream until now makes it what it is.
+    #[inline]
     pub(crate) fn mark_ready(&self) -> Result<()> {
         match self.gpu()? {
             Some(gpu) => gpu.mark_ready(self.device_memory()),
@@ -168,11 +173,15 @@ impl Tensor {
     }
 
     /// A tensor that another thread gave and [marked](Self::mark_ready), in this place. To the host it waits until the numbers are there.
+    #[inline]
     pub(crate) fn arrive(self, place: Place) -> Result<Self> {
         if self.shape.kind() == Kind::Ids {
             return Ok(self);
         }
-        cuda::arrived(self, place)
+        match (self.place().device, place.device) {
+            (Device::Cpu, Device::Cpu) => Ok(self),
+            _ => cuda::arrived(self, place),
+        }
     }
 
     /// Numbers that lie in this memory.

@@ -5,12 +5,26 @@ use super::{Gpu, Grid, Ptr};
 use crate::device::DType;
 use crate::error::Result;
 
-/// The widest rows that threads have in registers: 512 threads, eight numbers each.
-const WIDEST: usize = 4096;
+/// The widest rows that a warp has in registers, 32 numbers a thread, and that a block has, eight a thread.
+const WIDEST_OF_WARP: usize = 1024;
+const WIDEST_OF_BLOCK: usize = 4096;
 /// The most blocks, and so partial sums of weight gradients: two for each of the 132 multiprocessors of an H200.
 const MOST_BLOCKS: usize = 264;
 /// The most threads of a block.
 const THREADS: usize = 512;
+/// Warps, and so rows, of a block where a warp has a row.
+const WARPS: usize = 8;
+
+/// Which threads have a row.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    /// A warp, which loads 16 bytes a thread at once.
+    Narrow,
+    /// Some warps of a block.
+    Middle,
+    /// A block, which reads the row again and again.
+    Wide,
+}
 
 /// Rows and their width.
 #[derive(Clone, Copy, Debug)]
@@ -22,24 +36,46 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// Threads of a row.
-    fn lanes(self) -> usize {
-        self.width.div_ceil(8).next_multiple_of(32)
-    }
-
-    /// Whether threads have a row in registers.
-    fn is_narrow(self) -> bool {
-        self.width <= WIDEST
-    }
-
-    /// Blocks: a function of the sizes only, so that every device adds in the same order.
-    fn grid(self) -> Grid {
-        if !self.is_narrow() {
-            return Grid::row(self.count.min(MOST_BLOCKS), 1024);
+    /// Every tensor and weight has memory of its own, so the width alone says how rows are aligned.
+    fn form(self) -> Form {
+        match self.width {
+            width if width <= WIDEST_OF_WARP && width.is_multiple_of(8) => Form::Narrow,
+            width if width <= WIDEST_OF_BLOCK => Form::Middle,
+            _ => Form::Wide,
         }
-        let groups = (THREADS / self.lanes()).max(1);
-        let blocks = self.count.div_ceil(groups).min(MOST_BLOCKS);
-        Grid::row(blocks, (groups * self.lanes()) as u32)
+    }
+
+    /// Blocks of the forward pass.
+    fn grid(self) -> Grid {
+        match self.form() {
+            Form::Narrow => Grid::row(self.count.div_ceil(WARPS), 32 * WARPS as u32),
+            _ => self.summing_grid(),
+        }
+    }
+
+    /// Blocks that share sums over rows: a function of the sizes only, so that every device adds in the same order.
+    fn summing_grid(self) -> Grid {
+        let (rows, threads) = match self.form() {
+            Form::Narrow => (WARPS, 32 * WARPS),
+            Form::Middle => {
+                let lanes = self.width.div_ceil(256) * 32;
+                let rows = (THREADS / lanes).max(1);
+                (rows, rows * lanes)
+            }
+            Form::Wide => (1, 1024),
+        };
+        Grid::row(self.count.div_ceil(rows).min(MOST_BLOCKS), threads as u32)
+    }
+
+    fn backward_kernel(self, dtype: DType) -> &'static str {
+        match (self.form(), self.width.div_ceil(256)) {
+            (Form::Narrow, 1) => kernel!(dtype, "layer_norm_backward_narrow_1"),
+            (Form::Narrow, 2) => kernel!(dtype, "layer_norm_backward_narrow_2"),
+            (Form::Narrow, 3) => kernel!(dtype, "layer_norm_backward_narrow_3"),
+            (Form::Narrow, _) => kernel!(dtype, "layer_norm_backward_narrow_4"),
+            (Form::Middle, _) => kernel!(dtype, "layer_norm_backward"),
+            (Form::Wide, _) => kernel!(dtype, "layer_norm_backward_wide"),
+        }
     }
 }
 
@@ -59,23 +95,13 @@ impl Gpu {
     ) -> Result<()> {
         let [count, width] = [(rows.count as u64).into(), (rows.width as u32).into()];
         let [out, stats, input, gain, shift] = [out, stats, input, gain, shift].map(Into::into);
-        if !rows.is_narrow() {
-            let args = [out, stats, input, gain, shift, count, width, epsilon.into()];
-            return self.launch(kernel!(dtype, "layer_norm_forward_wide"), rows.grid(), &args);
-        }
-        let lanes = (rows.lanes() as u32).into();
-        let args = [
-            out,
-            stats,
-            input,
-            gain,
-            shift,
-            count,
-            width,
-            lanes,
-            epsilon.into(),
-        ];
-        self.launch(kernel!(dtype, "layer_norm_forward"), rows.grid(), &args)
+        let name = match rows.form() {
+            Form::Narrow => kernel!(dtype, "layer_norm_forward_narrow"),
+            Form::Middle => kernel!(dtype, "layer_norm_forward"),
+            Form::Wide => kernel!(dtype, "layer_norm_forward_wide"),
+        };
+        let args = [out, stats, input, gain, shift, count, width, epsilon.into()];
+        self.launch(name, rows.grid(), &args)
     }
 
     /// As [`crate::cpu::norm::forward_again`].
@@ -92,22 +118,18 @@ impl Gpu {
     ) -> Result<()> {
         let [count, width] = [(rows.count as u64).into(), (rows.width as u32).into()];
         let [out, stats, input, gain, shift] = [out, stats, input, gain, shift].map(Into::into);
-        if !rows.is_narrow() {
-            let args = [out, stats, input, gain, shift, count, width];
-            return self.launch(
-                kernel!(dtype, "layer_norm_forward_again_wide"),
-                rows.grid(),
-                &args,
-            );
-        }
-        let lanes = (rows.lanes() as u32).into();
-        let args = [out, stats, input, gain, shift, count, width, lanes];
-        self.launch(kernel!(dtype, "layer_norm_forward_again"), rows.grid(), &args)
+        let name = match rows.form() {
+            Form::Narrow => kernel!(dtype, "layer_norm_forward_again_narrow"),
+            Form::Middle => kernel!(dtype, "layer_norm_forward_again"),
+            Form::Wide => kernel!(dtype, "layer_norm_forward_again_wide"),
+        };
+        let args = [out, stats, input, gain, shift, count, width];
+        self.launch(name, rows.grid(), &args)
     }
 
     /// Bytes of scratch that [`Gpu::layer_norm_backward`] needs.
     pub(crate) fn layer_norm_scratch(rows: Rows) -> usize {
-        rows.grid().blocks[0] as usize * 2 * rows.width * 4
+        rows.summing_grid().blocks[0] as usize * 2 * rows.width * 4
     }
 
     /// The input gradient from the output gradient `grad`, which it may replace, and the gradients of gain and shift, `f32` `[2, width]`,
@@ -125,20 +147,12 @@ impl Gpu {
         rows: Rows,
         scratch: Ptr,
     ) -> Result<()> {
-        let grid = rows.grid();
+        let grid = rows.summing_grid();
         let [count, width] = [(rows.count as u64).into(), (rows.width as u32).into()];
         let [input_grad, partials, grad, input, stats, gain] =
             [input_grad, scratch, grad, input, stats, gain].map(Into::into);
-        if rows.is_narrow() {
-            let lanes = (rows.lanes() as u32).into();
-            let args = [
-                input_grad, partials, grad, input, stats, gain, count, width, lanes,
-            ];
-            self.launch(kernel!(dtype, "layer_norm_backward"), grid, &args)?;
-        } else {
-            let args = [input_grad, partials, grad, input, stats, gain, count, width];
-            self.launch(kernel!(dtype, "layer_norm_backward_wide"), grid, &args)?;
-        }
+        let args = [input_grad, partials, grad, input, stats, gain, count, width];
+        self.launch(rows.backward_kernel(dtype), grid, &args)?;
         self.sum_rows(weight_grads, scratch, grid.blocks[0] as usize, 2 * rows.width)
     }
 }

@@ -8,6 +8,7 @@ pub(crate) const SOURCE: &str = concat!(
     include_str!("kernels/reduce.cu"),
     include_str!("kernels/embedding.cu"),
     include_str!("kernels/norm.cu"),
+    include_str!("kernels/norm_narrow.cu"),
     include_str!("kernels/norm_wide.cu"),
     include_str!("kernels/dropout.cu"),
     include_str!("kernels/loss.cu"),

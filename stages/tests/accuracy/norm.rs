@@ -100,7 +100,7 @@ proptest! {
 
 #[test]
 fn wide_rows() {
-    for width in [513, 768, 4099] {
+    for width in [264, 513, 768, 1016, 1032, 4099] {
         check(
             &draw(Kind::Positive, "x", 5 * width),
             &draw(Kind::Signed, "dy", 5 * width),
@@ -111,11 +111,13 @@ fn wide_rows() {
 
 #[test]
 fn many_rows() {
-    check(
-        &draw(Kind::Signed, "x", 4400 * 9),
-        &draw(Kind::Signed, "dy", 4400 * 9),
-        9,
-    );
+    for width in [8, 9] {
+        check(
+            &draw(Kind::Signed, "x", 4400 * width),
+            &draw(Kind::Signed, "dy", 4400 * width),
+            width,
+        );
+    }
 }
 
 #[test]

@@ -130,7 +130,9 @@ fn train_on(device: &str, driver: Recipe) -> String {
 fn training_on_a_gpu_that_is_not_there_is_refused_before_anything_starts() {
     let said = train_on("cuda:3", DRIVER);
     assert!(
-        said.contains("rank 0) cannot be built on cuda:3: there is no cuda:3: CUDA sees cuda:0 (`pipewright devices`"),
+        said.contains(
+            "rank 0) cannot be built on cuda:3: there is no cuda:3: CUDA sees cuda:0 (`pipewright devices`"
+        ),
         "{said}"
     );
     let said = train_on("cuda:0", (DRIVER.0, &["DRIVER=12080", "INIT=0", "MAJOR=9"]));

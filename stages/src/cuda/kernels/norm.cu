@@ -1,7 +1,9 @@
 // LayerNorm of rows of at most 4096 numbers. Ba, Kiros and Hinton, "Layer normalization" (2016); the formulas are those of the CPU.
 //
-// A row belongs to `lanes` threads, whole warps of them, each with eight columns in registers; a block has blockDim.x / lanes rows at once
-// and goes on by gridDim.x times as many.
+// A row belongs to lanes_of(width) threads, whole warps of them, each with eight columns in registers; a block has as many rows at once as it
+// has such groups and goes on by gridDim.x times as many.
+
+inline unsigned lanes_of(unsigned width) { return (width + 255) / 256 * 32; }
 
 // Sums of each of N over the threads of a row. All threads of a block call it in turn 0, 1, 0, ...
 template <int N> void row_sums(float (&x)[N], unsigned lanes, unsigned& turn) {
@@ -35,7 +37,8 @@ struct Columns {
 // read from stats[rows, 2] (AGAIN) or computed and written there.
 template <bool AGAIN, class T>
 void layer_norm(T* out, float* stats, const T* in, const float* gain, const float* shift, u64 rows,
-                unsigned width, unsigned lanes, float epsilon) {
+                unsigned width, float epsilon) {
+    unsigned lanes = lanes_of(width);
     Columns own(width, lanes);
     bool whole = width % 8 == 0 && is_aligned(out) && is_aligned(in);
     float gains[8], shifts[8];
@@ -68,15 +71,13 @@ void layer_norm(T* out, float* stats, const T* in, const float* gain, const floa
 #define MAKE(T, SUFFIX)                                                                              \
     extern "C" __global__ void __launch_bounds__(512)                                                \
         layer_norm_forward##SUFFIX(T* out, float* stats, const T* in, const float* gain,             \
-                                   const float* shift, u64 rows, unsigned width, unsigned lanes,     \
-                                   float epsilon) {                                                  \
-        layer_norm<false>(out, stats, in, gain, shift, rows, width, lanes, epsilon);                 \
+                                   const float* shift, u64 rows, unsigned width, float epsilon) {    \
+        layer_norm<false>(out, stats, in, gain, shift, rows, width, epsilon);                        \
     }                                                                                                \
     extern "C" __global__ void __launch_bounds__(512)                                                \
         layer_norm_forward_again##SUFFIX(T* out, float* stats, const T* in, const float* gain,       \
-                                         const float* shift, u64 rows, unsigned width,               \
-                                         unsigned lanes) {                                           \
-        layer_norm<true>(out, stats, in, gain, shift, rows, width, lanes, 0.0f);                     \
+                                         const float* shift, u64 rows, unsigned width) {             \
+        layer_norm<true>(out, stats, in, gain, shift, rows, width, 0.0f);                            \
     }
 F32_AND_BF16(MAKE)
 #undef MAKE
@@ -85,8 +86,9 @@ F32_AND_BF16(MAKE)
 // sums the gradients of gain and shift over its rows: partials[gridDim.x, 2, width].
 template <class T>
 void layer_norm_backward(T* in_grad, float* partials, const T* grad, const T* in, const float* stats,
-                         const float* gain, u64 rows, unsigned width, unsigned lanes) {
+                         const float* gain, u64 rows, unsigned width) {
     __shared__ float folded[16][512];
+    unsigned lanes = lanes_of(width);
     Columns own(width, lanes);
     bool whole = width % 8 == 0 && is_aligned(in_grad) && is_aligned(grad) && is_aligned(in);
     float gains[8], gain_grads[8] = {}, shift_grads[8] = {};
@@ -138,8 +140,8 @@ void layer_norm_backward(T* in_grad, float* partials, const T* grad, const T* in
     extern "C" __global__ void __launch_bounds__(512)                                                \
         layer_norm_backward##SUFFIX(T* in_grad, float* partials, const T* grad, const T* in,         \
                                     const float* stats, const float* gain, u64 rows,                 \
-                                    unsigned width, unsigned lanes) {                                \
-        layer_norm_backward(in_grad, partials, grad, in, stats, gain, rows, width, lanes);           \
+                                    unsigned width) {                                                \
+        layer_norm_backward(in_grad, partials, grad, in, stats, gain, rows, width);                  \
     }
 F32_AND_BF16(MAKE)
 #undef MAKE
