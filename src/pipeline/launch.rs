@@ -138,7 +138,7 @@ fn worker_parts<S: Stage>(
     whole: Whole<S::Wire>,
     links: Vec<ChannelTransport<S::Wire>>,
 ) -> Result<(Option<Loader>, Vec<WorkerParts<S>>)> {
-    let (schedule, own, places) = (whole.schedule, whole.own, whole.places);
+    let (schedule, own, places) = (whole.schedule, whole.own, Arc::from(whole.places));
     let worker = |(transport, rank)| WorkerParts {
         rank,
         schedule: Arc::clone(&schedule),
@@ -147,7 +147,7 @@ fn worker_parts<S: Stage>(
         loss: None,
         inputs: None,
         targets: None,
-        place: places[rank.index()],
+        places: Arc::clone(&places),
         optimizer: Arc::clone(&builder.optimizer),
         clip: builder.clip,
     };

@@ -173,6 +173,10 @@ impl<W: Send + 'static> Transport<W> for ChannelTransport<W> {
         self.peers.len() as u32
     }
 
+    fn is_near(&self, peer: Rank) -> bool {
+        !self.is_far(peer)
+    }
+
     fn start(&mut self) -> Result<()> {
         let alarm = self.alarm.clone();
         self.carry(|payload, going_on| payload.start(&alarm, going_on))

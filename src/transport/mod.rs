@@ -41,6 +41,11 @@ pub trait Transport<W>: 'static {
     /// The number of ranks.
     fn ranks(&self) -> u32;
 
+    /// Whether a rank is of this process: a wire to it is handed over where it is.
+    fn is_near(&self, _peer: Rank) -> bool {
+        true
+    }
+
     /// Makes connections that a fabric needs beyond those it has. Called once, on the rank's own thread, by all ranks at about the same time,
     /// before anything is sent.
     ///

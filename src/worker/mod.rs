@@ -52,8 +52,8 @@ pub(crate) struct WorkerParts<S: Stage> {
     pub(crate) inputs: Option<Feed>,
     /// Targets, on the rank of the last stage.
     pub(crate) targets: Option<Feed>,
-    /// Where the rank's stages run.
-    pub(crate) place: Place,
+    /// Where each rank's stages run.
+    pub(crate) places: Arc<[Place]>,
     /// How weights change.
     pub(crate) optimizer: Arc<dyn Optimizer>,
     /// The largest global gradient norm; a larger gradient is scaled down to it.
@@ -73,6 +73,7 @@ pub(crate) struct Worker<S: Stage> {
     targets: Option<Feed>,
     optimizer: Arc<dyn Optimizer>,
     clip: Option<f64>,
+    places: Arc<[Place]>,
     ties: Vec<Tie>,
     /// Blocks of other ranks' that have been read: memory for those to be sent.
     blocks: Vec<Vec<u8>>,
@@ -105,16 +106,17 @@ impl<S: Stage> Worker<S> {
     /// What a stage's builder or the transport reports.
     pub(crate) fn build(mut parts: WorkerParts<S>) -> Result<Self> {
         check_place(&parts)?;
+        let place = parts.places[parts.rank.index()];
         let micro_batches = parts.schedule.micro_batches();
         let slots = parts
             .stages
             .into_iter()
             .map(|(id, build)| {
                 let built = build().and_then(|mut stage| {
-                    stage.move_to(parts.place)?;
+                    stage.move_to(place)?;
                     Ok(stage)
                 });
-                let stage = built.map_err(|error| no_stage(parts.rank, parts.place.device, id, &error))?;
+                let stage = built.map_err(|error| no_stage(parts.rank, place.device, id, &error))?;
                 Ok(Slot::new(id, stage, micro_batches))
             })
             .collect::<Result<Vec<_>>>()?;
@@ -134,6 +136,7 @@ impl<S: Stage> Worker<S> {
             targets: parts.targets,
             optimizer: parts.optimizer,
             clip: parts.clip,
+            places: parts.places,
             ties: Vec::new(),
             blocks: Vec::new(),
             ballots: Ballots::default(),
@@ -262,7 +265,7 @@ impl<S: Stage> std::fmt::Debug for Worker<S> {
 
 /// Refuses an optimizer or loss that does not run where the rank's stages do.
 fn check_place<S: Stage>(parts: &WorkerParts<S>) -> Result<()> {
-    let device = parts.place.device;
+    let device = parts.places[parts.rank.index()].device;
     if device == Device::Cpu {
         return Ok(());
     }

@@ -1,10 +1,11 @@
 //! Parameters that several layers hold.
 
-use pipewright_stages::{Gradient, Parameter, Part, Stage};
+use pipewright_stages::{Device, Gradient, Parameter, Part, Stage};
 
 use super::{Site, Worker};
 use crate::error::Result;
 use crate::id::Rank;
+use crate::transport::Tag;
 
 /// One parameter that several layers hold: gradients are summed over the sites in layer order, and the copies stay equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +57,7 @@ impl<S: Stage> Worker<S> {
     }
 
     /// Sums the gradients of each tied parameter over its sites. A rank sends one block of the gradients of its sites and gets one
-    /// of their sum, so the memory of blocks is used again.
+    /// of their sum, so the memory of blocks is used again; between ranks on GPUs of one process each gradient is a wire.
     pub(super) fn sum_tied_gradients(&mut self) -> Result<()> {
         self.for_each_tie(|worker, tie| {
             let first = tie.sites[0];
@@ -68,13 +69,7 @@ impl<S: Stage> Worker<S> {
                 total.put_back(worker.parameter(first));
                 return Ok(());
             }
-            let mut block = worker.empty_block();
-            for site in tie.on(worker.rank) {
-                let gradient = Gradient::take(worker.parameter(site));
-                gradient.append_to(&mut block)?;
-                gradient.put_back(worker.parameter(site));
-            }
-            worker.transport.send_bytes(first.rank, block)?;
+            worker.give_gradients(tie)?;
             worker.take_gradient(tie)
         })
     }
@@ -93,12 +88,20 @@ impl<S: Stage> Worker<S> {
     fn add_gradients(&mut self, tie: &Tie, total: &mut Gradient) -> Result<()> {
         let start = self.blocks.len();
         for peer in tie.others() {
-            let block = self.block_from(peer)?;
+            let block = if self.hands_over(peer) {
+                Vec::new()
+            } else {
+                self.block_from(peer)?
+            };
             self.blocks.push(block);
         }
         for (index, &site) in tie.sites.iter().enumerate().skip(1) {
             match tie.place(index) {
                 None => total.add(self.parameter(site))?,
+                Some(_) if self.hands_over(site.rank) => {
+                    let more = self.gradient_from(site.rank, gradient_tag(site), tie.sites[0])?;
+                    total.add_gradient(&more)?;
+                }
                 Some((block, place)) => {
                     let size =
                         size_of::<f32>() * self.parameter(tie.sites[0]).dims().iter().product::<usize>();
@@ -106,6 +109,7 @@ impl<S: Stage> Worker<S> {
                 }
             }
         }
+        self.blocks.retain(|block| block.capacity() > 0);
         Ok(())
     }
 
@@ -114,7 +118,13 @@ impl<S: Stage> Worker<S> {
         for site in tie.on(self.rank).skip(1) {
             total.copy_to(self.parameter(site))?;
         }
+        let first = tie.sites[0];
         for peer in tie.others() {
+            if self.hands_over(peer) {
+                let wire = self.slot(first.stage).stage.wire_of(total)?;
+                self.transport.send(peer, sum_tag(first), wire)?;
+                continue;
+            }
             let mut block = self.empty_block();
             total.append_to(&mut block)?;
             self.transport.send_bytes(peer, block)?;
@@ -122,8 +132,52 @@ impl<S: Stage> Worker<S> {
         Ok(())
     }
 
+    /// Gives the gradients of this rank's sites to the first site's rank.
+    fn give_gradients(&mut self, tie: &Tie) -> Result<()> {
+        let to = tie.sites[0].rank;
+        let handed = self.hands_over(to);
+        let mut block = if handed { Vec::new() } else { self.empty_block() };
+        for site in tie.on(self.rank) {
+            let gradient = Gradient::take(self.parameter(site));
+            if handed {
+                let wire = self.slot(site.stage).stage.wire_of(&gradient)?;
+                self.transport.send(to, gradient_tag(site), wire)?;
+            } else {
+                gradient.append_to(&mut block)?;
+            }
+            gradient.put_back(self.parameter(site));
+        }
+        if handed {
+            return Ok(());
+        }
+        self.transport.send_bytes(to, block)
+    }
+
+    /// Whether gradients go to this rank as wires: from GPU to GPU inside the process.
+    fn hands_over(&self, peer: Rank) -> bool {
+        let on_gpu = |rank: Rank| self.places[rank.index()].device != Device::Cpu;
+        self.transport.is_near(peer) && on_gpu(self.rank) && on_gpu(peer)
+    }
+
+    /// A gradient from another rank, on the device of this rank's site.
+    fn gradient_from(&mut self, peer: Rank, tag: Tag, site: Site) -> Result<Gradient> {
+        let transport = &mut self.transport;
+        let wire = self.meter.wait(|| transport.wait(peer, tag))?;
+        Ok(self.slot(site.stage).stage.gradient_of(wire)?)
+    }
+
     fn take_gradient(&mut self, tie: &Tie) -> Result<()> {
-        let block = self.block_from(tie.sites[0].rank)?;
+        let first = tie.sites[0];
+        if self.hands_over(first.rank) {
+            let mut own = tie.on(self.rank);
+            let site = own.next().expect("a rank has a part in what it is asked for");
+            let total = self.gradient_from(first.rank, sum_tag(first), site)?;
+            for site in tie.on(self.rank) {
+                total.copy_to(self.parameter(site))?;
+            }
+            return Ok(());
+        }
+        let block = self.block_from(first.rank)?;
         for site in tie.on(self.rank) {
             self.parameter(site).set_grad(&block)?;
         }
@@ -167,6 +221,16 @@ impl<S: Stage> Worker<S> {
     fn parameter(&mut self, site: Site) -> &mut Parameter {
         self.slot(site.stage).parameter(site.index)
     }
+}
+
+/// The tag of a site's gradient; no pass's wire has it.
+fn gradient_tag(site: Site) -> Tag {
+    Tag(1 << 62 | u64::from(site.stage.0) << 32 | site.index as u64)
+}
+
+/// The tag of the sum that the rank of a first site gives back.
+fn sum_tag(first: Site) -> Tag {
+    Tag(gradient_tag(first).0 | 1 << 61)
 }
 
 fn set_weights(parameter: &mut Parameter, bytes: &[u8]) -> Result<()> {

@@ -3,9 +3,10 @@
 use aligned_vec::AVec;
 
 use crate::cuda::Memory;
-use crate::device::DType;
-use crate::error::Result;
+use crate::device::{DType, Device, Place};
+use crate::error::{Error, Result};
 use crate::parameter::Parameter;
+use crate::tensor::Tensor;
 
 /// What those rely on who use the gradients of two stages at once.
 const ONE_DEVICE: &str = "the stages of a rank are on one device";
@@ -56,6 +57,47 @@ impl Gradient {
             }
             _ => unreachable!("{ONE_DEVICE}"),
         }
+    }
+
+    /// Adds another gradient, of a parameter on the same device.
+    ///
+    /// # Errors
+    /// What a GPU reports, of this or of work before it.
+    pub fn add_gradient(&mut self, other: &Self) -> Result<()> {
+        match (&mut self.0, &other.0) {
+            (Numbers::Gpu(total, count), Numbers::Gpu(more, _)) => {
+                let at = total.at();
+                total.gpu()?.add(DType::F32, at, at, more.at(), *count)
+            }
+            (_, Numbers::Host(more)) => self.add_numbers(bytemuck::cast_slice(more)),
+            _ => unreachable!("{ONE_DEVICE}"),
+        }
+    }
+
+    /// A copy of it as a tensor that another thread may have, `f32` in one dimension, on its GPU.
+    ///
+    /// # Errors
+    /// What the GPU reports, of this or of work before it; when it is on the host.
+    pub(crate) fn to_tensor(&self) -> Result<Tensor> {
+        let Numbers::Gpu(memory, count) = &self.0 else {
+            return Err(Error::invalid("a gradient on the host goes to others as bytes"));
+        };
+        let gpu = memory.gpu()?;
+        let copy = Tensor::on_gpu(&gpu, DType::F32, &[*count])?;
+        gpu.copy(copy.at(), memory.at(), count * size_of::<f32>())?;
+        copy.mark_ready()?;
+        Ok(copy)
+    }
+
+    /// What [`Gradient::to_tensor`] gave on another thread, on this GPU.
+    ///
+    /// # Errors
+    /// What the GPU reports, of this or of work before it.
+    pub(crate) fn of_tensor(tensor: Tensor, device: Device) -> Result<Self> {
+        let dtype = DType::F32;
+        let count = tensor.shape().count();
+        let here = tensor.arrive(Place { device, dtype })?;
+        Ok(Self(Numbers::Gpu(here.into_memory(), count)))
     }
 
     /// Adds `f32` numbers, as [`Gradient::append_to`] gives them.

@@ -5,6 +5,7 @@ use std::fmt;
 use crate::clock::Clock;
 use crate::device::Place;
 use crate::error::Result;
+use crate::gradient::Gradient;
 use crate::parameter::Parameter;
 use crate::shape::Shape;
 use crate::stage::{Bytes, Mode, Moment, Stage, StageBuilder};
@@ -121,6 +122,14 @@ impl<S: Stage<Wire: Clone>> Stage for RecomputedStage<S> {
 
     fn receive(&mut self, wire: S::Wire) -> Result<S::Wire> {
         self.stage.receive(wire)
+    }
+
+    fn wire_of(&self, gradient: &Gradient) -> Result<S::Wire> {
+        self.stage.wire_of(gradient)
+    }
+
+    fn gradient_of(&self, wire: S::Wire) -> Result<Gradient> {
+        self.stage.gradient_of(wire)
     }
 
     fn is_idle(&self) -> Result<bool> {

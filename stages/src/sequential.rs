@@ -6,6 +6,7 @@ use crate::clock::Clock;
 use crate::cuda::{self, Gpu, GpuClock};
 use crate::device::{Device, Place};
 use crate::error::{Error, ErrorKind, Result};
+use crate::gradient::Gradient;
 use crate::kept::{Kept, List};
 use crate::layer::Layer;
 use crate::parameter::{Parameter, Part};
@@ -78,6 +79,14 @@ impl Stage for Sequential {
 
     fn receive(&mut self, wire: Tensor) -> Result<Tensor> {
         wire.arrive(self.place)
+    }
+
+    fn wire_of(&self, gradient: &Gradient) -> Result<Tensor> {
+        gradient.to_tensor()
+    }
+
+    fn gradient_of(&self, wire: Tensor) -> Result<Gradient> {
+        Gradient::of_tensor(wire, self.place.device)
     }
 
     fn is_idle(&self) -> Result<bool> {

@@ -3,6 +3,7 @@
 use crate::clock::Clock;
 use crate::device::{Device, Place};
 use crate::error::{Error, Result};
+use crate::gradient::Gradient;
 use crate::parameter::Parameter;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
@@ -84,6 +85,26 @@ pub trait Stage: 'static {
     /// When the device cannot take it.
     fn receive(&mut self, wire: Self::Wire) -> Result<Self::Wire> {
         Ok(wire)
+    }
+
+    /// A gradient of this stage's as a wire to a rank of the same process that is on a GPU too. Only asked of a stage on a GPU.
+    ///
+    /// # Errors
+    /// What the device reports; of a stage that nobody wrote this for, that it has none.
+    fn wire_of(&self, _gradient: &Gradient) -> Result<Self::Wire> {
+        Err(Error::invalid(
+            "this stage gives no gradients to other ranks' GPUs",
+        ))
+    }
+
+    /// What [`Stage::wire_of`] gave on another rank, on this stage's device.
+    ///
+    /// # Errors
+    /// As [`Stage::wire_of`].
+    fn gradient_of(&self, _wire: Self::Wire) -> Result<Gradient> {
+        Err(Error::invalid(
+            "this stage takes no gradients from other ranks' GPUs",
+        ))
     }
 
     /// Whether the device has done all that this thread has given it; a device that works while the host goes on is waited for by asking.

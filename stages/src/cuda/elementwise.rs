@@ -14,6 +14,11 @@ fn eights(count: usize) -> Grid {
 }
 
 impl Gpu {
+    /// A kernel of `count` numbers here and as many there.
+    fn pairs(&self, name: &'static str, a: Ptr, b: Ptr, count: usize) -> Result<()> {
+        self.launch(name, eights(count), &[a.into(), b.into(), (count as u64).into()])
+    }
+
     /// `out = a + b`, each `count` numbers. `out` may be `a` or `b`.
     pub(crate) fn add(&self, dtype: DType, out: Ptr, a: Ptr, b: Ptr, count: usize) -> Result<()> {
         let args = [out.into(), a.into(), b.into(), (count as u64).into()];
@@ -22,14 +27,12 @@ impl Gpu {
 
     /// `out = input`, rounded to `bf16`.
     pub(crate) fn cast_to_bf16(&self, out: Ptr, input: Ptr, count: usize) -> Result<()> {
-        let args = [out.into(), input.into(), (count as u64).into()];
-        self.launch("cast_f32_to_bf16", eights(count), &args)
+        self.pairs("cast_f32_to_bf16", out, input, count)
     }
 
     /// `out = input`, from `bf16`.
     pub(crate) fn cast_to_f32(&self, out: Ptr, input: Ptr, count: usize) -> Result<()> {
-        let args = [out.into(), input.into(), (count as u64).into()];
-        self.launch("cast_bf16_to_f32", eights(count), &args)
+        self.pairs("cast_bf16_to_f32", out, input, count)
     }
 
     /// As [`crate::cpu::elementwise::relu`].
@@ -40,8 +43,7 @@ impl Gpu {
 
     /// As [`crate::cpu::elementwise::relu_grad`].
     pub(crate) fn relu_grad(&self, dtype: DType, grad: Ptr, output: Ptr, count: usize) -> Result<()> {
-        let args = [grad.into(), output.into(), (count as u64).into()];
-        self.launch(kernel!(dtype, "relu_backward"), eights(count), &args)
+        self.pairs(kernel!(dtype, "relu_backward"), grad, output, count)
     }
 
     /// As [`crate::cpu::gelu::forward`].
@@ -50,8 +52,7 @@ impl Gpu {
             true => kernel!(dtype, "gelu_exact_forward"),
             false => kernel!(dtype, "gelu_tanh_forward"),
         };
-        let args = [out.into(), input.into(), (count as u64).into()];
-        self.launch(name, eights(count), &args)
+        self.pairs(name, out, input, count)
     }
 
     /// As [`crate::cpu::gelu::backward`].
@@ -67,8 +68,7 @@ impl Gpu {
             true => kernel!(dtype, "gelu_exact_backward"),
             false => kernel!(dtype, "gelu_tanh_backward"),
         };
-        let args = [grad.into(), input.into(), (count as u64).into()];
-        self.launch(name, eights(count), &args)
+        self.pairs(name, grad, input, count)
     }
 
     /// As [`crate::cpu::gelu::backward_and_forward`].
@@ -84,7 +84,6 @@ impl Gpu {
             true => kernel!(dtype, "gelu_exact_backward_and_forward"),
             false => kernel!(dtype, "gelu_tanh_backward_and_forward"),
         };
-        let args = [grad.into(), input.into(), (count as u64).into()];
-        self.launch(name, eights(count), &args)
+        self.pairs(name, grad, input, count)
     }
 }

@@ -141,6 +141,56 @@ fn training_on_a_gpu_that_is_not_there_is_refused_before_anything_starts() {
     assert!(said.contains("the kernels need 8.0 (Ampere) or newer"), "{said}");
 }
 
+/// A machine with an emulated GPU and something to train on; none where there is no emulator.
+fn emulated() -> Option<Machine> {
+    let emulator::Cuda::Emulated(folder) = emulator::start() else {
+        return None;
+    };
+    let mut machine = Machine::new();
+    machine.variables.push(("LD_LIBRARY_PATH", folder.clone()));
+    fs::write(machine.path("my.toml"), CONFIG).unwrap();
+    fs::write(machine.path("text.txt"), "the quick brown fox ".repeat(90)).unwrap();
+    Some(machine)
+}
+
+const ON_GPU: [&str; 4] = ["train", "my.toml", "--set", "pipeline.devices=cuda:0"];
+
+#[test]
+fn a_run_says_its_gpus_and_that_heads_have_no_fused_attention() {
+    let Some(machine) = emulated() else { return };
+    let args = ["--set", "pipeline.dtype=bf16", "--steps", "1"];
+    let said = machine.run(&[&ON_GPU[..], &args].concat()).done().stdout();
+    assert!(
+        said.contains("\ndevices   cuda:0 in bf16; heads of width ")
+            && said
+                .contains(" take the plain attention kernels, which are slow: 64 and 128 have fused ones\n"),
+        "{said}"
+    );
+    let said = machine.run(&[&ON_GPU[..], &["--run-dir", "f32", "--steps", "1"]].concat());
+    let said = said.done().stdout();
+    assert!(said.contains("\ndevices   cuda:0 in f32\n"), "{said}");
+}
+
+#[test]
+fn too_little_memory_for_weights_is_told_before_anything_starts() {
+    let Some(mut machine) = emulated() else { return };
+    // The workspace of matrix products and next to nothing.
+    let memory = (32 << 20) + 4096;
+    machine
+        .variables
+        .push(("PIPEWRIGHT_EMULATOR_MEMORY", memory.to_string().into()));
+    let said = machine.run(&ON_GPU).refused();
+    assert!(
+        said.contains("cannot be built on cuda:0: ")
+            && said.contains("out of memory on cuda:0: ")
+            && said.contains(
+                "weights, their gradients and the optimizer's state need less on each of more devices"
+            ),
+        "{said}"
+    );
+    assert!(!machine.path("runs").exists());
+}
+
 #[test]
 fn what_measures_the_cpu_says_so_or_refuses_gpus() {
     let machine = Machine::new();
