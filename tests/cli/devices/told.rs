@@ -148,6 +148,9 @@ fn emulated() -> Option<Machine> {
     };
     let mut machine = Machine::new();
     machine.variables.push(("LD_LIBRARY_PATH", folder.clone()));
+    // The emulator compiles kernels by g++.
+    let path = std::env::var_os("PATH").expect("g++ was found");
+    machine.variables.push(("PATH", path.into()));
     fs::write(machine.path("my.toml"), CONFIG).unwrap();
     fs::write(machine.path("text.txt"), "the quick brown fox ".repeat(90)).unwrap();
     Some(machine)
