@@ -31,6 +31,7 @@ impl FromStr for Device {
         let index = text.strip_prefix("cuda:").map(str::parse);
         match (text, index) {
             ("cpu", _) => Ok(Self::Cpu),
+            ("cuda", _) => Ok(Self::Cuda(0)),
             (_, Some(Ok(index))) => Ok(Self::Cuda(index)),
             _ => Err(Error::invalid(format!(
                 "`{text}` is no device: write `cpu`, or `cuda:0` for the first GPU"
