@@ -52,7 +52,8 @@ pub enum ErrorKind {
         "out of memory on {device}: {} wanted, {} free of {}; {}",
         in_words(*wanted), in_words(*free), in_words(*total),
         if *lasting {
-            "weights, their gradients and the optimizer's state need less on each of more devices: more stages, fewer on this one"
+            "what stays with each stage (weights, their gradients, the optimizer's state, room for matrix products) needs less on each \
+             of more devices: more stages, fewer on this one"
         } else {
             "less is needed with a smaller micro-batch (pipeline.micro_batch_size), recomputation (pipeline.recompute) or more stages \
              on other devices"
@@ -67,7 +68,7 @@ pub enum ErrorKind {
         free: u64,
         /// Bytes of the device.
         total: u64,
-        /// Whether it is for what stays for as long as the stage: its parameters.
+        /// Whether it is for what stays for as long as the stage: its parameters, room for its matrix products.
         lasting: bool,
     },
     /// A failure of a stage or layer written by the user.

@@ -87,7 +87,7 @@ pub(super) struct Blas {
 impl Blas {
     pub(super) fn open(gpu: &Gpu) -> Result<Self> {
         Library::CublasLt.require()?;
-        let workspace = gpu.memory_of(WORKSPACE)?;
+        let workspace = gpu.lasting_memory_of(WORKSPACE)?;
         let handle = result::create_handle().map_err(refused("starting cuBLASLt"))?;
         Ok(Self {
             handle,

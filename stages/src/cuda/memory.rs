@@ -111,6 +111,16 @@ impl Gpu {
         self.take(false, bytes)
     }
 
+    /// As [`Gpu::memory_of`], for what stays for as long as the stage: smaller passes would not make it less.
+    pub(super) fn lasting_memory_of(&self, bytes: usize) -> Result<Memory> {
+        self.memory_of(bytes).map_err(|mut error| {
+            if let ErrorKind::OutOfMemory { lasting, .. } = &mut error.kind {
+                *lasting = true;
+            }
+            error
+        })
+    }
+
     /// As [`Gpu::memory_of`], to be filled on the transfer stream.
     pub(super) fn memory_for_transfer(&self, bytes: usize) -> Result<Memory> {
         self.take(true, bytes)

@@ -8,7 +8,7 @@ use super::optimizer::Flat;
 use super::{Gpu, Memory, Pinned, Ptr};
 use crate::cpu::{adamw, sgd};
 use crate::device::{DType, Device, Place};
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::parameter::Part;
 
 /// A parameter's numbers on a GPU: weights, gradient and the optimizer's tensors in `f32`, and the weights once more in the numbers that
@@ -31,14 +31,14 @@ impl Weights {
         let bytes = size_of_val(value);
         let copy = match dtype {
             DType::F32 => None,
-            DType::Bf16 => Some(lasting(gpu, dtype.bytes() * value.len())?),
+            DType::Bf16 => Some(gpu.lasting_memory_of(dtype.bytes() * value.len())?),
         };
         let device = Device::Cuda(gpu.index());
         let weights = Self {
             place: Place { device, dtype },
             count: value.len(),
-            value: lasting(gpu, bytes)?,
-            grad: lasting(gpu, bytes)?,
+            value: gpu.lasting_memory_of(bytes)?,
+            grad: gpu.lasting_memory_of(bytes)?,
             state: Vec::new(),
             copy,
             squares: Pinned::new(size_of::<f64>())?,
@@ -103,7 +103,7 @@ impl Weights {
     fn make_state(&mut self, count: usize) -> Result<()> {
         let gpu = self.gpu()?;
         let zeros = || {
-            let memory = lasting(&gpu, self.bytes())?;
+            let memory = gpu.lasting_memory_of(self.bytes())?;
             gpu.clear(memory.at(), self.bytes())?;
             Ok(memory)
         };
@@ -192,14 +192,4 @@ impl Weights {
     pub(crate) fn states(&self) -> usize {
         self.state.len()
     }
-}
-
-/// Memory for what stays for as long as the stage.
-fn lasting(gpu: &Gpu, bytes: usize) -> Result<Memory> {
-    gpu.memory_of(bytes).map_err(|mut error| {
-        if let ErrorKind::OutOfMemory { lasting, .. } = &mut error.kind {
-            *lasting = true;
-        }
-        error
-    })
 }

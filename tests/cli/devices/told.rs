@@ -177,7 +177,7 @@ fn a_run_says_its_gpus_and_that_heads_have_no_fused_attention() {
 #[test]
 fn too_little_memory_for_weights_is_told_before_anything_starts() {
     let Some(mut machine) = emulated() else { return };
-    // The workspace of matrix products and next to nothing.
+    // One rank's room for matrix products and next to nothing: whichever rank comes second does not even get that.
     let memory = (32 << 20) + 4096;
     machine
         .variables
@@ -187,7 +187,8 @@ fn too_little_memory_for_weights_is_told_before_anything_starts() {
         said.contains("cannot be built on cuda:0: ")
             && said.contains("out of memory on cuda:0: ")
             && said.contains(
-                "weights, their gradients and the optimizer's state need less on each of more devices"
+                "what stays with each stage (weights, their gradients, the optimizer's state, room for matrix products) \
+                 needs less on each of more devices"
             ),
         "{said}"
     );
