@@ -124,11 +124,11 @@ pub(crate) fn check_positive(sizes: &[(&str, usize)]) -> Result<()> {
 
 /// Bytes in the unit that people read.
 fn in_words(bytes: u64) -> String {
-    const MIB: f64 = 1_048_576.0;
-    let mib = bytes as f64 / MIB;
-    if mib < 1024.0 {
-        format!("{mib:.1} MiB")
-    } else {
-        format!("{:.1} GiB", mib / 1024.0)
+    const K: f64 = 1024.0;
+    let bytes = bytes as f64;
+    let units = [(K * K * K, "GiB"), (K * K, "MiB"), (K, "KiB")];
+    match units.into_iter().find(|(unit, _)| bytes >= *unit) {
+        Some((unit, name)) => format!("{:.1} {name}", bytes / unit),
+        None => format!("{bytes} bytes"),
     }
 }
