@@ -124,7 +124,7 @@ fn start<S: Stage>(
     let mut parameters: Vec<ParameterInfo> = built.into_iter().flatten().collect();
     parameters.sort_by_key(|info| (info.site.stage, info.site.index));
     let ties = ties(&parameters)?;
-    ranks.ask_all("tying parameters", |_| Tied { ties: ties.clone() })?;
+    ranks.ask_all("connecting the ranks", |_| Tied { ties: ties.clone() })?;
     check_shapes(ranks, &schedule, data.shapes())?;
     if ranks.peers().processes() > 1 {
         check_data(ranks, loader.is_some().then_some(data.as_ref()))?;

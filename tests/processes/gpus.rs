@@ -63,6 +63,11 @@ fn two_processes_on_gpus_train_to_the_bits_of_one() {
 }
 
 #[test]
+fn weights_tied_between_processes_that_are_no_neighbours_train_to_the_bits_of_one() {
+    same_weights(3, &["pipeline.devices=cuda:0", "pipeline.stages=3"]);
+}
+
+#[test]
 fn several_stages_a_rank_train_on_gpus_to_the_bits_of_one_process() {
     for schedule in ["pipeline.schedule=interleaved-1f1b", "pipeline.schedule=zb-v"] {
         same_weights(
