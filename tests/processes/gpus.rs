@@ -20,7 +20,9 @@ impl Gpus {
         command
             .env("NCCL_HOSTID", format!("process {rank}"))
             .env("NCCL_SOCKET_IFNAME", "=lo")
-            .env("NCCL_NET", "Socket");
+            .env("NCCL_NET", "Socket")
+            // It tells on standard output.
+            .env_remove("NCCL_DEBUG");
         command
     }
 
