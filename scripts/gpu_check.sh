@@ -6,9 +6,11 @@
 #   scripts/gpu_check.sh --binaries DIR    check with what --build made
 #   scripts/gpu_check.sh --compile-only    what a machine without a GPU can show: NVRTC compiles the kernels, the emulator runs the tests
 #
+# With `--only tests`, `--only bench` or `--only sanitize` that part has the 9 minutes to itself.
 # CUDA's libraries are those that `pipewright devices` finds. PyTorch, for the benchmark, is that of $PYTHON (python3).
+# Functions are called by name; folders are named by hashes.
+# shellcheck disable=SC2012,SC2317,SC2329
 set -uo pipefail
-cd "$(dirname "$0")/.."
 
 PYTHON=${PYTHON:-python3}
 LIMIT=520
@@ -28,49 +30,40 @@ EMULATOR_TESTS=(
   pipewright-stages/cuda_emulator_nccl
 )
 
-mode=check bin=target/gpu_check
+usage() {
+  sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
+  exit 2
+}
+
+mode=check bin='' only=''
 while [ $# -gt 0 ]; do
   case $1 in
-    --compile-only) mode=compile bin=target/gpu_check_debug ;;
+    --compile-only) mode=compile ;;
     --build | --binaries)
-      [ $# -gt 1 ] || { echo "$1 needs a folder" >&2; exit 2; }
-      mode=${1#--} bin=$2
+      [ $# -gt 1 ] || usage
+      mode=${1#--} bin=$(realpath -m "$2")
       shift ;;
-    *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    --only)
+      case ${2:-} in tests | bench | sanitize) only=$2 ;; *) usage ;; esac
+      shift ;;
+    *) usage ;;
   esac
   shift
 done
+cd "$(dirname "$0")/.." || exit 2
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+bin=$(realpath -m "${bin:-$target/gpu_check_$mode}")
 
 scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-export scratch
-rows=() failed=0 began=0
+log=$scratch/log rows=() failed=0 group=''
+export bin scratch PYTHON
+
+# What is found must not hang on how this was started.
+PATH=$PATH:/usr/local/cuda/bin
+export VIRTUAL_ENV=${VIRTUAL_ENV:-$("$PYTHON" -c 'import sys; print(sys.prefix)' 2>/dev/null)}
+[ -n "${HOME:-}${XDG_CACHE_HOME:-}" ] || export XDG_CACHE_HOME=$scratch/cache
 
 row() { rows+=("$(printf '%-46s %-8s %5s  %s' "$@")"); }
-
-# part NAME SECONDS COMMAND...: the command under a limit, and a row of the table. A line with `skipped:` says why there was nothing to do.
-part() {
-  local name=$1 limit=$2 log=$scratch/log started=$SECONDS left code why
-  shift 2
-  left=$((LIMIT - SECONDS + began))
-  if [ "$mode" != compile ] && [ "$left" -lt "$limit" ]; then limit=$left; fi
-  if [ "$limit" -lt 5 ]; then
-    row "$name" skipped - 'no time was left'
-    return
-  fi
-  printf '\n== %s (%d s so far)\n' "$name" $((SECONDS - began))
-  # A shell of its own: COMMAND may be one of the functions exported below.
-  timeout -k 5 "$limit" bash -c '"$@"' part "$@" 2>&1 | tee "$log"
-  code=${PIPESTATUS[0]}
-  why=$(sed -n 's/.*skipped: *//p' "$log" | head -1 | cut -c -100)
-  case $code in
-    0) row "$name" "$([ -n "$why" ] && echo skipped || echo ok)" $((SECONDS - started)) "$why"; return ;;
-    124 | 137) why="did not end in $limit s" ;;
-    *) why=$(grep -E 'panicked at|^error|FAILED|: error' "$log" | head -1 | cut -c -100) ;;
-  esac
-  failed=1
-  row "$name" FAILED $((SECONDS - started)) "$why"
-}
 
 finish() {
   printf '\n%-46s %-8s %5s  %s\n' part result s reason
@@ -78,14 +71,57 @@ finish() {
   exit "$failed"
 }
 
+stop_group() {
+  if [ -n "$group" ]; then kill -9 -- "-$group" 2>/dev/null; fi
+  group=
+}
+
+trap 'stop_group; rm -rf "$scratch"' EXIT
+trap 'failed=1; row "stopped by a signal" FAILED - ""; finish' INT TERM
+
+# part NAME SECONDS COMMAND...: the command under a limit, and a row of the table. A line with `skipped:` says why there was nothing to do.
+part() {
+  local name=$1 started=$SECONDS code why result=FAILED
+  local -x limit=$2
+  shift 2
+  if [ "$mode" != compile ] && [ $((LIMIT - SECONDS)) -lt "$limit" ]; then limit=$((LIMIT - SECONDS)); fi
+  if [ "$limit" -lt 5 ]; then
+    row "$name" skipped - 'no time was left'
+    return
+  fi
+  printf '\n== %s (%d s so far)\n' "$name" "$SECONDS"
+  : >"$log"
+  rm -f "$scratch"/said.*
+  # A shell of its own: COMMAND may be one of the functions exported below. And a process group, of which nothing outlives the part.
+  timeout -k 10 "$limit" bash -c '"$@"' part "$@" >"$log" 2>&1 &
+  group=$!
+  tail -n +1 -s 0.2 -f --pid "$group" "$log" &
+  wait "$group"
+  code=$?
+  stop_group
+  wait
+  why=$(sed -n 's/.*skipped: *//p' "$log" | head -1)
+  case $code in
+    0)
+      if grep -q '^test result: ok\. 0 passed' "$log"; then why='no test ran'; elif [ -n "$why" ]; then result=skipped; else result=ok; fi ;;
+    124 | 137) why="did not end in $limit s" ;;
+    *) why=$(grep -E 'panicked at|^error|FAILED|: error|^=+ *(Error|Invalid|Race)' "$log" | head -1) ;;
+  esac
+  row "$name" "$result" $((SECONDS - started)) "$(cut -c -100 <<<"$why")"
+  if [ "$result" = FAILED ]; then
+    failed=1
+    cat "$scratch"/said.* 2>/dev/null
+  fi
+}
+
 # The command, the tests and the bench in one folder, laid out as cargo does, so that tests find the command.
 build() {
   local into=$1 release=$2 test
   shift 2
   mkdir -p "$into/deps"
-  cargo build $release --bin pipewright --bench gpu --message-format json-render-diagnostics >"$scratch/built" || return 1
+  cargo build ${release:+"$release"} --bin pipewright --bench gpu --message-format json-render-diagnostics >"$scratch/built" || return 1
   for test in "$@"; do
-    cargo test $release --no-run --package "${test%/*}" --test "${test#*/}" --message-format json-render-diagnostics >>"$scratch/built" || return 1
+    cargo test ${release:+"$release"} --no-run --package "${test%/*}" --test "${test#*/}" --message-format json-render-diagnostics >>"$scratch/built" || return 1
   done
   "$PYTHON" - "$scratch/built" "$into" <<'EOF' || return 1
 import json, pathlib, shutil, sys
@@ -107,31 +143,35 @@ stand_in() {
   mkdir -p "$(dirname "$built_at")" && ln -s "$PWD" "$built_at" && echo "$built_at now leads here"
 }
 
-# The libraries of CUDA that the command finds, for all programs.
+# What is there, and the libraries of CUDA that the command finds, for all programs but the peer of the benchmark, which has its own.
 find_libraries() {
   local path
-  path=$("$bin/pipewright" devices --format json | "$PYTHON" -c 'import json, sys; print(json.load(sys.stdin)["library_path"] or "")')
+  timeout -k 5 60 "$bin/pipewright" devices --format json >"$scratch/devices.json"
+  path=$("$PYTHON" -c 'import json, sys; print(json.load(sys.stdin)["library_path"] or "")' <"$scratch/devices.json")
+  export PEER_LIBRARY_PATH=${LD_LIBRARY_PATH:-}
   if [ -n "$path" ]; then export LD_LIBRARY_PATH=$path; fi
 }
 
 run_tests() { # SECONDS, then tests
-  local limit=$1 test filter
+  local limit=$1 test
   shift
   for test in "$@"; do
-    filter=
-    case $test in
-      */golden | */allocations) filter=gpu ;;
-      */processes) filter='gpus:: --test-threads=1' ;;
+    local name=${test#*/} seconds=$limit filter=()
+    case $name in
+      golden | allocations) filter=(gpu) ;;
+      # Each of its tests starts processes, which start CUDA and NCCL.
+      processes) filter=(gpus:: --test-threads=1) seconds=$((3 * limit)) ;;
     esac
-    part "test ${test#*/}" "$limit" "$bin/deps/test-${test#*/}" $filter --nocapture
+    part "test $name" "$seconds" "$bin/deps/test-$name" "${filter[@]}" --nocapture
   done
 }
 
 # What two processes on one GPU get through with: sockets and few blocks. That each is a host of its own to NCCL, which refuses two ranks on
 # one GPU of one host, tests say themselves.
-export NCCL_SOCKET_IFNAME==lo NCCL_SOCKET_FAMILY=AF_INET NCCL_NET=Socket NCCL_IB_DISABLE=1 NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1
+export NCCL_SOCKET_IFNAME="=lo" NCCL_SOCKET_FAMILY=AF_INET NCCL_NET=Socket NCCL_IB_DISABLE=1 NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1
 export NCCL_MNNVL_ENABLE=0 NCCL_NVLS_ENABLE=0 NCCL_CUMEM_ENABLE=0 NCCL_ALGO=Ring NCCL_PROTO=Simple NCCL_MIN_CTAS=1 NCCL_MAX_CTAS=2
-export NCCL_RAS_ENABLE=0 NCCL_DEBUG=WARN
+# Its words go aside: by itself it prints between what processes print.
+export NCCL_RAS_ENABLE=0 NCCL_DEBUG=WARN NCCL_DEBUG_FILE=$scratch/said.nccl.%p
 
 # train RANK &: one of two processes of a long run on the first GPU.
 train() {
@@ -144,67 +184,86 @@ train() {
 # When one is killed the other one ends, and says why.
 killed() {
   port=$("$PYTHON" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-  train 0 >/dev/null 2>"$scratch/killed.err" &
+  local said=$scratch/said.by_the_first
+  train 0 >/dev/null 2>"$said" &
   local first=$!
   train 1 &
   local second=$!
   until [ -s "$scratch/killed/metrics.jsonl" ]; do
-    kill -0 "$first" "$second" || { cat "$scratch/killed.err"; return 1; }
+    kill -0 "$first" "$second" || return 1
     sleep 0.2
   done
   kill -9 "$second"
   local at=$SECONDS
   wait "$first"
   local code=$?
-  cat "$scratch/killed.err"
-  echo "process 0 ended with $code after $((SECONDS - at)) s"
-  [ "$code" -ne 0 ] && [ $((SECONDS - at)) -le 30 ] && grep -q 'process 1' "$scratch/killed.err"
+  echo "process 0 ended with $code after $((SECONDS - at)) s: $(tail -1 "$said")"
+  [ "$code" -ne 0 ] && [ $((SECONDS - at)) -le 30 ] && grep -q 'process 1' "$said"
 }
 
-# sanitize TOOL SECONDS TEST
+# sanitize TEST, then the tool and its options
 sanitize() {
-  local tool=$1 seconds=$2 test=$3 code
+  local test=$1 code found='^=+ .*(Invalid|Misaligned|Race reported|hazard)'
+  shift
   command -v compute-sanitizer >/dev/null || { echo 'skipped: there is no compute-sanitizer on the PATH'; return; }
-  timeout -k 5 "$seconds" compute-sanitizer --tool "$tool" --error-exitcode 9 "$bin/deps/test-$test" --test-threads 1
+  # In the foreground: in the process group of the part.
+  timeout --foreground -k 2 $((limit - 5)) compute-sanitizer "$@" --error-exitcode 9 "$bin/deps/test-$test" --test-threads 1
   code=$?
-  if [ "$code" -eq 124 ]; then
-    echo "skipped: not through in $seconds s, nothing found until then"
+  if [ "$code" -eq 124 ] && ! grep -Eq "$found" "$scratch/log"; then
+    echo "skipped: not through in $((limit - 5)) s, nothing found until then"
     return 0
   fi
   return "$code"
 }
 
+# benchmark ROUNDS
 benchmark() {
-  if "$PYTHON" -c 'import torch, safetensors; assert torch.cuda.is_available()' 2>/dev/null; then
-    "$PYTHON" benches/gpu/compare.py --python "$PYTHON" --binary "$bin/deps/bench-gpu"
-  else
-    "$bin/deps/bench-gpu" train || return 1
-    echo "skipped: no PyTorch to compare with: $PYTHON has none with a GPU and safetensors (PYTHON=...)"
+  if LD_LIBRARY_PATH=$PEER_LIBRARY_PATH "$PYTHON" -c 'import torch, safetensors; assert torch.cuda.is_available()' 2>/dev/null; then
+    # In the place of this shell, so that it has a moment to print its table when the time is up.
+    exec "$PYTHON" benches/gpu/compare.py --python "$PYTHON" --peer-library-path "$PEER_LIBRARY_PATH" --binary "$bin/deps/bench-gpu" \
+      --rounds "$1" --seconds $((limit - SECONDS))
   fi
+  "$bin/deps/bench-gpu" train || return 1
+  echo "skipped: no PyTorch to compare with: $PYTHON has none with a GPU and safetensors (PYTHON=...)"
+}
+
+tests_on_a_gpu() {
+  part 'kernels are compiled, or were' 120 "$bin/deps/test-cuda_attention" same_bits
+  run_tests 60 "${TESTS[@]}"
+  part 'of two processes by NCCL one is killed' 60 killed
+}
+
+bench_on_a_gpu() {
+  part 'benchmark: kernels' 90 "$bin/deps/bench-gpu" kernels
+  part 'benchmark: training' 420 benchmark "$([ "$only" = bench ] && echo 3 || echo 2)"
+}
+
+sanitize_on_a_gpu() {
+  # Libraries try functions that a driver may lack, so what CUDA's functions answer is no error.
+  local memory=(--tool memcheck --report-api-errors no)
+  part 'compute-sanitizer, memory: attention' 160 sanitize cuda_attention "${memory[@]}"
+  part 'compute-sanitizer, races: attention' 160 sanitize cuda_attention --tool racecheck
+  part 'compute-sanitizer, memory: kernels' 200 sanitize cuda_kernels "${memory[@]}"
 }
 
 on_a_gpu() {
-  "$bin/pipewright" devices
-  if ! "$bin/pipewright" devices --format json | grep -q '"cuda:0"'; then
+  timeout -k 5 60 "$bin/pipewright" devices
+  if ! grep -q '"cuda:0"' "$scratch/devices.json"; then
     echo 'no GPU: try --compile-only' >&2
     exit 1
   fi
-  began=$SECONDS
-  run_tests 60 "${TESTS[@]}"
-  part 'of two processes by NCCL one is killed' 60 killed
-  part 'compute-sanitizer, memory: kernels' 60 sanitize memcheck 50 cuda_kernels
-  part 'compute-sanitizer, memory: attention' 40 sanitize memcheck 30 cuda_attention
-  part 'compute-sanitizer, races: attention' 40 sanitize racecheck 30 cuda_attention
-  part 'benchmark: kernels' 60 "$bin/deps/bench-gpu" kernels
-  part 'benchmark: training' 400 benchmark
+  # Tests do not fall back on the emulator.
+  export PIPEWRIGHT_TEST_GPU=1
+  local one
+  for one in ${only:-tests bench sanitize}; do "${one}_on_a_gpu"; done
 }
 
 on_the_emulator() {
   run_tests 1200 "${EMULATOR_TESTS[@]}" "${TESTS[@]}"
   local emulator
-  emulator=$(ls -td target/tmp/emulator/*/ 2>/dev/null | head -1)
+  emulator=$(ls -td "$target"/tmp/emulator/*/ 2>/dev/null | head -1)
   if [ -n "$emulator" ]; then
-    export LD_LIBRARY_PATH=$PWD/${emulator%/}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    export LD_LIBRARY_PATH=${emulator%/}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     part 'the bench of kernels runs' 300 "$bin/deps/bench-gpu" --size tiny kernels
     part 'of two processes by NCCL one is killed' 120 killed
     part 'the bench of training runs' 300 "$bin/deps/bench-gpu" --size tiny --steps 4 train --stages 1 2
@@ -220,9 +279,8 @@ case $mode in
   compile) build "$bin" '' "${EMULATOR_TESTS[@]}" "${TESTS[@]}" || exit 1 ;;
   binaries) stand_in ;;
 esac
-bin=$(realpath "$bin")
-export bin PYTHON
 export -f train killed sanitize benchmark
+SECONDS=0
 find_libraries
 if [ "$mode" = compile ]; then on_the_emulator; else on_a_gpu; fi
 finish
