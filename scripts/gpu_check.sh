@@ -209,11 +209,9 @@ sanitize() {
   # In the foreground: in the process group of the part.
   timeout --foreground -k 2 $((limit - 5)) compute-sanitizer "$@" --error-exitcode 9 "$bin/deps/test-$test" --test-threads 1
   code=$?
-  if [ "$code" -eq 124 ] && ! grep -Eq "$found" "$scratch/log"; then
-    echo "skipped: not through in $((limit - 5)) s, nothing found until then"
-    return 0
-  fi
-  return "$code"
+  [ "$code" -eq 124 ] || return "$code"
+  if grep -Eq "$found" "$scratch/log"; then return 9; fi
+  echo "skipped: not through in $((limit - 5)) s, nothing found until then"
 }
 
 # benchmark ROUNDS

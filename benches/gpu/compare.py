@@ -197,7 +197,7 @@ def print_table(job):
         ratios = [rates[name] / rates[other] for rates in rounds if name in rates and other in rates]
         return f"{statistics.median(ratios):.3f}" if ratios else "-"
 
-    print(f"\n{job.about}, compiled: {job.given.compile}; {job.size['targets']:,} tokens a step, medians of {len(rounds)} rounds")
+    print(f"\n{job.about}, compiled: {job.given.compile}; {job.size['targets']:,} tokens a step, medians, rounds: {len(rounds)}")
     print(f"\n| | tokens/s | of {names[0]} | of {best} | MFU | causal | of 790 TFLOP/s | first loss off by | later |")
     print("| --- | " + " | ".join(["---"] * 8) + " |")
     for name in names:
@@ -207,9 +207,14 @@ def print_table(job):
         print(f"| {name} | {median[name]:,.0f} | {ratio(name, names[0])} | {ratio(name, best)} | {shares} | {off} |")
 
 
+def stop(*_):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 def main():
     given, began = arguments(), time.monotonic()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, stop)
     binary = given.binary.resolve() if given.binary else build()
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
