@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::costs::{check_out, measure};
+use super::cuda_env;
 use crate::config::Config;
 use crate::plan::LayerCost;
 use crate::profile::Measured;
@@ -31,6 +32,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let config = Config::load(&args.config, &args.sets).map_err(|error| Error::Invalid(error.to_string()))?;
+    cuda_env::enter_for(&config);
     check_out(&args.out)?;
     let measured = measure(&config, "what each layer costs")?;
     measured.write(&args.out)?;
