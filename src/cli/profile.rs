@@ -11,9 +11,10 @@ use crate::{Error, Result};
 
 /// Measure what each layer of a model costs on this machine.
 ///
-/// Trains for a few steps, on as many ranks at once as the config has, with every layer's passes timed. Prints the times
-/// of a forward, a backward in two halves and in one piece of one micro-batch, of the parameter update, and what the layer
-/// keeps for them; writes all of it to a file for pipeline.costs, plan and others.
+/// Trains for a few steps, on as many ranks at once as the config has, with every layer's passes timed; on the GPUs of
+/// pipeline.devices, where it names some. Prints the times of a forward, a backward in two halves and in one piece of one
+/// micro-batch, of the parameter update, and what the layer keeps for them; writes all of it to a file for
+/// pipeline.costs, plan and others.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

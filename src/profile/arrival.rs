@@ -9,17 +9,14 @@ use crate::plan::Link;
 use crate::schedule::median;
 use crate::transport::{ChannelTransport, Tag, Transport, connect};
 
-/// Measures messages of up to `bytes` bytes from each of these places to the next; the slowest way is that of all. One place is for
-/// all ranks.
+/// Measures messages of up to `bytes` bytes from the place of each of so many ranks to the next one's; the slowest way is that of
+/// all. One place is for all ranks.
 ///
 /// # Errors
 /// When the system gives no thread, or what a GPU reports.
-pub(super) fn measure(bytes: u64, places: &[Place]) -> Result<Link> {
-    let alone = [[places[0]; 2]];
-    let mut ways: Vec<[Place; 2]> = match places {
-        [_] => alone.to_vec(),
-        all => all.windows(2).map(|pair| [pair[0], pair[1]]).collect(),
-    };
+pub(super) fn measure(bytes: u64, ranks: u32, places: &[Place]) -> Result<Link> {
+    let place = |rank: u32| places[rank as usize % places.len()];
+    let mut ways: Vec<[Place; 2]> = (1..ranks).map(|rank| [place(rank - 1), place(rank)]).collect();
     ways.sort_by_key(|[from, to]| (from.device, to.device));
     ways.dedup();
     let mut slowest = Link::default();

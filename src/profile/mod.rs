@@ -103,7 +103,11 @@ pub fn measure<L: Loss<Tensor>, O: Optimizer>(
         layer.backward = one.backward;
     }
     let Subject {
-        data, pin, places, ..
+        ranks,
+        places,
+        data,
+        pin,
+        ..
     } = subject()?;
     let (input, place) = (data.shapes().0, places.first().copied().unwrap_or_default());
     let bytes = match input.kind() {
@@ -115,7 +119,7 @@ pub fn measure<L: Loss<Tensor>, O: Optimizer>(
         Device::Cuda(_) => {
             // What the last one gives is no wire, and may be larger than all that is one.
             let wires = &layers[..layers.len().saturating_sub(1)];
-            arrival::measure(largest(wires) as u64, &places)?
+            arrival::measure(largest(wires) as u64, ranks, &places)?
         }
     };
     ModelCosts::new(layers, (input.count() * bytes) as f64, link)

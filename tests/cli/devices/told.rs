@@ -141,21 +141,6 @@ fn training_on_a_gpu_that_is_not_there_is_refused_before_anything_starts() {
     assert!(said.contains("the kernels need 8.0 (Ampere) or newer"), "{said}");
 }
 
-/// A machine with an emulated GPU and something to train on; none where there is no emulator.
-fn emulated() -> Option<Machine> {
-    let emulator::Cuda::Emulated(folder) = emulator::start() else {
-        return None;
-    };
-    let mut machine = Machine::new();
-    machine.variables.push(("LD_LIBRARY_PATH", folder.clone()));
-    // The emulator compiles kernels by g++.
-    let path = std::env::var_os("PATH").expect("g++ was found");
-    machine.variables.push(("PATH", path.into()));
-    fs::write(machine.path("my.toml"), CONFIG).unwrap();
-    fs::write(machine.path("text.txt"), "the quick brown fox ".repeat(90)).unwrap();
-    Some(machine)
-}
-
 const ON_GPU: [&str; 4] = ["train", "my.toml", "--set", "pipeline.devices=cuda:0"];
 
 #[test]
@@ -193,30 +178,6 @@ fn too_little_memory_for_weights_is_told_before_anything_starts() {
         "{said}"
     );
     assert!(!machine.path("runs").exists());
-}
-
-#[test]
-fn what_measures_the_cpu_says_so_or_refuses_gpus() {
-    let machine = Machine::new();
-    fs::write(machine.path("my.toml"), CONFIG).unwrap();
-    fs::write(machine.path("text.txt"), "the quick brown fox ".repeat(90)).unwrap();
-    let gpu = ["--set", "pipeline.devices=cuda:0"];
-    let said = machine
-        .run(&[&["profile", "my.toml"], &gpu[..]].concat())
-        .done()
-        .stderr();
-    assert!(
-        said.contains("warning: what layers cost is measured on the CPU"),
-        "{said}"
-    );
-    let said = machine.run(&[&["tune", "my.toml"], &gpu[..]].concat()).refused();
-    assert!(
-        said.contains("pipeline.devices: tune measures on the CPU"),
-        "{said}"
-    );
-    machine
-        .run(&[&["plan", "my.toml", "--costs", "costs.json"], &gpu[..]].concat())
-        .done();
 }
 
 #[test]
