@@ -161,6 +161,15 @@ killed() {
   [ "$code" -ne 0 ] && [ $((SECONDS - at)) -le 30 ] && grep -q 'process 1' "$scratch/killed.err"
 }
 
+# What a step should take by the costs of its layers, and what it takes: the last line has both.
+predicted() {
+  local sets=(--set model.dim=512 --set model.heads=8 --set data.seq=512 --set pipeline.stages=1)
+  sets+=(--set pipeline.devices=cuda:0 --set pipeline.dtype=bf16 --set train.validate_every=0 --set checkpoint.every=0)
+  "$bin/pipewright" profile examples/gpt-text.toml "${sets[@]}" --out "$scratch/costs.json" &&
+    "$bin/pipewright" train examples/gpt-text.toml --steps 20 --run-dir "$scratch/predicted" "${sets[@]}" \
+      --set "pipeline.costs=$scratch/costs.json"
+}
+
 # sanitize TOOL SECONDS TEST
 sanitize() {
   local tool=$1 seconds=$2 test=$3 code
@@ -192,6 +201,7 @@ on_a_gpu() {
   began=$SECONDS
   run_tests 60 "${TESTS[@]}"
   part 'of two processes by NCCL one is killed' 60 killed
+  part 'a step as predicted by measured costs' 40 predicted
   part 'compute-sanitizer, memory: kernels' 60 sanitize memcheck 50 cuda_kernels
   part 'compute-sanitizer, memory: attention' 40 sanitize memcheck 30 cuda_attention
   part 'compute-sanitizer, races: attention' 40 sanitize racecheck 30 cuda_attention
@@ -222,7 +232,7 @@ case $mode in
 esac
 bin=$(realpath "$bin")
 export bin PYTHON
-export -f train killed sanitize benchmark
+export -f train killed predicted sanitize benchmark
 find_libraries
 if [ "$mode" = compile ]; then on_the_emulator; else on_a_gpu; fi
 finish

@@ -17,7 +17,9 @@ use crossbeam_channel::unbounded;
 use pipewright_stages::loss::Loss;
 use pipewright_stages::models::Model;
 use pipewright_stages::optimizer::Optimizer;
-use pipewright_stages::{Device, Kind, Place, Recompute, Sequential, StageBuilder, Tensor, recompute};
+use pipewright_stages::{
+    Device, Kind, Place, Recompute, RecomputedStage, Sequential, StageBuilder, Tensor, recompute,
+};
 
 use crate::data::DataSource;
 use crate::error::{Error, Result};
@@ -26,6 +28,7 @@ use crate::plan::{LayerCost, ModelCosts};
 use crate::schedule::Schedule;
 use samples::Samples;
 use timed::{TimedLoss, TimedOptimizer};
+use watch::Log;
 
 /// Steps that are not counted: first touches of memory, optimizer state, cold caches.
 const WARM_UP: u64 = 2;
@@ -79,8 +82,8 @@ pub fn check_places(places: &[Place]) -> Result<()> {
         return Ok(());
     }
     Err(Error::Invalid(
-        "costs are those of a layer wherever it runs, and these ranks are on the CPU and on GPUs: have them all on one kind, or do \
-         without costs"
+        "costs are those of a layer wherever it runs, and these ranks are not all on the CPU, or all on GPUs in the same numbers: \
+         have them on one kind, or do without costs"
             .to_owned(),
     ))
 }
@@ -137,15 +140,34 @@ fn train<L: Loss<Tensor>, O: Optimizer>(
     mut tell: impl FnMut(u64, u64),
 ) -> Result<Samples> {
     let (log, heard) = unbounded();
+    let mut samples = Samples::of(subject.model.names().into_iter().map(str::to_owned));
+    let on_gpus = subject.places.iter().any(|place| place.device != Device::Cpu);
+    // The times of a step on a GPU are told in the step after it.
+    let late = u64::from(on_gpus);
+    let steps = WARM_UP + ENOUGH.div_ceil(subject.micro_batches.into()).max(LEAST) + late;
+    let mut pipeline = launch(subject, schedule, log)?;
+    let started = Instant::now();
+    for step in 0..steps {
+        pipeline.step()?;
+        samples.add(heard.try_iter(), WARM_UP);
+        tell(step + 1, steps);
+        if step + 1 >= WARM_UP + LEAST + late && started.elapsed() > LONGEST {
+            break;
+        }
+    }
+    Ok(samples)
+}
+
+/// Starts a pipeline under a schedule with one stage a rank, whose layers, loss and optimizer tell the log how long they took.
+fn launch<L: Loss<Tensor>, O: Optimizer>(
+    subject: Subject<L, O>,
+    schedule: &str,
+    log: Log,
+) -> Result<Pipeline<RecomputedStage<Sequential>>> {
     let units = subject.model.into_units();
-    let mut samples = Samples::of(units.iter().map(|unit| unit.name.clone()));
     let last = units.len().saturating_sub(1);
     let units = units.into_iter().enumerate();
-    let model = Model::new(
-        units
-            .map(|(layer, unit)| timed::unit(layer, unit, log.clone()))
-            .collect(),
-    );
+    let units = units.map(|(layer, unit)| timed::unit(layer, unit, log.clone()));
     let ranks = subject.ranks.min(last as u32 + 1);
     let how = if subject.selective {
         Recompute::Selective
@@ -154,13 +176,10 @@ fn train<L: Loss<Tensor>, O: Optimizer>(
     };
     let mut places = subject.places;
     places.truncate(ranks as usize);
-    // Stage by stage, as they are on ranks; one place is for all.
-    let devices: Vec<Device> = places.iter().map(|place| place.device).collect();
-    let on_gpus = devices.iter().any(|device| *device != Device::Cpu);
-    let mut devices = devices.into_iter().cycle();
-    let stages = model.split(ranks as usize)?.into_iter();
+    let mut devices = places.clone().into_iter().map(|place| place.device).cycle();
+    let stages = Model::new(units.collect()).split(ranks as usize)?.into_iter();
     let stages = stages.map(|stage| recompute(on(devices.next().unwrap_or_default(), stage), how));
-    let mut pipeline = Pipeline::builder()
+    Pipeline::builder()
         .schedule(Schedule::named(schedule, ranks, subject.micro_batches)?)
         .stages(stages.collect())
         .places(places)
@@ -176,20 +195,7 @@ fn train<L: Loss<Tensor>, O: Optimizer>(
         })
         .threads_per_rank(subject.threads_per_rank)
         .pin(subject.pin)
-        .launch()?;
-    // The times of a step on a GPU are told in the step after it.
-    let late = u64::from(on_gpus);
-    let steps = WARM_UP + ENOUGH.div_ceil(subject.micro_batches.into()).max(LEAST) + late;
-    let started = Instant::now();
-    for step in 0..steps {
-        pipeline.step()?;
-        samples.add(heard.try_iter(), WARM_UP);
-        tell(step + 1, steps);
-        if step + 1 >= WARM_UP + LEAST + late && started.elapsed() > LONGEST {
-            break;
-        }
-    }
-    Ok(samples)
+        .launch()
 }
 
 /// The same stage, timed by the clock of its device.

@@ -87,7 +87,7 @@ fn ranks_of_both_kinds_have_no_costs() {
     let places = [Device::Cpu, GPU, GPU].map(|device| on(device, DType::F32));
     let told = measured(&places).expect_err("refused").to_string();
     assert!(
-        told.contains("these ranks are on the CPU and on GPUs: have them all on one kind"),
+        told.contains("these ranks are not all on the CPU, or all on GPUs"),
         "{told}"
     );
 }

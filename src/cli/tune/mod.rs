@@ -128,12 +128,8 @@ fn nothing_fits(grid: &Grid, memory: Option<Memory>) -> Error {
         (Some((least, what)), None) => format!("the least is {} ({what})", Memory::enough(*least)),
         (None, None) => "no schedule is for these numbers of ranks and micro-batches: set others".to_owned(),
     };
-    Error::Invalid(format!("nothing fits into {} on a rank: {advice}", limit(memory)))
-}
-
-/// What a rank may hold, in words.
-fn limit(memory: Option<Memory>) -> String {
-    memory.map_or("the memory there is".to_owned(), |memory| memory.to_string())
+    let limit = memory.map_or(String::new(), |memory| format!(" into {memory} on a rank"));
+    Error::Invalid(format!("nothing fits{limit}: {advice}"))
 }
 
 fn table(grid: &Grid, args: &Args, rows: usize) -> String {
@@ -148,7 +144,9 @@ fn table(grid: &Grid, args: &Args, rows: usize) -> String {
         text += &format!("and {} more that are predicted slower\n", grid.found.len() - rows);
     }
     if grid.above > 0 {
-        let limit = limit(args.memory);
+        let limit = args
+            .memory
+            .map_or("its GPU's memory".to_owned(), |memory| memory.to_string());
         text += &format!("{} more would hold over {limit} on a rank\n", grid.above);
     }
     text

@@ -100,11 +100,18 @@ fn costs_are_for_the_devices_and_numbers_that_they_were_measured_in() {
     );
     of_gpu["machine"]["gpu"] = "an abacus".into();
     fs::write(machine.path("costs.json"), of_gpu.to_string()).unwrap();
-    let said = plan(&ON_GPU).done().stderr();
-    assert!(
-        said.starts_with("warning: costs.json: measured under other conditions (gpu an abacus, now "),
-        "{said}"
-    );
+    let warned = |machine: &Machine| {
+        let plan = ["plan", "my.toml", "--costs", "costs.json"];
+        let said = machine.run(&[&plan[..], &ON_GPU].concat()).done().stderr();
+        let warning = "warning: costs.json: measured under other conditions (gpu an abacus, now ";
+        assert!(said.starts_with(warning), "{said}");
+    };
+    warned(&machine);
+    let without = Machine {
+        root: machine.root,
+        variables: Vec::new(),
+    };
+    warned(&without);
 }
 
 #[test]
@@ -173,8 +180,7 @@ fn sizes_that_a_gpu_has_no_memory_for_are_left_out() {
 fn what_cannot_be_measured_on_gpus_says_what_can() {
     let machine = Machine::new().with("LD_LIBRARY_PATH", "cuda");
     machine.install("cuda", DRIVER);
-    fs::write(machine.path("my.toml"), CONFIG).unwrap();
-    fs::write(machine.path("text.txt"), "the quick brown fox ".repeat(90)).unwrap();
+    machine.write_config();
     for command in ["profile", "tune", "plan"] {
         let refused = |devices: &str| {
             let set = format!("pipeline.devices={devices}");
@@ -182,7 +188,7 @@ fn what_cannot_be_measured_on_gpus_says_what_can() {
         };
         let said = refused("cpu,cuda:0");
         assert!(
-            said.contains("pipeline.devices: costs are those of a layer wherever it runs, and these ranks are on the CPU and on GPUs"),
+            said.contains("pipeline.devices: costs are those of a layer wherever it runs, and these ranks are not all on the CPU, or all on GPUs"),
             "{said}"
         );
         let said = refused("cuda:3");

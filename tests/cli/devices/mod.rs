@@ -61,6 +61,12 @@ impl Machine {
         self
     }
 
+    /// Something to train, and to train on.
+    fn write_config(&self) {
+        fs::write(self.path("my.toml"), CONFIG).unwrap();
+        fs::write(self.path("text.txt"), "the quick brown fox ".repeat(90)).unwrap();
+    }
+
     fn run(&self, args: &[&str]) -> Run {
         let mut command = Command::new(cargo_bin("pipewright"));
         command
@@ -101,7 +107,6 @@ fn emulated() -> Option<Machine> {
     // The emulator compiles kernels by g++.
     let path = std::env::var_os("PATH").expect("g++ was found");
     machine.variables.push(("PATH", path.into()));
-    fs::write(machine.path("my.toml"), CONFIG).unwrap();
-    fs::write(machine.path("text.txt"), "the quick brown fox ".repeat(90)).unwrap();
+    machine.write_config();
     Some(machine)
 }

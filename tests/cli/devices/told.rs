@@ -118,8 +118,7 @@ fn emulated_gpus_are_shown_like_others() {
 fn train_on(device: &str, driver: Recipe) -> String {
     let machine = Machine::new().with("LD_LIBRARY_PATH", "cuda");
     machine.install("cuda", driver);
-    fs::write(machine.path("my.toml"), CONFIG).unwrap();
-    fs::write(machine.path("text.txt"), "the quick brown fox ".repeat(90)).unwrap();
+    machine.write_config();
     let set = format!("pipeline.devices={device}");
     let said = machine.run(&["train", "my.toml", "--set", &set]).refused();
     assert!(!machine.path("runs").exists());
