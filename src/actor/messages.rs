@@ -83,7 +83,7 @@ fn start_threads(rank: Rank, count: usize, cores: Vec<core_affinity::CoreId>) ->
 }
 
 message! {
-    /// Tells of the tied parameters and makes their copies equal.
+    /// Connects the ranks, tells of the tied parameters and makes their copies equal.
     Tied { /** All of them. */ ties: Vec<Tie> } -> (),
     must |worker, message| worker.tie(message.ties)
 }

@@ -56,6 +56,15 @@ impl RunDir {
         replace(&self.config(), config)
     }
 
+    /// Takes back a run that has just begun: the next one may have the same name. What else is in the folder stays.
+    pub(super) fn abandon(&self) {
+        // There is nothing to do about what cannot be removed: the cause is told.
+        let _ = fs::remove_file(self.config());
+        let _ = fs::remove_file(self.0.join(METRICS));
+        let _ = fs::remove_dir(self.0.join(CHECKPOINTS));
+        let _ = fs::remove_dir(&self.0);
+    }
+
     /// Refuses a folder that [`RunDir::begin`] has made in another process and that is not there in this one.
     pub(super) fn check_shared(&self) -> Result<()> {
         if self.config().is_file() {

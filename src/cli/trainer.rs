@@ -63,9 +63,14 @@ impl Trainer {
             .transpose()
             .inspect_err(|error| pipeline.fail(error))?;
         // Nobody goes on before all see the folder that checkpoints go into.
-        pipeline.any(false)?;
-        run_dir.check_shared().inspect_err(|error| pipeline.fail(error))?;
-        pipeline.any(false)?;
+        let seen = pipeline
+            .any(false)
+            .and_then(|_| run_dir.check_shared().inspect_err(|error| pipeline.fail(error)))
+            .and_then(|()| pipeline.any(false));
+        if seen.is_err() && role.leads() && done == 0 {
+            run_dir.abandon();
+        }
+        seen?;
         let progress = if role.leads() {
             Progress::new(done, steps, config.train.print_every, config.unit())
         } else {

@@ -4,8 +4,11 @@ use pipewright_stages::devices::{FUSED_HEADS, kind};
 use pipewright_stages::{DType, Device, Place};
 use serde::{Deserialize, Serialize};
 
-use super::{Config, ModelKind};
+use super::{Config, Model, ModelKind};
 use crate::error::Result;
+
+/// Numbers in `bf16` that a GPU reads at once: 16 bytes.
+const LOAD: usize = 8;
 
 /// The devices of the ranks: one for all, or one for each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -136,8 +139,8 @@ impl Config {
         Ok(devices.iter().cycle().take(ranks).map(place).collect())
     }
 
-    /// What is said of GPUs when a run begins: which, in which numbers, and whether heads have a width that is slow there. None where all
-    /// ranks are on the CPU.
+    /// What is said of GPUs when a run begins: which, in which numbers, and what of the model is slow there. None where all ranks are on the
+    /// CPU.
     pub fn on_gpus(&self) -> Option<String> {
         let devices = &self.pipeline.devices;
         if !devices.has_gpu() {
@@ -150,12 +153,8 @@ impl Config {
             names.join(", "),
             if dtype == DTypeWord::Bf16 { "bf16" } else { "f32" }
         );
-        let width = self.model.dim / self.model.heads.max(1);
-        if dtype == DTypeWord::Bf16 && self.model.kind == ModelKind::Gpt && !FUSED_HEADS.contains(&width) {
-            let [a, b] = FUSED_HEADS;
-            text += &format!(
-                "; heads of width {width} take the plain attention kernels, which are slow: {a} and {b} have fused ones"
-            );
+        if dtype == DTypeWord::Bf16 && self.model.kind == ModelKind::Gpt {
+            text += &slow_sizes(&self.model);
         }
         Some(text)
     }
@@ -212,4 +211,23 @@ impl Config {
                 .to_owned()
         })
     }
+}
+
+/// What of a GPT in `bf16` has no fast kernels.
+fn slow_sizes(model: &Model) -> String {
+    let mut text = String::new();
+    let width = model.dim / model.heads.max(1);
+    if !FUSED_HEADS.contains(&width) {
+        let [a, b] = FUSED_HEADS;
+        text += &format!(
+            "; heads of width {width} take the plain attention kernels, which are slow: {a} and {b} have fused ones"
+        );
+    }
+    if !model.vocab.is_multiple_of(LOAD) {
+        let (vocab, next) = (model.vocab, model.vocab.next_multiple_of(64));
+        text += &format!(
+            "; a vocabulary of {vocab} is slow, for rows of scores are read {LOAD} at a time: model.vocab={next} has room to spare"
+        );
+    }
+    text
 }

@@ -154,7 +154,7 @@ pub struct Pipeline {
     pub dtype: DTypeWord,
     /// How many threads a rank uses inside layers: for more cores than ranks.
     pub threads_per_rank: usize,
-    /// Whether each thread of each rank is pinned to a core of its own, where there are as many cores as threads. Two runs on
+    /// Whether each thread of each rank on the CPU is pinned to a core of its own, where there are as many cores as threads. Two runs on
     /// one machine would be pinned to the same cores: `false` lets them share all.
     pub pin: bool,
 }

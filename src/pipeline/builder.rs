@@ -116,7 +116,7 @@ impl<S: Stage> PipelineBuilder<S> {
         self
     }
 
-    /// Whether each thread of each rank is pinned to a core of its own, where there are as many as threads; true when not
+    /// Whether each thread of each rank on the CPU is pinned to a core of its own, where there are as many as threads; true when not
     /// said.
     #[must_use]
     pub fn pin(mut self, pin: bool) -> Self {

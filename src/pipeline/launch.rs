@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pipewright_stages::loss::Loss;
-use pipewright_stages::{Place, Shape, Stage};
+use pipewright_stages::{Device, Place, Shape, Stage};
 use sha2::{Digest, Sha256};
 
 use super::builder::missing;
@@ -116,15 +116,23 @@ fn start<S: Stage>(
     let threads = builder.threads_per_rank;
     let (loader, parts) = worker_parts(builder, whole, links)?;
     let mut parts = parts.into_iter();
-    let built = ranks.ask_all("building the stages", |_| Build {
-        parts: parts.next().expect("one for each rank"),
-        threads,
-        cores: cores.by_ref().take(threads).collect(),
+    let built = ranks.ask_all("building the stages", |_| {
+        let parts = parts.next().expect("one for each rank");
+        // On a GPU it would pin the threads that CUDA and NCCL start, too.
+        let pinned = match parts.places[parts.rank.index()].device {
+            Device::Cpu => threads,
+            Device::Cuda(_) => 0,
+        };
+        Build {
+            cores: cores.by_ref().take(pinned).collect(),
+            parts,
+            threads,
+        }
     })?;
     let mut parameters: Vec<ParameterInfo> = built.into_iter().flatten().collect();
     parameters.sort_by_key(|info| (info.site.stage, info.site.index));
     let ties = ties(&parameters)?;
-    ranks.ask_all("tying parameters", |_| Tied { ties: ties.clone() })?;
+    ranks.ask_all("connecting the ranks", |_| Tied { ties: ties.clone() })?;
     check_shapes(ranks, &schedule, data.shapes())?;
     if ranks.peers().processes() > 1 {
         check_data(ranks, loader.is_some().then_some(data.as_ref()))?;

@@ -173,13 +173,18 @@ impl<W: Send + 'static> Transport<W> for ChannelTransport<W> {
         self.peers.len() as u32
     }
 
-    fn is_near(&self, peer: Rank) -> bool {
-        !self.is_far(peer)
+    fn is_direct(&self, peer: Rank) -> bool {
+        !self.is_far(peer) || self.payload.as_ref().is_some_and(|payload| payload.reaches(peer))
     }
 
-    fn start(&mut self) -> Result<()> {
+    fn start(&mut self, partners: &[Rank]) -> Result<()> {
         let alarm = self.alarm.clone();
-        self.carry(|payload, going_on| payload.start(&alarm, going_on))
+        let far: Vec<Rank> = partners
+            .iter()
+            .copied()
+            .filter(|peer| self.is_far(*peer))
+            .collect();
+        self.carry(|payload, going_on| payload.start(&far, &alarm, going_on))
             .map(|_| ())
     }
 

@@ -41,17 +41,18 @@ pub trait Transport<W>: 'static {
     /// The number of ranks.
     fn ranks(&self) -> u32;
 
-    /// Whether a rank is of this process: a wire to it is handed over where it is.
-    fn is_near(&self, _peer: Rank) -> bool {
+    /// Whether wires to a rank and from it go from device to device: handed over inside the process, or carried by what a fabric has for
+    /// that. Both ends say the same, from the start on.
+    fn is_direct(&self, _peer: Rank) -> bool {
         true
     }
 
-    /// Makes connections that a fabric needs beyond those it has. Called once, on the rank's own thread, by all ranks at about the same time,
-    /// before anything is sent.
+    /// Makes connections that a fabric needs beyond those it has: for the schedule's transfers, and to and from `partners`, whose tied gradients
+    /// are summed with this rank's. Called once, on the rank's own thread, by all ranks at about the same time, before anything is sent.
     ///
     /// # Errors
     /// Whatever the fabric reports, as that a peer does not come in time.
-    fn start(&mut self) -> Result<()> {
+    fn start(&mut self, _partners: &[Rank]) -> Result<()> {
         Ok(())
     }
 

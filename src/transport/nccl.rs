@@ -44,10 +44,10 @@ impl GpuLinks {
         found.map(|number| number as u32)
     }
 
-    /// The numbers of those that a rank sends to (`0`), or receives from (`1`).
-    fn peers(&self, rank: Rank, end: usize) -> Vec<u32> {
-        let links = self.links.iter().filter(|link| link[end] == rank);
-        links.filter_map(|link| self.number(link[1 - end])).collect()
+    /// The ranks that one sends to (`0`), or receives from (`1`).
+    fn peers(&self, rank: Rank, end: usize) -> impl Iterator<Item = Rank> {
+        let links = self.links.iter().filter(move |link| link[end] == rank);
+        links.map(move |link| link[1 - end])
     }
 
     /// What the communicator begins with, made by the process that holds its first member. All processes call it.
@@ -109,6 +109,7 @@ pub(crate) fn link<W: WireFrame>(
             gpus: Arc::clone(&gpus),
             id,
             deadline,
+            partners: Vec::new(),
             communicator: None,
         }))
     };
@@ -123,6 +124,8 @@ pub struct Nccl {
     gpus: Arc<GpuLinks>,
     id: UniqueId,
     deadline: Duration,
+    /// Those members that it has links with whatever the schedule does.
+    partners: Vec<Rank>,
     /// From the start on.
     communicator: Option<Communicator>,
 }
@@ -130,6 +133,18 @@ pub struct Nccl {
 impl Nccl {
     fn device(&self) -> Device {
         self.gpus.members[self.number as usize].1
+    }
+
+    /// The numbers of those that it sends to (`0`), or receives from (`1`), each once.
+    fn peers(&self, end: usize) -> Vec<u32> {
+        let peers = self
+            .gpus
+            .peers(self.rank, end)
+            .chain(self.partners.iter().copied());
+        let mut numbers: Vec<u32> = peers.filter_map(|peer| self.gpus.number(peer)).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers
     }
 
     fn communicator(&self) -> &Communicator {
@@ -150,7 +165,11 @@ impl Nccl {
 }
 
 impl Payload<Tensor> for Nccl {
-    fn start(&mut self, alarm: &Alarm, going_on: GoingOn<'_>) -> Result<()> {
+    fn start(&mut self, partners: &[Rank], alarm: &Alarm, going_on: GoingOn<'_>) -> Result<()> {
+        let partners = partners.iter().copied();
+        self.partners = partners
+            .filter(|rank| self.gpus.number(*rank).is_some())
+            .collect();
         let member = Member {
             number: self.number,
             of: self.gpus.members.len() as u32,
@@ -160,7 +179,7 @@ impl Payload<Tensor> for Nccl {
         let communicator = communicator.map_err(self.at(None))?;
         let aborter = communicator.aborter();
         alarm.then(move || aborter.abort());
-        let (to, from) = (self.gpus.peers(self.rank, 0), self.gpus.peers(self.rank, 1));
+        let (to, from) = (self.peers(0), self.peers(1));
         communicator
             .connect(&to, &from, self.deadline, going_on)
             .map_err(self.at(None))?;
@@ -168,8 +187,12 @@ impl Payload<Tensor> for Nccl {
         Ok(())
     }
 
+    fn reaches(&self, partner: Rank) -> bool {
+        self.partners.contains(&partner)
+    }
+
     fn send(&mut self, peer: Rank, wire: &Tensor, going_on: GoingOn<'_>) -> Result<bool> {
-        let linked = self.gpus.links.contains(&[self.rank, peer]);
+        let linked = self.reaches(peer) || self.gpus.links.contains(&[self.rank, peer]);
         let Some(to) = self.gpus.number(peer).filter(|_| linked) else {
             return Ok(false);
         };

@@ -13,12 +13,18 @@ pub type GoingOn<'a> = &'a mut dyn FnMut() -> Result<()>;
 /// a carrier can rely on and what it must promise.
 pub trait Payload<W>: Send {
     /// Makes its connections. Called once on each rank that has a carrier, by all at about the same time, before the first wire. What the
-    /// `alarm` is told ends whatever holds the rank up.
+    /// `alarm` is told ends whatever holds the rank up. `partners` are ranks that this one sends to and receives from besides those that the
+    /// schedule links it with.
     ///
     /// # Errors
     /// Whatever the carrier reports, as that a peer does not come in time.
-    fn start(&mut self, _alarm: &Alarm, _going_on: GoingOn<'_>) -> Result<()> {
+    fn start(&mut self, _partners: &[Rank], _alarm: &Alarm, _going_on: GoingOn<'_>) -> Result<()> {
         Ok(())
+    }
+
+    /// Whether it takes what is on its device to a partner, and brings what is on the partner's.
+    fn reaches(&self, _partner: Rank) -> bool {
+        false
     }
 
     /// Queues a wire's numbers for a rank of another process, and gives whether it did: false leaves them to the socket. Called

@@ -100,11 +100,11 @@ struct Current {
 }
 
 impl<S: Stage> Worker<S> {
-    /// Builds the stages of a rank, and then its connections.
+    /// Builds the stages of a rank.
     ///
     /// # Errors
-    /// What a stage's builder or the transport reports.
-    pub(crate) fn build(mut parts: WorkerParts<S>) -> Result<Self> {
+    /// What a stage's builder reports.
+    pub(crate) fn build(parts: WorkerParts<S>) -> Result<Self> {
         check_place(&parts)?;
         let place = parts.places[parts.rank.index()];
         let micro_batches = parts.schedule.micro_batches();
@@ -124,7 +124,6 @@ impl<S: Stage> Worker<S> {
             Some(slot) => slot.stage.clock()?,
             None => None,
         };
-        parts.transport.start()?;
         Ok(Self {
             rank: parts.rank,
             schedule: parts.schedule,

@@ -30,6 +30,18 @@ impl Tie {
         new.skip(1).map(|(_, site)| site.rank)
     }
 
+    /// The ranks that one gives gradients to and gets their sum from, or the other way round.
+    fn partners(&self, rank: Rank) -> Vec<Rank> {
+        let first = self.sites[0].rank;
+        if rank == first {
+            self.others().collect()
+        } else if self.on(rank).next().is_some() {
+            vec![first]
+        } else {
+            Vec::new()
+        }
+    }
+
     /// Where the numbers of the site of this index are: the block of its rank among those of the others, and the place in it.
     fn place(&self, index: usize) -> Option<(usize, usize)> {
         let rank = self.sites[index].rank;
@@ -40,11 +52,15 @@ impl Tie {
 }
 
 impl<S: Stage> Worker<S> {
-    /// Takes note of the tied parameters; their copies start from the first site's weights.
+    /// Makes the rank's connections and takes note of the tied parameters; their copies start from the first site's weights.
     ///
     /// # Errors
-    /// [`crate::Error::PeerGone`].
+    /// [`crate::Error::PeerGone`], or whatever the transport reports.
     pub(crate) fn tie(&mut self, ties: Vec<Tie>) -> Result<()> {
+        let own_gpu = self.is_on_gpu(self.rank);
+        let mut partners: Vec<Rank> = ties.iter().flat_map(|tie| tie.partners(self.rank)).collect();
+        partners.retain(|partner| own_gpu && self.is_on_gpu(*partner));
+        self.transport.start(&partners)?;
         self.ties = ties;
         self.for_each_tie(|worker, tie| {
             let first = tie.sites[0];
@@ -57,7 +73,7 @@ impl<S: Stage> Worker<S> {
     }
 
     /// Sums the gradients of each tied parameter over its sites. A rank sends one block of the gradients of its sites and gets one
-    /// of their sum, so the memory of blocks is used again; between ranks on GPUs of one process each gradient is a wire.
+    /// of their sum, so the memory of blocks is used again; between GPUs with a direct way each gradient is a wire.
     pub(super) fn sum_tied_gradients(&mut self) -> Result<()> {
         self.for_each_tie(|worker, tie| {
             let first = tie.sites[0];
@@ -153,10 +169,13 @@ impl<S: Stage> Worker<S> {
         self.transport.send_bytes(to, block)
     }
 
-    /// Whether gradients go to this rank as wires: from GPU to GPU inside the process.
+    /// Whether gradients go to this rank as wires: from GPU to GPU.
     fn hands_over(&self, peer: Rank) -> bool {
-        let on_gpu = |rank: Rank| self.places[rank.index()].device != Device::Cpu;
-        self.transport.is_near(peer) && on_gpu(self.rank) && on_gpu(peer)
+        self.is_on_gpu(self.rank) && self.is_on_gpu(peer) && self.transport.is_direct(peer)
+    }
+
+    fn is_on_gpu(&self, rank: Rank) -> bool {
+        self.places[rank.index()].device != Device::Cpu
     }
 
     /// A gradient from another rank, on the device of this rank's site.

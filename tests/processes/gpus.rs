@@ -20,7 +20,9 @@ impl Gpus {
         command
             .env("NCCL_HOSTID", format!("process {rank}"))
             .env("NCCL_SOCKET_IFNAME", "=lo")
-            .env("NCCL_NET", "Socket");
+            .env("NCCL_NET", "Socket")
+            // It tells on standard output.
+            .env_remove("NCCL_DEBUG");
         command
     }
 
@@ -60,6 +62,11 @@ fn two_processes_on_gpus_train_to_the_bits_of_one() {
     for dtype in ["pipeline.dtype=f32", "pipeline.dtype=bf16"] {
         same_weights(2, &["pipeline.devices=cuda:0", dtype, "pipeline.stages=2"]);
     }
+}
+
+#[test]
+fn weights_tied_between_processes_that_are_no_neighbours_train_to_the_bits_of_one() {
+    same_weights(3, &["pipeline.devices=cuda:0", "pipeline.stages=3"]);
 }
 
 #[test]

@@ -105,7 +105,7 @@ impl Gpu {
     /// As [`crate::cpu::attention::forward`], for `batch` sequences; `lse` is f32.
     ///
     /// # Errors
-    /// When the heads are wider than any kernel takes, and what the driver reports.
+    /// When the heads are wider than any kernel takes or the sequences are too many, and what the driver reports.
     pub(crate) fn attention_forward(
         &self,
         dtype: DType,
@@ -115,6 +115,11 @@ impl Gpu {
     ) -> Result<()> {
         let [out, lse, qkv] = [out, lse, qkv].map(Arg::from);
         if let Some(fused) = Fused::of(dtype, sizes) {
+            if batch > MOST_LAYERS {
+                return Err(Error::invalid(format!(
+                    "{batch} sequences at once are too many for a GPU's attention, which takes {MOST_LAYERS}: choose smaller micro-batches"
+                )));
+            }
             let grid = by_rows(QUERIES, batch, sizes, fused.shared[0]);
             return self.launch(fused.forward, grid, &[out, lse, qkv, (sizes.time as u32).into()]);
         }

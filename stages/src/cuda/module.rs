@@ -1,16 +1,18 @@
 //! The kernels: one source, compiled for the device at hand, and kept on disk.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CString, c_char};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::{fs, process};
 
 use cudarc::driver::result::module;
 use cudarc::driver::sys::{self as driver, CUfunction, CUmodule};
 use cudarc::nvrtc::result as nvrtc;
 use cudarc::nvrtc::sys;
+use parking_lot::Mutex;
 
 use super::cache_folder;
 use super::driver::failed;
@@ -20,6 +22,12 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// So much dynamic shared memory, or more, a kernel has to be allowed.
 const FREE_SHARED: u32 = 48 << 10;
+
+/// What the compiler is told besides the architecture.
+const OPTIONS: [&str; 2] = ["--std=c++17", "-default-device"];
+
+/// The code of this process's architectures: of threads that need it at once one compiles it.
+static CODE: Mutex<BTreeMap<String, Arc<[u8]>>> = Mutex::new(BTreeMap::new());
 
 /// The kernels as a thread uses them on a device.
 #[derive(Debug)]
@@ -69,15 +77,25 @@ impl Drop for Kernels {
     }
 }
 
-/// The kernels for devices of a compute capability, from the disk or from the compiler.
-fn compiled(capability: (i32, i32)) -> Result<Vec<u8>> {
+/// The kernels for devices of a compute capability, from another thread, the disk or the compiler.
+fn compiled(capability: (i32, i32)) -> Result<Arc<[u8]>> {
     Library::Nvrtc.require()?;
     let architecture = architecture(capability);
-    let file = cache_file(&architecture);
+    let mut all = CODE.lock();
+    if let Some(code) = all.get(&architecture) {
+        return Ok(Arc::clone(code));
+    }
+    let code: Arc<[u8]> = kept_or_compiled(&architecture)?.into();
+    all.insert(architecture, Arc::clone(&code));
+    Ok(code)
+}
+
+fn kept_or_compiled(architecture: &str) -> Result<Vec<u8>> {
+    let file = cache_file(architecture);
     if let Some(code) = file.as_ref().and_then(|file| fs::read(file).ok()) {
         return Ok(code);
     }
-    let code = compile(SOURCE, &architecture)?;
+    let code = compile(SOURCE, architecture)?;
     if let Some(file) = file {
         // Without a place to keep them the next run compiles again.
         let _ = keep(&file, &code);
@@ -100,7 +118,7 @@ fn cache_file(architecture: &str) -> Option<PathBuf> {
         .result()
         .ok()?;
     let mut hash = DefaultHasher::new();
-    (SOURCE, architecture, major, minor).hash(&mut hash);
+    (SOURCE, OPTIONS, architecture, major, minor).hash(&mut hash);
     let name = format!("kernels-{architecture}-{:016x}.cubin", hash.finish());
     Some(folder.join(name))
 }
@@ -126,11 +144,8 @@ fn compile(source: &str, architecture: &str) -> Result<Vec<u8>> {
 }
 
 fn code_of(program: sys::nvrtcProgram, architecture: &str) -> Result<Vec<u8>> {
-    let options = [
-        format!("--gpu-architecture={architecture}"),
-        "--std=c++17".to_owned(),
-        "-default-device".to_owned(),
-    ];
+    let mut options = vec![format!("--gpu-architecture={architecture}")];
+    options.extend(OPTIONS.map(str::to_owned));
     // SAFETY: the program is alive until the caller destroys it.
     if let Err(error) = unsafe { nvrtc::compile_program(program, &options) } {
         // SAFETY: as above.

@@ -3,7 +3,7 @@
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
 use half::bf16;
-use pipewright_stages::DType;
+use pipewright_stages::{DType, Device};
 
 use super::place;
 use crate::erfc;
@@ -66,6 +66,18 @@ impl Approx {
                 square: self.square + HALF_ROUNDING * HALF_ROUNDING * rounding(self.value),
                 ..self
             },
+        }
+    }
+
+    /// The number as NVIDIA's library gives it on a GPU: it promises nothing of denormal numbers, which may become zero.
+    pub(crate) fn by_library(self) -> Self {
+        let floor = match place().device {
+            Device::Cpu => 0.0,
+            Device::Cuda(_) => f64::from(f32::MIN_POSITIVE) / ROUNDING,
+        };
+        Self {
+            square: self.square + floor * floor,
+            ..self
         }
     }
 

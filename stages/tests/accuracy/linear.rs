@@ -55,6 +55,7 @@ impl<'a> Matrix<'a> {
         let ((rows, depth), (_, columns)) = (self.rows_and_columns(), other.rows_and_columns());
         (0..rows * columns)
             .map(|at| Approx::dot((0..depth).map(|k| (self.at(at / columns, k), other.at(k, at % columns)))))
+            .map(Approx::by_library)
             .collect()
     }
 }

@@ -44,6 +44,9 @@ impl Cuda {
     }
 }
 
+/// Set where the tests are to say something of a GPU, and not of the emulator.
+const GPU_WANTED: &str = "PIPEWRIGHT_TEST_GPU";
+
 /// Makes CUDA ready for this process: to be called before anything of it is used. A GPU is taken where there is one;
 /// otherwise the emulator is built, once for all processes, and loaded.
 pub(crate) fn start() -> &'static Cuda {
@@ -52,6 +55,10 @@ pub(crate) fn start() -> &'static Cuda {
         if real() {
             return Cuda::Real;
         }
+        assert!(
+            std::env::var_os(GPU_WANTED).is_none(),
+            "{GPU_WANTED} is set, and no driver with a GPU can be loaded"
+        );
         match build() {
             Ok(folder) => {
                 LIBRARIES
@@ -163,7 +170,10 @@ fn real() -> bool {
             return false;
         };
         let mut devices = 0;
-        init(0) == 0 && count(&mut devices) == 0 && devices > 0
+        let found = init(0) == 0 && count(&mut devices) == 0 && devices > 0;
+        // It does not take well to being unloaded once it was started.
+        std::mem::forget(driver);
+        found
     }
 }
 

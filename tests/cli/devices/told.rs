@@ -153,6 +153,21 @@ fn a_run_says_its_gpus_and_that_heads_have_no_fused_attention() {
                 .contains(" take the plain attention kernels, which are slow: 64 and 128 have fused ones\n"),
         "{said}"
     );
+    let sizes = [
+        "--set",
+        "model.vocab=257",
+        "--set",
+        "model.dim=128",
+        "--run-dir",
+        "sizes",
+    ];
+    let said = machine
+        .run(&[&ON_GPU[..], &args, &sizes].concat())
+        .done()
+        .stdout();
+    let line = "\ndevices   cuda:0 in bf16; a vocabulary of 257 is slow, for rows of scores are read 8 at a time: model.vocab=320 has room to \
+                spare\n";
+    assert!(said.contains(line), "{said}");
     let said = machine.run(&[&ON_GPU[..], &["--run-dir", "f32", "--steps", "1"]].concat());
     let said = said.done().stdout();
     assert!(said.contains("\ndevices   cuda:0 in f32\n"), "{said}");

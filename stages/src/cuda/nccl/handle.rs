@@ -133,7 +133,8 @@ fn text(text: *const c_char) -> String {
 }
 
 fn remedy(code: ncclResult_t, said: &str) -> String {
-    if said.contains("Duplicate GPU") {
+    // The words of NCCL up to 2.29, and from then on.
+    if said.contains("Duplicate GPU") || said.contains("using the same GPU") {
         return format!(
             "ranks that send to other processes need a GPU each: give each process its own (pipeline.devices, CUDA_VISIBLE_DEVICES; \
              {} is the first one that a process sees); to try things out, processes may share one if each has its own NCCL_HOSTID",

@@ -1,17 +1,15 @@
 //! What every fabric must do: the same tests, by the same names, for each of them.
 
-#[path = "common/worlds.rs"]
+mod payload;
+#[path = "../common/worlds.rs"]
 mod worlds;
 
 use std::io::{self, Read, Write};
-use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
 
 use pipewright::id::Rank;
 use pipewright::transport::{
-    Alarm, ChannelTransport, Gathered, GoingOn, Payload, Peers, Tag, Transport, WireFrame, World, all_gather,
-    connect,
+    ChannelTransport, Gathered, Peers, Tag, Transport, WireFrame, World, all_gather, connect,
 };
 use pipewright::{Error, Result};
 use worlds::in_processes;
@@ -224,137 +222,6 @@ macro_rules! transport_suite {
 
 transport_suite!(channels, channel);
 transport_suite!(sockets, socket);
-
-/// Hands numbers over beside the sockets, odd ones only.
-struct Beside {
-    to: crossbeam_channel::Sender<u32>,
-    from: crossbeam_channel::Receiver<u32>,
-}
-
-impl Payload<Number> for Beside {
-    fn send(&mut self, _: Rank, wire: &Number, _: GoingOn<'_>) -> Result<bool> {
-        let carried = wire.0 % 2 == 1;
-        if carried {
-            self.to.send(wire.0).expect("somebody listens");
-        }
-        Ok(carried)
-    }
-
-    fn recv(&mut self, peer: Rank, description: &[u8], _: GoingOn<'_>) -> Result<Number> {
-        assert_eq!((peer, description), (Rank(0), &[1][..]));
-        Ok(Number(
-            self.from.recv().expect("queued before the header was sent"),
-        ))
-    }
-}
-
-#[test]
-fn a_payload_receives_in_the_order_of_the_schedule_whatever_is_waited_for_first() {
-    let (to, from) = crossbeam_channel::unbounded();
-    let ends = in_processes(2, |world| {
-        let (mut ends, peers) = world.link(2, 2, ROOM).expect("linked");
-        let beside = Beside {
-            to: to.clone(),
-            from: from.clone(),
-        };
-        let end: ChannelTransport<Number> = ends.pop().expect("one rank");
-        (end.carried_by(Box::new(beside)), peers)
-    });
-    let Ok([(mut a, _a), (mut b, _b)]) = <[_; 2]>::try_from(ends) else {
-        panic!("two ends")
-    };
-    for number in 0..6 {
-        a.send(Rank(1), Tag(number), Number(number as u32)).expect("sent");
-        b.post_recv(Rank(0), Tag(number)).expect("posted");
-    }
-    for number in [3, 0, 5, 1, 2, 4] {
-        assert_eq!(
-            b.wait(Rank(0), Tag(number)).expect("arrives"),
-            Number(number as u32)
-        );
-    }
-}
-
-/// Writes down what it is asked for.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<&'static str>>>);
-
-impl Log {
-    fn add(&self, what: &'static str) {
-        self.0.lock().expect("no panic").push(what);
-    }
-
-    fn take(&self) -> Vec<&'static str> {
-        std::mem::take(&mut self.0.lock().expect("no panic"))
-    }
-}
-
-impl Payload<Number> for Log {
-    fn start(&mut self, alarm: &Alarm, _: GoingOn<'_>) -> Result<()> {
-        let log = self.clone();
-        alarm.then(move || log.add("alarm"));
-        Ok(())
-    }
-
-    fn send(&mut self, _: Rank, _: &Number, _: GoingOn<'_>) -> Result<bool> {
-        self.add("send");
-        Ok(true)
-    }
-
-    fn recv(&mut self, _: Rank, _: &[u8], _: GoingOn<'_>) -> Result<Number> {
-        self.add("recv");
-        Ok(Number(0))
-    }
-
-    fn check(&mut self) -> Result<()> {
-        Err(Error::Invalid("a link is lost".to_owned()))
-    }
-}
-
-/// Two ends with such payloads, started.
-fn logged() -> [(ChannelTransport<Number>, Log, Peers); 2] {
-    let ends = in_processes(2, |world| {
-        let (mut ends, peers) = world.link(2, 2, ROOM).expect("linked");
-        let log = Log::default();
-        let end: ChannelTransport<Number> = ends.pop().expect("one rank");
-        let mut end = end.carried_by(Box::new(log.clone()));
-        end.start().expect("started");
-        (end, log, peers)
-    });
-    ends.try_into().ok().expect("two ends")
-}
-
-#[test]
-fn a_payload_sends_after_the_receives_that_were_announced_before() {
-    let [(mut a, _, _a), (mut b, log, _b)] = logged();
-    for tag in 0..2 {
-        a.send(Rank(1), Tag(tag), Number(0)).expect("sent");
-        b.post_recv(Rank(0), Tag(tag)).expect("posted");
-    }
-    b.send(Rank(0), Tag(2), Number(0)).expect("sent");
-    assert_eq!(log.take(), ["recv", "recv", "send"]);
-    for tag in 0..2 {
-        b.wait(Rank(0), Tag(tag)).expect("there");
-    }
-    assert!(log.take().is_empty());
-}
-
-#[test]
-fn a_rank_that_stops_rings_the_others_alarm_and_is_the_cause_of_what_a_payload_reports() {
-    let [(a, _, _a), (mut b, log, _b)] = logged();
-    let report = b.check().expect_err("a report").to_string();
-    assert_eq!(report, "a link is lost");
-    let stopping = thread::spawn(move || {
-        // The payload notices first.
-        thread::sleep(Duration::from_millis(20));
-        drop(a);
-    });
-    assert!(matches!(b.check(), Err(Error::PeerGone(Rank(0)))));
-    stopping.join().expect("no panic");
-    while log.take() != ["alarm"] {
-        thread::yield_now();
-    }
-}
 
 #[test]
 fn ranks_of_one_process_and_of_others_are_reached_alike() {
