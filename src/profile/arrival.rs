@@ -43,7 +43,7 @@ fn one_way(numbers: usize, from: Place, to: Place) -> Result<f64> {
     });
     // Whoever failed first is the cause, and the other one's peer is gone.
     match (sent, received) {
-        (Ok(()), received) => Ok(median(received?.into_iter()).unwrap_or(0.0)),
+        (Ok(()), received) => Ok(median(received?).unwrap_or(0.0)),
         (Err(Error::PeerGone(_)), Err(error)) | (Err(error), _) => Err(error),
     }
 }
