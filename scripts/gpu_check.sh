@@ -201,6 +201,15 @@ killed() {
   [ "$code" -ne 0 ] && [ $((SECONDS - at)) -le 30 ] && grep -q 'process 1' "$said"
 }
 
+# What a step should take by the costs of its layers, and what it takes: the last line has both.
+predicted() {
+  local sets=(--set model.dim=512 --set model.heads=8 --set data.seq=512 --set pipeline.stages=1)
+  sets+=(--set pipeline.devices=cuda:0 --set pipeline.dtype=bf16 --set train.validate_every=0 --set checkpoint.every=0)
+  "$bin/pipewright" profile examples/gpt-text.toml "${sets[@]}" --out "$scratch/costs.json" &&
+    "$bin/pipewright" train examples/gpt-text.toml --steps 20 --run-dir "$scratch/predicted" "${sets[@]}" \
+      --set "pipeline.costs=$scratch/costs.json"
+}
+
 # sanitize TEST, then the tool and its options
 sanitize() {
   local test=$1 code found='^=+ .*(Invalid|Misaligned|Race reported|hazard)'
@@ -234,6 +243,7 @@ tests_on_a_gpu() {
 bench_on_a_gpu() {
   part 'benchmark: kernels' 90 "$bin/deps/bench-gpu" kernels
   part 'benchmark: training' 420 benchmark "$([ "$only" = bench ] && echo 3 || echo 2)"
+  part 'a step as predicted by measured costs' 60 predicted
 }
 
 sanitize_on_a_gpu() {
@@ -277,7 +287,7 @@ case $mode in
   compile) build "$bin" '' "${EMULATOR_TESTS[@]}" "${TESTS[@]}" || exit 1 ;;
   binaries) stand_in ;;
 esac
-export -f train killed sanitize benchmark
+export -f train killed predicted sanitize benchmark
 SECONDS=0
 find_libraries
 if [ "$mode" = compile ]; then on_the_emulator; else on_a_gpu; fi

@@ -3,6 +3,8 @@
 use std::any::Any;
 use std::path::PathBuf;
 
+use pipewright_stages::ErrorKind;
+
 use crate::id::Rank;
 
 /// A result of this crate.
@@ -96,6 +98,15 @@ impl Error {
         match self {
             Self::PeerGone(_) | Self::Stopped(_) | Self::Process { .. } | Self::ProcessGone(_) => true,
             Self::Action { kind, .. } => kind.is_echo(),
+            _ => false,
+        }
+    }
+
+    /// Whether a device has not as much memory as was wanted.
+    pub(crate) fn is_out_of_memory(&self) -> bool {
+        match self {
+            Self::Action { kind, .. } => kind.is_out_of_memory(),
+            Self::Stage(error) => matches!(error.kind, ErrorKind::OutOfMemory { .. }),
             _ => false,
         }
     }

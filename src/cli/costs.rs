@@ -29,9 +29,11 @@ pub(super) fn costs(config: &Config, file: Option<&Path>) -> Result<ModelCosts> 
 /// Measures the costs of a config's layers.
 pub(super) fn measure(config: &Config, what: &str) -> Result<Measured> {
     config.can_be_measured()?;
-    if config.pipeline.devices.has_gpu() {
+    let gpus = config.kinds_of_gpus();
+    if gpus.len() > 1 {
         eprintln!(
-            "warning: what layers cost is measured on the CPU; the GPUs of pipeline.devices take other times"
+            "warning: the GPUs differ ({}), and a layer is measured on one of them: where others run it, it takes another time",
+            gpus.join(", ")
         );
     }
     if !std::io::stderr().is_terminal() {

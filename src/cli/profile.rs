@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::costs::{check_out, measure};
+use super::cuda_env;
 use crate::config::Config;
 use crate::plan::LayerCost;
 use crate::profile::Measured;
@@ -10,9 +11,10 @@ use crate::{Error, Result};
 
 /// Measure what each layer of a model costs on this machine.
 ///
-/// Trains for a few steps, on as many ranks at once as the config has, with every layer's passes timed. Prints the times
-/// of a forward, a backward in two halves and in one piece of one micro-batch, of the parameter update, and what the layer
-/// keeps for them; writes all of it to a file for pipeline.costs, plan and others.
+/// Trains for a few steps, on as many ranks at once as the config has, with every layer's passes timed; on the GPUs of
+/// pipeline.devices, where it names some. Prints the times of a forward, a backward in two halves and in one piece of one
+/// micro-batch, of the parameter update, and what the layer keeps for them; writes all of it to a file for
+/// pipeline.costs, plan and others.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -31,6 +33,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let config = Config::load(&args.config, &args.sets).map_err(|error| Error::Invalid(error.to_string()))?;
+    cuda_env::enter_for(&config);
     check_out(&args.out)?;
     let measured = measure(&config, "what each layer costs")?;
     measured.write(&args.out)?;

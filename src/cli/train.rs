@@ -108,9 +108,7 @@ pub(super) fn run(args: Args) -> Result<ExitCode> {
 fn prepare(args: &Args) -> Result<Trainer> {
     let role = Role::here()?;
     let (config, run_dir) = choose(args, role)?;
-    if config.pipeline.devices.has_gpu() {
-        cuda_env::enter();
-    }
+    cuda_env::enter_for(&config);
     let costs = match &config.pipeline.costs {
         Some(_) => Some(costs(&config, None)?),
         None => None,

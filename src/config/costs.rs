@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use pipewright_stages::Recompute;
 use pipewright_stages::loss::CrossEntropy;
 use pipewright_stages::optimizer::Optimizer;
+use pipewright_stages::{Device, Place, Recompute};
 use toml::Value;
 
 use super::{Config, RecomputeBy, RecomputeWord};
@@ -63,10 +63,12 @@ impl Config {
     /// Refuses at once what measured costs would not be for.
     ///
     /// # Errors
-    /// When its stages do not all recompute the same, or as [`Config::choose`] for a schedule in a file.
+    /// When its stages do not all recompute the same, some ranks are on GPUs and others are not, a GPU is not there, or as
+    /// [`Config::choose`] for a schedule in a file.
     pub fn can_be_measured(&self) -> Result<()> {
         self.recomputed()?;
-        self.unfitted().map(|_| ())
+        self.measured_places()?;
+        self.check_gpus()
     }
 
     /// Measures the costs. `tell` hears of every step: how many are done, and how many there will be at most.
@@ -85,6 +87,7 @@ impl Config {
         Ok(Subject {
             model: self.model()?,
             ranks: self.unfitted()?.ranks(),
+            places: self.measured_places()?,
             micro_batches: self.pipeline.micro_batches,
             loss: self.loss(),
             data: Arc::clone(&self.data()?.train),
@@ -93,6 +96,13 @@ impl Config {
             threads_per_rank: self.pipeline.threads_per_rank,
             pin: self.pipeline.pin,
         })
+    }
+
+    /// The places of all ranks, which are alike.
+    fn measured_places(&self) -> Result<Vec<Place>> {
+        let places = self.places(self.unfitted()?.ranks())?;
+        profile::check_places(&places).map_err(|error| self.refuse("pipeline.devices", error))?;
+        Ok(places)
     }
 
     /// What the costs of a micro-batch depend on.
@@ -113,6 +123,12 @@ impl Config {
         let selective = self.recomputed()? == Recompute::Selective;
         let word = if selective { "selective" } else { "none or full" };
         settings.insert("pipeline.recompute".to_owned(), word.to_owned());
+        let place = self.measured_places()?.first().copied().unwrap_or_default();
+        let devices = match place.device {
+            Device::Cpu => profile::ON_CPU.to_owned(),
+            Device::Cuda(_) => format!("GPUs in {}", place.dtype),
+        };
+        settings.insert(profile::DEVICES.to_owned(), devices);
         Ok(settings)
     }
 
@@ -124,6 +140,11 @@ impl Config {
         // Files from before there were more than one have no such line.
         if threads > 1 {
             machine.insert("threads_per_rank".to_owned(), threads.to_string());
+        }
+        let gpus = self.pipeline.devices.gpus().len();
+        if gpus > 0 {
+            machine.insert("gpus".to_owned(), gpus.to_string());
+            machine.insert("gpu".to_owned(), self.kinds_of_gpus().join(", "));
         }
         Ok(machine)
     }

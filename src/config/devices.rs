@@ -1,6 +1,6 @@
 //! Where ranks run, and in which numbers.
 
-use pipewright_stages::devices::FUSED_HEADS;
+use pipewright_stages::devices::{FUSED_HEADS, kind};
 use pipewright_stages::{DType, Device, Place};
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +25,36 @@ impl Devices {
     /// Whether any of them is a GPU.
     pub fn has_gpu(&self) -> bool {
         self.0.iter().any(|device| *device != Device::Cpu)
+    }
+
+    /// The GPUs among them, each once.
+    pub fn gpus(&self) -> Vec<u32> {
+        let mut gpus = Vec::new();
+        for device in &self.0 {
+            if let Device::Cuda(index) = *device
+                && !gpus.contains(&index)
+            {
+                gpus.push(index);
+            }
+        }
+        gpus
+    }
+
+    /// Those of another number of ranks: as many of the GPUs as there are ranks for, neighbours together where there are fewer.
+    pub fn shared_by(&self, ranks: usize) -> Self {
+        let gpus = self.gpus();
+        let used = gpus.len().min(ranks);
+        if self.0.len() == ranks {
+            return self.clone();
+        }
+        match used {
+            0 | 1 => Self(vec![self.0[0]]),
+            _ => Self(
+                (0..ranks)
+                    .map(|rank| Device::Cuda(gpus[rank * used / ranks]))
+                    .collect(),
+            ),
+        }
     }
 
     /// What of them weights depend on: which ranks are on GPUs, where not all are, and not on which GPU.
@@ -127,6 +157,49 @@ impl Config {
             text += &slow_sizes(&self.model);
         }
         Some(text)
+    }
+
+    /// What the GPUs of its ranks are called, each kind once; "not here" are those that are not on this machine.
+    pub fn kinds_of_gpus(&self) -> Vec<String> {
+        let mut kinds = Vec::new();
+        for index in self.pipeline.devices.gpus() {
+            let name = kind(index).map_or_else(|_| "not here".to_owned(), |(name, _)| name);
+            if !kinds.contains(&name) {
+                kinds.push(name);
+            }
+        }
+        kinds
+    }
+
+    /// The least memory that a rank's GPU has for each of the ranks on it, in bytes; none where ranks are on the CPU.
+    ///
+    /// # Errors
+    /// When a GPU is not there, or as [`Config::places`].
+    pub fn gpu_memory(&self, ranks: u32) -> Result<Option<f64>> {
+        let places = self.places(ranks)?;
+        let mut least = None;
+        for index in self.pipeline.devices.gpus() {
+            let here = places.iter().filter(|place| place.device == Device::Cuda(index));
+            let each = kind(index)?.1 as f64 / here.count() as f64;
+            least = Some(least.map_or(each, |least: f64| least.min(each)));
+        }
+        Ok(least)
+    }
+
+    /// Refuses GPUs that are not there.
+    pub(super) fn check_gpus(&self) -> Result<()> {
+        for index in self.pipeline.devices.gpus() {
+            kind(index).map_err(|error| {
+                self.refuse(
+                    "pipeline.devices",
+                    format!(
+                        "what layers cost is measured where they run, and {error}. With --set pipeline.devices=cpu --set \
+                         pipeline.dtype=f32 it is what they cost on the CPU"
+                    ),
+                )
+            })?;
+        }
+        Ok(())
     }
 
     /// Refuses `bf16` where no rank can compute in it.

@@ -13,6 +13,12 @@ use crate::schedule::StageCost;
 /// The version of the file's form that is written and read.
 const VERSION: u64 = 1;
 
+/// The setting that says what was measured.
+pub const DEVICES: &str = "pipeline.devices";
+
+/// And what it is for the CPU.
+pub const ON_CPU: &str = "cpu";
+
 /// What to do about a file that does not fit.
 const AGAIN: &str = "measure again with `pipewright profile`";
 
@@ -121,8 +127,13 @@ impl Measured {
         if costs.stage(0..costs.layers().len()).work() == 0.0 {
             return Err(Error::Invalid(format!("all times of its layers are 0: {AGAIN}")));
         }
+        let mut settings = read_settings(&whole, "settings")?;
+        // Files from before GPUs were measured do not say.
+        settings
+            .entry(DEVICES.to_owned())
+            .or_insert_with(|| ON_CPU.to_owned());
         Ok(Self {
-            settings: read_settings(&whole, "settings")?,
+            settings,
             machine: read_settings(&whole, "machine")?,
             costs,
         })

@@ -12,7 +12,8 @@ use crate::plan::Link;
 use crate::schedule::median;
 use crate::transport::{ChannelTransport, Tag, Transport, connect};
 
-const ROUNDS: u64 = 40;
+/// So many messages are timed.
+pub(super) const ROUNDS: u64 = 40;
 
 /// As long as a rank's wait, after which its thread sleeps and has to be woken.
 const PAUSE: Duration = Duration::from_micros(300);
@@ -74,7 +75,8 @@ fn shortest(times: impl Iterator<Item = f64>) -> f64 {
     times.reduce(f64::min).unwrap_or(0.0)
 }
 
-fn join<T>(joined: std::thread::Result<Result<T>>) -> Result<T> {
+/// What a thread gave, or that it panicked.
+pub(super) fn join<T>(joined: std::thread::Result<Result<T>>) -> Result<T> {
     joined.unwrap_or_else(|panic| Err(Error::Panicked(panic_message(panic.as_ref()))))
 }
 

@@ -1,11 +1,13 @@
 //! What the layers of a model cost on this machine: measured while they train, as they train.
 
+mod arrival;
 mod file;
 mod link;
 mod samples;
 mod timed;
+mod watch;
 
-pub use file::{Measured, Settings, machine};
+pub use file::{DEVICES, Measured, ON_CPU, Settings, machine};
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,15 +17,18 @@ use crossbeam_channel::unbounded;
 use pipewright_stages::loss::Loss;
 use pipewright_stages::models::Model;
 use pipewright_stages::optimizer::Optimizer;
-use pipewright_stages::{Recompute, Tensor, recompute};
+use pipewright_stages::{
+    Device, Kind, Place, Recompute, RecomputedStage, Sequential, StageBuilder, Tensor, recompute,
+};
 
 use crate::data::DataSource;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::pipeline::Pipeline;
-use crate::plan::ModelCosts;
+use crate::plan::{LayerCost, ModelCosts};
 use crate::schedule::Schedule;
 use samples::Samples;
-use timed::{TimedLoss, TimedOptimizer, timed};
+use timed::{TimedLoss, TimedOptimizer};
+use watch::Log;
 
 /// Steps that are not counted: first touches of memory, optimizer state, cold caches.
 const WARM_UP: u64 = 2;
@@ -41,6 +46,8 @@ pub struct Subject<L, O> {
     pub model: Model,
     /// How many ranks are busy at once: they share caches and memory.
     pub ranks: u32,
+    /// Where each rank runs, all on the CPU or all on GPUs; none means on the CPU.
+    pub places: Vec<Place>,
     /// The micro-batches of a step.
     pub micro_batches: u32,
     /// The loss.
@@ -65,6 +72,22 @@ impl<L, O> fmt::Debug for Subject<L, O> {
     }
 }
 
+/// Refuses places that are not all on the CPU or all on GPUs, in the same numbers: a layer costs the same wherever it runs.
+///
+/// # Errors
+/// [`Error::Invalid`] that says what to do.
+pub fn check_places(places: &[Place]) -> Result<()> {
+    let kind = |place: &Place| (place.device == Device::Cpu, place.dtype);
+    if places.windows(2).all(|pair| kind(&pair[0]) == kind(&pair[1])) {
+        return Ok(());
+    }
+    Err(Error::Invalid(
+        "costs are those of a layer wherever it runs, and these ranks are not all on the CPU, or all on GPUs in the same numbers: \
+         have them on one kind, or do without costs"
+            .to_owned(),
+    ))
+}
+
 /// Trains the model for a few steps, a few seconds at most, with every layer's passes timed: with backwards in one piece and
 /// with backwards in two halves. Then times the links between ranks. `tell` hears of every step: how many are done, and how
 /// many there will be at most.
@@ -75,16 +98,39 @@ pub fn measure<L: Loss<Tensor>, O: Optimizer>(
     subject: impl Fn() -> Result<Subject<L, O>>,
     mut tell: impl FnMut(u64, u64),
 ) -> Result<ModelCosts> {
+    check_places(&subject()?.places)?;
     let one = train(subject()?, "1f1b", |done, all| tell(done, 2 * all))?;
     let halves = train(subject()?, "zb-h1", |done, all| tell(all + done, 2 * all))?;
     let mut layers = halves.costs();
     for (layer, one) in layers.iter_mut().zip(one.costs()) {
         layer.backward = one.backward;
     }
-    let largest = layers.iter().map(|layer| layer.output).fold(0.0, f64::max);
-    let Subject { data, pin, .. } = subject()?;
-    let input = data.shapes().0.count() as f64 * size_of::<u32>() as f64;
-    ModelCosts::new(layers, input, link::measure(largest as u64, pin)?)
+    let Subject {
+        ranks,
+        places,
+        data,
+        pin,
+        ..
+    } = subject()?;
+    let (input, place) = (data.shapes().0, places.first().copied().unwrap_or_default());
+    let bytes = match input.kind() {
+        Kind::Ids => size_of::<u32>(),
+        Kind::F32 => place.dtype.bytes(),
+    };
+    let link = match place.device {
+        Device::Cpu => link::measure(largest(&layers) as u64, pin)?,
+        Device::Cuda(_) => {
+            // What the last one gives is no wire, and may be larger than all that is one.
+            let wires = &layers[..layers.len().saturating_sub(1)];
+            arrival::measure(largest(wires) as u64, ranks, &places)?
+        }
+    };
+    ModelCosts::new(layers, (input.count() * bytes) as f64, link)
+}
+
+/// Bytes of the largest output.
+fn largest(layers: &[LayerCost]) -> f64 {
+    layers.iter().map(|layer| layer.output).fold(0.0, f64::max)
 }
 
 /// Trains for a few steps under a schedule.
@@ -94,25 +140,49 @@ fn train<L: Loss<Tensor>, O: Optimizer>(
     mut tell: impl FnMut(u64, u64),
 ) -> Result<Samples> {
     let (log, heard) = unbounded();
+    let mut samples = Samples::of(subject.model.names().into_iter().map(str::to_owned));
+    let on_gpus = subject.places.iter().any(|place| place.device != Device::Cpu);
+    // The times of a step on a GPU are told in the step after it.
+    let late = u64::from(on_gpus);
+    let steps = WARM_UP + ENOUGH.div_ceil(subject.micro_batches.into()).max(LEAST) + late;
+    let mut pipeline = launch(subject, schedule, log)?;
+    let started = Instant::now();
+    for step in 0..steps {
+        pipeline.step()?;
+        samples.add(heard.try_iter(), WARM_UP);
+        tell(step + 1, steps);
+        if step + 1 >= WARM_UP + LEAST + late && started.elapsed() > LONGEST {
+            break;
+        }
+    }
+    Ok(samples)
+}
+
+/// Starts a pipeline under a schedule with one stage a rank, whose layers, loss and optimizer tell the log how long they took.
+fn launch<L: Loss<Tensor>, O: Optimizer>(
+    subject: Subject<L, O>,
+    schedule: &str,
+    log: Log,
+) -> Result<Pipeline<RecomputedStage<Sequential>>> {
     let units = subject.model.into_units();
-    let mut samples = Samples::of(units.iter().map(|unit| unit.name.clone()));
     let last = units.len().saturating_sub(1);
     let units = units.into_iter().enumerate();
-    let model = Model::new(
-        units
-            .map(|(layer, unit)| timed(layer, unit, log.clone()))
-            .collect(),
-    );
+    let units = units.map(|(layer, unit)| timed::unit(layer, unit, log.clone()));
     let ranks = subject.ranks.min(last as u32 + 1);
     let how = if subject.selective {
         Recompute::Selective
     } else {
         Recompute::None
     };
-    let stages = model.split(ranks as usize)?.into_iter();
-    let mut pipeline = Pipeline::builder()
+    let mut places = subject.places;
+    places.truncate(ranks as usize);
+    let mut devices = places.clone().into_iter().map(|place| place.device).cycle();
+    let stages = Model::new(units.collect()).split(ranks as usize)?.into_iter();
+    let stages = stages.map(|stage| recompute(on(devices.next().unwrap_or_default(), stage), how));
+    Pipeline::builder()
         .schedule(Schedule::named(schedule, ranks, subject.micro_batches)?)
-        .stages(stages.map(|stage| recompute(stage, how)).collect())
+        .stages(stages.collect())
+        .places(places)
         .data(subject.data)
         .loss(TimedLoss {
             loss: subject.loss,
@@ -125,18 +195,15 @@ fn train<L: Loss<Tensor>, O: Optimizer>(
         })
         .threads_per_rank(subject.threads_per_rank)
         .pin(subject.pin)
-        .launch()?;
-    let steps = WARM_UP + ENOUGH.div_ceil(subject.micro_batches.into()).max(LEAST);
-    let started = Instant::now();
-    for step in 0..steps {
-        pipeline.step()?;
-        samples.add(heard.try_iter(), step >= WARM_UP);
-        tell(step + 1, steps);
-        if step + 1 >= WARM_UP + LEAST && started.elapsed() > LONGEST {
-            break;
-        }
-    }
-    Ok(samples)
+        .launch()
+}
+
+/// The same stage, timed by the clock of its device.
+fn on(device: Device, build: StageBuilder<Sequential>) -> StageBuilder<Sequential> {
+    Box::new(move || {
+        watch::time_on(device)?;
+        build()
+    })
 }
 
 /// The lower quartile of some times: what something takes when nothing else of the machine comes between, even if most

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use pipewright_stages::Moment;
 
-use super::timed::{Measured, Sample};
+use super::timed::Measured;
 use super::undisturbed;
+use super::watch::Sample;
 use crate::plan::LayerCost;
 use crate::schedule::StageCost;
 
@@ -46,40 +47,39 @@ impl Samples {
         }
     }
 
-    /// Adds a step's measurements: their times only when they count.
-    pub(super) fn add(&mut self, samples: impl Iterator<Item = Sample>, counts: bool) {
-        for Sample { layer: index, of } in samples {
+    /// Adds measurements: their times only from this step on.
+    pub(super) fn add(&mut self, samples: impl Iterator<Item = Sample>, first: u64) {
+        for sample in samples {
+            let Sample {
+                layer: index,
+                step,
+                seconds,
+                of,
+            } = sample;
             if let Measured::Forward { at, saved, .. } = &of {
                 self.layers[index].shared = self.shared(index, *at, saved);
             }
             let layer = &mut self.layers[index];
-            let (times, seconds) = match of {
+            let times = match of {
                 Measured::Parameters(names) => {
                     layer.parameters = names;
                     continue;
                 }
-                Measured::Forward {
-                    at,
-                    seconds,
-                    saved,
-                    output,
-                } => {
+                Measured::Forward { at, saved, output } => {
                     layer.saved = saved.iter().map(|block| block.1).sum();
                     layer.output = output;
                     layer.kept = Some((at, saved));
-                    (&mut layer.forward, seconds)
+                    &mut layer.forward
                 }
-                Measured::BackwardInput { seconds, pending } => {
+                Measured::BackwardInput { pending } => {
                     layer.pending = pending;
-                    (&mut layer.backward_input, seconds)
+                    &mut layer.backward_input
                 }
-                Measured::BackwardWeight { seconds } => (&mut layer.backward_weight, seconds),
-                Measured::Loss { seconds } => (&mut layer.loss, seconds),
-                Measured::Update { parameter, seconds } => {
-                    (self.updates.entry(parameter).or_default(), seconds)
-                }
+                Measured::BackwardWeight => &mut layer.backward_weight,
+                Measured::Loss => &mut layer.loss,
+                Measured::Update { parameter } => self.updates.entry(parameter).or_default(),
             };
-            if counts {
+            if step >= first {
                 times.push(seconds);
             }
         }

@@ -1,81 +1,63 @@
 //! Layers, loss and optimizer that tell how long they took.
 
 use std::hint::black_box;
-use std::time::Instant;
 
-use crossbeam_channel::Sender;
 use pipewright_stages::loss::{Loss, Score};
 use pipewright_stages::models::LayerSpec;
 use pipewright_stages::optimizer::{Optimizer, Update};
 use pipewright_stages::{Bytes, Kept, Layer, Moment, Parameter, Result, Sequential, Shape, Stage, Tensor};
 
-/// What was measured of the layer of this index.
-#[derive(Debug)]
-pub(super) struct Sample {
-    pub(super) layer: usize,
-    pub(super) of: Measured,
-}
+use super::watch::{Log, Took, begin_step, tell, timed};
 
-/// One measurement. Times in seconds.
+/// What was measured.
 #[derive(Debug)]
 pub(super) enum Measured {
     /// It has parameters of these names.
     Parameters(Vec<String>),
     Forward {
         at: Moment,
-        seconds: f64,
         /// The memory blocks it keeps, and their bytes.
         saved: Vec<(usize, u64)>,
         output: u64,
     },
     BackwardInput {
-        seconds: f64,
         pending: u64,
     },
-    BackwardWeight {
-        seconds: f64,
-    },
-    Loss {
-        seconds: f64,
-    },
+    BackwardWeight,
+    Loss,
     Update {
         parameter: String,
-        seconds: f64,
     },
 }
 
-/// Where measurements go.
-pub(super) type Log = Sender<Sample>;
-
 /// The same unit as one layer that tells of its passes.
-pub(super) fn timed(layer: usize, unit: LayerSpec, log: Log) -> LayerSpec {
+pub(super) fn unit(layer: usize, unit: LayerSpec, log: Log) -> LayerSpec {
     let LayerSpec { name, cost, build } = unit;
     LayerSpec::new(name.clone(), cost, move || {
-        let mut inside = Sequential::new(build()?);
+        let layers = build()?;
+        let runs_on_gpus = layers.iter().all(|layer| layer.runs_on_gpus());
+        let mut inside = Sequential::new(layers);
         let parameters = inside
             .parameters()
             .iter()
             .map(|parameter| parameter.name().to_owned())
             .collect();
-        tell(&log, layer, Measured::Parameters(parameters));
+        tell(&log, layer, Took::Seconds(0.0), Measured::Parameters(parameters));
         Ok(vec![Box::new(Timed {
             name,
             layer,
+            runs_on_gpus,
             inside,
             log,
         })])
     })
 }
 
-fn tell(log: &Log, layer: usize, of: Measured) {
-    // Whoever has stopped listening has measured enough.
-    let _ = log.send(Sample { layer, of });
-}
-
 #[derive(Debug)]
 struct Timed {
     name: String,
     layer: usize,
+    runs_on_gpus: bool,
     inside: Sequential,
     log: Log,
 }
@@ -85,39 +67,38 @@ impl Layer for Timed {
         &self.name
     }
 
+    fn runs_on_gpus(&self) -> bool {
+        self.runs_on_gpus
+    }
+
     fn output_shape(&self, input: &Shape) -> Result<Shape> {
         self.inside.output_shape(input)
     }
 
     fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
-        let start = Instant::now();
-        let (output, kept) = self.inside.forward(at, input)?;
+        begin_step(at.step, &self.log)?;
+        let ((output, kept), took) = timed(|| self.inside.forward(at, input))?;
         let of = Measured::Forward {
             at,
-            seconds: start.elapsed().as_secs_f64(),
             saved: kept.with_blocks(<[_]>::to_vec),
             output: output.bytes(),
         };
-        tell(&self.log, self.layer, of);
+        tell(&self.log, self.layer, took, of);
         Ok((output, kept))
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
-        let start = Instant::now();
-        let (input_grad, pending) = self.inside.backward_input(saved, grad)?;
+        let ((input_grad, pending), took) = timed(|| self.inside.backward_input(saved, grad))?;
         let of = Measured::BackwardInput {
-            seconds: start.elapsed().as_secs_f64(),
             pending: pending.bytes(),
         };
-        tell(&self.log, self.layer, of);
+        tell(&self.log, self.layer, took, of);
         Ok((input_grad, pending))
     }
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {
-        let start = Instant::now();
-        self.inside.backward_weight(pending)?;
-        let seconds = start.elapsed().as_secs_f64();
-        tell(&self.log, self.layer, Measured::BackwardWeight { seconds });
+        let ((), took) = timed(|| self.inside.backward_weight(pending))?;
+        tell(&self.log, self.layer, took, Measured::BackwardWeight);
         Ok(())
     }
 
@@ -148,11 +129,21 @@ impl<L: Loss<Tensor>> Loss<Tensor> for TimedLoss<L> {
     }
 
     fn forward(&mut self, output: Tensor, target: Tensor) -> Result<(Score, Tensor)> {
-        let start = Instant::now();
-        let result = self.loss.forward(output, target)?;
-        let seconds = start.elapsed().as_secs_f64();
-        tell(&self.log, self.layer, Measured::Loss { seconds });
-        Ok(result)
+        self.loss.forward(output, target)
+    }
+
+    fn start(&mut self, micro_batch: u32, output: Tensor, target: Tensor) -> Result<(Option<Score>, Tensor)> {
+        let (started, took) = timed(|| self.loss.start(micro_batch, output, target))?;
+        tell(&self.log, self.layer, took, Measured::Loss);
+        Ok(started)
+    }
+
+    fn finish(&mut self, micro_batch: u32) -> Score {
+        self.loss.finish(micro_batch)
+    }
+
+    fn runs_on_gpus(&self) -> bool {
+        self.loss.runs_on_gpus()
     }
 
     fn score(&mut self, output: Tensor, target: Tensor) -> Result<Score> {
@@ -173,16 +164,22 @@ impl<O: Optimizer> Optimizer for TimedOptimizer<O> {
     }
 
     fn update(&self, parameter: &mut Parameter, update: Update) -> Result<()> {
-        let start = Instant::now();
-        // The norm before it and the clearing after it belong to a step too, and neither changes anything here.
-        black_box(parameter.grad_squares());
-        self.optimizer.update(parameter, update)?;
-        parameter.zero_grad()?;
+        let ((), took) = timed(|| {
+            // The norm before it and the clearing after it belong to a step too, and neither changes anything here. What the CPU adds up
+            // when it is asked, a GPU does when it is told to start.
+            black_box(parameter.grad_squares());
+            parameter.start_grad_squares()?;
+            self.optimizer.update(parameter, update)?;
+            parameter.zero_grad()
+        })?;
         let of = Measured::Update {
             parameter: parameter.name().to_owned(),
-            seconds: start.elapsed().as_secs_f64(),
         };
-        tell(&self.log, 0, of);
+        tell(&self.log, 0, took, of);
         Ok(())
+    }
+
+    fn runs_on_gpus(&self) -> bool {
+        self.optimizer.runs_on_gpus()
     }
 }

@@ -23,7 +23,7 @@ use std::time::Instant;
 
 use pipewright_stages::loss::{Loss, Score};
 use pipewright_stages::optimizer::Optimizer;
-use pipewright_stages::{Device, Place, Shape, Stage, StageBuilder};
+use pipewright_stages::{Device, ErrorKind, Place, Shape, Stage, StageBuilder};
 use serde::{Deserialize, Serialize};
 
 use crate::data::Feed;
@@ -116,7 +116,7 @@ impl<S: Stage> Worker<S> {
                     stage.move_to(place)?;
                     Ok(stage)
                 });
-                let stage = built.map_err(|error| no_stage(parts.rank, place.device, id, &error))?;
+                let stage = built.map_err(|error| no_stage(parts.rank, place.device, id, error))?;
                 Ok(Slot::new(id, stage, micro_batches))
             })
             .collect::<Result<Vec<_>>>()?;
@@ -283,12 +283,21 @@ fn check_place<S: Stage>(parts: &WorkerParts<S>) -> Result<()> {
     }
 }
 
-fn no_stage(rank: Rank, device: Device, stage: StageId, error: &pipewright_stages::Error) -> Error {
+fn no_stage(rank: Rank, device: Device, stage: StageId, error: pipewright_stages::Error) -> Error {
     let on = match device {
         Device::Cpu => String::new(),
         device => format!(" on {device}"),
     };
-    Error::Invalid(format!(
-        "stage {stage} (rank {rank}) cannot be built{on}: {error}"
-    ))
+    let what = format!("stage {stage} (rank {rank}) cannot be built{on}");
+    match error.kind {
+        // Whoever tries several sizes has to know.
+        kind @ ErrorKind::OutOfMemory { .. } => Error::Stage(pipewright_stages::Error {
+            place: match error.place.as_str() {
+                "" => what,
+                place => format!("{what}: {place}"),
+            },
+            kind,
+        }),
+        _ => Error::Invalid(format!("{what}: {error}")),
+    }
 }

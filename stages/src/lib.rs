@@ -30,7 +30,7 @@ mod tensor;
 pub mod threads;
 
 pub use aligned_vec::AVec;
-pub use clock::Clock;
+pub use clock::{Clock, clock};
 pub use device::{DType, Device, Place};
 pub use error::{Error, ErrorKind, Result};
 pub use gradient::Gradient;

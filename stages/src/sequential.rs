@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use crate::clock::Clock;
-use crate::cuda::{self, Gpu, GpuClock};
+use crate::clock::{Clock, clock};
+use crate::cuda::{self, Gpu};
 use crate::device::{Device, Place};
 use crate::error::{Error, ErrorKind, Result};
 use crate::gradient::Gradient;
@@ -94,8 +94,7 @@ impl Stage for Sequential {
     }
 
     fn clock(&self) -> Result<Option<Box<dyn Clock>>> {
-        let gpu = self.gpu()?;
-        Ok(gpu.map(|gpu| Box::new(GpuClock::new(gpu)) as _))
+        clock(self.place.device)
     }
 
     fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {

@@ -26,6 +26,22 @@ fn one_device_is_for_all_ranks_and_a_list_for_each() {
 }
 
 #[test]
+fn other_numbers_of_ranks_share_the_gpus_of_a_list() {
+    let devices = |list: &str, ranks| {
+        let config = parse(&format!("[pipeline]\nstages = 2\ndevices = {list}")).unwrap();
+        let names: Vec<String> = config.pipeline.devices.shared_by(ranks).into();
+        names.join(" ")
+    };
+    let two = "['cuda:2', 'cuda:0']";
+    assert_eq!(devices(two, 1), "cuda:2");
+    assert_eq!(devices(two, 2), "cuda:2 cuda:0");
+    assert_eq!(devices(two, 3), "cuda:2 cuda:2 cuda:0");
+    assert_eq!(devices(two, 4), "cuda:2 cuda:2 cuda:0 cuda:0");
+    assert_eq!(devices("'cuda:1'", 4), "cuda:1");
+    assert_eq!(devices("['cpu', 'cpu']", 4), "cpu");
+}
+
+#[test]
 fn ranks_are_what_a_list_is_counted_by() {
     let text =
         "[pipeline]\nstages = 4\nschedule = 'interleaved-1f1b'\nchunks = 2\ndevices = ['cuda:0', 'cuda:1']";

@@ -5,5 +5,6 @@ mod common;
 #[path = "../../stages/tests/emulator/mod.rs"]
 mod emulator;
 
+mod profile;
 mod refusals;
 mod training;

@@ -11,6 +11,7 @@ use std::env;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
+use crate::config::Config;
 use crate::stages::devices::Library;
 
 /// Folders that come before all others.
@@ -44,6 +45,13 @@ pub(super) fn enter() {
     match env::join_paths(path) {
         Ok(path) => start_again(&path),
         Err(error) => eprintln!("warning: CUDA's libraries cannot be put into {LOADER}: {error}"),
+    }
+}
+
+/// As [`enter`], where a config names a GPU.
+pub(super) fn enter_for(config: &Config) {
+    if config.pipeline.devices.has_gpu() {
+        enter();
     }
 }
 

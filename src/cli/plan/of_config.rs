@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::{Args, Format, Subject, Training};
 use crate::cli::costs::costs;
+use crate::cli::cuda_env;
 use crate::config::Config;
 use crate::plan::Prediction;
 use crate::{Error, Result};
@@ -12,6 +13,7 @@ use crate::{Error, Result};
 /// milliseconds and MiB.
 pub(super) fn subject(path: &Path, args: &Args) -> Result<Subject> {
     let config = Config::load(path, &args.sets).map_err(|error| Error::Invalid(error.to_string()))?;
+    cuda_env::enter_for(&config);
     let model = costs(&config, args.costs.as_deref())?;
     let choice = config.choose(Some(&model))?;
     if let Some(why) = choice.why {

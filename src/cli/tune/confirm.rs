@@ -1,6 +1,6 @@
 //! The best few by prediction, run.
 
-use super::grid::Found;
+use super::grid::{Found, Grid};
 use crate::Result;
 use crate::cli::train::launch;
 use crate::schedule::median;
@@ -11,23 +11,46 @@ const ROUNDS: usize = 3;
 /// Steps of a run that count, after one that does not.
 const STEPS: usize = 4;
 
-/// Runs each for some steps, in turn, and notes the middle of their times.
-pub(super) fn run(found: &mut [Found]) -> Result<()> {
-    let mut times = vec![Vec::new(); found.len()];
+/// Runs the first `top` for some steps, in turn, and notes the middle of their times. One that a device has not memory enough for is
+/// left out, and the next is among the first.
+pub(super) fn run(grid: &mut Grid, top: usize) -> Result<()> {
+    let mut times: Vec<Vec<f64>> = Vec::new();
     for round in 1..=ROUNDS {
-        for (place, (found, times)) in (1..).zip(found.iter().zip(&mut times)) {
-            eprintln!("round {round} of {ROUNDS}: running {place}, {}", found.in_words());
-            let (config, candidate) = (&found.config, &found.candidate);
-            let stages = config.partitioned_into(&candidate.counts)?;
-            let mut pipeline = launch(config, &config.data()?, candidate.schedule.clone(), stages, None)?;
-            pipeline.step()?;
-            for _ in 0..STEPS {
-                times.push(pipeline.step()?.seconds);
+        let mut place = 0;
+        while place < top.min(grid.found.len()) {
+            let found = &grid.found[place];
+            eprintln!(
+                "round {round} of {ROUNDS}: running {}, {}",
+                place + 1,
+                found.in_words()
+            );
+            times.resize(times.len().max(place + 1), Vec::new());
+            match steps(found) {
+                Ok(seconds) => {
+                    times[place].extend(seconds);
+                    place += 1;
+                }
+                Err(error) if error.is_out_of_memory() => {
+                    times.remove(place);
+                    let found = grid.found.remove(place);
+                    grid.leave_out(&found.in_words(), &error);
+                }
+                Err(error) => return Err(error),
             }
         }
     }
-    for (found, times) in found.iter_mut().zip(times) {
+    for (found, times) in grid.found.iter_mut().zip(times) {
         found.measured = median(times);
     }
     Ok(())
+}
+
+/// Seconds of each of some steps.
+fn steps(found: &Found) -> Result<Vec<f64>> {
+    let (config, candidate) = (&found.config, &found.candidate);
+    let stages = config.partitioned_into(&candidate.counts)?;
+    let mut pipeline = launch(config, &config.data()?, candidate.schedule.clone(), stages, None)?;
+    pipeline.step()?;
+    let times = (0..STEPS).map(|_| Ok(pipeline.step()?.seconds));
+    times.collect()
 }

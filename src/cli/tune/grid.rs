@@ -2,12 +2,12 @@
 
 use std::rc::Rc;
 
-use crate::Result;
 use crate::cli::costs::measure;
 use crate::config::{Balanced, Config, Partition, RecomputeBy};
 use crate::plan::{AUTO, Candidate, Fit, ModelCosts, Setting};
 use crate::profile::Measured;
 use crate::schedule::Schedule;
+use crate::{Error, Result};
 
 /// The most stages that a rank is given.
 const MOST_CHUNKS: u32 = 4;
@@ -37,6 +37,8 @@ pub(super) struct Grid {
     pub(super) above: usize,
     /// The least memory that one of those needs, and which.
     pub(super) least: Option<(f64, String)>,
+    /// What said last that a device's memory is too little.
+    pub(super) starved: Option<String>,
     /// What is counted: tokens or images.
     pub(super) unit: &'static str,
 }
@@ -49,6 +51,7 @@ impl Grid {
             found: Vec::new(),
             above: 0,
             least: None,
+            starved: None,
             unit: base.unit(),
         };
         let batch = base.micro_batch_size() * base.pipeline.micro_batches as usize;
@@ -57,7 +60,15 @@ impl Grid {
                 let micro_batches = (batch / rows) as u32;
                 let config = with_rows(base, ranks, micro_batches, rows);
                 let what = format!("ranks {ranks}, micro-batches {micro_batches}, rows {rows}");
-                let measured = Rc::new(measure(&config, &what)?);
+                let measured = match measure(&config, &what) {
+                    // Nor has it enough for a larger micro-batch.
+                    Err(error) if error.is_out_of_memory() => {
+                        grid.leave_out(&what, &error);
+                        break;
+                    }
+                    measured => Rc::new(measured?),
+                };
+                let memory = memory.map_or_else(|| config.gpu_memory(ranks), |memory| Ok(Some(memory)))?;
                 let before = grid.found.len();
                 grid.add_all(&config, ranks, &measured, memory)?;
                 // A larger micro-batch holds more: once nothing fits, nothing larger does.
@@ -138,6 +149,12 @@ impl Grid {
         Ok(())
     }
 
+    /// Says what is left out because a device's memory is too little.
+    pub(super) fn leave_out(&mut self, what: &str, error: &Error) {
+        eprintln!("left out {what}: {error}");
+        self.starved = Some(error.to_string());
+    }
+
     /// The fastest as measured of the first `run`, or the first by prediction when none was run.
     pub(super) fn best(&self, run: usize) -> &Found {
         let measured = self.found[..run].iter().filter(|found| found.measured.is_some());
@@ -175,6 +192,7 @@ fn with_rows(base: &Config, ranks: u32, micro_batches: u32, rows: usize) -> Conf
     let pipeline = &mut config.pipeline;
     pipeline.stages = ranks as usize;
     pipeline.chunks = None;
+    pipeline.devices = pipeline.devices.shared_by(ranks as usize);
     pipeline.schedule = ALONE.to_owned();
     pipeline.partition = Partition::Named(Balanced::Balanced);
     pipeline.costs = None;

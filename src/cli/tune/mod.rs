@@ -6,6 +6,7 @@ mod tuned;
 
 use std::path::PathBuf;
 
+use super::cuda_env;
 use crate::config::{Config, Memory};
 use crate::{Error, Result};
 use grid::{Found, Grid};
@@ -34,10 +35,12 @@ pub(super) struct Args {
     /// Set a key of the config; repeat it for more
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
     sets: Vec<String>,
-    /// The most that a rank may hold for backwards to come, such as 200MiB; no limit when left out
+    /// The most that a rank may hold for backwards to come, such as 200MiB; when left out as much as a GPU has, and no limit on
+    /// the CPU
     #[arg(long, value_name = "BYTES")]
     memory: Option<Memory>,
-    /// Numbers of ranks to try, such as 2,4; when left out 1, 2, 4, ... as far as the cores go
+    /// Numbers of ranks to try, such as 2,4; when left out 1, 2, 4, ... as far as the cores go, or the GPUs of
+    /// pipeline.devices
     #[arg(long, value_name = "P", value_delimiter = ',')]
     ranks: Vec<u32>,
     /// How many of the best are run; with 0 the prediction decides
@@ -50,8 +53,8 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let config = Config::load(&args.config, &args.sets).map_err(|error| Error::Invalid(error.to_string()))?;
+    cuda_env::enter_for(&config);
     config.can_be_measured()?;
-    check_devices(&config)?;
     if let Some(out) = &args.out {
         super::costs::check_out(out)?;
     }
@@ -63,8 +66,11 @@ pub(super) fn run(args: &Args) -> Result<()> {
     if grid.found.is_empty() {
         return Err(nothing_fits(&grid, args.memory));
     }
+    confirm::run(&mut grid, args.top)?;
+    if grid.found.is_empty() {
+        return Err(nothing_fits(&grid, args.memory));
+    }
     let run = args.top.min(grid.found.len());
-    confirm::run(&mut grid.found[..run])?;
     super::print(&table(&grid, args, run.max(SHOWN)))?;
     let best = grid.best(run);
     if let Some(out) = &args.out {
@@ -80,18 +86,6 @@ pub(super) fn run(args: &Args) -> Result<()> {
     ))
 }
 
-/// Refuses GPUs: what is measured, and predicted from, is the CPU.
-fn check_devices(config: &Config) -> Result<()> {
-    if config.pipeline.devices.has_gpu() {
-        return Err(Error::Invalid(
-            "pipeline.devices: tune measures on the CPU, which says nothing of GPUs: compare runs of train instead, or tune with \
-             --set pipeline.devices=cpu --set pipeline.dtype=f32"
-                .to_owned(),
-        ));
-    }
-    Ok(())
-}
-
 /// The numbers of ranks to try.
 fn ranks(given: &[u32], config: &Config) -> Result<Vec<u32>> {
     if given.contains(&0) {
@@ -103,12 +97,15 @@ fn ranks(given: &[u32], config: &Config) -> Result<Vec<u32>> {
     let mut ranks = given.to_vec();
     if ranks.is_empty() {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let cores = (cores / config.pipeline.threads_per_rank).max(1) as u32;
+        let most = match config.pipeline.devices.gpus().len() {
+            0 => (cores / config.pipeline.threads_per_rank).max(1) as u32,
+            gpus => gpus as u32,
+        };
         ranks = (0..32)
             .map(|power| 1 << power)
-            .take_while(|ranks| *ranks < cores)
+            .take_while(|ranks| *ranks < most)
             .collect();
-        ranks.push(cores);
+        ranks.push(most);
     }
     ranks.sort_unstable();
     ranks.dedup();
@@ -122,17 +119,17 @@ fn ranks(given: &[u32], config: &Config) -> Result<Vec<u32>> {
 }
 
 fn nothing_fits(grid: &Grid, memory: Option<Memory>) -> Error {
-    let advice = match &grid.least {
-        Some((least, what)) => format!(
+    let advice = match (&grid.least, &grid.starved) {
+        (Some((least, what)), _) if memory.is_some() => format!(
             "the least that works is {} ({what}): raise --memory",
             Memory::enough(*least)
         ),
-        None => "no schedule is for these numbers of ranks and micro-batches: set others".to_owned(),
+        (_, Some(error)) => error.clone(),
+        (Some((least, what)), None) => format!("the least is {} ({what})", Memory::enough(*least)),
+        (None, None) => "no schedule is for these numbers of ranks and micro-batches: set others".to_owned(),
     };
-    Error::Invalid(format!(
-        "nothing fits into {} on a rank: {advice}",
-        memory.map_or("any memory".to_owned(), |memory| memory.to_string())
-    ))
+    let limit = memory.map_or(String::new(), |memory| format!(" into {memory} on a rank"));
+    Error::Invalid(format!("nothing fits{limit}: {advice}"))
 }
 
 fn table(grid: &Grid, args: &Args, rows: usize) -> String {
@@ -147,7 +144,9 @@ fn table(grid: &Grid, args: &Args, rows: usize) -> String {
         text += &format!("and {} more that are predicted slower\n", grid.found.len() - rows);
     }
     if grid.above > 0 {
-        let limit = args.memory.map_or(String::new(), |memory| memory.to_string());
+        let limit = args
+            .memory
+            .map_or("its GPU's memory".to_owned(), |memory| memory.to_string());
         text += &format!("{} more would hold over {limit} on a rank\n", grid.above);
     }
     text

@@ -41,6 +41,12 @@ impl Clock for GpuClock {
         Ok(self.marks - 1)
     }
 
+    fn wait(&self) -> Result<()> {
+        self.events[..self.marks]
+            .last()
+            .map_or(Ok(()), Event::synchronize)
+    }
+
     fn seconds(&self, from: usize, to: usize) -> Result<f64> {
         let milliseconds = self.events[to].since(&self.events[from])?;
         Ok(f64::from(milliseconds) / 1000.0)

@@ -229,7 +229,8 @@ fn start() -> Result<()> {
     }
 }
 
-fn missing(index: u32, count: u32) -> Error {
+/// The refusal of a device that is not there.
+pub(super) fn missing(index: u32, count: u32) -> Error {
     let devices = (0..count).map(|index| Device::Cuda(index).to_string());
     let there = match count {
         0 => "CUDA sees no GPU".to_owned(),

@@ -5,7 +5,7 @@ use std::thread;
 use cudarc::driver::result::{self, DriverError, ctx, device, primary_ctx};
 use cudarc::driver::sys::CUdevice;
 
-use super::gpu::{capability, check_capability, count};
+use super::gpu::{capability, check_capability, count, missing};
 use super::library::{Found, Library};
 use crate::device::Device;
 use crate::error::Result;
@@ -44,18 +44,32 @@ pub fn probe() -> Report {
     }
 }
 
-fn ask(index: u32) -> Result<GpuReport> {
-    let name = Device::Cuda(index);
+/// What a GPU's maker calls it, and its memory in bytes.
+///
+/// # Errors
+/// When there is no such GPU, or no CUDA: says what to do.
+pub fn kind(index: u32) -> Result<(String, u64)> {
     let failed = super::driver::failed;
+    let count = count()?;
+    if index >= count {
+        return Err(missing(index, count));
+    }
     let handle = device::get(index as i32).map_err(failed("finding a device"))?;
-    let capability = capability(index)?;
     // SAFETY: the device is there.
     let total = unsafe { device::total_mem(handle) }.map_err(failed("asking for the memory's size"))?;
+    let name = device::get_name(handle).map_err(failed("asking for a device's name"))?;
+    Ok((name, total as u64))
+}
+
+fn ask(index: u32) -> Result<GpuReport> {
+    let (name, total) = kind(index)?;
+    let handle = device::get(index as i32).map_err(super::driver::failed("finding a device"))?;
+    let capability = capability(index)?;
     Ok(GpuReport {
-        device: name,
-        name: device::get_name(handle).map_err(failed("asking for a device's name"))?,
+        device: Device::Cuda(index),
+        name,
         capability,
-        total: total as u64,
+        total,
         free: free(handle),
         problem: check_capability(index, capability)
             .err()

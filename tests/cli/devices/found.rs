@@ -125,8 +125,7 @@ fn nothing_of_cuda_is_loaded_by_what_asks_for_no_gpu() {
         None,
         "what loads them is killed"
     );
-    fs::write(machine.path("my.toml"), CONFIG).unwrap();
-    fs::write(machine.path("text.txt"), "the quick brown fox ".repeat(90)).unwrap();
+    machine.write_config();
     let plan = "plan --ranks 2 --micro-batches 4 --schedule 1f1b";
     let train = "train my.toml --steps 1";
     for command in ["--help", "devices --help", plan, train, "profile my.toml"] {

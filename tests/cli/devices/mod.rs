@@ -8,6 +8,7 @@ use super::*;
 #[path = "../../../stages/tests/emulator/mod.rs"]
 mod emulator;
 mod found;
+mod measured;
 mod told;
 
 /// What a stand-in is compiled with: the file's name and the macros.
@@ -60,6 +61,12 @@ impl Machine {
         self
     }
 
+    /// Something to train, and to train on.
+    fn write_config(&self) {
+        fs::write(self.path("my.toml"), CONFIG).unwrap();
+        fs::write(self.path("text.txt"), "the quick brown fox ".repeat(90)).unwrap();
+    }
+
     fn run(&self, args: &[&str]) -> Run {
         let mut command = Command::new(cargo_bin("pipewright"));
         command
@@ -88,4 +95,18 @@ impl Machine {
         let text = |key: &str| library[key].as_str().unwrap_or_default().to_owned();
         (text("version"), text("path").into())
     }
+}
+
+/// A machine with an emulated GPU and something to train on; none where there is no emulator.
+fn emulated() -> Option<Machine> {
+    let emulator::Cuda::Emulated(folder) = emulator::start() else {
+        return None;
+    };
+    let mut machine = Machine::new();
+    machine.variables.push(("LD_LIBRARY_PATH", folder.clone()));
+    // The emulator compiles kernels by g++.
+    let path = std::env::var_os("PATH").expect("g++ was found");
+    machine.variables.push(("PATH", path.into()));
+    machine.write_config();
+    Some(machine)
 }

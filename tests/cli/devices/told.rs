@@ -118,8 +118,7 @@ fn emulated_gpus_are_shown_like_others() {
 fn train_on(device: &str, driver: Recipe) -> String {
     let machine = Machine::new().with("LD_LIBRARY_PATH", "cuda");
     machine.install("cuda", driver);
-    fs::write(machine.path("my.toml"), CONFIG).unwrap();
-    fs::write(machine.path("text.txt"), "the quick brown fox ".repeat(90)).unwrap();
+    machine.write_config();
     let set = format!("pipeline.devices={device}");
     let said = machine.run(&["train", "my.toml", "--set", &set]).refused();
     assert!(!machine.path("runs").exists());
@@ -139,21 +138,6 @@ fn training_on_a_gpu_that_is_not_there_is_refused_before_anything_starts() {
     assert!(said.contains("CUDA 12.8; CUDA 13.0 or newer is needed"), "{said}");
     let said = train_on("cuda:0", (DRIVER.0, &["DRIVER=13000", "INIT=0", "MAJOR=7"]));
     assert!(said.contains("the kernels need 8.0 (Ampere) or newer"), "{said}");
-}
-
-/// A machine with an emulated GPU and something to train on; none where there is no emulator.
-fn emulated() -> Option<Machine> {
-    let emulator::Cuda::Emulated(folder) = emulator::start() else {
-        return None;
-    };
-    let mut machine = Machine::new();
-    machine.variables.push(("LD_LIBRARY_PATH", folder.clone()));
-    // The emulator compiles kernels by g++.
-    let path = std::env::var_os("PATH").expect("g++ was found");
-    machine.variables.push(("PATH", path.into()));
-    fs::write(machine.path("my.toml"), CONFIG).unwrap();
-    fs::write(machine.path("text.txt"), "the quick brown fox ".repeat(90)).unwrap();
-    Some(machine)
 }
 
 const ON_GPU: [&str; 4] = ["train", "my.toml", "--set", "pipeline.devices=cuda:0"];
@@ -208,30 +192,6 @@ fn too_little_memory_for_weights_is_told_before_anything_starts() {
         "{said}"
     );
     assert!(!machine.path("runs").exists());
-}
-
-#[test]
-fn what_measures_the_cpu_says_so_or_refuses_gpus() {
-    let machine = Machine::new();
-    fs::write(machine.path("my.toml"), CONFIG).unwrap();
-    fs::write(machine.path("text.txt"), "the quick brown fox ".repeat(90)).unwrap();
-    let gpu = ["--set", "pipeline.devices=cuda:0"];
-    let said = machine
-        .run(&[&["profile", "my.toml"], &gpu[..]].concat())
-        .done()
-        .stderr();
-    assert!(
-        said.contains("warning: what layers cost is measured on the CPU"),
-        "{said}"
-    );
-    let said = machine.run(&[&["tune", "my.toml"], &gpu[..]].concat()).refused();
-    assert!(
-        said.contains("pipeline.devices: tune measures on the CPU"),
-        "{said}"
-    );
-    machine
-        .run(&[&["plan", "my.toml", "--costs", "costs.json"], &gpu[..]].concat())
-        .done();
 }
 
 #[test]

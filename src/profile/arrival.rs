@@ -1,0 +1,96 @@
+//! What a message between two ranks on GPUs costs: how long the receiver's GPU is at it.
+
+use pipewright_stages::{Mode, Moment, Place, Sequential, Stage, Tensor};
+
+use super::link::{ROUNDS, join};
+use crate::error::{Error, Result};
+use crate::id::Rank;
+use crate::plan::Link;
+use crate::schedule::median;
+use crate::transport::{ChannelTransport, Tag, Transport, connect};
+
+/// Measures messages of up to `bytes` bytes from the place of each of so many ranks to the next one's; the slowest way is that of
+/// all. One place is for all ranks.
+///
+/// # Errors
+/// When the system gives no thread, or what a GPU reports.
+pub(super) fn measure(bytes: u64, ranks: u32, places: &[Place]) -> Result<Link> {
+    let place = |rank: u32| places[rank as usize % places.len()];
+    let mut ways: Vec<[Place; 2]> = (1..ranks).map(|rank| [place(rank - 1), place(rank)]).collect();
+    ways.sort_by_key(|[from, to]| (from.device, to.device));
+    ways.dedup();
+    let mut slowest = Link::default();
+    for [from, to] in ways {
+        let numbers = (bytes as usize / to.dtype.bytes()).max(1);
+        let latency = one_way(1, from, to)?;
+        let extra = (one_way(numbers, from, to)? - latency).max(0.0);
+        slowest.latency = slowest.latency.max(latency);
+        slowest.per_byte = slowest.per_byte.max(extra / (to.dtype.bytes() * numbers) as f64);
+    }
+    Ok(slowest)
+}
+
+/// Seconds that taking a message in usually takes.
+fn one_way(numbers: usize, from: Place, to: Place) -> Result<f64> {
+    let mut ends = connect::<Tensor>(2, 2, ROUNDS as usize + 1).into_iter();
+    let (Some(sender), Some(receiver)) = (ends.next(), ends.next()) else {
+        unreachable!("connect gives as many ends as ranks");
+    };
+    let (sent, received) = std::thread::scope(|scope| {
+        let receiving = scope.spawn(move || receive(receiver, to));
+        let sending = scope.spawn(move || send(sender, from, numbers));
+        (join(sending.join()), join(receiving.join()))
+    });
+    // Whoever failed first is the cause, and the other one's peer is gone.
+    match (sent, received) {
+        (Ok(()), received) => Ok(median(received?).unwrap_or(0.0)),
+        (Err(Error::PeerGone(_)), Err(error)) | (Err(error), _) => Err(error),
+    }
+}
+
+/// A stage that does nothing, at a place.
+fn stage(place: Place) -> Result<Sequential> {
+    let mut stage = Sequential::new(Vec::new());
+    stage.move_to(place)?;
+    Ok(stage)
+}
+
+/// Sends messages that are ready, each when the one before has been taken in.
+fn send(mut transport: ChannelTransport<Tensor>, place: Place, numbers: usize) -> Result<()> {
+    let mut stage = stage(place)?;
+    let at = Moment {
+        step: 0,
+        micro_batch: 0,
+        mode: Mode::Evaluate,
+    };
+    let message = Tensor::zeros(&[numbers]).to(place)?;
+    for round in 0..ROUNDS {
+        let (wire, _) = stage.forward(at, message.clone())?;
+        while !stage.is_idle()? {
+            std::thread::yield_now();
+        }
+        transport.send(Rank(1), Tag(round), wire)?;
+        transport.recv_bytes(Rank(1))?;
+    }
+    Ok(())
+}
+
+/// Takes the messages in as a rank does; how long the GPU was at each.
+fn receive(mut transport: ChannelTransport<Tensor>, place: Place) -> Result<Vec<f64>> {
+    let mut stage = stage(place)?;
+    let mut times = Vec::new();
+    let Some(mut clock) = stage.clock()? else {
+        unreachable!("GPUs have clocks");
+    };
+    for round in 0..ROUNDS {
+        let wire = transport.wait(Rank(0), Tag(round))?;
+        clock.reset();
+        let before = clock.mark()?;
+        let _arrived = stage.receive(wire)?;
+        let after = clock.mark()?;
+        clock.wait()?;
+        times.push(clock.seconds(before, after)?);
+        transport.send_bytes(Rank(0), Vec::new())?;
+    }
+    Ok(times)
+}

@@ -1,0 +1,93 @@
+//! What layers cost on GPUs.
+
+use std::sync::Arc;
+
+use pipewright::Result;
+use pipewright::data::DataSource;
+use pipewright::plan::ModelCosts;
+use pipewright::profile::{Subject, measure};
+use pipewright::stages::layers::{Layout, Linear, Relu};
+use pipewright::stages::loss::CrossEntropy;
+use pipewright::stages::models::{LayerSpec, Model};
+use pipewright::stages::optimizer::AdamW;
+use pipewright::stages::{DType, Device, Init, Place};
+
+use crate::common::RandomRows;
+use crate::emulator;
+use crate::training::{GPU, on};
+
+const ROWS: usize = 3;
+
+/// A perceptron, each of its layers a unit: one of them has no parameters.
+fn model() -> Model {
+    let linear = |name, sizes| {
+        let init = Init::Uniform(0.3);
+        LayerSpec::of(Linear::new(name, Layout::InOut, sizes, init, 5), 1.0)
+    };
+    Model::new(vec![
+        linear("in", [10, 8]),
+        LayerSpec::of(Relu::new("relu"), 1.0),
+        linear("out", [8, 5]),
+    ])
+}
+
+fn measured(places: &[Place]) -> Result<ModelCosts> {
+    let data = RandomRows {
+        rows: ROWS,
+        width: 10,
+        classes: 5,
+    };
+    let subject = || {
+        Ok(Subject {
+            model: model(),
+            ranks: 3,
+            places: places.to_vec(),
+            micro_batches: 2,
+            loss: CrossEntropy::default(),
+            data: Arc::new(data) as Arc<dyn DataSource>,
+            optimizer: AdamW::default(),
+            selective: false,
+            threads_per_rank: 1,
+            pin: false,
+        })
+    };
+    measure(subject, |done, all| assert!(done <= all))
+}
+
+#[test]
+fn every_rank_tells_what_its_gpu_was_at_with_and_without_parameters() {
+    if emulator::start().is_none() {
+        return;
+    }
+    for (dtype, bytes) in [(DType::F32, 4.0), (DType::Bf16, 2.0)] {
+        let costs = measured(&[on(GPU, dtype)]).expect("it is measured");
+        for layer in costs.layers() {
+            assert!(layer.cost.forward > 0.0 && layer.backward > 0.0, "{layer:?}");
+            assert_eq!(layer.cost.update > 0.0, layer.name != "relu", "{layer:?}");
+        }
+        let outputs: Vec<f64> = costs.layers().iter().map(|layer| layer.output).collect();
+        assert_eq!(outputs, [8, 8, 5].map(|width| bytes * (ROWS * width) as f64));
+        assert_eq!(costs.input(), bytes * (ROWS * 10) as f64);
+        assert!(costs.link().latency > 0.0, "{:?}", costs.link());
+    }
+}
+
+#[test]
+fn wires_between_gpus_are_measured_between_them() {
+    if !matches!(emulator::start(), emulator::Cuda::Emulated(_)) {
+        return; // It has four devices.
+    }
+    let places = [0, 1, 0].map(|index| on(Device::Cuda(index), DType::F32));
+    let costs = measured(&places).expect("it is measured");
+    assert!(costs.link().latency > 0.0, "{:?}", costs.link());
+}
+
+#[test]
+fn ranks_of_both_kinds_have_no_costs() {
+    let places = [Device::Cpu, GPU, GPU].map(|device| on(device, DType::F32));
+    let told = measured(&places).expect_err("refused").to_string();
+    assert!(
+        told.contains("these ranks are not all on the CPU, or all on GPUs"),
+        "{told}"
+    );
+}
