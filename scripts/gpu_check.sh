@@ -105,7 +105,8 @@ part() {
     0)
       if grep -q '^test result: ok\. 0 passed' "$log"; then why='no test ran'; elif [ -n "$why" ]; then result=skipped; else result=ok; fi ;;
     124 | 137) why="did not end in $limit s" ;;
-    *) why=$(grep -E 'panicked at|^error|FAILED|: error|^=+ *(Error|Invalid|Race)' "$log" | head -1) ;;
+    *) why=$(grep -E 'panicked at|^error|FAILED|: error|^=+ *(Error|Invalid|Race)' "$log" | head -1)
+      why=${why:-$(tail -1 "$log")} ;;
   esac
   row "$name" "$result" $((SECONDS - started)) "$(cut -c -100 <<<"$why")"
   if [ "$result" = FAILED ]; then
