@@ -20,9 +20,11 @@ impl Gpus {
         command
             .env("NCCL_HOSTID", format!("process {rank}"))
             .env("NCCL_SOCKET_IFNAME", "=lo")
-            .env("NCCL_NET", "Socket")
-            // It tells on standard output.
-            .env_remove("NCCL_DEBUG");
+            .env("NCCL_NET", "Socket");
+        if std::env::var_os("NCCL_DEBUG_FILE").is_none() {
+            // Its words would be on standard output.
+            command.env_remove("NCCL_DEBUG");
+        }
         command
     }
 
