@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::costs::{check_out, measure};
 use super::cuda_env;
 use crate::config::Config;
-use crate::plan::LayerCost;
+use crate::plan::{LayerCost, Link};
 use crate::profile::Measured;
 use crate::{Error, Result};
 
@@ -55,12 +55,15 @@ fn table(measured: &Measured, out: &Path) -> String {
     );
     text.extend(layers.iter().map(|layer| line(layer, width)));
     let link = measured.costs.link();
-    text += &format!(
-        "\na transfer between two ranks: {:.1} µs and {:.3} ns a byte\nwritten to {}\n",
-        1e6 * link.latency,
-        1e9 * link.per_byte,
-        out.display()
-    );
+    text += &match link == Link::default() {
+        true => "\none rank makes no transfers: what they cost was not measured\n".to_owned(),
+        false => format!(
+            "\na transfer between two ranks: {:.1} µs and {:.3} ns a byte\n",
+            1e6 * link.latency,
+            1e9 * link.per_byte
+        ),
+    };
+    text += &format!("written to {}\n", out.display());
     text
 }
 

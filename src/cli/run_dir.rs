@@ -56,7 +56,7 @@ impl RunDir {
         replace(&self.config(), config)
     }
 
-    /// Takes back a run that has just begun: the next one may have the same name. What else is in the folder stays.
+    /// Takes back a run that has just begun in a folder of its own: the next one may have the same name.
     pub(super) fn abandon(&self) {
         // There is nothing to do about what cannot be removed: the cause is told.
         let _ = fs::remove_file(self.config());

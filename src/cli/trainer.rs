@@ -53,6 +53,7 @@ impl Trainer {
         changes: Vec<String>,
     ) -> Result<Self> {
         let done = pipeline.next_step();
+        let made = role.leads() && !run_dir.path().exists();
         let begin = || {
             run_dir.begin(&config.resolved_toml()?)?;
             run_dir.log(done)
@@ -62,12 +63,8 @@ impl Trainer {
             .then(begin)
             .transpose()
             .inspect_err(|error| pipeline.fail(error))?;
-        // Nobody goes on before all see the folder that checkpoints go into.
-        let seen = pipeline
-            .any(false)
-            .and_then(|_| run_dir.check_shared().inspect_err(|error| pipeline.fail(error)))
-            .and_then(|()| pipeline.any(false));
-        if seen.is_err() && role.leads() && done == 0 {
+        let seen = see(&mut pipeline, &run_dir);
+        if made && seen.is_err() {
             run_dir.abandon();
         }
         seen?;
@@ -349,6 +346,15 @@ impl Trainer {
 }
 
 /// Whether something that happens every so many steps happens after `done` steps; never when that is 0.
+/// Refuses a folder that not all processes see, once all have looked.
+fn see(pipeline: &mut Pipeline<RecomputedStage<Sequential>>, run_dir: &RunDir) -> Result<()> {
+    pipeline.any(false)?;
+    let seen = run_dir.check_shared();
+    pipeline.any(false)?;
+    seen.inspect_err(|error| pipeline.fail(error))?;
+    pipeline.any(false).map(|_| ())
+}
+
 fn is_due(done: u64, every: u64) -> bool {
     every > 0 && done.is_multiple_of(every)
 }

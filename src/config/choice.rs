@@ -32,8 +32,12 @@ impl Config {
         let memory = self.pipeline.memory;
         let Some(model) = costs else {
             self.require(memory.is_none(), "pipeline.memory", || {
-                "a limit in bytes needs measured costs: run `pipewright profile` and set pipeline.costs"
-                    .to_owned()
+                let how = if self.pipeline.devices.are_mixed() {
+                    ", and there are none of ranks on the CPU and on GPUs: leave it out"
+                } else {
+                    ": run `pipewright profile` and set pipeline.costs"
+                };
+                format!("a limit in bytes needs measured costs{how}")
             })?;
             return self.choose_by_estimates();
         };

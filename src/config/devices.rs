@@ -1,10 +1,10 @@
 //! Where ranks run, and in which numbers.
 
-use pipewright_stages::devices::{FUSED_HEADS, kind};
+use pipewright_stages::devices::{FUSED_HEADS, name_and_memory};
 use pipewright_stages::{DType, Device, Place};
 use serde::{Deserialize, Serialize};
 
-use super::{Config, Model, ModelKind};
+use super::{Config, Memory, Model, ModelKind};
 use crate::error::Result;
 
 /// Numbers in `bf16` that a GPU reads at once: 16 bytes.
@@ -25,6 +25,11 @@ impl Devices {
     /// Whether any of them is a GPU.
     pub fn has_gpu(&self) -> bool {
         self.0.iter().any(|device| *device != Device::Cpu)
+    }
+
+    /// Whether some of them are GPUs, and some are not.
+    pub(super) fn are_mixed(&self) -> bool {
+        self.has_gpu() && self.0.contains(&Device::Cpu)
     }
 
     /// The GPUs among them, each once.
@@ -154,7 +159,10 @@ impl Config {
             if dtype == DTypeWord::Bf16 { "bf16" } else { "f32" }
         );
         if dtype == DTypeWord::Bf16 && self.model.kind == ModelKind::Gpt {
-            text += &slow_sizes(&self.model);
+            text += &slow_heads(&self.model);
+            if !devices.0.contains(&Device::Cpu) {
+                text += &slow_vocabulary(&self.model);
+            }
         }
         Some(text)
     }
@@ -163,7 +171,7 @@ impl Config {
     pub fn kinds_of_gpus(&self) -> Vec<String> {
         let mut kinds = Vec::new();
         for index in self.pipeline.devices.gpus() {
-            let name = kind(index).map_or_else(|_| "not here".to_owned(), |(name, _)| name);
+            let name = name_and_memory(index).map_or_else(|_| "not here".to_owned(), |(name, _)| name);
             if !kinds.contains(&name) {
                 kinds.push(name);
             }
@@ -171,30 +179,29 @@ impl Config {
         kinds
     }
 
-    /// The least memory that a rank's GPU has for each of the ranks on it, in bytes; none where ranks are on the CPU.
+    /// The least memory that a rank's GPU has for each of the ranks on it; none where ranks are on the CPU.
     ///
     /// # Errors
     /// When a GPU is not there, or as [`Config::places`].
-    pub fn gpu_memory(&self, ranks: u32) -> Result<Option<f64>> {
+    pub fn gpu_memory(&self, ranks: u32) -> Result<Option<Memory>> {
         let places = self.places(ranks)?;
-        let mut least = None;
+        let mut all = Vec::new();
         for index in self.pipeline.devices.gpus() {
             let here = places.iter().filter(|place| place.device == Device::Cuda(index));
-            let each = kind(index)?.1 as f64 / here.count() as f64;
-            least = Some(least.map_or(each, |least: f64| least.min(each)));
+            all.push(name_and_memory(index)?.1 / here.count().max(1) as u64);
         }
-        Ok(least)
+        Ok(all.into_iter().min().map(Memory::of))
     }
 
     /// Refuses GPUs that are not there.
     pub(super) fn check_gpus(&self) -> Result<()> {
         for index in self.pipeline.devices.gpus() {
-            kind(index).map_err(|error| {
+            name_and_memory(index).map_err(|error| {
                 self.refuse(
                     "pipeline.devices",
                     format!(
-                        "what layers cost is measured where they run, and {error}. With --set pipeline.devices=cpu --set \
-                         pipeline.dtype=f32 it is what they cost on the CPU"
+                        "what layers cost is measured where they run, and {error}. Plan with a file that was measured there (--costs), or \
+                         with --set pipeline.devices=cpu --set pipeline.dtype=f32 by what they cost on the CPU"
                     ),
                 )
             })?;
@@ -213,21 +220,25 @@ impl Config {
     }
 }
 
-/// What of a GPT in `bf16` has no fast kernels.
-fn slow_sizes(model: &Model) -> String {
-    let mut text = String::new();
+/// Whether a GPT's heads have no fast kernels in `bf16`.
+fn slow_heads(model: &Model) -> String {
     let width = model.dim / model.heads.max(1);
-    if !FUSED_HEADS.contains(&width) {
-        let [a, b] = FUSED_HEADS;
-        text += &format!(
-            "; heads of width {width} take the plain attention kernels, which are slow: {a} and {b} have fused ones"
-        );
+    if FUSED_HEADS.contains(&width) {
+        return String::new();
     }
-    if !model.vocab.is_multiple_of(LOAD) {
-        let (vocab, next) = (model.vocab, model.vocab.next_multiple_of(64));
-        text += &format!(
-            "; a vocabulary of {vocab} is slow, for rows of scores are read {LOAD} at a time: model.vocab={next} has room to spare"
-        );
+    let [a, b] = FUSED_HEADS;
+    format!(
+        "; heads of width {width} take the plain attention kernels, which are slow: {a} and {b} have fused ones"
+    )
+}
+
+/// Whether a GPT's scores cannot be read fast in `bf16`.
+fn slow_vocabulary(model: &Model) -> String {
+    if model.vocab.is_multiple_of(LOAD) {
+        return String::new();
     }
-    text
+    let (vocab, next) = (model.vocab, model.vocab.next_multiple_of(64));
+    format!(
+        "; a vocabulary of {vocab} is slow, for rows of scores are read {LOAD} at a time: model.vocab={next} has room to spare"
+    )
 }

@@ -27,6 +27,11 @@ impl Memory {
         self.0
     }
 
+    /// So many bytes, which are above 0.
+    pub(super) fn of(bytes: u64) -> Self {
+        Self(bytes as f64)
+    }
+
     /// So many bytes, for people: `1.50 GiB`.
     pub fn in_words(bytes: f64) -> String {
         let (name, unit) = Self::unit(bytes);

@@ -47,7 +47,9 @@ pub(super) fn between_gpus(schedule: &Schedule, places: &[Place], ranks_each: u3
             ))
         })?;
     }
-    Ok(GpuLinks::new(links, places))
+    // The ends of a model are often tied.
+    let ends = [StageId(0), schedule.last_stage()].map(|stage| schedule.rank_of(stage));
+    Ok(GpuLinks::new(links, places).with_guests(ends, places, ranks_each))
 }
 
 /// The rank that a send goes to.

@@ -14,7 +14,8 @@ use super::{Alarm, ChannelTransport, Payload, Peers, Transport, WireFrame, World
 use crate::error::{Error, Result};
 use crate::id::Rank;
 
-/// The links from GPU to GPU between processes. The ranks at their ends, and no others, are in one communicator.
+/// The links from GPU to GPU between processes. The ranks at their ends are in one communicator, and perhaps some guests: ranks that
+/// no schedule links, and tied parameters may.
 #[derive(Debug, Default)]
 pub(crate) struct GpuLinks {
     /// Each once: the sending and the receiving rank.
@@ -36,6 +37,25 @@ impl GpuLinks {
             members: members.collect(),
             links,
         }
+    }
+
+    /// The same with two ranks more, when there are links and each of the two is on a GPU of which NCCL has no other rank in its process.
+    pub(crate) fn with_guests(mut self, guests: [Rank; 2], places: &[Place], ranks_each: u32) -> Self {
+        let process = |rank: Rank| rank.0 / ranks_each;
+        let device = |rank: Rank| places[rank.index()].device;
+        let is_free = |guest: Rank| {
+            let taken = |member: &(Rank, Device)| {
+                member.0 != guest && process(member.0) == process(guest) && member.1 == device(guest)
+            };
+            device(guest) != Device::Cpu && !self.members.iter().any(taken)
+        };
+        let far = process(guests[0]) != process(guests[1]);
+        if far && !self.links.is_empty() && guests.into_iter().all(is_free) {
+            self.members.extend(guests.map(|guest| (guest, device(guest))));
+            self.members.sort_unstable_by_key(|member| member.0);
+            self.members.dedup();
+        }
+        self
     }
 
     /// A rank's number in the communicator.

@@ -66,9 +66,44 @@ fn two_processes_on_gpus_train_to_the_bits_of_one() {
     }
 }
 
+/// Whether the gradient of the tied table goes by NCCL, from this member to that one and its sum back.
+fn is_tied_by_nccl(processes: u32, members: [u32; 2], keys: &[&str]) -> bool {
+    let gpus = Gpus::new().expect("asked before");
+    let address = worlds::free_address();
+    let args = [&sets(keys)[..], &["--steps", "1"]].concat();
+    let member = |rank| {
+        let mut command = gpus.member(rank, processes, &address, &args);
+        command.env("PIPEWRIGHT_EMULATOR_SENT", gpus.0.path("sent"));
+        Started::new(command)
+    };
+    all_done(end_all((0..processes).map(member).collect()));
+    let sent = fs::read_to_string(gpus.0.path("sent")).unwrap_or_default();
+    let table = 256 * 16 * size_of::<f32>();
+    let [there, back] = [members, [members[1], members[0]]].map(|[from, to]| format!("{from} {to} {table}"));
+    sent.lines().any(|line| line == there) && sent.lines().any(|line| line == back)
+}
+
 #[test]
-fn weights_tied_between_processes_that_are_no_neighbours_train_to_the_bits_of_one() {
-    same_weights(3, &["pipeline.devices=cuda:0", "pipeline.stages=3"]);
+fn tied_gradients_go_by_nccl_where_it_can_have_both_ranks() {
+    let Cuda::Emulated(_) = emulator::start() else {
+        return;
+    };
+    let neighbours = ["pipeline.devices=cuda:0", "pipeline.stages=2"];
+    assert!(is_tied_by_nccl(2, [1, 0], &neighbours));
+    let far = ["pipeline.devices=cuda:0", "pipeline.stages=3"];
+    assert!(is_tied_by_nccl(3, [2, 0], &far));
+    same_weights(3, &far);
+    // No wire goes between the first rank and the last, or from either to another process.
+    let inside = [
+        "pipeline.devices=cuda:0,cuda:1,cuda:0,cuda:1",
+        "pipeline.stages=4",
+    ];
+    assert!(is_tied_by_nccl(2, [3, 0], &inside));
+    same_weights(2, &inside);
+    same_weights(2, &[&inside[..], &["model.tied=false"]].concat());
+    // Their GPUs are those of their neighbours.
+    let shared = ["pipeline.devices=cuda:0", "pipeline.stages=4"];
+    assert!(!is_tied_by_nccl(2, [1, 0], &shared));
 }
 
 #[test]

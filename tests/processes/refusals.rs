@@ -289,6 +289,32 @@ fn a_folder_that_processes_do_not_share_is_refused_before_the_first_step() {
 }
 
 #[test]
+fn a_run_that_was_there_stays_when_its_folder_is_not_shared() {
+    let [place, elsewhere] = [Place::new(), Place::new()];
+    for (place, file) in [
+        (&place, "config.toml"),
+        (&place, "metrics.jsonl"),
+        (&elsewhere, "other"),
+    ] {
+        fs::create_dir_all(place.path("run")).unwrap();
+        let text = if file == "config.toml" { CONFIG } else { "" };
+        fs::write(place.path("run").join(file), text).unwrap();
+    }
+    let address = worlds::free_address();
+    let args = ["--resume", "--run-dir", "run"];
+    let first = Started::new(place.member(0, 2, &address, &args));
+    let second = Started::new(elsewhere.member(1, 2, &address, &args));
+    for process in [first, second] {
+        let said = process.end().failed(2);
+        assert!(
+            said.contains("the processes of a run need one file system"),
+            "{said}"
+        );
+    }
+    assert!(place.path("run/config.toml").exists() && place.path("run/metrics.jsonl").exists());
+}
+
+#[test]
 fn commands_of_one_process_are_refused() {
     let place = Place::new();
     for command in [

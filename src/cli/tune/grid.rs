@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use crate::cli::costs::measure;
-use crate::config::{Balanced, Config, Partition, RecomputeBy};
+use crate::config::{Balanced, Config, Memory, Partition, RecomputeBy};
 use crate::plan::{AUTO, Candidate, Fit, ModelCosts, Setting};
 use crate::profile::Measured;
 use crate::schedule::Schedule;
@@ -23,6 +23,8 @@ pub(super) struct Found {
     pub(super) setting: Setting,
     /// How it is cut and how it should go.
     pub(super) candidate: Candidate,
+    /// The most that a rank was to hold.
+    pub(super) limit: Option<Memory>,
     /// The costs that this is by.
     pub(super) measured_costs: Rc<Measured>,
     /// Seconds of a step, once it has been run.
@@ -46,7 +48,7 @@ pub(super) struct Grid {
 impl Grid {
     /// Measures costs at each of these numbers of ranks, and each size of a micro-batch that makes up the config's batch, and
     /// predicts every schedule.
-    pub(super) fn measure(base: &Config, ranks: &[u32], memory: Option<f64>) -> Result<Self> {
+    pub(super) fn measure(base: &Config, ranks: &[u32], memory: Option<Memory>) -> Result<Self> {
         let mut grid = Self {
             found: Vec::new(),
             above: 0,
@@ -68,9 +70,9 @@ impl Grid {
                     }
                     measured => Rc::new(measured?),
                 };
-                let memory = memory.map_or_else(|| config.gpu_memory(ranks), |memory| Ok(Some(memory)))?;
+                let limit = memory.map_or_else(|| config.gpu_memory(ranks), |memory| Ok(Some(memory)))?;
                 let before = grid.found.len();
-                grid.add_all(&config, ranks, &measured, memory)?;
+                grid.add_all(&config, ranks, &measured, limit)?;
                 // A larger micro-batch holds more: once nothing fits, nothing larger does.
                 if grid.found.len() == before && grid.above > 0 {
                     break;
@@ -91,7 +93,7 @@ impl Grid {
         config: &Config,
         ranks: u32,
         measured: &Rc<Measured>,
-        memory: Option<f64>,
+        limit: Option<Memory>,
     ) -> Result<()> {
         let costs = config.costs_under_any(Measured::clone(measured))?;
         // On one rank all schedules do the same work in a row; this one holds the least.
@@ -113,7 +115,7 @@ impl Grid {
                     continue;
                 }
                 let words = in_words(&setting, config.micro_batch_size());
-                if let Err(error) = self.add(config, setting, &costs, measured, memory) {
+                if let Err(error) = self.add(config, setting, &costs, measured, limit) {
                     eprintln!("left out {words}: {error}");
                 }
             }
@@ -128,14 +130,15 @@ impl Grid {
         setting: Setting,
         costs: &ModelCosts,
         measured: &Rc<Measured>,
-        memory: Option<f64>,
+        limit: Option<Memory>,
     ) -> Result<()> {
-        match setting.fit(costs, memory)? {
+        match setting.fit(costs, limit.map(Memory::bytes))? {
             Fit::Within(candidate) if setting.schedule == AUTO && candidate.schedule.name() != AUTO => {}
             Fit::Within(candidate) => self.found.push(Found {
                 config: with_setting(config, &setting, &candidate, costs),
                 setting,
                 candidate: *candidate,
+                limit,
                 measured_costs: Rc::clone(measured),
                 measured: None,
             }),

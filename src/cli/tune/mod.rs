@@ -58,11 +58,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     if let Some(out) = &args.out {
         super::costs::check_out(out)?;
     }
-    let mut grid = Grid::measure(
-        &config,
-        &ranks(&args.ranks, &config)?,
-        args.memory.map(Memory::bytes),
-    )?;
+    let mut grid = Grid::measure(&config, &ranks(&args.ranks, &config)?, args.memory)?;
     if grid.found.is_empty() {
         return Err(nothing_fits(&grid, args.memory));
     }
@@ -119,13 +115,17 @@ fn ranks(given: &[u32], config: &Config) -> Result<Vec<u32>> {
 }
 
 fn nothing_fits(grid: &Grid, memory: Option<Memory>) -> Error {
-    let advice = match (&grid.least, &grid.starved) {
-        (Some((least, what)), _) if memory.is_some() => format!(
-            "the least that works is {} ({what}): raise --memory",
-            Memory::enough(*least)
+    let least = grid
+        .least
+        .as_ref()
+        .map(|(least, what)| format!("{} ({what})", Memory::enough(*least)));
+    let advice = match (&grid.starved, least) {
+        (Some(error), _) => error.clone(),
+        (None, Some(least)) if memory.is_some() => format!("the least that works is {least}: raise --memory"),
+        (None, Some(least)) => format!(
+            "the least that a rank has to hold is {least}, more than its GPU has: take more GPUs (pipeline.devices), or recompute \
+             (pipeline.recompute)"
         ),
-        (_, Some(error)) => error.clone(),
-        (Some((least, what)), None) => format!("the least is {} ({what})", Memory::enough(*least)),
         (None, None) => "no schedule is for these numbers of ranks and micro-batches: set others".to_owned(),
     };
     let limit = memory.map_or(String::new(), |memory| format!(" into {memory} on a rank"));

@@ -7,6 +7,7 @@ use toml::{Table, Value};
 use super::Args;
 use super::grid::Found;
 use crate::config::Config;
+use crate::plan::AUTO;
 use crate::{Error, Result};
 
 /// The keys that say what was found.
@@ -28,7 +29,9 @@ pub(super) fn write(found: &Found, args: &Args, out: &Path) -> Result<()> {
     found.measured_costs.write(&costs)?;
     let mut config = found.config.clone();
     config.pipeline.costs = Some(costs);
-    config.pipeline.memory = args.memory;
+    // A search has to have the limit that it had.
+    let searched = (found.setting.schedule == AUTO).then_some(found.limit).flatten();
+    config.pipeline.memory = args.memory.or(searched);
     let whole = config.resolved_toml()?;
     let given = std::fs::read_to_string(&args.config).map_err(Error::io("read", &args.config))?;
     let edited = edit(&given, &whole);

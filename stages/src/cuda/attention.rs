@@ -50,7 +50,7 @@ const FUSED_THREADS: u32 = 128;
 const DELTA_ROWS: usize = FUSED_THREADS as usize / 8;
 
 /// The most blocks of a grid in its third direction.
-const MOST_LAYERS: usize = 65535;
+const MOST_DEEP: usize = 65535;
 
 /// Shared memory of a plain kernel's block, in bytes, and what a warp has of it for each number of a head's row: the most that any of them
 /// needs, four rows of f32.
@@ -115,9 +115,9 @@ impl Gpu {
     ) -> Result<()> {
         let [out, lse, qkv] = [out, lse, qkv].map(Arg::from);
         if let Some(fused) = Fused::of(dtype, sizes) {
-            if batch > MOST_LAYERS {
+            if batch > MOST_DEEP {
                 return Err(Error::invalid(format!(
-                    "{batch} sequences at once are too many for a GPU's attention, which takes {MOST_LAYERS}: choose smaller micro-batches"
+                    "{batch} sequences at once are too many for a GPU's attention, which takes {MOST_DEEP}: choose smaller micro-batches"
                 )));
             }
             let grid = by_rows(QUERIES, batch, sizes, fused.shared[0]);
@@ -147,7 +147,7 @@ impl Gpu {
         let [batch_arg, time, heads, width] = plain_sizes(batch, sizes);
         let plain = by_warps(batch, sizes)?;
         let args = [delta, grad, out, batch_arg, time, width];
-        let rows = by_rows(DELTA_ROWS, batch.min(MOST_LAYERS), sizes, 0);
+        let rows = by_rows(DELTA_ROWS, batch.min(MOST_DEEP), sizes, 0);
         self.launch(kernel!(dtype, "attention_delta"), rows, &args)?;
         if let Some(fused) = Fused::of(dtype, sizes) {
             let args = [qkv_grad, qkv, grad, lse, delta, time];

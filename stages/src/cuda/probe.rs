@@ -48,7 +48,7 @@ pub fn probe() -> Report {
 ///
 /// # Errors
 /// When there is no such GPU, or no CUDA: says what to do.
-pub fn kind(index: u32) -> Result<(String, u64)> {
+pub fn name_and_memory(index: u32) -> Result<(String, u64)> {
     let failed = super::driver::failed;
     let count = count()?;
     if index >= count {
@@ -62,7 +62,7 @@ pub fn kind(index: u32) -> Result<(String, u64)> {
 }
 
 fn ask(index: u32) -> Result<GpuReport> {
-    let (name, total) = kind(index)?;
+    let (name, total) = name_and_memory(index)?;
     let handle = device::get(index as i32).map_err(super::driver::failed("finding a device"))?;
     let capability = capability(index)?;
     Ok(GpuReport {

@@ -136,7 +136,11 @@ fn tune_on_gpus_finds_settings_that_train() {
     let said = machine.run(&[&args[..], &sets].concat()).done().stdout();
     assert!(said.ends_with("; written to tuned.toml\n"), "{said}");
     let run = machine.run(&["train", "tuned.toml", "--steps", "1"]).done();
-    assert_eq!(run.stderr(), "", "its costs are those that it was tuned by");
+    let told = run.stderr();
+    assert!(
+        !told.contains("warning"),
+        "its costs are those that it was tuned by: {told}"
+    );
     let said = run.stdout();
     assert!(said.contains("\ndevices   cuda:1"), "{said}");
 }
@@ -199,4 +203,17 @@ fn what_cannot_be_measured_on_gpus_says_what_can() {
             "{said}"
         );
     }
+    let mixed = [
+        "--set",
+        "pipeline.devices=cpu,cuda:0",
+        "--set",
+        "pipeline.memory=1MiB",
+    ];
+    let said = machine
+        .run(&[&["train", "my.toml"], &mixed[..]].concat())
+        .refused();
+    assert!(
+        said.contains("measured costs, and there are none of ranks on the CPU and on GPUs: leave it out"),
+        "{said}"
+    );
 }

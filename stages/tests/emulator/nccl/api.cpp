@@ -2,6 +2,8 @@
 // has asked for its state until that is over are transfers on their streams.
 #include "nccl.h"
 #include <climits>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <unistd.h>
@@ -165,6 +167,15 @@ static size_t bytes_of(int type) {
     return type >= 0 && type < 12 ? BYTES[type] : 0;
 }
 
+/// Writes down what is sent, for tests that ask which way something goes.
+static void note(const Comm &comm, int peer, size_t bytes) {
+    const char *path = getenv("PIPEWRIGHT_EMULATOR_SENT");
+    FILE *file = path ? fopen(path, "a") : nullptr;
+    if (!file) return;
+    fprintf(file, "%d %d %zu\n", comm.rank, peer, bytes);
+    fclose(file);
+}
+
 static Result transfer(bool is_send, void *at, size_t count, int type, int peer, Handle *handle, void *stream) {
     if (!handle) return say(INVALID_ARGUMENT, "no communicator");
     const Shared &comm = handle->comm;
@@ -174,6 +185,7 @@ static Result transfer(bool is_send, void *at, size_t count, int type, int peer,
         return say(INVALID_ARGUMENT, "peer " + std::to_string(peer) + " of " + std::to_string(comm->ranks) + " ranks (not oneself, here)");
     if (bytes == 0 || !pw_inside(at, bytes))
         return say(INVALID_ARGUMENT, std::to_string(bytes) + " bytes that are not inside one live allocation");
+    if (is_send) note(*comm, peer, bytes);
     Transfer one = {is_send, peer, at, bytes, stream};
     if (group_depth > 0) return group_transfers.push_back({comm, one}), SUCCESS;
     return launch(comm, {one});
