@@ -345,7 +345,6 @@ impl Trainer {
     }
 }
 
-/// Whether something that happens every so many steps happens after `done` steps; never when that is 0.
 /// Refuses a folder that not all processes see, once all have looked.
 fn see(pipeline: &mut Pipeline<RecomputedStage<Sequential>>, run_dir: &RunDir) -> Result<()> {
     pipeline.any(false)?;
@@ -355,6 +354,7 @@ fn see(pipeline: &mut Pipeline<RecomputedStage<Sequential>>, run_dir: &RunDir) -
     pipeline.any(false).map(|_| ())
 }
 
+/// Whether something that happens every so many steps happens after `done` steps; never when that is 0.
 fn is_due(done: u64, every: u64) -> bool {
     every > 0 && done.is_multiple_of(every)
 }
