@@ -8,8 +8,9 @@ use crate::pool::Shelves;
 use crate::stage::{Bytes, Moment};
 use crate::tensor::Tensor;
 
-/// So many tensors of a layer lie in place; a layer that keeps more has them in an allocation of their own.
-const IN_PLACE: usize = 4;
+/// So many tensors of a layer lie in place, as many as attention keeps; a layer that keeps more has them in an allocation of their own. Room for
+/// each costs time, since what is kept is moved from layer to layer (`benches/RESULTS.md`).
+const IN_PLACE: usize = 3;
 
 /// What a layer keeps from forward to backward-input, or from there to backward-weight.
 #[derive(Clone, Debug)]
