@@ -50,6 +50,7 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
+case $mode in build | compile) [ -z "$only" ] || usage ;; esac
 cd "$(dirname "$0")/.." || exit 2
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 bin=$(realpath -m "${bin:-$target/gpu_check_$mode}")

@@ -93,7 +93,7 @@ pub fn check_places(places: &[Place]) -> Result<()> {
 /// many there will be at most.
 ///
 /// # Errors
-/// What stops the pipeline from being launched or from running a step.
+/// As [`check_places`], and what stops the pipeline from being launched or from running a step.
 pub fn measure<L: Loss<Tensor>, O: Optimizer>(
     subject: impl Fn() -> Result<Subject<L, O>>,
     mut tell: impl FnMut(u64, u64),

@@ -177,13 +177,27 @@ fn heads_too_wide_for_a_gpu_are_refused() {
     if emulator::start().is_none() {
         return;
     }
-    let place = Place {
-        device: Device::Cuda(0),
-        dtype: DType::F32,
-    };
-    let mut layer = Attention::new("attn", 4096, 1).unwrap();
-    let input = Tensor::zeros(&[1, 2, 3 * 4096]).to(place).unwrap();
-    let error = pipewright_stages::Layer::forward(&mut layer, common::train(0), input).unwrap_err();
+    let said = refusal(DType::F32, [1, 2, 4096]);
     let expected = "heads of 4096 numbers are too wide for a GPU, which takes 3072: choose more heads";
-    assert!(error.to_string().contains(expected), "{error}");
+    assert!(said.contains(expected), "{said}");
+}
+
+#[test]
+fn more_sequences_than_a_grid_is_deep_are_refused_by_fused_kernels() {
+    if emulator::start().is_none() {
+        return;
+    }
+    let said = refusal(DType::Bf16, [65_536, 1, 64]);
+    let expected = "65536 sequences at once are too many for a GPU's attention, which takes 65535: choose smaller micro-batches";
+    assert!(said.contains(expected), "{said}");
+}
+
+/// What attention of one head says to an input of this batch, time and width.
+fn refusal(dtype: DType, [batch, time, width]: [usize; 3]) -> String {
+    let device = Device::Cuda(0);
+    let mut layer = Attention::new("attn", width, 1).unwrap();
+    let input = Tensor::zeros(&[batch, time, 3 * width]);
+    let input = input.to(Place { device, dtype }).unwrap();
+    let refused = pipewright_stages::Layer::forward(&mut layer, common::train(0), input);
+    refused.unwrap_err().to_string()
 }
