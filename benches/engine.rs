@@ -5,7 +5,8 @@ mod support;
 use std::time::{Duration, Instant};
 
 use pipewright::id::Rank;
-use pipewright::schedule::{Schedule, StageCost};
+use pipewright::plan::StageCost;
+use pipewright::schedule::Schedule;
 
 /// A stage that takes no time.
 const NOTHING: StageCost = StageCost {

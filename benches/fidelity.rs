@@ -6,8 +6,9 @@
 
 mod support;
 
+use pipewright::plan::{Costs, StageCost};
 use pipewright::plan::{RankSimulation, simulate};
-use pipewright::schedule::{Costs, Links, Schedule, StageCost};
+use pipewright::schedule::{Links, Schedule};
 use pipewright::{RankReport, Result};
 
 /// Steps that are measured, after one that is not.

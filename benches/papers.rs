@@ -4,8 +4,9 @@
 //! their authors give at these times; theirs were published at others. All are rates of the longest span, where a
 //! backward-input frees all that its forward left.
 
+use pipewright::plan::{Costs, Goal, StageCost};
 use pipewright::plan::{Simulation, Wanted, auto, simulate};
-use pipewright::schedule::{Costs, Goal, Links, Schedule, StageCost};
+use pipewright::schedule::{Links, Schedule};
 
 /// Ranks, micro-batches; forward, backward-input, backward-weight and transfer in ms.
 const TIMES: [(u32, u32, [f64; 4]); 12] = [

@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
+use pipewright::plan::Costs;
 use pipewright::plan::{period, simulate};
-use pipewright::schedule::{Costs, Links, Schedule};
+use pipewright::schedule::{Links, Schedule};
 
 fn main() {
     println!(

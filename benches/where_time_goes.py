@@ -36,7 +36,7 @@ GROUPS = {
     "embedding": ("#1b7c83", ["stages/src/layers/embedding.rs"]),
     "optimizer": ("#c4571b", ["stages/src/optimizer/", "stages/src/cpu/adamw.rs", "stages/src/parameter.rs",
                               "src/worker/finish.rs", "src/worker/verdict.rs"]),
-    "waiting": ("", ["src/transport/"]),
+    "waiting": ("", ["src/fabric/"]),
     "engine": ("#24292f", ["src/"]),
     "system, C library": ("#8b949e", []),
 }

@@ -1,7 +1,7 @@
 //! Pipewright: an actor-based pipeline-parallel training engine.
 //!
 //! A model is cut into [`stages`], each of which lives in an actor with a thread of its own. Micro-batches ([`data`]) go through
-//! the stages over links ([`transport`]); a checked [`schedule`] says what each rank does, and one interpreter, the worker,
+//! the stages over links ([`fabric`]); a checked [`schedule`] says what each rank does, and one interpreter, the worker,
 //! does it. [`Pipeline`] is what a training loop calls:
 //!
 //! ```
@@ -24,7 +24,7 @@
 //! # }
 //! ```
 //!
-//! The modules are layers, lowest first: [`id`] and errors; [`schedule`], [`transport`] and [`data`]; [`plan`] and [`draw`]; the worker and
+//! The modules are layers, lowest first: [`id`] and errors; [`schedule`], [`fabric`] and [`data`]; [`plan`] and [`draw`]; the worker and
 //! [`checkpoint`]; the actor; [`pipeline`]; [`profile`]; [`config`]; [`cli`]. Nothing imports upward.
 
 mod actor;
@@ -34,13 +34,13 @@ pub mod config;
 pub mod data;
 pub mod draw;
 mod error;
+pub mod fabric;
 pub mod id;
 mod nearest;
 pub mod pipeline;
 pub mod plan;
 pub mod profile;
 pub mod schedule;
-pub mod transport;
 mod worker;
 
 pub use error::{Error, Result};

@@ -1,7 +1,8 @@
 //! The schedule that is chosen by itself.
 
 use pipewright::plan::{Auto, Wanted, auto, simulate};
-use pipewright::schedule::{Costs, Goal, Links, Placement, Schedule, StageCost};
+use pipewright::plan::{Costs, Goal, StageCost};
+use pipewright::schedule::{Links, Placement, Schedule};
 
 fn share([forward, backward_input, backward_weight, comm]: [f64; 4], pending: f64) -> Costs {
     let share = StageCost {

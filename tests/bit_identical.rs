@@ -5,7 +5,8 @@ mod common;
 use std::sync::Arc;
 
 use common::{RandomRows, gpt_recipe, recipe, recipe_of};
-use pipewright::schedule::{Costs, Schedule};
+use pipewright::plan::Costs;
+use pipewright::schedule::Schedule;
 use pipewright::stages::models::{Gpt, Mlp};
 use proptest::prelude::*;
 

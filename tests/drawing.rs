@@ -1,7 +1,8 @@
 //! Pictures of timelines, and events for a trace viewer: well formed, complete, and no larger than they need be.
 
 use pipewright::draw::{Panel, Picture, Units, trace_events};
-use pipewright::schedule::{Costs, Links, Schedule, StageCost, Timeline};
+use pipewright::plan::{Costs, StageCost};
+use pipewright::schedule::{Links, Schedule, Timeline};
 use roxmltree::{Document, Node};
 use serde_json::Value;
 

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use pipewright::plan::{Costs, StageCost};
 use pipewright::plan::{Simulation, period, simulate};
-use pipewright::schedule::{Costs, FromCsv, Links, Schedule, StageCost};
+use pipewright::schedule::{FromCsv, Links, Schedule};
 use printed::{folder, table};
 
 /// The files of a folder whose names start and end so, with their text.

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
 use pipewright::config::Config;
+use pipewright::plan::{Costs, StageCost};
 use pipewright::plan::{RankSimulation, Simulation, simulate};
-use pipewright::schedule::{Costs, Links, Schedule, StageCost};
+use pipewright::schedule::{Links, Schedule};
 use toml::{Table, Value};
 
 /// A fenced block of a page: its language, its text and the line it begins on.

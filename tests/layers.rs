@@ -18,7 +18,7 @@ const TABLE: &[Row] = &[
     ("plan", 2, &[]),
     ("draw", 2, &[]),
     ("schedule", 1, &[]),
-    ("transport", 1, &[]),
+    ("fabric", 1, &[]),
     ("data", 1, &[]),
     ("id", 0, &[]),
     ("nearest", 0, &[]),
@@ -121,7 +121,7 @@ fn the_reader_of_imports_sees_all_forms_and_the_judge_refuses() {
     assert!(judge("worker", "schedule").is_ok() && judge("schedule", "schedule").is_ok());
     assert!(judge("worker", "pipeline").is_err(), "upward");
     assert!(judge("schedule", "data").is_err(), "beside");
-    assert!(judge("plan", "transport").is_err(), "plan sees the schedule only");
+    assert!(judge("plan", "fabric").is_err(), "plan sees the schedule only");
     assert!(judge("worker", "Pipeline").is_err(), "upward, through the root");
     assert!(
         judge("cli", "Pipeline").is_ok() && judge("data", "stages").is_ok() && judge("data", "Error").is_ok()

@@ -1,8 +1,9 @@
 //! Models cut by what their layers cost.
 
 use pipewright::id::Rank;
+use pipewright::plan::StageCost;
 use pipewright::plan::{Fit, LayerCost, Link, ModelCosts, Prediction, Setting, partition, simulate};
-use pipewright::schedule::{Action, Links, Schedule, StageCost};
+use pipewright::schedule::{Action, Links, Schedule};
 use proptest::prelude::*;
 
 /// Layers of these times, a third of it each pass, that save so many bytes.

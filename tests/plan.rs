@@ -1,8 +1,9 @@
 //! The simulator against published numbers and closed forms.
 
 use pipewright::id::Rank;
+use pipewright::plan::{Costs, StageCost};
 use pipewright::plan::{Simulation, Wait, period, simulate};
-use pipewright::schedule::{Costs, Links, Schedule, StageCost};
+use pipewright::schedule::{Links, Schedule};
 use proptest::prelude::*;
 
 fn close(a: f64, b: f64) -> bool {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use common::{Recipe, recipe};
 use pipewright::Pipeline;
 use pipewright::plan::simulate;
-use pipewright::schedule::{Costs, Links, Schedule, StageCost};
+use pipewright::plan::{Costs, StageCost};
+use pipewright::schedule::{Links, Schedule};
 use pipewright::stages::loss::CrossEntropy;
 use pipewright::stages::{Bytes, Mode, Moment, Recompute, RecomputedStage, Sequential, Stage, recompute};
 

@@ -1,8 +1,9 @@
 //! Schedules with several stages a rank and a fixed order: who does what when, and what it costs in closed form.
 
 use pipewright::id::Rank;
+use pipewright::plan::{Costs, StageCost};
 use pipewright::plan::{Simulation, simulate};
-use pipewright::schedule::{Cell, Costs, Links, Pass, Placement, Schedule, StageCost};
+use pipewright::schedule::{Cell, Links, Pass, Placement, Schedule};
 use proptest::prelude::*;
 
 fn costs(forward: f64, backward_input: f64, backward_weight: f64) -> Costs {

@@ -6,8 +6,9 @@ mod random;
 
 use clock::{Clock, Times};
 use pipewright::id::Rank;
+use pipewright::plan::{Costs, StageCost};
 use pipewright::plan::{RankSimulation, Simulation, period, simulate};
-use pipewright::schedule::{Action, Cell, Costs, Flow, Links, Pass, Schedule, StageCost};
+use pipewright::schedule::{Action, Cell, Flow, Links, Pass, Schedule};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use random::{random_placement, random_rows};

@@ -4,7 +4,8 @@ mod common;
 
 use common::recipe;
 use pipewright::id::Rank;
-use pipewright::schedule::{Action, Cell, Costs, Flow, Links, Pass, Schedule, StageCost, Timed, Timeline};
+use pipewright::plan::{Costs, StageCost};
+use pipewright::schedule::{Action, Cell, Flow, Links, Pass, Schedule, Timed, Timeline};
 
 /// The pass that makes, or takes, what travels this way from, or to, this cell.
 fn pass_of(timeline: &Timeline, flow: Flow, cell: Cell) -> Timed {

@@ -4,8 +4,9 @@ mod printed;
 
 use std::collections::BTreeMap;
 
+use pipewright::plan::{Costs, StageCost};
 use pipewright::plan::{Simulation, simulate};
-use pipewright::schedule::{Costs, Links, Pass, Placement, Schedule, StageCost};
+use pipewright::schedule::{Links, Pass, Placement, Schedule};
 use printed::{folder, table};
 use proptest::prelude::*;
 

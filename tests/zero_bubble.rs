@@ -4,8 +4,9 @@ mod printed;
 
 use std::path::Path;
 
+use pipewright::plan::{Costs, StageCost};
 use pipewright::plan::{Simulation, simulate};
-use pipewright::schedule::{Costs, Links, Schedule, StageCost};
+use pipewright::schedule::{Links, Schedule};
 use printed::table;
 use proptest::prelude::*;
 

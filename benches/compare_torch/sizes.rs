@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use pipewright::data::{Corpus, DataSource, Images, LabelledImages, Windows};
+use pipewright::plan::StageCost;
 use pipewright::plan::{Candidate, Fit, LayerCost, Link, ModelCosts, Setting};
-use pipewright::schedule::{Pass, StageCost};
+use pipewright::schedule::Pass;
 use pipewright::stages::models::{Gpt, LayerSpec, Mlp, Model};
 use pipewright::{Error, Result};
 

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use pipewright::Pipeline;
 use pipewright::data::DataSource;
 use pipewright::id::MicroBatch;
-use pipewright::schedule::{Schedule, StageCost};
+use pipewright::plan::StageCost;
+use pipewright::schedule::Schedule;
 use pipewright::stages::loss::{Loss, Score};
 use pipewright::stages::{Bytes, Moment, Parameter, Result, Shape, Stage, StageBuilder, Tensor};
 

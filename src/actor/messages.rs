@@ -13,8 +13,8 @@ use super::{StageActor, caught};
 use crate::checkpoint::{Checkpoint, Draft};
 use crate::data::DataSource;
 use crate::error::{Error, Result};
+use crate::fabric::describe;
 use crate::id::{MicroBatch, Rank, StageId};
-use crate::transport::describe;
 use crate::worker::{ParameterInfo, Site, Tie, Trained, Worker, WorkerParts};
 
 /// Declares a message, its answer, and the job the worker does for it.

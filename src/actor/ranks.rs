@@ -10,8 +10,8 @@ use serde::de::DeserializeOwned;
 
 use super::{Runtime, StageActor};
 use crate::error::{Error, Result};
+use crate::fabric::Peers;
 use crate::id::Rank;
-use crate::transport::Peers;
 
 /// All ranks. What is asked of them here is asked in every process, and every process has the answers.
 pub(crate) struct Ranks<S: Stage> {

@@ -5,8 +5,9 @@ use std::fmt;
 
 use crate::Result;
 use crate::pipeline::StepReport;
+use crate::plan::{Costs, median};
 use crate::plan::{Prediction, simulate};
-use crate::schedule::{Costs, Links, Schedule, Timeline, median};
+use crate::schedule::{Links, Schedule, Timeline};
 
 /// Steps before those that count: first touches of memory, cold caches.
 const WARM_UP: u64 = 1;

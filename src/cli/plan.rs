@@ -12,7 +12,8 @@ use clap::builder::PossibleValuesParser;
 use crate::draw::{Panel, Picture, Units};
 use crate::id::Rank;
 use crate::plan::{AUTO, Simulation, Wanted, auto, period, simulate};
-use crate::schedule::{Action, Costs, Goal, Links, Schedule, StageCost};
+use crate::plan::{Costs, Goal, StageCost};
+use crate::schedule::{Action, Links, Schedule};
 use crate::{Error, Result};
 
 /// Show what a schedule does and costs, without running anything.

@@ -1,7 +1,7 @@
 //! A run of several processes, as the command line sees it: process 0 speaks and writes, the others only say what went wrong.
 
 use crate::config::{self, Config, environment};
-use crate::transport::{World, share};
+use crate::fabric::{World, share};
 use crate::{Error, Result};
 
 /// This process's part in a run.

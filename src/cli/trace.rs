@@ -2,7 +2,8 @@
 
 use super::run_dir::RunDir;
 use crate::draw::{Panel, Picture, Units, trace_events};
-use crate::schedule::{Costs, Links, Schedule, Timeline};
+use crate::plan::Costs;
+use crate::schedule::{Links, Schedule, Timeline};
 use crate::{Error, Result};
 
 /// Steps at the beginning that are not traced: memory is still being got, caches are cold.

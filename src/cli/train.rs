@@ -15,10 +15,10 @@ use super::trace::Tracer;
 use super::trainer::{Ended, Trainer};
 use crate::checkpoint::Checkpoint;
 use crate::config::{Config, TrainingData};
+use crate::fabric::World;
 use crate::pipeline::Pipeline;
 use crate::schedule::Schedule;
 use crate::stages::{RecomputedStage, Sequential, StageBuilder};
-use crate::transport::World;
 use crate::{Error, Result};
 
 /// Train a model as a config says, cut into pipeline stages.

@@ -3,8 +3,9 @@
 use super::schedule::{FILE, alike};
 use super::{Config, Memory, Partition};
 use crate::error::{Error, Result};
+use crate::plan::Goal;
 use crate::plan::{AUTO, Fit, Fitting, ModelCosts, Prediction, Setting, Wanted, auto};
-use crate::schedule::{Goal, Links, Schedule};
+use crate::schedule::{Links, Schedule};
 
 /// How a config's model is cut and in which order it runs.
 #[derive(Clone, Debug)]

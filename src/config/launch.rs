@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Config;
 use crate::error::{Error, Result};
-use crate::transport::Membership;
+use crate::fabric::Membership;
 
 /// How many processes a run has.
 const SIZE: &str = "WORLD_SIZE";

@@ -5,7 +5,8 @@ use std::path::Path;
 use super::{Config, sections};
 use crate::error::{Error, Result};
 use crate::plan::{AUTO, like_auto};
-use crate::schedule::{Costs, Links, Schedule, StageCost};
+use crate::plan::{Costs, StageCost};
+use crate::schedule::{Links, Schedule};
 
 /// What stands before the path of a schedule of one's own.
 pub(super) const FILE: &str = "file:";

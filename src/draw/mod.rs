@@ -46,7 +46,7 @@ pub struct Panel<'a> {
 /// What the numbers of a timeline are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Units {
-    /// Times in any one unit, memory in any one unit, as [`Costs`](crate::schedule::Costs) have them.
+    /// Times in any one unit, memory in any one unit, as [`Costs`](crate::plan::Costs) have them.
     Plain,
     /// Times in seconds, memory in bytes.
     SecondsAndBytes,

@@ -9,8 +9,8 @@ use pipewright_stages::{Place, Stage, StageBuilder};
 use super::{Pipeline, launch};
 use crate::data::DataSource;
 use crate::error::{Error, Result};
+use crate::fabric::{self, ChannelTransport, GpuLinks, Peers, WireFrame, World};
 use crate::schedule::Schedule;
-use crate::transport::{self, ChannelTransport, GpuLinks, Peers, WireFrame, World};
 
 /// A pipeline being described. A schedule, its stages, a loss and data are needed; the rest has defaults.
 pub struct PipelineBuilder<S: Stage> {
@@ -28,7 +28,7 @@ pub struct PipelineBuilder<S: Stage> {
     pub(super) world: Option<(World, Linker<S::Wire>)>,
 }
 
-/// How processes that have found each other link their ranks: [`transport::link`] for the wires of the stages.
+/// How processes that have found each other link their ranks: [`fabric::link`] for the wires of the stages.
 type Linker<W> = fn(World, u32, usize, usize, GpuLinks) -> Result<(Vec<ChannelTransport<W>>, Peers)>;
 
 impl<S: Stage> Default for PipelineBuilder<S> {
@@ -138,7 +138,7 @@ impl<S: Stage> PipelineBuilder<S> {
     where
         S::Wire: WireFrame,
     {
-        self.world = Some((world, transport::link));
+        self.world = Some((world, fabric::link));
         self
     }
 

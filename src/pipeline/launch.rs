@@ -15,9 +15,9 @@ use super::{Pipeline, PipelineBuilder};
 use crate::actor::{Build, CheckLoss, OutputShape, Ranks, Tied};
 use crate::data::{DataSource, Loader};
 use crate::error::{Error, Result};
+use crate::fabric::{self, ChannelTransport, GpuLinks, Peers, WireFrame, described};
 use crate::id::{MicroBatch, Rank, StageId};
 use crate::schedule::Schedule;
-use crate::transport::{self, ChannelTransport, GpuLinks, Peers, WireFrame, described};
 use crate::worker::{ParameterInfo, Tie, WorkerParts};
 
 pub(super) fn launch<S: Stage>(mut builder: PipelineBuilder<S>) -> Result<Pipeline<S>> {
@@ -42,7 +42,7 @@ pub(super) fn launch<S: Stage>(mut builder: PipelineBuilder<S>) -> Result<Pipeli
     let (ranks, room) = (whole.schedule.ranks(), room(&whole.schedule));
     let (links, peers) = match world {
         Some((world, link)) => link(world, ranks, all, room, std::mem::take(&mut whole.gpus))?,
-        None => (transport::connect(ranks, all, room), Peers::none()),
+        None => (fabric::connect(ranks, all, room), Peers::none()),
     };
     let cores = cores(builder.pin, all).into_iter().skip(before * threads);
     let ranks = Ranks::start(whole.own.clone(), peers)?;
@@ -88,7 +88,7 @@ impl<W> Whole<W> {
         check_replicas(&schedule)?;
         check_count(&schedule, builder.stages.len())?;
         let own = match processes {
-            Some([processes, process]) => transport::share(schedule.ranks(), processes, process)?,
+            Some([processes, process]) => fabric::share(schedule.ranks(), processes, process)?,
             None => 0..schedule.ranks(),
         };
         let gpus = between_gpus(&schedule, &places, own.len() as u32)?;

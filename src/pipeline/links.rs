@@ -3,9 +3,9 @@
 use pipewright_stages::{Device, Place};
 
 use crate::error::{Error, Result};
+use crate::fabric::GpuLinks;
 use crate::id::{Rank, StageId};
 use crate::schedule::{Action, Flow, Links, Schedule};
-use crate::transport::GpuLinks;
 
 /// How many wires and blocks can be on the way to a rank at once: a step's wires, or an evaluation's, and from each peer what it
 /// says before it hears again, of a tied parameter, of the step's end, of its own end.

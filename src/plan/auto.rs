@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use crate::plan::greedy::{Policy, Task, best, climb, in_flight, least_memory, policies};
+use crate::plan::{Costs, Goal, vee_in_flight};
 use crate::plan::{Simulation, simulate};
-use crate::schedule::greedy::{Policy, Task, best, climb, in_flight, least_memory, policies};
-use crate::schedule::{Costs, Goal, Links, Placement, Schedule, vee_in_flight};
+use crate::schedule::{Links, Placement, Schedule};
 use crate::{Error, Result};
 
 /// What people write for [`auto`] where a schedule is named.

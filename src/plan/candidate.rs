@@ -1,8 +1,9 @@
 //! One way to run a model, and how it would go.
 
 use crate::Result;
+use crate::plan::Costs;
 use crate::plan::{AUTO, Fitting, ModelCosts, Prediction};
-use crate::schedule::{Costs, Links, Schedule};
+use crate::schedule::{Links, Schedule};
 
 /// A way to run a model, but for how it is cut.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,8 @@
 use crate::plan::{
     AUTO, Candidate, Fit, ModelCosts, Prediction, Setting, Wanted, auto, like_auto, partition,
 };
-use crate::schedule::{Costs, Goal, Links, Schedule};
+use crate::plan::{Costs, Goal};
+use crate::schedule::{Links, Schedule};
 use crate::{Error, Result};
 
 /// A partition that holds less is looked for in steps of this share.

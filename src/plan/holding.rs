@@ -1,7 +1,8 @@
 //! What a schedule's ranks hold, whatever their stages cost: memory follows from order alone.
 
 use crate::id::Rank;
-use crate::schedule::{Pass, Schedule, StageCost};
+use crate::plan::StageCost;
+use crate::schedule::{Pass, Schedule};
 
 /// For each rank, the moments of a step at which it may hold the most: how many micro-batches of each of its stages are held then.
 #[derive(Clone, Debug)]

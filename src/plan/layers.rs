@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use crate::id::Rank;
-use crate::schedule::{Costs, Pass, Schedule, StageCost, check_costs};
+use crate::plan::{Costs, StageCost, check_costs};
+use crate::schedule::{Pass, Schedule};
 use crate::{Error, Result};
 
 /// What one micro-batch costs in one layer, a unit that partitions name. Times in seconds, memory in bytes.

@@ -3,18 +3,32 @@
 
 mod auto;
 mod candidate;
+mod clock;
+mod costs;
 mod fitting;
 mod holding;
+mod kept;
 mod layers;
+mod makers;
+mod measured;
 mod partition;
 mod period;
 mod prediction;
 mod simulate;
+mod timeline;
+mod timetable;
 
 pub use auto::{AUTO, Auto, Tried, Wanted, auto, like_auto};
 pub use candidate::{Candidate, Fit, Setting};
+pub(crate) use clock::{Clock, Played};
+pub(crate) use costs::check as check_costs;
+pub use costs::{Costs, StageCost};
 pub use fitting::Fitting;
 pub use layers::{LayerCost, Link, ModelCosts};
+pub(crate) use makers::greedy;
+pub use makers::greedy::Goal;
+pub(crate) use makers::vee::shares as vee_in_flight;
+pub(crate) use measured::median;
 pub use partition::partition;
 pub use period::period;
 pub use prediction::Prediction;

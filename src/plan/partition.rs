@@ -1,8 +1,9 @@
 //! Which layers go to which stage, by what they cost.
 
 use crate::plan::ModelCosts;
+use crate::plan::StageCost;
 use crate::plan::holding::Holding;
-use crate::schedule::{Schedule, StageCost};
+use crate::schedule::Schedule;
 use crate::{Error, Result};
 
 /// How many partial cuts are followed that have come equally far. The result is exact until there are more that are each

@@ -1,7 +1,8 @@
 //! Step after step without a barrier.
 
 use crate::Result;
-use crate::schedule::{Clock, Costs, Links, Schedule};
+use crate::plan::{Clock, Costs};
+use crate::schedule::{Links, Schedule};
 
 /// How many steps are played at most.
 const STEPS: usize = 256;

@@ -1,8 +1,9 @@
 //! What a training step will look like to the one who waits for it.
 
 use crate::Result;
+use crate::plan::Costs;
 use crate::plan::{Simulation, simulate};
-use crate::schedule::{Costs, Links, Schedule};
+use crate::schedule::{Links, Schedule};
 
 /// A step as a [report](crate::StepReport) counts it, with the update of the parameters at its end. Times in the unit of the costs.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,7 +2,8 @@
 
 use crate::Result;
 use crate::id::Rank;
-use crate::schedule::{Cell, Clock, Costs, Flow, Links, Pass, Placement, Played, Schedule, Timed};
+use crate::plan::{Clock, Costs, Played};
+use crate::schedule::{Cell, Flow, Links, Pass, Placement, Schedule, Timed};
 
 /// How a step goes under given costs. Times are in the unit of the costs.
 #[derive(Clone, Debug, PartialEq)]

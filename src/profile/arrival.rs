@@ -4,10 +4,10 @@ use pipewright_stages::{Mode, Moment, Place, Sequential, Stage, Tensor};
 
 use super::link::{ROUNDS, join};
 use crate::error::{Error, Result};
+use crate::fabric::{ChannelTransport, Tag, Transport, connect};
 use crate::id::Rank;
 use crate::plan::Link;
-use crate::schedule::median;
-use crate::transport::{ChannelTransport, Tag, Transport, connect};
+use crate::plan::median;
 
 /// Measures messages of up to `bytes` bytes from the place of each of so many ranks to the next one's; the slowest way is that of
 /// all. One place is for all ranks.

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::{Error, Result};
+use crate::plan::StageCost;
 use crate::plan::{LayerCost, Link, ModelCosts};
-use crate::schedule::StageCost;
 
 /// The version of the file's form that is written and read.
 const VERSION: u64 = 1;

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use pipewright_stages::Tensor;
 
 use crate::error::{Error, Result, panic_message};
+use crate::fabric::{ChannelTransport, Tag, Transport, connect};
 use crate::id::Rank;
 use crate::pipeline::cores;
 use crate::plan::Link;
-use crate::schedule::median;
-use crate::transport::{ChannelTransport, Tag, Transport, connect};
+use crate::plan::median;
 
 /// So many messages are timed.
 pub(super) const ROUNDS: u64 = 40;

@@ -8,7 +8,7 @@ use super::timed::Measured;
 use super::undisturbed;
 use super::watch::Sample;
 use crate::plan::LayerCost;
-use crate::schedule::StageCost;
+use crate::plan::StageCost;
 
 /// What has been measured of each layer.
 #[derive(Debug)]

@@ -160,7 +160,7 @@ impl Schedule {
         &self.actions
     }
 
-    pub(super) fn program(&self) -> Program<'_> {
+    pub(crate) fn program(&self) -> Program<'_> {
         Program::index(&self.actions, self.stages(), self.micro_batches)
             .expect("checked: the sizes are supported")
             .in_replicas(self.placement.replicas())

@@ -8,7 +8,7 @@ use crate::schedule::replay::{Links, Replay, State};
 
 /// Who waits for whom when a replay cannot go on: a cycle, or a chain that ends at what nobody does.
 #[derive(Clone, Debug)]
-pub(super) struct Deadlock {
+pub(crate) struct Deadlock {
     links: Links,
     waits: Vec<Wait>,
     cycle: bool,

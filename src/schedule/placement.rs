@@ -119,12 +119,12 @@ impl Placement {
     }
 
     /// Whether what this stage makes has to travel to another rank.
-    pub(super) fn crosses(&self, flow: Flow, stage: StageId) -> bool {
+    pub(crate) fn crosses(&self, flow: Flow, stage: StageId) -> bool {
         self.ends(flow, stage).is_some_and(|(from, to)| from != to)
     }
 
     /// The rank of the stage that makes this, and of the stage that takes it in, if both exist and belong to one replica.
-    pub(super) fn ends(&self, flow: Flow, stage: StageId) -> Option<(Rank, Rank)> {
+    pub(crate) fn ends(&self, flow: Flow, stage: StageId) -> Option<(Rank, Rank)> {
         let replica = |stage: StageId| stage.0 / (self.stages() / self.replicas);
         let next = flow
             .after(stage)

@@ -7,18 +7,18 @@ use crate::schedule::{Action, Cell, Flow, Pass};
 use crate::{Error, Result};
 
 /// The number of an action: its place when the lists of all ranks are laid end to end.
-pub(super) type Id = u32;
+pub(crate) type Id = u32;
 
 /// No such action.
-pub(super) const NONE: Id = u32::MAX;
+pub(crate) const NONE: Id = u32::MAX;
 
 /// The most cells (stages x micro-batches) that are indexed; above it, seven actions a cell would not fit an
 /// [`Id`].
-pub(super) const MAX_CELLS: u64 = 1 << 23;
+pub(crate) const MAX_CELLS: u64 = 1 << 23;
 
 /// What can stand in a list at most once for a cell. `B` and `I` share one: both make the cell's gradient.
 #[derive(Clone, Copy)]
-pub(super) enum Slot {
+pub(crate) enum Slot {
     Forward,
     Backward,
     Weight,
@@ -31,7 +31,7 @@ pub(super) enum Slot {
 const SLOTS: usize = 7;
 
 impl Slot {
-    pub(super) fn of(action: Action) -> Option<Self> {
+    pub(crate) fn of(action: Action) -> Option<Self> {
         Some(match action {
             Action::Compute(Pass::Forward, _) => Self::Forward,
             Action::Compute(Pass::Backward | Pass::BackwardInput, _) => Self::Backward,
@@ -62,10 +62,10 @@ impl Slot {
 
 /// An action and where it stands; prints as `rank 2, action 17 (2F5)`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    pub(super) rank: Rank,
-    pub(super) index: usize,
-    pub(super) action: Action,
+pub(crate) struct Place {
+    pub(crate) rank: Rank,
+    pub(crate) index: usize,
+    pub(crate) action: Action,
 }
 
 impl fmt::Display for Place {
@@ -77,7 +77,7 @@ impl fmt::Display for Place {
 /// Lists of actions, complete or a fragment, with an index. Actions outside the given number of stages and
 /// micro-batches are left out of the index; of two that claim one slot the first is in it.
 #[derive(Debug)]
-pub(super) struct Program<'a> {
+pub(crate) struct Program<'a> {
     rows: &'a [Vec<Action>],
     /// The id of each rank's first action, and one past the last of all.
     starts: Vec<Id>,
@@ -91,11 +91,11 @@ pub(super) struct Program<'a> {
     updates: Vec<Id>,
     steps: Vec<Id>,
     /// Pairs that claim one slot.
-    pub(super) twice: Vec<(Id, Id)>,
+    pub(crate) twice: Vec<(Id, Id)>,
 }
 
 impl<'a> Program<'a> {
-    pub(super) fn index(rows: &'a [Vec<Action>], stages: u32, micro_batches: u32) -> Result<Self> {
+    pub(crate) fn index(rows: &'a [Vec<Action>], stages: u32, micro_batches: u32) -> Result<Self> {
         let actions: u64 = rows.iter().map(|row| row.len() as u64).sum();
         if u64::from(stages) * u64::from(micro_batches.max(1)) > MAX_CELLS || actions >= u64::from(NONE) {
             return Err(Error::Invalid(format!(
@@ -127,7 +127,7 @@ impl<'a> Program<'a> {
     }
 
     /// The same lists, of several replicas of the pipeline.
-    pub(super) fn in_replicas(self, replicas: u32) -> Self {
+    pub(crate) fn in_replicas(self, replicas: u32) -> Self {
         Self {
             depth: self.stages as u32 / replicas,
             ..self
@@ -160,29 +160,29 @@ impl<'a> Program<'a> {
         inside.then(|| (stage * self.micro_batches + micro_batch) * SLOTS + slot as usize)
     }
 
-    pub(super) fn rows(&self) -> &'a [Vec<Action>] {
+    pub(crate) fn rows(&self) -> &'a [Vec<Action>] {
         self.rows
     }
 
-    pub(super) fn micro_batches(&self) -> u32 {
+    pub(crate) fn micro_batches(&self) -> u32 {
         self.micro_batches as u32
     }
 
     /// How many actions there are.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.starts[self.rows.len()] as usize
     }
 
     /// The id of a rank's first action, or one past its last for the rank after it.
-    pub(super) fn start(&self, rank: usize) -> Id {
+    pub(crate) fn start(&self, rank: usize) -> Id {
         self.starts[rank]
     }
 
-    pub(super) fn rank_of(&self, id: Id) -> usize {
+    pub(crate) fn rank_of(&self, id: Id) -> usize {
         self.starts.partition_point(|&start| start <= id) - 1
     }
 
-    pub(super) fn place(&self, id: Id) -> Place {
+    pub(crate) fn place(&self, id: Id) -> Place {
         let rank = self.rank_of(id);
         let index = (id - self.starts[rank]) as usize;
         Place {
@@ -193,7 +193,7 @@ impl<'a> Program<'a> {
     }
 
     /// All actions, rank by rank.
-    pub(super) fn places(&self) -> impl Iterator<Item = Place> + 'a {
+    pub(crate) fn places(&self) -> impl Iterator<Item = Place> + 'a {
         let rows = self.rows.iter().zip((0..).map(Rank));
         rows.flat_map(|(row, rank)| {
             row.iter()
@@ -203,18 +203,18 @@ impl<'a> Program<'a> {
     }
 
     /// Where this slot of the cell stands, or [`NONE`].
-    pub(super) fn find(&self, slot: Slot, cell: Cell) -> Id {
+    pub(crate) fn find(&self, slot: Slot, cell: Cell) -> Id {
         self.slot_index(slot, cell)
             .map_or(NONE, |index| self.slots[index])
     }
 
     /// Where this stage's step stands, or [`NONE`].
-    pub(super) fn step(&self, stage: StageId) -> Id {
+    pub(crate) fn step(&self, stage: StageId) -> Id {
         self.steps.get(stage.index()).copied().unwrap_or(NONE)
     }
 
     /// Where the other end of this transfer stands, or [`NONE`].
-    pub(super) fn partner(&self, transfer: Action) -> Id {
+    pub(crate) fn partner(&self, transfer: Action) -> Id {
         let other = transfer
             .partner()
             .and_then(|other| Some((Slot::of(other)?, other.cell()?)));
@@ -222,7 +222,7 @@ impl<'a> Program<'a> {
     }
 
     /// What has to be done before this action can be; only what the lists themselves hold.
-    pub(super) fn needs(&self, action: Action) -> [Id; 2] {
+    pub(crate) fn needs(&self, action: Action) -> [Id; 2] {
         match action {
             Action::Compute(Pass::Forward, cell) => [self.input(Flow::Activation, cell), NONE],
             Action::Compute(Pass::Backward | Pass::BackwardInput, cell) => {
@@ -249,7 +249,7 @@ impl<'a> Program<'a> {
 }
 
 /// The cell of every stage and micro-batch, stage by stage.
-pub(super) fn cells(stages: u32, micro_batches: u32) -> impl Iterator<Item = Cell> {
+pub(crate) fn cells(stages: u32, micro_batches: u32) -> impl Iterator<Item = Cell> {
     (0..stages).flat_map(move |stage| {
         (0..micro_batches).map(move |micro_batch| Cell {
             stage: StageId(stage),

@@ -88,7 +88,7 @@ pub fn replay(rows: &[Vec<Action>], links: Links) -> Result<()> {
 
 /// Something that happens during a replay, in an order that respects what waits for what.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Event {
+pub(crate) enum Event {
     /// A rank has come to this action and gone on: a pass is done, a transfer announced.
     Ran { rank: usize, id: Id, action: Action },
     /// A transfer has happened; the cell is the sender's.
@@ -101,7 +101,7 @@ pub(super) enum Event {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(crate) enum State {
     /// Its rank has not come to it.
     Ahead,
     /// A transfer that has not happened.
@@ -113,14 +113,14 @@ pub(super) enum State {
 ///
 /// It goes in rounds: in each round every rank, in order, takes its next action if it can. A rank that waits is not
 /// looked at until it is woken.
-pub(super) struct Replay<'a> {
-    pub(super) program: &'a Program<'a>,
-    pub(super) links: Links,
-    pub(super) state: Vec<State>,
+pub(crate) struct Replay<'a> {
+    pub(crate) program: &'a Program<'a>,
+    pub(crate) links: Links,
+    pub(crate) state: Vec<State>,
     /// Each rank's next action.
-    pub(super) next: Vec<Id>,
+    pub(crate) next: Vec<Id>,
     /// Each rank's first transfer that has not happened, or one past its list.
-    pub(super) head: Vec<Id>,
+    pub(crate) head: Vec<Id>,
     /// The rank that waits for an action to be done.
     waiter: Vec<u32>,
     /// The ranks that can be looked at in this round, and in the next.
@@ -130,7 +130,7 @@ pub(super) struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    pub(super) fn new(program: &'a Program<'a>, links: Links) -> Self {
+    pub(crate) fn new(program: &'a Program<'a>, links: Links) -> Self {
         let ranks = program.rows().len();
         let mut replay = Self {
             program,
@@ -147,7 +147,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Replays to the end, or to where no rank can go on.
-    pub(super) fn run(mut self, mut visit: impl FnMut(Event)) -> std::result::Result<(), Deadlock> {
+    pub(crate) fn run(mut self, mut visit: impl FnMut(Event)) -> std::result::Result<(), Deadlock> {
         while self.ready[0].contains(&true) {
             for rank in 0..self.next.len() {
                 let id = self.next[rank];
@@ -189,7 +189,7 @@ impl<'a> Replay<'a> {
     }
 
     /// The first need of the action that is not met.
-    pub(super) fn missing(&self, action: Action) -> Option<Id> {
+    pub(crate) fn missing(&self, action: Action) -> Option<Id> {
         self.program
             .needs(action)
             .into_iter()

@@ -2,10 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Result;
 use crate::id::Rank;
-use crate::schedule::clock::{Clock, Played};
-use crate::schedule::{Cell, Costs, Flow, Links, Pass, Schedule};
+use crate::schedule::{Cell, Flow, Pass};
 
 /// A step in time, planned or measured.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -57,27 +55,5 @@ impl TimedTransfer {
     pub fn receiver(&self) -> Option<Cell> {
         let stage = self.flow.after(self.cell.stage)?;
         Some(Cell { stage, ..self.cell })
-    }
-}
-
-impl Schedule {
-    /// When each pass and transfer starts and ends, if every one starts as early as it can.
-    ///
-    /// A transfer keeps no rank from computing. On buffered links transfers do not wait for each other; on ordered links
-    /// a transfer occupies the queues of both its ranks.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) when the costs are of another number of stages, or the schedule does not
-    /// hold on these links.
-    pub fn timeline(&self, costs: &Costs, links: Links) -> Result<Timeline> {
-        let mut timeline = Timeline {
-            ranks: vec![Vec::new(); self.ranks() as usize],
-            transfers: Vec::new(),
-        };
-        Clock::new(self, costs, links)?.step(|played| match played {
-            Played::Pass(rank, timed) => timeline.ranks[rank.index()].push(timed),
-            Played::Transfer(transfer) => timeline.transfers.push(transfer),
-        })?;
-        Ok(timeline)
     }
 }

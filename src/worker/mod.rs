@@ -28,9 +28,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::Feed;
 use crate::error::{Error, Result, panic_message};
+use crate::fabric::Transport;
 use crate::id::{Rank, StageId};
 use crate::schedule::{Action, Cell, Pass, Schedule};
-use crate::transport::Transport;
 use meter::Meter;
 use slot::{InFlight, Slot};
 use verdict::Ballots;

@@ -5,9 +5,9 @@ use pipewright_stages::{Mode, Moment, Stage, Tensor};
 use super::Worker;
 use super::slot::Held;
 use crate::error::{Error, Result};
+use crate::fabric::Tag;
 use crate::id::{Rank, StageId};
 use crate::schedule::{Cell, Flow};
-use crate::transport::Tag;
 
 impl<S: Stage> Worker<S> {
     pub(super) fn forward(&mut self, step: u64, cell: Cell) -> Result<()> {

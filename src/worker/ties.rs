@@ -4,8 +4,8 @@ use pipewright_stages::{Device, Gradient, Parameter, Part, Stage};
 
 use super::{Site, Worker};
 use crate::error::Result;
+use crate::fabric::Tag;
 use crate::id::Rank;
-use crate::transport::Tag;
 
 /// One parameter that several layers hold: gradients are summed over the sites in layer order, and the copies stay equal.
 #[derive(Clone, Debug, PartialEq, Eq)]

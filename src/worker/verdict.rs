@@ -5,8 +5,8 @@ use std::ops::Range;
 use pipewright_stages::loss::Score;
 use serde::{Deserialize, Serialize};
 
+use crate::fabric::{Gathered, Transport, all_gather};
 use crate::id::{MicroBatch, StageId};
-use crate::transport::{Gathered, Transport, all_gather};
 
 /// The step's numbers, the same on every rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

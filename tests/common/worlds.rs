@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
-use pipewright::transport::{Membership, World};
+use pipewright::fabric::{Membership, World};
 
 /// An address at which nobody listens.
 pub fn free_address() -> String {

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use pipewright::id::Rank;
-use pipewright::schedule::{Action, Cell, Flow, Links, Pass, Schedule, StageCost};
+use pipewright::plan::StageCost;
+use pipewright::schedule::{Action, Cell, Flow, Links, Pass, Schedule};
 
 /// When each pass and each transfer (by its send) starts and ends.
 pub(crate) type Times = BTreeMap<Action, (f64, f64)>;

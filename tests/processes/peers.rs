@@ -4,9 +4,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pipewright::Error;
+use pipewright::fabric::Peers;
 use pipewright::id::Rank;
 use pipewright::stages::Tensor;
-use pipewright::transport::Peers;
 
 use crate::worlds::in_processes;
 

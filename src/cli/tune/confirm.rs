@@ -3,7 +3,7 @@
 use super::grid::{Found, Grid};
 use crate::Result;
 use crate::cli::train::launch;
-use crate::schedule::median;
+use crate::plan::median;
 
 /// How often each is run, in turn: what disturbs the machine disturbs all.
 const ROUNDS: usize = 3;

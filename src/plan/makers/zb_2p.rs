@@ -16,7 +16,7 @@ use super::greedy::Goal;
 use super::zero_bubble::zero_bubble;
 use super::{Made, Sizes};
 use crate::Result;
-use crate::schedule::Costs;
+use crate::plan::Costs;
 
 pub(super) fn zb_2p(sizes: Sizes, costs: &Costs) -> Result<Made> {
     let ranks = sizes.ranks;

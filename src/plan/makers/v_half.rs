@@ -13,7 +13,7 @@ use super::greedy::Goal;
 use super::vee::{Limit, vee};
 use super::{Made, Sizes};
 use crate::Result;
-use crate::schedule::Costs;
+use crate::plan::Costs;
 
 pub(super) fn v_half(sizes: Sizes, costs: &Costs) -> Result<Made> {
     let limit = Limit {

@@ -17,7 +17,8 @@ pub(crate) use climb::climb;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::schedule::{Cell, Pass, Placement, StageCost};
+use crate::plan::StageCost;
+use crate::schedule::{Cell, Pass, Placement};
 use crate::{Error, Result};
 
 /// How many passes [`best`] lists at most before it stays with what it has, once it has tried [`AT_LEAST`] policies.

@@ -8,7 +8,8 @@
 use super::greedy::{First, Goal, Habits, Task, best, policies};
 use super::{Made, Sizes};
 use crate::Result;
-use crate::schedule::{Costs, Placement, StageCost};
+use crate::plan::{Costs, StageCost};
+use crate::schedule::Placement;
 
 /// What a rank of a vee may hold.
 #[derive(Clone, Copy)]

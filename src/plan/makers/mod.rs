@@ -30,8 +30,9 @@ use zb_h1::zb_h1;
 use zb_v::zb_v;
 
 use crate::nearest::nearest;
-use crate::schedule::program::MAX_CELLS;
-use crate::schedule::{Cell, Costs, Pass, Placement, Schedule};
+use crate::plan::Costs;
+use crate::schedule::MAX_CELLS;
+use crate::schedule::{Cell, Pass, Placement, Schedule};
 use crate::{Error, Result};
 
 /// How many of what a schedule is made for; each at least 1.

@@ -16,7 +16,8 @@
 
 use super::{Made, Sizes};
 use crate::Result;
-use crate::schedule::{Cell, Costs, Pass, Placement};
+use crate::plan::Costs;
+use crate::schedule::{Cell, Pass, Placement};
 
 pub(super) fn interleaved_1f1b(sizes: Sizes, _: &Costs) -> Result<Made> {
     let Sizes {

@@ -1,6 +1,7 @@
 //! What ranks hold for backwards to come, counted in micro-batches: no rounding adds up over a step.
 
-use crate::schedule::{Pass, Placement, StageCost};
+use crate::plan::StageCost;
+use crate::schedule::{Pass, Placement};
 
 /// What each rank holds.
 #[derive(Clone, Debug)]

@@ -15,7 +15,7 @@ use super::greedy::Goal;
 use super::vee::{Limit, vee};
 use super::{Made, Sizes};
 use crate::Result;
-use crate::schedule::Costs;
+use crate::plan::Costs;
 
 pub(super) fn zb_v(sizes: Sizes, costs: &Costs) -> Result<Made> {
     let limit = Limit {

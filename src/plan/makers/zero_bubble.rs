@@ -3,7 +3,8 @@
 use super::greedy::{First, Goal, Habits, Policy, Task, best};
 use super::{Made, Sizes};
 use crate::Result;
-use crate::schedule::{Costs, Placement, StageCost};
+use crate::plan::{Costs, StageCost};
+use crate::schedule::Placement;
 
 /// The best order found in which a rank holds the activations of at most `limit` micro-batches, counted in whole shares of a
 /// rank; where these differ, in the largest. Each stage is tried with each of the numbers of micro-batches in flight.

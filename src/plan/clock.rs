@@ -2,12 +2,10 @@
 
 use crate::Result;
 use crate::id::Rank;
-use crate::schedule::kept::Kept;
-use crate::schedule::program::{Id, NONE, Program};
-use crate::schedule::replay::{Event, Replay};
-use crate::schedule::{
-    Action, Cell, Costs, Flow, Links, Pass, Placement, Schedule, StageCost, Timed, TimedTransfer,
-};
+use crate::plan::kept::Kept;
+use crate::plan::{Costs, StageCost};
+use crate::schedule::{Action, Cell, Flow, Links, Pass, Placement, Schedule, Timed, TimedTransfer};
+use crate::schedule::{Event, Id, NONE, Program, Replay};
 
 /// What has got its time.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::schedule::{Cell, Costs, Flow, Pass, StageCost, Timed, TimedTransfer, Timeline};
+use crate::plan::{Costs, StageCost};
+use crate::schedule::{Cell, Flow, Pass, Timed, TimedTransfer, Timeline};
 use crate::{Error, Result};
 
 impl Costs {

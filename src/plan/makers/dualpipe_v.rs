@@ -14,8 +14,9 @@
 //! It is made for two micro-batches a rank at least. Of fewer, it is the order for that many, without the rest.
 
 use super::{Made, Sizes};
-use crate::schedule::program::MAX_CELLS;
-use crate::schedule::{Cell, Costs, Pass, Placement};
+use crate::plan::Costs;
+use crate::schedule::MAX_CELLS;
+use crate::schedule::{Cell, Pass, Placement};
 use crate::{Error, Result};
 
 pub(super) fn dualpipe_v(sizes: Sizes, _: &Costs) -> Result<Made> {

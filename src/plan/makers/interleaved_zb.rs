@@ -13,7 +13,7 @@ use super::greedy::Goal;
 use super::zero_bubble::zero_bubble;
 use super::{Made, Sizes};
 use crate::Result;
-use crate::schedule::Costs;
+use crate::plan::Costs;
 
 pub(super) fn interleaved_zb(sizes: Sizes, costs: &Costs) -> Result<Made> {
     let Sizes { ranks, chunks, .. } = sizes;

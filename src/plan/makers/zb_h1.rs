@@ -15,7 +15,7 @@ use super::greedy::Goal;
 use super::zero_bubble::zero_bubble;
 use super::{Made, Sizes};
 use crate::Result;
-use crate::schedule::Costs;
+use crate::plan::Costs;
 
 pub(super) fn zb_h1(sizes: Sizes, costs: &Costs) -> Result<Made> {
     let ranks = sizes.ranks;

@@ -11,7 +11,8 @@
 
 use super::{Made, Sizes};
 use crate::Result;
-use crate::schedule::{Cell, Costs, Pass, Placement};
+use crate::plan::Costs;
+use crate::schedule::{Cell, Pass, Placement};
 
 pub(super) fn looped_bfs(sizes: Sizes, _: &Costs) -> Result<Made> {
     let Sizes {

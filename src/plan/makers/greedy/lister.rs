@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::{First, Listed, Policy, Task, least_memory};
-use crate::schedule::{Cell, Pass, StageCost};
+use crate::plan::StageCost;
+use crate::schedule::{Cell, Pass};
 
 /// Lists the passes of every rank. `None` when a rank cannot hold even one micro-batch.
 pub(super) fn list(task: &Task<'_>, policy: &Policy) -> Option<Listed> {

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use pipewright::fabric::{Alarm, ChannelTransport, GoingOn, Payload, Peers, Tag, Transport};
 use pipewright::id::Rank;
-use pipewright::transport::{Alarm, ChannelTransport, GoingOn, Payload, Peers, Tag, Transport};
 use pipewright::{Error, Result};
 
 use crate::worlds::in_processes;

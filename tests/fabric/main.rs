@@ -7,10 +7,10 @@ mod worlds;
 use std::io::{self, Read, Write};
 use std::thread;
 
-use pipewright::id::Rank;
-use pipewright::transport::{
+use pipewright::fabric::{
     ChannelTransport, Gathered, Peers, Tag, Transport, WireFrame, World, all_gather, connect,
 };
+use pipewright::id::Rank;
 use pipewright::{Error, Result};
 use worlds::in_processes;
 

@@ -14,7 +14,7 @@ use super::greedy::Goal;
 use super::vee::{Limit, vee};
 use super::{Made, Sizes};
 use crate::Result;
-use crate::schedule::Costs;
+use crate::plan::Costs;
 
 pub(super) fn v_min(sizes: Sizes, costs: &Costs) -> Result<Made> {
     // On two ranks a micro-batch is through so soon that one and a half do.

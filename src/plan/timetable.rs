@@ -1,7 +1,8 @@
 //! A schedule as a picture in text.
 
 use crate::id::Rank;
-use crate::schedule::{Action, Costs, Links, Pass, Schedule, StageCost, Timed};
+use crate::plan::{Costs, StageCost};
+use crate::schedule::{Action, Links, Pass, Schedule, Timed};
 
 impl Schedule {
     /// A line a rank, a column a pass, for people: as if every pass took the same time and transfers none.
