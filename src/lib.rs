@@ -33,7 +33,7 @@ pub mod cli;
 pub mod config;
 pub mod data;
 pub mod draw;
-mod error;
+pub mod error;
 pub mod fabric;
 pub mod id;
 mod nearest;

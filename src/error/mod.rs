@@ -1,4 +1,24 @@
-//! Everything that can go wrong, with where it happened.
+//! Everything that can go wrong, with where it happened: a file for each part of the engine, and here what all parts share.
+
+mod checkpoint;
+mod command;
+mod config;
+mod data;
+mod fabric;
+mod launch;
+mod plan;
+mod run;
+mod schedule;
+
+pub use checkpoint::CheckpointError;
+pub use command::CommandError;
+pub use config::ConfigError;
+pub use data::DataError;
+pub use fabric::FabricError;
+pub use launch::LaunchError;
+pub use plan::PlanError;
+pub use run::RunError;
+pub use schedule::ScheduleError;
 
 use std::any::Any;
 use std::path::PathBuf;
@@ -17,6 +37,27 @@ pub enum Error {
     /// Arguments, a config or a schedule that cannot work; nothing was started. Names the file, key, cell or stage.
     #[error("{0}")]
     Invalid(String),
+    /// A schedule, or a placement, that cannot be.
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
+    /// Costs, or a search for a schedule, that cannot give one.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A config, or a value that was set in one, that cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Parts of a pipeline that do not fit together. Nothing was started.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// Processes that cannot find each other, or a link that cannot carry what it is given.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// A run directory that cannot be used.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// Arguments of a command that cannot be used.
+    #[error(transparent)]
+    Command(#[from] CommandError),
     /// An action of a rank failed while a step ran.
     #[error("rank {rank}, action {index} ({action}): {kind}")]
     Action {

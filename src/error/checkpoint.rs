@@ -1,0 +1,6 @@
+//! A checkpoint that cannot be loaded or saved.
+
+/// A checkpoint that cannot be loaded or saved.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckpointError {}
