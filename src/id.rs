@@ -8,6 +8,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Rank(pub u32);
 
+/// A rank's number in the whole run: over all replicas, pipeline ranks and tensor shards. See [`Mesh`](crate::mesh::Mesh).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct WorldRank(pub u32);
+
 /// A stage's place in the model, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct StageId(pub u32);
@@ -15,6 +19,31 @@ pub struct StageId(pub u32);
 /// A micro-batch's place in its step, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct MicroBatch(pub u32);
+
+/// A way in which a run is made of several ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Axis {
+    /// Replicas of the pipeline: data parallelism.
+    Data,
+    /// The ranks of a pipeline, each with stages of its own.
+    Pipeline,
+    /// The shards of a pipeline rank: tensor parallelism.
+    Tensor,
+}
+
+impl Axis {
+    /// All axes; the index of the first changes slowest with the world rank.
+    pub const ALL: [Self; 3] = [Self::Data, Self::Pipeline, Self::Tensor];
+
+    /// What there are several of along the axis.
+    pub(crate) fn plural(self) -> &'static str {
+        match self {
+            Self::Data => "replicas",
+            Self::Pipeline => "pipeline ranks",
+            Self::Tensor => "tensor shards",
+        }
+    }
+}
 
 macro_rules! plain_number {
     ($($name:ident),*) => {$(
@@ -33,4 +62,4 @@ macro_rules! plain_number {
     )*};
 }
 
-plain_number!(Rank, StageId, MicroBatch);
+plain_number!(Rank, WorldRank, StageId, MicroBatch);

@@ -36,6 +36,7 @@ pub mod draw;
 pub mod error;
 pub mod fabric;
 pub mod id;
+pub mod mesh;
 mod nearest;
 pub mod pipeline;
 pub mod plan;

@@ -20,6 +20,7 @@ const TABLE: &[Row] = &[
     ("schedule", 1, &[]),
     ("fabric", 1, &[]),
     ("data", 1, &[]),
+    ("mesh", 0, &["id", "error"]),
     ("id", 0, &[]),
     ("nearest", 0, &[]),
     ("error", 0, &["id"]),

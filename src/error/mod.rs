@@ -6,6 +6,7 @@ mod config;
 mod data;
 mod fabric;
 mod launch;
+mod mesh;
 mod plan;
 mod run;
 mod schedule;
@@ -16,6 +17,7 @@ pub use config::ConfigError;
 pub use data::DataError;
 pub use fabric::FabricError;
 pub use launch::LaunchError;
+pub use mesh::MeshError;
 pub use plan::PlanError;
 pub use run::RunError;
 pub use schedule::ScheduleError;
@@ -58,6 +60,9 @@ pub enum Error {
     /// Arguments of a command that cannot be used.
     #[error(transparent)]
     Command(#[from] CommandError),
+    /// Ranks, processes and devices that do not go together.
+    #[error(transparent)]
+    Mesh(#[from] MeshError),
     /// An action of a rank failed while a step ran.
     #[error("rank {rank}, action {index} ({action}): {kind}")]
     Action {

@@ -1,0 +1,189 @@
+//! Where every rank of a run stands: its replica, its place in the pipeline, its tensor shard; its process and its device.
+//!
+//! A run has `replicas` copies of a pipeline, each with `ranks` pipeline ranks, each of which is cut into `shards`. A rank of
+//! the run is a [`Coordinate`], or a number, its [`WorldRank`]:
+//!
+//! ```text
+//! world rank = (replica * ranks + pipeline rank) * shards + shard
+//! ```
+//!
+//! So the shards of a pipeline rank stand next to each other, and so do the ranks of a replica. A process holds consecutive
+//! world ranks, as many as every other process. What is said most often is thus said inside of one process where it can be:
+//! first between shards, then between the stages of a pipeline, then between replicas.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use pipewright_stages::Place;
+
+use crate::error::{MeshError, Result};
+use crate::id::{Rank, WorldRank};
+
+pub use crate::id::Axis;
+
+/// The most ranks that a run can have.
+pub const MAX_RANKS: u32 = 1 << 20;
+
+/// A rank's place on every axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Coordinate {
+    /// The replica, from 0.
+    pub replica: u32,
+    /// The place in the replica's pipeline: what a schedule calls a rank.
+    pub rank: Rank,
+    /// The shard of the pipeline rank's tensors, from 0.
+    pub shard: u32,
+}
+
+impl Coordinate {
+    /// The index on one axis, from 0.
+    pub fn on(self, axis: Axis) -> u32 {
+        match axis {
+            Axis::Data => self.replica,
+            Axis::Pipeline => self.rank.0,
+            Axis::Tensor => self.shard,
+        }
+    }
+
+    /// The same coordinate with another index on one axis.
+    #[must_use]
+    pub fn with(mut self, axis: Axis, index: u32) -> Self {
+        match axis {
+            Axis::Data => self.replica = index,
+            Axis::Pipeline => self.rank = Rank(index),
+            Axis::Tensor => self.shard = index,
+        }
+        self
+    }
+}
+
+impl fmt::Display for Coordinate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "replica {}, rank {}, shard {}",
+            self.replica, self.rank, self.shard
+        )
+    }
+}
+
+/// How many ranks there are on each axis, which world rank has which coordinate, and which process and device hold it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mesh {
+    /// By [`Axis::ALL`].
+    sizes: [u32; 3],
+    processes: u32,
+    /// By world rank.
+    places: Arc<[Place]>,
+}
+
+impl Mesh {
+    /// A mesh of so many replicas, pipeline ranks and shards, shared evenly by so many processes. `places` says where each
+    /// world rank computes; one place is for all, and none means the CPU.
+    ///
+    /// # Errors
+    /// [`MeshError`] when a number is 0, when the processes cannot have the same number of ranks each, and when there are
+    /// places for another number of ranks.
+    pub fn new(sizes: [u32; 3], processes: u32, places: &[Place]) -> Result<Self> {
+        if let Some(axis) = Axis::ALL.into_iter().find(|&axis| sizes[axis as usize] == 0) {
+            return Err(MeshError::Empty { axis }.into());
+        }
+        let ranks = sizes
+            .iter()
+            .try_fold(1_u32, |product, &size| product.checked_mul(size));
+        let ranks = ranks
+            .filter(|&ranks| ranks <= MAX_RANKS)
+            .ok_or(MeshError::TooMany {
+                sizes,
+                most: MAX_RANKS,
+            })?;
+        if processes == 0 || !ranks.is_multiple_of(processes) {
+            return Err(MeshError::Uneven { ranks, processes }.into());
+        }
+        let places = match places {
+            [] => vec![Place::default(); ranks as usize],
+            [one] => vec![*one; ranks as usize],
+            each if each.len() == ranks as usize => each.to_vec(),
+            other => {
+                return Err(MeshError::Places {
+                    places: other.len(),
+                    ranks,
+                }
+                .into());
+            }
+        };
+        Ok(Self {
+            sizes,
+            processes,
+            places: places.into(),
+        })
+    }
+
+    /// How many ranks there are along an axis.
+    pub fn size(&self, axis: Axis) -> u32 {
+        self.sizes[axis as usize]
+    }
+
+    /// How many ranks the run has: its world size.
+    pub fn world_size(&self) -> u32 {
+        self.places.len() as u32
+    }
+
+    /// How many processes hold them.
+    pub fn processes(&self) -> u32 {
+        self.processes
+    }
+
+    /// All world ranks, in order.
+    pub fn world(&self) -> impl DoubleEndedIterator<Item = WorldRank> + ExactSizeIterator + use<> {
+        (0..self.world_size()).map(WorldRank)
+    }
+
+    /// The coordinate of a world rank.
+    pub fn coordinate(&self, rank: WorldRank) -> Coordinate {
+        let [_, ranks, shards] = self.sizes;
+        Coordinate {
+            replica: rank.0 / shards / ranks,
+            rank: Rank(rank.0 / shards % ranks),
+            shard: rank.0 % shards,
+        }
+    }
+
+    /// The world rank at a coordinate.
+    pub fn world_rank(&self, at: Coordinate) -> WorldRank {
+        let [_, ranks, shards] = self.sizes;
+        WorldRank((at.replica * ranks + at.rank.0) * shards + at.shard)
+    }
+
+    /// The ranks that differ from this one on one axis only, itself among them, in the order of the axis.
+    pub fn group(
+        &self,
+        axis: Axis,
+        of: WorldRank,
+    ) -> impl DoubleEndedIterator<Item = WorldRank> + ExactSizeIterator {
+        let at = self.coordinate(of);
+        (0..self.size(axis)).map(move |index| self.world_rank(at.with(axis, index)))
+    }
+
+    /// The process that holds a rank.
+    pub fn process(&self, rank: WorldRank) -> u32 {
+        rank.0 / self.ranks_each()
+    }
+
+    /// The ranks that a process holds: consecutive ones.
+    pub fn ranks_of(&self, process: u32) -> Range<u32> {
+        let each = self.ranks_each();
+        process * each..(process + 1) * each
+    }
+
+    /// Where a rank computes.
+    pub fn place(&self, rank: WorldRank) -> Place {
+        self.places[rank.index()]
+    }
+
+    /// How many ranks every process holds.
+    fn ranks_each(&self) -> u32 {
+        self.world_size() / self.processes
+    }
+}
