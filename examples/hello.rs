@@ -15,7 +15,7 @@ use pipewright::{Pipeline, Result};
 struct Squares;
 
 impl DataSource for Squares {
-    fn micro_batch(&self, _step: u64, micro_batch: MicroBatch, _replica: u32) -> Result<(Tensor, Tensor)> {
+    fn micro_batch(&self, _step: u64, micro_batch: MicroBatch) -> Result<(Tensor, Tensor)> {
         let number = |row| (8 * micro_batch.0 + row) as f32 / 15.5 - 1.0;
         let input = Tensor::from_vec(&[8, 1], (0..8).map(number).collect())?;
         let target = Tensor::from_vec(&[8, 1], (0..8).map(|row| number(row).powi(2)).collect())?;

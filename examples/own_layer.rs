@@ -95,7 +95,7 @@ fn model() -> Model {
 struct Distances;
 
 impl DataSource for Distances {
-    fn micro_batch(&self, _: u64, at: MicroBatch, _: u32) -> pipewright::Result<(Tensor, Tensor)> {
+    fn micro_batch(&self, _: u64, at: MicroBatch) -> pipewright::Result<(Tensor, Tensor)> {
         let numbers: Vec<f32> = (0..8).map(|row| (8 * at.0 + row) as f32 / 15.5 - 1.0).collect();
         let distances = numbers.iter().map(|number| number.abs()).collect();
         Ok((

@@ -144,7 +144,7 @@ fn model(stages: usize) -> Vec<StageBuilder<Blocks>> {
 struct Cubes;
 
 impl DataSource for Cubes {
-    fn micro_batch(&self, _: u64, at: MicroBatch, _: u32) -> pipewright::Result<(Tensor, Tensor)> {
+    fn micro_batch(&self, _: u64, at: MicroBatch) -> pipewright::Result<(Tensor, Tensor)> {
         let numbers: Vec<f32> = (0..8).map(|row| (8 * at.0 + row) as f32 / 15.5 - 1.0).collect();
         let cubes = numbers.iter().map(|number| number.powi(3)).collect();
         Ok((

@@ -65,7 +65,7 @@ impl Stage for Counting {
 struct Ones;
 
 impl DataSource for Ones {
-    fn micro_batch(&self, _: u64, _: MicroBatch, _: u32) -> pipewright::Result<(Tensor, Tensor)> {
+    fn micro_batch(&self, _: u64, _: MicroBatch) -> pipewright::Result<(Tensor, Tensor)> {
         let ones = Tensor::from_vec(&[1], vec![1.0])?;
         Ok((ones.clone(), ones))
     }

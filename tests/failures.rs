@@ -89,7 +89,7 @@ impl Loss<Tensor> for Sum {
 struct Ones;
 
 impl DataSource for Ones {
-    fn micro_batch(&self, _: u64, _: MicroBatch, _: u32) -> pipewright::Result<(Tensor, Tensor)> {
+    fn micro_batch(&self, _: u64, _: MicroBatch) -> pipewright::Result<(Tensor, Tensor)> {
         let ones = || Tensor::from_vec(&[3], vec![1.0; 3]).expect("three");
         Ok((ones(), ones()))
     }
@@ -192,12 +192,12 @@ struct Broken {
 }
 
 impl DataSource for Broken {
-    fn micro_batch(&self, step: u64, at: MicroBatch, replica: u32) -> pipewright::Result<(Tensor, Tensor)> {
+    fn micro_batch(&self, step: u64, at: MicroBatch) -> pipewright::Result<(Tensor, Tensor)> {
         assert!(step == 0 || !self.panics, "a bug in the data");
         if step > 0 {
             return Err(Error::Data("`words.txt` is gone".to_owned()));
         }
-        Ones.micro_batch(step, at, replica)
+        Ones.micro_batch(step, at)
     }
 
     fn shapes(&self) -> (Shape, Shape) {

@@ -82,7 +82,7 @@ fn any_order_that_the_checker_accepts_gives_the_same_bits() {
 fn bytes(recipe: &Recipe, stages: usize, how: Recompute) -> Vec<[u64; 2]> {
     let (mut wire, _) = recipe
         .data
-        .micro_batch(0, pipewright::id::MicroBatch(0), 0)
+        .micro_batch(0, pipewright::id::MicroBatch(0))
         .expect("data");
     let stages = (recipe.model)().split(stages).expect("enough layers");
     let at = Moment {
@@ -136,7 +136,7 @@ fn the_peak_is_the_inputs_in_flight_and_one_micro_batch_made_again() {
 fn pending(recipe: &Recipe, stages: usize) -> Vec<u64> {
     let (mut wire, _) = recipe
         .data
-        .micro_batch(0, pipewright::id::MicroBatch(0), 0)
+        .micro_batch(0, pipewright::id::MicroBatch(0))
         .expect("data");
     let stages = (recipe.model)().split(stages).expect("enough layers");
     let at = Moment {

@@ -94,7 +94,7 @@ fn evaluation_takes_any_number_of_micro_batches_and_changes_nothing() {
         for count in [1, 3, 7] {
             let mut total = Score::default();
             for micro_batch in 0..count {
-                let (input, target) = source.micro_batch(0, MicroBatch(micro_batch), 0).expect("data");
+                let (input, target) = source.micro_batch(0, MicroBatch(micro_batch)).expect("data");
                 let at = Moment {
                     step: 0,
                     micro_batch,

@@ -65,7 +65,7 @@ impl Given {
         let (mut inputs, mut targets) = (Vec::new(), Vec::new());
         for step in 0..self.steps {
             for micro_batch in 0..self.size.micro_batches {
-                let (input, target) = data.micro_batch(step, MicroBatch(micro_batch), 0)?;
+                let (input, target) = data.micro_batch(step, MicroBatch(micro_batch))?;
                 inputs.extend(as_bytes(&input));
                 targets.extend(as_bytes(&target));
             }

@@ -128,7 +128,7 @@ impl Size {
             Kind::Mlp(_) => {
                 let images = Arc::new(LabelledImages::read(&path, None)?);
                 let all = 0..images.count();
-                let batches = Images::shuffled(images, all, self.rows, self.micro_batches, 1, SEED)?;
+                let batches = Images::shuffled(images, all, self.rows, self.micro_batches, SEED)?;
                 Ok(Arc::new(batches))
             }
         }

@@ -93,7 +93,7 @@ impl Loss<Nothing> for NoLoss {
 struct Same(Tensor);
 
 impl DataSource for Same {
-    fn micro_batch(&self, _: u64, _: MicroBatch, _: u32) -> pipewright::Result<(Tensor, Tensor)> {
+    fn micro_batch(&self, _: u64, _: MicroBatch) -> pipewright::Result<(Tensor, Tensor)> {
         Ok((self.0.clone(), self.0.clone()))
     }
 

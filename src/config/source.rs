@@ -117,7 +117,6 @@ impl Config {
                 train,
                 rows,
                 micro_batches,
-                1,
                 seed,
             )?),
             validation: if validation.is_empty() {

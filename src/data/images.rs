@@ -23,19 +23,15 @@ pub struct Images {
 /// Which image stands at a position.
 #[derive(Clone, Copy, Debug)]
 enum Order {
-    /// An order of its own each epoch; all replicas together take every image once.
-    Shuffled {
-        key: [u32; 2],
-        micro_batches: u32,
-        replicas: u32,
-    },
+    /// A new order each epoch, for steps of this many micro-batches.
+    Shuffled { key: [u32; 2], micro_batches: u32 },
     /// As in the file, the same at every step.
     InOrder,
 }
 
 impl Images {
     /// For training: the images of `span` in a new order each epoch, every image exactly once an epoch, when
-    /// each of `replicas` takes `micro_batches` micro-batches of `rows` a step.
+    /// a step takes `micro_batches` micro-batches of `rows`.
     ///
     /// # Errors
     /// When the span is empty.
@@ -44,7 +40,6 @@ impl Images {
         span: Range<u64>,
         rows: usize,
         micro_batches: u32,
-        replicas: u32,
         seed: u64,
     ) -> Result<Self> {
         let key = rng::key(seed, "images");
@@ -52,11 +47,7 @@ impl Images {
             all,
             span,
             rows,
-            Order::Shuffled {
-                key,
-                micro_batches,
-                replicas,
-            },
+            Order::Shuffled { key, micro_batches },
             "training",
         )
     }
@@ -86,16 +77,12 @@ impl Images {
     }
 
     /// The image at a row, if the span still has one there.
-    fn image(&self, step: u64, micro_batch: MicroBatch, row: usize, replica: u32) -> Option<usize> {
+    fn image(&self, step: u64, micro_batch: MicroBatch, row: usize) -> Option<usize> {
         let count = self.span.end - self.span.start;
         let index = match self.order {
-            Order::Shuffled {
-                key,
-                micro_batches,
-                replicas,
-            } => {
-                let batch = (step * u64::from(replicas) + u64::from(replica)) * u64::from(micro_batches);
-                let place = (batch + u64::from(micro_batch.0)) * self.rows as u64 + row as u64;
+            Order::Shuffled { key, micro_batches } => {
+                let place = (step * u64::from(micro_batches) + u64::from(micro_batch.0)) * self.rows as u64
+                    + row as u64;
                 permute(key, place / count, count, place % count)
             }
             Order::InOrder => u64::from(micro_batch.0) * self.rows as u64 + row as u64,
@@ -109,13 +96,13 @@ impl Images {
 }
 
 impl DataSource for Images {
-    fn micro_batch(&self, step: u64, micro_batch: MicroBatch, replica: u32) -> Result<(Tensor, Tensor)> {
+    fn micro_batch(&self, step: u64, micro_batch: MicroBatch) -> Result<(Tensor, Tensor)> {
         let mut input = Tensor::zeros(self.input_shape().dims());
         let mut target = Tensor::scratch_ids(&[self.rows]);
         target.ids_mut().fill(IGNORED);
         let size = input.shape().count() / self.rows;
         for (row, pixels) in input.f32_mut().chunks_exact_mut(size).enumerate() {
-            let Some(image) = self.image(step, micro_batch, row, replica) else {
+            let Some(image) = self.image(step, micro_batch, row) else {
                 break;
             };
             let bytes = &self.all.images.bytes[image * size..(image + 1) * size];

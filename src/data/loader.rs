@@ -76,7 +76,7 @@ fn read(
     step: u64,
     micro_batch: MicroBatch,
 ) -> std::result::Result<(Tensor, Tensor), String> {
-    catch_unwind(AssertUnwindSafe(|| source.micro_batch(step, micro_batch, 0)))
+    catch_unwind(AssertUnwindSafe(|| source.micro_batch(step, micro_batch)))
         .map_err(|panic| format!("the data source panicked: {}", panic_message(panic.as_ref())))?
         .map_err(|error| error.to_string())
 }

@@ -31,8 +31,8 @@ enum Order {
 }
 
 impl Windows {
-    /// For training: windows at offsets drawn at random within `span`, keyed by seed, step, micro-batch, row
-    /// and replica.
+    /// For training: windows at offsets drawn at random within `span`, keyed by seed, step, micro-batch
+    /// and row.
     ///
     /// # Errors
     /// When the span is not as long as one window, `seq` + 1 tokens.
@@ -83,11 +83,12 @@ impl Windows {
     }
 
     /// The offset of a row's window.
-    fn offset(&self, step: u64, micro_batch: MicroBatch, row: usize, replica: u32) -> u64 {
+    fn offset(&self, step: u64, micro_batch: MicroBatch, row: usize) -> u64 {
         let last = self.span.end - self.span.start - (self.seq as u64 + 1);
         let offset = match self.order {
             Order::Drawn(seed) => {
-                let key = key(seed, format_args!("windows of replica {replica}"));
+                // The key is older than micro-batch numbers of the whole batch. Another one would draw other windows.
+                let key = key(seed, "windows of replica 0");
                 let counter = [step as u32, (step >> 32) as u32, micro_batch.0, row as u32];
                 let words = philox(key, counter);
                 let draw = (u128::from(words[0]) << 32) | u128::from(words[1]);
@@ -103,7 +104,7 @@ impl Windows {
 }
 
 impl DataSource for Windows {
-    fn micro_batch(&self, step: u64, micro_batch: MicroBatch, replica: u32) -> Result<(Tensor, Tensor)> {
+    fn micro_batch(&self, step: u64, micro_batch: MicroBatch) -> Result<(Tensor, Tensor)> {
         let dims = [self.rows, self.seq];
         let (mut input, mut target) = (Tensor::scratch_ids(&dims), Tensor::scratch_ids(&dims));
         let mut window = Tensor::scratch_ids(&[self.seq + 1]);
@@ -113,8 +114,7 @@ impl DataSource for Windows {
             .enumerate()
         {
             let window = window.ids_mut();
-            self.corpus
-                .read(self.offset(step, micro_batch, row, replica), window)?;
+            self.corpus.read(self.offset(step, micro_batch, row), window)?;
             input.copy_from_slice(&window[..self.seq]);
             target.copy_from_slice(&window[1..]);
         }

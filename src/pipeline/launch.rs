@@ -310,7 +310,7 @@ fn refusal(error: Error, what: &str) -> Error {
 /// Refuses inputs and targets of different data: processes that take any compare their first micro-batch.
 fn check_data<S: Stage>(ranks: &Ranks<S>, data: Option<&dyn DataSource>) -> Result<()> {
     let hash = |data: &dyn DataSource| {
-        let (input, target) = data.micro_batch(0, MicroBatch(0), 0)?;
+        let (input, target) = data.micro_batch(0, MicroBatch(0))?;
         let mut bytes = Vec::new();
         for tensor in [input, target] {
             tensor.write(&mut bytes).expect("memory takes what is written");

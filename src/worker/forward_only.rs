@@ -68,7 +68,7 @@ impl<S: Stage> Worker<S> {
             micro_batch: cell.micro_batch.0,
             mode: Mode::Evaluate,
         };
-        let fetch = || source.micro_batch(0, cell.micro_batch, 0);
+        let fetch = || source.micro_batch(0, cell.micro_batch);
         let input = self.first_or_received(cell, || Ok(fetch()?.0))?;
         let (output, _) = self.slot(cell.stage).stage.forward(at, input)?;
         if cell.stage != self.schedule.last_stage() {
@@ -133,8 +133,7 @@ impl<S: Stage> Worker<S> {
             }
             let mut output = None;
             if follows {
-                let input =
-                    self.first_or_received(cell, || Ok(source.micro_batch(step, micro_batch, 0)?.0))?;
+                let input = self.first_or_received(cell, || Ok(source.micro_batch(step, micro_batch)?.0))?;
                 match self.slot(cell.stage).stage.forward(at, input) {
                     Ok((wire, _)) => output = Some(wire),
                     Err(error) => finding = Some(format!("stage {}, {error}", cell.stage)),

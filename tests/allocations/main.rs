@@ -61,7 +61,7 @@ fn source(kind: &str) -> Arc<dyn DataSource> {
         "tokens" => windows(Corpus::tokens(&[path("tokens")], Width::U16)),
         _ => {
             let all = LabelledImages::read(&path("images"), Some(&path("labels"))).expect("a pair");
-            Arc::new(Images::shuffled(Arc::new(all), 0..40, 2, 8, 1, 1).expect("images"))
+            Arc::new(Images::shuffled(Arc::new(all), 0..40, 2, 8, 1).expect("images"))
         }
     }
 }

@@ -72,12 +72,7 @@ impl Recorded {
 }
 
 impl DataSource for Batches {
-    fn micro_batch(
-        &self,
-        step: u64,
-        micro_batch: MicroBatch,
-        _: u32,
-    ) -> pipewright::Result<(Tensor, Tensor)> {
+    fn micro_batch(&self, step: u64, micro_batch: MicroBatch) -> pipewright::Result<(Tensor, Tensor)> {
         // The loader looks one step ahead of the last one that was recorded.
         let step = step as usize % self.input.dims[0];
         let first = (step * self.micro_batches + micro_batch.index()) * self.rows;

@@ -30,7 +30,7 @@ pub struct RandomTokens {
 }
 
 impl DataSource for RandomTokens {
-    fn micro_batch(&self, step: u64, micro_batch: MicroBatch, _replica: u32) -> Result<(Tensor, Tensor)> {
+    fn micro_batch(&self, step: u64, micro_batch: MicroBatch) -> Result<(Tensor, Tensor)> {
         let draw = |row: usize, at: usize| {
             let counter = [step as u32, micro_batch.0, row as u32, at as u32];
             rng::philox([7, 7], counter)[0] % self.vocab
@@ -69,7 +69,7 @@ pub struct RandomRows {
 }
 
 impl DataSource for RandomRows {
-    fn micro_batch(&self, step: u64, micro_batch: MicroBatch, _replica: u32) -> Result<(Tensor, Tensor)> {
+    fn micro_batch(&self, step: u64, micro_batch: MicroBatch) -> Result<(Tensor, Tensor)> {
         let draw = |index: usize| rng::philox([9, 9], [step as u32, micro_batch.0, index as u32, 0])[0];
         let numbers = (0..self.rows * self.width).map(|index| rng::unit(draw(index)) - 0.5);
         let classes = (0..self.rows).map(|row| draw(1_000_000 + row) % self.classes);
@@ -231,7 +231,7 @@ impl Plain {
     ) -> (f64, f64) {
         let mut total = Score::default();
         for micro_batch in 0..micro_batches {
-            let (input, target) = data.micro_batch(step, MicroBatch(micro_batch), 0).expect("data");
+            let (input, target) = data.micro_batch(step, MicroBatch(micro_batch)).expect("data");
             let at = Moment {
                 step,
                 micro_batch,

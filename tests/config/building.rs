@@ -24,7 +24,7 @@ fn text_is_split_and_given_in_micro_batches() {
         data.summary
     );
     assert_eq!(data.validation_micro_batches, 11);
-    let (input, _) = data.train.micro_batch(0, MicroBatch(0), 0).unwrap();
+    let (input, _) = data.train.micro_batch(0, MicroBatch(0)).unwrap();
     assert_eq!((input.dims(), input.ids()[0]), (&[2, 9][..], u32::from(b'a')));
     let config = with_sets("[data]\nseq = 9\nvalidation = 0", &[&set]).unwrap();
     assert!(config.data().unwrap().validation.is_none());

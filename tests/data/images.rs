@@ -27,20 +27,18 @@ fn read(folder: &Path) -> Arc<LabelledImages> {
     Arc::new(LabelledImages::read(folder, None).unwrap())
 }
 
-fn labels(source: &Images, steps: Range<u64>, micro_batches: u32, replicas: u32) -> Vec<u32> {
-    let places = steps
-        .flat_map(|step| (0..replicas).map(move |replica| (step, replica)))
-        .flat_map(|(step, replica)| (0..micro_batches).map(move |index| (step, MicroBatch(index), replica)));
+fn labels(source: &Images, steps: Range<u64>, micro_batches: u32) -> Vec<u32> {
+    let places = steps.flat_map(|step| (0..micro_batches).map(move |index| (step, MicroBatch(index))));
     places
-        .flat_map(|(step, index, replica)| source.micro_batch(step, index, replica).unwrap().1.ids().to_vec())
+        .flat_map(|(step, index)| source.micro_batch(step, index).unwrap().1.ids().to_vec())
         .collect()
 }
 
 #[test]
 fn pixels_are_scaled_to_one_and_stay_with_their_label() {
     let folder = pair(200);
-    let images = Images::shuffled(read(folder.path()), 0..200, 4, 1, 1, 3).unwrap();
-    let (input, target) = images.micro_batch(5, MicroBatch(0), 0).unwrap();
+    let images = Images::shuffled(read(folder.path()), 0..200, 4, 1, 3).unwrap();
+    let (input, target) = images.micro_batch(5, MicroBatch(0)).unwrap();
     assert_eq!((input.dims(), target.dims()), (&[4, 2, 3][..], &[4][..]));
     assert_eq!((*input.shape(), *target.shape()), images.shapes());
     for (pixels, &label) in input.f32().chunks(6).zip(target.ids()) {
@@ -52,8 +50,8 @@ fn pixels_are_scaled_to_one_and_stay_with_their_label() {
 fn validation_is_in_order_and_fills_the_last_micro_batch_with_ignored_rows() {
     let folder = pair(10);
     let images = Images::in_order(read(folder.path()), 5..10, 3).unwrap();
-    assert_eq!(labels(&images, 0..1, 2, 1), [5, 6, 7, 8, 9, IGNORED]);
-    assert_eq!(labels(&images, 9..10, 3, 1)[6..], [IGNORED; 3]);
+    assert_eq!(labels(&images, 0..1, 2), [5, 6, 7, 8, 9, IGNORED]);
+    assert_eq!(labels(&images, 9..10, 3)[6..], [IGNORED; 3]);
 }
 
 #[test]
@@ -75,8 +73,8 @@ fn gzipped_files_are_told_by_their_contents_and_labels_can_be_named() {
 #[test]
 fn epochs_differ_in_order() {
     let folder = pair(64);
-    let images = Images::shuffled(read(folder.path()), 0..64, 16, 4, 1, 1).unwrap();
-    let (first, second) = (labels(&images, 0..1, 4, 1), labels(&images, 1..2, 4, 1));
+    let images = Images::shuffled(read(folder.path()), 0..64, 16, 4, 1).unwrap();
+    let (first, second) = (labels(&images, 0..1, 4), labels(&images, 1..2, 4));
     assert_ne!(first, second);
     assert_ne!(first, (0..64).collect::<Vec<_>>());
 }
@@ -88,16 +86,15 @@ proptest! {
         held in 0_u64..50,
         rows in 1_usize..7,
         micro_batches in 1_u32..5,
-        replicas in 1_u32..4,
         seed in any::<u64>(),
     ) {
         let folder = pair(count);
         let (train, _) = Share::Count(held.min(u64::from(count) - 1)).split(count.into());
         let size = train.end;
         let images =
-            Images::shuffled(read(folder.path()), train, rows, micro_batches, replicas, seed).unwrap();
-        let per_step = rows as u64 * u64::from(micro_batches * replicas);
-        let taken = labels(&images, 0..(3 * size).div_ceil(per_step), micro_batches, replicas);
+            Images::shuffled(read(folder.path()), train, rows, micro_batches, seed).unwrap();
+        let per_step = rows as u64 * u64::from(micro_batches);
+        let taken = labels(&images, 0..(3 * size).div_ceil(per_step), micro_batches);
         for epoch in taken.chunks_exact(size as usize) {
             let mut sorted = epoch.to_vec();
             sorted.sort_unstable();
@@ -201,7 +198,7 @@ fn the_mnist_test_files_read() {
     let (train, validation) = Share::Count(2000).split(images.count());
     assert_eq!((train.end, validation.end), (8000, 10_000));
     let source = Images::in_order(images, 0..10_000, 5).unwrap();
-    let (input, target) = source.micro_batch(0, MicroBatch(0), 0).unwrap();
+    let (input, target) = source.micro_batch(0, MicroBatch(0)).unwrap();
     assert_eq!(
         (input.dims(), target.ids()),
         (&[5, 28, 28][..], &[7, 2, 1, 0, 4][..])

@@ -42,7 +42,7 @@ fn counting(count: usize) -> Arc<Corpus> {
 fn everything(corpus: &Arc<Corpus>) -> Vec<u32> {
     let count = corpus.count();
     let windows = Windows::even(Arc::clone(corpus), 0..count, 1, count as usize - 1, 1).unwrap();
-    let (input, target) = windows.micro_batch(0, MicroBatch(0), 0).unwrap();
+    let (input, target) = windows.micro_batch(0, MicroBatch(0)).unwrap();
     input.ids().iter().chain(target.ids().last()).copied().collect()
 }
 

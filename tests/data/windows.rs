@@ -25,7 +25,7 @@ fn even_windows_reach_from_the_first_token_to_the_last() {
     let starts: Vec<u32> = (0..2)
         .flat_map(|index| {
             windows
-                .micro_batch(7, MicroBatch(index), 0)
+                .micro_batch(7, MicroBatch(index))
                 .unwrap()
                 .0
                 .ids()
@@ -37,26 +37,19 @@ fn even_windows_reach_from_the_first_token_to_the_last() {
 }
 
 #[test]
-fn steps_micro_batches_rows_replicas_and_seeds_draw_their_own_windows() {
+fn steps_micro_batches_rows_and_seeds_draw_their_own_windows() {
     let corpus = counting(1_000_000);
-    let draw = |seed, step, micro_batch, replica| {
+    let draw = |seed, step, micro_batch| {
         let windows = Windows::drawn(Arc::clone(&corpus), 0..1_000_000, 2, 1, seed).unwrap();
         windows
-            .micro_batch(step, MicroBatch(micro_batch), replica)
+            .micro_batch(step, MicroBatch(micro_batch))
             .unwrap()
             .0
             .ids()
             .to_vec()
     };
-    let all = [
-        draw(1, 0, 0, 0),
-        draw(2, 0, 0, 0),
-        draw(1, 1, 0, 0),
-        draw(1, 0, 1, 0),
-        draw(1, 0, 0, 1),
-    ]
-    .concat();
-    assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 10, "{all:?}");
+    let all = [draw(1, 0, 0), draw(2, 0, 0), draw(1, 1, 0), draw(1, 0, 1)].concat();
+    assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 8, "{all:?}");
 }
 
 proptest! {
@@ -66,7 +59,7 @@ proptest! {
         held in 10_u64..20,
         rows in 1_usize..4,
         seq in 1_usize..9,
-        place in (any::<u64>(), 0_u32..20, 0_u32..3),
+        place in (any::<u64>(), 0_u32..20),
         seed in any::<u64>(),
     ) {
         let corpus = counting(count);
@@ -74,10 +67,10 @@ proptest! {
         prop_assert!(train.end == validation.start && validation.end == count as u64);
         let drawn = Windows::drawn(Arc::clone(&corpus), train.clone(), rows, seq, seed).unwrap();
         let even = Windows::even(corpus, validation.clone(), rows, seq, 7).unwrap();
-        let (step, micro_batch, replica) = place;
+        let (step, micro_batch) = place;
         for (source, span) in [(&drawn, &train), (&even, &validation)] {
-            let (input, target) = source.micro_batch(step, MicroBatch(micro_batch), replica).unwrap();
-            let again = source.micro_batch(step, MicroBatch(micro_batch), replica).unwrap();
+            let (input, target) = source.micro_batch(step, MicroBatch(micro_batch)).unwrap();
+            let again = source.micro_batch(step, MicroBatch(micro_batch)).unwrap();
             prop_assert_eq!(&(input.clone(), target.clone()), &again);
             prop_assert_eq!((*input.shape(), *target.shape()), source.shapes());
             let inside = |id: &u32| span.contains(&u64::from(*id));

@@ -131,8 +131,8 @@ fn a_checkpoint_of_two_processes_is_one_checkpoint() {
 struct Broken(RandomTokens);
 
 impl DataSource for Broken {
-    fn micro_batch(&self, step: u64, at: MicroBatch, replica: u32) -> pipewright::Result<(Tensor, Tensor)> {
-        let (mut input, target) = self.0.micro_batch(step, at, replica)?;
+    fn micro_batch(&self, step: u64, at: MicroBatch) -> pipewright::Result<(Tensor, Tensor)> {
+        let (mut input, target) = self.0.micro_batch(step, at)?;
         if step == 1 {
             input.ids_mut()[0] = 99;
         }
