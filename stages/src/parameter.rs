@@ -5,6 +5,7 @@ use aligned_vec::{AVec, avec};
 use crate::cuda::{Gpu, Weights};
 use crate::device::{Device, Place};
 use crate::error::Result;
+use crate::identity::Shard;
 use crate::rng;
 
 /// How a parameter starts. Draws are keyed by (seed, name).
@@ -33,12 +34,18 @@ pub enum Part {
 
 /// A weight tensor, its gradient summed over the micro-batches of a step, and the optimizer's state for it.
 ///
+/// Within a model a name belongs to one parameter. A layer that uses the weights of another layer holds a copy of
+/// them, and says so with [`Parameter::tied`]: the gradients of all copies are summed, and the copies stay equal.
+/// Two parameters of one name that nobody tied are a mistake, and the pipeline refuses them.
+///
 /// One that was [moved](Parameter::move_to) to a GPU has its numbers there; the fields are then what was last
 /// [fetched](Parameter::fetch), and what [`Parameter::store`] takes to the GPU.
 #[derive(Debug)]
 pub struct Parameter {
     name: String,
     dims: Vec<usize>,
+    is_tied: bool,
+    shard: Shard,
     /// The weights, row-major. They begin with a line of the cache, as everything that is multiplied.
     pub value: AVec<f32>,
     /// The gradient of the summed loss; zero between steps.
@@ -63,11 +70,53 @@ impl Parameter {
         Self {
             name,
             dims: dims.to_vec(),
+            is_tied: false,
+            shard: Shard::WHOLE,
             value,
             grad: avec![0.0; count],
             state: Vec::new(),
             on_gpu: None,
         }
+    }
+
+    /// Makes it a tied copy of the parameter of its name, which another layer holds. It starts with that one's weights,
+    /// on whatever stages the two are.
+    ///
+    /// ```
+    /// use pipewright_stages::{Init, Parameter};
+    ///
+    /// let table = Parameter::new("wte.weight", &[50, 8], Init::Normal(0.02), 1);
+    /// let output = Parameter::new("wte.weight", &[50, 8], Init::Zeros, 1).tied();
+    /// assert!(!table.is_tied() && output.is_tied());
+    /// ```
+    #[must_use]
+    pub fn tied(mut self) -> Self {
+        self.is_tied = true;
+        self
+    }
+
+    /// Whether it is a tied copy of the parameter of its name.
+    pub fn is_tied(&self) -> bool {
+        self.is_tied
+    }
+
+    /// Says which part of its tensor it holds. Its dimensions and numbers are those of this part alone.
+    ///
+    /// # Panics
+    /// When there is no such part.
+    #[must_use]
+    pub fn sharded(mut self, shard: Shard) -> Self {
+        assert!(
+            shard.index < shard.of,
+            "{shard}: the index must be below the number of shards"
+        );
+        self.shard = shard;
+        self
+    }
+
+    /// Which part of its tensor it holds: the whole, where nobody said otherwise.
+    pub fn shard(&self) -> Shard {
+        self.shard
     }
 
     /// Takes its numbers to a place. On a GPU, matrix products read the weights in the place's numbers.
@@ -212,6 +261,8 @@ impl PartialEq for Parameter {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
             && self.dims == other.dims
+            && self.is_tied == other.is_tied
+            && self.shard == other.shard
             && self.value == other.value
             && self.grad == other.grad
             && self.state == other.state

@@ -13,6 +13,11 @@ use crate::tensor::Tensor;
 
 /// What a stage makes again in backward instead of keeping it from forward. The numbers are the same, bit for bit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "lowercase")
+)]
 pub enum Recompute {
     /// Nothing.
     #[default]

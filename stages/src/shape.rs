@@ -7,6 +7,11 @@ pub const MAX_DIMS: usize = 4;
 
 /// What a tensor holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "lowercase")
+)]
 pub enum Kind {
     /// Floating-point numbers: 32-bit ones on the host, those of the stage's [`Place`](crate::Place) on a GPU.
     F32,
@@ -97,6 +102,38 @@ impl Shape {
     pub fn with_last(mut self, last: usize) -> Self {
         self.dims[self.len as usize - 1] = last;
         self
+    }
+}
+
+/// A shape as it is read and written: a kind, and a list of dimensions.
+#[cfg(feature = "serde")]
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(rename = "Shape")]
+struct ShapeForm {
+    kind: Kind,
+    dims: smallvec::SmallVec<[usize; MAX_DIMS]>,
+}
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for Shape {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let form = ShapeForm {
+            kind: self.kind,
+            dims: self.dims().into(),
+        };
+        form.serialize(serializer)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for Shape {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let ShapeForm { kind, dims } = ShapeForm::deserialize(deserializer)?;
+        if dims.len() > MAX_DIMS {
+            let expected = format!("at most {MAX_DIMS} dimensions");
+            return Err(serde::de::Error::invalid_length(dims.len(), &expected.as_str()));
+        }
+        Ok(Self::new(kind, &dims))
     }
 }
 

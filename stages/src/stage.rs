@@ -177,9 +177,9 @@ pub trait Stage: 'static {
     /// and backward-input makes the rest again. A stage without such parts does nothing.
     fn recompute_interiors(&mut self) {}
 
-    /// Shows every parameter, in an order that never changes. Two parameters with one name are tied: their gradients are summed
-    /// and they stay equal, on whatever stages they are. Weights change in no other way, so a stage that holds something made of
-    /// them lets go of it here.
+    /// Shows every parameter, in an order that never changes. Names differ within a model, but for copies that say so
+    /// ([`Parameter::tied`]). Weights change in no other way than through this function: a stage that has computed
+    /// something from them and keeps it drops it here.
     fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter));
 
     /// As [`Stage::visit_parameters`], up to the first failure.

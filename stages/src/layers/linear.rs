@@ -79,7 +79,8 @@ impl Linear {
         self
     }
 
-    /// Puts `weight` in the place of the layer's own: another name ties it to the parameter of that name.
+    /// Puts `weight` in the place of the layer's own. To share the weights of another layer, give a parameter of that
+    /// layer's name and dimensions that is [`Parameter::tied`].
     ///
     /// # Errors
     /// When its dimensions are not those of the layer's weight.

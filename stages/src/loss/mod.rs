@@ -59,6 +59,7 @@ pub trait Loss<W>: Send + 'static {
 
 /// A loss summed over targets, and over how many.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Score {
     /// The loss summed over the counted targets.
     pub sum: f64,

@@ -111,7 +111,7 @@ impl Gpt {
         let mut head = Linear::new("lm_head", layout, [self.dim, self.vocab], init, self.seed);
         if self.tied {
             let dims = [self.vocab, self.dim];
-            head = head.with_weight(Parameter::new("wte.weight", &dims, init, self.seed))?;
+            head = head.with_weight(Parameter::new("wte.weight", &dims, init, self.seed).tied())?;
         }
         Ok(vec![Box::new(Recomputed::new(
             LayerNorm::new("ln_f", self.dim),

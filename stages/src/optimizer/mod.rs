@@ -55,6 +55,11 @@ pub struct Update {
 
 /// Which parameters weight decay takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "lowercase")
+)]
 pub enum Decay {
     /// Those of two or more dimensions: no biases and norms.
     #[default]
