@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The planned tables and the picture of the guide's chapters on choosing a schedule and on auto.
+"""The planned tables of the guide's pages with schedules in figures and on auto, and the picture of memory against bubble.
 
     python3 scripts/compare_schedules.py
 

@@ -21,6 +21,7 @@ pages! {
     auto: "../book/src/auto.md",
     bubbles: "../book/src/bubbles.md",
     choosing: "../book/src/choosing.md",
+    schedules_in_figures: "../book/src/schedules-in-figures.md",
     own_schedule: "../book/src/own-schedule.md",
     micro_batches: "../book/src/micro-batches.md",
     recompute: "../book/src/recompute.md",

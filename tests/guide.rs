@@ -128,8 +128,9 @@ fn every_picture_of_a_page_is_there() {
 }
 
 #[test]
-fn the_planned_tables_of_the_chapter_on_choosing_hold() {
-    let page = fs::read_to_string(root().join("book/src/choosing.md")).expect("the page is there");
+fn the_planned_tables_of_the_chapter_of_figures_hold() {
+    let page =
+        fs::read_to_string(root().join("book/src/schedules-in-figures.md")).expect("the page is there");
     for (ranks, micro_batches) in [(4, 16), (8, 32)] {
         let heading = format!("\n{ranks} ranks, {micro_batches} micro-batches:\n");
         let (_, part) = page.split_once(&heading).expect(&heading);
@@ -145,7 +146,10 @@ fn the_planned_tables_of_the_chapter_on_choosing_hold() {
                 percent(kept.bubble_makespan),
                 most(&kept, |rank| rank.peak_memory),
             );
-            assert!(table.contains(&row), "book/src/choosing.md lacks {row}");
+            assert!(
+                table.contains(&row),
+                "book/src/schedules-in-figures.md lacks {row}"
+            );
         }
     }
 }
