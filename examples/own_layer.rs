@@ -84,10 +84,10 @@ impl Layer for LeakyRelu {
 
 /// The layer and a linear one after it; with two stages, each has one.
 fn model() -> Model {
-    let linear = Linear::new("out", Layout::OutIn, [1, 1], Init::Ones, 0);
+    let linear = || Linear::new("out", Layout::OutIn, [1, 1], Init::Ones, 0);
     Model::new(vec![
-        LayerSpec::of(LeakyRelu::new(), 1.0),
-        LayerSpec::of(linear, 1.0),
+        LayerSpec::of("leaky", 1.0, LeakyRelu::new),
+        LayerSpec::of("out", 1.0, linear),
     ])
 }
 

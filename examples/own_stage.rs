@@ -127,13 +127,13 @@ fn model(stages: usize) -> Vec<StageBuilder<Blocks>> {
     let cut = blocks.chunks(4 / stages).map(|blocks| {
         let blocks = blocks.to_vec();
         let build = move || {
-            let weights = |block| {
+            let weights = |block: &usize| {
                 [
                     weight(format!("block.{block}.a")),
                     weight(format!("block.{block}.b")),
                 ]
             };
-            Ok(Blocks(blocks.into_iter().map(weights).collect()))
+            Ok(Blocks(blocks.iter().map(weights).collect()))
         };
         Box::new(build) as StageBuilder<Blocks>
     });

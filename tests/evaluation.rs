@@ -90,8 +90,8 @@ fn a_quick_first_stage_waits_for_a_slow_last_one() {
         let under_way = Arc::new(UnderWay::default());
         let (one, other) = (Arc::clone(&under_way), Arc::clone(&under_way));
         let stages: Vec<StageBuilder<Counting>> = vec![
-            Box::new(|| Ok(Counting::First(one))),
-            Box::new(|| Ok(Counting::Last(other))),
+            Box::new(move || Ok(Counting::First(Arc::clone(&one)))),
+            Box::new(move || Ok(Counting::Last(Arc::clone(&other)))),
         ];
         let mut pipeline = Pipeline::builder()
             .schedule(schedule)

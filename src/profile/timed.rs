@@ -44,11 +44,11 @@ pub(super) fn unit(layer: usize, unit: LayerSpec, log: Log) -> LayerSpec {
             .collect();
         tell(&log, layer, Took::Seconds(0.0), Measured::Parameters(parameters));
         Ok(vec![Box::new(Timed {
-            name,
+            name: name.clone(),
             layer,
             runs_on_gpus,
             inside,
-            log,
+            log: log.clone(),
         })])
     })
 }

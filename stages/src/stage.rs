@@ -204,5 +204,5 @@ pub trait Stage: 'static {
     }
 }
 
-/// Makes a stage on the thread that will run it.
-pub type StageBuilder<S> = Box<dyn FnOnce() -> Result<S> + Send>;
+/// Makes a stage on the thread that will run it; each call makes the same stage with its starting weights.
+pub type StageBuilder<S> = Box<dyn Fn() -> Result<S> + Send>;

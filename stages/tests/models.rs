@@ -251,9 +251,9 @@ fn only_the_first_parameters_of_the_model_skip_their_input_gradient() {
 
 #[test]
 fn layers_of_ones_own_make_a_model() {
-    let linear = Linear::new("mine", Layout::InOut, [3, 2], Init::Normal(1.0), 1);
+    let linear = || Linear::new("mine", Layout::InOut, [3, 2], Init::Normal(1.0), 1);
     let units = vec![
-        LayerSpec::of(linear, 12.0),
+        LayerSpec::of("mine", 12.0, linear),
         LayerSpec::new("rest", 1.0, || Ok(vec![Box::new(Relu::new("rest"))])),
     ];
     let mut stages = build(Model::new(units), 2);
@@ -326,4 +326,20 @@ fn bad_input_is_named_with_the_layer() {
     .unwrap();
     let error = mlp.output_shape(&Shape::f32(&[5, 3])).unwrap_err().to_string();
     assert_eq!(error, "fc0: expected an input of f32[.., 4], got f32[5, 3]");
+}
+
+#[test]
+fn a_builder_makes_the_same_stage_again() {
+    let units = vec![
+        LayerSpec::of("mine", 12.0, || {
+            Linear::new("mine", Layout::InOut, [3, 2], Init::Normal(1.0), 1)
+        }),
+        LayerSpec::of("rest", 1.0, || Relu::new("rest")),
+    ];
+    let builders = Model::new(units).split(1).unwrap();
+    let [mut first, mut second] = [(); 2].map(|()| builders[0]().unwrap());
+    first.parameters()[0].value.fill(7.0);
+    let mut third = builders[0]().unwrap();
+    assert_eq!(second.parameters(), third.parameters());
+    assert_ne!(first.parameters(), third.parameters());
 }

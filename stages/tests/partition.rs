@@ -9,7 +9,7 @@ fn model(costs: &[f64]) -> Model {
     let units = costs
         .iter()
         .enumerate()
-        .map(|(i, &cost)| LayerSpec::of(Relu::new(&format!("unit{i}")), cost));
+        .map(|(i, &cost)| LayerSpec::of(format!("unit{i}"), cost, move || Relu::new(&format!("unit{i}"))));
     Model::new(units.collect())
 }
 

@@ -20,13 +20,15 @@ const ROWS: usize = 3;
 
 /// A perceptron, each of its layers a unit: one of them has no parameters.
 fn model() -> Model {
-    let linear = |name, sizes| {
+    let linear = |name: &'static str, sizes| {
         let init = Init::Uniform(0.3);
-        LayerSpec::of(Linear::new(name, Layout::InOut, sizes, init, 5), 1.0)
+        LayerSpec::of(name, 1.0, move || {
+            Linear::new(name, Layout::InOut, sizes, init, 5)
+        })
     };
     Model::new(vec![
         linear("in", [10, 8]),
-        LayerSpec::of(Relu::new("relu"), 1.0),
+        LayerSpec::of("relu", 1.0, || Relu::new("relu")),
         linear("out", [8, 5]),
     ])
 }

@@ -146,8 +146,8 @@ fn a_layer_an_optimizer_and_a_loss_of_ones_own_run_on_the_cpu_until_they_say_oth
     let told = |builder: PipelineBuilder<Sequential>| builder.launch().expect_err("refused").to_string();
 
     let layers = Model::new(vec![
-        LayerSpec::of(Relu::new("relu"), 1.0),
-        LayerSpec::of(Mine, 1.0),
+        LayerSpec::of("relu", 1.0, || Relu::new("relu")),
+        LayerSpec::of("mine", 1.0, || Mine),
     ]);
     let own = told(builder().stages(layers.split(2).expect("two")));
     assert!(

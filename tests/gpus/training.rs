@@ -226,12 +226,10 @@ fn memory_that_three_ranks_use_is_used_again_when_the_last_is_done() {
     if emulator::start().is_none() {
         return;
     }
-    let linear = |name, sizes| {
+    let linear = |name: &'static str, sizes| {
         let init = Init::Uniform(0.3);
-        LayerSpec::of(
-            Linear::new(name, Layout::InOut, sizes, init, 5).with_bias(Init::Zeros),
-            1.0,
-        )
+        let layer = move || Linear::new(name, Layout::InOut, sizes, init, 5).with_bias(Init::Zeros);
+        LayerSpec::of(name, 1.0, layer)
     };
     let data = RandomRows {
         rows: 3,
@@ -241,7 +239,7 @@ fn memory_that_three_ranks_use_is_used_again_when_the_last_is_done() {
     let model = move || {
         Ok(Model::new(vec![
             linear("first", [10, 12]),
-            LayerSpec::of(Relu::new("relu"), 1.0),
+            LayerSpec::of("relu", 1.0, || Relu::new("relu")),
             linear("last", [12, 5]),
         ]))
     };

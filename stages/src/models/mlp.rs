@@ -37,7 +37,7 @@ impl Mlp {
             .iter()
             .try_for_each(|&size| check_positive(&[("a layer's size", size)]))?;
         Dropout::new("", self.dropout, self.seed)?;
-        let mut units = vec![LayerSpec::of(Flatten::new("flatten"), 0.0)];
+        let mut units = vec![LayerSpec::of("flatten", 0.0, || Flatten::new("flatten"))];
         for (index, pair) in self.sizes.windows(2).enumerate() {
             let (inputs, outputs) = (pair[0], pair[1]);
             let (name, seed) = (format!("fc{index}"), self.seed);

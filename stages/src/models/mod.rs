@@ -12,7 +12,7 @@ use crate::layer::Layer;
 use crate::sequential::Sequential;
 use crate::stage::StageBuilder;
 
-type Build = Box<dyn FnOnce() -> Result<Vec<Box<dyn Layer>>> + Send>;
+type Build = Box<dyn Fn() -> Result<Vec<Box<dyn Layer>>> + Send>;
 
 /// One unit of a model: layers that stay together, their name and what they cost.
 ///
@@ -20,7 +20,7 @@ type Build = Box<dyn FnOnce() -> Result<Vec<Box<dyn Layer>>> + Send>;
 /// use pipewright_stages::layers::{Gelu, GeluForm, Relu};
 /// use pipewright_stages::models::{LayerSpec, Model};
 ///
-/// let one = LayerSpec::of(Relu::new("relu"), 1.0);
+/// let one = LayerSpec::of("relu", 1.0, || Relu::new("relu"));
 /// let two = LayerSpec::new("pair", 9.0, || {
 ///     Ok(vec![Box::new(Gelu::new("gelu", GeluForm::Tanh)), Box::new(Relu::new("again"))])
 /// });
@@ -33,7 +33,7 @@ pub struct LayerSpec {
     pub name: String,
     /// The estimated work of a forward pass, in floating-point operations for a row (a token).
     pub cost: f64,
-    /// Makes the layers, on the thread that will run them.
+    /// Makes the layers, on the thread that will run them; again whenever it is called.
     pub build: Build,
 }
 
@@ -42,7 +42,7 @@ impl LayerSpec {
     pub fn new(
         name: impl Into<String>,
         cost: f64,
-        build: impl FnOnce() -> Result<Vec<Box<dyn Layer>>> + Send + 'static,
+        build: impl Fn() -> Result<Vec<Box<dyn Layer>>> + Send + 'static,
     ) -> Self {
         Self {
             name: name.into(),
@@ -51,12 +51,12 @@ impl LayerSpec {
         }
     }
 
-    /// A unit of one layer that is already made.
-    pub fn of(layer: impl Layer + Send, cost: f64) -> Self {
-        Self::new(layer.name().to_owned(), cost, || Ok(vec![Box::new(layer)]))
+    /// A unit of one layer.
+    pub fn of<L: Layer>(name: impl Into<String>, cost: f64, build: impl Fn() -> L + Send + 'static) -> Self {
+        Self::new(name, cost, move || Ok(vec![Box::new(build())]))
     }
 
-    fn build(self) -> Result<Vec<Box<dyn Layer>>> {
+    fn build(&self) -> Result<Vec<Box<dyn Layer>>> {
         (self.build)().map_err(|error| error.at(&self.name))
     }
 }
@@ -102,7 +102,7 @@ impl Model {
     /// # Errors
     /// When a unit cannot be made.
     pub fn whole(self) -> Result<Sequential> {
-        build(self.units, true)
+        build(&self.units, true)
     }
 
     /// Cuts the model into stages so that the largest cost of a stage is as small as it can be.
@@ -154,14 +154,14 @@ impl Model {
         let mut units = self.units.into_iter();
         let stages = counts.iter().enumerate().map(|(index, &count)| {
             let units: Vec<LayerSpec> = units.by_ref().take(count).collect();
-            Box::new(move || build(units, index == 0)) as StageBuilder<Sequential>
+            Box::new(move || build(&units, index == 0)) as StageBuilder<Sequential>
         });
         Ok(stages.collect())
     }
 }
 
 /// Makes a stage. In the first one nobody uses the input gradient.
-fn build(units: Vec<LayerSpec>, first: bool) -> Result<Sequential> {
+fn build(units: &[LayerSpec], first: bool) -> Result<Sequential> {
     let mut layers = Vec::new();
     for unit in units {
         layers.extend(unit.build()?);
