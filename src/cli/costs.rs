@@ -5,10 +5,10 @@ use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::Result;
 use crate::config::Config;
 use crate::plan::ModelCosts;
 use crate::profile::Measured;
-use crate::{Error, Result};
 
 const BAR: &str = "measuring {msg}  {bar:24} {pos}/{len}";
 
@@ -50,19 +50,4 @@ pub(super) fn measure(config: &Config, what: &str) -> Result<Measured> {
     });
     bar.finish_and_clear();
     measured
-}
-
-/// Refuses a file of `--out` that cannot be written, before there is anything to write.
-pub(super) fn check_out(out: &Path) -> Result<()> {
-    let refuse = |problem: String| Err(Error::Invalid(format!("--out {}: {problem}", out.display())));
-    if out.is_dir() {
-        return refuse("this is a folder: name a file".to_owned());
-    }
-    match out.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => refuse(format!(
-            "there is no folder {}: make it, or name another",
-            folder.display()
-        )),
-        _ => Ok(()),
-    }
 }

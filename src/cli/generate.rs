@@ -1,7 +1,8 @@
 //! Text out of a model, a token at a time.
 
+use crate::Result;
+use crate::error::{CommandError, PromptProblem};
 use crate::stages::{Mode, Moment, Sequential, Stage, Tensor, rng};
-use crate::{Error, Result};
 
 /// How the next token is chosen.
 #[derive(Clone, Copy, Debug)]
@@ -13,12 +14,10 @@ pub(super) struct Choice {
 impl Choice {
     pub(super) fn new(temperature: f32, top_k: Option<usize>) -> Result<Self> {
         if !(temperature >= 0.0 && temperature.is_finite()) {
-            return Err(Error::Invalid(format!(
-                "--temperature {temperature}: it must be 0 or more"
-            )));
+            return Err(CommandError::Temperature(temperature).into());
         }
         if top_k == Some(0) {
-            return Err(Error::Invalid("--top-k 0: it must be 1 or more".to_owned()));
+            return Err(CommandError::TopK.into());
         }
         Ok(Self { temperature, top_k })
     }
@@ -68,15 +67,11 @@ impl Generator {
     /// Takes the beginning of the text.
     pub(super) fn read(&mut self, prompt: &[u32]) -> Result<()> {
         if prompt.is_empty() {
-            return Err(Error::Invalid(
-                "--prompt is empty: a text begins with one token at least".to_owned(),
-            ));
+            return Err(PromptProblem::Empty.into());
         }
-        if let Some(token) = prompt.iter().find(|&&token| token as usize >= self.vocab) {
-            return Err(Error::Invalid(format!(
-                "--prompt: token {token} is outside the model's vocabulary of {}",
-                self.vocab
-            )));
+        let vocab = self.vocab;
+        if let Some(&token) = prompt.iter().find(|&&token| token as usize >= vocab) {
+            return Err(PromptProblem::OutsideVocabulary { token, vocab }.into());
         }
         self.tokens.extend_from_slice(prompt);
         Ok(())

@@ -9,6 +9,7 @@ mod cuda_env;
 mod devices;
 mod forecast;
 mod generate;
+mod out;
 mod picture;
 mod plan;
 mod processes;
@@ -70,7 +71,7 @@ pub fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             eprintln!("{}error: {error}", processes::prefix());
-            ExitCode::from(if matches!(error, Error::Invalid(_)) { 2 } else { 1 })
+            ExitCode::from(if error.is_refusal() { 2 } else { 1 })
         }
     }
 }

@@ -1,13 +1,15 @@
 //! `pipewright profile`: what the layers of a model cost on this machine.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use super::costs::{check_out, measure};
+use super::costs::measure;
 use super::cuda_env;
+use super::out::{Out, Replace};
+use crate::Result;
 use crate::config::Config;
+use crate::error::CommandError;
 use crate::plan::{LayerCost, Link};
 use crate::profile::Measured;
-use crate::{Error, Result};
 
 /// Measure what each layer of a model costs on this machine.
 ///
@@ -32,22 +34,19 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    let config = Config::load(&args.config, &args.sets).map_err(|error| Error::Invalid(error.to_string()))?;
+    let out = Out::check(&args.out, Replace::Costs)?;
+    let config = Config::load(&args.config, &args.sets).map_err(CommandError::refused)?;
     cuda_env::enter_for(&config);
-    check_out(&args.out)?;
     let measured = measure(&config, "what each layer costs")?;
-    measured.write(&args.out)?;
-    super::print(&table(&measured, &args.out))
+    super::print(&table(&measured))?;
+    out.write(&measured.to_json())?;
+    super::print(&format!("written to {}\n", args.out.display()))
 }
 
-fn table(measured: &Measured, out: &Path) -> String {
+fn table(measured: &Measured) -> String {
     let layers = measured.costs.layers();
-    let width = layers
-        .iter()
-        .map(|layer| layer.name.len())
-        .max()
-        .unwrap_or(0)
-        .max(5);
+    let names = layers.iter().map(|layer| layer.name.len());
+    let width = names.max().unwrap_or(0).max(5);
     let mut text = format!(
         "{:<width$}   forward  backward-input  backward-weight  backward    update      saved    pending     output\n\
          {:<width$}        ms              ms               ms        ms        ms        KiB        KiB        KiB\n",
@@ -55,16 +54,14 @@ fn table(measured: &Measured, out: &Path) -> String {
     );
     text.extend(layers.iter().map(|layer| line(layer, width)));
     let link = measured.costs.link();
-    text += &match link == Link::default() {
+    text + &match link == Link::default() {
         true => "\none rank makes no transfers: what they cost was not measured\n".to_owned(),
         false => format!(
             "\na transfer between two ranks: {:.1} µs and {:.3} ns a byte\n",
             1e6 * link.latency,
             1e9 * link.per_byte
         ),
-    };
-    text += &format!("written to {}\n", out.display());
-    text
+    }
 }
 
 fn line(layer: &LayerCost, width: usize) -> String {

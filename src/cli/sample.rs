@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 
 use super::generate::{Choice, Generator};
 use super::run_dir::RunDir;
+use crate::Result;
 use crate::checkpoint::Checkpoint;
 use crate::config::{Config, DataKind, ModelKind};
+use crate::error::{CommandError, PromptProblem};
 use crate::stages::Stage;
-use crate::{Error, Result};
 
 /// Write text with a trained GPT.
 #[derive(Debug, clap::Args)]
@@ -18,14 +19,16 @@ Examples:
 pub(super) struct Args {
     /// The folder of a run (its newest checkpoint), or of a checkpoint
     path: PathBuf,
-    /// What the text begins with; for a model on token files, tokens such as "17 4 256"
-    #[arg(long, default_value = "\n")]
-    prompt: String,
+    /// What the text begins with (when left out, a line break); for a model on token files, which needs one, token
+    /// numbers such as "17 4 256"
+    #[arg(long, value_name = "TEXT")]
+    prompt: Option<String>,
     /// How many tokens (for a model on text: bytes) to write
     #[arg(long, default_value_t = 500, value_name = "N")]
     tokens: usize,
-    /// How freely to choose: 0 always takes the likeliest token, 1 follows the model's probabilities
-    #[arg(long, default_value_t = 0.8, value_name = "T")]
+    /// How freely to choose, from 0 on: 0 always takes the likeliest token, 1 follows the model's probabilities, more is
+    /// freer still
+    #[arg(long, default_value_t = 0.8, value_name = "T", allow_negative_numbers = true)]
     temperature: f32,
     /// Choose among this many of the likeliest tokens only
     #[arg(long, value_name = "K")]
@@ -38,13 +41,13 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> Result<()> {
     let Args { tokens, seed, .. } = args;
     let choice = Choice::new(args.temperature, args.top_k)?;
-    let (config, mut generator) =
-        load(&args.path, choice, seed).map_err(|error| Error::Invalid(error.to_string()))?;
+    let (config, mut generator) = load(&args.path, choice, seed).map_err(CommandError::refused)?;
     let text = config.data.kind == DataKind::Text;
-    let prompt = if text {
-        args.prompt.bytes().map(u32::from).collect()
-    } else {
-        tokens_of(&args.prompt)?
+    let prompt = match &args.prompt {
+        Some(prompt) if text => prompt.bytes().map(u32::from).collect(),
+        Some(prompt) => tokens_of(prompt)?,
+        None if text => vec![u32::from(b'\n')],
+        None => return Err(PromptProblem::Missing.into()),
     };
     let show = |token: u32| {
         if text {
@@ -73,10 +76,7 @@ fn load(path: &Path, choice: Choice, seed: u64) -> Result<(Config, Generator)> {
     let name = format!("the config in {}", folder.display());
     let config = Config::parse(&name, checkpoint.config(), &[], &[])?;
     if config.model.kind != ModelKind::Gpt {
-        return Err(Error::Invalid(format!(
-            "{}: only a model of kind \"gpt\" writes text",
-            folder.display()
-        )));
+        return Err(CommandError::WritesNoText { folder }.into());
     }
     let mut model = config.model()?.whole()?;
     checkpoint.read_weights(model.parameters())?;
@@ -89,21 +89,15 @@ fn newest(path: &Path) -> Result<PathBuf> {
     if path.join("state.json").exists() {
         return Ok(path.to_owned());
     }
-    RunDir::new(path).checkpoints()?.pop().ok_or_else(|| {
-        Error::Invalid(format!(
-            "{} is no checkpoint, and no run that has one: train first",
-            path.display()
-        ))
-    })
+    let newest = RunDir::new(path).checkpoints()?.pop();
+    let path = path.to_owned();
+    Ok(newest.ok_or(CommandError::NoCheckpoint { path })?)
 }
 
 fn tokens_of(prompt: &str) -> Result<Vec<u32>> {
     let tokens = prompt.split_whitespace().map(|token| {
-        token.parse().map_err(|_| {
-            Error::Invalid(format!(
-                "--prompt: `{token}` is no token: give numbers such as \"17 4\""
-            ))
-        })
+        let number = token.parse();
+        number.map_err(|_| PromptProblem::NotANumber(token.to_owned()).into())
     });
     tokens.collect()
 }

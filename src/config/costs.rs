@@ -9,7 +9,7 @@ use pipewright_stages::{Device, Place, Recompute};
 use toml::Value;
 
 use super::{Config, RecomputeBy, RecomputeWord};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::plan::ModelCosts;
 use crate::profile::{self, Measured, Settings, Subject};
 
@@ -29,15 +29,14 @@ impl Config {
     /// The costs in a file; and a warning, when this machine is not what they were measured on.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when the file cannot be read, is not whole, or was measured for another model or micro-batch: it
+    /// [`ProfileError`](crate::error::ProfileError) when the file cannot be read, is not whole, or was measured for another model or micro-batch: it
     /// names the file and the layer, key or setting.
     pub fn costs_in(&self, path: &Path) -> Result<(ModelCosts, Option<String>)> {
-        let refuse = |error: Error| Error::Invalid(format!("{}: {error}", path.display()));
         let measured = Measured::read(path)?;
         let (model, settings, machine) = (self.model()?, self.cost_settings()?, self.machine()?);
         let warning = measured
             .fits(&settings, &machine, &model.names())
-            .map_err(refuse)?;
+            .map_err(|problem| problem.of(path))?;
         let warning = warning.map(|warning| format!("{}: {warning}", path.display()));
         Ok((self.costs_of(measured)?, warning))
     }

@@ -1,6 +1,158 @@
 //! Arguments of a command that cannot be used.
 
-/// Arguments of a command that cannot be used.
+use std::path::PathBuf;
+
+use super::Error;
+
+/// Arguments of a command that cannot be used. The command has not begun its work.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum CommandError {}
+pub enum CommandError {
+    /// Something that failed before the command began its work.
+    #[error(transparent)]
+    Refused(Box<Error>),
+    /// A `--prompt` that the model cannot go on from.
+    #[error(transparent)]
+    Prompt(#[from] PromptProblem),
+    /// A temperature below 0, or none.
+    #[error("--temperature {0}: it must be 0 or more")]
+    Temperature(f32),
+    /// `--top-k 0`.
+    #[error("--top-k 0: it must be 1 or more")]
+    TopK,
+    /// A checkpoint of a model that does not write text.
+    #[error("{}: only a model of kind \"gpt\" writes text", folder.display())]
+    WritesNoText {
+        /// The checkpoint.
+        folder: PathBuf,
+    },
+    /// A path with no checkpoint.
+    #[error("{} is no checkpoint, and no run that has one: train first", path.display())]
+    NoCheckpoint {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The user has no cache folder.
+    #[error("no folder for symbolic links to CUDA's libraries: set HOME or XDG_CACHE_HOME")]
+    NoCacheFolder,
+    /// A folder of libraries into which other users could put one of theirs.
+    #[error("{}: others can write there, so no libraries are loaded from it: remove it", folder.display())]
+    OpenToOthers {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// What was found cannot be said as JSON.
+    #[error("cannot write JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    /// A file of `--out` that cannot be written, or that must not be replaced.
+    #[error("--out {}: {problem}", path.display())]
+    Out {
+        /// The file.
+        path: PathBuf,
+        /// Why it is not written.
+        problem: OutProblem,
+    },
+    /// `--ranks 0`.
+    #[error("--ranks: 0 ranks cannot train: give numbers from 1 on")]
+    NoRanks,
+    /// More ranks than the model has layers.
+    #[error("--ranks: a model of {layers} layers has stages for {layers} ranks at most")]
+    TooManyRanks {
+        /// The layers of the model.
+        layers: u32,
+    },
+    /// No setting that `tune` knows fits the memory.
+    #[error("nothing fits{limit}: {advice}")]
+    NothingFits {
+        /// The limit in words, such as ` into 1.00 MiB on a rank`; empty where `--memory` was not given.
+        limit: String,
+        /// What would work.
+        advice: Advice,
+    },
+}
+
+/// Why a model cannot go on from a prompt.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PromptProblem {
+    /// A model on token files was given none.
+    #[error(
+        "this model reads tokens: give --prompt with the numbers that the text begins with, such as \"17 4\""
+    )]
+    Missing,
+    /// It has no tokens.
+    #[error("--prompt is empty: a text begins with one token at least")]
+    Empty,
+    /// Something in it is not the number of a token.
+    #[error("--prompt: `{0}` is no token: give numbers such as \"17 4\"")]
+    NotANumber(String),
+    /// A token that the model does not know.
+    #[error("--prompt: token {token} is outside the model's vocabulary of {vocab}")]
+    OutsideVocabulary {
+        /// The token.
+        token: u32,
+        /// The tokens that the model knows: those below this number.
+        vocab: usize,
+    },
+}
+
+impl From<PromptProblem> for Error {
+    fn from(problem: PromptProblem) -> Self {
+        CommandError::from(problem).into()
+    }
+}
+
+/// Why a file of `--out` is not written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OutProblem {
+    /// It is a folder.
+    #[error("this is a folder: name a file")]
+    Folder,
+    /// There is no such folder to write into.
+    #[error("there is no folder {}: make it, or name another", .0.display())]
+    NoFolder(PathBuf),
+    /// There is such a file.
+    #[error("this file exists: name another, or remove it")]
+    Exists,
+    /// There is such a file, and it is not one that `profile` wrote.
+    #[error("this file exists and is no file of costs, so it is not replaced: name another, or remove it")]
+    NoCosts,
+    /// The system refuses.
+    #[error("cannot be written: {0}")]
+    Unwritable(#[source] std::io::Error),
+}
+
+/// What would work where nothing fits.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Advice {
+    /// A device ran out of memory; the error says what to do.
+    #[error(transparent)]
+    OutOfMemory(Box<Error>),
+    /// A larger `--memory`.
+    #[error("the least that works is {least}: raise --memory")]
+    RaiseMemory {
+        /// The least memory, and for what.
+        least: String,
+    },
+    /// More GPUs, or recomputation.
+    #[error(
+        "the least that a rank has to hold is {least}, more than its GPU has: take more GPUs (pipeline.devices), or \
+         recompute (pipeline.recompute)"
+    )]
+    MoreGpus {
+        /// The least memory, and for what.
+        least: String,
+    },
+    /// Other numbers of ranks or micro-batches.
+    #[error("no schedule is for these numbers of ranks and micro-batches: set others")]
+    OtherNumbers,
+}
+
+impl CommandError {
+    /// The same failure, known to have happened before the command began its work.
+    pub(crate) fn refused(error: Error) -> Error {
+        Self::Refused(Box::new(error)).into()
+    }
+}

@@ -8,17 +8,19 @@ mod fabric;
 mod launch;
 mod mesh;
 mod plan;
+mod profile;
 mod run;
 mod schedule;
 
 pub use checkpoint::CheckpointError;
-pub use command::CommandError;
+pub use command::{Advice, CommandError, OutProblem, PromptProblem};
 pub use config::ConfigError;
 pub use data::DataError;
 pub use fabric::FabricError;
 pub use launch::LaunchError;
 pub use mesh::MeshError;
 pub use plan::PlanError;
+pub use profile::{CostsProblem, ProfileError};
 pub use run::RunError;
 pub use schedule::ScheduleError;
 
@@ -57,6 +59,9 @@ pub enum Error {
     /// A run directory that cannot be used.
     #[error(transparent)]
     Run(#[from] RunError),
+    /// Measured costs that cannot be used, or ranks whose costs cannot be measured.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
     /// Arguments of a command that cannot be used.
     #[error(transparent)]
     Command(#[from] CommandError),
@@ -155,6 +160,20 @@ impl Error {
             Self::Stage(error) => matches!(error.kind, ErrorKind::OutOfMemory { .. }),
             _ => false,
         }
+    }
+
+    /// Whether it refuses arguments, a config, a schedule or a plan before any work began.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(
+            self,
+            Self::Invalid(_)
+                | Self::Schedule(_)
+                | Self::Plan(_)
+                | Self::Config(_)
+                | Self::Launch(_)
+                | Self::Profile(_)
+                | Self::Command(_)
+        )
     }
 
     /// Turns an I/O failure into an error that names what was being done to which file.

@@ -1,12 +1,15 @@
 //! What the layers of a model cost on this machine: measured while they train, as they train.
 
 mod arrival;
+mod cpu;
 mod file;
 mod link;
+mod observation;
 mod samples;
+mod stopwatch;
 mod timed;
-mod watch;
 
+pub use cpu::Cpu;
 pub use file::{DEVICES, Measured, ON_CPU, Settings, machine};
 
 use std::fmt;
@@ -22,13 +25,13 @@ use pipewright_stages::{
 };
 
 use crate::data::DataSource;
-use crate::error::{Error, Result};
+use crate::error::{ProfileError, Result};
 use crate::pipeline::Pipeline;
 use crate::plan::{LayerCost, ModelCosts};
 use crate::schedule::Schedule;
+use observation::Log;
 use samples::Samples;
 use timed::{TimedLoss, TimedOptimizer};
-use watch::Log;
 
 /// Steps that are not counted: first touches of memory, optimizer state, cold caches.
 const WARM_UP: u64 = 2;
@@ -75,17 +78,13 @@ impl<L, O> fmt::Debug for Subject<L, O> {
 /// Refuses places that are not all on the CPU or all on GPUs, in the same numbers: a layer costs the same wherever it runs.
 ///
 /// # Errors
-/// [`Error::Invalid`] that says what to do.
+/// [`ProfileError::MixedRanks`].
 pub fn check_places(places: &[Place]) -> Result<()> {
     let kind = |place: &Place| (place.device == Device::Cpu, place.dtype);
     if places.windows(2).all(|pair| kind(&pair[0]) == kind(&pair[1])) {
         return Ok(());
     }
-    Err(Error::Invalid(
-        "costs are those of a layer wherever it runs, and these ranks are not all on the CPU, or all on GPUs in the same numbers: \
-         have them on one kind, or do without costs"
-            .to_owned(),
-    ))
+    Err(ProfileError::MixedRanks.into())
 }
 
 /// Trains the model for a few steps, a few seconds at most, with every layer's passes timed: with backwards in one piece and
@@ -201,15 +200,7 @@ fn launch<L: Loss<Tensor>, O: Optimizer>(
 /// The same stage, timed by the clock of its device.
 fn on(device: Device, build: StageBuilder<Sequential>) -> StageBuilder<Sequential> {
     Box::new(move || {
-        watch::time_on(device)?;
+        stopwatch::time_on(device)?;
         build()
     })
-}
-
-/// The lower quartile of some times: what something takes when nothing else of the machine comes between, even if most
-/// of the times something does. 0 when there are none.
-fn undisturbed(times: impl IntoIterator<Item = f64>) -> f64 {
-    let mut times: Vec<f64> = times.into_iter().collect();
-    times.sort_by(f64::total_cmp);
-    times.get(times.len() / 4).copied().unwrap_or(0.0)
 }

@@ -4,9 +4,7 @@ use std::collections::HashMap;
 
 use pipewright_stages::Moment;
 
-use super::timed::Measured;
-use super::undisturbed;
-use super::watch::Sample;
+use super::observation::{Observation, Sample};
 use crate::plan::LayerCost;
 use crate::plan::StageCost;
 
@@ -56,28 +54,28 @@ impl Samples {
                 seconds,
                 of,
             } = sample;
-            if let Measured::Forward { at, saved, .. } = &of {
+            if let Observation::Forward { at, saved, .. } = &of {
                 self.layers[index].shared = self.shared(index, *at, saved);
             }
             let layer = &mut self.layers[index];
             let times = match of {
-                Measured::Parameters(names) => {
+                Observation::Parameters(names) => {
                     layer.parameters = names;
                     continue;
                 }
-                Measured::Forward { at, saved, output } => {
+                Observation::Forward { at, saved, output } => {
                     layer.saved = saved.iter().map(|block| block.1).sum();
                     layer.output = output;
                     layer.kept = Some((at, saved));
                     &mut layer.forward
                 }
-                Measured::BackwardInput { pending } => {
+                Observation::BackwardInput { pending } => {
                     layer.pending = pending;
                     &mut layer.backward_input
                 }
-                Measured::BackwardWeight => &mut layer.backward_weight,
-                Measured::Loss => &mut layer.loss,
-                Measured::Update { parameter } => self.updates.entry(parameter).or_default(),
+                Observation::BackwardWeight => &mut layer.backward_weight,
+                Observation::Loss => &mut layer.loss,
+                Observation::Update { parameter } => self.updates.entry(parameter).or_default(),
             };
             if step >= first {
                 times.push(seconds);
@@ -129,4 +127,12 @@ impl Samples {
             })
             .collect()
     }
+}
+
+/// The lower quartile of some times: what something takes when nothing else of the machine comes between, even if most
+/// of the times something does. 0 when there are none.
+fn undisturbed(times: impl IntoIterator<Item = f64>) -> f64 {
+    let mut times: Vec<f64> = times.into_iter().collect();
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 4).copied().unwrap_or(0.0)
 }

@@ -7,28 +7,8 @@ use pipewright_stages::models::LayerSpec;
 use pipewright_stages::optimizer::{Optimizer, Update};
 use pipewright_stages::{Bytes, Kept, Layer, Moment, Parameter, Result, Sequential, Shape, Stage, Tensor};
 
-use super::watch::{Log, Took, begin_step, tell, timed};
-
-/// What was measured.
-#[derive(Debug)]
-pub(super) enum Measured {
-    /// It has parameters of these names.
-    Parameters(Vec<String>),
-    Forward {
-        at: Moment,
-        /// The memory blocks it keeps, and their bytes.
-        saved: Vec<(usize, u64)>,
-        output: u64,
-    },
-    BackwardInput {
-        pending: u64,
-    },
-    BackwardWeight,
-    Loss,
-    Update {
-        parameter: String,
-    },
-}
+use super::observation::{Log, Observation};
+use super::stopwatch::{Took, begin_step, tell, timed};
 
 /// The same unit as one layer that tells of its passes.
 pub(super) fn unit(layer: usize, unit: LayerSpec, log: Log) -> LayerSpec {
@@ -42,7 +22,12 @@ pub(super) fn unit(layer: usize, unit: LayerSpec, log: Log) -> LayerSpec {
             .iter()
             .map(|parameter| parameter.name().to_owned())
             .collect();
-        tell(&log, layer, Took::Seconds(0.0), Measured::Parameters(parameters));
+        tell(
+            &log,
+            layer,
+            Took::Seconds(0.0),
+            Observation::Parameters(parameters),
+        );
         Ok(vec![Box::new(Timed {
             name: name.clone(),
             layer,
@@ -78,7 +63,7 @@ impl Layer for Timed {
     fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
         begin_step(at.step, &self.log)?;
         let ((output, kept), took) = timed(|| self.inside.forward(at, input))?;
-        let of = Measured::Forward {
+        let of = Observation::Forward {
             at,
             saved: kept.with_blocks(<[_]>::to_vec),
             output: output.bytes(),
@@ -89,7 +74,7 @@ impl Layer for Timed {
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
         let ((input_grad, pending), took) = timed(|| self.inside.backward_input(saved, grad))?;
-        let of = Measured::BackwardInput {
+        let of = Observation::BackwardInput {
             pending: pending.bytes(),
         };
         tell(&self.log, self.layer, took, of);
@@ -98,7 +83,7 @@ impl Layer for Timed {
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {
         let ((), took) = timed(|| self.inside.backward_weight(pending))?;
-        tell(&self.log, self.layer, took, Measured::BackwardWeight);
+        tell(&self.log, self.layer, took, Observation::BackwardWeight);
         Ok(())
     }
 
@@ -134,7 +119,7 @@ impl<L: Loss<Tensor>> Loss<Tensor> for TimedLoss<L> {
 
     fn start(&mut self, micro_batch: u32, output: Tensor, target: Tensor) -> Result<(Option<Score>, Tensor)> {
         let (started, took) = timed(|| self.loss.start(micro_batch, output, target))?;
-        tell(&self.log, self.layer, took, Measured::Loss);
+        tell(&self.log, self.layer, took, Observation::Loss);
         Ok(started)
     }
 
@@ -172,7 +157,7 @@ impl<O: Optimizer> Optimizer for TimedOptimizer<O> {
             self.optimizer.update(parameter, update)?;
             parameter.zero_grad()
         })?;
-        let of = Measured::Update {
+        let of = Observation::Update {
             parameter: parameter.name().to_owned(),
         };
         tell(&self.log, 0, took, of);

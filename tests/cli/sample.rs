@@ -60,10 +60,10 @@ fn what_cannot_be_is_refused() {
     let refused = |args: &[&str]| place.run(args).refused();
     assert!(refused(&["sample", "none"]).contains("none is no checkpoint, and no run that has one"));
     assert!(refused(&["sample", "runs/small", "--prompt", ""]).contains("--prompt is empty"));
-    assert!(
-        refused(&["sample", "runs/small", "--temperature=-1"])
-            .contains("--temperature -1: it must be 0 or more")
-    );
+    for temperature in [&["--temperature=-1"][..], &["--temperature", "-1"]] {
+        let said = refused(&[&["sample", "runs/small"], temperature].concat());
+        assert_eq!(said, "error: --temperature -1: it must be 0 or more\n");
+    }
     assert!(refused(&["sample", "runs/small", "--top-k", "0"]).contains("--top-k 0: it must be 1 or more"));
 }
 
@@ -94,6 +94,11 @@ fn a_model_on_token_files_reads_and_writes_tokens() {
         .map(|token| token.parse().unwrap())
         .collect();
     assert_eq!((written.len(), &written[..2]), (5, &[17, 299][..]));
+    let said = place.run(&["sample", "runs/small"]).refused();
+    assert!(
+        said.starts_with("error: this model reads tokens: give --prompt with the numbers"),
+        "{said}"
+    );
     let said = place.run(&["sample", "runs/small", "--prompt", "17 x"]).refused();
     assert!(said.contains("--prompt: `x` is no token"), "{said}");
     let said = place.run(&["sample", "runs/small", "--prompt", "300"]).refused();

@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use super::*;
 
 const LAYERS: [&str; 6] = ["embed", "h.0.attn", "h.0.mlp", "h.1.attn", "h.1.mlp", "head"];
@@ -144,29 +146,32 @@ fn files_with_costs_that_do_not_fit_are_refused() {
     wrong("layer `h.0.mlp`: the cost forward is -1", &|costs| {
         costs["layers"][2]["forward"] = (-1).into()
     });
-    wrong("layer `head`: saved is null; it has to be a number", &|costs| {
-        costs["layers"][5]["saved"] = serde_json::Value::Null;
-    });
-    wrong("layer `embed`: update is missing", &|costs| {
+    wrong(
+        "layer `head`: saved: invalid type: null, expected f64: measure again",
+        &|costs| {
+            costs["layers"][5]["saved"] = serde_json::Value::Null;
+        },
+    );
+    wrong("layer `embed`: missing field `update`", &|costs| {
         costs["layers"][0].as_object_mut().unwrap().remove("update");
     });
     wrong("layer `h.1.attn` is missing", &|costs| {
         costs["layers"].as_array_mut().unwrap().remove(3);
     });
     wrong("costs of version 7", &|costs| costs["version"] = 7.into());
-    wrong("link is missing", &|costs| {
+    wrong("missing field `link`", &|costs| {
         costs.as_object_mut().unwrap().remove("link");
     });
     wrong(
-        "layer `head`: there is no key \"forwards\" (known: name, forward, ",
+        "layer `head`: forwards: unknown field `forwards`, expected one of `name`, `forward`, ",
         &|costs| {
             costs["layers"][5]["forwards"] = 1.into();
         },
     );
-    wrong("link: there is no key \"speed\"", &|costs| {
+    wrong("link: speed: unknown field `speed`", &|costs| {
         costs["link"]["speed"] = 1.into()
     });
-    wrong("there is no key \"unit\"", &|costs| costs["unit"] = "ms".into());
+    wrong("unit: unknown field `unit`", &|costs| costs["unit"] = "ms".into());
     wrong("all times of its layers are 0: measure again", &|costs| {
         for layer in costs["layers"].as_array_mut().unwrap() {
             for time in [
@@ -316,6 +321,11 @@ fn what_cannot_be_tuned_or_written_is_refused_before_anything_is_measured() {
             "--out none/costs.json: there is no folder none: make it",
         );
         refused(&[command, "my.toml", "--out", "."], "--out .: this is a folder");
+        // Where no process may write, not even root's.
+        refused(
+            &[command, "my.toml", "--out", "/proc/costs.json"],
+            "--out /proc/costs.json: cannot be written: ",
+        );
     }
     let each = "pipeline.recompute=[\"none\", \"full\"]";
     for command in ["tune", "profile", "plan"] {
@@ -324,4 +334,112 @@ fn what_cannot_be_tuned_or_written_is_refused_before_anything_is_measured() {
             "--set: pipeline.recompute: costs are for stages that all recompute the same",
         );
     }
+}
+
+#[test]
+fn a_file_that_is_there_is_replaced_only_by_costs_where_it_has_costs() {
+    let place = measured();
+    let config = fs::read_to_string(place.path("my.toml")).unwrap();
+    fs::write(place.path("other.json"), "{ \"version\": 1 }").unwrap();
+    let refused = |args: &[&str], part: &str| {
+        let said = place.run(args).refused();
+        assert_eq!(said, format!("error: --out {part}: name another, or remove it\n"));
+    };
+    let no_costs = "this file exists and is no file of costs, so it is not replaced";
+    for file in ["my.toml", "text.txt", "other.json"] {
+        refused(
+            &["profile", "my.toml", "--out", file],
+            &format!("{file}: {no_costs}"),
+        );
+    }
+    refused(
+        &["tune", "my.toml", "--out", "my.toml"],
+        "my.toml: this file exists",
+    );
+    fs::write(place.path("tuned.costs.json"), "mine").unwrap();
+    refused(
+        &["tune", "my.toml", "--out", "tuned.toml"],
+        &format!("tuned.costs.json: {no_costs}"),
+    );
+    assert_eq!(fs::read_to_string(place.path("my.toml")).unwrap(), config);
+    let names = || {
+        fs::read_dir(place.path("."))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+    };
+    let before: BTreeSet<_> = names().collect();
+    place.run(&["profile", "my.toml", "--out", "costs.json"]).done();
+    assert_eq!(
+        names().collect::<BTreeSet<_>>(),
+        before,
+        "nothing is left beside it"
+    );
+}
+
+#[test]
+fn what_was_measured_is_printed_even_where_it_cannot_be_written() {
+    let place = Place::new();
+    let run = |args: &str| {
+        let program = cargo_bin("pipewright");
+        // Files can be made, and nothing can be written into one.
+        let script = format!("trap '' XFSZ; ulimit -f 0; exec {} {args}", program.display());
+        let run = Command::new("sh")
+            .args(["-c", &script])
+            .current_dir(place.path("."))
+            .output();
+        let run = Run(run.unwrap());
+        assert_eq!(run.0.status.code(), Some(1), "{}", run.stderr());
+        run
+    };
+    let profile = run("profile my.toml");
+    assert!(profile.stdout().contains("\nh.1.mlp "), "{}", profile.stdout());
+    assert!(
+        profile.stderr().contains("error: cannot write costs.json: "),
+        "{}",
+        profile.stderr()
+    );
+    let tune = run("tune my.toml --ranks 1 --top 0 --out tuned.toml");
+    let last = tune.stdout().lines().last().unwrap().to_owned();
+    assert!(last.starts_with("chosen: 1f1b: ranks 1, "), "{last}");
+    assert!(
+        tune.stderr().contains("error: cannot write tuned.costs.json: "),
+        "{}",
+        tune.stderr()
+    );
+    let files = fs::read_dir(place.path(".")).unwrap().count();
+    assert_eq!(files, 2, "the config and the text, and nothing half written");
+}
+
+#[test]
+fn a_tuned_config_keeps_comments_order_and_what_is_not_about_speed() {
+    let place = Place::new();
+    let text = fs::read_to_string(place.path("my.toml")).unwrap();
+    let given = "[pipeline] # the cut\n# rows of a step\nbatch_size = 6\n  # how many\nmicro_batches = 3 # of them\npin = false\n";
+    let text = text.replace("[pipeline]\nmicro_batches = 3\nmicro_batch_size = 2\n", given);
+    fs::write(place.path("my.toml"), &text).unwrap();
+    let tune = [
+        "tune",
+        "my.toml",
+        "--ranks",
+        "1",
+        "--top",
+        "0",
+        "--memory",
+        "1GiB",
+        "--out",
+        "tuned.toml",
+    ];
+    place.run(&tune).done();
+    let tuned = fs::read_to_string(place.path("tuned.toml")).unwrap();
+    let (before, after) = tuned.split_once("micro_batches = ").unwrap();
+    assert!(
+        before.ends_with("[pipeline] # the cut\n# rows of a step\n  # how many\n"),
+        "{tuned}"
+    );
+    let (number, after) = after.split_once(' ').unwrap();
+    number.parse::<u32>().unwrap();
+    assert!(after.starts_with("# of them\npin = false\n"), "{tuned}");
+    let rest = |text: &str| text.split_once("\n[train]").unwrap().1.to_owned();
+    assert_eq!(rest(&tuned), rest(&text));
+    place.run(&["train", "tuned.toml"]).done();
 }

@@ -4,6 +4,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
+use crate::error::CommandError;
 use crate::stages::devices::{Library, cache_folder};
 use crate::{Error, Result};
 
@@ -12,9 +13,7 @@ use crate::{Error, Result};
 pub(super) fn make(files: &[(Library, PathBuf)]) -> Result<PathBuf> {
     use std::os::unix::fs::DirBuilderExt;
 
-    let cache = cache_folder().ok_or_else(|| {
-        Error::Invalid("no folder for links to CUDA's libraries: set HOME or XDG_CACHE_HOME".to_owned())
-    })?;
+    let cache = cache_folder().ok_or(CommandError::NoCacheFolder)?;
     let mut hash = DefaultHasher::new();
     files.iter().for_each(|(_, file)| file.hash(&mut hash));
     let folder = cache.join(format!("libraries-{:016x}", hash.finish()));
@@ -41,10 +40,8 @@ fn check_owner(folder: &Path) -> Result<()> {
     let own = Path::new("/proc/self").metadata();
     let foreign = own.is_ok_and(|own| own.uid() != facts.uid());
     if foreign || facts.mode() & 0o022 != 0 {
-        return Err(Error::Invalid(format!(
-            "{}: others can write there, so no libraries are loaded from it: remove it",
-            folder.display()
-        )));
+        let folder = folder.to_owned();
+        return Err(CommandError::OpenToOthers { folder }.into());
     }
     Ok(())
 }
@@ -65,5 +62,5 @@ fn link(to: &Path, at: &Path) -> Result<()> {
 /// Without a use for links.
 #[cfg(not(unix))]
 pub(super) fn make(_: &[(Library, PathBuf)]) -> Result<PathBuf> {
-    Err(Error::Invalid("links are for Unix".to_owned()))
+    Err(CommandError::NoCacheFolder.into())
 }

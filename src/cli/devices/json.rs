@@ -4,10 +4,11 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::Cpu;
+use crate::Result;
 use crate::cli::cuda_env::LOADER;
+use crate::error::CommandError;
+use crate::profile::Cpu;
 use crate::stages::devices::{Found, GpuReport, Report};
-use crate::{Error, Result};
 
 #[derive(Serialize)]
 struct Printed<'a> {
@@ -65,9 +66,8 @@ pub(super) fn json(cpu: &Cpu, report: &Report) -> Result<String> {
         packages: super::packages(report),
         library_path: std::env::var(LOADER).ok(),
     };
-    let text = serde_json::to_string(&printed);
-    text.map(|text| text + "\n")
-        .map_err(|error| Error::Invalid(format!("cannot write the devices: {error}")))
+    let text = serde_json::to_string(&printed).map_err(CommandError::from)?;
+    Ok(text + "\n")
 }
 
 fn gpu(gpu: &GpuReport) -> Gpu<'_> {

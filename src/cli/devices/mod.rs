@@ -1,6 +1,5 @@
 //! `pipewright devices`: what stages can run on here.
 
-mod cpu;
 mod json;
 mod table;
 
@@ -8,8 +7,8 @@ use clap::ValueEnum;
 
 use super::cuda_env;
 use crate::Result;
+use crate::profile::Cpu;
 use crate::stages::devices::{Library, Report, probe};
-use cpu::Cpu;
 
 /// Show what stages can run on: the cores, the GPUs, and the libraries that GPUs need.
 ///

@@ -33,7 +33,7 @@ pub(super) fn run(grid: &mut Grid, top: usize) -> Result<()> {
                 Err(error) if error.is_out_of_memory() => {
                     times.remove(place);
                     let found = grid.found.remove(place);
-                    grid.leave_out(&found.in_words(), &error);
+                    grid.leave_out(&found.in_words(), error);
                 }
                 Err(error) => return Err(error),
             }

@@ -40,7 +40,7 @@ pub(super) struct Grid {
     /// The least memory that one of those needs, and which.
     pub(super) least: Option<(f64, String)>,
     /// What said last that a device's memory is too little.
-    pub(super) starved: Option<String>,
+    pub(super) starved: Option<Error>,
     /// What is counted: tokens or images.
     pub(super) unit: &'static str,
 }
@@ -65,7 +65,7 @@ impl Grid {
                 let measured = match measure(&config, &what) {
                     // Nor has it enough for a larger micro-batch.
                     Err(error) if error.is_out_of_memory() => {
-                        grid.leave_out(&what, &error);
+                        grid.leave_out(&what, error);
                         break;
                     }
                     measured => Rc::new(measured?),
@@ -153,9 +153,9 @@ impl Grid {
     }
 
     /// Says what is left out because a device's memory is too little.
-    pub(super) fn leave_out(&mut self, what: &str, error: &Error) {
+    pub(super) fn leave_out(&mut self, what: &str, error: Error) {
         eprintln!("left out {what}: {error}");
-        self.starved = Some(error.to_string());
+        self.starved = Some(error);
     }
 
     /// The fastest as measured of the first `run`, or the first by prediction when none was run.

@@ -8,8 +8,10 @@ use std::path::PathBuf;
 
 use super::cuda_env;
 use crate::config::{Config, Memory};
+use crate::error::{Advice, CommandError};
 use crate::{Error, Result};
 use grid::{Found, Grid};
+use tuned::Tuned;
 
 /// Rows of the table, when fewer are run.
 const SHOWN: usize = 10;
@@ -52,42 +54,37 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    let config = Config::load(&args.config, &args.sets).map_err(|error| Error::Invalid(error.to_string()))?;
+    let tuned = args.out.as_deref().map(Tuned::check).transpose()?;
+    let config = Config::load(&args.config, &args.sets).map_err(CommandError::refused)?;
     cuda_env::enter_for(&config);
     config.can_be_measured()?;
-    if let Some(out) = &args.out {
-        super::costs::check_out(out)?;
-    }
     let mut grid = Grid::measure(&config, &ranks(&args.ranks, &config)?, args.memory)?;
     if grid.found.is_empty() {
-        return Err(nothing_fits(&grid, args.memory));
+        return Err(nothing_fits(grid, args.memory));
     }
     confirm::run(&mut grid, args.top)?;
     if grid.found.is_empty() {
-        return Err(nothing_fits(&grid, args.memory));
+        return Err(nothing_fits(grid, args.memory));
     }
     let run = args.top.min(grid.found.len());
-    super::print(&table(&grid, args, run.max(SHOWN)))?;
     let best = grid.best(run);
-    if let Some(out) = &args.out {
-        tuned::write(best, args, out)?;
-    }
-    super::print(&format!(
-        "chosen: {}{}\n",
-        best.in_words(),
-        match &args.out {
-            Some(out) => format!("; written to {}", out.display()),
-            None => "; --out FILE writes it as a config".to_owned(),
+    super::print(&(table(&grid, args, run.max(SHOWN)) + "chosen: " + &best.in_words()))?;
+    match (&tuned, &args.out) {
+        (Some(tuned), Some(out)) => {
+            // A failure is said on a line of its own.
+            let written = tuned.write(best, args);
+            let end = written.is_ok().then(|| format!("; written to {}", out.display()));
+            super::print(&(end.unwrap_or_default() + "\n"))?;
+            written
         }
-    ))
+        _ => super::print("; --out FILE writes it as a config\n"),
+    }
 }
 
 /// The numbers of ranks to try.
 fn ranks(given: &[u32], config: &Config) -> Result<Vec<u32>> {
     if given.contains(&0) {
-        return Err(Error::Invalid(
-            "--ranks: 0 ranks cannot train: give numbers from 1 on".into(),
-        ));
+        return Err(CommandError::NoRanks.into());
     }
     let layers = config.model()?.names().len() as u32;
     let mut ranks = given.to_vec();
@@ -107,29 +104,27 @@ fn ranks(given: &[u32], config: &Config) -> Result<Vec<u32>> {
     ranks.dedup();
     ranks.retain(|ranks| *ranks <= layers);
     if ranks.is_empty() {
-        return Err(Error::Invalid(format!(
-            "--ranks: a model of {layers} layers has stages for {layers} ranks at most"
-        )));
+        return Err(CommandError::TooManyRanks { layers }.into());
     }
     Ok(ranks)
 }
 
-fn nothing_fits(grid: &Grid, memory: Option<Memory>) -> Error {
+/// Says what would work instead.
+fn nothing_fits(grid: Grid, memory: Option<Memory>) -> Error {
     let least = grid
         .least
-        .as_ref()
-        .map(|(least, what)| format!("{} ({what})", Memory::enough(*least)));
-    let advice = match (&grid.starved, least) {
-        (Some(error), _) => error.clone(),
-        (None, Some(least)) if memory.is_some() => format!("the least that works is {least}: raise --memory"),
-        (None, Some(least)) => format!(
-            "the least that a rank has to hold is {least}, more than its GPU has: take more GPUs (pipeline.devices), or recompute \
-             (pipeline.recompute)"
-        ),
-        (None, None) => "no schedule is for these numbers of ranks and micro-batches: set others".to_owned(),
+        .map(|(least, setting)| format!("{} ({setting})", Memory::enough(least)));
+    let advice = match (grid.starved, least) {
+        (Some(error), _) => Advice::OutOfMemory(Box::new(error)),
+        (None, Some(least)) if memory.is_some() => Advice::RaiseMemory { least },
+        (None, Some(least)) => Advice::MoreGpus { least },
+        (None, None) => Advice::OtherNumbers,
     };
-    let limit = memory.map_or(String::new(), |memory| format!(" into {memory} on a rank"));
-    Error::Invalid(format!("nothing fits{limit}: {advice}"))
+    CommandError::NothingFits {
+        limit: memory.map_or(String::new(), |memory| format!(" into {memory} on a rank")),
+        advice,
+    }
+    .into()
 }
 
 fn table(grid: &Grid, args: &Args, rows: usize) -> String {

@@ -1,16 +1,20 @@
 //! The config with the settings found.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use toml::{Table, Value};
+use toml_edit::{DocumentMut, Item, RawString, TableLike};
 
 use super::Args;
 use super::grid::Found;
+use crate::cli::out::{Out, Replace};
 use crate::config::Config;
 use crate::plan::AUTO;
 use crate::{Error, Result};
 
-/// The keys that say what was found.
+/// The section with the settings.
+const SECTION: &str = "pipeline";
+
+/// The keys that say what was found; they are written where the given config does not have them.
 const FOUND: [&str; 8] = [
     "stages",
     "chunks",
@@ -22,56 +26,97 @@ const FOUND: [&str; 8] = [
     "memory",
 ];
 
-/// Writes the config, and beside it the costs that its settings were found by. It is the given file with other keys in
-/// `[pipeline]`, comments and all; where that would not say the same, all keys are written.
-pub(super) fn write(found: &Found, args: &Args, out: &Path) -> Result<()> {
-    let costs = out.with_extension("costs.json");
-    found.measured_costs.write(&costs)?;
-    let mut config = found.config.clone();
-    config.pipeline.costs = Some(costs);
-    // A search has to have the limit that it had.
-    let searched = (found.setting.schedule == AUTO).then_some(found.limit).flatten();
-    config.pipeline.memory = args.memory.or(searched);
-    let whole = config.resolved_toml()?;
-    let given = std::fs::read_to_string(&args.config).map_err(Error::io("read", &args.config))?;
-    let edited = edit(&given, &whole);
-    let same = Config::parse("tuned", &edited, &[], &[])
-        .and_then(|config| config.resolved_toml())
-        .is_ok_and(|text| text == whole);
-    let text = if same { edited } else { whole };
-    std::fs::write(out, text).map_err(Error::io("write", out))
+/// The files that `--out` asks for.
+#[derive(Debug)]
+pub(super) struct Tuned {
+    config: Out,
+    costs: Out,
+    costs_path: PathBuf,
 }
 
-/// A config file with other keys in `[pipeline]`, each on one line; where the file has one, it stays in its place.
-fn edit(given: &str, wanted: &str) -> String {
-    let wanted: Table = wanted.parse().unwrap_or_default();
-    let mut keys = match wanted.get("pipeline") {
-        Some(Value::Table(keys)) => keys.clone(),
-        _ => Table::new(),
-    };
-    let mut lines: Vec<String> = Vec::new();
-    let mut end = None;
-    let mut inside = false;
-    for line in given.lines() {
-        let start = line.trim_start();
-        if start.starts_with('[') && !start.contains('=') {
-            inside = start.starts_with("[pipeline]");
-        }
-        let key = line.split_once('=').map(|(key, _)| key.trim().to_owned());
-        match key.filter(|_| inside && !start.starts_with('#')) {
-            Some(key) => lines.extend(keys.remove(&key).map(|value| format!("{key} = {value}"))),
-            None => lines.push(line.to_owned()),
-        }
-        if inside && !start.is_empty() {
-            end = Some(lines.len());
+impl Tuned {
+    /// Refuses files that cannot be written, before anything is measured. A config that is there stays: it may be the given one.
+    pub(super) fn check(out: &Path) -> Result<Self> {
+        let costs_path = out.with_extension("costs.json");
+        Ok(Self {
+            config: Out::check(out, Replace::Nothing)?,
+            costs: Out::check(&costs_path, Replace::Costs)?,
+            costs_path,
+        })
+    }
+
+    /// Writes the config, and beside it the costs that its settings were found by. It is the given file with other keys
+    /// in `[pipeline]`, comments and all; where that would not say the same, all keys are written.
+    pub(super) fn write(&self, found: &Found, args: &Args) -> Result<()> {
+        self.costs.write(&found.measured_costs.to_json())?;
+        let mut config = found.config.clone();
+        config.pipeline.costs = Some(self.costs_path.clone());
+        // A search has to have the limit that it had.
+        let searched = (found.setting.schedule == AUTO).then_some(found.limit).flatten();
+        config.pipeline.memory = args.memory.or(searched);
+        let resolved = config.resolved_toml()?;
+        let given = std::fs::read_to_string(&args.config).map_err(Error::io("read", &args.config))?;
+        let says_the_same = |text: &String| {
+            Config::parse("tuned", text, &[], &[])
+                .and_then(|config| config.resolved_toml())
+                .is_ok_and(|text| text == resolved)
+        };
+        let edited = edit(&given, &resolved).filter(says_the_same);
+        self.config.write(&edited.unwrap_or(resolved))
+    }
+}
+
+/// The text of a config with the values that another has in `[pipeline]`. Comments and the order of keys stay; the comments
+/// above a key that goes are then above the next one. None where one of them is not TOML or has another form.
+fn edit(given: &str, wanted: &str) -> Option<String> {
+    let mut given: DocumentMut = given.parse().ok()?;
+    let mut wanted: DocumentMut = wanted.parse().ok()?;
+    let wanted = wanted.get_mut(SECTION)?.as_table_like_mut()?;
+    let section = given.entry(SECTION).or_insert(toml_edit::table());
+    let section = section.as_table_like_mut()?;
+    let mut comments = String::new();
+    for key in names(section) {
+        match wanted.remove(&key) {
+            Some(value) => {
+                replace(section.get_mut(&key)?, value);
+                put_above(section, &key, &std::mem::take(&mut comments));
+            }
+            None => {
+                comments += &above(section, &key);
+                section.remove(&key);
+            }
         }
     }
-    if end.is_none() {
-        lines.extend([String::new(), "[pipeline]".to_owned()]);
+    for key in names(wanted).iter().filter(|key| FOUND.contains(&key.as_str())) {
+        section.insert(key, wanted.remove(key)?);
+        put_above(section, key, &std::mem::take(&mut comments));
     }
-    let left = keys.iter().filter(|(key, _)| FOUND.contains(&key.as_str()));
-    let left: Vec<String> = left.map(|(key, value)| format!("{key} = {value}")).collect();
-    let end = end.unwrap_or(lines.len());
-    lines.splice(end..end, left);
-    lines.join("\n") + "\n"
+    Some(given.to_string())
+}
+
+fn names(table: &dyn TableLike) -> Vec<String> {
+    table.iter().map(|(name, _)| name.to_owned()).collect()
+}
+
+/// Replaces a value and keeps what stands around it, such as a comment behind.
+fn replace(item: &mut Item, new: Item) {
+    let around = item.as_value().map(|old| old.decor().clone());
+    *item = new;
+    if let (Some(value), Some(around)) = (item.as_value_mut(), around) {
+        *value.decor_mut() = around;
+    }
+}
+
+/// The lines of comments above a key.
+fn above(section: &dyn TableLike, key: &str) -> String {
+    let prefix = section.key(key).and_then(|key| key.leaf_decor().prefix());
+    prefix.and_then(RawString::as_str).unwrap_or_default().to_owned()
+}
+
+/// Puts lines of comments above a key and those that it has.
+fn put_above(section: &mut dyn TableLike, key: &str, comments: &str) {
+    let all = comments.to_owned() + &above(section, key);
+    if let Some(mut key) = section.key_mut(key).filter(|_| !comments.is_empty()) {
+        key.leaf_decor_mut().set_prefix(all);
+    }
 }

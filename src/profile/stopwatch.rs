@@ -6,22 +6,9 @@
 use std::cell::RefCell;
 use std::time::Instant;
 
-use crossbeam_channel::Sender;
 use pipewright_stages::{Clock, Device, Result, clock};
 
-use super::timed::Measured;
-
-/// What was measured of the layer of this index in a step.
-#[derive(Debug)]
-pub(super) struct Sample {
-    pub(super) layer: usize,
-    pub(super) step: u64,
-    pub(super) seconds: f64,
-    pub(super) of: Measured,
-}
-
-/// Where measurements go.
-pub(super) type Log = Sender<Sample>;
+use super::observation::{Log, Observation, Sample};
 
 /// How long some work took: seconds, or from one mark of the device's clock to another.
 #[derive(Clone, Copy, Debug)]
@@ -31,12 +18,12 @@ pub(super) enum Took {
 }
 
 thread_local! {
-    static WATCH: RefCell<Watch> = RefCell::default();
+    static STOPWATCH: RefCell<Stopwatch> = RefCell::default();
 }
 
 /// What a rank's thread knows of the time.
 #[derive(Default)]
-struct Watch {
+struct Stopwatch {
     /// That of the rank's device, where it has one.
     clock: Option<Box<dyn Clock>>,
     step: u64,
@@ -47,21 +34,21 @@ struct Watch {
 /// This thread's work is on that device.
 pub(super) fn time_on(device: Device) -> Result<()> {
     let clock = clock(device)?;
-    WATCH.with_borrow_mut(|watch| watch.clock = clock);
+    STOPWATCH.with_borrow_mut(|stopwatch| stopwatch.clock = clock);
     Ok(())
 }
 
 /// A step begins on this thread, unless it has begun: what a device was timed at in the step before is told.
 pub(super) fn begin_step(step: u64, log: &Log) -> Result<()> {
-    WATCH.with_borrow_mut(|watch| {
-        if std::mem::replace(&mut watch.step, step) == step {
+    STOPWATCH.with_borrow_mut(|stopwatch| {
+        if std::mem::replace(&mut stopwatch.step, step) == step {
             return Ok(());
         }
-        let Some(clock) = &mut watch.clock else {
+        let Some(clock) = &mut stopwatch.clock else {
             return Ok(());
         };
         clock.wait()?;
-        for ([from, to], sample) in watch.untold.drain(..) {
+        for ([from, to], sample) in stopwatch.untold.drain(..) {
             let seconds = clock.seconds(from, to)?;
             send(log, Sample { seconds, ..sample });
         }
@@ -88,13 +75,13 @@ pub(super) fn timed<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, Took)> {
 
 /// A mark behind all that the device was given, where there is a clock to make it.
 fn mark() -> Result<Option<usize>> {
-    WATCH.with_borrow_mut(|watch| watch.clock.as_mut().map(|clock| clock.mark()).transpose())
+    STOPWATCH.with_borrow_mut(|stopwatch| stopwatch.clock.as_mut().map(|clock| clock.mark()).transpose())
 }
 
 /// Tells what was measured of a layer, now or when the time is known.
-pub(super) fn tell(log: &Log, layer: usize, took: Took, of: Measured) {
-    WATCH.with_borrow_mut(|watch| {
-        let step = watch.step;
+pub(super) fn tell(log: &Log, layer: usize, took: Took, of: Observation) {
+    STOPWATCH.with_borrow_mut(|stopwatch| {
+        let step = stopwatch.step;
         let sample = |seconds| Sample {
             layer,
             step,
@@ -103,7 +90,7 @@ pub(super) fn tell(log: &Log, layer: usize, took: Took, of: Measured) {
         };
         match took {
             Took::Seconds(seconds) => send(log, sample(seconds)),
-            Took::Marks(marks) => watch.untold.push((marks, sample(0.0))),
+            Took::Marks(marks) => stopwatch.untold.push((marks, sample(0.0))),
         }
     });
 }

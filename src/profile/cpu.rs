@@ -1,21 +1,21 @@
-//! The cores of this machine.
+//! The processor of this machine.
 
 use std::collections::BTreeSet;
 
-/// A machine's processor.
+/// The processor of a machine.
 #[derive(Debug)]
-pub(super) struct Cpu {
-    /// What its maker calls it.
-    pub(super) name: String,
-    /// Cores, each with an arithmetic of its own.
-    pub(super) cores: usize,
+pub struct Cpu {
+    /// Its model name; `unknown` where the system does not say.
+    pub name: String,
+    /// Physical cores; two threads of a core share its arithmetic units.
+    pub cores: usize,
     /// How many threads this process can run at once.
-    pub(super) threads: usize,
+    pub threads: usize,
 }
 
 impl Cpu {
-    /// The one that this process runs on.
-    pub(super) fn here() -> Self {
+    /// The processor that this process runs on, as `/proc/cpuinfo` describes it.
+    pub fn here() -> Self {
         let facts = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let all = |name: &'static str| values(&facts, name);

@@ -1,0 +1,38 @@
+//! What is heard of a rank while it trains.
+
+use crossbeam_channel::Sender;
+use pipewright_stages::Moment;
+
+/// Where observations go.
+pub(super) type Log = Sender<Sample>;
+
+/// What was observed of a layer in a step, and how long it took.
+#[derive(Debug)]
+pub(super) struct Sample {
+    /// The layer's place in the model, from 0.
+    pub(super) layer: usize,
+    pub(super) step: u64,
+    pub(super) seconds: f64,
+    pub(super) of: Observation,
+}
+
+/// What was observed. Sizes are in bytes.
+#[derive(Debug)]
+pub(super) enum Observation {
+    /// The layer has parameters of these names.
+    Parameters(Vec<String>),
+    Forward {
+        at: Moment,
+        /// The blocks of memory that the layer keeps: address and size.
+        saved: Vec<(usize, u64)>,
+        output: u64,
+    },
+    BackwardInput {
+        pending: u64,
+    },
+    BackwardWeight,
+    Loss,
+    Update {
+        parameter: String,
+    },
+}
