@@ -29,6 +29,7 @@
 
 mod actor;
 pub mod checkpoint;
+pub mod checksum;
 pub mod cli;
 pub mod config;
 pub mod data;

@@ -195,7 +195,7 @@ impl DataSource for Broken {
     fn micro_batch(&self, step: u64, at: MicroBatch) -> pipewright::Result<(Tensor, Tensor)> {
         assert!(step == 0 || !self.panics, "a bug in the data");
         if step > 0 {
-            return Err(Error::Data("`words.txt` is gone".to_owned()));
+            return Err(pipewright::error::DataError::other("`words.txt` is gone").into());
         }
         Ones.micro_batch(step, at)
     }

@@ -21,6 +21,7 @@ const TABLE: &[Row] = &[
     ("fabric", 1, &[]),
     ("data", 1, &[]),
     ("mesh", 0, &["id", "error"]),
+    ("checksum", 0, &[]),
     ("id", 0, &[]),
     ("nearest", 0, &[]),
     ("error", 0, &["id"]),

@@ -100,6 +100,10 @@ impl DataSource for Same {
     fn shapes(&self) -> (Shape, Shape) {
         (*self.0.shape(), *self.0.shape())
     }
+
+    fn is_endless(&self) -> bool {
+        true
+    }
 }
 
 /// A pipeline whose passes take this many seconds at each stage.

@@ -1,38 +1,27 @@
 //! A long sequence of tokens, out of one or many files.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use super::text;
-use crate::error::{Error, Result};
+use super::tokens::{self, Tokens, Width};
+use crate::checksum::{Checksum, ChecksumBuilder};
+use crate::error::{DataError, Error, Result};
 
-/// How many tokens are read at a time when all are looked at.
-const CHUNK: u64 = 1 << 16;
+/// How many tokens are looked at in one go.
+const BLOCK: u64 = 1 << 16;
 
-/// The width of a token in a token file, little endian.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Width {
-    /// Two bytes.
-    U16,
-    /// Four bytes.
-    U32,
-}
+/// The beginning of a collection of Shakespeare's plays, in the public domain. These bytes never change:
+/// figures that were measured with them can be compared.
+const BUILT_IN: &[u8] = include_bytes!("builtin/shakespeare.txt");
 
-impl Width {
-    fn bytes(self) -> u64 {
-        match self {
-            Self::U16 => 2,
-            Self::U32 => 4,
-        }
-    }
-}
-
-/// A sequence of tokens, out of one or many files read in order. Text is held in memory, one byte a token;
-/// token files stay on disk, and only the windows asked for are read.
+/// A sequence of tokens, out of one or many files read in order. Text of up to 256 MiB is held in memory, a
+/// byte a token. Longer text and token files stay on disk, and only the windows asked for are read: these files
+/// must not change while they are used.
 #[derive(Debug)]
 pub struct Corpus {
     pieces: Vec<Piece>,
+    scan: OnceLock<Scan>,
 }
 
 /// One file's tokens.
@@ -41,56 +30,66 @@ struct Piece {
     path: PathBuf,
     start: u64,
     end: u64,
-    store: Store,
+    tokens: Tokens,
 }
 
+/// What is known when every token has been read once.
 #[derive(Debug)]
-enum Store {
-    Bytes(Vec<u8>),
-    File(File, Width),
+struct Scan {
+    contents: Checksum,
+    /// The highest token of each piece.
+    highest: Vec<u32>,
 }
 
 impl Corpus {
+    /// A text that is a part of this program: the same 131,058 bytes everywhere and in every version.
+    pub fn built_in() -> Self {
+        let file = (
+            PathBuf::from("built-in text"),
+            Tokens::BuiltIn(BUILT_IN),
+            BUILT_IN.len() as u64,
+        );
+        Self::of(vec![file])
+    }
+
     /// Text as bytes: each path is a file, taken whole, or a folder, read recursively in sorted order without
     /// hidden and binary files and without folders named `target` or `runs`.
     ///
     /// # Errors
-    /// When a path is missing or empty or cannot be read, or when a folder holds no text.
+    /// When a path is missing or empty, cannot be read or is not a regular file, or when a folder holds no text.
     pub fn text(paths: &[PathBuf]) -> Result<Self> {
-        let files = text::read(paths)?;
-        Self::of(files.into_iter().map(|(path, bytes)| {
-            let count = bytes.len() as u64;
-            Ok((path, count, Store::Bytes(bytes)))
-        }))
+        text::read(paths).map(Self::of)
     }
 
     /// Token files: tokens of one width, little endian, nothing else in the file.
     ///
     /// # Errors
-    /// When a file is missing, empty or cannot be read, or when its length is not a whole number of tokens.
+    /// When a file is missing, empty, cannot be read or is not a regular file, when it is a NumPy array, or when
+    /// its length is not a whole number of tokens.
     pub fn tokens(paths: &[PathBuf], width: Width) -> Result<Self> {
-        Self::of(paths.iter().map(|path| {
-            let (file, count) = open(path, width)?;
-            Ok((path.clone(), count, Store::File(file, width)))
-        }))
+        let open = |path: &PathBuf| {
+            let (tokens, count) = tokens::open(path, width)?;
+            Ok((path.clone(), tokens, count))
+        };
+        paths.iter().map(open).collect::<Result<_>>().map(Self::of)
     }
 
-    fn of(files: impl Iterator<Item = Result<(PathBuf, u64, Store)>>) -> Result<Self> {
+    fn of(files: Vec<(PathBuf, Tokens, u64)>) -> Self {
         let mut start = 0;
-        let pieces = files.map(|file| {
-            let (path, count, store) = file?;
+        let piece = |(path, tokens, count)| {
             let piece = Piece {
                 path,
                 start,
                 end: start + count,
-                store,
+                tokens,
             };
             start = piece.end;
-            Ok(piece)
-        });
-        Ok(Self {
-            pieces: pieces.collect::<Result<_>>()?,
-        })
+            piece
+        };
+        Self {
+            pieces: files.into_iter().map(piece).collect(),
+            scan: OnceLock::new(),
+        }
     }
 
     /// The number of tokens.
@@ -112,35 +111,30 @@ impl Corpus {
         }
     }
 
-    /// Checks that every token is below `vocabulary`, reading all of them once when the width allows others.
+    /// The checksum of all contents, without names and without the places where one file ends and the next
+    /// begins. All files are read for it, once for a corpus: [`Corpus::check_vocabulary`] shares the reading.
+    ///
+    /// # Errors
+    /// When a file cannot be read.
+    pub fn checksum(&self) -> Result<Checksum> {
+        Ok(self.scan()?.contents)
+    }
+
+    /// Checks that every token is below `vocabulary`. All tokens are read for it when the width allows others.
     ///
     /// # Errors
     /// At the first token outside: names the file, the position in it, the token and the limit.
     pub fn check_vocabulary(&self, vocabulary: usize) -> Result<()> {
-        let mut chunk = vec![0; CHUNK as usize];
-        for piece in self
-            .pieces
-            .iter()
-            .filter(|piece| piece.store.tokens_known() > vocabulary as u64)
-        {
-            let mut at = piece.start;
-            while at < piece.end {
-                let chunk = &mut chunk[..CHUNK.min(piece.end - at) as usize];
-                self.read(at, chunk)?;
-                if let Some(index) = chunk.iter().position(|&token| token as usize >= vocabulary) {
-                    return Err(Error::Data(format!(
-                        "`{}`: token {} at position {} is outside the model's vocabulary of {vocabulary} \
-                         (0..={})",
-                        piece.path.display(),
-                        chunk[index],
-                        at - piece.start + index as u64,
-                        vocabulary.saturating_sub(1),
-                    )));
-                }
-                at += chunk.len() as u64;
-            }
+        let allows_others = |piece: &Piece| piece.tokens.possible() > vocabulary as u64;
+        if !self.pieces.iter().any(allows_others) {
+            return Ok(());
         }
-        Ok(())
+        let highest = &self.scan()?.highest;
+        let outside = highest.iter().position(|&token| token as usize >= vocabulary);
+        match outside {
+            None => Ok(()),
+            Some(index) => self.pieces[index].refuse_token(vocabulary),
+        }
     }
 
     /// Fills `tokens` with those from position `at` on; all must exist.
@@ -158,73 +152,49 @@ impl Corpus {
         }
         Ok(())
     }
-}
 
-impl Store {
-    /// The number of different tokens it could hold.
-    fn tokens_known(&self) -> u64 {
-        match self {
-            Self::Bytes(_) => 1 << 8,
-            Self::File(_, width) => 1 << (8 * width.bytes()),
+    fn scan(&self) -> Result<&Scan> {
+        if let Some(scan) = self.scan.get() {
+            return Ok(scan);
         }
+        let mut contents = ChecksumBuilder::new();
+        let scan = |piece: &Piece| {
+            let scanned = piece.tokens.scan(piece.count(), &mut contents);
+            scanned.map_err(|error| Error::io("read", &piece.path)(error))
+        };
+        let highest = self.pieces.iter().map(scan).collect::<Result<_>>()?;
+        let contents = contents.checksum();
+        Ok(self.scan.get_or_init(|| Scan { contents, highest }))
     }
 }
 
 impl Piece {
+    fn count(&self) -> u64 {
+        self.end - self.start
+    }
+
     fn read(&self, at: u64, tokens: &mut [u32]) -> Result<()> {
-        match &self.store {
-            Store::Bytes(bytes) => {
-                for (token, &byte) in tokens.iter_mut().zip(&bytes[at as usize..]) {
-                    *token = u32::from(byte);
-                }
-                Ok(())
-            }
-            Store::File(file, width) => {
-                let read = read_tokens(file, *width, at, tokens);
-                read.map_err(|error| Error::io("read", &self.path)(error))
-            }
-        }
+        let read = self.tokens.read(at, tokens);
+        read.map_err(|error| Error::io("read", &self.path)(error))
     }
-}
 
-/// Fills `tokens` from the file. Tokens of four bytes are read in place; those of two are read into the second half and spread
-/// out from there.
-fn read_tokens(file: &File, width: Width, at: u64, tokens: &mut [u32]) -> std::io::Result<()> {
-    let count = tokens.len();
-    let bytes: &mut [u8] = bytemuck::cast_slice_mut(tokens);
-    match width {
-        Width::U32 => {
-            file.read_exact_at(bytes, at * width.bytes())?;
-            tokens.iter_mut().for_each(|token| *token = u32::from_le(*token));
-        }
-        Width::U16 => {
-            file.read_exact_at(&mut bytes[2 * count..], at * width.bytes())?;
-            for index in 0..count {
-                let place = 2 * (count + index);
-                let token = u16::from_le_bytes([bytes[place], bytes[place + 1]]);
-                bytes[4 * index..4 * index + 4].copy_from_slice(&u32::from(token).to_ne_bytes());
+    /// Looks for the first token outside of a vocabulary and refuses it.
+    fn refuse_token(&self, vocabulary: usize) -> Result<()> {
+        let mut block = vec![0; BLOCK as usize];
+        let mut at = 0;
+        while at < self.count() {
+            let block = &mut block[..BLOCK.min(self.count() - at) as usize];
+            self.read(at, block)?;
+            if let Some(index) = block.iter().position(|&token| token as usize >= vocabulary) {
+                return Err(Error::Data(DataError::TokenOutside {
+                    path: self.path.clone(),
+                    token: block[index],
+                    position: at + index as u64,
+                    vocabulary,
+                }));
             }
+            at += block.len() as u64;
         }
+        Ok(())
     }
-    Ok(())
-}
-
-/// A token file and the number of its tokens.
-fn open(path: &Path, width: Width) -> Result<(File, u64)> {
-    let file = File::open(path).map_err(|error| text::missing(path, &error))?;
-    let metadata = file.metadata().map_err(Error::io("read", path))?;
-    let wrong = |what: String| Err(Error::Data(format!("`{}` {what}", path.display())));
-    if !metadata.is_file() {
-        return wrong("is not a file; name a token file".to_owned());
-    }
-    let (bytes, each) = (metadata.len(), width.bytes());
-    if bytes == 0 {
-        return wrong("is empty".to_owned());
-    }
-    if !bytes.is_multiple_of(each) {
-        return wrong(format!(
-            "holds {bytes} bytes, which is not a whole number of tokens of {each} bytes"
-        ));
-    }
-    Ok((file, bytes / each))
 }

@@ -1,16 +1,20 @@
 //! IDX files, the format of MNIST: a magic number, big-endian dimensions, then unsigned bytes; plain or
 //! gzipped.
 
-use std::fs::File;
+use std::fmt;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
 
-use super::text;
-use crate::error::{Error, Result};
+use super::file::{self, wrong};
+use crate::error::{Error, FileProblem, Result};
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// The most bytes that one compressed byte can stand for (RFC 1951: 258 bytes for two bits, and some).
+const GZIP_RATIO: u64 = 1032;
 
 /// The contents of an IDX file of unsigned bytes.
 #[derive(Debug)]
@@ -20,96 +24,138 @@ pub(super) struct Idx {
     pub(super) bytes: Vec<u8>,
 }
 
-impl Idx {
-    /// Reads a file that must have one of these numbers of dimensions.
-    pub(super) fn read(path: &Path, dims: std::ops::RangeInclusive<u8>) -> Result<Self> {
-        let mut reader = unpacked(path)?;
+/// An IDX file whose header has been read.
+pub(super) struct Header {
+    path: PathBuf,
+    dims: Vec<usize>,
+    /// The bytes that the dimensions call for.
+    expected: u64,
+    contents: Box<dyn Read>,
+}
+
+impl Header {
+    /// Reads the header of a file that must have one of these numbers of dimensions.
+    pub(super) fn read(path: &Path, allowed: RangeInclusive<u8>) -> Result<Self> {
+        let (mut contents, limit) = unpacked(path)?;
         let mut magic = [0; 4];
-        fill(&mut reader, &mut magic, path, "its magic number")?;
-        if magic[..3] != [0, 0, 8] || !dims.contains(&magic[3]) {
-            let count = if dims.start() == dims.end() {
-                dims.start().to_string()
-            } else {
-                format!("{} to {}", dims.start(), dims.end())
-            };
-            return Err(Error::Data(format!(
-                "`{}` is not an IDX file of unsigned bytes with {count} dimensions: it starts with {:08x}, \
-                 expected {:08x}",
-                path.display(),
-                u32::from_be_bytes(magic),
-                u32::from_be_bytes([0, 0, 8, *dims.end()]),
-            )));
+        fill(&mut contents, &mut magic, path, "its magic number")?;
+        if magic[..3] != [0, 0, 8] || !allowed.contains(&magic[3]) {
+            let magic = u32::from_be_bytes(magic);
+            let dims = allowed;
+            return Err(wrong(path, FileProblem::NotIdx { magic, dims }));
         }
         let dims = (0..magic[3]).map(|_| {
             let mut dim = [0; 4];
-            fill(&mut reader, &mut dim, path, "its dimensions")?;
+            fill(&mut contents, &mut dim, path, "its dimensions")?;
             Ok(u32::from_be_bytes(dim) as usize)
         });
         let dims = dims.collect::<Result<Vec<_>>>()?;
-        let bytes = body(&mut reader, path, &dims)?;
+        let product = |product: u64, &dim: &usize| product.checked_mul(dim as u64);
+        let expected = dims.iter().try_fold(1, product);
+        let Some(expected) = expected.filter(|&count| count > 0 && count < u64::MAX) else {
+            return Err(wrong(path, FileProblem::Dimensions { dims }));
+        };
+        limit.check(path, &dims, expected)?;
         Ok(Self {
             path: path.to_owned(),
             dims,
-            bytes,
+            expected,
+            contents,
         })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The number of items, each of the dimensions after the first.
     pub(super) fn items(&self) -> usize {
         self.dims[0]
     }
+
+    /// Reads the bytes after the header: as many as the dimensions say, and no more.
+    pub(super) fn contents(self) -> Result<Idx> {
+        let Self {
+            path,
+            dims,
+            expected,
+            contents,
+        } = self;
+        let mut bytes = Vec::new();
+        let ended = contents.take(expected + 1).read_to_end(&mut bytes);
+        let held = bytes.len() as u64;
+        match ended {
+            Err(error) if error.kind() != ErrorKind::UnexpectedEof => Err(Error::io("read", path)(error)),
+            _ if held < expected => {
+                let problem = FileProblem::Truncated { held, expected, dims };
+                Err(wrong(&path, problem))
+            }
+            _ if held > expected => Err(wrong(&path, FileProblem::TooLong { expected, dims })),
+            Err(_) => Err(wrong(&path, FileProblem::GzipEnd)),
+            Ok(_) => Ok(Idx { path, dims, bytes }),
+        }
+    }
+}
+
+/// What a file's length says about its contents.
+enum Limit {
+    /// A plain file of so many bytes, header included.
+    Plain(u64),
+    /// A compressed one.
+    Packed(u64),
+}
+
+impl Limit {
+    /// Refuses dimensions that a file of this length cannot have, before any of the contents is read.
+    fn check(&self, path: &Path, dims: &[usize], expected: u64) -> Result<()> {
+        let (header, dims) = (4 + 4 * dims.len() as u64, dims.to_vec());
+        let problem = match *self {
+            Self::Plain(length) if length.saturating_sub(header) < expected => FileProblem::Truncated {
+                held: length.saturating_sub(header),
+                expected,
+                dims,
+            },
+            Self::Plain(length) if length - header > expected => FileProblem::TooLong { expected, dims },
+            Self::Packed(packed) if packed.saturating_mul(GZIP_RATIO) < expected => {
+                FileProblem::PackedTooSmall {
+                    packed,
+                    expected,
+                    dims,
+                }
+            }
+            _ => return Ok(()),
+        };
+        Err(wrong(path, problem))
+    }
 }
 
 /// The file's contents, unpacked when it is gzipped, whatever its name.
-fn unpacked(path: &Path) -> Result<Box<dyn Read>> {
-    let file = File::open(path).map_err(|error| text::missing(path, &error))?;
+fn unpacked(path: &Path) -> Result<(Box<dyn Read>, Limit)> {
+    let (file, length) = file::open(path)?;
     let mut reader = BufReader::new(file);
     let start = reader.fill_buf().map_err(Error::io("read", path))?;
     if start.is_empty() {
-        return Err(Error::Data(format!("`{}` is empty", path.display())));
+        return Err(wrong(path, FileProblem::Empty));
     }
     Ok(if start.starts_with(&GZIP) {
-        Box::new(MultiGzDecoder::new(reader))
+        (Box::new(MultiGzDecoder::new(reader)), Limit::Packed(length))
     } else {
-        Box::new(reader)
+        (Box::new(reader), Limit::Plain(length))
     })
 }
 
-fn fill(reader: &mut dyn Read, bytes: &mut [u8], path: &Path, what: &str) -> Result<()> {
+fn fill(reader: &mut dyn Read, bytes: &mut [u8], path: &Path, what: &'static str) -> Result<()> {
     reader.read_exact(bytes).map_err(|error| match error.kind() {
-        ErrorKind::UnexpectedEof => {
-            Error::Data(format!("`{}` is truncated: it ends in {what}", path.display()))
-        }
+        ErrorKind::UnexpectedEof => wrong(path, FileProblem::EndsInHeader { what }),
         _ => Error::io("read", path)(error),
     })
 }
 
-/// The bytes after the header: as many as the dimensions say.
-fn body(reader: &mut dyn Read, path: &Path, dims: &[usize]) -> Result<Vec<u8>> {
-    let expected = dims
-        .iter()
-        .try_fold(1_u64, |product, &dim| product.checked_mul(dim as u64));
-    let expected = expected
-        .filter(|&count| count > 0 && count < u64::MAX)
-        .ok_or_else(|| {
-            Error::Data(format!(
-                "`{}` has impossible dimensions {dims:?} in its header",
-                path.display()
-            ))
-        })?;
-    let mut bytes = Vec::new();
-    let ended = reader.take(expected + 1).read_to_end(&mut bytes);
-    let wrong = |what: String| Err(Error::Data(format!("`{}` {what}", path.display())));
-    let held = bytes.len() as u64;
-    match ended {
-        Err(error) if error.kind() != ErrorKind::UnexpectedEof => Err(Error::io("read", path)(error)),
-        _ if held < expected => wrong(format!(
-            "is truncated: it holds {held} of the {expected} bytes that its dimensions {dims:?} call for"
-        )),
-        _ if held > expected => wrong(format!(
-            "holds more than the {expected} bytes that its dimensions {dims:?} call for"
-        )),
-        Err(_) => wrong("is truncated: the end of its gzip stream is missing".to_owned()),
-        Ok(_) => Ok(bytes),
+impl fmt::Debug for Header {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Header")
+            .field("path", &self.path)
+            .field("dims", &self.dims)
+            .finish_non_exhaustive()
     }
 }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use pipewright_stages::{Shape, Tensor, rng};
 
 use super::permutation::permute;
-use super::{DataSource, IGNORED, LabelledImages};
-use crate::error::{Error, Result};
+use super::range::{check_rows, check_span};
+use super::{DataSource, Fingerprint, IGNORED, LabelledImages};
+use crate::error::{DataError, Result};
 use crate::id::MicroBatch;
 
 /// Micro-batches of [`LabelledImages`]: input `f32` of `[rows, height, width]` from 0 to 1, target ids of
@@ -34,7 +35,7 @@ impl Images {
     /// a step takes `micro_batches` micro-batches of `rows`.
     ///
     /// # Errors
-    /// When the span is empty.
+    /// When the span is empty or not a part of the images, or when `rows` is 0.
     pub fn shuffled(
         all: Arc<LabelledImages>,
         span: Range<u64>,
@@ -56,17 +57,24 @@ impl Images {
     /// [`IGNORED`].
     ///
     /// # Errors
-    /// When the span is empty.
+    /// When the span is empty or not a part of the images, or when `rows` is 0.
     pub fn in_order(all: Arc<LabelledImages>, span: Range<u64>, rows: usize) -> Result<Self> {
         Self::of(all, span, rows, Order::InOrder, "validation")
     }
 
-    fn of(all: Arc<LabelledImages>, span: Range<u64>, rows: usize, order: Order, what: &str) -> Result<Self> {
+    fn of(
+        all: Arc<LabelledImages>,
+        span: Range<u64>,
+        rows: usize,
+        order: Order,
+        purpose: &'static str,
+    ) -> Result<Self> {
+        let (name, count) = (all.name(), all.count());
+        check_span(&name, &span, count)?;
+        check_rows(&name, rows)?;
         if span.is_empty() {
-            let (path, count) = (all.images.path.display(), all.count());
-            return Err(Error::Data(format!(
-                "`{path}`: none of its {count} images is for {what}"
-            )));
+            let path = all.images.path.clone();
+            return Err(DataError::NoImages { path, count, purpose }.into());
         }
         Ok(Self {
             all,
@@ -116,5 +124,25 @@ impl DataSource for Images {
 
     fn shapes(&self) -> (Shape, Shape) {
         (self.input_shape(), Shape::ids(&[self.rows]))
+    }
+
+    /// Of all images and labels.
+    fn fingerprint(&self) -> Result<Fingerprint> {
+        let (Range { start, end }, rows) = (&self.span, self.rows);
+        let order = match self.order {
+            Order::Shuffled { key, micro_batches } => {
+                format!("shuffled with key {key:?}, {micro_batches} micro-batches a step")
+            }
+            Order::InOrder => "in order".to_owned(),
+        };
+        Ok(Fingerprint {
+            name: self.all.name(),
+            contents: self.all.checksum(),
+            batches: format!("{rows} images from {start}..{end}, {order}"),
+        })
+    }
+
+    fn is_endless(&self) -> bool {
+        true
     }
 }

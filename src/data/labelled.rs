@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::idx::Idx;
-use super::text;
-use crate::error::{Error, Result};
+use super::file::{unreadable, wrong};
+use super::idx::{Header, Idx};
+use crate::checksum::{Checksum, ChecksumBuilder};
+use crate::error::{DataError, Error, FileProblem, FolderProblem, Result};
 
 /// Images with a label each, out of a pair of IDX files.
 #[derive(Debug)]
@@ -26,24 +27,39 @@ impl LabelledImages {
         } else {
             images.to_owned()
         };
-        let images = Idx::read(&images, 2..=3)?;
-        let labels = labels.map_or_else(|| labels_of(&images.path), |labels| Ok(labels.to_owned()))?;
-        let labels = Idx::read(&labels, 1..=1)?;
+        let images = Header::read(&images, 2..=3)?;
+        let labels = labels.map_or_else(|| labels_of(images.path()), |labels| Ok(labels.to_owned()))?;
+        let labels = Header::read(&labels, 1..=1)?;
+        // Before the contents, which may be long.
         if images.items() != labels.items() {
-            return Err(Error::Data(format!(
-                "`{}` holds {} images and `{}` {} labels: they are not a pair",
-                images.path.display(),
-                images.items(),
-                labels.path.display(),
-                labels.items(),
-            )));
+            return Err(Error::Data(DataError::NotAPair {
+                images: (images.path().to_owned(), images.items()),
+                labels: (labels.path().to_owned(), labels.items()),
+            }));
         }
-        Ok(Self { images, labels })
+        Ok(Self {
+            images: images.contents()?,
+            labels: labels.contents()?,
+        })
+    }
+
+    /// A name for messages: the file of images.
+    pub(super) fn name(&self) -> String {
+        format!("`{}`", self.images.path.display())
+    }
+
+    /// The checksum of all images, their dimensions and their labels.
+    pub(super) fn checksum(&self) -> Checksum {
+        let mut checksum = ChecksumBuilder::new();
+        checksum.add(format!("{:?}", self.images.dims).as_bytes());
+        checksum.add(&self.images.bytes);
+        checksum.add(&self.labels.bytes);
+        checksum.checksum()
     }
 
     /// The number of images.
     pub fn count(&self) -> u64 {
-        self.images.items() as u64
+        self.images.dims[0] as u64
     }
 
     /// Checks that every label is below `classes`.
@@ -58,12 +74,12 @@ impl LabelledImages {
             .position(|&label| usize::from(label) >= classes)
         {
             None => Ok(()),
-            Some(index) => Err(Error::Data(format!(
-                "`{}`: label {} of image {index} is outside the model's {classes} classes (0..={})",
-                self.labels.path.display(),
-                self.labels.bytes[index],
-                classes.saturating_sub(1),
-            ))),
+            Some(image) => Err(Error::Data(DataError::LabelOutside {
+                path: self.labels.path.clone(),
+                label: self.labels.bytes[image],
+                image,
+                classes,
+            })),
         }
     }
 }
@@ -76,17 +92,14 @@ fn labels_of(images: &Path) -> Result<PathBuf> {
         .unwrap_or_default();
     let labels = name.replace("images", "labels").replace("idx3", "idx1");
     if labels == name {
-        let path = images.display();
-        return Err(Error::Data(format!(
-            "`{path}`: its name does not say `images`, so its labels cannot be found; name the file of labels"
-        )));
+        return Err(wrong(images, FileProblem::NoLabelsName));
     }
     Ok(images.with_file_name(labels))
 }
 
 /// The only file of images in a folder.
 fn images_in(folder: &Path) -> Result<PathBuf> {
-    let entries = std::fs::read_dir(folder).map_err(|error| text::missing(folder, &error))?;
+    let entries = std::fs::read_dir(folder).map_err(unreadable(folder))?;
     let mut found = Vec::new();
     for entry in entries {
         let entry = entry.map_err(Error::io("list", folder))?;
@@ -95,17 +108,14 @@ fn images_in(folder: &Path) -> Result<PathBuf> {
         }
     }
     found.sort();
-    match found.as_slice() {
-        [one] => Ok(one.clone()),
-        [] => Err(Error::Data(format!(
-            "the folder `{}` holds no IDX images (a file named such as `train-images-idx3-ubyte.gz`)",
-            folder.display()
-        ))),
-        [first, ..] => Err(Error::Data(format!(
-            "the folder `{}` holds {} files of images; name one, such as `{}`",
-            folder.display(),
-            found.len(),
-            first.display()
-        ))),
-    }
+    let problem = match found.as_slice() {
+        [one] => return Ok(one.clone()),
+        [] => FolderProblem::NoImages,
+        [first, ..] => FolderProblem::SeveralImages {
+            count: found.len(),
+            first: first.clone(),
+        },
+    };
+    let path = folder.to_owned();
+    Err(Error::Data(DataError::Folder { path, problem }))
 }

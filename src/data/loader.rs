@@ -1,4 +1,4 @@
-//! A thread that prepares micro-batches one step ahead of the ranks.
+//! A thread that prepares micro-batches while the ranks work: a step ahead, where the source is endless.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use pipewright_stages::Tensor;
 
 use super::DataSource;
-use crate::error::{Error, Result, panic_message};
+use crate::error::{DataError, Error, Result, panic_message};
 use crate::id::MicroBatch;
 
 type Item = (u64, MicroBatch, Result<Tensor>);
@@ -35,15 +35,19 @@ impl Loader {
     /// When the system gives no thread.
     pub fn start(source: Arc<dyn DataSource>, micro_batches: u32) -> Result<(Self, Feed, Feed)> {
         let (steps, requested) = unbounded();
-        // Room for the step that runs, the one after it, and one foreseen in vain before a jump.
+        // Room for the step that runs, the one after it, and one prepared in vain before a jump.
         let room = 3 * micro_batches as usize;
         let (inputs, input_items) = bounded(room);
         let (targets, target_items) = bounded(room);
+        let endless = source.is_endless();
         let produce = move |step| {
             for micro_batch in (0..micro_batches).map(MicroBatch) {
                 let (input, target) = match read(source.as_ref(), step, micro_batch) {
                     Ok((input, target)) => (Ok(input), Ok(target)),
-                    Err(error) => (Err(Error::Data(error.clone())), Err(Error::Data(error))),
+                    Err(source) => (
+                        Err(failed(step, micro_batch, &source)),
+                        Err(failed(step, micro_batch, &source)),
+                    ),
                 };
                 // Ranks that have stopped take nothing any more.
                 let _ = inputs.send((step, micro_batch, input));
@@ -52,8 +56,8 @@ impl Loader {
         };
         let thread = std::thread::Builder::new()
             .name("data loader".to_owned())
-            .spawn(move || run(&requested, produce))
-            .map_err(|error| Error::Data(format!("cannot start the data loader's thread: {error}")))?;
+            .spawn(move || run(&requested, endless, produce))
+            .map_err(|source| DataError::Thread { source })?;
         let loader = Self {
             steps: Some(steps),
             thread: Some(thread),
@@ -75,21 +79,38 @@ fn read(
     source: &dyn DataSource,
     step: u64,
     micro_batch: MicroBatch,
-) -> std::result::Result<(Tensor, Tensor), String> {
-    catch_unwind(AssertUnwindSafe(|| source.micro_batch(step, micro_batch)))
-        .map_err(|panic| format!("the data source panicked: {}", panic_message(panic.as_ref())))?
-        .map_err(|error| error.to_string())
+) -> std::result::Result<(Tensor, Tensor), Arc<Error>> {
+    let read = catch_unwind(AssertUnwindSafe(|| source.micro_batch(step, micro_batch)));
+    read.unwrap_or_else(|panic| {
+        Err(Error::Data(DataError::Panicked {
+            step,
+            micro_batch,
+            message: panic_message(panic.as_ref()),
+        }))
+    })
+    .map_err(Arc::new)
 }
 
-/// Produces each step asked for, unless it was foreseen, and the one after it.
-fn run(requested: &Receiver<u64>, mut produce: impl FnMut(u64)) {
+/// What the rank that takes inputs and the one that takes targets are both told.
+fn failed(step: u64, micro_batch: MicroBatch, source: &Arc<Error>) -> Error {
+    Error::Data(DataError::Source {
+        step,
+        micro_batch,
+        source: Arc::clone(source),
+    })
+}
+
+/// Produces each step asked for, unless that was done ahead, and from an endless source the one after it.
+fn run(requested: &Receiver<u64>, endless: bool, mut produce: impl FnMut(u64)) {
     let mut ahead = None;
     for step in requested {
         if ahead != Some(step) {
             produce(step);
         }
-        produce(step + 1);
-        ahead = Some(step + 1);
+        if endless {
+            produce(step + 1);
+            ahead = Some(step + 1);
+        }
     }
 }
 

@@ -4,20 +4,26 @@
 //! and preparing batches ahead of time need no state of an iterator.
 
 mod corpus;
+mod file;
+mod fingerprint;
 mod idx;
 mod images;
 mod labelled;
 mod loader;
 mod permutation;
+mod range;
 mod share;
 mod text;
+mod tokens;
 mod windows;
 
-pub use corpus::{Corpus, Width};
+pub use corpus::Corpus;
+pub use fingerprint::Fingerprint;
 pub use images::Images;
 pub use labelled::LabelledImages;
 pub use loader::{Feed, Loader};
 pub use share::Share;
+pub use tokens::Width;
 pub use windows::Windows;
 
 use pipewright_stages::{Shape, Tensor};
@@ -39,4 +45,28 @@ pub trait DataSource: Send + Sync + 'static {
 
     /// The shapes of every input and target.
     fn shapes(&self) -> (Shape, Shape);
+
+    /// What tells this data from other data. Processes of a run compare it, and a checkpoint keeps it.
+    ///
+    /// The sources of this module look at all of their data. A source that does not say more is known by
+    /// micro-batch 0 of step 0.
+    ///
+    /// # Errors
+    /// When the data cannot be read.
+    fn fingerprint(&self) -> Result<Fingerprint> {
+        let (input, target) = self.micro_batch(0, MicroBatch(0))?;
+        Ok(Fingerprint::of_sample(
+            std::any::type_name::<Self>(),
+            &input,
+            &target,
+        ))
+    }
+
+    /// Whether there is data for every step, also for those after the last step of a training.
+    ///
+    /// Only then are micro-batches prepared a step ahead: nobody knows which step will be the last. Otherwise
+    /// the source is asked for the micro-batches of a step when that step begins.
+    fn is_endless(&self) -> bool {
+        false
+    }
 }

@@ -2,14 +2,22 @@
 
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
+
 /// How much of the data is set aside for validation: always its last part, so that it never overlaps
 /// training.
-#[derive(Clone, Copy, Debug, PartialEq)]
+///
+/// In configs a whole number is a count, and a number with a point is a fraction.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "a fraction from 0 to below 1, or a whole number of tokens or rows"
+)]
 pub enum Share {
-    /// A fraction of the whole, from 0 to below 1.
-    Fraction(f64),
     /// This many tokens or rows.
     Count(u64),
+    /// A fraction of the whole, from 0 to below 1.
+    Fraction(f64),
 }
 
 impl Share {

@@ -1,83 +1,103 @@
 //! Which files of a folder are text, and their bytes.
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Result};
+use super::file::{self, wrong};
+use super::tokens::Tokens;
+use crate::error::{DataError, Error, FileProblem, FolderProblem, Result};
 
 /// Folders that hold what a build or a run left behind.
 const SKIPPED: [&str; 2] = ["target", "runs"];
 
 /// How much of a file is searched for the zero byte that text never has.
-const SNIFFED: usize = 8000;
+const SNIFFED: u64 = 8000;
 
-/// Every file's path and bytes, in order.
-pub(super) fn read(paths: &[PathBuf]) -> Result<Vec<(PathBuf, Vec<u8>)>> {
-    let mut files = Vec::new();
-    for path in paths {
-        let metadata = fs::metadata(path).map_err(|error| missing(path, &error))?;
-        let before = files.len();
-        if metadata.is_dir() {
-            read_folder(path, &mut files)?;
-        } else {
-            files.push((path.clone(), fs::read(path).map_err(Error::io("read", path))?));
-        }
-        if files[before..].iter().all(|(_, bytes)| bytes.is_empty()) {
-            return Err(Error::Data(if metadata.is_dir() {
-                let skipped = "hidden and binary files, `target` and `runs` are skipped";
-                format!("the folder `{}` holds no text ({skipped})", path.display())
-            } else {
-                format!("`{}` is empty", path.display())
-            }));
-        }
-    }
-    Ok(files)
+/// How many bytes of text are held in memory. Files beyond that are read at the places asked for.
+const HELD: u64 = 256 << 20;
+
+/// The files of text that were found, and how many of their bytes are held in memory.
+#[derive(Default)]
+struct Found {
+    files: Vec<(PathBuf, Tokens, u64)>,
+    held: u64,
 }
 
-fn read_folder(folder: &Path, files: &mut Vec<(PathBuf, Vec<u8>)>) -> Result<()> {
-    let entries = fs::read_dir(folder).map_err(Error::io("list", folder))?;
-    let mut entries = entries
-        .collect::<std::io::Result<Vec<_>>>()
-        .map_err(Error::io("list", folder))?;
-    entries.sort_by_key(fs::DirEntry::file_name);
-    for entry in entries {
-        let (name, path) = (entry.file_name(), entry.path());
-        if is_hidden(&name) {
-            continue;
-        }
-        // Of the entry itself: a link to a folder could lead back up.
-        let kind = entry.file_type().map_err(Error::io("read", &path))?;
-        if kind.is_dir() {
-            if !SKIPPED.iter().any(|skipped| name == *skipped) {
-                read_folder(&path, files)?;
+/// Every file's path, text and length, in order.
+pub(super) fn read(paths: &[PathBuf]) -> Result<Vec<(PathBuf, Tokens, u64)>> {
+    let mut found = Found::default();
+    for path in paths {
+        if file::metadata(path)?.is_dir() {
+            let before = found.files.len();
+            found.add_folder(path)?;
+            if found.files[before..].iter().all(|(.., bytes)| *bytes == 0) {
+                return Err(Error::Data(DataError::Folder {
+                    path: path.clone(),
+                    problem: FolderProblem::NoText,
+                }));
             }
-        } else if path.is_file() {
-            let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
-            if !is_binary(&bytes) {
-                files.push((path, bytes));
+        } else {
+            let (file, bytes) = file::open(path)?;
+            if bytes == 0 {
+                return Err(wrong(path, FileProblem::Empty));
             }
+            found.add(path.clone(), file, bytes)?;
         }
     }
-    Ok(())
+    Ok(found.files)
+}
+
+impl Found {
+    fn add_folder(&mut self, folder: &Path) -> Result<()> {
+        let entries = fs::read_dir(folder).map_err(Error::io("list", folder))?;
+        let mut entries = entries
+            .collect::<std::io::Result<Vec<_>>>()
+            .map_err(Error::io("list", folder))?;
+        entries.sort_by_key(fs::DirEntry::file_name);
+        for entry in entries {
+            let (name, path) = (entry.file_name(), entry.path());
+            if is_hidden(&name) {
+                continue;
+            }
+            // Of the entry itself: a symbolic link to a folder could lead back up.
+            let kind = entry.file_type().map_err(Error::io("read", &path))?;
+            if kind.is_dir() {
+                if !SKIPPED.iter().any(|skipped| name == *skipped) {
+                    self.add_folder(&path)?;
+                }
+            } else if path.is_file() {
+                let (file, bytes) = file::open(&path)?;
+                if !is_binary(&file).map_err(Error::io("read", &path))? {
+                    self.add(path, file, bytes)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a file: its text, or the file itself when there is too much text to be held in memory.
+    fn add(&mut self, path: PathBuf, file: File, bytes: u64) -> Result<()> {
+        let tokens = if self.held + bytes <= HELD {
+            let mut text = vec![0; bytes as usize];
+            file::read_at(&file, &mut text, 0).map_err(Error::io("read", &path))?;
+            self.held += bytes;
+            Tokens::Text(text)
+        } else {
+            Tokens::TextFile(file)
+        };
+        self.files.push((path, tokens, bytes));
+        Ok(())
+    }
 }
 
 fn is_hidden(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(b".")
 }
 
-fn is_binary(bytes: &[u8]) -> bool {
-    bytes.iter().take(SNIFFED).any(|&byte| byte == 0)
-}
-
-/// Why a file of data cannot be opened, with the place that was looked at.
-pub(super) fn missing(path: &Path, error: &std::io::Error) -> Error {
-    let mut message = format!("cannot read `{}`: {error}", path.display());
-    if let (true, Ok(absolute)) = (path.is_relative(), std::path::absolute(path)) {
-        message.push_str(&format!(
-            "; relative paths start at the current directory, so this is `{}`",
-            absolute.display()
-        ));
-    }
-    Error::Data(message)
+fn is_binary(file: &File) -> std::io::Result<bool> {
+    let mut start = Vec::new();
+    file.take(SNIFFED).read_to_end(&mut start)?;
+    Ok(start.contains(&0))
 }

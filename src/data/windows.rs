@@ -6,8 +6,9 @@ use std::sync::Arc;
 use pipewright_stages::rng::{key, philox};
 use pipewright_stages::{Shape, Tensor};
 
-use super::{Corpus, DataSource};
-use crate::error::{Error, Result};
+use super::range::{check_rows, check_span, empty};
+use super::{Corpus, DataSource, Fingerprint};
+use crate::error::{DataError, Result};
 use crate::id::MicroBatch;
 
 /// Micro-batches of windows of a [`Corpus`]: input and target are ids of `[rows, seq]`, the target one token
@@ -35,7 +36,8 @@ impl Windows {
     /// and row.
     ///
     /// # Errors
-    /// When the span is not as long as one window, `seq` + 1 tokens.
+    /// When the span is not a part of the corpus or not as long as one window, `seq` + 1 tokens; when `rows` or
+    /// `seq` is 0.
     pub fn drawn(corpus: Arc<Corpus>, span: Range<u64>, rows: usize, seq: usize, seed: u64) -> Result<Self> {
         Self::of(corpus, span, rows, seq, Order::Drawn(seed), "training")
     }
@@ -44,7 +46,8 @@ impl Windows {
     /// every step.
     ///
     /// # Errors
-    /// When the span is not as long as one window, `seq` + 1 tokens.
+    /// When the span is not a part of the corpus or not as long as one window, `seq` + 1 tokens; when `rows` or
+    /// `seq` is 0.
     pub fn even(
         corpus: Arc<Corpus>,
         span: Range<u64>,
@@ -62,16 +65,24 @@ impl Windows {
         rows: usize,
         seq: usize,
         order: Order,
-        what: &str,
+        purpose: &'static str,
     ) -> Result<Self> {
+        let count = corpus.count();
+        check_span(&corpus.name(), &span, count)?;
+        check_rows(&corpus.name(), rows)?;
+        if seq == 0 {
+            return Err(empty(&corpus.name(), "token of a row"));
+        }
         let (held, needed) = (span.end - span.start, seq as u64 + 1);
         if held < needed {
-            return Err(Error::Data(format!(
-                "{} is too short: of its {} tokens {held} are for {what}, and one window needs {needed} \
-                 (the sequence length {seq} and the token after it)",
-                corpus.name(),
-                corpus.count(),
-            )));
+            return Err(DataError::TooShort {
+                data: corpus.name(),
+                count,
+                held,
+                purpose,
+                needed,
+            }
+            .into());
         }
         Ok(Self {
             corpus,
@@ -108,11 +119,8 @@ impl DataSource for Windows {
         let dims = [self.rows, self.seq];
         let (mut input, mut target) = (Tensor::scratch_ids(&dims), Tensor::scratch_ids(&dims));
         let mut window = Tensor::scratch_ids(&[self.seq + 1]);
-        let rows = input.ids_mut().chunks_exact_mut(self.seq.max(1));
-        for (row, (input, target)) in rows
-            .zip(target.ids_mut().chunks_exact_mut(self.seq.max(1)))
-            .enumerate()
-        {
+        let rows = input.ids_mut().chunks_exact_mut(self.seq);
+        for (row, (input, target)) in rows.zip(target.ids_mut().chunks_exact_mut(self.seq)).enumerate() {
             let window = window.ids_mut();
             self.corpus.read(self.offset(step, micro_batch, row), window)?;
             input.copy_from_slice(&window[..self.seq]);
@@ -124,5 +132,23 @@ impl DataSource for Windows {
     fn shapes(&self) -> (Shape, Shape) {
         let shape = Shape::ids(&[self.rows, self.seq]);
         (shape, shape)
+    }
+
+    /// Of the whole corpus, which is read for it once.
+    fn fingerprint(&self) -> Result<Fingerprint> {
+        let (Range { start, end }, rows, seq) = (&self.span, self.rows, self.seq);
+        let order = match self.order {
+            Order::Drawn(seed) => format!("drawn with seed {seed}"),
+            Order::Even(windows) => format!("{windows} laid out evenly"),
+        };
+        Ok(Fingerprint {
+            name: self.corpus.name(),
+            contents: self.corpus.checksum()?,
+            batches: format!("{rows} windows of {seq} tokens from {start}..{end}, {order}"),
+        })
+    }
+
+    fn is_endless(&self) -> bool {
+        true
     }
 }

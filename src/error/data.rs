@@ -1,6 +1,300 @@
 //! Data that cannot be read as what it was said to be.
 
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::Error;
+use crate::id::MicroBatch;
+
 /// Data that cannot be read as what it was said to be.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum DataError {}
+pub enum DataError {
+    /// A file or folder that cannot be opened.
+    #[error("cannot read `{}`: {source}{}", path.display(), place_of(path))]
+    Unreadable {
+        /// The path, as it was given.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A file that is not what was expected.
+    #[error("`{}` {problem}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: FileProblem,
+    },
+    /// A folder in which what was looked for is not found.
+    #[error("the folder `{}` {problem}", path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: FolderProblem,
+    },
+    /// A token that the model does not know.
+    #[error(
+        "`{}`: token {token} at position {position} is outside the model's vocabulary of {vocabulary} \
+         (0..={})",
+        path.display(), vocabulary.saturating_sub(1)
+    )]
+    TokenOutside {
+        /// The file.
+        path: PathBuf,
+        /// The token.
+        token: u32,
+        /// Its place in the file, in tokens.
+        position: u64,
+        /// How many tokens the model knows.
+        vocabulary: usize,
+    },
+    /// A label that the model does not know.
+    #[error(
+        "`{}`: label {label} of image {image} is outside the model's {classes} classes (0..={})",
+        path.display(),
+        classes.saturating_sub(1)
+    )]
+    LabelOutside {
+        /// The file of labels.
+        path: PathBuf,
+        /// The label.
+        label: u8,
+        /// The image it belongs to, from 0.
+        image: usize,
+        /// How many classes the model knows.
+        classes: usize,
+    },
+    /// Images and labels of different counts.
+    #[error(
+        "`{}` holds {} images and `{}` {} labels: they are not a pair",
+        images.0.display(), images.1, labels.0.display(), labels.1
+    )]
+    NotAPair {
+        /// The file of images and their count.
+        images: (PathBuf, usize),
+        /// The file of labels and their count.
+        labels: (PathBuf, usize),
+    },
+    /// A part of the data that is shorter than one window.
+    #[error(
+        "{data} is too short: of its {count} tokens {held} are for {purpose}, and one window needs {needed} \
+         (the sequence length {} and the token after it)",
+        needed - 1
+    )]
+    TooShort {
+        /// The data's name.
+        data: String,
+        /// The tokens it has.
+        count: u64,
+        /// Those that are for this purpose.
+        held: u64,
+        /// Training or validation.
+        purpose: &'static str,
+        /// The tokens of one window.
+        needed: u64,
+    },
+    /// No image is for this purpose.
+    #[error("`{}`: none of its {count} images is for {purpose}", path.display())]
+    NoImages {
+        /// The file of images.
+        path: PathBuf,
+        /// The images it has.
+        count: u64,
+        /// Training or validation.
+        purpose: &'static str,
+    },
+    /// A range that is not a part of the data.
+    #[error("{start}..{end} is not a part of {data}, which has 0..{count}")]
+    OutsideData {
+        /// The data's name.
+        data: String,
+        /// Where the range begins.
+        start: u64,
+        /// Where it ends.
+        end: u64,
+        /// The tokens or images that the data has.
+        count: u64,
+    },
+    /// A micro-batch without contents was asked for.
+    #[error("a micro-batch of {data} needs at least one {what}, 0 were asked for")]
+    EmptyMicroBatch {
+        /// The data's name.
+        data: String,
+        /// Row, or token of a row.
+        what: &'static str,
+    },
+    /// A source has failed while a micro-batch was read.
+    #[error("{source}")]
+    Source {
+        /// The step, from 0.
+        step: u64,
+        /// The micro-batch.
+        micro_batch: MicroBatch,
+        /// What the source said. The rank that takes inputs and the one that takes targets share it.
+        source: Arc<Error>,
+    },
+    /// A source has panicked while a micro-batch was read.
+    #[error("the data source panicked: {message}")]
+    Panicked {
+        /// The step, from 0.
+        step: u64,
+        /// The micro-batch.
+        micro_batch: MicroBatch,
+        /// What the panic said.
+        message: String,
+    },
+    /// What a source of the user's own says.
+    #[error(transparent)]
+    Other(Box<dyn std::error::Error + Send + Sync>),
+    /// The system gives no thread.
+    #[error("cannot start the data loader's thread: {source}")]
+    Thread {
+        /// The system's reason.
+        source: std::io::Error,
+    },
+}
+
+impl DataError {
+    /// The failure of a source of one's own, from a message or from another error.
+    pub fn other(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Other(cause.into())
+    }
+}
+
+/// What is wrong with a file of data.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FileProblem {
+    /// It has no bytes.
+    #[error("is empty")]
+    Empty,
+    /// It is a folder where a file was expected.
+    #[error("is not a file; name a token file")]
+    Folder,
+    /// A pipe, a device or a socket: it has no size and cannot be read twice.
+    #[error("is a {kind}, not a regular file; write what it gives into a file first")]
+    NotRegular {
+        /// Pipe, device or socket.
+        kind: &'static str,
+    },
+    /// A NumPy array where plain tokens were expected.
+    #[error(
+        "is a NumPy array (.npy), whose header would be read as tokens; write the tokens alone, as \
+         `array.astype('uint16').tofile('tokens.bin')` does"
+    )]
+    Npy,
+    /// Its length is not a whole number of tokens.
+    #[error("holds {bytes} bytes, which is not a whole number of tokens of {each} bytes")]
+    Ragged {
+        /// The file's length.
+        bytes: u64,
+        /// The bytes of a token.
+        each: u64,
+    },
+    /// It does not start as the format says.
+    #[error(
+        "is not an IDX file of unsigned bytes with {} dimensions: it starts with {magic:08x}, expected 000008{:02x}",
+        range(dims), dims.end()
+    )]
+    NotIdx {
+        /// Its first four bytes.
+        magic: u32,
+        /// The numbers of dimensions that it may have.
+        dims: RangeInclusive<u8>,
+    },
+    /// It ends before its contents begin.
+    #[error("is truncated: it ends in {what}")]
+    EndsInHeader {
+        /// The part of the header.
+        what: &'static str,
+    },
+    /// Its header gives dimensions of nothing, or of more than a file can hold.
+    #[error("has impossible dimensions {dims:?} in its header")]
+    Dimensions {
+        /// The dimensions.
+        dims: Vec<usize>,
+    },
+    /// It is shorter than its header says.
+    #[error("is truncated: it holds {held} of the {expected} bytes that its dimensions {dims:?} call for")]
+    Truncated {
+        /// The bytes after the header.
+        held: u64,
+        /// The bytes that should be there.
+        expected: u64,
+        /// The dimensions in its header.
+        dims: Vec<usize>,
+    },
+    /// It is compressed, and too small for what its header says.
+    #[error(
+        "is truncated: {packed} compressed bytes cannot hold the {expected} bytes that its dimensions {dims:?} \
+         call for"
+    )]
+    PackedTooSmall {
+        /// The file's length.
+        packed: u64,
+        /// The bytes that should be there.
+        expected: u64,
+        /// The dimensions in its header.
+        dims: Vec<usize>,
+    },
+    /// It is longer than its header says.
+    #[error("holds more than the {expected} bytes that its dimensions {dims:?} call for")]
+    TooLong {
+        /// The bytes that should be there.
+        expected: u64,
+        /// The dimensions in its header.
+        dims: Vec<usize>,
+    },
+    /// The end of a gzip stream is missing.
+    #[error("is truncated: the end of its gzip stream is missing")]
+    GzipEnd,
+    /// The file of labels cannot be found by the name of the images' file.
+    #[error(
+        "is not one of a known pair: its name does not say `images`, so its labels cannot be found; name the \
+         file of labels"
+    )]
+    NoLabelsName,
+}
+
+/// What is wrong with a folder of data.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FolderProblem {
+    /// It has no file of text.
+    #[error("holds no text (hidden and binary files, `target` and `runs` are skipped)")]
+    NoText,
+    /// It has no file of images.
+    #[error("holds no IDX images (a file named such as `train-images-idx3-ubyte.gz`)")]
+    NoImages,
+    /// It has more than one file of images.
+    #[error("holds {count} files of images; name one, such as `{}`", first.display())]
+    SeveralImages {
+        /// How many.
+        count: usize,
+        /// The first.
+        first: PathBuf,
+    },
+}
+
+/// Where a relative path leads.
+fn place_of(path: &std::path::Path) -> String {
+    match std::path::absolute(path) {
+        Ok(absolute) if path.is_relative() => format!(
+            "; relative paths start at the current directory, so this is `{}`",
+            absolute.display()
+        ),
+        _ => String::new(),
+    }
+}
+
+/// A range in words: one number, or two.
+fn range(dims: &RangeInclusive<u8>) -> String {
+    if dims.start() == dims.end() {
+        dims.start().to_string()
+    } else {
+        format!("{} to {}", dims.start(), dims.end())
+    }
+}

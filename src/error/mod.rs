@@ -15,7 +15,7 @@ mod schedule;
 pub use checkpoint::CheckpointError;
 pub use command::{Advice, CommandError, OutProblem, PromptProblem};
 pub use config::ConfigError;
-pub use data::DataError;
+pub use data::{DataError, FileProblem, FolderProblem};
 pub use fabric::FabricError;
 pub use launch::LaunchError;
 pub use mesh::MeshError;
@@ -109,8 +109,8 @@ pub enum Error {
         what: String,
     },
     /// Data that cannot be read as what it was said to be; names the file.
-    #[error("{0}")]
-    Data(String),
+    #[error(transparent)]
+    Data(#[from] DataError),
     /// A checkpoint that cannot be loaded or saved; names the file and the parameter.
     #[error("{0}")]
     Checkpoint(String),

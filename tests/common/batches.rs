@@ -73,8 +73,7 @@ impl Recorded {
 
 impl DataSource for Batches {
     fn micro_batch(&self, step: u64, micro_batch: MicroBatch) -> pipewright::Result<(Tensor, Tensor)> {
-        // The loader looks one step ahead of the last one that was recorded.
-        let step = step as usize % self.input.dims[0];
+        let step = step as usize;
         let first = (step * self.micro_batches + micro_batch.index()) * self.rows;
         Ok((
             self.input.rows(first, self.rows),

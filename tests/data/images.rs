@@ -13,6 +13,15 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
+/// Images of one pixel each with these labels.
+pub(super) fn of(pixels: &[u8], labels: &[u8]) -> TempDir {
+    let images = idx(0x803, &[pixels.len() as u32, 1, 1], pixels);
+    folder(&[
+        ("t-images-idx3-ubyte", &images),
+        ("t-labels-idx1-ubyte", &idx(0x801, &[labels.len() as u32], labels)),
+    ])
+}
+
 /// `count` images of 2 x 3 pixels: image i has all pixels i and the label i.
 fn pair(count: u8) -> TempDir {
     let pixels: Vec<u8> = (0..count).flat_map(|image| [image; 6]).collect();
@@ -23,7 +32,7 @@ fn pair(count: u8) -> TempDir {
     ])
 }
 
-fn read(folder: &Path) -> Arc<LabelledImages> {
+pub(super) fn read(folder: &Path) -> Arc<LabelledImages> {
     Arc::new(LabelledImages::read(folder, None).unwrap())
 }
 
@@ -77,6 +86,39 @@ fn epochs_differ_in_order() {
     let (first, second) = (labels(&images, 0..1, 4), labels(&images, 1..2, 4));
     assert_ne!(first, second);
     assert_ne!(first, (0..64).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_range_that_is_not_a_part_of_the_images_and_no_rows_are_refused() {
+    let folder = pair(10);
+    #[expect(clippy::reversed_empty_ranges, reason = "what is refused")]
+    for span in [0..11, 6..4] {
+        let said = message(Images::in_order(read(folder.path()), span.clone(), 1));
+        assert!(
+            said.contains("is not a part of") && said.ends_with("0..10"),
+            "{said}"
+        );
+    }
+    let said = message(Images::shuffled(read(folder.path()), 0..10, 0, 1, 1));
+    assert!(said.contains("at least one row"), "{said}");
+}
+
+#[test]
+fn a_gzip_bomb_is_refused_before_it_is_unpacked() {
+    // 64 MiB of zeros are about 64 kB here. Of each file only the header is unpacked.
+    let many = 64 << 20;
+    let bomb = gzip(&idx(0x803, &[many, 1, 1], &vec![0; many as usize]));
+    let said = refused(&bomb, &gzip(&idx(0x801, &[2], &[0, 1])));
+    assert!(
+        said.contains("holds 67108864 images and") && said.contains("2 labels"),
+        "{said}"
+    );
+    let cut = gzip(&idx(0x803, &[many, 100, 100], &[0]));
+    let said = refused(&cut, &gzip(&idx(0x801, &[many], &[])));
+    assert!(
+        said.contains("compressed bytes cannot hold the 671088640000 bytes"),
+        "{said}"
+    );
 }
 
 proptest! {

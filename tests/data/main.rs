@@ -7,8 +7,11 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pipewright::data::{Corpus, DataSource, IGNORED, Images, LabelledImages, Share, Width, Windows};
+use pipewright::data::{
+    Corpus, DataSource, Fingerprint, IGNORED, Images, LabelledImages, Share, Width, Windows,
+};
 use pipewright::id::MicroBatch;
+use pipewright::stages::{Shape, Tensor};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
@@ -63,3 +66,7 @@ mod token_files;
 mod windows;
 
 mod images;
+
+mod fingerprints;
+
+mod loading;

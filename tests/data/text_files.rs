@@ -69,3 +69,35 @@ fn a_byte_outside_the_vocabulary_is_named() {
     );
     assert!(said.contains("vocabulary of 128 (0..=127)"), "{said}");
 }
+
+#[cfg(unix)]
+#[test]
+fn a_device_and_a_pipe_are_refused_without_being_read() {
+    let folder = TempDir::new().unwrap();
+    let pipe = folder.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    for (path, kind) in [(PathBuf::from("/dev/zero"), "device"), (pipe, "pipe")] {
+        let text = message(Corpus::text(std::slice::from_ref(&path)));
+        let tokens = message(Corpus::tokens(std::slice::from_ref(&path), Width::U16));
+        let images = message(LabelledImages::read(&path, Some(&path)));
+        for said in [text, tokens, images] {
+            let expected = format!("`{}` is a {kind}, not a regular file", path.display());
+            assert!(said.starts_with(&expected), "{said}");
+        }
+    }
+}
+
+#[test]
+fn text_beyond_what_memory_holds_is_read_from_its_file() {
+    let folder = folder(&[("b", b"the end")]);
+    let long = folder.path().join("a");
+    let file = fs::File::create(&long).unwrap();
+    // Without its zeros on the disk: 300 MiB.
+    file.set_len(300 << 20).unwrap();
+    let corpus = Arc::new(Corpus::text(&[long, folder.path().join("b")]).unwrap());
+    let (start, count) = ((300 << 20) - 3, corpus.count());
+    let windows = Windows::even(Arc::clone(&corpus), start..count, 1, 9, 1).unwrap();
+    let (input, _) = windows.micro_batch(0, MicroBatch(0)).unwrap();
+    assert_eq!(as_text(input.ids()), "\0\0\0the en");
+}

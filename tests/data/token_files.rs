@@ -50,3 +50,18 @@ fn missing_empty_and_ragged_files_are_named() {
     assert!(said.starts_with("cannot read `"), "{said}");
     assert!(message(Corpus::tokens(&[folder.path().to_owned()], Width::U32)).contains("is not a file"));
 }
+
+#[test]
+fn a_numpy_array_is_no_token_file() {
+    let folder = TempDir::new().unwrap();
+    let path = write(
+        &folder,
+        "tokens.npy",
+        b"\x93NUMPY\x01\x00v\x00{'descr': '<u2'}  \n",
+    );
+    let said = message(Corpus::tokens(&[path], Width::U16));
+    assert!(
+        said.contains("tokens.npy` is a NumPy array (.npy)") && said.contains("tofile"),
+        "{said}"
+    );
+}

@@ -52,6 +52,30 @@ fn steps_micro_batches_rows_and_seeds_draw_their_own_windows() {
     assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 8, "{all:?}");
 }
 
+#[test]
+fn a_range_that_is_not_a_part_of_the_corpus_is_refused() {
+    let corpus = counting(100);
+    #[expect(clippy::reversed_empty_ranges, reason = "what is refused")]
+    for span in [0..101, 60..40, 200..300] {
+        for said in [
+            message(Windows::drawn(Arc::clone(&corpus), span.clone(), 1, 8, 0)),
+            message(Windows::even(Arc::clone(&corpus), span.clone(), 1, 8, 2)),
+        ] {
+            let expected = format!("{}..{} is not a part of", span.start, span.end);
+            assert!(said.starts_with(&expected) && said.ends_with("0..100"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn windows_without_rows_or_tokens_are_refused() {
+    let corpus = counting(100);
+    let said = message(Windows::drawn(Arc::clone(&corpus), 0..100, 0, 8, 0));
+    assert!(said.contains("at least one row"), "{said}");
+    let said = message(Windows::even(corpus, 0..100, 1, 0, 2));
+    assert!(said.contains("at least one token of a row"), "{said}");
+}
+
 proptest! {
     #[test]
     fn windows_lie_inside_their_part_and_the_target_is_one_token_later(

@@ -6,7 +6,7 @@ use pipewright::data::DataSource;
 use pipewright::id::{MicroBatch, Rank};
 use pipewright::schedule::Schedule;
 use pipewright::stages::{Sequential, Shape, Tensor};
-use pipewright::{Error, ParameterInfo, Pipeline};
+use pipewright::{ParameterInfo, Pipeline};
 
 use crate::common::{RandomTokens, Recipe, recipe};
 use crate::worlds::in_processes;
@@ -193,7 +193,7 @@ fn a_failure_outside_the_pipeline_stops_the_others() {
     let said = both(small, |process, mut pipeline| {
         pipeline.step().expect("a step");
         if process == 1 {
-            pipeline.fail(&Error::Data("the log cannot be written".to_owned()));
+            pipeline.fail(&pipewright::error::DataError::other("the log cannot be written").into());
         }
         pipeline.step().expect_err("one has left").to_string()
     });

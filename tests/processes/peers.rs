@@ -32,7 +32,7 @@ fn a_failure_in_one_process_reaches_all_and_an_echo_does_not_hide_it() {
         let mine = match peers.process() {
             0 => Err(Error::PeerGone(Rank(2))),
             1 => Ok(Vec::new()),
-            _ => Err(Error::Data("`words.txt` is gone".to_owned())),
+            _ => Err(pipewright::error::DataError::other("`words.txt` is gone").into()),
         };
         peers
             .share("a test", mine)
@@ -47,7 +47,7 @@ fn a_failure_in_one_process_reaches_all_and_an_echo_does_not_hide_it() {
 fn a_process_that_leaves_says_why() {
     let all = all_call(2, |peers| {
         if peers.process() == 0 {
-            peers.fail(&Error::Data("the disk is full".to_owned()));
+            peers.fail(&pipewright::error::DataError::other("the disk is full").into());
             return String::new();
         }
         peers

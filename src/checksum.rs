@@ -1,0 +1,92 @@
+//! Checksums: what tells whether bytes are still the ones that were written.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use twox_hash::XxHash3_128;
+
+/// A checksum of bytes: XXH3 of 128 bits. It finds damage by accident, not by somebody who wants to deceive.
+///
+/// In text, and so in files, it is 32 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Checksum(u128);
+
+impl Checksum {
+    /// The checksum of these bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(XxHash3_128::oneshot(bytes))
+    }
+}
+
+impl fmt::Display for Checksum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for Checksum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Checksum {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let number = u128::from_str_radix(text, 16).ok().filter(|_| digits);
+        number
+            .map(Self)
+            .ok_or_else(|| format!("`{text}` is no checksum: 32 hexadecimal digits were expected"))
+    }
+}
+
+impl From<Checksum> for String {
+    fn from(checksum: Checksum) -> Self {
+        checksum.to_string()
+    }
+}
+
+impl TryFrom<String> for Checksum {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+/// A checksum of bytes that come in pieces. Where the pieces end makes no difference.
+#[derive(Clone)]
+pub struct ChecksumBuilder(XxHash3_128);
+
+impl ChecksumBuilder {
+    /// Nothing so far.
+    pub fn new() -> Self {
+        Self(XxHash3_128::new())
+    }
+
+    /// Adds the bytes that come next.
+    pub fn add(&mut self, bytes: &[u8]) {
+        self.0.write(bytes);
+    }
+
+    /// The checksum of all bytes so far.
+    pub fn checksum(&self) -> Checksum {
+        Checksum(self.0.finish_128())
+    }
+}
+
+impl Default for ChecksumBuilder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for ChecksumBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ChecksumBuilder").field(&self.checksum()).finish()
+    }
+}

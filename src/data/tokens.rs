@@ -1,0 +1,129 @@
+//! Tokens as they lie in memory or in a file.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::file::{self, wrong};
+use crate::checksum::ChecksumBuilder;
+use crate::error::{Error, FileProblem, Result};
+
+/// How many bytes are read at a time when all are looked at.
+const BLOCK: usize = 1 << 18;
+
+/// What a NumPy array's file starts with.
+const NPY: &[u8; 6] = b"\x93NUMPY";
+
+/// The width of a token in a token file, little endian. In configs `u16` and `u32`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Width {
+    /// Two bytes.
+    U16,
+    /// Four bytes.
+    U32,
+}
+
+/// Where tokens lie.
+#[derive(Debug)]
+pub(super) enum Tokens {
+    /// Text in memory, a byte a token.
+    Text(Vec<u8>),
+    /// Text in the program itself.
+    BuiltIn(&'static [u8]),
+    /// Text too long to be held in memory.
+    TextFile(File),
+    /// A token file.
+    File(File, Width),
+}
+
+/// The tokens of a token file, and their count.
+pub(super) fn open(path: &Path, width: Width) -> Result<(Tokens, u64)> {
+    let (file, bytes) = file::open(path)?;
+    if bytes == 0 {
+        return Err(wrong(path, FileProblem::Empty));
+    }
+    let mut start = [0; NPY.len()];
+    if bytes >= start.len() as u64 {
+        file::read_at(&file, &mut start, 0).map_err(Error::io("read", path))?;
+    }
+    if start == *NPY {
+        return Err(wrong(path, FileProblem::Npy));
+    }
+    let tokens = Tokens::File(file, width);
+    let each = tokens.width();
+    if !bytes.is_multiple_of(each) {
+        return Err(wrong(path, FileProblem::Ragged { bytes, each }));
+    }
+    Ok((tokens, bytes / each))
+}
+
+impl Tokens {
+    /// The bytes of a token.
+    fn width(&self) -> u64 {
+        match self {
+            Self::Text(_) | Self::BuiltIn(_) | Self::TextFile(_) => 1,
+            Self::File(_, Width::U16) => 2,
+            Self::File(_, Width::U32) => 4,
+        }
+    }
+
+    /// The number of different tokens that the width allows.
+    pub(super) fn possible(&self) -> u64 {
+        1 << (8 * self.width())
+    }
+
+    /// Fills `tokens` with those from place `at` on; all must exist.
+    pub(super) fn read(&self, at: u64, tokens: &mut [u32]) -> io::Result<()> {
+        let width = self.width() as usize;
+        // The file's bytes are read into the end of the tokens' memory and are spread out from there.
+        let from = tokens.len() * (4 - width);
+        self.bytes(at * width as u64, &mut bytemuck::cast_slice_mut(tokens)[from..])?;
+        let count = tokens.len();
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(tokens);
+        for index in 0..count {
+            let token = token(&bytes[from + width * index..][..width]);
+            bytes[4 * index..][..4].copy_from_slice(&token.to_ne_bytes());
+        }
+        Ok(())
+    }
+
+    /// Adds all `count` tokens to a checksum, and gives the highest.
+    pub(super) fn scan(&self, count: u64, checksum: &mut ChecksumBuilder) -> io::Result<u32> {
+        let width = self.width();
+        let (mut block, mut highest) = (vec![0; BLOCK], 0);
+        let (mut at, end) = (0, count * width);
+        while at < end {
+            let block = &mut block[..(BLOCK as u64).min(end - at) as usize];
+            self.bytes(at, block)?;
+            checksum.add(block);
+            let tokens = block.chunks_exact(width as usize).map(token);
+            highest = tokens.fold(highest, u32::max);
+            at += block.len() as u64;
+        }
+        Ok(highest)
+    }
+
+    /// Fills `bytes` with those from place `at` on.
+    fn bytes(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+        let held: &[u8] = match self {
+            Self::Text(text) => text,
+            Self::BuiltIn(text) => text,
+            Self::TextFile(file) | Self::File(file, _) => return file::read_at(file, bytes, at),
+        };
+        bytes.copy_from_slice(&held[at as usize..][..bytes.len()]);
+        Ok(())
+    }
+}
+
+/// The token of these one, two or four bytes, little endian.
+fn token(bytes: &[u8]) -> u32 {
+    match *bytes {
+        [a] => u32::from(a),
+        [a, b] => u32::from(u16::from_le_bytes([a, b])),
+        [a, b, c, d] => u32::from_le_bytes([a, b, c, d]),
+        _ => unreachable!("a token has one, two or four bytes"),
+    }
+}

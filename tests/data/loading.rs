@@ -1,0 +1,56 @@
+use std::sync::Mutex;
+
+use pipewright::data::Loader;
+
+use super::*;
+
+/// Writes down which steps it is asked for. Each micro-batch is its step's number.
+struct Steps {
+    asked: Mutex<BTreeSet<u64>>,
+    endless: bool,
+}
+
+impl DataSource for Steps {
+    fn micro_batch(&self, step: u64, _: MicroBatch) -> pipewright::Result<(Tensor, Tensor)> {
+        self.asked.lock().unwrap().insert(step);
+        let number = || Tensor::from_ids(&[1], vec![step as u32]);
+        Ok((number()?, number()?))
+    }
+
+    fn shapes(&self) -> (Shape, Shape) {
+        (Shape::ids(&[1]), Shape::ids(&[1]))
+    }
+
+    fn is_endless(&self) -> bool {
+        self.endless
+    }
+}
+
+/// The steps that a source is asked for when steps 0 to 2 are trained.
+fn asked(endless: bool) -> Vec<u64> {
+    let source = Arc::new(Steps {
+        asked: Mutex::default(),
+        endless,
+    });
+    let (loader, mut inputs, mut targets) = Loader::start(source.clone(), 2).unwrap();
+    for step in 0..3 {
+        loader.begin(step);
+        for micro_batch in (0..2).map(MicroBatch) {
+            assert_eq!(inputs.take(step, micro_batch).unwrap().ids(), [step as u32]);
+            assert_eq!(targets.take(step, micro_batch).unwrap().ids(), [step as u32]);
+        }
+    }
+    drop(loader);
+    let asked = source.asked.lock().unwrap().clone();
+    asked.into_iter().collect()
+}
+
+#[test]
+fn a_source_is_never_asked_for_a_step_that_has_not_begun() {
+    assert_eq!(asked(false), [0, 1, 2]);
+}
+
+#[test]
+fn an_endless_source_is_read_a_step_ahead() {
+    assert_eq!(asked(true), [0, 1, 2, 3]);
+}
