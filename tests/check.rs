@@ -4,7 +4,7 @@ mod oracle;
 
 use pipewright::Error;
 use pipewright::id::Rank;
-use pipewright::schedule::{Action, Cell, Links, Pass, Placement, PlacementSpec, Schedule};
+use pipewright::schedule::{Action, Cell, Links, Pass, Placement, PlacementSpec, Schedule, replay};
 use proptest::prelude::*;
 
 fn csv(text: &str, placement: Option<&str>, links: Links) -> Result<Schedule, String> {
@@ -219,20 +219,81 @@ fn a_cell_that_cannot_be_read_is_named_by_row_and_column() {
 }
 
 #[test]
-fn cells_of_data_parallelism_are_left_out_and_counted() {
+fn cells_about_shards_and_waits_are_left_out_and_counted() {
     let text = "0UNSHARD,0F0,,0B0,0REDUCE_GRAD,0RESHARD\r\n1F0,1B0,1REDUCE_GRAD,1WAIT_REDUCE_GRAD\r\n\r\n";
     let read = Schedule::from_csv("own", text, None, Links::Buffered).unwrap();
     assert_eq!(
         read.left_out,
-        [
-            ("UNSHARD", 1),
-            ("RESHARD", 1),
-            ("REDUCE_GRAD", 2),
-            ("WAIT_REDUCE_GRAD", 1)
-        ]
+        [("UNSHARD", 1), ("RESHARD", 1), ("WAIT_REDUCE_GRAD", 1)]
     );
     assert_eq!(read.schedule.csv(), "0F0,0B0\n1F0,1B0\n");
-    assert!(!read.lowered);
+    assert!(read.schedule.has_reductions() && !read.lowered);
+}
+
+#[test]
+fn every_stage_has_one_reduction_or_none_has_one() {
+    csv("0F0,0B0,0REDUCE_GRAD\n1F0,1B0,1REDUCE_GRAD", None, Links::Ordered).unwrap();
+    assert_eq!(
+        refusal("0F0,0B0,0REDUCE_GRAD\n1F0,1B0"),
+        "rank 1 lacks 1REDUCE_GRAD, though other stages have a reduction; give each stage one, or none"
+    );
+    assert_eq!(
+        refusal("0F0,0B0,0REDUCE_GRAD,0REDUCE_GRAD\n1F0,1B0,1REDUCE_GRAD"),
+        "rank 0, action 3 (0REDUCE_GRAD) stands at action 2 of rank 0 already; remove one"
+    );
+    assert_eq!(
+        refusal("0F0,0B0,0REDUCE_GRAD,1REDUCE_GRAD\n1F0,1B0"),
+        "rank 0, action 3 (1REDUCE_GRAD): stage 1 lives on rank 1; move the cell there"
+    );
+}
+
+#[test]
+fn a_reduction_comes_after_the_stages_backward_weights_and_before_its_step() {
+    for (early, weight) in [
+        ("0F0,0F1,0B0,0REDUCE_GRAD,0B1", "0B1"),
+        ("0F0,0F1,0I0,0I1,0W0,0REDUCE_GRAD,0W1", "0W1"),
+    ] {
+        let text = refusal(early);
+        assert!(
+            text.contains(&format!(
+                "(0REDUCE_GRAD) needs rank 0, action {}",
+                early.matches(',').count()
+            )),
+            "{text}"
+        );
+        assert!(text.contains(&format!("({weight}) comes after rank 0")), "{text}");
+    }
+    assert_eq!(
+        refusal("0F0,0B0,0STEP,0REDUCE_GRAD"),
+        "rank 0, action 3 (0REDUCE_GRAD) comes after 0STEP; put the steps at the end of the rank's list"
+    );
+    csv("0F0,1F0,1B0,1REDUCE_GRAD,0B0,0REDUCE_GRAD", None, Links::Ordered).unwrap();
+}
+
+#[test]
+fn a_reduction_takes_its_place_in_the_queue_of_ordered_links() {
+    // Rank 1's reduction is queued behind a receive whose send comes after it everywhere.
+    let text = "\
+0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD
+1RECV_F0,1F0,1B0,1REDUCE_GRAD,1SEND_B0
+";
+    csv(text, None, Links::Ordered).unwrap();
+    let stuck = replay(
+        &[
+            ["0F0", "0SEND_F0", "0B0"]
+                .map(|text| text.parse().unwrap())
+                .to_vec(),
+            ["1B0", "1RECV_F1", "1REDUCE_GRAD", "1STEP"]
+                .map(|text| text.parse().unwrap())
+                .to_vec(),
+        ],
+        Links::Ordered,
+    );
+    let text = stuck.unwrap_err().to_string();
+    assert!(
+        text.contains("rank 1, action 2 (1REDUCE_GRAD) is queued behind rank 1, action 1 (1RECV_F1)"),
+        "{text}"
+    );
 }
 
 /// Passes in an order that works on any placement: micro-batch by micro-batch or pass by pass, B whole or in
@@ -280,7 +341,10 @@ fn schedules() -> impl Strategy<Value = Schedule> {
     let own = (placement, 1..4u32, any::<bool>(), any::<bool>()).prop_map(
         |(placement, micro_batches, by_pass, split)| simple(&placement, micro_batches, by_pass, split),
     );
-    prop_oneof![named, own]
+    (prop_oneof![named, own], any::<bool>()).prop_map(|(schedule, reduces)| match reduces {
+        true => schedule.with_reductions(),
+        false => schedule,
+    })
 }
 
 #[derive(Clone, Debug)]

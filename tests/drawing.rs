@@ -248,3 +248,44 @@ fn what_a_backward_makes_again_is_a_peak_of_the_curve_and_of_the_counter() {
         .collect();
     assert_eq!(held, [(1.0, 0.25), (1.0, 1.0), (4.0, 0.0)]);
 }
+
+#[test]
+fn a_reduction_is_a_mark_on_its_ranks_row_and_an_event_of_its_own() {
+    let cost = StageCost {
+        reduce: 2.0,
+        ..StageCost::default()
+    };
+    let costs = Costs::share(cost, 0.0).unwrap();
+    let plain = Schedule::named("zb-v", 3, 4).unwrap();
+    let step = plain
+        .clone()
+        .with_reductions()
+        .timeline(&costs, Links::Buffered)
+        .unwrap();
+    let text = picture(&[&step], false);
+    let document = Document::parse(&text).unwrap();
+    assert_eq!(strokes(&document, |class| class == "q"), 6, "one a stage");
+    assert_eq!(strokes(&document, is_pass), passes(&step));
+    assert!(
+        document
+            .descendants()
+            .any(|node| node.text() == Some("reduction")),
+        "the legend"
+    );
+    let events: Value = serde_json::from_str(&trace_events("step", &step)).unwrap();
+    let events = events["traceEvents"].as_array().unwrap();
+    for reduction in &step.reductions {
+        let name = format!("{}REDUCE_GRAD", reduction.stage);
+        let ends = events.iter().filter(|event| event["name"] == name.as_str());
+        let ends: Vec<_> = ends
+            .map(|event| (event["ph"].as_str().unwrap(), event["ts"].as_f64().unwrap()))
+            .collect();
+        assert_eq!(ends, [("b", 1e6 * reduction.start), ("e", 1e6 * reduction.end)]);
+    }
+    let without = plain.timeline(&costs, Links::Buffered).unwrap();
+    let text = picture(&[&without], false);
+    assert!(
+        !text.contains("reduction") && !text.contains("class=\"q\""),
+        "{text}"
+    );
+}

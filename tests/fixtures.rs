@@ -38,9 +38,10 @@ fn gpipe_is_pytorchs_cell_for_cell_lowering_included() {
         assert_eq!(read.lowered, name.contains("_comms"), "{name}");
         assert_eq!(
             read.left_out.iter().map(|(word, _)| *word).collect::<Vec<_>>(),
-            ["REDUCE_GRAD", "WAIT_REDUCE_GRAD"]
+            ["WAIT_REDUCE_GRAD"]
         );
         let ours = Schedule::gpipe(read.schedule.ranks(), read.schedule.micro_batches()).unwrap();
+        let ours = ours.with_reductions();
         assert_eq!(read.schedule.csv_with_comms(), ours.csv_with_comms(), "{name}");
         read.schedule.holds_on(Links::Ordered).unwrap();
     }
@@ -117,13 +118,13 @@ fn every_schedule_is_accepted_simulated_and_written_as_it_was_read() {
         } else {
             schedule.csv()
         };
-        assert_eq!(written, without(&text), "{name}");
+        assert_eq!(written, without(&text, read.lowered), "{name}");
     }
 }
 
-/// The text without idle cells and what has no place in a pipeline.
-fn without(text: &str) -> String {
-    let words = ["SHARD", "REDUCE_GRAD", "WAIT_SEND"];
+/// The text without idle cells and what is not in a schedule here. Where only passes are written, without reductions too.
+fn without(text: &str, lowered: bool) -> String {
+    let words = ["SHARD", "WAIT", if lowered { "WAIT" } else { "REDUCE_GRAD" }];
     let kept = |cell: &&str| !cell.is_empty() && !words.iter().any(|word| cell.contains(word));
     let row = |row: &str| row.split(',').filter(kept).collect::<Vec<_>>().join(",") + "\n";
     text.trim_end().lines().map(row).collect()
@@ -149,6 +150,13 @@ fn fixed_orders_with_several_stages_a_rank_are_the_same_cell_for_cell() {
         let sizes = (theirs.ranks(), Some(chunks), theirs.micro_batches());
         let ours = Schedule::make(ours, sizes.0, sizes.1, sizes.2, &Costs::default()).unwrap();
         assert_eq!(theirs.csv(), ours.csv(), "{name}");
+        if theirs.has_reductions() {
+            assert_eq!(
+                theirs.csv_with_comms(),
+                ours.with_reductions().csv_with_comms(),
+                "{name}"
+            );
+        }
         found += 1;
     }
     println!("{found} schedules compared");

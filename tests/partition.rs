@@ -15,6 +15,7 @@ fn model(times: &[f64], saved: &[f64]) -> ModelCosts {
             backward_input: time / 3.0,
             backward_weight: time / 3.0,
             update: 0.0,
+            reduce: 0.0,
             saved: *saved,
             pending: 0.0,
             restored: 0.0,

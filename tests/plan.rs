@@ -315,3 +315,74 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn passes_hide_reductions_and_the_step_waits_for_the_rest() {
+    let cost = StageCost {
+        reduce: 2.5,
+        update: 0.5,
+        ..StageCost::default()
+    };
+    let costs = Costs::share(cost, 0.0).unwrap();
+    let plain = Schedule::one_f_one_b(3, 4).unwrap();
+    let reduced = plain.clone().with_reductions();
+    let [without, with] =
+        [&plain, &reduced].map(|schedule| simulate(schedule, &costs, Links::Buffered).unwrap());
+    assert_eq!(without.exposed_reductions, 0.0);
+    assert_eq!((with.makespan, with.step), (without.makespan, without.step + 2.5));
+    assert_eq!(
+        with.exposed_reductions, 2.5,
+        "rank 0 does the last backward, and then its sum"
+    );
+    let exposed: Vec<_> = with.ranks.iter().map(|rank| rank.exposed_reductions).collect();
+    assert_eq!(
+        exposed,
+        [2.5, 2.5, 2.5],
+        "each rank does one stage, and reduces it at its end"
+    );
+
+    let two = Schedule::make("interleaved-1f1b", 2, Some(2), 4, &costs)
+        .unwrap()
+        .with_reductions();
+    let with = simulate(&two, &costs, Links::Buffered).unwrap();
+    let timeline = two.timeline(&costs, Links::Buffered).unwrap();
+    let hidden = timeline
+        .reductions
+        .iter()
+        .filter(|reduction| reduction.end <= with.makespan)
+        .count();
+    assert_eq!(
+        (hidden, timeline.reductions.len()),
+        (2, 4),
+        "those of the stages that are done first"
+    );
+}
+
+#[test]
+fn ordered_links_do_one_reduction_of_a_rank_after_the_other() {
+    let costs = Costs::share(
+        StageCost {
+            reduce: 6.0,
+            ..StageCost::default()
+        },
+        0.0,
+    )
+    .unwrap();
+    let schedule = Schedule::from_csv("own", "0F0,1F0,1B0,0B0", None, Links::Ordered)
+        .unwrap()
+        .schedule;
+    let schedule = schedule.with_reductions();
+    assert_eq!(
+        schedule.csv_with_comms(),
+        "0F0,1F0,1B0,1REDUCE_GRAD,0B0,0REDUCE_GRAD\n"
+    );
+    let times = |links| -> Vec<_> {
+        let reductions = schedule.timeline(&costs, links).unwrap().reductions;
+        reductions
+            .iter()
+            .map(|reduction| (reduction.stage.0, reduction.start, reduction.end))
+            .collect()
+    };
+    assert_eq!(times(Links::Buffered), [(1, 2.0, 5.0), (0, 3.0, 6.0)]);
+    assert_eq!(times(Links::Ordered), [(1, 2.0, 5.0), (0, 5.0, 8.0)]);
+}

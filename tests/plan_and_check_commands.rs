@@ -246,6 +246,29 @@ fn plan_tells_memory_and_the_time_between_steps() {
 }
 
 #[test]
+fn plan_with_reductions_shows_them_and_what_of_them_no_pass_hides() {
+    let args = "plan --ranks 2 --micro-batches 1 --schedule 1f1b --reduce 2 --with-comms";
+    let (status, out, err) = run(args);
+    assert_eq!((status, err.as_str()), (0, ""));
+    assert!(
+        out.contains("reductions: 2.000 after the last pass, the rest hidden behind passes\n"),
+        "{out}"
+    );
+    assert!(
+        out.contains("rank 1 | 1RECV_F0 1F0 1B0 1SEND_B0 1REDUCE_GRAD 1STEP\n"),
+        "{out}"
+    );
+    let (_, out, _) = run("plan --ranks 2 --micro-batches 1 --schedule 1f1b --reduce 2 --format json");
+    let plan: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(
+        (&plan["exposed_reductions"], &plan["step_with_barrier"]),
+        (&json!(2.0), &json!(8.0))
+    );
+    let (_, out, _) = run("plan --ranks 2 --micro-batches 1 --schedule 1f1b --format json");
+    assert!(!out.contains("exposed_reductions"), "{out}");
+}
+
+#[test]
 fn check_refuses_with_2_and_names_the_file_and_the_cell() {
     assert_eq!(
         check("0F0,0F1,0B0,0B1\n1F0,1B0,1B1\n", ""),
@@ -263,7 +286,7 @@ fn check_refuses_with_2_and_names_the_file_and_the_cell() {
 #[test]
 fn check_says_whether_ordered_links_are_safe_too() {
     let csv = "\
-0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,0REDUCE_GRAD
+0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,0WAIT_REDUCE_GRAD
 1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1
 ";
     assert_eq!(
@@ -274,7 +297,7 @@ fn check_says_whether_ordered_links_are_safe_too() {
 own.csv: accepted
 ranks 2, stages 2 (placement 0,1), micro-batches 2
 lowered: with transfers of its own, judged as they stand on buffered links
-left out, as no part of the pipeline: 1 REDUCE_GRAD
+left out, as no part of the pipeline: 1 WAIT_REDUCE_GRAD
 ordered links: not safe: the schedule cannot end on ordered links; these wait for each other:
   rank 0, action 3 (0SEND_F1) waits for rank 1, action 4 (1RECV_F1)
   rank 1, action 4 (1RECV_F1) is queued behind rank 1, action 3 (1SEND_B0)

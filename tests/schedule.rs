@@ -234,8 +234,8 @@ fn what_is_no_action_is_refused() {
         "99999999999F0",
         "2f0",
     ] {
-        let known = "known are 2F0, 2B0, 2I0, 2W0, 2SEND_F0, 2RECV_F0, 2SEND_B0, 2RECV_B0 (stage, action, micro-batch) \
-                     and 2STEP (stage)";
+        let known = "known are 2F0, 2B0, 2I0, 2W0, 2SEND_F0, 2RECV_F0, 2SEND_B0, 2RECV_B0 (stage, action, micro-batch), \
+                     2REDUCE_GRAD and 2STEP (stage)";
         assert_eq!(
             message(text.parse::<Action>()),
             format!("{text:?} is not an action; {known}")
@@ -256,6 +256,7 @@ fn action() -> impl Strategy<Value = Action> {
         (pass, cell()).prop_map(|(pass, cell)| Action::Compute(pass, cell)),
         (flow(), cell()).prop_map(|(flow, cell)| Action::Send(flow, cell)),
         (flow(), cell()).prop_map(|(flow, cell)| Action::Recv(flow, cell)),
+        any::<u32>().prop_map(|stage| Action::Reduce(StageId(stage))),
         any::<u32>().prop_map(|stage| Action::Step(StageId(stage))),
     ]
 }
@@ -283,5 +284,34 @@ proptest! {
         let comms = Schedule::from_csv(name, &schedule.csv_with_comms(), None, Links::Ordered).unwrap();
         prop_assert_eq!(comms.schedule.csv_with_comms(), schedule.csv_with_comms());
         prop_assert_eq!(comms.lowered, ranks > 1);
+    }
+
+    #[test]
+    fn each_reduction_stands_behind_the_stages_last_backward_weight_at_all_sizes(
+        name in prop::sample::select(Schedule::names().collect::<Vec<_>>()),
+        ranks in 1..6u32,
+        micro_batches in 1..9u32,
+    ) {
+        let plain = Schedule::named(name, ranks, micro_batches).unwrap();
+        let schedule = plain.clone().with_reductions();
+        prop_assert_eq!(schedule.csv(), plain.csv());
+        prop_assert_eq!(schedule.clone().with_reductions(), schedule.clone());
+        let read = Schedule::from_csv(name, &schedule.csv_with_comms(), None, Links::Ordered).unwrap();
+        prop_assert_eq!(read.schedule.csv_with_comms(), schedule.csv_with_comms());
+        for rank in (0..ranks).map(Rank) {
+            let row = schedule.actions(rank);
+            let without: Vec<Action> =
+                row.iter().copied().filter(|action| !matches!(action, Action::Reduce(_))).collect();
+            prop_assert_eq!(&without[..], plain.actions(rank));
+            for stage in schedule.placement().stages_on(rank) {
+                let at = row.iter().position(|&action| action == Action::Reduce(stage)).unwrap();
+                let last = row[..at].iter().rposition(|action| !matches!(action, Action::Send(..))).unwrap();
+                let makes_weights = |action: &Action| {
+                    matches!(action, Action::Compute(Pass::Backward | Pass::BackwardWeight, cell) if cell.stage == stage)
+                };
+                prop_assert!(makes_weights(&row[last]), "{:?}", row);
+                prop_assert!(!row[at..].iter().any(makes_weights), "{:?}", row);
+            }
+        }
     }
 }

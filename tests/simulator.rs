@@ -23,9 +23,9 @@ fn cost() -> impl Strategy<Value = f64> {
 }
 
 prop_compose! {
-    fn stage_cost()(forward in 0.1..5.0f64, rest in [cost(), cost(), cost(), cost(), cost(), cost()]) -> StageCost {
-        let [backward_input, backward_weight, update, saved, pending, restored] = rest;
-        StageCost { forward, backward_input, backward_weight, update, saved, pending, restored }
+    fn stage_cost()(forward in 0.1..5.0f64, rest in [cost(), cost(), cost(), cost(), cost(), cost(), cost()]) -> StageCost {
+        let [backward_input, backward_weight, update, reduce, saved, pending, restored] = rest;
+        StageCost { forward, backward_input, backward_weight, update, reduce, saved, pending, restored }
     }
 }
 
@@ -68,6 +68,7 @@ prop_compose! {
         sizes in (1_u32..5, 0_u32..4, 1_u32..6),
         stages in proptest::collection::vec(stage_cost(), 8),
         comm in cost(),
+        reduces: bool,
         late in 0_usize..8,
         draws in proptest::collection::vec(any::<Index>(), 64),
     ) -> Case {
@@ -77,20 +78,24 @@ prop_compose! {
         let placement = random_placement(ranks, ranks + more, &mut pick);
         let rows = random_rows(&placement, micro_batches, &mut pick);
         let schedule = Schedule::from_passes("random", placement, micro_batches, rows).unwrap();
+        let schedule = if reduces { schedule.with_reductions() } else { schedule };
         let schedule = (0..late).fold(schedule, |schedule, _| later(schedule, &mut pick));
         let stages = stages[..schedule.stages() as usize].to_vec();
         Case { schedule, stages, comm }
     }
 }
 
-/// The schedule with a transfer moved back by one in its rank's list, if it still ends then.
+/// The schedule with a transfer or a reduction moved back by one in its rank's list, if it still ends then.
 fn later(schedule: Schedule, mut pick: impl FnMut(usize) -> usize) -> Schedule {
     let mut rows: Vec<_> = (0..schedule.ranks())
         .map(|rank| schedule.actions(Rank(rank)).to_vec())
         .collect();
     let rank = pick(rows.len());
     let at = pick(rows[rank].len() - 1);
-    if !matches!(rows[rank][at], Action::Send(..) | Action::Recv(..)) {
+    if !matches!(
+        rows[rank][at],
+        Action::Send(..) | Action::Recv(..) | Action::Reduce(_)
+    ) {
         return schedule;
     }
     rows[rank].swap(at, at + 1);
@@ -109,6 +114,7 @@ fn add_up(case: &Case, rank: Rank, times: &Times, makespan: f64) -> RankSimulati
         waiting: 0.0,
         drain: 0.0,
         span: 0.0,
+        exposed_reductions: 0.0,
         waits: Vec::new(),
         peak_activations: 0.0,
         peak_memory: 0.0,
@@ -137,9 +143,17 @@ fn add_up(case: &Case, rank: Rank, times: &Times, makespan: f64) -> RankSimulati
     }
     sum.drain = makespan - last.unwrap();
     sum.span = last.unwrap() - sum.warm_up;
+    sum.exposed_reductions = reduced(case, rank, times).map_or(0.0, |end| (end - last.unwrap()).max(0.0));
     sum.peak_activations = most / chunks;
     sum.peak_memory = most_held;
     sum
+}
+
+/// When the last reduction of a rank ends.
+fn reduced(case: &Case, rank: Rank, times: &Times) -> Option<f64> {
+    let stages = case.schedule.placement().stages_on(rank);
+    let ends = stages.filter_map(|stage| times.get(&Action::Reduce(stage)));
+    ends.map(|&(_, end)| end).max_by(f64::total_cmp)
 }
 
 /// How long a rank waits for another, by the oracle's times.
@@ -183,6 +197,11 @@ fn assert_agrees(case: &Case, simulation: &Simulation, times: &Times) -> Result<
             ("waiting", ours.waiting, theirs.waiting),
             ("drain", ours.drain, theirs.drain),
             ("span", ours.span, theirs.span),
+            (
+                "exposed reductions",
+                ours.exposed_reductions,
+                theirs.exposed_reductions,
+            ),
             ("peak memory", ours.peak_memory, theirs.peak_memory),
             ("peak activations", ours.peak_activations, theirs.peak_activations),
             (
@@ -225,7 +244,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn every_pass_and_transfer_has_the_time_that_the_oracle_gives_it(case in case()) {
+    fn every_pass_transfer_and_reduction_has_the_time_that_the_oracle_gives_it(case in case()) {
         for links in case.links() {
             let (times, _) = case.clock(links).times(&vec![0.0; case.schedule.ranks() as usize]);
             let timeline = case.schedule.timeline(&case.costs(), links).unwrap();
@@ -250,6 +269,13 @@ proptest! {
                 prop_assert_eq!(transfer.to, case.schedule.rank_of(to));
                 seen += 1;
             }
+            for reduction in &timeline.reductions {
+                let (start, end) = times[&Action::Reduce(reduction.stage)];
+                assert_close("start of a reduction", reduction.start, start)?;
+                assert_close("end of a reduction", reduction.end, end)?;
+                prop_assert_eq!(reduction.rank, case.schedule.rank_of(reduction.stage));
+                seen += 1;
+            }
             prop_assert_eq!(seen, times.len());
         }
     }
@@ -261,7 +287,10 @@ proptest! {
             let simulation = simulate(&case.schedule, &case.costs(), links).unwrap();
             assert_agrees(&case, &simulation, &times)?;
             let longest = case.ranks().map(|rank| update(&case, rank)).fold(0.0, f64::max);
-            assert_close("step", simulation.step, simulation.makespan + longest)?;
+            let ends = case.ranks().filter_map(|rank| reduced(&case, rank, &times));
+            let exposed = ends.fold(simulation.makespan, f64::max) - simulation.makespan;
+            assert_close("exposed reductions", simulation.exposed_reductions, exposed)?;
+            assert_close("step", simulation.step, simulation.makespan + exposed + longest)?;
         }
     }
 

@@ -102,6 +102,7 @@ fn costs_measured_in_a_planned_step_are_those_it_was_planned_with() {
             backward_input: 2.0,
             backward_weight: if whole { 2.0 } else { 1.5 },
             update: 0.0,
+            reduce: 0.0,
             saved: 3.0,
             pending: if whole { 0.0 } else { 1.0 },
             restored: stage as f64,
@@ -139,13 +140,14 @@ fn the_median_counts_and_what_is_missing_is_named() {
     ];
     let timeline = |row: &[Timed]| Timeline {
         ranks: vec![row.to_vec()],
-        transfers: Vec::new(),
+        ..Timeline::default()
     };
     let cost = StageCost {
         forward: 2.0,
         backward_input: 2.0,
         backward_weight: 2.0,
         update: 0.0,
+        reduce: 0.0,
         saved: 8.0,
         pending: 0.0,
         restored: 0.0,

@@ -319,6 +319,7 @@ fn cost() -> impl Strategy<Value = StageCost> {
                 backward_input,
                 backward_weight,
                 update: 0.0,
+                reduce: 0.0,
                 saved,
                 pending,
                 restored,

@@ -39,7 +39,7 @@ More micro-batches make the bubble smaller; gpipe holds all of them, 1f1b no mor
 pub(super) struct Args {
     /// A config, a TOML file: what a step of its training will take, by measured costs
     #[arg(conflicts_with_all = ["ranks", "micro_batches", "schedule", "chunks", "forward", "backward_input",
-        "backward_weight", "update", "saved", "pending", "comm"])]
+        "backward_weight", "update", "reduce", "saved", "pending", "comm"])]
     config: Option<PathBuf>,
     /// With a config: the measured costs, as `profile` writes them; in place of pipeline.costs, and of measuring now
     #[arg(long, value_name = "FILE", requires = "config")]
@@ -78,6 +78,9 @@ pub(super) struct Args {
     /// Time of a rank's parameter update at the end of a step
     #[arg(long, value_name = "TIME", default_value_t = 0.0)]
     update: f64,
+    /// Time of the sum of a rank's gradients over its replicas, once a step; with it the schedule has reductions
+    #[arg(long, value_name = "TIME")]
+    reduce: Option<f64>,
     /// Memory that a forward leaves for its backward-input, through a rank's whole share
     #[arg(long, value_name = "MEMORY", default_value_t = 1.0)]
     saved: f64,
@@ -95,7 +98,7 @@ pub(super) struct Args {
     /// timeline
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
-    /// Show the sends and receives between the passes; in a picture, the transfers as lines
+    /// Show the sends, receives and reductions between the passes; in a picture, the transfers as lines
     #[arg(long)]
     with_comms: bool,
 }
@@ -150,6 +153,7 @@ fn of_options(args: &Args) -> Result<Subject> {
         backward_input: args.backward_input,
         backward_weight: args.backward_weight,
         update: args.update,
+        reduce: args.reduce.unwrap_or(0.0),
         saved: args.saved,
         pending: args.pending,
         restored: 0.0,
@@ -170,7 +174,10 @@ fn of_options(args: &Args) -> Result<Subject> {
         _ => Schedule::make(name, ranks, args.chunks, micro_batches, &costs)?,
     };
     Ok(Subject {
-        schedule,
+        schedule: match args.reduce {
+            Some(_) => schedule.with_reductions(),
+            None => schedule,
+        },
         costs,
         training: None,
     })
@@ -227,7 +234,7 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// What a rank does, in text: passes, and transfers and updates too where they are asked for.
+    /// What a rank does, in text: passes, and where they are asked for transfers, reductions and steps too.
     fn actions(&self, rank: u32) -> Vec<String> {
         let shown = |action: &&Action| self.with_comms || action.compute().is_some();
         let actions = self.schedule.actions(Rank(rank)).iter().filter(shown);

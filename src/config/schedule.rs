@@ -83,11 +83,11 @@ impl Config {
             .map_err(refuse)?
             .schedule;
         let placement = schedule.placement();
-        self.require(placement.replicas() == 1, "pipeline.schedule", || {
+        self.require(placement.directions() == 1, "pipeline.schedule", || {
             format!(
-                "{path} is for {} replicas of a pipeline side by side (placement {placement}); the engine trains one: \
+                "{path} goes in {} directions (placement {placement}); the engine trains schedules of one direction: \
                  dualpipe-v is the schedule of this kind for that",
-                placement.replicas()
+                placement.directions()
             )
         })?;
         let fits = |has: u32, key: &str, wanted: usize| {

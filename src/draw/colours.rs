@@ -20,6 +20,9 @@ const RANKS: [Colour; 4] = [
 ];
 
 impl Colour {
+    /// The colour of a reduction.
+    pub(super) const REDUCTION: Self = Self([170.0, 51.0, 119.0]);
+
     /// The colour of a pass of a rank's `chunk`th stage of `chunks`.
     pub(super) fn pass(pass: Pass, chunk: usize, chunks: usize) -> Self {
         let base = match pass {

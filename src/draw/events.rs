@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::figures::heights;
 use super::pass_name;
-use crate::schedule::{Cell, Flow, Timed, Timeline};
+use crate::schedule::{Action, Cell, Flow, Timed, TimedReduction, Timeline};
 
 /// The one process of a trace.
 const PROCESS: u32 = 0;
@@ -14,7 +14,8 @@ const PROCESS: u32 = 0;
 const INSIDE: f64 = 0.001;
 
 /// A measured timeline (seconds, bytes) as JSON in Chrome's trace format: a thread for each rank, a complete event for each pass, a
-/// flow from pass to pass for each transfer, a counter for the memory that each rank holds.
+/// flow from pass to pass for each transfer, an asynchronous event for each reduction, a counter for the memory that each rank
+/// holds.
 pub fn trace_events(title: &str, timeline: &Timeline) -> String {
     let mut events = vec![metadata("process_name", 0, json!({ "name": title }))];
     for (rank, row) in timeline.ranks.iter().enumerate() {
@@ -25,6 +26,7 @@ pub fn trace_events(title: &str, timeline: &Timeline) -> String {
         events.extend(heights(row).map(|height| held(rank, height)));
     }
     events.extend(flows(timeline));
+    events.extend(timeline.reductions.iter().flat_map(reduction));
     json!({ "displayTimeUnit": "ms", "traceEvents": events }).to_string()
 }
 
@@ -43,6 +45,28 @@ fn pass(rank: usize, timed: &Timed) -> Value {
         "ts": micros(timed.start),
         "dur": (nanos(timed.end) - nanos(timed.start)) / 1e3,
         "args": { "stage": stage.0, "micro_batch": micro_batch.0 },
+    })
+}
+
+/// The beginning and the end of a reduction. It is no complete event, for those of one thread may not overlap.
+fn reduction(reduction: &TimedReduction) -> [Value; 2] {
+    let TimedReduction {
+        stage,
+        rank,
+        start,
+        end,
+    } = *reduction;
+    [("b", start), ("e", end)].map(|(phase, time)| {
+        json!({
+            "ph": phase,
+            "id": stage.0,
+            "name": Action::Reduce(stage).to_string(),
+            "cat": "reduction",
+            "pid": PROCESS,
+            "tid": rank.0,
+            "ts": micros(time),
+            "args": { "stage": stage.0, "rank": rank.0 },
+        })
     })
 }
 

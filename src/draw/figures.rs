@@ -5,8 +5,10 @@ use crate::schedule::{Timed, Timeline};
 /// What a timeline comes to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Figures {
-    /// From 0 to the last end on any rank.
+    /// From 0 to the last end of a pass on any rank.
     pub(super) makespan: f64,
+    /// From 0 to the last end of a pass or a reduction.
+    pub(super) end: f64,
     /// The longest first start to last end on one rank.
     pub(super) span: f64,
     /// The time in passes of a rank, on average.
@@ -28,8 +30,11 @@ impl Figures {
                 (peak, peak_rank) = (most, rank);
             }
         }
+        let makespan = rows().map(|row| last_end(row)).fold(0.0, f64::max);
+        let reductions = timeline.reductions.iter().map(|reduction| reduction.end);
         Self {
-            makespan: rows().map(|row| last_end(row)).fold(0.0, f64::max),
+            makespan,
+            end: reductions.fold(makespan, f64::max),
             span: rows().map(|row| span(row)).fold(0.0, f64::max),
             work: work / timeline.ranks.len().max(1) as f64,
             peak,

@@ -32,6 +32,13 @@ pub(super) fn draw(page: &mut Page, picture: &Picture<'_>, frame: &Frame) {
     }
     swatch(page, x, "#e9ecef");
     x = words(page, x + SWATCH, "idle");
+    if picture
+        .timelines()
+        .any(|timeline| !timeline.reductions.is_empty())
+    {
+        swatch(page, x, &Colour::REDUCTION.hex());
+        x = words(page, x + SWATCH, "reduction");
+    }
     if picture.transfers {
         for (class, name) in [("a", "activation"), ("d", "gradient")] {
             page.path(class, &format!("M{} {}h22", px(x), px(page.y() - 4.0)));

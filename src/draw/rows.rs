@@ -1,4 +1,4 @@
-//! The rows: each rank's passes over time, and the transfers between them.
+//! The rows: each rank's passes and reductions over time, and the transfers between ranks.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,6 +13,9 @@ use crate::schedule::{Flow, Pass, Timed, Timeline};
 const DIGITS: std::ops::RangeInclusive<f64> = 8.0..=12.0;
 /// The least height from one rank's label to the next.
 const LABELS: f64 = 13.0;
+
+/// The share of a row's height that the mark of a reduction takes.
+const REDUCTION: f64 = 0.2;
 
 /// Draws a row for each rank, with a time axis under them.
 pub(super) fn draw(page: &mut Page, frame: &Frame, timeline: &Timeline, transfers: bool) {
@@ -34,6 +37,7 @@ pub(super) fn draw(page: &mut Page, frame: &Frame, timeline: &Timeline, transfer
         digits.draw(page, frame, row);
         page.add("</g>");
     }
+    reductions(page, frame, timeline, top);
     if transfers {
         lines(page, frame, timeline, top);
     }
@@ -137,6 +141,29 @@ impl Digits {
             let middle = frame.x((pass.start + pass.end) / 2.0);
             page.text_at(middle, self.size * 0.36, if dark { "n l" } else { "n" }, &number);
         }
+    }
+}
+
+/// A mark along the lower edge of its rank's row for each reduction: passes go on meanwhile.
+fn reductions(page: &mut Page, frame: &Frame, timeline: &Timeline, top: f64) {
+    let mut data = String::new();
+    let thick = frame.row * REDUCTION;
+    for reduction in &timeline.reductions {
+        let middle = top + frame.pitch * (f64::from(reduction.rank.0) + 0.5);
+        let (x, y) = (
+            LEFT + frame.x(reduction.start),
+            middle + (frame.row - thick) / 2.0,
+        );
+        let width = frame.x(reduction.end - reduction.start).max(0.05);
+        let _ = write!(data, "M{} {}h{}", px(x), px(y), px(width));
+    }
+    if !data.is_empty() {
+        page.style(&format!(
+            ".q{{stroke:{};stroke-width:{}}}",
+            Colour::REDUCTION.hex(),
+            px(thick)
+        ));
+        page.path("q", &data);
     }
 }
 

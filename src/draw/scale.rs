@@ -33,14 +33,14 @@ impl Frame {
     pub(super) fn new(picture: &Picture<'_>) -> Self {
         let figures: Vec<_> = picture.timelines().map(Figures::of).collect();
         let most = |number: fn(&Figures) -> f64| figures.iter().map(number).fold(f64::MIN_POSITIVE, f64::max);
-        let (makespan, peak) = (most(|of| of.makespan), most(|of| of.peak));
+        let (end, peak) = (most(|of| of.end), most(|of| of.peak));
         let ranks = picture.timelines().map(|timeline| timeline.ranks.len()).max();
         let (time, memory) = match picture.units {
-            Units::Plain => (Quantity::plain(makespan), Quantity::plain(peak)),
-            Units::SecondsAndBytes => (Quantity::seconds(makespan), Quantity::bytes(peak)),
+            Units::Plain => (Quantity::plain(end), Quantity::plain(peak)),
+            Units::SecondsAndBytes => (Quantity::seconds(end), Quantity::bytes(peak)),
         };
         let pitch = (ROWS_HEIGHT / ranks.unwrap_or(1).max(1) as f64).clamp(*PITCH.start(), *PITCH.end());
-        let stretch = (WIDTH - LEFT - RIGHT) / makespan;
+        let stretch = (WIDTH - LEFT - RIGHT) / end;
         let all = || {
             picture
                 .timelines()

@@ -85,7 +85,7 @@ impl<W> Whole<W> {
         let schedule = Arc::new(schedule.in_turn());
         check_threads(builder.threads_per_rank)?;
         let places = places(&builder.places, schedule.ranks())?;
-        check_replicas(&schedule)?;
+        check_directions(&schedule)?;
         check_count(&schedule, builder.stages.len())?;
         let own = match processes {
             Some([processes, process]) => fabric::share(schedule.ranks(), processes, process)?,
@@ -207,11 +207,11 @@ fn places(given: &[Place], ranks: u32) -> Result<Vec<Place>> {
     }
 }
 
-fn check_replicas(schedule: &Schedule) -> Result<()> {
-    match schedule.placement().replicas() {
+fn check_directions(schedule: &Schedule) -> Result<()> {
+    match schedule.placement().directions() {
         1 => Ok(()),
-        replicas => Err(Error::Invalid(format!(
-            "schedule {} is for {replicas} replicas of a pipeline side by side (placement {}); the engine trains one: \
+        directions => Err(Error::Invalid(format!(
+            "schedule {} goes in {directions} directions (placement {}); the engine trains schedules of one direction: \
              dualpipe-v is the schedule of this kind for that",
             schedule.name(),
             schedule.placement()

@@ -1,11 +1,12 @@
 //! The clock of a schedule: when each rank comes to each of its actions, step after step.
 
 use crate::Result;
-use crate::id::Rank;
+use crate::id::{Rank, StageId};
 use crate::plan::kept::Kept;
 use crate::plan::{Costs, StageCost};
-use crate::schedule::{Action, Cell, Flow, Links, Pass, Placement, Schedule, Timed, TimedTransfer};
+use crate::schedule::{Action, Cell, Flow, Links, Pass, Placement, Schedule, Timed};
 use crate::schedule::{Event, Id, NONE, Program, Replay};
+use crate::schedule::{TimedReduction, TimedTransfer};
 
 /// What has got its time.
 #[derive(Clone, Copy, Debug)]
@@ -14,13 +15,16 @@ pub(crate) enum Played {
     Pass(Rank, Timed),
     /// Transfers come in the order in which they happen.
     Transfer(TimedTransfer),
+    /// Reductions come in the order in which they happen; those of one rank in the order of its list.
+    Reduction(TimedReduction),
 }
 
 /// Plays steps one after the other, every action as early as it can be. A rank that is through with a step begins its
 /// next at once, without waiting for the others.
 ///
-/// A transfer keeps no rank from computing. On buffered links transfers do not wait for each other; on ordered links a
-/// transfer occupies the queues of both its ranks. A parameter update takes its time where its stage steps.
+/// A transfer or a reduction keeps no rank from computing. On buffered links they do not wait for each other; on ordered links
+/// a transfer occupies the queues of both its ranks, and a reduction the queue of its rank. A step waits for its stage's
+/// reduction, and a parameter update takes its time where its stage steps.
 pub(crate) struct Clock<'a> {
     program: Program<'a>,
     links: Links,
@@ -44,7 +48,8 @@ impl<'a> Clock<'a> {
                 kept: Kept::new(schedule.placement(), &stages),
                 stages,
                 free: vec![0.0; ranks],
-                queue: (links == Links::Ordered && ranks > 1).then(|| vec![0.0; ranks]),
+                queue: (links == Links::Ordered && (ranks > 1 || schedule.has_reductions()))
+                    .then(|| vec![0.0; ranks]),
                 at: vec![0.0; program.len()],
             },
             program,
@@ -62,17 +67,16 @@ impl<'a> Clock<'a> {
             times,
         } = self;
         times.kept.clear();
-        Replay::new(program, *links)
-            .run(|event| match event {
-                Event::Ran { rank, id, action } => times.ran(program, rank, id, action, &mut visit),
-                Event::Moved {
-                    send,
-                    recv,
-                    flow,
-                    cell,
-                } => times.moved([send, recv], flow, cell, &mut visit),
-            })
-            .map_err(Into::into)
+        Ok(Replay::new(program, *links).run(|event| match event {
+            Event::Ran { rank, id, action } => times.ran(program, rank, id, action, &mut visit),
+            Event::Moved {
+                send,
+                recv,
+                flow,
+                cell,
+            } => times.moved([send, recv], flow, cell, &mut visit),
+            Event::Reduced { rank, id, stage } => visit(times.reduced(rank, id, stage)),
+        })?)
     }
 
     /// When each rank is through with the steps so far, and then, on ordered links, each rank's queue.
@@ -93,9 +97,9 @@ struct Times<'a> {
     free: Vec<f64>,
     /// What each rank holds.
     kept: Kept,
-    /// When each rank's queue is done with the transfers so far; on ordered links between several ranks only.
+    /// When each rank's queue is done with the communication so far; on ordered links only.
     queue: Option<Vec<f64>>,
-    /// When each action of the step was done; of a transfer under way, when it was announced.
+    /// When each action of the step was done; of communication under way, when its rank came to it.
     at: Vec<f64>,
 }
 
@@ -110,19 +114,27 @@ impl Times<'_> {
     ) {
         match action {
             Action::Compute(pass, cell) => {
-                let needs = program.needs(action).into_iter().filter(|&need| need != NONE);
-                let start = needs
-                    .map(|need| self.at[need as usize])
-                    .fold(self.free[rank], f64::max);
+                let start = self.start(program, rank, action);
                 visit(Played::Pass(
                     Rank(rank as u32),
                     self.pass(rank, pass, cell, start),
                 ));
             }
-            Action::Step(stage) => self.free[rank] += self.stages[stage.index()].update,
-            Action::Send(..) | Action::Recv(..) => {}
+            Action::Step(stage) => {
+                let start = self.start(program, rank, action);
+                self.free[rank] = start + self.stages[stage.index()].update;
+            }
+            Action::Send(..) | Action::Recv(..) | Action::Reduce(_) => {}
         }
         self.at[id as usize] = self.free[rank];
+    }
+
+    /// When a rank can start an action: it is free, and what the action needs is done.
+    fn start(&self, program: &Program<'_>, rank: usize, action: Action) -> f64 {
+        let needs = program.needs(action).into_iter().filter(|&need| need != NONE);
+        needs
+            .map(|need| self.at[need as usize])
+            .fold(self.free[rank], f64::max)
     }
 
     fn pass(&mut self, rank: usize, pass: Pass, cell: Cell, start: f64) -> Timed {
@@ -139,6 +151,25 @@ impl Times<'_> {
             held,
             most: held.max(before + cost.restored(pass)),
         }
+    }
+
+    fn reduced(&mut self, rank: usize, id: Id, stage: StageId) -> Played {
+        let at = &mut self.at[id as usize];
+        let mut start = *at;
+        let queue = self.queue.as_mut().map(|queue| &mut queue[rank]);
+        if let Some(queue) = &queue {
+            start = start.max(**queue);
+        }
+        *at = start + self.stages[stage.index()].reduce;
+        if let Some(queue) = queue {
+            *queue = *at;
+        }
+        Played::Reduction(TimedReduction {
+            stage,
+            rank: Rank(rank as u32),
+            start,
+            end: *at,
+        })
     }
 
     fn moved(&mut self, [send, recv]: [Id; 2], flow: Flow, cell: Cell, visit: &mut impl FnMut(Played)) {

@@ -14,6 +14,8 @@ pub struct StageCost {
     pub backward_weight: f64,
     /// Time of the parameter update, once a step.
     pub update: f64,
+    /// Time of the sum of the stage's gradients over its replicas, once a step.
+    pub reduce: f64,
     /// Memory held from the forward to the backward-input.
     pub saved: f64,
     /// Memory held from the backward-input to the backward-weight.
@@ -23,14 +25,15 @@ pub struct StageCost {
 }
 
 impl Default for StageCost {
-    /// What papers draw: the three passes alike, the update for nothing; the backward-input frees all that the forward
-    /// left.
+    /// What papers draw: the three passes alike, the update and the reduction for nothing. The backward-input frees all that
+    /// the forward saved.
     fn default() -> Self {
         Self {
             forward: 1.0,
             backward_input: 1.0,
             backward_weight: 1.0,
             update: 0.0,
+            reduce: 0.0,
             saved: 1.0,
             pending: 0.0,
             restored: 0.0,
@@ -107,12 +110,13 @@ impl StageCost {
         }
     }
 
-    fn named(&self) -> [(&'static str, f64); 7] {
+    fn named(&self) -> [(&'static str, f64); 8] {
         [
             ("forward", self.forward),
             ("backward-input", self.backward_input),
             ("backward-weight", self.backward_weight),
             ("update", self.update),
+            ("reduce", self.reduce),
             ("saved", self.saved),
             ("pending", self.pending),
             ("restored", self.restored),
@@ -125,6 +129,7 @@ impl StageCost {
             backward_input: self.backward_input / chunks,
             backward_weight: self.backward_weight / chunks,
             update: self.update / chunks,
+            reduce: self.reduce / chunks,
             saved: self.saved / chunks,
             pending: self.pending / chunks,
             restored: self.restored / chunks,

@@ -108,6 +108,7 @@ impl ModelCosts {
                 &mut cost.backward_input,
                 &mut cost.backward_weight,
                 &mut cost.update,
+                &mut cost.reduce,
                 &mut layer.backward,
             ];
             times.into_iter().for_each(|cost| *cost *= time);
@@ -155,6 +156,7 @@ impl ModelCosts {
             backward_input: 0.0,
             backward_weight: 0.0,
             update: 0.0,
+            reduce: 0.0,
             saved: 0.0,
             pending: 0.0,
             restored: 0.0,
@@ -165,6 +167,7 @@ impl ModelCosts {
             sum.backward_input += cost.backward_input;
             sum.backward_weight += cost.backward_weight;
             sum.update += cost.update;
+            sum.reduce += cost.reduce;
             sum.saved += cost.saved - if index > 0 { layer.shared } else { 0.0 };
             sum.pending += cost.pending;
             sum.restored += cost.restored;

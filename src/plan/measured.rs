@@ -12,7 +12,7 @@ impl Costs {
     ///
     /// A backward in one piece counts half as backward-input and half as backward-weight; where a stage has those in two halves too,
     /// they tell how it divides. A transfer takes the median of those
-    /// for which their receiver stood waiting; if none did, the shortest of all. The update of the parameters counts nothing.
+    /// for which their receiver stood waiting; if none did, the shortest of all. The update of the parameters and the reduction count nothing.
     ///
     /// # Errors
     /// [`Error::Invalid`] when a stage has no forward or no backward.
@@ -83,6 +83,7 @@ fn cost(passes: &BTreeMap<(u32, Pass), Samples>, stage: u32) -> Result<StageCost
             .or(half)
             .ok_or_else(|| missing("backward"))?,
         update: 0.0,
+        reduce: 0.0,
         saved,
         pending: change.map_or(0.0, |change| (saved + change).max(0.0)),
         restored: backward.map_or(0.0, |samples| usual(&samples.restored)),

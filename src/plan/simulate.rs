@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::id::Rank;
 use crate::plan::{Clock, Costs, Played};
-use crate::schedule::{Cell, Flow, Links, Pass, Placement, Schedule, Timed};
+use crate::schedule::{Cell, Flow, Links, Pass, Placement, Schedule, Timed, TimedReduction};
 
 /// How a step goes under given costs. Times are in the unit of the costs.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,8 +18,11 @@ pub struct Simulation {
     /// The idle share of the span, from 0 to 1: how much shorter the ranks' mean work is. Where ranks differ, one that has
     /// less to do than another counts as idle meanwhile.
     pub bubble_span: f64,
-    /// From a step to the next when all ranks meet before they update their parameters: the makespan and the longest
-    /// update of a rank. [`period`](crate::plan::period) is the time when they do not meet.
+    /// The exposed time of the reductions, which no pass hides: from the makespan to the end of the last one. 0 where there
+    /// are none.
+    pub exposed_reductions: f64,
+    /// From a step to the next when all ranks meet before they update their parameters: the makespan, the exposed
+    /// reductions and the longest update of a rank. [`period`](crate::plan::period) is the time when they do not meet.
     pub step: f64,
     /// Each rank by itself.
     pub ranks: Vec<RankSimulation>,
@@ -45,6 +48,8 @@ pub struct RankSimulation {
     pub drain: f64,
     /// From its first start to its last end.
     pub span: f64,
+    /// From the end of its last pass to the end of its last reduction; 0 where its passes hide them all.
+    pub exposed_reductions: f64,
     /// Whom it waited for, the longest first.
     pub waits: Vec<Wait>,
     /// The most activations the rank holds at once; 1 is what one micro-batch leaves in a rank's whole share. A forward
@@ -72,12 +77,16 @@ pub struct Wait {
 pub fn simulate(schedule: &Schedule, costs: &Costs, links: Links) -> Result<Simulation> {
     let placement = schedule.placement();
     let mut totals = vec![Totals::default(); schedule.ranks() as usize];
-    Clock::new(schedule, costs, links)?.step(|played| {
-        if let Played::Pass(rank, timed) = played {
-            totals[rank.index()].add(&timed, placement);
+    Clock::new(schedule, costs, links)?.step(|played| match played {
+        Played::Pass(rank, timed) => totals[rank.index()].add(&timed, placement),
+        Played::Reduction(TimedReduction { rank, end, .. }) => {
+            let reduced = &mut totals[rank.index()].reduced;
+            *reduced = end.max(*reduced);
         }
+        Played::Transfer(_) => {}
     })?;
     let makespan = totals.iter().map(|total| total.end).fold(0.0, f64::max);
+    let reduced = totals.iter().map(|total| total.reduced).fold(makespan, f64::max);
     let ranks: Vec<_> = totals
         .into_iter()
         .zip(placement.chunks())
@@ -91,7 +100,8 @@ pub fn simulate(schedule: &Schedule, costs: &Costs, links: Links) -> Result<Simu
         span,
         bubble_makespan: bubble(makespan),
         bubble_span: bubble(span),
-        step: makespan + longest_update(costs, placement)?,
+        exposed_reductions: reduced - makespan,
+        step: reduced + longest_update(costs, placement)?,
         ranks,
     })
 }
@@ -109,6 +119,8 @@ fn longest_update(costs: &Costs, placement: &Placement) -> Result<f64> {
 struct Totals {
     start: Option<f64>,
     end: f64,
+    /// When the last reduction ends.
+    reduced: f64,
     busy: f64,
     waits: Vec<Wait>,
     /// Stages' activations of one micro-batch.
@@ -154,6 +166,7 @@ impl Totals {
             waiting: self.waits.iter().fold(0.0, |time, wait| time + wait.time),
             drain: makespan - self.end,
             span: self.end - warm_up,
+            exposed_reductions: (self.reduced - self.end).max(0.0),
             waits: self.waits,
             peak_activations: f64::from(self.most_held) / f64::from(chunks),
             peak_memory: self.peak_memory,

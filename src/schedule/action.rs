@@ -102,8 +102,8 @@ impl Cell {
 /// One entry of a rank's list.
 ///
 /// Its text form is PyTorch's, with the stage in front and the micro-batch behind: `2F0`, `2B0`, `2I0`,
-/// `2W0`, `2SEND_F0`, `2RECV_F0`, `3SEND_B1`, `3RECV_B1`; a step, which PyTorch leaves to its caller, is
-/// `2STEP`.
+/// `2W0`, `2SEND_F0`, `2RECV_F0`, `3SEND_B1`, `3RECV_B1`. A reduction is `2REDUCE_GRAD`. A step, which PyTorch
+/// leaves to its caller, is `2STEP`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
     /// Do this pass, once what it needs is there.
@@ -114,6 +114,8 @@ pub enum Action {
     /// Announce that this cell's stage takes something in. The rank goes on at once; the pass that needs it
     /// waits. `1RECV_F1` is what `0SEND_F1` sent.
     Recv(Flow, Cell),
+    /// Start the sum of this stage's gradients over its replicas. The rank goes on at once; the step waits for the sum.
+    Reduce(StageId),
     /// Update this stage's parameters from the gradients of the whole batch.
     Step(StageId),
 }
@@ -123,15 +125,15 @@ impl Action {
     pub fn stage(self) -> StageId {
         match self {
             Self::Compute(_, cell) | Self::Send(_, cell) | Self::Recv(_, cell) => cell.stage,
-            Self::Step(stage) => stage,
+            Self::Reduce(stage) | Self::Step(stage) => stage,
         }
     }
 
-    /// The cell the action is about; `None` for a step, which is about all micro-batches.
+    /// The cell the action is about; `None` for a reduction and for a step, which are about all micro-batches.
     pub fn cell(self) -> Option<Cell> {
         match self {
             Self::Compute(_, cell) | Self::Send(_, cell) | Self::Recv(_, cell) => Some(cell),
-            Self::Step(_) => None,
+            Self::Reduce(_) | Self::Step(_) => None,
         }
     }
 
@@ -161,12 +163,13 @@ impl Action {
                     ..cell
                 },
             )),
-            Self::Compute(..) | Self::Step(_) => None,
+            Self::Compute(..) | Self::Reduce(_) | Self::Step(_) => None,
         }
     }
 
-    pub(super) fn is_transfer(self) -> bool {
-        matches!(self, Self::Send(..) | Self::Recv(..))
+    /// Whether the fabric does it: a transfer or a reduction. On ordered links it takes its rank's queue.
+    pub(super) fn is_communication(self) -> bool {
+        matches!(self, Self::Send(..) | Self::Recv(..) | Self::Reduce(_))
     }
 }
 
@@ -176,6 +179,7 @@ impl fmt::Display for Action {
             Self::Compute(pass, cell) => write!(f, "{}{}{}", cell.stage, pass.letter(), cell.micro_batch),
             Self::Send(flow, cell) => write!(f, "{}SEND_{}{}", cell.stage, flow.letter(), cell.micro_batch),
             Self::Recv(flow, cell) => write!(f, "{}RECV_{}{}", cell.stage, flow.letter(), cell.micro_batch),
+            Self::Reduce(stage) => write!(f, "{stage}REDUCE_GRAD"),
             Self::Step(stage) => write!(f, "{stage}STEP"),
         }
     }
@@ -189,7 +193,7 @@ impl FromStr for Action {
             Error::Invalid(format!(
                 "{text:?} is not an action; known are 2F0, 2B0, 2I0, 2W0, 2SEND_F0, 2RECV_F0, 2SEND_B0, \
                  2RECV_B0 \
-                 (stage, action, micro-batch) and 2STEP (stage)"
+                 (stage, action, micro-batch), 2REDUCE_GRAD and 2STEP (stage)"
             ))
         })
     }
@@ -198,8 +202,13 @@ impl FromStr for Action {
 fn parse(text: &str) -> Option<Action> {
     let (stage, word, micro_batch) = split(text);
     let stage = StageId(stage.parse().ok()?);
-    if word == "STEP" {
-        return micro_batch.is_empty().then_some(Action::Step(stage));
+    let of_stage: Option<fn(StageId) -> Action> = match word {
+        "REDUCE_GRAD" => Some(Action::Reduce),
+        "STEP" => Some(Action::Step),
+        _ => None,
+    };
+    if let Some(action) = of_stage {
+        return micro_batch.is_empty().then(|| action(stage));
     }
     let cell = Cell {
         stage,

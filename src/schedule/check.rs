@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use crate::id::{Rank, StageId};
-use crate::schedule::lower::{add_steps, lower};
+use crate::schedule::lower::{add_reductions, add_steps, lower};
 use crate::schedule::program::Program;
-use crate::schedule::replay::{Event, Links, Replay};
+use crate::schedule::replay::{Event, Replay};
 use crate::schedule::set::check_set;
-use crate::schedule::{Action, Cell, Pass, Placement};
+use crate::schedule::{Action, Cell, Links, Pass, Placement};
 use crate::{Error, Result};
 
-/// What every rank does in one step, in order: passes, transfers, parameter updates.
+/// What every rank does in one step, in order: passes, transfers, reductions, parameter updates.
 ///
 /// Only checked schedules exist: each stage does each micro-batch exactly once, on the stage's rank, and a
 /// replay of the lists ends. See the [module](crate::schedule) for what that promises.
@@ -44,7 +44,21 @@ impl Schedule {
                 .map(|(pass, cell)| Action::Compute(pass, cell))
                 .collect()
         };
-        let rows: Vec<Vec<_>> = passes.into_iter().map(compute).collect();
+        Self::lowered(
+            name,
+            placement,
+            micro_batches,
+            passes.into_iter().map(compute).collect(),
+        )
+    }
+
+    /// As [`Schedule::from_passes`], from passes and reductions.
+    pub(super) fn lowered(
+        name: impl Into<String>,
+        placement: Placement,
+        micro_batches: u32,
+        rows: Vec<Vec<Action>>,
+    ) -> Result<Self> {
         let program = index(&rows, &placement, micro_batches)?;
         check_set(&program, &placement, false)?;
         let actions = lower(&program, &placement)?;
@@ -60,7 +74,7 @@ impl Schedule {
     }
 
     /// Checks complete lists, transfers included, as they stand on these links. Steps may be left out of all
-    /// lists; they are then put at their ends.
+    /// lists; they are then put at their ends. Reductions may be left out of all lists too, and then there are none.
     ///
     /// # Errors
     /// As [`Schedule::from_passes`]; also for transfers that are missing, repeated or not called for.
@@ -90,15 +104,31 @@ impl Schedule {
         })
     }
 
+    /// The same schedule with the sum of each stage's gradients over its replicas, right behind the stage's last
+    /// backward-weight. A schedule that has reductions stays as it is.
+    #[must_use]
+    pub fn with_reductions(mut self) -> Self {
+        if !self.has_reductions() {
+            add_reductions(&mut self.actions);
+        }
+        self
+    }
+
+    /// Whether the schedule sums gradients over replicas.
+    pub fn has_reductions(&self) -> bool {
+        self.actions
+            .iter()
+            .flatten()
+            .any(|action| matches!(action, Action::Reduce(_)))
+    }
+
     /// Whether the schedule also ends on these links. One made from passes ends on any; one that was given
     /// its transfers is sure to end only on the links it was checked on.
     ///
     /// # Errors
     /// [`Error::Invalid`] naming who waits for whom.
     pub fn holds_on(&self, links: Links) -> Result<()> {
-        Replay::new(&self.program(), links)
-            .run(|_| ())
-            .map_err(Into::into)
+        Ok(Replay::new(&self.program(), links).run(|_| ())?)
     }
 
     /// What the schedule is called, such as `1f1b`.
@@ -163,7 +193,7 @@ impl Schedule {
     pub(crate) fn program(&self) -> Program<'_> {
         Program::index(&self.actions, self.stages(), self.micro_batches)
             .expect("checked: the sizes are supported")
-            .in_replicas(self.placement.replicas())
+            .in_directions(self.placement.directions())
     }
 }
 
@@ -181,5 +211,5 @@ fn index<'a>(rows: &'a [Vec<Action>], placement: &Placement, micro_batches: u32)
             placement.ranks()
         )));
     }
-    Ok(Program::index(rows, placement.stages(), micro_batches)?.in_replicas(placement.replicas()))
+    Ok(Program::index(rows, placement.stages(), micro_batches)?.in_directions(placement.directions()))
 }

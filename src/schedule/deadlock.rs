@@ -3,12 +3,13 @@
 use std::fmt;
 
 use crate::Error;
+use crate::schedule::Links;
 use crate::schedule::program::{Id, NONE, Place};
-use crate::schedule::replay::{Links, Replay, State};
+use crate::schedule::replay::{Replay, State, Stuck};
 
 /// Who waits for whom when a replay cannot go on: a cycle, or a chain that ends at what nobody does.
 #[derive(Clone, Debug)]
-pub(crate) struct Deadlock {
+struct Deadlock {
     links: Links,
     waits: Vec<Wait>,
     cycle: bool,
@@ -26,7 +27,7 @@ enum Why {
     Needs(Place),
     /// The rank comes to another place first.
     Order(Place),
-    /// Another transfer is ahead in the rank's queue.
+    /// Other communication is ahead in the rank's queue.
     Queue(Place),
     Partner(Place),
     Nobody,
@@ -34,7 +35,7 @@ enum Why {
 
 impl Deadlock {
     /// Follows who waits for whom from this action, until it comes round or ends.
-    pub(super) fn explain(replay: &Replay<'_>, stuck: Id) -> Self {
+    fn explain(replay: &Replay<'_>, stuck: Id) -> Self {
         let mut path = vec![stuck];
         let mut waits = Vec::new();
         let first = loop {
@@ -125,8 +126,8 @@ impl fmt::Display for Deadlock {
     }
 }
 
-impl From<Deadlock> for Error {
-    fn from(deadlock: Deadlock) -> Self {
-        Self::Invalid(deadlock.to_string())
+impl From<Stuck<'_>> for Error {
+    fn from(stuck: Stuck<'_>) -> Self {
+        Self::Invalid(Deadlock::explain(&stuck.replay, stuck.action).to_string())
     }
 }

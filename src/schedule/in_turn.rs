@@ -6,7 +6,8 @@ use crate::schedule::{Cell, Pass, Schedule};
 impl Schedule {
     /// The same schedule with every backward-weight in micro-batch order: one whose turn has not come waits until the one
     /// before it is done, and a backward in one piece falls into its halves. So the sums of a step have the same bits under
-    /// every schedule. What a pipeline runs; most schedules are so already.
+    /// every schedule. What a pipeline runs; most schedules are so already. Where the order changes, transfers and reductions
+    /// are placed anew.
     #[must_use]
     pub fn in_turn(self) -> Self {
         let rows: Vec<Vec<_>> = (0..self.ranks()).map(|rank| in_turn(&self, Rank(rank))).collect();
@@ -22,9 +23,13 @@ impl Schedule {
             .iter()
             .flat_map(|row| row.windows(2).filter_map(still))
             .collect();
-        Self::from_passes(self.name(), self.placement().clone(), self.micro_batches(), rows)
+        let schedule = Self::from_passes(self.name(), self.placement().clone(), self.micro_batches(), rows)
             .and_then(|schedule| schedule.with_pairs(pairs))
-            .expect("nobody waits for a backward-weight, so what was in order stays in order")
+            .expect("no pass waits for a backward-weight, so what was in order stays in order");
+        match self.has_reductions() {
+            true => schedule.with_reductions(),
+            false => schedule,
+        }
     }
 }
 

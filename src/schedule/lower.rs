@@ -1,21 +1,20 @@
-//! Puts sends, receives and steps between compute passes.
+//! Puts sends, receives, reductions and steps between compute passes.
 
-use crate::id::Rank;
-use crate::schedule::deadlock::Deadlock;
+use crate::Result;
+use std::collections::BTreeMap;
+
+use crate::id::{Rank, StageId};
 use crate::schedule::program::Program;
-use crate::schedule::replay::{Event, Links, Replay};
-use crate::schedule::{Action, Cell, Placement};
+use crate::schedule::replay::{Event, Replay};
+use crate::schedule::{Action, Cell, Links, Pass, Placement};
 
-/// The passes of `program` with the transfers that `placement` calls for, and each stage's step at the end of
+/// The passes and reductions of `program` with the transfers that `placement` calls for, and each stage's step at the end of
 /// its rank's list.
 ///
 /// A replay of the passes yields one order for all ranks. Each transfer is put into both its lists at the
 /// moment its pass is done, so the two lists hold their transfers in that one order, and ordered links cannot
 /// lock. The rounds of the replay make it the order that PyTorch's lowering gives.
-pub(super) fn lower(
-    program: &Program<'_>,
-    placement: &Placement,
-) -> std::result::Result<Vec<Vec<Action>>, Deadlock> {
+pub(super) fn lower(program: &Program<'_>, placement: &Placement) -> Result<Vec<Vec<Action>>> {
     let mut rows: Vec<_> = program
         .rows()
         .iter()
@@ -36,8 +35,29 @@ pub(super) fn lower(
 
 /// Appends each stage's step to its rank's list.
 pub(super) fn add_steps(rows: &mut [Vec<Action>], placement: &Placement) {
-    for (rank, row) in (0..).map(Rank).zip(rows) {
-        row.extend(placement.stages_on(rank).map(Action::Step));
+    for (stage, rank) in (0..).map(StageId).zip(placement.iter()) {
+        rows[rank.index()].push(Action::Step(stage));
+    }
+}
+
+/// Puts each stage's reduction right behind its last backward-weight and the sends that follow that: other ranks wait for
+/// those.
+pub(super) fn add_reductions(rows: &mut [Vec<Action>]) {
+    for row in rows {
+        let mut last = BTreeMap::new();
+        for (index, action) in row.iter().enumerate() {
+            if let Action::Compute(Pass::Backward | Pass::BackwardWeight, cell) = action {
+                last.insert(cell.stage, index);
+            }
+        }
+        let mut last: Vec<(usize, StageId)> = last.into_iter().map(|(stage, index)| (index, stage)).collect();
+        last.sort();
+        // From the back, so that the places in front stay as they are.
+        for (index, stage) in last.into_iter().rev() {
+            let is_send = |action: &&Action| matches!(action, Action::Send(..));
+            let sends = row[index + 1..].iter().take_while(is_send).count();
+            row.insert(index + 1 + sends, Action::Reduce(stage));
+        }
     }
 }
 

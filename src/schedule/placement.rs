@@ -14,7 +14,7 @@ use crate::{Error, Result};
 pub struct Placement {
     rank_of: Vec<Rank>,
     ranks: u32,
-    replicas: u32,
+    directions: u32,
 }
 
 impl Placement {
@@ -36,14 +36,15 @@ impl Placement {
         Self::new((0..ranks).chain((0..ranks).rev()).map(Rank).collect())
     }
 
-    /// Two replicas of a pipeline with a stage a rank, the second from the last rank to the first, as DualPipe has them. Its
-    /// stages are numbered on: stage `ranks + k` is its stage `k`. It prints as `0,1,2,3 and 3,2,1,0`.
+    /// Two directions over the same ranks, with a stage a rank in each: one pipeline from the first rank to the last, and
+    /// one from the last to the first, as DualPipe has them (DeepSeek-AI, arXiv 2412.19437). The stages of the second are
+    /// numbered on: stage `ranks + k` is its stage `k`. It prints as `0,1,2,3 and 3,2,1,0`.
     ///
     /// # Errors
     /// [`Error::Invalid`] when `ranks` is 0 or there would be more than 2^23 stages.
     pub fn bidirectional(ranks: u32) -> Result<Self> {
         Ok(Self {
-            replicas: 2,
+            directions: 2,
             ..Self::vee(ranks)?
         })
     }
@@ -72,7 +73,7 @@ impl Placement {
         Ok(Self {
             ranks: highest.0 + 1,
             rank_of,
-            replicas: 1,
+            directions: 1,
         })
     }
 
@@ -86,10 +87,10 @@ impl Placement {
         self.rank_of.len() as u32
     }
 
-    /// How many pipelines there are side by side, each with its part of the stages; 1 but for
-    /// [`Placement::bidirectional`].
-    pub fn replicas(&self) -> u32 {
-        self.replicas
+    /// In how many directions micro-batches go through the ranks, each with its part of the stages: 2 for
+    /// [`Placement::bidirectional`], else 1.
+    pub fn directions(&self) -> u32 {
+        self.directions
     }
 
     /// The rank of a stage; `None` when there is no such stage.
@@ -123,12 +124,13 @@ impl Placement {
         self.ends(flow, stage).is_some_and(|(from, to)| from != to)
     }
 
-    /// The rank of the stage that makes this, and of the stage that takes it in, if both exist and belong to one replica.
+    /// The rank of the stage that makes this, and of the stage that takes it in, if both exist and belong to one
+    /// direction.
     pub(crate) fn ends(&self, flow: Flow, stage: StageId) -> Option<(Rank, Rank)> {
-        let replica = |stage: StageId| stage.0 / (self.stages() / self.replicas);
+        let direction = |stage: StageId| stage.0 / (self.stages() / self.directions);
         let next = flow
             .after(stage)
-            .filter(|&next| replica(next) == replica(stage))?;
+            .filter(|&next| direction(next) == direction(stage))?;
         Some((self.rank(stage)?, self.rank(next)?))
     }
 
@@ -200,7 +202,7 @@ impl fmt::Display for Placement {
         for (stage, rank) in self.rank_of.iter().enumerate() {
             let between = match stage {
                 0 => "",
-                _ if (stage as u32).is_multiple_of(self.stages() / self.replicas) => " and ",
+                _ if (stage as u32).is_multiple_of(self.stages() / self.directions) => " and ",
                 _ => ",",
             };
             write!(f, "{between}{rank}")?;

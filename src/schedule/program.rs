@@ -40,7 +40,7 @@ impl Slot {
             Action::Recv(Flow::Activation, _) => Self::RecvActivation,
             Action::Send(Flow::Gradient, _) => Self::SendGradient,
             Action::Recv(Flow::Gradient, _) => Self::RecvGradient,
-            Action::Step(_) => return None,
+            Action::Reduce(_) | Action::Step(_) => return None,
         })
     }
 
@@ -82,13 +82,14 @@ pub(crate) struct Program<'a> {
     /// The id of each rank's first action, and one past the last of all.
     starts: Vec<Id>,
     stages: usize,
-    /// How many stages a replica of the pipeline has: its first takes no input from another stage.
+    /// How many stages each direction has: the first of them takes no input from another stage.
     depth: u32,
     micro_batches: usize,
     /// `[stage][micro_batch][slot]`.
     slots: Vec<Id>,
     /// Each stage's last action that makes weight gradients.
-    updates: Vec<Id>,
+    last_weights: Vec<Id>,
+    reductions: Vec<Id>,
     steps: Vec<Id>,
     /// Pairs that claim one slot.
     pub(crate) twice: Vec<(Id, Id)>,
@@ -111,7 +112,8 @@ impl<'a> Program<'a> {
             depth: stages as u32,
             micro_batches,
             slots: vec![NONE; stages * micro_batches * SLOTS],
-            updates: vec![NONE; stages],
+            last_weights: vec![NONE; stages],
+            reductions: vec![NONE; stages],
             steps: vec![NONE; stages],
             twice: Vec::new(),
         };
@@ -126,10 +128,10 @@ impl<'a> Program<'a> {
         Ok(program)
     }
 
-    /// The same lists, of several replicas of the pipeline.
-    pub(crate) fn in_replicas(self, replicas: u32) -> Self {
+    /// The same lists, with the stages divided among this many directions.
+    pub(crate) fn in_directions(self, directions: u32) -> Self {
         Self {
-            depth: self.stages as u32 / replicas,
+            depth: self.stages as u32 / directions,
             ..self
         }
     }
@@ -141,8 +143,9 @@ impl<'a> Program<'a> {
                 Some(index) => &mut self.slots[index],
                 None => return,
             },
-            _ if stage < self.stages => &mut self.steps[stage],
-            _ => return,
+            _ if stage >= self.stages => return,
+            _ if matches!(action, Action::Reduce(_)) => &mut self.reductions[stage],
+            _ => &mut self.steps[stage],
         };
         if *slot == NONE {
             *slot = id;
@@ -150,7 +153,7 @@ impl<'a> Program<'a> {
             self.twice.push((*slot, id));
         }
         if matches!(action, Action::Compute(Pass::Backward | Pass::BackwardWeight, _)) {
-            self.updates[stage] = id;
+            self.last_weights[stage] = id;
         }
     }
 
@@ -208,6 +211,16 @@ impl<'a> Program<'a> {
             .map_or(NONE, |index| self.slots[index])
     }
 
+    /// Where this stage's reduction stands, or [`NONE`].
+    pub(crate) fn reduction(&self, stage: StageId) -> Id {
+        self.reductions.get(stage.index()).copied().unwrap_or(NONE)
+    }
+
+    /// Whether any stage has a reduction.
+    pub(crate) fn reduces(&self) -> bool {
+        self.reductions.iter().any(|&id| id != NONE)
+    }
+
     /// Where this stage's step stands, or [`NONE`].
     pub(crate) fn step(&self, stage: StageId) -> Id {
         self.steps.get(stage.index()).copied().unwrap_or(NONE)
@@ -231,16 +244,21 @@ impl<'a> Program<'a> {
             Action::Compute(Pass::BackwardWeight, cell) => [self.find(Slot::Backward, cell), NONE],
             Action::Send(flow, cell) => [self.find(Slot::maker(flow), cell), NONE],
             Action::Recv(..) => [NONE; 2],
-            Action::Step(stage) => [self.updates.get(stage.index()).copied().unwrap_or(NONE), NONE],
+            Action::Reduce(stage) => [self.last_weight(stage), NONE],
+            Action::Step(stage) => [self.last_weight(stage), self.reduction(stage)],
         }
+    }
+
+    fn last_weight(&self, stage: StageId) -> Id {
+        self.last_weights.get(stage.index()).copied().unwrap_or(NONE)
     }
 
     /// The receive that brings the cell its `flow`, or else the pass that makes it.
     fn input(&self, flow: Flow, cell: Cell) -> Id {
-        let replica = |stage: StageId| stage.0 / self.depth.max(1);
+        let direction = |stage: StageId| stage.0 / self.depth.max(1);
         let before = flow
             .before(cell.stage)
-            .filter(|&stage| replica(stage) == replica(cell.stage));
+            .filter(|&stage| direction(stage) == direction(cell.stage));
         match (self.find(Slot::recv(flow), cell), before) {
             (NONE, Some(stage)) => self.find(Slot::maker(flow), Cell { stage, ..cell }),
             (recv, _) => recv,

@@ -1,51 +1,16 @@
 //! Runs lists of actions without doing their work, to see whether they end.
 
-use std::fmt;
-use std::str::FromStr;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
-use crate::id::Rank;
-use crate::schedule::deadlock::Deadlock;
+use crate::id::{Rank, StageId};
 use crate::schedule::program::{Id, NONE, Program};
-use crate::schedule::{Action, Cell, Flow};
+use crate::schedule::{Action, Cell, Flow, Links};
 use crate::{Error, Result};
-
-/// What the fabric between the ranks promises.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Links {
-    /// A send is kept until its receive takes it; transfers of a pair of ranks may overtake each other. What
-    /// the papers assume, and what channels inside a process give.
-    Buffered,
-    /// Each rank has one queue of transfers, sends and receives alike, in the order of its list; a transfer
-    /// happens only when it heads the queues of both its ranks. The least that NCCL promises.
-    Ordered,
-}
-
-impl fmt::Display for Links {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Buffered => "buffered",
-            Self::Ordered => "ordered",
-        })
-    }
-}
-
-impl FromStr for Links {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        match text {
-            "buffered" => Ok(Self::Buffered),
-            "ordered" => Ok(Self::Ordered),
-            _ => Err(Error::Invalid(format!(
-                "{text:?} are no links; known are buffered and ordered"
-            ))),
-        }
-    }
-}
 
 /// Replays one list of actions a rank on these links, a whole schedule or a fragment of one.
 ///
-/// A send or a receive does not hold its rank up; a pass waits for the receive that its list announces, and
+/// A send, a receive or a reduction does not hold its rank up; a pass waits for the receive that its list announces, and
 /// for what the same list makes. What a fragment neither announces nor makes is taken to be there.
 ///
 /// # Errors
@@ -83,13 +48,13 @@ pub fn replay(rows: &[Vec<Action>], links: Links) -> Result<()> {
             }
         }
     }
-    Replay::new(&program, links).run(|_| ()).map_err(Into::into)
+    Ok(Replay::new(&program, links).run(|_| ())?)
 }
 
 /// Something that happens during a replay, in an order that respects what waits for what.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
-    /// A rank has come to this action and gone on: a pass is done, a transfer announced.
+    /// A rank has come to this action and gone on: a pass is done, a transfer announced, a reduction started.
     Ran { rank: usize, id: Id, action: Action },
     /// A transfer has happened; the cell is the sender's.
     Moved {
@@ -98,33 +63,42 @@ pub(crate) enum Event {
         flow: Flow,
         cell: Cell,
     },
+    /// A reduction has happened.
+    Reduced { rank: usize, id: Id, stage: StageId },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// Its rank has not come to it.
     Ahead,
-    /// A transfer that has not happened.
+    /// Communication that its rank has come to and that has not happened.
     Announced,
     Done,
+}
+
+/// A replay that cannot go on. Becomes an [`Error`] that says who waits for whom.
+pub(crate) struct Stuck<'a> {
+    pub(super) replay: Box<Replay<'a>>,
+    /// An action that could not be done.
+    pub(super) action: Id,
 }
 
 /// A replay under way.
 ///
 /// It goes in rounds: in each round every rank, in order, takes its next action if it can. A rank that waits is not
-/// looked at until it is woken.
+/// looked at until what it waits for is done, so a replay takes time by its actions and not by its ranks and rounds.
 pub(crate) struct Replay<'a> {
     pub(crate) program: &'a Program<'a>,
     pub(crate) links: Links,
     pub(crate) state: Vec<State>,
     /// Each rank's next action.
     pub(crate) next: Vec<Id>,
-    /// Each rank's first transfer that has not happened, or one past its list.
+    /// Each rank's first communication that has not happened, or one past its list.
     pub(crate) head: Vec<Id>,
     /// The rank that waits for an action to be done.
     waiter: Vec<u32>,
-    /// The ranks that can be looked at in this round, and in the next.
-    ready: [Vec<bool>; 2],
+    /// The ranks that are still to be looked at in this round, and those of the next: each rank at most once.
+    ready: [BinaryHeap<Reverse<usize>>; 2],
     /// Ranks whose head may have become free to move; empty between actions.
     look: Vec<usize>,
 }
@@ -139,7 +113,7 @@ impl<'a> Replay<'a> {
             next: (0..ranks).map(|rank| program.start(rank)).collect(),
             head: (0..ranks).map(|rank| program.start(rank)).collect(),
             waiter: vec![NONE; program.len()],
-            ready: [vec![true; ranks], vec![false; ranks]],
+            ready: [(0..ranks).map(Reverse).collect(), BinaryHeap::new()],
             look: Vec::new(),
         };
         (0..ranks).for_each(|rank| replay.find_head(rank));
@@ -147,18 +121,21 @@ impl<'a> Replay<'a> {
     }
 
     /// Replays to the end, or to where no rank can go on.
-    pub(crate) fn run(mut self, mut visit: impl FnMut(Event)) -> std::result::Result<(), Deadlock> {
-        while self.ready[0].contains(&true) {
-            for rank in 0..self.next.len() {
+    pub(crate) fn run(mut self, mut visit: impl FnMut(Event)) -> std::result::Result<(), Stuck<'a>> {
+        while !self.ready[0].is_empty() {
+            while let Some(Reverse(rank)) = self.ready[0].pop() {
                 let id = self.next[rank];
-                if std::mem::take(&mut self.ready[0][rank]) && id < self.program.start(rank + 1) {
+                if id < self.program.start(rank + 1) {
                     self.advance(rank, id, &mut visit);
                 }
             }
             self.ready.swap(0, 1);
         }
-        match self.stuck() {
-            Some(id) => Err(Deadlock::explain(&self, id)),
+        match self.left_over() {
+            Some(action) => Err(Stuck {
+                replay: Box::new(self),
+                action,
+            }),
             None => Ok(()),
         }
     }
@@ -170,17 +147,17 @@ impl<'a> Replay<'a> {
             return;
         }
         self.next[rank] += 1;
-        self.ready[1][rank] = true;
+        self.ready[1].push(Reverse(rank));
         visit(Event::Ran { rank, id, action });
-        if !action.is_transfer() {
+        if !action.is_communication() {
             return self.finish(id, rank);
         }
         self.state[id as usize] = State::Announced;
         match self.links {
             Links::Buffered => {
-                self.transfer(id, action, rank, visit);
+                self.communicate(id, action, rank, visit);
             }
-            Links::Ordered => self.transfer_heads(rank, visit),
+            Links::Ordered => self.communicate_heads(rank, visit),
         }
     }
 
@@ -202,12 +179,21 @@ impl<'a> Replay<'a> {
         let waiter = std::mem::replace(&mut self.waiter[id as usize], NONE);
         if waiter != NONE {
             let waiter = waiter as usize;
-            self.ready[usize::from(waiter <= rank)][waiter] = true;
+            self.ready[usize::from(waiter <= rank)].push(Reverse(waiter));
         }
     }
 
-    /// Makes this announced transfer happen if its other end has been announced too.
-    fn transfer(&mut self, id: Id, action: Action, rank: usize, visit: &mut impl FnMut(Event)) -> bool {
+    /// Makes this announced communication happen if it can: a reduction, or a transfer whose other end has been announced too.
+    fn communicate(&mut self, id: Id, action: Action, rank: usize, visit: &mut impl FnMut(Event)) -> bool {
+        if let Action::Reduce(stage) = action {
+            visit(Event::Reduced {
+                rank: self.program.rank_of(id),
+                id,
+                stage,
+            });
+            self.finish(id, rank);
+            return true;
+        }
         let partner = self.program.partner(action);
         if partner == NONE || self.state[partner as usize] != State::Announced {
             return false;
@@ -229,8 +215,8 @@ impl<'a> Replay<'a> {
         true
     }
 
-    /// Makes the transfers happen that head both their queues, starting at this rank.
-    fn transfer_heads(&mut self, rank: usize, visit: &mut impl FnMut(Event)) {
+    /// Makes the communication happen that heads all its queues, starting at this rank.
+    fn communicate_heads(&mut self, rank: usize, visit: &mut impl FnMut(Event)) {
         self.look.push(rank);
         while let Some(here) = self.look.pop() {
             let id = self.head[here];
@@ -238,12 +224,13 @@ impl<'a> Replay<'a> {
                 continue;
             }
             let action = self.action(here, id);
-            let partner = self.program.partner(action);
-            if partner == NONE {
-                continue;
-            }
-            let there = self.program.rank_of(partner);
-            if self.head[there] == partner && self.transfer(id, action, rank, visit) {
+            let there = match (action, self.program.partner(action)) {
+                (Action::Reduce(_), _) => here,
+                (_, NONE) => continue,
+                (_, partner) if self.head[self.program.rank_of(partner)] != partner => continue,
+                (_, partner) => self.program.rank_of(partner),
+            };
+            if self.communicate(id, action, rank, visit) {
                 self.find_head(here);
                 self.find_head(there);
                 self.look.extend([here, there]);
@@ -254,7 +241,9 @@ impl<'a> Replay<'a> {
     fn find_head(&mut self, rank: usize) {
         let end = self.program.start(rank + 1);
         let mut id = self.head[rank];
-        while id < end && (self.state[id as usize] == State::Done || !self.action(rank, id).is_transfer()) {
+        while id < end
+            && (self.state[id as usize] == State::Done || !self.action(rank, id).is_communication())
+        {
             id += 1;
         }
         self.head[rank] = id;
@@ -262,7 +251,7 @@ impl<'a> Replay<'a> {
 
     /// An action that could not be done: some rank's next one or, on ordered links, a transfer that is left
     /// over.
-    fn stuck(&self) -> Option<Id> {
+    fn left_over(&self) -> Option<Id> {
         let left = |places: &[Id]| {
             (0..places.len())
                 .find(|&rank| places[rank] < self.program.start(rank + 1))

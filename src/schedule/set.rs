@@ -24,12 +24,22 @@ pub(super) fn check_set(program: &Program<'_>, placement: &Placement, lowered: b
     let steps = (0..placement.stages())
         .map(StageId)
         .filter_map(|stage| set.missing_step(stage));
+    let unreduced = (0..placement.stages())
+        .map(StageId)
+        .filter_map(|stage| set.missing_reduction(stage));
     let late = program
         .rows()
         .iter()
         .zip((0..).map(Rank))
         .filter_map(|(row, rank)| after_step(row, rank));
-    refuse(stray.chain(twice).chain(missing).chain(steps).chain(late))
+    refuse(
+        stray
+            .chain(twice)
+            .chain(missing)
+            .chain(unreduced)
+            .chain(steps)
+            .chain(late),
+    )
 }
 
 /// What is wrong with a rank that goes on after a step: a step is where all ranks meet, with all their gradients.
@@ -102,7 +112,7 @@ impl Set<'_> {
             Action::Recv(flow, cell) => flow
                 .before(cell.stage)
                 .is_some_and(|from| self.placement.crosses(flow, from)),
-            Action::Compute(..) | Action::Step(_) => true,
+            Action::Compute(..) | Action::Reduce(_) | Action::Step(_) => true,
         };
         (!travels).then(|| {
             format!(
@@ -151,14 +161,14 @@ impl Set<'_> {
             missing.extend(
                 [Flow::Activation, Flow::Gradient]
                     .into_iter()
-                    .flat_map(|flow| self.untravelled(flow, cell)),
+                    .flat_map(|flow| self.missing_transfers(flow, cell)),
             );
         }
         missing
     }
 
-    /// The ends that lack of the transfer of what this cell makes.
-    fn untravelled(&self, flow: Flow, cell: Cell) -> impl Iterator<Item = String> {
+    /// The send and the receive of this cell's output, as far as they are missing.
+    fn missing_transfers(&self, flow: Flow, cell: Cell) -> impl Iterator<Item = String> {
         let send = self
             .placement
             .crosses(flow, cell.stage)
@@ -169,6 +179,16 @@ impl Set<'_> {
                 .is_some_and(|other| self.program.partner(other) == NONE)
         })
         .map(|end| self.lacks(end))
+    }
+
+    fn missing_reduction(&self, stage: StageId) -> Option<String> {
+        let missing = self.program.reduces() && self.program.reduction(stage) == NONE;
+        missing.then(|| {
+            format!(
+                "{}, though other stages have a reduction; give each stage one, or none",
+                self.lacks(Action::Reduce(stage))
+            )
+        })
     }
 
     fn missing_step(&self, stage: StageId) -> Option<String> {

@@ -6,13 +6,11 @@ use crate::schedule::pairs;
 use crate::schedule::{Action, Cell, Links, Pass, Placement, PlacementSpec, Schedule};
 use crate::{Error, Result};
 
-/// Words that other systems write between the passes and that say nothing about the pipeline: sharding and
-/// gradient reduction belong to data parallelism, and a send buffer that is free again is nobody's business
-/// but the sender's.
-const LEFT_OUT: [&str; 6] = [
+/// Words that other systems write between the passes and that are not in a schedule here: sharding of parameters, and
+/// waits. A step waits for its stage's reduction, and a sender for its buffers, without being told.
+const LEFT_OUT: [&str; 5] = [
     "UNSHARD",
     "RESHARD",
-    "REDUCE_GRAD",
     "WAIT_REDUCE_GRAD",
     "WAIT_SEND_F",
     "WAIT_SEND_B",
@@ -25,13 +23,12 @@ pub struct FromCsv {
     pub schedule: Schedule,
     /// Whether the text had transfers of its own, and not passes only.
     pub lowered: bool,
-    /// How many cells of each word were left out, such as `UNSHARD`: those that belong to data parallelism or
-    /// to the sender's buffers.
+    /// How many cells of each word were left out, such as `UNSHARD`: sharding of parameters, and waits.
     pub left_out: Vec<(&'static str, usize)>,
 }
 
 impl Schedule {
-    /// Reads and checks a schedule in the CSV form of PyTorch, with passes only or with transfers.
+    /// Reads and checks a schedule in the CSV form of PyTorch, with passes only or with transfers; with reductions or without.
     ///
     /// Passes only are lowered and hold on any links; a text with transfers is judged as it stands on
     /// `links`. Without a `placement` a stage lives where its cells stand.
@@ -58,12 +55,11 @@ impl Schedule {
         let lowered = rows
             .iter()
             .flatten()
-            .any(|action| !matches!(action, Action::Compute(..)));
+            .any(|action| !matches!(action, Action::Compute(..) | Action::Reduce(_)));
         let schedule = if lowered {
             Self::from_actions(name, placement, micro_batches, rows, links)?
         } else {
-            let passes = |row: &Vec<Action>| row.iter().filter_map(|action| action.compute()).collect();
-            Self::from_passes(name, placement, micro_batches, rows.iter().map(passes).collect())?
+            Self::lowered(name, placement, micro_batches, rows)?
         };
         Ok(FromCsv {
             schedule: schedule.with_pairs(paired)?,
@@ -77,7 +73,7 @@ impl Schedule {
         self.write(|action| matches!(action, Action::Compute(..)))
     }
 
-    /// The passes and transfers as CSV, in the form of PyTorch: a row a rank. Steps, for which PyTorch has no
+    /// The passes, transfers and reductions as CSV, in the form of PyTorch: a row a rank. Steps, for which PyTorch has no
     /// word, are left out; reading puts them back. A pair with a transfer between its two passes is written as these three:
     /// such a text says what the engine does, and no more than that.
     pub fn csv_with_comms(&self) -> String {

@@ -1,8 +1,8 @@
-//! When each pass and each transfer starts and ends.
+//! When each pass, transfer and reduction starts and ends.
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::Rank;
+use crate::id::{Rank, StageId};
 use crate::schedule::{Cell, Flow, Pass};
 
 /// A step in time, planned or measured.
@@ -12,6 +12,8 @@ pub struct Timeline {
     pub ranks: Vec<Vec<Timed>>,
     /// The transfers, in the order in which they start.
     pub transfers: Vec<TimedTransfer>,
+    /// The reductions, in the order in which they start.
+    pub reductions: Vec<TimedReduction>,
 }
 
 /// A pass with its time and what its rank holds then.
@@ -47,6 +49,19 @@ pub struct TimedTransfer {
     /// When it starts.
     pub start: f64,
     /// When it has arrived; where it was measured, when the receiver has taken it up.
+    pub end: f64,
+}
+
+/// The sum of a stage's gradients over its replicas, with its time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TimedReduction {
+    /// The stage.
+    pub stage: StageId,
+    /// The rank that the stage is on.
+    pub rank: Rank,
+    /// When it starts.
+    pub start: f64,
+    /// When the sum is there.
     pub end: f64,
 }
 

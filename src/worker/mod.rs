@@ -222,6 +222,8 @@ impl<S: Stage> Worker<S> {
                 let (peer, tag) = self.source(flow, cell);
                 self.transport.post_recv(peer, tag)
             }
+            // The group of a stage's replicas has one member, so there is nothing to add.
+            Action::Reduce(_) => Ok(()),
             Action::Step(stage) => self.step(current, stage, outcome),
         }
     }

@@ -127,5 +127,9 @@ pub(crate) fn timeline(schedule: &Schedule, traces: Vec<Record>) -> Timeline {
         .collect();
     transfers.sort_by(|a, b| a.start.total_cmp(&b.start));
     let ranks = traces.into_iter().map(|trace| trace.passes).collect();
-    Timeline { ranks, transfers }
+    Timeline {
+        ranks,
+        transfers,
+        ..Timeline::default()
+    }
 }

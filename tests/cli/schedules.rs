@@ -123,7 +123,7 @@ fn a_schedule_of_ones_own_trains_and_is_resumed_on_another() {
 }
 
 #[test]
-fn two_replicas_are_planned_and_checked_but_not_trained() {
+fn two_directions_are_planned_and_checked_but_not_trained() {
     let place = Place::new();
     let csv =
         "0F0,3F0,0F1,3B0,0B0,3F1,0F2,3B1,0B1,3F2,3B2,0B2\n2F0,1F0,2F1,1B0,2B0,1F1,2F2,1B1,2B1,1F2,1B2,2B2\n";
@@ -141,9 +141,7 @@ fn two_replicas_are_planned_and_checked_but_not_trained() {
     ];
     let refused = place.run(&[&["train", "my.toml"][..], &sets].concat()).refused();
     assert!(
-        refused.contains(
-            "pipeline.schedule: both.csv is for 2 replicas of a pipeline side by side (placement 0,1 and 1,0)"
-        ),
+        refused.contains("pipeline.schedule: both.csv goes in 2 directions (placement 0,1 and 1,0)"),
         "{refused}"
     );
     let planned = place.run(&[&["plan", "my.toml"][..], &sets].concat()).refused();

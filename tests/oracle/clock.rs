@@ -7,7 +7,7 @@ use pipewright::id::Rank;
 use pipewright::plan::StageCost;
 use pipewright::schedule::{Action, Cell, Flow, Links, Pass, Schedule};
 
-/// When each pass and each transfer (by its send) starts and ends.
+/// When each pass, each transfer (by its send) and each reduction starts and ends.
 pub(crate) type Times = BTreeMap<Action, (f64, f64)>;
 
 /// What is timed, and what it costs.
@@ -44,8 +44,11 @@ impl Clock<'_> {
                     now = start + self.time(pass, cell);
                     times.insert(action, (start, now));
                 }
-                Action::Step(stage) => now += self.costs[stage.index()].update,
-                Action::Send(..) | Action::Recv(..) => drop(reached.insert(action, now)),
+                Action::Step(stage) => {
+                    let reduced = times.get(&Action::Reduce(stage)).map_or(0.0, |&(_, end)| end);
+                    now = f64::max(now, reduced) + self.costs[stage.index()].update;
+                }
+                Action::Send(..) | Action::Recv(..) | Action::Reduce(_) => drop(reached.insert(action, now)),
             }
         }
         now
@@ -109,16 +112,25 @@ impl Clock<'_> {
             }
             times.insert(send, (start, start + self.comm));
         }
+        for (&action, &now) in reached {
+            if let Action::Reduce(stage) = action {
+                let start = match self.links {
+                    Links::Buffered => now,
+                    Links::Ordered => now.max(self.ahead(action, times)),
+                };
+                times.insert(action, (start, start + self.costs[stage.index()].reduce));
+            }
+        }
     }
 
-    /// When the transfer before this one in its rank's list is over.
-    fn ahead(&self, transfer: Action, times: &Times) -> f64 {
-        let rank = self.schedule.rank_of(transfer.stage());
+    /// When the communication before this one in its rank's list is over.
+    fn ahead(&self, communication: Action, times: &Times) -> f64 {
+        let rank = self.schedule.rank_of(communication.stage());
         let mut before = None;
         for &action in self.schedule.actions(rank) {
             match action {
-                _ if action == transfer => break,
-                Action::Send(..) => before = Some(action),
+                _ if action == communication => break,
+                Action::Send(..) | Action::Reduce(_) => before = Some(action),
                 Action::Recv(..) => before = action.partner(),
                 _ => {}
             }

@@ -80,9 +80,13 @@ fn whole(rows: &[Vec<Action>], placement: &Placement, micro_batches: u32, transf
         }
     }
     let mut expected = BTreeMap::new();
+    let reduces = counts.keys().any(|action| matches!(action, Action::Reduce(_)));
     for stage in (0..placement.stages()).map(StageId) {
         if transfers {
             expected.insert(Action::Step(stage), 1);
+        }
+        if reduces {
+            expected.insert(Action::Reduce(stage), 1);
         }
         for m in 0..micro_batches {
             let cell = Cell::new(stage.0, m);
@@ -192,6 +196,16 @@ impl<'a> Run<'a> {
                 self.queues[rank].push(action);
             }
             Action::Recv(..) => self.queues[rank].push(action),
+            Action::Reduce(stage) => {
+                let is_weight = |later: &Action| {
+                    let weight = matches!(later, Action::Compute(Pass::Backward | Pass::BackwardWeight, _));
+                    weight && later.stage() == stage
+                };
+                if self.rows[rank][self.next[rank]..].iter().any(is_weight) {
+                    return false;
+                }
+                self.queues[rank].push(action);
+            }
             // All ranks meet here with all their gradients, so nothing may be left to do.
             Action::Step(_) => {
                 return self.rows[rank][self.next[rank]..]
@@ -202,7 +216,7 @@ impl<'a> Run<'a> {
         true
     }
 
-    /// Makes one transfer happen.
+    /// Makes one transfer or reduction happen.
     fn transfer(&mut self) -> bool {
         let reach = if self.links == Links::Ordered {
             1
@@ -211,6 +225,10 @@ impl<'a> Run<'a> {
         };
         for from in 0..self.queues.len() {
             for (at, &send) in self.queues[from].iter().enumerate().take(reach) {
+                if matches!(send, Action::Reduce(_)) {
+                    self.queues[from].remove(at);
+                    return true;
+                }
                 let Action::Send(flow, cell) = send else { continue };
                 let (Some(recv), Some(stage)) = (send.partner(), flow.after(cell.stage)) else {
                     continue;

@@ -20,6 +20,9 @@ struct Printed<'a> {
     bubble_makespan: f64,
     step_with_barrier: f64,
     step_without_barrier: f64,
+    /// Of schedules with reductions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exposed_reductions: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     targets_per_second: Option<f64>,
     busy: Vec<f64>,
@@ -54,6 +57,7 @@ pub(super) fn json(plan: &Plan<'_>) -> Result<String> {
         bubble_makespan: simulation.bubble_makespan,
         step_with_barrier: simulation.step,
         step_without_barrier: plan.period,
+        exposed_reductions: schedule.has_reductions().then_some(simulation.exposed_reductions),
         targets_per_second: plan.training.as_ref().map(|training| training.rate),
         busy: each(|rank| rank.busy),
         warm_up: each(|rank| rank.warm_up),

@@ -35,6 +35,12 @@ pub(super) fn table(plan: &Plan<'_>) -> String {
             run.makespan, run.bubble_makespan
         );
     }
+    if schedule.has_reductions() {
+        text += &format!(
+            "reductions: {:.3} after the last pass, the rest hidden behind passes\n",
+            simulation.exposed_reductions
+        );
+    }
     text += &format!(
         "from a step to the next: {:.3} with a barrier at its end, {:.3} without\n\n",
         simulation.step, plan.period

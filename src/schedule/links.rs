@@ -1,0 +1,40 @@
+//! What the fabric between ranks promises.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::{Error, Result};
+
+/// What the fabric between the ranks promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Links {
+    /// A send is kept until its receive takes it; transfers of a pair of ranks may overtake each other. What
+    /// the papers assume, and what channels inside a process give.
+    Buffered,
+    /// Each rank has one queue of communication (sends, receives and reductions) in the order of its list. A transfer
+    /// happens only when it heads the queues of both its ranks. The least that NCCL promises.
+    Ordered,
+}
+
+impl fmt::Display for Links {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Buffered => "buffered",
+            Self::Ordered => "ordered",
+        })
+    }
+}
+
+impl FromStr for Links {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "buffered" => Ok(Self::Buffered),
+            "ordered" => Ok(Self::Ordered),
+            _ => Err(Error::Invalid(format!(
+                "{text:?} are no links; known are buffered and ordered"
+            ))),
+        }
+    }
+}
