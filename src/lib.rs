@@ -25,12 +25,13 @@
 //! ```
 //!
 //! The modules are layers, lowest first: [`id`] and errors; [`schedule`], [`fabric`] and [`data`]; [`plan`] and [`draw`]; the worker and
-//! [`checkpoint`]; the actor; [`pipeline`]; [`profile`]; [`config`]; [`cli`]. Nothing imports upward.
+//! [`checkpoint`]; the actor; [`pipeline`]; [`profile`]; [`config`]; [`compose`]; [`cli`]. Nothing imports upward.
 
 mod actor;
 pub mod checkpoint;
 pub mod checksum;
 pub mod cli;
+pub mod compose;
 pub mod config;
 pub mod data;
 pub mod draw;

@@ -8,8 +8,9 @@ type Row = (&'static str, u32, &'static [&'static str]);
 
 /// The table of ARCHITECTURE.md.
 const TABLE: &[Row] = &[
-    ("cli", 7, &[]),
-    ("config", 6, &["profile"]),
+    ("cli", 9, &[]),
+    ("compose", 8, &[]),
+    ("config", 7, &[]),
     ("profile", 6, &[]),
     ("pipeline", 5, &[]),
     ("actor", 4, &[]),

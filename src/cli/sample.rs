@@ -6,6 +6,7 @@ use super::generate::{Choice, Generator};
 use super::run_dir::RunDir;
 use crate::Result;
 use crate::checkpoint::Checkpoint;
+use crate::compose;
 use crate::config::{Config, DataKind, ModelKind};
 use crate::error::{CommandError, PromptProblem};
 use crate::stages::Stage;
@@ -78,7 +79,7 @@ fn load(path: &Path, choice: Choice, seed: u64) -> Result<(Config, Generator)> {
     if config.model.kind != ModelKind::Gpt {
         return Err(CommandError::WritesNoText { folder }.into());
     }
-    let mut model = config.model()?.whole()?;
+    let mut model = compose::model(&config)?.whole()?;
     checkpoint.read_weights(model.parameters())?;
     let generator = Generator::new(model, config.model.vocab, config.data.seq, choice, seed);
     Ok((config, generator))

@@ -7,18 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 
-use super::costs::costs;
 use super::cuda_env;
 use super::processes::{self, Role};
 use super::run_dir::RunDir;
 use super::trace::Tracer;
 use super::trainer::{Ended, Trainer};
 use crate::checkpoint::Checkpoint;
-use crate::config::{Config, TrainingData};
-use crate::fabric::World;
-use crate::pipeline::Pipeline;
-use crate::schedule::Schedule;
-use crate::stages::{RecomputedStage, Sequential, StageBuilder};
+use crate::compose::{self, TrainingData};
+use crate::config::Config;
 use crate::{Error, Result};
 
 /// Train a model as a config says, cut into pipeline stages.
@@ -109,16 +105,14 @@ fn prepare(args: &Args) -> Result<Trainer> {
     let role = Role::here()?;
     let (config, run_dir) = choose(args, role)?;
     cuda_env::enter_for(&config);
-    let costs = match &config.pipeline.costs {
-        Some(_) => Some(costs(&config, None)?),
-        None => None,
-    };
-    let choice = config.choose(costs.as_ref())?;
-    if let Some(why) = choice.why.as_ref().filter(|_| role.leads()) {
+    let plan = compose::plan(&config)?;
+    if let Some(warning) = &plan.warning {
+        eprintln!("warning: {warning}");
+    }
+    if let Some(why) = plan.why.as_ref().filter(|_| role.leads()) {
         eprintln!("{why}");
     }
-    let stages = config.partitioned_into(&choice.counts)?;
-    let world = processes::join(&config, choice.schedule.ranks(), &args.in_common())?;
+    let world = processes::join(&config, plan.schedule.ranks(), &args.in_common())?;
     let (data, resumed) = match open(args, &config, &run_dir, role) {
         Ok(opened) => opened,
         Err(error) => {
@@ -128,7 +122,7 @@ fn prepare(args: &Args) -> Result<Trainer> {
             return Err(error);
         }
     };
-    let mut pipeline = launch(&config, &data, choice.schedule, stages, world)?;
+    let mut pipeline = compose::launch(&config, &data, &plan.counts, plan.schedule, world)?;
     if let Some(resumed) = &resumed {
         pipeline.load(&resumed.folder)?;
     }
@@ -140,7 +134,7 @@ fn prepare(args: &Args) -> Result<Trainer> {
         .map(|traced| Tracer::new(traced, done, steps))
         .transpose()?;
     let trainer = Trainer::begin(config, data, pipeline, (run_dir, role), steps, changes)?.traced_by(tracer);
-    Ok(match &choice.prediction {
+    Ok(match &plan.prediction {
         Some(prediction) => trainer.predicted_by(prediction),
         None => trainer,
     })
@@ -162,7 +156,7 @@ fn open(
     } else {
         None
     };
-    Ok((config.data()?, resumed))
+    Ok((compose::data(config)?, resumed))
 }
 
 fn serve_metrics(config: &Config) -> Result<()> {
@@ -252,34 +246,6 @@ fn check_place(run_dir: &RunDir, resume: bool) -> Result<()> {
         ))),
         _ => Ok(()),
     }
-}
-
-/// Starts a config's pipeline.
-pub(super) fn launch(
-    config: &Config,
-    data: &TrainingData,
-    schedule: Schedule,
-    stages: Vec<StageBuilder<RecomputedStage<Sequential>>>,
-    world: Option<World>,
-) -> Result<Pipeline<RecomputedStage<Sequential>>> {
-    let mut builder = Pipeline::builder()
-        .places(config.places(schedule.ranks())?)
-        .schedule(schedule)
-        .stages(stages)
-        .loss(config.loss())
-        .data(Arc::clone(&data.train))
-        .optimizer(config.optimizer())
-        .learning_rate(config.learning_rate())
-        .threads_per_rank(config.pipeline.threads_per_rank)
-        .pin(config.pipeline.pin)
-        .config(config.resolved_toml()?);
-    if config.optimizer.clip > 0.0 {
-        builder = builder.clip(config.optimizer.clip);
-    }
-    if let Some(world) = world {
-        builder = builder.world(world);
-    }
-    builder.launch()
 }
 
 /// The first Ctrl-C asks for an orderly end, the second ends at once: as a failure, because nothing is saved.

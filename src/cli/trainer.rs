@@ -10,7 +10,8 @@ use super::processes::Role;
 use super::progress::Progress;
 use super::run_dir::{Line, Log, RunDir};
 use super::trace::Tracer;
-use crate::config::{Config, TrainingData};
+use crate::compose::{TrainingData, describe_gpus};
+use crate::config::Config;
 use crate::pipeline::{Evaluation, Pipeline, StepReport};
 use crate::plan::Prediction;
 use crate::stages::{RecomputedStage, Sequential};
@@ -230,7 +231,7 @@ impl Trainer {
             self.threads(),
             self.run_dir.path().display(),
         ))?;
-        if let Some(devices) = self.config.on_gpus() {
+        if let Some(devices) = describe_gpus(&self.config) {
             self.progress.say(&format!("devices   {devices}"))?;
         }
         if let Some(line) = self.forecast.beginning() {

@@ -2,7 +2,7 @@
 
 use super::sections::{LearningRateSchedule, ModelKind};
 use super::values::{Balanced, Partition, Validation};
-use super::{Config, DataKind, limits};
+use super::{Config, DTypeWord, DataKind, limits};
 use crate::error::Result;
 
 /// Settles keys that say the same thing in two ways: the one from the stronger source counts.
@@ -49,7 +49,7 @@ impl Config {
     }
 
     /// Refuses a key's value unless it holds what it must.
-    pub(super) fn require(&self, holds: bool, key: &str, problem: impl FnOnce() -> String) -> Result<()> {
+    pub(crate) fn require(&self, holds: bool, key: &str, problem: impl FnOnce() -> String) -> Result<()> {
         if holds {
             Ok(())
         } else {
@@ -155,7 +155,7 @@ fn data(config: &Config) -> Result<()> {
 }
 
 fn pipeline(config: &Config) -> Result<()> {
-    config.check_dtype()?;
+    dtype(config)?;
     let pipeline = &config.pipeline;
     if let Some(batch) = pipeline.batch_size {
         let micro_batches = pipeline.micro_batches as usize;
@@ -250,5 +250,15 @@ fn launch(config: &Config) -> Result<()> {
         parts.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0));
     config.require(whole, "launch.address", || {
         format!("\"{address}\" is no host and port: write \"host:port\", such as \"127.0.0.1:29500\"")
+    })
+}
+
+/// Refuses `bf16` where no rank can compute in it.
+fn dtype(config: &Config) -> Result<()> {
+    let wanted = config.pipeline.dtype == DTypeWord::Bf16;
+    config.require(!wanted || config.pipeline.devices.has_gpu(), "pipeline.dtype", || {
+        "\"bf16\" is for GPUs, and all ranks are on the CPU: set this to \"f32\", or pipeline.devices to GPUs such as \
+         \"cuda:0\""
+            .to_owned()
     })
 }

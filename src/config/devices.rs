@@ -1,14 +1,7 @@
 //! Where ranks run, and in which numbers.
 
-use pipewright_stages::devices::{FUSED_HEADS, name_and_memory};
-use pipewright_stages::{DType, Device, Place};
+use pipewright_stages::Device;
 use serde::{Deserialize, Serialize};
-
-use super::{Config, Memory, Model, ModelKind};
-use crate::error::Result;
-
-/// Numbers in `bf16` that a GPU reads at once: 16 bytes.
-const LOAD: usize = 8;
 
 /// The devices of the ranks: one for all, or one for each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,7 +21,7 @@ impl Devices {
     }
 
     /// Whether some of them are GPUs, and some are not.
-    pub(super) fn are_mixed(&self) -> bool {
+    pub(crate) fn are_mixed(&self) -> bool {
         self.has_gpu() && self.0.contains(&Device::Cpu)
     }
 
@@ -119,126 +112,4 @@ pub enum DTypeWord {
     F32,
     /// 16-bit floating point with the exponent of `f32`; weights and what becomes of them stay `f32`.
     Bf16,
-}
-
-impl Config {
-    /// The place of each of so many ranks. A rank on the CPU computes in `f32` whatever those on GPUs do.
-    ///
-    /// # Errors
-    /// When there are several devices and another number of ranks.
-    pub fn places(&self, ranks: u32) -> Result<Vec<Place>> {
-        let (devices, ranks) = (&self.pipeline.devices.0, ranks as usize);
-        let count = devices.len();
-        self.require(count == 1 || count == ranks, "pipeline.devices", || {
-            format!(
-                "the list has {count}, and there are {ranks} ranks: give one device for all, or one for each"
-            )
-        })?;
-        let place = |device: &Device| Place {
-            device: *device,
-            dtype: match (device, self.pipeline.dtype) {
-                (Device::Cuda(_), DTypeWord::Bf16) => DType::Bf16,
-                _ => DType::F32,
-            },
-        };
-        Ok(devices.iter().cycle().take(ranks).map(place).collect())
-    }
-
-    /// What is said of GPUs when a run begins: which, in which numbers, and what of the model is slow there. None where all ranks are on the
-    /// CPU.
-    pub fn on_gpus(&self) -> Option<String> {
-        let devices = &self.pipeline.devices;
-        if !devices.has_gpu() {
-            return None;
-        }
-        let dtype = self.pipeline.dtype;
-        let names: Vec<String> = devices.clone().into();
-        let mut text = format!(
-            "{} in {}",
-            names.join(", "),
-            if dtype == DTypeWord::Bf16 { "bf16" } else { "f32" }
-        );
-        if dtype == DTypeWord::Bf16 && self.model.kind == ModelKind::Gpt {
-            text += &slow_heads(&self.model);
-            if !devices.0.contains(&Device::Cpu) {
-                text += &slow_vocabulary(&self.model);
-            }
-        }
-        Some(text)
-    }
-
-    /// What the GPUs of its ranks are called, each kind once; "not here" are those that are not on this machine.
-    pub fn kinds_of_gpus(&self) -> Vec<String> {
-        let mut kinds = Vec::new();
-        for index in self.pipeline.devices.gpus() {
-            let name = name_and_memory(index).map_or_else(|_| "not here".to_owned(), |(name, _)| name);
-            if !kinds.contains(&name) {
-                kinds.push(name);
-            }
-        }
-        kinds
-    }
-
-    /// The least memory that a rank's GPU has for each of the ranks on it; none where ranks are on the CPU.
-    ///
-    /// # Errors
-    /// When a GPU is not there, or as [`Config::places`].
-    pub fn gpu_memory(&self, ranks: u32) -> Result<Option<Memory>> {
-        let places = self.places(ranks)?;
-        let mut all = Vec::new();
-        for index in self.pipeline.devices.gpus() {
-            let here = places.iter().filter(|place| place.device == Device::Cuda(index));
-            all.push(name_and_memory(index)?.1 / here.count().max(1) as u64);
-        }
-        Ok(all.into_iter().min().map(Memory::of))
-    }
-
-    /// Refuses GPUs that are not there.
-    pub(super) fn check_gpus(&self) -> Result<()> {
-        for index in self.pipeline.devices.gpus() {
-            name_and_memory(index).map_err(|error| {
-                self.refuse(
-                    "pipeline.devices",
-                    format!(
-                        "what layers cost is measured where they run, and {error}. Plan with a file that was measured there (--costs), or \
-                         with --set pipeline.devices=cpu --set pipeline.dtype=f32 by what they cost on the CPU"
-                    ),
-                )
-            })?;
-        }
-        Ok(())
-    }
-
-    /// Refuses `bf16` where no rank can compute in it.
-    pub(super) fn check_dtype(&self) -> Result<()> {
-        let wanted = self.pipeline.dtype == DTypeWord::Bf16;
-        self.require(!wanted || self.pipeline.devices.has_gpu(), "pipeline.dtype", || {
-            "\"bf16\" is for GPUs, and all ranks are on the CPU: set this to \"f32\", or pipeline.devices to GPUs such as \
-             \"cuda:0\""
-                .to_owned()
-        })
-    }
-}
-
-/// Whether a GPT's heads have no fast kernels in `bf16`.
-fn slow_heads(model: &Model) -> String {
-    let width = model.dim / model.heads.max(1);
-    if FUSED_HEADS.contains(&width) {
-        return String::new();
-    }
-    let [a, b] = FUSED_HEADS;
-    format!(
-        "; heads of width {width} take the plain attention kernels, which are slow: {a} and {b} have fused ones"
-    )
-}
-
-/// Whether a GPT's scores cannot be read fast in `bf16`.
-fn slow_vocabulary(model: &Model) -> String {
-    if model.vocab.is_multiple_of(LOAD) {
-        return String::new();
-    }
-    let (vocab, next) = (model.vocab, model.vocab.next_multiple_of(64));
-    format!(
-        "; a vocabulary of {vocab} is slow, for rows of scores are read {LOAD} at a time: model.vocab={next} has room to spare"
-    )
 }

@@ -28,7 +28,7 @@ impl Memory {
     }
 
     /// So many bytes, which are above 0.
-    pub(super) fn of(bytes: u64) -> Self {
+    pub(crate) fn of(bytes: u64) -> Self {
         Self(bytes as f64)
     }
 

@@ -8,11 +8,8 @@
 //! Paths in a config are relative to the current directory, as they are on a command line, and not to the
 //! config file.
 
-mod build;
 mod changes;
 mod check;
-mod choice;
-mod costs;
 mod devices;
 mod keys;
 mod kinds;
@@ -20,13 +17,10 @@ mod launch;
 mod limits;
 mod memory;
 mod read;
-mod schedule;
 mod sections;
-mod source;
 mod tree;
 mod values;
 
-pub use choice::Choice;
 pub use devices::{DTypeWord, Devices};
 pub use launch::processes;
 pub use memory::Memory;
@@ -34,7 +28,6 @@ pub use sections::{
     Checkpoint, Data, DataKind, Decay, Launch, LearningRateSchedule, Metrics, Model, ModelKind, Optimizer,
     OptimizerKind, Pipeline, TokenType, Train,
 };
-pub use source::TrainingData;
 pub use values::{Balanced, Partition, Paths, RecomputeBy, RecomputeWord, Sizes, Validation};
 
 use std::collections::HashMap;
@@ -45,6 +38,9 @@ use toml::Table;
 
 use crate::error::{Error, Result};
 use tree::{Origin, Tree};
+
+/// Rows of a micro-batch when nobody sets them.
+const MICRO_BATCH_SIZE: usize = 8;
 
 /// The config used when none is named: the first example.
 const BUILT_IN: &str = include_str!("../../examples/gpt-text.toml");
@@ -106,11 +102,6 @@ impl Config {
         let mut config = Self::of(&tree)?;
         check::reconcile(&mut config)?;
         check::check(&config)?;
-        // Files that it names are read when they are needed: a checkpoint's config may outlive them.
-        config.partitioned_into(&config.estimated_counts()?)?;
-        if !config.has_own_schedule() {
-            config.places(config.unfitted()?.ranks())?;
-        }
         Ok(config)
     }
 
@@ -143,7 +134,7 @@ impl Config {
     }
 
     /// The keys that count and their values.
-    fn kept(&self) -> Result<Table> {
+    pub(crate) fn kept(&self) -> Result<Table> {
         let mut table = self.table()?;
         kinds::strip(&mut table);
         Ok(table)
@@ -153,8 +144,34 @@ impl Config {
         Table::try_from(self).map_err(|error| Error::Invalid(format!("cannot write the config: {error}")))
     }
 
+    /// Rows of a micro-batch.
+    pub fn micro_batch_size(&self) -> usize {
+        let pipeline = &self.pipeline;
+        match pipeline.batch_size {
+            Some(batch) => batch / pipeline.micro_batches as usize,
+            None => pipeline.micro_batch_size.unwrap_or(MICRO_BATCH_SIZE),
+        }
+    }
+
+    /// What a step's loss counts: tokens or images.
+    pub fn targets(&self) -> u64 {
+        let rows = self.micro_batch_size() as u64 * u64::from(self.pipeline.micro_batches);
+        match self.data.kind {
+            DataKind::Idx => rows,
+            DataKind::Text | DataKind::Tokens => rows * self.data.seq as u64,
+        }
+    }
+
+    /// The word for what a step's loss counts.
+    pub fn unit(&self) -> &'static str {
+        match self.data.kind {
+            DataKind::Idx => "images",
+            DataKind::Text | DataKind::Tokens => "tokens",
+        }
+    }
+
     /// An error about a key, with the place where it was set.
-    fn refuse(&self, key: &str, problem: impl std::fmt::Display) -> Error {
+    pub(crate) fn refuse(&self, key: &str, problem: impl std::fmt::Display) -> Error {
         let place = self
             .origins
             .get(key)

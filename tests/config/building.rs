@@ -16,7 +16,7 @@ fn text_is_split_and_given_in_micro_batches() {
         &[&set],
     )
     .unwrap();
-    let data = config.data().unwrap();
+    let data = compose::data(&config).unwrap();
     assert!(
         data.summary
             .ends_with("text.txt`: 1000 bytes, the last 200 for validation"),
@@ -27,27 +27,24 @@ fn text_is_split_and_given_in_micro_batches() {
     let (input, _) = data.train.micro_batch(0, MicroBatch(0)).unwrap();
     assert_eq!((input.dims(), input.ids()[0]), (&[2, 9][..], u32::from(b'a')));
     let config = with_sets("[data]\nseq = 9\nvalidation = 0", &[&set]).unwrap();
-    assert!(config.data().unwrap().validation.is_none());
+    assert!(compose::data(&config).unwrap().validation.is_none());
 }
 
 #[test]
 fn data_that_cannot_be_used_is_refused() {
     let (_folder, set) = text_file(b"a short text");
-    let said = with_sets("", &[&set]).unwrap().data().unwrap_err().to_string();
+    let refusal = |config: Config| compose::data(&config).unwrap_err().to_string();
+    let said = refusal(with_sets("", &[&set]).unwrap());
     assert!(
         said.contains("text.txt` is too short") && said.contains("one window needs 129"),
         "{said}"
     );
-    let said = with_sets("[data]\nseq = 2\n[model]\nvocab = 100", &[&set])
-        .unwrap()
-        .data()
-        .unwrap_err()
-        .to_string();
+    let said = refusal(with_sets("[data]\nseq = 2\n[model]\nvocab = 100", &[&set]).unwrap());
     assert!(
         said.contains("token 115 at position 2 is outside the model's vocabulary of 100"),
         "{said}"
     );
-    let said = parse("").unwrap().data().unwrap_err().to_string();
+    let said = refusal(parse("").unwrap());
     assert_eq!(said, "data.path: nothing to train on: name a file or a folder");
 }
 
@@ -60,20 +57,14 @@ fn the_learning_rate_ends_with_the_run() {
         warmup_steps: 5,
         total_steps: 70,
     };
-    assert_eq!(config.learning_rate(), expected);
+    assert_eq!(compose::learning_rate(&config), expected);
 }
 
 #[test]
 fn optimizers_are_told_by_their_state() {
-    assert_eq!(parse("").unwrap().optimizer().state_names().len(), 2);
-    assert_eq!(
-        parse("[optimizer]\nkind = 'sgd'")
-            .unwrap()
-            .optimizer()
-            .state_names()
-            .len(),
-        1
-    );
+    let states = |text: &str| compose::optimizer(&parse(text).unwrap()).state_names().len();
+    assert_eq!(states(""), 2);
+    assert_eq!(states("[optimizer]\nkind = 'sgd'"), 1);
 }
 
 #[test]
@@ -104,7 +95,7 @@ fn what_is_recomputed_is_one_word_or_a_list() {
         with_sets(each, &["pipeline.recompute=selective"]).unwrap(),
         with_sets("", &["pipeline.recompute=[\"none\", \"full\"]"]).unwrap(),
     ] {
-        assert_eq!(config.partitioned().unwrap().len(), 2);
+        assert_eq!(stages(&config).len(), 2);
         let again = parse(&config.resolved_toml().unwrap()).unwrap();
         assert_eq!(again.pipeline, config.pipeline);
     }

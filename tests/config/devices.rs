@@ -11,16 +11,19 @@ fn cuda(index: u32, dtype: DType) -> Place {
 
 #[test]
 fn ranks_are_on_the_cpu_unless_said() {
-    assert_eq!(parse("").unwrap().places(3).unwrap(), [Place::default(); 3]);
+    assert_eq!(
+        compose::places(&parse("").unwrap(), 3).unwrap(),
+        [Place::default(); 3]
+    );
 }
 
 #[test]
 fn one_device_is_for_all_ranks_and_a_list_for_each() {
     let config = parse("[pipeline]\nstages = 4\ndevices = 'cuda:1'").unwrap();
-    assert_eq!(config.places(4).unwrap(), [cuda(1, DType::F32); 4]);
+    assert_eq!(compose::places(&config, 4).unwrap(), [cuda(1, DType::F32); 4]);
     let config = parse("[pipeline]\nstages = 2\ndevices = ['cuda:0', 'cuda:3']\ndtype = 'bf16'").unwrap();
     assert_eq!(
-        config.places(2).unwrap(),
+        compose::places(&config, 2).unwrap(),
         [cuda(0, DType::Bf16), cuda(3, DType::Bf16)]
     );
 }
@@ -45,14 +48,14 @@ fn other_numbers_of_ranks_share_the_gpus_of_a_list() {
 fn ranks_are_what_a_list_is_counted_by() {
     let text =
         "[pipeline]\nstages = 4\nschedule = 'interleaved-1f1b'\nchunks = 2\ndevices = ['cuda:0', 'cuda:1']";
-    assert_eq!(parse(text).unwrap().places(2).unwrap().len(), 2);
+    assert_eq!(compose::places(&parse(text).unwrap(), 2).unwrap().len(), 2);
     all_refused(&[(
         "[pipeline]\nstages = 4\n\ndevices = ['cuda:0', 'cuda:1']",
         &[
             "my.toml:4: pipeline.devices: the list has 2, and there are 4 ranks: give one device for all, or one for each",
         ],
     )]);
-    let error = parse("").unwrap().places(0);
+    let error = compose::places(&parse("").unwrap(), 0);
     assert!(error.unwrap().is_empty());
 }
 
@@ -60,7 +63,7 @@ fn ranks_are_what_a_list_is_counted_by() {
 fn a_rank_on_the_cpu_computes_in_f32_beside_gpus_in_bf16() {
     let config = parse("[pipeline]\nstages = 2\ndevices = ['cuda:0', 'cpu']\ndtype = 'bf16'").unwrap();
     assert_eq!(
-        config.places(2).unwrap(),
+        compose::places(&config, 2).unwrap(),
         [cuda(0, DType::Bf16), Place::default()]
     );
 }
@@ -110,10 +113,10 @@ fn devices_can_be_set_without_quotes_from_anywhere() {
         let [devices, dtype] = variables;
         let environment = [(devices, text.to_owned()), (dtype, "bf16".to_owned())];
         let config = Config::parse("my.toml", "", &environment, &[]).unwrap();
-        assert_eq!(config.places(2).unwrap(), expected, "{text}");
+        assert_eq!(compose::places(&config, 2).unwrap(), expected, "{text}");
         let set = format!("pipeline.devices={text}");
         let config = with_sets("", &[&set, "pipeline.dtype=bf16"]).unwrap();
-        assert_eq!(config.places(2).unwrap(), expected, "{text}");
+        assert_eq!(compose::places(&config, 2).unwrap(), expected, "{text}");
     }
 }
 
@@ -126,7 +129,10 @@ fn a_resolved_config_has_both() {
         "{resolved}"
     );
     let same = parse(&resolved).unwrap();
-    assert_eq!(same.places(2).unwrap(), config.places(2).unwrap());
+    assert_eq!(
+        compose::places(&same, 2).unwrap(),
+        compose::places(&config, 2).unwrap()
+    );
 }
 
 #[test]

@@ -4,17 +4,27 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use pipewright::Error;
+use pipewright::compose;
 use pipewright::config::{Config, DataKind, ModelKind, Validation};
 use pipewright::id::MicroBatch;
 use pipewright::stages::optimizer::LearningRate;
+use pipewright::stages::{RecomputedStage, Sequential, StageBuilder};
 
+/// A config whose parts fit together.
 fn parse(text: &str) -> pipewright::Result<Config> {
-    Config::parse("my.toml", text, &[], &[])
+    with_sets(text, &[])
 }
 
 fn with_sets(text: &str, sets: &[&str]) -> pipewright::Result<Config> {
     let sets: Vec<String> = sets.iter().map(ToString::to_string).collect();
-    Config::parse("my.toml", text, &[], &sets)
+    let config = Config::parse("my.toml", text, &[], &sets)?;
+    compose::check(&config)?;
+    Ok(config)
+}
+
+fn stages(config: &Config) -> Vec<StageBuilder<RecomputedStage<Sequential>>> {
+    let counts = compose::plan(config).unwrap().counts;
+    compose::stages(config, &counts).unwrap()
 }
 
 fn refused(result: pipewright::Result<Config>) -> String {

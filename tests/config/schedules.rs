@@ -1,4 +1,10 @@
+use pipewright::schedule::Schedule;
+
 use super::*;
+
+fn schedule(config: &Config) -> pipewright::Result<Schedule> {
+    Ok(compose::plan(config)?.schedule)
+}
 
 fn pipeline(keys: &str) -> String {
     format!("[pipeline]\n{keys}")
@@ -7,7 +13,7 @@ fn pipeline(keys: &str) -> String {
 #[test]
 fn stages_over_chunks_are_the_ranks() {
     let ranks = |keys: &str| {
-        let schedule = parse(&pipeline(keys)).unwrap().schedule().unwrap();
+        let schedule = schedule(&parse(&pipeline(keys)).unwrap()).unwrap();
         (schedule.name().to_owned(), schedule.ranks(), schedule.stages())
     };
     let is = |name: &str, ranks, stages| (name.to_owned(), ranks, stages);
@@ -65,7 +71,7 @@ fn with_file(csv: &str, keys: &str) -> (Config, String, tempfile::TempDir) {
 fn a_schedule_of_ones_own_is_read_from_its_file() {
     let csv = "0F0,3F0,0F1,3B0,0B0,3F1,3B1,0B1\n1F0,2F0,1F1,2F1,2B0,1B0,2B1,1B1\n";
     let (config, _, _folder) = with_file(csv, "stages = 4\nmicro_batches = 2");
-    let schedule = config.schedule().unwrap();
+    let schedule = schedule(&config).unwrap();
     assert_eq!((schedule.name(), schedule.csv()), ("mine", csv.to_owned()));
     assert_eq!(schedule.placement().to_string(), "0,1,1,0");
 }
@@ -75,7 +81,7 @@ fn a_file_that_does_not_fit_is_refused_with_the_key_or_the_cell() {
     let csv = "0F0,0B0\n1F0,1B0\n";
     let refusal = |csv: &str, keys: &str| {
         let (config, path, _folder) = with_file(csv, keys);
-        let refusal = config.schedule().unwrap_err().to_string();
+        let refusal = schedule(&config).unwrap_err().to_string();
         refusal.replace(&path, "mine.csv")
     };
     assert_eq!(
@@ -95,15 +101,13 @@ fn a_file_that_does_not_fit_is_refused_with_the_key_or_the_cell() {
         "my.toml:2: pipeline.schedule: mine.csv: row 2, column 2: \"1C0\" is not an action; known are 2F0, 2B0, 2I0, \
          2W0, 2SEND_F0, 2RECV_F0, 2SEND_B0, 2RECV_B0 (stage, action, micro-batch) and 2STEP (stage)"
     );
-    let gone = parse("[pipeline]\nschedule = 'file:none.csv'")
-        .unwrap()
-        .schedule();
+    let gone = schedule(&parse("[pipeline]\nschedule = 'file:none.csv'").unwrap());
     assert!(
         gone.unwrap_err()
             .to_string()
             .starts_with("my.toml:2: pipeline.schedule: cannot read none.csv: ")
     );
-    let nameless = parse("[pipeline]\nschedule = 'file:'").unwrap().schedule();
+    let nameless = schedule(&parse("[pipeline]\nschedule = 'file:'").unwrap());
     assert_eq!(
         nameless.unwrap_err().to_string(),
         "my.toml:2: pipeline.schedule: `file:` names no file: write file:PATH, such as file:my.csv"

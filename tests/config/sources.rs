@@ -110,7 +110,7 @@ fn a_written_config_reads_back_as_itself() {
 fn a_kind_chosen_by_set_leaves_the_files_keys_of_other_kinds_behind() {
     let text = "[optimizer]\nbetas = [0.9, 0.99]\nschedule = 'cosine'\nwarmup_steps = 10";
     let config = with_sets(text, &["optimizer.kind=sgd", "optimizer.schedule=constant"]).unwrap();
-    assert_eq!(config.learning_rate(), LearningRate::Constant(1e-3));
+    assert_eq!(compose::learning_rate(&config), LearningRate::Constant(1e-3));
 }
 
 #[test]
@@ -122,13 +122,9 @@ fn a_stronger_batch_size_or_stage_count_wins_over_what_says_the_same() {
     let config = with_sets("[pipeline]\nbatch_size = 32", &["pipeline.micro_batches=16"]).unwrap();
     assert_eq!(config.micro_batch_size(), 2);
     let lists = "[model]\nlayers = 1\n[pipeline]\npartition = [['embed'], ['h.0.attn', 'h.0.mlp'], ['head']]";
-    assert_eq!(parse(lists).unwrap().partitioned().unwrap().len(), 3);
+    assert_eq!(stages(&parse(lists).unwrap()).len(), 3);
     assert_eq!(
-        with_sets(lists, &["pipeline.stages=1"])
-            .unwrap()
-            .partitioned()
-            .unwrap()
-            .len(),
+        stages(&with_sets(lists, &["pipeline.stages=1"]).unwrap()).len(),
         1
     );
 }

@@ -3,34 +3,56 @@
 use std::path::Path;
 
 use super::{Args, Format, Subject, Training};
-use crate::cli::costs::costs;
+use crate::cli::costs::measure;
 use crate::cli::cuda_env;
+use crate::compose;
 use crate::config::Config;
-use crate::plan::Prediction;
+use crate::plan::{Costs, Prediction};
 use crate::{Error, Result};
 
-/// The schedule of a config, what its stages cost, and what a step will be. In seconds and bytes, but in a table for people in
-/// milliseconds and MiB.
+/// The schedule that `train` runs for this config, what its stages cost, and what a step will be. In seconds and bytes; in
+/// a table for people, in milliseconds and MiB.
+///
+/// Costs come from the file that the config names. Without one the layers are measured now: that says how long a step
+/// takes, and changes neither the cut nor the order. CSV has no times in it, so nothing is measured for it.
 pub(super) fn subject(path: &Path, args: &Args) -> Result<Subject> {
-    let config = Config::load(path, &args.sets).map_err(|error| Error::Invalid(error.to_string()))?;
+    let mut config = Config::load(path, &args.sets).map_err(|error| Error::Invalid(error.to_string()))?;
+    if let Some(costs) = &args.costs {
+        config.pipeline.costs = Some(costs.clone());
+    }
     cuda_env::enter_for(&config);
-    let model = costs(&config, args.costs.as_deref())?;
-    let choice = config.choose(Some(&model))?;
-    if let Some(why) = choice.why {
+    let plan = compose::plan(&config)?;
+    if let Some(warning) = plan.warning {
+        eprintln!("warning: {warning}");
+    }
+    if let Some(why) = plan.why {
         eprintln!("{why}");
     }
+    let layers = match (plan.costs, args.format) {
+        (Some(costs), _) => costs,
+        (None, Format::Csv) => {
+            return Ok(Subject {
+                schedule: plan.schedule,
+                costs: Costs::default(),
+                training: None,
+            });
+        }
+        (None, _) => {
+            let measured = measure(&config, "what each layer costs, since no file tells")?;
+            compose::costs_of(&config, measured)?
+        }
+    };
     let (time, memory) = match args.format {
         Format::Table => (1e3, 1.0 / f64::from(1 << 20)),
         Format::Csv | Format::Json | Format::Svg => (1.0, 1.0),
     };
-    let costs = model.in_units(time, memory).stages(&choice.counts)?;
-    let schedule = choice.schedule.in_turn();
-    let prediction = Prediction::of(&schedule, &costs, args.links)?;
+    let costs = layers.in_units(time, memory).stages(&plan.counts)?;
+    let prediction = Prediction::of(&plan.schedule, &costs, args.links)?;
     let (step, unit) = (prediction.step / time, config.unit());
     let rate = config.targets() as f64 / step;
-    let layers: Vec<String> = choice.counts.iter().map(ToString::to_string).collect();
+    let counts: Vec<String> = plan.counts.iter().map(ToString::to_string).collect();
     Ok(Subject {
-        schedule,
+        schedule: plan.schedule,
         costs,
         training: Some(Training {
             forecast: format!(
@@ -39,7 +61,7 @@ pub(super) fn subject(path: &Path, args: &Args) -> Result<Subject> {
                 path.display(),
                 100.0 * prediction.bubble,
                 prediction.peak_memory,
-                layers.join(", ")
+                counts.join(", ")
             ),
             rate,
         }),

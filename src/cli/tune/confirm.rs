@@ -2,7 +2,7 @@
 
 use super::grid::{Found, Grid};
 use crate::Result;
-use crate::cli::train::launch;
+use crate::compose;
 use crate::plan::median;
 
 /// How often each is run, in turn: what disturbs the machine disturbs all.
@@ -48,8 +48,9 @@ pub(super) fn run(grid: &mut Grid, top: usize) -> Result<()> {
 /// Seconds of each of some steps.
 fn steps(found: &Found) -> Result<Vec<f64>> {
     let (config, candidate) = (&found.config, &found.candidate);
-    let stages = config.partitioned_into(&candidate.counts)?;
-    let mut pipeline = launch(config, &config.data()?, candidate.schedule.clone(), stages, None)?;
+    let data = compose::data(config)?;
+    let schedule = candidate.schedule.clone();
+    let mut pipeline = compose::launch(config, &data, &candidate.counts, schedule, None)?;
     pipeline.step()?;
     let times = (0..STEPS).map(|_| Ok(pipeline.step()?.seconds));
     times.collect()

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use crate::cli::costs::measure;
+use crate::compose;
 use crate::config::{Balanced, Config, Memory, Partition, RecomputeBy};
 use crate::plan::{AUTO, Candidate, Fit, ModelCosts, Setting};
 use crate::profile::Measured;
@@ -70,7 +71,8 @@ impl Grid {
                     }
                     measured => Rc::new(measured?),
                 };
-                let limit = memory.map_or_else(|| config.gpu_memory(ranks), |memory| Ok(Some(memory)))?;
+                let limit =
+                    memory.map_or_else(|| compose::gpu_memory(&config, ranks), |memory| Ok(Some(memory)))?;
                 let before = grid.found.len();
                 grid.add_all(&config, ranks, &measured, limit)?;
                 // A larger micro-batch holds more: once nothing fits, nothing larger does.
@@ -95,7 +97,7 @@ impl Grid {
         measured: &Rc<Measured>,
         limit: Option<Memory>,
     ) -> Result<()> {
-        let costs = config.costs_under_any(Measured::clone(measured))?;
+        let costs = compose::costs_under_any(config, Measured::clone(measured))?;
         // On one rank all schedules do the same work in a row; this one holds the least.
         let names = Schedule::names().filter(|name| ranks > 1 || *name == ALONE);
         for schedule in names.chain((ranks > 1).then_some(AUTO)) {

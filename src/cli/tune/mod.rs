@@ -7,6 +7,7 @@ mod tuned;
 use std::path::PathBuf;
 
 use super::cuda_env;
+use crate::compose;
 use crate::config::{Config, Memory};
 use crate::error::{Advice, CommandError};
 use crate::{Error, Result};
@@ -57,7 +58,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let tuned = args.out.as_deref().map(Tuned::check).transpose()?;
     let config = Config::load(&args.config, &args.sets).map_err(CommandError::refused)?;
     cuda_env::enter_for(&config);
-    config.can_be_measured()?;
+    compose::check_measurable(&config)?;
     let mut grid = Grid::measure(&config, &ranks(&args.ranks, &config)?, args.memory)?;
     if grid.found.is_empty() {
         return Err(nothing_fits(grid, args.memory));
@@ -86,7 +87,7 @@ fn ranks(given: &[u32], config: &Config) -> Result<Vec<u32>> {
     if given.contains(&0) {
         return Err(CommandError::NoRanks.into());
     }
-    let layers = config.model()?.names().len() as u32;
+    let layers = compose::model(config)?.names().len() as u32;
     let mut ranks = given.to_vec();
     if ranks.is_empty() {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);

@@ -1,0 +1,158 @@
+//! What a config's layers cost: read from the file that it names, or measured now.
+
+use std::sync::Arc;
+
+use pipewright_stages::loss::CrossEntropy;
+use pipewright_stages::optimizer::Optimizer;
+use pipewright_stages::{Device, Place, Recompute};
+use toml::Value;
+
+use super::places::check_gpus;
+use super::schedule::unfitted;
+use super::{data, kinds_of_gpus, loss, model, optimizer, places};
+use crate::config::{Config, RecomputeBy, RecomputeWord};
+use crate::error::Result;
+use crate::plan::ModelCosts;
+use crate::profile::{self, Measured, Settings, Subject};
+
+/// The costs in the file `pipeline.costs`, and a warning when this machine is not what they were measured on. None when
+/// there is no such key.
+///
+/// # Errors
+/// When the file cannot be read, is not whole, or was measured for another model or micro-batch: names the file and the
+/// layer, key or setting.
+pub(super) fn in_file(config: &Config) -> Result<Option<(ModelCosts, Option<String>)>> {
+    let Some(path) = config.pipeline.costs.as_deref() else {
+        return Ok(None);
+    };
+    let measured = Measured::read(path)?;
+    let (model, settings, machine) = (model(config)?, settings(config)?, machine(config)?);
+    let warning = measured
+        .fits(&settings, &machine, &model.names())
+        .map_err(|problem| problem.of(path))?;
+    let warning = warning.map(|warning| format!("{}: {warning}", path.display()));
+    Ok(Some((costs_of(config, measured)?, warning)))
+}
+
+/// The costs as they are under this config's schedule and with what it recomputes.
+///
+/// # Errors
+/// When there is no such schedule, or its stages do not all recompute the same.
+pub fn costs_of(config: &Config, measured: Measured) -> Result<ModelCosts> {
+    let schedule = unfitted(config)?.in_turn();
+    Ok(costs_under_any(config, measured)?.under(&schedule))
+}
+
+/// The costs with what this config recomputes, its backwards in two halves.
+///
+/// # Errors
+/// When its stages do not all recompute the same.
+pub fn costs_under_any(config: &Config, measured: Measured) -> Result<ModelCosts> {
+    let full = recomputed(config)? == Recompute::Full;
+    Ok(measured.costs.recomputed(full))
+}
+
+/// Refuses at once what cannot be measured, or what measured costs would not be for.
+///
+/// # Errors
+/// When its stages do not all recompute the same, when some ranks are on GPUs and others are not, when a GPU is not there,
+/// or when its schedule cannot be made.
+pub fn check_measurable(config: &Config) -> Result<()> {
+    recomputed(config)?;
+    measured_places(config)?;
+    check_gpus(config)
+}
+
+/// Measures the costs. `tell` hears of every step: how many are done, and how many there will be at most.
+///
+/// # Errors
+/// When the data cannot be opened, or what stops a pipeline.
+pub fn measure(config: &Config, tell: impl FnMut(u64, u64)) -> Result<Measured> {
+    Ok(Measured {
+        settings: settings(config)?,
+        machine: machine(config)?,
+        costs: profile::measure(|| subject(config), tell)?,
+    })
+}
+
+fn subject(config: &Config) -> Result<Subject<CrossEntropy, Box<dyn Optimizer>>> {
+    Ok(Subject {
+        model: model(config)?,
+        ranks: unfitted(config)?.ranks(),
+        places: measured_places(config)?,
+        micro_batches: config.pipeline.micro_batches,
+        loss: loss(),
+        data: Arc::clone(&data(config)?.train),
+        optimizer: optimizer(config),
+        selective: recomputed(config)? == Recompute::Selective,
+        threads_per_rank: config.pipeline.threads_per_rank,
+        pin: config.pipeline.pin,
+    })
+}
+
+/// The places of all ranks, which are alike.
+fn measured_places(config: &Config) -> Result<Vec<Place>> {
+    let places = places(config, unfitted(config)?.ranks())?;
+    profile::check_places(&places).map_err(|error| config.refuse("pipeline.devices", error))?;
+    Ok(places)
+}
+
+/// What the costs of a micro-batch depend on.
+fn settings(config: &Config) -> Result<Settings> {
+    let table = config.kept()?;
+    let mut settings = Settings::new();
+    let mut add = |section: &str, wanted: &dyn Fn(&str) -> bool| {
+        let keys = table.get(section).and_then(Value::as_table).into_iter().flatten();
+        for (key, value) in keys.filter(|(key, _)| wanted(key)) {
+            settings.insert(format!("{section}.{key}"), value.to_string());
+        }
+    };
+    add("model", &|key| key != "seed");
+    add("data", &|key| ["kind", "seq"].contains(&key));
+    add("optimizer", &|key| key == "kind");
+    let rows = config.micro_batch_size().to_string();
+    settings.insert("pipeline.micro_batch_size".to_owned(), rows);
+    let selective = recomputed(config)? == Recompute::Selective;
+    let word = if selective { "selective" } else { "none or full" };
+    settings.insert("pipeline.recompute".to_owned(), word.to_owned());
+    let place = measured_places(config)?.first().copied().unwrap_or_default();
+    let devices = match place.device {
+        Device::Cpu => profile::ON_CPU.to_owned(),
+        Device::Cuda(_) => format!("GPUs in {}", place.dtype),
+    };
+    settings.insert(profile::DEVICES.to_owned(), devices);
+    Ok(settings)
+}
+
+/// What the speed of a micro-batch depends on.
+fn machine(config: &Config) -> Result<Settings> {
+    let mut machine = profile::machine();
+    let ranks = unfitted(config)?.ranks();
+    machine.insert("ranks".to_owned(), ranks.to_string());
+    let threads = config.pipeline.threads_per_rank;
+    // Files from before there were more than one have no such line.
+    if threads > 1 {
+        machine.insert("threads_per_rank".to_owned(), threads.to_string());
+    }
+    let gpus = config.pipeline.devices.gpus().len();
+    if gpus > 0 {
+        machine.insert("gpus".to_owned(), gpus.to_string());
+        machine.insert("gpu".to_owned(), kinds_of_gpus(config).join(", "));
+    }
+    Ok(machine)
+}
+
+/// What all stages recompute.
+fn recomputed(config: &Config) -> Result<Recompute> {
+    match &config.pipeline.recompute {
+        RecomputeBy::All(word) => Ok((*word).into()),
+        RecomputeBy::Each(words) => match words.as_slice() {
+            [] => Ok(RecomputeWord::None.into()),
+            [first, rest @ ..] if rest.iter().all(|word| word == first) => Ok((*first).into()),
+            _ => Err(config.refuse(
+                "pipeline.recompute",
+                "costs are for stages that all recompute the same: give one word for all",
+            )),
+        },
+    }
+}

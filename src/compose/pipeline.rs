@@ -1,0 +1,93 @@
+//! The parts that change the weights, and the pipeline made of all parts.
+
+use std::sync::Arc;
+
+use pipewright_stages::loss::CrossEntropy;
+use pipewright_stages::optimizer::{AdamW, Decay, LearningRate, Optimizer, Sgd};
+use pipewright_stages::{RecomputedStage, Sequential};
+
+use super::{TrainingData, places, stages};
+use crate::config::{self, Config, LearningRateSchedule, OptimizerKind};
+use crate::data::IGNORED;
+use crate::error::Result;
+use crate::fabric::World;
+use crate::pipeline::Pipeline;
+use crate::schedule::Schedule;
+
+/// Starts the pipeline of a config, cut into stages of so many layers, under this schedule.
+///
+/// # Errors
+/// As for [`places`], [`stages`] and [`PipelineBuilder::launch`](crate::PipelineBuilder::launch).
+pub fn launch(
+    config: &Config,
+    data: &TrainingData,
+    counts: &[usize],
+    schedule: Schedule,
+    world: Option<World>,
+) -> Result<Pipeline<RecomputedStage<Sequential>>> {
+    let mut builder = Pipeline::builder()
+        .places(places(config, schedule.ranks())?)
+        .schedule(schedule)
+        .stages(stages(config, counts)?)
+        .loss(loss())
+        .data(Arc::clone(&data.train))
+        .optimizer(optimizer(config))
+        .learning_rate(learning_rate(config))
+        .threads_per_rank(config.pipeline.threads_per_rank)
+        .pin(config.pipeline.pin)
+        .config(config.resolved_toml()?);
+    if config.optimizer.clip > 0.0 {
+        builder = builder.clip(config.optimizer.clip);
+    }
+    if let Some(world) = world {
+        builder = builder.world(world);
+    }
+    builder.launch()
+}
+
+/// The loss: cross-entropy that does not count [`IGNORED`] targets.
+pub fn loss() -> CrossEntropy {
+    CrossEntropy::ignoring(IGNORED)
+}
+
+/// The optimizer.
+pub fn optimizer(config: &Config) -> Box<dyn Optimizer> {
+    let config::Optimizer {
+        betas,
+        eps,
+        momentum,
+        weight_decay,
+        ..
+    } = config.optimizer;
+    let decay = match config.optimizer.decay {
+        config::Decay::Matrices => Decay::Matrices,
+        config::Decay::All => Decay::All,
+    };
+    match config.optimizer.kind {
+        OptimizerKind::AdamW => Box::new(AdamW {
+            betas,
+            eps,
+            weight_decay,
+            decay,
+        }),
+        OptimizerKind::Sgd => Box::new(Sgd {
+            momentum,
+            weight_decay,
+            decay,
+        }),
+    }
+}
+
+/// The learning rate over the steps.
+pub fn learning_rate(config: &Config) -> LearningRate {
+    let optimizer = &config.optimizer;
+    match optimizer.schedule {
+        LearningRateSchedule::Constant => LearningRate::Constant(optimizer.learning_rate),
+        LearningRateSchedule::Cosine => LearningRate::WarmupCosine {
+            peak: optimizer.learning_rate,
+            floor: optimizer.min_learning_rate,
+            warmup_steps: optimizer.warmup_steps,
+            total_steps: config.train.steps,
+        },
+    }
+}

@@ -1,0 +1,143 @@
+//! The cut and the schedule that a config asks for.
+
+use super::costs;
+use super::model::{estimated_counts, listed_counts};
+use super::schedule::{FILE, alike, in_file, ranks_and_chunks, unfitted};
+use crate::config::{Config, Memory, Partition};
+use crate::error::{Error, Result};
+use crate::plan::{AUTO, Fit, Fitting, Goal, ModelCosts, Prediction, Setting, Wanted, auto};
+use crate::schedule::{Links, Schedule};
+
+/// How a config's model is cut and in which order its passes run.
+#[derive(Clone, Debug)]
+pub struct PipelinePlan {
+    /// How many layers each stage gets.
+    pub counts: Vec<usize>,
+    /// The schedule, just as a pipeline runs it: [`Schedule::in_turn`] is applied.
+    pub schedule: Schedule,
+    /// What the layers cost, where a file says so.
+    pub costs: Option<ModelCosts>,
+    /// How a step goes, where the costs are known: seconds and bytes.
+    pub prediction: Option<Prediction>,
+    /// What was chosen and why, where the schedule is `auto`.
+    pub why: Option<String>,
+    /// That the costs were measured under other conditions, where they were.
+    pub warning: Option<String>,
+}
+
+/// The cut and the schedule of a config, within `pipeline.memory`: what `train` runs, and what `plan` shows.
+///
+/// With `pipeline.costs` the cut and the order go by the costs in that file. Without, a balanced partition goes by
+/// estimates, and the order is made as if all passes took the same time and as if nothing that a forward keeps was free
+/// before the backward-weight.
+///
+/// # Errors
+/// When there is no such schedule, or it does not go with the stages, chunks and micro-batches; when a file of costs or of
+/// a schedule cannot be read or is for another model; when there are more stages than layers; when the partition misses,
+/// repeats or misnames a layer; when there is a limit to the memory and no costs, or no cut that was found keeps it.
+pub fn plan(config: &Config) -> Result<PipelinePlan> {
+    match costs::in_file(config)? {
+        Some((model, warning)) => by_costs(config, model, warning),
+        None => by_estimates(config),
+    }
+}
+
+fn by_costs(config: &Config, model: ModelCosts, warning: Option<String>) -> Result<PipelinePlan> {
+    let counts = listed_counts(config)?;
+    let fitting = Fitting {
+        model: &model,
+        counts: counts.as_deref(),
+        memory: config.pipeline.memory.map(Memory::bytes),
+    };
+    let fit = match config.pipeline.schedule.strip_prefix(FILE) {
+        Some(path) => fitting.schedule(&in_file(config, path)?),
+        None => fitting.setting(&setting(config)?),
+    };
+    match fit.map_err(|error| config.refuse("pipeline.schedule", error))? {
+        Fit::Within(candidate) => Ok(PipelinePlan {
+            counts: candidate.counts,
+            schedule: candidate.schedule.in_turn(),
+            prediction: Some(candidate.prediction),
+            why: candidate.why,
+            costs: Some(model),
+            warning,
+        }),
+        Fit::Above(least) => Err(too_little(config, least, model.layers().len())),
+    }
+}
+
+fn by_estimates(config: &Config) -> Result<PipelinePlan> {
+    config.require(config.pipeline.memory.is_none(), "pipeline.memory", || {
+        let how = if config.pipeline.devices.are_mixed() {
+            ", and there are none of ranks on the CPU and on GPUs: leave it out"
+        } else {
+            ": run `pipewright profile` and set pipeline.costs"
+        };
+        format!("a limit in bytes needs measured costs{how}")
+    })?;
+    let (schedule, why) = match config.pipeline.schedule.as_str() {
+        AUTO => chosen(config)?,
+        _ => (unfitted(config)?, None),
+    };
+    Ok(PipelinePlan {
+        counts: estimated_counts(config)?,
+        schedule: schedule.in_turn(),
+        costs: None,
+        prediction: None,
+        why,
+        warning: None,
+    })
+}
+
+/// What `auto` chooses when costs are not known.
+fn chosen(config: &Config) -> Result<(Schedule, Option<String>)> {
+    let Setting {
+        ranks,
+        chunks,
+        micro_batches,
+        ..
+    } = setting(config)?;
+    let chosen = auto(&Wanted {
+        ranks,
+        chunks: Some(chunks),
+        micro_batches,
+        costs: &alike()?,
+        memory: None,
+        links: Links::Buffered,
+        goal: Goal::Makespan,
+    })
+    .map_err(|error| config.refuse("pipeline.schedule", error))?;
+    let why = chosen.to_string();
+    Ok((chosen.schedule, Some(why)))
+}
+
+fn setting(config: &Config) -> Result<Setting> {
+    let (ranks, chunks) = ranks_and_chunks(config)?;
+    Ok(Setting {
+        schedule: config.pipeline.schedule.clone(),
+        ranks,
+        chunks,
+        micro_batches: config.pipeline.micro_batches,
+    })
+}
+
+fn too_little(config: &Config, least: f64, layers: usize) -> Error {
+    let (stages, schedule) = (config.pipeline.stages, &config.pipeline.schedule);
+    let limit = config
+        .pipeline
+        .memory
+        .map_or(String::new(), |memory| memory.to_string());
+    let least = Memory::enough(least);
+    config.refuse(
+        "pipeline.memory",
+        match config.pipeline.partition {
+            Partition::Named(_) => format!(
+                "{limit} is less than any cut of {layers} layers into {stages} stages holds with {schedule}; the least \
+                 found is {least}"
+            ),
+            Partition::Lists(_) => format!(
+                "{limit} is less than the stages of pipeline.partition hold with {schedule}, {least}"
+            ),
+        },
+    )
+}
