@@ -8,11 +8,13 @@ use pipewright::checkpoint::Checkpoint;
 use pipewright::data::DataSource;
 use pipewright::id::MicroBatch;
 use pipewright::schedule::Schedule;
-use pipewright::stages::layers::{Layout, Linear};
+use pipewright::stages::layers::Linear;
 use pipewright::stages::loss::MeanSquaredError;
 use pipewright::stages::models::{LayerSpec, Model};
 use pipewright::stages::optimizer::{LearningRate, Sgd};
-use pipewright::stages::{Error, Init, Kept, Kind, Layer, Moment, Parameter, Result, Shape, Stage, Tensor};
+use pipewright::stages::{
+    Error, ForwardContext, Init, Kept, Kind, Layer, Parameter, Result, Shape, Stage, Tensor,
+};
 use pipewright::{Pipeline, StepReport};
 
 /// `y = x` where `x` is positive, `y = slope x` elsewhere: numbers of any shape to the same shape.
@@ -48,14 +50,14 @@ impl Layer for LeakyRelu {
         }
     }
 
-    fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
+    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         let mut output = input.clone();
         output.f32_mut().iter_mut().for_each(|x| *x *= self.factor(*x));
-        Ok((output, Kept::new(at, [input])))
+        Ok((output, Kept::new(ctx, [input])))
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
-        let at = saved.at;
+        let ctx = saved.ctx;
         let [input] = saved.into_tensors();
         let mut input_grad = grad.clone();
         input_grad
@@ -63,7 +65,7 @@ impl Layer for LeakyRelu {
             .iter_mut()
             .zip(input.f32())
             .for_each(|(dx, &x)| *dx *= self.factor(x));
-        Ok((Some(input_grad), Kept::new(at, [input, grad])))
+        Ok((Some(input_grad), Kept::new(ctx, [input, grad])))
     }
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {
@@ -84,7 +86,7 @@ impl Layer for LeakyRelu {
 
 /// The layer and a linear one after it; with two stages, each has one.
 fn model() -> Model {
-    let linear = || Linear::new("out", Layout::OutIn, [1, 1], Init::Ones, 0);
+    let linear = || Linear::new("out", [1, 1], Init::Ones, 0).without_bias();
     Model::new(vec![
         LayerSpec::of("leaky", 1.0, LeakyRelu::new),
         LayerSpec::of("out", 1.0, linear),

@@ -11,7 +11,9 @@ use pipewright::id::MicroBatch;
 use pipewright::schedule::Schedule;
 use pipewright::stages::loss::{Loss, MeanSquaredError, Score};
 use pipewright::stages::optimizer::LearningRate;
-use pipewright::stages::{Bytes, Init, Kept, Moment, Parameter, Result, Shape, Stage, StageBuilder, Tensor};
+use pipewright::stages::{
+    Bytes, ForwardContext, Init, Kept, Parameter, Result, Shape, Stage, StageBuilder, Tensor,
+};
 
 /// What crosses a boundary. Backward, `x` is what the blocks behind it make of the gradient of the model's input.
 struct Wire {
@@ -45,22 +47,22 @@ impl Stage for Blocks {
     }
 
     /// Keeps `h`, `x` and the tanh of each block.
-    fn forward(&mut self, at: Moment, Wire { mut h, x }: Wire) -> Result<(Wire, Kept)> {
+    fn forward(&mut self, ctx: ForwardContext, Wire { mut h, x }: Wire) -> Result<(Wire, Kept)> {
         let mut kept = Vec::new();
         for [a, b] in &self.0 {
             let (a, b) = (a.value[0], b.value[0]);
             let tanh = map(&h, &x, |h, x| (a * h + b * x).tanh());
             let output = map(&h, &tanh, |h, tanh| h + tanh);
-            kept.push(Kept::new(at, [h, x.clone(), tanh]));
+            kept.push(Kept::new(ctx, [h, x.clone(), tanh]));
             h = output;
         }
-        Ok((Wire { h, x }, Kept::nested(at, kept)))
+        Ok((Wire { h, x }, Kept::nested(ctx, kept)))
     }
 
     /// Keeps `h`, `x` and the gradient of `a h + b x` of each block, last block first.
     fn backward_input(&mut self, mut saved: Kept, grad: Wire) -> Result<(Option<Wire>, Kept)> {
         let Wire { h: mut dh, x: mut dx } = grad;
-        let at = saved.at;
+        let ctx = saved.ctx;
         let mut pending = Vec::new();
         for ([a, b], kept) in self.0.iter().zip(saved.take_inner()).rev() {
             let (a, b) = (a.value[0], b.value[0]);
@@ -68,9 +70,9 @@ impl Stage for Blocks {
             let dz = map(&dh, &tanh, |dh, tanh| dh * (1.0 - tanh * tanh));
             dh = map(&dh, &dz, |dh, dz| dh + a * dz);
             dx = map(&dx, &dz, |dx, dz| dx + b * dz);
-            pending.push(Kept::new(at, [h, x, dz]));
+            pending.push(Kept::new(ctx, [h, x, dz]));
         }
-        Ok((Some(Wire { h: dh, x: dx }), Kept::nested(at, pending)))
+        Ok((Some(Wire { h: dh, x: dx }), Kept::nested(ctx, pending)))
     }
 
     fn backward_weight(&mut self, mut pending: Kept) -> Result<()> {
@@ -121,10 +123,10 @@ fn dot(a: &Tensor, b: &Tensor) -> f32 {
 }
 
 /// Four blocks in `stages` stages.
-fn model(stages: usize) -> Vec<StageBuilder<Blocks>> {
+fn model(stages: u32) -> Vec<StageBuilder<Blocks>> {
     let weight = |name: String| Parameter::new(name, &[1], Init::Normal(0.5), 1);
     let blocks: Vec<usize> = (0..4).collect();
-    let cut = blocks.chunks(4 / stages).map(|blocks| {
+    let cut = blocks.chunks(4 / stages as usize).map(|blocks| {
         let blocks = blocks.to_vec();
         let build = move || {
             let weights = |block: &usize| {
@@ -162,7 +164,7 @@ fn main() -> pipewright::Result<()> {
     for stages in [1, 2, 4] {
         let mut pipeline = Pipeline::builder()
             .schedule(Schedule::one_f_one_b(stages, 4)?)
-            .stages(model(stages as usize))
+            .stages(model(stages))
             .loss(OnActivation(MeanSquaredError::default()))
             .data(Arc::new(Cubes))
             .learning_rate(LearningRate::Constant(0.02))

@@ -9,7 +9,7 @@ use pipewright::data::DataSource;
 use pipewright::id::{MicroBatch, Rank};
 use pipewright::schedule::{Cell, Pass, Placement, Schedule};
 use pipewright::stages::loss::MeanSquaredError;
-use pipewright::stages::{Moment, Parameter, Result, Shape, Stage, StageBuilder, Tensor};
+use pipewright::stages::{ForwardContext, Parameter, Result, Shape, Stage, StageBuilder, Tensor};
 
 /// How many micro-batches have passed the first stage and not the last, and the most there were.
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ impl Stage for Counting {
         Ok(input)
     }
 
-    fn forward(&mut self, _: Moment, input: Tensor) -> Result<(Tensor, ())> {
+    fn forward(&mut self, _: ForwardContext, input: Tensor) -> Result<(Tensor, ())> {
         match self {
             Self::First(under_way) => {
                 let now = under_way.now.fetch_add(1, Ordering::SeqCst) + 1;

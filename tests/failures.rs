@@ -8,7 +8,7 @@ use pipewright::id::{MicroBatch, Rank};
 use pipewright::schedule::Schedule;
 use pipewright::stages::loss::{Loss, Score};
 use pipewright::stages::{
-    Error as StageError, Moment, Parameter, Result as StageResult, Shape, Stage, StageBuilder, Tensor,
+    Error as StageError, ForwardContext, Parameter, Result as StageResult, Shape, Stage, StageBuilder, Tensor,
 };
 use pipewright::{Error, Pipeline};
 
@@ -42,8 +42,8 @@ impl Stage for Faulty {
         Ok(input)
     }
 
-    fn forward(&mut self, at: Moment, input: Tensor) -> StageResult<(Tensor, ())> {
-        if (at.step, at.micro_batch) == (1, 2) {
+    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> StageResult<(Tensor, ())> {
+        if (ctx.step, ctx.micro_batch) == (1, 2) {
             match self.0 {
                 Fault::Fails => return Err(StageError::other("the disk is on fire").at("h.3")),
                 Fault::Panics => panic!("a bug"),

@@ -193,7 +193,7 @@ impl Run {
 
     /// The model's stages, starting from the recorded weights.
     fn stages(&self, count: u32) -> Vec<StageBuilder<Sequential>> {
-        let stages = self.model().split(count as usize).expect("enough layers");
+        let stages = self.model().split(count).expect("enough layers");
         let start = |build: StageBuilder<Sequential>| -> StageBuilder<Sequential> {
             let init = self.init.clone();
             Box::new(move || {

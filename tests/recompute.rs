@@ -10,7 +10,9 @@ use pipewright::plan::simulate;
 use pipewright::plan::{Costs, StageCost};
 use pipewright::schedule::{Links, Schedule};
 use pipewright::stages::loss::CrossEntropy;
-use pipewright::stages::{Bytes, Mode, Moment, Recompute, RecomputedStage, Sequential, Stage, recompute};
+use pipewright::stages::{
+    Bytes, ForwardContext, Mode, Recompute, RecomputedStage, Sequential, Stage, recompute,
+};
 
 const ALL: [Recompute; 3] = [Recompute::None, Recompute::Selective, Recompute::Full];
 
@@ -18,9 +20,7 @@ type Recomputed = Pipeline<RecomputedStage<Sequential>>;
 
 /// A pipeline whose stages recompute, one word a stage.
 fn launch(recipe: &Recipe, schedule: Schedule, how: &[Recompute]) -> Recomputed {
-    let stages = (recipe.model)()
-        .split(schedule.stages() as usize)
-        .expect("enough layers");
+    let stages = (recipe.model)().split(schedule.stages()).expect("enough layers");
     let stages = stages
         .into_iter()
         .zip(how)
@@ -79,13 +79,13 @@ fn any_order_that_the_checker_accepts_gives_the_same_bits() {
 }
 
 /// For each stage: bytes of the input, and what forward keeps of a micro-batch with this word.
-fn bytes(recipe: &Recipe, stages: usize, how: Recompute) -> Vec<[u64; 2]> {
+fn bytes(recipe: &Recipe, stages: u32, how: Recompute) -> Vec<[u64; 2]> {
     let (mut wire, _) = recipe
         .data
         .micro_batch(0, pipewright::id::MicroBatch(0))
         .expect("data");
     let stages = (recipe.model)().split(stages).expect("enough layers");
-    let at = Moment {
+    let at = ForwardContext {
         step: 0,
         micro_batch: 0,
         mode: Mode::Train,
@@ -133,13 +133,13 @@ fn the_peak_is_the_inputs_in_flight_and_one_micro_batch_made_again() {
 }
 
 /// For each stage, the bytes that its backward-input leaves for its backward-weight.
-fn pending(recipe: &Recipe, stages: usize) -> Vec<u64> {
+fn pending(recipe: &Recipe, stages: u32) -> Vec<u64> {
     let (mut wire, _) = recipe
         .data
         .micro_batch(0, pipewright::id::MicroBatch(0))
         .expect("data");
     let stages = (recipe.model)().split(stages).expect("enough layers");
-    let at = Moment {
+    let at = ForwardContext {
         step: 0,
         micro_batch: 0,
         mode: Mode::Train,

@@ -11,7 +11,7 @@ use pipewright::id::MicroBatch;
 use pipewright::schedule::{Links, Schedule};
 use pipewright::stages::loss::{CrossEntropy, Loss, Score};
 use pipewright::stages::optimizer::LearningRate;
-use pipewright::stages::{Mode, Moment, Stage};
+use pipewright::stages::{ForwardContext, Mode, Stage};
 
 #[test]
 fn every_rank_reports_its_time_and_memory() {
@@ -95,7 +95,7 @@ fn evaluation_takes_any_number_of_micro_batches_and_changes_nothing() {
             let mut total = Score::default();
             for micro_batch in 0..count {
                 let (input, target) = source.micro_batch(0, MicroBatch(micro_batch)).expect("data");
-                let at = Moment {
+                let at = ForwardContext {
                     step: 0,
                     micro_batch,
                     mode: Mode::Evaluate,

@@ -104,11 +104,11 @@ fn each(shapes: Shapes, layer: Box<dyn Layer>, width: usize, accesses: [usize; 3
 fn linear(shapes: Shapes, rows: usize, layout: Layout, sizes: [usize; 2]) -> Result<Kernel> {
     let [inputs, outputs] = sizes;
     let init = Init::Normal(0.02);
-    let layer = Linear::new("linear", layout, sizes, init, 0);
+    let layer = Linear::new("linear", sizes, init, 0).with_layout(layout);
     // The head has no bias.
     let (layer, turned) = match layout {
-        Layout::InOut => (layer.with_bias(Init::Zeros), ""),
-        Layout::OutIn => (layer, " turned"),
+        Layout::InOut => (layer, ""),
+        Layout::OutIn => (layer.without_bias(), " turned"),
     };
     let name = format!("linear: {rows} x {inputs} x {outputs}{turned}");
     let flops = Work::Flops(2.0 * (rows * inputs * outputs) as f64);

@@ -1,16 +1,16 @@
 //! Times of work on a GPU, by the GPU's own clock, with its caches full of something else.
 
 use pipewright::stages::layers::{Gelu, GeluForm};
-use pipewright::stages::{Clock, Error, Mode, Moment, Place, Result, Sequential, Stage, Tensor};
+use pipewright::stages::{Clock, Error, ForwardContext, Mode, Place, Result, Sequential, Stage, Tensor};
 
 /// Training's first micro-batch.
-pub(crate) const TRAIN: Moment = Moment {
+pub(crate) const TRAIN: ForwardContext = ForwardContext {
     step: 0,
     micro_batch: 0,
     mode: Mode::Train,
 };
 
-const EVALUATE: Moment = Moment {
+const EVALUATE: ForwardContext = ForwardContext {
     mode: Mode::Evaluate,
     ..TRAIN
 };

@@ -10,7 +10,7 @@ use pipewright::id::MicroBatch;
 use pipewright::plan::StageCost;
 use pipewright::schedule::Schedule;
 use pipewright::stages::loss::{Loss, Score};
-use pipewright::stages::{Bytes, Moment, Parameter, Result, Shape, Stage, StageBuilder, Tensor};
+use pipewright::stages::{Bytes, ForwardContext, Parameter, Result, Shape, Stage, StageBuilder, Tensor};
 
 /// A wire that holds nothing.
 pub(crate) struct Nothing;
@@ -48,7 +48,7 @@ impl Stage for Sleeping {
         Ok(Nothing)
     }
 
-    fn forward(&mut self, _: Moment, _: Nothing) -> Result<(Nothing, ())> {
+    fn forward(&mut self, _: ForwardContext, _: Nothing) -> Result<(Nothing, ())> {
         sleep(self.0.forward);
         Ok((Nothing, ()))
     }

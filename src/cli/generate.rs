@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::error::{CommandError, PromptProblem};
-use crate::stages::{Mode, Moment, Sequential, Stage, Tensor, rng};
+use crate::stages::{ForwardContext, Mode, Sequential, Stage, Tensor, rng};
 
 /// How the next token is chosen.
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +87,7 @@ impl Generator {
         let mut ids = seen.to_vec();
         ids.resize(length, seen[0]);
         let input = Tensor::from_ids(&[1, length], ids)?;
-        let at = Moment {
+        let at = ForwardContext {
             step,
             micro_batch: 0,
             mode: Mode::Evaluate,

@@ -67,7 +67,7 @@ pub(super) fn estimated_counts(config: &Config) -> Result<Vec<usize>> {
     let listed = listed_counts(config)?;
     listed.map_or_else(
         || {
-            let balanced = model(config)?.balanced(config.pipeline.stages);
+            let balanced = model(config)?.balanced(config.pipeline.stages as u32);
             balanced.map_err(|error| config.refuse("pipeline.stages", error))
         },
         Ok,

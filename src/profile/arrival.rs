@@ -1,6 +1,6 @@
 //! What a message between two ranks on GPUs costs: how long the receiver's GPU is at it.
 
-use pipewright_stages::{Mode, Moment, Place, Sequential, Stage, Tensor};
+use pipewright_stages::{ForwardContext, Mode, Place, Sequential, Stage, Tensor};
 
 use super::link::{ROUNDS, join};
 use crate::error::{Error, Result};
@@ -58,7 +58,7 @@ fn stage(place: Place) -> Result<Sequential> {
 /// Sends messages that are ready, each when the one before has been taken in.
 fn send(mut transport: ChannelTransport<Tensor>, place: Place, numbers: usize) -> Result<()> {
     let mut stage = stage(place)?;
-    let at = Moment {
+    let at = ForwardContext {
         step: 0,
         micro_batch: 0,
         mode: Mode::Evaluate,

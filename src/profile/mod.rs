@@ -176,7 +176,7 @@ fn launch<L: Loss<Tensor>, O: Optimizer>(
     let mut places = subject.places;
     places.truncate(ranks as usize);
     let mut devices = places.clone().into_iter().map(|place| place.device).cycle();
-    let stages = Model::new(units.collect()).split(ranks as usize)?.into_iter();
+    let stages = Model::new(units.collect()).split(ranks)?.into_iter();
     let stages = stages.map(|stage| recompute(on(devices.next().unwrap_or_default(), stage), how));
     Pipeline::builder()
         .schedule(Schedule::named(schedule, ranks, subject.micro_batches)?)

@@ -1,7 +1,7 @@
 //! What is heard of a rank while it trains.
 
 use crossbeam_channel::Sender;
-use pipewright_stages::Moment;
+use pipewright_stages::ForwardContext;
 
 /// Where observations go.
 pub(super) type Log = Sender<Sample>;
@@ -22,7 +22,7 @@ pub(super) enum Observation {
     /// The layer has parameters of these names.
     Parameters(Vec<String>),
     Forward {
-        at: Moment,
+        at: ForwardContext,
         /// The blocks of memory that the layer keeps: address and size.
         saved: Vec<(usize, u64)>,
         output: u64,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use pipewright_stages::Moment;
+use pipewright_stages::ForwardContext;
 
 use super::observation::{Observation, Sample};
 use crate::plan::LayerCost;
@@ -29,7 +29,7 @@ struct Layer {
     pending: u64,
     output: u64,
     /// The newest forward and the memory it kept.
-    kept: Option<(Moment, Vec<(usize, u64)>)>,
+    kept: Option<(ForwardContext, Vec<(usize, u64)>)>,
 }
 
 impl Samples {
@@ -84,7 +84,7 @@ impl Samples {
     }
 
     /// Bytes of what a layer has kept of a moment that the layer before has kept too.
-    fn shared(&self, layer: usize, at: Moment, saved: &[(usize, u64)]) -> u64 {
+    fn shared(&self, layer: usize, at: ForwardContext, saved: &[(usize, u64)]) -> u64 {
         let before = layer
             .checked_sub(1)
             .and_then(|before| self.layers[before].kept.as_ref());

@@ -5,7 +5,9 @@ use std::hint::black_box;
 use pipewright_stages::loss::{Loss, Score};
 use pipewright_stages::models::LayerSpec;
 use pipewright_stages::optimizer::{Optimizer, Update};
-use pipewright_stages::{Bytes, Kept, Layer, Moment, Parameter, Result, Sequential, Shape, Stage, Tensor};
+use pipewright_stages::{
+    Bytes, ForwardContext, Kept, Layer, Parameter, Result, Sequential, Shape, Stage, Tensor,
+};
 
 use super::observation::{Log, Observation};
 use super::stopwatch::{Took, begin_step, tell, timed};
@@ -60,7 +62,7 @@ impl Layer for Timed {
         self.inside.output_shape(input)
     }
 
-    fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
+    fn forward(&mut self, at: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         begin_step(at.step, &self.log)?;
         let ((output, kept), took) = timed(|| self.inside.forward(at, input))?;
         let of = Observation::Forward {

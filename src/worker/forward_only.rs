@@ -1,7 +1,7 @@
 //! Passes without training: evaluation over any number of micro-batches, and the search for a number that is not finite.
 
 use pipewright_stages::loss::Score;
-use pipewright_stages::{Mode, Moment, Stage, Tensor};
+use pipewright_stages::{ForwardContext, Mode, Stage, Tensor};
 
 use super::Worker;
 use super::passes::tag;
@@ -63,7 +63,7 @@ impl<S: Stage> Worker<S> {
     }
 
     fn evaluate_cell(&mut self, source: &dyn DataSource, cell: Cell) -> Result<Score> {
-        let at = Moment {
+        let at = ForwardContext {
             step: 0,
             micro_batch: cell.micro_batch.0,
             mode: Mode::Evaluate,
@@ -116,7 +116,7 @@ impl<S: Stage> Worker<S> {
         step: u64,
         micro_batch: MicroBatch,
     ) -> Result<Option<String>> {
-        let at = Moment {
+        let at = ForwardContext {
             step,
             micro_batch: micro_batch.0,
             mode: Mode::Probe,

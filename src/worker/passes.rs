@@ -1,6 +1,6 @@
 //! What a compute pass, a send and a receive do on a rank.
 
-use pipewright_stages::{Mode, Moment, Stage, Tensor};
+use pipewright_stages::{ForwardContext, Mode, Stage, Tensor};
 
 use super::Worker;
 use super::slot::Held;
@@ -11,7 +11,7 @@ use crate::schedule::{Cell, Flow};
 
 impl<S: Stage> Worker<S> {
     pub(super) fn forward(&mut self, step: u64, cell: Cell) -> Result<()> {
-        let at = Moment {
+        let at = ForwardContext {
             step,
             micro_batch: cell.micro_batch.0,
             mode: Mode::Train,

@@ -10,7 +10,7 @@ use cpu_time::ThreadTime;
 use pipewright_stages::loss::{CrossEntropy, Loss, Score};
 use pipewright_stages::models::Gpt;
 use pipewright_stages::optimizer::{AdamW, Optimizer, Update};
-use pipewright_stages::{Bytes, Mode, Moment, Result, Sequential, Stage, Tensor, rng, threads};
+use pipewright_stages::{Bytes, ForwardContext, Mode, Result, Sequential, Stage, Tensor, rng, threads};
 
 /// A model and the rows of its micro-batches.
 #[derive(Clone, Copy)]
@@ -106,7 +106,7 @@ impl Size {
         let mut parts = [0.0; 5];
         let mut total = Score::default();
         for micro_batch in 0..MICRO_BATCHES {
-            let at = Moment {
+            let at = ForwardContext {
                 step,
                 micro_batch,
                 mode: Mode::Train,

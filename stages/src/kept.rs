@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use smallvec::SmallVec;
 
 use crate::pool::Shelves;
-use crate::stage::{Bytes, Moment};
+use crate::stage::{Bytes, ForwardContext};
 use crate::tensor::Tensor;
 
 /// So many tensors of a layer lie in place, as many as attention keeps; a layer that keeps more has them in an allocation of their own. Room for
@@ -16,33 +16,36 @@ const IN_PLACE: usize = 3;
 #[derive(Clone, Debug)]
 pub struct Kept {
     /// The moment of the forward pass.
-    pub at: Moment,
+    pub ctx: ForwardContext,
     tensors: SmallVec<[Tensor; IN_PLACE]>,
     inner: List,
 }
 
 impl Kept {
     /// A layer's own tensors.
-    pub fn new(at: Moment, tensors: impl IntoIterator<Item = Tensor>) -> Self {
+    pub fn new(ctx: ForwardContext, tensors: impl IntoIterator<Item = Tensor>) -> Self {
         Self {
-            at,
+            ctx,
             tensors: tensors.into_iter().collect(),
             inner: List::default(),
         }
     }
 
     /// What the layers inside a composite layer keep.
-    pub fn nested(at: Moment, inner: impl IntoIterator<Item = Kept, IntoIter: ExactSizeIterator>) -> Self {
+    pub fn nested(
+        ctx: ForwardContext,
+        inner: impl IntoIterator<Item = Kept, IntoIter: ExactSizeIterator>,
+    ) -> Self {
         let inner = inner.into_iter();
         let mut list = List::with_room(inner.len());
         list.0.extend(inner);
-        Self::listed(at, list)
+        Self::listed(ctx, list)
     }
 
     /// As [`Kept::nested`], of a list that is already made.
-    pub(crate) fn listed(at: Moment, inner: List) -> Self {
+    pub(crate) fn listed(ctx: ForwardContext, inner: List) -> Self {
         Self {
-            at,
+            ctx,
             tensors: SmallVec::new(),
             inner,
         }

@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::kept::Kept;
 use crate::parameter::Parameter;
 use crate::shape::Shape;
-use crate::stage::Moment;
+use crate::stage::ForwardContext;
 use crate::tensor::Tensor;
 
 /// One layer of a [`crate::Sequential`] stage, with forward, backward-input and backward-weight as three functions.
@@ -29,7 +29,7 @@ pub trait Layer: std::fmt::Debug + 'static {
     ///
     /// # Errors
     /// Whatever stops the layer, such as a token outside the vocabulary.
-    fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)>;
+    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)>;
 
     /// Input gradient (`None` where the input has none), and what backward-weight will need.
     ///
@@ -41,12 +41,12 @@ pub trait Layer: std::fmt::Debug + 'static {
     ///
     /// # Errors
     /// Whatever stops the layer.
-    fn forward_again(&mut self, at: Moment, input: Tensor) -> Result<Kept> {
-        Ok(self.forward(at, input)?.1)
+    fn forward_again(&mut self, ctx: ForwardContext, input: Tensor) -> Result<Kept> {
+        Ok(self.forward(ctx, input)?.1)
     }
 
     /// What forward keeps, where that does not depend on the input: a forward once more stops before such layers at its end.
-    fn kept_without_input(&self, _at: Moment) -> Option<Kept> {
+    fn kept_without_input(&self, _ctx: ForwardContext) -> Option<Kept> {
         None
     }
 

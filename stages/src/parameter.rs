@@ -95,6 +95,12 @@ impl Parameter {
         self
     }
 
+    /// Reads the same numbers under other dimensions, of as many numbers.
+    pub(crate) fn set_dims(&mut self, dims: &[usize]) {
+        debug_assert_eq!(dims.iter().product::<usize>(), self.value.len());
+        self.dims = dims.to_vec();
+    }
+
     /// Whether it is a tied copy of the parameter of its name.
     pub fn is_tied(&self) -> bool {
         self.is_tied

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::gradient::Gradient;
 use crate::parameter::Parameter;
 use crate::shape::Shape;
-use crate::stage::{Bytes, Mode, Moment, Stage, StageBuilder};
+use crate::stage::{Bytes, ForwardContext, Mode, Stage, StageBuilder};
 use crate::tensor::Tensor;
 
 /// What a stage makes again in backward instead of keeping it from forward. The numbers are the same, bit for bit.
@@ -35,14 +35,14 @@ pub enum Recompute {
 ///
 /// ```
 /// use pipewright_stages::models::Mlp;
-/// use pipewright_stages::{Bytes, Mode, Moment, Recompute, Stage, Tensor, recompute};
+/// use pipewright_stages::{Bytes, Mode, ForwardContext, Recompute, Stage, Tensor, recompute};
 ///
 /// let model = Mlp { sizes: vec![4, 64, 64, 2], dropout: 0.1, seed: 1 }.model()?;
 /// let builders = model.split(2)?.into_iter().map(|stage| recompute(stage, Recompute::Full));
 /// let mut first = builders.into_iter().next().expect("two stages")()?;
 ///
-/// let at = Moment { step: 0, micro_batch: 0, mode: Mode::Train };
-/// let (output, saved) = first.forward(at, Tensor::zeros(&[8, 4]))?;
+/// let ctx = ForwardContext { step: 0, micro_batch: 0, mode: Mode::Train };
+/// let (output, saved) = first.forward(ctx, Tensor::zeros(&[8, 4]))?;
 /// assert_eq!(saved.bytes(), 8 * 4 * 4, "only the input is kept");
 /// first.backward(saved, output)?;
 /// # Ok::<(), pipewright_stages::Error>(())
@@ -80,7 +80,7 @@ impl<S: Stage> RecomputedStage<S> {
     fn whole(&mut self, saved: RecomputedSaved<S>) -> Result<S::Saved> {
         match saved {
             RecomputedSaved::Whole(saved) => Ok(saved),
-            RecomputedSaved::Input(at, input) => self.stage.forward_again(at, input),
+            RecomputedSaved::Input(ctx, input) => self.stage.forward_again(ctx, input),
         }
     }
 }
@@ -90,7 +90,7 @@ pub enum RecomputedSaved<S: Stage> {
     /// What the stage's own forward keeps.
     Whole(S::Saved),
     /// What it takes to run forward once more.
-    Input(Moment, S::Wire),
+    Input(ForwardContext, S::Wire),
 }
 
 impl<S: Stage> Bytes for RecomputedSaved<S> {
@@ -145,11 +145,11 @@ impl<S: Stage<Wire: Clone>> Stage for RecomputedStage<S> {
         self.stage.clock()
     }
 
-    fn forward(&mut self, at: Moment, input: S::Wire) -> Result<(S::Wire, Self::Saved)> {
-        let kept = (self.full && at.mode == Mode::Train).then(|| input.clone());
-        let (output, saved) = self.stage.forward(at, input)?;
+    fn forward(&mut self, ctx: ForwardContext, input: S::Wire) -> Result<(S::Wire, Self::Saved)> {
+        let kept = (self.full && ctx.mode == Mode::Train).then(|| input.clone());
+        let (output, saved) = self.stage.forward(ctx, input)?;
         let saved = kept.map_or(RecomputedSaved::Whole(saved), |input| {
-            RecomputedSaved::Input(at, input)
+            RecomputedSaved::Input(ctx, input)
         });
         Ok((output, saved))
     }

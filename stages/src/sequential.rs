@@ -11,7 +11,7 @@ use crate::kept::{Kept, List};
 use crate::layer::Layer;
 use crate::parameter::{Parameter, Part};
 use crate::shape::{Kind, Shape};
-use crate::stage::{Mode, Moment, Stage};
+use crate::stage::{ForwardContext, Mode, Stage};
 use crate::tensor::Tensor;
 
 /// Layers, one after the other: a [`Stage`].
@@ -97,8 +97,8 @@ impl Stage for Sequential {
         clock(self.place.device)
     }
 
-    fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
-        let (output, kept) = forward(&mut self.layers, at, input)?;
+    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
+        let (output, kept) = forward(&mut self.layers, ctx, input)?;
         output.mark_ready()?;
         Ok((output, kept))
     }
@@ -119,8 +119,8 @@ impl Stage for Sequential {
         Ok(input_grad)
     }
 
-    fn forward_again(&mut self, at: Moment, input: Tensor) -> Result<Kept> {
-        forward_again(&mut self.layers, at, input)
+    fn forward_again(&mut self, ctx: ForwardContext, input: Tensor) -> Result<Kept> {
+        forward_again(&mut self.layers, ctx, input)
     }
 
     fn recompute_interiors(&mut self) {
@@ -147,23 +147,27 @@ pub(crate) fn output_shape(layers: &[Box<dyn Layer>], input: &Shape) -> Result<S
 }
 
 /// All layers forward; in evaluation nothing is kept.
-pub(crate) fn forward(layers: &mut [Box<dyn Layer>], at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
+pub(crate) fn forward(
+    layers: &mut [Box<dyn Layer>],
+    ctx: ForwardContext,
+    input: Tensor,
+) -> Result<(Tensor, Kept)> {
     let mut kept = List::with_room(layers.len());
-    let output = run(layers, at, input, &mut kept)?;
-    Ok((output, Kept::listed(at, kept)))
+    let output = run(layers, ctx, input, &mut kept)?;
+    Ok((output, Kept::listed(ctx, kept)))
 }
 
 /// Layers forward, one after the other; what they keep is put on the list.
-fn run(layers: &mut [Box<dyn Layer>], at: Moment, input: Tensor, kept: &mut List) -> Result<Tensor> {
+fn run(layers: &mut [Box<dyn Layer>], ctx: ForwardContext, input: Tensor, kept: &mut List) -> Result<Tensor> {
     let mut tensor = input;
     for layer in layers {
         let (output, saved) = layer
-            .forward(at, tensor)
+            .forward(ctx, tensor)
             .map_err(|error| error.at(layer.name()))?;
-        if at.mode == Mode::Probe {
+        if ctx.mode == Mode::Probe {
             probe(layer.as_mut(), &output)?;
         }
-        if at.mode != Mode::Evaluate {
+        if ctx.mode != Mode::Evaluate {
             kept.push(saved);
         }
         tensor = output;
@@ -172,22 +176,26 @@ fn run(layers: &mut [Box<dyn Layer>], at: Moment, input: Tensor, kept: &mut List
 }
 
 /// What all layers keep, once more, without the output of the last one that needs its input.
-pub(crate) fn forward_again(layers: &mut [Box<dyn Layer>], at: Moment, input: Tensor) -> Result<Kept> {
+pub(crate) fn forward_again(
+    layers: &mut [Box<dyn Layer>],
+    ctx: ForwardContext,
+    input: Tensor,
+) -> Result<Kept> {
     let mut kept = List::with_room(layers.len());
     let rest = layers
         .iter()
-        .rposition(|layer| layer.kept_without_input(at).is_none())
+        .rposition(|layer| layer.kept_without_input(ctx).is_none())
         .map_or(0, |last| last + 1);
     let (layers, tail) = layers.split_at_mut(rest);
     if let Some((last, before)) = layers.split_last_mut() {
-        let tensor = run(before, at, input, &mut kept)?;
-        let saved = last.forward_again(at, tensor);
+        let tensor = run(before, ctx, input, &mut kept)?;
+        let saved = last.forward_again(ctx, tensor);
         kept.push(saved.map_err(|error| error.at(last.name()))?);
     }
     for layer in tail {
-        kept.push(layer.kept_without_input(at).expect("it needs no input"));
+        kept.push(layer.kept_without_input(ctx).expect("it needs no input"));
     }
-    Ok(Kept::listed(at, kept))
+    Ok(Kept::listed(ctx, kept))
 }
 
 /// Fails when a layer's parameter or output is not finite.
@@ -226,7 +234,7 @@ pub(crate) fn backward_input(
         pending.push(weight);
         grad = input_grad;
     }
-    Ok((grad, Kept::listed(saved.at, pending)))
+    Ok((grad, Kept::listed(saved.ctx, pending)))
 }
 
 /// All layers' backward-weight, in the order backward-input left them: last first.

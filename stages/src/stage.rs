@@ -33,7 +33,7 @@ pub enum Mode {
 
 /// Where training stands: with the seed and a layer's name it keys every random draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment {
+pub struct ForwardContext {
     /// The optimizer step, from 0.
     pub step: u64,
     /// The micro-batch in the step, from 0.
@@ -127,7 +127,7 @@ pub trait Stage: 'static {
     ///
     /// # Errors
     /// Whatever stops the stage; it ends the step on every rank.
-    fn forward(&mut self, at: Moment, input: Self::Wire) -> Result<(Self::Wire, Self::Saved)>;
+    fn forward(&mut self, ctx: ForwardContext, input: Self::Wire) -> Result<(Self::Wire, Self::Saved)>;
 
     /// Input gradient for an output gradient (`None` where the input has none, as tokens), and what backward-weight will need.
     ///
@@ -160,8 +160,8 @@ pub trait Stage: 'static {
     ///
     /// # Errors
     /// Whatever stops the stage.
-    fn forward_again(&mut self, at: Moment, input: Self::Wire) -> Result<Self::Saved> {
-        Ok(self.forward(at, input)?.1)
+    fn forward_again(&mut self, ctx: ForwardContext, input: Self::Wire) -> Result<Self::Saved> {
+        Ok(self.forward(ctx, input)?.1)
     }
 
     /// Makes again what forward did not keep. It is called right before backward-input (or backward) so that the memory is

@@ -4,13 +4,13 @@ mod common;
 
 use common::{tensor, train};
 use pipewright_stages::layers::Dropout;
-use pipewright_stages::{Layer, Mode, Moment, Tensor};
+use pipewright_stages::{ForwardContext, Layer, Mode, Tensor};
 
 fn ones(count: usize) -> Tensor {
     Tensor::from_vec(&[count], vec![1.0; count]).unwrap()
 }
 
-fn mask(name: &str, seed: u64, at: Moment) -> Vec<f32> {
+fn mask(name: &str, seed: u64, at: ForwardContext) -> Vec<f32> {
     let mut layer = Dropout::new(name, 0.3, seed).unwrap();
     layer.forward(at, ones(1003)).unwrap().0.f32().to_vec()
 }
@@ -31,7 +31,7 @@ fn the_mask_is_a_function_of_seed_name_step_and_micro_batch() {
     assert_ne!(mask("a", 1, at), mask("b", 1, at));
     assert_ne!(mask("a", 1, at), mask("a", 2, at));
     assert_ne!(mask("a", 1, at), mask("a", 1, train(3)));
-    assert_ne!(mask("a", 1, at), mask("a", 1, Moment { step: 4, ..at }));
+    assert_ne!(mask("a", 1, at), mask("a", 1, ForwardContext { step: 4, ..at }));
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn a_probe_draws_the_mask_of_training() {
         mask(
             "a",
             1,
-            Moment {
+            ForwardContext {
                 mode: Mode::Probe,
                 ..train(2)
             }
@@ -64,7 +64,7 @@ fn evaluation_lets_everything_through() {
     let input = tensor("x", &[100]);
     let output = layer
         .forward(
-            Moment {
+            ForwardContext {
                 mode: Mode::Evaluate,
                 ..train(0)
             },

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use pipewright_stages::loss::{CrossEntropy, Loss, Score};
 use pipewright_stages::models::{Gpt, Mlp, Model};
 use pipewright_stages::optimizer::{AdamW, Decay, Optimizer, Sgd, Update, clip_factor};
-use pipewright_stages::{Mode, Moment, Parameter, Sequential, Stage, Tensor};
+use pipewright_stages::{ForwardContext, Mode, Parameter, Sequential, Stage, Tensor};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 
@@ -151,7 +151,7 @@ impl Golden {
 fn gradients(golden: &Golden, stage: &mut Sequential, step: usize) -> Score {
     let mut total = Score::default();
     for micro_batch in 0..golden.size("micro_batches") {
-        let at = Moment {
+        let at = ForwardContext {
             step: step as u64,
             micro_batch: micro_batch as u32,
             mode: Mode::Train,

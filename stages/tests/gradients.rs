@@ -12,11 +12,11 @@ use pipewright_stages::{Bytes, Init, Layer, Parameter, Tensor};
 use proptest::prelude::*;
 
 fn linear(layout: Layout, inputs: usize, outputs: usize, bias: bool) -> Linear {
-    let layer = Linear::new("fc", layout, [inputs, outputs], Init::Normal(0.5), 1);
+    let layer = Linear::new("fc", [inputs, outputs], Init::Normal(0.5), 1).with_layout(layout);
     if bias {
         layer.with_bias(Init::Uniform(0.5))
     } else {
-        layer
+        layer.without_bias()
     }
 }
 

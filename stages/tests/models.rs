@@ -3,10 +3,10 @@
 mod common;
 
 use common::ids;
-use pipewright_stages::layers::{Layout, Linear, Relu};
+use pipewright_stages::layers::{Linear, Relu};
 use pipewright_stages::loss::{CrossEntropy, Loss};
 use pipewright_stages::models::{Gpt, LayerSpec, Mlp, Model};
-use pipewright_stages::{Bytes, Init, Mode, Moment, Sequential, Shape, Stage, Tensor};
+use pipewright_stages::{Bytes, ForwardContext, Init, Mode, Sequential, Shape, Stage, Tensor};
 
 const GPT: Gpt = Gpt {
     vocab: 50,
@@ -27,7 +27,7 @@ fn names(stage: &mut Sequential) -> Vec<String> {
         .collect()
 }
 
-fn build(model: Model, stages: usize) -> Vec<Sequential> {
+fn build(model: Model, stages: u32) -> Vec<Sequential> {
     model
         .split(stages)
         .unwrap()
@@ -38,7 +38,7 @@ fn build(model: Model, stages: usize) -> Vec<Sequential> {
 
 /// One training pass of a micro-batch over stages; gives the loss and every gradient.
 fn train(stages: &mut [Sequential], micro_batch: u32) -> (f64, Vec<Vec<f32>>) {
-    let at = Moment {
+    let at = ForwardContext {
         step: 0,
         micro_batch,
         mode: Mode::Train,
@@ -171,7 +171,7 @@ fn buffers_from_the_pool_leak_nothing_into_a_result() {
 #[test]
 fn evaluation_keeps_nothing() {
     let mut stage = GPT.model().unwrap().whole().unwrap();
-    let at = Moment {
+    let at = ForwardContext {
         step: 0,
         micro_batch: 0,
         mode: Mode::Evaluate,
@@ -235,7 +235,7 @@ fn only_the_first_parameters_of_the_model_skip_their_input_gradient() {
     let lists = [vec!["flatten".to_owned()], vec!["fc0..fc1".to_owned()]];
     let stages = mlp.model().unwrap().split_by(&lists).unwrap();
     let mut last = stages.into_iter().next_back().unwrap()().unwrap();
-    let at = Moment {
+    let at = ForwardContext {
         step: 0,
         micro_batch: 0,
         mode: Mode::Train,
@@ -251,13 +251,13 @@ fn only_the_first_parameters_of_the_model_skip_their_input_gradient() {
 
 #[test]
 fn layers_of_ones_own_make_a_model() {
-    let linear = || Linear::new("mine", Layout::InOut, [3, 2], Init::Normal(1.0), 1);
+    let linear = || Linear::new("mine", [3, 2], Init::Normal(1.0), 1);
     let units = vec![
         LayerSpec::of("mine", 12.0, linear),
         LayerSpec::new("rest", 1.0, || Ok(vec![Box::new(Relu::new("rest"))])),
     ];
     let mut stages = build(Model::new(units), 2);
-    assert_eq!(names(&mut stages[0]), ["mine.weight"]);
+    assert_eq!(names(&mut stages[0]), ["mine.weight", "mine.bias"]);
     assert_eq!(
         stages[1].output_shape(&Shape::f32(&[7, 2])).unwrap(),
         Shape::f32(&[7, 2])
@@ -306,7 +306,7 @@ fn bad_input_is_named_with_the_layer() {
     assert_eq!(message(Shape::ids(&[2, 17])), expected);
     assert!(message(Shape::f32(&[2, 16])).ends_with("got f32[2, 16]"));
     let tokens = Tensor::from_ids(&[1, 2], vec![3, 50]).unwrap();
-    let at = Moment {
+    let at = ForwardContext {
         step: 0,
         micro_batch: 0,
         mode: Mode::Train,
@@ -331,9 +331,7 @@ fn bad_input_is_named_with_the_layer() {
 #[test]
 fn a_builder_makes_the_same_stage_again() {
     let units = vec![
-        LayerSpec::of("mine", 12.0, || {
-            Linear::new("mine", Layout::InOut, [3, 2], Init::Normal(1.0), 1)
-        }),
+        LayerSpec::of("mine", 12.0, || Linear::new("mine", [3, 2], Init::Normal(1.0), 1)),
         LayerSpec::of("rest", 1.0, || Relu::new("rest")),
     ];
     let builders = Model::new(units).split(1).unwrap();

@@ -71,17 +71,17 @@ fn best(costs: &[f64], stages: usize) -> f64 {
 proptest! {
     #[test]
     fn a_balanced_cut_is_the_best_and_holds_every_unit_once(
-        costs in prop::collection::vec((0_u32..20).prop_map(f64::from), 1..12), stages_wanted in 1_usize..6,
+        costs in prop::collection::vec((0_u32..20).prop_map(f64::from), 1..12), stages_wanted in 1_u32..6,
     ) {
-        let wanted = stages_wanted.min(costs.len());
+        let wanted = stages_wanted.min(costs.len() as u32);
         let parts = stages(model(&costs).split(wanted));
-        prop_assert_eq!(parts.len(), wanted);
+        prop_assert_eq!(parts.len(), wanted as usize);
         prop_assert!(parts.iter().all(|part| !part.is_empty()));
         let all: Vec<String> = (0..costs.len()).map(|i| format!("unit{i}")).collect();
         prop_assert_eq!(parts.concat(), all);
         let cost = |name: &String| costs[name["unit".len()..].parse::<usize>().unwrap()];
         let largest = parts.iter().map(|part| part.iter().map(cost).sum::<f64>()).fold(0.0, f64::max);
-        prop_assert_eq!(largest, best(&costs, wanted));
+        prop_assert_eq!(largest, best(&costs, wanted as usize));
     }
 }
 

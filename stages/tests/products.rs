@@ -1,11 +1,11 @@
 //! A linear layer packs its weights once or for every product, by the rows of the micro-batch: the bits are the same.
 
 use pipewright_stages::layers::{Layout, Linear};
-use pipewright_stages::{Init, Layer, Mode, Moment, Result, Tensor, rng};
+use pipewright_stages::{ForwardContext, Init, Layer, Mode, Result, Tensor, rng};
 
 const SIZES: [usize; 2] = [70, 300];
 const ROWS: usize = 600;
-const AT: Moment = Moment {
+const AT: ForwardContext = ForwardContext {
     step: 0,
     micro_batch: 0,
     mode: Mode::Train,
@@ -20,7 +20,10 @@ fn draw(name: &str, count: usize) -> Vec<f32> {
 /// Outputs and input gradients of rows that pass in parts of so many.
 fn pass(layout: Layout, rows: usize) -> Result<[Vec<f32>; 2]> {
     let [inputs, outputs] = SIZES;
-    let mut layer = Linear::new("fc", layout, SIZES, Init::Normal(0.1), 1).with_bias(Init::Normal(0.1));
+    let init = Init::Normal(0.1);
+    let mut layer = Linear::new("fc", SIZES, init, 1)
+        .with_layout(layout)
+        .with_bias(init);
     let (x, dy) = (draw("x", ROWS * inputs), draw("dy", ROWS * outputs));
     let mut all = [Vec::new(), Vec::new()];
     for (x, dy) in x.chunks(rows * inputs).zip(dy.chunks(rows * outputs)) {
@@ -49,7 +52,7 @@ fn rows_give_the_same_bits_however_many_pass_together() {
 
 #[test]
 fn a_weight_that_has_changed_is_what_is_multiplied() {
-    let mut layer = Linear::new("fc", Layout::InOut, [2, 2], Init::Ones, 1);
+    let mut layer = Linear::new("fc", [2, 2], Init::Ones, 1).with_layout(Layout::InOut);
     let x = || Tensor::from_vec(&[1, 2], vec![1.0, 2.0]).expect("two numbers");
     let pass = |layer: &mut Linear| {
         let (y, saved) = layer.forward(AT, x()).expect("the shapes fit");

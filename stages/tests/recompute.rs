@@ -9,8 +9,8 @@ use common::{ids, tensor};
 use pipewright_stages::layers::{Dropout, Layout, Linear, Relu, Residual};
 use pipewright_stages::models::{Gpt, LayerSpec, Mlp, Model};
 use pipewright_stages::{
-    Bytes, Init, Kept, Layer, Mode, Moment, Parameter, Recompute, RecomputedStage, Result, Sequential, Shape,
-    Stage, Tensor, recompute,
+    Bytes, ForwardContext, Init, Kept, Layer, Mode, Parameter, Recompute, RecomputedStage, Result,
+    Sequential, Shape, Stage, Tensor, recompute,
 };
 
 const ALL: [Recompute; 3] = [Recompute::None, Recompute::Selective, Recompute::Full];
@@ -41,7 +41,8 @@ fn mlp() -> Model {
 /// A chain that is not told to recompute inside one that is, a stage that begins by writing to its input, and ends in dropout.
 fn nested() -> Model {
     let linear = |name: &str| {
-        Box::new(Linear::new(name, Layout::InOut, [12, 12], Init::Normal(0.3), 1).with_bias(Init::Ones))
+        let layer = Linear::new(name, [12, 12], Init::Normal(0.3), 1);
+        Box::new(layer.with_layout(Layout::InOut).with_bias(Init::Ones))
     };
     let relu = |name: &str| Box::new(Relu::new(name));
     let dropout = |name: &str| Box::new(Dropout::new(name, 0.3, 4).unwrap());
@@ -59,13 +60,13 @@ fn nested() -> Model {
     ])
 }
 
-fn build(model: Model, stages: usize, how: Recompute) -> Vec<RecomputedStage<Sequential>> {
+fn build(model: Model, stages: u32, how: Recompute) -> Vec<RecomputedStage<Sequential>> {
     let stages = model.split(stages).unwrap().into_iter();
     stages.map(|stage| recompute(stage, how)().unwrap()).collect()
 }
 
-fn at(micro_batch: u32, mode: Mode) -> Moment {
-    Moment {
+fn ctx(micro_batch: u32, mode: Mode) -> ForwardContext {
+    ForwardContext {
         step: 3,
         micro_batch,
         mode,
@@ -80,7 +81,7 @@ fn train<S: Stage<Wire = Tensor>>(stages: &mut [S], input: &Tensor) -> (Vec<Tens
     for micro_batch in 0..2 {
         let mut wire = input.clone();
         for stage in stages.iter_mut() {
-            let (output, saved) = stage.forward(at(micro_batch, Mode::Train), wire).unwrap();
+            let (output, saved) = stage.forward(ctx(micro_batch, Mode::Train), wire).unwrap();
             kept.push(saved);
             wire = output;
         }
@@ -135,7 +136,7 @@ fn every_model_gives_the_same_bits() {
 /// What one stage keeps of a micro-batch with forward, and once it is restored.
 fn kept(model: Model, how: Recompute, input: &Tensor) -> [u64; 2] {
     let [mut stage] = build(model, 1, how).try_into().unwrap();
-    let (_, saved) = stage.forward(at(0, Mode::Train), input.clone()).unwrap();
+    let (_, saved) = stage.forward(ctx(0, Mode::Train), input.clone()).unwrap();
     let before = saved.bytes();
     [before, stage.restore(saved).unwrap().bytes()]
 }
@@ -176,7 +177,7 @@ fn evaluation_and_probe_are_as_without() {
     let input = ids("x", &[2, 16], 50);
     let run = |how, mode| {
         let [mut stage] = build(gpt(0.1, true), 1, how).try_into().unwrap();
-        let (output, saved) = stage.forward(at(1, mode), input.clone()).unwrap();
+        let (output, saved) = stage.forward(ctx(1, mode), input.clone()).unwrap();
         (output, saved.bytes())
     };
     for mode in [Mode::Evaluate, Mode::Probe] {
@@ -203,7 +204,7 @@ impl Stage for Counted {
         Ok(input)
     }
 
-    fn forward(&mut self, _: Moment, input: Tensor) -> Result<(Tensor, ())> {
+    fn forward(&mut self, _: ForwardContext, input: Tensor) -> Result<(Tensor, ())> {
         self.0 += 1;
         Ok((input, ()))
     }
@@ -225,7 +226,7 @@ fn a_stage_of_ones_own_runs_forward_once_more_and_only_where_it_is_told() {
     for (how, forwards) in ALL.into_iter().zip([1.0, 1.0, 2.0]) {
         let mut stage = RecomputedStage::new(Counted(0), how);
         let one = || Tensor::from_vec(&[1], vec![1.0]).unwrap();
-        let (_, saved) = stage.forward(at(0, Mode::Train), one()).unwrap();
+        let (_, saved) = stage.forward(ctx(0, Mode::Train), one()).unwrap();
         let restored = stage.restore(saved).unwrap();
         let (count, ()) = stage.backward_input(restored, one()).unwrap();
         assert_eq!(count.unwrap().f32(), [forwards], "{how:?}");
@@ -245,14 +246,14 @@ impl Layer for Noted {
         Ok(*input)
     }
 
-    fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
+    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         self.0[0].fetch_add(1, Ordering::Relaxed);
-        Ok((input, Kept::new(at, [])))
+        Ok((input, Kept::new(ctx, [])))
     }
 
-    fn forward_again(&mut self, at: Moment, _: Tensor) -> Result<Kept> {
+    fn forward_again(&mut self, ctx: ForwardContext, _: Tensor) -> Result<Kept> {
         self.0[1].fetch_add(1, Ordering::Relaxed);
-        Ok(Kept::new(at, []))
+        Ok(Kept::new(ctx, []))
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
@@ -272,7 +273,7 @@ fn the_last_layer_that_needs_its_input_does_not_make_its_output_again() {
         ];
         let layers: Vec<Box<dyn Layer>> = vec![Box::new(Residual::new("block", inner)), dropout()];
         let mut stage = RecomputedStage::new(Sequential::new(layers), how);
-        let (output, saved) = stage.forward(at(0, Mode::Train), tensor("x", &[4])).unwrap();
+        let (output, saved) = stage.forward(ctx(0, Mode::Train), tensor("x", &[4])).unwrap();
         stage.backward(saved, output).unwrap();
         let counts = [first, last].map(|layer| [0, 1].map(|which| layer.0[which].load(Ordering::Relaxed)));
         assert_eq!(counts, [[2, 0], [1, 1]], "{how:?}");

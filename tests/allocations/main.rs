@@ -20,7 +20,7 @@ use pipewright::schedule::Schedule;
 use pipewright::stages::loss::CrossEntropy;
 use pipewright::stages::models::{Gpt, Mlp};
 use pipewright::stages::{
-    Bytes, DType, Device, Mode, Moment, Place, Recompute, Stage, Tensor, devices, recompute,
+    Bytes, DType, Device, ForwardContext, Mode, Place, Recompute, Stage, Tensor, devices, recompute,
 };
 use tempfile::TempDir;
 
@@ -75,9 +75,7 @@ fn gpt(layers: usize, micro_batches: u32) -> Recipe {
 }
 
 fn launch(recipe: &Recipe, schedule: Schedule, how: Recompute, place: Place) -> Pipeline<impl Stage> {
-    let stages = (recipe.model)()
-        .split(schedule.stages() as usize)
-        .expect("enough layers");
+    let stages = (recipe.model)().split(schedule.stages()).expect("enough layers");
     let stages = stages.into_iter().map(|stage| recompute(stage, how)).collect();
     let builder = Pipeline::builder()
         .schedule(schedule)
@@ -203,7 +201,7 @@ fn kept_and_taken(how: Recompute) -> [f64; 2] {
     let mut stage = stage.expect("one stage").expect("it is built");
     let mut forward = |micro_batch| {
         let mode = Mode::Train;
-        let at = Moment {
+        let at = ForwardContext {
             step: 0,
             micro_batch,
             mode,

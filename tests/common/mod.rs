@@ -16,7 +16,7 @@ use pipewright::stages::loss::{CrossEntropy, Loss, Score};
 use pipewright::stages::models::{Gpt, Model};
 use pipewright::stages::optimizer::{AdamW, LearningRate, Optimizer, Update, clip_factor};
 use pipewright::stages::{
-    Mode, Moment, Parameter, Result as StageResult, Sequential, Shape, Stage, Tensor, rng,
+    ForwardContext, Mode, Parameter, Result as StageResult, Sequential, Shape, Stage, Tensor, rng,
 };
 use pipewright::{Pipeline, PipelineBuilder, Result};
 use sha2::{Digest, Sha256};
@@ -144,7 +144,7 @@ impl Recipe {
 
     /// Everything that it takes to launch.
     pub fn builder(&self, schedule: Schedule) -> Result<PipelineBuilder<Sequential>> {
-        let stages = (self.model)().split(schedule.stages() as usize)?;
+        let stages = (self.model)().split(schedule.stages())?;
         let mut builder = Pipeline::builder()
             .schedule(schedule)
             .stages(stages)
@@ -232,7 +232,7 @@ impl Plain {
         let mut total = Score::default();
         for micro_batch in 0..micro_batches {
             let (input, target) = data.micro_batch(step, MicroBatch(micro_batch)).expect("data");
-            let at = Moment {
+            let at = ForwardContext {
                 step,
                 micro_batch,
                 mode: Mode::Train,

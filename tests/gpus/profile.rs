@@ -23,7 +23,8 @@ fn model() -> Model {
     let linear = |name: &'static str, sizes| {
         let init = Init::Uniform(0.3);
         LayerSpec::of(name, 1.0, move || {
-            Linear::new(name, Layout::InOut, sizes, init, 5)
+            let layer = Linear::new(name, sizes, init, 5).with_layout(Layout::InOut);
+            layer.without_bias()
         })
     };
     Model::new(vec![

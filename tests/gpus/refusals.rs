@@ -8,7 +8,8 @@ use pipewright::stages::loss::{Loss, Score};
 use pipewright::stages::models::{LayerSpec, Mlp, Model};
 use pipewright::stages::optimizer::{Optimizer, Update};
 use pipewright::stages::{
-    DType, Device, Kept, Layer, Moment, Parameter, Place, Result as StageResult, Sequential, Shape, Tensor,
+    DType, Device, ForwardContext, Kept, Layer, Parameter, Place, Result as StageResult, Sequential, Shape,
+    Tensor,
 };
 
 use crate::common::{RandomRows, Recipe, recipe, recipe_of};
@@ -90,8 +91,8 @@ impl Layer for Mine {
         Ok(*input)
     }
 
-    fn forward(&mut self, at: Moment, input: Tensor) -> StageResult<(Tensor, Kept)> {
-        Ok((input, Kept::new(at, [])))
+    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> StageResult<(Tensor, Kept)> {
+        Ok((input, Kept::new(ctx, [])))
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> StageResult<(Option<Tensor>, Kept)> {

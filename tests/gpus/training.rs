@@ -228,7 +228,7 @@ fn memory_that_three_ranks_use_is_used_again_when_the_last_is_done() {
     }
     let linear = |name: &'static str, sizes| {
         let init = Init::Uniform(0.3);
-        let layer = move || Linear::new(name, Layout::InOut, sizes, init, 5).with_bias(Init::Zeros);
+        let layer = move || Linear::new(name, sizes, init, 5).with_layout(Layout::InOut);
         LayerSpec::of(name, 1.0, layer)
     };
     let data = RandomRows {

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use pipewright_stages::layers::{Dropout, Embedding, Gelu, GeluForm, LayerNorm, Relu, Residual};
-use pipewright_stages::{Kept, Layer, Mode, Moment, Result, Shape, Tensor};
+use pipewright_stages::{ForwardContext, Kept, Layer, Mode, Result, Shape, Tensor};
 
 use crate::clock::{Clock, Run};
 use crate::table::{Kernel, Work};
@@ -13,7 +13,7 @@ use crate::{ids, own, tensor};
 const ROWS: usize = 512;
 const DIM: usize = 256;
 
-const AT: Moment = Moment {
+const AT: ForwardContext = ForwardContext {
     step: 0,
     micro_batch: 0,
     mode: Mode::Train,
@@ -78,12 +78,12 @@ impl Layer for Ready {
         Ok(*input)
     }
 
-    fn forward(&mut self, at: Moment, _input: Tensor) -> Result<(Tensor, Kept)> {
-        Ok((self.next(), Kept::new(at, [])))
+    fn forward(&mut self, ctx: ForwardContext, _input: Tensor) -> Result<(Tensor, Kept)> {
+        Ok((self.next(), Kept::new(ctx, [])))
     }
 
     fn backward_input(&mut self, saved: Kept, _grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
-        Ok((Some(self.next()), Kept::new(saved.at, [])))
+        Ok((Some(self.next()), Kept::new(saved.ctx, [])))
     }
 }
 

@@ -33,7 +33,8 @@ pub(crate) fn kernels() -> Result<Vec<Kernel>> {
         .map(|(size, rows, layout, [inputs, outputs])| {
             let turned = if layout == Layout::OutIn { " turned" } else { "" };
             let work = Work::Flops((2 * rows * inputs * outputs) as f64);
-            let layer = Linear::new("linear", layout, [inputs, outputs], Init::Normal(0.02), 0);
+            let layer = Linear::new("linear", [inputs, outputs], Init::Normal(0.02), 0);
+            let layer = layer.with_layout(layout).without_bias();
             Ok(Kernel::new(
                 format!("linear {size}: {rows} x {inputs} x {outputs}{turned}"),
                 vec![("forward", work), ("I", work), ("W", work)],

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::kept::Kept;
 use crate::layer::Layer;
 use crate::shape::{Kind, Shape};
-use crate::stage::Moment;
+use crate::stage::ForwardContext;
 use crate::tensor::Tensor;
 
 /// Causal multi-head self-attention: `[batch, time, 3 * dim]`, queries, keys and values side by side, to
@@ -65,7 +65,7 @@ impl Layer for Attention {
         Err(Error::shape(format!("f32[batch, time, {}]", 3 * self.dim), input))
     }
 
-    fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
+    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         let shape = self.output_shape(input.shape())?;
         let mut output = input.beside(shape.dims())?;
         let sums = [shape.dims()[0], self.heads, shape.dims()[1]];
@@ -82,18 +82,18 @@ impl Layer for Attention {
                 lse
             }
         };
-        Ok((output.clone(), Kept::new(at, [input, output, lse])))
+        Ok((output.clone(), Kept::new(ctx, [input, output, lse])))
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
-        let at = saved.at;
+        let ctx = saved.ctx;
         let [input, output, lse] = saved.into_tensors();
         let mut input_grad = input.beside(input.dims())?;
         if let Some(gpu) = input.gpu()? {
             let delta = Tensor::on_gpu(&gpu, DType::F32, lse.dims())?;
             let places = [&input_grad, &delta, &input, &output, &lse, &grad].map(Tensor::at);
             gpu.attention_backward(input.dtype(), places, input.dims()[0], self.sizes(input.shape()))?;
-            return Ok((Some(input_grad), Kept::new(at, [])));
+            return Ok((Some(input_grad), Kept::new(ctx, [])));
         }
         let saved = Saved {
             qkv: input.f32(),
@@ -102,6 +102,6 @@ impl Layer for Attention {
             grad: grad.f32(),
         };
         attention::backward(input_grad.f32_mut(), saved, self.sizes(input.shape()));
-        Ok((Some(input_grad), Kept::new(at, [])))
+        Ok((Some(input_grad), Kept::new(ctx, [])))
     }
 }

@@ -7,7 +7,7 @@ use crate::kept::Kept;
 use crate::layer::Layer;
 use crate::rng;
 use crate::shape::Shape;
-use crate::stage::{Mode, Moment};
+use crate::stage::{ForwardContext, Mode};
 use crate::tensor::Tensor;
 
 /// Zeroes each number with probability `rate` and divides the others by `1 - rate`, in training only.
@@ -40,11 +40,11 @@ impl Dropout {
         })
     }
 
-    fn apply(&self, at: Moment, mut tensor: Tensor) -> Result<Tensor> {
-        if at.mode == Mode::Evaluate || self.rate == 0.0 {
+    fn apply(&self, ctx: ForwardContext, mut tensor: Tensor) -> Result<Tensor> {
+        if ctx.mode == Mode::Evaluate || self.rate == 0.0 {
             return Ok(tensor);
         }
-        let moment = [at.micro_batch, at.step as u32, (at.step >> 32) as u32];
+        let moment = [ctx.micro_batch, ctx.step as u32, (ctx.step >> 32) as u32];
         match tensor.gpu()? {
             Some(gpu) => {
                 let (dtype, count) = (tensor.dtype(), tensor.shape().count());
@@ -70,17 +70,17 @@ impl Layer for Dropout {
         Ok(*input)
     }
 
-    fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
+    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         self.output_shape(input.shape())?;
-        Ok((self.apply(at, input)?, Kept::new(at, [])))
+        Ok((self.apply(ctx, input)?, Kept::new(ctx, [])))
     }
 
-    fn kept_without_input(&self, at: Moment) -> Option<Kept> {
-        Some(Kept::new(at, []))
+    fn kept_without_input(&self, ctx: ForwardContext) -> Option<Kept> {
+        Some(Kept::new(ctx, []))
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
-        let at = saved.at;
-        Ok((Some(self.apply(at, grad)?), Kept::new(at, [])))
+        let ctx = saved.ctx;
+        Ok((Some(self.apply(ctx, grad)?), Kept::new(ctx, [])))
     }
 }

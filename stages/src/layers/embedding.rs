@@ -8,7 +8,7 @@ use crate::kept::Kept;
 use crate::layer::Layer;
 use crate::parameter::{Init, Parameter};
 use crate::shape::{Kind, Shape};
-use crate::stage::Moment;
+use crate::stage::ForwardContext;
 use crate::tensor::Tensor;
 
 /// The sum of a token's and a position's vector: ids `[batch, time]` to numbers `[batch, time, dim]`.
@@ -91,7 +91,7 @@ impl Layer for Embedding {
         }
     }
 
-    fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
+    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         let shape = self.output_shape(input.shape())?;
         self.check_tokens(input.ids())?;
         let dim = self.dim();
@@ -102,7 +102,7 @@ impl Layer for Embedding {
             let (tokens, positions) = (weights.operand(), self.positions.weights().operand());
             let sizes = [shape.rows(), shape.dims()[1], dim];
             gpu.embedding(dtype, output.at(), ids.at(), tokens, positions, sizes)?;
-            return Ok((output, Kept::new(at, [input])));
+            return Ok((output, Kept::new(ctx, [input])));
         }
         let mut output = Tensor::scratch(shape.dims());
         let (tokens, positions) = (&self.tokens.value, &self.positions.value);
@@ -114,13 +114,13 @@ impl Layer for Embedding {
                 add_into(row, &tokens[id as usize * dim..][..dim], position);
             }
         });
-        Ok((output, Kept::new(at, [input])))
+        Ok((output, Kept::new(ctx, [input])))
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
-        let at = saved.at;
+        let ctx = saved.ctx;
         let [input] = saved.into_tensors();
-        Ok((None, Kept::new(at, [input, grad])))
+        Ok((None, Kept::new(ctx, [input, grad])))
     }
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::kept::Kept;
 use crate::layer::Layer;
 use crate::shape::Shape;
-use crate::stage::Moment;
+use crate::stage::ForwardContext;
 use crate::tensor::Tensor;
 
 /// `[batch, ..]` to `[batch, n]`. Moves and keeps nothing.
@@ -40,17 +40,17 @@ impl Layer for Flatten {
         }
     }
 
-    fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
+    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         let shape = self.output_shape(input.shape())?;
         // A tensor of no rows carries the inner dimensions to backward.
         let inner = Tensor::scratch(input.shape().with_first(0).dims());
-        Ok((input.reshape(shape.dims())?, Kept::new(at, [inner])))
+        Ok((input.reshape(shape.dims())?, Kept::new(ctx, [inner])))
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
-        let at = saved.at;
+        let ctx = saved.ctx;
         let [inner] = saved.into_tensors();
         let shape = inner.shape().with_first(grad.dims()[0]);
-        Ok((Some(grad.reshape(shape.dims())?), Kept::new(at, [])))
+        Ok((Some(grad.reshape(shape.dims())?), Kept::new(ctx, [])))
     }
 }

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::kept::Kept;
 use crate::layer::Layer;
 use crate::shape::Shape;
-use crate::stage::Moment;
+use crate::stage::ForwardContext;
 use crate::tensor::Tensor;
 
 /// Which GELU is meant.
@@ -53,7 +53,7 @@ impl Layer for Gelu {
         Ok(*input)
     }
 
-    fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
+    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         let shape = self.output_shape(input.shape())?;
         let mut output = input.beside(shape.dims())?;
         match input.gpu()? {
@@ -66,15 +66,15 @@ impl Layer for Gelu {
             )?,
             None => gelu::forward(self.is_exact(), output.f32_mut(), input.f32()),
         }
-        Ok((output, Kept::new(at, [input])))
+        Ok((output, Kept::new(ctx, [input])))
     }
 
-    fn forward_again(&mut self, at: Moment, input: Tensor) -> Result<Kept> {
-        Ok(Kept::new(at, [input]))
+    fn forward_again(&mut self, ctx: ForwardContext, input: Tensor) -> Result<Kept> {
+        Ok(Kept::new(ctx, [input]))
     }
 
     fn backward_input(&mut self, saved: Kept, mut grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
-        let at = saved.at;
+        let ctx = saved.ctx;
         let [input] = saved.into_tensors();
         match grad.gpu()? {
             Some(gpu) => {
@@ -83,13 +83,13 @@ impl Layer for Gelu {
             }
             None => gelu::backward(self.is_exact(), grad.f32_mut(), input.f32()),
         }
-        Ok((Some(grad), Kept::new(at, [])))
+        Ok((Some(grad), Kept::new(ctx, [])))
     }
 }
 
 impl Cheap for Gelu {
     fn backward_with_output(&mut self, saved: Kept, mut grad: Tensor) -> Result<(Tensor, Kept, Tensor)> {
-        let at = saved.at;
+        let ctx = saved.ctx;
         let [mut tensor] = saved.into_tensors();
         match grad.gpu()? {
             Some(gpu) => {
@@ -99,6 +99,6 @@ impl Cheap for Gelu {
             }
             None => gelu::backward_and_forward(self.is_exact(), grad.f32_mut(), tensor.f32_mut()),
         }
-        Ok((grad, Kept::new(at, []), tensor))
+        Ok((grad, Kept::new(ctx, []), tensor))
     }
 }

@@ -9,7 +9,7 @@ use crate::kept::Kept;
 use crate::layer::Layer;
 use crate::parameter::{Init, Parameter};
 use crate::shape::Shape;
-use crate::stage::Moment;
+use crate::stage::ForwardContext;
 use crate::tensor::Tensor;
 
 /// Added to the variance, as in PyTorch.
@@ -88,7 +88,7 @@ impl LayerNorm {
 
 impl Cheap for LayerNorm {
     fn backward_with_output(&mut self, saved: Kept, mut grad: Tensor) -> Result<(Tensor, Kept, Tensor)> {
-        let at = saved.at;
+        let ctx = saved.ctx;
         let [input, stats] = saved.into_tensors();
         let weight_grads = self.input_grad(&mut grad, &input, &stats)?;
         let mut output = input.beside(input.dims())?;
@@ -100,7 +100,7 @@ impl Cheap for LayerNorm {
             let (gain, shift) = (&self.weight.value, &self.bias.value);
             norm::forward_again(output.f32_mut(), stats.f32(), input.f32(), gain, shift);
         }
-        Ok((grad, Kept::new(at, [weight_grads]), output))
+        Ok((grad, Kept::new(ctx, [weight_grads]), output))
     }
 }
 
@@ -118,7 +118,7 @@ impl Layer for LayerNorm {
         Ok(*input)
     }
 
-    fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
+    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         let shape = self.output_shape(input.shape())?;
         let mut output = input.beside(shape.dims())?;
         if let Some(gpu) = input.gpu()? {
@@ -126,7 +126,7 @@ impl Layer for LayerNorm {
             let [gain, shift] = self.at();
             let (out, sums, rows) = (output.at(), stats.at(), self.rows(&input));
             gpu.layer_norm(input.dtype(), out, sums, input.at(), gain, shift, rows, EPSILON)?;
-            return Ok((output, Kept::new(at, [input, stats])));
+            return Ok((output, Kept::new(ctx, [input, stats])));
         }
         let mut stats = Tensor::scratch(&[shape.rows(), 2]);
         let (gain, shift) = (&self.weight.value, &self.bias.value);
@@ -138,14 +138,14 @@ impl Layer for LayerNorm {
             shift,
             EPSILON,
         );
-        Ok((output, Kept::new(at, [input, stats])))
+        Ok((output, Kept::new(ctx, [input, stats])))
     }
 
     fn backward_input(&mut self, saved: Kept, mut grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
-        let at = saved.at;
+        let ctx = saved.ctx;
         let [input, stats] = saved.into_tensors();
         let weight_grads = self.input_grad(&mut grad, &input, &stats)?;
-        Ok((Some(grad), Kept::new(at, [weight_grads])))
+        Ok((Some(grad), Kept::new(ctx, [weight_grads])))
     }
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {

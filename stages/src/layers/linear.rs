@@ -11,25 +11,42 @@ use crate::kept::Kept;
 use crate::layer::Layer;
 use crate::parameter::{Init, Parameter};
 use crate::shape::Shape;
-use crate::stage::Moment;
+use crate::stage::ForwardContext;
 use crate::tensor::Tensor;
 
 /// Where a micro-batch has so many rows, a packed copy of weights that need no turning saves next to nothing
 /// (`benches/RESULTS.md`): not worth its memory.
 const MANY_ROWS: usize = 512;
 
-/// How a weight matrix lies in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How a weight matrix lies in memory and in checkpoints. The layer computes the same with both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Layout {
     /// `[inputs, outputs]`, as GPT-2's Conv1D.
     InOut,
     /// `[outputs, inputs]`, as PyTorch's Linear.
+    #[default]
     OutIn,
 }
 
-/// `y = x W + b` on the innermost dimension: `[.., inputs]` to `[.., outputs]`.
+/// `y = x W + b` on the innermost dimension: numbers `[.., inputs]` to `[.., outputs]`.
 ///
-/// Parameters: `{name}.weight` and, with a bias, `{name}.bias`. Keeps its input.
+/// Parameters: `{name}.weight`, `[outputs, inputs]` unless [`Linear::with_layout`] says otherwise, and `{name}.bias`,
+/// `[outputs]`, unless the layer is [without](Linear::without_bias). Keeps its input.
+///
+/// ```
+/// use pipewright_stages::layers::{Layout, Linear};
+/// use pipewright_stages::{Init, Layer};
+///
+/// // 3 numbers in, 2 out.
+/// let mut usual = Linear::new("fc", [3, 2], Init::Uniform(0.5), 1);
+/// let names: Vec<_> = usual.parameters().iter().map(|parameter| parameter.name()).collect();
+/// assert_eq!(names, ["fc.weight", "fc.bias"]);
+///
+/// let init = Init::Normal(0.02);
+/// let mut other = Linear::new("fc", [3, 2], init, 1).with_layout(Layout::InOut).without_bias();
+/// assert_eq!(other.parameters().len(), 1);
+/// assert_eq!(other.parameters()[0].dims(), [3, 2]);
+/// ```
 #[derive(Debug)]
 pub struct Linear {
     name: String,
@@ -47,27 +64,45 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// A layer without bias whose weights start as `init` says, drawn from `seed`.
-    pub fn new(name: &str, layout: Layout, [inputs, outputs]: [usize; 2], init: Init, seed: u64) -> Self {
-        let dims = match layout {
-            Layout::InOut => [inputs, outputs],
-            Layout::OutIn => [outputs, inputs],
-        };
-        Self {
+    /// A layer with a bias, which starts at zero, and with weights that start as `init` says, drawn from `seed`. The
+    /// sizes are in the order of the data: numbers in, numbers out.
+    pub fn new(name: &str, [inputs, outputs]: [usize; 2], init: Init, seed: u64) -> Self {
+        let layer = Self {
             name: name.to_owned(),
             inputs,
             outputs,
-            layout,
-            weight: Parameter::new(format!("{name}.weight"), &dims, init, seed),
+            layout: Layout::OutIn,
+            weight: Parameter::new(format!("{name}.weight"), &[outputs, inputs], init, seed),
             bias: None,
             input_gradient: true,
             seed,
             forward_weight: None,
             backward_weight: None,
-        }
+        };
+        layer.with_bias(Init::Zeros)
     }
 
-    /// Adds a bias that starts as `init` says.
+    /// The same layer with its weights in another layout. The numbers that `init` drew are filled in row by row of the
+    /// matrix as it lies in memory, so another layout starts from another matrix.
+    #[must_use]
+    pub fn with_layout(mut self, layout: Layout) -> Self {
+        self.layout = layout;
+        let dims = match layout {
+            Layout::InOut => [self.inputs, self.outputs],
+            Layout::OutIn => [self.outputs, self.inputs],
+        };
+        self.weight.set_dims(&dims);
+        self
+    }
+
+    /// The same layer without a bias.
+    #[must_use]
+    pub fn without_bias(mut self) -> Self {
+        self.bias = None;
+        self
+    }
+
+    /// The same layer with a bias that starts as `init` says, drawn from the layer's seed.
     #[must_use]
     pub fn with_bias(mut self, init: Init) -> Self {
         self.bias = Some(Parameter::new(
@@ -79,7 +114,7 @@ impl Linear {
         self
     }
 
-    /// Puts `weight` in the place of the layer's own. To share the weights of another layer, give a parameter of that
+    /// Puts `weight` in the place of the layer's own, in the layer's layout. To share the weights of another layer, give a parameter of that
     /// layer's name and dimensions that is [`Parameter::tied`].
     ///
     /// # Errors
@@ -216,12 +251,12 @@ impl Layer for Linear {
         Ok(input.with_last(self.outputs))
     }
 
-    fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
+    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         let shape = self.output_shape(input.shape())?;
         let mut output = input.beside(shape.dims())?;
         if let Some(gpu) = input.gpu()? {
             self.forward_on(&gpu, &output, &input)?;
-            return Ok((output, Kept::new(at, [input])));
+            return Ok((output, Kept::new(ctx, [input])));
         }
         let start = self
             .bias
@@ -231,18 +266,18 @@ impl Layer for Linear {
         let weight = matrix(&self.weight, self.layout);
         let weight = right(weight, &mut self.forward_weight, x.rows());
         matmul(output.f32_mut(), start, x, weight);
-        Ok((output, Kept::new(at, [input])))
+        Ok((output, Kept::new(ctx, [input])))
     }
 
-    fn forward_again(&mut self, at: Moment, input: Tensor) -> Result<Kept> {
-        Ok(Kept::new(at, [input]))
+    fn forward_again(&mut self, ctx: ForwardContext, input: Tensor) -> Result<Kept> {
+        Ok(Kept::new(ctx, [input]))
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
-        let at = saved.at;
+        let ctx = saved.ctx;
         let [input] = saved.into_tensors();
         let input_grad = self.input_gradient.then(|| self.input_grad(&grad)).transpose()?;
-        Ok((input_grad, Kept::new(at, [input, grad])))
+        Ok((input_grad, Kept::new(ctx, [input, grad])))
     }
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {

@@ -6,7 +6,7 @@ use crate::kept::Kept;
 use crate::layer::Layer;
 use crate::parameter::Parameter;
 use crate::shape::Shape;
-use crate::stage::Moment;
+use crate::stage::ForwardContext;
 use crate::tensor::Tensor;
 
 /// A layer whose output costs less to make again than to keep.
@@ -50,28 +50,28 @@ impl<C: Cheap> Layer for Recomputed<C> {
         self.linear.output_shape(&inner)
     }
 
-    fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
+    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         let (inner, saved) = self
             .cheap
-            .forward(at, input)
+            .forward(ctx, input)
             .map_err(|error| error.at(self.cheap.name()))?;
-        let (output, _) = self.linear.forward(at, inner)?;
+        let (output, _) = self.linear.forward(ctx, inner)?;
         Ok((output, saved))
     }
 
-    fn forward_again(&mut self, at: Moment, input: Tensor) -> Result<Kept> {
+    fn forward_again(&mut self, ctx: ForwardContext, input: Tensor) -> Result<Kept> {
         self.cheap
-            .forward_again(at, input)
+            .forward_again(ctx, input)
             .map_err(|error| error.at(self.cheap.name()))
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
-        let at = saved.at;
+        let ctx = saved.ctx;
         let inner_grad = self.linear.input_grad(&grad)?;
         let (input_grad, pending, inner) = self.cheap.backward_with_output(saved, inner_grad)?;
         Ok((
             Some(input_grad),
-            Kept::nested(at, [pending, Kept::new(at, [inner, grad])]),
+            Kept::nested(ctx, [pending, Kept::new(ctx, [inner, grad])]),
         ))
     }
 

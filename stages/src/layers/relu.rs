@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::kept::Kept;
 use crate::layer::Layer;
 use crate::shape::Shape;
-use crate::stage::Moment;
+use crate::stage::ForwardContext;
 use crate::tensor::Tensor;
 
 /// `max(x, 0)`, on any shape. Keeps its output, which the next layer shares.
@@ -38,18 +38,18 @@ impl Layer for Relu {
         Ok(*input)
     }
 
-    fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
+    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         self.output_shape(input.shape())?;
         let mut output = input;
         match output.gpu()? {
             Some(gpu) => gpu.relu(output.dtype(), output.at_mut(&gpu)?, output.shape().count())?,
             None => relu(output.f32_mut()),
         }
-        Ok((output.clone(), Kept::new(at, [output])))
+        Ok((output.clone(), Kept::new(ctx, [output])))
     }
 
     fn backward_input(&mut self, saved: Kept, mut grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
-        let at = saved.at;
+        let ctx = saved.ctx;
         let [output] = saved.into_tensors();
         match grad.gpu()? {
             Some(gpu) => {
@@ -58,6 +58,6 @@ impl Layer for Relu {
             }
             None => relu_grad(grad.f32_mut(), output.f32()),
         }
-        Ok((Some(grad), Kept::new(at, [])))
+        Ok((Some(grad), Kept::new(ctx, [])))
     }
 }

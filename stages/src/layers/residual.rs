@@ -7,7 +7,7 @@ use crate::layer::Layer;
 use crate::parameter::Parameter;
 use crate::sequential;
 use crate::shape::Shape;
-use crate::stage::{Mode, Moment};
+use crate::stage::{ForwardContext, Mode};
 use crate::tensor::Tensor;
 
 /// `x + f(x)`, where `f` is a chain of layers that keeps the shape. He et al., "Deep residual learning" (2016).
@@ -35,9 +35,9 @@ impl Residual {
         if !self.recompute {
             return Ok(saved);
         }
-        let at = saved.at;
+        let ctx = saved.ctx;
         let [input] = saved.into_tensors();
-        sequential::forward_again(&mut self.layers, at, input)
+        sequential::forward_again(&mut self.layers, ctx, input)
     }
 }
 
@@ -60,20 +60,20 @@ impl Layer for Residual {
         )))
     }
 
-    fn forward(&mut self, at: Moment, input: Tensor) -> Result<(Tensor, Kept)> {
-        let (mut output, kept) = sequential::forward(&mut self.layers, at, input.clone())?;
+    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
+        let (mut output, kept) = sequential::forward(&mut self.layers, ctx, input.clone())?;
         add(&mut output, &input)?;
-        if self.recompute && at.mode == Mode::Train {
-            return Ok((output, Kept::new(at, [input])));
+        if self.recompute && ctx.mode == Mode::Train {
+            return Ok((output, Kept::new(ctx, [input])));
         }
         Ok((output, kept))
     }
 
-    fn forward_again(&mut self, at: Moment, input: Tensor) -> Result<Kept> {
+    fn forward_again(&mut self, ctx: ForwardContext, input: Tensor) -> Result<Kept> {
         if self.recompute {
-            return Ok(Kept::new(at, [input]));
+            return Ok(Kept::new(ctx, [input]));
         }
-        sequential::forward_again(&mut self.layers, at, input)
+        sequential::forward_again(&mut self.layers, ctx, input)
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {

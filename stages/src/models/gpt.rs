@@ -107,8 +107,8 @@ impl Gpt {
     }
 
     fn head(self) -> Result<Vec<Box<dyn Layer>>> {
-        let (layout, init) = (Layout::OutIn, Init::Normal(DEVIATION));
-        let mut head = Linear::new("lm_head", layout, [self.dim, self.vocab], init, self.seed);
+        let init = Init::Normal(DEVIATION);
+        let mut head = Linear::new("lm_head", [self.dim, self.vocab], init, self.seed).without_bias();
         if self.tied {
             let dims = [self.vocab, self.dim];
             head = head.with_weight(Parameter::new("wte.weight", &dims, init, self.seed).tied())?;
@@ -120,7 +120,7 @@ impl Gpt {
     }
 
     fn linear(self, name: &str, sizes: [usize; 2], deviation: f32) -> Linear {
-        Linear::new(name, Layout::InOut, sizes, Init::Normal(deviation), self.seed).with_bias(Init::Zeros)
+        Linear::new(name, sizes, Init::Normal(deviation), self.seed).with_layout(Layout::InOut)
     }
 
     /// Each of `2 * layers` projections adds to the residual stream; so scaled, the sum starts as wide as one of them.

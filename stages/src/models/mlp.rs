@@ -3,7 +3,7 @@
 use super::{LayerSpec, Model};
 use crate::error::{Error, Result, check_positive};
 use crate::layer::Layer;
-use crate::layers::{Dropout, Flatten, Layout, Linear, Relu};
+use crate::layers::{Dropout, Flatten, Linear, Relu};
 use crate::parameter::Init;
 
 /// Linear layers with ReLU (and dropout) between them: `[batch, ..]` to `[batch, last size]`.
@@ -66,5 +66,5 @@ impl Mlp {
 
 fn linear(name: &str, inputs: usize, outputs: usize, seed: u64) -> Box<dyn Layer> {
     let init = Init::Uniform(1.0 / (inputs as f32).sqrt());
-    Box::new(Linear::new(name, Layout::OutIn, [inputs, outputs], init, seed).with_bias(init))
+    Box::new(Linear::new(name, [inputs, outputs], init, seed).with_bias(init))
 }

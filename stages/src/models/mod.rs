@@ -109,7 +109,7 @@ impl Model {
     ///
     /// # Errors
     /// When there are no stages, or more of them than units.
-    pub fn split(self, stages: usize) -> Result<Vec<StageBuilder<Sequential>>> {
+    pub fn split(self, stages: u32) -> Result<Vec<StageBuilder<Sequential>>> {
         let counts = self.balanced(stages)?;
         self.cut(&counts)
     }
@@ -128,8 +128,8 @@ impl Model {
     ///
     /// # Errors
     /// As for [`Model::split`].
-    pub fn balanced(&self, stages: usize) -> Result<Vec<usize>> {
-        partition::balance(&self.costs(), stages)
+    pub fn balanced(&self, stages: u32) -> Result<Vec<usize>> {
+        partition::balance(&self.costs(), stages as usize)
     }
 
     /// How many units each stage gets by [`Model::split_by`].

@@ -77,7 +77,9 @@ fn linear(
     kind: Kind,
     [inputs, outputs]: [usize; 2],
 ) -> (Linear, [Vec<Approx>; 2]) {
-    let mut layer = Linear::new("fc", layout, [inputs, outputs], Init::Zeros, 1);
+    let mut layer = Linear::new("fc", [inputs, outputs], Init::Zeros, 1)
+        .with_layout(layout)
+        .without_bias();
     let weight = draw(kind, "weight", inputs * outputs);
     let mut shift = vec![0.0; outputs];
     set(&mut layer, 0, weight.clone());

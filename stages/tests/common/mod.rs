@@ -1,11 +1,11 @@
 //! What several tests of layers share.
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
-use pipewright_stages::{Layer, Mode, Moment, Tensor, rng};
+use pipewright_stages::{ForwardContext, Layer, Mode, Tensor, rng};
 
 /// A training moment of this micro-batch.
-pub(crate) fn train(micro_batch: u32) -> Moment {
-    Moment {
+pub(crate) fn train(micro_batch: u32) -> ForwardContext {
+    ForwardContext {
         step: 3,
         micro_batch,
         mode: Mode::Train,
