@@ -1,7 +1,8 @@
 //! A run of several processes, as the command line sees it: process 0 speaks and writes, the others only say what went wrong.
 
 use crate::config::{self, Config, environment};
-use crate::fabric::{World, share};
+use crate::fabric::World;
+use crate::mesh::Mesh;
 use crate::{Error, Result};
 
 /// This process's part in a run.
@@ -55,7 +56,7 @@ pub(super) fn join(config: &Config, ranks: u32, options: &str) -> Result<Option<
     let Some(membership) = config.membership(&environment())? else {
         return Ok(None);
     };
-    share(ranks, membership.processes, membership.process)?;
+    Mesh::new([1, ranks, 1], membership.processes, &[])?;
     let program = format!("{}\n[options]\n{options}", config.in_common()?);
     World::join(&membership, &program).map(Some)
 }

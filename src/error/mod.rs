@@ -29,7 +29,7 @@ use std::path::PathBuf;
 
 use pipewright_stages::ErrorKind;
 
-use crate::id::Rank;
+use crate::id::{Rank, WorldRank};
 
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -88,7 +88,7 @@ pub enum Error {
     Panicked(String),
     /// The rank at the other end of a link has stopped.
     #[error("rank {0} has stopped")]
-    PeerGone(Rank),
+    PeerGone(WorldRank),
     /// Another process of the run has failed.
     #[error("process {process}: {cause}")]
     Process {

@@ -1,25 +1,25 @@
-//! What is to be done at once when a rank of another process has stopped.
+//! What ends the waits of a rank that cannot look into its inbox.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-/// What to do when it rings.
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Rings when another process, or a rank of one, has stopped. A rank may be held up by its device then, and cannot look into its inbox: what it
-/// waits for has to be ended from outside.
+/// Goes off when another process, or a rank of one, has stopped. A rank may be inside of a call to its device then, where it
+/// cannot look into its inbox: what it waits for has to be ended from another thread.
 #[derive(Clone, Default)]
 pub struct Alarm(Arc<Mutex<Vec<Job>>>);
 
 impl Alarm {
-    /// Does this when it rings, on a thread of its own. Whoever asks for it looks afterwards whether it has rung before.
+    /// Does this when the alarm goes off, on a thread of its own. An alarm that went off earlier does not do it: so the caller
+    /// looks afterwards whether a peer has stopped.
     pub fn then(&self, job: impl FnOnce() + Send + 'static) {
         self.jobs(|jobs| jobs.push(Box::new(job)));
     }
 
-    pub(super) fn ring(&self) {
+    pub(super) fn go_off(&self) {
         for job in self.jobs(std::mem::take) {
-            // Each for itself: one may hang. Without a thread for it the rank waits until its process ends.
+            // Each on a thread of its own, because one may hang. Without a thread for it the rank waits until its process ends.
             let _ = thread::Builder::new().name("alarm".to_owned()).spawn(job);
         }
     }

@@ -2,7 +2,7 @@
 
 use super::Transport;
 use crate::error::Result;
-use crate::id::Rank;
+use crate::id::WorldRank;
 
 /// Every rank's numbers, in rank order. Used again and again, it keeps its memory.
 #[derive(Debug, Default)]
@@ -73,14 +73,14 @@ pub fn all_gather<W: 'static>(
     all: &mut Gathered,
 ) -> Result<()> {
     all.clear();
-    if transport.rank() != Rank(0) {
+    if transport.rank() != WorldRank(0) {
         let block = all.blocks.pop().unwrap_or_default();
         let block = Gathered::to_block(block, std::iter::once(mine));
-        transport.send_bytes(Rank(0), block)?;
-        all.push_block(transport.recv_bytes(Rank(0))?);
+        transport.send_bytes(WorldRank(0), block)?;
+        all.push_block(transport.recv_bytes(WorldRank(0))?);
         return Ok(());
     }
-    let peers = (1..transport.ranks()).map(Rank);
+    let peers = (1..transport.ranks()).map(WorldRank);
     all.push(mine);
     for peer in peers.clone() {
         all.push_block(transport.recv_bytes(peer)?);

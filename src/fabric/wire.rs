@@ -4,16 +4,16 @@ use std::io::{self, Read, Write};
 
 use pipewright_stages::{DType, Kind, MAX_DIMS, Place, Shape, Tensor};
 
-use super::{Nccl, Payload};
 use crate::error::Result;
 
-/// Makes NCCL the carrier of a wire's numbers.
-type Carrier<W> = fn(Nccl) -> Box<dyn Payload<W>>;
-
 /// A wire that can leave its process. On the way it is a description, from which a receiver makes room, and its numbers.
+///
+/// What a wire's own code reports, or that it panics, reaches the callers on both sides as
+/// [`crate::error::FabricError::CannotWrite`] or [`crate::error::FabricError::CannotRead`], with the ranks and the tag.
 pub trait WireFrame: Send + Sized + 'static {
-    /// What carries such wires between GPUs of different processes; only sockets do when not said.
-    fn carrier() -> Option<Carrier<Self>> {
+    /// How such a wire is taken for a tensor, if it is nothing but a tensor and describes itself as that does. Then whatever
+    /// carries tensors from device to device can carry it.
+    fn as_tensor() -> Option<TensorForm<Self>> {
         None
     }
 
@@ -25,25 +25,41 @@ pub trait WireFrame: Send + Sized + 'static {
         Ok(self)
     }
 
-    /// Appends the description: for a tensor its kind and dimensions.
+    /// Appends the description, of 4,096 bytes at most: for a tensor its kind and dimensions.
     fn describe(&self, description: &mut Vec<u8>);
+
+    /// How many bytes [`WireFrame::write`] writes.
+    fn bytes(&self) -> u64;
 
     /// Writes the numbers of a wire on the host, little endian.
     ///
     /// # Errors
-    /// What `to` reports.
+    /// What `to` reports, or why the wire cannot be written.
     fn write(&self, to: &mut dyn Write) -> io::Result<()>;
 
-    /// Makes a wire of this description and reads its numbers: as many bytes as [`WireFrame::write`] wrote.
+    /// Makes a wire of this description and reads its numbers, which are so many `bytes`. Both come from another process: a
+    /// description that needs another number of bytes is an error, before memory is made for it.
     ///
     /// # Errors
-    /// What `from` reports; [`io::ErrorKind::InvalidData`] for what is no description.
-    fn read(description: &[u8], from: &mut dyn Read) -> io::Result<Self>;
+    /// What `from` reports, or why this is no wire.
+    fn read(description: &[u8], bytes: u64, from: &mut dyn Read) -> io::Result<Self>;
+}
+
+/// A wire as a tensor, and a tensor as a wire.
+#[derive(Debug)]
+pub struct TensorForm<W> {
+    /// The tensor that the wire is.
+    pub tensor: fn(&W) -> &Tensor,
+    /// The wire that a tensor is.
+    pub wire: fn(Tensor) -> W,
 }
 
 impl WireFrame for Tensor {
-    fn carrier() -> Option<Carrier<Self>> {
-        Some(|nccl| Box::new(nccl))
+    fn as_tensor() -> Option<TensorForm<Self>> {
+        Some(TensorForm {
+            tensor: |wire| wire,
+            wire: |tensor| tensor,
+        })
     }
 
     /// Numbers of 16 bits become the same ones of 32.
@@ -59,6 +75,10 @@ impl WireFrame for Tensor {
         }
     }
 
+    fn bytes(&self) -> u64 {
+        (size_of::<f32>() * self.shape().dims().iter().product::<usize>()) as u64
+    }
+
     fn write(&self, to: &mut dyn Write) -> io::Result<()> {
         to.write_all(match self.shape().kind() {
             Kind::F32 => bytemuck::cast_slice(self.f32()),
@@ -66,9 +86,16 @@ impl WireFrame for Tensor {
         })
     }
 
-    fn read(description: &[u8], from: &mut dyn Read) -> io::Result<Self> {
+    fn read(description: &[u8], bytes: u64, from: &mut dyn Read) -> io::Result<Self> {
         // What is on a socket was on the host, where there are no numbers of 16 bits.
-        let shape = described(description).ok_or(io::ErrorKind::InvalidData)?;
+        let shape =
+            described(description).ok_or_else(|| io::Error::other("its description is of no tensor"))?;
+        let needed = (size_of::<f32>() * shape.dims().iter().product::<usize>()) as u64;
+        if needed != bytes {
+            return Err(io::Error::other(format!(
+                "{shape} has {needed} bytes, and {bytes} came"
+            )));
+        }
         match shape.kind() {
             Kind::F32 => {
                 let mut tensor = Self::scratch(shape.dims());

@@ -6,10 +6,12 @@ use pipewright_stages::loss::Loss;
 use pipewright_stages::optimizer::{AdamW, LearningRate, Optimizer};
 use pipewright_stages::{Place, Stage, StageBuilder};
 
+use super::links::connect;
 use super::{Pipeline, launch};
 use crate::data::DataSource;
 use crate::error::{Error, Result};
-use crate::fabric::{self, ChannelTransport, GpuLinks, Peers, WireFrame, World};
+use crate::fabric::{End, GpuPairs, Peers, WireFrame, World};
+use crate::mesh::Mesh;
 use crate::schedule::Schedule;
 
 /// A pipeline being described. A schedule, its stages, a loss and data are needed; the rest has defaults.
@@ -25,11 +27,11 @@ pub struct PipelineBuilder<S: Stage> {
     pub(super) pin: bool,
     pub(super) threads_per_rank: usize,
     pub(super) config: String,
-    pub(super) world: Option<(World, Linker<S::Wire>)>,
+    pub(super) world: Option<(World, Connect<S::Wire>)>,
 }
 
-/// How processes that have found each other link their ranks: [`fabric::link`] for the wires of the stages.
-type Linker<W> = fn(World, u32, usize, usize, GpuLinks) -> Result<(Vec<ChannelTransport<W>>, Peers)>;
+/// What connects the ranks of processes that have found each other: [`connect`] for the wires of the stages.
+type Connect<W> = fn(World, &Mesh, usize, usize, GpuPairs) -> Result<(Vec<End<W>>, Peers)>;
 
 impl<S: Stage> Default for PipelineBuilder<S> {
     fn default() -> Self {
@@ -138,7 +140,7 @@ impl<S: Stage> PipelineBuilder<S> {
     where
         S::Wire: WireFrame,
     {
-        self.world = Some((world, fabric::link));
+        self.world = Some((world, connect));
         self
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pipewright_stages::loss::Loss;
-use pipewright_stages::{Device, Place, Shape, Stage};
+use pipewright_stages::{Device, Shape, Stage};
 use sha2::{Digest, Sha256};
 
 use super::builder::missing;
@@ -15,8 +15,9 @@ use super::{Pipeline, PipelineBuilder};
 use crate::actor::{Build, CheckLoss, OutputShape, Ranks, Tied};
 use crate::data::{DataSource, Loader};
 use crate::error::{Error, Result};
-use crate::fabric::{self, ChannelTransport, GpuLinks, Peers, WireFrame, described};
-use crate::id::{MicroBatch, Rank, StageId};
+use crate::fabric::{self, End, GpuPairs, Peers, Transport, WireFrame, described};
+use crate::id::{MicroBatch, StageId};
+use crate::mesh::Mesh;
 use crate::schedule::Schedule;
 use crate::worker::{ParameterInfo, Tie, WorkerParts};
 
@@ -39,15 +40,15 @@ pub(super) fn launch<S: Stage>(mut builder: PipelineBuilder<S>) -> Result<Pipeli
         .as_ref()
         .map_or((0, 1), |(world, _)| (world.local_rank(), world.local_size()));
     let all = threads.saturating_mul(beside);
-    let (ranks, room) = (whole.schedule.ranks(), room(&whole.schedule));
-    let (links, peers) = match world {
-        Some((world, link)) => link(world, ranks, all, room, std::mem::take(&mut whole.gpus))?,
-        None => (fabric::connect(ranks, all, room), Peers::none()),
+    let room = room(&whole.schedule);
+    let (ends, peers) = match world {
+        Some((world, connect)) => connect(world, &whole.mesh, all, room, std::mem::take(&mut whole.gpus))?,
+        None => (fabric::connect(whole.mesh.world_size(), all, room), Peers::none()),
     };
     let cores = cores(builder.pin, all).into_iter().skip(before * threads);
     let ranks = Ranks::start(whole.own.clone(), peers)?;
     let (schedule, data) = (Arc::clone(&whole.schedule), Arc::clone(&whole.data));
-    let started = start(&mut builder, whole, &ranks, links, cores);
+    let started = start(&mut builder, whole, &ranks, ends, cores);
     let (loader, parameters) = started.inspect_err(|error| ranks.peers().fail(error))?;
     Ok(Pipeline {
         ranks,
@@ -69,12 +70,12 @@ struct Whole<W> {
     schedule: Arc<Schedule>,
     data: Arc<dyn DataSource>,
     loss: Box<dyn Loss<W>>,
-    /// Where each rank's stages run.
-    places: Vec<Place>,
+    /// Where every rank stands.
+    mesh: Mesh,
     /// This process's ranks.
     own: Range<u32>,
-    /// The links between GPUs of different processes.
-    gpus: GpuLinks,
+    /// The GPUs of different processes between which the schedule sends.
+    gpus: GpuPairs,
 }
 
 impl<W> Whole<W> {
@@ -84,19 +85,17 @@ impl<W> Whole<W> {
         let loss = builder.loss.take().ok_or_else(|| missing("loss"))?;
         let schedule = Arc::new(schedule.in_turn());
         check_threads(builder.threads_per_rank)?;
-        let places = places(&builder.places, schedule.ranks())?;
         check_directions(&schedule)?;
         check_count(&schedule, builder.stages.len())?;
-        let own = match processes {
-            Some([processes, process]) => fabric::share(schedule.ranks(), processes, process)?,
-            None => 0..schedule.ranks(),
-        };
-        let gpus = between_gpus(&schedule, &places, own.len() as u32)?;
+        let [processes, process] = processes.unwrap_or([1, 0]);
+        let mesh = Mesh::new([1, schedule.ranks(), 1], processes, &builder.places)?;
+        let own = mesh.ranks_of(process);
+        let gpus = between_gpus(&schedule, &mesh)?;
         Ok(Self {
             schedule,
             data,
             loss,
-            places,
+            mesh,
             own,
             gpus,
         })
@@ -108,18 +107,18 @@ fn start<S: Stage>(
     builder: &mut PipelineBuilder<S>,
     whole: Whole<S::Wire>,
     ranks: &Ranks<S>,
-    links: Vec<ChannelTransport<S::Wire>>,
+    ends: Vec<End<S::Wire>>,
     mut cores: impl Iterator<Item = core_affinity::CoreId>,
 ) -> Result<(Option<Loader>, Vec<ParameterInfo>)> {
     let schedule = Arc::clone(&whole.schedule);
     let data = Arc::clone(&whole.data);
     let threads = builder.threads_per_rank;
-    let (loader, parts) = worker_parts(builder, whole, links)?;
+    let (loader, parts) = worker_parts(builder, whole, ends)?;
     let mut parts = parts.into_iter();
     let built = ranks.ask_all("building the stages", |_| {
         let parts = parts.next().expect("one for each rank");
         // On a GPU it would pin the threads that CUDA and NCCL start, too.
-        let pinned = match parts.places[parts.rank.index()].device {
+        let pinned = match parts.mesh.place(parts.transport.rank()).device {
             Device::Cpu => threads,
             Device::Cuda(_) => 0,
         };
@@ -144,22 +143,22 @@ fn start<S: Stage>(
 fn worker_parts<S: Stage>(
     builder: &mut PipelineBuilder<S>,
     whole: Whole<S::Wire>,
-    links: Vec<ChannelTransport<S::Wire>>,
+    ends: Vec<End<S::Wire>>,
 ) -> Result<(Option<Loader>, Vec<WorkerParts<S>>)> {
-    let (schedule, own, places) = (whole.schedule, whole.own, Arc::from(whole.places));
-    let worker = |(transport, rank)| WorkerParts {
-        rank,
+    let (schedule, own, mesh) = (whole.schedule, whole.own, whole.mesh);
+    let worker = |transport: End<S::Wire>| WorkerParts {
+        rank: mesh.coordinate(transport.rank()).rank,
         schedule: Arc::clone(&schedule),
         transport: Box::new(transport) as _,
         stages: Vec::new(),
         loss: None,
         inputs: None,
         targets: None,
-        places: Arc::clone(&places),
+        mesh: mesh.clone(),
         optimizer: Arc::clone(&builder.optimizer),
         clip: builder.clip,
     };
-    let mut parts: Vec<_> = links.into_iter().zip(own.clone().map(Rank)).map(worker).collect();
+    let mut parts: Vec<_> = ends.into_iter().map(worker).collect();
     let place = |stage| {
         let rank = schedule.rank_of(stage).0;
         own.contains(&rank).then(|| (rank - own.start) as usize)
@@ -190,20 +189,6 @@ fn check_threads(threads: usize) -> Result<()> {
             "0 threads a rank cannot train: give `threads_per_rank` 1 or more".to_owned(),
         )),
         _ => Ok(()),
-    }
-}
-
-/// A place for each rank.
-fn places(given: &[Place], ranks: u32) -> Result<Vec<Place>> {
-    let ranks = ranks as usize;
-    match given {
-        [] => Ok(vec![Place::default(); ranks]),
-        [one] => Ok(vec![*one; ranks]),
-        all if all.len() == ranks => Ok(all.to_vec()),
-        all => Err(Error::Invalid(format!(
-            "{} places for {ranks} ranks: give one for each, or one for all",
-            all.len()
-        ))),
     }
 }
 

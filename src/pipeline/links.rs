@@ -1,10 +1,11 @@
-//! What a schedule asks of the links between its ranks.
+//! The fabrics that a pipeline's ranks need: how much room, which ways, and what puts them together.
 
-use pipewright_stages::{Device, Place};
+use pipewright_stages::Device;
 
 use crate::error::{Error, Result};
-use crate::fabric::GpuLinks;
-use crate::id::{Rank, StageId};
+use crate::fabric::{self, End, GpuPairs, Peers, WireFrame, World};
+use crate::id::{Rank, StageId, WorldRank};
+use crate::mesh::{Coordinate, Mesh};
 use crate::schedule::{Action, Flow, Links, Schedule};
 
 /// How many wires and blocks can be on the way to a rank at once: a step's wires, or an evaluation's, and from each peer what it
@@ -22,34 +23,59 @@ pub(super) fn room(schedule: &Schedule) -> usize {
     most + 4 * schedule.ranks() as usize
 }
 
-/// The links between GPUs of different processes, when each of these has so many consecutive ranks.
+/// The connected ends of this process's ranks, and what all processes do together: see [`fabric::ends`]. Wires between these
+/// pairs of GPUs go by NCCL, if they can.
 ///
 /// # Errors
-/// When the schedule was judged on links that are easier than these.
-pub(super) fn between_gpus(schedule: &Schedule, places: &[Place], ranks_each: u32) -> Result<GpuLinks> {
-    let on_gpu = |rank: Rank| places[rank.index()].device != Device::Cpu;
-    let mut links = Vec::new();
-    for rank in (0..schedule.ranks()).map(Rank) {
-        let peers = schedule
-            .actions(rank)
-            .iter()
-            .filter_map(|action| receiver(schedule, *action));
-        let far = peers.filter(|peer| peer.0 / ranks_each != rank.0 / ranks_each);
-        links.extend(
-            far.filter(|&peer| on_gpu(rank) && on_gpu(peer))
-                .map(|peer| [rank, peer]),
-        );
+/// When another process has failed, or the system gives no thread.
+pub(super) fn connect<W: WireFrame>(
+    world: World,
+    mesh: &Mesh,
+    threads: usize,
+    room: usize,
+    gpus: GpuPairs,
+) -> Result<(Vec<End<W>>, Peers)> {
+    let deadline = world.deadline();
+    let (ends, peers) = fabric::ends(world, mesh, threads, room)?;
+    let share = |mine| peers.share("starting NCCL", mine);
+    Ok((fabric::carry(ends, gpus, deadline, share)?, peers))
+}
+
+/// The pairs of ranks on GPUs of different processes between which the schedule sends.
+///
+/// # Errors
+/// When the schedule was checked for links that are easier than these.
+pub(super) fn between_gpus(schedule: &Schedule, mesh: &Mesh) -> Result<GpuPairs> {
+    let on_gpu = |rank: WorldRank| mesh.place(rank).device != Device::Cpu;
+    let mut pairs = Vec::new();
+    for from in mesh.world() {
+        let at = mesh.coordinate(from);
+        let world_rank = |rank| mesh.world_rank(Coordinate { rank, ..at });
+        let actions = schedule.actions(at.rank).iter();
+        let receivers = actions
+            .filter_map(|action| receiver(schedule, *action))
+            .map(world_rank);
+        let far = receivers.filter(|&to| mesh.process(from) != mesh.process(to));
+        pairs.extend(far.filter(|&to| on_gpu(from) && on_gpu(to)).map(|to| [from, to]));
     }
-    if !links.is_empty() {
+    if !pairs.is_empty() {
         schedule.holds_on(Links::Ordered).map_err(|error| {
             Error::Invalid(format!(
                 "between GPUs of several processes transfers go one after the other: {error}"
             ))
         })?;
     }
-    // The ends of a model are often tied.
+    let mut gpus = GpuPairs::new(pairs, mesh);
+    // The first stage and the last one are often tied.
     let ends = [StageId(0), schedule.last_stage()].map(|stage| schedule.rank_of(stage));
-    Ok(GpuLinks::new(links, places).with_guests(ends, places, ranks_each))
+    for at in mesh
+        .world()
+        .map(|rank| mesh.coordinate(rank))
+        .filter(|at| at.rank == ends[0])
+    {
+        gpus = gpus.with_guests(ends.map(|rank| mesh.world_rank(Coordinate { rank, ..at })), mesh);
+    }
+    Ok(gpus)
 }
 
 /// The rank that a send goes to.

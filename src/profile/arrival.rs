@@ -4,8 +4,8 @@ use pipewright_stages::{ForwardContext, Mode, Place, Sequential, Stage, Tensor};
 
 use super::link::{ROUNDS, join};
 use crate::error::{Error, Result};
-use crate::fabric::{ChannelTransport, Tag, Transport, connect};
-use crate::id::Rank;
+use crate::fabric::{End, Tag, Transport, connect};
+use crate::id::WorldRank;
 use crate::plan::Link;
 use crate::plan::median;
 
@@ -56,7 +56,7 @@ fn stage(place: Place) -> Result<Sequential> {
 }
 
 /// Sends messages that are ready, each when the one before has been taken in.
-fn send(mut transport: ChannelTransport<Tensor>, place: Place, numbers: usize) -> Result<()> {
+fn send(mut transport: End<Tensor>, place: Place, numbers: usize) -> Result<()> {
     let mut stage = stage(place)?;
     let at = ForwardContext {
         step: 0,
@@ -69,28 +69,28 @@ fn send(mut transport: ChannelTransport<Tensor>, place: Place, numbers: usize) -
         while !stage.is_idle()? {
             std::thread::yield_now();
         }
-        transport.send(Rank(1), Tag(round), wire)?;
-        transport.recv_bytes(Rank(1))?;
+        transport.send(WorldRank(1), Tag(round), wire)?;
+        transport.recv_bytes(WorldRank(1))?;
     }
     Ok(())
 }
 
 /// Takes the messages in as a rank does; how long the GPU was at each.
-fn receive(mut transport: ChannelTransport<Tensor>, place: Place) -> Result<Vec<f64>> {
+fn receive(mut transport: End<Tensor>, place: Place) -> Result<Vec<f64>> {
     let mut stage = stage(place)?;
     let mut times = Vec::new();
     let Some(mut clock) = stage.clock()? else {
         unreachable!("GPUs have clocks");
     };
     for round in 0..ROUNDS {
-        let wire = transport.wait(Rank(0), Tag(round))?;
+        let wire = transport.wait(WorldRank(0), Tag(round))?;
         clock.reset();
         let before = clock.mark()?;
         let _arrived = stage.receive(wire)?;
         let after = clock.mark()?;
         clock.wait()?;
         times.push(clock.seconds(before, after)?);
-        transport.send_bytes(Rank(0), Vec::new())?;
+        transport.send_bytes(WorldRank(0), Vec::new())?;
     }
     Ok(times)
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use pipewright_stages::Tensor;
 
 use crate::error::{Error, Result, panic_message};
-use crate::fabric::{ChannelTransport, Tag, Transport, connect};
-use crate::id::Rank;
+use crate::fabric::{End, Tag, Transport, connect};
+use crate::id::WorldRank;
 use crate::pipeline::cores;
 use crate::plan::Link;
 use crate::plan::median;
@@ -81,25 +81,25 @@ pub(super) fn join<T>(joined: std::thread::Result<Result<T>>) -> Result<T> {
 }
 
 /// Sends messages with pauses between them; when each was sent.
-fn send(mut transport: ChannelTransport<Tensor>, numbers: usize) -> Result<Vec<Instant>> {
+fn send(mut transport: End<Tensor>, numbers: usize) -> Result<Vec<Instant>> {
     let mut sent = Vec::new();
     for round in 0..ROUNDS {
         std::thread::sleep(PAUSE);
         let mut message = Tensor::scratch(&[numbers]);
         message.f32_mut().fill(1.0);
         sent.push(Instant::now());
-        transport.send(Rank(1), Tag(round), message)?;
+        transport.send(WorldRank(1), Tag(round), message)?;
     }
     // Leaving the link would take from the receiver what it has not yet received.
-    transport.recv_bytes(Rank(1))?;
+    transport.recv_bytes(WorldRank(1))?;
     Ok(sent)
 }
 
 /// Takes the messages; when each had come, was read, and was read again.
-fn receive(mut transport: ChannelTransport<Tensor>) -> Result<Vec<[Instant; 3]>> {
+fn receive(mut transport: End<Tensor>) -> Result<Vec<[Instant; 3]>> {
     let mut received = Vec::new();
     for round in 0..ROUNDS {
-        let message = transport.wait(Rank(0), Tag(round))?;
+        let message = transport.wait(WorldRank(0), Tag(round))?;
         let mut times = [Instant::now(); 3];
         for time in &mut times[1..] {
             black_box(message.f32().iter().sum::<f32>());
@@ -107,6 +107,6 @@ fn receive(mut transport: ChannelTransport<Tensor>) -> Result<Vec<[Instant; 3]>>
         }
         received.push(times);
     }
-    transport.send_bytes(Rank(0), Vec::new())?;
+    transport.send_bytes(WorldRank(0), Vec::new())?;
     Ok(received)
 }

@@ -49,7 +49,7 @@ impl<S: Stage> Worker<S> {
         if cell.stage != StageId(0) || cell.micro_batch.0 < self.in_flight() || last == self.rank {
             return Ok(());
         }
-        self.transport.recv_bytes(last).map(|_| ())
+        self.transport.recv_bytes(self.world_rank(last)).map(|_| ())
     }
 
     /// After the last stage: lets the first stage begin another micro-batch, if there is one.
@@ -59,7 +59,7 @@ impl<S: Stage> Worker<S> {
         if cell.stage != self.schedule.last_stage() || first == self.rank || !more {
             return Ok(());
         }
-        self.transport.send_bytes(first, Vec::new())
+        self.transport.send_bytes(self.world_rank(first), Vec::new())
     }
 
     fn evaluate_cell(&mut self, source: &dyn DataSource, cell: Cell) -> Result<Score> {
@@ -96,13 +96,13 @@ impl<S: Stage> Worker<S> {
     /// Hands an output to the next stage, on this rank or another.
     fn pass_on(&mut self, cell: Cell, output: S::Wire) -> Result<()> {
         let next = StageId(cell.stage.0 + 1);
-        let peer = self.schedule.rank_of(next);
-        if peer == self.rank {
+        let rank = self.schedule.rank_of(next);
+        if rank == self.rank {
             self.slot(next).handed = Some(output);
             return Ok(());
         }
         self.transport
-            .send(peer, tag(Flow::Activation, next.0, cell), output)
+            .send(self.world_rank(rank), tag(Flow::Activation, next.0, cell), output)
     }
 
     /// Runs one training micro-batch forward and gives the first failure of this rank's stages, such as the first layer
@@ -129,7 +129,7 @@ impl<S: Stage> Worker<S> {
                 micro_batch,
             };
             if let Some(before) = self.remote_stage(cell.stage.0.checked_sub(1)) {
-                follows = !self.transport.recv_bytes(before)?.is_empty();
+                follows = !self.transport.recv_bytes(self.world_rank(before))?.is_empty();
             }
             let mut output = None;
             if follows {
@@ -152,7 +152,9 @@ impl<S: Stage> Worker<S> {
     fn tell_next(&mut self, cell: Cell, follows: bool) -> Result<()> {
         let next = (cell.stage != self.schedule.last_stage()).then(|| cell.stage.0 + 1);
         match self.remote_stage(next) {
-            Some(peer) => self.transport.send_bytes(peer, vec![1; usize::from(follows)]),
+            Some(peer) => self
+                .transport
+                .send_bytes(self.world_rank(peer), vec![1; usize::from(follows)]),
             None => Ok(()),
         }
     }

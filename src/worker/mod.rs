@@ -23,13 +23,14 @@ use std::time::Instant;
 
 use pipewright_stages::loss::{Loss, Score};
 use pipewright_stages::optimizer::Optimizer;
-use pipewright_stages::{Device, ErrorKind, Place, Shape, Stage, StageBuilder};
+use pipewright_stages::{Device, ErrorKind, Shape, Stage, StageBuilder};
 use serde::{Deserialize, Serialize};
 
 use crate::data::Feed;
 use crate::error::{Error, Result, panic_message};
 use crate::fabric::Transport;
-use crate::id::{Rank, StageId};
+use crate::id::{Rank, StageId, WorldRank};
+use crate::mesh::{Coordinate, Mesh};
 use crate::schedule::{Action, Cell, Pass, Schedule};
 use meter::Meter;
 use slot::{InFlight, Slot};
@@ -42,7 +43,7 @@ pub(crate) struct WorkerParts<S: Stage> {
     pub(crate) rank: Rank,
     /// The whole pipeline's schedule.
     pub(crate) schedule: Arc<Schedule>,
-    /// This rank's end of the links.
+    /// This rank's end of the fabric.
     pub(crate) transport: Box<dyn Transport<S::Wire> + Send>,
     /// This rank's stages.
     pub(crate) stages: Vec<(StageId, StageBuilder<S>)>,
@@ -52,8 +53,8 @@ pub(crate) struct WorkerParts<S: Stage> {
     pub(crate) inputs: Option<Feed>,
     /// Targets, on the rank of the last stage.
     pub(crate) targets: Option<Feed>,
-    /// Where each rank's stages run.
-    pub(crate) places: Arc<[Place]>,
+    /// Where every rank of the run stands.
+    pub(crate) mesh: Mesh,
     /// How weights change.
     pub(crate) optimizer: Arc<dyn Optimizer>,
     /// The largest global gradient norm; a larger gradient is scaled down to it.
@@ -73,7 +74,7 @@ pub(crate) struct Worker<S: Stage> {
     targets: Option<Feed>,
     optimizer: Arc<dyn Optimizer>,
     clip: Option<f64>,
-    places: Arc<[Place]>,
+    mesh: Mesh,
     ties: Vec<Tie>,
     /// Blocks of other ranks' that have been read: memory for those to be sent.
     blocks: Vec<Vec<u8>>,
@@ -106,7 +107,7 @@ impl<S: Stage> Worker<S> {
     /// What a stage's builder reports.
     pub(crate) fn build(parts: WorkerParts<S>) -> Result<Self> {
         check_place(&parts)?;
-        let place = parts.places[parts.rank.index()];
+        let place = parts.mesh.place(parts.transport.rank());
         let micro_batches = parts.schedule.micro_batches();
         let slots = parts
             .stages
@@ -135,7 +136,7 @@ impl<S: Stage> Worker<S> {
             targets: parts.targets,
             optimizer: parts.optimizer,
             clip: parts.clip,
-            places: parts.places,
+            mesh: parts.mesh,
             ties: Vec::new(),
             blocks: Vec::new(),
             ballots: Ballots::default(),
@@ -237,6 +238,12 @@ impl<S: Stage> Worker<S> {
         }
     }
 
+    /// The rank of this replica and shard that has a place in the pipeline.
+    fn world_rank(&self, rank: Rank) -> WorldRank {
+        let own = self.mesh.coordinate(self.transport.rank());
+        self.mesh.world_rank(Coordinate { rank, ..own })
+    }
+
     fn slot(&mut self, stage: StageId) -> &mut Slot<S> {
         self.slots
             .iter_mut()
@@ -266,7 +273,7 @@ impl<S: Stage> std::fmt::Debug for Worker<S> {
 
 /// Refuses an optimizer or loss that does not run where the rank's stages do.
 fn check_place<S: Stage>(parts: &WorkerParts<S>) -> Result<()> {
-    let device = parts.places[parts.rank.index()].device;
+    let device = parts.mesh.place(parts.transport.rank()).device;
     if device == Device::Cpu {
         return Ok(());
     }

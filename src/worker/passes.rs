@@ -6,7 +6,7 @@ use super::Worker;
 use super::slot::Held;
 use crate::error::{Error, Result};
 use crate::fabric::Tag;
-use crate::id::{Rank, StageId};
+use crate::id::{StageId, WorldRank};
 use crate::schedule::{Cell, Flow};
 
 impl<S: Stage> Worker<S> {
@@ -133,7 +133,7 @@ impl<S: Stage> Worker<S> {
             Flow::Gradient => (held.input_grad.take(), cell.stage.0 - 1),
         };
         let wire = wire.expect("checked: a pass before the send of its result");
-        let peer = self.schedule.rank_of(StageId(peer_stage));
+        let peer = self.world_rank(self.schedule.rank_of(StageId(peer_stage)));
         self.meter.sent(flow, cell);
         self.transport
             .send(peer, tag(flow, cell.stage.0.max(peer_stage), cell), wire)
@@ -152,12 +152,12 @@ impl<S: Stage> Worker<S> {
     }
 
     /// Where a stage's input or output gradient comes from.
-    pub(super) fn source(&self, flow: Flow, cell: Cell) -> (Rank, Tag) {
+    pub(super) fn source(&self, flow: Flow, cell: Cell) -> (WorldRank, Tag) {
         let peer_stage = match flow {
             Flow::Activation => cell.stage.0 - 1,
             Flow::Gradient => cell.stage.0 + 1,
         };
-        let peer = self.schedule.rank_of(StageId(peer_stage));
+        let peer = self.world_rank(self.schedule.rank_of(StageId(peer_stage)));
         (peer, tag(flow, cell.stage.0.max(peer_stage), cell))
     }
 }

@@ -5,7 +5,7 @@ use pipewright_stages::{Device, Gradient, Parameter, Part, Stage};
 use super::{Site, Worker};
 use crate::error::Result;
 use crate::fabric::Tag;
-use crate::id::Rank;
+use crate::id::{Rank, WorldRank};
 
 /// One parameter that several layers hold: gradients are summed over the sites in layer order, and the copies stay equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +60,7 @@ impl<S: Stage> Worker<S> {
         let own_gpu = self.is_on_gpu(self.rank);
         let mut partners: Vec<Rank> = ties.iter().flat_map(|tie| tie.partners(self.rank)).collect();
         partners.retain(|partner| own_gpu && self.is_on_gpu(*partner));
+        let partners: Vec<WorldRank> = partners.into_iter().map(|rank| self.world_rank(rank)).collect();
         self.transport.start(&partners)?;
         self.ties = ties;
         self.for_each_tie(|worker, tie| {
@@ -138,12 +139,12 @@ impl<S: Stage> Worker<S> {
         for peer in tie.others() {
             if self.hands_over(peer) {
                 let wire = self.slot(first.stage).stage.wire_of(total)?;
-                self.transport.send(peer, sum_tag(first), wire)?;
+                self.transport.send(self.world_rank(peer), sum_tag(first), wire)?;
                 continue;
             }
             let mut block = self.empty_block();
             total.append_to(&mut block)?;
-            self.transport.send_bytes(peer, block)?;
+            self.transport.send_bytes(self.world_rank(peer), block)?;
         }
         Ok(())
     }
@@ -157,7 +158,8 @@ impl<S: Stage> Worker<S> {
             let gradient = Gradient::take(self.parameter(site));
             if handed {
                 let wire = self.slot(site.stage).stage.wire_of(&gradient)?;
-                self.transport.send(to, gradient_tag(site), wire)?;
+                self.transport
+                    .send(self.world_rank(to), gradient_tag(site), wire)?;
             } else {
                 gradient.append_to(&mut block)?;
             }
@@ -166,21 +168,21 @@ impl<S: Stage> Worker<S> {
         if handed {
             return Ok(());
         }
-        self.transport.send_bytes(to, block)
+        self.transport.send_bytes(self.world_rank(to), block)
     }
 
     /// Whether gradients go to this rank as wires: from GPU to GPU.
     fn hands_over(&self, peer: Rank) -> bool {
-        self.is_on_gpu(self.rank) && self.is_on_gpu(peer) && self.transport.is_direct(peer)
+        self.is_on_gpu(self.rank) && self.is_on_gpu(peer) && self.transport.is_direct(self.world_rank(peer))
     }
 
     fn is_on_gpu(&self, rank: Rank) -> bool {
-        self.places[rank.index()].device != Device::Cpu
+        self.mesh.place(self.world_rank(rank)).device != Device::Cpu
     }
 
     /// A gradient from another rank, on the device of this rank's site.
     fn gradient_from(&mut self, peer: Rank, tag: Tag, site: Site) -> Result<Gradient> {
-        let transport = &mut self.transport;
+        let (peer, transport) = (self.world_rank(peer), &mut self.transport);
         let wire = self.meter.wait(|| transport.wait(peer, tag))?;
         Ok(self.slot(site.stage).stage.gradient_of(wire)?)
     }
@@ -213,7 +215,8 @@ impl<S: Stage> Worker<S> {
             set_weights(self.parameter(site), &weights)?;
         }
         for peer in tie.others() {
-            self.transport.send_bytes(peer, weights.clone())?;
+            self.transport
+                .send_bytes(self.world_rank(peer), weights.clone())?;
         }
         Ok(())
     }
@@ -227,7 +230,7 @@ impl<S: Stage> Worker<S> {
     }
 
     fn block_from(&mut self, peer: Rank) -> Result<Vec<u8>> {
-        let transport = &mut self.transport;
+        let (peer, transport) = (self.world_rank(peer), &mut self.transport);
         self.meter.wait(|| transport.recv_bytes(peer))
     }
 

@@ -4,8 +4,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pipewright::Error;
-use pipewright::fabric::Peers;
-use pipewright::id::Rank;
+use pipewright::fabric::{self, Peers};
+use pipewright::id::WorldRank;
+use pipewright::mesh::Mesh;
 use pipewright::stages::Tensor;
 
 use crate::worlds::in_processes;
@@ -13,7 +14,8 @@ use crate::worlds::in_processes;
 /// What each process gets from a call that all make.
 fn all_call<T: Send>(processes: u32, call: fn(Peers) -> T) -> Vec<T> {
     in_processes(processes, |world| {
-        call(world.link::<Tensor>(processes, 1, 100).expect("linked").1)
+        let mesh = Mesh::new([1, processes, 1], processes, &[]).expect("a rank each");
+        call(fabric::ends::<Tensor>(world, &mesh, 1, 100).expect("connected").1)
     })
 }
 
@@ -30,7 +32,7 @@ fn processes_share_blocks_in_process_order() {
 fn a_failure_in_one_process_reaches_all_and_an_echo_does_not_hide_it() {
     let all = all_call(3, |peers| {
         let mine = match peers.process() {
-            0 => Err(Error::PeerGone(Rank(2))),
+            0 => Err(Error::PeerGone(WorldRank(2))),
             1 => Ok(Vec::new()),
             _ => Err(pipewright::error::DataError::other("`words.txt` is gone").into()),
         };

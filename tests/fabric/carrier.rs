@@ -4,12 +4,13 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use pipewright::fabric::{Alarm, ChannelTransport, GoingOn, Payload, Peers, Tag, Transport};
-use pipewright::id::Rank;
+use pipewright::error::FabricError;
+use pipewright::fabric::{self, Alarm, Carrier, End, KeepGoing, Peers, Tag, Transport};
+use pipewright::id::WorldRank;
 use pipewright::{Error, Result};
 
 use crate::worlds::in_processes;
-use crate::{Number, ROOM};
+use crate::{Number, ROOM, mesh};
 
 /// Hands numbers over beside the sockets, odd ones only.
 struct Beside {
@@ -17,8 +18,8 @@ struct Beside {
     from: crossbeam_channel::Receiver<u32>,
 }
 
-impl Payload<Number> for Beside {
-    fn send(&mut self, _: Rank, wire: &Number, _: GoingOn<'_>) -> Result<bool> {
+impl Carrier<Number> for Beside {
+    fn send(&mut self, _: WorldRank, wire: &Number, _: KeepGoing<'_>) -> Result<bool> {
         let carried = wire.0 % 2 == 1;
         if carried {
             self.to.send(wire.0).expect("somebody listens");
@@ -26,8 +27,8 @@ impl Payload<Number> for Beside {
         Ok(carried)
     }
 
-    fn recv(&mut self, peer: Rank, description: &[u8], _: GoingOn<'_>) -> Result<Number> {
-        assert_eq!((peer, description), (Rank(0), &[1][..]));
+    fn receive(&mut self, peer: WorldRank, description: &[u8], _: KeepGoing<'_>) -> Result<Number> {
+        assert_eq!((peer, description), (WorldRank(0), &[1][..]));
         Ok(Number(
             self.from.recv().expect("queued before the header was sent"),
         ))
@@ -35,63 +36,64 @@ impl Payload<Number> for Beside {
 }
 
 #[test]
-fn a_payload_receives_in_the_order_of_the_schedule_whatever_is_waited_for_first() {
+fn a_carrier_receives_in_the_order_of_the_schedule_whatever_is_waited_for_first() {
     let (to, from) = crossbeam_channel::unbounded();
     let ends = in_processes(2, |world| {
-        let (mut ends, peers) = world.link(2, 2, ROOM).expect("linked");
+        let (mut ends, peers) = fabric::ends(world, &mesh(2, 2), 2, ROOM).expect("connected");
         let beside = Beside {
             to: to.clone(),
             from: from.clone(),
         };
-        let end: ChannelTransport<Number> = ends.pop().expect("one rank");
+        let end: End<Number> = ends.pop().expect("one rank");
         (end.carried_by(Box::new(beside)), peers)
     });
     let Ok([(mut a, _a), (mut b, _b)]) = <[_; 2]>::try_from(ends) else {
         panic!("two ends")
     };
     for number in 0..6 {
-        a.send(Rank(1), Tag(number), Number(number as u32)).expect("sent");
-        b.post_recv(Rank(0), Tag(number)).expect("posted");
+        a.send(WorldRank(1), Tag(number), Number(number as u32))
+            .expect("sent");
+        b.post_recv(WorldRank(0), Tag(number)).expect("posted");
     }
     for number in [3, 0, 5, 1, 2, 4] {
         assert_eq!(
-            b.wait(Rank(0), Tag(number)).expect("arrives"),
+            b.wait(WorldRank(0), Tag(number)).expect("arrives"),
             Number(number as u32)
         );
     }
 }
 
-/// Links a rank with all its partners.
-struct Linking(Vec<Rank>);
+/// Reaches all its partners.
+struct Reaching(Vec<WorldRank>);
 
-impl Payload<Number> for Linking {
-    fn start(&mut self, partners: &[Rank], _: &Alarm, _: GoingOn<'_>) -> Result<()> {
+impl Carrier<Number> for Reaching {
+    fn start(&mut self, partners: &[WorldRank], _: &Alarm, _: KeepGoing<'_>) -> Result<()> {
         self.0 = partners.to_vec();
         Ok(())
     }
 
-    fn reaches(&self, partner: Rank) -> bool {
+    fn reaches(&self, partner: WorldRank) -> bool {
         self.0.contains(&partner)
     }
 
-    fn send(&mut self, _: Rank, _: &Number, _: GoingOn<'_>) -> Result<bool> {
+    fn send(&mut self, _: WorldRank, _: &Number, _: KeepGoing<'_>) -> Result<bool> {
         Ok(false)
     }
 
-    fn recv(&mut self, _: Rank, _: &[u8], _: GoingOn<'_>) -> Result<Number> {
+    fn receive(&mut self, _: WorldRank, _: &[u8], _: KeepGoing<'_>) -> Result<Number> {
         unreachable!("all goes over the sockets")
     }
 }
 
 #[test]
-fn ranks_of_one_process_have_a_direct_way_and_others_where_a_payload_has_one() {
+fn ranks_of_one_process_have_a_direct_way_and_others_where_a_carrier_has_one() {
     let all = in_processes(2, |world| {
-        let (ends, peers) = world.link::<Number>(4, 4, ROOM).expect("linked");
-        let direct = |end: &ChannelTransport<Number>| [0, 1, 2, 3].map(|to| end.is_direct(Rank(to)));
+        let (ends, peers) = fabric::ends::<Number>(world, &mesh(4, 2), 4, ROOM).expect("connected");
+        let direct = |end: &End<Number>| [0, 1, 2, 3].map(|to| end.is_direct(WorldRank(to)));
         let before: Vec<_> = ends.iter().map(direct).collect();
         let started = ends.into_iter().map(|end| {
-            let mut end = end.carried_by(Box::new(Linking(Vec::new())));
-            end.start(&[Rank(0), Rank(3)]).expect("started");
+            let mut end = end.carried_by(Box::new(Reaching(Vec::new())));
+            end.start(&[WorldRank(0), WorldRank(3)]).expect("started");
             end
         });
         let started: Vec<_> = started.collect();
@@ -126,34 +128,35 @@ impl Log {
     }
 }
 
-impl Payload<Number> for Log {
-    fn start(&mut self, _: &[Rank], alarm: &Alarm, _: GoingOn<'_>) -> Result<()> {
+impl Carrier<Number> for Log {
+    fn start(&mut self, _: &[WorldRank], alarm: &Alarm, _: KeepGoing<'_>) -> Result<()> {
         let log = self.clone();
         alarm.then(move || log.add("alarm"));
         Ok(())
     }
 
-    fn send(&mut self, _: Rank, _: &Number, _: GoingOn<'_>) -> Result<bool> {
+    fn send(&mut self, _: WorldRank, _: &Number, _: KeepGoing<'_>) -> Result<bool> {
         self.add("send");
         Ok(true)
     }
 
-    fn recv(&mut self, _: Rank, _: &[u8], _: GoingOn<'_>) -> Result<Number> {
+    fn receive(&mut self, _: WorldRank, _: &[u8], _: KeepGoing<'_>) -> Result<Number> {
         self.add("recv");
         Ok(Number(0))
     }
 
     fn check(&mut self) -> Result<()> {
-        Err(Error::Invalid("a link is lost".to_owned()))
+        let (rank, cause) = (WorldRank(0), "a wire is lost".to_owned());
+        Err(FabricError::Told { rank, cause }.into())
     }
 }
 
-/// Two ends with such payloads, started.
-fn logged() -> [(ChannelTransport<Number>, Log, Peers); 2] {
+/// Two ends with such carriers, started.
+fn logged() -> [(End<Number>, Log, Peers); 2] {
     let ends = in_processes(2, |world| {
-        let (mut ends, peers) = world.link(2, 2, ROOM).expect("linked");
+        let (mut ends, peers) = fabric::ends(world, &mesh(2, 2), 2, ROOM).expect("connected");
         let log = Log::default();
-        let end: ChannelTransport<Number> = ends.pop().expect("one rank");
+        let end: End<Number> = ends.pop().expect("one rank");
         let mut end = end.carried_by(Box::new(log.clone()));
         end.start(&[]).expect("started");
         (end, log, peers)
@@ -162,31 +165,31 @@ fn logged() -> [(ChannelTransport<Number>, Log, Peers); 2] {
 }
 
 #[test]
-fn a_payload_sends_after_the_receives_that_were_announced_before() {
+fn a_carrier_sends_after_the_receives_that_were_announced_before() {
     let [(mut a, _, _a), (mut b, log, _b)] = logged();
     for tag in 0..2 {
-        a.send(Rank(1), Tag(tag), Number(0)).expect("sent");
-        b.post_recv(Rank(0), Tag(tag)).expect("posted");
+        a.send(WorldRank(1), Tag(tag), Number(0)).expect("sent");
+        b.post_recv(WorldRank(0), Tag(tag)).expect("posted");
     }
-    b.send(Rank(0), Tag(2), Number(0)).expect("sent");
+    b.send(WorldRank(0), Tag(2), Number(0)).expect("sent");
     assert_eq!(log.take(), ["recv", "recv", "send"]);
     for tag in 0..2 {
-        b.wait(Rank(0), Tag(tag)).expect("there");
+        b.wait(WorldRank(0), Tag(tag)).expect("there");
     }
     assert!(log.take().is_empty());
 }
 
 #[test]
-fn a_rank_that_stops_rings_the_others_alarm_and_is_the_cause_of_what_a_payload_reports() {
+fn a_rank_that_stops_sets_off_the_others_alarm_and_is_the_cause_of_what_a_carrier_reports() {
     let [(a, _, _a), (mut b, log, _b)] = logged();
     let report = b.check().expect_err("a report").to_string();
-    assert_eq!(report, "a link is lost");
+    assert_eq!(report, "a wire is lost");
     let stopping = thread::spawn(move || {
-        // The payload notices first.
+        // The carrier notices first.
         thread::sleep(Duration::from_millis(20));
         drop(a);
     });
-    assert!(matches!(b.check(), Err(Error::PeerGone(Rank(0)))));
+    assert!(matches!(b.check(), Err(Error::PeerGone(WorldRank(0)))));
     stopping.join().expect("no panic");
     while log.take() != ["alarm"] {
         thread::yield_now();

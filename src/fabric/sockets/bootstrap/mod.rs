@@ -10,7 +10,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use super::link::{Kind, Link};
+use super::connection::Connection;
+use super::head::Kind;
 use crate::error::{Error, Result};
 use message::Hello;
 
@@ -88,7 +89,8 @@ pub(super) fn join(membership: &Membership, program: &str) -> Result<Joined> {
 fn give_up(streams: &mut [Option<TcpStream>], error: &Error) {
     for stream in streams.iter_mut().filter_map(Option::take) {
         // Whoever cannot be told sees the connection end.
-        let _ = Link::new(stream).and_then(|link| link.word(Kind::Farewell, error.to_string().as_bytes()));
+        let _ = Connection::new(stream)
+            .and_then(|connection| connection.tell(Kind::Farewell, 0, error.to_string().as_bytes()));
     }
 }
 

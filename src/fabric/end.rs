@@ -1,0 +1,245 @@
+//! A rank's end of the fabrics that reach its peers, whichever these are: an inbox that all deliver to, a route to each peer,
+//! and perhaps a carrier of numbers.
+
+use std::collections::VecDeque;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::inbox::Inbox;
+use super::packet::{Content, Packet, Route};
+use super::{Alarm, Call, Carrier, KeepGoing, Tag, Transport};
+use crate::error::{Error, FabricError, Result};
+use crate::id::WorldRank;
+
+/// A carrier may notice this long before anybody else that a peer has stopped.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// One rank's end of the connections to all others.
+pub struct End<W> {
+    rank: WorldRank,
+    inbox: Inbox<W>,
+    /// By rank.
+    routes: Vec<Box<dyn Route<W>>>,
+    /// What carries the numbers of wires to other processes, where it can.
+    carrier: Option<Box<dyn Carrier<W>>>,
+    /// What the carrier will bring, in the order in which it was announced.
+    posted: VecDeque<(WorldRank, Tag)>,
+    /// Goes off when a rank of another process has stopped.
+    alarm: Alarm,
+}
+
+impl<W> End<W> {
+    pub(super) fn new(
+        rank: WorldRank,
+        inbox: Inbox<W>,
+        routes: Vec<Box<dyn Route<W>>>,
+        alarm: &Alarm,
+    ) -> Self {
+        Self {
+            rank,
+            inbox,
+            routes,
+            carrier: None,
+            posted: VecDeque::new(),
+            alarm: alarm.clone(),
+        }
+    }
+
+    /// The same end, with the numbers of wires to and from other processes carried by `carrier` where it takes them.
+    #[must_use]
+    pub fn carried_by(mut self, carrier: Box<dyn Carrier<W>>) -> Self {
+        self.carrier = Some(carrier);
+        self
+    }
+
+    fn is_far(&self, peer: WorldRank) -> bool {
+        !self.routes[peer.index()].is_near()
+    }
+
+    /// Tells all peers that this rank has stopped. One that has stopped itself needs no word.
+    fn tell_stopped(&mut self) {
+        for route in &self.routes {
+            let mut packet = Packet {
+                from: self.rank,
+                call: self.inbox.call(),
+                content: Content::Stopped,
+            };
+            while let Ok(Some(back)) = route.send(packet) {
+                packet = back;
+                thread::yield_now();
+            }
+        }
+    }
+}
+
+impl<W: Send + 'static> End<W> {
+    fn post(&mut self, peer: WorldRank, content: Content<W>) -> Result<()> {
+        let mut packet = Packet {
+            from: self.rank,
+            call: self.inbox.call(),
+            content,
+        };
+        while let Some(back) = self.routes[peer.index()].send(packet)? {
+            packet = back;
+            self.inbox.take_in()?;
+            thread::yield_now();
+        }
+        Ok(())
+    }
+
+    /// Lets the carrier do something, when there is one.
+    fn carry<T>(
+        &mut self,
+        act: impl FnOnce(&mut dyn Carrier<W>, KeepGoing<'_>) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let Some(carrier) = &mut self.carrier else {
+            return Ok(None);
+        };
+        let inbox = &mut self.inbox;
+        match act(carrier.as_mut(), &mut || inbox.take_in()) {
+            Ok(done) => Ok(Some(done)),
+            Err(error) => Err(self.first_cause(error)),
+        }
+    }
+
+    /// What a carrier reports; or that a peer has stopped, if that is why.
+    fn first_cause(&mut self, error: Error) -> Error {
+        let since = Instant::now();
+        loop {
+            if let Err(stopped) = self.inbox.take_in() {
+                return stopped;
+            }
+            if since.elapsed() > GRACE {
+                return error;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Receives what the carrier will bring, until nothing that was announced is `left`.
+    fn take_posted(&mut self, left: impl Fn(&VecDeque<(WorldRank, Tag)>) -> bool) -> Result<()> {
+        while left(&self.posted)
+            && let Some((from, tag)) = self.posted.pop_front()
+        {
+            let wire = self.fetch(from, tag)?;
+            self.inbox.keep(from, Content::Wire(tag, wire));
+        }
+        Ok(())
+    }
+
+    /// The wire of this tag.
+    fn fetch(&mut self, peer: WorldRank, tag: Tag) -> Result<W> {
+        let content = self.inbox.take(peer, |content| {
+            matches!(
+                content,
+                Content::Wire(got, _) | Content::Carried(got, _) | Content::Description(got, _) if *got == tag
+            )
+        })?;
+        match content {
+            Content::Wire(_, wire) | Content::Carried(_, wire) => Ok(wire),
+            Content::Description(_, description) => {
+                let wire =
+                    self.carry(|carrier, keep_going| carrier.receive(peer, &description, keep_going))?;
+                let rank = self.rank;
+                wire.ok_or_else(|| FabricError::NoCarrier { from: peer, to: rank }.into())
+            }
+            Content::Block(_) | Content::Stopped | Content::Failed(_) => unreachable!("a wire was wanted"),
+        }
+    }
+}
+
+impl<W: Send + 'static> Transport<W> for End<W> {
+    fn rank(&self) -> WorldRank {
+        self.rank
+    }
+
+    fn ranks(&self) -> u32 {
+        self.routes.len() as u32
+    }
+
+    fn begin(&mut self, call: Call) -> Result<()> {
+        self.posted.clear();
+        self.inbox.begin(call)
+    }
+
+    fn stop(&mut self) {
+        self.inbox.stop(self.rank);
+        self.tell_stopped();
+    }
+
+    fn is_direct(&self, peer: WorldRank) -> bool {
+        !self.is_far(peer) || self.carrier.as_ref().is_some_and(|carrier| carrier.reaches(peer))
+    }
+
+    fn start(&mut self, partners: &[WorldRank]) -> Result<()> {
+        let alarm = self.alarm.clone();
+        let far: Vec<_> = partners
+            .iter()
+            .copied()
+            .filter(|peer| self.is_far(*peer))
+            .collect();
+        self.carry(|carrier, keep_going| carrier.start(&far, &alarm, keep_going))
+            .map(|_| ())
+    }
+
+    fn check(&mut self) -> Result<()> {
+        self.inbox.take_in()?;
+        self.carry(|carrier, _| carrier.check()).map(|_| ())
+    }
+
+    fn send(&mut self, peer: WorldRank, tag: Tag, wire: W) -> Result<()> {
+        if self.carrier.is_none() || !self.is_far(peer) {
+            return self.post(peer, Content::Wire(tag, wire));
+        }
+        // A carrier is asked in the order of the schedule, for sends and receives alike.
+        self.take_posted(|_| true)?;
+        let carried = self.carry(|carrier, keep_going| carrier.send(peer, &wire, keep_going))?;
+        let content = match carried {
+            Some(true) => Content::Carried(tag, wire),
+            _ => Content::Wire(tag, wire),
+        };
+        self.post(peer, content)
+    }
+
+    fn post_recv(&mut self, peer: WorldRank, tag: Tag) -> Result<()> {
+        if self.carrier.is_some() && self.is_far(peer) {
+            self.posted.push_back((peer, tag));
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, peer: WorldRank, tag: Tag) -> Result<W> {
+        // As above: what was announced before comes before.
+        self.take_posted(|posted| posted.contains(&(peer, tag)))?;
+        self.fetch(peer, tag)
+    }
+
+    fn send_bytes(&mut self, peer: WorldRank, bytes: Vec<u8>) -> Result<()> {
+        self.post(peer, Content::Block(bytes))
+    }
+
+    fn recv_bytes(&mut self, peer: WorldRank) -> Result<Vec<u8>> {
+        match self
+            .inbox
+            .take(peer, |content| matches!(content, Content::Block(_)))?
+        {
+            Content::Block(bytes) => Ok(bytes),
+            _ => unreachable!("a block was wanted"),
+        }
+    }
+}
+
+impl<W> Drop for End<W> {
+    fn drop(&mut self) {
+        self.inbox.close();
+        self.tell_stopped();
+    }
+}
+
+impl<W> std::fmt::Debug for End<W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("End")
+            .field("rank", &self.rank)
+            .finish_non_exhaustive()
+    }
+}

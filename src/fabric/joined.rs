@@ -1,0 +1,43 @@
+//! Ranks of several processes: those of its own process a rank reaches by channels, the others by sockets.
+
+use super::channels::Channel;
+use super::inbox::inbox;
+use super::packet::Route;
+use super::sockets::{Deliveries, SocketRoute, World};
+use super::{Alarm, End, Peers, WireFrame};
+use crate::error::Result;
+use crate::id::WorldRank;
+use crate::mesh::Mesh;
+
+/// The connected ends of the ranks that this process holds, in rank order, and what all processes do together. `threads` are
+/// those of all ranks on this machine; for them and `room` see [`super::connect`].
+///
+/// # Errors
+/// When the system gives no thread to read from a socket. The connections are closed then.
+///
+/// # Panics
+/// When the mesh is for another number of processes than the world has.
+pub fn ends<W: WireFrame>(
+    world: World,
+    mesh: &Mesh,
+    threads: usize,
+    room: usize,
+) -> Result<(Vec<End<W>>, Peers)> {
+    assert_eq!(mesh.processes(), world.processes(), "one mesh for all processes");
+    let own = mesh.ranks_of(world.process());
+    let (senders, inboxes): (Vec<_>, Vec<_>) = own.clone().map(|_| inbox(threads, room)).unzip();
+    let alarm = Alarm::default();
+    let (connections, peers) = world.open(mesh, &Deliveries::new(own.clone(), senders.clone(), &alarm))?;
+    let route = |to: WorldRank| -> Box<dyn Route<W>> {
+        match &connections[mesh.process(to) as usize] {
+            Some(connection) => Box::new(SocketRoute::new(connection, to)),
+            None => Box::new(Channel {
+                to,
+                inbox: senders[(to.0 - own.start) as usize].clone(),
+            }),
+        }
+    };
+    let ends = own.clone().map(WorldRank).zip(inboxes);
+    let ends = ends.map(|(rank, inbox)| End::new(rank, inbox, mesh.world().map(route).collect(), &alarm));
+    Ok((ends.collect(), peers))
+}

@@ -1,0 +1,119 @@
+//! Which ranks NCCL connects.
+
+use pipewright_stages::Device;
+use pipewright_stages::devices::Library;
+use pipewright_stages::nccl::UniqueId;
+
+use crate::error::{Error, FabricError, Result};
+use crate::id::WorldRank;
+use crate::mesh::Mesh;
+
+/// The pairs of ranks on GPUs of different processes between which a schedule sends. All ranks of such pairs are members of one
+/// communicator, and perhaps some guests: ranks between which no schedule sends, and tied parameters may.
+#[derive(Debug, Default)]
+pub(crate) struct GpuPairs {
+    /// Each once: the sending and the receiving rank.
+    pairs: Vec<[WorldRank; 2]>,
+    /// The members, in order, and the GPU of each.
+    members: Vec<(WorldRank, Device)>,
+}
+
+impl GpuPairs {
+    /// These pairs, each of which may stand there several times.
+    pub(crate) fn new(mut pairs: Vec<[WorldRank; 2]>, mesh: &Mesh) -> Self {
+        pairs.sort_unstable();
+        pairs.dedup();
+        let mut ends = pairs.concat();
+        ends.sort_unstable();
+        ends.dedup();
+        let members = ends.into_iter().map(|rank| (rank, mesh.place(rank).device));
+        Self {
+            members: members.collect(),
+            pairs,
+        }
+    }
+
+    /// The same with two ranks more, when there are pairs and each of the two is on a GPU of which NCCL has no other rank in
+    /// its process.
+    pub(crate) fn with_guests(mut self, guests: [WorldRank; 2], mesh: &Mesh) -> Self {
+        let device = |rank| mesh.place(rank).device;
+        let is_free = |guest: WorldRank| {
+            let taken = |&(rank, of): &(WorldRank, Device)| {
+                rank != guest && mesh.process(rank) == mesh.process(guest) && of == device(guest)
+            };
+            device(guest) != Device::Cpu && !self.members.iter().any(taken)
+        };
+        let far = mesh.process(guests[0]) != mesh.process(guests[1]);
+        if far && !self.is_empty() && guests.into_iter().all(is_free) {
+            self.members.extend(guests.map(|guest| (guest, device(guest))));
+            self.members.sort_unstable_by_key(|member| member.0);
+            self.members.dedup();
+        }
+        self
+    }
+
+    /// Whether NCCL has nothing to connect.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pairs.is_empty()
+    }
+
+    /// How many ranks are in the communicator.
+    pub(super) fn count(&self) -> u32 {
+        self.members.len() as u32
+    }
+
+    /// A rank's number in the communicator.
+    pub(super) fn number(&self, rank: WorldRank) -> Option<u32> {
+        let found = self.members.iter().position(|(member, _)| *member == rank);
+        found.map(|number| number as u32)
+    }
+
+    /// The GPU of the member of this number.
+    pub(super) fn device(&self, number: u32) -> Device {
+        self.members[number as usize].1
+    }
+
+    /// Whether the schedule sends from one of the two to the other.
+    pub(super) fn has(&self, pair: [WorldRank; 2]) -> bool {
+        self.pairs.contains(&pair)
+    }
+
+    /// The ranks that one sends to (`0`), or receives from (`1`).
+    pub(super) fn peers(&self, rank: WorldRank, end: usize) -> impl Iterator<Item = WorldRank> {
+        let pairs = self.pairs.iter().filter(move |pair| pair[end] == rank);
+        pairs.map(move |pair| pair[1 - end])
+    }
+
+    /// What the communicator begins with, made by the process that holds its first member. All processes call it with their
+    /// own ranks; `share` gives every process's block to all.
+    pub(super) fn id(
+        &self,
+        own: &[WorldRank],
+        share: impl FnOnce(Result<Vec<u8>>) -> Result<Vec<Vec<u8>>>,
+    ) -> Result<UniqueId> {
+        let blocks = share(self.own_part(own))?;
+        let bytes = blocks.concat().try_into().map_err(|_| {
+            Error::Stopped(": the processes do not agree which ranks NCCL connects".to_owned())
+        })?;
+        Ok(UniqueId::from_bytes(bytes))
+    }
+
+    fn own_part(&self, own: &[WorldRank]) -> Result<Vec<u8>> {
+        let mut seen: Vec<(WorldRank, Device)> = Vec::new();
+        for &(rank, device) in self.members.iter().filter(|(rank, _)| own.contains(rank)) {
+            if let Some((other, _)) = seen.iter().find(|(_, taken)| *taken == device) {
+                let ranks = [*other, rank];
+                return Err(FabricError::SharedGpu { ranks, device }.into());
+            }
+            seen.push((rank, device));
+        }
+        if !seen.is_empty() {
+            Library::Driver.require()?;
+        }
+        match (seen.first(), self.members.first()) {
+            (None, _) => Ok(Vec::new()),
+            (mine, first) if mine == first => Ok(UniqueId::make()?.to_bytes().to_vec()),
+            _ => Ok(Library::Nccl.require().map(|()| Vec::new())?),
+        }
+    }
+}

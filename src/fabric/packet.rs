@@ -1,0 +1,44 @@
+//! What goes from one rank to another, and the way it takes.
+
+use std::sync::Arc;
+
+use super::{Call, Tag};
+use crate::error::{FabricError, Result};
+use crate::id::WorldRank;
+
+/// What one rank sends another.
+pub(super) struct Packet<W> {
+    pub(super) from: WorldRank,
+    /// The call it belongs to.
+    pub(super) call: Call,
+    pub(super) content: Content<W>,
+}
+
+/// What a packet holds.
+pub(super) enum Content<W> {
+    /// A wire.
+    Wire(Tag, W),
+    /// A wire whose numbers a [`super::Carrier`] has taken. What arrives in another process is its description.
+    Carried(Tag, W),
+    /// The description of a wire whose numbers a [`super::Carrier`] brings.
+    Description(Tag, Vec<u8>),
+    /// A block of host memory.
+    Block(Vec<u8>),
+    /// The rank has stopped.
+    Stopped,
+    /// A wire could not be written, sent or read; or the processes do not make the same calls.
+    Failed(Arc<FabricError>),
+}
+
+/// The way from one rank to another.
+pub(super) trait Route<W>: Send {
+    /// Whether the other rank is in this process: then wires are handed over as they are.
+    fn is_near(&self) -> bool;
+
+    /// Sends a packet. It comes back when there is no room for it now.
+    ///
+    /// # Errors
+    /// [`crate::Error::PeerGone`] when the other rank cannot be reached any more; [`crate::Error::Fabric`] when a wire cannot
+    /// be written.
+    fn send(&self, packet: Packet<W>) -> Result<Option<Packet<W>>>;
+}

@@ -1,0 +1,73 @@
+//! Whether all processes make the same calls.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
+use crate::error::FabricError;
+
+/// The calls that this process has made and another has not, or the other way round, for each other process.
+pub(super) struct Calls {
+    process: u32,
+    /// By process.
+    unmatched: Mutex<Vec<Unmatched>>,
+}
+
+#[derive(Clone, Default)]
+struct Unmatched {
+    ours: VecDeque<String>,
+    theirs: VecDeque<String>,
+}
+
+impl Calls {
+    pub(super) fn new(process: u32, processes: u32) -> Self {
+        Self {
+            process,
+            unmatched: Mutex::new(vec![Unmatched::default(); processes as usize]),
+        }
+    }
+
+    /// Takes note of this process's next call.
+    ///
+    /// # Errors
+    /// [`FabricError::CallsDiffer`] when another process has made another one.
+    pub(super) fn ours(&self, call: &str) -> Result<(), FabricError> {
+        let mut unmatched = self.unmatched.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut result = Ok(());
+        for (process, unmatched) in (0..).zip(unmatched.iter_mut()) {
+            match unmatched.theirs.pop_front() {
+                Some(theirs) => result = result.and(self.compare(call, process, &theirs)),
+                None if process != self.process => unmatched.ours.push_back(call.to_owned()),
+                None => {}
+            }
+        }
+        result
+    }
+
+    /// Takes note of the next call of another process.
+    ///
+    /// # Errors
+    /// [`FabricError::CallsDiffer`] when this process has made another one.
+    pub(super) fn theirs(&self, process: u32, call: String) -> Result<(), FabricError> {
+        let mut unmatched = self.unmatched.lock().unwrap_or_else(PoisonError::into_inner);
+        let unmatched = &mut unmatched[process as usize];
+        match unmatched.ours.pop_front() {
+            Some(ours) => self.compare(&ours, process, &call),
+            None => {
+                unmatched.theirs.push_back(call);
+                Ok(())
+            }
+        }
+    }
+
+    fn compare(&self, ours: &str, other: u32, theirs: &str) -> Result<(), FabricError> {
+        if ours == theirs {
+            return Ok(());
+        }
+        Err(FabricError::CallsDiffer {
+            process: self.process,
+            call: ours.to_owned(),
+            other,
+            others_call: theirs.to_owned(),
+        })
+    }
+}

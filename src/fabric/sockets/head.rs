@@ -1,0 +1,106 @@
+//! What stands before every frame on a socket.
+
+use std::io::{self, ErrorKind, Read, Write};
+
+use crate::fabric::{Call, Tag};
+use crate::id::WorldRank;
+
+/// The longest description of a wire, in bytes.
+pub(super) const DESCRIPTION: u64 = 1 << 12;
+
+/// What a frame carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A wire: its description, its numbers, and a byte that says whether these are all right.
+    Wire,
+    /// The description of a wire whose numbers come by other means.
+    Description,
+    /// A block, from rank to rank.
+    Block,
+    /// The sending rank has stopped.
+    Stopped,
+    /// A wire between the two ranks has failed; the text says why.
+    Failed,
+    /// The next call that the sending process makes.
+    Call,
+    /// A process's part in what all do.
+    Part,
+    /// The process leaves; the text says why, if it is for a failure.
+    Farewell,
+}
+
+impl Kind {
+    const ALL: [Self; 8] = [
+        Self::Wire,
+        Self::Description,
+        Self::Block,
+        Self::Stopped,
+        Self::Failed,
+        Self::Call,
+        Self::Part,
+        Self::Farewell,
+    ];
+}
+
+/// What stands before every frame: six numbers of 8 bytes, little endian.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Head {
+    pub(super) kind: Kind,
+    /// The call that it belongs to.
+    pub(super) call: Call,
+    /// The sending and the receiving rank.
+    pub(super) route: [WorldRank; 2],
+    pub(super) tag: Tag,
+    /// The bytes of the description, of the block or of the text.
+    pub(super) length: u64,
+    /// The bytes of a wire's numbers.
+    pub(super) numbers: u64,
+}
+
+impl Head {
+    const SIZE: usize = 48;
+
+    pub(super) fn write(&self, to: &mut impl Write) -> io::Result<()> {
+        let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+        let numbers = [
+            pair(self.call.attempt, self.kind as u32),
+            pair(self.route[0].0, self.route[1].0),
+            self.call.number,
+            self.tag.0,
+            self.length,
+            self.numbers,
+        ];
+        to.write_all(bytemuck::cast_slice(&numbers.map(u64::to_le)))
+    }
+
+    /// The next frame's head.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidData`] for what is none.
+    pub(super) fn read(from: &mut impl Read) -> io::Result<Self> {
+        let mut bytes = [0; Self::SIZE];
+        from.read_exact(&mut bytes)?;
+        let number = |index: usize| u64::from_le_bytes(bytes.as_chunks().0[index]);
+        let pair = |index| [(number(index) >> 32) as u32, number(index) as u32];
+        let [attempt, kind] = pair(0);
+        let kind = Kind::ALL
+            .get(kind as usize)
+            .ok_or_else(|| invalid("a frame of no known kind"))?;
+        Ok(Self {
+            kind: *kind,
+            call: Call {
+                attempt,
+                number: number(2),
+            },
+            route: pair(1).map(WorldRank),
+            tag: Tag(number(3)),
+            length: number(4),
+            numbers: number(5),
+        })
+    }
+}
+
+/// What was read makes no sense.
+pub(super) fn invalid(what: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, what)
+}

@@ -1,0 +1,18 @@
+//! Ranks of several processes: each process is connected with each by a socket.
+
+mod bootstrap;
+mod calls;
+mod connection;
+mod ears;
+mod head;
+mod numbers;
+mod part;
+mod peers;
+mod reader;
+mod text;
+mod world;
+
+pub(super) use connection::SocketRoute;
+pub use peers::Peers;
+pub(super) use reader::Deliveries;
+pub use world::{Membership, World};

@@ -1,0 +1,177 @@
+//! A wire's numbers on a socket: as many bytes as the frame says, whatever the wire does.
+//!
+//! The code that writes and reads a wire may be the user's. It may fail, panic, or write another number of bytes than it said.
+//! Then the wire has failed, and the connection goes on with the next frame.
+
+use std::any::Any;
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::net::TcpStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::error::panic_message;
+use crate::fabric::WireFrame;
+
+/// Up to this many bytes of a wire are believed at once.
+const BELIEVED: u64 = 1 << 20;
+
+/// Takes the numbers that a wire writes.
+pub(super) struct Outgoing<'a> {
+    stream: &'a mut BufWriter<TcpStream>,
+    left: u64,
+    /// Why the connection cannot be written to.
+    lost: Option<io::Error>,
+}
+
+impl<'a> Outgoing<'a> {
+    /// Writes the numbers of a wire, `bytes` of them, and zeros for what the wire does not write. Gives why the wire failed,
+    /// when it did.
+    ///
+    /// # Errors
+    /// When the connection has failed.
+    pub(super) fn write<W: WireFrame>(
+        stream: &'a mut BufWriter<TcpStream>,
+        bytes: u64,
+        wire: &W,
+    ) -> io::Result<io::Result<()>> {
+        let mut out = Self {
+            stream,
+            left: bytes,
+            lost: None,
+        };
+        let written = guarded(|| wire.write(&mut out));
+        if let Some(lost) = out.lost {
+            return Err(lost);
+        }
+        let left = out.left;
+        io::copy(&mut io::repeat(0).take(left), out.stream)?;
+        Ok(written.and_then(|()| match left {
+            0 => Ok(()),
+            left => Err(io::Error::other(format!(
+                "it wrote {} bytes, and had said that it has {bytes}",
+                bytes - left
+            ))),
+        }))
+    }
+}
+
+impl Write for Outgoing<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.len() as u64 > self.left {
+            return Err(io::Error::other(
+                "it writes more bytes than it had said that it has",
+            ));
+        }
+        match self.stream.write(bytes) {
+            Ok(written) => {
+                self.left -= written as u64;
+                Ok(written)
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(error),
+            Err(error) => {
+                let kind = error.kind();
+                self.lost = Some(error);
+                Err(kind.into())
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Gives a wire its numbers.
+pub(super) struct Incoming<'a> {
+    stream: &'a mut BufReader<TcpStream>,
+    left: u64,
+    /// Why the connection cannot be read from.
+    lost: Option<io::Error>,
+}
+
+impl Incoming<'_> {
+    /// Makes a wire of its description and the next `bytes` of numbers. Gives why the wire failed, when it did.
+    ///
+    /// A frame may claim to be of any size. So a wire that is much larger than all before it (`largest`) is not made before
+    /// its numbers have come.
+    ///
+    /// # Errors
+    /// When the connection has failed.
+    pub(super) fn read<W: WireFrame>(
+        stream: &mut BufReader<TcpStream>,
+        description: &[u8],
+        bytes: u64,
+        largest: &mut u64,
+    ) -> io::Result<io::Result<W>> {
+        let read = if bytes > BELIEVED.max(largest.saturating_mul(2)) {
+            let mut numbers = Vec::new();
+            read(stream, bytes, &mut numbers)?;
+            guarded(|| W::read(description, bytes, &mut &numbers[..]))
+        } else {
+            let mut incoming = Incoming {
+                stream: &mut *stream,
+                left: bytes,
+                lost: None,
+            };
+            let read = guarded(|| W::read(description, bytes, &mut incoming));
+            if let Some(lost) = incoming.lost {
+                return Err(lost);
+            }
+            let left = incoming.left;
+            skip(stream, left)?;
+            read
+        };
+        *largest = bytes.max(*largest);
+        Ok(read)
+    }
+}
+
+impl Read for Incoming<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(into.len());
+        if most == 0 {
+            return Ok(0);
+        }
+        match self.stream.read(&mut into[..most]) {
+            Ok(0) => {
+                self.lost = Some(io::ErrorKind::UnexpectedEof.into());
+                Ok(0)
+            }
+            Ok(read) => {
+                self.left -= read as u64;
+                Ok(read)
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(error),
+            Err(error) => {
+                let kind = error.kind();
+                self.lost = Some(error);
+                Err(kind.into())
+            }
+        }
+    }
+}
+
+/// Reads so many bytes. Memory is made as they come: a length that is wrong costs nothing.
+pub(super) fn read(stream: &mut impl Read, length: u64, into: &mut Vec<u8>) -> io::Result<()> {
+    into.clear();
+    match stream.take(length).read_to_end(into)? as u64 {
+        read if read == length => Ok(()),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+fn skip(stream: &mut impl Read, length: u64) -> io::Result<()> {
+    match io::copy(&mut stream.take(length), &mut io::sink())? {
+        skipped if skipped == length => Ok(()),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+/// What code of the user's gives; a panic is an error.
+fn guarded<T>(act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|panic| Err(panicked(panic.as_ref())))
+}
+
+/// A panic as an error.
+pub(super) fn panicked(panic: &(dyn Any + Send)) -> io::Error {
+    io::Error::other(format!("it panicked: {}", panic_message(panic)))
+}

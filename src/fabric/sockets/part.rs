@@ -1,0 +1,93 @@
+//! A process's part in what all do: the name of the call, then what came of it.
+
+use super::text::plain;
+use crate::error::{Error, FabricError, Result};
+
+const DONE: u8 = 0;
+const FAILED: u8 = 1;
+/// It could not go on because another process had failed.
+const FOLLOWS: u8 = 2;
+
+/// How likely a failure is the first cause of all, the likeliest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Order {
+    /// It says why.
+    Cause,
+    /// A process was lost.
+    Lost,
+    /// A process has left.
+    Left,
+    /// It follows from another.
+    Follows,
+}
+
+/// Why a process has no part in what all do.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) order: Order,
+    pub(super) error: Error,
+}
+
+impl Failure {
+    pub(super) fn new(order: Order, error: Error) -> Self {
+        Self { order, error }
+    }
+
+    /// This process's own failure.
+    pub(super) fn own(error: Error) -> Self {
+        let order = if error.is_echo() {
+            Order::Follows
+        } else {
+            Order::Cause
+        };
+        Self { order, error }
+    }
+}
+
+/// A process's part as bytes.
+pub(super) fn write(call: &str, part: &Result<Vec<u8>>) -> Vec<u8> {
+    let mut bytes = call.as_bytes().to_vec();
+    bytes.push(b'\n');
+    match part {
+        Ok(block) => {
+            bytes.push(DONE);
+            bytes.extend_from_slice(block);
+        }
+        Err(error) => {
+            bytes.push(if error.is_echo() { FOLLOWS } else { FAILED });
+            bytes.extend_from_slice(error.to_string().as_bytes());
+        }
+    }
+    bytes
+}
+
+/// What another process wrote. `calls` are the calls that this process (its number, and where it is) has to find there.
+pub(super) fn read(
+    process: u32,
+    (own, call): (u32, &str),
+    part: &[u8],
+) -> std::result::Result<Vec<u8>, Failure> {
+    let end = part.iter().position(|&byte| byte == b'\n').unwrap_or(0);
+    let (theirs, rest) = (
+        String::from_utf8_lossy(&part[..end]),
+        part.get(end + 1..).unwrap_or_default(),
+    );
+    let failed = |order, text: &[u8]| {
+        let cause = plain(&String::from_utf8_lossy(text));
+        Err(Failure::new(order, Error::Process { process, cause }))
+    };
+    match rest {
+        [FAILED, text @ ..] => failed(Order::Cause, text),
+        [FOLLOWS, text @ ..] => failed(Order::Follows, text),
+        [DONE, block @ ..] if theirs == call => Ok(block.to_vec()),
+        _ => Err(Failure::own(
+            FabricError::CallsDiffer {
+                process: own,
+                call: call.to_owned(),
+                other: process,
+                others_call: plain(&theirs),
+            }
+            .into(),
+        )),
+    }
+}

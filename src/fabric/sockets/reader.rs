@@ -1,0 +1,243 @@
+//! The receiving end of a socket to another process: a thread that puts what comes where it belongs.
+
+use std::io::{self, BufReader, ErrorKind, Read};
+use std::net::TcpStream;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crossbeam_channel::Sender;
+
+use super::calls::Calls;
+use super::connection::{BUFFER, Connection};
+use super::head::{DESCRIPTION, Head, Kind, invalid};
+use super::numbers::{Incoming, read};
+use super::text::plain;
+use crate::error::FabricError;
+use crate::fabric::inbox::InboxSender;
+use crate::fabric::packet::{Content, Packet};
+use crate::fabric::{Alarm, Call, WireFrame};
+use crate::id::WorldRank;
+
+/// What one process tells another.
+#[derive(Debug)]
+pub(super) enum Heard {
+    /// Its part in what all do, which has this number.
+    Part(u64, Vec<u8>),
+    /// That it leaves, and why if it is for a failure.
+    Farewell(String),
+    /// That it makes another call, or sends what nobody can read.
+    Failed(Arc<FabricError>),
+    /// It has ended, or the connection has.
+    Ended,
+}
+
+/// The inboxes of this process's ranks, and what ends the waits of those that cannot look into theirs.
+pub(in crate::fabric) struct Deliveries<W> {
+    own: Range<u32>,
+    inboxes: Vec<InboxSender<W>>,
+    alarm: Alarm,
+}
+
+impl<W> Deliveries<W> {
+    pub(in crate::fabric) fn new(own: Range<u32>, inboxes: Vec<InboxSender<W>>, alarm: &Alarm) -> Self {
+        Self {
+            own,
+            inboxes,
+            alarm: alarm.clone(),
+        }
+    }
+
+    pub(super) fn copy(&self) -> Self {
+        Self::new(self.own.clone(), self.inboxes.clone(), &self.alarm)
+    }
+
+    fn inbox(&self, rank: WorldRank) -> Option<&InboxSender<W>> {
+        let index = rank.0.checked_sub(self.own.start)?;
+        self.inboxes.get(index as usize)
+    }
+
+    /// Puts a packet of every attempt into each inbox.
+    fn deliver_to_all(&self, from: WorldRank, content: impl Fn() -> Content<W>) {
+        let call = Call {
+            attempt: u32::MAX,
+            number: u64::MAX,
+        };
+        for inbox in &self.inboxes {
+            // A rank that has stopped needs no word.
+            let _ = inbox.send(Packet {
+                from,
+                call,
+                content: content(),
+            });
+        }
+    }
+}
+
+/// Where what a process sends belongs.
+pub(super) struct Reader<W> {
+    /// The other process.
+    pub(super) process: u32,
+    pub(super) connection: Arc<Connection>,
+    pub(super) deliveries: Deliveries<W>,
+    /// The other process's ranks.
+    pub(super) theirs: Range<u32>,
+    /// What the other process itself says.
+    pub(super) heard: Sender<(u32, Heard)>,
+    pub(super) calls: Arc<Calls>,
+}
+
+/// What the thread keeps from frame to frame.
+struct Stream {
+    from: BufReader<TcpStream>,
+    description: Vec<u8>,
+    /// The bytes of the largest wire so far.
+    largest: u64,
+}
+
+impl<W: WireFrame> Reader<W> {
+    /// Reads until the other process ends, or the connection does. Then its ranks have stopped.
+    pub(super) fn run(self, stream: TcpStream) {
+        let mut stream = Stream {
+            from: BufReader::with_capacity(BUFFER, stream),
+            description: Vec::new(),
+            largest: 0,
+        };
+        let end = loop {
+            if let Err(end) = self.frame(&mut stream) {
+                break end;
+            }
+        };
+        if end.kind() == ErrorKind::InvalidData {
+            self.fail(FabricError::Unreadable {
+                process: self.process,
+                source: Arc::new(end),
+            });
+        }
+        // The other process has to learn of it too.
+        self.connection.close();
+        for rank in self.theirs.clone().map(WorldRank) {
+            self.deliveries.deliver_to_all(rank, || Content::Stopped);
+        }
+        self.tell(Heard::Ended);
+        self.deliveries.alarm.go_off();
+    }
+
+    fn frame(&self, stream: &mut Stream) -> io::Result<()> {
+        let head = Head::read(&mut stream.from)?;
+        match head.kind {
+            Kind::Wire => self.wire(&head, stream),
+            Kind::Description => {
+                let mut description = Vec::new();
+                read_description(&head, stream, &mut description)?;
+                self.deliver(&head, Content::Description(head.tag, description))
+            }
+            Kind::Block => {
+                let mut block = self.connection.spare();
+                read(&mut stream.from, head.length, &mut block)?;
+                self.deliver(&head, Content::Block(block))
+            }
+            Kind::Stopped => {
+                self.deliver(&head, Content::Stopped)?;
+                self.deliveries.alarm.go_off();
+                Ok(())
+            }
+            Kind::Failed => {
+                let error = FabricError::Told {
+                    rank: head.route[0],
+                    cause: text(&head, stream)?,
+                };
+                self.deliver(&head, Content::Failed(Arc::new(error)))
+            }
+            Kind::Call => {
+                let call = text(&head, stream)?;
+                if let Err(error) = self.calls.theirs(self.process, call) {
+                    self.fail(error);
+                }
+                Ok(())
+            }
+            Kind::Part => {
+                let mut part = Vec::new();
+                read(&mut stream.from, head.length, &mut part)?;
+                self.tell(Heard::Part(head.call.number, part));
+                Ok(())
+            }
+            Kind::Farewell => {
+                let cause = text(&head, stream)?;
+                self.tell(Heard::Farewell(cause));
+                Ok(())
+            }
+        }
+    }
+
+    fn wire(&self, head: &Head, stream: &mut Stream) -> io::Result<()> {
+        let mut description = std::mem::take(&mut stream.description);
+        read_description(head, stream, &mut description)?;
+        let wire = Incoming::read(&mut stream.from, &description, head.numbers, &mut stream.largest)?;
+        stream.description = description;
+        let mut is_good = [0];
+        stream.from.read_exact(&mut is_good)?;
+        if is_good == [0] {
+            // Its sender could not write it, and says why in the next frame.
+            return Ok(());
+        }
+        let source = match wire {
+            Ok(wire) => return self.deliver(head, Content::Wire(head.tag, wire)),
+            Err(source) => Arc::new(source),
+        };
+        let [from, to] = head.route;
+        let tag = head.tag.0;
+        let error = FabricError::CannotRead {
+            from,
+            to,
+            tag,
+            source,
+        };
+        // Who cannot be told any more sees the connection end.
+        let _ = self
+            .connection
+            .tell_failed([to, from], head.call, head.tag, &error);
+        self.deliver(head, Content::Failed(Arc::new(error)))
+    }
+
+    /// Puts a packet into the inbox of the rank it is for.
+    fn deliver(&self, head: &Head, content: Content<W>) -> io::Result<()> {
+        let [from, to] = head.route;
+        let inbox = self.deliveries.inbox(to);
+        let inbox = inbox
+            .filter(|_| self.theirs.contains(&from.0))
+            .ok_or_else(|| invalid(format!("a frame from rank {from} to rank {to}")))?;
+        let call = head.call;
+        // A rank that has stopped needs nothing.
+        let _ = inbox.send(Packet { from, call, content });
+        Ok(())
+    }
+
+    /// Nobody waits any longer: neither the ranks of this process nor whoever waits for all processes.
+    fn fail(&self, error: FabricError) {
+        let error = Arc::new(error);
+        self.deliveries.deliver_to_all(WorldRank(self.theirs.start), || {
+            Content::Failed(Arc::clone(&error))
+        });
+        self.tell(Heard::Failed(error));
+        self.deliveries.alarm.go_off();
+    }
+
+    fn tell(&self, heard: Heard) {
+        // Whoever listens no more is on its way out.
+        let _ = self.heard.send((self.process, heard));
+    }
+}
+
+fn read_description(head: &Head, stream: &mut Stream, into: &mut Vec<u8>) -> io::Result<()> {
+    if head.length > DESCRIPTION {
+        return Err(invalid(format!("a description of {} bytes", head.length)));
+    }
+    read(&mut stream.from, head.length, into)
+}
+
+/// The text of a frame, without what a terminal would obey.
+fn text(head: &Head, stream: &mut Stream) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    read(&mut stream.from, head.length, &mut bytes)?;
+    Ok(plain(&String::from_utf8_lossy(&bytes)))
+}
