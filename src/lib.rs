@@ -11,7 +11,7 @@
 //! # use pipewright::stages::{loss::CrossEntropy, models::Gpt};
 //! # fn main() -> Result<()> {
 //! let gpt = Gpt { vocab: 256, dim: 32, layers: 2, heads: 4, context: 32, dropout: 0.1, tied: true, seed: 1 };
-//! let corpus = Arc::new(Corpus::text(&["src".into()])?);
+//! let corpus = Arc::new(Corpus::built_in());
 //! let windows = Windows::drawn(Arc::clone(&corpus), 0..corpus.count(), 4, 32, 1)?;
 //! let mut pipeline = Pipeline::builder()
 //!     .schedule(Schedule::one_f_one_b(2, 4)?) // 2 ranks, 4 micro-batches
