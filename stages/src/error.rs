@@ -28,6 +28,16 @@ pub enum ErrorKind {
         /// The shape that arrived.
         got: Shape,
     },
+    /// An input gradient of another shape than the input.
+    #[error(
+        "backward_input gave an input gradient of {got}, and the input was {expected}: they must have one shape"
+    )]
+    GradientShape {
+        /// The shape of the input.
+        expected: Shape,
+        /// The shape of its gradient.
+        got: Shape,
+    },
     /// A token or class outside the range the layer knows.
     #[error("{what} {id} is outside 0..{limit}")]
     OutOfRange {
@@ -74,6 +84,16 @@ pub enum ErrorKind {
     /// A failure of a stage or layer written by the user.
     #[error("{0}")]
     Other(String),
+}
+
+impl From<ErrorKind> for Error {
+    /// Without a place.
+    fn from(kind: ErrorKind) -> Self {
+        Self {
+            place: String::new(),
+            kind,
+        }
+    }
 }
 
 impl Error {

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use smallvec::SmallVec;
 
 use crate::pool::Shelves;
+use crate::shape::Shape;
 use crate::stage::{Bytes, ForwardContext};
 use crate::tensor::Tensor;
 
@@ -38,7 +39,7 @@ impl Kept {
     ) -> Self {
         let inner = inner.into_iter();
         let mut list = List::with_room(inner.len());
-        list.0.extend(inner);
+        inner.for_each(|kept| list.push(kept));
         Self::listed(ctx, list)
     }
 
@@ -73,6 +74,11 @@ impl Kept {
 
     /// Takes out what the layers inside a composite layer keep, in their order.
     pub fn take_inner(&mut self) -> impl DoubleEndedIterator<Item = Kept> + ExactSizeIterator {
+        self.take_entries().map(|entry| entry.kept)
+    }
+
+    /// As [`Kept::take_inner`], with the shapes of the layers' inputs.
+    pub(crate) fn take_entries(&mut self) -> impl DoubleEndedIterator<Item = Entry> + ExactSizeIterator {
         self.inner.0.drain(..)
     }
 
@@ -82,7 +88,7 @@ impl Kept {
                 .iter()
                 .map(|tensor| (tensor.memory(), tensor.bytes())),
         );
-        self.inner.0.iter().for_each(|kept| kept.blocks(found));
+        self.inner.0.iter().for_each(|entry| entry.kept.blocks(found));
     }
 
     /// Shows the blocks of memory held, each as [`Tensor::memory`] and bytes; what several tensors share is shown once.
@@ -111,13 +117,21 @@ fn exactly<T, const N: usize>(mut items: impl ExactSizeIterator<Item = T>) -> Op
 }
 
 thread_local! {
-    static LISTS: Shelves<Vec<Kept>> = const { Shelves::new() };
+    static LISTS: Shelves<Vec<Entry>> = const { Shelves::new() };
     static BLOCKS: RefCell<Vec<(usize, u64)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What a layer of a chain keeps.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) kept: Kept,
+    /// The shape of the layer's input, from forward to backward-input.
+    pub(crate) input: Option<Shape>,
 }
 
 /// What the layers of a chain keep. Its memory goes back to the thread's shelves, by the room it has.
 #[derive(Debug, Default)]
-pub(crate) struct List(Vec<Kept>);
+pub(crate) struct List(Vec<Entry>);
 
 impl List {
     /// An empty list with room for so many.
@@ -127,7 +141,13 @@ impl List {
     }
 
     pub(crate) fn push(&mut self, kept: Kept) {
-        self.0.push(kept);
+        self.0.push(Entry { kept, input: None });
+    }
+
+    /// Adds what a layer keeps of an input of this shape.
+    pub(crate) fn push_of(&mut self, input: Shape, kept: Kept) {
+        let input = Some(input);
+        self.0.push(Entry { kept, input });
     }
 }
 

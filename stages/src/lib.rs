@@ -28,6 +28,7 @@ mod sequential;
 mod shape;
 mod stage;
 mod tensor;
+pub mod testing;
 pub mod threads;
 
 pub use aligned_vec::AVec;

@@ -7,7 +7,7 @@ use crate::cuda::{self, Gpu};
 use crate::device::{Device, Place};
 use crate::error::{Error, ErrorKind, Result};
 use crate::gradient::Gradient;
-use crate::kept::{Kept, List};
+use crate::kept::{Entry, Kept, List};
 use crate::layer::Layer;
 use crate::parameter::{Parameter, Part};
 use crate::shape::{Kind, Shape};
@@ -161,6 +161,7 @@ pub(crate) fn forward(
 fn run(layers: &mut [Box<dyn Layer>], ctx: ForwardContext, input: Tensor, kept: &mut List) -> Result<Tensor> {
     let mut tensor = input;
     for layer in layers {
+        let shape = *tensor.shape();
         let (output, saved) = layer
             .forward(ctx, tensor)
             .map_err(|error| error.at(layer.name()))?;
@@ -168,7 +169,7 @@ fn run(layers: &mut [Box<dyn Layer>], ctx: ForwardContext, input: Tensor, kept: 
             probe(layer.as_mut(), &output)?;
         }
         if ctx.mode != Mode::Evaluate {
-            kept.push(saved);
+            kept.push_of(shape, saved);
         }
         tensor = output;
     }
@@ -187,13 +188,21 @@ pub(crate) fn forward_again(
         .rposition(|layer| layer.kept_without_input(ctx).is_none())
         .map_or(0, |last| last + 1);
     let (layers, tail) = layers.split_at_mut(rest);
+    let mut shape = *input.shape();
     if let Some((last, before)) = layers.split_last_mut() {
         let tensor = run(before, ctx, input, &mut kept)?;
+        let input = *tensor.shape();
+        let output = last.output_shape(&input);
+        shape = output.map_err(|error| error.at(last.name()))?;
         let saved = last.forward_again(ctx, tensor);
-        kept.push(saved.map_err(|error| error.at(last.name()))?);
+        kept.push_of(input, saved.map_err(|error| error.at(last.name()))?);
     }
     for layer in tail {
-        kept.push(layer.kept_without_input(ctx).expect("it needs no input"));
+        let saved = layer.kept_without_input(ctx).expect("it needs no input");
+        kept.push_of(shape, saved);
+        shape = layer
+            .output_shape(&shape)
+            .map_err(|error| error.at(layer.name()))?;
     }
     Ok(Kept::listed(ctx, kept))
 }
@@ -218,6 +227,24 @@ fn probe(layer: &mut dyn Layer, output: &Tensor) -> Result<()> {
     Ok(())
 }
 
+/// A layer's backward-input. Refuses an input gradient of another shape than the input.
+#[inline]
+fn checked_backward_input(
+    layer: &mut dyn Layer,
+    entry: Entry,
+    grad: Tensor,
+) -> Result<(Option<Tensor>, Kept)> {
+    let (input_grad, pending) = layer.backward_input(entry.kept, grad)?;
+    if let (Some(grad), Some(expected)) = (&input_grad, entry.input)
+        && expected.kind() == Kind::F32
+        && *grad.shape() != expected
+    {
+        let got = *grad.shape();
+        return Err(ErrorKind::GradientShape { expected, got }.into());
+    }
+    Ok((input_grad, pending))
+}
+
 /// All layers' backward-input, last first. A layer whose input has no gradient ends it: those before it get none.
 pub(crate) fn backward_input(
     layers: &mut [Box<dyn Layer>],
@@ -226,10 +253,9 @@ pub(crate) fn backward_input(
 ) -> Result<(Option<Tensor>, Kept)> {
     let mut pending = List::with_room(layers.len());
     let mut grad = Some(grad);
-    for (layer, kept) in layers.iter_mut().zip(saved.take_inner()).rev() {
+    for (layer, entry) in layers.iter_mut().zip(saved.take_entries()).rev() {
         let Some(output_grad) = grad else { break };
-        let (input_grad, weight) = layer
-            .backward_input(kept, output_grad)
+        let (input_grad, weight) = checked_backward_input(layer.as_mut(), entry, output_grad)
             .map_err(|error| error.at(layer.name()))?;
         pending.push(weight);
         grad = input_grad;
@@ -251,11 +277,10 @@ pub(crate) fn backward_weight(layers: &mut [Box<dyn Layer>], mut pending: Kept) 
 /// between does not outlive it.
 fn backward(layers: &mut [Box<dyn Layer>], mut saved: Kept, grad: Tensor) -> Result<Option<Tensor>> {
     let mut grad = Some(grad);
-    for (layer, kept) in layers.iter_mut().zip(saved.take_inner()).rev() {
+    for (layer, entry) in layers.iter_mut().zip(saved.take_entries()).rev() {
         let Some(output_grad) = grad else { break };
-        let both = layer
-            .backward_input(kept, output_grad)
-            .and_then(|(input_grad, pending)| {
+        let both =
+            checked_backward_input(layer.as_mut(), entry, output_grad).and_then(|(input_grad, pending)| {
                 layer.backward_weight(pending)?;
                 Ok(input_grad)
             });

@@ -3,11 +3,12 @@
 
 mod common;
 
-use common::{check_gradients, ids, shuffle, tensor};
+use common::{ids, shuffle, tensor};
 use pipewright_stages::layers::{
     Attention, Cheap, Dropout, Embedding, Flatten, Gelu, GeluForm, LayerNorm, Layout, Linear, Recomputed,
     Relu, Residual,
 };
+use pipewright_stages::testing::check_gradients;
 use pipewright_stages::{Bytes, Init, Layer, Parameter, Tensor};
 use proptest::prelude::*;
 
@@ -20,6 +21,11 @@ fn linear(layout: Layout, inputs: usize, outputs: usize, bias: bool) -> Linear {
     }
 }
 
+/// Panics with what is wrong with a layer.
+fn check(layer: impl Layer, input: &Tensor) {
+    check_gradients(layer, input).unwrap_or_else(|error| panic!("{error}"));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
@@ -28,14 +34,14 @@ proptest! {
         rows in 1_usize..6, inputs in 1_usize..20, outputs in 1_usize..20, bias: bool, turned: bool,
     ) {
         let layout = if turned { Layout::OutIn } else { Layout::InOut };
-        check_gradients(&mut linear(layout, inputs, outputs, bias), &tensor("x", &[rows, inputs]));
+        check(linear(layout, inputs, outputs, bias), &tensor("x", &[rows, inputs]));
     }
 
     #[test]
     fn relu_away_from_its_corner(count in 1_usize..70) {
         let mut input = tensor("x", &[count]);
         input.f32_mut().iter_mut().for_each(|x| *x += 0.1 * x.signum());
-        check_gradients(&mut Relu::new("relu"), &input);
+        check(Relu::new("relu"), &input);
     }
 
     #[test]
@@ -43,35 +49,33 @@ proptest! {
         let mut input = tensor("x", &[count]);
         input.f32_mut().iter_mut().for_each(|x| *x *= scale);
         let form = if exact { GeluForm::Exact } else { GeluForm::Tanh };
-        check_gradients(&mut Gelu::new("gelu", form), &input);
+        check(Gelu::new("gelu", form), &input);
     }
 
     #[test]
     fn layer_norm(rows in 1_usize..5, width in 2_usize..40) {
-        let mut layer = LayerNorm::new("norm", width);
-        shuffle(&mut layer);
         let mut input = tensor("x", &[rows, width]);
         input.f32_mut().iter_mut().for_each(|x| *x *= 3.0);
         // Two nearly equal numbers would make a curve too sharp for the differences.
         input.f32_mut().chunks_exact_mut(width).for_each(|row| { row[0] = 2.0; row[1] = -2.0; });
-        check_gradients(&mut layer, &input);
+        check(LayerNorm::new("norm", width), &input);
     }
 
     #[test]
     fn attention(batch in 1_usize..3, time in 1_usize..9, heads in 1_usize..4, width in 1_usize..9) {
-        let mut layer = Attention::new("attention", heads * width, heads).unwrap();
-        check_gradients(&mut layer, &tensor("x", &[batch, time, 3 * heads * width]));
+        let layer = Attention::new("attention", heads * width, heads).unwrap();
+        check(layer, &tensor("x", &[batch, time, 3 * heads * width]));
     }
 
     #[test]
     fn embedding(batch in 1_usize..4, time in 1_usize..6, dim in 1_usize..6) {
-        let mut layer = Embedding::new("embed", 7, 6, dim, 1);
-        check_gradients(&mut layer, &ids("x", &[batch, time], 7));
+        let layer = Embedding::new("embed", 7, 6, dim, 1);
+        check(layer, &ids("x", &[batch, time], 7));
     }
 
     #[test]
     fn dropout(count in 1_usize..70) {
-        check_gradients(&mut Dropout::new("dropout", 0.4, 1).unwrap(), &tensor("x", &[count]));
+        check(Dropout::new("dropout", 0.4, 1).unwrap(), &tensor("x", &[count]));
     }
 
     #[test]
@@ -84,18 +88,18 @@ proptest! {
             Box::new(linear(Layout::InOut, dim, dim, true)),
             Box::new(Dropout::new("dropout", 0.3, 1).unwrap()),
         ];
-        check_gradients(&mut Residual::new("block", attend), &tensor("x", &[batch, time, dim]));
+        check(Residual::new("block", attend), &tensor("x", &[batch, time, dim]));
         let think: Vec<Box<dyn Layer>> = vec![
             Box::new(linear(Layout::InOut, dim, 4 * dim, true)),
             Box::new(Gelu::new("gelu", GeluForm::Tanh)),
             Box::new(linear(Layout::OutIn, 4 * dim, dim, false)),
         ];
-        check_gradients(&mut Residual::new("block", think), &tensor("x", &[batch, time, dim]));
+        check(Residual::new("block", think), &tensor("x", &[batch, time, dim]));
     }
 
     #[test]
     fn flatten(batch in 1_usize..4, a in 1_usize..4, b in 1_usize..4, c in 1_usize..4) {
-        check_gradients(&mut Flatten::new("flatten"), &tensor("x", &[batch, a, b, c]));
+        check(Flatten::new("flatten"), &tensor("x", &[batch, a, b, c]));
     }
 }
 

@@ -1,0 +1,186 @@
+//! Checks for layers and stages that you wrote yourself: that backward computes the gradients of forward.
+//!
+//! ```
+//! use pipewright_stages::layers::{Gelu, GeluForm};
+//! use pipewright_stages::testing::check_gradients;
+//! use pipewright_stages::{Result, Tensor};
+//!
+//! let input = Tensor::from_vec(&[2, 3], vec![0.3, -0.7, 0.2, 1.1, -0.4, 0.9])?;
+//! check_gradients(Gelu::new("gelu", GeluForm::Exact), &input)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod error;
+mod passes;
+
+pub use error::{CheckError, Problem, Way};
+
+use crate::layer::Layer;
+use crate::sequential::Sequential;
+use crate::shape::Kind;
+use crate::stage::Stage;
+use crate::tensor::Tensor;
+use passes::{Numbers, Order, Passes, Record};
+
+/// Checks a layer with the default [`GradientCheck`]: see [`GradientCheck::stage`] for all that is checked.
+///
+/// # Errors
+/// The first thing that is wrong, with the layer, the tensor, the index, what was expected and what the layer gave.
+pub fn check_gradients(layer: impl Layer, input: &Tensor) -> Result<(), CheckError> {
+    GradientCheck::default().layer(layer, input)
+}
+
+/// How exactly gradients are checked.
+///
+/// A gradient is compared with a central difference of forward: a number `x` is moved to `x + step` and `x - step`, and
+/// the change of the output, divided by the distance, is the slope that backward must give. So keep inputs further than
+/// `step` from a corner of the function, such as 0 for a rectifier.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GradientCheck {
+    /// How far a number is moved to each side.
+    pub step: f32,
+    /// The largest difference that is allowed, as a share of the largest slope of the same tensor.
+    pub tolerance: f64,
+}
+
+impl Default for GradientCheck {
+    /// A step of 0.01 and a tolerance of 0.002: right for numbers around 1 and sums of up to thousands of terms.
+    fn default() -> Self {
+        Self {
+            step: 1e-2,
+            tolerance: 2e-3,
+        }
+    }
+}
+
+impl GradientCheck {
+    /// Checks a layer, as [`GradientCheck::stage`] checks a stage.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn layer(self, layer: impl Layer, input: &Tensor) -> Result<(), CheckError> {
+        let name = layer.name().to_owned();
+        let checked = self.stage(Sequential::new(vec![Box::new(layer)]), input);
+        checked.map_err(|error| error.at(&name))
+    }
+
+    /// Checks a stage on the CPU, with an input of the shape that it will get. Each parameter is moved a little first, so
+    /// that a start at zero hides nothing. In this order:
+    ///
+    /// * forward gives the shape that `output_shape` says, and the same numbers again for the same micro-batch;
+    /// * the input gradient has the input's shape; it and every parameter's gradient are the slopes of forward. The
+    ///   function whose slopes are taken is a weighted sum of the outputs, added up in double precision;
+    /// * the gradients of two micro-batches add up;
+    /// * the same bits come out when the two halves of backward run apart with another micro-batch between them, when
+    ///   backward runs as one, when what forward keeps is made again, and when the stage recomputes its interiors.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn stage<S: Stage<Wire = Tensor>>(self, stage: S, input: &Tensor) -> Result<(), CheckError> {
+        let mut passes = Passes::new(stage, input)?;
+        let expected = passes.run(Order::InTurn)?;
+        self.check_slopes(&mut passes)?;
+        self.check_sums(&mut passes, &expected)?;
+        for (way, order) in [
+            (Way::Apart, Order::Apart),
+            (Way::Whole, Order::Whole),
+            (Way::Again, Order::Again),
+        ] {
+            passes.run(order)?.check_same_bits(&expected, way)?;
+        }
+        passes.stage.recompute_interiors();
+        let recomputed = passes.run(Order::InTurn)?;
+        recomputed.check_same_bits(&expected, Way::Interiors)
+    }
+
+    /// Compares the gradients of the first micro-batch with central differences.
+    fn check_slopes<S: Stage<Wire = Tensor>>(self, passes: &mut Passes<S>) -> Result<(), CheckError> {
+        let record = passes.run(Order::Only(0))?;
+        let input = passes.inputs[0].clone();
+        if input.shape().kind() == Kind::F32 {
+            let slopes = (0..input.shape().count()).map(|index| {
+                self.slope(input.f32()[index], |x| {
+                    let mut moved = input.clone();
+                    moved.f32_mut()[index] = x;
+                    passes.objective(&moved)
+                })
+            });
+            let slopes = slopes.collect::<Result<Vec<f64>, CheckError>>()?;
+            self.compare(&record.input_grads[0], &slopes)?;
+        }
+        for (which, grad) in record.parameters.iter().enumerate() {
+            let slopes = (0..grad.numbers.len()).map(|index| {
+                let before = passes.stage.parameters()[which].value[index];
+                let slope = self.slope(before, |x| {
+                    passes.stage.parameters()[which].value[index] = x;
+                    passes.objective(&input)
+                });
+                passes.stage.parameters()[which].value[index] = before;
+                slope
+            });
+            let slopes = slopes.collect::<Result<Vec<f64>, CheckError>>()?;
+            self.compare(grad, &slopes)?;
+        }
+        Ok(())
+    }
+
+    /// The slope of a function at `x`.
+    fn slope(
+        self,
+        x: f32,
+        mut function: impl FnMut(f32) -> Result<f64, CheckError>,
+    ) -> Result<f64, CheckError> {
+        let (up, down) = (x + self.step, x - self.step);
+        Ok((function(up)? - function(down)?) / (f64::from(up) - f64::from(down)))
+    }
+
+    /// Checks that two micro-batches in a row leave the sum of what each leaves alone.
+    fn check_sums<S: Stage<Wire = Tensor>>(
+        self,
+        passes: &mut Passes<S>,
+        both: &Record,
+    ) -> Result<(), CheckError> {
+        let (first, second) = (passes.run(Order::Only(0))?, passes.run(Order::Only(1))?);
+        let alone = first.parameters.iter().zip(&second.parameters);
+        for (sum, (first, second)) in both.parameters.iter().zip(alone) {
+            let terms = first.numbers.iter().zip(&second.numbers);
+            let expected: Vec<f64> = terms.map(|(a, b)| f64::from(*a) + f64::from(*b)).collect();
+            if let Some((index, allowed)) = self.first_apart(&sum.numbers, &expected) {
+                return Err(CheckError::new(Problem::Sum {
+                    of: sum.name.clone(),
+                    index: sum.index(index),
+                    expected: expected[index],
+                    got: sum.numbers[index],
+                    allowed,
+                }));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that a gradient is made of these slopes.
+    fn compare(self, grad: &Numbers, slopes: &[f64]) -> Result<(), CheckError> {
+        match self.first_apart(&grad.numbers, slopes) {
+            None => Ok(()),
+            Some((index, allowed)) => Err(CheckError::new(Problem::Slope {
+                of: grad.name.clone(),
+                index: grad.index(index),
+                expected: slopes[index],
+                got: grad.numbers[index],
+                allowed,
+            })),
+        }
+    }
+
+    /// The first number that is further from the expected one than allowed, and how far that is.
+    fn first_apart(self, got: &[f32], expected: &[f64]) -> Option<(usize, f64)> {
+        let largest = expected
+            .iter()
+            .fold(1e-3, |most: f64, number| most.max(number.abs()));
+        let allowed = self.tolerance * largest;
+        let mut pairs = got.iter().zip(expected);
+        // Written so that NaN is apart from everything.
+        let index = pairs.position(|(got, expected)| !((f64::from(*got) - expected).abs() <= allowed));
+        index.map(|index| (index, allowed))
+    }
+}

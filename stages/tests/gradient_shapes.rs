@@ -1,0 +1,121 @@
+//! Input gradients of layers that somebody wrote have the shape of the input, or the step ends with the layer's name.
+
+use pipewright_stages::layers::{Flatten, Linear, Residual};
+use pipewright_stages::{
+    ForwardContext, Init, Kept, Layer, Mode, Recompute, RecomputedStage, Result, Sequential, Shape, Stage,
+    Tensor,
+};
+
+/// Passes numbers on. Its input gradient has these dimensions.
+#[derive(Debug)]
+struct Mine(Vec<usize>);
+
+impl Layer for Mine {
+    fn name(&self) -> &str {
+        "mine"
+    }
+
+    fn output_shape(&self, input: &Shape) -> Result<Shape> {
+        Ok(*input)
+    }
+
+    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
+        Ok((input, Kept::new(ctx, [])))
+    }
+
+    fn kept_without_input(&self, ctx: ForwardContext) -> Option<Kept> {
+        Some(Kept::new(ctx, []))
+    }
+
+    fn backward_input(&mut self, saved: Kept, _grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
+        Ok((Some(Tensor::zeros(&self.0)), Kept::new(saved.ctx, [])))
+    }
+}
+
+const CTX: ForwardContext = ForwardContext {
+    step: 0,
+    micro_batch: 0,
+    mode: Mode::Train,
+};
+
+fn linear() -> Box<dyn Layer> {
+    Box::new(Linear::new("fc", [8, 8], Init::Normal(0.1), 1))
+}
+
+/// A layer whose input is `[4, 8]`, between two others.
+fn stage(dims: &[usize]) -> Sequential {
+    Sequential::new(vec![linear(), Box::new(Mine(dims.to_vec())), linear()])
+}
+
+/// The message of a backward pass in one, and in two halves.
+fn messages<S: Stage<Wire = Tensor>>(make: impl Fn() -> S) -> [Option<String>; 2] {
+    let input = || Tensor::zeros(&[4, 8]);
+    let whole = |mut stage: S| {
+        let (_, saved) = stage.forward(CTX, input())?;
+        stage.backward(saved, input()).map(|_| ())
+    };
+    let halves = |mut stage: S| {
+        let (_, saved) = stage.forward(CTX, input())?;
+        stage.backward_input(saved, input()).map(|_| ())
+    };
+    [whole(make()), halves(make())].map(|result| result.err().map(|error| error.to_string()))
+}
+
+fn refusal(got: &str) -> Option<String> {
+    Some(format!(
+        "mine: backward_input gave an input gradient of {got}, and the input was f32[4, 8]: they must have one shape"
+    ))
+}
+
+#[test]
+fn an_input_gradient_of_another_shape_is_refused_with_the_layer() {
+    for (dims, got) in [
+        (&[8, 4][..], "f32[8, 4]"),
+        (&[4, 9], "f32[4, 9]"),
+        (&[32], "f32[32]"),
+        (&[4, 4], "f32[4, 4]"),
+    ] {
+        let expected = [refusal(got), refusal(got)];
+        assert_eq!(messages(|| stage(dims)), expected);
+        let inside = || {
+            Sequential::new(vec![Box::new(Residual::new(
+                "block",
+                vec![Box::new(Mine(dims.to_vec()))],
+            ))])
+        };
+        assert_eq!(messages(inside), expected, "in a residual");
+        for how in [Recompute::Selective, Recompute::Full] {
+            assert_eq!(
+                messages(|| RecomputedStage::new(stage(dims), how)),
+                expected,
+                "{how:?}"
+            );
+            assert_eq!(
+                messages(|| RecomputedStage::new(inside(), how)),
+                expected,
+                "{how:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_gradient_after_a_layer_that_changes_the_shape_is_compared_with_the_input() {
+    let flat = || {
+        let mine = Box::new(Mine(vec![4, 8]));
+        Sequential::new(vec![mine, Box::new(Flatten::new("flatten"))])
+    };
+    let mut stage = flat();
+    let (_, saved) = stage.forward(CTX, Tensor::zeros(&[4, 2, 4])).unwrap();
+    let error = stage.backward(saved, Tensor::zeros(&[4, 8])).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .ends_with("the input was f32[4, 2, 4]: they must have one shape")
+    );
+}
+
+#[test]
+fn gradients_of_the_right_shape_pass() {
+    assert_eq!(messages(|| stage(&[4, 8])), [None, None]);
+}
