@@ -105,7 +105,7 @@ proptest! {
         (0..mutations).for_each(|_| mutate(&mut rows, &mut pick));
         match Schedule::from_passes("mutant", schedule.placement().clone(), micro_batches, rows) {
             Ok(mutant) => assert_right(&recipe(2, false, micro_batches), mutant),
-            Err(error) => prop_assert!(matches!(error, pipewright::Error::Invalid(_))),
+            Err(error) => prop_assert!(matches!(error, pipewright::Error::Schedule(_))),
         }
     }
     #[test]
@@ -126,7 +126,7 @@ proptest! {
         let links = if ordered { Links::Ordered } else { Links::Buffered };
         match Schedule::from_actions("mutant", schedule.placement().clone(), micro_batches, rows, links) {
             Ok(mutant) => within_a_minute(move || assert_right(&recipe(2, true, micro_batches), mutant)),
-            Err(error) => prop_assert!(matches!(error, pipewright::Error::Invalid(_))),
+            Err(error) => prop_assert!(matches!(error, pipewright::Error::Schedule(_))),
         }
     }
 }

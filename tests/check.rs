@@ -3,6 +3,8 @@
 mod oracle;
 
 use pipewright::Error;
+use pipewright::error::ScheduleError;
+use pipewright::error::schedule::Expected;
 use pipewright::id::Rank;
 use pipewright::schedule::{Action, Cell, Links, Pass, Placement, PlacementSpec, Schedule, replay};
 use proptest::prelude::*;
@@ -11,7 +13,7 @@ fn csv(text: &str, placement: Option<&str>, links: Links) -> Result<Schedule, St
     let placement = placement.map(|text| text.parse::<PlacementSpec>().unwrap());
     match Schedule::from_csv("own", text, placement.as_ref(), links) {
         Ok(read) => Ok(read.schedule),
-        Err(Error::Invalid(message)) => Err(message),
+        Err(Error::Schedule(error)) => Err(error.to_string()),
         Err(other) => panic!("not a refusal: {other:?}"),
     }
 }
@@ -145,6 +147,48 @@ fn stages_and_ranks_that_do_not_fit_are_refused() {
 }
 
 #[test]
+fn a_stage_on_two_ranks_is_named() {
+    assert_eq!(
+        refusal("0F0,1F0,0B0\n1B0"),
+        "stage 1 stands on ranks 0 and 1 (1B0 on rank 1); keep a stage on one rank"
+    );
+}
+
+#[test]
+fn micro_batches_that_do_not_begin_with_0_are_named() {
+    assert_eq!(
+        refusal("0F4000000000,0B4000000000"),
+        "the first micro-batch is 4000000000, and no micro-batch has half of its 2 forwards and backwards; number the \
+         micro-batches from 0, each with all its stages"
+    );
+}
+
+#[test]
+fn an_error_has_its_place_in_fields() {
+    let read = Schedule::from_csv("own", "0F0,0B0\n1F0,,1G0", None, Links::Buffered);
+    let Err(Error::Schedule(ScheduleError::Cell { rank, cell, source })) = read else {
+        panic!("{read:?}");
+    };
+    assert_eq!((rank, cell), (Rank(1), 2));
+    assert!(
+        matches!(
+            *source,
+            ScheduleError::Text {
+                expected: Expected::Action,
+                ..
+            }
+        ),
+        "{source:?}"
+    );
+    let stuck = Schedule::from_csv("own", "0B0,0F0", None, Links::Buffered);
+    let Err(Error::Schedule(ScheduleError::Deadlock(deadlock))) = stuck else {
+        panic!("{stuck:?}");
+    };
+    assert!(deadlock.cycle);
+    assert_eq!((deadlock.waits.len(), deadlock.waits[0].who.index), (2, 0));
+}
+
+#[test]
 fn transfers_have_to_be_those_that_the_placement_calls_for() {
     let lowered = |rank0: &str, rank1: &str| refusal(&format!("{rank0}\n{rank1}"));
     let (rank0, rank1) = ("0F0,0SEND_F0,0RECV_B0,0B0", "1RECV_F0,1F0,1B0,1SEND_B0");
@@ -205,15 +249,15 @@ fn a_lowered_schedule_is_judged_on_the_links_named() {
 }
 
 #[test]
-fn a_cell_that_cannot_be_read_is_named_by_row_and_column() {
+fn a_cell_that_cannot_be_read_is_named_by_its_rank_and_place() {
     let text = refusal("0F0,0B0\n1F0,,1G0");
     assert!(
-        text.starts_with("row 2, column 3: \"1G0\" is not an action; known are 2F0, "),
+        text.starts_with("rank 1, cell 2: \"1G0\" is not an action; known are 2F0, "),
         "{text}"
     );
     assert_eq!(
         refusal("0F0,(0B0;0F1)OVERLAP_F_B"),
-        "row 1, column 2: \"(0B0;0F1)OVERLAP_F_B\" is not a pair of a forward and a backward; write it as \
+        "rank 0, cell 1: \"(0B0;0F1)OVERLAP_F_B\" is not a pair of a forward and a backward; write it as \
          (0F7;7B3)OVERLAP_F_B"
     );
 }

@@ -9,9 +9,10 @@ fn lines(text: &str) -> String {
     text.lines().map(|line| format!("{}\n", line.trim())).collect()
 }
 
-fn message<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
-    match result {
-        Err(Error::Invalid(message)) => message,
+fn message<T: std::fmt::Debug, E: Into<Error>>(result: Result<T, E>) -> String {
+    match result.map_err(Into::into) {
+        Err(Error::Schedule(error)) => error.to_string(),
+        Err(Error::Plan(error)) => error.to_string(),
         other => panic!("expected a refusal, got {other:?}"),
     }
 }

@@ -2,14 +2,15 @@
 
 use std::path::PathBuf;
 
+use crate::error::CommandError;
 use crate::schedule::{FromCsv, Links, PlacementSpec, Schedule};
 use crate::{Error, Result};
 
 /// Check a schedule of your own, or another system's: accept it, or say which cell is wrong and why.
 ///
 /// The file is CSV in PyTorch's form: a row a rank, cells such as 2F0 (stage, action, micro-batch); F is a
-/// forward, B a backward, I and W its two halves; SEND_F, RECV_F, SEND_B and RECV_B are transfers; an empty
-/// cell is an idle rank. A file without transfers gets them and then holds on any links; one with transfers
+/// forward, B a backward, I and W its two halves; SEND_F, RECV_F, SEND_B and RECV_B are transfers; REDUCE_GRAD sums a
+/// stage's gradients over its replicas; an empty cell is an idle rank. A file without transfers gets them and then holds on any links; one with transfers
 /// is judged as it stands. Exit status 0 accepts, 2 refuses.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -33,11 +34,15 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> Result<()> {
     let file = args.file.display();
     let text = std::fs::read_to_string(&args.file)
-        .map_err(|error| Error::Invalid(format!("cannot read {file}: {error}")))?;
+        .map_err(|error| CommandError::refused(Error::io("read", &args.file)(error)))?;
     let name = args.file.file_stem().unwrap_or_default().to_string_lossy();
     match Schedule::from_csv(&name, &text, args.placement.as_ref(), args.links) {
         Ok(read) => super::print(&format!("{file}: accepted\n{}", answer(&read, args.links))),
-        Err(error) => Err(Error::Invalid(format!("{file}: {error}"))),
+        Err(error) => Err(CommandError::File {
+            path: args.file.clone(),
+            source: Box::new(error),
+        }
+        .into()),
     }
 }
 

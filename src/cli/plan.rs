@@ -9,12 +9,13 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use clap::builder::PossibleValuesParser;
 
+use crate::Result;
 use crate::draw::{Panel, Picture, Units};
+use crate::error::CommandError;
 use crate::id::Rank;
 use crate::plan::{AUTO, Simulation, Wanted, auto, period, simulate};
 use crate::plan::{Costs, Goal, StageCost};
 use crate::schedule::{Action, Links, Schedule};
-use crate::{Error, Result};
 
 /// Show what a schedule does and costs, without running anything.
 ///
@@ -146,8 +147,27 @@ struct Training {
     rate: f64,
 }
 
+/// Refuses options that are about a config: the parser lets them pass where other options exclude a config.
+fn refuse_without_config(args: &Args) -> Result<()> {
+    let (option, advice) = if args.costs.is_some() {
+        (
+            "--costs",
+            "write `pipewright plan CONFIG --costs FILE`, or give --forward, --backward-input, --backward-weight and --comm",
+        )
+    } else if !args.sets.is_empty() {
+        (
+            "--set",
+            "write `pipewright plan CONFIG --set SECTION.KEY=VALUE`, or leave it out",
+        )
+    } else {
+        return Ok(());
+    };
+    Err(CommandError::WithoutConfig { option, advice }.into())
+}
+
 /// The schedule and the costs that the options say.
 fn of_options(args: &Args) -> Result<Subject> {
+    refuse_without_config(args)?;
     let share = StageCost {
         forward: args.forward,
         backward_input: args.backward_input,
@@ -167,9 +187,8 @@ fn of_options(args: &Args) -> Result<Subject> {
     let schedule = match name {
         AUTO => chosen(args, ranks, micro_batches, &costs)?,
         _ if args.memory.is_some() || args.goal.is_some() => {
-            let problem =
-                format!("--memory and --goal are for --schedule {AUTO}; the order of {name} is its own");
-            return Err(Error::Invalid(problem));
+            let schedule = name.to_owned();
+            return Err(CommandError::OnlyForAuto { schedule }.into());
         }
         _ => Schedule::make(name, ranks, args.chunks, micro_batches, &costs)?,
     };

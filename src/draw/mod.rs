@@ -14,8 +14,9 @@ mod scale;
 
 pub use events::trace_events;
 
+use crate::Result;
+use crate::error::PlanError;
 use crate::schedule::{Pass, Timeline};
-use crate::{Error, Result};
 use figures::Figures;
 use page::{MARGIN, Page};
 use scale::Frame;
@@ -56,7 +57,7 @@ impl Picture<'_> {
     /// The picture as an SVG document.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when there are more passes than a picture can show.
+    /// [`PlanError::TooManyPasses`] when there are more passes than a picture can show.
     pub fn svg(&self) -> Result<String> {
         let passes: usize = self
             .timelines()
@@ -64,9 +65,8 @@ impl Picture<'_> {
             .map(Vec::len)
             .sum();
         if passes > MOST_PASSES {
-            return Err(Error::Invalid(format!(
-                "there are {passes} passes, and a picture shows {MOST_PASSES} at most: draw fewer ranks or micro-batches"
-            )));
+            let most = MOST_PASSES;
+            return Err(PlanError::TooManyPasses { passes, most }.into());
         }
         let frame = Frame::new(self);
         let mut page = Page::new();

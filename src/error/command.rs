@@ -52,6 +52,28 @@ pub enum CommandError {
         /// Why it is not written.
         problem: OutProblem,
     },
+    /// Options of `plan` that say how to search, with a schedule that is not searched.
+    #[error("--memory and --goal are for --schedule auto; the order of {schedule} is its own")]
+    OnlyForAuto {
+        /// The schedule.
+        schedule: String,
+    },
+    /// An option of `plan` that is about a config, without one.
+    #[error("{option} is for the plan of a config: {advice}")]
+    WithoutConfig {
+        /// The option.
+        option: &'static str,
+        /// What to write.
+        advice: &'static str,
+    },
+    /// A file whose content is refused.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Box<Error>,
+    },
     /// `--ranks 0`.
     #[error("--ranks: 0 ranks cannot train: give numbers from 1 on")]
     NoRanks,

@@ -7,10 +7,10 @@ mod data;
 mod fabric;
 mod launch;
 mod mesh;
-mod plan;
+pub mod plan;
 mod profile;
 mod run;
-mod schedule;
+pub mod schedule;
 
 pub use checkpoint::CheckpointError;
 pub use command::{Advice, CommandError, OutProblem, PromptProblem};

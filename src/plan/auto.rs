@@ -2,11 +2,12 @@
 
 use std::fmt;
 
+use crate::Result;
+use crate::error::PlanError;
 use crate::plan::greedy::{Policy, Task, best, climb, in_flight, least_memory, policies};
 use crate::plan::{Costs, Goal, vee_in_flight};
 use crate::plan::{Simulation, simulate};
 use crate::schedule::{Links, Placement, Schedule};
-use crate::{Error, Result};
 
 /// What people write for [`auto`] where a schedule is named.
 pub const AUTO: &str = "auto";
@@ -83,7 +84,7 @@ pub struct Tried {
 /// over orders that are listed for these costs. It is never longer than the shortest with a name that fits.
 ///
 /// # Errors
-/// [`Error::Invalid`] when a number is 0 or makes too many cells, when the costs are of a number of stages that these ranks
+/// [`PlanError`] when a number is 0 or makes too many cells, when the costs are of a number of stages that these ranks
 /// cannot have, or when nothing fits the memory; then it says the least that works.
 pub fn auto(wanted: &Wanted<'_>) -> Result<Auto> {
     wanted.check()?;
@@ -116,42 +117,40 @@ pub fn auto(wanted: &Wanted<'_>) -> Result<Auto> {
             goal: wanted.goal,
             memory: wanted.memory,
         }),
-        _ => Err(too_little(wanted)),
+        _ => Err(too_little(wanted).into()),
     }
 }
 
 impl Wanted<'_> {
     fn check(&self) -> Result<()> {
-        let refuse = |problem: String| Err(Error::Invalid(problem));
-        let Self {
-            ranks, micro_batches, ..
-        } = self;
-        if *ranks == 0 || *micro_batches == 0 || self.chunks == Some(0) {
-            return refuse(format!(
-                "auto needs at least 1 rank, 1 chunk and 1 micro-batch; it was given {ranks} ranks, {} chunks and \
-                 {micro_batches} micro-batches",
-                self.chunks
-                    .map_or("any number of".to_owned(), |chunks| chunks.to_string())
-            ));
+        let (ranks, micro_batches) = (self.ranks, self.micro_batches);
+        if ranks == 0 || micro_batches == 0 || self.chunks == Some(0) {
+            let chunks = self.chunks;
+            return Err(PlanError::NothingToSearch {
+                ranks,
+                chunks,
+                micro_batches,
+            }
+            .into());
         }
         let chunks = self.chunks.unwrap_or(1);
-        let cells = u64::from(*ranks) * u64::from(*micro_batches);
-        if *ranks > MOST_RANKS || cells.saturating_mul(chunks.into()) > MOST_CELLS {
-            return refuse(format!(
-                "auto searches up to {MOST_RANKS} ranks and 2^20 cells; {ranks} ranks x {chunks} chunks x {micro_batches} \
-                 micro-batches are more: name a schedule"
-            ));
+        let cells = u64::from(ranks) * u64::from(micro_batches);
+        if ranks > MOST_RANKS || cells.saturating_mul(chunks.into()) > MOST_CELLS {
+            return Err(PlanError::TooMuchToSearch {
+                most: MOST_RANKS,
+                ranks,
+                chunks,
+                micro_batches,
+            }
+            .into());
         }
         if let Some(memory) = self.memory.filter(|memory| memory.is_nan() || *memory <= 0.0) {
-            return refuse(format!(
-                "the memory limit is {memory}; it has to be a number above 0"
-            ));
+            return Err(PlanError::MemoryLimit(memory).into());
         }
         match self.costs.stages() {
-            Some(stages) if !stages.is_multiple_of(*ranks as usize) => refuse(format!(
-                "there are costs of {stages} stages, which {ranks} ranks cannot share evenly; give costs of a multiple of \
-                 {ranks}"
-            )),
+            Some(stages) if !stages.is_multiple_of(ranks as usize) => {
+                Err(PlanError::UnevenCosts { stages, ranks }.into())
+            }
             _ => Ok(()),
         }
     }
@@ -267,18 +266,18 @@ fn score(goal: Goal, simulation: &Simulation) -> (f64, f64, f64) {
     }
 }
 
-fn too_little(wanted: &Wanted<'_>) -> Error {
+fn too_little(wanted: &Wanted<'_>) -> PlanError {
     let least = |placement: Placement| Some(least_memory(&placement, &wanted.costs.of(&placement).ok()?));
     let least = placements(wanted)
         .into_iter()
         .flatten()
         .filter_map(least)
         .fold(f64::INFINITY, f64::min);
-    Error::Invalid(format!(
-        "no schedule fits in {} a rank; the least that works on {} ranks is {least}",
-        wanted.memory.unwrap_or(f64::INFINITY),
-        wanted.ranks
-    ))
+    PlanError::NothingFits {
+        memory: wanted.memory.unwrap_or(f64::INFINITY),
+        ranks: wanted.ranks,
+        least,
+    }
 }
 
 fn describe(placement: &Placement) -> String {

@@ -35,7 +35,7 @@ impl<'a> Clock<'a> {
     /// A clock at 0.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) when the costs are of another number of stages.
+    /// [`Error`](crate::Error) when the costs are of another number of stages.
     pub(crate) fn new(schedule: &'a Schedule, costs: &Costs, links: Links) -> Result<Self> {
         let stages = costs.of(schedule.placement())?;
         let program = schedule.program();
@@ -59,7 +59,7 @@ impl<'a> Clock<'a> {
     /// Plays a step and shows it to `visit`.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) when the schedule does not hold on these links.
+    /// [`Error`](crate::Error) when the schedule does not hold on these links.
     pub(crate) fn step(&mut self, mut visit: impl FnMut(Played)) -> Result<()> {
         let Self {
             program,

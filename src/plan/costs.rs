@@ -1,7 +1,9 @@
 //! What passes and transfers cost, in time and memory.
 
+use crate::Result;
+use crate::error::plan::{CostOf, PlanError};
+use crate::id::StageId;
 use crate::schedule::{Pass, Placement};
-use crate::{Error, Result};
 
 /// What one micro-batch costs one stage. Times are in any one unit, memory in any one unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -85,9 +87,9 @@ impl StageCost {
         f64::from(saved) * self.saved + f64::from(pending) * self.pending
     }
 
-    /// Refuses a cost that is negative or not a number; `place` begins the message.
-    pub(crate) fn check(&self, place: &str) -> Result<()> {
-        check(self.named(), place)
+    /// Refuses a cost that is negative or not a number.
+    pub(super) fn check(&self, of: &CostOf) -> Result<()> {
+        check(self.named(), of)
     }
 
     /// What the stage costs when it keeps only its input, of this size, and its backward begins with the forward once more. The
@@ -165,9 +167,9 @@ impl Costs {
     /// two ranks takes `comm`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] naming the cost that is negative or not a number, or when no pass costs anything.
+    /// [`PlanError`] naming the cost that is negative or not a number, or when no pass costs anything.
     pub fn share(share: StageCost, comm: f64) -> Result<Self> {
-        check(share.named().into_iter().chain([("comm", comm)]), "")?;
+        check(share.named().into_iter().chain([("comm", comm)]), &CostOf::All)?;
         at_least_one(&[share])?;
         Ok(Self {
             stages: Stages::Share(share),
@@ -180,10 +182,10 @@ impl Costs {
     /// # Errors
     /// As [`Costs::share`], with the stage.
     pub fn each(stages: Vec<StageCost>, comm: f64) -> Result<Self> {
-        for (stage, cost) in stages.iter().enumerate() {
-            cost.check(&format!("stage {stage}: "))?;
+        for (stage, cost) in (0..).map(StageId).zip(&stages) {
+            cost.check(&CostOf::Stage(stage))?;
         }
-        check([("comm", comm)], "")?;
+        check([("comm", comm)], &CostOf::All)?;
         at_least_one(&stages)?;
         Ok(Self {
             stages: Stages::Each(stages),
@@ -207,7 +209,7 @@ impl Costs {
     /// The cost of each stage of this placement.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when the costs are of another number of stages.
+    /// [`PlanError::OtherStages`] when the costs are of another number of stages.
     pub fn of(&self, placement: &Placement) -> Result<Vec<StageCost>> {
         match &self.stages {
             Stages::Share(share) => {
@@ -218,11 +220,12 @@ impl Costs {
                     .collect())
             }
             Stages::Each(stages) if stages.len() == placement.stages() as usize => Ok(stages.clone()),
-            Stages::Each(stages) => Err(Error::Invalid(format!(
-                "there are costs of {} stages for {} (placement {placement}); give one a stage",
-                stages.len(),
-                placement.stages()
-            ))),
+            Stages::Each(stages) => Err(PlanError::OtherStages {
+                given: stages.len(),
+                stages: placement.stages(),
+                placement: placement.to_string(),
+            }
+            .into()),
         }
     }
 }
@@ -230,28 +233,24 @@ impl Costs {
 /// Above it, what many passes cost together might be more than a number can hold.
 const MOST: f64 = 1e100;
 
-/// Refuses a cost that is negative or not a number; `place` begins the message.
-pub(crate) fn check(named: impl IntoIterator<Item = (&'static str, f64)>, place: &str) -> Result<()> {
+/// Refuses a cost that is negative or not a number.
+pub(super) fn check(named: impl IntoIterator<Item = (&'static str, f64)>, of: &CostOf) -> Result<()> {
     for (name, cost) in named {
+        let of = || of.clone();
         if !cost.is_finite() || cost < 0.0 {
-            return Err(Error::Invalid(format!(
-                "{place}the cost {name} is {cost}; it has to be a number from 0 on"
-            )));
+            return Err(PlanError::Cost { of: of(), name, cost }.into());
         }
         if cost > MOST {
-            return Err(Error::Invalid(format!(
-                "{place}the cost {name} is {cost:e}; it has to be no more than {MOST:e}, so take a larger unit"
-            )));
+            let (of, most) = (of(), MOST);
+            return Err(PlanError::LargeCost { of, name, cost, most }.into());
         }
     }
     Ok(())
 }
 
 fn at_least_one(stages: &[StageCost]) -> Result<()> {
-    if stages.iter().all(|stage| stage.work() == 0.0) {
-        return Err(Error::Invalid(
-            "forward, backward-input and backward-weight all cost 0; give one a cost".into(),
-        ));
+    match stages.iter().all(|stage| stage.work() == 0.0) {
+        true => Err(PlanError::NoWork.into()),
+        false => Ok(()),
     }
-    Ok(())
 }

@@ -1,11 +1,12 @@
 //! How a model is cut and in which order it runs, so that its ranks hold no more than they may.
 
+use crate::Result;
+use crate::error::PlanError;
 use crate::plan::{
     AUTO, Candidate, Fit, ModelCosts, Prediction, Setting, Wanted, auto, like_auto, partition,
 };
 use crate::plan::{Costs, Goal};
 use crate::schedule::{Links, Schedule};
-use crate::{Error, Result};
 
 /// A partition that holds less is looked for in steps of this share.
 const TIGHTER: f64 = 0.97;
@@ -25,7 +26,7 @@ impl Fitting<'_> {
     /// The fastest way that is found to run the model in this setting.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when the schedule is not for these numbers of ranks, stages or micro-batches, or there are too few layers.
+    /// [`Error`](crate::Error) when the schedule is not for these numbers of ranks, stages or micro-batches, or there are too few layers.
     pub fn setting(&self, setting: &Setting) -> Result<Fit> {
         match setting.schedule.as_str() {
             AUTO => self.listed(setting),
@@ -36,7 +37,7 @@ impl Fitting<'_> {
     /// The fastest way that is found to run the model under this schedule.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when there are more stages than layers, or counts of another number of stages.
+    /// [`Error`](crate::Error) when there are more stages than layers, or counts of another number of stages.
     pub fn schedule(&self, schedule: &Schedule) -> Result<Fit> {
         let schedule = schedule.clone().in_turn();
         self.order(&|_| Ok(schedule.clone()))
@@ -154,9 +155,7 @@ impl Fitting<'_> {
         let memory = self.memory.unwrap_or(f64::INFINITY);
         match candidate.within(memory) {
             Fit::Within(candidate) => Ok(Candidate { why, ..*candidate }),
-            Fit::Above(bytes) => Err(Error::Invalid(format!(
-                "the best schedule holds {bytes} once its backward-weights are in order, above {memory}"
-            ))),
+            Fit::Above(held) => Err(PlanError::HoldsMore { held, memory }.into()),
         }
     }
 }

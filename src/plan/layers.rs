@@ -2,10 +2,12 @@
 
 use std::ops::Range;
 
+use crate::Result;
+use crate::error::plan::{CostOf, PlanError};
 use crate::id::Rank;
-use crate::plan::{Costs, StageCost, check_costs};
+use crate::plan::costs::check;
+use crate::plan::{Costs, StageCost};
 use crate::schedule::{Pass, Schedule};
-use crate::{Error, Result};
 
 /// What one micro-batch costs in one layer, a unit that partitions name. Times in seconds, memory in bytes.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,10 +46,10 @@ impl ModelCosts {
     /// The costs of a model's layers, in order; `input` is the bytes of a micro-batch of data.
     ///
     /// # Errors
-    /// [`Error::Invalid`] naming the layer and the cost that is negative or not a number, or when there is no layer.
+    /// [`PlanError`] naming the layer and the cost that is negative or not a number, or when there is no layer.
     pub fn new(layers: Vec<LayerCost>, input: f64, link: Link) -> Result<Self> {
         if layers.is_empty() {
-            return Err(Error::Invalid("there are costs of no layer".into()));
+            return Err(PlanError::NoLayer.into());
         }
         for LayerCost {
             name,
@@ -57,15 +59,18 @@ impl ModelCosts {
             output,
         } in &layers
         {
-            let place = format!("layer `{name}`: ");
-            cost.check(&place)?;
-            check_costs(
+            let of = CostOf::Layer(name.clone());
+            cost.check(&of)?;
+            check(
                 [("backward", *backward), ("shared", *shared), ("output", *output)],
-                &place,
+                &of,
             )?;
         }
-        check_costs([("input", input)], "")?;
-        check_costs([("latency", link.latency), ("per_byte", link.per_byte)], "link: ")?;
+        check([("input", input)], &CostOf::All)?;
+        check(
+            [("latency", link.latency), ("per_byte", link.per_byte)],
+            &CostOf::Link,
+        )?;
         Ok(Self {
             layers,
             input,
@@ -182,7 +187,7 @@ impl ModelCosts {
     /// What the stages cost that have so many layers each. A transfer costs what the largest one costs.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when the counts do not add up to the layers, or no pass costs anything.
+    /// [`PlanError`] when the counts do not add up to the layers, or no pass costs anything.
     pub fn stages(&self, counts: &[usize]) -> Result<Costs> {
         let ends: Vec<usize> = counts
             .iter()
@@ -192,10 +197,11 @@ impl ModelCosts {
             })
             .collect();
         if ends.last() != Some(&self.layers.len()) {
-            return Err(Error::Invalid(format!(
-                "stages of {counts:?} layers do not make up the model's {}",
-                self.layers.len()
-            )));
+            return Err(PlanError::Counts {
+                counts: counts.to_vec(),
+                layers: self.layers.len(),
+            }
+            .into());
         }
         let stages = ends
             .iter()

@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use crate::Result;
+use crate::error::PlanError;
+use crate::id::StageId;
 use crate::plan::{Costs, StageCost};
 use crate::schedule::{Cell, Flow, Pass, Timed, TimedTransfer, Timeline};
-use crate::{Error, Result};
 
 impl Costs {
     /// What the passes of these steps cost: for each stage and pass the median over all its micro-batches. What a schedule
@@ -15,7 +17,7 @@ impl Costs {
     /// for which their receiver stood waiting; if none did, the shortest of all. The update of the parameters and the reduction count nothing.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when a stage has no forward or no backward.
+    /// [`PlanError::Unmeasured`] when a stage has no forward or no backward.
     pub fn measured<'a>(timelines: impl IntoIterator<Item = &'a Timeline>) -> Result<Self> {
         let timelines: Vec<&Timeline> = timelines.into_iter().collect();
         let mut passes: BTreeMap<(u32, Pass), Samples> = BTreeMap::new();
@@ -52,10 +54,9 @@ struct Samples {
 fn cost(passes: &BTreeMap<(u32, Pass), Samples>, stage: u32) -> Result<StageCost> {
     let of = |pass| passes.get(&(stage, pass));
     let time = |pass| of(pass).map(|samples| usual(&samples.times));
-    let missing = |what| {
-        Error::Invalid(format!(
-            "stage {stage} has no {what} in the timeline to take its cost from"
-        ))
+    let missing = |pass| PlanError::Unmeasured {
+        stage: StageId(stage),
+        pass,
     };
     let whole = time(Pass::Backward);
     let half = whole.map(|time| time / 2.0);

@@ -21,7 +21,6 @@ mod timetable;
 pub use auto::{AUTO, Auto, Tried, Wanted, auto, like_auto};
 pub use candidate::{Candidate, Fit, Setting};
 pub(crate) use clock::{Clock, Played};
-pub(crate) use costs::check as check_costs;
 pub use costs::{Costs, StageCost};
 pub use fitting::Fitting;
 pub use layers::{LayerCost, Link, ModelCosts};

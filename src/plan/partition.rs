@@ -1,10 +1,10 @@
 //! Which layers go to which stage, by what they cost.
 
-use crate::plan::ModelCosts;
-use crate::plan::StageCost;
+use crate::Result;
+use crate::error::PlanError;
 use crate::plan::holding::Holding;
+use crate::plan::{ModelCosts, StageCost};
 use crate::schedule::Schedule;
-use crate::{Error, Result};
 
 /// How many partial cuts are followed that have come equally far. The result is exact until there are more that are each
 /// better in something: always with one stage a rank, and with a few ranks.
@@ -15,13 +15,11 @@ const WIDTH: usize = 64;
 /// stage. With a limit no rank may hold more bytes of activations than that.
 ///
 /// # Errors
-/// [`Error::Invalid`] when there are more stages than layers, or every cut found holds more than the limit on some rank.
+/// [`PlanError`] when there are more stages than layers, or every cut found holds more than the limit on some rank.
 pub fn partition(costs: &ModelCosts, schedule: &Schedule, memory: Option<f64>) -> Result<Vec<usize>> {
     let (stages, layers) = (schedule.stages() as usize, costs.layers().len());
     if stages > layers {
-        return Err(Error::Invalid(format!(
-            "{stages} stages for {layers} layers: use at most {layers} stages or a deeper model"
-        )));
+        return Err(PlanError::TooFewLayers { stages, layers }.into());
     }
     let search = Search::new(costs, schedule, memory);
     let mut front = vec![Vec::new(); layers + 1];
@@ -34,10 +32,13 @@ pub fn partition(costs: &ModelCosts, schedule: &Schedule, memory: Option<f64>) -
         .min_by(|a, b| search.score(a).total_cmp(&search.score(b)))
         .map(|cut| cut.counts.clone())
         .ok_or_else(|| {
-            Error::Invalid(format!(
-                "no cut of {layers} layers into {stages} stages keeps every rank within {} bytes",
-                memory.unwrap_or(f64::INFINITY)
-            ))
+            let memory = memory.unwrap_or(f64::INFINITY);
+            PlanError::NoCut {
+                layers,
+                stages,
+                memory,
+            }
+            .into()
         })
 }
 

@@ -72,7 +72,7 @@ pub struct Wait {
 /// Simulates a step of the schedule: every pass starts as early as it can.
 ///
 /// # Errors
-/// [`Error::Invalid`](crate::Error::Invalid) when the costs are of another number of stages, or the schedule does not hold
+/// [`Error`](crate::Error) when the costs are of another number of stages, or the schedule does not hold
 /// on these links.
 pub fn simulate(schedule: &Schedule, costs: &Costs, links: Links) -> Result<Simulation> {
     let placement = schedule.placement();

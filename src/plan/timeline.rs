@@ -11,7 +11,7 @@ impl Schedule {
     /// links a transfer occupies the queues of both its ranks, and a reduction the queue of its rank.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) when the costs are of another number of stages, or the schedule does not
+    /// [`Error`](crate::Error) when the costs are of another number of stages, or the schedule does not
     /// hold on these links.
     pub fn timeline(&self, costs: &Costs, links: Links) -> Result<Timeline> {
         let mut timeline = Timeline {

@@ -15,6 +15,12 @@ impl Schedule {
     /// Where a rank has several stages the stage stands in front, as in `4F0`. Where backwards are split, one that is not takes
     /// two columns, `B0 --`. A plus joins the two passes of a pair, `0F7+7B3`.
     pub fn timetable(&self) -> String {
+        self.timetable_within(usize::MAX)
+            .expect("no line is longer than this")
+    }
+
+    /// The same, if no line of it is longer than this many characters. It is not made if one is.
+    pub(crate) fn timetable_within(&self, longest: usize) -> Option<String> {
         let split = (0..self.ranks()).any(|rank| {
             self.passes(Rank(rank))
                 .any(|(pass, _)| pass == Pass::BackwardWeight)
@@ -34,6 +40,10 @@ impl Schedule {
         let texts = |row: &Vec<Timed>| row.iter().map(|timed| self.short(timed)).collect();
         let texts: Vec<Vec<_>> = rows.iter().map(texts).collect();
         let width = texts.iter().flatten().map(String::len).max().unwrap_or(0);
+        let columns = rows.iter().flatten().map(|timed| timed.end as usize).max();
+        if columns.is_some_and(|columns| columns > longest) {
+            return None;
+        }
         let label = (self.ranks() - 1).to_string().len();
         let mut picture = String::new();
         for (rank, (row, texts)) in rows.iter().zip(&texts).enumerate() {
@@ -42,6 +52,9 @@ impl Schedule {
             picture.push('\n');
         }
         picture
+            .lines()
+            .all(|line| line.len() <= longest)
+            .then_some(picture)
     }
 
     /// A pass as text, without its stage where the rank says it.

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use crate::Result;
+use crate::error::ScheduleError;
 use crate::id::{Rank, StageId};
 use crate::schedule::lower::{add_reductions, add_steps, lower};
 use crate::schedule::program::Program;
 use crate::schedule::replay::{Event, Replay};
 use crate::schedule::set::check_set;
 use crate::schedule::{Action, Cell, Links, Pass, Placement};
-use crate::{Error, Result};
 
 /// What every rank does in one step, in order: passes, transfers, reductions, parameter updates.
 ///
@@ -30,9 +31,8 @@ impl Schedule {
     /// The result holds on ordered links, and so on any.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when a cell is missing, repeated, on the wrong rank or not called for, or when the
-    /// order cannot end; it names the cells, their ranks and places, and for an order that cannot end who
-    /// waits for whom.
+    /// [`ScheduleError::Actions`] when a cell is missing, repeated, on the wrong rank or not called for: it names the
+    /// cells, their ranks and places. [`ScheduleError::Deadlock`] when the order cannot end: it names who waits for whom.
     pub fn from_passes(
         name: impl Into<String>,
         placement: Placement,
@@ -126,7 +126,7 @@ impl Schedule {
     /// its transfers is sure to end only on the links it was checked on.
     ///
     /// # Errors
-    /// [`Error::Invalid`] naming who waits for whom.
+    /// [`ScheduleError::Deadlock`] naming who waits for whom.
     pub fn holds_on(&self, links: Links) -> Result<()> {
         Ok(Replay::new(&self.program(), links).run(|_| ())?)
     }
@@ -199,17 +199,15 @@ impl Schedule {
 
 fn index<'a>(rows: &'a [Vec<Action>], placement: &Placement, micro_batches: u32) -> Result<Program<'a>> {
     if micro_batches == 0 {
-        return Err(Error::Invalid(
-            "a schedule needs at least 1 micro-batch, got 0".into(),
-        ));
+        return Err(ScheduleError::NoMicroBatch.into());
     }
     if rows.len() != placement.ranks() as usize {
-        return Err(Error::Invalid(format!(
-            "there are {} lists of actions, but the stages stand on {} of them (placement {placement}); give each list stages \
-             of its own, each on one rank",
-            rows.len(),
-            placement.ranks()
-        )));
+        return Err(ScheduleError::Lists {
+            lists: rows.len(),
+            ranks: placement.ranks(),
+            placement: placement.to_string(),
+        }
+        .into());
     }
     Ok(Program::index(rows, placement.stages(), micro_batches)?.in_directions(placement.directions()))
 }

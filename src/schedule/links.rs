@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::{Error, Result};
+use crate::error::schedule::{Expected, ScheduleError};
 
 /// What the fabric between the ranks promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,15 +26,16 @@ impl fmt::Display for Links {
 }
 
 impl FromStr for Links {
-    type Err = Error;
+    type Err = ScheduleError;
 
-    fn from_str(text: &str) -> Result<Self> {
+    fn from_str(text: &str) -> Result<Self, ScheduleError> {
         match text {
             "buffered" => Ok(Self::Buffered),
             "ordered" => Ok(Self::Ordered),
-            _ => Err(Error::Invalid(format!(
-                "{text:?} are no links; known are buffered and ordered"
-            ))),
+            _ => Err(ScheduleError::Text {
+                text: text.to_owned(),
+                expected: Expected::Links,
+            }),
         }
     }
 }

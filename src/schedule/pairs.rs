@@ -1,8 +1,9 @@
 //! Forwards that may run at the same time as the backward behind them.
 
+use crate::Result;
+use crate::error::schedule::{Expected, ScheduleError};
 use crate::id::Rank;
 use crate::schedule::{Action, Cell, Pass, Schedule};
-use crate::{Error, Result};
 
 /// What stands behind the brackets of a pair in text: `(0F7;7B3)OVERLAP_F_B`.
 const WORD: &str = "OVERLAP_F_B";
@@ -12,7 +13,7 @@ impl Schedule {
     /// in DualPipe. A device that cannot overlap them runs them one after the other, and so does the engine.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when no backward in one piece comes directly after the forward in its rank's passes.
+    /// [`ScheduleError::Pair`] when no backward in one piece comes directly after the forward in its rank's passes.
     pub fn with_pairs(mut self, forwards: impl IntoIterator<Item = Cell>) -> Result<Self> {
         self.pairs.extend(forwards);
         let mut found = 0;
@@ -23,25 +24,17 @@ impl Schedule {
                     continue;
                 }
                 let next = passes.peek().copied();
-                let forward = Action::Compute(pass, cell);
-                if next == Some((Pass::Backward, cell)) {
-                    return Err(Error::Invalid(format!(
-                        "rank {rank}: {forward} is marked as a pair with its own backward, which needs it first"
-                    )));
-                }
-                if next.map(|(pass, _)| pass) != Some(Pass::Backward) {
-                    return Err(Error::Invalid(format!(
-                        "rank {rank}: {forward} is marked as a pair with the backward behind it, but behind it is none"
-                    )));
+                let own = next == Some((Pass::Backward, cell));
+                if own || next.map(|(pass, _)| pass) != Some(Pass::Backward) {
+                    let forward = Action::Compute(pass, cell).to_string();
+                    return Err(ScheduleError::Pair { rank, forward, own }.into());
                 }
                 found += 1;
             }
         }
         if found < self.pairs.len() {
-            return Err(Error::Invalid(format!(
-                "{} pairs are marked, but the schedule has only {found} of their forwards",
-                self.pairs.len()
-            )));
+            let marked = self.pairs.len();
+            return Err(ScheduleError::PairsMissing { marked, found }.into());
         }
         Ok(self)
     }
@@ -61,14 +54,13 @@ pub(super) fn write(forward: Action, backward: Action) -> String {
 ///
 /// # Errors
 /// When there is something else than a forward and a backward in it.
-pub(super) fn read(text: &str) -> Result<Option<[Action; 2]>> {
+pub(super) fn read(text: &str) -> std::result::Result<Option<[Action; 2]>, ScheduleError> {
     let Some(pair) = text.strip_suffix(WORD) else {
         return Ok(None);
     };
-    let refuse = || {
-        Error::Invalid(format!(
-            "{text:?} is not a pair of a forward and a backward; write it as (0F7;7B3){WORD}"
-        ))
+    let refuse = || ScheduleError::Text {
+        text: text.to_owned(),
+        expected: Expected::Pair,
     };
     let inner = pair.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
     let (forward, backward) = inner.and_then(|inner| inner.split_once(';')).ok_or_else(refuse)?;

@@ -1,11 +1,13 @@
 //! Which rank each stage lives on.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
+use crate::Result;
+use crate::error::schedule::{Expected, PlacementSizes, ScheduleError};
 use crate::id::{Rank, StageId};
 use crate::schedule::{Action, Flow};
-use crate::{Error, Result};
 
 /// Which rank each stage lives on. Every rank has at least one stage.
 ///
@@ -21,7 +23,7 @@ impl Placement {
     /// The stages in rounds over the ranks, `chunks` of them on each: 0,1,2,3,0,1,2,3.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when either is 0 or there would be more than 2^23 stages.
+    /// [`ScheduleError`] when either is 0 or there would be more than 2^23 stages.
     pub fn looped(ranks: u32, chunks: u32) -> Result<Self> {
         let stages = stages(ranks, chunks)?;
         Self::new((0..stages).map(|stage| Rank(stage % ranks)).collect())
@@ -30,7 +32,7 @@ impl Placement {
     /// Two stages on each rank, out and back: 0,1,2,3,3,2,1,0. The first and the last stage share rank 0.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when `ranks` is 0 or there would be more than 2^23 stages.
+    /// [`ScheduleError`] when `ranks` is 0 or there would be more than 2^23 stages.
     pub fn vee(ranks: u32) -> Result<Self> {
         stages(ranks, 2)?;
         Self::new((0..ranks).chain((0..ranks).rev()).map(Rank).collect())
@@ -41,7 +43,7 @@ impl Placement {
     /// numbered on: stage `ranks + k` is its stage `k`. It prints as `0,1,2,3 and 3,2,1,0`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when `ranks` is 0 or there would be more than 2^23 stages.
+    /// [`ScheduleError`] when `ranks` is 0 or there would be more than 2^23 stages.
     pub fn bidirectional(ranks: u32) -> Result<Self> {
         Ok(Self {
             directions: 2,
@@ -52,23 +54,20 @@ impl Placement {
     /// Stage `s` on rank `rank_of[s]`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when there is no stage, or a rank below the highest one has none.
+    /// [`ScheduleError`] when there is no stage, or a rank below the highest one has none.
     pub fn new(rank_of: Vec<Rank>) -> Result<Self> {
-        let highest = rank_of
-            .iter()
-            .max()
-            .ok_or_else(|| Error::Invalid("a placement needs a stage".into()))?;
+        let highest = rank_of.iter().max().ok_or(ScheduleError::NoStage)?;
         let mut used = vec![false; rank_of.len()];
         for rank in rank_of.iter().filter(|rank| rank.index() < rank_of.len()) {
             used[rank.index()] = true;
         }
         let without = used.iter().position(|used| !used).unwrap_or(used.len());
         if without <= highest.index() {
-            return Err(Error::Invalid(format!(
-                "rank {without} has no stage, though there is a rank {highest}; number the ranks from 0 \
-                 and give each \
-                 one a stage"
-            )));
+            return Err(ScheduleError::RankWithoutStage {
+                rank: Rank(without as u32),
+                last: *highest,
+            }
+            .into());
         }
         Ok(Self {
             ranks: highest.0 + 1,
@@ -140,10 +139,11 @@ impl Placement {
         let last = rows.iter().flatten().map(|action| action.stage().index()).max();
         let stages = last.map_or(0, |last| last + 1);
         if stages > actions {
-            return Err(Error::Invalid(format!(
-                "there is a stage {}, but only {actions} actions in all",
-                stages - 1
-            )));
+            return Err(ScheduleError::StageBeyondActions {
+                stage: StageId(stages as u32 - 1),
+                actions,
+            }
+            .into());
         }
         let mut votes: Vec<(Rank, usize)> = vec![(Rank(0), 0); stages];
         for (rank, row) in (0..).map(Rank).zip(rows) {
@@ -161,13 +161,17 @@ impl Placement {
             .flatten()
             .for_each(|action| seen[action.stage().index()] = true);
         if let Some(missing) = seen.iter().position(|seen| !seen) {
-            return Err(Error::Invalid(format!(
-                "stage {missing} has no action on any rank, though there is a stage {}; number the stages \
-                 from 0",
-                stages - 1
-            )));
+            return Err(ScheduleError::StageWithoutAction {
+                stage: StageId(missing as u32),
+                last: StageId(stages as u32 - 1),
+            }
+            .into());
         }
-        let placement = Self::new(votes.into_iter().map(|(rank, _)| rank).collect())?;
+        let home: Vec<Rank> = votes.into_iter().map(|(rank, _)| rank).collect();
+        if let Some(error) = rank_of_others(rows, &home) {
+            return Err(error.into());
+        }
+        let placement = Self::new(home)?;
         if placement.begins_in_the_middle(rows) {
             return Self::bidirectional(placement.ranks);
         }
@@ -184,16 +188,24 @@ impl Placement {
     }
 }
 
-fn stages(ranks: u32, chunks: u32) -> Result<u32> {
+/// What is wrong where a rank has actions, but only of stages that live on other ranks.
+fn rank_of_others(rows: &[Vec<Action>], home: &[Rank]) -> Option<ScheduleError> {
+    let used: BTreeSet<Rank> = home.iter().copied().collect();
+    let mut others = (0..).map(Rank).zip(rows).filter(|(rank, _)| !used.contains(rank));
+    let (other, action) = others.find_map(|(rank, row)| Some((rank, *row.first()?)))?;
+    Some(ScheduleError::StageOnTwoRanks {
+        stage: action.stage(),
+        home: home[action.stage().index()],
+        other,
+        action: action.to_string(),
+    })
+}
+
+fn stages(ranks: u32, chunks: u32) -> std::result::Result<u32, ScheduleError> {
     match ranks.checked_mul(chunks) {
-        Some(0) => Err(Error::Invalid(format!(
-            "a placement needs at least 1 rank and 1 chunk on each; it was given {ranks} ranks and \
-             {chunks} chunks"
-        ))),
+        Some(0) => Err(ScheduleError::NoRanks { ranks, chunks }),
         Some(stages) if stages <= 1 << 23 => Ok(stages),
-        _ => Err(Error::Invalid(format!(
-            "{ranks} ranks of {chunks} chunks are more than 2^23 stages"
-        ))),
+        _ => Err(ScheduleError::TooManyStages { ranks, chunks }),
     }
 }
 
@@ -226,47 +238,34 @@ impl PlacementSpec {
     /// The placement of this many stages on this many ranks.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when the numbers do not fit: looped wants the same number of stages on every rank,
+    /// [`ScheduleError`] when the numbers do not fit: looped wants the same number of stages on every rank,
     /// vee wants two, a list is for exactly as many as it names.
     pub fn place(&self, ranks: u32, stages: u32) -> Result<Placement> {
-        let fits = |fits: bool, wants: &str| match fits {
-            true => Ok(()),
-            false => Err(Error::Invalid(format!(
-                "{wants}, but there are {stages} stages on {ranks} ranks"
-            ))),
+        let (fits, wants) = match self {
+            Self::Looped => (ranks > 0 && stages.is_multiple_of(ranks), PlacementSizes::Looped),
+            Self::Vee => (ranks.checked_mul(2) == Some(stages), PlacementSizes::Vee),
+            Self::List(list) => (
+                list.ranks == ranks && list.stages() == stages,
+                PlacementSizes::List {
+                    placement: list.to_string(),
+                    stages: list.stages(),
+                    ranks: list.ranks,
+                },
+            ),
         };
+        if !fits {
+            return Err(ScheduleError::OtherSizes { wants, stages, ranks }.into());
+        }
         match self {
-            Self::Looped => {
-                fits(
-                    ranks > 0 && stages.is_multiple_of(ranks),
-                    "placement looped wants the same number of stages on every rank",
-                )?;
-                Placement::looped(ranks, stages / ranks)
-            }
-            Self::Vee => {
-                fits(
-                    ranks.checked_mul(2) == Some(stages),
-                    "placement vee wants two stages on every rank",
-                )?;
-                Placement::vee(ranks)
-            }
-            Self::List(list) => {
-                fits(
-                    list.ranks == ranks && list.stages() == stages,
-                    &format!(
-                        "placement {list} is for {} stages on {} ranks",
-                        list.stages(),
-                        list.ranks
-                    ),
-                )?;
-                Ok(list.clone())
-            }
+            Self::Looped => Placement::looped(ranks, stages / ranks),
+            Self::Vee => Placement::vee(ranks),
+            Self::List(list) => Ok(list.clone()),
         }
     }
 }
 
 impl FromStr for PlacementSpec {
-    type Err = Error;
+    type Err = crate::Error;
 
     fn from_str(text: &str) -> Result<Self> {
         let list = |text: &str| {
@@ -278,10 +277,11 @@ impl FromStr for PlacementSpec {
             ("looped", _) => Ok(Self::Looped),
             ("vee", _) => Ok(Self::Vee),
             (_, Some(list)) => Ok(Self::List(Placement::new(list)?)),
-            _ => Err(Error::Invalid(format!(
-                "{text:?} is not a placement; known are looped, vee and a list of the stages' ranks such \
-                 as 0,1,1,0"
-            ))),
+            _ => Err(ScheduleError::Text {
+                text: text.to_owned(),
+                expected: Expected::Placement,
+            }
+            .into()),
         }
     }
 }

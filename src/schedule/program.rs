@@ -1,10 +1,9 @@
 //! Lists of actions with an index of where each one stands and what it needs.
 
-use std::fmt;
-
+use crate::Result;
+use crate::error::schedule::{ActionPlace, ScheduleError};
 use crate::id::{MicroBatch, Rank, StageId};
 use crate::schedule::{Action, Cell, Flow, Pass};
-use crate::{Error, Result};
 
 /// The number of an action: its place when the lists of all ranks are laid end to end.
 pub(crate) type Id = u32;
@@ -60,7 +59,7 @@ impl Slot {
     }
 }
 
-/// An action and where it stands; prints as `rank 2, action 17 (2F5)`.
+/// An action and where it stands.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) rank: Rank,
@@ -68,9 +67,14 @@ pub(crate) struct Place {
     pub(crate) action: Action,
 }
 
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rank {}, action {} ({})", self.rank, self.index, self.action)
+impl Place {
+    /// The same, as an error names it.
+    pub(crate) fn named(self) -> ActionPlace {
+        ActionPlace {
+            rank: self.rank,
+            index: self.index,
+            action: self.action.to_string(),
+        }
     }
 }
 
@@ -99,10 +103,11 @@ impl<'a> Program<'a> {
     pub(crate) fn index(rows: &'a [Vec<Action>], stages: u32, micro_batches: u32) -> Result<Self> {
         let actions: u64 = rows.iter().map(|row| row.len() as u64).sum();
         if u64::from(stages) * u64::from(micro_batches.max(1)) > MAX_CELLS || actions >= u64::from(NONE) {
-            return Err(Error::Invalid(format!(
-                "{stages} stages x {micro_batches} micro-batches are too many; at most 2^23 cells are \
-                 supported"
-            )));
+            return Err(ScheduleError::TooManyCells {
+                stages,
+                micro_batches,
+            }
+            .into());
         }
         let (stages, micro_batches) = (stages as usize, micro_batches as usize);
         let mut program = Self {

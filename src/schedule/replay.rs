@@ -3,10 +3,11 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use crate::Result;
+use crate::error::ScheduleError;
 use crate::id::{Rank, StageId};
 use crate::schedule::program::{Id, NONE, Program};
 use crate::schedule::{Action, Cell, Flow, Links};
-use crate::{Error, Result};
 
 /// Replays one list of actions a rank on these links, a whole schedule or a fragment of one.
 ///
@@ -14,7 +15,7 @@ use crate::{Error, Result};
 /// for what the same list makes. What a fragment neither announces nor makes is taken to be there.
 ///
 /// # Errors
-/// [`Error::Invalid`] when the replay cannot end: it names who waits for whom, with rank, action and place in
+/// [`ScheduleError::Deadlock`] when the replay cannot end: it names who waits for whom, with rank, action and place in
 /// the list. Also when an action stands twice or a stage is on two ranks.
 pub fn replay(rows: &[Vec<Action>], links: Links) -> Result<()> {
     let stages = rows
@@ -30,21 +31,21 @@ pub fn replay(rows: &[Vec<Action>], links: Links) -> Result<()> {
         .map_or(0, |last| last.saturating_add(1));
     let program = Program::index(rows, stages, micro_batches)?;
     if let Some(&(first, second)) = program.twice.first() {
-        let (first, second) = (program.place(first), program.place(second));
-        return Err(Error::Invalid(format!(
-            "{second} was already done at {first}; remove one of them"
-        )));
+        let (first, second) = (program.place(first).named(), program.place(second).named());
+        return Err(ScheduleError::Repeated { first, second }.into());
     }
     let mut homes = vec![None; stages as usize];
     for (rank, row) in (0..).map(Rank).zip(rows) {
         for action in row {
             let home = homes[action.stage().index()].get_or_insert(rank);
             if *home != rank {
-                let stage = action.stage();
-                return Err(Error::Invalid(format!(
-                    "stage {stage} is on rank {home} and, with {action}, on rank {rank}; keep a stage on \
-                     one rank"
-                )));
+                return Err(ScheduleError::StageOnTwoRanks {
+                    stage: action.stage(),
+                    home: *home,
+                    other: rank,
+                    action: action.to_string(),
+                }
+                .into());
             }
         }
     }
@@ -76,7 +77,7 @@ pub(crate) enum State {
     Done,
 }
 
-/// A replay that cannot go on. Becomes an [`Error`] that says who waits for whom.
+/// A replay that cannot go on. Becomes an [`Error`](crate::Error) that says who waits for whom.
 pub(crate) struct Stuck<'a> {
     pub(super) replay: Box<Replay<'a>>,
     /// An action that could not be done.

@@ -1,9 +1,10 @@
 //! The checker's first step: are the actions exactly those that the placement calls for?
 
-use crate::id::{Rank, StageId};
+use crate::Result;
+use crate::error::schedule::{ActionProblem, Advice, Problems, ScheduleError};
+use crate::id::{MicroBatch, Rank, StageId};
 use crate::schedule::program::{NONE, Place, Program, Slot, cells};
 use crate::schedule::{Action, Cell, Flow, Pass, Placement};
-use crate::{Error, Result};
 
 /// How many problems one message names.
 const NAMED: usize = 3;
@@ -24,7 +25,8 @@ pub(super) fn check_set(program: &Program<'_>, placement: &Placement, lowered: b
     let steps = (0..placement.stages())
         .map(StageId)
         .filter_map(|stage| set.missing_step(stage));
-    let unreduced = (0..placement.stages())
+    let reducing = if program.reduces() { placement.stages() } else { 0 };
+    let unreduced = (0..reducing)
         .map(StageId)
         .filter_map(|stage| set.missing_reduction(stage));
     let late = program
@@ -43,37 +45,27 @@ pub(super) fn check_set(program: &Program<'_>, placement: &Placement, lowered: b
 }
 
 /// What is wrong with a rank that goes on after a step: a step is where all ranks meet, with all their gradients.
-fn after_step(row: &[Action], rank: Rank) -> Option<String> {
+fn after_step(row: &[Action], rank: Rank) -> Option<ActionProblem> {
     let is_step = |action: &Action| matches!(action, Action::Step(_));
     let first = row.iter().position(is_step)?;
-    let (behind, action) = row
+    let (index, &action) = row
         .iter()
         .enumerate()
         .skip(first)
         .find(|(_, action)| !is_step(action))?;
-    let step = row[first];
-    Some(format!(
-        "rank {rank}, action {behind} ({action}) comes after {step}; put the steps at the end of the rank's list"
-    ))
+    Some(ActionProblem::AfterStep {
+        place: Place { rank, index, action }.named(),
+        step: row[first].to_string(),
+    })
 }
 
-fn refuse(mut problems: impl Iterator<Item = String>) -> Result<()> {
+fn refuse(mut problems: impl Iterator<Item = ActionProblem>) -> Result<()> {
     let named: Vec<_> = problems.by_ref().take(NAMED).collect();
-    let more = problems.count();
-    match (named.len(), more) {
-        (0, _) => Ok(()),
-        (1, _) => Err(Error::Invalid(named.concat())),
-        (_, 0) => Err(Error::Invalid(format!(
-            "{} problems:\n  {}",
-            named.len(),
-            named.join("\n  ")
-        ))),
-        _ => Err(Error::Invalid(format!(
-            "{} problems:\n  {}\n  and {more} more",
-            named.len() + more,
-            named.join("\n  ")
-        ))),
+    if named.is_empty() {
+        return Ok(());
     }
+    let more = problems.count();
+    Err(ScheduleError::Actions(Problems { named, more }).into())
 }
 
 struct Set<'a> {
@@ -84,76 +76,79 @@ struct Set<'a> {
 
 impl Set<'_> {
     /// What is wrong with an action that should not stand here.
-    fn stray(&self, place: Place) -> Option<String> {
-        let stage = place.action.stage();
+    fn stray(&self, at: Place) -> Option<ActionProblem> {
+        let (stage, place) = (at.action.stage(), || at.named());
         let Some(home) = self.placement.rank(stage) else {
-            let last = self.placement.stages() - 1;
-            return Some(format!(
-                "{place}: there is no stage {stage}, only 0 to {last}; remove the cell"
-            ));
+            return Some(ActionProblem::NoSuchStage {
+                place: place(),
+                stage,
+                last: StageId(self.placement.stages() - 1),
+            });
         };
         let micro_batches = self.program.micro_batches();
-        if let Some(cell) = place.action.cell()
+        if let Some(cell) = at.action.cell()
             && cell.micro_batch.0 >= micro_batches
         {
-            let number = cell.micro_batch;
-            let last = micro_batches - 1;
-            return Some(format!(
-                "{place}: there is no micro-batch {number}, only 0 to {last}; remove the cell"
-            ));
+            return Some(ActionProblem::NoSuchMicroBatch {
+                place: place(),
+                micro_batch: cell.micro_batch,
+                last: MicroBatch(micro_batches - 1),
+            });
         }
-        if home != place.rank {
-            return Some(format!(
-                "{place}: stage {stage} lives on rank {home}; move the cell there"
-            ));
+        if home != at.rank {
+            let place = place();
+            return Some(ActionProblem::WrongRank { place, stage, home });
         }
-        let travels = match place.action {
+        let is_called_for = match at.action {
             Action::Send(flow, cell) => self.placement.crosses(flow, cell.stage),
             Action::Recv(flow, cell) => flow
                 .before(cell.stage)
                 .is_some_and(|from| self.placement.crosses(flow, from)),
             Action::Compute(..) | Action::Reduce(_) | Action::Step(_) => true,
         };
-        (!travels).then(|| {
-            format!(
-                "{place}: stage {stage} has no neighbour on another rank on that side; remove the transfer"
-            )
+        (!is_called_for).then(|| ActionProblem::NoNeighbour {
+            place: place(),
+            stage,
         })
     }
 
-    fn twice(&self, first: u32, second: u32) -> String {
+    fn twice(&self, first: u32, second: u32) -> ActionProblem {
         let (first, second) = (self.program.place(first), self.program.place(second));
-        if first.action == second.action {
-            return format!(
-                "{second} stands at action {} of rank {} already; remove one",
-                first.index, first.rank
-            );
+        let same = first.action == second.action;
+        let (first, second) = (first.named(), second.named());
+        match same {
+            true => ActionProblem::Repeated { first, second },
+            false => ActionProblem::SameGradient { first, second },
         }
-        format!("{second} and {first} make the same gradient; keep either B, or I and W")
     }
 
-    fn missing(&self, cell: Cell) -> Vec<String> {
+    fn missing(&self, cell: Cell) -> Vec<ActionProblem> {
         let found = |slot| self.program.find(slot, cell) != NONE;
         let compute = |pass| Action::Compute(pass, cell);
         let mut missing = Vec::new();
         if !found(Slot::Forward) {
-            missing.push(self.lacks(compute(Pass::Forward)));
+            missing.push(self.lacks(compute(Pass::Forward), Advice::None));
         }
         let (input, weight) = (compute(Pass::BackwardInput), compute(Pass::BackwardWeight));
         let both = compute(Pass::Backward);
         let backward = self.program.find(Slot::Backward, cell);
         let backward = (backward != NONE).then(|| self.program.place(backward).action);
         match (backward, found(Slot::Weight)) {
-            (None, false) => missing.push(format!("{} (or {input} and {weight})", self.lacks(both))),
-            (None, true) => missing.push(format!("{}, which {weight} needs", self.lacks(input))),
+            (None, false) => {
+                let halves = Advice::OrHalves(input.to_string(), weight.to_string());
+                missing.push(self.lacks(both, halves));
+            }
+            (None, true) => missing.push(self.lacks(input, Advice::NeededBy(weight.to_string()))),
             (Some(action), false) if action == input => {
-                missing.push(format!("{}, or write {both} for {input}", self.lacks(weight)));
+                let (backward, input) = (both.to_string(), input.to_string());
+                missing.push(self.lacks(weight, Advice::OrWhole { backward, input }));
             }
             (Some(action), true) if action == both => {
-                let at = self.program.place(self.program.find(Slot::Weight, cell));
-                missing.push(format!(
-                    "{at}: {both} makes the weight gradient already; remove it or write {input}"
-                ));
+                missing.push(ActionProblem::SameWeightGradient {
+                    place: self.program.place(self.program.find(Slot::Weight, cell)).named(),
+                    backward: both.to_string(),
+                    input: input.to_string(),
+                });
             }
             _ => {}
         }
@@ -168,7 +163,7 @@ impl Set<'_> {
     }
 
     /// The send and the receive of this cell's output, as far as they are missing.
-    fn missing_transfers(&self, flow: Flow, cell: Cell) -> impl Iterator<Item = String> {
+    fn missing_transfers(&self, flow: Flow, cell: Cell) -> impl Iterator<Item = ActionProblem> {
         let send = self
             .placement
             .crosses(flow, cell.stage)
@@ -178,29 +173,28 @@ impl Set<'_> {
             end.partner()
                 .is_some_and(|other| self.program.partner(other) == NONE)
         })
-        .map(|end| self.lacks(end))
+        .map(|end| self.lacks(end, Advice::None))
     }
 
-    fn missing_reduction(&self, stage: StageId) -> Option<String> {
-        let missing = self.program.reduces() && self.program.reduction(stage) == NONE;
-        missing.then(|| {
-            format!(
-                "{}, though other stages have a reduction; give each stage one, or none",
-                self.lacks(Action::Reduce(stage))
-            )
-        })
+    fn missing_reduction(&self, stage: StageId) -> Option<ActionProblem> {
+        let missing = self.program.reduction(stage) == NONE;
+        missing.then(|| self.lacks(Action::Reduce(stage), Advice::OthersReduce))
     }
 
-    fn missing_step(&self, stage: StageId) -> Option<String> {
+    fn missing_step(&self, stage: StageId) -> Option<ActionProblem> {
         let missing = self.lowered && self.program.step(stage) == NONE;
-        missing.then(|| self.lacks(Action::Step(stage)))
+        missing.then(|| self.lacks(Action::Step(stage), Advice::None))
     }
 
-    fn lacks(&self, action: Action) -> String {
+    fn lacks(&self, action: Action, advice: Advice) -> ActionProblem {
         let rank = self
             .placement
             .rank(action.stage())
             .expect("only actions of the placement's stages are missed");
-        format!("rank {rank} lacks {action}")
+        ActionProblem::Missing {
+            rank,
+            action: action.to_string(),
+            advice,
+        }
     }
 }

@@ -1,10 +1,11 @@
 //! Schedules as CSV: a row a rank, cells separated by commas, an empty cell where the rank is idle.
 
-use crate::id::Rank;
+use crate::Result;
+use crate::error::ScheduleError;
+use crate::id::{MicroBatch, Rank};
 use crate::schedule::action::split;
 use crate::schedule::pairs;
 use crate::schedule::{Action, Cell, Links, Pass, Placement, PlacementSpec, Schedule};
-use crate::{Error, Result};
 
 /// Words that other systems write between the passes and that are not in a schedule here: sharding of parameters, and
 /// waits. A step waits for its stage's reduction, and a sender for its buffers, without being told.
@@ -34,8 +35,8 @@ impl Schedule {
     /// `links`. Without a `placement` a stage lives where its cells stand.
     ///
     /// # Errors
-    /// [`Error::Invalid`]: a cell that is no action, with its row and column from 1; else as
-    /// [`Schedule::from_actions`], where actions are counted from 0 and without the idle cells.
+    /// [`ScheduleError::Cell`] for a cell that is no action, with its rank and its place in the row. Else as
+    /// [`Schedule::from_actions`], which counts actions: idle cells are none, and a pair is two. All count from 0.
     pub fn from_csv(
         name: &str,
         text: &str,
@@ -113,30 +114,35 @@ struct Rows {
 }
 
 impl Rows {
-    fn read(text: &str) -> Result<Self> {
+    fn read(text: &str) -> std::result::Result<Self, ScheduleError> {
         let mut all = Self {
             rows: Vec::new(),
             left_out: LEFT_OUT.iter().map(|&word| (word, 0)).collect(),
             paired: Vec::new(),
         };
-        for (row, line) in (1..).zip(text.trim_start_matches('\u{feff}').trim_end().lines()) {
+        for (rank, line) in (0..)
+            .map(Rank)
+            .zip(text.trim_start_matches('\u{feff}').trim_end().lines())
+        {
             let mut actions = Vec::new();
-            for (column, cell) in (1..).zip(line.split(',').map(str::trim)) {
-                all.read_cell(cell, &mut actions)
-                    .map_err(|error| Error::Invalid(format!("row {row}, column {column}: {error}")))?;
+            for (cell, text) in line.split(',').map(str::trim).enumerate() {
+                all.read_cell(text, &mut actions)
+                    .map_err(|error| ScheduleError::Cell {
+                        rank,
+                        cell,
+                        source: Box::new(error),
+                    })?;
             }
             all.rows.push(actions);
         }
         all.left_out.retain(|&(_, count)| count > 0);
         if all.rows.iter().all(Vec::is_empty) {
-            return Err(Error::Invalid(
-                "there is no action in it; a schedule has a row a rank, such as 0F0,0B0".into(),
-            ));
+            return Err(ScheduleError::Empty);
         }
         Ok(all)
     }
 
-    fn read_cell(&mut self, cell: &str, actions: &mut Vec<Action>) -> Result<()> {
+    fn read_cell(&mut self, cell: &str, actions: &mut Vec<Action>) -> std::result::Result<(), ScheduleError> {
         let (stage, word, _) = split(cell);
         let left_out = self.left_out.iter_mut().find(|(known, _)| *known == word);
         if let Some((_, count)) = left_out.filter(|_| !stage.is_empty()) {
@@ -161,7 +167,7 @@ fn stages(rows: &[Vec<Action>]) -> u32 {
 
 /// How many micro-batches the lists are about. A number that less than half of the stages' forwards and
 /// backwards have is a slip, not a micro-batch.
-fn micro_batches(rows: &[Vec<Action>], stages: u32) -> Result<u32> {
+fn micro_batches(rows: &[Vec<Action>], stages: u32) -> std::result::Result<u32, ScheduleError> {
     let passes = || rows.iter().flatten().filter_map(|action| action.compute());
     let halves = || passes().filter(|(pass, _)| *pass != Pass::BackwardWeight);
     let mut found = vec![0; halves().count()];
@@ -174,19 +180,21 @@ fn micro_batches(rows: &[Vec<Action>], stages: u32) -> Result<u32> {
         .iter()
         .rposition(|&found| found >= stages)
         .map_or(0, |last| last + 1);
+    let wanted = 2 * u64::from(stages);
     match found[..most].iter().position(|&found| found < stages) {
-        Some(gap) => Err(Error::Invalid(format!(
-            "micro-batch {gap} has only {} of its {} forwards and backwards, though there is a micro-batch \
-             {}; number \
-             them from 0",
-            found[gap],
-            2 * u64::from(stages),
-            most - 1
-        ))),
-        None if most == 0 => Err(Error::Invalid(format!(
-            "no micro-batch has half of its {} forwards and backwards; number them from 0, each with all its stages",
-            2 * u64::from(stages)
-        ))),
+        Some(gap) => Err(ScheduleError::MicroBatchGap {
+            micro_batch: MicroBatch(gap as u32),
+            found: found[gap],
+            wanted,
+            last: MicroBatch(most as u32 - 1),
+        }),
+        None if most == 0 => Err(ScheduleError::NoWholeMicroBatch {
+            first: passes()
+                .map(|(_, cell)| cell.micro_batch)
+                .min()
+                .unwrap_or(MicroBatch(0)),
+            wanted,
+        }),
         None => Ok(most as u32),
     }
 }

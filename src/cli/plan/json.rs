@@ -3,8 +3,9 @@
 use serde::Serialize;
 
 use super::Plan;
+use crate::Result;
+use crate::error::CommandError;
 use crate::plan::RankSimulation;
-use crate::{Error, Result};
 
 /// Lists have an entry a rank.
 #[derive(Serialize)]
@@ -68,8 +69,7 @@ pub(super) fn json(plan: &Plan<'_>) -> Result<String> {
         peak_memory: each(|rank| rank.peak_memory),
         actions: (0..schedule.ranks()).map(|rank| plan.actions(rank)).collect(),
     };
-    let text = serde_json::to_string(&printed)
-        .map_err(|error| Error::Invalid(format!("no JSON for this plan: {error}")))?;
+    let text = serde_json::to_string(&printed).map_err(CommandError::from)?;
     Ok(text + "\n")
 }
 

@@ -72,9 +72,9 @@ fn picture(plan: &Plan<'_>) -> String {
         let row = |rank| format!("rank {rank} | {}\n", plan.actions(rank).join(" "));
         return (0..plan.schedule.ranks()).map(row).collect();
     }
-    let timetable = plan.schedule.timetable();
-    if timetable.lines().all(|line| line.len() <= TIMETABLE_WIDTH) {
-        return timetable;
-    }
-    format!("the timetable is wider than {TIMETABLE_WIDTH} columns; --format csv prints the passes\n")
+    plan.schedule
+        .timetable_within(TIMETABLE_WIDTH)
+        .unwrap_or_else(|| {
+            format!("the timetable is wider than {TIMETABLE_WIDTH} columns; --format csv prints the passes\n")
+        })
 }

@@ -14,10 +14,11 @@
 //! It is made for two micro-batches a rank at least. Of fewer, it is the order for that many, without the rest.
 
 use super::{Made, Sizes};
+use crate::Result;
+use crate::error::plan::{PlanError, SizeProblem};
 use crate::plan::Costs;
 use crate::schedule::MAX_CELLS;
 use crate::schedule::{Cell, Pass, Placement};
-use crate::{Error, Result};
 
 pub(super) fn dualpipe_v(sizes: Sizes, _: &Costs) -> Result<Made> {
     let Sizes {
@@ -25,10 +26,8 @@ pub(super) fn dualpipe_v(sizes: Sizes, _: &Costs) -> Result<Made> {
     } = sizes;
     let full = u64::from(micro_batches).max(2 * u64::from(ranks));
     if 2 * u64::from(ranks) * full > MAX_CELLS {
-        return Err(Error::Invalid(format!(
-            "schedule dualpipe-v is made for two micro-batches a rank at least, and with {ranks} ranks these are too many; at \
-             most 2^23 cells are supported"
-        )));
+        let (schedule, problem) = ("dualpipe-v", SizeProblem::TooManyRanks { ranks });
+        return Err(PlanError::Sizes { schedule, problem }.into());
     }
     let rows: Vec<_> = (0..ranks)
         .map(|rank| Row::new(ranks, rank, micro_batches).made(full as u32))

@@ -29,6 +29,7 @@ use zb_2p::zb_2p;
 use zb_h1::zb_h1;
 use zb_v::zb_v;
 
+use crate::error::plan::{PlanError, SizeProblem};
 use crate::nearest::nearest;
 use crate::plan::Costs;
 use crate::schedule::MAX_CELLS;
@@ -86,7 +87,7 @@ impl Schedule {
     /// stage a rank.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when either number is 0 or their product is above 2^23.
+    /// [`PlanError`] when either number is 0 or their product is above 2^23.
     pub fn gpipe(ranks: u32, micro_batches: u32) -> Result<Self> {
         Self::named("gpipe", ranks, micro_batches)
     }
@@ -95,7 +96,7 @@ impl Schedule {
     /// 2006.09503](https://arxiv.org/abs/2006.09503)); one stage a rank. As fast as GPipe and holds less.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when either number is 0 or their product is above 2^23.
+    /// [`PlanError`] when either number is 0 or their product is above 2^23.
     pub fn one_f_one_b(ranks: u32, micro_batches: u32) -> Result<Self> {
         Self::named("1f1b", ranks, micro_batches)
     }
@@ -113,7 +114,7 @@ impl Schedule {
     /// fit their order to what passes cost fit it to `costs`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when there is no such schedule (the message lists those there are and the nearest), when a number
+    /// [`PlanError`] when there is no such schedule (the message lists those there are and the nearest), when a number
     /// is 0 or not one that this schedule can have, when there are more than 2^23 cells, or when `costs` are of
     /// another number of stages.
     pub fn make(
@@ -141,7 +142,7 @@ impl Schedule {
     /// How many stages a rank may have in the schedule of this name; the least is what it has when nobody says.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when there is no such schedule.
+    /// [`PlanError`] when there is no such schedule.
     pub fn chunks(name: &str) -> Result<RangeInclusive<u32>> {
         Ok(Named::find(name)?.chunks.clone())
     }
@@ -168,43 +169,37 @@ impl Named {
             chunks,
             micro_batches,
         } = sizes;
-        let name = self.name;
-        let refuse = |problem: String| Err(Error::Invalid(format!("schedule {name} {problem}")));
-        if ranks == 0 || micro_batches == 0 {
-            return refuse(format!(
-                "needs at least 1 rank and 1 micro-batch; it was given {ranks} ranks and {micro_batches} micro-batches"
-            ));
-        }
-        if !self.chunks.contains(&chunks) {
-            let (least, most) = (self.chunks.start(), self.chunks.end());
-            return refuse(match (least == most, *most) {
-                (true, _) => format!("has {least} stages a rank; it was given {chunks} chunks"),
-                (false, u32::MAX) => {
-                    format!("has at least {least} stages a rank; it was given {chunks} chunks")
-                }
-                (false, _) => format!("has {least} to {most} stages a rank; it was given {chunks} chunks"),
-            });
-        }
-        if u64::from(ranks)
-            .saturating_mul(u64::from(chunks))
-            .saturating_mul(u64::from(micro_batches))
-            > MAX_CELLS
-        {
-            return refuse(format!(
-                "with {ranks} ranks x {chunks} chunks x {micro_batches} micro-batches is too large; at most 2^23 cells are \
-                 supported"
-            ));
-        }
-        Ok(())
+        let cells = [ranks, chunks, micro_batches];
+        let cells = cells
+            .iter()
+            .fold(1, |cells: u64, &size| cells.saturating_mul(size.into()));
+        let problem = if ranks == 0 || micro_batches == 0 {
+            SizeProblem::Nothing { ranks, micro_batches }
+        } else if !self.chunks.contains(&chunks) {
+            SizeProblem::Chunks {
+                chunks,
+                least: *self.chunks.start(),
+                most: *self.chunks.end(),
+            }
+        } else if cells > MAX_CELLS {
+            SizeProblem::TooLarge {
+                ranks,
+                chunks,
+                micro_batches,
+            }
+        } else {
+            return Ok(());
+        };
+        let schedule = self.name;
+        Err(PlanError::Sizes { schedule, problem }.into())
     }
 }
 
 fn unknown(name: &str) -> Error {
-    let meant = nearest(name, Schedule::names())
-        .map_or(String::new(), |nearest| format!(", did you mean {nearest}?"));
-    let known: Vec<_> = Schedule::names().collect();
-    Error::Invalid(format!(
-        "there is no schedule {name:?}{meant} (known: {})",
-        known.join(", ")
-    ))
+    PlanError::UnknownSchedule {
+        name: name.to_owned(),
+        nearest: nearest(name, Schedule::names()),
+        known: Schedule::names().collect(),
+    }
+    .into()
 }

@@ -17,9 +17,9 @@ pub(crate) use climb::climb;
 use std::fmt;
 use std::str::FromStr;
 
+use crate::error::PlanError;
 use crate::plan::StageCost;
 use crate::schedule::{Cell, Pass, Placement};
-use crate::{Error, Result};
 
 /// How many passes [`best`] lists at most before it stays with what it has, once it has tried [`AT_LEAST`] policies.
 const BUDGET: usize = 3_000_000;
@@ -121,15 +121,13 @@ impl fmt::Display for Goal {
 }
 
 impl FromStr for Goal {
-    type Err = Error;
+    type Err = PlanError;
 
-    fn from_str(text: &str) -> Result<Self> {
+    fn from_str(text: &str) -> Result<Self, PlanError> {
         match text {
             "makespan" => Ok(Self::Makespan),
             "span" => Ok(Self::Span),
-            _ => Err(Error::Invalid(format!(
-                "{text:?} is no goal; known are makespan and span"
-            ))),
+            _ => Err(PlanError::Goal(text.to_owned())),
         }
     }
 }
