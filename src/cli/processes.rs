@@ -1,5 +1,6 @@
 //! A run of several processes, as the command line sees it: process 0 speaks and writes, the others only say what went wrong.
 
+use crate::compose::PipelinePlan;
 use crate::config::{self, Config, environment};
 use crate::fabric::World;
 use crate::mesh::Mesh;
@@ -50,13 +51,20 @@ pub(super) fn refuse(command: &str) -> Result<()> {
     }
 }
 
-/// Finds the other processes of a run with these ranks; none when it runs alone. `options` are those of the command line that
+/// Finds the other processes of a run, which must have the same plan; none when it runs alone. `options` are those of the command line that
 /// all have to have in common, a line each.
-pub(super) fn join(config: &Config, ranks: u32, options: &str) -> Result<Option<World>> {
+pub(super) fn join(config: &Config, plan: &PipelinePlan, options: &str) -> Result<Option<World>> {
     let Some(membership) = config.membership(&environment())? else {
         return Ok(None);
     };
-    Mesh::new([1, ranks, 1], membership.processes, &[])?;
-    let program = format!("{}\n[options]\n{options}", config.in_common()?);
+    Mesh::new([1, plan.schedule.ranks(), 1], membership.processes, &[])?;
+    let program = format!(
+        "{}
+[options]
+{options}
+{}",
+        config.in_common()?,
+        plan.in_common()
+    );
     World::join(&membership, &program).map(Some)
 }

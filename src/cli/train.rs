@@ -19,7 +19,7 @@ use crate::{Error, Result};
 
 /// Train a model as a config says, cut into pipeline stages.
 ///
-/// Without a config, a small GPT trains on this project's own guide and sources (examples/gpt-text.toml). The
+/// Without a config, a small GPT trains on a text that is built in (examples/gpt-text.toml). The
 /// run is kept in runs/NAME: config.toml (every setting), metrics.jsonl (a line a step), checkpoints/,
 /// loss.svg. Exit status: 0 done; 2 bad arguments, config or data, nothing was started; 1 the run failed, or was
 /// stopped at once by a second Ctrl-C; 130 interrupted by Ctrl-C, the state saved.
@@ -112,7 +112,7 @@ fn prepare(args: &Args) -> Result<Trainer> {
     if let Some(why) = plan.why.as_ref().filter(|_| role.leads()) {
         eprintln!("{why}");
     }
-    let world = processes::join(&config, plan.schedule.ranks(), &args.in_common())?;
+    let world = processes::join(&config, &plan, &args.in_common())?;
     let (data, resumed) = match open(args, &config, &run_dir, role) {
         Ok(opened) => opened,
         Err(error) => {

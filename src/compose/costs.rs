@@ -10,7 +10,7 @@ use toml::Value;
 use super::places::check_gpus;
 use super::schedule::unfitted;
 use super::{data, kinds_of_gpus, loss, model, optimizer, places};
-use crate::config::{Config, RecomputeBy, RecomputeWord};
+use crate::config::{Config, RecomputeBy};
 use crate::error::Result;
 use crate::plan::ModelCosts;
 use crate::profile::{self, Measured, Settings, Subject};
@@ -145,10 +145,10 @@ fn machine(config: &Config) -> Result<Settings> {
 /// What all stages recompute.
 fn recomputed(config: &Config) -> Result<Recompute> {
     match &config.pipeline.recompute {
-        RecomputeBy::All(word) => Ok((*word).into()),
+        RecomputeBy::All(word) => Ok(*word),
         RecomputeBy::Each(words) => match words.as_slice() {
-            [] => Ok(RecomputeWord::None.into()),
-            [first, rest @ ..] if rest.iter().all(|word| word == first) => Ok((*first).into()),
+            [] => Ok(Recompute::None),
+            [first, rest @ ..] if rest.iter().all(|word| word == first) => Ok(*first),
             _ => Err(config.refuse(
                 "pipeline.recompute",
                 "costs are for stages that all recompute the same: give one word for all",

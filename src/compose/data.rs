@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::config::{Config, DataKind, ModelKind, TokenType};
-use crate::data::{Corpus, DataSource, Images, LabelledImages, Share, Width, Windows};
+use crate::config::{Config, DataKind, ModelKind};
+use crate::data::{Corpus, DataSource, Images, LabelledImages, Windows};
 use crate::error::Result;
 
 /// Windows of a validation on text or tokens when nobody sets its micro-batches; the same whatever their size.
@@ -40,14 +40,9 @@ pub fn data(config: &Config) -> Result<TrainingData> {
         return Err(config.refuse("data.path", "nothing to train on: name a file or a folder"));
     }
     match config.data.kind {
+        DataKind::Text if config.data.path.is_built_in() => windows(config, Corpus::built_in(), "bytes"),
         DataKind::Text => windows(config, Corpus::text(paths)?, "bytes"),
-        DataKind::Tokens => {
-            let width = match config.data.dtype {
-                TokenType::U16 => Width::U16,
-                TokenType::U32 => Width::U32,
-            };
-            windows(config, Corpus::tokens(paths, width)?, "tokens")
-        }
+        DataKind::Tokens => windows(config, Corpus::tokens(paths, config.data.dtype)?, "tokens"),
         DataKind::Idx => images(config),
     }
 }
@@ -55,7 +50,7 @@ pub fn data(config: &Config) -> Result<TrainingData> {
 fn windows(config: &Config, corpus: Corpus, unit: &str) -> Result<TrainingData> {
     corpus.check_vocabulary(config.model.vocab)?;
     let (rows, seq) = (config.micro_batch_size(), config.data.seq);
-    let (train, validation) = Share::from(config.data.validation).split(corpus.count());
+    let (train, validation) = config.data.validation.split(corpus.count());
     let (count, held) = (corpus.count(), validation.end - validation.start);
     let whole = (held / seq as u64)
         .clamp(1, VALIDATION_WINDOWS)
@@ -102,7 +97,7 @@ fn images(config: &Config) -> Result<TrainingData> {
         all.check_classes(classes)?;
     }
     let rows = config.micro_batch_size();
-    let (train, validation) = Share::from(config.data.validation).split(all.count());
+    let (train, validation) = config.data.validation.split(all.count());
     let (count, held) = (all.count(), validation.end - validation.start);
     let whole = held.div_ceil(rows as u64) as u32;
     let summary = format!(

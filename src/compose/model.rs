@@ -1,9 +1,9 @@
 //! The model, and the stages it is cut into.
 
 use pipewright_stages::models::{Gpt, Mlp, Model};
-use pipewright_stages::{RecomputedStage, Sequential, StageBuilder, recompute};
+use pipewright_stages::{Recompute, RecomputedStage, Sequential, StageBuilder, recompute};
 
-use crate::config::{self, Config, ModelKind, Partition, RecomputeBy, RecomputeWord};
+use crate::config::{self, Config, ModelKind, Partition, RecomputeBy};
 use crate::error::Result;
 
 /// The model, in one piece.
@@ -50,7 +50,7 @@ pub fn model(config: &Config) -> Result<Model> {
 /// When the counts do not make up the model, or when a list says for another number of stages what they recompute.
 pub fn stages(config: &Config, counts: &[usize]) -> Result<Vec<StageBuilder<RecomputedStage<Sequential>>>> {
     let stages = model(config)?.cut(counts)?;
-    let how: Vec<RecomputeWord> = match &config.pipeline.recompute {
+    let how: Vec<Recompute> = match &config.pipeline.recompute {
         RecomputeBy::All(word) => vec![*word; stages.len()],
         RecomputeBy::Each(words) => words.clone(),
     };
@@ -59,7 +59,7 @@ pub fn stages(config: &Config, counts: &[usize]) -> Result<Vec<StageBuilder<Reco
         format!("the list has {words}, pipeline.stages is {count}: give one word a stage, or one for all")
     })?;
     let pairs = stages.into_iter().zip(how);
-    Ok(pairs.map(|(stage, how)| recompute(stage, how.into())).collect())
+    Ok(pairs.map(|(stage, how)| recompute(stage, how)).collect())
 }
 
 /// How many layers each stage gets where their costs are not known: as the lists say, or balanced by estimates.

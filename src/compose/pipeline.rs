@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pipewright_stages::loss::CrossEntropy;
-use pipewright_stages::optimizer::{AdamW, Decay, LearningRate, Optimizer, Sgd};
+use pipewright_stages::optimizer::{AdamW, LearningRate, Optimizer, Sgd};
 use pipewright_stages::{RecomputedStage, Sequential};
 
 use super::{TrainingData, places, stages};
@@ -57,12 +57,9 @@ pub fn optimizer(config: &Config) -> Box<dyn Optimizer> {
         eps,
         momentum,
         weight_decay,
+        decay,
         ..
     } = config.optimizer;
-    let decay = match config.optimizer.decay {
-        config::Decay::Matrices => Decay::Matrices,
-        config::Decay::All => Decay::All,
-    };
     match config.optimizer.kind {
         OptimizerKind::AdamW => Box::new(AdamW {
             betas,

@@ -3,7 +3,7 @@
 use pipewright_stages::devices::{FUSED_HEADS, name_and_memory};
 use pipewright_stages::{DType, Device, Place};
 
-use crate::config::{Config, DTypeWord, Memory, Model, ModelKind};
+use crate::config::{Config, Memory, Model, ModelKind};
 use crate::error::Result;
 
 /// Numbers in `bf16` that a GPU reads at once: 16 bytes.
@@ -22,7 +22,7 @@ pub fn places(config: &Config, ranks: u32) -> Result<Vec<Place>> {
     let place = |device: &Device| Place {
         device: *device,
         dtype: match (device, config.pipeline.dtype) {
-            (Device::Cuda(_), DTypeWord::Bf16) => DType::Bf16,
+            (Device::Cuda(_), DType::Bf16) => DType::Bf16,
             _ => DType::F32,
         },
     };
@@ -41,9 +41,9 @@ pub fn describe_gpus(config: &Config) -> Option<String> {
     let mut text = format!(
         "{} in {}",
         names.join(", "),
-        if dtype == DTypeWord::Bf16 { "bf16" } else { "f32" }
+        if dtype == DType::Bf16 { "bf16" } else { "f32" }
     );
-    if dtype == DTypeWord::Bf16 && config.model.kind == ModelKind::Gpt {
+    if dtype == DType::Bf16 && config.model.kind == ModelKind::Gpt {
         text += &slow_heads(&config.model);
         if !devices.0.contains(&Device::Cpu) {
             text += &slow_vocabulary(&config.model);

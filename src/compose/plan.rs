@@ -3,6 +3,7 @@
 use super::costs;
 use super::model::{estimated_counts, listed_counts};
 use super::schedule::{FILE, alike, in_file, ranks_and_chunks, unfitted};
+use crate::checksum::Checksum;
 use crate::config::{Config, Memory, Partition};
 use crate::error::{Error, Result};
 use crate::plan::{AUTO, Fit, Fitting, Goal, ModelCosts, Prediction, Setting, Wanted, auto};
@@ -39,6 +40,26 @@ pub fn plan(config: &Config) -> Result<PipelinePlan> {
     match costs::in_file(config)? {
         Some((model, warning)) => by_costs(config, model, warning),
         None => by_estimates(config),
+    }
+}
+
+impl PipelinePlan {
+    /// What all processes of a run must have in common beyond the config's text: files that it names may differ from host to
+    /// host. A line each for the costs, the cut, and the order of each rank; costs and orders by their checksums.
+    pub fn in_common(&self) -> String {
+        let costs = self.costs.as_ref().map_or("none".to_owned(), |costs| {
+            // The shortest text that reads back as the same number: equal where all numbers are.
+            Checksum::of(format!("{costs:?}").as_bytes()).to_string()
+        });
+        let mut text = format!(
+            "[plan]\ncosts = {costs}\nlayers of each stage = {:?}\nplacement = {}\n",
+            self.counts,
+            self.schedule.placement()
+        );
+        for (rank, row) in self.schedule.csv().lines().enumerate() {
+            text += &format!("order of rank {rank} = {}\n", Checksum::of(row.as_bytes()));
+        }
+        text
     }
 }
 

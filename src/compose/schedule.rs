@@ -34,7 +34,7 @@ pub(super) fn is_in_file(config: &Config) -> bool {
     config.pipeline.schedule.starts_with(FILE)
 }
 
-/// The ranks, and the stages on each: as set, or as many as the schedule has by itconfig.
+/// The ranks, and the stages on each: as set, or as many as the schedule has by itself.
 pub(super) fn ranks_and_chunks(config: &Config) -> Result<(u32, u32)> {
     let config::Pipeline {
         stages,

@@ -1,8 +1,13 @@
 //! Values that fit their key and still make no sense.
 
+use std::path::PathBuf;
+
+use pipewright_stages::DType;
+
 use super::sections::{LearningRateSchedule, ModelKind};
-use super::values::{Balanced, Partition, Validation};
-use super::{Config, DTypeWord, DataKind, limits};
+use super::values::{Balanced, Partition, Paths};
+use super::{Config, DataKind, limits};
+use crate::data::Share;
 use crate::error::Result;
 
 /// Settles keys that say the same thing in two ways: the one from the stronger source counts.
@@ -142,9 +147,20 @@ fn data(config: &Config) -> Result<()> {
             "a model of kind \"gpt\" takes tokens: set data.kind to \"text\" or \"tokens\"".to_owned()
         }
     })?;
+    let in_program = |path: &PathBuf| path.to_string_lossy().starts_with(Paths::IN_PROGRAM);
+    config.require(
+        !data.path.0.iter().any(in_program) || (data.path.is_built_in() && data.kind == DataKind::Text),
+        "data.path",
+        || {
+            format!(
+                "the data in the program is \"{}\", by itself and with data.kind = \"text\"",
+                Paths::BUILT_IN
+            )
+        },
+    )?;
     match data.validation {
-        Validation::Count(_) => Ok(()),
-        Validation::Fraction(fraction) => {
+        Share::Count(_) => Ok(()),
+        Share::Fraction(fraction) => {
             config.require((0.0..1.0).contains(&fraction), "data.validation", || {
                 format!(
                     "{fraction} is neither a fraction from 0 to below 1 nor a whole number of tokens or rows"
@@ -255,7 +271,7 @@ fn launch(config: &Config) -> Result<()> {
 
 /// Refuses `bf16` where no rank can compute in it.
 fn dtype(config: &Config) -> Result<()> {
-    let wanted = config.pipeline.dtype == DTypeWord::Bf16;
+    let wanted = config.pipeline.dtype == DType::Bf16;
     config.require(!wanted || config.pipeline.devices.has_gpu(), "pipeline.dtype", || {
         "\"bf16\" is for GPUs, and all ranks are on the CPU: set this to \"f32\", or pipeline.devices to GPUs such as \
          \"cuda:0\""

@@ -102,14 +102,3 @@ impl From<Devices> for Vec<String> {
         devices.iter().map(Device::to_string).collect()
     }
 }
-
-/// The numbers that GPUs compute in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DTypeWord {
-    /// 32-bit floating point.
-    #[default]
-    F32,
-    /// 16-bit floating point with the exponent of `f32`; weights and what becomes of them stay `f32`.
-    Bf16,
-}

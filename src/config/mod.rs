@@ -21,14 +21,14 @@ mod sections;
 mod tree;
 mod values;
 
-pub use devices::{DTypeWord, Devices};
+pub use devices::Devices;
 pub use launch::processes;
 pub use memory::Memory;
 pub use sections::{
-    Checkpoint, Data, DataKind, Decay, Launch, LearningRateSchedule, Metrics, Model, ModelKind, Optimizer,
-    OptimizerKind, Pipeline, TokenType, Train,
+    Checkpoint, Data, DataKind, Launch, LearningRateSchedule, Metrics, Model, ModelKind, Optimizer,
+    OptimizerKind, Pipeline, Train,
 };
-pub use values::{Balanced, Partition, Paths, RecomputeBy, RecomputeWord, Sizes, Validation};
+pub use values::{Balanced, Partition, Paths, RecomputeBy, Sizes};
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -2,11 +2,14 @@
 
 use std::path::PathBuf;
 
+use pipewright_stages::optimizer::Decay;
+use pipewright_stages::{DType, Recompute};
 use serde::{Deserialize, Serialize};
 
-use super::devices::{DTypeWord, Devices};
+use super::devices::Devices;
 use super::memory::Memory;
-use super::values::{Balanced, Partition, Paths, RecomputeBy, RecomputeWord, Sizes, Validation};
+use super::values::{Balanced, Partition, Paths, RecomputeBy, Sizes};
+use crate::data::{Share, Width};
 
 /// `[model]`: what is trained.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -64,8 +67,8 @@ impl Default for Model {
 pub struct Data {
     /// Text as bytes, token files or labelled images.
     pub kind: DataKind,
-    /// text: files and folders; tokens: files; idx: the file of images, or a folder with one pair. Relative
-    /// paths start at the current directory.
+    /// text: files and folders, or [`Paths::BUILT_IN`]; tokens: files; idx: the file of images, or a folder with one
+    /// pair. Relative paths start at the current directory.
     pub path: Paths,
     /// idx: the file of labels, when its name does not follow from that of the images.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,10 +76,10 @@ pub struct Data {
     /// text, tokens: the length of a training sequence.
     pub seq: usize,
     /// tokens: the width of a token.
-    pub dtype: TokenType,
+    pub dtype: Width,
     /// What is set aside for validation, from the end of the data: a fraction, or a whole number of tokens or
     /// rows.
-    pub validation: Validation,
+    pub validation: Share,
     /// The seed of the order in which the data is taken.
     pub seed: u64,
 }
@@ -93,16 +96,6 @@ pub enum DataKind {
     Idx,
 }
 
-/// The widths of tokens, little endian.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TokenType {
-    /// Two bytes.
-    U16,
-    /// Four bytes.
-    U32,
-}
-
 impl Default for Data {
     fn default() -> Self {
         Self {
@@ -110,8 +103,8 @@ impl Default for Data {
             path: Paths::default(),
             labels: None,
             seq: 128,
-            dtype: TokenType::U16,
-            validation: Validation::Fraction(0.1),
+            dtype: Width::U16,
+            validation: Share::Fraction(0.1),
             seed: 1,
         }
     }
@@ -151,7 +144,7 @@ pub struct Pipeline {
     /// Where ranks run: one device for all, or one for each.
     pub devices: Devices,
     /// The numbers that ranks on GPUs compute in.
-    pub dtype: DTypeWord,
+    pub dtype: DType,
     /// How many threads a rank uses inside layers: for more cores than ranks.
     pub threads_per_rank: usize,
     /// Whether each thread of each rank on the CPU is pinned to a core of its own, where there are as many cores as threads. Two runs on
@@ -171,9 +164,9 @@ impl Default for Pipeline {
             partition: Partition::Named(Balanced::Balanced),
             costs: None,
             memory: None,
-            recompute: RecomputeBy::All(RecomputeWord::None),
+            recompute: RecomputeBy::All(Recompute::None),
             devices: Devices::default(),
-            dtype: DTypeWord::F32,
+            dtype: DType::F32,
             threads_per_rank: 1,
             pin: true,
         }
@@ -226,16 +219,6 @@ pub enum LearningRateSchedule {
     Constant,
     /// Up in a straight line, then down along half a cosine.
     Cosine,
-}
-
-/// The parameters that weight decay takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Decay {
-    /// All but biases and norms.
-    Matrices,
-    /// Every one.
-    All,
 }
 
 impl Default for Optimizer {

@@ -5,12 +5,23 @@ use std::path::PathBuf;
 use pipewright_stages::Recompute;
 use serde::{Deserialize, Serialize};
 
-use crate::data::Share;
-
 /// Files and folders: one, or a list. Relative ones start at the current directory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "OneOrMany", into = "OneOrMany")]
 pub struct Paths(pub Vec<PathBuf>);
+
+impl Paths {
+    /// The path that names the text in the program itself.
+    pub const BUILT_IN: &str = "builtin:shakespeare";
+
+    /// What all paths begin with that name data in the program itself.
+    pub(super) const IN_PROGRAM: &str = "builtin:";
+
+    /// Whether this is the text in the program itself.
+    pub fn is_built_in(&self) -> bool {
+        self.0 == [PathBuf::from(Self::BUILT_IN)]
+    }
+}
 
 #[derive(Serialize, Deserialize)]
 #[serde(untagged, expecting = "a path in quotes or a list of them")]
@@ -75,29 +86,6 @@ impl From<Sizes> for SizesForm {
     }
 }
 
-/// What is set aside for validation: a fraction below 1 (`0.1`), or a whole number of tokens or rows
-/// (`2000`).
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(
-    untagged,
-    expecting = "a fraction from 0 to below 1, or a whole number of tokens or rows"
-)]
-pub enum Validation {
-    /// Tokens or rows.
-    Count(u64),
-    /// A fraction of the data.
-    Fraction(f64),
-}
-
-impl From<Validation> for Share {
-    fn from(validation: Validation) -> Self {
-        match validation {
-            Validation::Count(count) => Self::Count(count),
-            Validation::Fraction(fraction) => Self::Fraction(fraction),
-        }
-    }
-}
-
 /// How layers are spread over stages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(
@@ -127,29 +115,7 @@ pub enum Balanced {
 )]
 pub enum RecomputeBy {
     /// The same for all stages.
-    All(RecomputeWord),
+    All(Recompute),
     /// A word for each stage.
-    Each(Vec<RecomputeWord>),
-}
-
-/// What a stage recomputes in backward.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RecomputeWord {
-    /// Nothing.
-    None,
-    /// The interiors of a GPT's attention and MLP.
-    Selective,
-    /// Everything.
-    Full,
-}
-
-impl From<RecomputeWord> for Recompute {
-    fn from(word: RecomputeWord) -> Self {
-        match word {
-            RecomputeWord::None => Self::None,
-            RecomputeWord::Selective => Self::Selective,
-            RecomputeWord::Full => Self::Full,
-        }
-    }
+    Each(Vec<Recompute>),
 }

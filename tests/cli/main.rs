@@ -176,6 +176,8 @@ fn signal(child: &Child, name: &str) {
 
 mod train;
 
+mod planned;
+
 mod refusals;
 
 mod safety;

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use pipewright::Error;
 use pipewright::compose;
-use pipewright::config::{Config, DataKind, ModelKind, Validation};
+use pipewright::config::{Config, DataKind, ModelKind};
+use pipewright::data::Share;
 use pipewright::id::MicroBatch;
 use pipewright::stages::optimizer::LearningRate;
 use pipewright::stages::{RecomputedStage, Sequential, StageBuilder};

@@ -81,11 +81,11 @@ fn sizes_are_text_or_a_list() {
 fn validation_is_a_fraction_or_a_count() {
     assert_eq!(
         parse("[data]\nvalidation = 0.25").unwrap().data.validation,
-        Validation::Fraction(0.25)
+        Share::Fraction(0.25)
     );
     assert_eq!(
         parse("[data]\nvalidation = 2000").unwrap().data.validation,
-        Validation::Count(2000)
+        Share::Count(2000)
     );
 }
 
@@ -143,6 +143,6 @@ fn every_example_is_a_config() {
     assert!(count >= 1);
     assert_eq!(
         Config::built_in(&[]).unwrap().data.path.0[0],
-        PathBuf::from("README.md")
+        PathBuf::from("builtin:shakespeare")
     );
 }

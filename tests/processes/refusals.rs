@@ -335,3 +335,59 @@ fn commands_of_one_process_are_refused() {
         assert!(said.starts_with(&expected), "{said}");
     }
 }
+
+/// What two processes say whose file `name` has another content, `first` in process 0.
+#[track_caller]
+fn files_differ(name: &str, contents: [&str; 2], sets: &[&str]) -> [String; 2] {
+    let address = worlds::free_address();
+    let places = [Place::new(), Place::new()];
+    let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+    let start = |process: usize| {
+        fs::write(places[process].path(name), contents[process]).unwrap();
+        Started::new(places[process].member(process as u32, 2, &address, &sets))
+    };
+    [0, 1].map(start).map(|process| process.end().failed(2))
+}
+
+#[test]
+fn schedules_in_files_that_differ_are_refused_with_the_rank() {
+    let said = files_differ(
+        "mine.csv",
+        [
+            "0F0,0F1,0F2,0F3,0B0,0B1,0B2,0B3\n1F0,1F1,1F2,1F3,1B0,1B1,1B2,1B3\n",
+            "0F0,0F1,0B0,0F2,0B1,0F3,0B2,0B3\n1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3\n",
+        ],
+        &["pipeline.schedule=file:mine.csv", "pipeline.stages=2"],
+    );
+    for said in said {
+        assert!(
+            said.contains("process 1 was started with another config: it has `[plan] order of rank 0 = "),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn costs_that_differ_are_refused() {
+    let place = Place::new();
+    let mut profile = Command::new(cargo_bin("pipewright"));
+    let profile = profile
+        .current_dir(place.0.path())
+        .args(["profile", "my.toml"])
+        .output();
+    assert!(profile.unwrap().status.success());
+    let costs = fs::read_to_string(place.path("costs.json")).unwrap();
+    let mut slow: serde_json::Value = serde_json::from_str(&costs).unwrap();
+    slow["layers"][0]["forward"] = 1.0.into();
+    let said = files_differ(
+        "costs.json",
+        [&costs, &slow.to_string()],
+        &["pipeline.costs=costs.json"],
+    );
+    for said in said {
+        assert!(
+            said.contains("process 1 was started with another config: it has `[plan] costs = "),
+            "{said}"
+        );
+    }
+}
