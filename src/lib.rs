@@ -43,6 +43,7 @@ mod nearest;
 pub mod pipeline;
 pub mod plan;
 pub mod profile;
+pub mod run;
 pub mod schedule;
 mod worker;
 

@@ -12,6 +12,7 @@ const TABLE: &[Row] = &[
     ("compose", 8, &[]),
     ("config", 7, &[]),
     ("profile", 6, &[]),
+    ("run", 6, &[]),
     ("pipeline", 5, &[]),
     ("actor", 4, &[]),
     ("worker", 3, &["checkpoint"]),

@@ -7,27 +7,23 @@ mod check;
 mod costs;
 mod cuda_env;
 mod devices;
-mod forecast;
 mod generate;
+mod introduction;
 mod out;
-mod picture;
 mod plan;
 mod processes;
 mod profile;
-mod progress;
-mod run_dir;
 mod sample;
-mod trace;
 mod train;
-mod trainer;
 mod tune;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::schedule::Schedule;
+use crate::run::{report_file_limits, title};
 use crate::{Error, Result};
 
 /// Pipeline-parallel training: a model cut into stages, micro-batches flowing through them.
@@ -49,30 +45,68 @@ enum Command {
     Devices(devices::Args),
 }
 
+/// A command that failed, and the exit status that says so.
+struct Failure {
+    error: Error,
+    status: u8,
+}
+
+impl Failure {
+    /// Nothing was started.
+    fn refused(error: Error) -> Self {
+        Self { error, status: 2 }
+    }
+
+    /// Something was started.
+    fn failed(error: Error) -> Self {
+        Self { error, status: 1 }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error.is_refusal() {
+            true => Self::refused(error),
+            false => Self::failed(error),
+        }
+    }
+}
+
 /// Runs the command that the process was started with and gives its exit status.
 pub fn main() -> ExitCode {
-    let done = |()| ExitCode::SUCCESS;
-    let result = match Cli::parse().command {
-        Command::Train(args) => train::run(args),
-        Command::Sample(args) => processes::refuse("sample")
-            .and_then(|()| sample::run(args))
-            .map(done),
-        Command::Plan(args) => plan::run(args).map(done),
-        Command::Profile(args) => processes::refuse("profile")
-            .and_then(|()| profile::run(&args))
-            .map(done),
-        Command::Tune(args) => processes::refuse("tune")
-            .and_then(|()| tune::run(&args))
-            .map(done),
-        Command::Check(args) => check::run(args).map(done),
-        Command::Devices(args) => devices::run(&args).map(done),
-    };
-    match result {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("{}error: {error}", processes::prefix());
-            ExitCode::from(if error.is_refusal() { 2 } else { 1 })
-        }
+    refuse_apart(std::env::args());
+    let result = report_file_limits()
+        .map_err(Failure::failed)
+        .and_then(|()| run(Cli::parse().command));
+    result.unwrap_or_else(|Failure { error, status }| {
+        eprintln!("{}error: {error}", processes::prefix());
+        ExitCode::from(status)
+    })
+}
+
+fn run(command: Command) -> std::result::Result<ExitCode, Failure> {
+    match command {
+        Command::Train(args) => return train::run(&args),
+        Command::Sample(args) => processes::refuse("sample").and_then(|()| sample::run(args))?,
+        Command::Plan(args) => plan::run(args)?,
+        Command::Profile(args) => processes::refuse("profile").and_then(|()| profile::run(&args))?,
+        Command::Tune(args) => processes::refuse("tune").and_then(|()| tune::run(&args))?,
+        Command::Check(args) => check::run(args)?,
+        Command::Devices(args) => devices::run(&args)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses `--trace 5`: the number would be taken for the config.
+fn refuse_apart(args: impl Iterator<Item = String>) {
+    let args: Vec<String> = args.collect();
+    let is_number = |text: &str| text.parse::<u64>().is_ok();
+    let apart = args
+        .windows(2)
+        .find(|pair| pair[0] == "--trace" && is_number(&pair[1]));
+    if let Some([_, number]) = apart {
+        let message = format!("write `--trace={number}`, with an equals sign and no space");
+        Cli::command().error(ErrorKind::InvalidValue, message).exit();
     }
 }
 
@@ -89,15 +123,4 @@ fn write(bytes: &[u8]) -> Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(Error::io("write to", "standard output")(error)),
     }
-}
-
-/// What a picture of a schedule is called.
-fn title(schedule: &Schedule) -> String {
-    format!(
-        "{}: ranks {}, stages {}, micro-batches {}",
-        schedule.name(),
-        schedule.ranks(),
-        schedule.stages(),
-        schedule.micro_batches()
-    )
 }

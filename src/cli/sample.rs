@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use super::generate::{Choice, Generator};
-use super::run_dir::RunDir;
 use crate::Result;
 use crate::checkpoint::Checkpoint;
 use crate::compose;
 use crate::config::{Config, DataKind, ModelKind};
 use crate::error::{CommandError, PromptProblem};
+use crate::run::RunDir;
 use crate::stages::Stage;
 
 /// Write text with a trained GPT.
@@ -90,7 +90,7 @@ fn newest(path: &Path) -> Result<PathBuf> {
     if path.join("state.json").exists() {
         return Ok(path.to_owned());
     }
-    let newest = RunDir::new(path).checkpoints()?.pop();
+    let newest = RunDir::at(path).checkpoints()?.pop();
     let path = path.to_owned();
     Ok(newest.ok_or(CommandError::NoCheckpoint { path })?)
 }

@@ -2,26 +2,28 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 
+use super::Failure;
 use super::cuda_env;
+use super::introduction::Introduction;
 use super::processes::{self, Role};
-use super::run_dir::RunDir;
-use super::trace::Tracer;
-use super::trainer::{Ended, Trainer};
+use crate::Result;
 use crate::checkpoint::Checkpoint;
 use crate::compose::{self, TrainingData};
 use crate::config::Config;
-use crate::{Error, Result};
+use crate::error::RunError;
+use crate::pipeline::Pipeline;
+use crate::run::{Ended, Forecast, Interrupt, Outcome, Progress, Resume, Run, RunDir};
+use crate::stages::{RecomputedStage, Sequential};
 
 /// Train a model as a config says, cut into pipeline stages.
 ///
-/// Without a config, a small GPT trains on a text that is built in (examples/gpt-text.toml). The
-/// run is kept in runs/NAME: config.toml (every setting), metrics.jsonl (a line a step), checkpoints/,
-/// loss.svg. Exit status: 0 done; 2 bad arguments, config or data, nothing was started; 1 the run failed, or was
+/// Without a config, a small GPT trains on a text that is built in (examples/gpt-text.toml). The run is kept in
+/// runs/NAME: config.toml (every setting), metrics.jsonl (a line a step), history.jsonl, checkpoints/, run.json (which
+/// checkpoint is the last and which the best), loss.svg. Exit status: 0 done; 2 bad arguments, config or data, nothing
+/// was started; 1 the run failed, or was
 /// stopped at once by a second Ctrl-C; 130 interrupted by Ctrl-C, the state saved.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -43,11 +45,11 @@ pub(super) struct Args {
     /// Stop after this many steps in all and save; the learning rate still follows train.steps
     #[arg(long, value_name = "N")]
     steps: Option<u64>,
-    /// The folder of the run, in place of runs/NAME
+    /// The directory of the run, in place of runs/NAME
     #[arg(long, value_name = "DIR")]
     run_dir: Option<PathBuf>,
     /// Trace so many steps, the first two apart (5 when no number is given), and draw the one of middle length:
-    /// trace.svg, plan-and-trace.svg, and trace.json for Perfetto, in the run's folder
+    /// trace.svg, plan-and-trace.svg, and trace.json for Perfetto, in the run's directory
     #[arg(long, value_name = "STEPS", num_args = 0..=1, require_equals = true, default_missing_value = "5")]
     trace: Option<u64>,
     /// Print the SHA-256 of all weights at the end
@@ -76,34 +78,60 @@ impl Args {
     }
 }
 
-pub(super) fn run(args: Args) -> Result<ExitCode> {
-    let interrupted = Arc::new(AtomicBool::new(false));
+pub(super) fn run(args: &Args) -> std::result::Result<ExitCode, Failure> {
     // Whatever fails before the first step is a refusal: nothing was started.
-    let mut trainer = prepare(&args).map_err(|error| Error::Invalid(error.to_string()))?;
-    on_interrupt(Arc::clone(&interrupted), trainer.role())?;
-    let ended = match trainer.train(&interrupted) {
-        Ok(ended) => ended,
-        Err(error) => {
-            if let Err(another) = trainer.fail(&error) {
-                eprintln!("{another}");
-            }
-            return Err(error);
-        }
-    };
-    if args.weights_hash {
-        let hash = trainer.weights_hash()?;
-        trainer.print(&format!("weights {hash}\n"))?;
+    let role = Role::here().map_err(Failure::refused)?;
+    let mut prepared = prepare(args, role).map_err(Failure::refused)?;
+    let interrupt = on_interrupt(role).map_err(Failure::refused)?;
+    let run = prepared.run.interrupt(interrupt);
+    let session = run.begin(&mut prepared.pipeline).map_err(Failure::refused)?;
+    if role.leads() {
+        prepared.introduction.print(&session)?;
     }
-    Ok(match ended {
-        Ended::Done => ExitCode::SUCCESS,
+    let dir = session.dir().clone();
+    let outcome = session.train().map_err(Failure::failed)?;
+    if role.leads() {
+        print_end(args, &outcome, &dir)?;
+    }
+    if args.weights_hash {
+        let hash = prepared.pipeline.weights_hash().map_err(Failure::failed)?;
+        if role.leads() {
+            super::print(&format!("weights {hash}\n"))?;
+        }
+    }
+    Ok(match outcome.ended {
         Ended::Interrupted => ExitCode::from(130),
+        Ended::Done | Ended::Stopped => ExitCode::SUCCESS,
     })
 }
 
-/// Everything up to the first step.
-fn prepare(args: &Args) -> Result<Trainer> {
-    let role = Role::here()?;
-    let (config, run_dir) = choose(args, role)?;
+/// What is said after the last step, beside what the run says itself.
+fn print_end(args: &Args, outcome: &Outcome, dir: &RunDir) -> Result<()> {
+    if let Some(forecast) = &outcome.forecast {
+        super::print(&format!("{forecast}\n"))?;
+    }
+    if args.trace.is_none() {
+        return Ok(());
+    }
+    let folder = dir.path().display();
+    super::print(&match outcome.traced {
+        Some(step) => format!(
+            "traced    step {step}: trace.svg, trace.json (for ui.perfetto.dev) and plan-and-trace.svg in {folder}\n"
+        ),
+        None => "traced    nothing: the run ended before the steps to trace\n".to_owned(),
+    })
+}
+
+/// A run whose parts are there.
+struct Prepared {
+    run: Run,
+    pipeline: Pipeline<RecomputedStage<Sequential>>,
+    introduction: Introduction,
+}
+
+/// Everything up to the making of the run directory.
+fn prepare(args: &Args, role: Role) -> Result<Prepared> {
+    let (config, run) = choose(args, role)?;
     cuda_env::enter_for(&config);
     let plan = compose::plan(&config)?;
     if let Some(warning) = &plan.warning {
@@ -113,7 +141,7 @@ fn prepare(args: &Args) -> Result<Trainer> {
         eprintln!("{why}");
     }
     let world = processes::join(&config, &plan, &args.in_common())?;
-    let (data, resumed) = match open(args, &config, &run_dir, role) {
+    let (data, run) = match open(run, &config, role) {
         Ok(opened) => opened,
         Err(error) => {
             if let Some(world) = world {
@@ -122,41 +150,54 @@ fn prepare(args: &Args) -> Result<Trainer> {
             return Err(error);
         }
     };
-    let mut pipeline = compose::launch(&config, &data, &plan.counts, plan.schedule, world)?;
-    if let Some(resumed) = &resumed {
-        pipeline.load(&resumed.folder)?;
+    let changes = match run.resumes_from() {
+        Some(checkpoint) => changes(checkpoint, &config)?,
+        None => Vec::new(),
+    };
+    let pipeline = compose::launch(&config, &data, &plan.counts, plan.schedule, world)?;
+    let forecast = plan
+        .prediction
+        .as_ref()
+        .map_or_else(Forecast::by_passes, Forecast::by_costs);
+    let introduction = Introduction::new(&config, &data, plan.prediction.as_ref(), changes);
+    let run = describe(run.forecast(forecast), args, &config, data)?;
+    Ok(Prepared {
+        run,
+        pipeline,
+        introduction,
+    })
+}
+
+/// The run that the arguments and the config ask for.
+fn describe(run: Run, args: &Args, config: &Config, data: TrainingData) -> Result<Run> {
+    let progress = Progress::default()
+        .every(config.train.print_every)
+        .unit(config.unit());
+    let mut run = run
+        .steps(args.steps.unwrap_or(config.train.steps))
+        .save_every(config.checkpoint.every)
+        .keep(config.checkpoint.keep)
+        .config(config.resolved_toml()?)
+        .progress(progress);
+    if let Some(source) = data.validation.filter(|_| config.train.validate_every > 0) {
+        run = run.validate(source, data.validation_micro_batches, config.train.validate_every);
     }
-    let steps = args.steps.unwrap_or(config.train.steps);
-    let changes = resumed.map_or(Ok(Vec::new()), |resumed| resumed.changes(&config))?;
-    let done = pipeline.next_step();
-    let tracer = args
-        .trace
-        .map(|traced| Tracer::new(traced, done, steps))
-        .transpose()?;
-    let trainer = Trainer::begin(config, data, pipeline, (run_dir, role), steps, changes)?.traced_by(tracer);
-    Ok(match &plan.prediction {
-        Some(prediction) => trainer.predicted_by(prediction),
-        None => trainer,
+    Ok(match args.trace {
+        Some(steps) => run.trace(steps),
+        None => run,
     })
 }
 
 /// What is there already: the data, and the run to go on with.
-fn open(
-    args: &Args,
-    config: &Config,
-    run_dir: &RunDir,
-    role: Role,
-) -> Result<(TrainingData, Option<Resumed>)> {
+fn open(run: Run, config: &Config, role: Role) -> Result<(TrainingData, Run)> {
+    let run = match role {
+        Role::First => run.claim()?,
+        Role::Alone | Role::Other => run,
+    };
     if role.leads() {
-        check_place(run_dir, args.resume)?;
         serve_metrics(config)?;
     }
-    let resumed = if args.resume {
-        Resumed::newest(run_dir)?
-    } else {
-        None
-    };
-    Ok((compose::data(config)?, resumed))
+    Ok((compose::data(config)?, run))
 }
 
 fn serve_metrics(config: &Config) -> Result<()> {
@@ -164,101 +205,58 @@ fn serve_metrics(config: &Config) -> Result<()> {
         return Ok(());
     };
     let served = PrometheusBuilder::new().with_http_listener(address).install();
-    served.map_err(|error| {
-        Error::Invalid(format!(
-            "metrics.listen: cannot serve metrics on {address}: {error}; choose a free port"
-        ))
-    })
+    served.map_err(|source| RunError::Metrics { address, source }.into())
 }
 
-/// What a run continues from.
-struct Resumed {
-    folder: PathBuf,
-    checkpoint: Checkpoint,
-}
-
-impl Resumed {
-    /// The newest checkpoint, whose files must be whole.
-    fn newest(run_dir: &RunDir) -> Result<Option<Self>> {
-        let mut all = run_dir.checkpoints()?;
-        let Some(folder) = all.pop() else {
-            return Ok(None);
-        };
-        match Checkpoint::open(&folder) {
-            Ok(checkpoint) => Ok(Some(Self { folder, checkpoint })),
-            Err(error) => Err(Error::Invalid(match all.last() {
-                Some(older) => format!(
-                    "{error}; remove the folder {} to continue from {}",
-                    folder.display(),
-                    older.display()
-                ),
-                None => format!("{error}; there is no earlier one: begin another run, without --resume"),
-            })),
-        }
-    }
-
-    /// What differs from the config it was saved with and makes training go on in another way.
-    fn changes(&self, config: &Config) -> Result<Vec<String>> {
-        match Config::parse("its config", self.checkpoint.config(), &[], &[]) {
-            Ok(saved) => config.changes_from(&saved),
-            Err(error) => Ok(vec![format!("it cannot be told what: {error}")]),
-        }
+/// What differs from the config that a checkpoint was saved with and makes training go on in another way.
+fn changes(checkpoint: &Checkpoint, config: &Config) -> Result<Vec<String>> {
+    match Config::parse("its config", checkpoint.config(), &[], &[]) {
+        Ok(saved) => config.changes_from(&saved),
+        Err(error) => Ok(vec![format!("it cannot be told what: {error}")]),
     }
 }
 
-/// The config and the folder of the run.
-fn choose(args: &Args, role: Role) -> Result<(Config, RunDir)> {
+/// The config, and the run in its directory. A process alone claims the directory before anything else is done; of
+/// several processes the first one does so once it can tell the others.
+fn choose(args: &Args, role: Role) -> Result<(Config, Run)> {
     let folder = |config: &Config| match &args.run_dir {
-        Some(folder) => RunDir::new(folder),
-        None => RunDir::new(Path::new("runs").join(&config.train.name)),
+        Some(folder) => folder.clone(),
+        None => Path::new("runs").join(&config.train.name),
     };
-    let (config, run_dir) = match (&args.config, &args.run_dir) {
+    let (config, folder) = match (&args.config, &args.run_dir) {
         (Some(path), _) => {
             let config = Config::load(path, &args.sets)?;
-            let run_dir = folder(&config);
-            (Some(config), run_dir)
+            let folder = folder(&config);
+            (Some(config), folder)
         }
-        (None, Some(path)) if args.resume => (None, RunDir::new(path)),
+        (None, Some(folder)) if args.resume => (None, folder.clone()),
         (None, _) => {
             let config = Config::built_in(&args.sets)?;
-            let run_dir = folder(&config);
-            (Some(config).filter(|_| !args.resume), run_dir)
+            let folder = folder(&config);
+            (Some(config).filter(|_| !args.resume), folder)
         }
     };
-    // In a run of several processes the folder of a new run is process 0's to look at, when the others can be told.
-    if args.resume || role == Role::Alone {
-        check_place(&run_dir, args.resume)?;
+    let resume = if args.resume {
+        Resume::Always
+    } else {
+        Resume::Never
+    };
+    let mut run = Run::new(&folder).resume(resume);
+    if role == Role::Alone {
+        run = run.claim()?;
     }
-    let config = config.map_or_else(|| Config::load(&run_dir.config(), &args.sets), Ok)?;
-    Ok((config, run_dir))
-}
-
-/// Refuses to write over a run, and to resume none.
-fn check_place(run_dir: &RunDir, resume: bool) -> Result<()> {
-    let path = run_dir.path().display();
-    match (resume, run_dir.is_taken()) {
-        (false, true) => Err(Error::Invalid(format!(
-            "the run directory {path} exists: continue it with --resume, or name another with --run-dir DIR \
-             or --set train.name=NAME"
-        ))),
-        (true, false) => Err(Error::Invalid(format!(
-            "there is no run in {path} to resume: leave out --resume to begin one"
-        ))),
-        _ => Ok(()),
-    }
+    let saved = RunDir::at(folder).config();
+    let config = config.map_or_else(|| Config::load(&saved, &args.sets), Ok)?;
+    Ok((config, run))
 }
 
 /// The first Ctrl-C asks for an orderly end, the second ends at once: as a failure, because nothing is saved.
-fn on_interrupt(interrupted: Arc<AtomicBool>, role: Role) -> Result<()> {
-    let handler = move || {
-        if interrupted.swap(true, Ordering::SeqCst) {
-            std::process::exit(1);
-        }
+fn on_interrupt(role: Role) -> Result<Interrupt> {
+    Interrupt::on_signals(move || {
         if role.leads() {
             eprintln!(
                 "\ninterrupted: finishing this step, then saving (Ctrl-C again to stop at once, unsaved)"
             );
         }
-    };
-    ctrlc::set_handler(handler).map_err(|error| Error::Invalid(format!("cannot watch for Ctrl-C: {error}")))
+    })
 }

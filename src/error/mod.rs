@@ -21,7 +21,7 @@ pub use launch::LaunchError;
 pub use mesh::MeshError;
 pub use plan::PlanError;
 pub use profile::{CostsProblem, ProfileError};
-pub use run::RunError;
+pub use run::{Holder, RunError};
 pub use schedule::ScheduleError;
 
 use std::any::Any;
@@ -172,6 +172,7 @@ impl Error {
                 | Self::Config(_)
                 | Self::Launch(_)
                 | Self::Profile(_)
+                | Self::Run(_)
                 | Self::Command(_)
         )
     }

@@ -1,6 +1,165 @@
-//! A run directory that cannot be used.
+//! A run that cannot begin or go on, and why.
 
-/// A run directory that cannot be used.
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::Error;
+
+/// A run that cannot begin or go on. It names the run directory, or the file in it.
+///
+/// All but [`RunError::Gone`] are told before the first step; nothing in the directory has changed then.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum RunError {}
+pub enum RunError {
+    /// Another process trains in this directory.
+    #[error(
+        "the run directory {} is in use{}: wait until that run ends, or train in another directory with \
+         --run-dir DIR",
+        path.display(),
+        holder.as_ref().map_or(String::new(), |holder| format!(" by {holder}"))
+    )]
+    InUse {
+        /// The run directory.
+        path: PathBuf,
+        /// Who trains there, where that could be read.
+        holder: Option<Holder>,
+    },
+    /// A new run was to begin in the directory of another run.
+    #[error(
+        "the run directory {} exists: continue it with --resume, or name another with --run-dir DIR or --set \
+         train.name=NAME",
+        .0.display()
+    )]
+    Exists(PathBuf),
+    /// A new run was to begin in a folder that holds other things.
+    #[error(
+        "the folder {} is not empty, and what is in it is not a run: nothing was changed; name another with \
+         --run-dir DIR or --set train.name=NAME",
+        .0.display()
+    )]
+    NotEmpty(PathBuf),
+    /// A run was to be resumed in a folder that does not exist or is empty.
+    #[error("there is no run in {} to resume: leave out --resume to begin one", .0.display())]
+    Nothing(PathBuf),
+    /// A run was to be resumed in a folder that holds other things.
+    #[error(
+        "there is no run in {} to resume: the folder has no file run.json, so what is in it is not a run; \
+         nothing was changed",
+        .0.display()
+    )]
+    NotARun(PathBuf),
+    /// A run ended before its first checkpoint, so there is nothing to resume.
+    #[error(
+        "the run in {} has no checkpoint to resume from, and nothing was changed: begin another run in another \
+         directory with --run-dir DIR",
+        .0.display()
+    )]
+    NoCheckpoint(PathBuf),
+    /// The newest checkpoint cannot be used.
+    #[error(
+        "{source}; {}",
+        match older {
+            Some(older) => format!(
+                "move the folder {} out of the run directory to continue from {}",
+                newest.display(),
+                older.display()
+            ),
+            None => "there is no earlier one: begin another run, without --resume and in another directory".to_owned(),
+        }
+    )]
+    Unusable {
+        /// The newest checkpoint.
+        newest: PathBuf,
+        /// The one before it.
+        older: Option<PathBuf>,
+        /// What is wrong with the newest one.
+        source: Box<Error>,
+    },
+    /// The file that marks a run directory cannot be read.
+    #[error("{} is not the mark of a run that this program knows: {source}", path.display())]
+    Mark {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// A run directory was made by another version of this program.
+    #[error("{} has format {found}, this program reads format {known}", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// The format it has.
+        found: u32,
+        /// The format that this program reads.
+        known: u32,
+    },
+    /// The processes of a run do not see one directory.
+    #[error(
+        "{} is not there, although process 0 has written it: the processes of a run need one file system for \
+         its directory",
+        .0.display()
+    )]
+    NotShared(PathBuf),
+    /// Too few steps are left for those that should be traced.
+    #[error(
+        "--trace={asked}: {done} of {last} steps are done, so {} are to come, and the first {settling} of these \
+         are not traced: {}",
+        last.saturating_sub(*done),
+        match last.saturating_sub(done + settling) {
+            0 => format!("let the run go on for at least {} steps", settling + 1),
+            most => format!("trace at least 1 and at most {most}"),
+        }
+    )]
+    Trace {
+        /// The steps to trace.
+        asked: u64,
+        /// The steps done.
+        done: u64,
+        /// The steps of the whole run.
+        last: u64,
+        /// The steps at the beginning that are not traced.
+        settling: u64,
+    },
+    /// The address that metrics should be served on cannot be used.
+    #[error("metrics.listen: cannot serve metrics on {address}: {source}; choose a free port")]
+    Metrics {
+        /// The address.
+        address: SocketAddr,
+        /// Why it cannot be used.
+        source: metrics_exporter_prometheus::BuildError,
+    },
+    /// The system does not let the process watch for signals.
+    #[error("cannot watch for interruptions: {source}")]
+    Signals {
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The directory of the run was removed, moved or replaced while the run went on.
+    #[error(
+        "the run directory {} was removed, moved or replaced while this run trained in it: the run ends here, \
+         and its steps since the last checkpoint are lost",
+        .0.display()
+    )]
+    Gone(PathBuf),
+}
+
+/// The process that holds the lock of a run directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// Its number on its machine.
+    pub pid: u32,
+    /// The name of its machine.
+    pub host: String,
+    /// When it took the lock, as in `2026-01-31T12:00:00Z`.
+    pub since: String,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { pid, host, since } = self;
+        write!(f, "process {pid} on host {host}, since {since}")
+    }
+}

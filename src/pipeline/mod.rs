@@ -70,6 +70,16 @@ impl<S: Stage> Pipeline<S> {
         &self.parameters
     }
 
+    /// This process's number among those of the run; 0 when it runs alone.
+    pub fn process(&self) -> u32 {
+        self.ranks.peers().process()
+    }
+
+    /// The number of processes of the run.
+    pub fn processes(&self) -> u32 {
+        self.ranks.peers().processes()
+    }
+
     /// Runs one training step on all ranks and reports it.
     ///
     /// # Errors

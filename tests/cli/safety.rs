@@ -81,15 +81,9 @@ fn a_full_disk_keeps_the_last_good_checkpoint() {
     place.run(&["train", "my.toml", "--steps", "2"]).done();
     let config = fs::read_to_string(place.path("runs/small/config.toml")).unwrap();
     // A limit on the size of files stands in for a full disk.
-    let limited = |blocks: u32| {
-        let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" train my.toml --resume");
-        let mut command = Command::new("sh");
-        command.current_dir(place.path(".")).args(["-c", &script]);
-        command.arg(cargo_bin("pipewright")).output().unwrap()
-    };
-    let output = limited(24);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let run = limited(&place, 24);
+    let said = run.stderr();
+    assert_eq!(run.0.status.code(), Some(1), "{said}");
     assert!(
         said.contains("error: cannot write ") && said.contains("model.safetensors: "),
         "{said}"
@@ -99,9 +93,9 @@ fn a_full_disk_keeps_the_last_good_checkpoint() {
         ["step-00000002"],
         "no half of one either"
     );
-    let output = limited(0);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{said}");
+    let run = limited(&place, 0);
+    let said = run.stderr();
+    assert_eq!(run.0.status.code(), Some(2), "{said}");
     assert!(said.contains("config.toml: "), "{said}");
     assert_eq!(
         fs::read_to_string(place.path("runs/small/config.toml")).unwrap(),
@@ -166,19 +160,20 @@ fn a_resume_says_what_makes_it_another_run() {
 #[test]
 fn a_damaged_newest_checkpoint_says_how_to_continue_from_the_one_before() {
     let place = Place::new();
-    place.run(&["train", "my.toml", "--steps", "4"]).done();
+    let sets = ["train.validate_every=0"];
+    train(&place, &["--steps", "4"], &sets).done();
     let newest = place.path("runs/small/checkpoints/step-00000004");
     fs::write(newest.join("optimizer.safetensors"), "half").unwrap();
     let said = place.run(&["train", "my.toml", "--resume"]).refused();
     assert!(
         said.contains(
-            "remove the folder runs/small/checkpoints/step-00000004 to continue from \
+            "move the folder runs/small/checkpoints/step-00000004 out of the run directory to continue from \
              runs/small/checkpoints/step-00000002"
         ),
         "{said}"
     );
     fs::remove_dir_all(newest).unwrap();
-    place.run(&["train", "my.toml", "--resume"]).done();
+    train(&place, &["--resume"], &sets).done();
     assert_eq!(place.steps("runs/small"), [0, 1, 2, 3, 4, 5]);
     let folder = place.path("runs/small/checkpoints");
     fs::remove_dir_all(folder.join("step-00000002")).unwrap();
@@ -213,4 +208,90 @@ fn a_second_interruption_ends_at_once_as_a_failure() {
     signal(&child, "-INT");
     assert_eq!(child.wait().unwrap().code(), Some(1));
     assert_eq!(place.checkpoints("runs/small"), [""; 0]);
+}
+
+#[test]
+fn a_second_resume_beside_a_living_run_is_refused_and_costs_no_line() {
+    let place = Place::new();
+    let mut child = place.start(&["--set", "checkpoint.every=2"]);
+    wait_until(|| !place.checkpoints("runs/small").is_empty());
+    let said = place.run(&["train", "my.toml", "--resume"]).refused();
+    let holder = format!("is in use by process {} on host ", child.id());
+    assert!(
+        said.contains(&holder) && said.contains("wait until that run ends"),
+        "{said}"
+    );
+    signal(&child, "-INT");
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let steps = place.steps("runs/small");
+    assert_eq!(steps, (0..steps.len() as u64).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_resume_among_files_of_ones_own_changes_none_of_them() {
+    let place = Place::new();
+    let metrics = place.path("metrics.jsonl");
+    fs::write(&metrics, "my numbers\n").unwrap();
+    let config = format!("# my notes\n{CONFIG}");
+    fs::write(place.path("config.toml"), &config).unwrap();
+    let said = place.run(&["train", "config.toml", "--run-dir", "."]).refused();
+    assert!(
+        said.contains("is not a run") && !said.contains("--resume"),
+        "{said}"
+    );
+    let resume = ["train", "config.toml", "--run-dir", ".", "--resume"];
+    let said = place.run(&resume).refused();
+    assert!(
+        said.contains("there is no run in . to resume") && said.contains("nothing was changed"),
+        "{said}"
+    );
+    assert_eq!(fs::read_to_string(metrics).unwrap(), "my numbers\n");
+    assert_eq!(fs::read_to_string(place.path("config.toml")).unwrap(), config);
+}
+
+/// Trains on with a limit on the size of files, in blocks of 512 bytes. The system would end the process for a write
+/// beyond it.
+fn limited(place: &Place, blocks: u32) -> Run {
+    let script = format!("ulimit -f {blocks}; exec \"$0\" train my.toml --resume");
+    let mut command = Command::new("sh");
+    command.current_dir(place.path(".")).args(["-c", &script]);
+    Run(command.arg(cargo_bin("pipewright")).output().unwrap())
+}
+
+#[test]
+fn numbers_that_cannot_be_written_are_told_once_and_end_no_run() {
+    let place = Place::new();
+    place.run(&["train", "my.toml", "--steps", "2"]).done();
+    let metrics = place.path("runs/small/metrics.jsonl");
+    let mut text = fs::read_to_string(&metrics).unwrap();
+    text += &"no JSON\n".repeat(64 * 1024);
+    fs::write(&metrics, &text).unwrap();
+    let run = limited(&place, 1024).done();
+    let told = run
+        .stderr()
+        .matches("warning: could not write the numbers of a step")
+        .count();
+    assert_eq!(told, 1, "{}", run.stderr());
+    assert_eq!(fs::read_to_string(&metrics).unwrap(), text, "no half of a line");
+    assert!(
+        place
+            .checkpoints("runs/small")
+            .contains(&"step-00000006".to_owned())
+    );
+}
+
+#[test]
+fn sigterm_and_sighup_end_a_run_in_good_order() {
+    for name in ["-TERM", "-HUP"] {
+        let place = Place::new();
+        let child = place.start(&[]);
+        signal(&child, name);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(130), "{name}");
+        let steps = place.steps("runs/small").len();
+        assert_eq!(
+            place.checkpoints("runs/small").pop(),
+            Some(format!("step-{steps:08}"))
+        );
+    }
 }

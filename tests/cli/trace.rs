@@ -62,6 +62,10 @@ fn a_run_too_short_to_trace_is_refused() {
         &["--trace=1", "--steps", "2"],
         "let the run go on for at least 3 steps",
     );
+    refused(
+        &["--trace", "5"],
+        "write `--trace=5`, with an equals sign and no space",
+    );
     refused(&["--trace=x"], "invalid value 'x' for '--trace[=<STEPS>]'");
     assert!(!place.path("runs").exists());
     place.run(&["train", "my.toml", "--steps", "3"]).done();

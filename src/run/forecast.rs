@@ -1,4 +1,4 @@
-//! Step against measured: what a step should take, and what it takes.
+//! What a step should take, and what it takes.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,12 +15,12 @@ const WARM_UP: u64 = 1;
 /// Steps whose passes tell what passes cost, when no file does.
 const TRACED: u64 = 3;
 
-/// The newest steps, of which the middle is told.
+/// The newest steps, whose median is told.
 const KEPT: usize = 100;
 
-/// What the steps of a run should be and are.
+/// Predicts how long a step takes and how much of it is bubble, and compares that with what is measured.
 #[derive(Debug, Default)]
-pub(super) struct Forecast {
+pub struct Forecast {
     predicted: Option<Step>,
     steps: u64,
     traced: Vec<(StepReport, Timeline)>,
@@ -36,8 +36,13 @@ struct Step {
 }
 
 impl Forecast {
-    /// By the costs of a config's layers.
-    pub(super) fn by_costs(prediction: &Prediction) -> Self {
+    /// By the passes of the first steps, which are traced.
+    pub fn by_passes() -> Self {
+        Self::default()
+    }
+
+    /// By a simulation at what the layers cost.
+    pub fn by_costs(prediction: &Prediction) -> Self {
         let Prediction { step, bubble, .. } = *prediction;
         Self {
             predicted: Some(Step { step, bubble }),
@@ -46,7 +51,7 @@ impl Forecast {
     }
 
     /// What is known before the first step.
-    pub(super) fn beginning(&self) -> Option<String> {
+    pub(crate) fn beginning(&self) -> Option<String> {
         self.predicted
             .map(|predicted| format!("predicted {predicted} by the costs of its layers"))
     }
@@ -75,7 +80,7 @@ impl Forecast {
         if self.predicted.is_some() || (self.traced.len() as u64) < TRACED {
             return Ok(None);
         }
-        let predicted = by_passes(schedule, &std::mem::take(&mut self.traced))?;
+        let predicted = predict(schedule, &std::mem::take(&mut self.traced))?;
         self.predicted = Some(predicted);
         Ok(Some(format!(
             "predicted {predicted} by the passes of the first steps"
@@ -101,8 +106,8 @@ impl fmt::Display for Step {
     }
 }
 
-/// What the schedule gives when every pass takes as long as it usually did, and the end of a step too.
-fn by_passes(schedule: &Schedule, steps: &[(StepReport, Timeline)]) -> Result<Step> {
+/// What the schedule gives when every pass takes its median time, and the end of a step too.
+fn predict(schedule: &Schedule, steps: &[(StepReport, Timeline)]) -> Result<Step> {
     let timelines = || steps.iter().map(|(_, timeline)| timeline);
     let costs = Costs::measured(timelines())?;
     let simulation = simulate(schedule, &costs, Links::Buffered)?;

@@ -1,0 +1,97 @@
+//! What is said before the first step of a run.
+
+use crate::Result;
+use crate::compose::{TrainingData, describe_gpus};
+use crate::config::Config;
+use crate::plan::Prediction;
+use crate::run::{Forecast, Session};
+use crate::stages::Stage;
+
+/// What `train` says of a run that is about to begin.
+pub(super) struct Introduction {
+    data: String,
+    pipeline: String,
+    threads_per_rank: usize,
+    devices: Option<String>,
+    prediction: Option<String>,
+    changes: Vec<String>,
+}
+
+impl Introduction {
+    pub(super) fn new(
+        config: &Config,
+        data: &TrainingData,
+        prediction: Option<&Prediction>,
+        changes: Vec<String>,
+    ) -> Self {
+        let pipeline = &config.pipeline;
+        Self {
+            data: data.summary.clone(),
+            pipeline: format!(
+                "stages {}, schedule {}, micro-batches {} of {} rows",
+                pipeline.stages,
+                pipeline.schedule,
+                pipeline.micro_batches,
+                config.micro_batch_size(),
+            ),
+            threads_per_rank: pipeline.threads_per_rank,
+            devices: describe_gpus(config),
+            prediction: prediction.and_then(|prediction| Forecast::by_costs(prediction).beginning()),
+            changes,
+        }
+    }
+
+    /// Prints it, a line each.
+    pub(super) fn print<S: Stage>(&self, session: &Session<'_, S>) -> Result<()> {
+        let pipeline = session.pipeline();
+        let threads = self.threads(pipeline.schedule().ranks() as usize);
+        let mut lines = vec![
+            format!("data      {}", self.data),
+            format!("model     {} parameters", parameters(session)),
+            format!("pipeline  {}{threads}", self.pipeline),
+            format!("run       {}", session.dir().path().display()),
+        ];
+        lines.extend(
+            self.devices
+                .as_ref()
+                .map(|devices| format!("devices   {devices}")),
+        );
+        lines.extend(self.prediction.clone());
+        if let done @ 1.. = pipeline.next_step() {
+            lines.push(format!("resumed after {done} steps"));
+        }
+        if !self.changes.is_empty() {
+            lines.push(format!(
+                "changed   {}: from here on this is not the run that was saved, bit for bit",
+                self.changes.join(", ")
+            ));
+        }
+        super::print(&(lines.join("\n") + "\n"))
+    }
+
+    /// What is said of threads, where ranks have more than one.
+    fn threads(&self, ranks: usize) -> String {
+        let threads = self.threads_per_rank;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let all = threads * ranks;
+        match threads {
+            1 => String::new(),
+            _ if all > cores => {
+                format!(", {threads} threads a rank ({all} for {cores} cores: fewer are faster)")
+            }
+            _ => format!(", {threads} threads a rank"),
+        }
+    }
+}
+
+/// The numbers of a model's parameters, tied ones counted once.
+fn parameters<S: Stage>(session: &Session<'_, S>) -> usize {
+    let parameters = session.pipeline().parameters().iter();
+    let mut parameters: Vec<_> = parameters.map(|info| (&info.name, &info.dims)).collect();
+    parameters.sort();
+    parameters.dedup();
+    parameters
+        .iter()
+        .map(|(_, dims)| dims.iter().product::<usize>())
+        .sum()
+}

@@ -1,0 +1,101 @@
+//! Everything up to the first step of a run.
+
+use pipewright_stages::Stage;
+
+use super::claim::Claim;
+use super::listeners::Listeners;
+use super::session::Session;
+use super::settings::Run;
+use super::trace::Tracer;
+use super::writer::Writer;
+use crate::Result;
+use crate::error::RunError;
+use crate::pipeline::Pipeline;
+
+impl Run {
+    /// Makes the directory of a new run, or loads the newest checkpoint of the one that is there: everything up to the
+    /// first step.
+    ///
+    /// # Errors
+    /// [`Error::Run`](crate::Error::Run) when the directory cannot be used, and what [`Pipeline::load`] gives. The other processes are
+    /// told.
+    pub fn begin<S: Stage>(mut self, pipeline: &mut Pipeline<S>) -> Result<Session<'_, S>> {
+        let leads = pipeline.process() == 0;
+        let claim = match self.claim.take() {
+            Some(claim) => Ok(claim),
+            None if leads => Claim::new(self.dir.clone(), self.resume),
+            None => Claim::following(self.dir.clone(), self.resume),
+        };
+        let claim = agree(pipeline, claim)?;
+        let resumed = pipeline.any(claim.from().is_some())?;
+        let seen = match claim.from().is_some() == resumed {
+            true => Ok(()),
+            false => Err(RunError::NotShared(self.dir.path().to_owned()).into()),
+        };
+        agree(pipeline, seen)?;
+        if let Some(folder) = claim.from() {
+            pipeline.load(folder)?;
+        }
+        let done = pipeline.next_step();
+        let tracer = self.trace.map(|traced| Tracer::new(traced, done, self.steps));
+        let tracer = agree(pipeline, tracer.transpose())?;
+        let best = if resumed { self.dir.best() } else { Ok(None) };
+        let best = agree(pipeline, best)?;
+        let writer = self.open(pipeline, claim, leads)?;
+        let screen = self.progress.filter(|_| leads);
+        let mut session = Session {
+            pipeline,
+            saved: self.dir.checkpoint(done).exists().then_some(done),
+            dir: self.dir,
+            writer,
+            listeners: Listeners::new(
+                screen.map(|progress| progress.show(done, self.steps)),
+                self.listeners,
+            ),
+            interrupt: self.interrupt,
+            validation: self.validation,
+            steps: self.steps,
+            save_every: self.save_every,
+            keep: self.keep,
+            first: done,
+            best,
+            forecast: self.forecast,
+            tracer,
+            traced: None,
+        };
+        session.note(if resumed { "resumed" } else { "began" });
+        Ok(session)
+    }
+
+    /// Opens the files of the run in the process that leads, and has all processes look whether they see them.
+    fn open<S: Stage>(
+        &self,
+        pipeline: &mut Pipeline<S>,
+        claim: Claim,
+        leads: bool,
+    ) -> Result<Option<Writer>> {
+        let (config, labels) = (self.config.as_deref(), self.labels.clone());
+        let new = claim.from().is_none();
+        let open = || Writer::begin((&self.dir, claim), (config, labels), pipeline.next_step());
+        let writer = leads.then(open).transpose();
+        let writer = agree(pipeline, writer)?;
+        let seen = self.dir.check_shared();
+        let seen = agree(pipeline, seen);
+        if let (Err(_), Some(writer), true) = (&seen, &writer, new) {
+            writer.abandon();
+        }
+        seen.map(|()| writer)
+    }
+}
+
+/// What this process has, once all processes have theirs; what fails in one of them fails in all.
+fn agree<S: Stage, T>(pipeline: &mut Pipeline<S>, own: Result<T>) -> Result<T> {
+    if pipeline.processes() > 1 {
+        if let Err(error) = &own {
+            pipeline.fail(error);
+        } else {
+            pipeline.any(false)?;
+        }
+    }
+    own
+}

@@ -1,0 +1,119 @@
+//! Whether a run may begin or go on in a directory, told before anything in it is touched.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::folder::RunDir;
+use super::lock::Lock;
+use crate::checkpoint::Checkpoint;
+use crate::error::RunError;
+use crate::{Error, Result};
+
+/// What to do with a run that is in the directory already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Resume {
+    /// Begin a new run; refuse a directory that holds anything.
+    #[default]
+    Never,
+    /// Go on with the run that is there, or begin one where the directory is empty or does not exist.
+    IfThere,
+    /// Go on with the run that is there; refuse a directory without one.
+    Always,
+}
+
+/// A directory that this process may train in.
+#[derive(Debug)]
+pub(super) struct Claim {
+    dir: RunDir,
+    /// Of a run that goes on. A new run takes its lock when its directory is made.
+    lock: Option<Lock>,
+    /// The checkpoint to go on from.
+    from: Option<PathBuf>,
+    /// The same, opened, in the process that leads.
+    checkpoint: Option<Checkpoint>,
+}
+
+impl Claim {
+    /// Looks at a directory, and takes the lock of a run that goes on. Changes nothing else.
+    pub(super) fn new(dir: RunDir, resume: Resume) -> Result<Self> {
+        let path = || dir.path().to_owned();
+        let free = dir.is_free()?;
+        Err(match (resume, dir.is_run()) {
+            (Resume::Always, _) if free => RunError::Nothing(path()),
+            (Resume::Never | Resume::IfThere, _) if free => return Ok(Self::of_new(dir)),
+            (Resume::Never, false) => RunError::NotEmpty(path()),
+            (Resume::IfThere | Resume::Always, false) => RunError::NotARun(path()),
+            (Resume::Never, true) if dir.last()?.is_some() => RunError::Exists(path()),
+            (Resume::Never, true) => RunError::NoCheckpoint(path()),
+            (Resume::IfThere | Resume::Always, true) => return Self::of_run(dir),
+        }
+        .into())
+    }
+
+    /// The same in a process that does not lead: it takes no lock.
+    pub(super) fn following(dir: RunDir, resume: Resume) -> Result<Self> {
+        let resumes = resume != Resume::Never && dir.is_run();
+        let from = if resumes { dir.last()? } else { None };
+        Ok(Self {
+            from,
+            ..Self::of_new(dir)
+        })
+    }
+
+    fn of_new(dir: RunDir) -> Self {
+        Self {
+            dir,
+            lock: None,
+            from: None,
+            checkpoint: None,
+        }
+    }
+
+    fn of_run(dir: RunDir) -> Result<Self> {
+        let lock = Some(Lock::take(dir.path())?);
+        dir.mark()?;
+        let mut all = dir.checkpoints()?;
+        let Some(newest) = all.pop() else {
+            return Err(RunError::NoCheckpoint(dir.path().to_owned()).into());
+        };
+        match Checkpoint::open(&newest) {
+            Ok(checkpoint) => Ok(Self {
+                dir,
+                lock,
+                from: Some(newest),
+                checkpoint: Some(checkpoint),
+            }),
+            Err(source) => Err(RunError::Unusable {
+                newest,
+                older: all.pop(),
+                source: Box::new(source),
+            }
+            .into()),
+        }
+    }
+
+    /// The folder of the checkpoint to go on from; none in a new run.
+    pub(super) fn from(&self) -> Option<&Path> {
+        self.from.as_deref()
+    }
+
+    /// The checkpoint to go on from, in the process that leads.
+    pub(super) fn checkpoint(&self) -> Option<&Checkpoint> {
+        self.checkpoint.as_ref()
+    }
+
+    /// The lock. The directory of a new run is made for it.
+    pub(super) fn lock(self) -> Result<Lock> {
+        if let Some(lock) = self.lock {
+            return Ok(lock);
+        }
+        let dir = self.dir;
+        fs::create_dir_all(dir.path()).map_err(Error::io("create", dir.path()))?;
+        let lock = Lock::take(dir.path())?;
+        // Another run may have begun and ended here since the directory was looked at.
+        match dir.is_free()? {
+            true => Ok(lock),
+            false => Err(RunError::Exists(dir.path().to_owned()).into()),
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! What a run tells those who listen.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::folder::Best;
+use crate::Error;
+use crate::pipeline::{Evaluation, StepReport};
+
+/// Something that happened in a run, in the order in which it happened. In several processes each one is told the
+/// same; only seconds and files differ.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// A step is done.
+    Step(&'a StepReport),
+    /// A validation is done.
+    Validation {
+        /// The steps done.
+        step: u64,
+        /// Its result.
+        evaluation: &'a Evaluation,
+        /// Whether its loss is the lowest so far.
+        best: bool,
+    },
+    /// A checkpoint is saved.
+    Checkpoint {
+        /// The steps done.
+        step: u64,
+        /// Its folder.
+        path: &'a Path,
+    },
+    /// There is a prediction of how long a step takes.
+    Predicted(&'a str),
+    /// Something beside the training failed, and the run goes on.
+    Warning(&'a Warning),
+    /// The run ends in good order; all is saved.
+    End(&'a Outcome),
+    /// The run ends because something failed. The error is what [`Session::train`](super::Session::train) gives.
+    Failed(&'a Failed),
+}
+
+/// What a listener answers. `()` means [`Flow::Continue`], so a closure need not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// The run goes on.
+    Continue,
+    /// The run saves and ends after this step.
+    Stop,
+}
+
+impl From<()> for Flow {
+    fn from((): ()) -> Self {
+        Self::Continue
+    }
+}
+
+/// How a run came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// All steps are done.
+    Done,
+    /// It was interrupted from outside: see [`Interrupt`](super::Interrupt).
+    Interrupted,
+    /// A listener answered [`Flow::Stop`].
+    Stopped,
+}
+
+/// A run that came to its end in good order.
+#[derive(Debug)]
+pub struct Outcome {
+    /// How it ended.
+    pub ended: Ended,
+    /// The steps done in all, those before it was resumed too.
+    pub steps: u64,
+    /// The steps done since it began or was resumed.
+    pub trained: u64,
+    /// The seconds that these took, with validations and checkpoints.
+    pub seconds: f64,
+    /// The last validation, where it was after the last step.
+    pub validation: Option<Evaluation>,
+    /// The last checkpoint.
+    pub checkpoint: PathBuf,
+    /// The checkpoint with the lowest validation loss, where there was a validation.
+    pub best: Option<Best>,
+    /// What was predicted of a step and what was measured, where that was asked for.
+    pub forecast: Option<String>,
+    /// The step whose trace was written, where traces were asked for.
+    pub traced: Option<u64>,
+    /// What failed beside the training, the first of each kind.
+    pub warnings: Vec<Warning>,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = match self.ended {
+            Ended::Done => "done",
+            Ended::Interrupted => "interrupted",
+            Ended::Stopped => "stopped",
+        };
+        write!(f, "{word}: {} steps in {:.1} s", self.trained, self.seconds)?;
+        if let Some(validation) = &self.validation {
+            write!(f, ", validation {}", score(validation.loss, validation.accuracy))?;
+        }
+        write!(f, "; saved as {}", self.checkpoint.display())
+    }
+}
+
+/// Something beside the training that failed. It is told once for each task.
+#[derive(Debug)]
+pub struct Warning {
+    /// What the run was about to do.
+    pub task: Task,
+    /// Why it could not.
+    pub error: Error,
+}
+
+/// What a run does beside training. None of it ends a run when it fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Task {
+    /// To add a line to `metrics.jsonl`.
+    Metrics,
+    /// To add a line to `history.jsonl`.
+    History,
+    /// To draw `loss.svg`.
+    Picture,
+    /// To draw a traced step.
+    Trace,
+    /// To predict how long a step takes.
+    Forecast,
+    /// To remove old checkpoints.
+    Prune,
+    /// To write into `run.json` which checkpoints are the last and the best one.
+    Mark,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let task = match self.task {
+            Task::Metrics => "write the numbers of a step",
+            Task::History => "write the history of the run",
+            Task::Picture => "draw the losses",
+            Task::Trace => "draw the traced step",
+            Task::Forecast => "predict how long a step takes",
+            Task::Prune => "remove old checkpoints",
+            Task::Mark => "write which checkpoints are the last and the best one",
+        };
+        write!(
+            f,
+            "warning: could not {task}: {}; the run goes on, and later failures of this kind are not told",
+            self.error
+        )
+    }
+}
+
+/// What is left of a run after a failure.
+#[derive(Debug)]
+pub struct Failed {
+    /// A checkpoint that was removed because its weights gave numbers that are not finite.
+    pub removed: Option<PathBuf>,
+    /// The checkpoint that a resumed run goes on from.
+    pub last: Option<PathBuf>,
+    /// Whether the weights of `last` gave numbers that are not finite. Then it is the only checkpoint.
+    pub last_is_bad: bool,
+    /// Whether the failure comes again when nothing is changed.
+    pub repeats: bool,
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(removed) = &self.removed {
+            writeln!(f, "removed {}: its weights gave these numbers", removed.display())?;
+        }
+        let Some(last) = &self.last else {
+            return write!(f, "there is no checkpoint yet");
+        };
+        let last = last.display();
+        if self.last_is_bad {
+            return write!(
+                f,
+                "the only checkpoint, {last}, holds the weights that gave these numbers: begin another run"
+            );
+        }
+        write!(f, "the newest checkpoint is {last}: --resume continues from it")?;
+        if self.repeats {
+            write!(
+                f,
+                "; with the same settings it ends the same way, so change one, such as optimizer.learning_rate"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// A loss in words, with the accuracy where there is one.
+pub(super) fn score(loss: f64, accuracy: Option<f64>) -> String {
+    let accuracy = accuracy.map_or(String::new(), |accuracy| {
+        format!("  accuracy {:.1} %", 100.0 * accuracy)
+    });
+    format!("loss {loss:.4}{accuracy}")
+}

@@ -1,0 +1,50 @@
+//! `history.jsonl`: when a run began, went on and ended, and what was odd about it. A line each time.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::files::now;
+use crate::{Error, Result};
+
+/// The file, to add lines to.
+#[derive(Debug)]
+pub(super) struct History {
+    file: File,
+    path: PathBuf,
+}
+
+#[derive(Serialize)]
+struct Entry<'a> {
+    time: String,
+    pid: u32,
+    /// The steps done.
+    step: u64,
+    event: &'a str,
+}
+
+impl History {
+    pub(super) fn open(path: PathBuf) -> Result<Self> {
+        let file = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(&path)
+            .map_err(Error::io("open", &path))?;
+        Ok(Self { file, path })
+    }
+
+    /// Adds what happens now, after so many steps.
+    pub(super) fn add(&mut self, step: u64, event: &str) -> Result<()> {
+        let entry = Entry {
+            time: now(),
+            pid: std::process::id(),
+            step,
+            event,
+        };
+        let mut json = serde_json::to_vec(&entry).expect("numbers and text always serialise");
+        json.push(b'\n');
+        self.file.write_all(&json).map_err(Error::io("write", &self.path))
+    }
+}

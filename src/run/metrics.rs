@@ -1,0 +1,148 @@
+//! `metrics.jsonl`: a line a step, which is only ever added to.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::curve::Curve;
+use crate::pipeline::{Evaluation, StepReport};
+use crate::{Error, Result};
+
+/// The file of a run's numbers, and what its picture is drawn from.
+#[derive(Debug)]
+pub(super) struct Metrics {
+    file: File,
+    path: PathBuf,
+    /// The bytes of whole lines.
+    bytes: u64,
+    curve: Curve,
+}
+
+impl Metrics {
+    /// Opens the file to go on from `step`. Lines of this step and later ones are cut off, and so is a last line that
+    /// is not whole; the lines before stay as they are, byte for byte.
+    pub(super) fn open(path: PathBuf, step: u64) -> Result<Self> {
+        let file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .open(&path)
+            .map_err(Error::io("open", &path))?;
+        let (bytes, curve) = read(&file, step).map_err(Error::io("read", &path))?;
+        let size = file.metadata().map_err(Error::io("read", &path))?.len();
+        if bytes < size {
+            file.set_len(bytes)
+                .and_then(|()| file.sync_all())
+                .map_err(Error::io("cut", &path))?;
+        }
+        Ok(Self {
+            file,
+            path,
+            bytes,
+            curve,
+        })
+    }
+
+    /// Adds a line. When that fails, the file ends with the line before.
+    pub(super) fn add(&mut self, line: &Line) -> Result<()> {
+        self.curve.training.add(line.step, line.loss);
+        if let Some(loss) = line.validation_loss {
+            self.curve.validation.add(line.step, loss);
+        }
+        let mut json = serde_json::to_vec(line).expect("numbers always serialise");
+        json.push(b'\n');
+        if let Err(error) = self.file.write_all(&json) {
+            // Half of a line may be there. If it cannot be cut off, it is skipped when the file is read.
+            let _ = self.file.set_len(self.bytes);
+            return Err(Error::io("write", &self.path)(error));
+        }
+        self.bytes += json.len() as u64;
+        Ok(())
+    }
+
+    /// Makes all lines durable.
+    pub(super) fn sync(&self) -> Result<()> {
+        self.file.sync_data().map_err(Error::io("write", &self.path))
+    }
+
+    /// The losses so far.
+    pub(super) fn curve(&self) -> &Curve {
+        &self.curve
+    }
+}
+
+/// The bytes of the lines before `step`, and their losses.
+fn read(file: &File, step: u64) -> std::io::Result<(u64, Curve)> {
+    let (mut reader, mut line) = (BufReader::new(file), Vec::new());
+    let (mut bytes, mut curve) = (0, Curve::default());
+    loop {
+        line.clear();
+        let length = reader.read_until(b'\n', &mut line)? as u64;
+        if line.last() != Some(&b'\n') {
+            return Ok((bytes, curve));
+        }
+        if let Ok(losses) = serde_json::from_slice::<Losses>(&line) {
+            if losses.step >= step {
+                return Ok((bytes, curve));
+            }
+            curve.training.add(losses.step, losses.loss);
+            if let Some(loss) = losses.validation_loss {
+                curve.validation.add(losses.step, loss);
+            }
+        }
+        bytes += length;
+    }
+}
+
+/// What is read of a line.
+#[derive(Deserialize)]
+struct Losses {
+    step: u64,
+    loss: f64,
+    validation_loss: Option<f64>,
+}
+
+/// What is written of a step.
+#[derive(Debug, Serialize)]
+pub(super) struct Line {
+    /// From 0.
+    step: u64,
+    loss: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    accuracy: Option<f64>,
+    grad_norm: f64,
+    lr: f64,
+    tokens: u64,
+    seconds: f64,
+    tokens_per_second: f64,
+    /// The idle share, averaged over the ranks.
+    bubble: f64,
+    /// One number a rank.
+    peak_bytes: Vec<u64>,
+    /// Of a validation after this step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    validation_loss: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    validation_accuracy: Option<f64>,
+}
+
+impl Line {
+    pub(super) fn new(report: &StepReport, validation: Option<Evaluation>) -> Self {
+        Self {
+            step: report.step,
+            loss: report.loss,
+            accuracy: report.accuracy,
+            grad_norm: report.grad_norm,
+            lr: report.learning_rate,
+            tokens: report.weight as u64,
+            seconds: report.seconds,
+            tokens_per_second: report.rate(),
+            bubble: report.bubble(),
+            peak_bytes: report.ranks.iter().map(|rank| rank.peak_bytes).collect(),
+            validation_loss: validation.map(|validation| validation.loss),
+            validation_accuracy: validation.and_then(|validation| validation.accuracy),
+        }
+    }
+}

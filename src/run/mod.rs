@@ -1,0 +1,78 @@
+//! The training loop: steps, validations, checkpoints, and a directory that a run can be resumed from.
+//!
+//! A [`Run`] says what is to happen; [`Run::train`] does it with a [`Pipeline`] of any stages. The same loop is
+//! behind `pipewright train`.
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use pipewright::{Pipeline, Result, schedule::Schedule};
+//! # use pipewright::data::{Corpus, Windows};
+//! # use pipewright::stages::{loss::CrossEntropy, models::Gpt};
+//! use pipewright::run::{Event, Flow, Progress, Resume, Run};
+//!
+//! # fn main() -> Result<()> {
+//! # let folder = tempfile::tempdir().unwrap();
+//! # let path = folder.path().join("runs/small");
+//! # let gpt = Gpt { vocab: 256, dim: 16, layers: 2, heads: 2, context: 16, dropout: 0.1, tied: true, seed: 1 };
+//! # let corpus = Arc::new(Corpus::text(&["src/run".into()])?);
+//! # let (all, cut) = (corpus.count(), corpus.count() - 1000);
+//! # let training = Windows::drawn(Arc::clone(&corpus), 0..cut, 2, 16, 1)?;
+//! # let validation = Arc::new(Windows::even(Arc::clone(&corpus), cut..all, 2, 16, 4)?);
+//! let mut pipeline = Pipeline::builder()
+//!     .schedule(Schedule::one_f_one_b(2, 4)?)
+//!     .stages(gpt.model()?.split(2)?)
+//!     .loss(CrossEntropy::default())
+//!     .data(Arc::new(training))
+//!     .launch()?;
+//! let outcome = Run::new(&path)
+//!     .steps(20)
+//!     .resume(Resume::IfThere)
+//!     .validate(validation, 4, 10) // 4 micro-batches, every 10 steps
+//!     .save_every(10)
+//!     .progress(Progress::default().unit("tokens"))
+//!     .on(|event| match event {
+//!         Event::Validation { evaluation, .. } if evaluation.loss < 1.0 => Flow::Stop,
+//!         _ => Flow::Continue,
+//!     })
+//!     .train(&mut pipeline)?;
+//! assert_eq!(outcome.steps, 20);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What a run leaves in its directory is listed at [`RunDir`]. One process at a time trains there: it holds a lock,
+//! which the system releases when the process ends, however it ends. In several processes the first one holds the
+//! lock and writes; all of them call [`Run::train`] alike.
+//!
+//! A run prints nothing and watches no signals unless it is asked to: see [`Run::progress`] and
+//! [`Interrupt::on_signals`].
+
+mod begin;
+mod claim;
+mod curve;
+mod event;
+mod files;
+mod folder;
+mod forecast;
+mod history;
+mod interrupt;
+mod listeners;
+mod lock;
+mod metrics;
+mod picture;
+mod progress;
+mod prune;
+mod session;
+mod settings;
+mod trace;
+mod writer;
+
+pub use claim::Resume;
+pub use event::{Ended, Event, Failed, Flow, Outcome, Task, Warning};
+pub use folder::{Best, RunDir};
+pub use forecast::Forecast;
+pub use interrupt::{Interrupt, report_file_limits};
+pub use progress::Progress;
+pub use session::Session;
+pub use settings::Run;
+pub(crate) use trace::title;

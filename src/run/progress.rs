@@ -1,0 +1,149 @@
+//! What a person sees of a run: a bar on a terminal, lines elsewhere.
+
+use std::io::{self, IsTerminal, Write};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::event::{Event, score};
+use crate::pipeline::StepReport;
+
+const BAR: &str = "{bar:24} {pos}/{len}  {msg}  {eta} left";
+
+/// How a run is shown: as a bar where standard error is a terminal, as lines on standard output elsewhere.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    every: u64,
+    unit: &'static str,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self {
+            every: 10,
+            unit: "targets",
+        }
+    }
+}
+
+impl Progress {
+    /// Without a terminal, a line for every `every`th step; 10 when not said.
+    #[must_use]
+    pub fn every(self, every: u64) -> Self {
+        Self { every, ..self }
+    }
+
+    /// What a loss counts: `targets` when not said, and for example `tokens` or `images`.
+    #[must_use]
+    pub fn unit(self, unit: &'static str) -> Self {
+        Self { unit, ..self }
+    }
+
+    /// Begins to show a run of `steps` steps, of which `done` are done.
+    pub(super) fn show(self, done: u64, steps: u64) -> Screen {
+        let bar = io::stderr().is_terminal().then(|| {
+            let style = ProgressStyle::with_template(BAR).expect("the template is fixed");
+            let bar = ProgressBar::new(steps).with_style(style).with_position(done);
+            bar.reset_eta();
+            bar
+        });
+        Screen {
+            bar,
+            progress: self,
+            last: steps.saturating_sub(1),
+        }
+    }
+}
+
+/// Where a run is shown.
+#[derive(Debug)]
+pub(super) struct Screen {
+    bar: Option<ProgressBar>,
+    progress: Progress,
+    last: u64,
+}
+
+impl Screen {
+    /// Shows what happened.
+    pub(super) fn show(&self, event: &Event<'_>) {
+        match event {
+            Event::Step(report) => self.step(report),
+            Event::Validation { step, evaluation, .. } => self.say(&format!(
+                "validation after {step} steps: {}",
+                score(evaluation.loss, evaluation.accuracy)
+            )),
+            Event::Checkpoint { .. } => {}
+            Event::Predicted(line) => self.say(line),
+            Event::Warning(warning) => self.complain(&warning.to_string()),
+            Event::End(outcome) => {
+                self.clear();
+                print_line(&outcome.to_string());
+            }
+            Event::Failed(failed) => {
+                self.clear();
+                self.complain(&failed.to_string());
+            }
+        }
+    }
+
+    fn step(&self, report: &StepReport) {
+        match &self.bar {
+            Some(bar) => {
+                bar.set_message(self.message(report));
+                bar.set_position(report.step + 1);
+            }
+            None if report.step.is_multiple_of(self.progress.every.max(1)) || report.step == self.last => {
+                print_line(&format!("step {:>6}  {}", report.step, self.message(report)));
+            }
+            None => {}
+        }
+    }
+
+    fn message(&self, report: &StepReport) -> String {
+        format!(
+            "{}  {} {}/s  bubble {:.0} %",
+            score(report.loss, report.accuracy),
+            thousands(report.rate()),
+            self.progress.unit,
+            100.0 * report.bubble()
+        )
+    }
+
+    /// Prints a line, above the bar when there is one.
+    fn say(&self, line: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(line),
+            None => print_line(line),
+        }
+    }
+
+    /// Prints lines to standard error.
+    fn complain(&self, lines: &str) {
+        let print = || eprintln!("{lines}");
+        match &self.bar {
+            Some(bar) => bar.suspend(print),
+            None => print(),
+        }
+    }
+
+    /// Takes the bar away.
+    fn clear(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Prints to standard output. A run goes on when nobody can read it.
+fn print_line(line: &str) {
+    let mut out = io::stdout().lock();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+/// A rate with the digits that matter.
+fn thousands(number: f64) -> String {
+    if number < 10_000.0 {
+        format!("{number:.0}")
+    } else {
+        format!("{:.1}k", number / 1000.0)
+    }
+}

@@ -1,0 +1,307 @@
+//! The loop of a run.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use pipewright_stages::Stage;
+
+use super::event::{Ended, Event, Failed, Outcome, Task};
+use super::folder::{Best, RunDir};
+use super::forecast::Forecast;
+use super::interrupt::Interrupt;
+use super::listeners::Listeners;
+use super::metrics::Line;
+use super::prune;
+use super::settings::Validation;
+use super::trace::Tracer;
+use super::writer::{Failure, Writer};
+use crate::pipeline::{Evaluation, Pipeline, StepReport};
+use crate::{Error, Result};
+
+/// A run that is ready for its next step.
+pub struct Session<'p, S: Stage> {
+    pub(super) pipeline: &'p mut Pipeline<S>,
+    pub(super) dir: RunDir,
+    /// In the process that leads.
+    pub(super) writer: Option<Writer>,
+    pub(super) listeners: Listeners,
+    pub(super) interrupt: Interrupt,
+    pub(super) validation: Option<Validation>,
+    pub(super) steps: u64,
+    pub(super) save_every: u64,
+    pub(super) keep: usize,
+    /// The steps done when it began or was resumed.
+    pub(super) first: u64,
+    /// The newest checkpoint of this run.
+    pub(super) saved: Option<u64>,
+    pub(super) best: Option<Best>,
+    pub(super) forecast: Option<Forecast>,
+    pub(super) tracer: Option<Tracer>,
+    pub(super) traced: Option<u64>,
+}
+
+impl<S: Stage> Session<'_, S> {
+    /// The pipeline that is trained.
+    pub fn pipeline(&self) -> &Pipeline<S> {
+        self.pipeline
+    }
+
+    /// The directory of the run.
+    pub fn dir(&self) -> &RunDir {
+        &self.dir
+    }
+
+    /// Whether this process leads the run: it holds the lock and writes.
+    pub fn leads(&self) -> bool {
+        self.writer.is_some()
+    }
+
+    /// Trains up to the last step, or to the end of the step in which somebody asks it to end, and saves.
+    ///
+    /// # Errors
+    /// What [`Pipeline::step`], [`Pipeline::evaluate`] and [`Pipeline::save`] give, [`Error::NotFinite`] for the loss
+    /// of a validation too; [`RunError::Gone`](crate::error::RunError::Gone). A checkpoint whose weights gave numbers
+    /// that are not finite is removed when there is an older one.
+    pub fn train(mut self) -> Result<Outcome> {
+        let result = self.run();
+        if let Err(error) = &result {
+            self.fail(error);
+        }
+        result
+    }
+
+    fn run(&mut self) -> Result<Outcome> {
+        let started = Instant::now();
+        let mut validation = None;
+        let ended = loop {
+            if self.done() >= self.steps {
+                break Ended::Done;
+            }
+            let (stopped, interrupted) = (self.listeners.stopped(), self.interrupt.is_requested());
+            if self.pipeline.any(stopped || interrupted)? {
+                let interrupted = self.pipeline.any(interrupted)?;
+                break if interrupted {
+                    Ended::Interrupted
+                } else {
+                    Ended::Stopped
+                };
+            }
+            validation = self.step()?;
+        };
+        if self.saved != Some(self.done()) {
+            self.save()?;
+        }
+        let done = self.done();
+        let outcome = Outcome {
+            ended,
+            steps: done,
+            trained: done - self.first,
+            seconds: started.elapsed().as_secs_f64(),
+            validation,
+            checkpoint: self.dir.checkpoint(done),
+            best: self.best,
+            forecast: self.forecast.as_ref().and_then(Forecast::result),
+            traced: self.traced,
+            warnings: self.listeners.take_warnings(),
+        };
+        self.note(&outcome.to_string());
+        self.listeners.tell(&Event::End(&outcome));
+        Ok(outcome)
+    }
+
+    fn done(&self) -> u64 {
+        self.pipeline.next_step()
+    }
+
+    /// One step, with its validation and its checkpoint where these are due.
+    fn step(&mut self) -> Result<Option<Evaluation>> {
+        let report = self.advance()?;
+        if let Some(writer) = &self.writer {
+            writer.check_place()?;
+        }
+        if self.saved == Some(report.step) {
+            // This step has shown that the newest checkpoint is good: older ones may go.
+            self.prune();
+        }
+        self.listeners.tell(&Event::Step(&report));
+        let validation = self.validate()?;
+        let line = Line::new(&report, validation.map(|(evaluation, _)| evaluation));
+        let written = self.writer.as_mut().map(|writer| writer.line(&line));
+        self.warn(written);
+        let best = validation.is_some_and(|(_, best)| best);
+        if best || is_due(self.done(), self.save_every) {
+            self.save()?;
+        }
+        Ok(validation.map(|(evaluation, _)| evaluation))
+    }
+
+    /// One step of the pipeline, traced when somebody wants that.
+    fn advance(&mut self) -> Result<StepReport> {
+        let next = self.done();
+        let tracer = self.tracer.as_mut().filter(|tracer| tracer.wants(next));
+        let forecast = self.forecast.as_mut();
+        let wanted = tracer.is_some() || forecast.as_ref().is_some_and(|forecast| forecast.wants_trace());
+        let (report, timeline) = if wanted {
+            let (report, timeline) = self.pipeline.step_traced()?;
+            (report, Some(timeline))
+        } else {
+            (self.pipeline.step()?, None)
+        };
+        let schedule = self.pipeline.schedule();
+        if let (Some(tracer), Some(timeline), Some(_)) = (tracer, &timeline, &self.writer) {
+            match tracer.take((next, report.seconds, timeline.clone()), schedule, &self.dir) {
+                Ok(traced) => self.traced = traced.or(self.traced),
+                Err(error) => self.listeners.warn(Task::Trace, error),
+            }
+        }
+        match forecast.map(|forecast| forecast.add(schedule, &report, timeline)) {
+            Some(Ok(Some(line))) => self.listeners.tell(&Event::Predicted(&line)),
+            Some(Err(error)) => {
+                self.forecast = None;
+                self.listeners.warn(Task::Forecast, error);
+            }
+            Some(Ok(None)) | None => {}
+        }
+        Ok(report)
+    }
+
+    /// The validation after this step, where one is due, and whether its loss is the lowest so far.
+    fn validate(&mut self) -> Result<Option<(Evaluation, bool)>> {
+        let step = self.done();
+        let Some(validation) = self
+            .validation
+            .as_ref()
+            .filter(|validation| step == self.steps || is_due(step, validation.every))
+        else {
+            return Ok(None);
+        };
+        let source = Arc::clone(&validation.source);
+        let evaluation = self.pipeline.evaluate(source, validation.micro_batches)?;
+        let validation_loss = evaluation.loss;
+        if !validation_loss.is_finite() {
+            let what = format!("the loss of the validation before it is {validation_loss}");
+            return Err(Error::NotFinite { step, what });
+        }
+        let best = self
+            .best
+            .is_none_or(|best| validation_loss < best.validation_loss);
+        if best {
+            self.best = Some(Best {
+                step,
+                validation_loss,
+            });
+        }
+        self.listeners.tell(&Event::Validation {
+            step,
+            evaluation: &evaluation,
+            best,
+        });
+        Ok(Some((evaluation, best)))
+    }
+
+    fn save(&mut self) -> Result<()> {
+        let step = self.done();
+        let path = self.dir.checkpoint(step);
+        if let Some(writer) = &self.writer {
+            writer.check_place()?;
+            let synced = Some(writer.sync());
+            self.warn(synced);
+        }
+        self.pipeline.save(&path)?;
+        self.saved = Some(step);
+        let marked = self
+            .writer
+            .as_ref()
+            .map(|writer| writer.mark(self.saved, self.best));
+        self.warn(marked);
+        self.prune();
+        let drawn = self.writer.as_ref().map(Writer::draw);
+        self.warn(drawn);
+        self.listeners.tell(&Event::Checkpoint { step, path: &path });
+        Ok(())
+    }
+
+    fn prune(&mut self) {
+        if self.writer.is_none() {
+            return;
+        }
+        if let Err(error) = self.dir.prune(self.keep, self.best, self.done()) {
+            self.listeners.warn(Task::Prune, error);
+        }
+    }
+
+    /// Writes into the run's history that something happened.
+    pub(super) fn note(&mut self, event: &str) {
+        let step = self.done();
+        let noted = self.writer.as_mut().map(|writer| writer.note(step, event));
+        self.warn(noted);
+    }
+
+    fn warn(&mut self, result: Option<std::result::Result<(), Failure>>) {
+        if let Some(Err((task, error))) = result {
+            self.listeners.warn(task, error);
+        }
+    }
+
+    /// After a failure: tells the other processes, and the listeners what there is to go on from.
+    fn fail(&mut self, error: &Error) {
+        if self.pipeline.processes() > 1 {
+            self.pipeline.fail(error);
+        }
+        if self.writer.is_none() {
+            return;
+        }
+        self.note(&format!("failed: {error}"));
+        let not_finite = matches!(error, Error::NotFinite { .. });
+        let result = if not_finite {
+            self.remove_bad()
+        } else {
+            Ok((None, false))
+        };
+        let (removed, last_is_bad) = result.unwrap_or_else(|error| {
+            self.listeners.warn(Task::Prune, error);
+            (None, false)
+        });
+        let failed = Failed {
+            removed,
+            last: self.dir.last().ok().flatten(),
+            last_is_bad,
+            repeats: not_finite,
+        };
+        self.listeners.tell(&Event::Failed(&failed));
+    }
+
+    /// Removes the checkpoint whose weights gave numbers that are not finite, if there is an older one. Gives the
+    /// checkpoint that was removed, and whether there is only the bad one.
+    fn remove_bad(&mut self) -> Result<(Option<PathBuf>, bool)> {
+        let done = self.done();
+        let bad = self.dir.checkpoint(done);
+        if !bad.exists() {
+            return Ok((None, false));
+        }
+        if self.dir.newest_good(done)?.is_none() {
+            return Ok((None, true));
+        }
+        prune::remove(&bad)?;
+        self.best = self.best.filter(|best| best.step != done);
+        let last = self.dir.last()?.and_then(|path| RunDir::step_of(&path));
+        let marked = self.writer.as_ref().map(|writer| writer.mark(last, self.best));
+        self.warn(marked);
+        Ok((Some(bad), false))
+    }
+}
+
+impl<S: Stage> std::fmt::Debug for Session<'_, S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session")
+            .field("dir", &self.dir)
+            .field("steps", &self.steps)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whether something that happens every so many steps happens after `done` steps; never when that is 0.
+fn is_due(done: u64, every: u64) -> bool {
+    every > 0 && done.is_multiple_of(every)
+}

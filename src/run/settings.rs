@@ -1,0 +1,193 @@
+//! What a run is to do.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pipewright_stages::Stage;
+
+use super::claim::{Claim, Resume};
+use super::event::{Event, Flow, Outcome};
+use super::folder::RunDir;
+use super::forecast::Forecast;
+use super::interrupt::Interrupt;
+use super::picture::Labels;
+use super::progress::Progress;
+use crate::Result;
+use crate::checkpoint::Checkpoint;
+use crate::data::DataSource;
+use crate::pipeline::Pipeline;
+
+/// A listener of a run.
+pub(super) type Listener = Box<dyn FnMut(&Event<'_>) -> Flow>;
+
+/// A run being described: how long, what it validates on, what it saves, and who listens.
+///
+/// Without more than a directory it does 1,000 steps, saves after the last one, prints nothing and refuses a
+/// directory that holds anything.
+pub struct Run {
+    pub(super) dir: RunDir,
+    pub(super) resume: Resume,
+    pub(super) steps: u64,
+    pub(super) validation: Option<Validation>,
+    pub(super) save_every: u64,
+    pub(super) keep: usize,
+    pub(super) config: Option<String>,
+    pub(super) labels: Labels,
+    pub(super) interrupt: Interrupt,
+    pub(super) progress: Option<Progress>,
+    pub(super) forecast: Option<Forecast>,
+    pub(super) trace: Option<u64>,
+    pub(super) listeners: Vec<Listener>,
+    pub(super) claim: Option<Claim>,
+}
+
+/// What a run validates on.
+pub(super) struct Validation {
+    pub(super) source: Arc<dyn DataSource>,
+    pub(super) micro_batches: u32,
+    pub(super) every: u64,
+}
+
+impl Run {
+    /// A run in this directory, which is made when the run begins.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        let dir = RunDir::at(dir);
+        let name = dir.path().file_name().unwrap_or(dir.path().as_os_str());
+        let title = format!("Loss of {}", name.to_string_lossy());
+        Self {
+            dir,
+            resume: Resume::default(),
+            steps: 1000,
+            validation: None,
+            save_every: 0,
+            keep: 3,
+            config: None,
+            labels: Labels { title, unit: None },
+            interrupt: Interrupt::default(),
+            progress: None,
+            forecast: None,
+            trace: None,
+            listeners: Vec::new(),
+            claim: None,
+        }
+    }
+
+    /// The steps of the whole run, those before it was resumed too; 1,000 when not said.
+    #[must_use]
+    pub fn steps(self, steps: u64) -> Self {
+        Self { steps, ..self }
+    }
+
+    /// What to do with a run that is there already; [`Resume::Never`] when not said.
+    #[must_use]
+    pub fn resume(self, resume: Resume) -> Self {
+        Self { resume, ..self }
+    }
+
+    /// Validates on so many micro-batches of a source, every so many steps and after the last one. The checkpoint with
+    /// the lowest validation loss is kept, beside the newest ones. No validation when not said.
+    #[must_use]
+    pub fn validate(self, source: Arc<dyn DataSource>, micro_batches: u32, every: u64) -> Self {
+        let validation = Some(Validation {
+            source,
+            micro_batches,
+            every,
+        });
+        Self { validation, ..self }
+    }
+
+    /// Saves a checkpoint every so many steps, beside the one at the end; 0, only the one at the end, when not said.
+    #[must_use]
+    pub fn save_every(self, save_every: u64) -> Self {
+        Self { save_every, ..self }
+    }
+
+    /// How many of the newest checkpoints are kept; 3 when not said. The best one is kept too, and so is the newest
+    /// one that a later step has shown to be good.
+    #[must_use]
+    pub fn keep(self, keep: usize) -> Self {
+        Self { keep, ..self }
+    }
+
+    /// The settings of the run as a text, kept as `config.toml`; none when not said.
+    #[must_use]
+    pub fn config(self, config: String) -> Self {
+        let config = Some(config);
+        Self { config, ..self }
+    }
+
+    /// The unit of the loss, for the picture, such as `nats per token`; none when not said.
+    #[must_use]
+    pub fn loss_unit(mut self, unit: &str) -> Self {
+        self.labels.unit = Some(unit.to_owned());
+        self
+    }
+
+    /// Ends the run after the step in which somebody asks for it. Nobody can when not said.
+    #[must_use]
+    pub fn interrupt(self, interrupt: Interrupt) -> Self {
+        Self { interrupt, ..self }
+    }
+
+    /// Shows the run to a person. Nothing is printed when not said.
+    #[must_use]
+    pub fn progress(self, progress: Progress) -> Self {
+        let progress = Some(progress);
+        Self { progress, ..self }
+    }
+
+    /// Predicts how long a step takes. No prediction when not said.
+    #[must_use]
+    pub fn forecast(self, forecast: Forecast) -> Self {
+        let forecast = Some(forecast);
+        Self { forecast, ..self }
+    }
+
+    /// Traces so many steps, and writes the one with the median time as `trace.svg`, `trace.json` (for
+    /// ui.perfetto.dev) and, beside what was planned, as `plan-and-trace.svg`. No traces when not said.
+    #[must_use]
+    pub fn trace(self, steps: u64) -> Self {
+        let trace = Some(steps);
+        Self { trace, ..self }
+    }
+
+    /// Tells a listener what happens. It may answer [`Flow::Stop`]; in several processes one such answer stops all.
+    #[must_use]
+    pub fn on<R: Into<Flow>>(mut self, mut listener: impl FnMut(&Event<'_>) -> R + 'static) -> Self {
+        self.listeners.push(Box::new(move |event| listener(event).into()));
+        self
+    }
+
+    /// Looks at the run directory now and takes its lock when there is a run to go on with. So a directory that
+    /// cannot be used is refused before data is opened and stages are built. Without it, [`Run::begin`] does this.
+    /// In several processes only the first one calls it.
+    ///
+    /// # Errors
+    /// [`Error::Run`](crate::Error::Run) when the directory cannot be used; nothing in it has changed.
+    pub fn claim(mut self) -> Result<Self> {
+        self.claim = Some(Claim::new(self.dir.clone(), self.resume)?);
+        Ok(self)
+    }
+
+    /// The checkpoint that a claimed run goes on from; none in a new run.
+    pub fn resumes_from(&self) -> Option<&Checkpoint> {
+        self.claim.as_ref()?.checkpoint()
+    }
+
+    /// Trains up to the last step, and saves.
+    ///
+    /// # Errors
+    /// As for [`Run::begin`] and [`Session::train`].
+    pub fn train<S: Stage>(self, pipeline: &mut Pipeline<S>) -> Result<Outcome> {
+        self.begin(pipeline)?.train()
+    }
+}
+
+impl std::fmt::Debug for Run {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Run")
+            .field("dir", &self.dir)
+            .field("steps", &self.steps)
+            .finish_non_exhaustive()
+    }
+}

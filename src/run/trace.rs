@@ -1,0 +1,115 @@
+//! What really happened in a step, and beside it what was planned.
+
+use super::files::replace;
+use super::folder::RunDir;
+use crate::Result;
+use crate::draw::{Panel, Picture, Units, trace_events};
+use crate::error::RunError;
+use crate::plan::Costs;
+use crate::schedule::{Links, Schedule, Timeline};
+
+/// Steps at the beginning that are not traced: memory is not there yet, caches are cold.
+const SETTLING: u64 = 2;
+
+/// Traces some steps of a run, and writes down the one with the median time.
+#[derive(Debug)]
+pub(super) struct Tracer {
+    first: u64,
+    steps: u64,
+    taken: Vec<Traced>,
+}
+
+#[derive(Debug)]
+struct Traced {
+    step: u64,
+    seconds: f64,
+    timeline: Timeline,
+}
+
+impl Tracer {
+    /// Traces so many steps of a run that has `done` steps behind it and goes up to `last`.
+    pub(super) fn new(steps: u64, done: u64, last: u64) -> Result<Self> {
+        let left = last.saturating_sub(done);
+        if steps == 0 || SETTLING.saturating_add(steps) > left {
+            let (asked, settling) = (steps, SETTLING);
+            return Err(RunError::Trace {
+                asked,
+                done,
+                last,
+                settling,
+            }
+            .into());
+        }
+        Ok(Self {
+            first: done + SETTLING,
+            steps,
+            taken: Vec::new(),
+        })
+    }
+
+    /// Whether this step is to be traced.
+    pub(super) fn wants(&self, step: u64) -> bool {
+        (self.first..self.first + self.steps).contains(&step)
+    }
+
+    /// Takes a traced step. After the last one it writes the files and gives the step that they show.
+    pub(super) fn take(
+        &mut self,
+        (step, seconds, timeline): (u64, f64, Timeline),
+        schedule: &Schedule,
+        dir: &RunDir,
+    ) -> Result<Option<u64>> {
+        self.taken.push(Traced {
+            step,
+            seconds,
+            timeline,
+        });
+        if (self.taken.len() as u64) < self.steps {
+            return Ok(None);
+        }
+        let mut taken = std::mem::take(&mut self.taken);
+        taken.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+        let costs = Costs::measured(taken.iter().map(|traced| &traced.timeline))?;
+        let median = &taken[taken.len() / 2];
+        write(median, schedule, &costs, dir)?;
+        Ok(Some(median.step))
+    }
+}
+
+/// Writes the step as a picture, as events, and as a picture together with the plan at these costs.
+fn write(traced: &Traced, schedule: &Schedule, costs: &Costs, dir: &RunDir) -> Result<()> {
+    let planned = schedule.timeline(costs, Links::Buffered)?;
+    let sizes = title(schedule);
+    let measured = Panel {
+        title: format!("{sizes}, step {} as measured", traced.step),
+        timeline: &traced.timeline,
+    };
+    let events = trace_events(&measured.title, measured.timeline);
+    let planned = Panel {
+        title: format!("{sizes}, planned at the measured medians"),
+        timeline: &planned,
+    };
+    let svg = |panels: &[Panel<'_>]| {
+        let picture = Picture {
+            panels: panels.to_vec(),
+            units: Units::SecondsAndBytes,
+            transfers: true,
+        };
+        picture.svg()
+    };
+    let file = |name| dir.path().join(name);
+    replace(&file("trace.svg"), &svg(std::slice::from_ref(&measured))?)?;
+    replace(&file("trace.json"), &events)?;
+    replace(&file("plan-and-trace.svg"), &svg(&[planned, measured])?)
+}
+
+/// What a picture of a schedule is called.
+pub(crate) fn title(schedule: &Schedule) -> String {
+    format!(
+        "{}: ranks {}, stages {}, micro-batches {}",
+        schedule.name(),
+        schedule.ranks(),
+        schedule.stages(),
+        schedule.micro_batches()
+    )
+}

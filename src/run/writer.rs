@@ -1,0 +1,105 @@
+//! What the process that leads a run writes.
+
+use std::fs;
+
+use super::claim::Claim;
+use super::event::Task;
+use super::files::replace;
+use super::folder::{Best, Mark, RunDir};
+use super::history::History;
+use super::lock::Lock;
+use super::metrics::{Line, Metrics};
+use super::picture::{self, Labels};
+use super::prune;
+use crate::error::RunError;
+use crate::{Error, Result};
+
+/// The files of a run, open in the process that leads it.
+#[derive(Debug)]
+pub(super) struct Writer {
+    dir: RunDir,
+    lock: Lock,
+    metrics: Metrics,
+    history: History,
+    labels: Labels,
+}
+
+/// A task of the writer's that failed.
+pub(super) type Failure = (Task, Error);
+
+impl Writer {
+    /// Makes the directory of a new run, or opens that of one that goes on, after `step` steps.
+    pub(super) fn begin(
+        (dir, claim): (&RunDir, Claim),
+        (config, labels): (Option<&str>, Labels),
+        step: u64,
+    ) -> Result<Self> {
+        let new = claim.from().is_none();
+        let lock = claim.lock()?;
+        let open = || -> Result<_> {
+            if new {
+                dir.set_mark(&Mark::new(None, None))?;
+            }
+            let folder = dir.checkpoints_folder();
+            fs::create_dir_all(&folder).map_err(Error::io("create", &folder))?;
+            prune::sweep(&folder)?;
+            if let Some(config) = config {
+                replace(&dir.config(), config)?;
+            }
+            Ok((Metrics::open(dir.metrics(), step)?, History::open(dir.history())?))
+        };
+        let opened = open();
+        if new && opened.is_err() {
+            dir.abandon();
+        }
+        let (metrics, history) = opened?;
+        Ok(Self {
+            dir: dir.clone(),
+            lock,
+            metrics,
+            history,
+            labels,
+        })
+    }
+
+    /// Takes back a new run: the next one may have the same name.
+    pub(super) fn abandon(&self) {
+        self.dir.abandon();
+    }
+
+    /// Refuses to go on in a directory that is no longer there.
+    pub(super) fn check_place(&self) -> Result<()> {
+        match self.lock.is_in_place() {
+            true => Ok(()),
+            false => Err(Error::Run(RunError::Gone(self.dir.path().to_owned()))),
+        }
+    }
+
+    pub(super) fn line(&mut self, line: &Line) -> std::result::Result<(), Failure> {
+        self.metrics.add(line).map_err(|error| (Task::Metrics, error))
+    }
+
+    /// Writes down that something happened after so many steps.
+    pub(super) fn note(&mut self, step: u64, event: &str) -> std::result::Result<(), Failure> {
+        self.history
+            .add(step, event)
+            .map_err(|error| (Task::History, error))
+    }
+
+    /// Makes the numbers durable that belong to the checkpoint that is about to be saved.
+    pub(super) fn sync(&self) -> std::result::Result<(), Failure> {
+        self.metrics.sync().map_err(|error| (Task::Metrics, error))
+    }
+
+    /// Says which checkpoints are the last and the best one.
+    pub(super) fn mark(&self, last: Option<u64>, best: Option<Best>) -> std::result::Result<(), Failure> {
+        self.dir
+            .set_mark(&Mark::new(last, best))
+            .map_err(|error| (Task::Mark, error))
+    }
+
+    pub(super) fn draw(&self) -> std::result::Result<(), Failure> {
+        picture::draw(self.metrics.curve(), &self.labels, &self.dir.picture())
+            .map_err(|error| (Task::Picture, error))
+    }
+}

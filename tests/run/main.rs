@@ -1,0 +1,184 @@
+//! The training loop as a user of the library calls it.
+
+mod directory;
+mod resume;
+mod warnings;
+
+use std::cell::RefCell;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use pipewright::data::DataSource;
+use pipewright::error::RunError;
+use pipewright::id::MicroBatch;
+use pipewright::run::{Ended, Event, Flow, Resume, Run, RunDir, Task};
+use pipewright::schedule::Schedule;
+use pipewright::stages::loss::MeanSquaredError;
+use pipewright::stages::models::Mlp;
+use pipewright::stages::{Sequential, Shape, Tensor};
+use pipewright::{Error, Pipeline, Result};
+use tempfile::TempDir;
+
+/// Four numbers a micro-batch; the targets are the numbers times this.
+struct Times(f32);
+
+impl DataSource for Times {
+    fn micro_batch(&self, step: u64, micro_batch: MicroBatch) -> Result<(Tensor, Tensor)> {
+        let number = |row: u64| ((7 * step + 3 * u64::from(micro_batch.0) + row) % 11) as f32 / 11.0;
+        let numbers: Vec<f32> = (0..4).map(number).collect();
+        let targets = numbers.iter().map(|number| number * self.0).collect();
+        Ok((
+            Tensor::from_vec(&[4, 1], numbers)?,
+            Tensor::from_vec(&[4, 1], targets)?,
+        ))
+    }
+
+    fn shapes(&self) -> (Shape, Shape) {
+        (Shape::f32(&[4, 1]), Shape::f32(&[4, 1]))
+    }
+}
+
+fn pipeline() -> Pipeline<Sequential> {
+    let sizes = vec![1, 4, 1];
+    let (dropout, seed) = (0.0, 1);
+    let model = Mlp { sizes, dropout, seed }.model().expect("the sizes fit");
+    Pipeline::builder()
+        .schedule(Schedule::one_f_one_b(2, 2).expect("two ranks"))
+        .stages(model.split(2).expect("two stages"))
+        .loss(MeanSquaredError::default())
+        .data(Arc::new(Times(2.0)))
+        .pin(false)
+        .launch()
+        .expect("the parts fit")
+}
+
+/// A folder for a run, and what is in it.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a folder"))
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().join("run")
+    }
+
+    fn dir(&self) -> RunDir {
+        RunDir::at(self.path())
+    }
+
+    fn run(&self) -> Run {
+        Run::new(self.path())
+    }
+
+    /// A run of so many steps.
+    fn train(&self, steps: u64) {
+        let run = self.run().steps(steps).save_every(2).resume(Resume::IfThere);
+        run.train(&mut pipeline()).expect("it trains");
+    }
+
+    /// The names of the checkpoints.
+    fn checkpoints(&self) -> Vec<u64> {
+        let step = |path: &PathBuf| {
+            let name = path.file_name().and_then(|name| name.to_str()).expect("a name");
+            name.strip_prefix("step-")
+                .and_then(|step| step.parse().ok())
+                .expect("a step")
+        };
+        let all = self.dir().checkpoints().expect("they are listed");
+        all.iter().map(step).collect()
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path().join(name)).expect("the file is there")
+    }
+}
+
+/// All files in a folder, with their bytes.
+fn contents(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        match path.is_dir() {
+            true => found.extend(contents(&path)),
+            false => found.push((path.clone(), fs::read(&path).expect("a file"))),
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn listeners_hear_steps_validations_checkpoints_and_the_end_in_order() {
+    let place = Place::new();
+    let heard = Rc::new(RefCell::new(Vec::new()));
+    let note = Rc::clone(&heard);
+    let run = place
+        .run()
+        .steps(4)
+        .save_every(3)
+        .validate(Arc::new(Times(2.0)), 2, 2);
+    let outcome = run
+        .on(move |event| {
+            note.borrow_mut().push(match event {
+                Event::Step(report) => format!("step {}", report.step),
+                Event::Validation { step, best, .. } => format!("validation {step} {best}"),
+                Event::Checkpoint { step, .. } => format!("checkpoint {step}"),
+                Event::End(outcome) => format!("end {}", outcome.steps),
+                other => format!("{other:?}"),
+            });
+        })
+        .train(&mut pipeline())
+        .expect("it trains");
+    assert_eq!((outcome.ended, outcome.trained), (Ended::Done, 4));
+    assert!(outcome.warnings.is_empty(), "{:?}", outcome.warnings);
+    let expected = [
+        "step 0",
+        "step 1",
+        "validation 2 true",
+        "checkpoint 2",
+        "step 2",
+        "checkpoint 3",
+        "step 3",
+        "validation 4 true",
+        "checkpoint 4",
+        "end 4",
+    ];
+    assert_eq!(*heard.borrow(), expected);
+}
+
+#[test]
+fn a_listener_stops_the_run_which_is_saved_where_it_stopped() {
+    let place = Place::new();
+    let stop = |event: &Event<'_>| match event {
+        Event::Step(report) if report.step == 2 => Flow::Stop,
+        _ => Flow::Continue,
+    };
+    let run = place.run().steps(9).on(stop);
+    let outcome = run.train(&mut pipeline()).expect("it trains");
+    assert_eq!((outcome.ended, outcome.steps), (Ended::Stopped, 3));
+    assert_eq!(place.checkpoints(), [3]);
+}
+
+#[test]
+fn the_best_checkpoint_is_kept_beside_the_newest_and_run_json_names_both() {
+    let place = Place::new();
+    // Step by step the model comes nearer to a factor of 2, and so away from -1: the first validation is the best.
+    let away = Arc::new(Times(-1.0));
+    let run = place.run().steps(40).save_every(5).keep(1).validate(away, 2, 5);
+    let outcome = run.train(&mut pipeline()).expect("it trains");
+    let best = outcome.best.expect("there were validations");
+    assert_eq!(best.step, 5);
+    assert_eq!(
+        place.checkpoints(),
+        [5, 35, 40],
+        "the best, the newest that is proved good, the newest"
+    );
+    assert_eq!(place.dir().best().expect("it is read"), Some(best));
+    let mark: serde_json::Value = serde_json::from_str(&place.read("run.json")).expect("JSON");
+    assert_eq!(mark["last"], "checkpoints/step-00000040");
+    assert_eq!(mark["best"], "checkpoints/step-00000005");
+}

@@ -1,0 +1,104 @@
+//! Going on where a run was left.
+
+use super::*;
+
+use std::io::Write;
+
+use pipewright::run::Interrupt;
+
+#[test]
+fn a_run_in_two_parts_ends_with_the_weights_of_one_in_one_part() {
+    let (whole, parts) = (Place::new(), Place::new());
+    let hash = |place: &Place, steps| {
+        let mut pipeline = pipeline();
+        let run = place.run().steps(steps).resume(Resume::IfThere);
+        let outcome = run.train(&mut pipeline).expect("it trains");
+        (outcome.trained, pipeline.weights_hash().expect("it runs"))
+    };
+    let (_, expected) = hash(&whole, 7);
+    assert_eq!(hash(&parts, 3).0, 3);
+    assert_eq!(hash(&parts, 7), (4, expected.clone()));
+    assert_eq!(hash(&parts, 7), (0, expected), "all steps are done");
+}
+
+#[test]
+fn an_interrupted_run_is_saved_and_goes_on() {
+    let place = Place::new();
+    let interrupt = Interrupt::new();
+    let asked = interrupt.clone();
+    let ask = move |event: &Event<'_>| {
+        if matches!(event, Event::Step(report) if report.step == 1) {
+            asked.request();
+        }
+    };
+    let run = place.run().steps(5).interrupt(interrupt).on(ask);
+    let outcome = run.train(&mut pipeline()).expect("it trains");
+    assert_eq!((outcome.ended, outcome.steps), (Ended::Interrupted, 2));
+    place.train(5);
+    assert_eq!(
+        place.dir().last().expect("listed"),
+        Some(place.dir().checkpoint(5))
+    );
+}
+
+#[test]
+fn lines_that_stay_keep_every_byte_and_later_ones_and_half_lines_are_cut_off() {
+    let place = Place::new();
+    place.train(2);
+    // More digits than a number needs, a line that is no JSON, a line past the checkpoint, and half of a line.
+    let odd =
+        "{\"step\":0,\"loss\":0.30000000000000004440892098500626}\nno JSON\n{\"step\":1,\"loss\":2.50}\n";
+    let past = "{\"step\":2,\"loss\":9.0}\n{\"step\":3,\"lo";
+    let mut file = fs::File::create(place.path().join("metrics.jsonl")).expect("the file opens");
+    file.write_all(format!("{odd}{past}").as_bytes())
+        .expect("it is written");
+    place.train(3);
+    let text = place.read("metrics.jsonl");
+    let rest = text.strip_prefix(odd).unwrap_or_else(|| panic!("{text}"));
+    assert!(
+        rest.starts_with("{\"step\":2,") && rest.lines().count() == 1,
+        "{rest}"
+    );
+}
+
+#[test]
+fn the_best_checkpoint_of_earlier_steps_is_remembered() {
+    let place = Place::new();
+    let train = |steps| {
+        let run = place
+            .run()
+            .steps(steps)
+            .save_every(5)
+            .keep(1)
+            .resume(Resume::IfThere);
+        let run = run.validate(Arc::new(Times(-1.0)), 2, 5);
+        run.train(&mut pipeline())
+            .expect("it trains")
+            .best
+            .expect("there were validations")
+    };
+    let first = train(10);
+    assert_eq!((first.step, train(30)), (5, first));
+    assert!(place.checkpoints().contains(&5));
+}
+
+#[test]
+fn half_of_a_removed_or_saved_checkpoint_is_swept_up_and_the_only_copy_of_one_is_not() {
+    let place = Place::new();
+    place.train(2);
+    let checkpoints = place.path().join("checkpoints");
+    let left = |name: &str| checkpoints.join(name);
+    for name in [
+        ".step-00000001.removed",
+        ".step-00000004.partial",
+        ".step-00000002.old",
+        ".step-00000009.old",
+    ] {
+        fs::create_dir(left(name)).expect("made");
+        fs::write(left(name).join("model.safetensors"), "half").expect("written");
+    }
+    place.train(3);
+    assert!(!left(".step-00000001.removed").exists() && !left(".step-00000004.partial").exists());
+    assert!(!left(".step-00000002.old").exists(), "step 2 is there");
+    assert!(left(".step-00000009.old").exists(), "step 9 is not");
+}
