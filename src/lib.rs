@@ -1,8 +1,12 @@
-//! Pipewright: an actor-based pipeline-parallel training engine.
+//! Pipewright trains models that are cut into pipeline stages.
 //!
-//! A model is cut into [`stages`], each of which lives in an actor with a thread of its own. Micro-batches ([`data`]) go through
-//! the stages over links ([`fabric`]); a checked [`schedule`] says what each rank does, and one interpreter, the worker,
-//! does it. [`Pipeline`] is what a training loop calls:
+//! Each stage lives in an actor with a thread of its own, on a GPU or on CPU cores. Micro-batches go through the stages
+//! over links. A schedule says what each rank does, and when. It is checked before the first step: it is complete, and it
+//! cannot deadlock. However a model is cut, the trained weights are the same, bit for bit.
+//!
+//! # Quick start
+//!
+//! A GPT in two stages, on a text that is part of the program:
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -24,8 +28,31 @@
 //! # }
 //! ```
 //!
-//! The modules are layers, lowest first: [`id`] and errors; [`schedule`], [`fabric`] and [`data`]; [`plan`] and [`draw`]; the worker and
-//! [`checkpoint`]; the actor; [`pipeline`]; [`profile`]; [`config`]; [`compose`]; [`cli`]. Nothing imports upward.
+//! # Where to look
+//!
+//! | to | see |
+//! | --- | --- |
+//! | train step by step, evaluate, save, load | [`Pipeline`] |
+//! | train with a run directory, resume, validation, progress | [`run::Run`] |
+//! | take layers, losses, optimizers and models | [`stages::layers`], [`stages::loss`], [`stages::optimizer`], [`stages::models`] |
+//! | write a layer, or a whole stage | [`stages::Layer`], [`stages::Stage`] |
+//! | read data, or write a source | [`data`], [`data::DataSource`] |
+//! | take a schedule by its name | [`schedule::Schedule::named`] |
+//! | write a schedule, and have it checked | [`schedule`] |
+//! | know what a step will take, before it runs | [`plan`] |
+//! | draw a step, planned or measured | [`draw`] |
+//! | read a checkpoint without a pipeline | [`checkpoint::Checkpoint`] |
+//! | train in several processes | [`fabric::World`] |
+//! | read a config as the command does | [`config::Config`], [`compose`] |
+//! | handle an error by its kind | [`Error`], [`error`] |
+//!
+//! The guide in `book/` explains all of it with examples.
+//!
+//! # How it is laid out
+//!
+//! The modules are layers, and nothing imports upward. Lowest first: [`mesh`], [`id`] and [`error`]; [`schedule`],
+//! [`fabric`] and [`data`]; [`plan`], [`draw`] and [`checkpoint`]; the worker; the actor; [`pipeline`]; [`run`] and
+//! [`profile`]; [`config`]; [`compose`]; [`cli`].
 
 mod actor;
 pub mod checkpoint;
