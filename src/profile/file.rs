@@ -69,7 +69,7 @@ struct LayerForm {
 }
 
 impl Measured {
-    /// Reads a file that [`Measured::write`] wrote.
+    /// Reads a file that [`Measured::to_json`] wrote.
     ///
     /// # Errors
     /// [`ProfileError`] naming the file that cannot be read, and the key or layer that is missing, unknown or no number

@@ -1,6 +1,6 @@
 //! The training loop: steps, validations, checkpoints, and a directory that a run can be resumed from.
 //!
-//! A [`Run`] says what is to happen; [`Run::train`] does it with a [`Pipeline`] of any stages. The same loop is
+//! A [`Run`] says what is to happen; [`Run::train`] does it with a [`Pipeline`](crate::Pipeline) of any stages. The same loop is
 //! behind `pipewright train`.
 //!
 //! ```

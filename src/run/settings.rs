@@ -177,7 +177,7 @@ impl Run {
     /// Trains up to the last step, and saves.
     ///
     /// # Errors
-    /// As for [`Run::begin`] and [`Session::train`].
+    /// As for [`Run::begin`] and [`Session::train`](crate::run::Session::train).
     pub fn train<S: Stage>(self, pipeline: &mut Pipeline<S>) -> Result<Outcome> {
         self.begin(pipeline)?.train()
     }
