@@ -14,6 +14,7 @@ const BAR: &str = "measuring {msg}  {bar:24} {pos}/{len}";
 /// Measures the costs of a config's layers.
 pub(super) fn measure(config: &Config, what: &str) -> Result<Measured> {
     compose::check_measurable(config)?;
+    compose::check_memory_to_measure(config)?;
     let gpus = compose::kinds_of_gpus(config);
     if gpus.len() > 1 {
         eprintln!(

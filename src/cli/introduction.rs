@@ -14,6 +14,7 @@ pub(super) struct Introduction {
     threads_per_rank: usize,
     devices: Option<String>,
     prediction: Option<String>,
+    memory: String,
     changes: Vec<String>,
 }
 
@@ -22,6 +23,7 @@ impl Introduction {
         config: &Config,
         data: &TrainingData,
         prediction: Option<&Prediction>,
+        memory: String,
         changes: Vec<String>,
     ) -> Self {
         let pipeline = &config.pipeline;
@@ -37,6 +39,7 @@ impl Introduction {
             threads_per_rank: pipeline.threads_per_rank,
             devices: describe_gpus(config),
             prediction: prediction.and_then(|prediction| Forecast::by_costs(prediction).beginning()),
+            memory,
             changes,
         }
     }
@@ -66,7 +69,7 @@ impl Introduction {
                 self.changes.join(", ")
             ));
         }
-        super::print(&(lines.join("\n") + "\n"))
+        super::print(&(lines.join("\n") + "\n" + &self.memory))
     }
 
     /// What is said of threads, where ranks have more than one.

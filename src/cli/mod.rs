@@ -9,6 +9,7 @@ mod cuda_env;
 mod devices;
 mod generate;
 mod introduction;
+mod memory;
 mod out;
 mod plan;
 mod processes;

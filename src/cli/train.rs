@@ -8,6 +8,7 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use super::Failure;
 use super::cuda_env;
 use super::introduction::Introduction;
+use super::memory;
 use super::processes::{self, Role};
 use crate::Result;
 use crate::checkpoint::Checkpoint;
@@ -140,6 +141,8 @@ fn prepare(args: &Args, role: Role) -> Result<Prepared> {
     if let Some(why) = plan.why.as_ref().filter(|_| role.leads()) {
         eprintln!("{why}");
     }
+    let memory = compose::memory(&config, &plan)?;
+    compose::check_memory(&config, &memory)?;
     let world = processes::join(&config, &plan, &args.in_common())?;
     let (data, run) = match open(run, &config, role) {
         Ok(opened) => opened,
@@ -159,7 +162,8 @@ fn prepare(args: &Args, role: Role) -> Result<Prepared> {
         .prediction
         .as_ref()
         .map_or_else(Forecast::by_passes, Forecast::by_costs);
-    let introduction = Introduction::new(&config, &data, plan.prediction.as_ref(), changes);
+    let prediction = plan.prediction.as_ref();
+    let introduction = Introduction::new(&config, &data, prediction, memory::table(&memory), changes);
     let run = describe(run.forecast(forecast), args, &config, data)?;
     Ok(Prepared {
         run,

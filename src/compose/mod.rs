@@ -6,14 +6,16 @@
 
 mod costs;
 mod data;
+mod memory;
 mod model;
 mod pipeline;
 mod places;
 mod plan;
 mod schedule;
 
-pub use costs::{check_measurable, costs_of, costs_under_any, measure};
+pub use costs::{check_measurable, check_memory_to_measure, costs_of, costs_under_any, measure};
 pub use data::{TrainingData, data};
+pub use memory::{check_memory, memory};
 pub use model::{model, stages};
 pub use pipeline::{launch, learning_rate, loss, optimizer};
 pub use places::{describe_gpus, gpu_memory, kinds_of_gpus, places};

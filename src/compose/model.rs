@@ -1,6 +1,6 @@
 //! The model, and the stages it is cut into.
 
-use pipewright_stages::models::{Gpt, Mlp, Model};
+use pipewright_stages::models::{Gpt, Mlp, Model, UnitSizes};
 use pipewright_stages::{Recompute, RecomputedStage, Sequential, StageBuilder, recompute};
 
 use crate::config::{self, Config, ModelKind, Partition, RecomputeBy};
@@ -11,6 +11,20 @@ use crate::error::Result;
 /// # Errors
 /// When its sizes make no sense.
 pub fn model(config: &Config) -> Result<Model> {
+    let model = match kind(config) {
+        Kind::Gpt(gpt) => gpt.model(),
+        Kind::Mlp(mlp) => mlp.model(),
+    };
+    model.map_err(|error| config.refuse("model", error))
+}
+
+/// A model's kind with its settings.
+enum Kind {
+    Gpt(Gpt),
+    Mlp(Mlp),
+}
+
+fn kind(config: &Config) -> Kind {
     let config::Model {
         vocab,
         dim,
@@ -22,8 +36,8 @@ pub fn model(config: &Config) -> Result<Model> {
         ..
     } = config.model;
     let dropout = dropout as f32;
-    let model = match config.model.kind {
-        ModelKind::Gpt => Gpt {
+    match config.model.kind {
+        ModelKind::Gpt => Kind::Gpt(Gpt {
             vocab,
             dim,
             layers,
@@ -32,16 +46,41 @@ pub fn model(config: &Config) -> Result<Model> {
             dropout,
             tied,
             seed,
-        }
-        .model(),
-        ModelKind::Mlp => Mlp {
+        }),
+        ModelKind::Mlp => Kind::Mlp(Mlp {
             sizes: config.model.sizes.0.clone(),
             dropout,
             seed,
+        }),
+    }
+}
+
+/// The sizes of a model's units and of the data, for one micro-batch. Counted in numbers.
+pub(super) struct Sizes {
+    pub(super) units: Vec<UnitSizes>,
+    /// What the first stage takes.
+    pub(super) input: u64,
+    /// What the loss compares the output with.
+    pub(super) target: u64,
+}
+
+pub(super) fn sizes(config: &Config) -> Sizes {
+    let rows = config.micro_batch_size();
+    match kind(config) {
+        Kind::Gpt(gpt) => {
+            let tokens = (rows * gpt.context) as u64;
+            Sizes {
+                units: gpt.unit_sizes(rows),
+                input: tokens,
+                target: tokens,
+            }
         }
-        .model(),
-    };
-    model.map_err(|error| config.refuse("model", error))
+        Kind::Mlp(mlp) => Sizes {
+            units: mlp.unit_sizes(rows),
+            input: (rows * mlp.sizes.first().copied().unwrap_or(0)) as u64,
+            target: rows as u64,
+        },
+    }
 }
 
 /// The model cut into stages of so many layers, which recompute as `pipeline.recompute` says.
@@ -50,16 +89,22 @@ pub fn model(config: &Config) -> Result<Model> {
 /// When the counts do not make up the model, or when a list says for another number of stages what they recompute.
 pub fn stages(config: &Config, counts: &[usize]) -> Result<Vec<StageBuilder<RecomputedStage<Sequential>>>> {
     let stages = model(config)?.cut(counts)?;
-    let how: Vec<Recompute> = match &config.pipeline.recompute {
-        RecomputeBy::All(word) => vec![*word; stages.len()],
-        RecomputeBy::Each(words) => words.clone(),
-    };
-    config.require(how.len() == stages.len(), "pipeline.recompute", || {
-        let (words, count) = (how.len(), stages.len());
-        format!("the list has {words}, pipeline.stages is {count}: give one word a stage, or one for all")
-    })?;
+    let how = recomputed_by_stage(config, stages.len())?;
     let pairs = stages.into_iter().zip(how);
     Ok(pairs.map(|(stage, how)| recompute(stage, how)).collect())
+}
+
+/// What each of so many stages recomputes.
+pub(super) fn recomputed_by_stage(config: &Config, stages: usize) -> Result<Vec<Recompute>> {
+    let how = match &config.pipeline.recompute {
+        RecomputeBy::All(word) => vec![*word; stages],
+        RecomputeBy::Each(words) => words.clone(),
+    };
+    config.require(how.len() == stages, "pipeline.recompute", || {
+        let words = how.len();
+        format!("the list has {words}, pipeline.stages is {stages}: give one word a stage, or one for all")
+    })?;
+    Ok(how)
 }
 
 /// How many layers each stage gets where their costs are not known: as the lists say, or balanced by estimates.

@@ -84,7 +84,7 @@ fn mlp(config: &Config) -> Result<()> {
 
 impl Config {
     /// The key that says the rows of a micro-batch.
-    fn rows_key(&self) -> &'static str {
+    pub(crate) fn rows_key(&self) -> &'static str {
         match self.pipeline.batch_size {
             Some(_) => "pipeline.batch_size",
             None => "pipeline.micro_batch_size",

@@ -3,6 +3,7 @@
 
 mod auto;
 mod candidate;
+mod choose;
 mod clock;
 mod costs;
 mod fitting;
@@ -11,6 +12,7 @@ mod kept;
 mod layers;
 mod makers;
 mod measured;
+mod memory;
 mod partition;
 mod period;
 mod prediction;
@@ -20,6 +22,7 @@ mod timetable;
 
 pub use auto::{AUTO, Auto, Tried, Wanted, auto, like_auto};
 pub use candidate::{Candidate, Fit, Setting};
+pub use choose::{Contender, TIE, best};
 pub(crate) use clock::{Clock, Played};
 pub use costs::{Costs, StageCost};
 pub use fitting::Fitting;
@@ -28,6 +31,7 @@ pub(crate) use makers::greedy;
 pub use makers::greedy::Goal;
 pub(crate) use makers::vee::shares as vee_in_flight;
 pub(crate) use measured::median;
+pub use memory::{DataMemory, RankMemory, StageMemory, memory};
 pub use partition::partition;
 pub use period::period;
 pub use prediction::Prediction;

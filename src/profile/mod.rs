@@ -4,6 +4,7 @@ mod arrival;
 mod cpu;
 mod file;
 mod link;
+mod machine_memory;
 mod observation;
 mod samples;
 mod stopwatch;
@@ -11,6 +12,7 @@ mod timed;
 
 pub use cpu::Cpu;
 pub use file::{DEVICES, Measured, ON_CPU, Settings, machine};
+pub use machine_memory::MemoryLimit;
 
 use std::fmt;
 use std::sync::Arc;

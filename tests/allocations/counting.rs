@@ -42,6 +42,11 @@ pub(crate) fn live_bytes() -> i64 {
     BYTES[thread()].load(Relaxed)
 }
 
+/// The bytes that all threads together have allocated and not freed.
+pub(crate) fn live_bytes_of_all() -> i64 {
+    BYTES.iter().map(|bytes| bytes.load(Relaxed)).sum()
+}
+
 // SAFETY: every call goes to the system's allocator unchanged, and counting allocates nothing.
 #[allow(unsafe_code, reason = "the trait of allocators is unsafe to implement")]
 unsafe impl GlobalAlloc for Counting {

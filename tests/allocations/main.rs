@@ -7,6 +7,7 @@ mod common;
 mod counting;
 #[path = "../../stages/tests/emulator/mod.rs"]
 mod emulator;
+mod memory;
 
 use std::fs;
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -100,3 +100,39 @@ fn checkpoints_that_are_damaged_or_of_another_model() {
     let said = place.run(&["train", "my.toml", "--resume"]).refused();
     assert!(said.contains("model.safetensors: not a whole file"), "{said}");
 }
+
+#[test]
+fn training_that_needs_more_memory_than_there_is() {
+    let place = Place::new();
+    let limited = |args: &str| {
+        let program = cargo_bin("pipewright");
+        let script = format!("ulimit -v 3000000; exec {} {args}", program.display());
+        let run = Command::new("sh")
+            .args(["-c", &script])
+            .current_dir(place.path("."))
+            .output();
+        Run(run.unwrap())
+    };
+    let many_rows = "my.toml --set pipeline.micro_batch_size=100000";
+    for command in ["train", "profile", "plan"] {
+        let said = limited(&format!("{command} {many_rows}")).refused();
+        assert!(
+            said.starts_with("error: --set: pipeline.micro_batch_size: training needs about ")
+                && said.contains(" GiB of memory, and this process may use (ulimit -v) 2.86 GiB: ")
+                && said.contains("; lower it, recompute"),
+            "{said}"
+        );
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    let said = limited("train my.toml --set model.dim=8192").refused();
+    assert!(
+        said.contains("model: training needs about ")
+            && said.contains("make the model narrower or shallower"),
+        "{said}"
+    );
+    assert!(!place.path("runs").exists());
+    let run = limited("train my.toml --steps 1").done().stdout();
+    let rows: Vec<&str> = run.lines().filter(|line| line.starts_with("rank ")).collect();
+    assert_eq!(rows.len(), 2, "{run}");
+    assert!(run.contains(" in all, estimated\n"), "{run}");
+}

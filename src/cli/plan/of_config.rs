@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{Args, Format, Subject, Training};
 use crate::cli::costs::measure;
-use crate::cli::cuda_env;
+use crate::cli::{cuda_env, memory};
 use crate::compose;
 use crate::config::Config;
 use crate::plan::{Costs, Prediction};
@@ -22,12 +22,13 @@ pub(super) fn subject(path: &Path, args: &Args) -> Result<Subject> {
     }
     cuda_env::enter_for(&config);
     let plan = compose::plan(&config)?;
-    if let Some(warning) = plan.warning {
+    if let Some(warning) = &plan.warning {
         eprintln!("warning: {warning}");
     }
-    if let Some(why) = plan.why {
+    if let Some(why) = &plan.why {
         eprintln!("{why}");
     }
+    let held = compose::memory(&config, &plan)?;
     let layers = match (plan.costs, args.format) {
         (Some(costs), _) => costs,
         (None, Format::Csv) => {
@@ -50,6 +51,9 @@ pub(super) fn subject(path: &Path, args: &Args) -> Result<Subject> {
     let prediction = Prediction::of(&plan.schedule, &costs, args.links)?;
     let (step, unit) = (prediction.step / time, config.unit());
     let rate = config.targets() as f64 / step;
+    if let Err(error) = compose::check_memory(&config, &held) {
+        eprintln!("warning: {error}");
+    }
     let counts: Vec<String> = plan.counts.iter().map(ToString::to_string).collect();
     Ok(Subject {
         schedule: plan.schedule,
@@ -57,11 +61,12 @@ pub(super) fn subject(path: &Path, args: &Args) -> Result<Subject> {
         training: Some(Training {
             forecast: format!(
                 "{}: predicted step {step:.4} s, {rate:.0} {unit}/s, bubble {:.1} %, peak {:.1} MiB on a rank\n\
-                 layers of each stage: {}; times in ms, memory in MiB\n\n",
+                 layers of each stage: {}; times in ms, memory in MiB\n\n{}\n",
                 path.display(),
                 100.0 * prediction.bubble,
                 prediction.peak_memory,
-                counts.join(", ")
+                counts.join(", "),
+                memory::table(&held)
             ),
             rate,
         }),

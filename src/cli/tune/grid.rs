@@ -5,7 +5,7 @@ use std::rc::Rc;
 use crate::cli::costs::measure;
 use crate::compose;
 use crate::config::{Balanced, Config, Memory, Partition, RecomputeBy};
-use crate::plan::{AUTO, Candidate, Fit, ModelCosts, Setting};
+use crate::plan::{AUTO, Candidate, Contender, Fit, ModelCosts, Setting, best};
 use crate::profile::Measured;
 use crate::schedule::Schedule;
 use crate::{Error, Result};
@@ -63,6 +63,10 @@ impl Grid {
                 let micro_batches = (batch / rows) as u32;
                 let config = with_rows(base, ranks, micro_batches, rows);
                 let what = format!("ranks {ranks}, micro-batches {micro_batches}, rows {rows}");
+                if let Err(error) = compose::check_memory_to_measure(&config) {
+                    grid.leave_out(&what, error);
+                    break;
+                }
                 let measured = match measure(&config, &what) {
                     // Nor has it enough for a larger micro-batch.
                     Err(error) if error.is_out_of_memory() => {
@@ -160,20 +164,30 @@ impl Grid {
         self.starved = Some(error);
     }
 
-    /// The fastest as measured of the first `run`, or the first by prediction when none was run.
-    pub(super) fn best(&self, run: usize) -> &Found {
-        let measured = self.found[..run].iter().filter(|found| found.measured.is_some());
-        measured
-            .min_by(|a, b| {
-                a.measured
-                    .partial_cmp(&b.measured)
-                    .expect("measured times are numbers")
-            })
-            .unwrap_or(&self.found[0])
+    /// The best of those that were run, or of all by prediction when none was run.
+    pub(super) fn best(&self) -> Option<&Found> {
+        let was_run = self.found.iter().any(|found| found.measured.is_some());
+        let found: Vec<&Found> = self
+            .found
+            .iter()
+            .filter(|found| found.measured.is_some() == was_run)
+            .collect();
+        let contenders: Vec<Contender<'_>> = found.iter().map(|found| found.contender()).collect();
+        best(&contenders).map(|place| found[place])
     }
 }
 
 impl Found {
+    /// With the time that was measured, or else the predicted one.
+    fn contender(&self) -> Contender<'_> {
+        let prediction = &self.candidate.prediction;
+        Contender {
+            setting: &self.setting,
+            seconds: self.measured.unwrap_or(prediction.step),
+            memory: prediction.peak_memory,
+        }
+    }
+
     /// Tokens or images a second when a step takes so long.
     pub(super) fn rate(&self, seconds: f64) -> f64 {
         self.config.targets() as f64 / seconds

@@ -21,7 +21,8 @@ const SHOWN: usize = 10;
 ///
 /// Measures what the model's layers cost, at every number of ranks and every size of a micro-batch that makes up the
 /// same batch, predicts a step for every schedule, number of stages and number of micro-batches, runs the best few for
-/// some steps, and takes the fastest. Another number of micro-batches is the same batch added up in another order: the
+/// some steps, and takes the fastest. Of those within 5 % of it, it takes the one that holds least memory, and of several such
+/// the simplest schedule. Another number of micro-batches is the same batch added up in another order: the
 /// last bits of the weights differ.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -64,11 +65,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
         return Err(nothing_fits(grid, args.memory));
     }
     confirm::run(&mut grid, args.top)?;
-    if grid.found.is_empty() {
+    let Some(best) = grid.best() else {
         return Err(nothing_fits(grid, args.memory));
-    }
+    };
     let run = args.top.min(grid.found.len());
-    let best = grid.best(run);
     super::print(&(table(&grid, args, run.max(SHOWN)) + "chosen: " + &best.in_words()))?;
     match (&tuned, &args.out) {
         (Some(tuned), Some(out)) => {

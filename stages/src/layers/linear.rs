@@ -2,7 +2,7 @@
 
 use super::check_rows;
 use crate::cpu::elementwise::add_rows;
-use crate::cpu::matmul::{Packed, Right, Start, matmul};
+use crate::cpu::matmul::{self, Packed, Right, Start, matmul};
 use crate::cpu::matrix::Matrix;
 use crate::cuda::{self, Gpu, Product};
 use crate::device::DType;
@@ -233,6 +233,23 @@ fn right<'a>(weight: Matrix<'a>, packed: &'a mut Option<Packed>, rows: usize) ->
         Right::Matrix(weight)
     } else {
         Right::Packed(packed.get_or_insert_with(|| Packed::new(weight)))
+    }
+}
+
+/// Numbers of the packed copies of a weight, for products of so many rows forward and backward. As [`right`] decides.
+pub(crate) fn packed_weights([inputs, outputs]: [usize; 2], layout: Layout, rows: usize) -> usize {
+    let few = rows < MANY_ROWS;
+    let forward = few || layout == Layout::OutIn;
+    let backward = few || layout == Layout::InOut;
+    usize::from(forward) * Packed::count(inputs, outputs)
+        + usize::from(backward) * Packed::count(outputs, inputs)
+}
+
+/// Numbers that the products of a linear layer need while they run: most of them in backward-weight.
+pub(crate) fn product_scratch([inputs, outputs]: [usize; 2], layout: Layout, rows: usize) -> usize {
+    match layout {
+        Layout::InOut => matmul::scratch(inputs, rows),
+        Layout::OutIn => matmul::scratch(outputs, rows),
     }
 }
 

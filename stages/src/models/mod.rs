@@ -3,9 +3,11 @@
 mod gpt;
 mod mlp;
 mod partition;
+mod sizes;
 
 pub use gpt::Gpt;
 pub use mlp::Mlp;
+pub use sizes::UnitSizes;
 
 use crate::error::{Error, Result};
 use crate::layer::Layer;

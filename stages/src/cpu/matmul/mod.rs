@@ -23,6 +23,12 @@ pub(crate) use self::right::{Packed, Right};
 /// Columns of a block: with its depth, half a megabyte, which the second cache holds.
 const BLOCK: usize = 256;
 
+/// Numbers that a product needs while it runs, with a turned left operand of so many rows: a packed block of the right operand,
+/// and a block of the left one.
+pub(crate) fn scratch(left_rows: usize, depth: usize) -> usize {
+    BLOCK * DEPTH + strips::numbers(left_rows, depth.min(DEPTH))
+}
+
 /// What a product is added to.
 #[derive(Clone, Copy)]
 pub(crate) enum Start<'a> {

@@ -17,10 +17,15 @@ pub(crate) struct Packed {
 }
 
 impl Packed {
+    /// Numbers of a copy of a matrix of so many rows and columns.
+    pub(crate) fn count(rows: usize, columns: usize) -> usize {
+        rows * columns.next_multiple_of(PANEL)
+    }
+
     /// A copy of a matrix.
     pub(crate) fn new(from: Matrix<'_>) -> Self {
         let width = from.columns.next_multiple_of(PANEL);
-        let mut numbers = Buffer::pooled(from.rows * width);
+        let mut numbers = Buffer::pooled(Self::count(from.rows, from.columns));
         for (to, depth) in numbers.chunks_mut(DEPTH * width).zip(blocks(from.rows)) {
             let panel = depth.len() * PANEL;
             cut(By(to, panel), 2 * panel, |first, to| {

@@ -18,18 +18,27 @@ pub(super) struct Strips<'a> {
     numbers: Buffer,
 }
 
+/// Numbers of the strips of a left operand of so many rows and columns.
+pub(super) fn numbers(rows: usize, depth: usize) -> usize {
+    rows.div_ceil(ROWS) * pitch(depth)
+}
+
+/// Numbers of a strip of so many columns.
+fn pitch(depth: usize) -> usize {
+    depth * ROWS + 2 * LINE
+}
+
 impl<'a> Strips<'a> {
     /// Rows that are packed at once, and that threads share the output by: two lines of the cache.
     pub(super) const GROUP: usize = 2 * LINE;
 
     /// Room for the columns `depth` of a turned matrix.
     pub(super) fn new(from: Matrix<'a>, depth: &Range<usize>) -> Self {
-        let pitch = depth.len() * ROWS + 2 * LINE;
         Self {
             from,
             depth: depth.clone(),
-            pitch,
-            numbers: Buffer::pooled(from.rows.div_ceil(ROWS) * pitch),
+            pitch: pitch(depth.len()),
+            numbers: Buffer::pooled(numbers(from.rows, depth.len())),
         }
     }
 

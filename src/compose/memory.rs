@@ -1,0 +1,174 @@
+//! All the memory that a config's training needs, and whether there is as much.
+
+use std::ops::Range;
+
+use pipewright_stages::devices::name_and_memory;
+use pipewright_stages::models::UnitSizes;
+use pipewright_stages::{DType, Device, Place, Recompute};
+
+use super::model::{Sizes, recomputed_by_stage, sizes};
+use super::{PipelinePlan, optimizer, places};
+use crate::config::{self, Config, Memory, environment};
+use crate::error::{Error, Result};
+use crate::mesh::Mesh;
+use crate::plan::{self, Costs, DataMemory, RankMemory, StageCost, StageMemory};
+use crate::profile::MemoryLimit;
+
+/// Bytes of a number on the CPU, of a weight, and of what an optimizer keeps.
+const F32: f64 = 4.0;
+
+/// What each rank holds at most while it trains as the config says: an estimate from the sizes of the model, the schedule
+/// and, where they are known, the measured sizes of what layers keep. Nothing is made for it.
+///
+/// # Errors
+/// As for [`places`], and when the plan is of another config.
+pub fn memory(config: &Config, plan: &PipelinePlan) -> Result<Vec<RankMemory>> {
+    let schedule = &plan.schedule;
+    let Sizes { units, input, target } = sizes(config);
+    let how = recomputed_by_stage(config, plan.counts.len())?;
+    let places = places(config, schedule.ranks())?;
+    let states = optimizer(config).state_names().len() as f64;
+    let mut left = units.as_slice();
+    let mut read = F32 * input as f64;
+    let mut stages = Vec::new();
+    let mut costs = Vec::new();
+    for ((&count, how), rank) in plan.counts.iter().zip(how).zip(schedule.placement().iter()) {
+        let (stage, rest) = left.split_at(count.min(left.len()));
+        let place = places[rank.index()];
+        costs.push(cost(stage, place, how, read));
+        stages.push(of_stage(stage, place, states, how));
+        read = stages.last().map_or(read, |stage| stage.output);
+        left = rest;
+    }
+    let costs = match &plan.costs {
+        Some(measured) => measured.stages(&plan.counts)?,
+        None => Costs::each(costs, 0.0)?,
+    };
+    let data = DataMemory {
+        input: F32 * input as f64,
+        target: F32 * target as f64,
+    };
+    plan::memory(schedule, &costs, &stages, data)
+}
+
+/// What a stage of these units keeps of a micro-batch. Its passes all take the same time: only their order counts here.
+fn cost(units: &[UnitSizes], place: Place, how: Recompute, read: f64) -> StageCost {
+    let bytes = place.dtype.bytes() as f64;
+    let sum = |size: fn(&UnitSizes) -> u64| bytes * units.iter().map(size).sum::<u64>() as f64;
+    let shared: u64 = units.iter().skip(1).map(|unit| unit.shared).sum();
+    let kept: fn(&UnitSizes) -> u64 = match how {
+        Recompute::Selective => |unit| unit.selective,
+        Recompute::None | Recompute::Full => |unit| unit.saved,
+    };
+    let cost = StageCost {
+        saved: sum(kept) - bytes * shared as f64,
+        pending: sum(|unit| unit.pending),
+        ..StageCost::default()
+    };
+    match how {
+        Recompute::Full => cost.recomputed(read),
+        Recompute::None | Recompute::Selective => cost,
+    }
+}
+
+fn of_stage(units: &[UnitSizes], place: Place, states: f64, how: Recompute) -> StageMemory {
+    let weights = F32 * units.iter().map(|unit| unit.weights).sum::<u64>() as f64;
+    let activation = place.dtype.bytes() as f64;
+    // Products on a GPU read weights as they are, in `bf16` a copy of them.
+    let (packed, copy) = match (place.device, place.dtype) {
+        (Device::Cpu, _) => (
+            F32 * units.iter().map(|unit| unit.packed).sum::<u64>() as f64,
+            0.0,
+        ),
+        (Device::Cuda(_), DType::Bf16) => (0.0, weights / 2.0),
+        (Device::Cuda(_), DType::F32) => (0.0, 0.0),
+    };
+    // What a unit makes again is there while its backward runs.
+    let working = |unit: &UnitSizes| match how {
+        Recompute::Selective => unit.working + unit.saved - unit.selective,
+        Recompute::None | Recompute::Full => unit.working,
+    };
+    StageMemory {
+        weights: weights + copy,
+        gradients: weights,
+        optimizer: states * weights,
+        packed,
+        working: activation * units.iter().map(working).max().unwrap_or(0) as f64,
+        output: activation * units.last().map_or(0, |unit| unit.output) as f64,
+    }
+}
+
+/// Refuses training that needs more memory than a device of this process has, by an estimate of [`memory`].
+///
+/// # Errors
+/// Names the key to change. As for [`places`], and when the environment does not say which process this is.
+pub fn check_memory(config: &Config, ranks: &[RankMemory]) -> Result<()> {
+    let places = places(config, ranks.len() as u32)?;
+    let here = match config::processes(&environment())? {
+        Some([process, processes]) => {
+            Mesh::new([1, ranks.len() as u32, 1], processes, &[])?.ranks_of(process)
+        }
+        None => 0..ranks.len() as u32,
+    };
+    let mut devices: Vec<Device> = places.iter().map(|place| place.device).collect();
+    devices.sort();
+    devices.dedup();
+    for device in devices {
+        let of_device = in_range(&here).filter(|&rank| places[rank].device == device);
+        let needed = sum(of_device.map(|rank| &ranks[rank]));
+        if let Some((limit, whose)) = limit(device).filter(|(limit, _)| needed.total() > *limit) {
+            return Err(too_much(config, needed, limit, &whose));
+        }
+    }
+    Ok(())
+}
+
+fn in_range(ranks: &Range<u32>) -> impl Iterator<Item = usize> + use<> {
+    ranks.clone().map(|rank| rank as usize)
+}
+
+fn sum<'a>(ranks: impl Iterator<Item = &'a RankMemory>) -> RankMemory {
+    ranks.fold(RankMemory::default(), |sum, rank| RankMemory {
+        weights: sum.weights + rank.weights,
+        gradients: sum.gradients + rank.gradients,
+        optimizer: sum.optimizer + rank.optimizer,
+        activations: sum.activations + rank.activations,
+        buffers: sum.buffers + rank.buffers,
+    })
+}
+
+/// Bytes that a device has, and in words what says so. None where that is not known: a GPU that is not there is refused later.
+fn limit(device: Device) -> Option<(f64, String)> {
+    match device {
+        Device::Cpu => MemoryLimit::here().map(|limit| (limit.bytes as f64, limit.set_by.to_owned())),
+        Device::Cuda(index) => {
+            let (name, bytes) = name_and_memory(index).ok()?;
+            Some((bytes as f64, format!("{device} ({name}) has")))
+        }
+    }
+}
+
+fn too_much(config: &Config, needed: RankMemory, limit: f64, whose: &str) -> Error {
+    let words = Memory::in_words;
+    let of_batch = needed.activations + needed.buffers;
+    let of_model = needed.weights + needed.gradients + needed.optimizer;
+    let (key, advice) = match of_batch > of_model {
+        true => (
+            config.rows_key(),
+            "lower it, recompute (pipeline.recompute), or spread the model over more machines or GPUs",
+        ),
+        false => (
+            "model",
+            "make the model narrower or shallower, or spread it over more machines or GPUs",
+        ),
+    };
+    let problem = format!(
+        "training needs about {} of memory, and {whose} {}: {} for weights, gradients and the optimizer, {} for activations \
+         and buffers; {advice}",
+        words(needed.total()),
+        words(limit),
+        words(of_model),
+        words(of_batch)
+    );
+    config.refuse(key, problem)
+}

@@ -1,0 +1,155 @@
+//! What is estimated of a run's memory before it begins, and what it takes then.
+
+use std::fs;
+
+use pipewright::compose;
+use pipewright::config::Config;
+use tempfile::TempDir;
+
+use super::alone;
+use super::counting::live_bytes_of_all;
+
+/// The estimate of what layers keep may be wrong by this share.
+const ACTIVATIONS: f64 = 0.02;
+
+/// The estimate of all memory may be wrong by this share.
+const ALL: f64 = 0.15;
+
+/// So many steps until buffers are as many as they will be.
+const STEPS: usize = 6;
+
+/// Trains by a config; gives what was estimated and what was held, in bytes: the activations of each rank, and all memory.
+fn trained(config: &str) -> ([Vec<f64>; 2], [f64; 2]) {
+    let folder = TempDir::new().unwrap();
+    let text = folder.path().join("text.txt");
+    fs::write(
+        &text,
+        "the quick brown fox jumps over the lazy dog. ".repeat(2000),
+    )
+    .unwrap();
+    let images = folder.path().join("images");
+    fs::write(
+        &images,
+        [
+            &[0, 0, 8, 3, 0, 0, 1, 0, 0, 0, 0, 28, 0, 0, 0, 28][..],
+            &[7; 256 * 784],
+        ]
+        .concat(),
+    )
+    .unwrap();
+    let labels = folder.path().join("labels");
+    fs::write(&labels, [&[0, 0, 8, 1, 0, 0, 1, 0][..], &[3; 256]].concat()).unwrap();
+    let config = config.replace("TEXT", &format!("path = {text:?}")).replace(
+        "IMAGES",
+        &format!("kind = 'idx'\npath = {images:?}\nlabels = {labels:?}"),
+    );
+    let config = Config::parse("test", &config, &[], &[]).unwrap();
+    let plan = compose::plan(&config).unwrap();
+    let estimated = compose::memory(&config, &plan).unwrap();
+    let data = compose::data(&config).unwrap();
+    let before = live_bytes_of_all();
+    let mut pipeline = compose::launch(&config, &data, &plan.counts, plan.schedule, None).unwrap();
+    let mut peaks = Vec::new();
+    for _ in 0..STEPS {
+        let report = pipeline.step().unwrap();
+        peaks = report.ranks.iter().map(|rank| rank.peak_bytes as f64).collect();
+    }
+    let held = (live_bytes_of_all() - before) as f64;
+    let activations = estimated.iter().map(|rank| rank.activations).collect();
+    let all = estimated.iter().map(|rank| rank.total()).sum();
+    ([activations, peaks], [all, held])
+}
+
+#[track_caller]
+fn holds(name: &str, config: &str) {
+    let _alone = alone();
+    let ([activations, peaks], [all, held]) = trained(config);
+    println!("{name}: activations {activations:?}, held {peaks:?}; all {all}, held {held}");
+    for (rank, (estimated, held)) in activations.iter().zip(&peaks).enumerate() {
+        let off = (estimated - held).abs() / held;
+        assert!(
+            off <= ACTIVATIONS,
+            "{name}, rank {rank}: {estimated} estimated, {held} held"
+        );
+    }
+    let off = (all - held).abs() / held;
+    assert!(off <= ALL, "{name}: {all} estimated, {held} held");
+}
+
+fn gpt(dim: usize, layers: usize, vocab: usize, seq: usize, pipeline: &str) -> String {
+    format!(
+        "[model]\ndim = {dim}\nlayers = {layers}\nheads = 4\nvocab = {vocab}\n[data]\nTEXT\nseq = {seq}\n[pipeline]\n{pipeline}\n"
+    )
+}
+
+#[test]
+fn memory_of_a_gpt_is_what_was_estimated_for_several_shapes_and_schedules() {
+    let small = "micro_batches = 4\nmicro_batch_size = 2";
+    let wide = "stages = 2\nmicro_batches = 4\nmicro_batch_size = 8\nschedule = 'gpipe'";
+    for (name, config) in [
+        ("one rank", gpt(128, 2, 256, 64, &format!("stages = 1\n{small}"))),
+        ("1f1b", gpt(64, 4, 256, 64, &format!("stages = 4\n{small}"))),
+        ("gpipe, many rows", gpt(64, 2, 256, 128, wide)),
+        (
+            "zb-h1",
+            gpt(
+                96,
+                3,
+                300,
+                64,
+                &format!("stages = 2\nschedule = 'zb-h1'\n{small}"),
+            ),
+        ),
+        (
+            "a large vocabulary",
+            gpt(64, 2, 5000, 64, &format!("stages = 2\n{small}")),
+        ),
+        (
+            "interleaved",
+            gpt(
+                64,
+                4,
+                256,
+                64,
+                &format!("stages = 4\nchunks = 2\nschedule = 'interleaved-1f1b'\n{small}"),
+            ),
+        ),
+        (
+            "full",
+            gpt(
+                64,
+                4,
+                256,
+                64,
+                &format!("stages = 2\nrecompute = 'full'\n{small}"),
+            ),
+        ),
+        (
+            "selective",
+            gpt(
+                64,
+                4,
+                256,
+                64,
+                &format!("stages = 2\nrecompute = 'selective'\n{small}"),
+            ),
+        ),
+    ] {
+        holds(name, &config);
+    }
+}
+
+#[test]
+fn memory_of_a_perceptron_is_what_was_estimated() {
+    let model = "[model]\nkind = 'mlp'\nsizes = '784,512,256,10'\n[data]\nIMAGES\n[pipeline]\n";
+    for (name, pipeline, rest) in [
+        ("adamw", "stages = 2\nmicro_batches = 4\nmicro_batch_size = 8", ""),
+        (
+            "sgd",
+            "stages = 1\nmicro_batches = 2\nmicro_batch_size = 32",
+            "[optimizer]\nkind = 'sgd'",
+        ),
+    ] {
+        holds(name, &format!("{model}{pipeline}\n{rest}\n"));
+    }
+}
