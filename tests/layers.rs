@@ -15,8 +15,8 @@ const TABLE: &[Row] = &[
     ("run", 6, &[]),
     ("pipeline", 5, &[]),
     ("actor", 4, &[]),
-    ("worker", 3, &["checkpoint"]),
-    ("checkpoint", 3, &["worker"]),
+    ("worker", 3, &[]),
+    ("checkpoint", 2, &[]),
     ("plan", 2, &[]),
     ("draw", 2, &[]),
     ("schedule", 1, &[]),
@@ -26,7 +26,7 @@ const TABLE: &[Row] = &[
     ("checksum", 0, &[]),
     ("id", 0, &[]),
     ("nearest", 0, &[]),
-    ("error", 0, &["id"]),
+    ("error", 0, &["id", "checksum"]),
 ];
 
 /// The ground floor, below every layer.

@@ -10,7 +10,7 @@ use sha2::Sha256;
 use sha2::digest::common::hazmat::SerializableState;
 
 use super::{StageActor, caught};
-use crate::checkpoint::{Checkpoint, Draft};
+use crate::checkpoint::{Checkpoint, Draft, Written};
 use crate::data::DataSource;
 use crate::error::{Error, Result};
 use crate::fabric::describe;
@@ -134,8 +134,8 @@ message! {
 }
 
 message! {
-    /// Writes weights and optimizer state into a checkpoint.
-    Write { /** The checkpoint. */ draft: Arc<Draft> } -> (),
+    /// Writes weights and optimizer state into a checkpoint; gives their checksums.
+    Write { /** The checkpoint. */ draft: Arc<Draft> } -> Vec<Written>,
     ask |worker, message| worker.write(&message.draft)
 }
 

@@ -1,17 +1,20 @@
 //! Writing: the caller's thread lays out the files, each rank fills in its own tensors, a rename ends it.
 
-use std::collections::HashMap;
-use std::fs::{self, File, OpenOptions};
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use pipewright_stages::Parameter;
-use safetensors::Dtype;
-use safetensors::tensor::{Metadata, TensorInfo};
+use serde::{Deserialize, Serialize};
 
-use super::{ASIDE, FORMAT, MODEL, Named, OPTIMIZER, STATE, State, beside, state_name, tensors};
-use crate::error::{Error, Result};
-use crate::worker::ParameterInfo;
+use super::folder::{self, PARTIAL, beside};
+use super::layout::{Layout, state_name, tensors};
+use super::state::{FORMAT, State, Sums};
+use super::{MODEL, OPTIMIZER, STATE, TensorInfo};
+use crate::checksum::{Checksum, ChecksumBuilder};
+use crate::data::Fingerprint;
+use crate::error::{CheckpointError, Error, Result};
 
 /// A checkpoint being written. Dropped before [`Draft::finish`], it leaves nothing behind.
 #[derive(Debug)]
@@ -20,9 +23,17 @@ pub struct Draft {
     folder: PathBuf,
     /// In the process that makes the checkpoint.
     partial: Option<Partial>,
-    model: Layout,
-    optimizer: Layout,
+    model: TensorFile,
+    optimizer: TensorFile,
     states: &'static [&'static str],
+}
+
+/// A tensor that a rank has written, and the checksum of its numbers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Written {
+    optimizer: bool,
+    tensor: String,
+    checksum: Checksum,
 }
 
 /// The folder a checkpoint is written in; what is left of it goes when this is dropped.
@@ -32,32 +43,28 @@ struct Partial(PathBuf);
 impl Drop for Partial {
     fn drop(&mut self) {
         // After a failure that has been reported already; once the folder is renamed there is nothing to remove.
-        let _ = remove(&self.0);
+        let _ = folder::clear(&self.0);
     }
 }
 
-/// Where each tensor of a safetensors file begins.
+/// A safetensors file that is being filled in.
 #[derive(Debug)]
-struct Layout {
+struct TensorFile {
     path: PathBuf,
-    offsets: HashMap<String, u64>,
+    layout: Layout,
 }
 
 impl Draft {
     /// Lays out a checkpoint for these parameters, to be put at `place`.
     ///
     /// # Errors
+    /// [`CheckpointError::NotOurs`] when something that is not a checkpoint stands there, which is left untouched;
     /// [`Error::Io`] when the folder or its files cannot be made.
-    pub fn create(
-        place: &Path,
-        parameters: &[ParameterInfo],
-        states: &'static [&'static str],
-    ) -> Result<Self> {
-        let folder = beside(place, "partial");
-        remove(&folder)?;
-        fs::create_dir_all(&folder).map_err(Error::io("create", &folder))?;
-        let partial = Partial(folder);
-        let draft = Self::lay_out(place, parameters, states, Layout::create)?;
+    pub fn create(place: &Path, parameters: &[TensorInfo], states: &'static [&'static str]) -> Result<Self> {
+        let partial = Partial(folder::begin(place)?);
+        let draft = Self::lay_out(place, parameters, states);
+        draft.model.create()?;
+        draft.optimizer.create()?;
         Ok(Self {
             partial: Some(partial),
             ..draft
@@ -68,52 +75,60 @@ impl Draft {
     ///
     /// # Errors
     /// None: both ways of beginning one are called alike.
-    pub fn beside(
-        place: &Path,
-        parameters: &[ParameterInfo],
-        states: &'static [&'static str],
-    ) -> Result<Self> {
-        Self::lay_out(place, parameters, states, Layout::of)
+    pub fn beside(place: &Path, parameters: &[TensorInfo], states: &'static [&'static str]) -> Result<Self> {
+        Ok(Self::lay_out(place, parameters, states))
     }
 
-    fn lay_out(
-        place: &Path,
-        parameters: &[ParameterInfo],
-        states: &'static [&'static str],
-        layout: fn(PathBuf, &[Named]) -> Result<Layout>,
-    ) -> Result<Self> {
-        let folder = beside(place, "partial");
+    fn lay_out(place: &Path, parameters: &[TensorInfo], states: &'static [&'static str]) -> Self {
+        let folder = beside(place, PARTIAL);
         let (model, optimizer) = tensors(parameters, states);
-        Ok(Self {
+        Self {
             place: place.to_owned(),
-            model: layout(folder.join(MODEL), &model)?,
-            optimizer: layout(folder.join(OPTIMIZER), &optimizer)?,
+            model: TensorFile::of(folder.join(MODEL), &model),
+            optimizer: TensorFile::of(folder.join(OPTIMIZER), &optimizer),
             folder,
             partial: None,
             states,
-        })
+        }
     }
 
-    /// Writes these parameters and their optimizer state; called by the rank that holds them.
+    /// Writes these parameters and their optimizer state; called by the rank that holds them. Gives what it has
+    /// written, for [`Draft::finish`].
     ///
     /// # Errors
     /// [`Error::Io`], when the disk is full for one.
-    pub fn write<'a>(&self, parameters: impl Iterator<Item = &'a Parameter>) -> Result<()> {
+    pub fn write<'a>(&self, parameters: impl Iterator<Item = &'a Parameter>) -> Result<Vec<Written>> {
         self.check_laid_out()?;
         let mut model = self.model.open()?;
         let mut optimizer = self.optimizer.open()?;
+        let mut written = Vec::new();
         for parameter in parameters {
-            self.model.write(&mut model, parameter.name(), &parameter.value)?;
-            // Before the first step there is no state; the file's zeros are what it starts from.
-            for (state, numbers) in self.states.iter().zip(&parameter.state) {
-                self.optimizer
-                    .write(&mut optimizer, &state_name(parameter.name(), state), numbers)?;
+            let (name, numbers) = (parameter.name(), &parameter.value);
+            let checksum = self.model.write(&mut model, name, numbers)?;
+            written.push(Written {
+                optimizer: false,
+                tensor: name.to_owned(),
+                checksum,
+            });
+            for (index, state) in self.states.iter().enumerate() {
+                let tensor = state_name(name, state);
+                let checksum = match parameter.state.get(index) {
+                    Some(numbers) => self.optimizer.write(&mut optimizer, &tensor, numbers)?,
+                    // Before the first step there is no state; the file's zeros are what it starts from.
+                    None => of_zeros(parameter.value.len()),
+                };
+                written.push(Written {
+                    optimizer: true,
+                    tensor,
+                    checksum,
+                });
             }
         }
         model.sync_all().map_err(Error::io("write", &self.model.path))?;
         optimizer
             .sync_all()
-            .map_err(Error::io("write", &self.optimizer.path))
+            .map_err(Error::io("write", &self.optimizer.path))?;
+        Ok(written)
     }
 
     /// Refuses a folder that another process has laid out where this one does not see it.
@@ -121,71 +136,56 @@ impl Draft {
         if self.partial.is_some() || self.folder.exists() {
             return Ok(());
         }
-        Err(Error::Checkpoint(format!(
-            "{} is not there, although process 0 has made it: the processes of a run need one file system for its folder",
-            self.folder.display()
-        )))
+        let folder = self.folder.clone();
+        Err(CheckpointError::NotShared { folder }.into())
     }
 
-    /// Completes the checkpoint and puts it in its place; one that stood there is replaced.
+    /// Completes the checkpoint with what all ranks have written and puts it in its place; one that stood there is
+    /// replaced.
     ///
     /// # Errors
-    /// [`Error::Io`].
-    pub fn finish(&self, step: u64, config: &str) -> Result<()> {
+    /// [`CheckpointError::NotWritten`] when a tensor is missing, [`CheckpointError::OtherStep`] when the folder's name
+    /// gives another step, [`Error::Io`].
+    pub fn finish(
+        &self,
+        step: u64,
+        config: &str,
+        data: Option<Fingerprint>,
+        written: Vec<Written>,
+    ) -> Result<()> {
+        folder::check_named(&self.place, step)?;
+        let (optimizer, model): (Vec<_>, Vec<_>) = written.into_iter().partition(|one| one.optimizer);
+        let files = [
+            (MODEL.to_owned(), self.model.sums(model)?),
+            (OPTIMIZER.to_owned(), self.optimizer.sums(optimizer)?),
+        ];
         let state = State {
             format: FORMAT,
             step,
             config: config.to_owned(),
+            data,
+            files: files.into(),
         };
-        let text = serde_json::to_string_pretty(&state).expect("numbers and text always serialise");
         let path = self.folder.join(STATE);
         let mut file = File::create(&path).map_err(Error::io("create", &path))?;
-        file.write_all(text.as_bytes())
+        file.write_all(state.to_text().as_bytes())
             .and_then(|()| file.sync_all())
             .map_err(Error::io("write", &path))?;
-        sync(&self.folder)?;
-        self.replace()
-    }
-
-    /// Renames the folder into place. Whatever stood there steps aside first, where [`Checkpoint::open`] finds it should all end
-    /// between the two renames.
-    ///
-    /// [`Checkpoint::open`]: super::Checkpoint::open
-    fn replace(&self) -> Result<()> {
-        let old = beside(&self.place, ASIDE);
-        if self.place.exists() {
-            remove(&old)?;
-            fs::rename(&self.place, &old).map_err(Error::io("replace", &self.place))?;
-        }
-        if let Err(error) = fs::rename(&self.folder, &self.place) {
-            // If this fails too, the old one is still found where it is.
-            let _ = fs::rename(&old, &self.place);
-            return Err(Error::io("rename into place", &self.place)(error));
-        }
-        if let Some(parent) = self
-            .place
-            .parent()
-            .filter(|parent| !parent.as_os_str().is_empty())
-        {
-            sync(parent)?;
-        }
-        remove(&old)
+        folder::replace(&self.place)
     }
 }
 
-impl Layout {
-    fn create(path: PathBuf, tensors: &[Named]) -> Result<Self> {
-        let (header, offsets, size) = layout(tensors);
-        let mut file = File::create(&path).map_err(Error::io("create", &path))?;
-        file.write_all(&header).map_err(Error::io("write", &path))?;
-        file.set_len(size).map_err(Error::io("write", &path))?;
-        Ok(Self { path, offsets })
+impl TensorFile {
+    fn of(path: PathBuf, tensors: &[TensorInfo]) -> Self {
+        let layout = Layout::of(tensors);
+        Self { path, layout }
     }
 
-    /// That of a file that another process creates.
-    fn of(path: PathBuf, tensors: &[Named]) -> Result<Self> {
-        let (_, offsets, _) = layout(tensors);
-        Ok(Self { path, offsets })
+    fn create(&self) -> Result<()> {
+        let mut file = File::create(&self.path).map_err(Error::io("create", &self.path))?;
+        file.write_all(&self.layout.header)
+            .and_then(|()| file.set_len(self.layout.size))
+            .map_err(Error::io("write", &self.path))
     }
 
     fn open(&self) -> Result<File> {
@@ -195,58 +195,45 @@ impl Layout {
             .map_err(Error::io("open", &self.path))
     }
 
-    fn write(&self, file: &mut File, name: &str, numbers: &[f32]) -> Result<()> {
-        let failed = || Error::io("write", &self.path);
-        file.seek(SeekFrom::Start(self.offsets[name])).map_err(failed())?;
-        file.write_all(bytemuck::cast_slice(numbers)).map_err(failed())
+    fn write(&self, file: &mut File, tensor: &str, numbers: &[f32]) -> Result<Checksum> {
+        let bytes = bytemuck::cast_slice(numbers);
+        file.seek(SeekFrom::Start(self.layout.offsets[tensor]))
+            .and_then(|_| file.write_all(bytes))
+            .map_err(Error::io("write", &self.path))?;
+        Ok(Checksum::of(bytes))
+    }
+
+    /// The checksums of the file, once every tensor is written.
+    fn sums(&self, written: Vec<Written>) -> Result<Sums> {
+        let pairs = written.into_iter().map(|one| (one.tensor, one.checksum));
+        let tensors: BTreeMap<String, Checksum> = pairs.collect();
+        let missing = self
+            .layout
+            .offsets
+            .keys()
+            .filter(|name| !tensors.contains_key(*name));
+        match missing.min() {
+            None => Ok(Sums {
+                header: Checksum::of(&self.layout.header),
+                tensors,
+            }),
+            Some(tensor) => Err(Error::Checkpoint(CheckpointError::NotWritten {
+                path: self.path.clone(),
+                tensor: tensor.clone(),
+            })),
+        }
     }
 }
 
-/// A safetensors file without its data: the header with its length, where each tensor begins, the whole size.
-fn layout(tensors: &[Named]) -> (Vec<u8>, HashMap<String, u64>, u64) {
-    let mut end = 0;
-    let mut infos = Vec::with_capacity(tensors.len());
-    for (name, dims) in tensors {
-        let begin = end;
-        end += 4 * dims.iter().product::<usize>();
-        let info = TensorInfo {
-            dtype: Dtype::F32,
-            shape: dims.clone(),
-            data_offsets: (begin, end),
-        };
-        infos.push((name.clone(), info));
+/// The checksum of so many numbers that are 0.
+fn of_zeros(count: usize) -> Checksum {
+    let mut checksum = ChecksumBuilder::new();
+    let zeros = [0; 1 << 12];
+    let mut bytes = 4 * count;
+    while bytes > 0 {
+        let part = bytes.min(zeros.len());
+        checksum.add(&zeros[..part]);
+        bytes -= part;
     }
-    let begins: Vec<(String, usize)> = infos
-        .iter()
-        .map(|(name, info)| (name.clone(), info.data_offsets.0))
-        .collect();
-    let metadata = Metadata::new(None, infos).expect("names are unique and offsets follow on");
-    let mut json = serde_json::to_vec(&metadata).expect("metadata always serialises");
-    json.resize(json.len().next_multiple_of(8), b' ');
-    let mut header = (json.len() as u64).to_le_bytes().to_vec();
-    header.append(&mut json);
-    let start = header.len() as u64;
-    let offsets = begins
-        .into_iter()
-        .map(|(name, begin)| (name, start + begin as u64))
-        .collect();
-    (header, offsets, start + end as u64)
-}
-
-/// Removes a checkpoint's folder, if it is there.
-///
-/// # Errors
-/// [`Error::Io`].
-pub fn remove(folder: &Path) -> Result<()> {
-    if !folder.exists() {
-        return Ok(());
-    }
-    fs::remove_dir_all(folder).map_err(Error::io("remove", folder))
-}
-
-/// Makes a folder's entries durable.
-fn sync(folder: &Path) -> Result<()> {
-    File::open(folder)
-        .and_then(|folder| folder.sync_all())
-        .map_err(Error::io("write", folder))
+    checksum.checksum()
 }

@@ -17,6 +17,7 @@ mod profile;
 mod sample;
 mod train;
 mod tune;
+mod verify;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -43,6 +44,7 @@ enum Command {
     Profile(profile::Args),
     Tune(tune::Args),
     Check(check::Args),
+    Verify(verify::Args),
     Devices(devices::Args),
 }
 
@@ -93,6 +95,7 @@ fn run(command: Command) -> std::result::Result<ExitCode, Failure> {
         Command::Profile(args) => processes::refuse("profile").and_then(|()| profile::run(&args))?,
         Command::Tune(args) => processes::refuse("tune").and_then(|()| tune::run(&args))?,
         Command::Check(args) => check::run(args)?,
+        Command::Verify(args) => return Ok(processes::refuse("verify").and_then(|()| verify::run(&args))?),
         Command::Devices(args) => devices::run(&args)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -43,6 +43,9 @@ pub(super) struct Args {
     /// Continue the run from its newest checkpoint, on as many stages as the config now says
     #[arg(long)]
     resume: bool,
+    /// With --resume: go on also when the data is not that of the checkpoint
+    #[arg(long, requires = "resume")]
+    allow_other_data: bool,
     /// Stop after this many steps in all and save; the learning rate still follows train.steps
     #[arg(long, value_name = "N")]
     steps: Option<u64>,
@@ -63,6 +66,7 @@ impl Args {
     fn in_common(&self) -> String {
         let Self {
             resume,
+            allow_other_data,
             steps,
             run_dir,
             trace,
@@ -71,7 +75,7 @@ impl Args {
         } = self;
         let number = |number: &Option<u64>| number.map_or("no".to_owned(), |number| number.to_string());
         format!(
-            "--resume {resume}\n--steps {}\n--run-dir {}\n--trace {}\n--weights-hash {weights_hash}\n",
+            "--resume {resume}\n--allow-other-data {allow_other_data}\n--steps {}\n--run-dir {}\n--trace {}\n--weights-hash {weights_hash}\n",
             number(steps),
             run_dir.as_deref().map_or("no".into(), Path::to_string_lossy),
             number(trace),
@@ -179,6 +183,7 @@ fn describe(run: Run, args: &Args, config: &Config, data: TrainingData) -> Resul
         .unit(config.unit());
     let mut run = run
         .steps(args.steps.unwrap_or(config.train.steps))
+        .allow_other_data(args.allow_other_data)
         .save_every(config.checkpoint.every)
         .keep(config.checkpoint.keep)
         .config(config.resolved_toml()?)

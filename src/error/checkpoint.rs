@@ -1,6 +1,222 @@
 //! A checkpoint that cannot be loaded or saved.
 
+use std::path::PathBuf;
+
+use crate::checksum::Checksum;
+
 /// A checkpoint that cannot be loaded or saved.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum CheckpointError {}
+pub enum CheckpointError {
+    /// Something that is not a checkpoint stands where one would be saved or removed. It is left untouched.
+    #[error(
+        "{} {problem}; it is left as it is: name another folder for the checkpoint, or move this one away",
+        path.display()
+    )]
+    NotOurs {
+        /// What is there.
+        path: PathBuf,
+        /// Why it is no checkpoint.
+        problem: PlaceProblem,
+    },
+    /// A file of a checkpoint that is not as it was written.
+    #[error("{}: not a whole file: {damage}; use an earlier checkpoint", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        damage: Damage,
+    },
+    /// A checkpoint of a format that this program does not know.
+    #[error("{}: its format is {found}, this program reads 1 and 2", path.display())]
+    Format {
+        /// The file that says it.
+        path: PathBuf,
+        /// The format's number.
+        found: u32,
+    },
+    /// A checkpoint of other tensors than those of the model and its optimizer.
+    #[error("{}: `{tensor}` {difference}; it was saved from another model or optimizer", path.display())]
+    OtherTensors {
+        /// The file.
+        path: PathBuf,
+        /// The first tensor that differs.
+        tensor: String,
+        /// How it differs.
+        difference: Box<Difference>,
+    },
+    /// A folder that another process has made and that this one does not see.
+    #[error(
+        "{} is not there, although process 0 has made it: the processes of a run need one file system for its folder",
+        folder.display()
+    )]
+    NotShared {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// A folder that is another checkpoint in another process.
+    #[error(
+        "{} is of step {} for process 0 and of step {} for process {process}: all processes need one file system",
+        folder.display(), steps[0], steps[1]
+    )]
+    SeveralSteps {
+        /// The folder.
+        folder: PathBuf,
+        /// The process that differs from process 0.
+        process: usize,
+        /// The step of process 0, and of that process.
+        steps: [u64; 2],
+    },
+    /// A folder whose name gives another step than its contents.
+    #[error("{}: the folder's name says step {named}, the checkpoint is of step {step}", folder.display())]
+    OtherStep {
+        /// The folder.
+        folder: PathBuf,
+        /// The step in its name.
+        named: u64,
+        /// The step of the checkpoint.
+        step: u64,
+    },
+    /// A run that would go on with other data than before.
+    #[error(
+        "{} was trained on {saved}, and the data is now {given}: give the same data, or go on with other data by \
+         --allow-other-data",
+        folder.display()
+    )]
+    OtherData {
+        /// The checkpoint.
+        folder: PathBuf,
+        /// Its data.
+        saved: Box<KnownData>,
+        /// The data that there is now.
+        given: Box<KnownData>,
+    },
+    /// A tensor that no rank has written.
+    #[error("{}: no rank has written `{tensor}`, so the checkpoint is not put in its place", path.display())]
+    NotWritten {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+    },
+}
+
+/// Data as a message names it.
+#[derive(Debug, thiserror::Error)]
+#[error("{name} (fingerprint {contents})")]
+pub struct KnownData {
+    /// What it is called.
+    pub name: String,
+    /// The checksum of its contents.
+    pub contents: Checksum,
+}
+
+/// Why something is no checkpoint.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlaceProblem {
+    /// The path ends in `..` or is a root.
+    #[error("names no folder of its own")]
+    NoName,
+    /// It is a file, or a symbolic link.
+    #[error("is not a folder")]
+    NotAFolder,
+    /// It holds something that a checkpoint does not.
+    #[error("is not a checkpoint: it holds `{name}`")]
+    Foreign {
+        /// What it holds.
+        name: String,
+    },
+    /// It has a file of tensors and no description.
+    #[error("is not a checkpoint: it has no `state.json`")]
+    NoState,
+}
+
+/// What is wrong with a file of a checkpoint.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Damage {
+    /// It has another length than its header calls for.
+    #[error("it has {bytes} bytes, its header calls for {expected}")]
+    Length {
+        /// Its length.
+        bytes: u64,
+        /// The length by its header.
+        expected: u64,
+    },
+    /// It is not what its format says.
+    #[error("{0}")]
+    Syntax(#[source] serde_json::Error),
+    /// A tensor is not of 32-bit floating-point numbers.
+    #[error("`{tensor}` is {found}, F32 was expected")]
+    Numbers {
+        /// The tensor.
+        tensor: String,
+        /// What it is of.
+        found: String,
+    },
+    /// A tensor does not lie where the one before it ends.
+    #[error("`{tensor}` does not lie where its dimensions and its neighbours' put it")]
+    Offsets {
+        /// The tensor.
+        tensor: String,
+    },
+    /// A description without its last line.
+    #[error("its checksum is missing")]
+    NoChecksum,
+    /// A part of the file has another checksum than was written down.
+    #[error("{part} has the checksum {found}, {expected} was saved")]
+    Checksum {
+        /// A tensor or another part.
+        part: Part,
+        /// The checksum of what is there.
+        found: Checksum,
+        /// The checksum of what was written.
+        expected: Checksum,
+    },
+}
+
+/// A part of a checkpoint's file that has a checksum.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Part {
+    /// The description, `state.json`.
+    #[error("the description")]
+    Description,
+    /// The header of a safetensors file: names, dimensions and places of tensors.
+    #[error("the header")]
+    Header,
+    /// A tensor.
+    #[error("`{0}`")]
+    Tensor(String),
+}
+
+/// How a tensor of a checkpoint differs from what the model or the optimizer has.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Difference {
+    /// It is not in the checkpoint.
+    #[error("is missing, {whose} has it with dimensions {expected:?}")]
+    Missing {
+        /// The model or the optimizer.
+        whose: &'static str,
+        /// Its dimensions.
+        expected: Vec<usize>,
+    },
+    /// It has other dimensions.
+    #[error("has dimensions {found:?}, {whose} has {expected:?}")]
+    Dimensions {
+        /// The model or the optimizer.
+        whose: &'static str,
+        /// Those in the checkpoint.
+        found: Vec<usize>,
+        /// Those of the model or the optimizer.
+        expected: Vec<usize>,
+    },
+    /// Only the checkpoint has it.
+    #[error("is in it, {whose} has no such tensor")]
+    Unknown {
+        /// The model or the optimizer.
+        whose: &'static str,
+    },
+}

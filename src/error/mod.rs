@@ -12,7 +12,7 @@ mod profile;
 mod run;
 pub mod schedule;
 
-pub use checkpoint::CheckpointError;
+pub use checkpoint::{CheckpointError, Damage, Difference, KnownData, Part, PlaceProblem};
 pub use command::{Advice, CommandError, OutProblem, PromptProblem};
 pub use config::ConfigError;
 pub use data::{DataError, FileProblem, FolderProblem};
@@ -112,8 +112,8 @@ pub enum Error {
     #[error(transparent)]
     Data(#[from] DataError),
     /// A checkpoint that cannot be loaded or saved; names the file and the parameter.
-    #[error("{0}")]
-    Checkpoint(String),
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
     /// The operating system refused; says what was being done to which file.
     #[error("cannot {what} {}: {source}", path.display())]
     Io {

@@ -22,9 +22,9 @@ use sha2::digest::common::hazmat::SerializableState;
 use sha2::{Digest, Sha256};
 
 use crate::actor::{Evaluate, Hash, Probe, Ranks, Read, Train, Write};
-use crate::checkpoint::{Checkpoint, Draft};
-use crate::data::{DataSource, Loader};
-use crate::error::{Error, Result};
+use crate::checkpoint::{Checkpoint, Draft, TensorInfo};
+use crate::data::{DataSource, Fingerprint, Loader};
+use crate::error::{CheckpointError, Error, Result};
 use crate::id::MicroBatch;
 use crate::schedule::{Schedule, Timeline};
 use crate::worker::{self, Fault, Outcome, ParameterInfo, RankReport, Record, Site, Trained, Verdict};
@@ -78,6 +78,14 @@ impl<S: Stage> Pipeline<S> {
     /// The number of processes of the run.
     pub fn processes(&self) -> u32 {
         self.ranks.peers().processes()
+    }
+
+    /// What tells its data from other data.
+    ///
+    /// # Errors
+    /// When the data cannot be read.
+    pub fn fingerprint(&self) -> Result<Fingerprint> {
+        self.data.fingerprint()
     }
 
     /// Runs one training step on all ranks and reports it.
@@ -204,38 +212,48 @@ impl<S: Stage> Pipeline<S> {
         })
     }
 
-    /// Saves weights, optimizer state, step and config as a checkpoint folder. Written beside its place and renamed into it:
-    /// whatever goes wrong, a checkpoint that stood there before still does.
+    /// Saves weights, optimizer state, step, config and the data's fingerprint as a checkpoint folder, with checksums.
+    /// Written beside its place and renamed into it: whatever goes wrong, a checkpoint that stood there before still
+    /// does. Only a checkpoint, or an empty folder, is ever replaced.
     ///
     /// # Errors
-    /// [`Error::Io`], as when the disk is full; the pipeline keeps running.
+    /// [`Error::Checkpoint`] when anything else stands there, which is left untouched; [`Error::Io`], as when the disk is
+    /// full. The pipeline keeps running.
     pub fn save(&mut self, folder: impl AsRef<Path>) -> Result<()> {
         self.running()?;
         let states = self.optimizer.state_names();
         let first = self.ranks.peers().process() == 0;
         let make = if first { Draft::create } else { Draft::beside };
-        let draft = make(folder.as_ref(), &self.parameters, states).map(Arc::new);
+        let draft = make(folder.as_ref(), &self.tensors(), states).map(Arc::new);
         let draft = self.all_do("beginning a checkpoint", draft)?;
-        self.ranks.ask_all("writing a checkpoint", |_| Write {
+        let written = self.ranks.ask_all("writing a checkpoint", |_| Write {
             draft: Arc::clone(&draft),
         })?;
         let done = if first {
-            draft.finish(self.next_step, &self.config)
+            // Weights are worth saving also when the data cannot be read any more.
+            let data = self.data.fingerprint().ok();
+            let written = written.into_iter().flatten().collect();
+            draft.finish(self.next_step, &self.config, data, written)
         } else {
             Ok(())
         };
         self.all_do("ending a checkpoint", done)
     }
 
-    /// Loads a checkpoint saved with any number of stages; the next step continues where it was saved, bit for bit.
+    /// Loads a checkpoint saved with any number of stages; the next step continues where it was saved, bit for bit. Every
+    /// byte is compared with its checksum before.
     ///
     /// # Errors
     /// [`Error::Checkpoint`] naming the file and the parameter, before any weight has changed; [`Error::Io`].
     pub fn load(&mut self, folder: impl AsRef<Path>) -> Result<()> {
         self.running()?;
         let states = self.optimizer.state_names();
+        let first = self.ranks.peers().process() == 0;
         let checkpoint = Checkpoint::open(folder.as_ref()).and_then(|checkpoint| {
-            checkpoint.check(&self.parameters, states)?;
+            checkpoint.check(&self.tensors(), states)?;
+            if first {
+                checkpoint.verify()?;
+            }
             Ok(Arc::new(checkpoint))
         });
         let checkpoint = self.all_do("opening a checkpoint", checkpoint)?;
@@ -246,6 +264,11 @@ impl<S: Stage> Pipeline<S> {
         self.note(answers)?;
         self.next_step = checkpoint.step();
         Ok(())
+    }
+
+    /// The parameters as a checkpoint knows them.
+    fn tensors(&self) -> Vec<TensorInfo> {
+        self.parameters.iter().map(TensorInfo::from).collect()
     }
 
     /// The SHA-256, in hex, of all weights as little-endian `f32`, parameters in name order, tied ones once.
@@ -304,12 +327,11 @@ impl<S: Stage> Pipeline<S> {
         let steps = self.ranks.spread("opening a checkpoint", Ok(vec![step]))?;
         match steps.iter().position(|&other| other != steps[0]) {
             None => Ok(()),
-            Some(process) => Err(Error::Checkpoint(format!(
-                "{} is of step {} for process 0 and of step {} for process {process}: all processes need one file system",
-                folder.display(),
-                steps[0],
-                steps[process]
-            ))),
+            Some(process) => Err(Error::Checkpoint(CheckpointError::SeveralSteps {
+                folder: folder.to_owned(),
+                process,
+                steps: [steps[0], steps[process]],
+            })),
         }
     }
 

@@ -33,6 +33,13 @@ impl Run {
             false => Err(RunError::NotShared(self.dir.path().to_owned()).into()),
         };
         agree(pipeline, seen)?;
+        let same_data = match claim.checkpoint() {
+            Some(checkpoint) if !self.allow_other_data => pipeline
+                .fingerprint()
+                .and_then(|data| checkpoint.check_data(&data)),
+            _ => Ok(()),
+        };
+        agree(pipeline, same_data)?;
         if let Some(folder) = claim.from() {
             pipeline.load(folder)?;
         }

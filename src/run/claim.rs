@@ -76,7 +76,8 @@ impl Claim {
         let Some(newest) = all.pop() else {
             return Err(RunError::NoCheckpoint(dir.path().to_owned()).into());
         };
-        match Checkpoint::open(&newest) {
+        let whole = Checkpoint::open(&newest).and_then(|checkpoint| checkpoint.verify().map(|_| checkpoint));
+        match whole {
             Ok(checkpoint) => Ok(Self {
                 dir,
                 lock,

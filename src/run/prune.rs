@@ -1,13 +1,9 @@
 //! Old checkpoints go, those that a run may need stay.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::folder::{Best, RunDir};
-use crate::{Error, Result, checkpoint};
-
-/// What the name of a checkpoint that is being removed ends with.
-const REMOVED: &str = "removed";
+use crate::{Result, checkpoint};
 
 impl RunDir {
     /// The newest checkpoint that is known to be good when so many steps are done: a later step began with its
@@ -24,31 +20,6 @@ impl RunDir {
         all[..all.len().saturating_sub(keep)]
             .iter()
             .filter(|old| Some(*old) != good.as_ref() && Some(*old) != best.as_ref())
-            .try_for_each(|old| remove(old))
+            .try_for_each(|old| checkpoint::remove(old))
     }
-}
-
-/// Removes a checkpoint. Its name goes first, so that a kill leaves no half of one under that name.
-pub(super) fn remove(folder: &Path) -> Result<()> {
-    let name = folder.file_name().unwrap_or_default().to_string_lossy();
-    let aside = folder.with_file_name(format!(".{name}.{REMOVED}"));
-    fs::rename(folder, &aside).map_err(Error::io("remove", folder))?;
-    checkpoint::remove(&aside)
-}
-
-/// Removes what processes that were killed while they saved or removed a checkpoint left behind.
-pub(super) fn sweep(checkpoints: &Path) -> Result<()> {
-    for entry in fs::read_dir(checkpoints).map_err(Error::io("list", checkpoints))? {
-        let path = entry.map_err(Error::io("list", checkpoints))?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let Some((step, end)) = name.strip_prefix('.').and_then(|name| name.rsplit_once('.')) else {
-            continue;
-        };
-        // A checkpoint that stepped aside is the only one when the new one never took its place.
-        let replaced = end == "old" && checkpoints.join(step).exists();
-        if step.starts_with("step-") && (replaced || end == "partial" || end == REMOVED) {
-            checkpoint::remove(&path)?;
-        }
-    }
-    Ok(())
 }

@@ -12,12 +12,11 @@ use super::forecast::Forecast;
 use super::interrupt::Interrupt;
 use super::listeners::Listeners;
 use super::metrics::Line;
-use super::prune;
 use super::settings::Validation;
 use super::trace::Tracer;
 use super::writer::{Failure, Writer};
 use crate::pipeline::{Evaluation, Pipeline, StepReport};
-use crate::{Error, Result};
+use crate::{Error, Result, checkpoint};
 
 /// A run that is ready for its next step.
 pub struct Session<'p, S: Stage> {
@@ -283,7 +282,7 @@ impl<S: Stage> Session<'_, S> {
         if self.dir.newest_good(done)?.is_none() {
             return Ok((None, true));
         }
-        prune::remove(&bad)?;
+        checkpoint::remove(&bad)?;
         self.best = self.best.filter(|best| best.step != done);
         let last = self.dir.last()?.and_then(|path| RunDir::step_of(&path));
         let marked = self.writer.as_ref().map(|writer| writer.mark(last, self.best));

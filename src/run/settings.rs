@@ -27,6 +27,7 @@ pub(super) type Listener = Box<dyn FnMut(&Event<'_>) -> Flow>;
 pub struct Run {
     pub(super) dir: RunDir,
     pub(super) resume: Resume,
+    pub(super) allow_other_data: bool,
     pub(super) steps: u64,
     pub(super) validation: Option<Validation>,
     pub(super) save_every: u64,
@@ -57,6 +58,7 @@ impl Run {
         Self {
             dir,
             resume: Resume::default(),
+            allow_other_data: false,
             steps: 1000,
             validation: None,
             save_every: 0,
@@ -82,6 +84,15 @@ impl Run {
     #[must_use]
     pub fn resume(self, resume: Resume) -> Self {
         Self { resume, ..self }
+    }
+
+    /// Whether a run may go on with other data than that of its checkpoint; not when not said.
+    #[must_use]
+    pub fn allow_other_data(self, allow_other_data: bool) -> Self {
+        Self {
+            allow_other_data,
+            ..self
+        }
     }
 
     /// Validates on so many micro-batches of a source, every so many steps and after the last one. The checkpoint with

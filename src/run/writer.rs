@@ -10,9 +10,8 @@ use super::history::History;
 use super::lock::Lock;
 use super::metrics::{Line, Metrics};
 use super::picture::{self, Labels};
-use super::prune;
 use crate::error::RunError;
-use crate::{Error, Result};
+use crate::{Error, Result, checkpoint};
 
 /// The files of a run, open in the process that leads it.
 #[derive(Debug)]
@@ -42,7 +41,7 @@ impl Writer {
             }
             let folder = dir.checkpoints_folder();
             fs::create_dir_all(&folder).map_err(Error::io("create", &folder))?;
-            prune::sweep(&folder)?;
+            checkpoint::tidy(&folder)?;
             if let Some(config) = config {
                 replace(&dir.config(), config)?;
             }

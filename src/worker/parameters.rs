@@ -4,6 +4,7 @@ use pipewright_stages::{Parameter, Stage};
 use serde::{Deserialize, Serialize};
 
 use super::Worker;
+use crate::checkpoint::TensorInfo;
 use crate::id::{Rank, StageId};
 
 /// What is known of a parameter without its numbers.
@@ -15,6 +16,15 @@ pub struct ParameterInfo {
     pub dims: Vec<usize>,
     /// Where it lives.
     pub site: Site,
+}
+
+impl From<&ParameterInfo> for TensorInfo {
+    fn from(parameter: &ParameterInfo) -> Self {
+        Self {
+            name: parameter.name.clone(),
+            dims: parameter.dims.clone(),
+        }
+    }
 }
 
 /// Where a parameter lives.

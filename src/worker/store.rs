@@ -4,15 +4,16 @@ use pipewright_stages::{Parameter, Part, Stage};
 use sha2::{Digest, Sha256};
 
 use super::{Site, Worker};
-use crate::checkpoint::{Checkpoint, Draft};
+use crate::checkpoint::{Checkpoint, Draft, Written};
 use crate::error::Result;
 
 impl<S: Stage> Worker<S> {
-    /// Writes this rank's parameters into a checkpoint; a tied parameter is written at its first site.
+    /// Writes this rank's parameters into a checkpoint, and tells their checksums. A tied parameter is written at its
+    /// first site.
     ///
     /// # Errors
     /// [`crate::Error::Io`].
-    pub(crate) fn write(&mut self, draft: &Draft) -> Result<()> {
+    pub(crate) fn write(&mut self, draft: &Draft) -> Result<Vec<Written>> {
         for slot in &mut self.slots {
             slot.stage.try_visit_parameters(&mut |parameter| {
                 parameter.fetch(Part::Value)?;
@@ -39,7 +40,7 @@ impl<S: Stage> Worker<S> {
     /// Reads this rank's parameters from a checkpoint that holds exactly the model's.
     ///
     /// # Errors
-    /// [`crate::Error::Io`].
+    /// [`crate::Error::Checkpoint`] for a tensor that is not as it was saved, [`crate::Error::Io`].
     pub(crate) fn read(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         let states = self.optimizer.state_names();
         let parameters = self.slots.iter_mut().flat_map(|slot| slot.stage.parameters());

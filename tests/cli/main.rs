@@ -190,5 +190,7 @@ mod schedules;
 
 mod tune;
 
+mod verify;
+
 #[cfg(target_os = "linux")]
 mod devices;

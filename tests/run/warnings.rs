@@ -14,7 +14,7 @@ fn a_picture_that_cannot_be_drawn_and_a_checkpoint_that_cannot_be_removed_are_to
     let note = Rc::clone(&told);
     let listen = move |event: &Event<'_>| match event {
         Event::Step(report) if report.step == 2 => {
-            fs::create_dir_all(path.join("checkpoints/.step-00000002.removed/mine")).expect("made");
+            fs::create_dir_all(path.join("checkpoints/.step-00000002.partial/mine")).expect("made");
         }
         Event::Warning(warning) => note.borrow_mut().push((warning.task, warning.to_string())),
         _ => {}

@@ -1,0 +1,202 @@
+//! One file of a checkpoint as it is read: where its tensors are, and whether they are as they were written.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use safetensors::Dtype;
+use safetensors::tensor::Metadata;
+
+use super::TensorInfo;
+use super::state::{Sums, damaged};
+use crate::checksum::{Checksum, ChecksumBuilder};
+use crate::error::{CheckpointError, Damage, Difference, Error, Part, Result};
+
+/// How many bytes are read at a time when all are looked at.
+const BLOCK: usize = 1 << 20;
+
+/// Where the tensors of a safetensors file are, and their checksums.
+#[derive(Debug)]
+pub(super) struct Contents {
+    path: PathBuf,
+    tensors: BTreeMap<String, Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    dims: Vec<usize>,
+    /// In bytes from the start of the file.
+    offset: u64,
+    /// Nothing in a checkpoint of format 1.
+    checksum: Option<Checksum>,
+}
+
+impl Entry {
+    fn bytes(&self) -> u64 {
+        4 * self.dims.iter().product::<usize>() as u64
+    }
+}
+
+impl Contents {
+    /// Opens a file and checks its length and its header. A checkpoint of format 1 has no `sums`.
+    pub(super) fn open(path: PathBuf, sums: Option<&Sums>) -> Result<Self> {
+        let mut file = File::open(&path).map_err(Error::io("open", &path))?;
+        let size = file.metadata().map_err(Error::io("read", &path))?.len();
+        let header = read_header(&mut file, &path, size)?;
+        if let Some(sums) = sums {
+            compare(&path, Part::Header, Checksum::of(&header), sums.header)?;
+        }
+        let metadata: Metadata =
+            serde_json::from_slice(&header[8..]).map_err(|error| damaged(&path, Damage::Syntax(error)))?;
+        let start = header.len() as u64;
+        let whole = start + metadata.data_len() as u64;
+        if size != whole {
+            return Err(truncated(&path, size, whole));
+        }
+        let mut tensors = BTreeMap::new();
+        for (name, info) in metadata.tensors() {
+            if info.dtype != Dtype::F32 {
+                let found = format!("{:?}", info.dtype);
+                return Err(damaged(&path, Damage::Numbers { tensor: name, found }));
+            }
+            let entry = Entry {
+                dims: info.shape.clone(),
+                offset: start + info.data_offsets.0 as u64,
+                checksum: sums.and_then(|sums| sums.tensors.get(&name).copied()),
+            };
+            tensors.insert(name, entry);
+        }
+        let contents = Self { path, tensors };
+        contents.check_offsets(start)?;
+        Ok(contents)
+    }
+
+    /// Refuses tensors that overlap or leave gaps.
+    fn check_offsets(&self, start: u64) -> Result<()> {
+        let mut entries: Vec<(&String, &Entry)> = self.tensors.iter().collect();
+        entries.sort_by_key(|(_, entry)| (entry.offset, entry.bytes()));
+        let mut end = start;
+        for (tensor, entry) in entries {
+            if entry.offset != end {
+                let tensor = tensor.clone();
+                return Err(damaged(&self.path, Damage::Offsets { tensor }));
+            }
+            end += entry.bytes();
+        }
+        Ok(())
+    }
+
+    /// Refuses a file that does not hold exactly these tensors.
+    pub(super) fn check(&self, expected: &[TensorInfo], whose: &'static str) -> Result<()> {
+        for TensorInfo { name, dims } in expected {
+            let expected = dims.clone();
+            match self.tensors.get(name) {
+                None => return Err(self.differs(name, Difference::Missing { whose, expected })),
+                Some(entry) if entry.dims != *dims => {
+                    let found = entry.dims.clone();
+                    let difference = Difference::Dimensions {
+                        whose,
+                        found,
+                        expected,
+                    };
+                    return Err(self.differs(name, difference));
+                }
+                Some(_) => {}
+            }
+        }
+        let known: HashSet<&String> = expected.iter().map(|tensor| &tensor.name).collect();
+        match self.tensors.keys().find(|name| !known.contains(name)) {
+            Some(name) => Err(self.differs(name, Difference::Unknown { whose })),
+            None => Ok(()),
+        }
+    }
+
+    fn differs(&self, tensor: &str, difference: Difference) -> Error {
+        Error::Checkpoint(CheckpointError::OtherTensors {
+            path: self.path.clone(),
+            tensor: tensor.to_owned(),
+            difference: Box::new(difference),
+        })
+    }
+
+    pub(super) fn file(&self) -> Result<File> {
+        File::open(&self.path).map_err(Error::io("open", &self.path))
+    }
+
+    /// Reads a tensor's numbers and compares them with its checksum.
+    pub(super) fn read(&self, file: &mut File, tensor: &str, numbers: &mut [f32]) -> Result<()> {
+        let entry = &self.tensors[tensor];
+        let bytes = bytemuck::cast_slice_mut(numbers);
+        file.seek(SeekFrom::Start(entry.offset))
+            .and_then(|_| file.read_exact(bytes))
+            .map_err(Error::io("read", &self.path))?;
+        match entry.checksum {
+            Some(expected) => compare(
+                &self.path,
+                Part::Tensor(tensor.to_owned()),
+                Checksum::of(bytes),
+                expected,
+            ),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads all tensors and compares each with its checksum. Gives their count and their bytes.
+    pub(super) fn verify(&self) -> Result<(usize, u64)> {
+        let mut file = self.file()?;
+        let mut block = vec![0; BLOCK];
+        let mut total = 0;
+        for (tensor, entry) in &self.tensors {
+            file.seek(SeekFrom::Start(entry.offset))
+                .map_err(Error::io("read", &self.path))?;
+            let mut checksum = ChecksumBuilder::new();
+            let mut left = entry.bytes();
+            while left > 0 {
+                let block = &mut block[..left.min(BLOCK as u64) as usize];
+                file.read_exact(block).map_err(Error::io("read", &self.path))?;
+                checksum.add(block);
+                left -= block.len() as u64;
+            }
+            if let Some(expected) = entry.checksum {
+                let part = Part::Tensor(tensor.clone());
+                compare(&self.path, part, checksum.checksum(), expected)?;
+            }
+            total += entry.bytes();
+        }
+        Ok((self.tensors.len(), total))
+    }
+}
+
+/// The header's length and its text.
+fn read_header(file: &mut File, path: &Path, size: u64) -> Result<Vec<u8>> {
+    let mut header = vec![0; 8];
+    file.read_exact(&mut header)
+        .map_err(|_| truncated(path, size, 8))?;
+    let length = u64::from_le_bytes(header[..].try_into().expect("eight bytes were read"));
+    if length > size.saturating_sub(8) {
+        return Err(truncated(path, size, length.saturating_add(8)));
+    }
+    header.resize(8 + length as usize, 0);
+    file.read_exact(&mut header[8..])
+        .map_err(Error::io("read", path))?;
+    Ok(header)
+}
+
+fn compare(path: &Path, part: Part, found: Checksum, expected: Checksum) -> Result<()> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(damaged(
+        path,
+        Damage::Checksum {
+            part,
+            found,
+            expected,
+        },
+    ))
+}
+
+fn truncated(path: &Path, bytes: u64, expected: u64) -> Error {
+    damaged(path, Damage::Length { bytes, expected })
+}

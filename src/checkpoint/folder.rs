@@ -1,0 +1,233 @@
+//! The folder of a checkpoint: what may stand in its place, and how it gets there and goes away.
+//!
+//! Only files of a checkpoint's names are ever removed, one by one, and folders only when they are empty. So what
+//! somebody else has put there stays, whatever happens.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use super::{MODEL, OPTIMIZER, STATE};
+use crate::error::{CheckpointError, Error, PlaceProblem, Result};
+
+/// The hidden folder in which a checkpoint is written, or taken apart.
+pub(super) const PARTIAL: &str = "partial";
+/// The hidden folder in which a checkpoint waits while another is put in its place.
+pub(super) const ASIDE: &str = "old";
+
+/// What stands at a place.
+enum Standing {
+    Nothing,
+    Empty,
+    /// Files of a checkpoint and nothing else.
+    Ours {
+        /// Whether the description is there.
+        described: bool,
+    },
+    Other(PlaceProblem),
+}
+
+/// A hidden folder beside a checkpoint's.
+pub(super) fn beside(place: &Path, suffix: &str) -> PathBuf {
+    let name = place.file_name().unwrap_or_default().to_string_lossy();
+    place.with_file_name(format!(".{name}.{suffix}"))
+}
+
+/// The step in a folder's name of the form that runs give: `step-` and at least eight digits.
+pub fn named_step(folder: &Path) -> Option<u64> {
+    let digits = folder.file_name()?.to_str()?.strip_prefix("step-")?;
+    let all_digits = digits.len() >= 8 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    all_digits.then(|| digits.parse().ok()).flatten()
+}
+
+/// Refuses a checkpoint whose folder's name gives another step.
+pub(super) fn check_named(folder: &Path, step: u64) -> Result<()> {
+    match named_step(folder) {
+        Some(named) if named != step => {
+            let folder = folder.to_owned();
+            Err(CheckpointError::OtherStep { folder, named, step }.into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a place that a checkpoint must not take: it, and the hidden folders beside it, may only hold what is part
+/// of a checkpoint. Touches nothing.
+pub(super) fn check_place(place: &Path) -> Result<()> {
+    if place.file_name().is_none() {
+        return Err(not_ours(place, PlaceProblem::NoName));
+    }
+    replaceable(place)?;
+    check_litter(&beside(place, ASIDE))?;
+    check_litter(&beside(place, PARTIAL)).map(|_| ())
+}
+
+/// Removes a checkpoint, if it is there. A kill on the way leaves it whole, or leaves hidden litter that [`tidy`]
+/// removes, and never half a checkpoint.
+///
+/// # Errors
+/// [`CheckpointError::NotOurs`] for a folder that holds anything else, which is left untouched; [`Error::Io`].
+pub fn remove(folder: &Path) -> Result<()> {
+    check_place(folder)?;
+    let (aside, partial) = (beside(folder, ASIDE), beside(folder, PARTIAL));
+    // What waits aside would be taken for the checkpoint once this is gone.
+    clear(&aside)?;
+    if !replaceable(folder)? {
+        return Ok(());
+    }
+    clear(&partial)?;
+    rename("remove", folder, &partial)?;
+    clear(&partial)
+}
+
+/// Cleans up in a folder of checkpoints after saves and removals that were killed. A checkpoint that was on its way
+/// to be replaced is put back in its place. What is not ours stays.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn tidy(checkpoints: &Path) -> Result<()> {
+    for entry in fs::read_dir(checkpoints).map_err(Error::io("list", checkpoints))? {
+        let entry = entry.map_err(Error::io("list", checkpoints))?;
+        let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+        let hidden = |suffix: &str| name.strip_prefix('.')?.strip_suffix(suffix)?.strip_suffix('.');
+        let waiting = hidden(ASIDE).map(|name| checkpoints.join(name));
+        if (waiting.is_none() && hidden(PARTIAL).is_none()) || check_litter(&path).is_err() {
+            continue;
+        }
+        match waiting.filter(|place| !place.exists()) {
+            None => clear(&path)?,
+            Some(place) if path.join(STATE).exists() => rename("put back", &path, &place)?,
+            // The only copy of tensors, without their description: not ours to judge.
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Puts the folder beside `place` in its place. A checkpoint that stood there steps aside first, where
+/// [`Checkpoint::open`] finds it should all end between the two renames.
+///
+/// [`Checkpoint::open`]: super::Checkpoint::open
+pub(super) fn replace(place: &Path) -> Result<()> {
+    check_place(place)?;
+    let (aside, partial) = (beside(place, ASIDE), beside(place, PARTIAL));
+    sync(&partial)?;
+    if replaceable(place)? {
+        clear(&aside)?;
+        rename("replace", place, &aside)?;
+    }
+    if let Err(error) = rename("rename into place", &partial, place) {
+        // If this fails too, the old one is still found where it is.
+        let _ = fs::rename(&aside, place);
+        return Err(error);
+    }
+    clear(&aside)
+}
+
+/// Makes the folder in which the checkpoint of this place is written.
+pub(super) fn begin(place: &Path) -> Result<PathBuf> {
+    check_place(place)?;
+    let partial = beside(place, PARTIAL);
+    clear(&partial)?;
+    let parent = parent(place);
+    let mut missing: Vec<&Path> = parent.ancestors().take_while(|folder| !folder.exists()).collect();
+    fs::create_dir_all(parent).map_err(Error::io("create", parent))?;
+    // Each new folder is an entry of the one above, which must reach the disk too.
+    while let Some(made) = missing.pop() {
+        sync(self::parent(made))?;
+    }
+    fs::create_dir(&partial).map_err(Error::io("create", &partial))?;
+    Ok(partial)
+}
+
+/// Removes what is left of a checkpoint in a hidden folder: its description first, so that a kill leaves nothing that
+/// could be taken for a checkpoint.
+pub(super) fn clear(litter: &Path) -> Result<()> {
+    if !check_litter(litter)? {
+        return Ok(());
+    }
+    for name in [STATE, MODEL, OPTIMIZER] {
+        match fs::remove_file(litter.join(name)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(Error::io("remove", litter.join(name))(error));
+            }
+            _ => {}
+        }
+    }
+    fs::remove_dir(litter).map_err(Error::io("remove", litter))
+}
+
+/// Renames a folder to a free place beside it, durably: everything in it has been synced.
+fn rename(what: &'static str, from: &Path, to: &Path) -> Result<()> {
+    fs::rename(from, to).map_err(Error::io(what, from))?;
+    sync(parent(from))
+}
+
+/// Whether a checkpoint, or an empty folder, stands here. Refuses anything else.
+fn replaceable(path: &Path) -> Result<bool> {
+    match standing(path)? {
+        Standing::Nothing => Ok(false),
+        Standing::Empty | Standing::Ours { described: true } => Ok(true),
+        Standing::Ours { described: false } => Err(not_ours(path, PlaceProblem::NoState)),
+        Standing::Other(problem) => Err(not_ours(path, problem)),
+    }
+}
+
+/// Whether there is a hidden folder with parts of a checkpoint. Refuses anything else.
+fn check_litter(path: &Path) -> Result<bool> {
+    match standing(path)? {
+        Standing::Nothing => Ok(false),
+        Standing::Empty | Standing::Ours { .. } => Ok(true),
+        Standing::Other(problem) => Err(not_ours(path, problem)),
+    }
+}
+
+fn standing(path: &Path) -> Result<Standing> {
+    // Of the path itself: where a symbolic link leads is somebody else's.
+    let metadata = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Standing::Nothing),
+        metadata => metadata.map_err(Error::io("read", path))?,
+    };
+    if !metadata.is_dir() {
+        return Ok(Standing::Other(PlaceProblem::NotAFolder));
+    }
+    let (mut empty, mut described) = (true, false);
+    for entry in fs::read_dir(path).map_err(Error::io("list", path))? {
+        let entry = entry.map_err(Error::io("list", path))?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let is_file = entry.file_type().map_err(Error::io("read", path))?.is_file();
+        if !is_file || ![STATE, MODEL, OPTIMIZER].contains(&name.as_str()) {
+            return Ok(Standing::Other(PlaceProblem::Foreign { name }));
+        }
+        empty = false;
+        described |= name == STATE;
+    }
+    Ok(if empty {
+        Standing::Empty
+    } else {
+        Standing::Ours { described }
+    })
+}
+
+fn not_ours(path: &Path, problem: PlaceProblem) -> Error {
+    let path = path.to_owned();
+    CheckpointError::NotOurs { path, problem }.into()
+}
+
+/// The folder that a path is an entry of.
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// Makes a folder's entries durable. Only Unix lets a folder be opened for it.
+pub(super) fn sync(folder: &Path) -> Result<()> {
+    let synced = if cfg!(unix) {
+        File::open(folder).and_then(|folder| folder.sync_all())
+    } else {
+        io::Result::Ok(())
+    };
+    synced.map_err(Error::io("write", folder))
+}

@@ -1,0 +1,73 @@
+//! Which tensors a checkpoint's files have, and where in the files they lie.
+
+use std::collections::HashMap;
+
+use safetensors::Dtype;
+use safetensors::tensor::{Metadata, TensorInfo as Entry};
+
+use super::TensorInfo;
+
+/// The tensors of a checkpoint's two files for these parameters, each in name order.
+pub(super) fn tensors(parameters: &[TensorInfo], states: &[&str]) -> (Vec<TensorInfo>, Vec<TensorInfo>) {
+    let mut model = parameters.to_vec();
+    model.sort();
+    model.dedup();
+    let state = |tensor: &TensorInfo| {
+        let TensorInfo { name, dims } = tensor.clone();
+        let of = move |state: &&str| TensorInfo {
+            name: state_name(&name, state),
+            dims: dims.clone(),
+        };
+        states.iter().map(of).collect::<Vec<_>>()
+    };
+    let optimizer = model.iter().flat_map(state).collect();
+    (model, optimizer)
+}
+
+/// The name of an optimizer's tensor.
+pub(super) fn state_name(parameter: &str, state: &str) -> String {
+    format!("{parameter}.{state}")
+}
+
+/// A safetensors file without its tensors' numbers.
+#[derive(Debug)]
+pub(super) struct Layout {
+    /// The length of the header's text, then the text.
+    pub(super) header: Vec<u8>,
+    /// Where each tensor begins, in bytes from the start of the file.
+    pub(super) offsets: HashMap<String, u64>,
+    /// The length of the whole file in bytes.
+    pub(super) size: u64,
+}
+
+impl Layout {
+    /// Lays the tensors out one after the other.
+    pub(super) fn of(tensors: &[TensorInfo]) -> Self {
+        let mut end = 0;
+        let mut entries = Vec::with_capacity(tensors.len());
+        let mut begins = Vec::with_capacity(tensors.len());
+        for TensorInfo { name, dims } in tensors {
+            let begin = end;
+            end += 4 * dims.iter().product::<usize>();
+            let entry = Entry {
+                dtype: Dtype::F32,
+                shape: dims.clone(),
+                data_offsets: (begin, end),
+            };
+            entries.push((name.clone(), entry));
+            begins.push((name.clone(), begin as u64));
+        }
+        let metadata = Metadata::new(None, entries).expect("names are unique and offsets follow on");
+        let mut json = serde_json::to_vec(&metadata).expect("metadata always serialises");
+        json.resize(json.len().next_multiple_of(8), b' ');
+        let mut header = (json.len() as u64).to_le_bytes().to_vec();
+        header.append(&mut json);
+        let start = header.len() as u64;
+        let offset = |(name, begin)| (name, start + begin);
+        Self {
+            header,
+            offsets: begins.into_iter().map(offset).collect(),
+            size: start + end as u64,
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The description of a checkpoint, `state.json`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::checksum::Checksum;
+use crate::data::Fingerprint;
+use crate::error::{CheckpointError, Damage, Part, Result};
+
+/// The format that is written.
+pub(super) const FORMAT: u32 = 2;
+/// A format that is read: the one without checksums.
+const WITHOUT_CHECKSUMS: u32 = 1;
+
+/// What comes before the checksum of the description itself, in its last line.
+const SEAL: &str = ",\n  \"checksum\": \"";
+
+/// What `state.json` says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct State {
+    pub(super) format: u32,
+    /// Optimizer steps done.
+    pub(super) step: u64,
+    /// The config of the run that saved it.
+    pub(super) config: String,
+    /// What the data was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) data: Option<Fingerprint>,
+    /// The checksums of each file, by its name.
+    #[serde(default)]
+    pub(super) files: BTreeMap<String, Sums>,
+}
+
+/// The checksums of a safetensors file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Sums {
+    /// The header with its length.
+    pub(super) header: Checksum,
+    /// Each tensor's numbers, by its name.
+    pub(super) tensors: BTreeMap<String, Checksum>,
+}
+
+impl State {
+    /// The file's text. Its last line has the checksum of all that comes before.
+    pub(super) fn to_text(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).expect("numbers and text always serialise");
+        text.truncate(text.len() - "\n}".len());
+        let checksum = Checksum::of(text.as_bytes());
+        text + &seal(checksum)
+    }
+
+    /// Reads the file's text and checks it against its checksum.
+    pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Self> {
+        let sealed = check_seal(path, bytes)?;
+        let state: Self =
+            serde_json::from_slice(bytes).map_err(|error| damaged(path, Damage::Syntax(error)))?;
+        match state.format {
+            FORMAT if !sealed => Err(damaged(path, Damage::NoChecksum)),
+            FORMAT | WITHOUT_CHECKSUMS => Ok(state),
+            found => {
+                let path = path.to_owned();
+                Err(CheckpointError::Format { path, found }.into())
+            }
+        }
+    }
+
+    /// Whether it has checksums of the tensors.
+    pub(super) fn has_checksums(&self) -> bool {
+        self.format != WITHOUT_CHECKSUMS
+    }
+}
+
+/// The end of the file.
+fn seal(checksum: Checksum) -> String {
+    format!("{SEAL}{checksum}\"\n}}\n")
+}
+
+/// Whether the text ends in a checksum. Refuses one that is not that of the text.
+fn check_seal(path: &Path, bytes: &[u8]) -> Result<bool> {
+    let length = seal(Checksum::of(&[])).len();
+    let (text, end) = bytes.split_at(bytes.len().saturating_sub(length));
+    let digits = end
+        .strip_prefix(SEAL.as_bytes())
+        .and_then(|end| std::str::from_utf8(end.get(..32)?).ok())
+        .and_then(|digits| digits.parse().ok());
+    let Some(expected) = digits else {
+        return Ok(false);
+    };
+    let found = Checksum::of(text);
+    if seal(found).as_bytes() == end {
+        return Ok(true);
+    }
+    let part = Part::Description;
+    Err(damaged(
+        path,
+        Damage::Checksum {
+            part,
+            found,
+            expected,
+        },
+    ))
+}
+
+/// The refusal of a file that is not as it was written.
+pub(super) fn damaged(path: &Path, damage: Damage) -> crate::error::Error {
+    let path = path.to_owned();
+    CheckpointError::Damaged { path, damage }.into()
+}

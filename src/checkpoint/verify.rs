@@ -1,0 +1,54 @@
+//! Looking at every byte of a checkpoint.
+
+use std::fmt;
+
+use super::Checkpoint;
+use crate::error::Result;
+
+/// What was found whole.
+#[derive(Clone, Debug)]
+pub struct Verified {
+    /// The optimizer steps it has behind it.
+    pub step: u64,
+    /// The tensors of the model, and those of the optimizer.
+    pub tensors: [usize; 2],
+    /// The bytes of all tensors.
+    pub bytes: u64,
+    /// Whether there were checksums to compare with. Without them only lengths and headers are known to be right.
+    pub checksums: bool,
+}
+
+impl Checkpoint {
+    /// Reads every tensor and compares it with its checksum. The description and the headers have been compared by
+    /// [`Checkpoint::open`].
+    ///
+    /// # Errors
+    /// [`CheckpointError::Damaged`](crate::error::CheckpointError::Damaged) naming the first tensor and its file,
+    /// [`Error::Io`](crate::Error::Io).
+    pub fn verify(&self) -> Result<Verified> {
+        let (weights, model_bytes) = self.model.verify()?;
+        let (states, optimizer_bytes) = self.optimizer.verify()?;
+        Ok(Verified {
+            step: self.step(),
+            tensors: [weights, states],
+            bytes: model_bytes + optimizer_bytes,
+            checksums: self.has_checksums(),
+        })
+    }
+}
+
+impl fmt::Display for Verified {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ([weights, states], bytes) = (self.tensors, self.bytes);
+        write!(
+            f,
+            "step {}, {weights} tensors of the model, {states} of the optimizer, {bytes} bytes: ",
+            self.step
+        )?;
+        f.write_str(if self.checksums {
+            "every byte is as it was saved"
+        } else {
+            "lengths and headers are right; this checkpoint is of format 1, which has no checksums"
+        })
+    }
+}
