@@ -42,6 +42,9 @@ pub(super) struct Args {
     /// Continue the run from its newest checkpoint, on as many stages as the config now says
     #[arg(long)]
     resume: bool,
+    /// With --resume, go on also with data other than before; the run's history says so
+    #[arg(long, requires = "resume")]
+    allow_other_data: bool,
     /// Stop after this many steps in all and save; the learning rate still follows train.steps
     #[arg(long, value_name = "N")]
     steps: Option<u64>,
@@ -62,6 +65,7 @@ impl Args {
     fn in_common(&self) -> String {
         let Self {
             resume,
+            allow_other_data,
             steps,
             run_dir,
             trace,
@@ -70,7 +74,7 @@ impl Args {
         } = self;
         let number = |number: &Option<u64>| number.map_or("no".to_owned(), |number| number.to_string());
         format!(
-            "--resume {resume}\n--steps {}\n--run-dir {}\n--trace {}\n--weights-hash {weights_hash}\n",
+            "--resume {resume}\n--allow-other-data {allow_other_data}\n--steps {}\n--run-dir {}\n--trace {}\n--weights-hash {weights_hash}\n",
             number(steps),
             run_dir.as_deref().map_or("no".into(), Path::to_string_lossy),
             number(trace),
@@ -241,7 +245,9 @@ fn choose(args: &Args, role: Role) -> Result<(Config, Run)> {
     } else {
         Resume::Never
     };
-    let mut run = Run::new(&folder).resume(resume);
+    let mut run = Run::new(&folder)
+        .resume(resume)
+        .allow_other_data(args.allow_other_data);
     if role == Role::Alone {
         run = run.claim()?;
     }

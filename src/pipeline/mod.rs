@@ -70,6 +70,11 @@ impl<S: Stage> Pipeline<S> {
         &self.parameters
     }
 
+    /// The training data.
+    pub fn data(&self) -> &dyn DataSource {
+        self.data.as_ref()
+    }
+
     /// This process's number among those of the run; 0 when it runs alone.
     pub fn process(&self) -> u32 {
         self.ranks.peers().process()

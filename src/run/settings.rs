@@ -31,6 +31,7 @@ pub struct Run {
     pub(super) validation: Option<Validation>,
     pub(super) save_every: u64,
     pub(super) keep: usize,
+    pub(super) allow_other_data: bool,
     pub(super) config: Option<String>,
     pub(super) labels: Labels,
     pub(super) interrupt: Interrupt,
@@ -61,6 +62,7 @@ impl Run {
             validation: None,
             save_every: 0,
             keep: 3,
+            allow_other_data: false,
             config: None,
             labels: Labels { title, unit: None },
             interrupt: Interrupt::default(),
@@ -107,6 +109,16 @@ impl Run {
     #[must_use]
     pub fn keep(self, keep: usize) -> Self {
         Self { keep, ..self }
+    }
+
+    /// Whether the run may be resumed on data other than what it trained on before; false when not said. It is written
+    /// into the run's history.
+    #[must_use]
+    pub fn allow_other_data(self, allow_other_data: bool) -> Self {
+        Self {
+            allow_other_data,
+            ..self
+        }
     }
 
     /// The settings of the run as a text, kept as `config.toml`; none when not said.
