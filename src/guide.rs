@@ -29,6 +29,7 @@ pages! {
     data: "../book/src/data.md",
     processes: "../book/src/processes.md",
     checkpoints: "../book/src/checkpoints.md",
+    run_module: "../book/src/run-module.md",
     report: "../book/src/report.md",
     timelines: "../book/src/timelines.md",
     own_layer: "../book/src/own-layer.md",
@@ -51,6 +52,7 @@ macro_rules! examples {
 
 examples! {
     hello: "../examples/hello.rs",
+    a_run: "../examples/run.rs",
     layer_of_ones_own: "../examples/own_layer.rs",
     stage_of_ones_own: "../examples/own_stage.rs",
 }

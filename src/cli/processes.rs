@@ -1,10 +1,11 @@
 //! A run of several processes, as the command line sees it: process 0 speaks and writes, the others only say what went wrong.
 
+use crate::Result;
 use crate::compose::PipelinePlan;
 use crate::config::{self, Config, environment};
+use crate::error::RunError;
 use crate::fabric::World;
 use crate::mesh::Mesh;
-use crate::{Error, Result};
 
 /// This process's part in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,9 +46,10 @@ pub(super) fn prefix() -> String {
 pub(super) fn refuse(command: &str) -> Result<()> {
     match config::processes(&environment())? {
         None => Ok(()),
-        Some([_, processes]) => Err(Error::Invalid(format!(
-            "`{command}` runs in one process, but WORLD_SIZE is {processes}: unset it (only `train` runs in several)"
-        ))),
+        Some([_, processes]) => {
+            let command = command.to_owned();
+            Err(RunError::OneProcess { command, processes }.into())
+        }
     }
 }
 

@@ -43,7 +43,7 @@ pub(super) struct Args {
     /// Continue the run from its newest checkpoint, on as many stages as the config now says
     #[arg(long)]
     resume: bool,
-    /// With --resume: go on also when the data is not that of the checkpoint
+    /// With --resume, go on also with data other than before; the run's history says so
     #[arg(long, requires = "resume")]
     allow_other_data: bool,
     /// Stop after this many steps in all and save; the learning rate still follows train.steps

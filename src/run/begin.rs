@@ -9,6 +9,7 @@ use super::settings::Run;
 use super::trace::Tracer;
 use super::writer::Writer;
 use crate::Result;
+use crate::data::Fingerprint;
 use crate::error::RunError;
 use crate::pipeline::Pipeline;
 
@@ -33,13 +34,10 @@ impl Run {
             false => Err(RunError::NotShared(self.dir.path().to_owned()).into()),
         };
         agree(pipeline, seen)?;
-        let same_data = match claim.checkpoint() {
-            Some(checkpoint) if !self.allow_other_data => pipeline
-                .fingerprint()
-                .and_then(|data| checkpoint.check_data(&data)),
-            _ => Ok(()),
-        };
-        agree(pipeline, same_data)?;
+        let data = pipeline.fingerprint();
+        let data = agree(pipeline, data)?;
+        let other_data = self.check_data(&claim, &data);
+        let other_data = agree(pipeline, other_data)?;
         if let Some(folder) = claim.from() {
             pipeline.load(folder)?;
         }
@@ -48,7 +46,7 @@ impl Run {
         let tracer = agree(pipeline, tracer.transpose())?;
         let best = if resumed { self.dir.best() } else { Ok(None) };
         let best = agree(pipeline, best)?;
-        let writer = self.open(pipeline, claim, leads)?;
+        let writer = self.open(pipeline, claim, data, leads)?;
         let screen = self.progress.filter(|_| leads);
         let mut session = Session {
             pipeline,
@@ -71,7 +69,23 @@ impl Run {
             traced: None,
         };
         session.note(if resumed { "resumed" } else { "began" });
+        if let Some(other_data) = other_data {
+            session.note(&other_data);
+        }
         Ok(session)
+    }
+
+    /// Refuses data other than what the run trained on, unless that is allowed. Then it gives what the history says.
+    fn check_data(&self, claim: &Claim, is: &Fingerprint) -> Result<Option<String>> {
+        let Some(was) = claim.data().filter(|was| !is.same_contents(was)) else {
+            return Ok(None);
+        };
+        let (was, is) = (was.to_string(), is.to_string());
+        if self.allow_other_data {
+            return Ok(Some(format!("goes on with other data: {is}; it was {was}")));
+        }
+        let path = self.dir.path().to_owned();
+        Err(RunError::OtherData { path, was, is }.into())
     }
 
     /// Opens the files of the run in the process that leads, and has all processes look whether they see them.
@@ -79,11 +93,12 @@ impl Run {
         &self,
         pipeline: &mut Pipeline<S>,
         claim: Claim,
+        data: Fingerprint,
         leads: bool,
     ) -> Result<Option<Writer>> {
         let (config, labels) = (self.config.as_deref(), self.labels.clone());
         let new = claim.from().is_none();
-        let open = || Writer::begin((&self.dir, claim), (config, labels), pipeline.next_step());
+        let open = || Writer::begin((&self.dir, claim, data), (config, labels), pipeline.next_step());
         let writer = leads.then(open).transpose();
         let writer = agree(pipeline, writer)?;
         let seen = self.dir.check_shared();

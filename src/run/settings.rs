@@ -27,11 +27,11 @@ pub(super) type Listener = Box<dyn FnMut(&Event<'_>) -> Flow>;
 pub struct Run {
     pub(super) dir: RunDir,
     pub(super) resume: Resume,
-    pub(super) allow_other_data: bool,
     pub(super) steps: u64,
     pub(super) validation: Option<Validation>,
     pub(super) save_every: u64,
     pub(super) keep: usize,
+    pub(super) allow_other_data: bool,
     pub(super) config: Option<String>,
     pub(super) labels: Labels,
     pub(super) interrupt: Interrupt,
@@ -58,11 +58,11 @@ impl Run {
         Self {
             dir,
             resume: Resume::default(),
-            allow_other_data: false,
             steps: 1000,
             validation: None,
             save_every: 0,
             keep: 3,
+            allow_other_data: false,
             config: None,
             labels: Labels { title, unit: None },
             interrupt: Interrupt::default(),
@@ -84,15 +84,6 @@ impl Run {
     #[must_use]
     pub fn resume(self, resume: Resume) -> Self {
         Self { resume, ..self }
-    }
-
-    /// Whether a run may go on with other data than that of its checkpoint; not when not said.
-    #[must_use]
-    pub fn allow_other_data(self, allow_other_data: bool) -> Self {
-        Self {
-            allow_other_data,
-            ..self
-        }
     }
 
     /// Validates on so many micro-batches of a source, every so many steps and after the last one. The checkpoint with
@@ -118,6 +109,16 @@ impl Run {
     #[must_use]
     pub fn keep(self, keep: usize) -> Self {
         Self { keep, ..self }
+    }
+
+    /// Whether the run may be resumed on data other than what it trained on before; false when not said. It is written
+    /// into the run's history.
+    #[must_use]
+    pub fn allow_other_data(self, allow_other_data: bool) -> Self {
+        Self {
+            allow_other_data,
+            ..self
+        }
     }
 
     /// The settings of the run as a text, kept as `config.toml`; none when not said.

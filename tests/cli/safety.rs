@@ -295,3 +295,23 @@ fn sigterm_and_sighup_end_a_run_in_good_order() {
         );
     }
 }
+
+#[test]
+fn other_data_is_refused_on_resume_unless_it_is_allowed_and_the_history_says_so() {
+    let place = Place::new();
+    place.run(&["train", "my.toml", "--steps", "2"]).done();
+    let text = fs::read_to_string(place.path("text.txt")).unwrap();
+    fs::write(place.path("text.txt"), text.replacen("dog", "cat", 1)).unwrap();
+    let resume = ["train", "my.toml", "--resume"];
+    let said = place.run(&resume).refused();
+    assert!(
+        said.contains("the data is not the data that the run in runs/small was trained on"),
+        "{said}"
+    );
+    assert!(said.contains("--allow-other-data"), "{said}");
+    assert_eq!(place.steps("runs/small").len(), 2);
+    place.run(&[&resume[..], &["--allow-other-data"]].concat()).done();
+    assert_eq!(place.steps("runs/small").len(), 6);
+    let history = fs::read_to_string(place.path("runs/small/history.jsonl")).unwrap();
+    assert!(history.contains("goes on with other data: "), "{history}");
+}
