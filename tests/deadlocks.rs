@@ -162,7 +162,7 @@ fn a_replay_refuses_what_stands_twice_or_on_two_ranks() {
     );
     assert_eq!(
         refusal(&["0F0", "0F1"], Links::Buffered),
-        "stage 0 is on rank 0 and, with 0F1, on rank 1; keep a stage on one rank"
+        "stage 0 stands on ranks 0 and 1 (0F1 on rank 1); keep a stage on one rank"
     );
     let text = refusal(&["4294967295F4294967295"], Links::Buffered);
     assert_eq!(

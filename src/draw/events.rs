@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use super::figures::heights;
-use super::pass_name;
 use crate::schedule::{Action, Cell, Flow, Timed, TimedReduction, Timeline};
 
 /// The one process of a trace.
@@ -39,7 +38,7 @@ fn pass(rank: usize, timed: &Timed) -> Value {
     json!({
         "ph": "X",
         "name": format!("{stage}{}{micro_batch}", timed.pass.letter()),
-        "cat": pass_name(timed.pass),
+        "cat": timed.pass.name(),
         "pid": PROCESS,
         "tid": rank,
         "ts": micros(timed.start),

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::colours::Colour;
-use super::page::{MARGIN, Page, RIGHT, WIDTH, text_width};
+use super::page::{MARGIN, Page, RIGHT, WIDTH, px, text_width};
+use super::picture::Picture;
 use super::rows::{Digits, stages};
-use super::scale::{Frame, px};
-use super::{Picture, pass_name};
+use super::scale::Frame;
 use crate::schedule::Pass;
 
 const SWATCH: f64 = 12.0;
@@ -28,7 +28,7 @@ pub(super) fn draw(page: &mut Page, picture: &Picture<'_>, frame: &Frame) {
             swatch(page, x, &Colour::pass(pass, chunk, count).hex());
             x += SWATCH;
         }
-        x = words(page, x, pass_name(pass));
+        x = words(page, x, pass.name());
     }
     swatch(page, x, "#e9ecef");
     x = words(page, x + SWATCH, "idle");

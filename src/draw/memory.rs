@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use super::colours::Colour;
 use super::figures::heights;
-use super::page::{LEFT, MARGIN, Page, RIGHT, WIDTH};
-use super::scale::{Frame, px};
+use super::page::{LEFT, MARGIN, Page, RIGHT, WIDTH, px};
+use super::scale::Frame;
 use crate::schedule::{Timed, Timeline};
 
 const HEIGHT: f64 = 96.0;

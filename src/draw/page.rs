@@ -2,8 +2,6 @@
 
 use std::fmt::Write;
 
-use super::scale::px;
-
 /// The width of a picture.
 pub(super) const WIDTH: f64 = 960.0;
 /// From the left edge to titles.
@@ -108,4 +106,22 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")
+}
+
+/// A number of pixels in as few characters as show it.
+pub(super) fn px(pixels: f64) -> String {
+    let text = format!("{:.2}", pixels + 0.0);
+    let short = shorten(&text);
+    match short.strip_prefix("0.") {
+        Some(decimals) => format!(".{decimals}"),
+        None => short.to_owned(),
+    }
+}
+
+/// A number without the zeros at its end that say nothing.
+pub(super) fn shorten(number: &str) -> &str {
+    match number.contains('.') {
+        true => number.trim_end_matches('0').trim_end_matches('.'),
+        false => number,
+    }
 }

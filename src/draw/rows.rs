@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::colours::Colour;
-use super::page::{LEFT, Page, RIGHT, WIDTH, text_width};
-use super::scale::{Frame, px};
+use super::page::{LEFT, Page, RIGHT, WIDTH, px, text_width};
+use super::scale::Frame;
 use crate::id::{Rank, StageId};
 use crate::schedule::{Flow, Pass, Timed, Timeline};
 

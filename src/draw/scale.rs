@@ -1,8 +1,8 @@
 //! From time and memory to places on the page and labels at them.
 
 use super::figures::Figures;
-use super::page::{LEFT, RIGHT, WIDTH};
-use super::{Picture, Units};
+use super::page::{LEFT, RIGHT, WIDTH, shorten};
+use super::picture::{Picture, Units};
 use crate::schedule::Timed;
 
 /// The rows of a panel take about this much height, whatever the number of ranks.
@@ -138,22 +138,5 @@ impl Quantity {
         std::iter::once(zero)
             .chain(others.map(|value| (value, self.label(value))))
             .collect()
-    }
-}
-
-/// A number of pixels in as few characters as show it.
-pub(super) fn px(pixels: f64) -> String {
-    let text = format!("{:.2}", pixels + 0.0);
-    let short = shorten(&text);
-    match short.strip_prefix("0.") {
-        Some(decimals) => format!(".{decimals}"),
-        None => short.to_owned(),
-    }
-}
-
-fn shorten(number: &str) -> &str {
-    match number.contains('.') {
-        true => number.trim_end_matches('0').trim_end_matches('.'),
-        false => number,
     }
 }

@@ -17,7 +17,6 @@ mod partition;
 mod period;
 mod prediction;
 mod simulate;
-mod timeline;
 mod timetable;
 
 pub use auto::{AUTO, Auto, Tried, Wanted, auto, like_auto};

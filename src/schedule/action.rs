@@ -35,6 +35,16 @@ impl Pass {
         }
     }
 
+    /// The pass in words, such as `backward-input`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Forward => "forward",
+            Self::Backward => "backward",
+            Self::BackwardInput => "backward-input",
+            Self::BackwardWeight => "backward-weight",
+        }
+    }
+
     /// What the pass makes for a neighbouring stage; `None` for [`Pass::BackwardWeight`].
     pub fn output(self) -> Option<Flow> {
         match self {

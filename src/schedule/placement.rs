@@ -140,7 +140,7 @@ impl Placement {
         let stages = last.map_or(0, |last| last + 1);
         if stages > actions {
             return Err(ScheduleError::StageBeyondActions {
-                stage: StageId(stages as u32 - 1),
+                stage: StageId((stages - 1) as u32),
                 actions,
             }
             .into());
@@ -163,7 +163,7 @@ impl Placement {
         if let Some(missing) = seen.iter().position(|seen| !seen) {
             return Err(ScheduleError::StageWithoutAction {
                 stage: StageId(missing as u32),
-                last: StageId(stages as u32 - 1),
+                last: StageId((stages - 1) as u32),
             }
             .into());
         }

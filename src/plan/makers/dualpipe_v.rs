@@ -13,14 +13,14 @@
 //!
 //! It is made for two micro-batches a rank at least. Of fewer, it is the order for that many, without the rest.
 
-use super::{Made, Sizes};
+use super::order::{Order, Sizes};
 use crate::Result;
 use crate::error::plan::{PlanError, SizeProblem};
 use crate::plan::Costs;
 use crate::schedule::MAX_CELLS;
 use crate::schedule::{Cell, Pass, Placement};
 
-pub(super) fn dualpipe_v(sizes: Sizes, _: &Costs) -> Result<Made> {
+pub(super) fn dualpipe_v(sizes: Sizes, _: &Costs) -> Result<Order> {
     let Sizes {
         ranks, micro_batches, ..
     } = sizes;
@@ -32,7 +32,7 @@ pub(super) fn dualpipe_v(sizes: Sizes, _: &Costs) -> Result<Made> {
     let rows: Vec<_> = (0..ranks)
         .map(|rank| Row::new(ranks, rank, micro_batches).made(full as u32))
         .collect();
-    Ok(Made {
+    Ok(Order {
         placement: Placement::vee(ranks)?,
         pairs: rows.iter().flat_map(|row| row.pairs.clone()).collect(),
         passes: rows.into_iter().map(|row| row.passes).collect(),

@@ -1,60 +1,28 @@
 //! The schedules that have a name.
 
+mod all_forwards_first;
 mod dualpipe_v;
-mod gpipe;
 pub(crate) mod greedy;
-mod interleaved_1f1b;
-mod interleaved_zb;
-mod looped_bfs;
 mod one_f_one_b;
-mod v_half;
-mod v_min;
+mod order;
 pub(crate) mod vee;
-mod zb_2p;
-mod zb_h1;
-mod zb_v;
 mod zero_bubble;
 
 use std::ops::RangeInclusive;
 
+use all_forwards_first::{gpipe, looped_bfs};
 use dualpipe_v::dualpipe_v;
-use gpipe::gpipe;
-use interleaved_1f1b::interleaved_1f1b;
-use interleaved_zb::interleaved_zb;
-use looped_bfs::looped_bfs;
-use one_f_one_b::one_f_one_b;
-use v_half::v_half;
-use v_min::v_min;
-use zb_2p::zb_2p;
-use zb_h1::zb_h1;
-use zb_v::zb_v;
+use one_f_one_b::{interleaved_1f1b, one_f_one_b};
+use order::{Maker, Order, Sizes};
+use vee::{v_half, v_min, zb_v};
+use zero_bubble::{interleaved_zb, zb_2p, zb_h1};
 
 use crate::error::plan::{PlanError, SizeProblem};
 use crate::nearest::nearest;
 use crate::plan::Costs;
 use crate::schedule::MAX_CELLS;
-use crate::schedule::{Cell, Pass, Placement, Schedule};
+use crate::schedule::Schedule;
 use crate::{Error, Result};
-
-/// How many of what a schedule is made for; each at least 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Sizes {
-    ranks: u32,
-    /// Stages on each rank.
-    chunks: u32,
-    micro_batches: u32,
-}
-
-/// What a maker gives: where the stages live, and each rank's compute passes in order.
-struct Made {
-    placement: Placement,
-    passes: Vec<Vec<(Pass, Cell)>>,
-    /// The forwards that are pairs with the backward behind them: [`Schedule::with_pairs`].
-    pairs: Vec<Cell>,
-}
-
-/// Makes a schedule's passes. The costs matter to those that fit their order to them.
-type Maker = fn(Sizes, &Costs) -> Result<Made>;
 
 /// A schedule that has a name.
 struct Named {
@@ -131,7 +99,7 @@ impl Schedule {
             micro_batches,
         };
         named.check(sizes)?;
-        let Made {
+        let Order {
             placement,
             passes,
             pairs,

@@ -1,20 +1,78 @@
-//! What the zero-bubble schedules on looped placements share.
+//! The zero-bubble schedules on looped placements: zb-h1, zb-2p and interleaved-zb. They differ in the memory of a rank, in how many
+//! micro-batches a stage may have in flight, and in what is to be short.
 
-use super::greedy::{First, Goal, Habits, Policy, Task, best};
-use super::{Made, Sizes};
+use super::greedy::{First, Goal, Policy, Rule, Task, best};
+use super::order::{Order, Sizes};
 use crate::Result;
 use crate::plan::{Costs, StageCost};
 use crate::schedule::Placement;
 
+/// ZB-H1, also ZB-1p: the backward's second half fills what 1F1B idles, in no more memory than 1F1B's (Qi et al., arXiv
+/// 2401.10241).
+///
+/// ```text
+/// rank 0 | F0 F1 F2 F3 .. .. .. I0 W0 F4 I1 W1 F5 I2 W2 I3 W3 I4 W4 I5 W5
+/// rank 1 | .. F0 F1 F2 .. .. I0 F3 I1 W0 F4 I2 W1 F5 I3 W2 I4 W3 I5 W4 W5
+/// rank 2 | .. .. F0 F1 .. I0 F2 I1 F3 I2 W0 F4 I3 W1 F5 I4 W2 I5 W3 W4 W5
+/// rank 3 | .. .. .. F0 I0 F1 I1 F2 I2 F3 I3 W0 F4 I4 W1 F5 I5 W2 W3 W4 W5
+/// ```
+///
+/// When F, I and W take the same time, as here, a rank idles for p - 1 of them, a third of what it does in 1F1B. The order
+/// follows from the costs. No rank holds more than the activations of p micro-batches.
+pub(super) fn zb_h1(sizes: Sizes, costs: &Costs) -> Result<Order> {
+    let ranks = sizes.ranks;
+    let as_1f1b = (0..ranks).map(|rank| ranks - rank).collect();
+    let in_flight = [as_1f1b, vec![ranks; ranks as usize]];
+    within(sizes, costs, ranks, &in_flight, Goal::Makespan)
+}
+
+/// ZB-2p, by hand known as ZB-H2: with twice the memory of 1F1B no rank idles once it has begun (Qi et al., arXiv
+/// 2401.10241).
+///
+/// ```text
+/// rank 0 | F0 F1 F2 F3 F4 F5 F6 I0 W0 I1 W1 I2 W2 I3 W3 I4 W4 I5 W5 I6 W6
+/// rank 1 | .. F0 F1 F2 F3 F4 I0 F5 I1 F6 I2 W0 I3 W1 I4 W2 I5 W3 I6 W4 W5 W6
+/// rank 2 | .. .. F0 F1 F2 I0 F3 I1 F4 I2 F5 I3 F6 I4 W0 I5 W1 I6 W2 W3 W4 W5 W6
+/// rank 3 | .. .. .. F0 I0 F1 I1 F2 I2 F3 I3 F4 I4 F5 I5 F6 I6 W0 W1 W2 W3 W4 W5 W6
+/// ```
+///
+/// The ranks begin and end one after the other, so only the span is without a bubble: a step that ends for all at once takes
+/// as long as in ZB-H1. The order follows from the costs. No rank holds more than the activations of 2p micro-batches; when F,
+/// I and W take the same time 2p - 1 do, those that wait for their W left out.
+pub(super) fn zb_2p(sizes: Sizes, costs: &Costs) -> Result<Order> {
+    let ranks = sizes.ranks;
+    let twice_1f1b = (0..ranks).map(|rank| 2 * (ranks - rank)).collect();
+    let in_flight = [twice_1f1b, vec![2 * ranks; ranks as usize]];
+    within(sizes, costs, 2 * ranks, &in_flight, Goal::Span)
+}
+
+/// Interleaved 1F1B with the backward in two halves (PyTorch's `ScheduleInterleavedZeroBubble`, after Qi et al., arXiv
+/// 2401.10241, and Narayanan et al., arXiv 2104.04473).
+///
+/// ```text
+/// rank 0 | 0F0 0F1 2F0 2F1 ... 2I0 2W0 0F2 2I1 0I0 0W0 0F3 0I1 2W1 2F2 0W1 2F3 2I2 2W2 2I3 0I2 0I3 0W2 2W3 0W3
+/// rank 1 | ... 1F0 1F1 3F0 3I0 3F1 3I1 1I0 3W0 1F2 1I1 1W0 1F3 3W1 1W1 3F2 3I2 3F3 3I3 1I2 1I3 3W2 1W2 3W3 1W3
+/// ```
+///
+/// When F, I and W take the same time, as here, and m is a multiple of p, a rank idles for p - 1 of them divided by the number
+/// of chunks. The order follows from the costs. No rank holds more than the activations of p micro-batches.
+pub(super) fn interleaved_zb(sizes: Sizes, costs: &Costs) -> Result<Order> {
+    let Sizes { ranks, chunks, .. } = sizes;
+    let stages = ranks * chunks;
+    let any = vec![stages; stages as usize];
+    let as_1f1b = (0..stages).map(|stage| {
+        if stage < stages - ranks {
+            stages
+        } else {
+            stages - stage
+        }
+    });
+    within(sizes, costs, ranks, &[any, as_1f1b.collect()], Goal::Makespan)
+}
+
 /// The best order found in which a rank holds the activations of at most `limit` micro-batches, counted in whole shares of a
 /// rank; where these differ, in the largest. Each stage is tried with each of the numbers of micro-batches in flight.
-pub(super) fn zero_bubble(
-    sizes: Sizes,
-    costs: &Costs,
-    limit: u32,
-    in_flight: &[Vec<u32>],
-    goal: Goal,
-) -> Result<Made> {
+fn within(sizes: Sizes, costs: &Costs, limit: u32, in_flight: &[Vec<u32>], goal: Goal) -> Result<Order> {
     let placement = Placement::looped(sizes.ranks, sizes.chunks)?;
     let stages = costs.of(&placement)?.into_iter().map(StageCost::unrestored);
     let stages: Vec<_> = stages.collect();
@@ -30,7 +88,7 @@ pub(super) fn zero_bubble(
         memory: f64::from(limit) * shares.into_iter().fold(0.0, f64::max),
     };
     let (_, listed) = best(&task, policies(sizes, in_flight), goal).expect("a share fits one micro-batch");
-    Ok(Made {
+    Ok(Order {
         passes: listed.passes,
         placement,
         pairs: Vec::new(),
@@ -40,7 +98,7 @@ pub(super) fn zero_bubble(
 /// Policies, the most promising first. Chosen from many on random costs: each betters what those before it reach.
 fn policies(sizes: Sizes, in_flight: &[Vec<u32>]) -> impl Iterator<Item = Policy> {
     use First::{Backward, Forward, InTurn};
-    let habits = [
+    let rules = [
         (InTurn, 0.0, 1.0, false),
         (InTurn, 0.5, 0.25, false),
         (InTurn, 0.0, 0.5, false),
@@ -65,8 +123,8 @@ fn policies(sizes: Sizes, in_flight: &[Vec<u32>]) -> impl Iterator<Item = Policy
     } else {
         &[true, false]
     };
-    habits.into_iter().flat_map(move |(first, patience, fill, even)| {
-        let habits = Habits {
+    rules.into_iter().flat_map(move |(first, patience, fill, even)| {
+        let rule = Rule {
             first,
             patience,
             fill,
@@ -76,7 +134,7 @@ fn policies(sizes: Sizes, in_flight: &[Vec<u32>]) -> impl Iterator<Item = Policy
             in_flight.iter().flat_map(move |in_flight| {
                 [true, false].map(|thrifty| Policy {
                     in_flight: in_flight.clone(),
-                    habits: vec![habits; sizes.ranks as usize],
+                    rules: vec![rule; sizes.ranks as usize],
                     rounds,
                     thrifty,
                 })

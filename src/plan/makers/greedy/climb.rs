@@ -1,6 +1,8 @@
 //! Betters a policy by small changes.
 
-use super::{First, Goal, Habits, Listed, Policy, Task, lister};
+use super::lister;
+use super::policy::{First, Policy, Rule};
+use super::task::{Goal, Listed, Task};
 
 /// How many changes in a row may better nothing before it stops.
 const PATIENCE: usize = 400;
@@ -8,7 +10,7 @@ const PATIENCE: usize = 400;
 /// How many passes are listed at most.
 const BUDGET: usize = 10_000_000;
 
-/// Changes one or two things of the policy at a time, a stage's limit or a rank's habit, and keeps what is no worse. The
+/// Changes one or two things of the policy at a time, a stage's limit or part of a rank's rule, and keeps what is no worse. The
 /// changes are drawn from a generator with a fixed start: the same task gives the same passes.
 pub(crate) fn climb(task: &Task<'_>, mut policy: Policy, mut listed: Listed, goal: Goal) -> Listed {
     let mut draw = Draw(0x9E37_79B9_7F4A_7C15);
@@ -39,13 +41,13 @@ pub(crate) fn climb(task: &Task<'_>, mut policy: Policy, mut listed: Listed, goa
 
 fn change(policy: &mut Policy, draw: &mut Draw) {
     let stage = draw.below(policy.in_flight.len());
-    let rank = draw.below(policy.habits.len());
-    let Habits {
+    let rank = draw.below(policy.rules.len());
+    let Rule {
         first,
         patience,
         fill,
         even,
-    } = &mut policy.habits[rank];
+    } = &mut policy.rules[rank];
     match draw.below(6) {
         0 => policy.in_flight[stage] = policy.in_flight[stage].saturating_sub(1).max(1),
         1 => policy.in_flight[stage] = policy.in_flight[stage].saturating_add(1),

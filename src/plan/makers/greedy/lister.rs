@@ -3,7 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::{First, Listed, Policy, Task, least_memory};
+use super::policy::{First, Policy};
+use super::task::{Listed, Task, least_memory};
 use crate::plan::StageCost;
 use crate::schedule::{Cell, Pass};
 
@@ -149,7 +150,7 @@ impl<'a> Lister<'a> {
     fn decide(&mut self, rank: usize, now: f64) {
         let mut options = self.options(rank, now);
         if let Some((_, Pass::Forward, stage)) = options.ready {
-            let patience = self.policy.habits[rank].patience * self.stages[stage].forward;
+            let patience = self.policy.rules[rank].patience * self.stages[stage].forward;
             let wait = options.input - now;
             if wait > self.slack_time && wait < patience {
                 options.ready = None;
@@ -173,7 +174,7 @@ impl<'a> Lister<'a> {
             input: f64::INFINITY,
             blocked: false,
         };
-        let turn = match self.policy.habits[rank].first {
+        let turn = match self.policy.rules[rank].first {
             First::Backward => Pass::BackwardInput,
             First::Forward => Pass::Forward,
             First::InTurn if self.ranks[rank].last == Pass::Forward => Pass::BackwardInput,
@@ -276,8 +277,8 @@ impl<'a> Lister<'a> {
     fn fills(&self, rank: usize, stage: usize, now: f64, options: &Options) -> bool {
         let gap = options.soon - now + self.slack_time;
         options.blocked
-            || gap >= self.policy.habits[rank].fill * self.stages[stage].backward_weight
-            || (self.policy.habits[rank].even
+            || gap >= self.policy.rules[rank].fill * self.stages[stage].backward_weight
+            || (self.policy.rules[rank].even
                 && self.ranks[rank].idle + gap > self.most_idle + 2.0 * self.slack_time)
     }
 

@@ -1,0 +1,62 @@
+//! A picture as an SVG document.
+
+use super::figures::Figures;
+use super::page::{MARGIN, Page};
+use super::picture::{Panel, Picture};
+use super::scale::Frame;
+use super::{legend, memory, rows};
+use crate::Result;
+use crate::error::PlanError;
+
+/// With more passes than this a picture shows nothing any more, and viewers give up.
+const MOST_PASSES: usize = 250_000;
+
+impl Picture<'_> {
+    /// The picture as an SVG document.
+    ///
+    /// # Errors
+    /// [`PlanError::TooManyPasses`] when there are more passes than a picture can show.
+    pub fn svg(&self) -> Result<String> {
+        let passes: usize = self
+            .timelines()
+            .flat_map(|timeline| &timeline.ranks)
+            .map(Vec::len)
+            .sum();
+        if passes > MOST_PASSES {
+            let most = MOST_PASSES;
+            return Err(PlanError::TooManyPasses { passes, most }.into());
+        }
+        let frame = Frame::new(self);
+        let mut page = Page::new();
+        for (index, panel) in self.panels.iter().enumerate() {
+            heading(&mut page, &frame, panel);
+            if index == 0 {
+                legend::draw(&mut page, self, &frame);
+            }
+            rows::draw(&mut page, &frame, panel.timeline, self.transfers);
+            memory::draw(&mut page, &frame, panel.timeline);
+        }
+        let titles: Vec<&str> = self.panels.iter().map(|panel| panel.title.as_str()).collect();
+        Ok(page.finish(&titles.join("; ")))
+    }
+}
+
+/// The title, and under it the figures of the step.
+fn heading(page: &mut Page, frame: &Frame, panel: &Panel<'_>) {
+    let figures = Figures::of(panel.timeline);
+    page.down(28.0);
+    page.text(MARGIN, "h", &panel.title);
+    page.down(20.0);
+    let time = |time: f64| frame.time.label(time);
+    let summary = format!(
+        "makespan {}, bubble {:.1} %  ·  longest span {}, bubble {:.1} %  ·  most memory held {} (rank {})",
+        time(figures.makespan),
+        100.0 * figures.bubble(figures.makespan),
+        time(figures.span),
+        100.0 * figures.bubble(figures.span),
+        frame.memory.label(figures.peak),
+        figures.peak_rank,
+    );
+    page.text(MARGIN, "s", &summary);
+    page.down(12.0);
+}
