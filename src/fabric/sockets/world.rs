@@ -1,7 +1,6 @@
 //! The processes of a run, connected: each with each by a socket.
 
 use std::io;
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -18,7 +17,8 @@ use crate::mesh::Mesh;
 
 pub use bootstrap::Membership;
 
-/// Processes that run the same program with the same config, and know each other. Each will hold its own ranks.
+/// Processes that run the same program with the same config, and know each other. Each will hold its own
+/// ranks.
 pub struct World {
     process: u32,
     /// By process; none for this one.
@@ -29,17 +29,19 @@ pub struct World {
 }
 
 impl World {
-    /// Finds the other processes and connects to each of them. `program` is what all have to have in common, line by line, such as the
-    /// config; the programs' files have to be the same too.
+    /// Finds the other processes and connects to each of them. `program` is what all have to have in common,
+    /// line by line, such as the config; the programs' files have to be the same too.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when the address cannot be listened at or reached, when a process does not come in time (it is named), when
-    /// what listens is no process of a run, or when the processes are not alike: it says which differs and in what.
+    /// [`crate::error::FabricError`] when the address cannot be listened at or reached, when a process does
+    /// not come in time (it is named), when what listens is no process of a run, or when the processes are
+    /// not alike: it says which differs and in what.
     pub fn join(membership: &Membership, program: &str) -> Result<Self> {
         let joined = bootstrap::join(membership, program)?;
         let mut connections = Vec::new();
-        for stream in joined.streams {
-            let connection = stream.map(Connection::new).transpose();
+        for lines in joined.lines {
+            let connection = lines.map(|lines| Connection::new(lines, membership.silence));
+            let connection = connection.transpose();
             connections.push(connection.map_err(no_connection)?.map(Arc::new));
         }
         Ok(Self {
@@ -81,11 +83,12 @@ impl World {
         farewell(&self.connections, Some(cause));
     }
 
-    /// Starts to read what the other processes send for this one's ranks. Gives the connections by process, none for this
-    /// one, and what all processes do together.
+    /// Starts to read what the other processes send for this one's ranks. Gives the connections by process,
+    /// none for this one, and what all processes do together.
     ///
     /// # Errors
-    /// When the system gives no thread. Then the connections are closed, and the threads that read from them have ended.
+    /// When the system gives no thread. Then the connections are closed, and the threads that read from them
+    /// have ended.
     pub(in crate::fabric) fn open<W: WireFrame>(
         mut self,
         mesh: &Mesh,
@@ -106,7 +109,13 @@ impl World {
                 calls: peers.calls(),
             };
             let stream = connection.incoming().map_err(no_connection)?;
-            peers.add(start(process, reader, stream)?);
+            peers.add(start(format!("from process {process}"), move || {
+                reader.run(stream)
+            })?);
+            let watched = Arc::clone(connection);
+            peers.add(start(format!("watch process {process}"), move || {
+                watched.watch()
+            })?);
         }
         Ok((connections, peers))
     }
@@ -123,10 +132,10 @@ pub(super) fn farewell(connections: &[Option<Arc<Connection>>], cause: Option<&E
     }
 }
 
-fn start<W: WireFrame>(process: u32, reader: Reader<W>, stream: TcpStream) -> Result<JoinHandle<()>> {
+fn start(name: String, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
     thread::Builder::new()
-        .name(format!("from process {process}"))
-        .spawn(move || reader.run(stream))
+        .name(name)
+        .spawn(run)
         .map_err(|error| Error::Stopped(format!(": no thread for a connection: {error}")))
 }
 
