@@ -1,6 +1,6 @@
 //! Describing a pipeline.
 
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use pipewright_stages::loss::Loss;
 use pipewright_stages::optimizer::{AdamW, LearningRate, Optimizer};
@@ -151,7 +151,21 @@ impl<S: Stage> PipelineBuilder<S> {
     /// before gives: it names the stage, its rank and the layer. With other processes also when these cannot share the ranks evenly;
     /// what fails in one of them is told in all.
     pub fn launch(self) -> Result<Pipeline<S>> {
+        warn_when_not_optimized();
         launch::launch(self)
+    }
+}
+
+/// Says once that training will be slow, where the user's profile does not optimise its dependencies.
+fn warn_when_not_optimized() {
+    static SAID: Once = Once::new();
+    if !pipewright_stages::IS_OPTIMIZED {
+        SAID.call_once(|| {
+            eprintln!(
+                "pipewright is compiled without optimisation: training takes hundreds of times as long. Run with \
+                 --release, or let the section [profile.dev.package.\"*\"] of Cargo.toml say opt-level = 3"
+            );
+        });
     }
 }
 

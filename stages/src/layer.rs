@@ -9,12 +9,19 @@ use crate::tensor::Tensor;
 
 /// One layer of a [`crate::Sequential`] stage, with forward, backward-input and backward-weight as three functions.
 ///
+/// The `Result` of these functions is [`crate::Result`]; as seen from the engine `pipewright::stages::Result`, and not
+/// `pipewright::Result`. Check a layer of your own with [`crate::testing::check_gradients`].
+///
 /// Weight gradients are sums over the rows of a micro-batch, never means: the step divides once by the total weight.
 pub trait Layer: std::fmt::Debug + 'static {
     /// The name errors and partitions use, such as `h.3.attn`.
     fn name(&self) -> &str;
 
     /// Whether the layer also runs on GPUs: its tensors and parameters are there when its stage is.
+    ///
+    /// A layer of your own can say `true` when all that it does with tensors is to give them to ready layers inside of
+    /// it. There is no public way to launch a kernel yet, and [`Tensor::f32`] does not read the memory of a GPU: a layer
+    /// that computes by itself runs on the CPU only, and its rank has to be there.
     fn runs_on_gpus(&self) -> bool {
         false
     }

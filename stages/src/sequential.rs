@@ -64,7 +64,7 @@ impl Stage for Sequential {
         let on_gpu = place.device != Device::Cpu;
         if let Some(layer) = self.layers.iter().find(|layer| on_gpu && !layer.runs_on_gpus()) {
             let message = format!(
-                "this layer does not run on {}, only on cpu: see `Layer::runs_on_gpus`",
+                "this layer does not run on {}, only on cpu: put the rank of its stage on the CPU",
                 place.device
             );
             return Err(Error::invalid(message).at(layer.name()));

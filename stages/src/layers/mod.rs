@@ -1,4 +1,6 @@
-//! Ready-made layers, one a file with its forward, backward-input and backward-weight together.
+//! Ready-made layers; the [front page](crate) lists them with their shapes.
+//!
+//! Each is a file of its own, with its forward, backward-input and backward-weight together.
 
 mod attention;
 mod dropout;
