@@ -16,6 +16,9 @@ const NUMBER: &str = "RANK";
 const HOST: &str = "MASTER_ADDR";
 const PORT: &str = "MASTER_PORT";
 
+/// How many seconds nothing may be heard of another machine before it counts as gone.
+const SILENCE: &str = "PIPEWRIGHT_SILENCE";
+
 /// This process's number, and how many there are, as the environment says; none when it runs alone.
 ///
 /// # Errors
@@ -30,10 +33,10 @@ pub fn processes(environment: &[(String, String)]) -> Result<Option<[u32; 2]>> {
                 "{SIZE} is 0: a run has 1 process or more"
             )));
         }
-        1 => return Ok(None),
         count => count - 1,
     };
     match number(environment, NUMBER)? {
+        None | Some(0) if count == 1 => Ok(None),
         Some(process) if process < count => Ok(Some([process, count])),
         Some(process) => Err(Error::Invalid(format!(
             "{NUMBER} is {process}, but {SIZE} is {count}: processes have the numbers 0 to {last}"
@@ -72,6 +75,10 @@ impl Config {
             processes,
             address,
             deadline: Duration::from_secs(self.launch.deadline),
+            silence: match number(environment, SILENCE)? {
+                Some(seconds) => Duration::from_secs(seconds.into()),
+                None => Membership::SILENCE,
+            },
         }))
     }
 

@@ -95,6 +95,118 @@ pub enum FabricError {
         /// What it is in process 0.
         first: String,
     },
+    /// A process's number is out of range.
+    #[error("RANK is {process} and WORLD_SIZE {processes}: ranks of processes go from 0 to {}", processes.saturating_sub(1))]
+    NoSuchProcess {
+        /// The process.
+        process: u32,
+        /// How many there are.
+        processes: u32,
+    },
+    /// A process cannot listen for the others.
+    #[error("cannot listen at {address}: {}", cannot_listen(source))]
+    CannotListen {
+        /// Where it was to listen.
+        address: String,
+        /// The system's reason.
+        source: Arc<io::Error>,
+    },
+    /// Process 0 does not listen where it should.
+    #[error(
+        "cannot reach process 0 at {address} within {seconds} s ({source}): start process 0 there, or give more time \
+         (launch.deadline)"
+    )]
+    CannotReach {
+        /// Where it should listen.
+        address: String,
+        /// How long it was looked for.
+        seconds: f64,
+        /// The system's last reason.
+        source: Arc<io::Error>,
+    },
+    /// Another program listens where process 0 should.
+    #[error(
+        "what listens at {address} is no process 0 of this program: it answers in another protocol; give all processes \
+         another MASTER_PORT or launch.address"
+    )]
+    Foreign {
+        /// Where it listens.
+        address: String,
+    },
+    /// What listens where process 0 should does not answer.
+    #[error("what listens at {address} has said nothing for {seconds} s: is it process 0 of this run?")]
+    Silent {
+        /// Where it listens.
+        address: String,
+        /// How long it was waited for.
+        seconds: f64,
+    },
+    /// Process 0 has ended before all had come.
+    #[error(
+        "process 0 at {address} has ended the connection ({source}): its own output says why; or another program \
+         listens there"
+    )]
+    FirstGone {
+        /// Where it listened.
+        address: String,
+        /// The system's reason.
+        source: Arc<io::Error>,
+    },
+    /// The processes cannot make a run.
+    #[error("{cause}")]
+    Refused {
+        /// Why, as process 0 says to all.
+        cause: String,
+    },
+    /// Processes did not come to process 0 in time.
+    #[error(
+        "process {} of {of} did not come to {address} within {seconds} s: start it, or give more time \
+         (launch.deadline){}",
+        list(processes),
+        notes(turned_away)
+    )]
+    Missing {
+        /// Those that did not come.
+        processes: Vec<u32>,
+        /// How many there should be.
+        of: u32,
+        /// Where process 0 listens.
+        address: String,
+        /// How long it waited.
+        seconds: f64,
+        /// Who came and was turned away, and why.
+        turned_away: Vec<String>,
+    },
+    /// A process cannot be reached by another.
+    #[error(
+        "cannot reach process {process} at {address}: {source}; every process has to be able to connect to those of \
+         lower RANK"
+    )]
+    CannotReachPeer {
+        /// The process that cannot be reached.
+        process: u32,
+        /// Where it listens.
+        address: std::net::SocketAddr,
+        /// The system's reason.
+        source: Arc<io::Error>,
+    },
+    /// Processes did not connect with another in time.
+    #[error(
+        "not reached by process {} in time: every process has to be able to connect to those of lower RANK",
+        list(processes)
+    )]
+    NotConnected {
+        /// The process that waited.
+        process: u32,
+        /// Those that did not connect.
+        processes: Vec<u32>,
+    },
+    /// A process ended while all connected with each other.
+    #[error("process {process} has gone while the processes were connecting: its own output says why")]
+    Vanished {
+        /// The process.
+        process: u32,
+    },
     /// Two ranks of a process have one GPU, and NCCL takes one rank a GPU.
     #[error(
         "ranks {} and {} of one process are both on {device} and both have links to other processes: NCCL takes one \
@@ -115,4 +227,49 @@ pub enum FabricError {
         /// The receiving rank.
         to: WorldRank,
     },
+}
+
+impl FabricError {
+    /// Whether processes were refused before any work began.
+    pub(crate) fn is_refusal(&self) -> bool {
+        !matches!(
+            self,
+            Self::CannotWrite { .. }
+                | Self::CannotRead { .. }
+                | Self::Told { .. }
+                | Self::NoCarrier { .. }
+                | Self::Unreceivable { .. }
+                | Self::LeftOver { .. }
+                | Self::Unreadable { .. }
+                | Self::CallsDiffer { .. }
+        )
+    }
+}
+
+/// Why a process cannot listen, and what to do.
+fn cannot_listen(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "the port is in use; end the run that has it, or give all processes another \
+             MASTER_PORT or launch.address (under torchrun the port is torchrun's own: set launch.address)"
+                .to_owned()
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            "this machine has no such address; start process 0 (RANK=0) on the machine \
+             that MASTER_ADDR or launch.address names"
+                .to_owned()
+        }
+        _ => format!("{error}; give host:port in launch.address, or MASTER_ADDR and MASTER_PORT"),
+    }
+}
+
+/// Numbers of processes in words.
+fn list(processes: &[u32]) -> String {
+    let processes: Vec<_> = processes.iter().map(u32::to_string).collect();
+    processes.join(", ")
+}
+
+/// Each behind a semicolon.
+fn notes(notes: &[String]) -> String {
+    notes.iter().map(|note| format!("; {note}")).collect()
 }

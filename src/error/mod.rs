@@ -164,6 +164,9 @@ impl Error {
 
     /// Whether it refuses arguments, a config, a schedule or a plan before any work began.
     pub(crate) fn is_refusal(&self) -> bool {
+        if let Self::Fabric(error) = self {
+            return error.is_refusal();
+        }
         matches!(
             self,
             Self::Invalid(_)
@@ -171,6 +174,7 @@ impl Error {
                 | Self::Plan(_)
                 | Self::Config(_)
                 | Self::Launch(_)
+                | Self::Mesh(_)
                 | Self::Profile(_)
                 | Self::Run(_)
                 | Self::Command(_)

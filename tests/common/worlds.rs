@@ -22,6 +22,7 @@ pub fn in_processes<T: Send>(processes: u32, call: impl Fn(World) -> T + Sync) -
             processes,
             address: address.clone(),
             deadline: Duration::from_secs(30),
+            silence: Membership::SILENCE,
         };
         call(World::join(&membership, "the same").expect("all come"))
     };

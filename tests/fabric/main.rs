@@ -1,6 +1,8 @@
 //! What every fabric must do: the same tests, by the same names, for each of them.
 
+mod bootstrap;
 mod carrier;
+mod liveness;
 mod suite;
 mod wires;
 #[path = "../common/worlds.rs"]

@@ -101,3 +101,37 @@ fn a_process_that_cannot_write_tells_the_others() {
     assert!(second.starts_with("process 1: error: cannot write "), "{second}");
     assert_eq!(checkpoints(&place.path("runs/small")), ["step-00000002"]);
 }
+
+/// How many sockets a process has.
+fn sockets(process: &Started) -> usize {
+    let entries = fs::read_dir(format!("/proc/{}/fd", process.0.id()))
+        .into_iter()
+        .flatten();
+    let open = entries.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+    open.filter(|file| file.to_string_lossy().starts_with("socket:"))
+        .count()
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_process_that_is_killed_while_others_still_come_ends_those_that_wait_at_once() {
+    let place = Place::new();
+    let address = worlds::free_address();
+    let args = ["--set", "pipeline.stages=3", "--set", "launch.deadline=300"];
+    let first = Started::new(place.member(0, 3, &address, &args));
+    let second = Started::new(place.member(1, 3, &address, &args));
+    let since = Instant::now();
+    // It has come when process 0 holds its connection beside the socket that it listens at, and it one more.
+    while sockets(&first) < 2 || sockets(&second) < 2 {
+        assert!(since.elapsed() < PATIENCE, "it does not come");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // And its number is known.
+    std::thread::sleep(Duration::from_millis(300));
+    second.signal("-KILL");
+    let said = first.end().failed(2);
+    assert!(
+        said.contains("process 1 has gone while the processes were connecting"),
+        "{said}"
+    );
+}

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pipewright::Error;
-use pipewright::fabric::{self, Peers};
+use pipewright::fabric::{self, End, Peers, Tag, Transport};
 use pipewright::id::WorldRank;
 use pipewright::mesh::Mesh;
 use pipewright::stages::Tensor;
@@ -94,4 +94,133 @@ fn clocks_of_processes_are_compared() {
         let later = origin.duration_since(all[0].0).as_secs_f64();
         assert!((later - offset).abs() < 0.1, "{later} and {offset}");
     }
+}
+
+/// The end of the only rank of each of two processes, and its peers.
+fn two_processes<T: Send>(call: impl Fn(u32, End<Tensor>, Peers) -> T + Sync) -> Vec<T> {
+    in_processes(2, |world| {
+        let (process, mesh) = (
+            world.process(),
+            Mesh::new([1, 2, 1], 2, &[]).expect("a rank each"),
+        );
+        let (mut ends, peers) = fabric::ends::<Tensor>(world, &mesh, 2, 100).expect("connected");
+        call(process, ends.pop().expect("one rank"), peers)
+    })
+}
+
+const DIFFERENT: [&str; 2] = [
+    "process 1 is at `step(3)`, process 0 at `save(here)`: all have to make the same calls",
+    "process 0 is at `save(here)`, process 1 at `step(3)`: all have to make the same calls",
+];
+
+#[test]
+fn another_call_in_one_process_is_an_error_in_both_before_any_rank_has_to_answer() {
+    let all = two_processes(|process, _end, peers| {
+        let announced = match process {
+            0 => peers.announce(format_args!("save({})", "here")),
+            _ => peers.announce(format_args!("step({})", 3)),
+        };
+        // Whoever is first learns it where it waits.
+        let told = announced.and_then(|_| peers.share("the end of the call", Ok(Vec::new())));
+        told.expect_err("two calls").to_string()
+    });
+    assert_eq!(all, DIFFERENT);
+}
+
+#[test]
+fn another_call_in_one_process_ends_the_waits_of_ranks_in_their_transport() {
+    let all = two_processes(|process, mut end, peers| {
+        if process == 0 {
+            // Process 1 has begun its call.
+            end.recv_bytes(WorldRank(1)).expect("told");
+            let announced = peers.announce(format_args!("save(here)"));
+            let told = announced.and_then(|_| end.wait(WorldRank(1), Tag(0)));
+            let told = told.expect_err("two calls").to_string();
+            peers
+                .share("the end of the test", Ok(Vec::new()))
+                .expect_err("still");
+            return told;
+        }
+        peers.announce(format_args!("step({})", 3)).expect("the first");
+        end.send_bytes(WorldRank(0), Vec::new()).expect("sent");
+        end.wait(WorldRank(0), Tag(0)).expect_err("two calls").to_string()
+    });
+    assert_eq!(all, DIFFERENT);
+}
+
+#[test]
+fn equal_calls_have_equal_numbers_in_all_processes() {
+    let all = two_processes(|_, _end, peers| {
+        let calls = [(); 3].map(|()| peers.announce(format_args!("step()")).expect("the same").number);
+        peers.share("the end of the test", Ok(Vec::new())).expect("all");
+        calls
+    });
+    assert_eq!(all, [[1, 2, 3]; 2]);
+    assert_eq!(
+        Peers::none()
+            .announce(format_args!("step()"))
+            .expect("alone")
+            .number,
+        1
+    );
+}
+
+#[test]
+fn processes_that_are_not_alike_are_told_the_first_part_that_differs() {
+    let all = two_processes(|process, _end, peers| {
+        let parts = |numbers: [u32; 3]| {
+            let names = ["the cut", "the data", "the seed"];
+            let parts = names.iter().zip(numbers);
+            Ok(parts
+                .map(|(name, value)| ((*name).to_owned(), value.to_string()))
+                .collect())
+        };
+        peers.compare("comparing", parts([1, 2, 3])).expect("alike");
+        let others = [[1, 2, 3], [1, 5, 6]][process as usize];
+        peers
+            .compare("comparing again", parts(others))
+            .expect_err("not alike")
+            .to_string()
+    });
+    let told = "process 1 differs from process 0 in the data: it has 5, process 0 has 2";
+    assert_eq!(all, [told, told]);
+}
+
+#[test]
+fn a_process_that_says_nothing_does_not_hide_the_end_of_another() {
+    // The second one never makes the call that the others wait in.
+    let (told, silent) = crossbeam_channel::bounded::<()>(0);
+    let all = in_processes(3, |world| {
+        let (process, mesh) = (
+            world.process(),
+            Mesh::new([1, 3, 1], 3, &[]).expect("a rank each"),
+        );
+        let (_ends, peers) = fabric::ends::<Tensor>(world, &mesh, 1, 100).expect("connected");
+        match process {
+            0 => {
+                let error = peers.share("a test", Ok(Vec::new())).expect_err("one has left");
+                told.send(()).expect("the second one waits");
+                error.to_string()
+            }
+            1 => {
+                silent.recv().expect("told");
+                String::new()
+            }
+            _ => String::new(),
+        }
+    });
+    assert_eq!(all[0], "process 2: it has ended");
+}
+
+#[test]
+fn what_another_process_says_has_no_characters_that_a_terminal_obeys() {
+    let all = all_call(2, |peers| {
+        if peers.process() == 0 {
+            peers.fail(&Error::Panicked("\u{1b}[2Jgone\r\nand over".to_owned()));
+            return String::new();
+        }
+        let error = peers.share("a test", Ok(Vec::new())).expect_err("it has left");
+        error.to_string()
+    });
+    assert_eq!(all[1], "process 0: panicked: \\u{1b}[2Jgone\\r\nand over");
 }

@@ -27,6 +27,10 @@ fn numbers_of_processes_that_make_no_sense_are_refused() {
             "error: RANK is 2, but WORLD_SIZE is 2: processes have the numbers 0 to 1\n",
         ),
         (
+            &[("WORLD_SIZE", "1"), ("RANK", "1")],
+            "error: RANK is 1, but WORLD_SIZE is 1: processes have the numbers 0 to 0\n",
+        ),
+        (
             &[("WORLD_SIZE", "two")],
             "error: WORLD_SIZE is `two`, which is no number: give a whole number, 0 or more\n",
         ),
@@ -180,7 +184,8 @@ fn another_build_of_the_program_is_refused() {
     )
     .unwrap();
     let address = worlds::free_address();
-    let first = Started::new(place.member(0, 2, &address, &[]));
+    // It may be anybody, so process 0 waits for the one that is meant.
+    let first = Started::new(place.member(0, 2, &address, &["--set", "launch.deadline=3"]));
     let mut command = Command::new(&other);
     command.current_dir(place.path(".")).args(["train", "my.toml"]);
     for (name, value) in place.member(1, 2, &address, &[]).get_envs() {
@@ -228,7 +233,7 @@ fn strangers_at_the_port_do_no_harm() {
     let mut curious = TcpStream::connect(&address).unwrap();
     curious.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     let mut half = TcpStream::connect(&address).unwrap();
-    half.write_all(b"PIPEWRT1\xff\xff\xff\xff\xff\xff\xff\xff")
+    half.write_all(b"PIPEWRT2\xff\xff\xff\xff\xff\xff\xff\xff")
         .unwrap();
     let second = Started::new(place.member(1, 2, &address, &[]));
     all_done(end_all(vec![first, second]));

@@ -1,12 +1,15 @@
 //! The sending end of a socket to another process.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use socket2::{SockRef, TcpKeepalive};
 
+use super::bootstrap::Lines;
 use super::head::{DESCRIPTION, Head, Kind};
 use super::numbers::{Outgoing, panicked};
 use crate::error::{Error, FabricError, Result};
@@ -25,6 +28,8 @@ pub(in crate::fabric) struct Connection {
     out: Mutex<Out>,
     /// For whoever ends the connection while another thread writes.
     stream: TcpStream,
+    /// Tells when the other machine has gone.
+    watch: TcpStream,
     /// Memory of blocks that were sent, for blocks that come: each one that is sent is answered by another.
     spare: (Sender<Vec<u8>>, Receiver<Vec<u8>>),
 }
@@ -35,14 +40,18 @@ struct Out {
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
+    /// `silence` is how long nothing may be heard of the other machine.
+    pub(super) fn new(lines: Lines, silence: Duration) -> io::Result<Self> {
+        let Lines { data: stream, watch } = lines;
         stream.set_nodelay(true)?;
+        probe(&watch, silence)?;
         Ok(Self {
             out: Mutex::new(Out {
                 stream: BufWriter::with_capacity(BUFFER, stream.try_clone()?),
                 description: Vec::new(),
             }),
             stream,
+            watch,
             spare: bounded(SPARE),
         })
     }
@@ -50,6 +59,16 @@ impl Connection {
     /// The receiving end.
     pub(super) fn incoming(&self) -> io::Result<TcpStream> {
         self.stream.try_clone()
+    }
+
+    /// Waits until the connection ends, and ends it when the other machine has gone.
+    pub(super) fn watch(&self) {
+        match (&self.watch).read(&mut [0]) {
+            // The other process has ended: what it still said is read first.
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
+            Err(_) => self.close(),
+        }
     }
 
     /// Sends a frame from process to process; `number` is the number of what it is part of.
@@ -78,6 +97,7 @@ impl Connection {
     pub(super) fn close(&self) {
         // Whoever has closed it before has done the same.
         let _ = self.stream.shutdown(Shutdown::Both);
+        let _ = self.watch.shutdown(Shutdown::Both);
     }
 
     fn block(&self, head: Head, bytes: &[u8]) -> io::Result<()> {
@@ -123,6 +143,26 @@ impl Connection {
         // A thread that panicked in the middle of a frame has ended its rank, and with it the run.
         self.out.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Has the system ask whether the other machine is there, and end the connection when it is not heard of for so long.
+///
+/// Only an idle connection is asked about, so this is one on which nothing is ever written. A process that is stopped reads
+/// nothing, and then what it is sent waits here, for as long as it takes; but its machine answers. A machine that has gone
+/// answers nothing.
+fn probe(stream: &TcpStream, silence: Duration) -> io::Result<()> {
+    let second = Duration::from_secs(1);
+    let (quiet, between) = ((silence / 3).max(second), (silence / 6).max(second));
+    let probes = silence
+        .saturating_sub(quiet)
+        .div_duration_f64(between)
+        .round()
+        .max(1.0);
+    let keepalive = TcpKeepalive::new()
+        .with_time(quiet)
+        .with_interval(between)
+        .with_retries(probes as u32);
+    SockRef::from(stream).set_tcp_keepalive(&keepalive)
 }
 
 fn head(kind: Kind, route: [WorldRank; 2], call: Call, tag: Tag) -> Head {

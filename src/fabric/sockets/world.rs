@@ -1,7 +1,6 @@
 //! The processes of a run, connected: each with each by a socket.
 
 use std::io;
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -33,13 +32,14 @@ impl World {
     /// config; the programs' files have to be the same too.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when the address cannot be listened at or reached, when a process does not come in time (it is named), when
-    /// what listens is no process of a run, or when the processes are not alike: it says which differs and in what.
+    /// [`crate::error::FabricError`] when the address cannot be listened at or reached, when a process does not come in time (it is
+    /// named), when what listens is no process of a run, or when the processes are not alike: it says which differs and in what.
     pub fn join(membership: &Membership, program: &str) -> Result<Self> {
         let joined = bootstrap::join(membership, program)?;
         let mut connections = Vec::new();
-        for stream in joined.streams {
-            let connection = stream.map(Connection::new).transpose();
+        for lines in joined.lines {
+            let connection = lines.map(|lines| Connection::new(lines, membership.silence));
+            let connection = connection.transpose();
             connections.push(connection.map_err(no_connection)?.map(Arc::new));
         }
         Ok(Self {
@@ -106,7 +106,13 @@ impl World {
                 calls: peers.calls(),
             };
             let stream = connection.incoming().map_err(no_connection)?;
-            peers.add(start(process, reader, stream)?);
+            peers.add(start(format!("from process {process}"), move || {
+                reader.run(stream)
+            })?);
+            let watched = Arc::clone(connection);
+            peers.add(start(format!("watch process {process}"), move || {
+                watched.watch()
+            })?);
         }
         Ok((connections, peers))
     }
@@ -123,10 +129,10 @@ pub(super) fn farewell(connections: &[Option<Arc<Connection>>], cause: Option<&E
     }
 }
 
-fn start<W: WireFrame>(process: u32, reader: Reader<W>, stream: TcpStream) -> Result<JoinHandle<()>> {
+fn start(name: String, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
     thread::Builder::new()
-        .name(format!("from process {process}"))
-        .spawn(move || reader.run(stream))
+        .name(name)
+        .spawn(run)
         .map_err(|error| Error::Stopped(format!(": no thread for a connection: {error}")))
 }
 

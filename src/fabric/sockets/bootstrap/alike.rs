@@ -2,7 +2,7 @@
 
 use super::Hello;
 
-/// Why this one cannot take part in a run that process 0 began; nothing when it can.
+/// Why this one, which runs the same program, cannot take part in a run that process 0 began; nothing when it can.
 pub(super) fn objection(first: &Hello, other: &Hello) -> Option<String> {
     let who = format!("process {}", other.process);
     if other.processes != first.processes {
@@ -15,17 +15,6 @@ pub(super) fn objection(first: &Hello, other: &Hello) -> Option<String> {
         return Some(format!(
             "{who} came to a process 0 of its own number: give each its own RANK"
         ));
-    }
-    if (&other.version, other.binary) != (&first.version, first.binary) {
-        let versions = if other.version == first.version {
-            "another build of the program".to_owned()
-        } else {
-            format!(
-                "version {} of the program, process 0 version {}",
-                other.version, first.version
-            )
-        };
-        return Some(format!("{who} runs {versions}: start the same file everywhere"));
     }
     difference(&first.program, &other.program).map(|difference| {
         format!(

@@ -1,51 +1,175 @@
 //! Process 0: waits for all others, sees that they are alike, and tells each where the others are.
 
 use std::hash::{BuildHasher, RandomState};
-use std::io::{self, ErrorKind};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::alike::objection;
-use super::mesh::accept;
+use super::desk::{Desk, Event};
 use super::message::{Hello, Message, send};
-use super::{Known, Membership, anywhere, is_own_name, list};
-use crate::error::{Error, Result};
+use super::peer::Table;
+use super::{Known, Lines, Membership, anywhere, binary, is_own_name};
+use crate::error::{FabricError, Result};
+use crate::fabric::sockets::text::plain;
+
+/// Process 0 and those that have come.
+struct Gathering<'a> {
+    membership: &'a Membership,
+    own: Hello,
+    desk: Desk,
+    /// By process.
+    seats: Vec<Option<(TcpStream, Hello)>>,
+    /// Who was turned away, and why.
+    turned_away: Vec<String>,
+    deadline: Instant,
+}
 
 /// The connections to all others, and where each listens.
 pub(super) fn gather(
     membership: &Membership,
     hello: impl FnOnce(SocketAddr) -> Hello,
-    deadline: Instant,
-) -> Result<(Known, Vec<Option<TcpStream>>)> {
+) -> Result<(Known, Vec<Option<Lines>>)> {
     let address = &membership.address;
-    let (listener, own) = listen(address).map_err(|error| cannot_listen(address, &error))?;
-    let own = hello(own);
-    let mut seats: Vec<Option<(TcpStream, Hello)>> = (0..membership.processes).map(|_| None).collect();
-    let all = seats.len() == 1
-        || accept(&listener, deadline, |stream, message| {
-            let Message::Hello(other) = message else {
-                return Ok(false);
-            };
-            let index = other.process as usize;
-            let twice = || {
-                format!(
-                    "two processes came with RANK {}: give each its own",
-                    other.process
-                )
-            };
-            let taken = seats.get(index).is_some_and(Option::is_some);
-            if let Some(why) = objection(&own, &other).or_else(|| taken.then(twice)) {
-                // If it has gone again, so much the better.
-                let _ = send(&stream, &Message::Refused(why.clone()));
-                return Err(refuse(&seats, why));
+    let cannot = |source: io::Error| FabricError::CannotListen {
+        address: address.clone(),
+        source: Arc::new(source),
+    };
+    let (listener, own) = listen(address).map_err(cannot)?;
+    let mut gathering = Gathering {
+        membership,
+        own: hello(own),
+        desk: Desk::new(listener).map_err(cannot)?,
+        seats: (0..membership.processes).map(|_| None).collect(),
+        turned_away: Vec::new(),
+        deadline: Instant::now() + membership.deadline,
+    };
+    let joined = gathering.seat_all().and_then(|()| gathering.connect());
+    joined.inspect_err(|error| gathering.tell_all(&Message::Refused(error.to_string())))
+}
+
+impl Gathering<'_> {
+    /// Waits until each of the others has come.
+    fn seat_all(&mut self) -> Result<()> {
+        while self.seats[1..].iter().any(Option::is_none) {
+            match self.desk.next(self.deadline) {
+                Some(Event::Came(stream, Message::Hello(hello), challenge)) => {
+                    self.seat(stream, hello, challenge)?;
+                }
+                Some(Event::Came(..)) => {}
+                Some(Event::Said(process, _)) => return Err(FabricError::Vanished { process }.into()),
+                None => return Err(self.too_late().into()),
             }
-            seats[index] = Some((stream, other));
-            Ok(seats[1..].iter().all(Option::is_some))
-        })?;
-    if !all {
-        return Err(refuse(&seats, too_late(membership, &seats)));
+        }
+        Ok(())
     }
-    welcome(own.address, seats)
+
+    /// Gives whoever has come its seat. One that does not run this program is turned away, and everybody goes on waiting.
+    fn seat(&mut self, stream: TcpStream, hello: Hello, challenge: u64) -> Result<()> {
+        if hello.proof != hello.proof(binary(), challenge) {
+            let why = stranger(&self.own, &hello);
+            // If it has gone again, so much the better.
+            let _ = send(&stream, &Message::Refused(why.clone()));
+            self.turned_away.push(why);
+            return Ok(());
+        }
+        let process = hello.process;
+        let seat = self.seats.get(process as usize);
+        let twice = || format!("two processes came with RANK {process}: give each its own");
+        let taken = seat.is_some_and(Option::is_some).then(twice);
+        if let Some(cause) = objection(&self.own, &hello).or(taken) {
+            // As above.
+            let _ = send(&stream, &Message::Refused(cause.clone()));
+            return Err(FabricError::Refused { cause }.into());
+        }
+        // Until all are connected.
+        let deadline = self.deadline + self.membership.deadline;
+        self.desk
+            .hear(process, &stream, 1, deadline)
+            .map_err(|_| FabricError::Vanished { process })?;
+        self.seats[process as usize] = Some((stream, hello));
+        Ok(())
+    }
+
+    /// Tells all where the others are, and waits until each is connected with each.
+    fn connect(&mut self) -> Result<(Known, Vec<Option<Lines>>)> {
+        let known = self.known();
+        self.tell_all(&Message::Welcome {
+            addresses: known.addresses.clone(),
+            pass: known.pass,
+        });
+        let mut table = Table::new(0, self.membership.processes, self.own.address);
+        let mut connected = 1;
+        let deadline = Instant::now() + self.membership.deadline;
+        while connected < self.seats.len() || !table.missing().is_empty() {
+            match self.desk.next(deadline) {
+                Some(Event::Came(stream, message, _)) => table.take(stream, &message, known.pass),
+                Some(Event::Said(_, Ok(Message::Connected))) => connected += 1,
+                Some(Event::Said(process, Ok(Message::Failed(why)))) => {
+                    let cause = format!("process {process}: {}", plain(&why));
+                    return Err(FabricError::Refused { cause }.into());
+                }
+                Some(Event::Said(process, _)) => return Err(FabricError::Vanished { process }.into()),
+                None => {
+                    let processes = table.missing();
+                    return Err(FabricError::NotConnected {
+                        process: 0,
+                        processes,
+                    }
+                    .into());
+                }
+            }
+        }
+        self.tell_all(&Message::Ready);
+        Ok((known, table.lines()))
+    }
+
+    fn known(&self) -> Known {
+        let others = self.seats.iter().flatten().map(|(_, hello)| hello.address);
+        let mut addresses: Vec<_> = std::iter::once(self.own.address).chain(others).collect();
+        let here = here(&self.seats);
+        for address in &mut addresses {
+            if address.ip().is_unspecified() {
+                address.set_ip(here);
+            }
+        }
+        let pass = RandomState::new().hash_one(Instant::now());
+        Known { addresses, pass }
+    }
+
+    /// Tells all who have come. That one has gone shows where it is heard.
+    fn tell_all(&self, message: &Message) {
+        for (stream, _) in self.seats.iter().flatten() {
+            let _ = send(stream, message);
+        }
+    }
+
+    fn too_late(&mut self) -> FabricError {
+        let missing =
+            (1..self.membership.processes).filter(|&process| self.seats[process as usize].is_none());
+        FabricError::Missing {
+            processes: missing.collect(),
+            of: self.membership.processes,
+            address: self.membership.address.clone(),
+            seconds: self.membership.deadline.as_secs_f64(),
+            turned_away: std::mem::take(&mut self.turned_away),
+        }
+    }
+}
+
+/// Why somebody is turned away who does not run the same file.
+fn stranger(own: &Hello, other: &Hello) -> String {
+    let (process, version) = (other.process, plain(&other.version));
+    if version == own.version {
+        return format!(
+            "process {process} runs another build of the program: start the same file everywhere"
+        );
+    }
+    format!(
+        "process {process} runs version {version} of the program, process 0 version {}: start the same file everywhere",
+        own.version
+    )
 }
 
 /// Listens at this address.
@@ -61,37 +185,6 @@ fn listen(address: &str) -> io::Result<(TcpListener, SocketAddr)> {
     Ok((listener, own))
 }
 
-/// Tells all where the others are.
-fn welcome(
-    own: SocketAddr,
-    seats: Vec<Option<(TcpStream, Hello)>>,
-) -> Result<(Known, Vec<Option<TcpStream>>)> {
-    let others = seats.iter().flatten().map(|(_, hello)| hello.address);
-    let mut addresses: Vec<_> = std::iter::once(own).chain(others).collect();
-    let here = here(&seats);
-    for address in &mut addresses {
-        if address.ip().is_unspecified() {
-            address.set_ip(here);
-        }
-    }
-    let known = Known {
-        addresses,
-        pass: RandomState::new().hash_one(own),
-    };
-    let welcome = Message::Welcome {
-        addresses: known.addresses.clone(),
-        pass: known.pass,
-    };
-    for (stream, hello) in seats.iter().flatten() {
-        send(stream, &welcome).map_err(|error| {
-            let why = format!("process {} has gone again: {error}", hello.process);
-            refuse(&seats, why)
-        })?;
-    }
-    let streams = seats.into_iter().map(|seat| seat.map(|(stream, _)| stream));
-    Ok((known, streams.collect()))
-}
-
 /// Where this machine is reached by others, if any have come from elsewhere.
 fn here(seats: &[Option<(TcpStream, Hello)>]) -> IpAddr {
     let own = seats
@@ -100,41 +193,4 @@ fn here(seats: &[Option<(TcpStream, Hello)>]) -> IpAddr {
         .filter_map(|(stream, _)| stream.local_addr().ok());
     let mut own = own.map(|address| address.ip()).filter(|ip| !ip.is_loopback());
     own.next().unwrap_or(Ipv4Addr::LOCALHOST.into())
-}
-
-/// Tells all who have come why there will be no run.
-fn refuse(seats: &[Option<(TcpStream, Hello)>], why: String) -> Error {
-    let refusal = Message::Refused(why.clone());
-    for (stream, _) in seats.iter().flatten() {
-        // One that has gone needs no word.
-        let _ = send(stream, &refusal);
-    }
-    Error::Invalid(why)
-}
-
-fn too_late(membership: &Membership, seats: &[Option<(TcpStream, Hello)>]) -> String {
-    let missing = (1..membership.processes).filter(|&process| seats[process as usize].is_none());
-    format!(
-        "process {} of {} did not come to {} within {} s: start it, or give more time (launch.deadline)",
-        list(&missing.collect::<Vec<_>>()),
-        membership.processes,
-        membership.address,
-        membership.deadline.as_secs_f64()
-    )
-}
-
-fn cannot_listen(address: &str, error: &io::Error) -> Error {
-    Error::Invalid(match error.kind() {
-        ErrorKind::AddrInUse => format!(
-            "cannot listen at {address}: the port is in use; end the run that has it, or give all processes another \
-             MASTER_PORT or launch.address (under torchrun the port is torchrun's own: set launch.address)"
-        ),
-        ErrorKind::AddrNotAvailable => format!(
-            "cannot listen at {address}: this machine has no such address; start process 0 (RANK=0) on the machine \
-             that MASTER_ADDR or launch.address names"
-        ),
-        _ => format!(
-            "cannot listen at {address}: {error}; give host:port in launch.address, or MASTER_ADDR and MASTER_PORT"
-        ),
-    })
 }

@@ -5,24 +5,33 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 /// What every message begins with. Whatever else comes is of another program.
-const MAGIC: [u8; 8] = *b"PIPEWRT1";
+const MAGIC: [u8; 8] = *b"PIPEWRT2";
 
-/// The longest message.
-const LONGEST: u64 = 1 << 24;
+/// The longest message. A config is much shorter.
+const LONGEST: u64 = 1 << 20;
 
 /// One message.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Message {
+    /// From whoever listens, first of all: a number that was never used before.
+    Challenge(u64),
     /// To process 0: who has come.
     Hello(Hello),
     /// From process 0, when all have come: where each process listens, and what shows that one belongs to them.
     Welcome { addresses: Vec<SocketAddr>, pass: u64 },
+    /// From one process to another of a lower number: one of the connections between the two.
+    Peer { process: u32, pass: u64, line: usize },
+    /// To process 0: connected with all others.
+    Connected,
+    /// To process 0: why there will be no run.
+    Failed(String),
+    /// From process 0: all are connected.
+    Ready,
     /// From process 0: why there will be no run.
     Refused(String),
-    /// From one process to another of a lower number.
-    Link { process: u32, pass: u64 },
 }
 
 /// Who has come.
@@ -34,10 +43,24 @@ pub(super) struct Hello {
     pub(super) address: SocketAddr,
     /// The version of the engine.
     pub(super) version: String,
-    /// A hash of the program's file.
-    pub(super) binary: u64,
     /// What all have to have in common.
     pub(super) program: String,
+    /// Shows that it runs the same file as process 0, and that it said this now and not once before.
+    pub(super) proof: [u8; 32],
+}
+
+impl Hello {
+    /// What only a process that runs this program file can answer to this challenge.
+    pub(super) fn proof(&self, binary: &[u8; 32], challenge: u64) -> [u8; 32] {
+        let said = (challenge, self.process, self.processes, self.address);
+        let said = Sha256::digest(format!("{said:?} {} {}", self.version, self.program));
+        let inner = Sha256::new().chain_update(binary).chain_update(said).finalize();
+        Sha256::new()
+            .chain_update(binary)
+            .chain_update(inner)
+            .finalize()
+            .into()
+    }
 }
 
 /// Sends a message.
@@ -49,29 +72,48 @@ pub(super) fn send(mut to: &TcpStream, message: &Message) -> io::Result<()> {
     to.write_all(&bytes)
 }
 
-/// Receives a message before the deadline.
+/// Receives a message before the deadline, however slowly it comes.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidData`] for what is none, else what the system reports.
-pub(super) fn receive(mut from: &TcpStream, deadline: Instant) -> io::Result<Message> {
-    let mut bytes = [0; 16];
+pub(super) fn receive(from: &TcpStream, deadline: Instant) -> io::Result<Message> {
+    let mut from = Timed { from, deadline };
+    let mut number = [0; 8];
     // A byte at a time at first, so that a short answer of another program is told from silence.
-    for (index, &expected) in MAGIC.iter().enumerate() {
-        limit(from, deadline)?;
-        from.read_exact(&mut bytes[index..=index])?;
-        if bytes[index] != expected {
+    for expected in MAGIC {
+        from.read_exact(&mut number[..1])?;
+        if number[0] != expected {
             return Err(ErrorKind::InvalidData.into());
         }
     }
-    from.read_exact(&mut bytes[8..])?;
-    let length = u64::from_le_bytes(bytes.as_chunks().0[1]);
+    from.read_exact(&mut number)?;
+    let length = u64::from_le_bytes(number);
     if length > LONGEST {
         return Err(ErrorKind::InvalidData.into());
     }
-    let mut text = vec![0; length as usize];
-    from.read_exact(&mut text)?;
-    from.set_read_timeout(None)?;
+    // Memory is made as it comes.
+    let mut text = Vec::new();
+    if (&mut from).take(length).read_to_end(&mut text)? as u64 != length {
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
+    from.from.set_read_timeout(None)?;
     serde_json::from_slice(&text).map_err(|_| ErrorKind::InvalidData.into())
+}
+
+/// A connection that is read until the deadline.
+struct Timed<'a> {
+    from: &'a TcpStream,
+    deadline: Instant,
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if Instant::now() >= self.deadline {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        self.from.set_read_timeout(Some(left(self.deadline)))?;
+        self.from.read(into)
+    }
 }
 
 /// What is left until the deadline; a moment at least.
@@ -79,8 +121,4 @@ pub(super) fn left(deadline: Instant) -> Duration {
     deadline
         .saturating_duration_since(Instant::now())
         .max(Duration::from_millis(1))
-}
-
-fn limit(stream: &TcpStream, deadline: Instant) -> io::Result<()> {
-    stream.set_read_timeout(Some(left(deadline)))
 }

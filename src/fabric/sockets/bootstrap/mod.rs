@@ -1,18 +1,19 @@
 //! How processes find each other: all come to process 0, which tells each where the others are; then each connects to each.
 
 mod alike;
+mod desk;
 mod first;
-mod mesh;
 mod message;
 mod others;
+mod peer;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::connection::Connection;
-use super::head::Kind;
-use crate::error::{Error, Result};
+use sha2::{Digest, Sha256};
+
+use crate::error::{FabricError, Result};
 use message::Hello;
 
 /// A process's place in a run of several.
@@ -26,12 +27,31 @@ pub struct Membership {
     pub address: String,
     /// How long to wait for the others.
     pub deadline: Duration,
+    /// How long nothing may be heard of another machine before it counts as gone: [`Membership::SILENCE`] when not said. A
+    /// process that is stopped is not gone, however long: its machine still answers.
+    pub silence: Duration,
+}
+
+impl Membership {
+    /// A machine that is paused for a minute comes back.
+    pub const SILENCE: Duration = Duration::from_secs(90);
+}
+
+/// How many connections there are between two processes.
+const LINES: usize = 2;
+
+/// The connections between two processes.
+pub(super) struct Lines {
+    /// What carries frames.
+    pub(super) data: TcpStream,
+    /// Nothing is ever written here. So its end, and nothing else, says that the other machine has gone.
+    pub(super) watch: TcpStream,
 }
 
 /// The connections to all other processes.
 pub(super) struct Joined {
     /// By process; none for this one.
-    pub(super) streams: Vec<Option<TcpStream>>,
+    pub(super) lines: Vec<Option<Lines>>,
     /// This process's number among those of its machine, from 0.
     pub(super) local_rank: usize,
     /// How many there are on its machine.
@@ -50,48 +70,30 @@ pub(super) fn join(membership: &Membership, program: &str) -> Result<Joined> {
         process, processes, ..
     } = *membership;
     if process >= processes {
-        return Err(Error::Invalid(format!(
-            "RANK is {process} and WORLD_SIZE {processes}: ranks of processes go from 0 to {}",
-            processes.saturating_sub(1)
-        )));
+        return Err(FabricError::NoSuchProcess { process, processes }.into());
     }
-    let deadline = Instant::now() + membership.deadline;
+    // It takes a moment, and nobody has to wait for it.
+    binary();
     let hello = |address| Hello {
         process,
         processes,
         address,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        binary: binary(),
         program: program.to_owned(),
+        proof: [0; 32],
     };
-    let (known, streams) = if process == 0 {
-        first::gather(membership, hello, deadline)?
+    let (known, lines) = if process == 0 {
+        first::gather(membership, hello)?
     } else {
-        let (known, to_first, listener) = others::come(membership, hello, deadline)?;
-        let mut streams: Vec<_> = (0..processes).map(|_| None).collect();
-        streams[0] = Some(to_first);
-        // The others began to wait when the last one came.
-        let deadline = Instant::now() + membership.deadline;
-        let linked = mesh::connect(process, &known, &listener, deadline, &mut streams);
-        linked.inspect_err(|error| give_up(&mut streams, error))?;
-        (known, streams)
+        others::come(membership, hello)?
     };
     let own = known.addresses[process as usize].ip();
     let same = |addresses: &[SocketAddr]| addresses.iter().filter(|address| address.ip() == own).count();
     Ok(Joined {
-        streams,
+        lines,
         local_rank: same(&known.addresses[..process as usize]),
         local_size: same(&known.addresses),
     })
-}
-
-/// Tells those who are connected already why there will be no run.
-fn give_up(streams: &mut [Option<TcpStream>], error: &Error) {
-    for stream in streams.iter_mut().filter_map(Option::take) {
-        // Whoever cannot be told sees the connection end.
-        let _ = Connection::new(stream)
-            .and_then(|connection| connection.tell(Kind::Farewell, 0, error.to_string().as_bytes()));
-    }
 }
 
 /// Whether an address names this machine, by a name that others may know it by too and that leads to itself alone here, as a machine's
@@ -110,21 +112,11 @@ fn anywhere(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// Numbers of processes in words.
-fn list(processes: &[u32]) -> String {
-    let processes: Vec<_> = processes.iter().map(u32::to_string).collect();
-    processes.join(", ")
-}
-
-/// A hash of the program's file; 0 where the system does not tell which it is.
-fn binary() -> u64 {
-    static HASH: OnceLock<u64> = OnceLock::new();
-    *HASH.get_or_init(|| {
+/// A hash of the program's file; zeros where the system does not tell which it is.
+fn binary() -> &'static [u8; 32] {
+    static HASH: OnceLock<[u8; 32]> = OnceLock::new();
+    HASH.get_or_init(|| {
         let file = std::env::current_exe().and_then(std::fs::read);
-        file.map_or(0, |bytes| {
-            std::hash::BuildHasher::hash_one(&Plain::default(), bytes)
-        })
+        file.map_or([0; 32], |bytes| Sha256::digest(bytes).into())
     })
 }
-
-type Plain = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;

@@ -1,13 +1,17 @@
-//! The other processes: each comes to process 0 and waits until all have come.
+//! The other processes: each comes to process 0, waits until all have come, and connects with each.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::desk::{Desk, Event};
 use super::message::{Hello, Message, left, receive, send};
-use super::{Known, Membership, anywhere, is_own_name};
-use crate::error::{Error, Result};
+use super::peer::Table;
+use super::{Known, Lines, Membership, anywhere, binary, is_own_name};
+use crate::error::{FabricError, Result};
+use crate::fabric::sockets::text::plain;
 
 /// How often process 0 is looked for.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -15,76 +19,151 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// What process 0 may take longer: its deadline began later, and it says so when it gives up.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Where all are, the connection to process 0, and where this process listens for those of higher numbers.
+/// How long one of several addresses may say nothing.
+const ONE_ADDRESS: Duration = Duration::from_secs(2);
+
+/// Where all are, and the connections to all others.
 pub(super) fn come(
     membership: &Membership,
     hello: impl FnOnce(SocketAddr) -> Hello,
-    deadline: Instant,
-) -> Result<(Known, TcpStream, TcpListener)> {
+) -> Result<(Known, Vec<Option<Lines>>)> {
+    let deadline = Instant::now() + membership.deadline;
     let address = &membership.address;
-    let stream = reach(membership, deadline)?;
-    let cannot = |error: io::Error| Error::Invalid(format!("cannot listen for the others: {error}"));
+    let (first, challenge) = reach(membership, deadline)?;
+    let cannot = |source: io::Error| FabricError::CannotListen {
+        address: "a free port".to_owned(),
+        source: Arc::new(source),
+    };
     // At the address by which it reaches process 0 the others, which do so too, can reach it.
-    let own = stream.local_addr().map_err(cannot)?.ip();
+    let own = first.local_addr().map_err(cannot)?.ip();
     let own = if is_own_name(address, own) {
         anywhere(own)
     } else {
         own
     };
     let listener = TcpListener::bind((own, 0)).map_err(cannot)?;
-    let hello = hello(listener.local_addr().map_err(cannot)?);
-    let said = send(&stream, &Message::Hello(hello)).and_then(|()| receive(&stream, deadline + GRACE));
-    let foreign = || {
-        Error::Invalid(format!(
-            "what listens at {address} is no process 0 of this program: it answers in another protocol; give all processes \
-             another MASTER_PORT or launch.address"
-        ))
-    };
-    match said {
+    let mut hello = hello(listener.local_addr().map_err(cannot)?);
+    hello.proof = hello.proof(binary(), challenge);
+    let said = send(&first, &Message::Hello(hello)).and_then(|()| receive(&first, deadline + GRACE));
+    let known = match said {
         Ok(Message::Welcome { addresses, pass }) if addresses.len() == membership.processes as usize => {
-            Ok((Known { addresses, pass }, stream, listener))
+            Known { addresses, pass }
         }
-        Ok(Message::Refused(why)) => Err(Error::Invalid(why)),
-        Ok(_) => Err(foreign()),
-        Err(error) if error.kind() == ErrorKind::InvalidData => Err(foreign()),
-        Err(error) if [ErrorKind::WouldBlock, ErrorKind::TimedOut].contains(&error.kind()) => {
-            Err(Error::Invalid(format!(
-                "what listens at {address} has said nothing for {} s: is it process 0 of this run?",
-                membership.deadline.as_secs_f64()
-            )))
+        Ok(Message::Refused(why)) => return Err(FabricError::Refused { cause: plain(&why) }.into()),
+        Ok(_) => return Err(foreign(address).into()),
+        Err(error) => return Err(unheard(membership, error).into()),
+    };
+    // The others began to wait when the last one came.
+    let deadline = Instant::now() + membership.deadline;
+    let desk = Desk::new(listener).map_err(cannot)?;
+    desk.hear(0, &first, 1, deadline + GRACE).map_err(cannot)?;
+    let at = first.peer_addr().map_err(cannot)?;
+    let mut table = Table::new(membership.process, membership.processes, at);
+    let connected = connect(&desk, &mut table, &known, deadline);
+    if let Err(error) = &connected {
+        // If process 0 has gone, it has told the others why.
+        let _ = send(&first, &Message::Failed(error.to_string()));
+    }
+    connected?;
+    send(&first, &Message::Connected).map_err(|error| unheard(membership, error))?;
+    loop {
+        match desk.next(deadline + GRACE) {
+            Some(Event::Said(_, said)) => return ready(said).map(|()| (known, table.lines())),
+            // All are here.
+            Some(Event::Came(..)) => {}
+            None => return Err(FabricError::Vanished { process: 0 }.into()),
         }
-        Err(error) => Err(Error::Invalid(format!(
-            "process 0 at {address} has ended the connection ({error}): its own output says why; or another program \
-             listens there"
-        ))),
     }
 }
 
-/// Connects to process 0, as soon as it listens.
-fn reach(membership: &Membership, deadline: Instant) -> Result<TcpStream> {
+/// Connects to the processes of lower numbers and waits for those of higher ones.
+fn connect(desk: &Desk, table: &mut Table, known: &Known, deadline: Instant) -> Result<()> {
+    table.reach_lower(known, deadline)?;
     loop {
-        match attempt(&membership.address, deadline) {
-            Ok(stream) => return Ok(stream),
-            Err(_) if Instant::now() + PAUSE < deadline => thread::sleep(PAUSE),
-            Err(error) => {
-                return Err(Error::Invalid(format!(
-                    "cannot reach process 0 at {} within {} s ({error}): start process 0 there, or give more time \
-                     (launch.deadline)",
-                    membership.address,
-                    membership.deadline.as_secs_f64()
-                )));
+        let processes = table.missing();
+        if processes.is_empty() {
+            return Ok(());
+        }
+        match desk.next(deadline) {
+            Some(Event::Came(stream, message, _)) => table.take(stream, &message, known.pass),
+            Some(Event::Said(_, said)) => ready(said)?,
+            None => {
+                let process = table.process();
+                return Err(FabricError::NotConnected { process, processes }.into());
             }
         }
+    }
+}
+
+/// What process 0 has said: that all are connected, or that there will be no run.
+fn ready(said: io::Result<Message>) -> Result<()> {
+    match said {
+        Ok(Message::Ready) => Ok(()),
+        Ok(Message::Refused(why)) => Err(FabricError::Refused { cause: plain(&why) }.into()),
+        Ok(_) | Err(_) => Err(FabricError::Vanished { process: 0 }.into()),
+    }
+}
+
+fn foreign(address: &str) -> FabricError {
+    FabricError::Foreign {
+        address: address.to_owned(),
+    }
+}
+
+/// Why process 0 was not heard.
+fn unheard(membership: &Membership, error: io::Error) -> FabricError {
+    let address = membership.address.clone();
+    match error.kind() {
+        ErrorKind::InvalidData => FabricError::Foreign { address },
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => FabricError::Silent {
+            address,
+            seconds: membership.deadline.as_secs_f64(),
+        },
+        _ => FabricError::FirstGone {
+            address,
+            source: Arc::new(error),
+        },
+    }
+}
+
+/// Connects to process 0, as soon as it listens; the connection and its challenge.
+fn reach(membership: &Membership, deadline: Instant) -> Result<(TcpStream, u64)> {
+    loop {
+        let error = match attempt(&membership.address, deadline) {
+            Ok(stream) => match receive(&stream, deadline + GRACE) {
+                Ok(Message::Challenge(challenge)) => return Ok((stream, challenge)),
+                Ok(_) => return Err(foreign(&membership.address).into()),
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => error,
+                Err(error) => return Err(unheard(membership, error).into()),
+            },
+            Err(error) => error,
+        };
+        if Instant::now() + PAUSE >= deadline {
+            return Err(FabricError::CannotReach {
+                address: membership.address.clone(),
+                seconds: membership.deadline.as_secs_f64(),
+                source: Arc::new(error),
+            }
+            .into());
+        }
+        thread::sleep(PAUSE);
     }
 }
 
 /// The first of the addresses that takes a connection.
 fn attempt(address: &str, deadline: Instant) -> io::Result<TcpStream> {
     let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
-    for address in address.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, left(deadline)) {
+    let addresses: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
+    for address in &addresses {
+        // One of several that swallows what it is sent leaves time for the others.
+        let most = if addresses.len() > 1 {
+            ONE_ADDRESS
+        } else {
+            Duration::MAX
+        };
+        match TcpStream::connect_timeout(address, left(deadline).min(most)) {
             // A port that nobody listens at can be given to whoever connects to it: that would be this process itself.
-            Ok(stream) if stream.local_addr()? == address => {}
+            Ok(stream) if stream.local_addr()? == *address => {}
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }

@@ -1,0 +1,197 @@
+//! A process that is stopped is not gone; one whose machine is gone is.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use pipewright::fabric::{self, End, Membership, Peers, Transport, World};
+use pipewright::id::WorldRank;
+
+use crate::worlds::free_address;
+use crate::{Number, ROOM, mesh};
+
+/// What a process of these tests is told by.
+const PLACE: &str = "PIPEWRIGHT_TEST_PLACE";
+
+/// How long nothing may be heard of another machine.
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// More than sockets take in while nobody reads.
+const BLOCKS: usize = 64;
+
+fn join(process: u32, address: &str) -> (End<Number>, Peers) {
+    let membership = Membership {
+        process,
+        processes: 2,
+        address: address.to_owned(),
+        deadline: Duration::from_secs(60),
+        silence: SILENCE,
+    };
+    let world = World::join(&membership, "the same").expect("both come");
+    let (mut ends, peers) = fabric::ends(world, &mesh(2, 2), 2, ROOM).expect("connected");
+    (ends.pop().expect("one rank"), peers)
+}
+
+/// Runs this test's program again, with the test of this name alone, as the process of this number.
+fn again(mut command: Command, test: &str, process: u32, address: &str) -> Child {
+    command
+        .args([&format!("liveness::{test}"), "--exact", "--nocapture"])
+        .env(PLACE, format!("{process} {address}"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts")
+}
+
+fn this_program() -> std::path::PathBuf {
+    std::env::current_exe().expect("the program knows itself")
+}
+
+/// The process that this one is, when a test has started it.
+fn place() -> Option<(u32, String)> {
+    let place = std::env::var(PLACE).ok()?;
+    let (process, address) = place.split_once(' ')?;
+    Some((process.parse().ok()?, address.to_owned()))
+}
+
+fn signal(child: &Child, signal: &str) {
+    let done = Command::new("kill")
+        .args([signal, &child.id().to_string()])
+        .status();
+    assert!(done.expect("kill is there").success());
+}
+
+#[test]
+fn a_process_that_is_stopped_for_longer_than_the_silence_goes_on() {
+    const NAME: &str = "a_process_that_is_stopped_for_longer_than_the_silence_goes_on";
+    if let Some((process, address)) = place() {
+        let (mut end, _peers) = join(process, &address);
+        end.send_bytes(WorldRank(0), Vec::new()).expect("sent");
+        let bytes = (0..BLOCKS).map(|_| end.recv_bytes(WorldRank(0)).expect("it goes on").len());
+        let all = bytes.sum::<usize>() as u64;
+        end.send_bytes(WorldRank(0), all.to_le_bytes().to_vec())
+            .expect("sent");
+        end.recv_bytes(WorldRank(0)).expect("the end of the test");
+        return;
+    }
+    let address = free_address();
+    let mut child = again(Command::new(this_program()), NAME, 1, &address);
+    let (mut end, _peers) = join(0, &address);
+    end.recv_bytes(WorldRank(1)).expect("it is there");
+    signal(&child, "-STOP");
+    let stopped = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(2 * SILENCE);
+            signal(&child, "-CONT");
+        });
+        for _ in 0..BLOCKS {
+            end.send_bytes(WorldRank(1), vec![7; 1 << 20])
+                .expect("it is not gone");
+        }
+    });
+    let all = end.recv_bytes(WorldRank(1)).expect("it goes on");
+    assert_eq!(all, ((BLOCKS as u64) << 20).to_le_bytes());
+    assert!(stopped.elapsed() >= 2 * SILENCE, "nothing waited for it");
+    end.send_bytes(WorldRank(1), Vec::new()).expect("sent");
+    assert!(child.wait().expect("it ends").success());
+}
+
+/// Two machines with a cable between them; none where the system allows no network namespaces.
+struct Machines(u32);
+
+impl Machines {
+    fn new() -> Option<Self> {
+        let machines = Self(std::process::id());
+        let [a, b] = [machines.name(0), machines.name(1)];
+        let made = ip(&["netns", "add", &a])
+            && ip(&["netns", "add", &b])
+            && ip(&[
+                "-n", &a, "link", "add", "cable", "type", "veth", "peer", "name", "cable", "netns", &b,
+            ])
+            && [(&a, "10.77.0.1/24"), (&b, "10.77.0.2/24")]
+                .iter()
+                .all(|(name, address)| {
+                    ip(&["-n", name, "addr", "add", address, "dev", "cable"])
+                        && ip(&["-n", name, "link", "set", "cable", "up"])
+                });
+        if !made {
+            eprintln!("skipped: the system allows no network namespaces, or has no `ip`");
+        }
+        made.then_some(machines)
+    }
+
+    fn name(&self, machine: u32) -> String {
+        format!("pipewright-{}-{machine}", self.0)
+    }
+
+    fn command(&self, machine: u32) -> Command {
+        let mut command = Command::new("ip");
+        command
+            .args(["netns", "exec", &self.name(machine)])
+            .arg(this_program());
+        command
+    }
+}
+
+impl Drop for Machines {
+    fn drop(&mut self) {
+        for machine in 0..2 {
+            ip(&["netns", "del", &self.name(machine)]);
+        }
+    }
+}
+
+fn ip(arguments: &[&str]) -> bool {
+    let done = Command::new("ip").args(arguments).stderr(Stdio::null()).status();
+    done.is_ok_and(|status| status.success())
+}
+
+/// Reads until this line.
+fn await_line(from: &mut BufReader<ChildStdout>, wanted: &str) {
+    let mut line = String::new();
+    while !line.contains(wanted) {
+        line.clear();
+        let read = from.read_line(&mut line).expect("it speaks");
+        assert!(read > 0, "it ended without `{wanted}`");
+    }
+}
+
+#[test]
+fn a_machine_whose_cable_is_cut_is_gone_for_both_whether_they_send_or_wait() {
+    const NAME: &str = "a_machine_whose_cable_is_cut_is_gone_for_both_whether_they_send_or_wait";
+    if let Some((process, address)) = place() {
+        let (mut end, peers) = join(process, &address);
+        let peer = WorldRank(1 - process);
+        end.send_bytes(peer, Vec::new()).expect("sent");
+        end.recv_bytes(peer).expect("it is there");
+        println!("connected");
+        // Process 0 sends more than anybody takes, process 1 waits.
+        let error = loop {
+            let done = match process {
+                0 => end.send_bytes(peer, vec![7; 1 << 20]),
+                _ => end.recv_bytes(peer).map(|_| ()),
+            };
+            if let Err(error) = done {
+                break error.to_string();
+            }
+        };
+        let lost = peers.share("a test", Ok(Vec::new())).expect_err("it is gone");
+        println!("{error}; {lost}.");
+        return;
+    }
+    let Some(machines) = Machines::new() else { return };
+    let start = |process| again(machines.command(process), NAME, process, "10.77.0.1:29500");
+    let mut children = [0, 1].map(start);
+    let mut said =
+        [0, 1].map(|process: usize| BufReader::new(children[process].stdout.take().expect("it was piped")));
+    said.iter_mut().for_each(|said| await_line(said, "connected"));
+    assert!(ip(&["-n", &machines.name(0), "link", "set", "cable", "down"]));
+    for process in 0..2 {
+        let mut rest = String::new();
+        said[process].read_to_string(&mut rest).expect("it ends");
+        let other = 1 - process;
+        let expected = format!("rank {other} has stopped; process {other} has stopped without a word");
+        assert!(rest.contains(&expected), "{rest}");
+        assert!(children[process].wait().expect("it ends").success());
+    }
+}
