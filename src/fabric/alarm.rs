@@ -5,21 +5,22 @@ use std::thread;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Goes off when another process, or a rank of one, has stopped. A rank may be inside of a call to its device then, where it
-/// cannot look into its inbox: what it waits for has to be ended from another thread.
+/// Goes off when another process, or a rank of one, has stopped. A rank may be inside of a call to its device
+/// then, where it cannot look into its inbox: what it waits for has to be ended from another thread.
 #[derive(Clone, Default)]
 pub struct Alarm(Arc<Mutex<Vec<Job>>>);
 
 impl Alarm {
-    /// Does this when the alarm goes off, on a thread of its own. An alarm that went off earlier does not do it: so the caller
-    /// looks afterwards whether a peer has stopped.
+    /// Does this when the alarm goes off, on a thread of its own. An alarm that went off earlier does not do
+    /// it: so the caller looks afterwards whether a peer has stopped.
     pub fn then(&self, job: impl FnOnce() + Send + 'static) {
         self.jobs(|jobs| jobs.push(Box::new(job)));
     }
 
     pub(super) fn go_off(&self) {
         for job in self.jobs(std::mem::take) {
-            // Each on a thread of its own, because one may hang. Without a thread for it the rank waits until its process ends.
+            // Each on a thread of its own, because one may hang. Without a thread for it the rank waits until
+            // its process ends.
             let _ = thread::Builder::new().name("alarm".to_owned()).spawn(job);
         }
     }

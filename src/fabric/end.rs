@@ -1,5 +1,5 @@
-//! A rank's end of the fabrics that reach its peers, whichever these are: an inbox that all deliver to, a route to each peer,
-//! and perhaps a carrier of numbers.
+//! A rank's end of the fabrics that reach its peers, whichever these are: an inbox that all deliver to, a
+//! route to each peer, and perhaps a carrier of numbers.
 
 use std::collections::VecDeque;
 use std::thread;
@@ -45,7 +45,8 @@ impl<W> End<W> {
         }
     }
 
-    /// The same end, with the numbers of wires to and from other processes carried by `carrier` where it takes them.
+    /// The same end, with the numbers of wires to and from other processes carried by `carrier` where it
+    /// takes them.
     #[must_use]
     pub fn carried_by(mut self, carrier: Box<dyn Carrier<W>>) -> Self {
         self.carrier = Some(carrier);

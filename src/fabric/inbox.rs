@@ -1,7 +1,7 @@
 //! A rank's inbox: what has come for it from all other ranks.
 //!
-//! It takes neither a lock nor an allocation: an inbox is a ring of fixed size, and what came before it was asked for waits in
-//! another. Only a rank that has nothing to do takes a lock, to sleep.
+//! It takes neither a lock nor an allocation: an inbox is a ring of fixed size, and what came before it was
+//! asked for waits in another. Only a rank that has nothing to do takes a lock, to sleep.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use super::packet::{Content, Packet};
 use crate::error::{Error, FabricError, Result};
 use crate::id::WorldRank;
 
-/// How long a rank with nothing to do looks for a packet before it sleeps, where every rank can have a core of its own. To
-/// wake a sleeping thread takes about as long.
+/// How long a rank with nothing to do looks for a packet before it sleeps, where every rank can have a core
+/// of its own. To wake a sleeping thread takes about as long.
 const AWAKE: Duration = Duration::from_micros(20);
 
 /// The way into an inbox, for all who deliver to it.
@@ -51,8 +51,8 @@ impl From<Failure> for Error {
     }
 }
 
-/// An inbox with room for so many packets, and the way into it. Its rank waits awake for a moment where there is a core for each
-/// of so many `threads`.
+/// An inbox with room for so many packets, and the way into it. Its rank waits awake for a moment where there
+/// is a core for each of so many `threads`.
 pub(super) fn inbox<W>(threads: usize, room: usize) -> (InboxSender<W>, Inbox<W>) {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let (sender, packets) = bounded(room);
@@ -72,7 +72,8 @@ impl<W> Inbox<W> {
         self.call
     }
 
-    /// Begins a call: what belongs to an earlier one is dropped, and a failure of an earlier attempt is forgotten.
+    /// Begins a call: what belongs to an earlier one is dropped, and a failure of an earlier attempt is
+    /// forgotten.
     pub(super) fn begin(&mut self, call: Call) -> Result<()> {
         let restarted = call.attempt > self.call.attempt;
         self.call = call;

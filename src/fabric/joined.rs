@@ -9,8 +9,8 @@ use crate::error::Result;
 use crate::id::WorldRank;
 use crate::mesh::Mesh;
 
-/// The connected ends of the ranks that this process holds, in rank order, and what all processes do together. `threads` are
-/// those of all ranks on this machine; for them and `room` see [`super::connect`].
+/// The connected ends of the ranks that this process holds, in rank order, and what all processes do
+/// together. `threads` are those of all ranks on this machine; for them and `room` see [`super::connect`].
 ///
 /// # Errors
 /// When the system gives no thread to read from a socket. The connections are closed then.

@@ -18,7 +18,8 @@ pub(super) struct Packet<W> {
 pub(super) enum Content<W> {
     /// A wire.
     Wire(Tag, W),
-    /// A wire whose numbers a [`super::Carrier`] has taken. What arrives in another process is its description.
+    /// A wire whose numbers a [`super::Carrier`] has taken. What arrives in another process is its
+    /// description.
     Carried(Tag, W),
     /// The description of a wire whose numbers a [`super::Carrier`] brings.
     Description(Tag, Vec<u8>),
@@ -38,7 +39,7 @@ pub(super) trait Route<W>: Send {
     /// Sends a packet. It comes back when there is no room for it now.
     ///
     /// # Errors
-    /// [`crate::Error::PeerGone`] when the other rank cannot be reached any more; [`crate::Error::Fabric`] when a wire cannot
-    /// be written.
+    /// [`crate::Error::PeerGone`] when the other rank cannot be reached any more; [`crate::Error::Fabric`]
+    /// when a wire cannot be written.
     fn send(&self, packet: Packet<W>) -> Result<Option<Packet<W>>>;
 }

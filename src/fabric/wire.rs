@@ -6,13 +6,15 @@ use pipewright_stages::{DType, Kind, MAX_DIMS, Place, Shape, Tensor};
 
 use crate::error::Result;
 
-/// A wire that can leave its process. On the way it is a description, from which a receiver makes room, and its numbers.
+/// A wire that can leave its process. On the way it is a description, from which a receiver makes room, and
+/// its numbers.
 ///
 /// What a wire's own code reports, or that it panics, reaches the callers on both sides as
-/// [`crate::error::FabricError::CannotWrite`] or [`crate::error::FabricError::CannotRead`], with the ranks and the tag.
+/// [`crate::error::FabricError::CannotWrite`] or [`crate::error::FabricError::CannotRead`], with the ranks
+/// and the tag.
 pub trait WireFrame: Send + Sized + 'static {
-    /// How such a wire is taken for a tensor, if it is nothing but a tensor and describes itself as that does. Then whatever
-    /// carries tensors from device to device can carry it.
+    /// How such a wire is taken for a tensor, if it is nothing but a tensor and describes itself as that
+    /// does. Then whatever carries tensors from device to device can carry it.
     fn as_tensor() -> Option<TensorForm<Self>> {
         None
     }
@@ -37,8 +39,9 @@ pub trait WireFrame: Send + Sized + 'static {
     /// What `to` reports, or why the wire cannot be written.
     fn write(&self, to: &mut dyn Write) -> io::Result<()>;
 
-    /// Makes a wire of this description and reads its numbers, which are so many `bytes`. Both come from another process: a
-    /// description that needs another number of bytes is an error, before memory is made for it.
+    /// Makes a wire of this description and reads its numbers, which are so many `bytes`. Both come from
+    /// another process: a description that needs another number of bytes is an error, before memory is made
+    /// for it.
     ///
     /// # Errors
     /// What `from` reports, or why this is no wire.

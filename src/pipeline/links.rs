@@ -8,8 +8,8 @@ use crate::id::{Rank, StageId, WorldRank};
 use crate::mesh::{Coordinate, Mesh};
 use crate::schedule::{Action, Flow, Links, Schedule};
 
-/// How many wires and blocks can be on the way to a rank at once: a step's wires, or an evaluation's, and from each peer what it
-/// says before it hears again, of a tied parameter, of the step's end, of its own end.
+/// How many wires and blocks can be on the way to a rank at once: a step's wires, or an evaluation's, and
+/// from each peer what it says before it hears again, of a tied parameter, of the step's end, of its own end.
 pub(super) fn room(schedule: &Schedule) -> usize {
     let ranks = (0..schedule.ranks()).map(Rank);
     let receives = |rank| {
@@ -23,8 +23,8 @@ pub(super) fn room(schedule: &Schedule) -> usize {
     most + 4 * schedule.ranks() as usize
 }
 
-/// The connected ends of this process's ranks, and what all processes do together: see [`fabric::ends`]. Wires between these
-/// pairs of GPUs go by NCCL, if they can.
+/// The connected ends of this process's ranks, and what all processes do together: see [`fabric::ends`].
+/// Wires between these pairs of GPUs go by NCCL, if they can.
 ///
 /// # Errors
 /// When another process has failed, or the system gives no thread.

@@ -48,7 +48,8 @@ macro_rules! suite {
                     assert_eq!(got, [own, 10 + own, 20 + own, 30 + own]);
                     end
                 };
-                // Each end lives until all have what they wait for: dropping one says that its rank has stopped.
+                // Each end lives until all have what they wait for: dropping one says that its rank has
+                // stopped.
                 let threads = four().map(|end| thread::spawn(move || exchange(end)));
                 let _ends = threads.map(|thread| thread.join().expect("no panic"));
             }

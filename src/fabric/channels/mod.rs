@@ -28,11 +28,13 @@ impl<W: Send> Route<W> for Channel<W> {
     }
 }
 
-/// The connected ends of `ranks` ranks of one process, in rank order, with `room` for so many wires and blocks in each inbox.
+/// The connected ends of `ranks` ranks of one process, in rank order, with `room` for so many wires and
+/// blocks in each inbox.
 ///
-/// With as much room as can be on the way to a rank no send waits. One that finds no room waits until its receiver takes
-/// something, and takes in what has come for its own rank meanwhile, so that no two ranks wait for each other. A rank waits
-/// awake for a moment where there is a core for each of the `threads` of all ranks.
+/// With as much room as can be on the way to a rank no send waits. One that finds no room waits until its
+/// receiver takes something, and takes in what has come for its own rank meanwhile, so that no two ranks wait
+/// for each other. A rank waits awake for a moment where there is a core for each of the `threads` of all
+/// ranks.
 pub fn connect<W: Send + 'static>(ranks: u32, threads: usize, room: usize) -> Vec<End<W>> {
     let (senders, inboxes): (Vec<_>, Vec<_>) = (0..ranks).map(|_| inbox(threads, room)).unzip();
     let route = |(to, inbox): (u32, &InboxSender<W>)| {

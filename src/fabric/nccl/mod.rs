@@ -15,8 +15,9 @@ use crate::id::WorldRank;
 
 pub(crate) use pairs::GpuPairs;
 
-/// The same ends, with wires between these pairs of GPUs carried by NCCL, if they are tensors. All processes call it with the
-/// ends of their own ranks; `share` gives every process's block to all. `deadline` is for making connections.
+/// The same ends, with wires between these pairs of GPUs carried by NCCL, if they are tensors. All processes
+/// call it with the ends of their own ranks; `share` gives every process's block to all. `deadline` is for
+/// making connections.
 ///
 /// # Errors
 /// When two ranks of a process would need one GPU, when NCCL is missing, or when another process fails.

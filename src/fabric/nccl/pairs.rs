@@ -8,8 +8,9 @@ use crate::error::{Error, FabricError, Result};
 use crate::id::WorldRank;
 use crate::mesh::Mesh;
 
-/// The pairs of ranks on GPUs of different processes between which a schedule sends. All ranks of such pairs are members of one
-/// communicator, and perhaps some guests: ranks between which no schedule sends, and tied parameters may.
+/// The pairs of ranks on GPUs of different processes between which a schedule sends. All ranks of such pairs
+/// are members of one communicator, and perhaps some guests: ranks between which no schedule sends, and tied
+/// parameters may.
 #[derive(Debug, Default)]
 pub(crate) struct GpuPairs {
     /// Each once: the sending and the receiving rank.
@@ -33,8 +34,8 @@ impl GpuPairs {
         }
     }
 
-    /// The same with two ranks more, when there are pairs and each of the two is on a GPU of which NCCL has no other rank in
-    /// its process.
+    /// The same with two ranks more, when there are pairs and each of the two is on a GPU of which NCCL has
+    /// no other rank in its process.
     pub(crate) fn with_guests(mut self, guests: [WorldRank; 2], mesh: &Mesh) -> Self {
         let device = |rank| mesh.place(rank).device;
         let is_free = |guest: WorldRank| {
@@ -84,8 +85,8 @@ impl GpuPairs {
         pairs.map(move |pair| pair[1 - end])
     }
 
-    /// What the communicator begins with, made by the process that holds its first member. All processes call it with their
-    /// own ranks; `share` gives every process's block to all.
+    /// What the communicator begins with, made by the process that holds its first member. All processes call
+    /// it with their own ranks; `share` gives every process's block to all.
     pub(super) fn id(
         &self,
         own: &[WorldRank],

@@ -108,8 +108,8 @@ impl Connection {
         stream.flush()
     }
 
-    /// Sends a wire, or its description alone when its numbers are `carried` by other means. Gives why the wire failed, when
-    /// it did; the connection goes on then.
+    /// Sends a wire, or its description alone when its numbers are `carried` by other means. Gives why the
+    /// wire failed, when it did; the connection goes on then.
     fn wire<W: WireFrame>(&self, mut head: Head, wire: &W, carried: bool) -> io::Result<io::Result<()>> {
         let mut out = self.out();
         let Out { stream, description } = &mut *out;
@@ -145,11 +145,12 @@ impl Connection {
     }
 }
 
-/// Has the system ask whether the other machine is there, and end the connection when it is not heard of for so long.
+/// Has the system ask whether the other machine is there, and end the connection when it is not heard of for
+/// so long.
 ///
-/// Only an idle connection is asked about, so this is one on which nothing is ever written. A process that is stopped reads
-/// nothing, and then what it is sent waits here, for as long as it takes; but its machine answers. A machine that has gone
-/// answers nothing.
+/// Only an idle connection is asked about, so this is one on which nothing is ever written. A process that is
+/// stopped reads nothing, and then what it is sent waits here, for as long as it takes; but its machine
+/// answers. A machine that has gone answers nothing.
 fn probe(stream: &TcpStream, silence: Duration) -> io::Result<()> {
     let second = Duration::from_secs(1);
     let (quiet, between) = ((silence / 3).max(second), (silence / 6).max(second));

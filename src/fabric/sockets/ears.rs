@@ -10,7 +10,8 @@ use super::part::{Failure, Order, read};
 use super::reader::Heard;
 use crate::error::{Error, FabricError, Result};
 
-/// What the other processes have said. They are heard all at once, so that one that says nothing hides none that does.
+/// What the other processes have said. They are heard all at once, so that one that says nothing hides none
+/// that does.
 pub(super) struct Ears {
     process: u32,
     heard: Receiver<(u32, Heard)>,
@@ -41,7 +42,8 @@ impl Ears {
         }
     }
 
-    /// What a process has said of its part in what all do, or why it will say nothing; none as long as it may.
+    /// What a process has said of its part in what all do, or why it will say nothing; none as long as it
+    /// may.
     pub(super) fn part(
         &mut self,
         process: u32,

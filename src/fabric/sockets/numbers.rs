@@ -1,7 +1,7 @@
 //! A wire's numbers on a socket: as many bytes as the frame says, whatever the wire does.
 //!
-//! The code that writes and reads a wire may be the user's. It may fail, panic, or write another number of bytes than it said.
-//! Then the wire has failed, and the connection goes on with the next frame.
+//! The code that writes and reads a wire may be the user's. It may fail, panic, or write another number of
+//! bytes than it said. Then the wire has failed, and the connection goes on with the next frame.
 
 use std::any::Any;
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -23,8 +23,8 @@ pub(super) struct Outgoing<'a> {
 }
 
 impl<'a> Outgoing<'a> {
-    /// Writes the numbers of a wire, `bytes` of them, and zeros for what the wire does not write. Gives why the wire failed,
-    /// when it did.
+    /// Writes the numbers of a wire, `bytes` of them, and zeros for what the wire does not write. Gives why
+    /// the wire failed, when it did.
     ///
     /// # Errors
     /// When the connection has failed.
@@ -89,10 +89,11 @@ pub(super) struct Incoming<'a> {
 }
 
 impl Incoming<'_> {
-    /// Makes a wire of its description and the next `bytes` of numbers. Gives why the wire failed, when it did.
+    /// Makes a wire of its description and the next `bytes` of numbers. Gives why the wire failed, when it
+    /// did.
     ///
-    /// A frame may claim to be of any size. So a wire that is much larger than all before it (`largest`) is not made before
-    /// its numbers have come.
+    /// A frame may claim to be of any size. So a wire that is much larger than all before it (`largest`) is
+    /// not made before its numbers have come.
     ///
     /// # Errors
     /// When the connection has failed.

@@ -61,7 +61,8 @@ pub(super) fn write(call: &str, part: &Result<Vec<u8>>) -> Vec<u8> {
     bytes
 }
 
-/// What another process wrote. `calls` are the calls that this process (its number, and where it is) has to find there.
+/// What another process wrote. `calls` are the calls that this process (its number, and where it is) has to
+/// find there.
 pub(super) fn read(
     process: u32,
     (own, call): (u32, &str),

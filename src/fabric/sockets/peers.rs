@@ -24,11 +24,12 @@ const PINGS: usize = 8;
 /// The name of that call.
 const CLOCKS: &str = "comparing clocks";
 
-/// How long to wait for the other processes when one has failed. One of them may have failed first and be about to say so; or it
-/// says nothing at all because it is stopped.
+/// How long to wait for the other processes when one has failed. One of them may have failed first and be
+/// about to say so; or it says nothing at all because it is stopped.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The other processes of a run. Every process makes the same calls in the same order; each call ends when all have made it.
+/// The other processes of a run. Every process makes the same calls in the same order; each call ends when
+/// all have made it.
 ///
 /// Dropping it leaves the run: whoever still waits for this process learns that it has ended.
 pub struct Peers {
@@ -85,12 +86,13 @@ impl Peers {
         self.connections.len() as u32
     }
 
-    /// Announces the next call that all processes make, with its arguments, such as `evaluate(30 micro-batches)`, before this
-    /// process's ranks begin it. Gives the call's number, for [`super::super::Transport::begin`] on every rank.
+    /// Announces the next call that all processes make, with its arguments, such as `evaluate(30
+    /// micro-batches)`, before this process's ranks begin it. Gives the call's number, for
+    /// [`super::super::Transport::begin`] on every rank.
     ///
-    /// It does not wait. The n-th call of this process is compared with the n-th of every other as soon as both are known. If
-    /// they differ, both processes fail with the same error: this call or the next one, [`Peers::share`], and every rank that
-    /// waits in its transport.
+    /// It does not wait. The n-th call of this process is compared with the n-th of every other as soon as
+    /// both are known. If they differ, both processes fail with the same error: this call or the next one,
+    /// [`Peers::share`], and every rank that waits in its transport.
     ///
     /// In a run of one process nothing is written down, so it allocates nothing.
     ///
@@ -109,11 +111,12 @@ impl Peers {
         Ok(Call { attempt: 0, number })
     }
 
-    /// Refuses processes that are not alike. `parts` are what has to be equal: names, and values in words or as hashes, in an
-    /// order that is the same in every process. `what` names the call.
+    /// Refuses processes that are not alike. `parts` are what has to be equal: names, and values in words or
+    /// as hashes, in an order that is the same in every process. `what` names the call.
     ///
     /// # Errors
-    /// [`FabricError::NotAlike`] on every process, with the first part that differs; else as for [`Peers::share`].
+    /// [`FabricError::NotAlike`] on every process, with the first part that differs; else as for
+    /// [`Peers::share`].
     pub fn compare(&self, what: &str, parts: Result<Vec<(String, String)>>) -> Result<()> {
         let unreadable = |_| Error::Stopped(format!(": a process's part in {what} cannot be read"));
         let mine = parts.and_then(|parts| postcard::to_stdvec(&parts).map_err(unreadable));
@@ -133,9 +136,9 @@ impl Peers {
     /// Gives every process's block to all, in process order; `what` names the call.
     ///
     /// # Errors
-    /// On every process the first cause, when any brings an error; [`Error::Process`] when another has failed or left,
-    /// [`Error::ProcessGone`] when one was lost, [`FabricError::CallsDiffer`] when one makes another call. A process that
-    /// says nothing does not keep the others from a failure that they know of.
+    /// On every process the first cause, when any brings an error; [`Error::Process`] when another has failed
+    /// or left, [`Error::ProcessGone`] when one was lost, [`FabricError::CallsDiffer`] when one makes another
+    /// call. A process that says nothing does not keep the others from a failure that they know of.
     pub fn share(&self, what: &str, mine: Result<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
         if self.processes() == 1 {
             return mine.map(|block| vec![block]);
@@ -163,7 +166,8 @@ impl Peers {
         }
     }
 
-    /// What to add to seconds since `origin` on this process's clock to have those since `origin` on process 0's.
+    /// What to add to seconds since `origin` on this process's clock to have those since `origin` on process
+    /// 0's.
     ///
     /// # Errors
     /// As for [`Peers::share`].
@@ -228,7 +232,8 @@ struct Answers {
     /// By process; none where nothing was heard yet.
     blocks: Vec<Option<Vec<u8>>>,
     missing: Vec<bool>,
-    /// The likeliest first cause; of several the one of the lowest process, so that all processes tell the same.
+    /// The likeliest first cause; of several the one of the lowest process, so that all processes tell the
+    /// same.
     first: Option<(Order, u32, Error)>,
     /// How long to wait for those that are missing.
     until: Option<Instant>,

@@ -17,7 +17,8 @@ use crate::mesh::Mesh;
 
 pub use bootstrap::Membership;
 
-/// Processes that run the same program with the same config, and know each other. Each will hold its own ranks.
+/// Processes that run the same program with the same config, and know each other. Each will hold its own
+/// ranks.
 pub struct World {
     process: u32,
     /// By process; none for this one.
@@ -28,12 +29,13 @@ pub struct World {
 }
 
 impl World {
-    /// Finds the other processes and connects to each of them. `program` is what all have to have in common, line by line, such as the
-    /// config; the programs' files have to be the same too.
+    /// Finds the other processes and connects to each of them. `program` is what all have to have in common,
+    /// line by line, such as the config; the programs' files have to be the same too.
     ///
     /// # Errors
-    /// [`crate::error::FabricError`] when the address cannot be listened at or reached, when a process does not come in time (it is
-    /// named), when what listens is no process of a run, or when the processes are not alike: it says which differs and in what.
+    /// [`crate::error::FabricError`] when the address cannot be listened at or reached, when a process does
+    /// not come in time (it is named), when what listens is no process of a run, or when the processes are
+    /// not alike: it says which differs and in what.
     pub fn join(membership: &Membership, program: &str) -> Result<Self> {
         let joined = bootstrap::join(membership, program)?;
         let mut connections = Vec::new();
@@ -81,11 +83,12 @@ impl World {
         farewell(&self.connections, Some(cause));
     }
 
-    /// Starts to read what the other processes send for this one's ranks. Gives the connections by process, none for this
-    /// one, and what all processes do together.
+    /// Starts to read what the other processes send for this one's ranks. Gives the connections by process,
+    /// none for this one, and what all processes do together.
     ///
     /// # Errors
-    /// When the system gives no thread. Then the connections are closed, and the threads that read from them have ended.
+    /// When the system gives no thread. Then the connections are closed, and the threads that read from them
+    /// have ended.
     pub(in crate::fabric) fn open<W: WireFrame>(
         mut self,
         mesh: &Mesh,

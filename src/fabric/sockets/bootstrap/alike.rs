@@ -2,7 +2,8 @@
 
 use super::Hello;
 
-/// Why this one, which runs the same program, cannot take part in a run that process 0 began; nothing when it can.
+/// Why this one, which runs the same program, cannot take part in a run that process 0 began; nothing when it
+/// can.
 pub(super) fn objection(first: &Hello, other: &Hello) -> Option<String> {
     let who = format!("process {}", other.process);
     if other.processes != first.processes {

@@ -87,8 +87,8 @@ impl Desk {
         None
     }
 
-    /// Asks somebody who has connected, on a thread of its own. One that says nothing of ours, such as a scanner of ports, is
-    /// let go.
+    /// Asks somebody who has connected, on a thread of its own. One that says nothing of ours, such as a
+    /// scanner of ports, is let go.
     fn greet(&self, stream: TcpStream, deadline: Instant) {
         let (tell, silent) = (self.tell.clone(), Arc::clone(&self.silent));
         silent.fetch_add(1, Ordering::Relaxed);

@@ -65,7 +65,8 @@ impl Gathering<'_> {
         Ok(())
     }
 
-    /// Gives whoever has come its seat. One that does not run this program is turned away, and everybody goes on waiting.
+    /// Gives whoever has come its seat. One that does not run this program is turned away, and everybody goes
+    /// on waiting.
     fn seat(&mut self, stream: TcpStream, hello: Hello, challenge: u64) -> Result<()> {
         if hello.proof != hello.proof(binary(), challenge) {
             let why = stranger(&self.own, &hello);

@@ -20,7 +20,8 @@ pub(super) enum Message {
     Challenge(u64),
     /// To process 0: who has come.
     Hello(Hello),
-    /// From process 0, when all have come: where each process listens, and what shows that one belongs to them.
+    /// From process 0, when all have come: where each process listens, and what shows that one belongs to
+    /// them.
     Welcome { addresses: Vec<SocketAddr>, pass: u64 },
     /// From one process to another of a lower number: one of the connections between the two.
     Peer { process: u32, pass: u64, line: usize },

@@ -1,4 +1,5 @@
-//! How processes find each other: all come to process 0, which tells each where the others are; then each connects to each.
+//! How processes find each other: all come to process 0, which tells each where the others are; then each
+//! connects to each.
 
 mod alike;
 mod desk;
@@ -27,8 +28,8 @@ pub struct Membership {
     pub address: String,
     /// How long to wait for the others.
     pub deadline: Duration,
-    /// How long nothing may be heard of another machine before it counts as gone: [`Membership::SILENCE`] when not said. A
-    /// process that is stopped is not gone, however long: its machine still answers.
+    /// How long nothing may be heard of another machine before it counts as gone: [`Membership::SILENCE`]
+    /// when not said. A process that is stopped is not gone, however long: its machine still answers.
     pub silence: Duration,
 }
 
@@ -96,8 +97,8 @@ pub(super) fn join(membership: &Membership, program: &str) -> Result<Joined> {
     })
 }
 
-/// Whether an address names this machine, by a name that others may know it by too and that leads to itself alone here, as a machine's
-/// own name often does. Then it is reached at all its addresses.
+/// Whether an address names this machine, by a name that others may know it by too and that leads to itself
+/// alone here, as a machine's own name often does. Then it is reached at all its addresses.
 fn is_own_name(address: &str, ip: IpAddr) -> bool {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let literal = host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();

@@ -162,7 +162,8 @@ fn attempt(address: &str, deadline: Instant) -> io::Result<TcpStream> {
             Duration::MAX
         };
         match TcpStream::connect_timeout(address, left(deadline).min(most)) {
-            // A port that nobody listens at can be given to whoever connects to it: that would be this process itself.
+            // A port that nobody listens at can be given to whoever connects to it: that would be this
+            // process itself.
             Ok(stream) if stream.local_addr()? == *address => {}
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
