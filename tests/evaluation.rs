@@ -75,32 +75,85 @@ impl DataSource for Ones {
     }
 }
 
+/// Two stages that pass on what they get, on two ranks.
+fn pair(first_rank: u32, under_way: &Arc<UnderWay>) -> Pipeline<Counting> {
+    let placement = Placement::new(vec![Rank(first_rank), Rank(1 - first_rank)]).expect("two ranks");
+    let row = |stage| {
+        vec![
+            (Pass::Forward, Cell::new(stage, 0)),
+            (Pass::Backward, Cell::new(stage, 0)),
+        ]
+    };
+    let rows = vec![row(first_rank), row(1 - first_rank)];
+    let schedule = Schedule::from_passes("pair", placement, 1, rows).expect("a valid order");
+    let (one, other) = (Arc::clone(under_way), Arc::clone(under_way));
+    let stages: Vec<StageBuilder<Counting>> = vec![
+        Box::new(move || Ok(Counting::First(Arc::clone(&one)))),
+        Box::new(move || Ok(Counting::Last(Arc::clone(&other)))),
+    ];
+    Pipeline::builder()
+        .schedule(schedule)
+        .stages(stages)
+        .loss(MeanSquaredError::default())
+        .data(Arc::new(Ones))
+        .pin(false)
+        .launch()
+        .expect("it starts")
+}
+
+/// Data of another shape than the loss takes: two numbers with one target.
+struct Crooked;
+
+impl DataSource for Crooked {
+    fn micro_batch(&self, _: u64, _: MicroBatch) -> pipewright::Result<(Tensor, Tensor)> {
+        Ok((Tensor::zeros(&[2]), Tensor::zeros(&[1])))
+    }
+
+    fn shapes(&self) -> (Shape, Shape) {
+        (Shape::f32(&[2]), Shape::f32(&[1]))
+    }
+}
+
+#[test]
+fn what_cannot_be_evaluated_is_refused_and_the_pipeline_goes_on() {
+    let mut pipeline = pair(0, &Arc::default());
+    let error = pipeline
+        .evaluate(Arc::new(Ones), 0)
+        .expect_err("nothing to evaluate");
+    assert_eq!(
+        error.to_string(),
+        "an evaluation of 0 micro-batches has no loss: ask for 1 or more"
+    );
+    let error = pipeline.evaluate(Arc::new(Crooked), 3).expect_err("wrong shapes");
+    let expected = "the loss refuses an output of f32[2] with targets of f32[1]: ";
+    assert!(error.to_string().starts_with(expected), "{error}");
+    pipeline.step().expect("it goes on");
+    pipeline.evaluate(Arc::new(Ones), 3).expect("it goes on");
+}
+
+#[test]
+fn forward_passes_alone_are_a_checked_schedule() {
+    let placement = || Placement::looped(2, 1).expect("two ranks");
+    let cells = |stage| vec![Cell::new(stage, 0), Cell::new(stage, 1)];
+    let schedule = Schedule::from_forwards("evaluation", placement(), 2, vec![cells(0), cells(1)]);
+    let schedule = schedule.expect("all cells are there");
+    let texts = |rank| -> Vec<String> {
+        let actions = schedule.actions(Rank(rank)).iter();
+        actions.map(ToString::to_string).collect()
+    };
+    assert_eq!(texts(0), ["0F0", "0SEND_F0", "0F1", "0SEND_F1"]);
+    assert_eq!(texts(1), ["1RECV_F0", "1F0", "1RECV_F1", "1F1"]);
+    let mut short = vec![cells(0), cells(1)];
+    short[1].pop();
+    let error = Schedule::from_forwards("evaluation", placement(), 2, short).expect_err("one is missing");
+    assert_eq!(error.to_string(), "rank 1 lacks 1F1");
+}
+
 #[test]
 fn a_quick_first_stage_waits_for_a_slow_last_one() {
     for first_rank in [0, 1] {
-        let placement = Placement::new(vec![Rank(first_rank), Rank(1 - first_rank)]).expect("two ranks");
-        let row = |stage| {
-            vec![
-                (Pass::Forward, Cell::new(stage, 0)),
-                (Pass::Backward, Cell::new(stage, 0)),
-            ]
-        };
-        let rows = vec![row(first_rank), row(1 - first_rank)];
-        let schedule = Schedule::from_passes("pair", placement, 1, rows).expect("a valid order");
-        let under_way = Arc::new(UnderWay::default());
-        let (one, other) = (Arc::clone(&under_way), Arc::clone(&under_way));
-        let stages: Vec<StageBuilder<Counting>> = vec![
-            Box::new(move || Ok(Counting::First(Arc::clone(&one)))),
-            Box::new(move || Ok(Counting::Last(Arc::clone(&other)))),
-        ];
-        let mut pipeline = Pipeline::builder()
-            .schedule(schedule)
-            .stages(stages)
-            .loss(MeanSquaredError::default())
-            .data(Arc::new(Ones))
-            .pin(false)
-            .launch()
-            .expect("it starts");
+        let under_way = Arc::default();
+        let mut pipeline = pair(first_rank, &under_way);
         let result = pipeline.evaluate(Arc::new(Ones), 100).expect("it evaluates");
         assert_eq!((result.loss, result.weight), (0.0, 100.0));
         let most = under_way.most.load(Ordering::SeqCst);

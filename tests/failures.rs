@@ -19,6 +19,7 @@ enum Fault {
     Fails,
     Panics,
     PanicsBackward,
+    GivesShape(&'static [usize]),
     RefusesShape,
     FailsToBuild,
 }
@@ -55,6 +56,9 @@ impl Stage for Faulty {
 
     fn backward_input(&mut self, (): (), grad: Tensor) -> StageResult<(Option<Tensor>, ())> {
         assert!(self.0 != Fault::PanicsBackward, "a bug going back");
+        if let Fault::GivesShape(dims) = self.0 {
+            return Ok((Some(Tensor::zeros(dims)), ()));
+        }
         Ok((Some(grad), ()))
     }
 
@@ -186,6 +190,17 @@ fn a_panicking_stage_is_told_with_rank_action_and_cause() {
     }
 }
 
+#[test]
+fn a_gradient_of_another_shape_than_the_input_is_told_with_the_stage() {
+    for dims in [&[1, 3][..], &[4], &[3, 1]] {
+        let mut pipeline = launch(3, 1, Fault::GivesShape(dims)).expect("it starts");
+        let (error, _) = failure(&mut pipeline);
+        let got = Shape::f32(dims);
+        let expected = format!("(1B0): stage 1 gave a gradient of {got} for an input of f32[3]: ");
+        assert!(error.to_string().contains(&expected), "{error}");
+    }
+}
+
 /// Data that cannot be had from step 1 on.
 struct Broken {
     panics: bool,
@@ -238,7 +253,7 @@ fn a_pipeline_that_has_failed_says_why_ever_after() {
 #[test]
 fn a_stage_that_refuses_a_shape_is_named_before_the_first_step() {
     let error = launch(3, 1, Fault::RefusesShape).expect_err("it refuses");
-    assert!(matches!(error, Error::Invalid(_)));
+    assert!(matches!(error, Error::Launch(_)));
     assert_eq!(
         error.to_string(),
         "stage 1 (rank 1) refuses what stage 0 gives, f32[3]: narrow: expected an input of f32[7], got f32[3]"
@@ -248,7 +263,7 @@ fn a_stage_that_refuses_a_shape_is_named_before_the_first_step() {
 #[test]
 fn a_stage_that_cannot_be_built_is_named_with_its_rank() {
     let error = launch(3, 2, Fault::FailsToBuild).expect_err("it cannot");
-    assert!(matches!(error, Error::Invalid(_)));
+    assert!(matches!(error, Error::Launch(_)));
     assert_eq!(
         error.to_string(),
         "stage 2 (rank 2) cannot be built: no weights here"

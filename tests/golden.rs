@@ -197,7 +197,7 @@ impl Run {
         let start = |build: StageBuilder<Sequential>| -> StageBuilder<Sequential> {
             let init = self.init.clone();
             Box::new(move || {
-                let mut stage = build()?;
+                let mut stage = build.build()?;
                 for parameter in stage.parameters() {
                     let start = &init[parameter.name()];
                     parameter.value.copy_from_slice(start);

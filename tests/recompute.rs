@@ -92,7 +92,7 @@ fn bytes(recipe: &Recipe, stages: u32, how: Recompute) -> Vec<[u64; 2]> {
     };
     let stages = stages.into_iter().map(|stage| {
         let input = wire.bytes();
-        let mut stage = recompute(stage, how)().expect("it can be built");
+        let mut stage = recompute(stage, how).build().expect("it can be built");
         let (output, saved) = stage.forward(at, wire.clone()).expect("forward");
         wire = output;
         [input, saved.bytes()]
@@ -145,7 +145,7 @@ fn pending(recipe: &Recipe, stages: u32) -> Vec<u64> {
         mode: Mode::Train,
     };
     let stages = stages.into_iter().map(|stage| {
-        let mut stage = stage().expect("it can be built");
+        let mut stage = stage.build().expect("it can be built");
         let (output, saved) = stage.forward(at, wire.clone()).expect("forward");
         wire = output.clone();
         let (_, pending) = stage.backward_input(saved, output).expect("backward-input");

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use actix::{Handler, Message};
+use pipewright_stages::loss::Score;
 use pipewright_stages::threads::{self, Threads};
 use pipewright_stages::{Shape, Stage};
 use sha2::Sha256;
@@ -12,10 +13,10 @@ use sha2::digest::common::hazmat::SerializableState;
 use super::{StageActor, caught};
 use crate::checkpoint::{Checkpoint, Draft, Written};
 use crate::data::DataSource;
-use crate::error::{Error, Result};
-use crate::fabric::describe;
+use crate::error::{LaunchError, Result};
+use crate::fabric::Call;
 use crate::id::{MicroBatch, Rank, StageId};
-use crate::worker::{ParameterInfo, Site, Tie, Trained, Worker, WorkerParts};
+use crate::worker::{Finding, Forwards, ParameterInfo, Site, Tie, Trained, Worker, WorkerParts};
 
 /// Declares a message, its answer, and the job the worker does for it.
 macro_rules! message {
@@ -78,8 +79,7 @@ fn start_threads(rank: Rank, count: usize, cores: Vec<core_affinity::CoreId>) ->
         }
     };
     pin(0);
-    threads::start(count, pin)
-        .map_err(|error| Error::Invalid(format!("rank {rank}: {error}; lower `threads_per_rank`")))
+    threads::start(count, pin).map_err(|source| LaunchError::Threads { rank, source }.into())
 }
 
 message! {
@@ -89,13 +89,9 @@ message! {
 }
 
 message! {
-    /// Asks a stage for the shape of its output, [described](describe).
-    OutputShape { /** The stage. */ stage: StageId, /** Its input. */ input: Shape } -> Vec<u8>,
-    ask |worker, message| {
-        let mut description = Vec::new();
-        describe(&worker.output_shape(message.stage, &message.input)?, &mut description);
-        Ok(description)
-    }
+    /// Asks a stage for the shape of its output.
+    OutputShape { /** The stage. */ stage: StageId, /** Its input. */ input: Shape } -> Shape,
+    ask |worker, message| worker.output_shape(message.stage, &message.input)
 }
 
 message! {
@@ -107,30 +103,40 @@ message! {
 message! {
     /// Runs one training step.
     Train {
+        /** The call. */ call: Call,
         /** The step, from 0. */ step: u64,
         /** Its learning rate. */ learning_rate: f64,
         /** What the times of a trace count from; none is made without it. */ trace_from: Option<Instant>
     } -> Trained,
-    must |worker, message| worker.train(message.step, message.learning_rate, message.trace_from)
+    must |worker, message| worker.train(message.call, message.step, message.learning_rate, message.trace_from)
 }
 
 message! {
-    /// Runs forward over a source's first micro-batches; gives the parts of the score.
-    Evaluate { /** The source. */ source: Arc<dyn DataSource>, /** How many. */ micro_batches: u32 } -> (f64, f64, Option<f64>),
-    must |worker, message| {
-        let score = worker.evaluate(message.source.as_ref(), message.micro_batches)?;
-        Ok((score.sum, score.weight, score.correct))
-    }
+    /// Runs forward over a source's first micro-batches.
+    Evaluate {
+        /** The call. */ call: Call,
+        /** The source. */ source: Arc<dyn DataSource>,
+        /** The passes. */ forwards: Arc<Forwards>
+    } -> Score,
+    must |worker, message| worker.evaluate(message.call, message.source.as_ref(), &message.forwards)
 }
 
 message! {
     /// Looks for the first layer that gives a number that is not finite.
-    Probe {
+    Search {
+        /** The call. */ call: Call,
         /** The training data. */ source: Arc<dyn DataSource>,
         /** The step. */ step: u64,
-        /** The micro-batch. */ micro_batch: MicroBatch
-    } -> Option<String>,
-    must |worker, message| worker.probe(message.source.as_ref(), message.step, message.micro_batch)
+        /** The micro-batch. */ micro_batch: MicroBatch,
+        /** The passes over one micro-batch. */ forwards: Arc<Forwards>
+    } -> Option<Finding>,
+    must |worker, message| worker.search(
+        message.call,
+        message.source.as_ref(),
+        message.step,
+        message.micro_batch,
+        &message.forwards,
+    )
 }
 
 message! {

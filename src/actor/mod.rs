@@ -5,8 +5,9 @@
 mod messages;
 mod ranks;
 mod runtime;
+mod watch;
 
-pub(crate) use messages::{Build, CheckLoss, Evaluate, Hash, OutputShape, Probe, Read, Tied, Train, Write};
+pub(crate) use messages::{Build, CheckLoss, Evaluate, Hash, OutputShape, Read, Search, Tied, Train, Write};
 pub(crate) use ranks::Ranks;
 use runtime::Runtime;
 
@@ -35,7 +36,7 @@ impl<S: Stage> StageActor<S> {
         }
     }
 
-    /// Lets the worker do a job after which it cannot go on if it fails: its links are closed, so that all ranks stop.
+    /// Lets the worker do a job after which it cannot go on if the job fails: dropping it tells all other ranks to stop.
     fn must<T>(&mut self, job: impl FnOnce(&mut Worker<S>) -> Result<T>) -> Result<T> {
         let result = self.ask(job);
         if result.is_err() {
@@ -44,7 +45,7 @@ impl<S: Stage> StageActor<S> {
         result
     }
 
-    /// Lets the worker do a job that leaves it whole if it fails.
+    /// Lets the worker do a job after which it can go on even if the job fails.
     fn ask<T>(&mut self, job: impl FnOnce(&mut Worker<S>) -> Result<T>) -> Result<T> {
         let worker = self
             .worker

@@ -1,6 +1,9 @@
 //! All ranks of a run: the actors of this process, and through the other processes theirs.
 
+use std::fmt::Arguments;
 use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
 
 use actix::dev::ToEnvelope;
 use actix::{Actor, Handler, Message};
@@ -9,9 +12,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Runtime, StageActor};
-use crate::error::{Error, Result};
-use crate::fabric::Peers;
+use crate::error::{CallError, Error, Result};
+use crate::fabric::{Call, Peers};
 use crate::id::Rank;
+use crate::worker::Progress;
 
 /// All ranks. What is asked of them here is asked in every process, and every process has the answers.
 pub(crate) struct Ranks<S: Stage> {
@@ -24,14 +28,27 @@ impl<S: Stage> Ranks<S> {
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub(crate) fn start(own: Range<u32>, peers: Peers) -> Result<Self> {
-        match Runtime::start(own) {
+    pub(crate) fn start(own: Range<u32>, peers: Peers, stall_limit: Option<Duration>) -> Result<Self> {
+        match Runtime::start(own, stall_limit) {
             Ok(runtime) => Ok(Self { runtime, peers }),
             Err(error) => {
                 peers.fail(&error);
                 Err(error)
             }
         }
+    }
+
+    /// Announces a call, with its arguments, before its ranks begin it.
+    ///
+    /// # Errors
+    /// When another process makes another call.
+    pub(crate) fn announce(&self, call: Arguments<'_>) -> Result<Call> {
+        self.peers.announce(call)
+    }
+
+    /// Where a rank of this process says what it does.
+    pub(crate) fn progress(&self, rank: Rank) -> Arc<Progress> {
+        self.runtime.progress(rank)
     }
 
     /// The other processes.
@@ -51,6 +68,11 @@ impl<S: Stage> Ranks<S> {
         <StageActor<S> as Actor>::Context: ToEnvelope<StageActor<S>, M>,
     {
         let own = self.runtime.ask_all(message);
+        if let Err(error @ Error::Call(CallError::Stalled { .. })) = own {
+            // Ranks of other processes wait for the one that has stalled. So they are told before they are heard.
+            self.peers.fail(&error);
+            return Err(error);
+        }
         self.spread(what, own)
     }
 

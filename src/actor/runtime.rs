@@ -1,7 +1,10 @@
 //! The actix system on a thread of its own, with one arbiter (a thread) a rank.
 
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use actix::dev::ToEnvelope;
 use actix::{Actor, Addr, Arbiter, Handler, Message, System};
@@ -10,13 +13,21 @@ use futures_util::future::join_all;
 use pipewright_stages::Stage;
 
 use super::StageActor;
+use super::watch::Watch;
 use crate::error::{Error, Result};
 use crate::id::Rank;
+use crate::worker::Progress;
 
 /// The running actors, of all ranks or of this process's. Dropping it stops them and waits for their threads to end.
 pub(crate) struct Runtime<S: Stage> {
     ranks: Range<u32>,
     actors: Vec<Addr<StageActor<S>>>,
+    /// What each rank does.
+    progress: Vec<Arc<Progress>>,
+    /// The time that one action may take; any time when there is none.
+    stall_limit: Option<Duration>,
+    /// Whether a rank's thread may never end.
+    has_stalled: AtomicBool,
     system: System,
     thread: Option<JoinHandle<()>>,
 }
@@ -26,7 +37,7 @@ impl<S: Stage> Runtime<S> {
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub(crate) fn start(ranks: Range<u32>) -> Result<Self> {
+    pub(crate) fn start(ranks: Range<u32>, stall_limit: Option<Duration>) -> Result<Self> {
         let count = ranks.len();
         let (started, ready) = crossbeam_channel::bounded(1);
         let thread = std::thread::Builder::new()
@@ -55,6 +66,9 @@ impl<S: Stage> Runtime<S> {
             .map(|handle| StageActor::start_in_arbiter(handle, |_| StageActor::new()))
             .collect();
         Ok(Self {
+            progress: ranks.clone().map(|_| Arc::default()).collect(),
+            stall_limit,
+            has_stalled: AtomicBool::new(false),
             ranks,
             actors,
             system,
@@ -84,7 +98,8 @@ impl<S: Stage> Runtime<S> {
             .iter()
             .zip(messages)
             .map(|(actor, message)| actor.send(message));
-        let answers: Vec<Result<T>> = block_on(join_all(answers))
+        let answers: Vec<Result<T>> = self
+            .wait(join_all(answers))?
             .into_iter()
             .map(|answer| answer.unwrap_or_else(|error| gone(&error)))
             .collect();
@@ -96,6 +111,23 @@ impl<S: Stage> Runtime<S> {
             .iter()
             .position(|failure| failure.as_ref().is_err_and(|error| !error.is_echo()));
         failures.swap_remove(first.unwrap_or(0)).map(|_| Vec::new())
+    }
+
+    /// Waits for the answers of all ranks.
+    fn wait<T>(&self, answers: impl Future<Output = T>) -> Result<T> {
+        let Some(limit) = self.stall_limit else {
+            return Ok(block_on(answers));
+        };
+        let ranks = self.ranks.clone().map(Rank);
+        let watch = Watch::new(limit, ranks.zip(self.progress.iter().map(Arc::as_ref)));
+        Ok(watch
+            .wait(answers)
+            .inspect_err(|_| self.has_stalled.store(true, Ordering::Relaxed))?)
+    }
+
+    /// Where one of its ranks says what it does.
+    pub(crate) fn progress(&self, rank: Rank) -> Arc<Progress> {
+        Arc::clone(&self.progress[(rank.0 - self.ranks.start) as usize])
     }
 
     /// Sends one of its ranks a message and waits for its answer.
@@ -122,7 +154,8 @@ impl<S: Stage> Drop for Runtime<S> {
     fn drop(&mut self) {
         self.actors.clear();
         self.system.stop();
-        if let Some(thread) = self.thread.take() {
+        // A rank that has stalled may never end, nor those that wait for it: their threads are left alone.
+        if let Some(thread) = self.thread.take().filter(|_| !*self.has_stalled.get_mut()) {
             let _ = thread.join();
         }
     }

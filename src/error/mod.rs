@@ -1,5 +1,6 @@
 //! Everything that can go wrong, with where it happened: a file for each part of the engine, and here what all parts share.
 
+mod call;
 mod checkpoint;
 mod command;
 mod config;
@@ -12,12 +13,13 @@ mod profile;
 mod run;
 pub mod schedule;
 
+pub use call::{CallError, WaitingRank};
 pub use checkpoint::{CheckpointError, Damage, Difference, KnownData, Part, PlaceProblem};
 pub use command::{Advice, CommandError, OutProblem, PromptProblem};
 pub use config::ConfigError;
 pub use data::{DataError, FileProblem, FolderProblem};
 pub use fabric::FabricError;
-pub use launch::LaunchError;
+pub use launch::{Giver, LaunchError, ParameterPlace};
 pub use mesh::MeshError;
 pub use plan::PlanError;
 pub use profile::{CostsProblem, ProfileError};
@@ -53,6 +55,9 @@ pub enum Error {
     /// Parts of a pipeline that do not fit together. Nothing was started.
     #[error(transparent)]
     Launch(#[from] LaunchError),
+    /// A call of a running pipeline that cannot be done.
+    #[error(transparent)]
+    Call(#[from] CallError),
     /// Processes that cannot find each other, or a link that cannot carry what it is given.
     #[error(transparent)]
     Fabric(#[from] FabricError),
@@ -157,7 +162,9 @@ impl Error {
     pub(crate) fn is_out_of_memory(&self) -> bool {
         match self {
             Self::Action { kind, .. } => kind.is_out_of_memory(),
-            Self::Stage(error) => matches!(error.kind, ErrorKind::OutOfMemory { .. }),
+            Self::Stage(error) | Self::Launch(LaunchError::Unbuildable { source: error, .. }) => {
+                matches!(error.kind, ErrorKind::OutOfMemory { .. })
+            }
             _ => false,
         }
     }

@@ -25,4 +25,3 @@ pub(crate) use nccl::{GpuPairs, carry};
 pub use sockets::{Membership, Peers, World};
 pub use transport::Transport;
 pub use wire::{TensorForm, WireFrame};
-pub(crate) use wire::{describe, described};

@@ -1,53 +1,30 @@
 //! Describing a pipeline.
 
+use std::any::type_name;
 use std::sync::{Arc, Once};
+use std::time::Duration;
 
 use pipewright_stages::loss::Loss;
-use pipewright_stages::optimizer::{AdamW, LearningRate, Optimizer};
+use pipewright_stages::optimizer::{LearningRate, Optimizer};
 use pipewright_stages::{Place, Stage, StageBuilder};
 
 use super::links::connect;
+use super::parts::Parts;
 use super::{Pipeline, launch};
 use crate::data::DataSource;
-use crate::error::{Error, Result};
-use crate::fabric::{End, GpuPairs, Peers, WireFrame, World};
-use crate::mesh::Mesh;
+use crate::error::Result;
+use crate::fabric::{WireFrame, World};
 use crate::schedule::Schedule;
 
 /// A pipeline being described. A schedule, its stages, a loss and data are needed; the rest has defaults.
 pub struct PipelineBuilder<S: Stage> {
-    pub(super) schedule: Option<Schedule>,
-    pub(super) stages: Vec<StageBuilder<S>>,
-    pub(super) loss: Option<Box<dyn Loss<S::Wire>>>,
-    pub(super) data: Option<Arc<dyn DataSource>>,
-    pub(super) optimizer: Arc<dyn Optimizer>,
-    pub(super) learning_rate: LearningRate,
-    pub(super) clip: Option<f64>,
-    pub(super) places: Vec<Place>,
-    pub(super) pin: bool,
-    pub(super) threads_per_rank: usize,
-    pub(super) config: String,
-    pub(super) world: Option<(World, Connect<S::Wire>)>,
+    parts: Parts<S>,
 }
-
-/// What connects the ranks of processes that have found each other: [`connect`] for the wires of the stages.
-type Connect<W> = fn(World, &Mesh, usize, usize, GpuPairs) -> Result<(Vec<End<W>>, Peers)>;
 
 impl<S: Stage> Default for PipelineBuilder<S> {
     fn default() -> Self {
         Self {
-            schedule: None,
-            stages: Vec::new(),
-            loss: None,
-            data: None,
-            optimizer: Arc::new(AdamW::default()),
-            learning_rate: LearningRate::Constant(1e-3),
-            clip: None,
-            places: Vec::new(),
-            pin: true,
-            threads_per_rank: 1,
-            config: String::new(),
-            world: None,
+            parts: Parts::default(),
         }
     }
 }
@@ -56,49 +33,49 @@ impl<S: Stage> PipelineBuilder<S> {
     /// Who does what, in which order. It has been checked: only the checker makes one.
     #[must_use]
     pub fn schedule(mut self, schedule: Schedule) -> Self {
-        self.schedule = Some(schedule);
+        self.parts.schedule = Some(schedule);
         self
     }
 
     /// The stages in model order, as many as the schedule has. Each is built on the thread of its rank.
     #[must_use]
     pub fn stages(mut self, stages: Vec<StageBuilder<S>>) -> Self {
-        self.stages = stages;
+        self.parts.stages = stages;
         self
     }
 
     /// What the last stage's output is judged by.
     #[must_use]
-    pub fn loss(mut self, loss: impl Loss<S::Wire>) -> Self {
-        self.loss = Some(Box::new(loss));
+    pub fn loss<L: Loss<S::Wire>>(mut self, loss: L) -> Self {
+        self.parts.loss = Some((Box::new(loss), type_name::<L>()));
         self
     }
 
     /// The training data.
     #[must_use]
     pub fn data(mut self, data: Arc<dyn DataSource>) -> Self {
-        self.data = Some(data);
+        self.parts.data = Some(data);
         self
     }
 
-    /// How weights change; [`AdamW`] with its defaults when not said.
+    /// How weights change; [`AdamW`](pipewright_stages::optimizer::AdamW) with its defaults when not said.
     #[must_use]
     pub fn optimizer(mut self, optimizer: impl Optimizer) -> Self {
-        self.optimizer = Arc::new(optimizer);
+        self.parts.optimizer = Arc::new(optimizer);
         self
     }
 
     /// The learning rate of each step; a constant 1e-3 when not said.
     #[must_use]
     pub fn learning_rate(mut self, learning_rate: LearningRate) -> Self {
-        self.learning_rate = learning_rate;
+        self.parts.learning_rate = learning_rate;
         self
     }
 
     /// Scales a gradient of a larger global norm down to this one; no clipping when not said.
     #[must_use]
     pub fn clip(mut self, norm: f64) -> Self {
-        self.clip = Some(norm);
+        self.parts.clip = Some(norm);
         self
     }
 
@@ -106,7 +83,7 @@ impl<S: Stage> PipelineBuilder<S> {
     /// GPU. Wires go to the device of the rank that needs them.
     #[must_use]
     pub fn places(mut self, places: Vec<Place>) -> Self {
-        self.places = places;
+        self.parts.places = places;
         self
     }
 
@@ -114,7 +91,7 @@ impl<S: Stage> PipelineBuilder<S> {
     /// for any number. A stage of one's own can use them too: [`pipewright_stages::threads`].
     #[must_use]
     pub fn threads_per_rank(mut self, threads: usize) -> Self {
-        self.threads_per_rank = threads;
+        self.parts.threads_per_rank = threads;
         self
     }
 
@@ -122,37 +99,49 @@ impl<S: Stage> PipelineBuilder<S> {
     /// said.
     #[must_use]
     pub fn pin(mut self, pin: bool) -> Self {
-        self.pin = pin;
+        self.parts.pin = pin;
+        self
+    }
+
+    /// The time that one action of a rank may take, such as a forward pass of one stage; half an hour when not said, and any
+    /// time with `None`. A rank that takes longer is reported with what it does and who waits for it
+    /// ([`CallError::Stalled`](crate::error::CallError::Stalled)), and the pipeline has stopped. A rank that waits for others
+    /// may wait as long as they need.
+    #[must_use]
+    pub fn stall_limit(mut self, limit: Option<Duration>) -> Self {
+        self.parts.stall_limit = limit;
         self
     }
 
     /// The text kept in checkpoints as the run's config.
     #[must_use]
     pub fn config(mut self, config: String) -> Self {
-        self.config = config;
+        self.parts.config = config;
         self
     }
 
-    /// Runs this process's share of the ranks, and the other processes theirs: as many each, consecutive ones. Every process builds the
-    /// same pipeline with the same parts and makes the same calls; each gets the same results. Without it all ranks run here.
+    /// Runs this process's share of the ranks, and the other processes theirs: as many each, consecutive ones. Every process
+    /// builds the same pipeline with the same parts and makes the same calls; each gets the same results. Both are compared,
+    /// and a difference is an error in all. Without it all ranks run here.
     #[must_use]
     pub fn world(mut self, world: World) -> Self
     where
         S::Wire: WireFrame,
     {
-        self.world = Some((world, connect));
+        self.parts.world = Some((world, connect));
         self
     }
 
     /// Starts the ranks, builds the stages on them and checks that they fit together.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when something is missing, the system gives no more threads, a stage cannot be built, or a stage refuses the shape of what the one
-    /// before gives: it names the stage, its rank and the layer. With other processes also when these cannot share the ranks evenly;
-    /// what fails in one of them is told in all.
+    /// [`LaunchError`](crate::error::LaunchError) when something is missing, the system gives no more threads, a stage cannot
+    /// be built, two parameters have one name, or a stage refuses the shape of what the one before gives: it names the stage,
+    /// its rank and the layer. With other processes also [`FabricError::NotAlike`](crate::error::FabricError::NotAlike), which
+    /// names the first part in which one of them differs. What fails in one process is told in all.
     pub fn launch(self) -> Result<Pipeline<S>> {
         warn_when_not_optimized();
-        launch::launch(self)
+        launch::launch(self.parts)
     }
 }
 
@@ -169,17 +158,10 @@ fn warn_when_not_optimized() {
     }
 }
 
-/// The error for a part that the builder was not given.
-pub(super) fn missing(what: &str) -> Error {
-    Error::Invalid(format!(
-        "the pipeline has no {what}: call `.{what}(...)` before `.launch()`"
-    ))
-}
-
 impl<S: Stage> std::fmt::Debug for PipelineBuilder<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("PipelineBuilder")
-            .field("stages", &self.stages.len())
+            .field("stages", &self.parts.stages.len())
             .finish_non_exhaustive()
     }
 }

@@ -1,16 +1,21 @@
 //! What the user calls: a pipeline that trains step by step, as a plain training loop would.
 
+mod alike;
 mod builder;
 mod launch;
 mod links;
 mod metrics;
+mod parts;
 mod report;
+mod shapes;
+mod ties;
 
 pub use builder::PipelineBuilder;
 pub(crate) use launch::cores;
 pub use report::{Evaluation, StepReport};
 
 use std::collections::BTreeMap;
+use std::fmt::Arguments;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,15 +26,22 @@ use pipewright_stages::optimizer::{LearningRate, Optimizer};
 use sha2::digest::common::hazmat::SerializableState;
 use sha2::{Digest, Sha256};
 
-use crate::actor::{Evaluate, Hash, Probe, Ranks, Read, Train, Write};
+use crate::actor::{Evaluate, Hash, Ranks, Read, Search, Train, Write};
 use crate::checkpoint::{Checkpoint, Draft, TensorInfo};
 use crate::data::{DataSource, Fingerprint, Loader};
-use crate::error::{CheckpointError, Error, Result};
+use crate::error::{CallError, CheckpointError, Error, Result};
+use crate::fabric::Call;
 use crate::id::MicroBatch;
 use crate::schedule::{Schedule, Timeline};
-use crate::worker::{self, Fault, Outcome, ParameterInfo, RankReport, Record, Site, Trained, Verdict};
+use crate::worker::{
+    self, Fault, Finding, Forwards, Outcome, ParameterInfo, RankReport, Record, Site, Trained, Verdict,
+};
+use shapes::check_shapes;
 
 /// A running pipeline: one actor a rank, each on its own thread. Dropping it stops them.
+///
+/// In a run of several processes all of them make the same calls with the same arguments, in the same order. Another call in
+/// one of them is an error in all ([`FabricError::CallsDiffer`](crate::error::FabricError::CallsDiffer)).
 ///
 /// After a rank has failed every call gives [`Error::Stopped`] with the cause; a step that only gave numbers that are not finite
 /// ([`Error::NotFinite`]) leaves the pipeline running with the weights of the step before.
@@ -112,7 +124,10 @@ impl<S: Stage> Pipeline<S> {
     fn train(&mut self, traced: bool) -> Result<(StepReport, Vec<Record>)> {
         let step = self.next_step;
         let learning_rate = self.learning_rate.at(step);
-        self.running()?;
+        let call = match traced {
+            false => self.begin(format_args!("step {step}"))?,
+            true => self.begin(format_args!("traced step {step}"))?,
+        };
         let trace_from = traced.then(|| self.common_instant()).transpose();
         let trace_from = self.note(trace_from)?;
         let started = Instant::now();
@@ -120,6 +135,7 @@ impl<S: Stage> Pipeline<S> {
             loader.begin(step);
         }
         let answers = self.ranks.ask_all("training", |_| Train {
+            call,
             step,
             learning_rate,
             trace_from,
@@ -161,7 +177,7 @@ impl<S: Stage> Pipeline<S> {
         match answers.first().expect("a pipeline has at least one rank").outcome {
             Outcome::Updated(verdict) => Ok(verdict),
             Outcome::NotFinite(Fault::Loss(micro_batch)) => {
-                let place = self.probe(step, micro_batch)?;
+                let place = self.search(step, micro_batch)?;
                 let what = format!("the loss of micro-batch {micro_batch} is not finite; {place}");
                 Err(Error::NotFinite { step, what })
             }
@@ -175,11 +191,17 @@ impl<S: Stage> Pipeline<S> {
     }
 
     /// Where a micro-batch's forward pass first gives a number that is not finite.
-    fn probe(&mut self, step: u64, micro_batch: MicroBatch) -> Result<String> {
-        let message = |_| Probe {
+    fn search(&mut self, step: u64, micro_batch: MicroBatch) -> Result<String> {
+        let call = self.begin(format_args!(
+            "search of step {step}, micro-batch {micro_batch} for a number that is not finite"
+        ))?;
+        let forwards = Arc::new(Forwards::new(self.schedule.placement(), 1)?);
+        let message = |_| Search {
+            call,
             source: Arc::clone(&self.data),
             step,
             micro_batch,
+            forwards: Arc::clone(&forwards),
         };
         let findings = self
             .ranks
@@ -187,23 +209,34 @@ impl<S: Stage> Pipeline<S> {
         let found = self.note(findings)?.into_iter().flatten().next();
         Ok(found.map_or_else(
             || "every layer's output is finite, so the loss itself is at fault".to_owned(),
-            |finding| format!("first in {finding}"),
+            |Finding { stage, what }| format!("first in stage {stage}, {what}"),
         ))
     }
 
-    /// Runs forward only over the first micro-batches of a source, as many as are asked for.
+    /// Runs forward only over the first micro-batches of a source's step 0, as many as are asked for.
     ///
     /// # Errors
-    /// As for [`Pipeline::step`].
+    /// [`CallError::NoMicroBatches`] when none are asked for, and
+    /// [`LaunchError::RefusedInput`](crate::error::LaunchError::RefusedInput) and its like when the stages cannot work on what
+    /// the source gives: the pipeline keeps running. Else as for [`Pipeline::step`].
     pub fn evaluate(&mut self, source: Arc<dyn DataSource>, micro_batches: u32) -> Result<Evaluation> {
-        self.running()?;
+        let shapes = source.shapes();
+        let call = self.begin(format_args!(
+            "evaluation of {micro_batches} micro-batches of {}",
+            shapes.0
+        ))?;
+        let forwards = Arc::new(Forwards::new(self.schedule.placement(), micro_batches)?);
+        if shapes != self.data.shapes() {
+            check_shapes(&self.ranks, &self.schedule, shapes)?;
+        }
         let scores = self.ranks.ask_all("evaluating", |_| Evaluate {
+            call,
             source: Arc::clone(&source),
-            micro_batches,
+            forwards: Arc::clone(&forwards),
         });
         let mut total = Score::default();
-        for (sum, weight, correct) in self.note(scores)? {
-            total.add(Score { sum, weight, correct });
+        for score in self.note(scores)? {
+            total.add(score);
         }
         Ok(Evaluation {
             loss: total.mean(),
@@ -220,7 +253,7 @@ impl<S: Stage> Pipeline<S> {
     /// [`Error::Checkpoint`] when anything else stands there, which is left untouched; [`Error::Io`], as when the disk is
     /// full. The pipeline keeps running.
     pub fn save(&mut self, folder: impl AsRef<Path>) -> Result<()> {
-        self.running()?;
+        self.begin(format_args!("saving of {}", folder.as_ref().display()))?;
         let states = self.optimizer.state_names();
         let first = self.ranks.peers().process() == 0;
         let make = if first { Draft::create } else { Draft::beside };
@@ -246,7 +279,7 @@ impl<S: Stage> Pipeline<S> {
     /// # Errors
     /// [`Error::Checkpoint`] naming the file and the parameter, before any weight has changed; [`Error::Io`].
     pub fn load(&mut self, folder: impl AsRef<Path>) -> Result<()> {
-        self.running()?;
+        self.begin(format_args!("loading of {}", folder.as_ref().display()))?;
         let states = self.optimizer.state_names();
         let first = self.ranks.peers().process() == 0;
         let checkpoint = Checkpoint::open(folder.as_ref()).and_then(|checkpoint| {
@@ -276,9 +309,9 @@ impl<S: Stage> Pipeline<S> {
     /// # Errors
     /// [`Error::Stopped`].
     pub fn weights_hash(&mut self) -> Result<String> {
-        self.running()?;
+        self.begin(format_args!("hash of the weights"))?;
         let mut by_name: BTreeMap<&str, Site> = BTreeMap::new();
-        for info in self.parameters.iter().rev() {
+        for info in self.parameters.iter().filter(|info| !info.is_tied) {
             by_name.insert(&info.name, info.site);
         }
         let sites: Vec<Site> = by_name.into_values().collect();
@@ -298,7 +331,7 @@ impl<S: Stage> Pipeline<S> {
     /// # Errors
     /// [`Error::Process`] or [`Error::ProcessGone`] when another has failed.
     pub fn any(&mut self, yes: bool) -> Result<bool> {
-        self.running()?;
+        self.begin(format_args!("question whether any process says yes"))?;
         let all = self.ranks.spread("agreeing", Ok(vec![u32::from(yes)]));
         Ok(self.note(all)?.contains(&1))
     }
@@ -335,17 +368,23 @@ impl<S: Stage> Pipeline<S> {
         }
     }
 
-    fn running(&self) -> Result<()> {
-        match &self.failure {
-            None => Ok(()),
-            Some(cause) => Err(Error::Stopped(format!(" after a failure: {cause}"))),
+    /// Begins a call: all processes make the same ones. Nothing can be called after a failure.
+    fn begin(&mut self, call: Arguments<'_>) -> Result<Call> {
+        if let Some(cause) = &self.failure {
+            return Err(Error::Stopped(format!(" after a failure: {cause}")));
         }
+        let call = self.ranks.announce(call);
+        self.note(call)
     }
 
     /// Remembers a failure that has stopped the ranks.
     fn note<T>(&mut self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result {
             self.failure = Some(error.to_string());
+        }
+        if let Err(Error::Call(CallError::Stalled { .. })) = &result {
+            // Perhaps it is the data source that does not return: then the loader's thread would never end.
+            std::mem::forget(self.loader.take());
         }
         result
     }

@@ -203,6 +203,6 @@ fn launch<L: Loss<Tensor>, O: Optimizer>(
 fn on(device: Device, build: StageBuilder<Sequential>) -> StageBuilder<Sequential> {
     Box::new(move || {
         stopwatch::time_on(device)?;
-        build()
+        build.build()
     })
 }

@@ -8,7 +8,7 @@ use crate::id::{Rank, StageId};
 use crate::schedule::lower::{add_reductions, add_steps, lower};
 use crate::schedule::program::Program;
 use crate::schedule::replay::{Event, Replay};
-use crate::schedule::set::check_set;
+use crate::schedule::set::{Expected, check_set};
 use crate::schedule::{Action, Cell, Links, Pass, Placement};
 
 /// What every rank does in one step, in order: passes, transfers, reductions, parameter updates.
@@ -60,7 +60,38 @@ impl Schedule {
         rows: Vec<Vec<Action>>,
     ) -> Result<Self> {
         let program = index(&rows, &placement, micro_batches)?;
-        check_set(&program, &placement, false)?;
+        check_set(&program, &placement, Expected::Passes)?;
+        let mut actions = lower(&program, &placement)?;
+        add_steps(&mut actions, &placement);
+        let schedule = Self {
+            name: name.into(),
+            placement,
+            micro_batches,
+            actions,
+            pairs: BTreeSet::new(),
+        };
+        schedule.holds_on(Links::Ordered)?;
+        Ok(schedule)
+    }
+
+    /// Checks forward passes alone, one list a rank, and puts the transfers between them: what an evaluation runs. There are
+    /// neither backward passes nor steps.
+    ///
+    /// # Errors
+    /// As [`Schedule::from_passes`].
+    pub fn from_forwards(
+        name: impl Into<String>,
+        placement: Placement,
+        micro_batches: u32,
+        forwards: Vec<Vec<Cell>>,
+    ) -> Result<Self> {
+        let forward = |cell| Action::Compute(Pass::Forward, cell);
+        let rows = forwards
+            .into_iter()
+            .map(|row| row.into_iter().map(forward).collect());
+        let rows: Vec<Vec<_>> = rows.collect();
+        let program = index(&rows, &placement, micro_batches)?;
+        check_set(&program, &placement, Expected::Forwards)?;
         let actions = lower(&program, &placement)?;
         let schedule = Self {
             name: name.into(),
@@ -93,7 +124,7 @@ impl Schedule {
             add_steps(&mut actions, &placement);
         }
         let program = index(&actions, &placement, micro_batches)?;
-        check_set(&program, &placement, true)?;
+        check_set(&program, &placement, Expected::Actions)?;
         Replay::new(&program, links).run(|_: Event| ())?;
         Ok(Self {
             name: name.into(),

@@ -8,8 +8,7 @@ use crate::schedule::program::Program;
 use crate::schedule::replay::{Event, Replay};
 use crate::schedule::{Action, Cell, Links, Pass, Placement};
 
-/// The passes and reductions of `program` with the transfers that `placement` calls for, and each stage's step at the end of
-/// its rank's list.
+/// The passes and reductions of `program` with the transfers that `placement` calls for.
 ///
 /// A replay of the passes yields one order for all ranks. Each transfer is put into both its lists at the
 /// moment its pass is done, so the two lists hold their transfers in that one order, and ordered links cannot
@@ -29,7 +28,6 @@ pub(super) fn lower(program: &Program<'_>, placement: &Placement) -> Result<Vec<
             }
         }
     })?;
-    add_steps(&mut rows, placement);
     Ok(rows)
 }
 

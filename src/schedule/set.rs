@@ -9,12 +9,23 @@ use crate::schedule::{Action, Cell, Flow, Pass, Placement};
 /// How many problems one message names.
 const NAMED: usize = 3;
 
+/// What a list of actions has to hold.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Expected {
+    /// The forward pass of every cell, and nothing else.
+    Forwards,
+    /// The forward and backward passes of every cell.
+    Passes,
+    /// The same, with all transfers and steps.
+    Actions,
+}
+
 /// Refuses actions that are missing, repeated, on the wrong rank or not called for.
-pub(super) fn check_set(program: &Program<'_>, placement: &Placement, lowered: bool) -> Result<()> {
+pub(super) fn check_set(program: &Program<'_>, placement: &Placement, expected: Expected) -> Result<()> {
     let set = Set {
         program,
         placement,
-        lowered,
+        expected,
     };
     let stray = program.places().filter_map(|place| set.stray(place));
     let twice = program
@@ -71,7 +82,7 @@ fn refuse(mut problems: impl Iterator<Item = ActionProblem>) -> Result<()> {
 struct Set<'a> {
     program: &'a Program<'a>,
     placement: &'a Placement,
-    lowered: bool,
+    expected: Expected,
 }
 
 impl Set<'_> {
@@ -129,6 +140,9 @@ impl Set<'_> {
         if !found(Slot::Forward) {
             missing.push(self.lacks(compute(Pass::Forward), Advice::None));
         }
+        if self.expected == Expected::Forwards {
+            return missing;
+        }
         let (input, weight) = (compute(Pass::BackwardInput), compute(Pass::BackwardWeight));
         let both = compute(Pass::Backward);
         let backward = self.program.find(Slot::Backward, cell);
@@ -152,7 +166,7 @@ impl Set<'_> {
             }
             _ => {}
         }
-        if self.lowered {
+        if self.expected == Expected::Actions {
             missing.extend(
                 [Flow::Activation, Flow::Gradient]
                     .into_iter()
@@ -182,7 +196,7 @@ impl Set<'_> {
     }
 
     fn missing_step(&self, stage: StageId) -> Option<ActionProblem> {
-        let missing = self.lowered && self.program.step(stage) == NONE;
+        let missing = self.expected == Expected::Actions && self.program.step(stage) == NONE;
         missing.then(|| self.lacks(Action::Step(stage), Advice::None))
     }
 

@@ -6,31 +6,29 @@ use std::time::{Duration, Instant};
 use pipewright_stages::optimizer::{Update, clip_factor};
 use pipewright_stages::{Parameter, Stage};
 
+use super::Worker;
+use super::execution::Execution;
+use super::progress::WaitsFor;
 use super::verdict::{Outcome, Verdict};
-use super::{Current, Worker};
 use crate::error::Result;
 use crate::id::StageId;
 
-/// For so long a rank looks at its device again and again; asking takes the device's driver from other ranks' threads.
+/// How long a rank asks its device without a pause whether it is done. Longer would hold up other ranks' threads: the device's
+/// driver serves one thread at a time.
 const AWAKE: Duration = Duration::from_micros(50);
 
-/// And then so often.
+/// The pause between two questions after that.
 const BETWEEN_LOOKS: Duration = Duration::from_micros(20);
 
 impl<S: Stage> Worker<S> {
     /// Updates one stage's weights; the first of the rank's stages brings about the agreement with the other ranks.
-    pub(super) fn step(
-        &mut self,
-        current: Current,
-        stage: StageId,
-        outcome: &mut Option<Outcome>,
-    ) -> Result<()> {
-        let agreed = match *outcome {
+    pub(super) fn step(&mut self, run: &mut Execution<'_>, stage: StageId) -> Result<()> {
+        let agreed = match run.outcome {
             Some(agreed) => agreed,
-            None => *outcome.insert(self.agree()?),
+            None => *run.outcome.insert(self.agree()?),
         };
         match agreed {
-            Outcome::Updated(verdict) => self.update(current, stage, &verdict),
+            Outcome::Updated(verdict) => self.update(run, stage, &verdict),
             Outcome::NotFinite(_) => self.forget(stage),
         }
     }
@@ -44,7 +42,8 @@ impl<S: Stage> Worker<S> {
         self.await_devices()?;
         self.fill_ballot();
         let (transport, ballots) = (&mut self.transport, &mut self.ballots);
-        self.meter.wait(|| ballots.exchange(transport.as_mut()))?;
+        self.meter
+            .wait(WaitsFor::All, || ballots.exchange(transport.as_mut()))?;
         Ok(match self.ballots.verdict() {
             Ok(verdict) => Outcome::Updated(verdict),
             Err(fault) => Outcome::NotFinite(fault),
@@ -77,15 +76,15 @@ impl<S: Stage> Worker<S> {
         }
     }
 
-    fn update(&mut self, current: Current, stage: StageId, verdict: &Verdict) -> Result<()> {
+    fn update(&mut self, run: &Execution<'_>, stage: StageId, verdict: &Verdict) -> Result<()> {
         let clip = self
             .clip
             .map_or(1.0, |limit| clip_factor(verdict.grad_norm, limit));
         let weight = verdict.score.weight;
         let scale = if weight > 0.0 { clip / weight } else { 0.0 };
         let update = Update {
-            step: current.step + 1,
-            learning_rate: current.learning_rate,
+            step: run.step + 1,
+            learning_rate: run.learning_rate,
             scale,
         };
         let optimizer = std::sync::Arc::clone(&self.optimizer);
@@ -105,7 +104,8 @@ impl<S: Stage> Worker<S> {
     pub(super) fn await_devices(&mut self) -> Result<()> {
         let (slots, transport) = (&self.slots, &mut self.transport);
         let since = Instant::now();
-        self.meter.wait(|| {
+        // A device may itself wait for what another rank's device sends.
+        self.meter.wait(WaitsFor::All, || {
             for slot in slots {
                 while !slot.stage.is_idle()? {
                     transport.check()?;
@@ -116,7 +116,7 @@ impl<S: Stage> Worker<S> {
                     }
                 }
             }
-            // What was ended because a peer has stopped is done, and its numbers are none.
+            // If a peer has stopped, the device's work may have been cut short: then its numbers mean nothing.
             transport.check()
         })
     }

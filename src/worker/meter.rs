@@ -1,18 +1,21 @@
 //! What a rank measures of itself during a step.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pipewright_stages::Clock;
 use serde::{Deserialize, Serialize};
 
+use super::progress::{Progress, WaitsFor};
 use super::trace::{RankTrace, Record};
 use crate::error::Result;
 use crate::schedule::{Cell, Flow, Pass};
 
 /// Time spent and memory held by one rank in one step. On a device with a clock the passes are timed by it: the host only puts
 /// them in order.
-#[derive(Default)]
 pub(super) struct Meter {
+    /// For whoever watches the rank.
+    pub(super) progress: Arc<Progress>,
     clock: Option<Box<dyn Clock>>,
     /// Seconds since the origin when the clock was at its first mark.
     zero: f64,
@@ -51,37 +54,48 @@ pub struct RankReport {
 
 impl Meter {
     /// A meter of passes on a device with this clock, or on the host.
-    pub(super) fn new(clock: Option<Box<dyn Clock>>) -> Self {
+    pub(super) fn new(clock: Option<Box<dyn Clock>>, progress: Arc<Progress>) -> Self {
         Self {
+            progress,
             clock,
-            ..Self::default()
+            zero: 0.0,
+            began: 0,
+            ended: 0,
+            passes: Vec::new(),
+            started: None,
+            waiting: Duration::ZERO,
+            live_bytes: 0,
+            peak_bytes: 0,
+            pass_peak: 0,
+            live_passes: 0,
+            in_flight: 0,
+            trace: None,
         }
     }
 
-    /// A step begins, to be traced when there is an instant to count from.
+    /// A run of a schedule begins, to be traced when there is an instant to count from.
     pub(super) fn start(&mut self, origin: Option<Instant>) -> Result<()> {
-        let mut clock = self.clock.take();
-        let mut passes = std::mem::take(&mut self.passes);
-        passes.clear();
-        if let Some(clock) = &mut clock {
+        if let Some(clock) = &mut self.clock {
             clock.reset();
             clock.mark()?;
         }
-        let trace = origin.map(|origin| RankTrace::new(origin, clock.is_some()));
-        *self = Self {
-            zero: trace.as_ref().map_or(0.0, RankTrace::seconds),
-            clock,
-            passes,
-            started: Some(Instant::now()),
-            trace,
-            ..Self::default()
-        };
+        self.passes.clear();
+        (self.began, self.ended) = (0, 0);
+        self.trace = origin.map(|origin| RankTrace::new(origin, self.clock.is_some()));
+        self.zero = self.trace.as_ref().map_or(0.0, RankTrace::seconds);
+        self.started = Some(Instant::now());
+        self.waiting = Duration::ZERO;
+        (self.live_bytes, self.peak_bytes, self.pass_peak) = (0, 0, 0);
+        (self.live_passes, self.in_flight) = (0, 0);
         Ok(())
     }
 
-    pub(super) fn wait<T>(&mut self, action: impl FnOnce() -> Result<T>) -> Result<T> {
+    /// Waits, and counts it as waiting.
+    pub(super) fn wait<T>(&mut self, waits: WaitsFor, wait: impl FnOnce() -> Result<T>) -> Result<T> {
         let since = Instant::now();
-        let result = action();
+        self.progress.wait_for(waits);
+        let result = wait();
+        self.progress.wait_for(WaitsFor::Nobody);
         self.waiting += since.elapsed();
         self.begin_pass()?;
         result

@@ -1,18 +1,23 @@
 //! The interpreter: runs one rank's actions over its stages and its transport.
 
+mod execution;
 mod finish;
-mod forward_only;
+mod forwards;
 mod meter;
 mod parameters;
 mod passes;
+mod progress;
 mod slot;
 mod store;
 mod ties;
 mod trace;
 mod verdict;
 
+pub(crate) use execution::Finding;
+pub(crate) use forwards::Forwards;
 pub use meter::RankReport;
 pub use parameters::{ParameterInfo, Site};
+pub(crate) use progress::{Progress, Reading, WaitsFor};
 pub(crate) use ties::Tie;
 pub(crate) use trace::{Record, timeline};
 pub(crate) use verdict::{Fault, Outcome, Verdict};
@@ -23,15 +28,17 @@ use std::time::Instant;
 
 use pipewright_stages::loss::{Loss, Score};
 use pipewright_stages::optimizer::Optimizer;
-use pipewright_stages::{Device, ErrorKind, Shape, Stage, StageBuilder};
+use pipewright_stages::{Device, Shape, Stage, StageBuilder};
 use serde::{Deserialize, Serialize};
 
-use crate::data::Feed;
-use crate::error::{Error, Result, panic_message};
-use crate::fabric::Transport;
-use crate::id::{Rank, StageId, WorldRank};
+use crate::data::{DataSource, Feed};
+use crate::error::{Error, LaunchError, Result, panic_message};
+use crate::fabric::{Call, Transport};
+use crate::id::{MicroBatch, Rank, StageId, WorldRank};
 use crate::mesh::{Coordinate, Mesh};
 use crate::schedule::{Action, Cell, Pass, Schedule};
+use execution::Execution;
+use forwards::ROUNDS;
 use meter::Meter;
 use slot::{InFlight, Slot};
 use verdict::Ballots;
@@ -59,6 +66,8 @@ pub(crate) struct WorkerParts<S: Stage> {
     pub(crate) optimizer: Arc<dyn Optimizer>,
     /// The largest global gradient norm; a larger gradient is scaled down to it.
     pub(crate) clip: Option<f64>,
+    /// Where the rank says what it does.
+    pub(crate) progress: Arc<Progress>,
 }
 
 /// One rank of a pipeline.
@@ -93,13 +102,6 @@ pub(crate) struct Trained {
     pub(crate) trace: Option<Record>,
 }
 
-/// The step being run.
-#[derive(Clone, Copy, Debug)]
-struct Current {
-    step: u64,
-    learning_rate: f64,
-}
-
 impl<S: Stage> Worker<S> {
     /// Builds the stages of a rank.
     ///
@@ -113,12 +115,17 @@ impl<S: Stage> Worker<S> {
             .stages
             .into_iter()
             .map(|(id, build)| {
-                let built = build().and_then(|mut stage| {
+                let built = build.build().and_then(|mut stage| {
                     stage.move_to(place)?;
                     Ok(stage)
                 });
-                let stage = built.map_err(|error| no_stage(parts.rank, place.device, id, error))?;
-                Ok(Slot::new(id, stage, micro_batches))
+                let stage = built.map_err(|source| LaunchError::Unbuildable {
+                    stage: id,
+                    rank: parts.rank,
+                    device: place.device,
+                    source,
+                })?;
+                Ok(Slot::new(id, stage, micro_batches.max(parts.schedule.stages())))
             })
             .collect::<Result<Vec<_>>>()?;
         let clock = match slots.first() {
@@ -140,7 +147,7 @@ impl<S: Stage> Worker<S> {
             ties: Vec::new(),
             blocks: Vec::new(),
             ballots: Ballots::default(),
-            meter: Meter::new(clock),
+            meter: Meter::new(clock, parts.progress),
         })
     }
 
@@ -169,10 +176,12 @@ impl<S: Stage> Worker<S> {
     /// [`Error::Action`] with the first action that failed or panicked.
     pub(crate) fn train(
         &mut self,
+        call: Call,
         step: u64,
         learning_rate: f64,
         origin: Option<Instant>,
     ) -> Result<Trained> {
+        self.transport.begin(call)?;
         if origin.is_some() {
             // The trace counts from a moment at which the device has nothing to do.
             self.await_devices()?;
@@ -182,59 +191,129 @@ impl<S: Stage> Worker<S> {
             // And the device's clock begins where the host's is now.
             self.await_devices()?;
         }
-        let current = Current { step, learning_rate };
-        let mut outcome = None;
         let schedule = Arc::clone(&self.schedule);
-        let actions = schedule.actions(self.rank).iter().copied();
-        self.run(actions, |worker, action| {
-            worker.perform(current, action, &mut outcome)
-        })?;
+        let mut run = Execution::training(step, learning_rate);
+        self.run(&schedule, &mut run)?;
         Ok(Trained {
-            outcome: outcome.expect("lowering ends each rank with a step"),
+            outcome: run.outcome.expect("lowering ends each rank with a step"),
             report: self.meter.report()?,
             trace: self.meter.trace()?,
         })
     }
 
-    /// Runs actions in order; a failure or panic is told with the action it happened in.
-    fn run(
+    /// Runs forward over a source's first micro-batches; gives the summed score on the rank of the last stage, zero
+    /// elsewhere.
+    ///
+    /// # Errors
+    /// [`Error::Action`] with the pass that failed.
+    pub(crate) fn evaluate(
         &mut self,
-        actions: impl Iterator<Item = Action>,
-        mut perform: impl FnMut(&mut Self, Action) -> Result<()>,
-    ) -> Result<()> {
-        let rank = self.rank;
-        for (index, action) in actions.enumerate() {
-            catch_unwind(AssertUnwindSafe(|| perform(self, action)))
-                .unwrap_or_else(|panic| Err(Error::Panicked(panic_message(panic.as_ref()))))
-                .map_err(|error| error.at_action(rank, index, &action))?;
+        call: Call,
+        source: &dyn DataSource,
+        forwards: &Forwards,
+    ) -> Result<Score> {
+        self.transport.begin(call)?;
+        let mut run = Execution::evaluation(source);
+        for round in 0..forwards.rounds() {
+            self.await_room(round)?;
+            let schedule;
+            (run.first, schedule) = forwards.round(round);
+            self.meter.start(None)?;
+            self.run(schedule, &mut run)?;
+            self.make_room(round, forwards.rounds())?;
         }
-        Ok(())
+        // A score may rest on wires that a peer which has stopped did not send to the end.
+        self.transport.check()?;
+        Ok(run.score)
     }
 
-    fn perform(&mut self, current: Current, action: Action, outcome: &mut Option<Outcome>) -> Result<()> {
+    /// Before the rank of the first stage begins a round: waits until the rank of the last stage has done an earlier one.
+    fn await_room(&mut self, round: u32) -> Result<()> {
+        let [first, last] = self.end_ranks();
+        if first != self.rank || last == self.rank || round < ROUNDS {
+            return Ok(());
+        }
+        let peer = self.world_rank(last);
+        let transport = &mut self.transport;
+        let told = self
+            .meter
+            .wait(WaitsFor::Rank(last), || transport.recv_bytes(peer));
+        told.map(|_| ())
+    }
+
+    /// After the rank of the last stage has done a round: lets the rank of the first stage begin another one, if there is one.
+    fn make_room(&mut self, round: u32, rounds: u32) -> Result<()> {
+        let [first, last] = self.end_ranks();
+        if last != self.rank || first == self.rank || round + ROUNDS >= rounds {
+            return Ok(());
+        }
+        self.send_block(first, Vec::new())
+    }
+
+    /// The ranks of the first and the last stage.
+    fn end_ranks(&self) -> [Rank; 2] {
+        [StageId(0), self.schedule.last_stage()].map(|stage| self.schedule.rank_of(stage))
+    }
+
+    /// Runs one training micro-batch forward and gives the first failure of this rank's stages, such as the first layer whose
+    /// output is not finite. `forwards` are for one micro-batch.
+    ///
+    /// # Errors
+    /// [`Error::PeerGone`].
+    pub(crate) fn search(
+        &mut self,
+        call: Call,
+        source: &dyn DataSource,
+        step: u64,
+        micro_batch: MicroBatch,
+        forwards: &Forwards,
+    ) -> Result<Option<Finding>> {
+        self.transport.begin(call)?;
+        let mut run = Execution::search(source, step, micro_batch);
+        self.meter.start(None)?;
+        self.run(forwards.round(0).1, &mut run)?;
+        Ok(run.finding)
+    }
+
+    /// Runs this rank's actions in order; a failure or panic is told with the action it happened in.
+    fn run(&mut self, schedule: &Schedule, run: &mut Execution<'_>) -> Result<()> {
+        let rank = self.rank;
+        let progress = Arc::clone(&self.meter.progress);
+        let result = schedule
+            .actions(rank)
+            .iter()
+            .enumerate()
+            .try_for_each(|(index, &action)| {
+                progress.begin(index, run.shown(action));
+                catch_unwind(AssertUnwindSafe(|| self.perform(run, action)))
+                    .unwrap_or_else(|panic| Err(Error::Panicked(panic_message(panic.as_ref()))))
+                    .map_err(|error| error.at_action(rank, index, &run.shown(action)))
+            });
+        progress.end();
+        result
+    }
+
+    fn perform(&mut self, run: &mut Execution<'_>, action: Action) -> Result<()> {
         match action {
             Action::Compute(pass, cell) => {
                 self.meter.begin_pass()?;
-                self.pass(current.step, pass, cell)?;
+                self.pass(run, pass, cell)?;
                 self.meter.end_pass(pass, cell)
             }
-            Action::Send(flow, cell) => self.send(flow, cell),
-            Action::Recv(flow, cell) => {
-                let (peer, tag) = self.source(flow, cell);
-                self.transport.post_recv(peer, tag)
-            }
+            Action::Send(flow, cell) => self.send(run, flow, cell),
+            Action::Recv(flow, cell) => self.announce(run, flow, cell),
             // The group of a stage's replicas has one member, so there is nothing to add.
             Action::Reduce(_) => Ok(()),
-            Action::Step(stage) => self.step(current, stage, outcome),
+            Action::Step(stage) => self.step(run, stage),
         }
     }
 
-    fn pass(&mut self, step: u64, pass: Pass, cell: Cell) -> Result<()> {
+    fn pass(&mut self, run: &mut Execution<'_>, pass: Pass, cell: Cell) -> Result<()> {
         match pass {
-            Pass::Forward => self.forward(step, cell),
-            Pass::BackwardInput => self.backward_input(cell),
+            Pass::Forward => self.forward(run, cell),
+            Pass::BackwardInput => self.backward_input(run, cell),
             Pass::BackwardWeight => self.backward_weight(cell),
-            Pass::Backward => self.backward(cell),
+            Pass::Backward => self.backward(run, cell),
         }
     }
 
@@ -277,36 +356,15 @@ fn check_place<S: Stage>(parts: &WorkerParts<S>) -> Result<()> {
     if device == Device::Cpu {
         return Ok(());
     }
-    let refuse = |what: &str| {
-        Err(Error::Invalid(format!(
-            "rank {}: {what} does not run on {device}, only on cpu: take another, or put the rank on the cpu",
-            parts.rank
-        )))
+    let refuse = |what: String| {
+        let rank = parts.rank;
+        Err(LaunchError::NotOnDevice { rank, what, device }.into())
     };
     if !parts.optimizer.runs_on_gpus() {
-        return refuse(&format!("the optimizer {:?}", parts.optimizer));
+        return refuse(format!("the optimizer {:?}", parts.optimizer));
     }
     match &parts.loss {
-        Some(loss) if !loss.runs_on_gpus() => refuse("the loss"),
+        Some(loss) if !loss.runs_on_gpus() => refuse("the loss".to_owned()),
         _ => Ok(()),
-    }
-}
-
-fn no_stage(rank: Rank, device: Device, stage: StageId, error: pipewright_stages::Error) -> Error {
-    let on = match device {
-        Device::Cpu => String::new(),
-        device => format!(" on {device}"),
-    };
-    let what = format!("stage {stage} (rank {rank}) cannot be built{on}");
-    match error.kind {
-        // Whoever tries several sizes has to know.
-        kind @ ErrorKind::OutOfMemory { .. } => Error::Stage(pipewright_stages::Error {
-            place: match error.place.as_str() {
-                "" => what,
-                place => format!("{what}: {place}"),
-            },
-            kind,
-        }),
-        _ => Error::Invalid(format!("{what}: {error}")),
     }
 }

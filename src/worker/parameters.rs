@@ -1,6 +1,6 @@
 //! A rank's parameters as the rest of the pipeline sees them.
 
-use pipewright_stages::{Parameter, Stage};
+use pipewright_stages::{Shard, Stage};
 use serde::{Deserialize, Serialize};
 
 use super::Worker;
@@ -12,6 +12,12 @@ use crate::id::{Rank, StageId};
 pub struct ParameterInfo {
     /// The name, as in a checkpoint.
     pub name: String,
+    /// Which part of the tensor of that name it holds.
+    pub shard: Shard,
+    /// Whether it is a tied copy of the parameter of that name and shard, which another layer holds.
+    pub is_tied: bool,
+    /// The layer that holds it, where the stage says so.
+    pub layer: Option<String>,
     /// The dimensions, outermost first.
     pub dims: Vec<usize>,
     /// Where it lives.
@@ -42,21 +48,24 @@ impl<S: Stage> Worker<S> {
     /// This rank's parameters, in layer order.
     pub(crate) fn parameters(&mut self) -> Vec<ParameterInfo> {
         let rank = self.rank;
-        let describe = |(index, parameter): (usize, &mut Parameter), stage| ParameterInfo {
-            name: parameter.name().to_owned(),
-            dims: parameter.dims().to_vec(),
-            site: Site { rank, stage, index },
-        };
-        self.slots
-            .iter_mut()
-            .flat_map(|slot| {
-                let stage = slot.id;
-                slot.stage
-                    .parameters()
-                    .into_iter()
-                    .enumerate()
-                    .map(move |entry| describe(entry, stage))
-            })
-            .collect()
+        let mut all = Vec::new();
+        for slot in &mut self.slots {
+            let mut layers = slot.stage.parameter_layers().into_iter();
+            for (index, parameter) in slot.stage.parameters().into_iter().enumerate() {
+                all.push(ParameterInfo {
+                    name: parameter.name().to_owned(),
+                    shard: parameter.shard(),
+                    is_tied: parameter.is_tied(),
+                    layer: layers.next(),
+                    dims: parameter.dims().to_vec(),
+                    site: Site {
+                        rank,
+                        stage: slot.id,
+                        index,
+                    },
+                });
+            }
+        }
+        all
     }
 }

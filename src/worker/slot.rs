@@ -1,6 +1,6 @@
 //! One stage on its rank, with what is in flight through it.
 
-use pipewright_stages::{Bytes, Parameter, Stage};
+use pipewright_stages::{Bytes, Parameter, Shape, Stage};
 
 use crate::id::StageId;
 
@@ -9,8 +9,6 @@ pub(super) struct Slot<S: Stage> {
     pub(super) id: StageId,
     pub(super) stage: S,
     pub(super) cells: Vec<InFlight<S>>,
-    /// In a forward-only run, what the stage before on the same rank has just given.
-    pub(super) handed: Option<S::Wire>,
 }
 
 /// What a stage holds of one micro-batch.
@@ -20,6 +18,8 @@ pub(super) struct InFlight<S: Stage> {
     /// For the next stage, until it is sent.
     pub(super) output: Option<S::Wire>,
     pub(super) saved: Option<Held<S::Saved>>,
+    /// The shape of the forward pass's input, which its gradient has to have; known for tensors.
+    pub(super) input_shape: Option<Shape>,
     /// The output's gradient, from the loss or from the next stage on the same rank.
     pub(super) grad: Option<S::Wire>,
     /// For the stage before, until it is sent.
@@ -48,6 +48,7 @@ impl<S: Stage> Default for InFlight<S> {
             input: None,
             output: None,
             saved: None,
+            input_shape: None,
             grad: None,
             input_grad: None,
             pending: None,
@@ -58,12 +59,7 @@ impl<S: Stage> Default for InFlight<S> {
 impl<S: Stage> Slot<S> {
     pub(super) fn new(id: StageId, stage: S, micro_batches: u32) -> Self {
         let cells = (0..micro_batches).map(|_| InFlight::default()).collect();
-        Self {
-            id,
-            stage,
-            cells,
-            handed: None,
-        }
+        Self { id, stage, cells }
     }
 
     /// One parameter by its place in the stage.

@@ -2,17 +2,20 @@
 
 use pipewright_stages::{Device, Gradient, Parameter, Part, Stage};
 
+use super::progress::WaitsFor;
 use super::{Site, Worker};
 use crate::error::Result;
 use crate::fabric::Tag;
 use crate::id::{Rank, WorldRank};
 
-/// One parameter that several layers hold: gradients are summed over the sites in layer order, and the copies stay equal.
+/// One parameter that several layers hold, because they say so. The gradients are summed over the sites, in their order, and the
+/// copies stay equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tie {
     /// The name all sites share.
     pub(crate) name: String,
-    /// Two or more sites, in layer order. The first one's rank adds up.
+    /// Two or more sites: that of the parameter itself, then those of its tied copies, in layer order. The first one's rank
+    /// adds up.
     pub(crate) sites: Vec<Site>,
 }
 
@@ -139,12 +142,12 @@ impl<S: Stage> Worker<S> {
         for peer in tie.others() {
             if self.hands_over(peer) {
                 let wire = self.slot(first.stage).stage.wire_of(total)?;
-                self.transport.send(self.world_rank(peer), sum_tag(first), wire)?;
+                self.send_wire(peer, sum_tag(first), wire)?;
                 continue;
             }
             let mut block = self.empty_block();
             total.append_to(&mut block)?;
-            self.transport.send_bytes(self.world_rank(peer), block)?;
+            self.send_block(peer, block)?;
         }
         Ok(())
     }
@@ -158,8 +161,7 @@ impl<S: Stage> Worker<S> {
             let gradient = Gradient::take(self.parameter(site));
             if handed {
                 let wire = self.slot(site.stage).stage.wire_of(&gradient)?;
-                self.transport
-                    .send(self.world_rank(to), gradient_tag(site), wire)?;
+                self.send_wire(to, gradient_tag(site), wire)?;
             } else {
                 gradient.append_to(&mut block)?;
             }
@@ -168,7 +170,7 @@ impl<S: Stage> Worker<S> {
         if handed {
             return Ok(());
         }
-        self.transport.send_bytes(self.world_rank(to), block)
+        self.send_block(to, block)
     }
 
     /// Whether gradients go to this rank as wires: from GPU to GPU.
@@ -181,9 +183,11 @@ impl<S: Stage> Worker<S> {
     }
 
     /// A gradient from another rank, on the device of this rank's site.
-    fn gradient_from(&mut self, peer: Rank, tag: Tag, site: Site) -> Result<Gradient> {
-        let (peer, transport) = (self.world_rank(peer), &mut self.transport);
-        let wire = self.meter.wait(|| transport.wait(peer, tag))?;
+    fn gradient_from(&mut self, rank: Rank, tag: Tag, site: Site) -> Result<Gradient> {
+        let (peer, transport) = (self.world_rank(rank), &mut self.transport);
+        let wire = self
+            .meter
+            .wait(WaitsFor::Rank(rank), || transport.wait(peer, tag))?;
         Ok(self.slot(site.stage).stage.gradient_of(wire)?)
     }
 
@@ -215,8 +219,7 @@ impl<S: Stage> Worker<S> {
             set_weights(self.parameter(site), &weights)?;
         }
         for peer in tie.others() {
-            self.transport
-                .send_bytes(self.world_rank(peer), weights.clone())?;
+            self.send_block(peer, weights.clone())?;
         }
         Ok(())
     }
@@ -229,9 +232,10 @@ impl<S: Stage> Worker<S> {
         Ok(())
     }
 
-    fn block_from(&mut self, peer: Rank) -> Result<Vec<u8>> {
-        let (peer, transport) = (self.world_rank(peer), &mut self.transport);
-        self.meter.wait(|| transport.recv_bytes(peer))
+    fn block_from(&mut self, rank: Rank) -> Result<Vec<u8>> {
+        let (peer, transport) = (self.world_rank(rank), &mut self.transport);
+        self.meter
+            .wait(WaitsFor::Rank(rank), || transport.recv_bytes(peer))
     }
 
     fn empty_block(&mut self) -> Vec<u8> {

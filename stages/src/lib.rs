@@ -76,5 +76,5 @@ pub use parameter::{Init, Parameter, Part};
 pub use recompute::{Recompute, RecomputedSaved, RecomputedStage, recompute};
 pub use sequential::Sequential;
 pub use shape::{Kind, MAX_DIMS, Shape};
-pub use stage::{Bytes, ForwardContext, Mode, Stage, StageBuilder};
+pub use stage::{BuildStage, Bytes, ForwardContext, Mode, Stage, StageBuilder};
 pub use tensor::Tensor;

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::gradient::Gradient;
 use crate::parameter::Parameter;
 use crate::shape::Shape;
-use crate::stage::{Bytes, ForwardContext, Mode, Stage, StageBuilder};
+use crate::stage::{BuildStage, Bytes, ForwardContext, Mode, Stage, StageBuilder};
 use crate::tensor::Tensor;
 
 /// What a stage makes again in backward instead of keeping it from forward. The numbers are the same, bit for bit.
@@ -39,7 +39,7 @@ pub enum Recompute {
 ///
 /// let model = Mlp { sizes: vec![4, 64, 64, 2], dropout: 0.1, seed: 1 }.model()?;
 /// let builders = model.split(2)?.into_iter().map(|stage| recompute(stage, Recompute::Full));
-/// let mut first = builders.into_iter().next().expect("two stages")()?;
+/// let mut first = builders.into_iter().next().expect("two stages").build()?;
 ///
 /// let ctx = ForwardContext { step: 0, micro_batch: 0, mode: Mode::Train };
 /// let (output, saved) = first.forward(ctx, Tensor::zeros(&[8, 4]))?;
@@ -51,7 +51,24 @@ pub fn recompute<S: Stage<Wire: Clone>>(
     build: StageBuilder<S>,
     how: Recompute,
 ) -> StageBuilder<RecomputedStage<S>> {
-    Box::new(move || Ok(RecomputedStage::new(build()?, how)))
+    Box::new(Recomputing { build, how })
+}
+
+/// Makes stages that recompute.
+struct Recomputing<S> {
+    build: StageBuilder<S>,
+    how: Recompute,
+}
+
+impl<S: Stage> BuildStage<RecomputedStage<S>> for Recomputing<S> {
+    fn build(&self) -> Result<RecomputedStage<S>> {
+        Ok(RecomputedStage::new(self.build.build()?, self.how))
+    }
+
+    /// Whether it recomputes changes no number, so it need not be the same in all processes.
+    fn describe(&self) -> String {
+        self.build.describe()
+    }
 }
 
 /// A stage that makes activations again in backward.
@@ -171,6 +188,10 @@ impl<S: Stage<Wire: Clone>> Stage for RecomputedStage<S> {
     fn backward(&mut self, saved: Self::Saved, grad: S::Wire) -> Result<Option<S::Wire>> {
         let whole = self.whole(saved)?;
         self.stage.backward(whole, grad)
+    }
+
+    fn parameter_layers(&mut self) -> Vec<String> {
+        self.stage.parameter_layers()
     }
 
     fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {

@@ -129,6 +129,15 @@ impl Stage for Sequential {
             .for_each(|layer| layer.recompute_interior());
     }
 
+    fn parameter_layers(&mut self) -> Vec<String> {
+        let mut names = Vec::new();
+        for layer in &mut self.layers {
+            let count = layer.parameters().len();
+            names.extend(std::iter::repeat_n(layer.name().to_owned(), count));
+        }
+        names
+    }
+
     fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
         visit_parameters(&mut self.layers, visit);
     }

@@ -177,6 +177,12 @@ pub trait Stage: 'static {
     /// and backward-input makes the rest again. A stage without such parts does nothing.
     fn recompute_interiors(&mut self) {}
 
+    /// The names of the layers that hold the parameters, one for each that [`Stage::visit_parameters`] shows: for messages.
+    /// Empty where a stage has no layers with names.
+    fn parameter_layers(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Shows every parameter, in an order that never changes. Names differ within a model, but for copies that say so
     /// ([`Parameter::tied`]). Weights change in no other way than through this function: a stage that has computed
     /// something from them and keeps it drops it here.
@@ -204,5 +210,26 @@ pub trait Stage: 'static {
     }
 }
 
-/// Makes a stage on the thread that will run it; each call makes the same stage with its starting weights.
-pub type StageBuilder<S> = Box<dyn Fn() -> Result<S> + Send>;
+/// What makes a stage. A closure without arguments is one.
+pub trait BuildStage<S>: Send {
+    /// Makes the stage, with its starting weights. Each call makes the same stage.
+    ///
+    /// # Errors
+    /// When the stage cannot be made: names the layer.
+    fn build(&self) -> Result<S>;
+
+    /// What the stage is made of, in words: its layers and the settings of the model. The processes of a run compare it,
+    /// so that none of them cuts the model at another layer. Empty when nobody says.
+    fn describe(&self) -> String {
+        String::new()
+    }
+}
+
+impl<S, F: Fn() -> Result<S> + Send> BuildStage<S> for F {
+    fn build(&self) -> Result<S> {
+        self()
+    }
+}
+
+/// Makes a stage on the thread that will run it.
+pub type StageBuilder<S> = Box<dyn BuildStage<S>>;

@@ -32,7 +32,7 @@ fn build(model: Model, stages: u32) -> Vec<Sequential> {
         .split(stages)
         .unwrap()
         .into_iter()
-        .map(|stage| stage().unwrap())
+        .map(|stage| stage.build().unwrap())
         .collect()
 }
 
@@ -234,7 +234,7 @@ fn only_the_first_parameters_of_the_model_skip_their_input_gradient() {
     };
     let lists = [vec!["flatten".to_owned()], vec!["fc0..fc1".to_owned()]];
     let stages = mlp.model().unwrap().split_by(&lists).unwrap();
-    let mut last = stages.into_iter().next_back().unwrap()().unwrap();
+    let mut last = stages.into_iter().next_back().unwrap().build().unwrap();
     let at = ForwardContext {
         step: 0,
         micro_batch: 0,
@@ -335,9 +335,9 @@ fn a_builder_makes_the_same_stage_again() {
         LayerSpec::of("rest", 1.0, || Relu::new("rest")),
     ];
     let builders = Model::new(units).split(1).unwrap();
-    let [mut first, mut second] = [(); 2].map(|()| builders[0]().unwrap());
+    let [mut first, mut second] = [(); 2].map(|()| builders[0].build().unwrap());
     first.parameters()[0].value.fill(7.0);
-    let mut third = builders[0]().unwrap();
+    let mut third = builders[0].build().unwrap();
     assert_eq!(second.parameters(), third.parameters());
     assert_ne!(first.parameters(), third.parameters());
 }

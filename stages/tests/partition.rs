@@ -22,7 +22,7 @@ fn stages(built: Result<Vec<StageBuilder<Sequential>>>) -> Vec<Vec<String>> {
     built
         .unwrap()
         .into_iter()
-        .map(|stage| names(stage().unwrap()))
+        .map(|stage| names(stage.build().unwrap()))
         .collect()
 }
 
@@ -103,7 +103,15 @@ fn the_head_and_the_embedding_are_counted() {
         costs[13] > costs[1..13].iter().sum(),
         "a large vocabulary makes the head the heaviest unit"
     );
-    let head = gpt.model().unwrap().split(2).unwrap().pop().unwrap()().unwrap();
+    let head = gpt
+        .model()
+        .unwrap()
+        .split(2)
+        .unwrap()
+        .pop()
+        .unwrap()
+        .build()
+        .unwrap();
     assert!(!format!("{head:?}").contains("h.5"));
 }
 

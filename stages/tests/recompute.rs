@@ -62,7 +62,9 @@ fn nested() -> Model {
 
 fn build(model: Model, stages: u32, how: Recompute) -> Vec<RecomputedStage<Sequential>> {
     let stages = model.split(stages).unwrap().into_iter();
-    stages.map(|stage| recompute(stage, how)().unwrap()).collect()
+    stages
+        .map(|stage| recompute(stage, how).build().unwrap())
+        .collect()
 }
 
 fn ctx(micro_batch: u32, mode: Mode) -> ForwardContext {
@@ -123,7 +125,7 @@ fn every_model_gives_the_same_bits() {
     for (name, model, input) in cases {
         for stages in [1, 2, 4] {
             let plain = model().split(stages).unwrap().into_iter();
-            let mut plain: Vec<Sequential> = plain.map(|stage| stage().unwrap()).collect();
+            let mut plain: Vec<Sequential> = plain.map(|stage| stage.build().unwrap()).collect();
             let expected = train(&mut plain, &input);
             for how in ALL {
                 let mut stages = build(model(), stages, how);

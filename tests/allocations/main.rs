@@ -198,7 +198,7 @@ fn kept_and_taken(how: Recompute) -> [f64; 2] {
     };
     let stages = gpt.model().and_then(|model| model.split(1));
     let mut stages = stages.expect("one stage").into_iter();
-    let stage = stages.next().map(|build| recompute(build, how)());
+    let stage = stages.next().map(|build| recompute(build, how).build());
     let mut stage = stage.expect("one stage").expect("it is built");
     let mut forward = |micro_batch| {
         let mode = Mode::Train;

@@ -5,6 +5,7 @@ mod common;
 #[path = "../common/worlds.rs"]
 mod worlds;
 
+mod alike;
 #[path = "../../stages/tests/emulator/mod.rs"]
 mod emulator;
 mod ends;

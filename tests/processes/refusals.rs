@@ -262,7 +262,7 @@ fn what_is_wrong_in_one_process_is_told_in_all() {
     )
     .unwrap();
     let [first, second] = both();
-    let expected = "process 1 has other data than process 0: their first micro-batches differ";
+    let expected = "process 1 differs from process 0 in the data: it has ";
     assert!(
         first.contains(expected) && second.contains(expected),
         "{first}{second}"

@@ -60,7 +60,7 @@ impl Gpt {
             units.push(LayerSpec::new(mlp, 16.0 * dim * dim, move || gpt.mlp(index)));
         }
         units.push(LayerSpec::new("head", 2.0 * dim * vocab, move || gpt.head()));
-        Ok(Model::new(units))
+        Ok(Model::new(units).with_settings(format!("{self:?}")))
     }
 
     fn embed(self) -> Result<Vec<Box<dyn Layer>>> {

@@ -49,7 +49,7 @@ impl Mlp {
                 units.push(self.activation(index, outputs));
             }
         }
-        Ok(Model::new(units))
+        Ok(Model::new(units).with_settings(format!("{self:?}")))
     }
 
     fn activation(&self, index: usize, width: usize) -> LayerSpec {

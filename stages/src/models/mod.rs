@@ -12,7 +12,7 @@ pub use sizes::UnitSizes;
 use crate::error::{Error, Result};
 use crate::layer::Layer;
 use crate::sequential::Sequential;
-use crate::stage::StageBuilder;
+use crate::stage::{BuildStage, StageBuilder};
 
 type Build = Box<dyn Fn() -> Result<Vec<Box<dyn Layer>>> + Send>;
 
@@ -76,12 +76,25 @@ impl std::fmt::Debug for LayerSpec {
 #[derive(Debug)]
 pub struct Model {
     units: Vec<LayerSpec>,
+    /// Its settings, in words.
+    settings: String,
 }
 
 impl Model {
     /// A model of these units, in order.
     pub fn new(units: Vec<LayerSpec>) -> Self {
-        Self { units }
+        Self {
+            units,
+            settings: String::new(),
+        }
+    }
+
+    /// The same model with its settings in words, such as its sizes and its seed: all on which the numbers of its layers
+    /// depend. Processes of a run compare them.
+    #[must_use]
+    pub fn with_settings(mut self, settings: String) -> Self {
+        self.settings = settings;
+        self
     }
 
     /// The units' names, in order.
@@ -155,10 +168,35 @@ impl Model {
         }
         let mut units = self.units.into_iter();
         let stages = counts.iter().enumerate().map(|(index, &count)| {
-            let units: Vec<LayerSpec> = units.by_ref().take(count).collect();
-            Box::new(move || build(&units, index == 0)) as StageBuilder<Sequential>
+            Box::new(Slice {
+                units: units.by_ref().take(count).collect(),
+                is_first: index == 0,
+                settings: self.settings.clone(),
+            }) as StageBuilder<Sequential>
         });
         Ok(stages.collect())
+    }
+}
+
+/// Units of a model that make a stage.
+struct Slice {
+    units: Vec<LayerSpec>,
+    is_first: bool,
+    /// Those of the model.
+    settings: String,
+}
+
+impl BuildStage<Sequential> for Slice {
+    fn build(&self) -> Result<Sequential> {
+        build(&self.units, self.is_first)
+    }
+
+    fn describe(&self) -> String {
+        let names: Vec<&str> = self.units.iter().map(|unit| unit.name.as_str()).collect();
+        match self.settings.as_str() {
+            "" => names.join(", "),
+            settings => format!("{} of {settings}", names.join(", ")),
+        }
     }
 }
 

@@ -1,0 +1,58 @@
+//! What a pipeline is made of, as the builder was given it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pipewright_stages::loss::Loss;
+use pipewright_stages::optimizer::{AdamW, LearningRate, Optimizer};
+use pipewright_stages::{Place, Stage, StageBuilder};
+
+use crate::data::DataSource;
+use crate::error::Result;
+use crate::fabric::{End, GpuPairs, Peers, World};
+use crate::mesh::Mesh;
+use crate::schedule::Schedule;
+
+/// What a pipeline is made of. A schedule, its stages, a loss and data are needed; the rest has defaults.
+pub(super) struct Parts<S: Stage> {
+    pub(super) schedule: Option<Schedule>,
+    pub(super) stages: Vec<StageBuilder<S>>,
+    /// With the name of its type.
+    pub(super) loss: Option<(Box<dyn Loss<S::Wire>>, &'static str)>,
+    pub(super) data: Option<Arc<dyn DataSource>>,
+    pub(super) optimizer: Arc<dyn Optimizer>,
+    pub(super) learning_rate: LearningRate,
+    pub(super) clip: Option<f64>,
+    pub(super) places: Vec<Place>,
+    pub(super) pin: bool,
+    pub(super) threads_per_rank: usize,
+    pub(super) stall_limit: Option<Duration>,
+    pub(super) config: String,
+    pub(super) world: Option<(World, Connect<S::Wire>)>,
+}
+
+/// What connects the ranks of processes that have found each other, for the wires of the stages.
+pub(super) type Connect<W> = fn(World, &Mesh, usize, usize, GpuPairs) -> Result<(Vec<End<W>>, Peers)>;
+
+/// Longer than any action of a model that trains: what takes longer has most likely stopped for ever.
+const STALL_LIMIT: Duration = Duration::from_secs(30 * 60);
+
+impl<S: Stage> Default for Parts<S> {
+    fn default() -> Self {
+        Self {
+            schedule: None,
+            stages: Vec::new(),
+            loss: None,
+            data: None,
+            optimizer: Arc::new(AdamW::default()),
+            learning_rate: LearningRate::Constant(1e-3),
+            clip: None,
+            places: Vec::new(),
+            pin: true,
+            threads_per_rank: 1,
+            stall_limit: Some(STALL_LIMIT),
+            config: String::new(),
+            world: None,
+        }
+    }
+}

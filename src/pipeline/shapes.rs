@@ -1,0 +1,57 @@
+//! Whether what each stage gives is what the next one takes.
+
+use pipewright_stages::{Shape, Stage};
+
+use crate::actor::{CheckLoss, OutputShape, Ranks};
+use crate::error::{Error, Giver, LaunchError, Result};
+use crate::id::StageId;
+use crate::schedule::Schedule;
+
+/// Follows the shape of a source's inputs through all stages to the loss.
+///
+/// # Errors
+/// [`LaunchError::RefusedInput`] and [`LaunchError::RefusedOutput`]: the ranks go on.
+pub(super) fn check_shapes<S: Stage>(
+    ranks: &Ranks<S>,
+    schedule: &Schedule,
+    (input, target): (Shape, Shape),
+) -> Result<()> {
+    let mut shape = input;
+    for stage in (0..schedule.stages()).map(StageId) {
+        let rank = schedule.rank_of(stage);
+        let giver = stage
+            .0
+            .checked_sub(1)
+            .map_or(Giver::Data, |before| Giver::Stage(StageId(before)));
+        let message = OutputShape { stage, input: shape };
+        shape = ranks.ask("checking shapes", rank, message).map_err(|error| {
+            refused(error, |source| LaunchError::RefusedInput {
+                stage,
+                rank,
+                giver,
+                shape,
+                source,
+            })
+        })?;
+    }
+    let last = schedule.rank_of(schedule.last_stage());
+    let message = CheckLoss {
+        output: shape,
+        target,
+    };
+    ranks.ask("checking shapes", last, message).map_err(|error| {
+        refused(error, |source| LaunchError::RefusedOutput {
+            output: shape,
+            target,
+            source,
+        })
+    })
+}
+
+/// Why a shape was refused, unless whoever was asked is gone.
+fn refused(error: Error, refusal: impl FnOnce(Box<Error>) -> LaunchError) -> Error {
+    match error {
+        Error::ProcessGone(_) => error,
+        error => refusal(Box::new(error)).into(),
+    }
+}

@@ -1,0 +1,65 @@
+//! Which parameters are copies of each other. They are because a layer says so, and never because two names are equal.
+
+use std::collections::BTreeMap;
+
+use crate::error::{LaunchError, ParameterPlace, Result};
+use crate::worker::{ParameterInfo, Tie};
+
+/// The tied parameters. `parameters` are in layer order.
+///
+/// # Errors
+/// [`LaunchError`] when two parameters have one name and shard and nobody has tied them, when a copy has no original, and when
+/// a copy has other dimensions.
+pub(super) fn ties(parameters: &[ParameterInfo]) -> Result<Vec<Tie>> {
+    let mut by_identity: BTreeMap<_, Vec<&ParameterInfo>> = BTreeMap::new();
+    for info in parameters {
+        by_identity
+            .entry((&info.name, info.shard))
+            .or_default()
+            .push(info);
+    }
+    let ties = by_identity.into_values().map(|sites| tie(&sites));
+    ties.filter_map(Result::transpose).collect()
+}
+
+/// The tie of all parameters of one name and shard; none when there is only one.
+fn tie(sites: &[&ParameterInfo]) -> Result<Option<Tie>> {
+    let mut originals = sites.iter().filter(|info| !info.is_tied);
+    let Some(&original) = originals.next() else {
+        return Err(LaunchError::NoOriginal {
+            name: sites[0].name.clone(),
+            place: place(sites[0]),
+        }
+        .into());
+    };
+    if let Some(other) = originals.next() {
+        return Err(LaunchError::SameName {
+            name: original.name.clone(),
+            places: [place(original), place(other)],
+        }
+        .into());
+    }
+    if let Some(other) = sites.iter().find(|info| info.dims != original.dims) {
+        return Err(LaunchError::TiedShapes {
+            name: original.name.clone(),
+            dims: [original.dims.clone(), other.dims.clone()],
+            stages: [original.site.stage, other.site.stage],
+        }
+        .into());
+    }
+    if sites.len() == 1 {
+        return Ok(None);
+    }
+    let copies = sites.iter().filter(|info| info.is_tied).map(|info| info.site);
+    Ok(Some(Tie {
+        name: original.name.clone(),
+        sites: std::iter::once(original.site).chain(copies).collect(),
+    }))
+}
+
+fn place(info: &ParameterInfo) -> ParameterPlace {
+    ParameterPlace {
+        layer: info.layer.clone(),
+        stage: info.site.stage,
+    }
+}

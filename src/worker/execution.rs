@@ -1,0 +1,113 @@
+//! What a rank runs: a training step, or forward passes alone.
+
+use pipewright_stages::loss::Score;
+use pipewright_stages::{ForwardContext, Mode, Tensor};
+use serde::{Deserialize, Serialize};
+
+use super::verdict::Outcome;
+use crate::data::DataSource;
+use crate::error::Result;
+use crate::id::{MicroBatch, StageId};
+use crate::schedule::{Action, Cell};
+
+/// One run of a schedule, and what has come of it so far.
+pub(super) struct Execution<'a> {
+    /// Training; or forward passes alone, to evaluate or to find what is not finite.
+    pub(super) mode: Mode,
+    pub(super) step: u64,
+    /// In training.
+    pub(super) learning_rate: f64,
+    /// The number in the data of the schedule's micro-batch 0.
+    pub(super) first: u32,
+    /// Where micro-batches come from; the loader, when there is none.
+    source: Option<&'a dyn DataSource>,
+    /// How the step ended, once the ranks have agreed.
+    pub(super) outcome: Option<Outcome>,
+    /// Of an evaluation, on the rank of the last stage.
+    pub(super) score: Score,
+    /// In a search: what this rank has found.
+    pub(super) finding: Option<Finding>,
+}
+
+/// What a search for a number that is not finite has found on a rank.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Finding {
+    /// The stage.
+    pub(crate) stage: StageId,
+    /// What the stage says: the layer, and what of it is not finite.
+    pub(crate) what: String,
+}
+
+impl<'a> Execution<'a> {
+    /// A training step, with data from the loader.
+    pub(super) fn training(step: u64, learning_rate: f64) -> Self {
+        Self {
+            learning_rate,
+            ..Self::new(Mode::Train, step, None)
+        }
+    }
+
+    /// Forward passes over a source's step 0.
+    pub(super) fn evaluation(source: &'a dyn DataSource) -> Self {
+        Self::new(Mode::Evaluate, 0, Some(source))
+    }
+
+    /// A forward pass of one micro-batch, as in training, that ends where a number is not finite.
+    pub(super) fn search(source: &'a dyn DataSource, step: u64, micro_batch: MicroBatch) -> Self {
+        Self {
+            first: micro_batch.0,
+            ..Self::new(Mode::Probe, step, Some(source))
+        }
+    }
+
+    fn new(mode: Mode, step: u64, source: Option<&'a dyn DataSource>) -> Self {
+        Self {
+            mode,
+            step,
+            learning_rate: 0.0,
+            first: 0,
+            source,
+            outcome: None,
+            score: Score::default(),
+            finding: None,
+        }
+    }
+
+    /// Whether a wire may be missing, because a stage before has failed.
+    pub(super) fn is_search(&self) -> bool {
+        self.mode == Mode::Probe
+    }
+
+    /// The number in the data of a cell's micro-batch.
+    pub(super) fn micro_batch(&self, cell: Cell) -> MicroBatch {
+        MicroBatch(self.first + cell.micro_batch.0)
+    }
+
+    pub(super) fn moment(&self, cell: Cell) -> ForwardContext {
+        ForwardContext {
+            step: self.step,
+            micro_batch: self.micro_batch(cell).0,
+            mode: self.mode,
+        }
+    }
+
+    /// The cell's input and target, from the source that was given; none where the loader has them.
+    pub(super) fn fetch(&self, cell: Cell) -> Option<Result<(Tensor, Tensor)>> {
+        self.source
+            .map(|source| source.micro_batch(self.step, self.micro_batch(cell)))
+    }
+
+    /// The action with the number in the data of its micro-batch: for messages.
+    pub(super) fn shown(&self, action: Action) -> Action {
+        let shown = |cell| Cell {
+            micro_batch: self.micro_batch(cell),
+            ..cell
+        };
+        match action {
+            Action::Compute(pass, cell) => Action::Compute(pass, shown(cell)),
+            Action::Send(flow, cell) => Action::Send(flow, shown(cell)),
+            Action::Recv(flow, cell) => Action::Recv(flow, shown(cell)),
+            other => other,
+        }
+    }
+}

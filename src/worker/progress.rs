@@ -1,0 +1,128 @@
+//! What a rank does right now, for whoever watches it from another thread.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::id::{MicroBatch, Rank, StageId};
+use crate::schedule::{Action, Cell, Flow, Pass};
+
+/// What a rank does right now. The rank writes a few numbers for each action, without a lock; a watcher may read them at any
+/// time. A reading that mixes two actions is followed by another [count](Reading::count), so it shows as progress.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// How often the rank has begun something, or has gone on after a wait.
+    count: AtomicU64,
+    /// The action's place in the rank's list, and 1; 0 while the rank runs no actions.
+    place: AtomicU32,
+    action: AtomicU64,
+    waits: AtomicU32,
+}
+
+/// What a rank waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WaitsFor {
+    /// Nothing that another rank does: it computes, or waits for its device or for data.
+    Nobody,
+    /// All other ranks.
+    All,
+    /// One other rank.
+    Rank(Rank),
+}
+
+/// What a watcher sees of a rank that runs actions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    /// Grows with everything that the rank begins.
+    pub(crate) count: u64,
+    /// The action's place in the rank's list.
+    pub(crate) index: usize,
+    /// The action.
+    pub(crate) action: Action,
+    /// What it waits for.
+    pub(crate) waits: WaitsFor,
+}
+
+impl Progress {
+    /// The rank begins an action.
+    pub(super) fn begin(&self, index: usize, action: Action) {
+        self.place.store(index as u32 + 1, Ordering::Relaxed);
+        self.action.store(pack(action), Ordering::Relaxed);
+        self.wait_for(WaitsFor::Nobody);
+    }
+
+    /// The rank begins to wait, or goes on.
+    pub(super) fn wait_for(&self, waits: WaitsFor) {
+        let number = match waits {
+            WaitsFor::Nobody => 0,
+            WaitsFor::All => 1,
+            WaitsFor::Rank(rank) => 2 + rank.0,
+        };
+        self.waits.store(number, Ordering::Relaxed);
+        let count = self.count.load(Ordering::Relaxed);
+        self.count.store(count + 1, Ordering::Release);
+    }
+
+    /// The rank has come to the end of its actions.
+    pub(super) fn end(&self) {
+        self.place.store(0, Ordering::Release);
+    }
+
+    /// What the rank does; none while it runs no actions.
+    pub(crate) fn read(&self) -> Option<Reading> {
+        let count = self.count.load(Ordering::Acquire);
+        let index = self.place.load(Ordering::Acquire).checked_sub(1)?;
+        Some(Reading {
+            count,
+            index: index as usize,
+            action: unpack(self.action.load(Ordering::Relaxed)),
+            waits: match self.waits.load(Ordering::Relaxed) {
+                0 => WaitsFor::Nobody,
+                1 => WaitsFor::All,
+                rank => WaitsFor::Rank(Rank(rank - 2)),
+            },
+        })
+    }
+}
+
+/// The passes and flows by their number in a packed action.
+const PASSES: [Pass; 4] = [
+    Pass::Forward,
+    Pass::Backward,
+    Pass::BackwardInput,
+    Pass::BackwardWeight,
+];
+const FLOWS: [Flow; 2] = [Flow::Activation, Flow::Gradient];
+
+/// Where each kind of action begins: passes, sends, receives, reductions, steps.
+const KINDS: [u64; 5] = [0, 4, 6, 8, 9];
+
+/// An action in one number: its kind, 28 bits of its stage, 32 bits of its micro-batch. There are at most 2^23 stages.
+fn pack(action: Action) -> u64 {
+    let of =
+        |kind: u64, cell: Cell| kind << 60 | u64::from(cell.stage.0) << 32 | u64::from(cell.micro_batch.0);
+    let whole = |stage| Cell {
+        stage,
+        micro_batch: MicroBatch(0),
+    };
+    match action {
+        Action::Compute(pass, cell) => of(KINDS[0] + pass as u64, cell),
+        Action::Send(flow, cell) => of(KINDS[1] + flow as u64, cell),
+        Action::Recv(flow, cell) => of(KINDS[2] + flow as u64, cell),
+        Action::Reduce(stage) => of(KINDS[3], whole(stage)),
+        Action::Step(stage) => of(KINDS[4], whole(stage)),
+    }
+}
+
+fn unpack(packed: u64) -> Action {
+    let kind = packed >> 60;
+    let cell = Cell {
+        stage: StageId((packed >> 32) as u32 & ((1 << 28) - 1)),
+        micro_batch: MicroBatch(packed as u32),
+    };
+    match kind {
+        0..4 => Action::Compute(PASSES[kind as usize], cell),
+        4..6 => Action::Send(FLOWS[(kind - KINDS[1]) as usize], cell),
+        6..8 => Action::Recv(FLOWS[(kind - KINDS[2]) as usize], cell),
+        8 => Action::Reduce(cell.stage),
+        _ => Action::Step(cell.stage),
+    }
+}

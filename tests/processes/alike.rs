@@ -1,0 +1,213 @@
+//! Processes that do not build the same pipeline, or do not make the same calls, are refused: all of them, with what differs.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use pipewright::data::DataSource;
+use pipewright::id::MicroBatch;
+use pipewright::schedule::Schedule;
+use pipewright::stages::loss::{CrossEntropy, Loss, Score};
+use pipewright::stages::models::Gpt;
+use pipewright::stages::optimizer::{AdamW, LearningRate, Sgd};
+use pipewright::stages::{DType, Device, Place, Result, Sequential, Shape, Tensor};
+use pipewright::{Pipeline, PipelineBuilder};
+
+use crate::common::{RandomTokens, Recipe, recipe};
+use crate::worlds::in_processes;
+
+const TOKENS: RandomTokens = RandomTokens {
+    rows: 2,
+    seq: 8,
+    vocab: 17,
+};
+
+type Builder = PipelineBuilder<Sequential>;
+
+fn small() -> Recipe {
+    recipe(3, true, 4)
+}
+
+fn schedule(name: &str, micro_batches: u32) -> Schedule {
+    Schedule::named(name, 2, micro_batches).expect("the sizes fit")
+}
+
+/// A model of this seed, cut into stages of so many layers.
+fn cut(builder: Builder, seed: u64, counts: [usize; 2]) -> Builder {
+    let gpt = Gpt {
+        vocab: 17,
+        dim: 16,
+        layers: 3,
+        heads: 2,
+        context: 8,
+        dropout: 0.1,
+        tied: true,
+        seed,
+    };
+    builder.stages(gpt.model().and_then(|model| model.cut(&counts)).expect("it fits"))
+}
+
+/// Data that differs from other data in one token of its first micro-batch, or in its shape.
+struct Altered {
+    shift: u32,
+    rows: usize,
+}
+
+impl DataSource for Altered {
+    fn micro_batch(&self, step: u64, at: MicroBatch) -> pipewright::Result<(Tensor, Tensor)> {
+        let tokens = RandomTokens {
+            rows: self.rows,
+            ..TOKENS
+        };
+        let (input, mut target) = tokens.micro_batch(step, at)?;
+        target.ids_mut()[3] = (target.ids()[3] + self.shift) % 17;
+        Ok((input, target))
+    }
+
+    fn shapes(&self) -> (Shape, Shape) {
+        let shape = Shape::ids(&[self.rows, 8]);
+        (shape, shape)
+    }
+}
+
+/// Another loss of the same numbers.
+struct OtherLoss(CrossEntropy);
+
+impl Loss<Tensor> for OtherLoss {
+    fn check(&self, output: &Shape, target: &Shape) -> Result<()> {
+        self.0.check(output, target)
+    }
+
+    fn forward(&mut self, output: Tensor, target: Tensor) -> Result<(Score, Tensor)> {
+        self.0.forward(output, target)
+    }
+
+    fn score(&mut self, output: Tensor, target: Tensor) -> Result<Score> {
+        self.0.score(output, target)
+    }
+}
+
+/// What both processes say when process 1 changes something in what both build.
+#[track_caller]
+fn refused(part: &str, change: fn(Builder) -> Builder) -> String {
+    let said = in_processes(2, |world| {
+        let mut builder = small().builder(schedule("1f1b", 4)).expect("it fits");
+        builder = cut(builder, 3, [4, 4]).data(Arc::new(TOKENS));
+        if world.process() == 1 {
+            builder = change(builder);
+        }
+        builder
+            .world(world)
+            .launch()
+            .expect_err("they differ")
+            .to_string()
+    });
+    assert_eq!(said[0], said[1]);
+    let expected = format!("process 1 differs from process 0 in {part}: it has ");
+    assert!(said[0].starts_with(&expected), "{}", said[0]);
+    said[0].clone()
+}
+
+#[test]
+fn processes_that_build_different_pipelines_are_refused() {
+    refused("the schedule", |builder| builder.schedule(schedule("gpipe", 4)));
+    refused("the schedule", |builder| builder.schedule(schedule("1f1b", 8)));
+    refused("the order of rank 0's actions", |builder| {
+        let gpipe = schedule("gpipe", 4);
+        let rows = [0, 1].map(|rank| gpipe.passes(pipewright::id::Rank(rank)).collect());
+        let placement = gpipe.placement().clone();
+        builder.schedule(Schedule::from_passes("1f1b", placement, 4, rows.into()).expect("a valid order"))
+    });
+    let said = refused("the layers of stage 0", |builder| cut(builder, 3, [5, 3]));
+    assert!(
+        said.contains("it has embed, h.0.attn, h.0.mlp, h.1.attn, h.1.mlp of Gpt { vocab: 17, "),
+        "{said}"
+    );
+    let said = refused("the layers of stage 0", |builder| cut(builder, 4, [4, 4]));
+    assert!(said.contains("seed: 4") && said.contains("seed: 3"), "{said}");
+    refused("the loss", |builder| {
+        builder.loss(OtherLoss(CrossEntropy::default()))
+    });
+    refused("the optimizer", |builder| {
+        builder.optimizer(Sgd {
+            momentum: 0.9,
+            ..Sgd::default()
+        })
+    });
+    refused("the optimizer", |builder| {
+        builder.optimizer(AdamW {
+            eps: 1e-6,
+            ..AdamW::default()
+        })
+    });
+    refused("the learning rate", |builder| {
+        builder.learning_rate(LearningRate::Constant(0.02))
+    });
+    let said = refused("the gradient clipping", |builder| builder.clip(2.0));
+    assert!(said.ends_with("it has 2, process 0 has 0.5"), "{said}");
+    refused("the devices", |builder| {
+        builder.places(vec![Place {
+            device: Device::Cpu,
+            dtype: DType::Bf16,
+        }])
+    });
+    refused("the shapes of the data", |builder| {
+        builder.data(Arc::new(Altered { shift: 0, rows: 3 }))
+    });
+    refused("the data", |builder| {
+        builder.data(Arc::new(Altered { shift: 1, rows: 2 }))
+    });
+}
+
+/// A call of a pipeline, and how messages name it.
+type Call = (
+    &'static str,
+    fn(&mut Pipeline<Sequential>, &Path) -> pipewright::Result<()>,
+);
+
+const CALLS: [Call; 7] = [
+    ("step 1", |pipeline, _| pipeline.step().map(drop)),
+    ("traced step 1", |pipeline, _| pipeline.step_traced().map(drop)),
+    ("evaluation of 3 micro-batches of ids[2, 8]", |pipeline, _| {
+        pipeline.evaluate(Arc::new(TOKENS), 3).map(drop)
+    }),
+    ("evaluation of 2 micro-batches of ids[2, 8]", |pipeline, _| {
+        pipeline.evaluate(Arc::new(TOKENS), 2).map(drop)
+    }),
+    ("saving of ", |pipeline, folder| {
+        pipeline.save(folder.join("checkpoint"))
+    }),
+    ("hash of the weights", |pipeline, _| {
+        pipeline.weights_hash().map(drop)
+    }),
+    ("question whether any process says yes", |pipeline, _| {
+        pipeline.any(true).map(drop)
+    }),
+];
+
+#[test]
+fn processes_that_make_different_calls_are_told_both_and_stop() {
+    let folder = tempfile::TempDir::new().expect("a folder");
+    for first in CALLS {
+        for second in CALLS.iter().filter(|second| second.0 != first.0) {
+            let said = in_processes(2, |world| {
+                let call = [first, *second][world.process() as usize];
+                let builder = small().builder(schedule("1f1b", 4)).expect("it fits");
+                let mut pipeline = builder.world(world).launch().expect("it starts");
+                pipeline.step().expect("a step");
+                // A call that needs nothing of the others may end before theirs is known. The next one fails.
+                let error = call.1(&mut pipeline, folder.path()).and_then(|()| pipeline.step().map(drop));
+                error.expect_err("they differ").to_string()
+            });
+            for said in said {
+                for name in [first.0, second.0] {
+                    assert!(
+                        said.contains(name) && said.ends_with("all have to make the same calls"),
+                        "{} and {}: {said}",
+                        first.0,
+                        second.0
+                    );
+                }
+            }
+        }
+    }
+}
