@@ -207,6 +207,12 @@ pub enum FabricError {
         /// The process.
         process: u32,
     },
+    /// The schedule would lock up where transfers between two ranks go one after the other.
+    #[error("between GPUs of several processes transfers go one after the other: {source}")]
+    NotOrdered {
+        /// Why, and where.
+        source: Arc<crate::error::Error>,
+    },
     /// Two ranks of a process have one GPU, and NCCL takes one rank a GPU.
     #[error(
         "ranks {} and {} of one process are both on {device} and both have links to other processes: NCCL takes one \

@@ -1,8 +1,10 @@
 //! The fabrics that a pipeline's ranks need: how much room, which ways, and what puts them together.
 
+use std::sync::Arc;
+
 use pipewright_stages::Device;
 
-use crate::error::{Error, Result};
+use crate::error::{FabricError, Result};
 use crate::fabric::{self, End, GpuPairs, Peers, WireFrame, World};
 use crate::id::{Rank, StageId, WorldRank};
 use crate::mesh::{Coordinate, Mesh};
@@ -59,11 +61,11 @@ pub(super) fn between_gpus(schedule: &Schedule, mesh: &Mesh) -> Result<GpuPairs>
         pairs.extend(far.filter(|&to| on_gpu(from) && on_gpu(to)).map(|to| [from, to]));
     }
     if !pairs.is_empty() {
-        schedule.holds_on(Links::Ordered).map_err(|error| {
-            Error::Invalid(format!(
-                "between GPUs of several processes transfers go one after the other: {error}"
-            ))
-        })?;
+        schedule
+            .holds_on(Links::Ordered)
+            .map_err(|error| FabricError::NotOrdered {
+                source: Arc::new(error),
+            })?;
     }
     let mut gpus = GpuPairs::new(pairs, mesh);
     // The first stage and the last one are often tied.

@@ -145,6 +145,17 @@ impl Connection {
     }
 }
 
+/// Says to all that this process leaves, and why if the cause is its own, and ends the connections.
+pub(super) fn farewell(connections: &[Option<Arc<Connection>>], cause: Option<&Error>) {
+    let cause = cause.filter(|error| !error.is_echo());
+    let cause = cause.map_or(String::new(), ToString::to_string);
+    for connection in connections.iter().flatten() {
+        // Whoever is gone needs no word.
+        let _ = connection.tell(Kind::Farewell, 0, cause.as_bytes());
+        connection.close();
+    }
+}
+
 /// Has the system ask whether the other machine is there, and end the connection when it is not heard of for
 /// so long.
 ///

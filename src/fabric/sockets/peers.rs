@@ -9,12 +9,11 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, never};
 
 use super::calls::Calls;
-use super::connection::Connection;
+use super::connection::{Connection, farewell};
 use super::ears::Ears;
 use super::head::Kind;
 use super::part::{self, Failure, Order};
 use super::reader::Heard;
-use super::world::farewell;
 use crate::error::{Error, FabricError, Result};
 use crate::fabric::Call;
 

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use crossbeam_channel::unbounded;
 
-use super::connection::Connection;
-use super::head::Kind;
+use super::connection::{Connection, farewell};
 use super::reader::{Deliveries, Reader};
 use super::{Peers, bootstrap};
 use crate::error::{Error, Result};
@@ -118,17 +117,6 @@ impl World {
             })?);
         }
         Ok((connections, peers))
-    }
-}
-
-/// Says to all that this process leaves, and why if the cause is its own, and ends the connections.
-pub(super) fn farewell(connections: &[Option<Arc<Connection>>], cause: Option<&Error>) {
-    let cause = cause.filter(|error| !error.is_echo());
-    let cause = cause.map_or(String::new(), ToString::to_string);
-    for connection in connections.iter().flatten() {
-        // Whoever is gone needs no word.
-        let _ = connection.tell(Kind::Farewell, 0, cause.as_bytes());
-        connection.close();
     }
 }
 
