@@ -11,7 +11,7 @@ use super::places::check_gpus;
 use super::schedule::unfitted;
 use super::{PipelinePlan, check_memory, data, kinds_of_gpus, loss, memory, model, optimizer, places};
 use crate::config::{Config, RecomputeBy};
-use crate::error::Result;
+use crate::error::{Result, ValueProblem};
 use crate::plan::ModelCosts;
 use crate::profile::{self, Measured, Settings, Subject};
 use crate::schedule::Schedule;
@@ -123,7 +123,8 @@ fn subject(config: &Config) -> Result<Subject<CrossEntropy, Box<dyn Optimizer>>>
 /// The places of all ranks, which are alike.
 fn measured_places(config: &Config) -> Result<Vec<Place>> {
     let places = places(config, unfitted(config)?.ranks())?;
-    profile::check_places(&places).map_err(|error| config.refuse("pipeline.devices", error))?;
+    profile::check_places(&places)
+        .map_err(|error| config.refuse("pipeline.devices", ValueProblem::Unmeasurable(Box::new(error))))?;
     Ok(places)
 }
 
@@ -179,10 +180,7 @@ fn recomputed(config: &Config) -> Result<Recompute> {
         RecomputeBy::Each(words) => match words.as_slice() {
             [] => Ok(Recompute::None),
             [first, rest @ ..] if rest.iter().all(|word| word == first) => Ok(*first),
-            _ => Err(config.refuse(
-                "pipeline.recompute",
-                "costs are for stages that all recompute the same: give one word for all",
-            )),
+            _ => Err(config.refuse("pipeline.recompute", ValueProblem::MixedRecompute)),
         },
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::config::{Config, DataKind, ModelKind};
 use crate::data::{Corpus, DataSource, Images, LabelledImages, Windows};
-use crate::error::Result;
+use crate::error::{Result, ValueProblem};
 
 /// Windows of a validation on text or tokens when nobody sets its micro-batches; the same whatever their size.
 const VALIDATION_WINDOWS: u64 = 128;
@@ -37,7 +37,7 @@ impl std::fmt::Debug for TrainingData {
 pub fn data(config: &Config) -> Result<TrainingData> {
     let paths = &config.data.path.0;
     if paths.is_empty() {
-        return Err(config.refuse("data.path", "nothing to train on: name a file or a folder"));
+        return Err(config.refuse("data.path", ValueProblem::NoData));
     }
     match config.data.kind {
         DataKind::Text if config.data.path.is_built_in() => windows(config, Corpus::built_in(), "bytes"),
@@ -87,10 +87,7 @@ fn windows(config: &Config, corpus: Corpus, unit: &str) -> Result<TrainingData> 
 
 fn images(config: &Config) -> Result<TrainingData> {
     let [path] = config.data.path.0.as_slice() else {
-        return Err(config.refuse(
-            "data.path",
-            "labelled images are one file, or a folder with one pair",
-        ));
+        return Err(config.refuse("data.path", ValueProblem::SeveralImages));
     };
     let all = LabelledImages::read(path, config.data.labels.as_deref())?;
     if let (ModelKind::Mlp, Some(&classes)) = (config.model.kind, config.model.sizes.0.last()) {

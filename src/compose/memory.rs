@@ -9,7 +9,7 @@ use pipewright_stages::{DType, Device, Place, Recompute};
 use super::model::{Sizes, recomputed_by_stage, sizes};
 use super::{PipelinePlan, optimizer, places};
 use crate::config::{self, Config, Memory, environment};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, ValueProblem};
 use crate::mesh::Mesh;
 use crate::plan::{self, Costs, DataMemory, RankMemory, StageCost, StageMemory};
 use crate::profile::MemoryLimit;
@@ -162,13 +162,13 @@ fn too_much(config: &Config, needed: RankMemory, limit: f64, whose: &str) -> Err
             "make the model narrower or shallower, or spread it over more machines or GPUs",
         ),
     };
-    let problem = format!(
-        "training needs about {} of memory, and {whose} {}: {} for weights, gradients and the optimizer, {} for activations \
-         and buffers; {advice}",
-        words(needed.total()),
-        words(limit),
-        words(of_model),
-        words(of_batch)
-    );
+    let problem = ValueProblem::TooMuchMemory {
+        needed: words(needed.total()),
+        whose: whose.to_owned(),
+        limit: words(limit),
+        of_model: words(of_model),
+        of_batch: words(of_batch),
+        advice,
+    };
     config.refuse(key, problem)
 }

@@ -1,10 +1,10 @@
 //! The model, and the stages it is cut into.
 
 use pipewright_stages::models::{Gpt, Mlp, Model, UnitSizes};
-use pipewright_stages::{Recompute, RecomputedStage, Sequential, StageBuilder, recompute};
+use pipewright_stages::{Error, Recompute, RecomputedStage, Sequential, StageBuilder, recompute};
 
 use crate::config::{self, Config, ModelKind, Partition, RecomputeBy};
-use crate::error::Result;
+use crate::error::{Result, ValueProblem};
 
 /// The model, in one piece.
 ///
@@ -101,8 +101,11 @@ pub(super) fn recomputed_by_stage(config: &Config, stages: usize) -> Result<Vec<
         RecomputeBy::Each(words) => words.clone(),
     };
     config.require(how.len() == stages, "pipeline.recompute", || {
-        let words = how.len();
-        format!("the list has {words}, pipeline.stages is {stages}: give one word a stage, or one for all")
+        ValueProblem::OtherStages {
+            has: how.len(),
+            stages,
+            advice: "one word a stage, or one for all",
+        }
     })?;
     Ok(how)
 }
@@ -124,10 +127,7 @@ pub(super) fn listed_counts(config: &Config) -> Result<Option<Vec<usize>>> {
     let Partition::Lists(lists) = &config.pipeline.partition else {
         return Ok(None);
     };
-    let counts = model(config)?.counts(lists).map_err(|error| {
-        let problem = error.to_string();
-        let problem = problem.strip_prefix("partition: ").unwrap_or(&problem);
-        config.refuse("pipeline.partition", problem)
-    });
-    counts.map(Some)
+    let counts = model(config)?.counts(lists);
+    let refuse = |error: Error| config.refuse("pipeline.partition", ValueProblem::Partition(error.kind));
+    counts.map(Some).map_err(refuse)
 }

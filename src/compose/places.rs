@@ -4,7 +4,7 @@ use pipewright_stages::devices::{FUSED_HEADS, name_and_memory};
 use pipewright_stages::{DType, Device, Place};
 
 use crate::config::{Config, Memory, Model, ModelKind};
-use crate::error::Result;
+use crate::error::{Result, ValueProblem};
 
 /// Numbers in `bf16` that a GPU reads at once: 16 bytes.
 const LOAD: usize = 8;
@@ -17,7 +17,7 @@ pub fn places(config: &Config, ranks: u32) -> Result<Vec<Place>> {
     let (devices, ranks) = (&config.pipeline.devices.0, ranks as usize);
     let count = devices.len();
     config.require(count == 1 || count == ranks, "pipeline.devices", || {
-        format!("the list has {count}, and there are {ranks} ranks: give one device for all, or one for each")
+        ValueProblem::OtherRanks { has: count, ranks }
     })?;
     let place = |device: &Device| Place {
         device: *device,
@@ -81,15 +81,8 @@ pub fn gpu_memory(config: &Config, ranks: u32) -> Result<Option<Memory>> {
 /// Refuses GPUs that are not there.
 pub(super) fn check_gpus(config: &Config) -> Result<()> {
     for index in config.pipeline.devices.gpus() {
-        name_and_memory(index).map_err(|error| {
-            config.refuse(
-                "pipeline.devices",
-                format!(
-                    "what layers cost is measured where they run, and {error}. Plan with a file that was measured there (--costs), or \
-                     with --set pipeline.devices=cpu --set pipeline.dtype=f32 by what they cost on the CPU"
-                ),
-            )
-        })?;
+        name_and_memory(index)
+            .map_err(|error| config.refuse("pipeline.devices", ValueProblem::NoGpu(error)))?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use super::model::{estimated_counts, listed_counts};
 use super::schedule::{FILE, alike, in_file, ranks_and_chunks, unfitted};
 use crate::checksum::Checksum;
 use crate::config::{Config, Memory, Partition};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, ValueProblem};
 use crate::plan::{AUTO, Fit, Fitting, Goal, ModelCosts, Prediction, Setting, Wanted, auto};
 use crate::schedule::{Links, Schedule};
 
@@ -74,7 +74,7 @@ fn by_costs(config: &Config, model: ModelCosts, warning: Option<String>) -> Resu
         Some(path) => fitting.schedule(&in_file(config, path)?),
         None => fitting.setting(&setting(config)?),
     };
-    match fit.map_err(|error| config.refuse("pipeline.schedule", error))? {
+    match fit.map_err(|error| config.refuse("pipeline.schedule", ValueProblem::Schedule(Box::new(error))))? {
         Fit::Within(candidate) => Ok(PipelinePlan {
             counts: candidate.counts,
             schedule: candidate.schedule.in_turn(),
@@ -89,12 +89,8 @@ fn by_costs(config: &Config, model: ModelCosts, warning: Option<String>) -> Resu
 
 fn by_estimates(config: &Config) -> Result<PipelinePlan> {
     config.require(config.pipeline.memory.is_none(), "pipeline.memory", || {
-        let how = if config.pipeline.devices.are_mixed() {
-            ", and there are none of ranks on the CPU and on GPUs: leave it out"
-        } else {
-            ": run `pipewright profile` and set pipeline.costs"
-        };
-        format!("a limit in bytes needs measured costs{how}")
+        let mixed = config.pipeline.devices.are_mixed();
+        ValueProblem::NoCosts { mixed }
     })?;
     let (schedule, why) = match config.pipeline.schedule.as_str() {
         AUTO => chosen(config)?,
@@ -127,7 +123,7 @@ fn chosen(config: &Config) -> Result<(Schedule, Option<String>)> {
         links: Links::Buffered,
         goal: Goal::Makespan,
     })
-    .map_err(|error| config.refuse("pipeline.schedule", error))?;
+    .map_err(|error| config.refuse("pipeline.schedule", ValueProblem::Schedule(Box::new(error))))?;
     let why = chosen.to_string();
     Ok((chosen.schedule, Some(why)))
 }
@@ -143,22 +139,23 @@ fn setting(config: &Config) -> Result<Setting> {
 }
 
 fn too_little(config: &Config, least: f64, layers: usize) -> Error {
-    let (stages, schedule) = (config.pipeline.stages, &config.pipeline.schedule);
-    let limit = config
-        .pipeline
-        .memory
-        .map_or(String::new(), |memory| memory.to_string());
+    let schedule = config.pipeline.schedule.clone();
+    let limit = config.pipeline.memory;
+    let limit = limit.map_or(String::new(), |limit| limit.to_string());
     let least = Memory::enough(least);
-    config.refuse(
-        "pipeline.memory",
-        match config.pipeline.partition {
-            Partition::Named(_) => format!(
-                "{limit} is less than any cut of {layers} layers into {stages} stages holds with {schedule}; the least \
-                 found is {least}"
-            ),
-            Partition::Lists(_) => format!(
-                "{limit} is less than the stages of pipeline.partition hold with {schedule}, {least}"
-            ),
+    let problem = match config.pipeline.partition {
+        Partition::Named(_) => ValueProblem::NoCut {
+            limit,
+            layers,
+            stages: config.pipeline.stages,
+            schedule,
+            least,
         },
-    )
+        Partition::Lists(_) => ValueProblem::ListedCut {
+            limit,
+            schedule,
+            least,
+        },
+    };
+    config.refuse("pipeline.memory", problem)
 }

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use crate::config::{self, Config};
-use crate::error::{Error, Result};
+use crate::error::{Result, ScheduleFileProblem, ValueProblem};
+use crate::nearest::nearest;
 use crate::plan::{AUTO, like_auto};
 use crate::plan::{Costs, StageCost};
 use crate::schedule::{Links, Schedule};
@@ -26,7 +27,7 @@ pub(super) fn unfitted(config: &Config) -> Result<Schedule> {
         config.pipeline.micro_batches,
         &alike()?,
     )
-    .map_err(|error| config.refuse("pipeline.schedule", error))
+    .map_err(|error| config.refuse("pipeline.schedule", ValueProblem::Schedule(Box::new(error))))
 }
 
 /// Whether the schedule stands in a file.
@@ -42,77 +43,92 @@ pub(super) fn ranks_and_chunks(config: &Config) -> Result<(u32, u32)> {
         chunks,
         ..
     } = config.pipeline;
-    let known = match schedule.as_str() {
-        AUTO => 1..=u32::MAX,
-        name => Schedule::chunks(name).map_err(|error| {
-            let problem = error.to_string();
-            let known = problem.strip_suffix(')').unwrap_or(&problem);
-            config.refuse("pipeline.schedule", format!("{known}; or {AUTO}, or {FILE}PATH)"))
-        })?,
+    let (least, most) = match schedule.as_str() {
+        AUTO => (1, u32::MAX),
+        name if Schedule::names().any(|known| known == name) => Schedule::chunks(name)?.into_inner(),
+        name => return Err(config.refuse("pipeline.schedule", unknown(name))),
     };
-    let (&least, &most) = (known.start(), known.end());
     let chunks = chunks.unwrap_or(least);
-    config.require(known.contains(&chunks), "pipeline.chunks", || {
-        let has = match most {
-            u32::MAX => format!("{least} or more"),
-            most if most == least => least.to_string(),
-            most => format!("{least} to {most}"),
-        };
-        format!("{chunks}, but schedule {schedule} has {has} on each rank: change this or leave it out")
+    config.require((least..=most).contains(&chunks), "pipeline.chunks", || {
+        ValueProblem::Chunks {
+            chunks,
+            schedule: schedule.clone(),
+            least,
+            most,
+        }
     })?;
     let each = chunks as usize;
     config.require(stages.is_multiple_of(each), "pipeline.stages", || {
-        let fewer = match stages / each * each {
-            0 => String::new(),
-            fewer => format!("{fewer} or "),
-        };
-        format!(
-            "{stages}, but schedule {schedule} wants {each} on each rank: use {fewer}{}",
-            stages.next_multiple_of(each)
-        )
+        ValueProblem::UnevenStages {
+            stages,
+            schedule: schedule.clone(),
+            each,
+        }
     })?;
     Ok((stages as u32 / chunks, chunks))
 }
 
+fn unknown(name: &str) -> ValueProblem {
+    ValueProblem::NoSchedule {
+        name: name.to_owned(),
+        nearest: nearest(name, Schedule::names()),
+        known: Schedule::names().collect(),
+    }
+}
+
 /// The schedule in this file.
 pub(super) fn in_file(config: &Config, path: &str) -> Result<Schedule> {
-    let refuse = |error: Error| config.refuse("pipeline.schedule", format!("{path}: {error}"));
-    let pipeline = &config.pipeline;
-    config.require(!path.is_empty(), "pipeline.schedule", || {
-        format!("`{FILE}` names no file: write {FILE}PATH, such as {FILE}my.csv")
+    let (key, path) = ("pipeline.schedule", path.to_owned());
+    config.require(!path.is_empty(), key, || ScheduleFileProblem::NoPath.into())?;
+    let text = std::fs::read_to_string(&path);
+    let text = text.map_err(|source| {
+        let path = path.clone();
+        config.refuse(key, ScheduleFileProblem::Unreadable { path, source })
     })?;
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| config.refuse("pipeline.schedule", format!("cannot read {path}: {error}")))?;
-    let name = Path::new(path).file_stem().unwrap_or_default().to_string_lossy();
-    let schedule = Schedule::from_csv(&name, &text, None, Links::Buffered)
-        .map_err(refuse)?
-        .schedule;
-    let placement = schedule.placement();
-    config.require(placement.directions() == 1, "pipeline.schedule", || {
-        format!(
-            "{path} goes in {} directions (placement {placement}); the engine trains schedules of one direction: \
-             dualpipe-v is the schedule of this kind for that",
-            placement.directions()
-        )
+    let name = Path::new(&path).file_stem().unwrap_or_default().to_string_lossy();
+    let schedule = Schedule::from_csv(&name, &text, None, Links::Buffered);
+    let schedule = schedule.map_err(|error| {
+        let (path, source) = (path.clone(), Box::new(error));
+        config.refuse(key, ScheduleFileProblem::Wrong { path, source })
     })?;
-    let fits = |has: u32, key: &str, wanted: usize| {
-        config.require(has as usize == wanted, key, || {
-            format!("{wanted}, but the schedule in {path} has {has}: set this to {has}")
-        })
-    };
-    fits(schedule.stages(), "pipeline.stages", pipeline.stages)?;
-    fits(
-        schedule.micro_batches(),
-        "pipeline.micro_batches",
-        pipeline.micro_batches as usize,
-    )?;
-    if let Some(chunks) = pipeline.chunks {
-        let each = placement.chunks();
-        config.require(each.iter().all(|&each| each == chunks), "pipeline.chunks", || {
-            format!("{chunks}, but the ranks of the schedule in {path} have {each:?} stages: leave this out")
-        })?;
+    check_file(config, &path, &schedule.schedule)?;
+    Ok(schedule.schedule)
+}
+
+/// Refuses a schedule in a file that is for another pipeline than the config's.
+fn check_file(config: &Config, path: &str, schedule: &Schedule) -> Result<()> {
+    let (pipeline, placement) = (&config.pipeline, schedule.placement());
+    let (path, directions) = (path.to_owned(), placement.directions());
+    if directions != 1 {
+        let placement = placement.to_string();
+        let problem = ScheduleFileProblem::Directions {
+            path,
+            directions,
+            placement,
+        };
+        return Err(config.refuse("pipeline.schedule", problem));
     }
-    Ok(schedule)
+    let sizes = [
+        ("pipeline.stages", schedule.stages(), pipeline.stages),
+        (
+            "pipeline.micro_batches",
+            schedule.micro_batches(),
+            pipeline.micro_batches as usize,
+        ),
+    ];
+    for (key, has, wanted) in sizes {
+        if has as usize != wanted {
+            return Err(config.refuse(key, ScheduleFileProblem::Size { path, has, wanted }));
+        }
+    }
+    let each = placement.chunks();
+    match pipeline.chunks {
+        Some(wanted) if each.iter().any(|&each| each != wanted) => Err(config.refuse(
+            "pipeline.chunks",
+            ScheduleFileProblem::Chunks { path, each, wanted },
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Costs where none are measured: every rank's share and every pass alike, nothing freed before the backward-weight.

@@ -5,26 +5,27 @@ use std::path::PathBuf;
 use pipewright_stages::DType;
 
 use super::sections::{LearningRateSchedule, ModelKind};
+use super::tree::is_stronger;
 use super::values::{Balanced, Partition, Paths};
 use super::{Config, DataKind, limits};
 use crate::data::Share;
-use crate::error::Result;
+use crate::error::{Result, ValueProblem};
 
 /// Settles keys that say the same thing in two ways: the one from the stronger source counts.
 pub(super) fn reconcile(config: &mut Config) -> Result<()> {
     if config.pipeline.batch_size.is_some()
-        && config.is_stronger("pipeline.micro_batch_size", "pipeline.batch_size")
+        && overrides(config, "pipeline.micro_batch_size", "pipeline.batch_size")
     {
         config.pipeline.batch_size = None;
     }
-    if config.is_stronger("pipeline.batch_size", "pipeline.micro_batch_size") {
+    if overrides(config, "pipeline.batch_size", "pipeline.micro_batch_size") {
         config.pipeline.micro_batch_size = None;
     }
     if let Partition::Lists(lists) = &config.pipeline.partition {
-        if config.is_stronger("pipeline.stages", "pipeline.partition") {
+        if overrides(config, "pipeline.stages", "pipeline.partition") {
             config.pipeline.partition = Partition::Named(Balanced::Balanced);
         } else if !config.origins.contains_key("pipeline.stages")
-            || config.is_stronger("pipeline.partition", "pipeline.stages")
+            || overrides(config, "pipeline.partition", "pipeline.stages")
         {
             config.pipeline.stages = lists.len();
         }
@@ -44,30 +45,19 @@ pub(super) fn check(config: &Config) -> Result<()> {
     launch(config)
 }
 
-impl Config {
-    /// Whether both keys were set, the first by a stronger source.
-    fn is_stronger(&self, key: &str, than: &str) -> bool {
-        match (self.origins.get(key), self.origins.get(than)) {
-            (Some(key), Some(than)) => key.is_stronger(than),
-            _ => false,
-        }
+/// Whether both keys were set, the first by a stronger source.
+fn overrides(config: &Config, key: &str, than: &str) -> bool {
+    match (config.origins.get(key), config.origins.get(than)) {
+        (Some(key), Some(than)) => is_stronger(key, than),
+        _ => false,
     }
+}
 
-    /// Refuses a key's value unless it holds what it must.
-    pub(crate) fn require(&self, holds: bool, key: &str, problem: impl FnOnce() -> String) -> Result<()> {
-        if holds {
-            Ok(())
-        } else {
-            Err(self.refuse(key, problem()))
-        }
-    }
-
-    /// Refuses a number of `[optimizer]` that is not finite or does not hold what it must.
-    fn number(&self, key: &str, value: f64, holds: bool, must: &str) -> Result<()> {
-        self.require(holds && value.is_finite(), &format!("optimizer.{key}"), || {
-            format!("{value} makes no sense: {must}")
-        })
-    }
+/// Refuses a number of `[optimizer]` that is not finite or does not hold what it must.
+fn number(config: &Config, key: &str, value: f64, holds: bool, must: &'static str) -> Result<()> {
+    config.require(holds && value.is_finite(), &format!("optimizer.{key}"), || {
+        ValueProblem::OutOfRange { value, must }
+    })
 }
 
 /// Counts of which there must be one at least.
@@ -100,40 +90,30 @@ fn positive(config: &Config) -> Result<()> {
         ("checkpoint.keep", Some(config.checkpoint.keep as u64)),
         ("launch.deadline", Some(config.launch.deadline)),
     ];
-    counts.into_iter().try_for_each(|(key, count)| {
-        config.require(count != Some(0), key, || "is 0: set it to 1 or more".to_owned())
-    })
+    counts
+        .into_iter()
+        .try_for_each(|(key, count)| config.require(count != Some(0), key, || ValueProblem::Zero))
 }
 
 fn model(config: &Config) -> Result<()> {
     let model = &config.model;
-    config.require((0.0..1.0).contains(&model.dropout), "model.dropout", || {
-        format!(
-            "{} is no probability below 1: choose from 0 to 0.9",
-            model.dropout
-        )
+    let dropout = model.dropout;
+    config.require((0.0..1.0).contains(&dropout), "model.dropout", || {
+        ValueProblem::NoProbability(dropout)
     })?;
     match model.kind {
         ModelKind::Gpt => config.require(model.dim.is_multiple_of(model.heads), "model.heads", || {
-            let divisors = (1..=model.dim.min(64)).filter(|heads| model.dim.is_multiple_of(*heads));
-            let divisors: Vec<_> = divisors.map(|heads| heads.to_string()).collect();
-            format!(
-                "model.dim {} is not divisible by {} heads: choose from {}",
-                model.dim,
-                model.heads,
-                divisors.join(", ")
-            )
+            ValueProblem::Heads {
+                dim: model.dim,
+                heads: model.heads,
+            }
         }),
-        ModelKind::Mlp => config.require(
-            model.sizes.0.len() >= 2 && !model.sizes.0.contains(&0),
-            "model.sizes",
-            || {
-                format!(
-                    "{:?}: give the widths of input and output at least, each 1 or more",
-                    model.sizes.0
-                )
-            },
-        ),
+        ModelKind::Mlp => {
+            let sizes = &model.sizes.0;
+            config.require(sizes.len() >= 2 && !sizes.contains(&0), "model.sizes", || {
+                ValueProblem::Widths(sizes.clone())
+            })
+        }
     }
 }
 
@@ -141,72 +121,62 @@ fn data(config: &Config) -> Result<()> {
     let data = &config.data;
     let takes_images = config.model.kind == ModelKind::Mlp;
     config.require(takes_images == (data.kind == DataKind::Idx), "data.kind", || {
-        if takes_images {
-            "a model of kind \"mlp\" takes images: set data.kind = \"idx\"".to_owned()
-        } else {
-            "a model of kind \"gpt\" takes tokens: set data.kind to \"text\" or \"tokens\"".to_owned()
-        }
+        let (model, takes, to) = match config.model.kind {
+            ModelKind::Mlp => ("mlp", "images", "= \"idx\""),
+            ModelKind::Gpt => ("gpt", "tokens", "to \"text\" or \"tokens\""),
+        };
+        ValueProblem::OtherData { model, takes, to }
     })?;
     let in_program = |path: &PathBuf| path.to_string_lossy().starts_with(Paths::IN_PROGRAM);
+    let is_built_in = data.path.is_built_in() && data.kind == DataKind::Text;
     config.require(
-        !data.path.0.iter().any(in_program) || (data.path.is_built_in() && data.kind == DataKind::Text),
+        is_built_in || !data.path.0.iter().any(in_program),
         "data.path",
-        || {
-            format!(
-                "the data in the program is \"{}\", by itself and with data.kind = \"text\"",
-                Paths::BUILT_IN
-            )
-        },
+        || ValueProblem::BuiltInData(Paths::BUILT_IN),
     )?;
     match data.validation {
-        Share::Count(_) => Ok(()),
         Share::Fraction(fraction) => {
             config.require((0.0..1.0).contains(&fraction), "data.validation", || {
-                format!(
-                    "{fraction} is neither a fraction from 0 to below 1 nor a whole number of tokens or rows"
-                )
+                ValueProblem::NoShare(fraction)
             })
         }
+        Share::Count(_) => Ok(()),
     }
 }
 
 fn pipeline(config: &Config) -> Result<()> {
-    dtype(config)?;
     let pipeline = &config.pipeline;
+    let on_cpu = !pipeline.devices.has_gpu();
+    config.require(!on_cpu || pipeline.dtype == DType::F32, "pipeline.dtype", || {
+        ValueProblem::Bf16OnCpu
+    })?;
     if let Some(batch) = pipeline.batch_size {
-        let micro_batches = pipeline.micro_batches as usize;
-        config.require(batch.is_multiple_of(micro_batches), "pipeline.batch_size", || {
-            format!(
-                "a batch of {batch} cannot be divided into {micro_batches} micro-batches: take {} or {} rows, or \
-                 another pipeline.micro_batches",
-                (batch / micro_batches).max(1) * micro_batches,
-                (batch / micro_batches + 1) * micro_batches,
-            )
-        })?;
-        let size = batch / micro_batches;
-        config.require(
-            pipeline.micro_batch_size.is_none_or(|given| given == size),
-            "pipeline.micro_batch_size",
-            || {
-                let each = format!(
-                    "a batch of {batch} over pipeline.micro_batches {micro_batches} makes {size} each"
-                );
-                format!("{each}: set this or pipeline.batch_size")
-            },
-        )?;
+        batch_size(config, batch)?;
     }
-    match &pipeline.partition {
-        Partition::Lists(lists) => {
-            config.require(lists.len() == pipeline.stages, "pipeline.partition", || {
-                format!(
-                    "the list has {}, pipeline.stages is {}: give one list a stage",
-                    lists.len(),
-                    pipeline.stages
-                )
-            })
+    let Partition::Lists(lists) = &pipeline.partition else {
+        return Ok(());
+    };
+    config.require(lists.len() == pipeline.stages, "pipeline.partition", || {
+        ValueProblem::OtherStages {
+            has: lists.len(),
+            stages: pipeline.stages,
+            advice: "one list a stage",
         }
-        Partition::Named(_) => Ok(()),
-    }
+    })
+}
+
+/// Refuses a batch that does not go with the micro-batches and their rows.
+fn batch_size(config: &Config, batch: usize) -> Result<()> {
+    let micro_batches = config.pipeline.micro_batches as usize;
+    config.require(batch.is_multiple_of(micro_batches), "pipeline.batch_size", || {
+        ValueProblem::Batch { batch, micro_batches }
+    })?;
+    let given = config.pipeline.micro_batch_size;
+    let holds = given.is_none_or(|given| given == batch / micro_batches);
+    config.require(holds, "pipeline.micro_batch_size", || ValueProblem::MicroBatch {
+        batch,
+        micro_batches,
+    })
 }
 
 fn optimizer(config: &Config) -> Result<()> {
@@ -215,20 +185,39 @@ fn optimizer(config: &Config) -> Result<()> {
     let decay = optimizer.weight_decay;
     let above = "it must be above 0";
     let share = |value: f64| (0.0..1.0).contains(&value);
-    config.number("learning_rate", rate, rate > 0.0, above)?;
+    number(config, "learning_rate", rate, rate > 0.0, above)?;
     for beta in [optimizer.betas.0, optimizer.betas.1] {
-        config.number("betas", beta, share(beta), "both must be from 0 to below 1")?;
+        number(
+            config,
+            "betas",
+            beta,
+            share(beta),
+            "both must be from 0 to below 1",
+        )?;
     }
-    config.number("eps", eps, eps > 0.0, above)?;
+    number(config, "eps", eps, eps > 0.0, above)?;
     let momentum = optimizer.momentum;
-    config.number(
+    number(
+        config,
         "momentum",
         momentum,
         share(momentum),
         "it must be from 0 to below 1",
     )?;
-    config.number("weight_decay", decay, decay >= 0.0, "it must be 0 or more")?;
-    config.number("clip", clip, clip >= 0.0, "it must be 0 (no clipping) or more")?;
+    number(
+        config,
+        "weight_decay",
+        decay,
+        decay >= 0.0,
+        "it must be 0 or more",
+    )?;
+    number(
+        config,
+        "clip",
+        clip,
+        clip >= 0.0,
+        "it must be 0 (no clipping) or more",
+    )?;
     match optimizer.schedule {
         LearningRateSchedule::Constant => Ok(()),
         LearningRateSchedule::Cosine => cosine(config),
@@ -240,21 +229,17 @@ fn cosine(config: &Config) -> Result<()> {
     let (floor, steps) = (optimizer.min_learning_rate, config.train.steps);
     let holds = (0.0..=optimizer.learning_rate).contains(&floor);
     let must = "it must be from 0 to optimizer.learning_rate";
-    config.number("min_learning_rate", floor, holds, must)?;
-    config.require(optimizer.warmup_steps <= steps, "optimizer.warmup_steps", || {
-        format!(
-            "{} steps of warm-up do not fit into train.steps = {steps}: lower it or train longer",
-            optimizer.warmup_steps
-        )
+    number(config, "min_learning_rate", floor, holds, must)?;
+    let warmup = optimizer.warmup_steps;
+    config.require(warmup <= steps, "optimizer.warmup_steps", || {
+        ValueProblem::WarmUp { warmup, steps }
     })
 }
 
 fn train(config: &Config) -> Result<()> {
     let name = &config.train.name;
     let plain = !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\\']);
-    config.require(plain, "train.name", || {
-        format!("\"{name}\" cannot name a folder: use a name without slashes that does not start with a dot")
-    })
+    config.require(plain, "train.name", || ValueProblem::RunName(name.clone()))
 }
 
 fn launch(config: &Config) -> Result<()> {
@@ -264,17 +249,5 @@ fn launch(config: &Config) -> Result<()> {
     let parts = address.rsplit_once(':');
     let whole =
         parts.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0));
-    config.require(whole, "launch.address", || {
-        format!("\"{address}\" is no host and port: write \"host:port\", such as \"127.0.0.1:29500\"")
-    })
-}
-
-/// Refuses `bf16` where no rank can compute in it.
-fn dtype(config: &Config) -> Result<()> {
-    let wanted = config.pipeline.dtype == DType::Bf16;
-    config.require(!wanted || config.pipeline.devices.has_gpu(), "pipeline.dtype", || {
-        "\"bf16\" is for GPUs, and all ranks are on the CPU: set this to \"f32\", or pipeline.devices to GPUs such as \
-         \"cuda:0\""
-            .to_owned()
-    })
+    config.require(whole, "launch.address", || ValueProblem::Address(address.clone()))
 }

@@ -5,8 +5,7 @@ use serde::de::{Deserializer, Error as _, Visitor};
 use serde::{Deserialize, forward_to_deserialize_any};
 
 use super::sections::{Checkpoint, Data, Launch, Metrics, Model, Optimizer, Pipeline, Train};
-use super::tree::Origin;
-use crate::error::{Error, Result};
+use crate::error::{ConfigError, MeantKey, Origin};
 use crate::nearest::nearest;
 
 /// The sections and their keys, in the order in which they are written.
@@ -56,43 +55,87 @@ impl<'de> Deserializer<'de> for Fields<'_> {
     }
 }
 
+/// Names that other programs have for a key.
+const ELSEWHERE: [(&str, &str, &str); 22] = [
+    ("d_model", "model", "dim"),
+    ("embedding_dim", "model", "dim"),
+    ("hidden_dim", "model", "dim"),
+    ("hidden_size", "model", "dim"),
+    ("n_embd", "model", "dim"),
+    ("n_layer", "model", "layers"),
+    ("num_hidden_layers", "model", "layers"),
+    ("num_layers", "model", "layers"),
+    ("n_head", "model", "heads"),
+    ("num_attention_heads", "model", "heads"),
+    ("num_heads", "model", "heads"),
+    ("block_size", "data", "seq"),
+    ("context", "data", "seq"),
+    ("max_length", "data", "seq"),
+    ("n_ctx", "data", "seq"),
+    ("gradient_accumulation_steps", "pipeline", "micro_batches"),
+    ("num_stages", "pipeline", "stages"),
+    ("gradient_clip", "optimizer", "clip"),
+    ("max_grad_norm", "optimizer", "clip"),
+    ("lr", "optimizer", "learning_rate"),
+    ("epochs", "train", "steps"),
+    ("max_steps", "train", "steps"),
+];
+
+/// Whether there is such a section.
+pub(super) fn is_section(name: &str) -> bool {
+    all().iter().any(|(section, _)| *section == name)
+}
+
 /// Refuses a section that does not exist.
-pub(super) fn check_section(section: &str, origin: &Origin) -> Result<()> {
-    let names = all().map(|(name, _)| name);
-    if names.contains(&section) {
+pub(super) fn check_section(section: &str, origin: &Origin) -> Result<(), ConfigError> {
+    if is_section(section) {
         return Ok(());
     }
-    let meant = nearest(section, names).map_or(String::new(), |name| format!(": did you mean [{name}]?"));
-    Err(Error::Invalid(format!(
-        "{origin}: unknown section [{section}]{meant} (sections: {})",
-        names.join(", ")
-    )))
+    let known: Vec<_> = all().iter().map(|(name, _)| *name).collect();
+    Err(ConfigError::UnknownSection {
+        origin: origin.clone(),
+        section: section.to_owned(),
+        nearest: nearest(section, known.iter().copied()),
+        known,
+    })
 }
 
-/// Refuses a key that its section does not have.
-pub(super) fn unknown(section: &str, key: &str, origin: &Origin, known: &[&str]) -> Error {
-    let elsewhere = sections_with(key);
-    let meant = match (nearest(key, known.iter().copied()), elsewhere.as_slice()) {
-        (_, [other]) => format!("it belongs to [{other}]"),
-        (Some(near), _) => format!("did you mean `{near}`?"),
-        (None, _) => format!("keys of [{section}]: {}", known.join(", ")),
+/// The refusal of a key that its section does not have.
+pub(super) fn unknown(
+    section: &str,
+    key: &str,
+    origin: Origin,
+    known: &'static [&'static str],
+) -> ConfigError {
+    let named = ELSEWHERE
+        .into_iter()
+        .find(|(name, ..)| *name == key.to_lowercase());
+    let near = nearest(key, known.iter().copied());
+    let meant = match (named, sections_with(key).as_slice(), near) {
+        (Some((_, home, meant)), ..) if home == section => MeantKey::Nearest(meant),
+        (_, [other], _) => MeantKey::InSection(other),
+        (Some((_, section, key)), ..) => MeantKey::Elsewhere { section, key },
+        (.., Some(near)) => MeantKey::Nearest(near),
+        _ => MeantKey::None {
+            section: section.to_owned(),
+            known,
+        },
     };
-    Error::Invalid(format!("{origin}: unknown key {section}.{key}: {meant}"))
+    ConfigError::UnknownKey {
+        origin,
+        section: section.to_owned(),
+        key: key.to_owned(),
+        meant,
+    }
 }
 
-/// Refuses a key that stands in no section.
-pub(super) fn outside_section(key: &str, origin: &Origin) -> Error {
-    let meant = match sections_with(key).as_slice() {
-        [] => "every key belongs to a section, as in train.steps".to_owned(),
-        sections => {
-            let names: Vec<_> = sections
-                .iter()
-                .map(|section| format!("{section}.{key}"))
-                .collect();
-            format!("did you mean {}?", names.join(" or "))
-        }
-    };
-    Error::Invalid(format!("{origin}: `{key}` stands in no section: {meant}"))
+/// The refusal of a key that stands in no section.
+pub(super) fn outside_section(key: &str, origin: Origin) -> ConfigError {
+    ConfigError::NoSection {
+        origin,
+        key: key.to_owned(),
+        sections: sections_with(key),
+    }
 }
 
 fn sections_with(key: &str) -> Vec<&'static str> {

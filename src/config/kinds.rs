@@ -2,8 +2,8 @@
 
 use toml::{Table, Value};
 
-use super::tree::Tree;
-use crate::error::{Error, Result};
+use super::tree::{Tree, is_stronger};
+use crate::error::ConfigError;
 
 /// A key that only counts when another key of its section has one of these values.
 struct Rule {
@@ -41,7 +41,7 @@ const RULES: [Rule; 14] = [
 
 /// Takes out the keys of other kinds when a stronger source chose the kind, and refuses the others.
 /// `resolved` holds every key's value.
-pub(super) fn settle(tree: &mut Tree, resolved: &Table) -> Result<()> {
+pub(super) fn settle(tree: &mut Tree, resolved: &Table) -> Result<(), ConfigError> {
     for Rule { section, key, by, is } in RULES {
         let chosen = text(resolved, section, by);
         let Some(entry) = tree.get(section, key).filter(|_| !is.contains(&chosen)) else {
@@ -49,14 +49,15 @@ pub(super) fn settle(tree: &mut Tree, resolved: &Table) -> Result<()> {
         };
         let overridden = tree
             .get(section, by)
-            .is_some_and(|by| by.origin.is_stronger(&entry.origin));
+            .is_some_and(|by| is_stronger(&by.origin, &entry.origin));
         if !overridden {
-            return Err(Error::Invalid(format!(
-                "{}: {section}.{key} is for {section}.{by} = \"{}\", and this config has \"{chosen}\": \
-                 remove one of the two",
-                entry.origin,
-                is.join("\" or \""),
-            )));
+            return Err(ConfigError::OtherKind {
+                origin: entry.origin.clone(),
+                key: format!("{section}.{key}"),
+                by: format!("{section}.{by}"),
+                is,
+                chosen: chosen.to_owned(),
+            });
         }
         tree.remove(section, key);
     }

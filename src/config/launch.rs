@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Config;
-use crate::error::{Error, Result};
+use crate::error::{ConfigError, ProcessesProblem, Result};
 use crate::fabric::Membership;
 
 /// How many processes a run has.
@@ -22,29 +22,21 @@ const SILENCE: &str = "PIPEWRIGHT_SILENCE";
 /// This process's number, and how many there are, as the environment says; none when it runs alone.
 ///
 /// # Errors
-/// [`Error::Invalid`] for what is no number, and for one that is missing or out of range.
+/// When a variable is no number, is missing, or is out of range.
 pub fn processes(environment: &[(String, String)]) -> Result<Option<[u32; 2]>> {
+    processes_of(environment).map_err(|problem| ConfigError::Processes(problem).into())
+}
+
+fn processes_of(environment: &[(String, String)]) -> std::result::Result<Option<[u32; 2]>, ProcessesProblem> {
     let Some(count) = number(environment, SIZE)? else {
         return Ok(None);
     };
-    let last = match count {
-        0 => {
-            return Err(Error::Invalid(format!(
-                "{SIZE} is 0: a run has 1 process or more"
-            )));
-        }
-        count => count - 1,
-    };
-    match number(environment, NUMBER)? {
-        None | Some(0) if count == 1 => Ok(None),
-        Some(process) if process < count => Ok(Some([process, count])),
-        Some(process) => Err(Error::Invalid(format!(
-            "{NUMBER} is {process}, but {SIZE} is {count}: processes have the numbers 0 to {last}"
-        ))),
-        None => Err(Error::Invalid(format!(
-            "{SIZE} is {count}, but {NUMBER} is not set: give each process its own, 0 to {last}, or unset {SIZE} to run \
-             in one process"
-        ))),
+    match (count, number(environment, NUMBER)?) {
+        (0, _) => Err(ProcessesProblem::NoProcesses),
+        (1, None | Some(0)) => Ok(None),
+        (processes, None) => Err(ProcessesProblem::NotNumbered { processes }),
+        (processes, Some(process)) if process < processes => Ok(Some([process, processes])),
+        (processes, Some(process)) => Err(ProcessesProblem::OutOfRange { process, processes }),
     }
 }
 
@@ -64,12 +56,8 @@ impl Config {
             (Some(host), Some(port)) => Some(format!("{host}:{port}")),
             _ => None,
         };
-        let address = self.launch.address.clone().or(given).ok_or_else(|| {
-            Error::Invalid(format!(
-                "{SIZE} is {processes}, but nobody says where process 0 listens: set {HOST} and {PORT}, or launch.address \
-                 = \"host:port\""
-            ))
-        })?;
+        let address = self.launch.address.clone().or(given);
+        let address = address.ok_or(ConfigError::Processes(ProcessesProblem::NoAddress { processes }))?;
         Ok(Some(Membership {
             process,
             processes,
@@ -101,14 +89,16 @@ fn text<'a>(environment: &'a [(String, String)], name: &str) -> Option<&'a str> 
     found.map(|(_, value)| value.as_str())
 }
 
-fn number(environment: &[(String, String)], name: &str) -> Result<Option<u32>> {
+fn number(
+    environment: &[(String, String)],
+    name: &'static str,
+) -> std::result::Result<Option<u32>, ProcessesProblem> {
     let Some(text) = text(environment, name) else {
         return Ok(None);
     };
-    let number = text.parse().map_err(|_| {
-        Error::Invalid(format!(
-            "{name} is `{text}`, which is no number: give a whole number, 0 or more"
-        ))
+    let number = text.parse().map_err(|_| ProcessesProblem::NoNumber {
+        name,
+        text: text.to_owned(),
     })?;
     Ok(Some(number))
 }

@@ -1,7 +1,7 @@
 //! Sizes beyond what can be: refused with a message, before a number overflows or a buffer cannot be had.
 
 use super::{Config, DataKind, ModelKind};
-use crate::error::Result;
+use crate::error::{Result, ValueProblem};
 
 /// The most numbers in a tensor: 32 GiB.
 const TENSOR: usize = 1 << 33;
@@ -21,7 +21,7 @@ const THREADS: usize = 1024;
 pub(super) fn check(config: &Config) -> Result<()> {
     rows(config)?;
     let threads = config.pipeline.threads_per_rank;
-    config.at_most("pipeline.threads_per_rank", threads, THREADS, "threads")?;
+    at_most(config, "pipeline.threads_per_rank", threads, THREADS, "threads")?;
     match config.model.kind {
         ModelKind::Gpt => gpt(config),
         ModelKind::Mlp => mlp(config),
@@ -31,13 +31,15 @@ pub(super) fn check(config: &Config) -> Result<()> {
 fn rows(config: &Config) -> Result<()> {
     let pipeline = &config.pipeline;
     let batch = ROWS.saturating_mul(pipeline.micro_batches as usize);
-    config.at_most(
+    at_most(
+        config,
         "pipeline.batch_size",
         pipeline.batch_size.unwrap_or(1),
         batch,
         "rows",
     )?;
-    config.at_most(
+    at_most(
+        config,
         "pipeline.micro_batch_size",
         pipeline.micro_batch_size.unwrap_or(1),
         ROWS,
@@ -46,73 +48,80 @@ fn rows(config: &Config) -> Result<()> {
     if config.data.kind == DataKind::Idx {
         return Ok(());
     }
-    config.at_most("data.seq", config.data.seq, SEQUENCE, "tokens")
+    at_most(config, "data.seq", config.data.seq, SEQUENCE, "tokens")
 }
 
 fn gpt(config: &Config) -> Result<()> {
     let (model, seq) = (&config.model, config.data.seq);
-    config.at_most("model.vocab", model.vocab, WIDTH, "tokens")?;
-    config.at_most("model.dim", model.dim, WIDTH, "numbers")?;
-    config.at_most("model.layers", model.layers, LAYERS, "blocks")?;
+    at_most(config, "model.vocab", model.vocab, WIDTH, "tokens")?;
+    at_most(config, "model.dim", model.dim, WIDTH, "numbers")?;
+    at_most(config, "model.layers", model.layers, LAYERS, "blocks")?;
     let rows = config.rows_key();
     let size = config.micro_batch_size();
     let (tokens, embedding) = ("the token embedding", "the position embedding");
-    config.tensor("model.dim", "a block's widest matrix", &[4, model.dim, model.dim])?;
-    config.tensor("model.vocab", tokens, &[model.vocab, model.dim])?;
-    config.tensor("data.seq", embedding, &[seq, model.dim])?;
-    config.tensor(rows, "a block's widest activation", &[size, seq, 4, model.dim])?;
-    config.tensor(rows, "the scores of all tokens", &[size, seq, model.vocab])?;
+    tensor(
+        config,
+        "model.dim",
+        "a block's widest matrix",
+        &[4, model.dim, model.dim],
+    )?;
+    tensor(config, "model.vocab", tokens, &[model.vocab, model.dim])?;
+    tensor(config, "data.seq", embedding, &[seq, model.dim])?;
+    tensor(
+        config,
+        rows,
+        "a block's widest activation",
+        &[size, seq, 4, model.dim],
+    )?;
+    tensor(
+        config,
+        rows,
+        "the scores of all tokens",
+        &[size, seq, model.vocab],
+    )?;
     let blocks = product(&[12, model.layers, model.dim, model.dim]);
     let ends = product(&[2, model.vocab, model.dim]);
-    config.weights("model.layers", sum(blocks, ends))
+    weights(config, "model.layers", sum(blocks, ends))
 }
 
 fn mlp(config: &Config) -> Result<()> {
     let (key, sizes) = ("model.sizes", &config.model.sizes.0);
-    config.at_most(key, sizes.len(), LAYERS, "widths")?;
-    let mut weights = Some(0);
+    at_most(config, key, sizes.len(), LAYERS, "widths")?;
+    let mut count = Some(0);
     for pair in sizes.windows(2) {
         let widest = pair[0].max(pair[1]);
-        config.at_most(key, widest, WIDTH, "numbers a layer")?;
-        config.tensor(key, "a layer's matrix", pair)?;
+        at_most(config, key, widest, WIDTH, "numbers a layer")?;
+        tensor(config, key, "a layer's matrix", pair)?;
         let activation = [config.micro_batch_size(), widest];
-        config.tensor(config.rows_key(), "a layer's activation", &activation)?;
-        weights = sum(weights, product(pair));
+        tensor(config, config.rows_key(), "a layer's activation", &activation)?;
+        count = sum(count, product(pair));
     }
-    config.weights(key, weights)
+    weights(config, key, count)
 }
 
-impl Config {
-    /// The key that says the rows of a micro-batch.
-    pub(crate) fn rows_key(&self) -> &'static str {
-        match self.pipeline.batch_size {
-            Some(_) => "pipeline.batch_size",
-            None => "pipeline.micro_batch_size",
-        }
-    }
+fn at_most(config: &Config, key: &str, value: usize, limit: usize, unit: &'static str) -> Result<()> {
+    config.require(value <= limit, key, || ValueProblem::TooLarge {
+        value,
+        limit,
+        unit,
+    })
+}
 
-    fn at_most(&self, key: &str, value: usize, limit: usize, unit: &str) -> Result<()> {
-        self.require(value <= limit, key, || {
-            format!("{value} is too large: at most {limit} {unit} are supported, lower it")
-        })
-    }
+/// Refuses a tensor of too many numbers.
+fn tensor(config: &Config, key: &str, what: &'static str, dims: &[usize]) -> Result<()> {
+    let fits = product(dims).is_some_and(|numbers| numbers <= TENSOR);
+    config.require(fits, key, || ValueProblem::TooManyNumbers {
+        what,
+        dims: dims.to_vec(),
+        limit: TENSOR,
+    })
+}
 
-    /// Refuses a tensor of too many numbers.
-    fn tensor(&self, key: &str, what: &str, dims: &[usize]) -> Result<()> {
-        let fits = product(dims).is_some_and(|numbers| numbers <= TENSOR);
-        self.require(fits, key, || {
-            let dims: Vec<_> = dims.iter().map(ToString::to_string).collect();
-            let dims = dims.join(" x ");
-            format!("{what} would have {dims} numbers: at most {TENSOR} are supported, lower one of these")
-        })
-    }
-
-    /// Refuses a model of too many weights.
-    fn weights(&self, key: &str, count: Option<usize>) -> Result<()> {
-        self.require(count.is_some_and(|count| count <= WEIGHTS), key, || {
-            format!("the model would have more than {WEIGHTS} weights: make it narrower or shallower")
-        })
-    }
+/// Refuses a model of too many weights.
+fn weights(config: &Config, key: &str, count: Option<usize>) -> Result<()> {
+    config.require(count.is_some_and(|count| count <= WEIGHTS), key, || {
+        ValueProblem::TooManyWeights { limit: WEIGHTS }
+    })
 }
 
 /// None on overflow.

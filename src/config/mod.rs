@@ -19,6 +19,7 @@ mod memory;
 mod read;
 mod sections;
 mod tree;
+mod typed;
 mod values;
 
 pub use devices::Devices;
@@ -36,8 +37,8 @@ use std::path::Path;
 use serde::Serialize;
 use toml::Table;
 
-use crate::error::{Error, Result};
-use tree::{Origin, Tree};
+use crate::error::{ConfigError, Error, Origin, Result, ValueProblem};
+use tree::Tree;
 
 /// Rows of a micro-batch when nobody sets them.
 const MICRO_BATCH_SIZE: usize = 8;
@@ -105,7 +106,7 @@ impl Config {
         Ok(config)
     }
 
-    fn of(tree: &Tree) -> Result<Self> {
+    fn of(tree: &Tree) -> std::result::Result<Self, ConfigError> {
         let mut origins = HashMap::new();
         for (section, _) in keys::all() {
             let places = tree.section(section);
@@ -129,8 +130,7 @@ impl Config {
     /// # Errors
     /// When a number is too large for TOML.
     pub fn resolved_toml(&self) -> Result<String> {
-        toml::to_string(&self.kept()?)
-            .map_err(|error| Error::Invalid(format!("cannot write the config: {error}")))
+        toml::to_string(&self.kept()?).map_err(|error| ConfigError::from(error).into())
     }
 
     /// The keys that count and their values.
@@ -141,7 +141,7 @@ impl Config {
     }
 
     fn table(&self) -> Result<Table> {
-        Table::try_from(self).map_err(|error| Error::Invalid(format!("cannot write the config: {error}")))
+        Table::try_from(self).map_err(|error| ConfigError::from(error).into())
     }
 
     /// Rows of a micro-batch.
@@ -150,6 +150,14 @@ impl Config {
         match pipeline.batch_size {
             Some(batch) => batch / pipeline.micro_batches as usize,
             None => pipeline.micro_batch_size.unwrap_or(MICRO_BATCH_SIZE),
+        }
+    }
+
+    /// The key that says the rows of a micro-batch.
+    pub(crate) fn rows_key(&self) -> &'static str {
+        match self.pipeline.batch_size {
+            Some(_) => "pipeline.batch_size",
+            None => "pipeline.micro_batch_size",
         }
     }
 
@@ -170,13 +178,25 @@ impl Config {
         }
     }
 
-    /// An error about a key, with the place where it was set.
-    pub(crate) fn refuse(&self, key: &str, problem: impl std::fmt::Display) -> Error {
-        let place = self
-            .origins
-            .get(key)
-            .map_or(String::new(), |origin| format!("{origin}: "));
-        Error::Invalid(format!("{place}{key}: {problem}"))
+    /// An error about the value of a key, with the place where it was set.
+    pub(crate) fn refuse(&self, key: &str, problem: impl Into<ValueProblem>) -> Error {
+        let (key, problem) = (key.to_owned(), problem.into());
+        let origin = self.origins.get(&key).cloned();
+        ConfigError::Value { origin, key, problem }.into()
+    }
+
+    /// Refuses a key's value unless it holds what it must.
+    pub(crate) fn require(
+        &self,
+        holds: bool,
+        key: &str,
+        problem: impl FnOnce() -> ValueProblem,
+    ) -> Result<()> {
+        if holds {
+            Ok(())
+        } else {
+            Err(self.refuse(key, problem()))
+        }
     }
 }
 

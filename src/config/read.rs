@@ -1,31 +1,36 @@
-//! From what was set to a typed section, with a message for what does not fit.
+//! From what was set to a typed section, with an error for what does not fit.
 
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
 use super::keys;
 use super::tree::{Entry, Tree};
-use crate::error::{Error, Result};
+use super::typed::{Given, Mismatch};
+use crate::error::{ConfigError, ValueProblem};
 use crate::nearest::nearest;
 
 /// Reads a section; keys that nobody set have their defaults.
-pub(super) fn section<T: DeserializeOwned>(tree: &Tree, name: &str) -> Result<T> {
+pub(super) fn section<T: DeserializeOwned>(tree: &Tree, name: &str) -> Result<T, ConfigError> {
     let known = keys::of::<T>();
     let mut table = Table::new();
     for (key, entry) in tree.section(name) {
         if !known.contains(&key) {
-            return Err(keys::unknown(name, key, &entry.origin, known));
+            return Err(keys::unknown(name, key, entry.origin.clone(), known));
         }
         table.insert(key.to_owned(), value::<T>(name, key, entry)?);
     }
-    T::deserialize(table).map_err(|error| Error::Invalid(format!("[{name}]: {}", error.message())))
+    let read = T::deserialize(Given(&Value::Table(table)));
+    Ok(read.expect("checked: each key's value fits, and no key depends on another"))
 }
 
 /// The value, when the section takes it for this key. What stood in no file is also tried as text without
 /// quotes.
-fn value<T: DeserializeOwned>(section: &str, key: &str, entry: &Entry) -> Result<Value> {
-    let fits = |value: &Value| T::deserialize(Table::from_iter([(key.to_owned(), value.clone())]));
-    let Err(error) = fits(&entry.value) else {
+fn value<T: DeserializeOwned>(section: &str, key: &str, entry: &Entry) -> Result<Value, ConfigError> {
+    let fits = |value: &Value| {
+        let table = Value::Table(Table::from_iter([(key.to_owned(), value.clone())]));
+        T::deserialize(Given(&table)).map(|_| ())
+    };
+    let Err(mismatch) = fits(&entry.value) else {
         return Ok(entry.value.clone());
     };
     if let Some(text) = entry.text.clone().map(Value::String)
@@ -33,37 +38,25 @@ fn value<T: DeserializeOwned>(section: &str, key: &str, entry: &Entry) -> Result
     {
         return Ok(text);
     }
-    let (origin, problem) = (&entry.origin, in_words(error.message(), &entry.value));
-    Err(Error::Invalid(format!("{origin}: {section}.{key}: {problem}")))
+    Err(ConfigError::Value {
+        origin: Some(entry.origin.clone()),
+        key: format!("{section}.{key}"),
+        problem: wrong_type(mismatch, &entry.value),
+    })
 }
 
 /// Says what was expected in the words of a config instead of those of Rust.
-fn in_words(message: &str, value: &Value) -> String {
-    let message = message.trim();
-    let expected = message
-        .rsplit_once("expected ")
-        .map_or(message, |(_, expected)| expected);
-    let words = match expected {
-        "usize" | "u64" => "a whole number, 0 or more",
-        "u32" => "a whole number from 0 to 4294967295",
-        "f64" => "a number",
-        "a boolean" => "true or false",
-        "a string" | "path string" => "text in quotes",
-        "a tuple of size 2" => "a list of two numbers",
-        "socket address" | "invalid socket address syntax" => {
-            "an address and a port such as \"127.0.0.1:9400\""
-        }
-        other => other,
+fn wrong_type(mismatch: Mismatch, got: &Value) -> ValueProblem {
+    let choices = match &mismatch {
+        Mismatch::NoChoice(choices) => choices,
+        Mismatch::Expected(_) => &[][..],
     };
-    let choices: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
-    let listed = value
-        .as_array()
-        .map_or(std::slice::from_ref(value), Vec::as_slice);
-    let mut wrong = listed
-        .iter()
-        .filter_map(Value::as_str)
-        .filter(|word| !choices.contains(word));
-    let meant = wrong.find_map(|word| nearest(word, choices.iter().copied()));
-    let meant = meant.map_or(String::new(), |word| format!(": did you mean \"{word}\"?"));
-    format!("expected {words}, got {value}{meant}")
+    let listed = got.as_array().map_or(std::slice::from_ref(got), Vec::as_slice);
+    let words = listed.iter().filter_map(Value::as_str);
+    let mut wrong = words.filter(|word| !choices.contains(word));
+    ValueProblem::WrongType {
+        nearest: wrong.find_map(|word| nearest(word, choices.iter().copied())),
+        expected: mismatch.in_words(),
+        got: got.clone(),
+    }
 }

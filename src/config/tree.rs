@@ -1,49 +1,25 @@
 //! What was set, by whom and where, before it is known whether it makes sense.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use serde::Deserialize;
 use toml::Value;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::keys;
-use crate::error::{Error, Result};
+use crate::error::{ConfigError, Origin};
 
 /// What environment variables that set a key start with: `PIPEWRIGHT_SECTION__KEY`.
 const PREFIX: &str = "PIPEWRIGHT_";
 
-/// Where a value was set. A later one overrides an earlier one.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Origin {
-    /// A line of a file.
-    File { name: String, line: usize },
-    /// An environment variable.
-    Environment(String),
-    /// `--set`.
-    Set,
-}
-
-impl Origin {
-    /// Whether a value from here overrides one from there.
-    pub(super) fn is_stronger(&self, than: &Self) -> bool {
-        let strength = |origin: &Self| match origin {
-            Self::File { .. } => 0,
-            Self::Environment(_) => 1,
-            Self::Set => 2,
-        };
-        strength(self) > strength(than)
-    }
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File { name, line } => write!(f, "{name}:{line}"),
-            Self::Environment(name) => write!(f, "environment variable {name}"),
-            Self::Set => write!(f, "--set"),
-        }
-    }
+/// Whether a value from here overrides one from there: `--set` overrides the environment, and that overrides a file.
+pub(super) fn is_stronger(origin: &Origin, than: &Origin) -> bool {
+    let strength = |origin: &Origin| match origin {
+        Origin::File { .. } => 0,
+        Origin::Environment(_) => 1,
+        Origin::Set => 2,
+    };
+    strength(origin) > strength(than)
 }
 
 /// A value and where it was set.
@@ -87,31 +63,29 @@ impl Tree {
     }
 
     /// Adds the values of a file.
-    pub(super) fn add_file(&mut self, name: &str, text: &str) -> Result<()> {
-        let origin = |offset: usize| {
-            let line = text[..offset].matches('\n').count() + 1;
-            Origin::File {
-                name: name.to_owned(),
-                line,
+    pub(super) fn add_file(&mut self, name: &str, text: &str) -> Result<(), ConfigError> {
+        let origin = |offset: usize| Origin::File {
+            name: name.to_owned(),
+            line: text[..offset].matches('\n').count() + 1,
+        };
+        let syntax = |source: toml::de::Error| {
+            let span = source.span().unwrap_or(0..0);
+            ConfigError::Syntax {
+                origin: origin(span.start),
+                text: text[span].to_owned(),
+                source,
             }
         };
-        let table = DeTable::parse(text).map_err(|error| {
-            let place = error
-                .span()
-                .map_or_else(|| name.to_owned(), |span| origin(span.start).to_string());
-            Error::Invalid(format!("{place}: {}", error.message()))
-        })?;
-        for (section, contents) in table.into_inner() {
+        for (section, contents) in DeTable::parse(text).map_err(syntax)?.into_inner() {
             let place = origin(section.span().start);
             let section = section.into_inner();
             let DeValue::Table(contents) = contents.into_inner() else {
-                return Err(keys::outside_section(&section, &place));
+                return Err(keys::outside_section(&section, place));
             };
             keys::check_section(&section, &place)?;
             for (key, value) in contents {
                 let origin = origin(key.span().start);
-                let value = Value::deserialize(ValueDeserializer::from(value))
-                    .map_err(|error| Error::Invalid(format!("{origin}: {}", error.message())))?;
+                let value = Value::deserialize(ValueDeserializer::from(value)).map_err(syntax)?;
                 self.insert(
                     &section,
                     &key.into_inner(),
@@ -127,35 +101,41 @@ impl Tree {
     }
 
     /// Adds the values of environment variables, such as `PIPEWRIGHT_MODEL__DIM`; others are passed over.
-    pub(super) fn add_environment(&mut self, variables: &[(String, String)]) -> Result<()> {
+    pub(super) fn add_environment(&mut self, variables: &[(String, String)]) -> Result<(), ConfigError> {
         for (name, value) in variables {
-            let place = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once("__"));
-            if let Some((section, key)) = place {
+            let Some(rest) = name.strip_prefix(PREFIX) else {
+                continue;
+            };
+            if let Some((section, key)) = rest.split_once("__") {
                 let (section, key) = (section.to_lowercase(), key.to_lowercase());
                 self.add_text(&section, &key, value, Origin::Environment(name.clone()))?;
+            } else if let Some((section, key)) = rest.split_once('_')
+                && keys::is_section(&section.to_lowercase())
+            {
+                return Err(ConfigError::OneUnderscore {
+                    name: name.clone(),
+                    meant: format!("{PREFIX}{section}__{key}"),
+                });
             }
         }
         Ok(())
     }
 
     /// Adds the values of `section.key=value` arguments.
-    pub(super) fn add_sets(&mut self, sets: &[String]) -> Result<()> {
+    pub(super) fn add_sets(&mut self, sets: &[String]) -> Result<(), ConfigError> {
         for set in sets {
-            let place = set
-                .split_once('=')
-                .and_then(|(key, value)| Some((key.trim().split_once('.')?, value)));
-            let Some(((section, key), value)) = place else {
-                return Err(match set.split_once('=') {
-                    Some((key, _)) => keys::outside_section(key.trim(), &Origin::Set),
-                    None => Error::Invalid(format!("--set {set}: expected section.key=value")),
-                });
+            let Some((key, value)) = set.split_once('=') else {
+                return Err(ConfigError::NotASetting(set.clone()));
+            };
+            let Some((section, key)) = key.trim().split_once('.') else {
+                return Err(keys::outside_section(key.trim(), Origin::Set));
             };
             self.add_text(section, key, value.trim(), Origin::Set)?;
         }
         Ok(())
     }
 
-    fn add_text(&mut self, section: &str, key: &str, text: &str, origin: Origin) -> Result<()> {
+    fn add_text(&mut self, section: &str, key: &str, text: &str, origin: Origin) -> Result<(), ConfigError> {
         keys::check_section(section, &origin)?;
         let parsed =
             DeValue::parse(text).and_then(|value| Value::deserialize(ValueDeserializer::from(value)));

@@ -1,8 +1,11 @@
 //! Settings with a form of their own in a config.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use pipewright_stages::Recompute;
+use serde::de::value::StrDeserializer;
+use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 /// Files and folders: one, or a list. Relative ones start at the current directory.
@@ -108,14 +111,40 @@ pub enum Balanced {
 }
 
 /// What is recomputed in backward: one word for all stages, or a list with one for each.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(
-    untagged,
-    expecting = "`none`, `selective`, `full` or a list of these with one for each stage"
-)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
 pub enum RecomputeBy {
     /// The same for all stages.
     All(Recompute),
     /// A word for each stage.
     Each(Vec<Recompute>),
+}
+
+impl<'de> Deserialize<'de> for RecomputeBy {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(RecomputeVisitor)
+    }
+}
+
+/// Reads a word or a list of words. Not an untagged enum: of a wrong word that would not say which words there are.
+struct RecomputeVisitor;
+
+impl<'de> Visitor<'de> for RecomputeVisitor {
+    type Value = RecomputeBy;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("`none`, `selective`, `full` or a list of these with one for each stage")
+    }
+
+    fn visit_str<E: Error>(self, word: &str) -> Result<RecomputeBy, E> {
+        Recompute::deserialize(StrDeserializer::new(word)).map(RecomputeBy::All)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut words: A) -> Result<RecomputeBy, A::Error> {
+        let mut each = Vec::new();
+        while let Some(word) = words.next_element()? {
+            each.push(word);
+        }
+        Ok(RecomputeBy::Each(each))
+    }
 }

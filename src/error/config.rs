@@ -1,6 +1,223 @@
 //! A config, or a value that was set in one, that cannot be used.
 
-/// A config, or a value that was set in one, that cannot be used.
+use std::fmt;
+
+use super::ValueProblem;
+
+/// Where a value was set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A line of a file.
+    File {
+        /// The file's name.
+        name: String,
+        /// The line, from 1.
+        line: usize,
+    },
+    /// An environment variable.
+    Environment(String),
+    /// `--set`.
+    Set,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File { name, line } => write!(f, "{name}:{line}"),
+            Self::Environment(name) => write!(f, "environment variable {name}"),
+            Self::Set => write!(f, "--set"),
+        }
+    }
+}
+
+/// A config, or a value that was set in one, that cannot be used. Nothing was started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ConfigError {}
+pub enum ConfigError {
+    /// A file that is not TOML. A key that stands twice in a section is such a mistake.
+    #[error("{origin}: {}{}", source.message(), shown(text))]
+    Syntax {
+        /// The line.
+        origin: Origin,
+        /// What stands there.
+        text: String,
+        /// What is wrong with it.
+        source: toml::de::Error,
+    },
+    /// A section that does not exist.
+    #[error(
+        "{origin}: unknown section [{section}]{} (sections: {})",
+        nearest.map_or(String::new(), |name| format!(": did you mean [{name}]?")),
+        known.join(", ")
+    )]
+    UnknownSection {
+        /// Where it stands.
+        origin: Origin,
+        /// The section.
+        section: String,
+        /// The section that was probably meant.
+        nearest: Option<&'static str>,
+        /// All sections.
+        known: Vec<&'static str>,
+    },
+    /// A key that its section does not have.
+    #[error("{origin}: unknown key {section}.{key}: {meant}")]
+    UnknownKey {
+        /// Where it stands.
+        origin: Origin,
+        /// The section.
+        section: String,
+        /// The key.
+        key: String,
+        /// What was probably meant.
+        meant: MeantKey,
+    },
+    /// A key that stands in no section.
+    #[error("{origin}: `{key}` stands in no section: {}", in_a_section(key, sections))]
+    NoSection {
+        /// Where it stands.
+        origin: Origin,
+        /// The key.
+        key: String,
+        /// The sections that have such a key.
+        sections: Vec<&'static str>,
+    },
+    /// An argument of `--set` that sets nothing.
+    #[error("--set {0}: expected section.key=value")]
+    NotASetting(String),
+    /// An environment variable that sets nothing and looks as if it was meant to.
+    #[error(
+        "environment variable {name} sets nothing: two underscores stand between section and key, write {meant}"
+    )]
+    OneUnderscore {
+        /// The variable.
+        name: String,
+        /// The variable that was probably meant.
+        meant: String,
+    },
+    /// A key that counts only for another kind of model, data, optimizer or learning rate.
+    #[error(
+        "{origin}: {key} is for {by} = \"{}\", and this config has \"{chosen}\": remove one of the two",
+        is.join("\" or \"")
+    )]
+    OtherKind {
+        /// Where the key was set.
+        origin: Origin,
+        /// The key.
+        key: String,
+        /// The key that says the kind.
+        by: String,
+        /// The kinds that the key is for.
+        is: &'static [&'static str],
+        /// The kind of this config.
+        chosen: String,
+    },
+    /// A value that does not fit its key, or does not go together with others.
+    #[error("{}{key}: {problem}", origin.as_ref().map_or(String::new(), |origin| format!("{origin}: ")))]
+    Value {
+        /// Where the key was set; none when it has its default.
+        origin: Option<Origin>,
+        /// The section and the key, such as `model.dim`.
+        key: String,
+        /// What is wrong with the value.
+        problem: ValueProblem,
+    },
+    /// Settings that cannot be written as TOML.
+    #[error("cannot write the config: {0}")]
+    NotWritten(#[from] toml::ser::Error),
+    /// Environment variables that do not say which process of a run this is.
+    #[error(transparent)]
+    Processes(#[from] ProcessesProblem),
+}
+
+/// Which key was probably meant.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MeantKey {
+    /// Another key of this section.
+    #[error("did you mean `{0}`?")]
+    Nearest(&'static str),
+    /// This key of another section.
+    #[error("it belongs to [{0}]")]
+    InSection(&'static str),
+    /// Another key of another section.
+    #[error("did you mean {section}.{key}?")]
+    Elsewhere {
+        /// The section.
+        section: &'static str,
+        /// The key.
+        key: &'static str,
+    },
+    /// None that is like it; these are the keys of the section.
+    #[error("keys of [{section}]: {}", known.join(", "))]
+    None {
+        /// The section.
+        section: String,
+        /// Its keys.
+        known: &'static [&'static str],
+    },
+}
+
+/// Environment variables that do not say which process of a run this is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProcessesProblem {
+    /// Text where a number should stand.
+    #[error("{name} is `{text}`, which is no number: give a whole number, 0 or more")]
+    NoNumber {
+        /// The variable.
+        name: &'static str,
+        /// Its value.
+        text: String,
+    },
+    /// A run of no processes.
+    #[error("WORLD_SIZE is 0: a run has 1 process or more")]
+    NoProcesses,
+    /// A number that no process of the run has.
+    #[error("RANK is {process}, but WORLD_SIZE is {processes}: processes have the numbers 0 to {}", processes - 1)]
+    OutOfRange {
+        /// The number.
+        process: u32,
+        /// How many processes there are.
+        processes: u32,
+    },
+    /// A process without a number.
+    #[error(
+        "WORLD_SIZE is {processes}, but RANK is not set: give each process its own, 0 to {}, or unset WORLD_SIZE to run \
+         in one process",
+        processes - 1
+    )]
+    NotNumbered {
+        /// How many processes there are.
+        processes: u32,
+    },
+    /// Nothing says where process 0 listens.
+    #[error(
+        "WORLD_SIZE is {processes}, but nobody says where process 0 listens: set MASTER_ADDR and MASTER_PORT, or \
+         launch.address = \"host:port\""
+    )]
+    NoAddress {
+        /// How many processes there are.
+        processes: u32,
+    },
+}
+
+/// The text of a mistake, where it is a few words.
+fn shown(text: &str) -> String {
+    match text.trim() {
+        "" => String::new(),
+        text if text.contains('\n') => String::new(),
+        text => format!(": `{text}`"),
+    }
+}
+
+fn in_a_section(key: &str, sections: &[&str]) -> String {
+    if sections.is_empty() {
+        return "every key belongs to a section, as in train.steps".to_owned();
+    }
+    let names: Vec<_> = sections
+        .iter()
+        .map(|section| format!("{section}.{key}"))
+        .collect();
+    format!("did you mean {}?", names.join(" or "))
+}

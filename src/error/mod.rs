@@ -12,11 +12,13 @@ pub mod plan;
 mod profile;
 mod run;
 pub mod schedule;
+mod schedule_file;
+mod value;
 
 pub use call::{CallError, WaitingRank};
 pub use checkpoint::{CheckpointError, Damage, Difference, KnownData, Part, PlaceProblem};
 pub use command::{Advice, CommandError, OutProblem, PromptProblem};
-pub use config::ConfigError;
+pub use config::{ConfigError, MeantKey, Origin, ProcessesProblem};
 pub use data::{DataError, FileProblem, FolderProblem};
 pub use fabric::FabricError;
 pub use launch::{Giver, LaunchError, ParameterPlace};
@@ -25,6 +27,8 @@ pub use plan::PlanError;
 pub use profile::{CostsProblem, ProfileError};
 pub use run::{Holder, RunError};
 pub use schedule::ScheduleError;
+pub use schedule_file::ScheduleFileProblem;
+pub use value::ValueProblem;
 
 use std::any::Any;
 use std::path::PathBuf;

@@ -1,3 +1,5 @@
+use pipewright::error::{ConfigError, Origin, ValueProblem};
+
 use super::*;
 
 #[test]
@@ -40,6 +42,52 @@ fn unknown_keys_and_sections_name_the_place_and_the_nearest_right_one() {
             &["`zzz` stands in no section: every key belongs to a section"],
         ),
     ]);
+}
+
+#[test]
+fn names_that_other_programs_have_for_a_key_are_known() {
+    all_refused(&[
+        (
+            "[optimizer]\nlr = 1",
+            &["unknown key optimizer.lr: did you mean `learning_rate`?"],
+        ),
+        ("[model]\nhidden_size = 1", &["did you mean `dim`?"]),
+        ("[model]\nblock_size = 1", &["did you mean data.seq?"]),
+    ]);
+}
+
+#[test]
+fn a_variable_with_one_underscore_is_told_and_others_are_passed_over() {
+    let said = |name: &str| {
+        let variable = [(name.to_owned(), "3".to_owned())];
+        Config::parse("my.toml", "", &variable, &[]).map(|_| ())
+    };
+    let refusal = said("PIPEWRIGHT_MODEL_DIM").unwrap_err();
+    assert!(
+        matches!(refusal, Error::Config(ConfigError::OneUnderscore { .. })),
+        "{refusal:?}"
+    );
+    assert_eq!(
+        refusal.to_string(),
+        "environment variable PIPEWRIGHT_MODEL_DIM sets nothing: two underscores stand between section and key, write \
+         PIPEWRIGHT_MODEL__DIM"
+    );
+    said("PIPEWRIGHT_CUDA_LIBS").unwrap();
+    said("PIPEWRIGHT_HOME").unwrap();
+}
+
+#[test]
+fn a_refusal_has_its_place_and_its_kind_in_fields() {
+    let error = parse("[model]\n\ndim = 0").unwrap_err();
+    let Error::Config(ConfigError::Value { origin, key, problem }) = error else {
+        panic!("{error:?}");
+    };
+    let line = Origin::File {
+        name: "my.toml".to_owned(),
+        line: 3,
+    };
+    assert_eq!((origin, key.as_str()), (Some(line), "model.dim"));
+    assert!(matches!(problem, ValueProblem::Zero), "{problem:?}");
 }
 
 #[test]
@@ -87,7 +135,7 @@ fn keys_of_another_kind_are_refused() {
 fn a_file_that_is_no_toml_or_is_missing_is_named() {
     all_refused(&[
         ("[model\ndim = 3", &["my.toml:1: "]),
-        ("[model]\ndim = 3\ndim = 4", &["my.toml:3: ", "duplicate key"]),
+        ("[model]\ndim = 3\ndim = 4", &["my.toml:3: duplicate key: `dim`"]),
         ("[model]\ndim = ", &["my.toml:2: "]),
     ]);
     let error = Config::load(Path::new("no/such.toml"), &[]).unwrap_err();

@@ -30,7 +30,7 @@ fn stages(config: &Config) -> Vec<StageBuilder<RecomputedStage<Sequential>>> {
 
 fn refused(result: pipewright::Result<Config>) -> String {
     let error = result.expect_err("a refusal");
-    assert!(matches!(error, Error::Invalid(_)), "{error:?}");
+    assert!(matches!(error, Error::Config(_)), "{error:?}");
     error.to_string()
 }
 

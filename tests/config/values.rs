@@ -50,15 +50,34 @@ fn a_wrong_type_says_what_was_expected_and_what_was_found() {
         (
             "[pipeline]\nrecompute = 'ful'",
             &[
-                "my.toml:2: pipeline.recompute: expected `none`, `selective`, `full` or a list of these",
+                "my.toml:2: pipeline.recompute: expected one of `none`, `selective`, `full`",
                 "got \"ful\": did you mean \"full\"?",
             ],
         ),
         (
             "[pipeline]\nrecompute = ['full', 'non']",
             &[
-                "pipeline.recompute: expected `none`",
+                "pipeline.recompute: expected one of `none`",
                 "got [\"full\", \"non\"]: did you mean \"none\"?",
+            ],
+        ),
+        (
+            "[pipeline]\nrecompute = 3",
+            &["expected `none`, `selective`, `full` or a list of these with one for each stage, got 3"],
+        ),
+        (
+            "[optimizer]\nbetas = [0.9, 0.95, 1]",
+            &["optimizer.betas: expected a list of two numbers, got [0.9, 0.95, 1]"],
+        ),
+        (
+            "[data]\npath = ['builtin:shakespeare', 'x']",
+            &["my.toml:2: data.path: the data in the program is \"builtin:shakespeare\", by itself"],
+        ),
+        (
+            "[data]\nkind = 'tokens'\npath = 'builtin:shakespeare'",
+            &[
+                "my.toml:3: data.path: the data in the program is",
+                "with data.kind = \"text\"",
             ],
         ),
         (

@@ -59,18 +59,21 @@ pub(super) fn by_names(names: &[&str], partition: &[Vec<String>]) -> Result<Vec<
             next = take(names, next, find_range(names, entry)?, stage)?;
         }
         if next == before {
-            return Err(Error::invalid(format!(
-                "partition: stage {stage} is empty: give it a layer or leave it out"
+            return Err(wrong(format!(
+                "stage {stage} is empty: give it a layer or leave it out"
             )));
         }
         counts.push(next - before);
     }
     match names.get(next) {
-        Some(missing) => Err(Error::invalid(format!(
-            "partition: layer `{missing}` is missing: add it to a stage"
-        ))),
+        Some(missing) => Err(wrong(format!("layer `{missing}` is missing: add it to a stage"))),
         None => Ok(counts),
     }
+}
+
+/// The refusal of a partition.
+fn wrong(problem: String) -> Error {
+    Error::invalid(problem).at("partition")
 }
 
 /// Takes a range of units for a stage when it is the next one in order; gives what comes after it.
@@ -87,7 +90,7 @@ fn take(names: &[&str], next: usize, range: Range<usize>, stage: usize) -> Resul
             names[next]
         )
     };
-    Err(Error::invalid(format!("partition: {problem}")))
+    Err(wrong(format!("{problem}")))
 }
 
 /// The units that an entry names.
@@ -97,9 +100,7 @@ fn find_range(names: &[&str], entry: &str) -> Result<Range<usize>> {
     };
     let (first, last) = (find(names, first)?, find(names, last)?);
     if first.start >= last.end {
-        return Err(Error::invalid(format!(
-            "partition: `{entry}` runs backwards: turn it round"
-        )));
+        return Err(wrong(format!("`{entry}` runs backwards: turn it round")));
     }
     Ok(first.start..last.end)
 }
@@ -117,8 +118,8 @@ fn find(names: &[&str], entry: &str) -> Result<Range<usize>> {
             .min_by_key(|name| distance(name, entry))
             .copied()
             .unwrap_or_default();
-        return Err(Error::invalid(format!(
-            "partition: unknown layer `{entry}`: did you mean `{nearest}`?"
+        return Err(wrong(format!(
+            "unknown layer `{entry}`: did you mean `{nearest}`?"
         )));
     };
     let count = names[start..].iter().take_while(|name| is_in(name)).count();

@@ -1,0 +1,61 @@
+//! A schedule in a file that a config cannot use.
+
+use super::Error;
+
+/// What is wrong with a schedule in a file.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ScheduleFileProblem {
+    /// No path.
+    #[error("`file:` names no file: write file:PATH, such as file:my.csv")]
+    NoPath,
+    /// A file that cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Unreadable {
+        /// The file.
+        path: String,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A file that holds no schedule.
+    #[error("{path}: {source}")]
+    Wrong {
+        /// The file.
+        path: String,
+        /// Why it is none.
+        source: Box<Error>,
+    },
+    /// A schedule that goes through the pipeline in several directions.
+    #[error(
+        "{path} goes in {directions} directions (placement {placement}); the engine trains schedules of one direction: \
+         dualpipe-v is the schedule of this kind for that"
+    )]
+    Directions {
+        /// The file.
+        path: String,
+        /// How many directions it has.
+        directions: u32,
+        /// Its placement.
+        placement: String,
+    },
+    /// A schedule for another number of stages or micro-batches.
+    #[error("{wanted}, but the schedule in {path} has {has}: set this to {has}")]
+    Size {
+        /// The file.
+        path: String,
+        /// The number of the schedule.
+        has: u32,
+        /// The number of the config.
+        wanted: usize,
+    },
+    /// A schedule with another number of stages on its ranks.
+    #[error("{wanted}, but the ranks of the schedule in {path} have {each:?} stages: leave this out")]
+    Chunks {
+        /// The file.
+        path: String,
+        /// The stages of each rank.
+        each: Vec<u32>,
+        /// The number of the config.
+        wanted: u32,
+    },
+}

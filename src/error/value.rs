@@ -1,0 +1,311 @@
+//! A value of a config that does not fit its key, or does not go together with others.
+
+use super::{Error, ScheduleFileProblem};
+
+/// What is wrong with a value of a config.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ValueProblem {
+    /// A value of another type.
+    #[error(
+        "expected {expected}, got {got}{}",
+        nearest.as_ref().map_or(String::new(), |word| format!(": did you mean \"{word}\"?"))
+    )]
+    WrongType {
+        /// What the key takes.
+        expected: String,
+        /// The value.
+        got: toml::Value,
+        /// The word that was probably meant.
+        nearest: Option<&'static str>,
+    },
+    /// 0 where there must be at least one.
+    #[error("is 0: set it to 1 or more")]
+    Zero,
+    /// A number out of its range.
+    #[error("{value} makes no sense: {must}")]
+    OutOfRange {
+        /// The number.
+        value: f64,
+        /// What it must be.
+        must: &'static str,
+    },
+    /// A probability of dropout out of its range.
+    #[error("{0} is no probability below 1: choose from 0 to 0.9")]
+    NoProbability(f64),
+    /// A share of the data for validation that is neither a fraction nor a count.
+    #[error("{0} is neither a fraction from 0 to below 1 nor a whole number of tokens or rows")]
+    NoShare(f64),
+    /// A size beyond what is supported.
+    #[error("{value} is too large: at most {limit} {unit} are supported, lower it")]
+    TooLarge {
+        /// The size.
+        value: usize,
+        /// The largest that is supported.
+        limit: usize,
+        /// What is counted.
+        unit: &'static str,
+    },
+    /// A tensor of more numbers than are supported.
+    #[error(
+        "{what} would have {} numbers: at most {limit} are supported, lower one of these",
+        times(dims)
+    )]
+    TooManyNumbers {
+        /// Which tensor.
+        what: &'static str,
+        /// Its sizes.
+        dims: Vec<usize>,
+        /// The most numbers that are supported.
+        limit: usize,
+    },
+    /// A model of more weights than are supported.
+    #[error("the model would have more than {limit} weights: make it narrower or shallower")]
+    TooManyWeights {
+        /// The most weights that are supported.
+        limit: usize,
+    },
+    /// Heads that do not divide the width.
+    #[error("model.dim {dim} is not divisible by {heads} heads: choose from {}", divisors(*dim))]
+    Heads {
+        /// The width.
+        dim: usize,
+        /// The heads.
+        heads: usize,
+    },
+    /// Widths of a perceptron that are too few, or 0.
+    #[error("{0:?}: give the widths of input and output at least, each 1 or more")]
+    Widths(Vec<usize>),
+    /// Data that the model does not take.
+    #[error("a model of kind \"{model}\" takes {takes}: set data.kind {to}")]
+    OtherData {
+        /// The kind of the model.
+        model: &'static str,
+        /// What it takes.
+        takes: &'static str,
+        /// What to set.
+        to: &'static str,
+    },
+    /// A name of data in the program that does not exist, or that is not used by itself.
+    #[error("the data in the program is \"{0}\", by itself and with data.kind = \"text\"")]
+    BuiltInData(&'static str),
+    /// No data.
+    #[error("nothing to train on: name a file or a folder")]
+    NoData,
+    /// Several paths for labelled images.
+    #[error("labelled images are one file, or a folder with one pair")]
+    SeveralImages,
+    /// `bf16` without GPUs.
+    #[error(
+        "\"bf16\" is for GPUs, and all ranks are on the CPU: set this to \"f32\", or pipeline.devices to GPUs such as \
+         \"cuda:0\""
+    )]
+    Bf16OnCpu,
+    /// A batch that the micro-batches do not divide.
+    #[error(
+        "a batch of {batch} cannot be divided into {micro_batches} micro-batches: take {} or {} rows, or another \
+         pipeline.micro_batches",
+        (batch / micro_batches).max(1) * micro_batches,
+        (batch / micro_batches + 1) * micro_batches
+    )]
+    Batch {
+        /// Rows of a step.
+        batch: usize,
+        /// Micro-batches of a step.
+        micro_batches: usize,
+    },
+    /// A micro-batch of other rows than the batch gives it.
+    #[error(
+        "a batch of {batch} over pipeline.micro_batches {micro_batches} makes {} each: set this or \
+         pipeline.batch_size",
+        batch / micro_batches
+    )]
+    MicroBatch {
+        /// Rows of a step.
+        batch: usize,
+        /// Micro-batches of a step.
+        micro_batches: usize,
+    },
+    /// A list for another number of stages.
+    #[error("the list has {has}, pipeline.stages is {stages}: give {advice}")]
+    OtherStages {
+        /// How many the list is for.
+        has: usize,
+        /// How many stages there are.
+        stages: usize,
+        /// What to give.
+        advice: &'static str,
+    },
+    /// A list of devices for another number of ranks.
+    #[error("the list has {has}, and there are {ranks} ranks: give one device for all, or one for each")]
+    OtherRanks {
+        /// How many devices there are.
+        has: usize,
+        /// How many ranks there are.
+        ranks: usize,
+    },
+    /// A longer warm-up than the training.
+    #[error("{warmup} steps of warm-up do not fit into train.steps = {steps}: lower it or train longer")]
+    WarmUp {
+        /// The steps of warm-up.
+        warmup: u64,
+        /// The steps of the training.
+        steps: u64,
+    },
+    /// A run's name that cannot be the name of a folder.
+    #[error("\"{0}\" cannot name a folder: use a name without slashes that does not start with a dot")]
+    RunName(String),
+    /// An address without a host or a port.
+    #[error("\"{0}\" is no host and port: write \"host:port\", such as \"127.0.0.1:29500\"")]
+    Address(String),
+    /// A model that cannot be made, or cannot be cut into so many stages.
+    #[error(transparent)]
+    Model(#[from] pipewright_stages::Error),
+    /// Lists of layers that do not make up the model.
+    #[error("{0}")]
+    Partition(pipewright_stages::ErrorKind),
+    /// A schedule that does not exist.
+    #[error(
+        "there is no schedule {name:?}{} (known: {}; or auto, or file:PATH)",
+        nearest.map_or(String::new(), |nearest| format!(", did you mean {nearest}?")),
+        known.join(", ")
+    )]
+    NoSchedule {
+        /// The name.
+        name: String,
+        /// The schedule that was probably meant.
+        nearest: Option<&'static str>,
+        /// The names of all schedules.
+        known: Vec<&'static str>,
+    },
+    /// A schedule that cannot be made for these ranks, stages and micro-batches, or for these costs.
+    #[error("{0}")]
+    Schedule(#[source] Box<Error>),
+    /// A schedule in a file that cannot be used.
+    #[error(transparent)]
+    ScheduleFile(#[from] ScheduleFileProblem),
+    /// Stages of each rank that the schedule does not have.
+    #[error(
+        "{chunks}, but schedule {schedule} has {} on each rank: change this or leave it out",
+        between(*least, *most)
+    )]
+    Chunks {
+        /// Stages of each rank.
+        chunks: u32,
+        /// The schedule.
+        schedule: String,
+        /// The fewest that it has.
+        least: u32,
+        /// The most that it has.
+        most: u32,
+    },
+    /// Stages that the ranks cannot have in equal numbers.
+    #[error("{stages}, but schedule {schedule} wants {each} on each rank: use {}", multiples(*stages, *each))]
+    UnevenStages {
+        /// The stages.
+        stages: usize,
+        /// The schedule.
+        schedule: String,
+        /// Stages of each rank.
+        each: usize,
+    },
+    /// A limit in bytes, and nothing says how many bytes the layers hold.
+    #[error(
+        "a limit in bytes needs measured costs{}",
+        if *mixed {
+            ", and there are none of ranks on the CPU and on GPUs: leave it out"
+        } else {
+            ": run `pipewright profile` and set pipeline.costs"
+        }
+    )]
+    NoCosts {
+        /// Whether some ranks are on GPUs and others are not.
+        mixed: bool,
+    },
+    /// A memory that no cut keeps.
+    #[error(
+        "{limit} is less than any cut of {layers} layers into {stages} stages holds with {schedule}; the least found is \
+         {least}"
+    )]
+    NoCut {
+        /// The memory, in words.
+        limit: String,
+        /// The layers of the model.
+        layers: usize,
+        /// The stages.
+        stages: usize,
+        /// The schedule.
+        schedule: String,
+        /// The least that a cut holds, in words.
+        least: String,
+    },
+    /// A memory that the stages of a listed partition do not keep.
+    #[error("{limit} is less than the stages of pipeline.partition hold with {schedule}, {least}")]
+    ListedCut {
+        /// The memory, in words.
+        limit: String,
+        /// The schedule.
+        schedule: String,
+        /// What the stages hold, in words.
+        least: String,
+    },
+    /// Training that needs more memory than a device has.
+    #[error(
+        "training needs about {needed} of memory, and {whose} {limit}: {of_model} for weights, gradients and the \
+         optimizer, {of_batch} for activations and buffers; {advice}"
+    )]
+    TooMuchMemory {
+        /// All memory that is needed, in words, as the other sizes here.
+        needed: String,
+        /// What says how much there is.
+        whose: String,
+        /// How much there is.
+        limit: String,
+        /// What weights, gradients and the optimizer need.
+        of_model: String,
+        /// What activations and buffers need.
+        of_batch: String,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// Stages that recompute in several ways, where costs are for one.
+    #[error("costs are for stages that all recompute the same: give one word for all")]
+    MixedRecompute,
+    /// Ranks on which costs cannot be measured.
+    #[error("{0}")]
+    Unmeasurable(#[source] Box<Error>),
+    /// A GPU on which costs would be measured, and which is not there.
+    #[error(
+        "what layers cost is measured where they run, and {0}. Plan with a file that was measured there (--costs), or \
+         with --set pipeline.devices=cpu --set pipeline.dtype=f32 by what they cost on the CPU"
+    )]
+    NoGpu(#[source] pipewright_stages::Error),
+}
+
+fn times(dims: &[usize]) -> String {
+    let dims: Vec<_> = dims.iter().map(ToString::to_string).collect();
+    dims.join(" x ")
+}
+
+fn divisors(dim: usize) -> String {
+    let heads = (1..=dim.min(64)).filter(|heads| dim.is_multiple_of(*heads));
+    let heads: Vec<_> = heads.map(|heads| heads.to_string()).collect();
+    heads.join(", ")
+}
+
+fn between(least: u32, most: u32) -> String {
+    match most {
+        u32::MAX => format!("{least} or more"),
+        most if most == least => least.to_string(),
+        most => format!("{least} to {most}"),
+    }
+}
+
+/// The multiples of `each` below and above.
+fn multiples(stages: usize, each: usize) -> String {
+    let above = stages.next_multiple_of(each);
+    match stages / each * each {
+        0 => above.to_string(),
+        below => format!("{below} or {above}"),
+    }
+}
