@@ -63,7 +63,7 @@ impl Config {
             processes,
             address,
             deadline: Duration::from_secs(self.launch.deadline),
-            silence: match number(environment, SILENCE)? {
+            silence: match number(environment, SILENCE).map_err(ConfigError::Processes)? {
                 Some(seconds) => Duration::from_secs(seconds.into()),
                 None => Membership::SILENCE,
             },
