@@ -95,8 +95,8 @@ fn a_rank_without_threads_is_refused() {
     };
     let refused = recipe.launch(Schedule::named("1f1b", 2, 2).expect("the sizes fit"));
     match refused {
-        Err(Error::Invalid(said)) => assert_eq!(
-            said,
+        Err(Error::Launch(error)) => assert_eq!(
+            error.to_string(),
             "0 threads a rank cannot train: give `threads_per_rank` 1 or more"
         ),
         other => panic!("{other:?}"),

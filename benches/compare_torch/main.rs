@@ -11,13 +11,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use pipewright::Result;
 use pipewright::stages::Place;
 use serde_json::json;
 
 use crate::rate::Rates;
 use crate::run::Given;
-use crate::sizes::named;
+use crate::sizes::{Result, named};
 
 #[derive(Debug, Parser)]
 struct Arguments {
@@ -92,9 +91,7 @@ fn answer(arguments: Arguments) -> Result<serde_json::Value> {
             threads,
             schedule,
         } => run.of(size)?.train(&schedule, threads),
-        Command::Rate { threads: 0 } => Err(pipewright::Error::Invalid(
-            "--threads 0 multiplies nothing: give 1 or more".to_owned(),
-        )),
+        Command::Rate { threads: 0 } => Err("--threads 0 multiplies nothing: give 1 or more".into()),
         Command::Rate { threads } => {
             let rates = Rates::measure(&named(size)?, threads)?;
             let (best, mean) = (rates.best(), rates.mean());

@@ -5,11 +5,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use gemm::Parallelism;
-use pipewright::Result;
 use pipewright::schedule::Pass;
 
 use crate::products::Product;
-use crate::sizes::Size;
+use crate::sizes::{Result, Size};
 
 /// How often a product is timed, and for how long at least; the fastest counts.
 const REPEATS: usize = 8;

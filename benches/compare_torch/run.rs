@@ -8,11 +8,11 @@ use pipewright::schedule::Links;
 use pipewright::stages::loss::CrossEntropy;
 use pipewright::stages::optimizer::{AdamW, Decay, LearningRate};
 use pipewright::stages::{Kind as Numbers, Place, Stage, Tensor};
-use pipewright::{Error, Pipeline, Result, StepReport};
+use pipewright::{Error, Pipeline, StepReport};
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
 
-use crate::sizes::{Kind, Size};
+use crate::sizes::{Kind, Result, Size};
 
 /// Schedules of the peer's that ours have other names for.
 const NAMES: [(&str, &str); 6] = [
@@ -57,7 +57,7 @@ impl Given {
         write(&folder.join("weights.safetensors"), &weights)?;
         write(&folder.join("batches.safetensors"), &self.batches()?)?;
         let path = folder.join("size.json");
-        std::fs::write(&path, self.describe()?.to_string()).map_err(Error::io("write", &path))
+        Ok(std::fs::write(&path, self.describe()?.to_string()).map_err(Error::io("write", &path))?)
     }
 
     fn batches(&self) -> Result<Vec<Named>> {
@@ -128,7 +128,7 @@ impl Given {
             .threads_per_rank(threads)
             .launch()?;
         let reports = (0..self.steps).map(|_| pipeline.step());
-        let reports = reports.collect::<Result<Vec<_>>>()?;
+        let reports = reports.collect::<pipewright::Result<Vec<_>>>()?;
         let each = |figure: fn(&StepReport) -> f64| reports.iter().map(figure).collect::<Vec<f64>>();
         Ok(json!({
             "schedule": pipeline.schedule().name(),
@@ -155,11 +155,11 @@ fn as_bytes(tensor: &Tensor) -> Vec<u8> {
 }
 
 fn write(path: &Path, tensors: &[Named]) -> Result<()> {
-    let refuse = |error: safetensors::SafeTensorError| Error::Invalid(format!("{}: {error}", path.display()));
+    let refuse = |error: safetensors::SafeTensorError| format!("{}: {error}", path.display());
     let views = tensors.iter().map(|(name, dtype, dims, bytes)| {
         let view = TensorView::new(*dtype, dims.clone(), bytes).map_err(refuse)?;
         Ok((name.as_str(), view))
     });
     let views = views.collect::<Result<Vec<_>>>()?;
-    safetensors::serialize_to_file(views, None, path).map_err(refuse)
+    Ok(safetensors::serialize_to_file(views, None, path).map_err(refuse)?)
 }

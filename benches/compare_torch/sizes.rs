@@ -8,9 +8,11 @@ use pipewright::plan::StageCost;
 use pipewright::plan::{Candidate, Fit, LayerCost, Link, ModelCosts, Setting};
 use pipewright::schedule::Pass;
 use pipewright::stages::models::{Gpt, LayerSpec, Mlp, Model};
-use pipewright::{Error, Result};
 
 use crate::products::{self, Product};
+
+/// A result of this program: what goes wrong ends it, with its text.
+pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// A model and a batch.
 #[derive(Debug)]
@@ -64,7 +66,7 @@ pub(crate) fn named(name: &str) -> Result<Size> {
         }
         other => {
             let message = format!("there is no size {other}: A, B, C, D, gpt2 or tiny");
-            return Err(Error::Invalid(message));
+            return Err(message.into());
         }
     })
 }
@@ -194,7 +196,7 @@ impl Size {
             "" => *pipewright::schedule::Schedule::chunks(name)?.start(),
             chunks => chunks
                 .parse()
-                .map_err(|_| Error::Invalid(format!("{schedule}: `{chunks}` is no number of stages")))?,
+                .map_err(|_| format!("{schedule}: `{chunks}` is no number of stages"))?,
         };
         let setting = Setting {
             schedule: name.to_owned(),
@@ -230,6 +232,6 @@ impl Size {
                 output: 0.0,
             }
         });
-        ModelCosts::new(layers.collect(), 0.0, Link::default())
+        Ok(ModelCosts::new(layers.collect(), 0.0, Link::default())?)
     }
 }

@@ -23,10 +23,9 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use pipewright::stages::devices::probe;
 use pipewright::stages::{DType, Device, Place};
-use pipewright::{Error, Result};
 
 use crate::run::Given;
-use crate::sizes::named;
+use crate::sizes::{Result, named};
 
 #[derive(Debug, Parser)]
 struct Arguments {
@@ -115,7 +114,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     }
     let measure = |part| {
         let size = named(&arguments.size)?;
-        kernels::measure(&size, arguments.place(), part).map_err(Error::from)
+        Ok(kernels::measure(&size, arguments.place(), part)?)
     };
     match &arguments.command {
         Some(Command::Kernels { part }) => measure(part.as_deref()),

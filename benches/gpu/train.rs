@@ -1,10 +1,10 @@
 //! Training with all stages on one GPU.
 
-use pipewright::Result;
 use serde_json::Value;
 
 use crate::kernels::TOP_FLOPS;
 use crate::run::Given;
+use crate::sizes::Result;
 
 /// How many stages are measured when it is not said.
 pub(crate) const STAGES: [u32; 3] = [1, 2, 4];

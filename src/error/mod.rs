@@ -44,9 +44,6 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Arguments, a config or a schedule that cannot work; nothing was started. Names the file, key, cell or stage.
-    #[error("{0}")]
-    Invalid(String),
     /// A schedule, or a placement, that cannot be.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
@@ -180,8 +177,7 @@ impl Error {
         }
         matches!(
             self,
-            Self::Invalid(_)
-                | Self::Schedule(_)
+            Self::Schedule(_)
                 | Self::Plan(_)
                 | Self::Config(_)
                 | Self::Launch(_)
