@@ -39,8 +39,9 @@ pub enum Layout {
 ///
 /// // 3 numbers in, 2 out.
 /// let mut usual = Linear::new("fc", [3, 2], Init::Uniform(0.5), 1);
-/// let names: Vec<_> = usual.parameters().iter().map(|parameter| parameter.name()).collect();
-/// assert_eq!(names, ["fc.weight", "fc.bias"]);
+/// let [weight, bias] = &usual.parameters()[..] else { unreachable!() };
+/// assert_eq!((weight.name(), weight.dims()), ("fc.weight", &[2, 3][..]));
+/// assert_eq!((bias.name(), bias.dims()), ("fc.bias", &[2][..]));
 ///
 /// let init = Init::Normal(0.02);
 /// let mut other = Linear::new("fc", [3, 2], init, 1).with_layout(Layout::InOut).without_bias();
