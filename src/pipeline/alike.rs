@@ -3,8 +3,8 @@
 use pipewright_stages::Stage;
 use sha2::{Digest, Sha256};
 
-use super::launch::Setup;
 use super::parts::Parts;
+use super::setup::Setup;
 use crate::error::Result;
 use crate::id::Rank;
 use crate::schedule::Schedule;

@@ -1,24 +1,21 @@
 //! Starting a pipeline: connections, actors, stages, ties, and the checks that all fits together.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use pipewright_stages::loss::Loss;
 use pipewright_stages::{Device, Stage};
 
-use super::links::{between_gpus, room};
+use super::links::room;
 use super::parts::Parts;
+use super::setup::Setup;
 use super::shapes::check_shapes;
 use super::ties::ties;
 use super::{Pipeline, alike};
 use crate::actor::{Build, Ranks, Tied};
-use crate::data::{DataSource, Loader};
-use crate::error::{LaunchError, Result};
-use crate::fabric::{self, End, GpuPairs, Peers, Transport};
+use crate::data::Loader;
+use crate::error::Result;
+use crate::fabric::{self, End, Peers, Transport};
 use crate::id::StageId;
-use crate::mesh::Mesh;
-use crate::schedule::Schedule;
 use crate::worker::{ParameterInfo, WorkerParts};
 
 pub(super) fn launch<S: Stage>(mut parts: Parts<S>) -> Result<Pipeline<S>> {
@@ -67,46 +64,6 @@ pub(super) fn launch<S: Stage>(mut parts: Parts<S>) -> Result<Pipeline<S>> {
         next_step: 0,
         failure: None,
     })
-}
-
-/// What is launched, once the parts are known to be there and to fit each other.
-pub(super) struct Setup<W> {
-    pub(super) schedule: Arc<Schedule>,
-    pub(super) data: Arc<dyn DataSource>,
-    loss: Box<dyn Loss<W>>,
-    pub(super) loss_name: &'static str,
-    /// Where every rank stands.
-    pub(super) mesh: Mesh,
-    /// This process's ranks.
-    own: Range<u32>,
-    /// The GPUs of different processes between which the schedule sends.
-    gpus: GpuPairs,
-}
-
-impl<W> Setup<W> {
-    fn of<S: Stage<Wire = W>>(parts: &mut Parts<S>, processes: Option<[u32; 2]>) -> Result<Self> {
-        let missing = |part| LaunchError::Missing { part };
-        let schedule = parts.schedule.take().ok_or(missing("schedule"))?;
-        let data = parts.data.take().ok_or(missing("data"))?;
-        let (loss, loss_name) = parts.loss.take().ok_or(missing("loss"))?;
-        let schedule = Arc::new(schedule.in_turn());
-        check_threads(parts.threads_per_rank)?;
-        check_directions(&schedule)?;
-        check_count(&schedule, parts.stages.len())?;
-        let [processes, process] = processes.unwrap_or([1, 0]);
-        let mesh = Mesh::new([1, schedule.ranks(), 1], processes, &parts.places)?;
-        let own = mesh.ranks_of(process);
-        let gpus = between_gpus(&schedule, &mesh)?;
-        Ok(Self {
-            schedule,
-            data,
-            loss,
-            loss_name,
-            mesh,
-            own,
-            gpus,
-        })
-    }
 }
 
 /// Builds the stages on their ranks, ties what is tied and checks that all fits together.
@@ -187,36 +144,6 @@ fn worker_parts<S: Stage>(
         parts[last].loss = Some(setup.loss);
     }
     Ok((Some(loader), parts))
-}
-
-fn check_threads(threads: usize) -> Result<()> {
-    match threads {
-        0 => Err(LaunchError::NoThreads.into()),
-        _ => Ok(()),
-    }
-}
-
-fn check_directions(schedule: &Schedule) -> Result<()> {
-    match schedule.placement().directions() {
-        1 => Ok(()),
-        directions => Err(LaunchError::SeveralDirections {
-            schedule: schedule.name().to_owned(),
-            directions,
-            placement: schedule.placement().to_string(),
-        }
-        .into()),
-    }
-}
-
-fn check_count(schedule: &Schedule, stages: usize) -> Result<()> {
-    if schedule.stages() as usize == stages {
-        return Ok(());
-    }
-    Err(LaunchError::Stages {
-        expected: schedule.stages(),
-        given: stages,
-    }
-    .into())
 }
 
 /// A core for each thread, when there are enough for each to have its own and more than one thread to keep apart.

@@ -2,11 +2,13 @@
 
 mod alike;
 mod builder;
+mod hash;
 mod launch;
 mod links;
 mod metrics;
 mod parts;
 mod report;
+mod setup;
 mod shapes;
 mod ties;
 
@@ -23,7 +25,6 @@ use std::time::{Duration, Instant};
 use pipewright_stages::Stage;
 use pipewright_stages::loss::Score;
 use pipewright_stages::optimizer::{LearningRate, Optimizer};
-use sha2::digest::common::hazmat::SerializableState;
 use sha2::{Digest, Sha256};
 
 use crate::actor::{Evaluate, Hash, Ranks, Read, Search, Train, Write};
@@ -321,7 +322,7 @@ impl<S: Stage> Pipeline<S> {
             let state = self
                 .ranks
                 .ask("hashing the weights", run[0].rank, Hash { hash, sites })?;
-            hash = resumed(&state)?;
+            hash = hash::resumed(&state)?;
         }
         Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
     }
@@ -388,13 +389,6 @@ impl<S: Stage> Pipeline<S> {
         }
         result
     }
-}
-
-/// The hash whose state this is.
-fn resumed(state: &[u8]) -> Result<Sha256> {
-    let state = state.try_into().ok();
-    let hash = state.and_then(|state| Sha256::deserialize(state).ok());
-    hash.ok_or_else(|| Error::Stopped(": the state of a hash cannot be read".to_owned()))
 }
 
 impl<S: Stage> std::fmt::Debug for Pipeline<S> {
