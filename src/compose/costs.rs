@@ -16,12 +16,12 @@ use crate::plan::ModelCosts;
 use crate::profile::{self, Measured, Settings, Subject};
 use crate::schedule::Schedule;
 
-/// The costs in the file `pipeline.costs`, and a warning when this machine is not what they were measured on. None when
-/// there is no such key.
+/// The costs in the file `pipeline.costs`, and a warning when this machine is not what they were measured on.
+/// None when there is no such key.
 ///
 /// # Errors
-/// When the file cannot be read, is not whole, or was measured for another model or micro-batch: names the file and the
-/// layer, key or setting.
+/// When the file cannot be read, is not whole, or was measured for another model or micro-batch: names the
+/// file and the layer, key or setting.
 pub(super) fn in_file(config: &Config) -> Result<Option<(ModelCosts, Option<String>)>> {
     let Some(path) = config.pipeline.costs.as_deref() else {
         return Ok(None);
@@ -56,8 +56,8 @@ pub fn costs_under_any(config: &Config, measured: Measured) -> Result<ModelCosts
 /// Refuses at once what cannot be measured, or what measured costs would not be for.
 ///
 /// # Errors
-/// When its stages do not all recompute the same, when some ranks are on GPUs and others are not, when a GPU is not there,
-/// or when its schedule cannot be made.
+/// When its stages do not all recompute the same, when some ranks are on GPUs and others are not, when a GPU
+/// is not there, or when its schedule cannot be made.
 pub fn check_measurable(config: &Config) -> Result<()> {
     recomputed(config)?;
     measured_places(config)?;

@@ -17,8 +17,8 @@ use crate::profile::MemoryLimit;
 /// Bytes of a number on the CPU, of a weight, and of what an optimizer keeps.
 const F32: f64 = 4.0;
 
-/// What each rank holds at most while it trains as the config says: an estimate from the sizes of the model, the schedule
-/// and, where they are known, the measured sizes of what layers keep. Nothing is made for it.
+/// What each rank holds at most while it trains as the config says: an estimate from the sizes of the model,
+/// the schedule and, where they are known, the measured sizes of what layers keep. Nothing is made for it.
 ///
 /// # Errors
 /// As for [`places`], and when the plan is of another config.
@@ -51,7 +51,8 @@ pub fn memory(config: &Config, plan: &PipelinePlan) -> Result<Vec<RankMemory>> {
     plan::memory(schedule, &costs, &stages, data)
 }
 
-/// What a stage of these units keeps of a micro-batch. Its passes all take the same time: only their order counts here.
+/// What a stage of these units keeps of a micro-batch. Its passes all take the same time: only their order
+/// counts here.
 fn cost(units: &[UnitSizes], place: Place, how: Recompute, read: f64) -> StageCost {
     let bytes = place.dtype.bytes() as f64;
     let sum = |size: fn(&UnitSizes) -> u64| bytes * units.iter().map(size).sum::<u64>() as f64;
@@ -137,7 +138,8 @@ fn sum<'a>(ranks: impl Iterator<Item = &'a RankMemory>) -> RankMemory {
     })
 }
 
-/// Bytes that a device has, and in words what says so. None where that is not known: a GPU that is not there is refused later.
+/// Bytes that a device has, and in words what says so. None where that is not known: a GPU that is not there
+/// is refused later.
 fn limit(device: Device) -> Option<(f64, String)> {
     match device {
         Device::Cpu => MemoryLimit::here().map(|limit| (limit.bytes as f64, limit.set_by.to_owned())),
