@@ -6,13 +6,16 @@ use pipewright_stages::devices::name_and_memory;
 use pipewright_stages::models::UnitSizes;
 use pipewright_stages::{DType, Device, Place, Recompute};
 
-use super::model::{Sizes, recomputed_by_stage, sizes};
+use super::costs::recomputed;
+use super::model::{Sizes, model, recomputed_by_stage, sizes};
+use super::schedule::unfitted;
 use super::{PipelinePlan, optimizer, places};
-use crate::config::{self, Config, Memory, environment};
+use crate::config::{self, Config, Memory, RecomputeBy, environment};
 use crate::error::{Error, Result, ValueProblem};
 use crate::mesh::Mesh;
 use crate::plan::{self, Costs, DataMemory, RankMemory, StageCost, StageMemory};
 use crate::profile::MemoryLimit;
+use crate::schedule::Schedule;
 
 /// Bytes of a number on the CPU, of a weight, and of what an optimizer keeps.
 const F32: f64 = 4.0;
@@ -122,6 +125,35 @@ pub fn check_memory(config: &Config, ranks: &[RankMemory]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Refuses to measure what needs more memory than this machine, or a GPU, has.
+///
+/// # Errors
+/// As for [`check_memory`], and when the model has fewer layers than there are ranks.
+pub fn check_memory_to_measure(config: &Config) -> Result<()> {
+    let mut config = config.clone();
+    // The layers are measured as they are, also where their stages are to recompute all.
+    let word = match recomputed(&config)? {
+        Recompute::Selective => Recompute::Selective,
+        Recompute::None | Recompute::Full => Recompute::None,
+    };
+    config.pipeline.recompute = RecomputeBy::All(word);
+    let units = model(&config)?;
+    let ranks = unfitted(&config)?.ranks().min(units.names().len() as u32);
+    let schedule = Schedule::named("zb-h1", ranks, config.pipeline.micro_batches)?;
+    let mut devices = places(&config, unfitted(&config)?.ranks())?;
+    devices.truncate(ranks as usize);
+    config.pipeline.devices.0 = devices.iter().map(|place| place.device).collect();
+    let plan = PipelinePlan {
+        counts: units.balanced(ranks)?,
+        schedule: schedule.in_turn(),
+        costs: None,
+        prediction: None,
+        why: None,
+        warning: None,
+    };
+    check_memory(&config, &memory(&config, &plan)?)
 }
 
 fn in_range(ranks: &Range<u32>) -> impl Iterator<Item = usize> + use<> {

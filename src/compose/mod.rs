@@ -13,9 +13,9 @@ mod places;
 mod plan;
 mod schedule;
 
-pub use costs::{check_measurable, check_memory_to_measure, costs_of, costs_under_any, measure};
+pub use costs::{check_measurable, costs_of, costs_under_any, measure};
 pub use data::{TrainingData, data};
-pub use memory::{check_memory, memory};
+pub use memory::{check_memory, check_memory_to_measure, memory};
 pub use model::{model, stages};
 pub use pipeline::{launch, learning_rate, loss, optimizer};
 pub use places::{describe_gpus, gpu_memory, kinds_of_gpus, places};
