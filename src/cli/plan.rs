@@ -38,11 +38,11 @@ Examples:
 More micro-batches make the bubble smaller; gpipe holds all of them, 1f1b no more than there are ranks."
 )]
 pub(super) struct Args {
-    /// A config, a TOML file: what a step of its training will take, by measured costs
+    /// A config, a TOML file: the cut and the order that `train` runs, and what a step will take by measured costs
     #[arg(conflicts_with_all = ["ranks", "micro_batches", "schedule", "chunks", "forward", "backward_input",
         "backward_weight", "update", "reduce", "saved", "pending", "comm"])]
     config: Option<PathBuf>,
-    /// With a config: the measured costs, as `profile` writes them; in place of pipeline.costs, and of measuring now
+    /// With a config: the measured costs, as `profile` writes them; the same as --set pipeline.costs=FILE
     #[arg(long, value_name = "FILE", requires = "config")]
     costs: Option<PathBuf>,
     /// With a config: set a key of it; repeat it for more

@@ -9,19 +9,18 @@ use toml::Value;
 
 use super::places::check_gpus;
 use super::schedule::unfitted;
-use super::{PipelinePlan, check_memory, data, kinds_of_gpus, loss, memory, model, optimizer, places};
+use super::{data, kinds_of_gpus, loss, model, optimizer, places};
 use crate::config::{Config, RecomputeBy};
 use crate::error::{Result, ValueProblem};
 use crate::plan::ModelCosts;
 use crate::profile::{self, Measured, Settings, Subject};
-use crate::schedule::Schedule;
 
-/// The costs in the file `pipeline.costs`, and a warning when this machine is not what they were measured on. None when
-/// there is no such key.
+/// The costs in the file `pipeline.costs`, and a warning when this machine is not what they were measured on.
+/// None when there is no such key.
 ///
 /// # Errors
-/// When the file cannot be read, is not whole, or was measured for another model or micro-batch: names the file and the
-/// layer, key or setting.
+/// When the file cannot be read, is not whole, or was measured for another model or micro-batch: names the
+/// file and the layer, key or setting.
 pub(super) fn in_file(config: &Config) -> Result<Option<(ModelCosts, Option<String>)>> {
     let Some(path) = config.pipeline.costs.as_deref() else {
         return Ok(None);
@@ -56,41 +55,12 @@ pub fn costs_under_any(config: &Config, measured: Measured) -> Result<ModelCosts
 /// Refuses at once what cannot be measured, or what measured costs would not be for.
 ///
 /// # Errors
-/// When its stages do not all recompute the same, when some ranks are on GPUs and others are not, when a GPU is not there,
-/// or when its schedule cannot be made.
+/// When its stages do not all recompute the same, when some ranks are on GPUs and others are not, when a GPU
+/// is not there, or when its schedule cannot be made.
 pub fn check_measurable(config: &Config) -> Result<()> {
     recomputed(config)?;
     measured_places(config)?;
     check_gpus(config)
-}
-
-/// Refuses to measure what needs more memory than this machine, or a GPU, has.
-///
-/// # Errors
-/// As for [`check_memory`], and when the model has fewer layers than there are ranks.
-pub fn check_memory_to_measure(config: &Config) -> Result<()> {
-    let mut config = config.clone();
-    // The layers are measured as they are, also where their stages are to recompute all.
-    let word = match recomputed(&config)? {
-        Recompute::Selective => Recompute::Selective,
-        Recompute::None | Recompute::Full => Recompute::None,
-    };
-    config.pipeline.recompute = RecomputeBy::All(word);
-    let units = model(&config)?;
-    let ranks = unfitted(&config)?.ranks().min(units.names().len() as u32);
-    let schedule = Schedule::named("zb-h1", ranks, config.pipeline.micro_batches)?;
-    let mut devices = places(&config, unfitted(&config)?.ranks())?;
-    devices.truncate(ranks as usize);
-    config.pipeline.devices.0 = devices.iter().map(|place| place.device).collect();
-    let plan = PipelinePlan {
-        counts: units.balanced(ranks)?,
-        schedule: schedule.in_turn(),
-        costs: None,
-        prediction: None,
-        why: None,
-        warning: None,
-    };
-    check_memory(&config, &memory(&config, &plan)?)
 }
 
 /// Measures the costs. `tell` hears of every step: how many are done, and how many there will be at most.
@@ -174,7 +144,7 @@ fn machine(config: &Config) -> Result<Settings> {
 }
 
 /// What all stages recompute.
-fn recomputed(config: &Config) -> Result<Recompute> {
+pub(super) fn recomputed(config: &Config) -> Result<Recompute> {
     match &config.pipeline.recompute {
         RecomputeBy::All(word) => Ok(*word),
         RecomputeBy::Each(words) => match words.as_slice() {

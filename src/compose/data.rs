@@ -6,7 +6,8 @@ use crate::config::{Config, DataKind, ModelKind};
 use crate::data::{Corpus, DataSource, Images, LabelledImages, Windows};
 use crate::error::{Result, ValueProblem};
 
-/// Windows of a validation on text or tokens when nobody sets its micro-batches; the same whatever their size.
+/// Windows of a validation on text or tokens when nobody sets its micro-batches; the same whatever their
+/// size.
 const VALIDATION_WINDOWS: u64 = 128;
 
 /// What a run trains and validates on.

@@ -6,19 +6,22 @@ use pipewright_stages::devices::name_and_memory;
 use pipewright_stages::models::UnitSizes;
 use pipewright_stages::{DType, Device, Place, Recompute};
 
-use super::model::{Sizes, recomputed_by_stage, sizes};
+use super::costs::recomputed;
+use super::model::{Sizes, model, recomputed_by_stage, sizes};
+use super::schedule::unfitted;
 use super::{PipelinePlan, optimizer, places};
-use crate::config::{self, Config, Memory, environment};
+use crate::config::{self, Config, Memory, RecomputeBy, environment};
 use crate::error::{Error, Result, ValueProblem};
 use crate::mesh::Mesh;
 use crate::plan::{self, Costs, DataMemory, RankMemory, StageCost, StageMemory};
 use crate::profile::MemoryLimit;
+use crate::schedule::Schedule;
 
 /// Bytes of a number on the CPU, of a weight, and of what an optimizer keeps.
 const F32: f64 = 4.0;
 
-/// What each rank holds at most while it trains as the config says: an estimate from the sizes of the model, the schedule
-/// and, where they are known, the measured sizes of what layers keep. Nothing is made for it.
+/// What each rank holds at most while it trains as the config says: an estimate from the sizes of the model,
+/// the schedule and, where they are known, the measured sizes of what layers keep. Nothing is made for it.
 ///
 /// # Errors
 /// As for [`places`], and when the plan is of another config.
@@ -51,7 +54,8 @@ pub fn memory(config: &Config, plan: &PipelinePlan) -> Result<Vec<RankMemory>> {
     plan::memory(schedule, &costs, &stages, data)
 }
 
-/// What a stage of these units keeps of a micro-batch. Its passes all take the same time: only their order counts here.
+/// What a stage of these units keeps of a micro-batch. Its passes all take the same time: only their order
+/// counts here.
 fn cost(units: &[UnitSizes], place: Place, how: Recompute, read: f64) -> StageCost {
     let bytes = place.dtype.bytes() as f64;
     let sum = |size: fn(&UnitSizes) -> u64| bytes * units.iter().map(size).sum::<u64>() as f64;
@@ -123,6 +127,35 @@ pub fn check_memory(config: &Config, ranks: &[RankMemory]) -> Result<()> {
     Ok(())
 }
 
+/// Refuses to measure what needs more memory than this machine, or a GPU, has.
+///
+/// # Errors
+/// As for [`check_memory`], and when the model has fewer layers than there are ranks.
+pub fn check_memory_to_measure(config: &Config) -> Result<()> {
+    let mut config = config.clone();
+    // The layers are measured as they are, also where their stages are to recompute all.
+    let word = match recomputed(&config)? {
+        Recompute::Selective => Recompute::Selective,
+        Recompute::None | Recompute::Full => Recompute::None,
+    };
+    config.pipeline.recompute = RecomputeBy::All(word);
+    let units = model(&config)?;
+    let ranks = unfitted(&config)?.ranks().min(units.names().len() as u32);
+    let schedule = Schedule::named("zb-h1", ranks, config.pipeline.micro_batches)?;
+    let mut devices = places(&config, unfitted(&config)?.ranks())?;
+    devices.truncate(ranks as usize);
+    config.pipeline.devices.0 = devices.iter().map(|place| place.device).collect();
+    let plan = PipelinePlan {
+        counts: units.balanced(ranks)?,
+        schedule: schedule.in_turn(),
+        costs: None,
+        prediction: None,
+        why: None,
+        warning: None,
+    };
+    check_memory(&config, &memory(&config, &plan)?)
+}
+
 fn in_range(ranks: &Range<u32>) -> impl Iterator<Item = usize> + use<> {
     ranks.clone().map(|rank| rank as usize)
 }
@@ -137,7 +170,8 @@ fn sum<'a>(ranks: impl Iterator<Item = &'a RankMemory>) -> RankMemory {
     })
 }
 
-/// Bytes that a device has, and in words what says so. None where that is not known: a GPU that is not there is refused later.
+/// Bytes that a device has, and in words what says so. None where that is not known: a GPU that is not there
+/// is refused later.
 fn limit(device: Device) -> Option<(f64, String)> {
     match device {
         Device::Cpu => MemoryLimit::here().map(|limit| (limit.bytes as f64, limit.set_by.to_owned())),

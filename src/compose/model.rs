@@ -86,7 +86,8 @@ pub(super) fn sizes(config: &Config) -> Sizes {
 /// The model cut into stages of so many layers, which recompute as `pipeline.recompute` says.
 ///
 /// # Errors
-/// When the counts do not make up the model, or when a list says for another number of stages what they recompute.
+/// When the counts do not make up the model, or when a list says for another number of stages what they
+/// recompute.
 pub fn stages(config: &Config, counts: &[usize]) -> Result<Vec<StageBuilder<RecomputedStage<Sequential>>>> {
     let stages = model(config)?.cut(counts)?;
     let how = recomputed_by_stage(config, stages.len())?;
@@ -110,7 +111,8 @@ pub(super) fn recomputed_by_stage(config: &Config, stages: usize) -> Result<Vec<
     Ok(how)
 }
 
-/// How many layers each stage gets where their costs are not known: as the lists say, or balanced by estimates.
+/// How many layers each stage gets where their costs are not known: as the lists say, or balanced by
+/// estimates.
 pub(super) fn estimated_counts(config: &Config) -> Result<Vec<usize>> {
     let listed = listed_counts(config)?;
     listed.map_or_else(

@@ -29,8 +29,8 @@ pub fn places(config: &Config, ranks: u32) -> Result<Vec<Place>> {
     Ok(devices.iter().cycle().take(ranks).map(place).collect())
 }
 
-/// What is said of GPUs when a run begins: which, in which numbers, and what of the model is slow there. None where all ranks are on the
-/// CPU.
+/// What is said of GPUs when a run begins: which, in which numbers, and what of the model is slow there. None
+/// where all ranks are on the CPU.
 pub fn describe_gpus(config: &Config) -> Option<String> {
     let devices = &config.pipeline.devices;
     if !devices.has_gpu() {
@@ -95,7 +95,8 @@ fn slow_heads(model: &Model) -> String {
     }
     let [a, b] = FUSED_HEADS;
     format!(
-        "; heads of width {width} take the plain attention kernels, which are slow: {a} and {b} have fused ones"
+        "; heads of width {width} take the plain attention kernels, which are slow: {a} and {b} have fused \
+         ones"
     )
 }
 
@@ -106,6 +107,7 @@ fn slow_vocabulary(model: &Model) -> String {
     }
     let (vocab, next) = (model.vocab, model.vocab.next_multiple_of(64));
     format!(
-        "; a vocabulary of {vocab} is slow, for rows of scores are read {LOAD} at a time: model.vocab={next} has room to spare"
+        "; a vocabulary of {vocab} is slow, for rows of scores are read {LOAD} at a time: \
+         model.vocab={next} has room to spare"
     )
 }

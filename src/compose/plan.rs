@@ -28,14 +28,15 @@ pub struct PipelinePlan {
 
 /// The cut and the schedule of a config, within `pipeline.memory`: what `train` runs, and what `plan` shows.
 ///
-/// With `pipeline.costs` the cut and the order go by the costs in that file. Without, a balanced partition goes by
-/// estimates, and the order is made as if all passes took the same time and as if nothing that a forward keeps was free
-/// before the backward-weight.
+/// With `pipeline.costs` the cut and the order go by the costs in that file. Without, a balanced partition
+/// goes by estimates, and the order is made as if all passes took the same time and as if nothing that a
+/// forward keeps was free before the backward-weight.
 ///
 /// # Errors
-/// When there is no such schedule, or it does not go with the stages, chunks and micro-batches; when a file of costs or of
-/// a schedule cannot be read or is for another model; when there are more stages than layers; when the partition misses,
-/// repeats or misnames a layer; when there is a limit to the memory and no costs, or no cut that was found keeps it.
+/// When there is no such schedule, or it does not go with the stages, chunks and micro-batches; when a file
+/// of costs or of a schedule cannot be read or is for another model; when there are more stages than layers;
+/// when the partition misses, repeats or misnames a layer; when there is a limit to the memory and no costs,
+/// or no cut that was found keeps it.
 pub fn plan(config: &Config) -> Result<PipelinePlan> {
     match costs::in_file(config)? {
         Some((model, warning)) => by_costs(config, model, warning),
@@ -44,8 +45,9 @@ pub fn plan(config: &Config) -> Result<PipelinePlan> {
 }
 
 impl PipelinePlan {
-    /// What all processes of a run must have in common beyond the config's text: files that it names may differ from host to
-    /// host. A line each for the costs, the cut, and the order of each rank; costs and orders by their checksums.
+    /// What all processes of a run must have in common beyond the config's text: files that it names may
+    /// differ from host to host. A line each for the costs, the cut, and the order of each rank; costs and
+    /// orders by their checksums.
     pub fn in_common(&self) -> String {
         let costs = self.costs.as_ref().map_or("none".to_owned(), |costs| {
             // The shortest text that reads back as the same number: equal where all numbers are.

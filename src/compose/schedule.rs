@@ -12,7 +12,8 @@ use crate::schedule::{Links, Schedule};
 /// What stands before the path of a schedule of one's own.
 pub(super) const FILE: &str = "file:";
 
-/// The schedule before it is known what passes cost, for its ranks and stages; for `auto`, one like those it tries.
+/// The schedule before it is known what passes cost, for its ranks and stages; for `auto`, one like those it
+/// tries.
 pub(super) fn unfitted(config: &Config) -> Result<Schedule> {
     let name = match config.pipeline.schedule.strip_prefix(FILE) {
         Some(path) => return in_file(config, path),
@@ -131,7 +132,8 @@ fn check_file(config: &Config, path: &str, schedule: &Schedule) -> Result<()> {
     }
 }
 
-/// Costs where none are measured: every rank's share and every pass alike, nothing freed before the backward-weight.
+/// Costs where none are measured: every rank's share and every pass alike, nothing freed before the
+/// backward-weight.
 pub(super) fn alike() -> Result<Costs> {
     let share = StageCost {
         pending: 1.0,

@@ -19,9 +19,9 @@ const HARMLESS: [&str; 9] = [
 ];
 
 impl Config {
-    /// The keys whose values make training other than `saved` had it, each as `key: old -> new`. Those that change no
-    /// weight are left out: how the model is cut, scheduled and recomputed, what is shown, kept and served, how long a run with a
-    /// constant learning rate is.
+    /// The keys whose values make training other than `saved` had it, each as `key: old -> new`. Those that
+    /// change no weight are left out: how the model is cut, scheduled and recomputed, what is shown, kept and
+    /// served, how long a run with a constant learning rate is.
     ///
     /// # Errors
     /// When a number is too large for TOML.
@@ -44,7 +44,8 @@ impl Config {
         Ok(changes)
     }
 
-    /// The settings as a table, with the rows of a micro-batch said in one way, and GPUs without their indices.
+    /// The settings as a table, with the rows of a micro-batch said in one way, and GPUs without their
+    /// indices.
     fn comparable(&self) -> Result<Table> {
         let mut config = self.clone();
         config.pipeline.micro_batch_size = Some(self.micro_batch_size());

@@ -38,7 +38,8 @@ impl Devices {
         gpus
     }
 
-    /// Those of another number of ranks: as many of the GPUs as there are ranks for, neighbours together where there are fewer.
+    /// Those of another number of ranks: as many of the GPUs as there are ranks for, neighbours together
+    /// where there are fewer.
     pub fn shared_by(&self, ranks: usize) -> Self {
         let gpus = self.gpus();
         let used = gpus.len().min(ranks);

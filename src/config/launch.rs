@@ -41,8 +41,9 @@ fn processes_of(environment: &[(String, String)]) -> std::result::Result<Option<
 }
 
 impl Config {
-    /// This process's place among those of a run, as the environment says; none when it runs alone. `launch.address` is stronger than
-    /// the environment's address: a launcher's own port may be taken by itself.
+    /// This process's place among those of a run, as the environment says; none when it runs alone.
+    /// `launch.address` is stronger than the environment's address: a launcher's own port may be taken by
+    /// itself.
     ///
     /// # Errors
     /// As for [`processes`]; when neither says where process 0 listens.
@@ -70,7 +71,8 @@ impl Config {
         }))
     }
 
-    /// What all processes of a run have to have in common: every key that counts, but where they find each other and what is served.
+    /// What all processes of a run have to have in common: every key that counts, but where they find each
+    /// other and what is served.
     ///
     /// # Errors
     /// When a number is too large for TOML.

@@ -16,6 +16,9 @@ const UNITS: [(&str, f64); 7] = [
     ("B", 1.0),
 ];
 
+/// What is expected of a size.
+const SIZE: &str = "a size above 0 such as 200MiB, 1.5GiB or 1000000";
+
 /// A number of bytes above 0, such as `200MiB`, `1.5 GiB` or `1000000`.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(try_from = "Form", into = "Form")]
@@ -69,7 +72,7 @@ impl FromStr for Memory {
             .map(|number| number * unit)
             .filter(|bytes| bytes.is_finite() && *bytes > 0.0)
             .map(Self)
-            .ok_or_else(|| "expected a size above 0 such as 200MiB, 1.5GiB or 1000000".to_owned())
+            .ok_or_else(|| format!("expected {SIZE}"))
     }
 }
 
@@ -88,6 +91,7 @@ impl TryFrom<Form> for Memory {
             Form::Bytes(bytes) => bytes.to_string().parse(),
             Form::Text(text) => text.parse(),
         }
+        .map_err(|_: String| SIZE.to_owned())
     }
 }
 

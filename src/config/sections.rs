@@ -67,8 +67,8 @@ impl Default for Model {
 pub struct Data {
     /// Text as bytes, token files or labelled images.
     pub kind: DataKind,
-    /// text: files and folders, or [`Paths::BUILT_IN`]; tokens: files; idx: the file of images, or a folder with one
-    /// pair. Relative paths start at the current directory.
+    /// text: files and folders, or [`Paths::BUILT_IN`]; tokens: files; idx: the file of images, or a folder
+    /// with one pair. Relative paths start at the current directory.
     pub path: Paths,
     /// idx: the file of labels, when its name does not follow from that of the images.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -116,7 +116,8 @@ impl Default for Data {
 pub struct Pipeline {
     /// The number of stages in all.
     pub stages: usize,
-    /// Stages on each rank; when nobody sets it, as many as the schedule has by itself. There are `stages / chunks` ranks.
+    /// Stages on each rank; when nobody sets it, as many as the schedule has by itself. There are `stages /
+    /// chunks` ranks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chunks: Option<u32>,
     /// The schedule's name, or `auto` for the shortest, or `file:` and the path of a CSV file with one.
@@ -131,12 +132,12 @@ pub struct Pipeline {
     pub batch_size: Option<usize>,
     /// How layers are spread over stages.
     pub partition: Partition,
-    /// Measured costs, as the command `profile` writes them: what a balanced partition balances, what schedules that fit their
-    /// order to costs fit it to, and what a run is predicted from.
+    /// Measured costs, as the command `profile` writes them: what a balanced partition balances, what
+    /// schedules that fit their order to costs fit it to, and what a run is predicted from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub costs: Option<PathBuf>,
-    /// The most bytes of activations that a rank may hold: a limit for balanced partitions and for schedule `auto`. Needs
-    /// measured costs.
+    /// The most bytes of activations that a rank may hold: a limit for balanced partitions and for schedule
+    /// `auto`. Needs measured costs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Memory>,
     /// What stages make again in backward instead of keeping it: less memory, more time, the same weights.
@@ -147,8 +148,9 @@ pub struct Pipeline {
     pub dtype: DType,
     /// How many threads a rank uses inside layers: for more cores than ranks.
     pub threads_per_rank: usize,
-    /// Whether each thread of each rank on the CPU is pinned to a core of its own, where there are as many cores as threads. Two runs on
-    /// one machine would be pinned to the same cores: `false` lets them share all.
+    /// Whether each thread of each rank on the CPU is pinned to a core of its own, where there are as many
+    /// cores as threads. Two runs on one machine would be pinned to the same cores: `false` lets them share
+    /// all.
     pub pin: bool,
 }
 
@@ -274,7 +276,8 @@ impl Default for Train {
 pub struct Checkpoint {
     /// Steps between checkpoints; 0 for the last one only.
     pub every: u64,
-    /// How many are kept, the newest; the newest whose weights a later step has shown to be good stays whatever it is.
+    /// How many are kept, the newest; the newest whose weights a later step has shown to be good stays
+    /// whatever it is.
     pub keep: usize,
 }
 

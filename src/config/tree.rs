@@ -12,7 +12,8 @@ use crate::error::{ConfigError, Origin};
 /// What environment variables that set a key start with: `PIPEWRIGHT_SECTION__KEY`.
 const PREFIX: &str = "PIPEWRIGHT_";
 
-/// Whether a value from here overrides one from there: `--set` overrides the environment, and that overrides a file.
+/// Whether a value from here overrides one from there: `--set` overrides the environment, and that overrides
+/// a file.
 pub(super) fn is_stronger(origin: &Origin, than: &Origin) -> bool {
     let strength = |origin: &Origin| match origin {
         Origin::File { .. } => 0,

@@ -126,7 +126,8 @@ impl<'de> Deserialize<'de> for RecomputeBy {
     }
 }
 
-/// Reads a word or a list of words. Not an untagged enum: of a wrong word that would not say which words there are.
+/// Reads a word or a list of words. Not an untagged enum: of a wrong word that would not say which words
+/// there are.
 struct RecomputeVisitor;
 
 impl<'de> Visitor<'de> for RecomputeVisitor {

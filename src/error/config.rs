@@ -87,7 +87,8 @@ pub enum ConfigError {
     NotASetting(String),
     /// An environment variable that sets nothing and looks as if it was meant to.
     #[error(
-        "environment variable {name} sets nothing: two underscores stand between section and key, write {meant}"
+        "environment variable {name} sets nothing: two underscores stand between section and key, write \
+         {meant}"
     )]
     OneUnderscore {
         /// The variable.
@@ -174,7 +175,10 @@ pub enum ProcessesProblem {
     #[error("WORLD_SIZE is 0: a run has 1 process or more")]
     NoProcesses,
     /// A number that no process of the run has.
-    #[error("RANK is {process}, but WORLD_SIZE is {processes}: processes have the numbers 0 to {}", processes - 1)]
+    #[error(
+        "RANK is {process}, but WORLD_SIZE is {processes}: processes have the numbers 0 to {}",
+        processes - 1
+    )]
     OutOfRange {
         /// The number.
         process: u32,
@@ -183,8 +187,8 @@ pub enum ProcessesProblem {
     },
     /// A process without a number.
     #[error(
-        "WORLD_SIZE is {processes}, but RANK is not set: give each process its own, 0 to {}, or unset WORLD_SIZE to run \
-         in one process",
+        "WORLD_SIZE is {processes}, but RANK is not set: give each process its own, 0 to {}, or unset \
+         WORLD_SIZE to run in one process",
         processes - 1
     )]
     NotNumbered {
@@ -193,8 +197,8 @@ pub enum ProcessesProblem {
     },
     /// Nothing says where process 0 listens.
     #[error(
-        "WORLD_SIZE is {processes}, but nobody says where process 0 listens: set MASTER_ADDR and MASTER_PORT, or \
-         launch.address = \"host:port\""
+        "WORLD_SIZE is {processes}, but nobody says where process 0 listens: set MASTER_ADDR and \
+         MASTER_PORT, or launch.address = \"host:port\""
     )]
     NoAddress {
         /// How many processes there are.

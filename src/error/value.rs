@@ -97,14 +97,14 @@ pub enum ValueProblem {
     SeveralImages,
     /// `bf16` without GPUs.
     #[error(
-        "\"bf16\" is for GPUs, and all ranks are on the CPU: set this to \"f32\", or pipeline.devices to GPUs such as \
-         \"cuda:0\""
+        "\"bf16\" is for GPUs, and all ranks are on the CPU: set this to \"f32\", or pipeline.devices to \
+         GPUs such as \"cuda:0\""
     )]
     Bf16OnCpu,
     /// A batch that the micro-batches do not divide.
     #[error(
-        "a batch of {batch} cannot be divided into {micro_batches} micro-batches: take {} or {} rows, or another \
-         pipeline.micro_batches",
+        "a batch of {batch} cannot be divided into {micro_batches} micro-batches: take {} or {} rows, or \
+         another pipeline.micro_batches",
         (batch / micro_batches).max(1) * micro_batches,
         (batch / micro_batches + 1) * micro_batches
     )]
@@ -224,8 +224,8 @@ pub enum ValueProblem {
     },
     /// A memory that no cut keeps.
     #[error(
-        "{limit} is less than any cut of {layers} layers into {stages} stages holds with {schedule}; the least found is \
-         {least}"
+        "{limit} is less than any cut of {layers} layers into {stages} stages holds with {schedule}; the \
+         least found is {least}"
     )]
     NoCut {
         /// The memory, in words.
@@ -251,8 +251,8 @@ pub enum ValueProblem {
     },
     /// Training that needs more memory than a device has.
     #[error(
-        "training needs about {needed} of memory, and {whose} {limit}: {of_model} for weights, gradients and the \
-         optimizer, {of_batch} for activations and buffers; {advice}"
+        "training needs about {needed} of memory, and {whose} {limit}: {of_model} for weights, gradients \
+         and the optimizer, {of_batch} for activations and buffers; {advice}"
     )]
     TooMuchMemory {
         /// All memory that is needed, in words, as the other sizes here.
@@ -276,8 +276,8 @@ pub enum ValueProblem {
     Unmeasurable(#[source] Box<Error>),
     /// A GPU on which costs would be measured, and which is not there.
     #[error(
-        "what layers cost is measured where they run, and {0}. Plan with a file that was measured there (--costs), or \
-         with --set pipeline.devices=cpu --set pipeline.dtype=f32 by what they cost on the CPU"
+        "what layers cost is measured where they run, and {0}. Plan with a file that was measured there \
+         (--costs), or with --set pipeline.devices=cpu --set pipeline.dtype=f32 by what they cost on the CPU"
     )]
     NoGpu(#[source] pipewright_stages::Error),
 }

@@ -11,11 +11,12 @@ use crate::config::Config;
 use crate::error::CommandError;
 use crate::plan::{Costs, Prediction};
 
-/// The schedule that `train` runs for this config, what its stages cost, and what a step will be. In seconds and bytes; in
-/// a table for people, in milliseconds and MiB.
+/// The schedule that `train` runs for this config, what its stages cost, and what a step will be. In seconds
+/// and bytes; in a table for people, in milliseconds and MiB.
 ///
-/// Costs come from the file that the config names. Without one the layers are measured now: that says how long a step
-/// takes, and changes neither the cut nor the order. CSV has no times in it, so nothing is measured for it.
+/// Costs come from the file that the config names. Without one the layers are measured now: that says how
+/// long a step takes, and changes neither the cut nor the order. CSV has no times in it, so nothing is
+/// measured for it.
 pub(super) fn subject(path: &Path, args: &Args) -> Result<Subject> {
     let mut config = Config::load(path, &args.sets).map_err(CommandError::refused)?;
     if let Some(costs) = &args.costs {
@@ -61,7 +62,8 @@ pub(super) fn subject(path: &Path, args: &Args) -> Result<Subject> {
         costs,
         training: Some(Training {
             forecast: format!(
-                "{}: predicted step {step:.4} s, {rate:.0} {unit}/s, bubble {:.1} %, peak {:.1} MiB on a rank\n\
+                "{}: predicted step {step:.4} s, {rate:.0} {unit}/s, bubble {:.1} %, peak {:.1} MiB on a \
+                 rank\n\
                  layers of each stage: {}; times in ms, memory in MiB\n\n{}\n",
                 path.display(),
                 100.0 * prediction.bubble,
