@@ -188,6 +188,8 @@ mod trace;
 
 mod schedules;
 
+mod out;
+
 mod tune;
 
 mod verify;
