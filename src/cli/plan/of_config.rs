@@ -3,12 +3,13 @@
 use std::path::Path;
 
 use super::{Args, Format, Subject, Training};
+use crate::Result;
 use crate::cli::costs::measure;
 use crate::cli::{cuda_env, memory};
 use crate::compose;
 use crate::config::Config;
+use crate::error::CommandError;
 use crate::plan::{Costs, Prediction};
-use crate::{Error, Result};
 
 /// The schedule that `train` runs for this config, what its stages cost, and what a step will be. In seconds
 /// and bytes; in a table for people, in milliseconds and MiB.
@@ -17,7 +18,7 @@ use crate::{Error, Result};
 /// long a step takes, and changes neither the cut nor the order. CSV has no times in it, so nothing is
 /// measured for it.
 pub(super) fn subject(path: &Path, args: &Args) -> Result<Subject> {
-    let mut config = Config::load(path, &args.sets).map_err(|error| Error::Invalid(error.to_string()))?;
+    let mut config = Config::load(path, &args.sets).map_err(CommandError::refused)?;
     if let Some(costs) = &args.costs {
         config.pipeline.costs = Some(costs.clone());
     }
