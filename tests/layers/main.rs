@@ -41,7 +41,6 @@ const CYCLIC: &[(&str, &str)] = &[
     ("actor", "messages and the runtime name each other"),
     ("checkpoint", "reading and writing take their layout from mod.rs"),
     ("cli", "tune and what it writes"),
-    ("config", "launch settings; keys and tree"),
     ("data", "sources and the loader take their trait from mod.rs"),
     (
         "error",
