@@ -187,6 +187,7 @@ fn describe(run: Run, args: &Args, config: &Config, data: TrainingData) -> Resul
         .save_every(config.checkpoint.every)
         .keep(config.checkpoint.keep)
         .config(config.resolved_toml()?)
+        .loss_unit(config.loss_unit())
         .progress(progress);
     if let Some(source) = data.validation.filter(|_| config.train.validate_every > 0) {
         run = run.validate(source, data.validation_micro_batches, config.train.validate_every);

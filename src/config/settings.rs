@@ -90,6 +90,14 @@ impl Config {
         }
     }
 
+    /// The unit of the loss, which is a cross-entropy.
+    pub fn loss_unit(&self) -> &'static str {
+        match self.data.kind {
+            DataKind::Idx => "nats per image",
+            DataKind::Text | DataKind::Tokens => "nats per token",
+        }
+    }
+
     /// An error about the value of a key, with the place where it was set.
     pub(crate) fn refuse(&self, key: &str, problem: impl Into<ValueProblem>) -> Error {
         let (key, problem) = (key.to_owned(), problem.into());

@@ -133,20 +133,6 @@ pub enum RunError {
         /// The processes of the environment.
         processes: u32,
     },
-    /// The run was resumed on data other than what it trained on before.
-    #[error(
-        "the data is not the data that the run in {} was trained on: that was {was}, this is {is}; train on the \
-         data that the run began with, or go on with this data with --allow-other-data",
-        path.display()
-    )]
-    OtherData {
-        /// The run directory.
-        path: PathBuf,
-        /// The data before.
-        was: String,
-        /// The data now.
-        is: String,
-    },
     /// The address that metrics should be served on cannot be used.
     #[error("metrics.listen: cannot serve metrics on {address}: {source}; choose a free port")]
     Metrics {

@@ -8,18 +8,17 @@ use super::session::Session;
 use super::settings::Run;
 use super::trace::Tracer;
 use super::writer::Writer;
-use crate::Result;
-use crate::data::Fingerprint;
-use crate::error::RunError;
+use crate::error::{CheckpointError, RunError};
 use crate::pipeline::Pipeline;
+use crate::{Error, Result};
 
 impl Run {
     /// Makes the directory of a new run, or loads the newest checkpoint of the one that is there: everything up to the
     /// first step.
     ///
     /// # Errors
-    /// [`Error::Run`](crate::Error::Run) when the directory cannot be used, and what [`Pipeline::load`] gives. The other processes are
-    /// told.
+    /// [`Error::Run`] when the directory cannot be used, [`CheckpointError::OtherData`] when the run trained on other
+    /// data before, and what [`Pipeline::load`] gives. The other processes are told.
     pub fn begin<S: Stage>(mut self, pipeline: &mut Pipeline<S>) -> Result<Session<'_, S>> {
         let leads = pipeline.process() == 0;
         let claim = match self.claim.take() {
@@ -34,9 +33,7 @@ impl Run {
             false => Err(RunError::NotShared(self.dir.path().to_owned()).into()),
         };
         agree(pipeline, seen)?;
-        let data = pipeline.fingerprint();
-        let data = agree(pipeline, data)?;
-        let other_data = self.check_data(&claim, &data);
+        let other_data = self.check_data(&claim, pipeline);
         let other_data = agree(pipeline, other_data)?;
         if let Some(folder) = claim.from() {
             pipeline.load(folder)?;
@@ -46,7 +43,7 @@ impl Run {
         let tracer = agree(pipeline, tracer.transpose())?;
         let best = if resumed { self.dir.best() } else { Ok(None) };
         let best = agree(pipeline, best)?;
-        let writer = self.open(pipeline, claim, data, leads)?;
+        let writer = self.open(pipeline, claim, leads)?;
         let screen = self.progress.filter(|_| leads);
         let mut session = Session {
             pipeline,
@@ -75,17 +72,20 @@ impl Run {
         Ok(session)
     }
 
-    /// Refuses data other than what the run trained on, unless that is allowed. Then it gives what the history says.
-    fn check_data(&self, claim: &Claim, is: &Fingerprint) -> Result<Option<String>> {
-        let Some(was) = claim.data().filter(|was| !is.same_contents(was)) else {
+    /// Refuses data other than what the checkpoint was trained on, unless that is allowed. Then it gives what the
+    /// history says.
+    fn check_data<S: Stage>(&self, claim: &Claim, pipeline: &Pipeline<S>) -> Result<Option<String>> {
+        let Some(checkpoint) = claim.checkpoint() else {
             return Ok(None);
         };
-        let (was, is) = (was.to_string(), is.to_string());
-        if self.allow_other_data {
-            return Ok(Some(format!("goes on with other data: {is}; it was {was}")));
+        match checkpoint.check_data(&pipeline.fingerprint()?) {
+            Err(Error::Checkpoint(CheckpointError::OtherData { saved, given, .. }))
+                if self.allow_other_data =>
+            {
+                Ok(Some(format!("goes on with other data: {given}; it was {saved}")))
+            }
+            checked => checked.map(|()| None),
         }
-        let path = self.dir.path().to_owned();
-        Err(RunError::OtherData { path, was, is }.into())
     }
 
     /// Opens the files of the run in the process that leads, and has all processes look whether they see them.
@@ -93,12 +93,11 @@ impl Run {
         &self,
         pipeline: &mut Pipeline<S>,
         claim: Claim,
-        data: Fingerprint,
         leads: bool,
     ) -> Result<Option<Writer>> {
         let (config, labels) = (self.config.as_deref(), self.labels.clone());
         let new = claim.from().is_none();
-        let open = || Writer::begin((&self.dir, claim, data), (config, labels), pipeline.next_step());
+        let open = || Writer::begin((&self.dir, claim), (config, labels), pipeline.next_step());
         let writer = leads.then(open).transpose();
         let writer = agree(pipeline, writer)?;
         let seen = self.dir.check_shared();

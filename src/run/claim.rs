@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use super::folder::RunDir;
 use super::lock::Lock;
 use crate::checkpoint::Checkpoint;
-use crate::data::Fingerprint;
 use crate::error::RunError;
 use crate::{Error, Result};
 
@@ -32,8 +31,6 @@ pub(super) struct Claim {
     from: Option<PathBuf>,
     /// The same, opened, in the process that leads.
     checkpoint: Option<Checkpoint>,
-    /// What the run trained on, in the process that leads.
-    data: Option<Fingerprint>,
 }
 
 impl Claim {
@@ -69,13 +66,13 @@ impl Claim {
             lock: None,
             from: None,
             checkpoint: None,
-            data: None,
         }
     }
 
     fn of_run(dir: RunDir) -> Result<Self> {
         let lock = Some(Lock::take(dir.path())?);
-        let data = dir.mark()?.data().cloned();
+        // Here a damaged `run.json` is refused before data is opened; what it says is read when the run begins.
+        dir.mark()?;
         let mut all = dir.checkpoints()?;
         let Some(newest) = all.pop() else {
             return Err(RunError::NoCheckpoint(dir.path().to_owned()).into());
@@ -87,7 +84,6 @@ impl Claim {
                 lock,
                 from: Some(newest),
                 checkpoint: Some(checkpoint),
-                data,
             }),
             Err(source) => Err(RunError::Unusable {
                 newest,
@@ -106,11 +102,6 @@ impl Claim {
     /// The checkpoint to go on from, in the process that leads.
     pub(super) fn checkpoint(&self) -> Option<&Checkpoint> {
         self.checkpoint.as_ref()
-    }
-
-    /// What the run trained on so far, in the process that leads.
-    pub(super) fn data(&self) -> Option<&Fingerprint> {
-        self.data.as_ref()
     }
 
     /// The lock. The directory of a new run is made for it.

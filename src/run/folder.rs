@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use super::files::replace;
 use super::lock::LOCK;
-use crate::data::Fingerprint;
 use crate::error::RunError;
 use crate::{Error, Result};
 
@@ -19,7 +18,7 @@ const FORMAT: u32 = 1;
 ///
 /// | name | what it is |
 /// | --- | --- |
-/// | `run.json` | the mark of a run directory; which checkpoint is the last one and which the best; the fingerprint of the data |
+/// | `run.json` | the mark of a run directory; which checkpoint is the last one and which the best |
 /// | `checkpoints/step-00000100` | the checkpoint after 100 steps |
 /// | `metrics.jsonl` | a line a step |
 /// | `history.jsonl` | a line each time that a process began, resumed or ended the run |
@@ -47,25 +46,17 @@ pub(super) struct Mark {
     /// The best checkpoint, likewise.
     best: Option<PathBuf>,
     best_validation: Option<Best>,
-    /// What the run trains on.
-    data: Option<Fingerprint>,
 }
 
 impl Mark {
     /// For these checkpoints, by the steps that they have behind them.
-    pub(super) fn new(last: Option<u64>, best: Option<Best>, data: Fingerprint) -> Self {
+    pub(super) fn new(last: Option<u64>, best: Option<Best>) -> Self {
         Self {
             format: FORMAT,
             last: last.map(place),
             best: best.map(|best| place(best.step)),
             best_validation: best,
-            data: Some(data),
         }
-    }
-
-    /// What the run trains on.
-    pub(super) fn data(&self) -> Option<&Fingerprint> {
-        self.data.as_ref()
     }
 }
 

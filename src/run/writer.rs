@@ -10,7 +10,6 @@ use super::history::History;
 use super::lock::Lock;
 use super::metrics::{Line, Metrics};
 use super::picture::{self, Labels};
-use crate::data::Fingerprint;
 use crate::error::RunError;
 use crate::{Error, Result, checkpoint};
 
@@ -22,7 +21,6 @@ pub(super) struct Writer {
     metrics: Metrics,
     history: History,
     labels: Labels,
-    data: Fingerprint,
 }
 
 /// A task of the writer's that failed.
@@ -31,7 +29,7 @@ pub(super) type Failure = (Task, Error);
 impl Writer {
     /// Makes the directory of a new run, or opens that of one that goes on, after `step` steps.
     pub(super) fn begin(
-        (dir, claim, data): (&RunDir, Claim, Fingerprint),
+        (dir, claim): (&RunDir, Claim),
         (config, labels): (Option<&str>, Labels),
         step: u64,
     ) -> Result<Self> {
@@ -39,7 +37,7 @@ impl Writer {
         let lock = claim.lock()?;
         let open = || -> Result<_> {
             if new {
-                dir.set_mark(&Mark::new(None, None, data.clone()))?;
+                dir.set_mark(&Mark::new(None, None))?;
             }
             let folder = dir.checkpoints_folder();
             fs::create_dir_all(&folder).map_err(Error::io("create", &folder))?;
@@ -60,7 +58,6 @@ impl Writer {
             metrics,
             history,
             labels,
-            data,
         })
     }
 
@@ -96,7 +93,7 @@ impl Writer {
     /// Says which checkpoints are the last and the best one.
     pub(super) fn mark(&self, last: Option<u64>, best: Option<Best>) -> std::result::Result<(), Failure> {
         self.dir
-            .set_mark(&Mark::new(last, best, self.data.clone()))
+            .set_mark(&Mark::new(last, best))
             .map_err(|error| (Task::Mark, error))
     }
 

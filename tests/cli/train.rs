@@ -29,7 +29,9 @@ fn a_run_leaves_its_config_numbers_picture_and_checkpoints() {
         "{config}"
     );
     let picture = fs::read_to_string(place.path("runs/small/loss.svg")).unwrap();
-    assert!(picture.contains("<svg") && picture.contains("validation"));
+    for part in ["<svg", "validation", "loss (nats per token)"] {
+        assert!(picture.contains(part), "{part}");
+    }
 }
 
 #[test]

@@ -78,6 +78,17 @@ fn sizes_are_text_or_a_list() {
 }
 
 #[test]
+fn the_loss_has_the_unit_of_what_the_data_holds() {
+    let unit = |config: &str| parse(config).unwrap().loss_unit();
+    assert_eq!(
+        unit("[model]\nkind = 'mlp'\n[data]\nkind = 'idx'\n"),
+        "nats per image"
+    );
+    assert_eq!(unit("[data]\nkind = 'tokens'\n"), "nats per token");
+    assert_eq!(unit("[data]\nkind = 'text'\n"), "nats per token");
+}
+
+#[test]
 fn validation_is_a_fraction_or_a_count() {
     assert_eq!(
         parse("[data]\nvalidation = 0.25").unwrap().data.validation,

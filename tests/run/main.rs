@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use pipewright::data::DataSource;
-use pipewright::error::RunError;
+use pipewright::error::{CheckpointError, RunError};
 use pipewright::id::MicroBatch;
 use pipewright::run::{Ended, Event, Flow, Resume, Run, RunDir, Task};
 use pipewright::schedule::Schedule;
@@ -41,6 +41,10 @@ impl DataSource for Times {
 }
 
 fn pipeline() -> Pipeline<Sequential> {
+    pipeline_on(Times(2.0))
+}
+
+fn pipeline_on(data: Times) -> Pipeline<Sequential> {
     let sizes = vec![1, 4, 1];
     let (dropout, seed) = (0.0, 1);
     let model = Mlp { sizes, dropout, seed }.model().expect("the sizes fit");
@@ -48,7 +52,7 @@ fn pipeline() -> Pipeline<Sequential> {
         .schedule(Schedule::one_f_one_b(2, 2).expect("two ranks"))
         .stages(model.split(2).expect("two stages"))
         .loss(MeanSquaredError::default())
-        .data(Arc::new(Times(2.0)))
+        .data(Arc::new(data))
         .pin(false)
         .launch()
         .expect("the parts fit")

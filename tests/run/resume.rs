@@ -102,3 +102,50 @@ fn half_of_a_removed_or_saved_checkpoint_is_swept_up_and_the_only_copy_of_one_is
     assert!(!left(".step-00000002.old").exists(), "step 2 is there");
     assert!(left(".step-00000009.old").exists(), "step 9 is not");
 }
+
+#[test]
+fn other_data_is_refused_until_it_is_allowed_and_then_the_history_names_both() {
+    let place = Place::new();
+    place.train(2);
+    // The lock tells when it was taken last.
+    let files = || {
+        let mut all = contents(&place.path());
+        all.retain(|(path, _)| !path.ends_with("lock"));
+        all
+    };
+    let before = files();
+    let again = || place.run().steps(3).resume(Resume::Always);
+    let mut other = pipeline_on(Times(3.0));
+    let error = again().train(&mut other).expect_err("other data");
+    let Error::Checkpoint(CheckpointError::OtherData { folder, saved, given }) = &error else {
+        panic!("{error:?}");
+    };
+    assert_eq!(*folder, place.dir().checkpoint(2));
+    assert_ne!(saved.contents, given.contents);
+    let message = error.to_string();
+    for part in [&saved.to_string(), &given.to_string(), "--allow-other-data"] {
+        assert!(message.contains(part), "{message}");
+    }
+    assert_eq!(files(), before, "a refusal changes nothing");
+    let mut other = pipeline_on(Times(3.0));
+    again()
+        .allow_other_data(true)
+        .train(&mut other)
+        .expect("it trains");
+    let line = format!("goes on with other data: {given}; it was {saved}");
+    let history = place.read("history.jsonl");
+    assert!(history.contains(&line), "{history}");
+    let mut other = pipeline_on(Times(3.0));
+    again()
+        .steps(4)
+        .train(&mut other)
+        .expect("the newest checkpoint knows this data");
+    let error = again()
+        .steps(5)
+        .train(&mut pipeline())
+        .expect_err("the first data is now the other");
+    assert!(
+        matches!(error, Error::Checkpoint(CheckpointError::OtherData { .. })),
+        "{error:?}"
+    );
+}
