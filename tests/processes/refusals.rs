@@ -270,11 +270,11 @@ fn what_is_wrong_in_one_process_is_told_in_all() {
     fs::create_dir_all(place.path("runs/small/old")).unwrap();
     let [first, second] = both();
     assert!(
-        first.starts_with("process 0: error: the run directory runs/small exists"),
+        first.starts_with("process 0: error: the folder runs/small is not empty"),
         "{first}"
     );
     assert!(
-        second.starts_with("process 1: error: process 0: the run directory runs/small exists"),
+        second.starts_with("process 1: error: process 0: the folder runs/small is not empty"),
         "{second}"
     );
 }
@@ -286,8 +286,8 @@ fn a_folder_that_processes_do_not_share_is_refused_before_the_first_step() {
     let first = Started::new(place.member(0, 2, &address, &[]));
     let second = Started::new(elsewhere.member(1, 2, &address, &[]));
     let [first, second] = [first, second].map(|process| process.end().failed(2));
-    let cause = "runs/small/config.toml is not there, although process 0 has written it: the processes of a run need one file system \
-                 for its folder\n";
+    let cause = "runs/small/run.json is not there, although process 0 has written it: the processes of a run need one file system \
+                 for its directory\n";
     assert_eq!(first, format!("process 0: error: process 1: {cause}"));
     assert_eq!(second, format!("process 1: error: {cause}"));
     assert!(!place.path("runs/small").exists());
@@ -296,15 +296,10 @@ fn a_folder_that_processes_do_not_share_is_refused_before_the_first_step() {
 #[test]
 fn a_run_that_was_there_stays_when_its_folder_is_not_shared() {
     let [place, elsewhere] = [Place::new(), Place::new()];
-    for (place, file) in [
-        (&place, "config.toml"),
-        (&place, "metrics.jsonl"),
-        (&elsewhere, "other"),
-    ] {
-        fs::create_dir_all(place.path("run")).unwrap();
-        let text = if file == "config.toml" { CONFIG } else { "" };
-        fs::write(place.path("run").join(file), text).unwrap();
-    }
+    place.alone(&["--run-dir", "run"]).done();
+    fs::create_dir_all(elsewhere.path("run")).unwrap();
+    fs::write(elsewhere.path("run/other"), "").unwrap();
+    let metrics = fs::read(place.path("run/metrics.jsonl")).unwrap();
     let address = worlds::free_address();
     let args = ["--resume", "--run-dir", "run"];
     let first = Started::new(place.member(0, 2, &address, &args));
@@ -316,7 +311,8 @@ fn a_run_that_was_there_stays_when_its_folder_is_not_shared() {
             "{said}"
         );
     }
-    assert!(place.path("run/config.toml").exists() && place.path("run/metrics.jsonl").exists());
+    assert_eq!(fs::read(place.path("run/metrics.jsonl")).unwrap(), metrics);
+    assert!(elsewhere.path("run/other").exists());
 }
 
 #[test]
