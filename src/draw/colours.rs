@@ -1,4 +1,4 @@
-//! Colours that people who are blind to some can tell apart (after Okabe and Ito), on a light ground.
+//! Colours that colour-blind people can tell apart (after Okabe and Ito), on a light ground.
 
 use crate::schedule::Pass;
 
@@ -11,7 +11,7 @@ const WHITE: Colour = Colour([255.0; 3]);
 /// How far the last of a rank's stages fades towards white.
 const FADE: f64 = 0.55;
 
-/// The ranks' colours from the first to the last, by way of these.
+/// The colours of the ranks, from the first to the last. Colours between these are mixed.
 const RANKS: [Colour; 4] = [
     Colour([13.0, 8.0, 135.0]),
     Colour([126.0, 3.0, 168.0]),
@@ -41,7 +41,7 @@ impl Colour {
         RANKS[from].towards(RANKS[from + 1], along - from as f64)
     }
 
-    /// Whether white letters read better on it than dark ones.
+    /// Whether white letters are easier to read on it than dark ones.
     pub(super) fn is_dark(self) -> bool {
         let Self([red, green, blue]) = self;
         0.299 * red + 0.587 * green + 0.114 * blue < 95.0

@@ -1,4 +1,4 @@
-//! A timeline as events in Chrome's trace format, which Perfetto and `chrome://tracing` open.
+//! A timeline as events in Chrome's trace format, for Perfetto and `chrome://tracing`.
 
 use std::collections::HashMap;
 
@@ -9,12 +9,12 @@ use crate::schedule::{Action, Cell, Flow, Timed, TimedReduction, Timeline};
 
 /// The one process of a trace.
 const PROCESS: u32 = 0;
-/// A flow begins so many microseconds before its pass ends: viewers tie it to the pass that is under way.
+/// How many microseconds before the end of its pass a flow begins. Viewers then tie it to that pass.
 const INSIDE: f64 = 0.001;
 
-/// A measured timeline (seconds, bytes) as JSON in Chrome's trace format: a thread for each rank, a complete event for each pass, a
-/// flow from pass to pass for each transfer, an asynchronous event for each reduction, a counter for the memory that each rank
-/// holds.
+/// A measured timeline (seconds, bytes) as JSON in Chrome's trace format. Each rank is a thread, and each
+/// pass a complete event. Each transfer is a flow from pass to pass. Each reduction is an asynchronous event.
+/// The memory that a rank holds is a counter.
 pub fn trace_events(title: &str, timeline: &Timeline) -> String {
     let mut events = vec![metadata("process_name", 0, json!({ "name": title }))];
     for (rank, row) in timeline.ranks.iter().enumerate() {
@@ -47,7 +47,8 @@ fn pass(rank: usize, timed: &Timed) -> Value {
     })
 }
 
-/// The beginning and the end of a reduction. It is no complete event, for those of one thread may not overlap.
+/// The begin and the end event of a reduction. It cannot be a complete event: those of one thread may not
+/// overlap.
 fn reduction(reduction: &TimedReduction) -> [Value; 2] {
     let TimedReduction {
         stage,
@@ -80,7 +81,8 @@ fn held(rank: usize, (time, bytes): (f64, f64)) -> Value {
     })
 }
 
-/// The beginning and the end of each transfer's flow: in the pass that made the data, in the pass that takes it.
+/// The begin and the end event of each transfer's flow: in the pass that made the data, and in the pass that
+/// takes it.
 fn flows(timeline: &Timeline) -> Vec<Value> {
     let mut passes: HashMap<(Flow, Cell), (usize, &Timed)> = HashMap::new();
     for (rank, row) in timeline.ranks.iter().enumerate() {
@@ -111,7 +113,7 @@ fn flows(timeline: &Timeline) -> Vec<Value> {
     events
 }
 
-/// Microseconds, to the nanosecond.
+/// A time in microseconds, exact to the nanosecond.
 fn micros(seconds: f64) -> f64 {
     nanos(seconds) / 1e3
 }

@@ -2,16 +2,16 @@
 
 use crate::schedule::{Timed, Timeline};
 
-/// What a timeline comes to.
+/// The figures of a timeline.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Figures {
-    /// From 0 to the last end of a pass on any rank.
+    /// From 0 to the end of the last pass on any rank.
     pub(super) makespan: f64,
-    /// From 0 to the last end of a pass or a reduction.
+    /// From 0 to the end of the last pass or reduction.
     pub(super) end: f64,
-    /// The longest first start to last end on one rank.
+    /// The longest span of a rank, from its first start to its last end.
     pub(super) span: f64,
-    /// The time in passes of a rank, on average.
+    /// The time that a rank spends in passes, on average.
     pub(super) work: f64,
     /// The most memory a rank holds.
     pub(super) peak: f64,
@@ -42,7 +42,7 @@ impl Figures {
         }
     }
 
-    /// The share of this time in which a rank does no work.
+    /// The idle share of a rank in this time, on average.
     pub(super) fn bubble(&self, time: f64) -> f64 {
         if time > 0.0 {
             (1.0 - self.work / time).max(0.0)
@@ -60,7 +60,8 @@ fn span(row: &[Timed]) -> f64 {
     last_end(row) - row.first().map_or(0.0, |first| first.start)
 }
 
-/// From when on a rank holds how much: from each pass's end on, and from its start where it holds more only while it runs.
+/// The times from which on a rank holds how much: the end of each pass, and also its start where it holds
+/// more only while it runs.
 pub(super) fn heights(row: &[Timed]) -> impl Iterator<Item = (f64, f64)> {
     let before = [0.0].into_iter().chain(row.iter().map(|pass| pass.held));
     row.iter().zip(before).flat_map(|(pass, before)| {

@@ -1,4 +1,4 @@
-//! What the colours and lines of a picture mean.
+//! The legend: what the colours and lines of a picture mean.
 
 use std::collections::BTreeMap;
 
@@ -78,7 +78,7 @@ fn swatch(page: &mut Page, x: f64, colour: &str) {
     ));
 }
 
-/// Writes a name and gives the place after it.
+/// Writes a name and returns where the next one starts.
 fn words(page: &mut Page, x: f64, name: &str) -> f64 {
     page.text(x + 5.0, "s", name);
     x + text_width(name, 13.0) + 18.0

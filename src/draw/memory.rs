@@ -1,4 +1,4 @@
-//! The memory that each rank holds for backwards to come, as a curve under the rows.
+//! The memory that each rank holds for later backwards, as a curve under the rows.
 
 use std::fmt::Write;
 
@@ -9,11 +9,11 @@ use super::scale::Frame;
 use crate::schedule::{Timed, Timeline};
 
 const HEIGHT: f64 = 96.0;
-/// Where a micro-batch takes fewer pixels than this, its ups and downs are drawn as one.
+/// Where a micro-batch is narrower than this many pixels, its changes are drawn as one.
 const FINEST: f64 = 12.0;
-/// Curves of ranks that hold the same lie beside each other, over this height at most.
+/// Curves of ranks that hold the same are drawn side by side, within this height.
 const SPREAD: f64 = 6.0;
-/// At most so many ranks are named.
+/// The most ranks that the key names.
 const NAMED: usize = 8;
 
 /// Draws a curve for each rank.
@@ -74,8 +74,8 @@ fn height(frame: &Frame, held: f64) -> f64 {
     HEIGHT * held / frame.memory.most
 }
 
-/// A rank's curve: level until a pass ends, but for what is held during it only. Where passes are too narrow it shows the most
-/// held in each micro-batch's time.
+/// A rank's curve. It is level until a pass ends, except for memory that is held only during the pass. Where
+/// passes are too narrow, it shows the most held in each micro-batch's time.
 fn curve(frame: &Frame, row: &[Timed]) -> String {
     let count = row
         .iter()
@@ -101,7 +101,7 @@ fn curve(frame: &Frame, row: &[Timed]) -> String {
     data
 }
 
-/// Goes level to `x` and from there up or down to what is held.
+/// Draws a level line to `x`, and from there a vertical line to the new amount.
 fn step(data: &mut String, frame: &Frame, x: f64, held: f64, level: &mut f64) {
     if held != *level {
         let _ = write!(data, "H{}V{}", px(x), px(-height(frame, held)));

@@ -1,7 +1,8 @@
-//! Timelines as people look at them: a picture (SVG), and events for a trace viewer. Pure: text from numbers.
+//! Timelines for people: a picture (SVG), and events for a trace viewer. Pure: text from numbers.
 //!
-//! A picture has a row for each rank, with its passes in colours; under the rows is the memory that each rank holds. It is written
-//! by hand: a pass is a dozen characters of a path, where a plotting library spends a hundred and fifty on a rectangle of its own.
+//! A picture has a row for each rank, with its passes in colours. Under the rows it shows the memory that
+//! each rank holds. The SVG is written without a plotting library: a pass here is a dozen characters of a
+//! path, and such a library writes a rectangle of about a hundred and fifty.
 
 mod colours;
 mod events;

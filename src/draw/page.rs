@@ -4,14 +4,14 @@ use std::fmt::Write;
 
 /// The width of a picture.
 pub(super) const WIDTH: f64 = 960.0;
-/// From the left edge to titles.
+/// The distance from the left edge to titles.
 pub(super) const MARGIN: f64 = 16.0;
-/// From the left edge to the plots.
+/// The distance from the left edge to the plots.
 pub(super) const LEFT: f64 = 68.0;
-/// From the plots to the right edge.
+/// The distance from the plots to the right edge.
 pub(super) const RIGHT: f64 = 20.0;
 
-/// What holds for every picture: its own light ground, so that it reads on dark pages too.
+/// The style of every picture. It has its own light ground, so that it is readable on dark pages too.
 const STYLE: &str = "\
 text{fill:#24292f;font-size:12px}.h{font-size:16px;font-weight:bold}.s{fill:#424a53;font-size:13px}\
 .k{fill:#57606a;font-size:11px}.e{text-anchor:end}.m{text-anchor:middle}.l{fill:#fff}\
@@ -40,19 +40,19 @@ impl Page {
         self.y
     }
 
-    /// Leaves room.
+    /// Leaves vertical space.
     pub(super) fn down(&mut self, by: f64) {
         self.y += by;
     }
 
-    /// Adds a rule for a class.
+    /// Adds a style rule for a class.
     pub(super) fn style(&mut self, rule: &str) {
         if !self.styles.contains(rule) {
             self.styles += rule;
         }
     }
 
-    /// Adds elements as they stand.
+    /// Adds elements without change.
     pub(super) fn add(&mut self, elements: &str) {
         self.body += elements;
         self.body.push('\n');
@@ -65,12 +65,12 @@ impl Page {
         }
     }
 
-    /// Adds a line of text where the page is.
+    /// Adds a line of text at the current height.
     pub(super) fn text(&mut self, x: f64, class: &str, text: &str) {
         self.text_at(x, self.y, class, text);
     }
 
-    /// Adds a line of text anywhere.
+    /// Adds a line of text at any place.
     pub(super) fn text_at(&mut self, x: f64, y: f64, class: &str, text: &str) {
         let (x, y, text) = (px(x), px(y), escaped(text));
         self.add(&format!(
@@ -97,7 +97,7 @@ impl Page {
     }
 }
 
-/// About how wide a text is at this size.
+/// The approximate width of a text at this size.
 pub(super) fn text_width(text: &str, size: f64) -> f64 {
     text.chars().count() as f64 * size * 0.6
 }
@@ -108,7 +108,7 @@ fn escaped(text: &str) -> String {
         .replace('>', "&gt;")
 }
 
-/// A number of pixels in as few characters as show it.
+/// A number of pixels in as few characters as needed.
 pub(super) fn px(pixels: f64) -> String {
     let text = format!("{:.2}", pixels + 0.0);
     let short = shorten(&text);
@@ -118,7 +118,7 @@ pub(super) fn px(pixels: f64) -> String {
     }
 }
 
-/// A number without the zeros at its end that say nothing.
+/// A number without needless zeros at its end.
 pub(super) fn shorten(number: &str) -> &str {
     match number.contains('.') {
         true => number.trim_end_matches('0').trim_end_matches('.'),

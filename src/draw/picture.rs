@@ -1,4 +1,4 @@
-//! What is drawn.
+//! The content of a picture.
 
 use crate::schedule::Timeline;
 
@@ -7,7 +7,7 @@ use crate::schedule::Timeline;
 pub struct Picture<'a> {
     /// What is drawn, from top to bottom.
     pub panels: Vec<Panel<'a>>,
-    /// What the numbers of the timelines are.
+    /// The units of the timelines.
     pub units: Units,
     /// Whether transfers are drawn, as lines between the rows.
     pub transfers: bool,
@@ -22,10 +22,10 @@ pub struct Panel<'a> {
     pub timeline: &'a Timeline,
 }
 
-/// What the numbers of a timeline are.
+/// The units of a timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Units {
-    /// Times in any one unit, memory in any one unit, as [`Costs`](crate::plan::Costs) have them.
+    /// Times and memory in the units of [`Costs`](crate::plan::Costs).
     Plain,
     /// Times in seconds, memory in bytes.
     SecondsAndBytes,

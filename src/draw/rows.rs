@@ -9,12 +9,12 @@ use super::scale::Frame;
 use crate::id::{Rank, StageId};
 use crate::schedule::{Flow, Pass, Timed, Timeline};
 
-/// The size of the numbers in passes, from the smallest that can be read.
+/// The font size of the numbers in passes, from the smallest readable one.
 const DIGITS: std::ops::RangeInclusive<f64> = 8.0..=12.0;
-/// The least height from one rank's label to the next.
+/// The least distance from one rank's label to the next.
 const LABELS: f64 = 13.0;
 
-/// The share of a row's height that the mark of a reduction takes.
+/// The height of a reduction's mark, as a share of the row.
 const REDUCTION: f64 = 0.2;
 
 /// Draws a row for each rank, with a time axis under them.
@@ -44,7 +44,7 @@ pub(super) fn draw(page: &mut Page, frame: &Frame, timeline: &Timeline, transfer
     page.down(height + 24.0);
 }
 
-/// The ground of each row, seen where the rank is idle, and the ranks' names.
+/// The names of the ranks and the ground of each row, which is visible where the rank is idle.
 fn backdrop(page: &mut Page, frame: &Frame, ranks: usize) {
     let mut data = String::new();
     let every = (LABELS / frame.pitch).ceil().max(1.0) as usize;
@@ -58,7 +58,7 @@ fn backdrop(page: &mut Page, frame: &Frame, ranks: usize) {
     page.path("z r", &data);
 }
 
-/// Vertical lines at round times, over a height from `top`, with their labels below.
+/// Vertical lines at round times, from `top` down, with their labels below.
 fn axis(page: &mut Page, frame: &Frame, top: f64, height: f64) {
     let mut data = String::new();
     for (time, label) in frame.time.ticks(12.0) {
@@ -70,7 +70,8 @@ fn axis(page: &mut Page, frame: &Frame, top: f64, height: f64) {
     page.text_at(LEFT - 12.0, top + height + 16.0, "k e", "time");
 }
 
-/// A rank's passes: one path for each pass and stage, a stroke as thick as the row for each pass.
+/// A rank's passes. There is one path for each kind of pass and stage, and in it one stroke for each pass, as
+/// thick as the row.
 fn passes(page: &mut Page, frame: &Frame, row: &[Timed]) {
     let stages = stages(row);
     let mut paths: BTreeMap<(Pass, usize), String> = BTreeMap::new();
@@ -80,7 +81,7 @@ fn passes(page: &mut Page, frame: &Frame, row: &[Timed]) {
             .position(|stage| *stage == pass.cell.stage)
             .unwrap_or(0);
         let data = paths.entry((pass.pass, chunk)).or_default();
-        // A sliver of ground keeps neighbours apart.
+        // A narrow gap keeps neighbours apart.
         let gap = (frame.grain * 0.06).min(1.0).min(frame.width(pass) * 0.25);
         let from = frame.x(pass.start);
         let width = (frame.width(pass) - gap).max(0.05);
@@ -102,11 +103,11 @@ pub(super) fn stages(row: &[Timed]) -> Vec<StageId> {
     stages
 }
 
-/// The numbers of micro-batches in the passes that are wide enough for the widest of them.
+/// The numbers of micro-batches, in passes that are wide enough for the widest number.
 #[derive(Debug)]
 pub(super) struct Digits {
     size: f64,
-    /// The width of a pass from which on it gets its number.
+    /// The least width of a pass that gets its number.
     least: f64,
 }
 
@@ -144,7 +145,7 @@ impl Digits {
     }
 }
 
-/// A mark along the lower edge of its rank's row for each reduction: passes go on meanwhile.
+/// A mark for each reduction, along the lower edge of its rank's row: passes go on at the same time.
 fn reductions(page: &mut Page, frame: &Frame, timeline: &Timeline, top: f64) {
     let mut data = String::new();
     let thick = frame.row * REDUCTION;
@@ -167,7 +168,7 @@ fn reductions(page: &mut Page, frame: &Frame, timeline: &Timeline, top: f64) {
     }
 }
 
-/// A line for each transfer, from the edge of the row that sends to that of the row that receives.
+/// A line for each transfer, from the edge of the sender's row to that of the receiver's.
 fn lines(page: &mut Page, frame: &Frame, timeline: &Timeline, top: f64) {
     let thick = px((frame.grain * 0.08).clamp(0.15, 0.9));
     page.style(&format!(".a,.d{{stroke-width:{thick}}}"));

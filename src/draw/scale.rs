@@ -1,20 +1,20 @@
-//! From time and memory to places on the page and labels at them.
+//! The scales: from time and memory to places on the page, and round values for labels.
 
 use super::figures::Figures;
 use super::page::{LEFT, RIGHT, WIDTH, shorten};
 use super::picture::{Picture, Units};
 use crate::schedule::Timed;
 
-/// The rows of a panel take about this much height, whatever the number of ranks.
+/// The approximate height of the rows of a panel, for any number of ranks.
 const ROWS_HEIGHT: f64 = 460.0;
 /// The distance from one row to the next.
 const PITCH: std::ops::RangeInclusive<f64> = 2.0..=30.0;
-/// The share of the pitch that a row takes.
+/// The height of a row, as a share of the distance between rows.
 const ROW: f64 = 0.87;
-/// How much further apart rows are with transfers between them.
+/// How many times further apart rows are when transfers are drawn between them.
 const ROOM: f64 = 1.45;
 
-/// What all panels of a picture share.
+/// The scales that all panels of a picture share.
 #[derive(Debug)]
 pub(super) struct Frame {
     pub(super) time: Quantity,
@@ -57,12 +57,12 @@ impl Frame {
         }
     }
 
-    /// Where a time is, from the left of the plot.
+    /// The place of a time, from the left of the plot.
     pub(super) fn x(&self, time: f64) -> f64 {
         time * self.stretch
     }
 
-    /// How wide a pass is.
+    /// The width of a pass.
     pub(super) fn width(&self, pass: &Timed) -> f64 {
         self.x(pass.end - pass.start)
     }
@@ -72,7 +72,7 @@ impl Frame {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Quantity {
     pub(super) most: f64,
-    /// How much of it is one `name`.
+    /// How many base units one `name` has.
     unit: f64,
     name: &'static str,
 }
@@ -98,7 +98,7 @@ impl Quantity {
         )
     }
 
-    /// In the largest unit of which there is at least one, or the smallest.
+    /// Chooses the largest unit in which the value is at least 1, or else the smallest unit.
     fn in_largest(most: f64, units: &[(f64, &'static str)]) -> Self {
         let fits = |unit: &&(f64, &str)| most >= unit.0;
         let &(unit, name) = units.iter().find(fits).unwrap_or(&units[units.len() - 1]);

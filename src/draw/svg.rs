@@ -8,7 +8,7 @@ use super::{legend, memory, rows};
 use crate::Result;
 use crate::error::PlanError;
 
-/// With more passes than this a picture shows nothing any more, and viewers give up.
+/// The most passes in a picture. With more it shows nothing useful, and viewers fail.
 const MOST_PASSES: usize = 250_000;
 
 impl Picture<'_> {

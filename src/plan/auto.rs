@@ -9,36 +9,37 @@ use crate::plan::{Costs, Goal, vee_in_flight};
 use crate::plan::{Simulation, simulate};
 use crate::schedule::{Links, Placement, Schedule};
 
-/// What people write for [`auto`] where a schedule is named.
+/// The name under which commands and configs ask for [`auto`].
 pub const AUTO: &str = "auto";
 
-/// A schedule with a name whose stages lie and last much like those that [`auto`] lists: what a model is cut for before it is
-/// known what the stages cost.
+/// The named schedule to cut a model by, before the stages' costs are known. Its placement and its
+/// activations in flight are much like those of the orders that [`auto`] lists.
 pub fn like_auto(chunks: u32) -> &'static str {
     if chunks == 1 { "zb-h1" } else { "interleaved-zb" }
 }
 
-/// The most stages a rank is given where nobody says how many, by the schedules with a name.
+/// The most stages a rank that are tried with named schedules, where the caller gives no number.
 const NAMED_CHUNKS: u32 = 8;
 
-/// And by orders that are listed.
+/// The same for orders that are listed.
 const LISTED_CHUNKS: u32 = 4;
 
-/// The most ranks that are searched for.
+/// The most ranks that a search takes.
 const MOST_RANKS: u32 = 4096;
 
-/// The most cells, of one stage a rank, that are searched.
+/// The most cells that a search takes, counted with one stage a rank.
 const MOST_CELLS: u64 = 1 << 20;
 
-/// How long the stages after the first of a rank may live, as shares of their distance from the last stage.
+/// How long micro-batches may live in a rank's later stages (all but its first). Each is a share of the
+/// stage's distance from the last stage.
 const SHARES: [f64; 9] = [1.0, 0.5, 0.6, 0.4, 0.8, 0.3, 1.25, 2.0, f64::INFINITY];
 
-/// What a schedule is wanted for.
+/// What to search a schedule for.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
     /// How many ranks there are.
     pub ranks: u32,
-    /// How many stages each rank has; one to four when nobody says.
+    /// How many stages each rank has. `None` tries several numbers.
     pub chunks: Option<u32>,
     /// How many micro-batches a step has.
     pub micro_batches: u32,
@@ -48,18 +49,18 @@ pub struct Wanted<'a> {
     pub memory: Option<f64>,
     /// What the links promise.
     pub links: Links,
-    /// What is to be short.
+    /// What is to be made short.
     pub goal: Goal,
 }
 
-/// The schedule that was chosen, and among which. Its text says what was chosen and why.
+/// The chosen schedule and all that it was compared with. Its text form says what was chosen and why.
 #[derive(Clone, Debug)]
 pub struct Auto {
-    /// The schedule: one with a name, or one called `auto` that was listed for these costs.
+    /// The schedule: a named one, or one called `auto` that was listed for these costs.
     pub schedule: Schedule,
-    /// How it goes at the costs.
+    /// Its simulated step at these costs.
     pub simulation: Simulation,
-    /// All that were compared, the best first; those that do not fit the memory last.
+    /// All schedules that were compared, the best first. Those that do not fit the memory come last.
     pub tried: Vec<Tried>,
     goal: Goal,
     memory: Option<f64>,
@@ -74,18 +75,20 @@ pub struct Tried {
     pub makespan: f64,
     /// Its longest span.
     pub span: f64,
-    /// The most that one of its ranks holds.
+    /// The most memory that one of its ranks holds.
     pub peak_memory: f64,
-    /// Whether that fits.
+    /// Whether that is within the limit.
     pub fits: bool,
 }
 
-/// Finds the schedule that is shortest and fits the memory: over placements (looped and vee), over all that have a name, and
-/// over orders that are listed for these costs. It is never longer than the shortest with a name that fits.
+/// Finds the shortest schedule that fits the memory. It tries looped and vee placements, all named schedules,
+/// and orders that it lists for these costs. The result is never longer than the shortest named schedule that
+/// fits.
 ///
 /// # Errors
-/// [`PlanError`] when a number is 0 or makes too many cells, when the costs are of a number of stages that these ranks
-/// cannot have, or when nothing fits the memory; then it says the least that works.
+/// [`PlanError`] when a number is 0 or there are too many cells. Also when these ranks cannot share the
+/// stages that the costs are for, or when nothing fits the memory: the message then says the least memory
+/// that works.
 pub fn auto(wanted: &Wanted<'_>) -> Result<Auto> {
     wanted.check()?;
     let mut candidates = named(wanted)?;
@@ -156,7 +159,7 @@ impl Wanted<'_> {
     }
 }
 
-/// The schedules with a name, at every number of chunks that they can have.
+/// The named schedules, at every number of chunks that they can have.
 fn named(wanted: &Wanted<'_>) -> Result<Vec<(Schedule, Simulation)>> {
     let mut found = Vec::new();
     for name in Schedule::names() {
@@ -177,7 +180,8 @@ fn named(wanted: &Wanted<'_>) -> Result<Vec<(Schedule, Simulation)>> {
     Ok(found)
 }
 
-/// The best order that can be listed on a placement, for each share of the lifespans; none when the memory does not hold one micro-batch.
+/// The best order that a search finds on this placement. `None` when the memory does not hold one
+/// micro-batch.
 fn listed(wanted: &Wanted<'_>, placement: Placement) -> Result<Option<(Schedule, Simulation)>> {
     let stages = wanted.costs.of(&placement)?;
     let most: f64 = stages
@@ -202,7 +206,7 @@ fn listed(wanted: &Wanted<'_>, placement: Placement) -> Result<Option<(Schedule,
     Ok(Some((schedule, simulation)))
 }
 
-/// The policies that a search begins with.
+/// The policies that a search starts from.
 fn ways<'a>(task: &'a Task<'_>) -> impl Iterator<Item = Policy> + 'a {
     let (ranks, stages) = (task.placement.ranks(), task.placement.stages());
     let mut limits = Vec::new();
@@ -256,7 +260,8 @@ fn placements(wanted: &Wanted<'_>) -> Result<Vec<Placement>> {
     Ok(placements)
 }
 
-/// What is to be small, in order; times that differ by rounding only are the same.
+/// The sort key of a schedule: smaller is better, and the first number counts most. Times are rounded, so
+/// that rounding errors do not decide.
 fn score(goal: Goal, simulation: &Simulation) -> (f64, f64, f64) {
     let work: f64 = simulation.ranks.iter().map(|rank| rank.busy).sum();
     let [makespan, span] = [simulation.makespan, simulation.span].map(|time| (1e9 * time / work).round());
@@ -317,7 +322,7 @@ impl fmt::Display for Auto {
     }
 }
 
-/// Five digits of a number, and all before its point.
+/// A number with five digits. Digits before the point are never cut off.
 fn short(number: f64) -> String {
     if number == 0.0 {
         return "0".to_owned();

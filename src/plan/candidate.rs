@@ -5,7 +5,7 @@ use crate::plan::Costs;
 use crate::plan::{AUTO, Fitting, ModelCosts, Prediction};
 use crate::schedule::{Links, Schedule};
 
-/// A way to run a model, but for how it is cut.
+/// A setting of a run, before the model is cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// The schedule's name, or [`AUTO`].
@@ -18,14 +18,14 @@ pub struct Setting {
     pub micro_batches: u32,
 }
 
-/// A way to run a model.
+/// A setting with its cut, its schedule and how a step goes.
 #[derive(Clone, Debug)]
 pub struct Candidate {
     /// How many layers each stage gets.
     pub counts: Vec<usize>,
     /// What the stages cost.
     pub costs: Costs,
-    /// The schedule, fitted to these costs if it is one that is.
+    /// The schedule. A schedule whose order depends on costs has the order for these costs.
     pub schedule: Schedule,
     /// How a step goes.
     pub prediction: Prediction,
@@ -33,12 +33,12 @@ pub struct Candidate {
     pub why: Option<String>,
 }
 
-/// Whether a setting goes with a memory.
+/// Whether a setting fits the memory.
 #[derive(Clone, Debug)]
 pub enum Fit {
-    /// It does, so.
+    /// It fits, in this way.
     Within(Box<Candidate>),
-    /// No cut that was found holds less than this on its fullest rank.
+    /// It does not fit. Every cut that was tried holds at least this much on its fullest rank.
     Above(f64),
 }
 
@@ -54,7 +54,7 @@ impl Candidate {
         })
     }
 
-    /// Whether it holds no more than this, but for rounding.
+    /// Whether it holds no more than this. Rounding errors do not count.
     pub(super) fn within(self, memory: f64) -> Fit {
         let peak = self.prediction.peak_memory;
         match peak <= memory * (1.0 + 1e-9) {
@@ -65,8 +65,7 @@ impl Candidate {
 }
 
 impl Setting {
-    /// The fastest way to run a model with these costs that was found, with no more than `memory` on a rank, in the unit of
-    /// the costs.
+    /// The fastest way found to run this model. No rank holds more than `memory`, in the unit of the costs.
     ///
     /// # Errors
     /// As for [`Fitting::setting`].
@@ -80,14 +79,14 @@ impl Setting {
         .setting(self)
     }
 
-    /// Whether the schedule is for these numbers, with one layer a stage at least.
+    /// Whether the schedule can have these numbers, with at least one layer a stage.
     pub fn is_possible(&self, layers: usize) -> bool {
         let stages = u64::from(self.ranks) * u64::from(self.chunks);
         let known = || self.schedule == AUTO || self.schedule(&Costs::default()).is_ok();
         stages <= layers as u64 && known()
     }
 
-    /// The schedule with this name at these costs, as a pipeline runs it.
+    /// The named schedule at these costs, in the order in which a pipeline runs it.
     pub(super) fn schedule(&self, costs: &Costs) -> Result<Schedule> {
         let (ranks, chunks) = (self.ranks, Some(self.chunks));
         Schedule::make(&self.schedule, ranks, chunks, self.micro_batches, costs).map(Schedule::in_turn)

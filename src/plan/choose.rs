@@ -1,12 +1,13 @@
-//! Which of several settings is taken, when some are as fast as others.
+//! Which setting is chosen when several are equally fast.
 
 use crate::plan::{AUTO, Setting};
 use crate::schedule::Schedule;
 
-/// Times that differ by no more than this share are equal: measured again, they come in another order. So are amounts of memory.
+/// Times that differ by no more than this share count as equal: a second measurement may order them
+/// differently. The same holds for memory.
 pub const TIE: f64 = 0.05;
 
-/// A setting with what it takes.
+/// A setting with its time and its memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Contender<'a> {
     /// The setting.
@@ -17,11 +18,11 @@ pub struct Contender<'a> {
     pub memory: f64,
 }
 
-/// The place of the best in the list: of the fastest those that hold least, of these the simplest, of these the fastest. None in
-/// an empty list.
+/// The index of the best contender; `None` in an empty list. The fastest come first. Among equally fast ones
+/// the smallest in memory win, then the simplest, then the faster one.
 ///
-/// Simple is a schedule with a name before `auto`, few stages on a rank, and a schedule that stands early in
-/// [`Schedule::names`].
+/// A named schedule is simpler than `auto`. Fewer stages a rank are simpler than more. Of two named schedules
+/// the simpler one comes earlier in [`Schedule::names`].
 pub fn best(contenders: &[Contender<'_>]) -> Option<usize> {
     let all: Vec<usize> = (0..contenders.len()).collect();
     let fastest = least(&all, |place| contenders[place].seconds);
@@ -33,7 +34,7 @@ pub fn best(contenders: &[Contender<'_>]) -> Option<usize> {
     })
 }
 
-/// Those of some places whose figure is as small as the smallest.
+/// The indices whose figure ties with the smallest.
 fn least(places: &[usize], figure: impl Fn(usize) -> f64) -> Vec<usize> {
     let smallest = places
         .iter()

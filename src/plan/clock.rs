@@ -1,4 +1,4 @@
-//! The clock of a schedule: when each rank comes to each of its actions, step after step.
+//! The clock of a schedule: when each action starts and ends, step after step.
 
 use crate::Result;
 use crate::id::{Rank, StageId};
@@ -8,23 +8,25 @@ use crate::schedule::{Action, Cell, Flow, Links, Pass, Placement, Schedule, Time
 use crate::schedule::{Event, Id, NONE, Program, Replay};
 use crate::schedule::{TimedReduction, TimedTransfer, Timeline};
 
-/// What has got its time.
+/// An action whose time is known.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Played {
-    /// A pass of this rank. Those of one rank come in order.
+    /// A pass of this rank. The passes of one rank come in order.
     Pass(Rank, Timed),
-    /// Transfers come in the order in which they happen.
+    /// A transfer. Transfers come in the order in which they happen.
     Transfer(TimedTransfer),
-    /// Reductions come in the order in which they happen; those of one rank in the order of its list.
+    /// A reduction. Reductions come in the order in which they happen; those of one rank in the order of its
+    /// list.
     Reduction(TimedReduction),
 }
 
-/// Plays steps one after the other, every action as early as it can be. A rank that is through with a step begins its
-/// next at once, without waiting for the others.
+/// Plays one step after another. Every action starts as early as it can. A rank that has finished a step
+/// begins its next one at once and does not wait for other ranks.
 ///
-/// A transfer or a reduction keeps no rank from computing. On buffered links they do not wait for each other; on ordered links
-/// a transfer occupies the queues of both its ranks, and a reduction the queue of its rank. A step waits for its stage's
-/// reduction, and a parameter update takes its time where its stage steps.
+/// Transfers and reductions run beside compute: no rank stops for them. On buffered links they do not wait
+/// for each other. On ordered links a transfer occupies the queues of both its ranks, and a reduction
+/// occupies the queue of its rank. A step waits for its stage's reduction. The parameter update takes its
+/// time where the stage steps.
 pub(crate) struct Clock<'a> {
     program: Program<'a>,
     links: Links,
@@ -35,7 +37,8 @@ impl<'a> Clock<'a> {
     /// A clock at 0.
     ///
     /// # Errors
-    /// [`Error`](crate::Error) when the costs are of another number of stages.
+    /// [`PlanError::OtherStages`](crate::error::PlanError::OtherStages) when the costs are for another number
+    /// of stages.
     pub(crate) fn new(schedule: &'a Schedule, costs: &Costs, links: Links) -> Result<Self> {
         let stages = costs.of(schedule.placement())?;
         let program = schedule.program();
@@ -59,7 +62,8 @@ impl<'a> Clock<'a> {
     /// Plays a step and shows it to `visit`.
     ///
     /// # Errors
-    /// [`Error`](crate::Error) when the schedule does not hold on these links.
+    /// [`ScheduleError::Deadlock`](crate::error::ScheduleError::Deadlock) when the schedule cannot end on
+    /// these links.
     pub(crate) fn step(&mut self, mut visit: impl FnMut(Played)) -> Result<()> {
         let Self {
             program,
@@ -79,7 +83,7 @@ impl<'a> Clock<'a> {
         })?)
     }
 
-    /// When each rank is through with the steps so far, and then, on ordered links, each rank's queue.
+    /// When each rank has finished the steps so far. On ordered links the times of the ranks' queues follow.
     pub(crate) fn fronts(&self) -> impl Iterator<Item = f64> + '_ {
         self.times
             .free
@@ -93,13 +97,14 @@ struct Times<'a> {
     placement: &'a Placement,
     comm: f64,
     stages: Vec<StageCost>,
-    /// When each rank is done with what it has come to.
+    /// When each rank has finished the actions it has reached.
     free: Vec<f64>,
     /// What each rank holds.
     kept: Kept,
-    /// When each rank's queue is done with the communication so far; on ordered links only.
+    /// When each rank's queue has finished its communication so far. Only on ordered links.
     queue: Option<Vec<f64>>,
-    /// When each action of the step was done; of communication under way, when its rank came to it.
+    /// When each action of the step was done. For communication that is still under way: when its rank
+    /// reached it.
     at: Vec<f64>,
 }
 
@@ -201,12 +206,14 @@ impl Times<'_> {
 impl Schedule {
     /// When each pass, transfer and reduction starts and ends, if every one starts as early as it can.
     ///
-    /// A transfer or a reduction keeps no rank from computing. On buffered links they do not wait for each other; on ordered
-    /// links a transfer occupies the queues of both its ranks, and a reduction the queue of its rank.
+    /// Transfers and reductions run beside compute: no rank stops for them. On buffered links they do not
+    /// wait for each other. On ordered links a transfer occupies the queues of both its ranks, and a
+    /// reduction occupies the queue of its rank.
     ///
     /// # Errors
-    /// [`Error`](crate::Error) when the costs are of another number of stages, or the schedule does not
-    /// hold on these links.
+    /// [`PlanError::OtherStages`](crate::error::PlanError::OtherStages) when the costs are for another number
+    /// of stages. [`ScheduleError::Deadlock`](crate::error::ScheduleError::Deadlock) when the schedule cannot
+    /// end on these links.
     pub fn timeline(&self, costs: &Costs, links: Links) -> Result<Timeline> {
         let mut timeline = Timeline {
             ranks: vec![Vec::new(); self.ranks() as usize],

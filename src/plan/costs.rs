@@ -5,14 +5,14 @@ use crate::error::plan::{CostOf, PlanError};
 use crate::id::StageId;
 use crate::schedule::{Pass, Placement};
 
-/// What one micro-batch costs one stage. Times are in any one unit, memory in any one unit.
+/// What one micro-batch costs one stage. All times share one unit, and all memory shares one unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StageCost {
     /// Time of the forward.
     pub forward: f64,
     /// Time of the backward-input.
     pub backward_input: f64,
-    /// Time of the backward-weight. A backward in one piece takes this and the backward-input.
+    /// Time of the backward-weight. A whole backward takes this time and that of the backward-input.
     pub backward_weight: f64,
     /// Time of the parameter update, once a step.
     pub update: f64,
@@ -22,13 +22,14 @@ pub struct StageCost {
     pub saved: f64,
     /// Memory held from the backward-input to the backward-weight.
     pub pending: f64,
-    /// Memory held on top during the backward-input, or a backward in one piece, and free at its end: what is made again there.
+    /// Extra memory during the backward-input or a whole backward, for recomputed activations. It is free
+    /// again when the pass ends.
     pub restored: f64,
 }
 
 impl Default for StageCost {
-    /// What papers draw: the three passes alike, the update and the reduction for nothing. The backward-input frees all that
-    /// the forward saved.
+    /// The costs that papers draw: the three passes take the same time, the update and the reduction take
+    /// none. The backward-input frees all that the forward saved.
     fn default() -> Self {
         Self {
             forward: 1.0,
@@ -59,7 +60,7 @@ impl StageCost {
         self.forward + self.backward_input + self.backward_weight
     }
 
-    /// How much more memory is held after this pass than before it.
+    /// By how much this pass changes the memory held.
     pub fn change(&self, pass: Pass) -> f64 {
         match pass {
             Pass::Forward => self.saved,
@@ -69,7 +70,7 @@ impl StageCost {
         }
     }
 
-    /// The memory held on top during this pass.
+    /// The extra memory held only during this pass.
     pub(crate) fn restored(&self, pass: Pass) -> f64 {
         match pass {
             Pass::Backward | Pass::BackwardInput => self.restored,
@@ -77,12 +78,13 @@ impl StageCost {
         }
     }
 
-    /// How much more memory is held at most during this pass, or at its end, than before it.
+    /// By how much memory rises above its level before the pass, at most, during the pass or at its end.
     pub(crate) fn rise(&self, pass: Pass) -> f64 {
         self.change(pass).max(self.restored(pass))
     }
 
-    /// What is held of so many micro-batches that wait for their backward-input, and so many for their backward-weight.
+    /// The memory held when `saved` micro-batches wait for their backward-input and `pending` for their
+    /// backward-weight.
     pub(crate) fn held(&self, saved: u32, pending: u32) -> f64 {
         f64::from(saved) * self.saved + f64::from(pending) * self.pending
     }
@@ -92,8 +94,9 @@ impl StageCost {
         check(self.named(), of)
     }
 
-    /// What the stage costs when it keeps only its input, of this size, and its backward begins with the forward once more. The
-    /// time is an upper bound: what only the output needs is not made again. While that backward runs the stage holds the whole.
+    /// The cost of the same stage with recomputation. It keeps only its input, of this size, and each
+    /// backward runs the forward again first. The time is an upper bound: layers whose result only the output
+    /// needs are not recomputed. During the backward the stage holds all its activations.
     #[must_use]
     pub fn recomputed(&self, input: f64) -> Self {
         Self {
@@ -104,7 +107,7 @@ impl StageCost {
         }
     }
 
-    /// The same without what is made again: for schedules whose limit is the micro-batches in flight.
+    /// The same costs without recomputed activations: for schedules that limit the micro-batches in flight.
     pub(crate) fn unrestored(self) -> Self {
         Self {
             restored: 0.0,
@@ -139,7 +142,8 @@ impl StageCost {
     }
 }
 
-/// What a schedule's passes and transfers cost. Every cost is a number from 0 on, and some pass costs time.
+/// The costs of a schedule's passes and transfers. Every cost is a number from 0 on, and at least one pass
+/// takes time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Costs {
     stages: Stages,
@@ -153,7 +157,7 @@ enum Stages {
 }
 
 impl Default for Costs {
-    /// [`StageCost::default`] for each rank's whole share, transfers for nothing.
+    /// [`StageCost::default`] for each rank's whole share, and transfers that take no time.
     fn default() -> Self {
         Self {
             stages: Stages::Share(StageCost::default()),
@@ -163,11 +167,11 @@ impl Default for Costs {
 }
 
 impl Costs {
-    /// Every rank's whole share costs the same; a chunk, one of V stages on the rank, costs 1/V of it. A transfer between
-    /// two ranks takes `comm`.
+    /// The same cost for every rank's whole share. A rank with `V` stages has `1/V` of it in each. A transfer
+    /// between two ranks takes `comm`.
     ///
     /// # Errors
-    /// [`PlanError`] naming the cost that is negative or not a number, or when no pass costs anything.
+    /// [`PlanError`] naming the cost when it is negative or not a number. Also when no pass takes time.
     pub fn share(share: StageCost, comm: f64) -> Result<Self> {
         check(share.named().into_iter().chain([("comm", comm)]), &CostOf::All)?;
         at_least_one(&[share])?;
@@ -180,7 +184,7 @@ impl Costs {
     /// Each stage has a cost of its own, in model order.
     ///
     /// # Errors
-    /// As [`Costs::share`], with the stage.
+    /// As for [`Costs::share`]; the message also names the stage.
     pub fn each(stages: Vec<StageCost>, comm: f64) -> Result<Self> {
         for (stage, cost) in (0..).map(StageId).zip(&stages) {
             cost.check(&CostOf::Stage(stage))?;
@@ -198,7 +202,8 @@ impl Costs {
         self.comm
     }
 
-    /// How many stages there are costs of; `None` when they are of a rank's whole share, for any number.
+    /// The number of stages that the costs are for. `None` for costs of a rank's whole share, which suit any
+    /// number.
     pub fn stages(&self) -> Option<usize> {
         match &self.stages {
             Stages::Share(_) => None,
@@ -209,7 +214,7 @@ impl Costs {
     /// The cost of each stage of this placement.
     ///
     /// # Errors
-    /// [`PlanError::OtherStages`] when the costs are of another number of stages.
+    /// [`PlanError::OtherStages`] when the costs are for another number of stages.
     pub fn of(&self, placement: &Placement) -> Result<Vec<StageCost>> {
         match &self.stages {
             Stages::Share(share) => {
@@ -230,7 +235,7 @@ impl Costs {
     }
 }
 
-/// Above it, what many passes cost together might be more than a number can hold.
+/// The largest cost allowed. Sums over many passes of larger costs might overflow.
 const MOST: f64 = 1e100;
 
 /// Refuses a cost that is negative or not a number.

@@ -1,4 +1,4 @@
-//! How a model is cut and in which order it runs, so that its ranks hold no more than they may.
+//! Cuts a model and orders its passes, so that no rank holds more than its limit.
 
 use crate::Result;
 use crate::error::PlanError;
@@ -8,25 +8,26 @@ use crate::plan::{
 use crate::plan::{Costs, Goal};
 use crate::schedule::{Links, Schedule};
 
-/// A partition that holds less is looked for in steps of this share.
+/// Each new partition has to hold at most this share of what the one before it held.
 const TIGHTER: f64 = 0.97;
 
-/// What a cut and a schedule are looked for.
+/// The model and the limits that a cut and a schedule are searched for.
 #[derive(Clone, Copy, Debug)]
 pub struct Fitting<'a> {
     /// What the model's layers cost.
     pub model: &'a ModelCosts,
-    /// How many layers each stage gets; the fastest cut that is found when nobody says.
+    /// How many layers each stage gets. `None` searches the fastest cut.
     pub counts: Option<&'a [usize]>,
     /// The most that a rank may hold, in the unit of the costs.
     pub memory: Option<f64>,
 }
 
 impl Fitting<'_> {
-    /// The fastest way that is found to run the model in this setting.
+    /// The fastest way found to run the model in this setting.
     ///
     /// # Errors
-    /// [`Error`](crate::Error) when the schedule is not for these numbers of ranks, stages or micro-batches, or there are too few layers.
+    /// [`PlanError`] when the schedule cannot have these numbers of ranks, stages or micro-batches, or when
+    /// there are too few layers.
     pub fn setting(&self, setting: &Setting) -> Result<Fit> {
         match setting.schedule.as_str() {
             AUTO => self.listed(setting),
@@ -34,17 +35,18 @@ impl Fitting<'_> {
         }
     }
 
-    /// The fastest way that is found to run the model under this schedule.
+    /// The fastest way found to run the model under this schedule.
     ///
     /// # Errors
-    /// [`Error`](crate::Error) when there are more stages than layers, or counts of another number of stages.
+    /// [`PlanError`] when there are more stages than layers, or when the counts are for another number of
+    /// stages.
     pub fn schedule(&self, schedule: &Schedule) -> Result<Fit> {
         let schedule = schedule.clone().in_turn();
         self.order(&|_| Ok(schedule.clone()))
     }
 
-    /// The fastest way that is found with the schedule that `order` gives for what the stages cost. What such a schedule holds
-    /// is known only once it is made: tighter and tighter cuts are tried.
+    /// The fastest way found with the schedule that `order` makes for the stages' costs. How much such a
+    /// schedule holds is known only once it is made. So tighter and tighter cuts are tried until one fits.
     fn order(&self, order: &dyn Fn(&Costs) -> Result<Schedule>) -> Result<Fit> {
         let unfitted = order(&Costs::default())?;
         let model = self.model.clone().under(&unfitted);
@@ -69,7 +71,8 @@ impl Fitting<'_> {
             if self.counts.is_some() {
                 return Ok(Fit::Above(least));
             }
-            // First the fastest cut that keeps the limit in the unfitted order, then those that hold less and less.
+            // First the fastest cut within the limit in the unfitted order, then cuts that hold less and
+            // less.
             let tighter = TIGHTER * unfitted_peak;
             let within = |limit| partition(&model, &unfitted, Some(limit));
             match within(tighter.min(limit)).or_else(|_| within(tighter)) {
@@ -80,7 +83,7 @@ impl Fitting<'_> {
         }
     }
 
-    /// The schedule that is best for what the stages cost, among cuts for each placement it may have.
+    /// The best schedule that `auto` finds, over several cuts for each placement that it may use.
     fn listed(&self, setting: &Setting) -> Result<Fit> {
         let (cuts, least) = self.cuts_for_listed(setting)?;
         let mut best: Option<Candidate> = None;
@@ -103,8 +106,9 @@ impl Fitting<'_> {
         }
     }
 
-    /// Cuts for each placement that a listed schedule may have: the fastest, the fastest of those that keep the limit in an
-    /// order with a name, and the fastest that keeps it with one micro-batch in flight. Also the least that one micro-batch holds.
+    /// Cuts for each placement that `auto` may use, and the least memory that one micro-batch needs. For each
+    /// placement there are three cuts: the fastest, the fastest within the limit in a named order, and the
+    /// fastest that keeps the limit with one micro-batch in flight.
     fn cuts_for_listed(&self, setting: &Setting) -> Result<(Vec<Vec<usize>>, f64)> {
         let vee = (setting.chunks == 2).then_some("zb-v");
         let mut cuts = Vec::new();

@@ -1,10 +1,12 @@
-//! What a schedule's ranks hold, whatever their stages cost: memory follows from order alone.
+//! What the ranks of a schedule hold at which moment. It follows from the order of the actions alone. So it
+//! is found once and then used with the costs of many cuts.
 
 use crate::id::Rank;
 use crate::plan::StageCost;
 use crate::schedule::{Pass, Schedule};
 
-/// For each rank, the moments of a step at which it may hold the most: how many micro-batches of each of its stages are held then.
+/// For each rank, the moments of a step at which its memory may peak. A moment is a list: one entry for each
+/// stage of the rank.
 #[derive(Clone, Debug)]
 pub(super) struct Holding {
     ranks: Vec<Vec<Moment>>,
@@ -12,13 +14,13 @@ pub(super) struct Holding {
 
 type Moment = Vec<Share>;
 
-/// How much of a stage is held at one moment.
+/// What one stage holds at one moment.
 #[derive(Clone, Copy, Debug)]
 struct Share {
     stage: usize,
     saved: u32,
     pending: u32,
-    /// Whether its backward-input is under way.
+    /// Whether its backward-input or whole backward is running, which may hold recomputed activations.
     restored: bool,
 }
 
@@ -31,7 +33,7 @@ impl Holding {
         }
     }
 
-    /// The most bytes that a rank holds; stages that have no cost yet hold nothing.
+    /// The most bytes that a rank holds. Stages without a cost yet count as 0.
     pub(super) fn peak(&self, rank: usize, stages: &[StageCost]) -> f64 {
         let bytes = |share: &Share| {
             let cost = stages.get(share.stage);
@@ -47,7 +49,8 @@ impl Holding {
     }
 }
 
-/// The moments of a rank at which not less of everything is held than at another.
+/// The moments at which a rank's memory may peak. A moment is left out when another one holds at least as
+/// much of everything.
 fn moments(schedule: &Schedule, rank: Rank) -> Vec<Moment> {
     let mut now: Moment = schedule
         .placement()
@@ -89,7 +92,7 @@ fn add(moments: &mut Vec<Moment>, now: &Moment) {
     }
 }
 
-/// Whether no more of anything is held at one moment than at another.
+/// Whether every stage holds at most as much at one moment as at the other.
 fn within(one: &Moment, other: &Moment) -> bool {
     let within = |(one, other): (&Share, &Share)| {
         one.saved <= other.saved && one.pending <= other.pending && one.restored <= other.restored

@@ -1,4 +1,5 @@
-//! What ranks hold for backwards to come, counted in micro-batches: no rounding adds up over a step.
+//! What ranks hold for later backwards, counted in micro-batches. Counts are exact: no rounding errors add up
+//! over a step.
 
 use crate::plan::StageCost;
 use crate::schedule::{Pass, Placement};
@@ -6,7 +7,8 @@ use crate::schedule::{Pass, Placement};
 /// What each rank holds.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
-    /// For each stage, where it is counted: stages of one rank that hold the same are counted together.
+    /// For each stage, its rank and its group there. Stages of one rank that hold the same amount share a
+    /// group.
     group: Vec<(usize, usize)>,
     ranks: Vec<Vec<Group>>,
 }
@@ -40,14 +42,14 @@ impl Kept {
         Self { group, ranks }
     }
 
-    /// Nothing is held any more.
+    /// Sets everything back to empty.
     pub(crate) fn clear(&mut self) {
         for group in self.ranks.iter_mut().flatten() {
             (group.saved, group.pending) = (0, 0);
         }
     }
 
-    /// This stage has done this pass once more.
+    /// Counts one more of this pass for this stage.
     pub(crate) fn count(&mut self, stage: usize, pass: Pass) {
         let (rank, at) = self.group[stage];
         let group = &mut self.ranks[rank][at];

@@ -1,4 +1,4 @@
-//! What the layers of a model cost, before it is known how they are cut into stages.
+//! What the layers of a model cost, before the model is cut into stages.
 
 use std::ops::Range;
 
@@ -9,22 +9,24 @@ use crate::plan::costs::check;
 use crate::plan::{Costs, StageCost};
 use crate::schedule::{Pass, Schedule};
 
-/// What one micro-batch costs in one layer, a unit that partitions name. Times in seconds, memory in bytes.
+/// What one micro-batch costs in one layer. A layer is the smallest unit of a cut. Times in seconds, memory
+/// in bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LayerCost {
     /// The layer's name, such as `h.0.attn`.
     pub name: String,
-    /// What it costs as a stage of its own, its backward in two halves. The last layer's forward includes the loss.
+    /// The cost of the layer as a stage of its own, with its backward in two halves. The last layer's forward
+    /// includes the loss.
     pub cost: StageCost,
-    /// Time of a backward in one piece, which may be less than its two halves take when other passes come between them.
+    /// Time of a whole backward. It may be less than the two halves take when other passes run between them.
     pub backward: f64,
-    /// Bytes of `cost.saved` that the layer before keeps too: where both are in one stage they count once.
+    /// Bytes of `cost.saved` that the layer before keeps too. When both are in one stage, they count once.
     pub shared: f64,
-    /// Bytes of its output: what travels when the model is cut behind it.
+    /// Bytes of its output: what a transfer carries when the model is cut behind this layer.
     pub output: f64,
 }
 
-/// What a transfer between two ranks takes: `latency + bytes * per_byte` seconds.
+/// The time of a transfer between two ranks: `latency + bytes * per_byte` seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Link {
     /// Seconds of any transfer.
@@ -43,10 +45,11 @@ pub struct ModelCosts {
 }
 
 impl ModelCosts {
-    /// The costs of a model's layers, in order; `input` is the bytes of a micro-batch of data.
+    /// The costs of a model's layers, in order. `input` is the size of one micro-batch of data in bytes.
     ///
     /// # Errors
-    /// [`PlanError`] naming the layer and the cost that is negative or not a number, or when there is no layer.
+    /// [`PlanError`] naming the layer and the cost that is negative or not a number. Also when there is no
+    /// layer.
     pub fn new(layers: Vec<LayerCost>, input: f64, link: Link) -> Result<Self> {
         if layers.is_empty() {
             return Err(PlanError::NoLayer.into());
@@ -79,13 +82,15 @@ impl ModelCosts {
         })
     }
 
-    /// The same model whose stages keep only their inputs and run forward again in backward, or do not.
+    /// The same model with recomputation or without. With it, stages keep only their inputs, and a backward
+    /// runs the forward again.
     #[must_use]
     pub fn recomputed(self, recomputed: bool) -> Self {
         Self { recomputed, ..self }
     }
 
-    /// The same costs as they are under this schedule: where it has no backward in two halves, those of one in one piece.
+    /// The same costs under this schedule. If the schedule has whole backwards only, the two halves are
+    /// scaled to the time of a whole one.
     #[must_use]
     pub fn under(mut self, schedule: &Schedule) -> Self {
         let mut passes = (0..schedule.ranks()).flat_map(|rank| schedule.passes(Rank(rank)));
@@ -103,7 +108,7 @@ impl ModelCosts {
         self
     }
 
-    /// The same costs in other units, of which `time` make a second and `memory` a byte.
+    /// The same costs in other units: `time` of the new units make a second, `memory` of them make a byte.
     #[must_use]
     pub fn in_units(mut self, time: f64, memory: f64) -> Self {
         for layer in &mut self.layers {
@@ -137,7 +142,7 @@ impl ModelCosts {
         &self.layers
     }
 
-    /// Bytes of a micro-batch of data.
+    /// The size of one micro-batch of data, in bytes.
     pub fn input(&self) -> f64 {
         self.input
     }
@@ -150,7 +155,7 @@ impl ModelCosts {
     /// What a stage of these layers costs.
     ///
     /// # Panics
-    /// When there are no such layers.
+    /// When the model has no such layers.
     pub fn stage(&self, layers: Range<usize>) -> StageCost {
         let input = match layers.start {
             0 => self.input,
@@ -184,10 +189,10 @@ impl ModelCosts {
         sum
     }
 
-    /// What the stages cost that have so many layers each. A transfer costs what the largest one costs.
+    /// The costs of stages with these numbers of layers. Every transfer costs what the largest one costs.
     ///
     /// # Errors
-    /// [`PlanError`] when the counts do not add up to the layers, or no pass costs anything.
+    /// [`PlanError`] when the counts do not add up to the model's layers, or when no pass takes time.
     pub fn stages(&self, counts: &[usize]) -> Result<Costs> {
         let ends: Vec<usize> = counts
             .iter()

@@ -1,4 +1,4 @@
-//! Costs from a step that was measured.
+//! Costs taken from measured steps.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,12 +9,13 @@ use crate::plan::{Costs, StageCost};
 use crate::schedule::{Cell, Flow, Pass, Timed, TimedTransfer, Timeline};
 
 impl Costs {
-    /// What the passes of these steps cost: for each stage and pass the median over all its micro-batches. What a schedule
-    /// gives at these costs is what it would have given, had every pass taken as long as it usually does.
+    /// The costs of the passes of these steps: for each stage and pass, the median over all its
+    /// micro-batches. A simulation with these costs shows the step with every pass at its usual time.
     ///
-    /// A backward in one piece counts half as backward-input and half as backward-weight; where a stage has those in two halves too,
-    /// they tell how it divides. A transfer takes the median of those
-    /// for which their receiver stood waiting; if none did, the shortest of all. The update of the parameters and the reduction count nothing.
+    /// A whole backward counts half as backward-input and half as backward-weight. If the stage has split
+    /// backwards too, those give the ratio of the halves. A transfer takes the median over the transfers
+    /// whose receiver waited for them. If no receiver waited, it takes the shortest of all. The parameter
+    /// update and the reduction cost nothing.
     ///
     /// # Errors
     /// [`PlanError::Unmeasured`] when a stage has no forward or no backward.
@@ -41,13 +42,14 @@ impl Costs {
     }
 }
 
-/// What was measured of one pass of one stage.
+/// The measurements of one pass of one stage.
 #[derive(Debug, Default)]
 struct Samples {
     times: Vec<f64>,
-    /// How much more was held after it than before it.
+    /// By how much the pass changed the memory held.
     changes: Vec<f64>,
-    /// How much more was held during it than before it, where that was more than after it too.
+    /// By how much memory during the pass exceeded the level before it, where it also exceeded the level
+    /// after it.
     restored: Vec<f64>,
 }
 
@@ -65,7 +67,7 @@ fn cost(passes: &BTreeMap<(u32, Pass), Samples>, stage: u32) -> Result<StageCost
     let both = time(Pass::BackwardInput)
         .zip(time(Pass::BackwardWeight))
         .map(|(input, weight)| input + weight);
-    // Where a stage has backwards of both kinds, its halves are scaled to what they take together on average.
+    // Where a stage has whole and split backwards, the halves are scaled to the average time of both kinds.
     let scale = match (whole, both) {
         (Some(whole), Some(both)) if both > 0.0 => (wholes * whole / both + halves) / (wholes + halves),
         _ => 1.0,
@@ -107,7 +109,7 @@ fn comm(timelines: &[&Timeline]) -> f64 {
     }
 }
 
-/// The transfers for which their receiver stood waiting: its pass before was done when they were handed over.
+/// The transfers whose receiver waited: it had finished the pass before when the data was sent.
 fn awaited(timeline: &Timeline) -> Vec<TimedTransfer> {
     let mut free: HashMap<(Flow, Cell), f64> = HashMap::new();
     for row in &timeline.ranks {
@@ -125,14 +127,14 @@ fn awaited(timeline: &Timeline) -> Vec<TimedTransfer> {
     timeline.transfers.iter().filter(waits).copied().collect()
 }
 
-/// The middle of some numbers, the upper one of two; `None` when there is none.
+/// The median of some numbers, the upper one of two. `None` when there are none.
 pub(crate) fn median(numbers: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut numbers: Vec<f64> = numbers.into_iter().collect();
     numbers.sort_by(f64::total_cmp);
     numbers.get(numbers.len() / 2).copied()
 }
 
-/// The middle of what was measured at least once.
+/// The median of numbers of which there is at least one.
 fn usual(numbers: &[f64]) -> f64 {
     median(numbers.iter().copied()).expect("there is a sample wherever a pass was seen")
 }

@@ -1,17 +1,17 @@
-//! All the memory that ranks need to train, before anything is made.
+//! The memory that ranks need to train, estimated before anything is allocated.
 
 use crate::error::Result;
 use crate::id::Rank;
 use crate::plan::{Costs, simulate};
 use crate::schedule::{Links, Pass, Schedule};
 
-/// So many activations, and as many gradients, are taken to be between two ranks at once.
+/// How many activations are assumed to travel between two ranks at once, and how many gradients.
 const ON_THE_WAY: f64 = 2.0;
 
-/// So many steps of data are in memory: the one that trains, and the one that is read ahead.
+/// How many steps of data are in memory: the one that trains, and the one that is read ahead.
 const STEPS_OF_DATA: f64 = 2.0;
 
-/// What a stage needs whatever the schedule does. In bytes.
+/// What a stage needs under any schedule. In bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StageMemory {
     /// Its weights.
@@ -22,22 +22,22 @@ pub struct StageMemory {
     pub optimizer: f64,
     /// Copies of weights for matrix products.
     pub packed: f64,
-    /// What a pass needs and gives back when it ends.
+    /// Buffers that a pass needs only while it runs.
     pub working: f64,
-    /// Its output for one micro-batch. The gradient of it is as large.
+    /// Its output for one micro-batch. The output's gradient has the same size.
     pub output: f64,
 }
 
-/// What data need in memory. Bytes of one micro-batch.
+/// The memory of the data. Bytes of one micro-batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DataMemory {
-    /// What the first stage takes.
+    /// The input of the first stage.
     pub input: f64,
-    /// What the loss compares the last stage's output with.
+    /// The targets that the loss compares the last stage's output with.
     pub target: f64,
 }
 
-/// What a rank holds at most while it trains. In bytes.
+/// The most that a rank holds while it trains. In bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RankMemory {
     /// Weights.
@@ -46,22 +46,22 @@ pub struct RankMemory {
     pub gradients: f64,
     /// The optimizer's tensors.
     pub optimizer: f64,
-    /// What forwards keep for backwards, at the schedule's peak.
+    /// What forwards keep for later backwards, at the schedule's peak.
     pub activations: f64,
-    /// Everything else: packed weights, what passes need while they run, what is on its way to other ranks or waits for
-    /// its backward, and data that are read ahead.
+    /// Everything else: packed weights, buffers of running passes, data on its way to other ranks or waiting
+    /// for its backward, and data that is read ahead.
     pub buffers: f64,
 }
 
 impl RankMemory {
-    /// All of it.
+    /// The sum of all parts.
     pub fn total(&self) -> f64 {
         self.weights + self.gradients + self.optimizer + self.activations + self.buffers
     }
 }
 
-/// What each rank holds at most under this schedule, with the activations that `costs` tell of; `stages` has one entry a
-/// stage. Stages of a rank need their buffers one after the other.
+/// The most that each rank holds under this schedule, with the activations that `costs` give. `stages` has
+/// one entry a stage. Stages of one rank use their pass buffers one after the other, so the largest counts.
 ///
 /// # Errors
 /// As for [`simulate`].
@@ -91,7 +91,7 @@ pub fn memory(
         held.buffers += stage.packed;
         working[rank] = working[rank].max(stage.working);
         if let Some(&next) = rank_of.get(index + 1).filter(|&&next| next != rank) {
-            // An activation is in its sender's memory until the receiver keeps it, and so is a gradient.
+            // The sender holds an activation or a gradient until the receiver has taken it.
             held.buffers += ON_THE_WAY * stage.output;
             ranks[next].buffers += ON_THE_WAY * stage.output;
         }
@@ -107,7 +107,8 @@ pub fn memory(
     Ok(ranks)
 }
 
-/// The most micro-batches that are between forward and backward at the last stage: of each, the gradient of the loss waits.
+/// The most micro-batches between forward and backward at the last stage. For each of them a gradient of the
+/// loss is held.
 fn before_backward(schedule: &Schedule) -> f64 {
     let last = schedule.last_stage();
     let ranks = (0..schedule.ranks()).map(Rank);

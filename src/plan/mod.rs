@@ -1,5 +1,4 @@
-//! What a schedule will cost before anything runs: how long a step takes, how much of it is bubble, how much
-//! a rank holds. Pure: it sees schedules and numbers only.
+#![doc = include_str!("README.md")]
 
 mod auto;
 mod candidate;

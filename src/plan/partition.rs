@@ -1,4 +1,4 @@
-//! Which layers go to which stage, by what they cost.
+//! Cuts a model: which layers go to which stage, by their costs.
 
 use crate::Result;
 use crate::error::PlanError;
@@ -6,16 +6,18 @@ use crate::plan::holding::Holding;
 use crate::plan::{ModelCosts, StageCost};
 use crate::schedule::Schedule;
 
-/// How many partial cuts are followed that have come equally far. The result is exact until there are more that are each
-/// better in something: always with one stage a rank, and with a few ranks.
+/// How many partial cuts are kept for each stage and each number of layers. The search is exact as long as no
+/// more cuts than that are candidates. That holds with one stage a rank, and with few ranks.
 const WIDTH: usize = 64;
 
-/// How many layers each stage of the schedule gets, in model order, so that a step takes as little time as can be: with `m`
-/// micro-batches on `p` ranks, `m` times the slowest rank (all its stages together) and `p - 1` times the slowest
-/// stage. With a limit no rank may hold more bytes of activations than that.
+/// How many layers each stage of the schedule gets, in model order. The cut makes a step as short as
+/// possible. With `m` micro-batches on `p` ranks, a step is taken to last `m` times the slowest rank (all its
+/// stages together) and `p - 1` times the slowest stage. With a limit, no rank may hold more bytes of
+/// activations than the limit.
 ///
 /// # Errors
-/// [`PlanError`] when there are more stages than layers, or every cut found holds more than the limit on some rank.
+/// [`PlanError`] when there are more stages than layers, or when every cut found exceeds the limit on some
+/// rank.
 pub fn partition(costs: &ModelCosts, schedule: &Schedule, memory: Option<f64>) -> Result<Vec<usize>> {
     let (stages, layers) = (schedule.stages() as usize, costs.layers().len());
     if stages > layers {
@@ -42,11 +44,11 @@ pub fn partition(costs: &ModelCosts, schedule: &Schedule, memory: Option<f64>) -
         })
 }
 
-/// The first stages of a model, cut.
+/// A partial cut: the first stages of a model with their layers.
 #[derive(Clone, Debug)]
 struct Cut {
     counts: Vec<usize>,
-    /// What each stage so far costs.
+    /// The cost of each stage so far.
     stages: Vec<StageCost>,
     /// The time of each rank's stages so far.
     loads: Vec<f64>,
@@ -74,7 +76,7 @@ struct Search<'a> {
     micro_batches: f64,
     holding: Holding,
     memory: Option<f64>,
-    /// The time of all layers, shared evenly among the ranks.
+    /// An even share of the work: the time of all layers, divided by the ranks.
     share: f64,
 }
 
@@ -91,12 +93,13 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Adds a stage to each cut in every way; `front[n]` are the cuts of the first `n` layers.
+    /// Adds the next stage to each cut, in every possible way. `front[n]` has the cuts of the first `n`
+    /// layers.
     fn grow(&self, front: &[Vec<Cut>], stage: usize) -> Vec<Vec<Cut>> {
         let layers = front.len() - 1;
         let after = self.rank_of.len() - 1 - stage;
         let ends = (0..=layers).map(|end| {
-            // Every stage to come needs a layer, and the last one takes what is left.
+            // Each later stage needs a layer, and the last stage takes all that are left.
             if end > layers - after || (after == 0 && end < layers) {
                 return Vec::new();
             }
@@ -111,7 +114,7 @@ impl<'a> Search<'a> {
         ends.collect()
     }
 
-    /// A cut with one stage more; none when its rank then holds too much.
+    /// The cut with one more stage. `None` when its rank then holds more than the limit.
     fn with(&self, cut: &Cut, count: usize, cost: StageCost, stage: usize) -> Option<Cut> {
         let rank = self.rank_of[stage];
         let mut cut = cut.clone();
@@ -124,7 +127,7 @@ impl<'a> Search<'a> {
         fits.then_some(cut)
     }
 
-    /// Drops the cuts than which another is better in everything, and all but the best few.
+    /// Keeps the most promising cuts. Drops a cut when another one is at least as good in every respect.
     fn best(&self, mut cuts: Vec<Cut>, stage: usize) -> Vec<Cut> {
         cuts.sort_by(|a, b| self.lead(a, stage).total_cmp(&self.lead(b, stage)));
         let mut kept: Vec<(Vec<f64>, Cut)> = Vec::new();
@@ -138,7 +141,8 @@ impl<'a> Search<'a> {
         kept.into_iter().map(|(_, cut)| cut).collect()
     }
 
-    /// How far the rank that is furthest ahead of its even share is ahead of it.
+    /// The largest excess of a rank's load over its even share so far. A smaller one is more promising. The
+    /// slowest stage decides between equal ones.
     fn lead(&self, cut: &Cut, stage: usize) -> f64 {
         let ranks = 0..cut.loads.len();
         let part = |rank: usize| {
@@ -151,7 +155,7 @@ impl<'a> Search<'a> {
             .fold(cut.slowest / self.micro_batches, f64::max)
     }
 
-    /// All that decides what a cut can still become; less of each is better.
+    /// The numbers on which the final score of a partial cut depends. Smaller is better for each.
     fn judged(&self, cut: &Cut, stage: usize) -> Vec<f64> {
         let mut done: f64 = 0.0;
         let mut judged = vec![cut.slowest];

@@ -1,4 +1,4 @@
-//! Step after step without a barrier.
+//! The time of a step when steps follow each other without a barrier.
 
 use crate::Result;
 use crate::plan::{Clock, Costs};
@@ -7,18 +7,19 @@ use crate::schedule::{Links, Schedule};
 /// How many steps are played at most.
 const STEPS: usize = 256;
 
-/// How closely the period is known when it counts as found.
+/// The relative difference below which the period counts as found.
 const CLOSE: f64 = 1e-9;
 
-/// The time from a step to the next, in the long run, when the ranks do not meet at its end: each updates its parameters
-/// after its last pass and goes on with the next step at once (the zero-bubble papers' optimizer without
-/// synchronization, [arXiv 2401.10241](https://arxiv.org/abs/2401.10241), section 4).
+/// The long-run time from one step to the next when the ranks do not meet at its end. Each rank updates its
+/// parameters after its last pass and starts the next step at once. The zero-bubble papers call this an
+/// optimizer without synchronization ([arXiv 2401.10241](https://arxiv.org/abs/2401.10241), section 4).
 ///
-/// No shorter than the work and the update of any one rank, no longer than [`Simulation::step`](crate::plan::Simulation::step).
+/// The period is at least the work and the update of any one rank. It is at most
+/// [`Simulation::step`](crate::plan::Simulation::step).
 ///
-/// Steps are played until all ranks have moved on by the same time over some number of steps: from there on it repeats.
-/// Where ranks take turns at holding each other up for long it may not have settled after 256 steps; then this is the
-/// most that it can be, too much by a 256th of the time by which ranks are apart at the most.
+/// Steps are played until all ranks have moved on by the same time over some number of steps. From there on
+/// the pattern repeats. It may not have settled after 256 steps. The result is then an upper bound, too large
+/// by at most a 256th of the largest time difference between ranks.
 ///
 /// # Errors
 /// As [`simulate`](crate::plan::simulate).
@@ -29,7 +30,7 @@ pub fn period(schedule: &Schedule, costs: &Costs, links: Links) -> Result<f64> {
     for _ in 0..STEPS {
         clock.step(|_| ())?;
         let now: Vec<_> = clock.fronts().collect();
-        // In a system of max and + only, the slowest and the fastest of any state enclose its growth in the long run.
+        // In a system of max and + only, the slowest and the fastest component bound the long-run growth.
         for (before, steps) in past.iter().rev().zip(1..) {
             let moved = now
                 .iter()

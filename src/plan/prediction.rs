@@ -1,23 +1,24 @@
-//! What a training step will look like to the one who waits for it.
+//! The predicted time, bubble and memory of a training step.
 
 use crate::Result;
 use crate::plan::Costs;
 use crate::plan::{Simulation, simulate};
 use crate::schedule::{Links, Schedule};
 
-/// A step as a [report](crate::StepReport) counts it, with the update of the parameters at its end. Times in the unit of the costs.
+/// A step as a [report](crate::StepReport) counts it, including the parameter update. Times are in the unit
+/// of the costs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prediction {
-    /// From a step to the next.
+    /// The time from one step to the next.
     pub step: f64,
     /// The idle share of that time, averaged over the ranks.
     pub bubble: f64,
-    /// The most memory that a rank holds for backwards to come.
+    /// The most memory that a rank holds for later backwards.
     pub peak_memory: f64,
 }
 
 impl Prediction {
-    /// What the schedule gives at these costs.
+    /// The prediction for a schedule at these costs.
     ///
     /// # Errors
     /// As for [`simulate`].
@@ -28,7 +29,7 @@ impl Prediction {
         Ok(Self::from(&simulation, updates))
     }
 
-    /// From a simulation, and what the ranks' updates take together.
+    /// The prediction from a simulation and the times of the ranks' updates.
     fn from(simulation: &Simulation, updates: f64) -> Self {
         let busy: f64 = simulation.ranks.iter().map(|rank| rank.busy).sum();
         let whole = simulation.step * simulation.ranks.len() as f64;

@@ -1,4 +1,4 @@
-//! A step on paper.
+//! Simulates one step.
 
 use crate::Result;
 use crate::id::Rank;
@@ -8,21 +8,23 @@ use crate::schedule::{Cell, Flow, Links, Pass, Placement, Schedule, Timed, Timed
 /// How a step goes under given costs. Times are in the unit of the costs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Simulation {
-    /// From the first start to the last end of a pass on any rank.
+    /// From the start of the first pass to the end of the last pass on any rank.
     pub makespan: f64,
-    /// The longest first start to last end on one rank, as the zero-bubble papers count.
+    /// The longest span of a rank, from the start of its first pass to the end of its last. The zero-bubble
+    /// papers count so.
     pub span: f64,
-    /// The idle share of the makespan, from 0 to 1: of each rank the part of it in which the rank is in no pass, averaged
-    /// over the ranks.
+    /// The idle share of the makespan, from 0 to 1, averaged over the ranks. A rank is idle while it runs no
+    /// pass.
     pub bubble_makespan: f64,
-    /// The idle share of the span, from 0 to 1: how much shorter the ranks' mean work is. Where ranks differ, one that has
-    /// less to do than another counts as idle meanwhile.
+    /// The idle share of the span, from 0 to 1: by how much the ranks' mean work is shorter than the span. A
+    /// rank with less work than another counts as idle for the difference.
     pub bubble_span: f64,
-    /// The exposed time of the reductions, which no pass hides: from the makespan to the end of the last one. 0 where there
-    /// are none.
+    /// The exposed time of the reductions, which no pass hides: from the makespan to the end of the last
+    /// reduction. 0 where there are none.
     pub exposed_reductions: f64,
-    /// From a step to the next when all ranks meet before they update their parameters: the makespan, the exposed
-    /// reductions and the longest update of a rank. [`period`](crate::plan::period) is the time when they do not meet.
+    /// From one step to the next when all ranks meet before they update their parameters. It is the sum of
+    /// the makespan, the exposed reductions and the longest update of a rank. [`period`](crate::plan::period)
+    /// gives the time when they do not meet.
     pub step: f64,
     /// Each rank by itself.
     pub ranks: Vec<RankSimulation>,
@@ -35,45 +37,47 @@ impl Simulation {
     }
 }
 
-/// How a step goes for one rank: `warm_up`, `busy`, `waiting` and `drain` add up to the makespan.
+/// How a step goes on one rank. `warm_up`, `busy`, `waiting` and `drain` add up to the makespan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RankSimulation {
     /// Time spent in passes.
     pub busy: f64,
     /// Time before the rank's first pass.
     pub warm_up: f64,
-    /// Time between its first and its last pass in which it is in none.
+    /// Time between its first and its last pass in which it runs no pass.
     pub waiting: f64,
     /// Time from the end of its last pass to the makespan.
     pub drain: f64,
-    /// From its first start to its last end.
+    /// From the start of its first pass to the end of its last.
     pub span: f64,
-    /// From the end of its last pass to the end of its last reduction; 0 where its passes hide them all.
+    /// From the end of its last pass to the end of its last reduction. 0 where its passes hide all
+    /// reductions.
     pub exposed_reductions: f64,
-    /// Whom it waited for, the longest first.
+    /// The ranks that it waited for, the longest wait first.
     pub waits: Vec<Wait>,
-    /// The most activations the rank holds at once; 1 is what one micro-batch leaves in a rank's whole share. A forward
-    /// adds them, the backward or backward-input gives them back.
+    /// The most activations that the rank holds at once. One micro-batch in all stages of the rank counts 1.
+    /// A forward adds activations. The backward or backward-input frees them.
     pub peak_activations: f64,
-    /// The most memory the rank holds at once for backwards to come, what a backward makes again included, in the unit of the
-    /// costs.
+    /// The most memory that the rank holds at once for later backwards, recomputed activations included. In
+    /// the unit of the costs.
     pub peak_memory: f64,
 }
 
-/// The part of a rank's waiting that was for one other rank.
+/// The part of a rank's waiting time that one other rank caused.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Wait {
-    /// The rank whose activations or gradients had not come.
+    /// The rank whose activations or gradients were late.
     pub on: Rank,
-    /// How long.
+    /// The time waited.
     pub time: f64,
 }
 
 /// Simulates a step of the schedule: every pass starts as early as it can.
 ///
 /// # Errors
-/// [`Error`](crate::Error) when the costs are of another number of stages, or the schedule does not hold
-/// on these links.
+/// [`PlanError::OtherStages`](crate::error::PlanError::OtherStages) when the costs are for another number of
+/// stages. [`ScheduleError::Deadlock`](crate::error::ScheduleError::Deadlock) when the schedule cannot end on
+/// these links.
 pub fn simulate(schedule: &Schedule, costs: &Costs, links: Links) -> Result<Simulation> {
     let placement = schedule.placement();
     let mut totals = vec![Totals::default(); schedule.ranks() as usize];
@@ -114,7 +118,7 @@ fn longest_update(costs: &Costs, placement: &Placement) -> Result<f64> {
     Ok(updates.into_iter().fold(0.0, f64::max))
 }
 
-/// What the passes of one rank add up to.
+/// Sums over the passes of one rank.
 #[derive(Clone, Default)]
 struct Totals {
     start: Option<f64>,
@@ -123,7 +127,7 @@ struct Totals {
     reduced: f64,
     busy: f64,
     waits: Vec<Wait>,
-    /// Stages' activations of one micro-batch.
+    /// The activations that the rank holds now, each of one micro-batch in one stage.
     held: u32,
     most_held: u32,
     peak_memory: f64,
@@ -174,7 +178,7 @@ impl Totals {
     }
 }
 
-/// The rank that a pass gets its input or its output's gradient from.
+/// The rank that sends this pass its input or its output's gradient.
 fn source(pass: Pass, cell: Cell, placement: &Placement) -> Option<Rank> {
     let flow = match pass {
         Pass::Forward => Flow::Activation,

@@ -5,21 +5,22 @@ use crate::plan::{Costs, StageCost};
 use crate::schedule::{Action, Links, Pass, Schedule, Timed};
 
 impl Schedule {
-    /// A line a rank, a column a pass, for people: as if every pass took the same time and transfers none.
+    /// A timetable for people: a line for each rank and a column for each pass. All passes are drawn with the
+    /// same time, and transfers with none.
     ///
     /// ```text
     /// rank 0 | F0 F1 .. .. B0 .. B1
     /// rank 1 | .. F0 F1 B0 .. B1
     /// ```
     ///
-    /// Where a rank has several stages the stage stands in front, as in `4F0`. Where backwards are split, one that is not takes
-    /// two columns, `B0 --`. A plus joins the two passes of a pair, `0F7+7B3`.
+    /// Where a rank has several stages, the stage is in front, as in `4F0`. Where some backwards are split, a
+    /// whole one takes two columns, `B0 --`. A plus joins the two passes of a pair, `0F7+7B3`.
     pub fn timetable(&self) -> String {
         self.timetable_within(usize::MAX)
             .expect("no line is longer than this")
     }
 
-    /// The same, if no line of it is longer than this many characters. It is not made if one is.
+    /// The same, or `None` when a line would be longer than this many characters.
     pub(crate) fn timetable_within(&self, longest: usize) -> Option<String> {
         let split = (0..self.ranks()).any(|rank| {
             self.passes(Rank(rank))
@@ -57,7 +58,7 @@ impl Schedule {
             .then_some(picture)
     }
 
-    /// A pass as text, without its stage where the rank says it.
+    /// A pass as text, without its stage where the rank has only one.
     fn short(&self, timed: &Timed) -> String {
         let full = Action::Compute(timed.pass, timed.cell).to_string();
         if self.stages() > self.ranks() {

@@ -10,8 +10,8 @@ use crate::id::{MicroBatch, StageId};
 
 /// A piece of one stage's work on one micro-batch.
 ///
-/// A backward is done either in one piece, [`Pass::Backward`], or in two: [`Pass::BackwardInput`], on which
-/// the stage before waits, and [`Pass::BackwardWeight`], on which nobody waits.
+/// A backward is done whole, [`Pass::Backward`], or in two halves: [`Pass::BackwardInput`], which the stage
+/// before waits for, and [`Pass::BackwardWeight`], which no stage waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Pass {
     /// The output from the input; written `F`.
@@ -112,26 +112,27 @@ impl Cell {
 /// One entry of a rank's list.
 ///
 /// Its text form is PyTorch's, with the stage in front and the micro-batch behind: `2F0`, `2B0`, `2I0`,
-/// `2W0`, `2SEND_F0`, `2RECV_F0`, `3SEND_B1`, `3RECV_B1`. A reduction is `2REDUCE_GRAD`. A step, which PyTorch
-/// leaves to its caller, is `2STEP`.
+/// `2W0`, `2SEND_F0`, `2RECV_F0`, `3SEND_B1`, `3RECV_B1`. A reduction is `2REDUCE_GRAD`. A step is `2STEP`;
+/// PyTorch has no word for it, as its caller does the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
-    /// Do this pass, once what it needs is there.
+    /// Run this pass once its inputs are there.
     Compute(Pass, Cell),
-    /// Hand what this cell's stage has made to the neighbour that needs it. The rank goes on at once.
+    /// Send what this cell's stage has made to the neighbour that needs it. The rank goes on at once.
     /// `0SEND_F1` is stage 0's output for micro-batch 1, on its way to stage 1.
     Send(Flow, Cell),
-    /// Announce that this cell's stage takes something in. The rank goes on at once; the pass that needs it
-    /// waits. `1RECV_F1` is what `0SEND_F1` sent.
+    /// Announce that this cell's stage receives data. The rank goes on at once; the pass that needs the data
+    /// waits. `1RECV_F1` receives what `0SEND_F1` sent.
     Recv(Flow, Cell),
-    /// Start the sum of this stage's gradients over its replicas. The rank goes on at once; the step waits for the sum.
+    /// Start the sum of this stage's gradients over its replicas. The rank goes on at once; the step waits
+    /// for the sum.
     Reduce(StageId),
     /// Update this stage's parameters from the gradients of the whole batch.
     Step(StageId),
 }
 
 impl Action {
-    /// The stage whose action it is.
+    /// The stage that the action belongs to.
     pub fn stage(self) -> StageId {
         match self {
             Self::Compute(_, cell) | Self::Send(_, cell) | Self::Recv(_, cell) => cell.stage,
@@ -139,7 +140,7 @@ impl Action {
         }
     }
 
-    /// The cell the action is about; `None` for a reduction and for a step, which are about all micro-batches.
+    /// The action's cell. `None` for a reduction and for a step: they are about all micro-batches.
     pub fn cell(self) -> Option<Cell> {
         match self {
             Self::Compute(_, cell) | Self::Send(_, cell) | Self::Recv(_, cell) => Some(cell),
@@ -147,7 +148,7 @@ impl Action {
         }
     }
 
-    /// The pass and its cell; `None` for what is no pass.
+    /// The pass and its cell. `None` for an action that is no pass.
     pub fn compute(self) -> Option<(Pass, Cell)> {
         match self {
             Self::Compute(pass, cell) => Some((pass, cell)),
@@ -177,7 +178,8 @@ impl Action {
         }
     }
 
-    /// Whether the fabric does it: a transfer or a reduction. On ordered links it takes its rank's queue.
+    /// Whether the fabric carries it out: a transfer or a reduction. On ordered links it enters its rank's
+    /// queue.
     pub(super) fn is_communication(self) -> bool {
         matches!(self, Self::Send(..) | Self::Recv(..) | Self::Reduce(_))
     }

@@ -1,4 +1,4 @@
-//! The schedule, and the checker that alone makes one.
+//! The schedule, and the checker: the only code that makes one.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +13,8 @@ use crate::schedule::{Action, Cell, Links, Pass, Placement};
 
 /// What every rank does in one step, in order: passes, transfers, reductions, parameter updates.
 ///
-/// Only checked schedules exist: each stage does each micro-batch exactly once, on the stage's rank, and a
-/// replay of the lists ends. See the [module](crate::schedule) for what that promises.
+/// A schedule is always checked. Each stage does each micro-batch exactly once, on the stage's rank, and a
+/// replay of the lists ends. The [module](crate::schedule) says what that promises.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
     name: String,
@@ -26,13 +26,14 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Checks compute passes, one list a rank, and puts the transfers and the steps between them.
+    /// Checks compute passes, one list a rank, and inserts the transfers and the steps.
     ///
-    /// The result holds on ordered links, and so on any.
+    /// The result holds on ordered links, and so on all links.
     ///
     /// # Errors
-    /// [`ScheduleError::Actions`] when a cell is missing, repeated, on the wrong rank or not called for: it names the
-    /// cells, their ranks and places. [`ScheduleError::Deadlock`] when the order cannot end: it names who waits for whom.
+    /// [`ScheduleError::Actions`] when a cell is missing, repeated, on the wrong rank or not called for. It
+    /// names the cells, their ranks and places. [`ScheduleError::Deadlock`] when the order cannot end. It
+    /// names who waits for whom.
     pub fn from_passes(
         name: impl Into<String>,
         placement: Placement,
@@ -52,7 +53,7 @@ impl Schedule {
         )
     }
 
-    /// As [`Schedule::from_passes`], from passes and reductions.
+    /// The same from passes and reductions.
     pub(super) fn lowered(
         name: impl Into<String>,
         placement: Placement,
@@ -74,8 +75,8 @@ impl Schedule {
         Ok(schedule)
     }
 
-    /// Checks forward passes alone, one list a rank, and puts the transfers between them: what an evaluation runs. There are
-    /// neither backward passes nor steps.
+    /// Checks forward passes alone, one list a rank, and inserts the transfers. An evaluation runs such a
+    /// schedule. It has neither backward passes nor steps.
     ///
     /// # Errors
     /// As [`Schedule::from_passes`].
@@ -104,11 +105,11 @@ impl Schedule {
         Ok(schedule)
     }
 
-    /// Checks complete lists, transfers included, as they stand on these links. Steps may be left out of all
-    /// lists; they are then put at their ends. Reductions may be left out of all lists too, and then there are none.
+    /// Checks complete lists on these links, as they are, transfers included. If no list has steps, they are
+    /// added at the ends of the lists. If no list has reductions, the schedule has none.
     ///
     /// # Errors
-    /// As [`Schedule::from_passes`]; also for transfers that are missing, repeated or not called for.
+    /// As for [`Schedule::from_passes`]; also for transfers that are missing, repeated or not called for.
     pub fn from_actions(
         name: impl Into<String>,
         placement: Placement,
@@ -135,8 +136,9 @@ impl Schedule {
         })
     }
 
-    /// The same schedule with the sum of each stage's gradients over its replicas, right behind the stage's last
-    /// backward-weight. A schedule that has reductions stays as it is.
+    /// The same schedule with a reduction for each stage: the sum of its gradients over its replicas. It
+    /// comes after the stage's last backward-weight and the sends behind that. A schedule that has reductions
+    /// stays unchanged.
     #[must_use]
     pub fn with_reductions(mut self) -> Self {
         if !self.has_reductions() {
@@ -153,8 +155,8 @@ impl Schedule {
             .any(|action| matches!(action, Action::Reduce(_)))
     }
 
-    /// Whether the schedule also ends on these links. One made from passes ends on any; one that was given
-    /// its transfers is sure to end only on the links it was checked on.
+    /// Whether the schedule also ends on these links. A schedule made from passes ends on all links. One with
+    /// transfers of its own is only sure to end on the links it was checked on.
     ///
     /// # Errors
     /// [`ScheduleError::Deadlock`] naming who waits for whom.
@@ -210,7 +212,7 @@ impl Schedule {
         self.actions(rank).iter().filter_map(|action| action.compute())
     }
 
-    /// The rank at the other end of a transfer; `None` for what is no transfer of this schedule.
+    /// The rank at the other end of a transfer. `None` for an action that is no transfer of this schedule.
     pub fn peer(&self, transfer: Action) -> Option<Rank> {
         transfer
             .partner()

@@ -12,7 +12,7 @@ impl From<Stuck<'_>> for Error {
     }
 }
 
-/// Follows who waits for whom from this action, until it comes round or ends.
+/// Follows who waits for whom from this action, until the chain comes round or ends.
 fn explain(replay: &Replay<'_>, stuck: Id) -> Deadlock {
     let mut path = vec![stuck];
     let mut waits = Vec::new();

@@ -4,10 +4,10 @@ use crate::id::Rank;
 use crate::schedule::{Cell, Pass, Schedule};
 
 impl Schedule {
-    /// The same schedule with every backward-weight in micro-batch order: one whose turn has not come waits until the one
-    /// before it is done, and a backward in one piece falls into its halves. So the sums of a step have the same bits under
-    /// every schedule. What a pipeline runs; most schedules are so already. Where the order changes, transfers and reductions
-    /// are placed anew.
+    /// The same schedule with every backward-weight in micro-batch order. A backward-weight that comes too
+    /// early moves behind the one before it. A whole backward that comes too early is split first. So the
+    /// sums of a step have the same bits under every schedule. A pipeline runs this order; most schedules
+    /// have it already. Where the order changes, transfers and reductions are placed anew.
     #[must_use]
     pub fn in_turn(self) -> Self {
         let rows: Vec<Vec<_>> = (0..self.ranks()).map(|rank| in_turn(&self, Rank(rank))).collect();

@@ -8,11 +8,12 @@ use crate::error::schedule::{Expected, ScheduleError};
 /// What the fabric between the ranks promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Links {
-    /// A send is kept until its receive takes it; transfers of a pair of ranks may overtake each other. What
-    /// the papers assume, and what channels inside a process give.
+    /// A send is kept until its receive takes it. Transfers between two ranks may overtake each other. Papers
+    /// assume such links, and channels inside a process are such links.
     Buffered,
-    /// Each rank has one queue of communication (sends, receives and reductions) in the order of its list. A transfer
-    /// happens only when it heads the queues of both its ranks. The least that NCCL promises.
+    /// Each rank has one queue of communication (sends, receives and reductions) in the order of its list. A
+    /// transfer happens only when it is at the head of both its ranks' queues. NCCL promises no more than
+    /// that.
     Ordered,
 }
 

@@ -1,4 +1,4 @@
-//! Puts sends, receives, reductions and steps between compute passes.
+//! Inserts sends, receives, reductions and steps between compute passes.
 
 use crate::Result;
 use std::collections::BTreeMap;
@@ -8,11 +8,11 @@ use crate::schedule::program::Program;
 use crate::schedule::replay::{Event, Replay};
 use crate::schedule::{Action, Cell, Links, Pass, Placement};
 
-/// The passes and reductions of `program` with the transfers that `placement` calls for.
+/// Adds the transfers that `placement` calls for to the passes and reductions of `program`.
 ///
-/// A replay of the passes yields one order for all ranks. Each transfer is put into both its lists at the
-/// moment its pass is done, so the two lists hold their transfers in that one order, and ordered links cannot
-/// lock. The rounds of the replay make it the order that PyTorch's lowering gives.
+/// A replay of the passes gives one order for all ranks. Each transfer enters both its lists when its pass is
+/// done. So the two lists hold their transfers in the same order, and ordered links cannot lock. The replay
+/// goes in rounds, so the order is that of PyTorch's lowering.
 pub(super) fn lower(program: &Program<'_>, placement: &Placement) -> Result<Vec<Vec<Action>>> {
     let mut rows: Vec<_> = program
         .rows()
@@ -38,8 +38,8 @@ pub(super) fn add_steps(rows: &mut [Vec<Action>], placement: &Placement) {
     }
 }
 
-/// Puts each stage's reduction right behind its last backward-weight and the sends that follow that: other ranks wait for
-/// those.
+/// Puts each stage's reduction behind its last backward-weight and behind the sends that follow it: other
+/// ranks wait for those sends.
 pub(super) fn add_reductions(rows: &mut [Vec<Action>]) {
     for row in rows {
         let mut last = BTreeMap::new();
@@ -50,7 +50,7 @@ pub(super) fn add_reductions(rows: &mut [Vec<Action>]) {
         }
         let mut last: Vec<(usize, StageId)> = last.into_iter().map(|(stage, index)| (index, stage)).collect();
         last.sort();
-        // From the back, so that the places in front stay as they are.
+        // From the back, so that earlier indices stay valid.
         for (index, stage) in last.into_iter().rev() {
             let is_send = |action: &&Action| matches!(action, Action::Send(..));
             let sends = row[index + 1..].iter().take_while(is_send).count();

@@ -1,19 +1,20 @@
-//! Forwards that may run at the same time as the backward behind them.
+//! Pairs: a forward that may run at the same time as the backward behind it.
 
 use crate::Result;
 use crate::error::schedule::{Expected, ScheduleError};
 use crate::id::Rank;
 use crate::schedule::{Action, Cell, Pass, Schedule};
 
-/// What stands behind the brackets of a pair in text: `(0F7;7B3)OVERLAP_F_B`.
+/// The word behind the brackets of a pair in text: `(0F7;7B3)OVERLAP_F_B`.
 const WORD: &str = "OVERLAP_F_B";
 
 impl Schedule {
-    /// Marks pairs, each by its forward: this forward and the backward behind it, in one piece, may run at the same time, as
-    /// in DualPipe. A device that cannot overlap them runs them one after the other, and so does the engine.
+    /// Marks pairs, each by its forward. The forward and the whole backward behind it may run at the same
+    /// time, as in DualPipe. A device that cannot overlap them runs them one after the other. So does the
+    /// engine.
     ///
     /// # Errors
-    /// [`ScheduleError::Pair`] when no backward in one piece comes directly after the forward in its rank's passes.
+    /// [`ScheduleError::Pair`] when the next pass of the forward's rank is not a whole backward.
     pub fn with_pairs(mut self, forwards: impl IntoIterator<Item = Cell>) -> Result<Self> {
         self.pairs.extend(forwards);
         let mut found = 0;
@@ -50,10 +51,10 @@ pub(super) fn write(forward: Action, backward: Action) -> String {
     format!("({forward};{backward}){WORD}")
 }
 
-/// The forward and the backward of a pair; `None` for text that is none.
+/// The forward and the backward of a pair. `None` for text that is no pair.
 ///
 /// # Errors
-/// When there is something else than a forward and a backward in it.
+/// When it holds something other than a forward and a backward.
 pub(super) fn read(text: &str) -> std::result::Result<Option<[Action; 2]>, ScheduleError> {
     let Some(pair) = text.strip_suffix(WORD) else {
         return Ok(None);

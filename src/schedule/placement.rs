@@ -20,7 +20,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// The stages in rounds over the ranks, `chunks` of them on each: 0,1,2,3,0,1,2,3.
+    /// The stages in rounds over the ranks, with `chunks` stages on each: 0,1,2,3,0,1,2,3.
     ///
     /// # Errors
     /// [`ScheduleError`] when either is 0 or there would be more than 2^23 stages.
@@ -38,9 +38,10 @@ impl Placement {
         Self::new((0..ranks).chain((0..ranks).rev()).map(Rank).collect())
     }
 
-    /// Two directions over the same ranks, with a stage a rank in each: one pipeline from the first rank to the last, and
-    /// one from the last to the first, as DualPipe has them (DeepSeek-AI, arXiv 2412.19437). The stages of the second are
-    /// numbered on: stage `ranks + k` is its stage `k`. It prints as `0,1,2,3 and 3,2,1,0`.
+    /// Two pipelines over the same ranks, one in each direction, as in DualPipe (DeepSeek-AI, arXiv
+    /// 2412.19437). One goes from the first rank to the last, the other from the last to the first. Each has
+    /// one stage a rank. The numbers of the second follow those of the first: stage `ranks + k` is its stage
+    /// `k`. The text form is `0,1,2,3 and 3,2,1,0`.
     ///
     /// # Errors
     /// [`ScheduleError`] when `ranks` is 0 or there would be more than 2^23 stages.
@@ -86,8 +87,8 @@ impl Placement {
         self.rank_of.len() as u32
     }
 
-    /// In how many directions micro-batches go through the ranks, each with its part of the stages: 2 for
-    /// [`Placement::bidirectional`], else 1.
+    /// How many directions there are in which micro-batches go through the ranks. Each has its own stages. 2
+    /// for [`Placement::bidirectional`], else 1.
     pub fn directions(&self) -> u32 {
         self.directions
     }
@@ -118,13 +119,13 @@ impl Placement {
         chunks
     }
 
-    /// Whether what this stage makes has to travel to another rank.
+    /// Whether the output of this stage has to travel to another rank.
     pub(crate) fn crosses(&self, flow: Flow, stage: StageId) -> bool {
         self.ends(flow, stage).is_some_and(|(from, to)| from != to)
     }
 
-    /// The rank of the stage that makes this, and of the stage that takes it in, if both exist and belong to one
-    /// direction.
+    /// The ranks of the stage that sends this and of the stage that receives it. `None` unless both exist in
+    /// one direction.
     pub(crate) fn ends(&self, flow: Flow, stage: StageId) -> Option<(Rank, Rank)> {
         let direction = |stage: StageId| stage.0 / (self.stages() / self.directions);
         let next = flow
@@ -133,7 +134,7 @@ impl Placement {
         Some((self.rank(stage)?, self.rank(next)?))
     }
 
-    /// The placement that the actions themselves imply: a stage lives where most of its actions stand.
+    /// The placement that the actions imply: a stage lives where most of its actions are.
     pub(super) fn of(rows: &[Vec<Action>]) -> Result<Self> {
         let actions: usize = rows.iter().map(Vec::len).sum();
         let last = rows.iter().flatten().map(|action| action.stage().index()).max();
@@ -178,8 +179,8 @@ impl Placement {
         Ok(placement)
     }
 
-    /// Whether the last rank begins with the second half of a vee: the input of that would have to come from this rank
-    /// itself, so it is a second pipeline, which begins here.
+    /// Whether the last rank begins with what looks like the second half of a vee. That half would need an
+    /// input from this rank itself. So it is a second pipeline, which begins here.
     fn begins_in_the_middle(&self, rows: &[Vec<Action>]) -> bool {
         let vee = Self::vee(self.ranks).is_ok_and(|vee| &vee == self);
         let first = rows.get(self.ranks as usize - 1);
@@ -188,7 +189,7 @@ impl Placement {
     }
 }
 
-/// What is wrong where a rank has actions, but only of stages that live on other ranks.
+/// The error for a rank that has actions, but only of stages that live on other ranks.
 fn rank_of_others(rows: &[Vec<Action>], home: &[Rank]) -> Option<ScheduleError> {
     let used: BTreeSet<Rank> = home.iter().copied().collect();
     let mut others = (0..).map(Rank).zip(rows).filter(|(rank, _)| !used.contains(rank));
@@ -223,7 +224,7 @@ impl fmt::Display for Placement {
     }
 }
 
-/// How a person names a placement before the number of stages is known: `looped`, `vee` or `0,1,1,0`.
+/// A placement as people write it, before the number of stages is known: `looped`, `vee` or `0,1,1,0`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlacementSpec {
     /// As [`Placement::looped`].
@@ -238,8 +239,8 @@ impl PlacementSpec {
     /// The placement of this many stages on this many ranks.
     ///
     /// # Errors
-    /// [`ScheduleError`] when the numbers do not fit: looped wants the same number of stages on every rank,
-    /// vee wants two, a list is for exactly as many as it names.
+    /// [`ScheduleError`] when the numbers do not fit. Looped needs the same number of stages on every rank,
+    /// vee needs two, and a list needs exactly the numbers that it names.
     pub fn place(&self, ranks: u32, stages: u32) -> Result<Placement> {
         let (fits, wants) = match self {
             Self::Looped => (ranks > 0 && stages.is_multiple_of(ranks), PlacementSizes::Looped),

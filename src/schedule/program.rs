@@ -1,21 +1,22 @@
-//! Lists of actions with an index of where each one stands and what it needs.
+//! Lists of actions with an index: where each action is and what it needs.
 
 use crate::Result;
 use crate::error::schedule::{ActionPlace, ScheduleError};
 use crate::id::{MicroBatch, Rank, StageId};
 use crate::schedule::{Action, Cell, Flow, Pass};
 
-/// The number of an action: its place when the lists of all ranks are laid end to end.
+/// The number of an action: its index when the lists of all ranks are laid end to end.
 pub(crate) type Id = u32;
 
 /// No such action.
 pub(crate) const NONE: Id = u32::MAX;
 
-/// The most cells (stages x micro-batches) that are indexed; above it, seven actions a cell would not fit an
-/// [`Id`].
+/// The most cells (stages x micro-batches) that are indexed. With more, seven actions a cell would not fit
+/// into an [`Id`].
 pub(crate) const MAX_CELLS: u64 = 1 << 23;
 
-/// What can stand in a list at most once for a cell. `B` and `I` share one: both make the cell's gradient.
+/// The actions that a list may have once for each cell. `B` and `I` share a slot: both make the gradient of
+/// the input.
 #[derive(Clone, Copy)]
 pub(crate) enum Slot {
     Forward,
@@ -68,7 +69,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The same, as an error names it.
+    /// The place in the form that errors use.
     pub(crate) fn named(self) -> ActionPlace {
         ActionPlace {
             rank: self.rank,
@@ -78,15 +79,15 @@ impl Place {
     }
 }
 
-/// Lists of actions, complete or a fragment, with an index. Actions outside the given number of stages and
-/// micro-batches are left out of the index; of two that claim one slot the first is in it.
+/// Lists of actions with an index: a whole schedule or a fragment. The index leaves out actions beyond the
+/// given stages and micro-batches. Of two actions for one slot, the index has the first.
 #[derive(Debug)]
 pub(crate) struct Program<'a> {
     rows: &'a [Vec<Action>],
     /// The id of each rank's first action, and one past the last of all.
     starts: Vec<Id>,
     stages: usize,
-    /// How many stages each direction has: the first of them takes no input from another stage.
+    /// How many stages each direction has. The first stage of a direction takes no input from another stage.
     depth: u32,
     micro_batches: usize,
     /// `[stage][micro_batch][slot]`.
@@ -95,7 +96,7 @@ pub(crate) struct Program<'a> {
     last_weights: Vec<Id>,
     reductions: Vec<Id>,
     steps: Vec<Id>,
-    /// Pairs that claim one slot.
+    /// Pairs of actions for the same slot.
     pub(crate) twice: Vec<(Id, Id)>,
 }
 
@@ -133,7 +134,7 @@ impl<'a> Program<'a> {
         Ok(program)
     }
 
-    /// The same lists, with the stages divided among this many directions.
+    /// The same lists with the stages divided among this many directions.
     pub(crate) fn in_directions(self, directions: u32) -> Self {
         Self {
             depth: self.stages as u32 / directions,
@@ -210,13 +211,13 @@ impl<'a> Program<'a> {
         })
     }
 
-    /// Where this slot of the cell stands, or [`NONE`].
+    /// The id of the cell's action in this slot, or [`NONE`].
     pub(crate) fn find(&self, slot: Slot, cell: Cell) -> Id {
         self.slot_index(slot, cell)
             .map_or(NONE, |index| self.slots[index])
     }
 
-    /// Where this stage's reduction stands, or [`NONE`].
+    /// The id of this stage's reduction, or [`NONE`].
     pub(crate) fn reduction(&self, stage: StageId) -> Id {
         self.reductions.get(stage.index()).copied().unwrap_or(NONE)
     }
@@ -226,12 +227,12 @@ impl<'a> Program<'a> {
         self.reductions.iter().any(|&id| id != NONE)
     }
 
-    /// Where this stage's step stands, or [`NONE`].
+    /// The id of this stage's step, or [`NONE`].
     pub(crate) fn step(&self, stage: StageId) -> Id {
         self.steps.get(stage.index()).copied().unwrap_or(NONE)
     }
 
-    /// Where the other end of this transfer stands, or [`NONE`].
+    /// The id of the other end of this transfer, or [`NONE`].
     pub(crate) fn partner(&self, transfer: Action) -> Id {
         let other = transfer
             .partner()
@@ -239,7 +240,7 @@ impl<'a> Program<'a> {
         other.map_or(NONE, |(slot, cell)| self.find(slot, cell))
     }
 
-    /// What has to be done before this action can be; only what the lists themselves hold.
+    /// The actions that have to be done before this one. Only actions of the lists themselves count.
     pub(crate) fn needs(&self, action: Action) -> [Id; 2] {
         match action {
             Action::Compute(Pass::Forward, cell) => [self.input(Flow::Activation, cell), NONE],
@@ -258,7 +259,7 @@ impl<'a> Program<'a> {
         self.last_weights.get(stage.index()).copied().unwrap_or(NONE)
     }
 
-    /// The receive that brings the cell its `flow`, or else the pass that makes it.
+    /// The receive that brings the cell its `flow`. If there is none, the pass that makes it.
     fn input(&self, flow: Flow, cell: Cell) -> Id {
         let direction = |stage: StageId| stage.0 / self.depth.max(1);
         let before = flow

@@ -1,4 +1,4 @@
-//! Runs lists of actions without doing their work, to see whether they end.
+//! Replays lists of actions without their work, to see whether they end.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,14 +9,16 @@ use crate::id::{Rank, StageId};
 use crate::schedule::program::{Id, NONE, Program};
 use crate::schedule::{Action, Cell, Flow, Links};
 
-/// Replays one list of actions a rank on these links, a whole schedule or a fragment of one.
+/// Replays lists of actions on these links, one list a rank: a whole schedule or a fragment.
 ///
-/// A send, a receive or a reduction does not hold its rank up; a pass waits for the receive that its list announces, and
-/// for what the same list makes. What a fragment neither announces nor makes is taken to be there.
+/// A send, a receive or a reduction does not stop its rank. A pass waits for the receive that its list
+/// announces, and for the passes of its list that it needs. If a fragment neither announces nor makes an
+/// input, the input counts as there.
 ///
 /// # Errors
-/// [`ScheduleError::Deadlock`] when the replay cannot end: it names who waits for whom, with rank, action and place in
-/// the list. Also when an action stands twice or a stage is on two ranks.
+/// [`ScheduleError::Deadlock`] when the replay cannot end. It names who waits for whom, with rank, action and
+/// place in the list. Other kinds of [`ScheduleError`] when an action is listed twice or a stage is on two
+/// ranks.
 pub fn replay(rows: &[Vec<Action>], links: Links) -> Result<()> {
     let stages = rows
         .iter()
@@ -52,12 +54,12 @@ pub fn replay(rows: &[Vec<Action>], links: Links) -> Result<()> {
     Ok(Replay::new(&program, links).run(|_| ())?)
 }
 
-/// Something that happens during a replay, in an order that respects what waits for what.
+/// An event of a replay. Events come in an order that respects all dependencies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
-    /// A rank has come to this action and gone on: a pass is done, a transfer announced, a reduction started.
+    /// A rank has passed this action: a pass is done, a transfer announced, or a reduction started.
     Ran { rank: usize, id: Id, action: Action },
-    /// A transfer has happened; the cell is the sender's.
+    /// A transfer has happened. The cell is the sender's.
     Moved {
         send: Id,
         recv: Id,
@@ -70,14 +72,14 @@ pub(crate) enum Event {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Its rank has not come to it.
+    /// Its rank has not reached it.
     Ahead,
-    /// Communication that its rank has come to and that has not happened.
+    /// Communication that its rank has reached and that has not happened yet.
     Announced,
     Done,
 }
 
-/// A replay that cannot go on. Becomes an [`Error`](crate::Error) that says who waits for whom.
+/// A replay that cannot go on. It becomes a [`ScheduleError::Deadlock`], which says who waits for whom.
 pub(crate) struct Stuck<'a> {
     pub(super) replay: Box<Replay<'a>>,
     /// An action that could not be done.
@@ -86,21 +88,22 @@ pub(crate) struct Stuck<'a> {
 
 /// A replay under way.
 ///
-/// It goes in rounds: in each round every rank, in order, takes its next action if it can. A rank that waits is not
-/// looked at until what it waits for is done, so a replay takes time by its actions and not by its ranks and rounds.
+/// It goes in rounds. In each round every rank, in order, takes its next action if it can. A waiting rank is
+/// skipped until what it waits for is done. So the time of a replay grows with its actions, not with ranks
+/// times rounds.
 pub(crate) struct Replay<'a> {
     pub(crate) program: &'a Program<'a>,
     pub(crate) links: Links,
     pub(crate) state: Vec<State>,
     /// Each rank's next action.
     pub(crate) next: Vec<Id>,
-    /// Each rank's first communication that has not happened, or one past its list.
+    /// Each rank's first communication that has not happened. One past the end of its list if all have.
     pub(crate) head: Vec<Id>,
-    /// The rank that waits for an action to be done.
+    /// For an action, the rank that waits for it.
     waiter: Vec<u32>,
-    /// The ranks that are still to be looked at in this round, and those of the next: each rank at most once.
+    /// The ranks to visit in this round and in the next. A rank is in them at most once.
     ready: [BinaryHeap<Reverse<usize>>; 2],
-    /// Ranks whose head may have become free to move; empty between actions.
+    /// Ranks whose first communication may now be able to happen. Empty between actions.
     look: Vec<usize>,
 }
 
@@ -121,7 +124,7 @@ impl<'a> Replay<'a> {
         replay
     }
 
-    /// Replays to the end, or to where no rank can go on.
+    /// Replays to the end, or until no rank can go on.
     pub(crate) fn run(mut self, mut visit: impl FnMut(Event)) -> std::result::Result<(), Stuck<'a>> {
         while !self.ready[0].is_empty() {
             while let Some(Reverse(rank)) = self.ready[0].pop() {
@@ -166,7 +169,7 @@ impl<'a> Replay<'a> {
         self.program.rows()[rank][(id - self.program.start(rank)) as usize]
     }
 
-    /// The first need of the action that is not met.
+    /// The first unmet need of the action.
     pub(crate) fn missing(&self, action: Action) -> Option<Id> {
         self.program
             .needs(action)
@@ -174,7 +177,8 @@ impl<'a> Replay<'a> {
             .find(|&need| need != NONE && self.state[need as usize] != State::Done)
     }
 
-    /// The action is done; a rank that waits for it is looked at in this round if its turn is still to come.
+    /// Marks the action as done. A rank that waits for it is visited in this round if its turn is still to
+    /// come.
     fn finish(&mut self, id: Id, rank: usize) {
         self.state[id as usize] = State::Done;
         let waiter = std::mem::replace(&mut self.waiter[id as usize], NONE);
@@ -184,7 +188,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Makes this announced communication happen if it can: a reduction, or a transfer whose other end has been announced too.
+    /// Carries out this announced communication if it can happen: a reduction, or a transfer that both ends
+    /// have announced.
     fn communicate(&mut self, id: Id, action: Action, rank: usize, visit: &mut impl FnMut(Event)) -> bool {
         if let Action::Reduce(stage) = action {
             visit(Event::Reduced {
@@ -216,7 +221,7 @@ impl<'a> Replay<'a> {
         true
     }
 
-    /// Makes the communication happen that heads all its queues, starting at this rank.
+    /// Carries out communication that is at the head of all its queues, starting at this rank.
     fn communicate_heads(&mut self, rank: usize, visit: &mut impl FnMut(Event)) {
         self.look.push(rank);
         while let Some(here) = self.look.pop() {
@@ -250,8 +255,7 @@ impl<'a> Replay<'a> {
         self.head[rank] = id;
     }
 
-    /// An action that could not be done: some rank's next one or, on ordered links, a transfer that is left
-    /// over.
+    /// An action that could not be done: some rank's next action or, on ordered links, a remaining transfer.
     fn left_over(&self) -> Option<Id> {
         let left = |places: &[Id]| {
             (0..places.len())

@@ -1,4 +1,4 @@
-//! The checker's first step: are the actions exactly those that the placement calls for?
+//! The checker's first part: are the actions exactly those that the placement calls for?
 
 use crate::Result;
 use crate::error::schedule::{ActionProblem, Advice, Problems, ScheduleError};
@@ -9,7 +9,7 @@ use crate::schedule::{Action, Cell, Flow, Pass, Placement};
 /// How many problems one message names.
 const NAMED: usize = 3;
 
-/// What a list of actions has to hold.
+/// The actions that the lists must have.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Expected {
     /// The forward pass of every cell, and nothing else.
@@ -55,7 +55,7 @@ pub(super) fn check_set(program: &Program<'_>, placement: &Placement, expected: 
     )
 }
 
-/// What is wrong with a rank that goes on after a step: a step is where all ranks meet, with all their gradients.
+/// The problem of a rank that goes on after a step. At a step all ranks meet, with all their gradients.
 fn after_step(row: &[Action], rank: Rank) -> Option<ActionProblem> {
     let is_step = |action: &Action| matches!(action, Action::Step(_));
     let first = row.iter().position(is_step)?;
@@ -86,7 +86,7 @@ struct Set<'a> {
 }
 
 impl Set<'_> {
-    /// What is wrong with an action that should not stand here.
+    /// The problem of an action that must not be here.
     fn stray(&self, at: Place) -> Option<ActionProblem> {
         let (stage, place) = (at.action.stage(), || at.named());
         let Some(home) = self.placement.rank(stage) else {
@@ -176,7 +176,7 @@ impl Set<'_> {
         missing
     }
 
-    /// The send and the receive of this cell's output, as far as they are missing.
+    /// The problems of this cell's output: its send and its receive, where they are missing.
     fn missing_transfers(&self, flow: Flow, cell: Cell) -> impl Iterator<Item = ActionProblem> {
         let send = self
             .placement

@@ -7,8 +7,8 @@ use crate::schedule::action::split;
 use crate::schedule::pairs;
 use crate::schedule::{Action, Cell, Links, Pass, Placement, PlacementSpec, Schedule};
 
-/// Words that other systems write between the passes and that are not in a schedule here: sharding of parameters, and
-/// waits. A step waits for its stage's reduction, and a sender for its buffers, without being told.
+/// Words of other systems that a schedule here does not have: sharding of parameters, and waits. A step waits
+/// for its stage's reduction by itself, and a sender for its buffers.
 const LEFT_OUT: [&str; 5] = [
     "UNSHARD",
     "RESHARD",
@@ -17,26 +17,28 @@ const LEFT_OUT: [&str; 5] = [
     "WAIT_SEND_B",
 ];
 
-/// A schedule that was read from CSV, and what was in the text.
+/// A schedule read from CSV, and what the text held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FromCsv {
     /// The schedule.
     pub schedule: Schedule,
-    /// Whether the text had transfers of its own, and not passes only.
+    /// Whether the text had transfers of its own.
     pub lowered: bool,
-    /// How many cells of each word were left out, such as `UNSHARD`: sharding of parameters, and waits.
+    /// For each word that was left out, such as `UNSHARD`, how many cells had it.
     pub left_out: Vec<(&'static str, usize)>,
 }
 
 impl Schedule {
-    /// Reads and checks a schedule in the CSV form of PyTorch, with passes only or with transfers; with reductions or without.
+    /// Reads and checks a schedule in PyTorch's CSV form. The text may have transfers or only passes, and
+    /// reductions or none.
     ///
-    /// Passes only are lowered and hold on any links; a text with transfers is judged as it stands on
-    /// `links`. Without a `placement` a stage lives where its cells stand.
+    /// A text with passes only is lowered and holds on all links. A text with transfers is checked as it is,
+    /// on `links`. Without a `placement`, a stage lives where its cells are.
     ///
     /// # Errors
-    /// [`ScheduleError::Cell`] for a cell that is no action, with its rank and its place in the row. Else as
-    /// [`Schedule::from_actions`], which counts actions: idle cells are none, and a pair is two. All count from 0.
+    /// [`ScheduleError::Cell`] for a cell that is no action, with its rank and its place in the row. Other
+    /// errors are those of [`Schedule::from_actions`]. Their places count actions: an idle cell is none, and
+    /// a pair is two. All count from 0.
     pub fn from_csv(
         name: &str,
         text: &str,
@@ -69,14 +71,14 @@ impl Schedule {
         })
     }
 
-    /// The passes as CSV, in the form of PyTorch: a row a rank. Pairs stand as `(0F7;7B3)OVERLAP_F_B`.
+    /// The passes in PyTorch's CSV form: a row a rank. A pair is written `(0F7;7B3)OVERLAP_F_B`.
     pub fn csv(&self) -> String {
         self.write(|action| matches!(action, Action::Compute(..)))
     }
 
-    /// The passes, transfers and reductions as CSV, in the form of PyTorch: a row a rank. Steps, for which PyTorch has no
-    /// word, are left out; reading puts them back. A pair with a transfer between its two passes is written as these three:
-    /// such a text says what the engine does, and no more than that.
+    /// The passes, transfers and reductions in PyTorch's CSV form: a row a rank. PyTorch has no word for
+    /// steps, so they are left out; reading adds them again. A pair with a transfer between its two passes is
+    /// written as three actions: the text says what the engine does, and the mark of the pair is lost.
     pub fn csv_with_comms(&self) -> String {
         self.write(|action| !matches!(action, Action::Step(_)))
     }
@@ -105,7 +107,7 @@ impl Schedule {
     }
 }
 
-/// What the rows of a text hold.
+/// The content of the rows of a text.
 struct Rows {
     rows: Vec<Vec<Action>>,
     left_out: Vec<(&'static str, usize)>,
@@ -165,8 +167,8 @@ fn stages(rows: &[Vec<Action>]) -> u32 {
         .unwrap_or(0)
 }
 
-/// How many micro-batches the lists are about. A number that less than half of the stages' forwards and
-/// backwards have is a slip, not a micro-batch.
+/// How many micro-batches the lists have. A number that fewer than half of the stages' forwards and backwards
+/// have is a typing mistake, not a micro-batch.
 fn micro_batches(rows: &[Vec<Action>], stages: u32) -> std::result::Result<u32, ScheduleError> {
     let passes = || rows.iter().flatten().filter_map(|action| action.compute());
     let halves = || passes().filter(|(pass, _)| *pass != Pass::BackwardWeight);

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::{Rank, StageId};
 use crate::schedule::{Cell, Flow, Pass};
 
-/// A step in time, planned or measured.
+/// The times of a step, planned or measured.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Timeline {
     /// Each rank's passes, in order.
@@ -16,22 +16,22 @@ pub struct Timeline {
     pub reductions: Vec<TimedReduction>,
 }
 
-/// A pass with its time and what its rank holds then.
+/// A pass with its time and the memory that its rank then holds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Timed {
-    /// What is done.
+    /// The pass.
     pub pass: Pass,
-    /// For which stage and micro-batch.
+    /// Its stage and micro-batch.
     pub cell: Cell,
-    /// When it starts; the step starts at 0. In the unit of the costs; seconds where it was measured.
+    /// When it starts. The step starts at 0. In the unit of the costs; in seconds if it was measured.
     pub start: f64,
     /// When it ends.
     pub end: f64,
-    /// Memory that the rank holds for backwards to come once it has ended. In the unit of the costs; bytes where it was
-    /// measured.
+    /// The memory that the rank holds for later backwards when the pass has ended. In the unit of the costs;
+    /// in bytes if it was measured.
     pub held: f64,
-    /// The most that it holds from the pass's start to its end: more than before and after where a backward makes again what
-    /// forward did not keep.
+    /// The most memory held from the pass's start to its end. It exceeds the memory before and after where a
+    /// backward recomputes activations.
     pub most: f64,
 }
 
@@ -48,7 +48,7 @@ pub struct TimedTransfer {
     pub to: Rank,
     /// When it starts.
     pub start: f64,
-    /// When it has arrived; where it was measured, when the receiver has taken it up.
+    /// When it has arrived. If it was measured: when the receiver has taken it.
     pub end: f64,
 }
 

@@ -14,7 +14,7 @@ use crate::schedule::{Cell, Pass, Placement};
 /// rank 3 | .. .. .. F0 F1 F2 F3 B0 B1 B2 B3
 /// ```
 ///
-/// Simple, and the most memory: every rank holds the activations of all micro-batches.
+/// It is simple and needs the most memory: every rank holds the activations of all micro-batches.
 pub(super) fn gpipe(sizes: Sizes, _: &Costs) -> Result<Order> {
     let Sizes {
         ranks, micro_batches, ..
@@ -30,16 +30,16 @@ pub(super) fn gpipe(sizes: Sizes, _: &Costs) -> Result<Order> {
     })
 }
 
-/// Looped BFS: GPipe with several stages a rank, all micro-batches through one stage of a rank before the next (Lamy-Poirier,
-/// arXiv 2211.05953).
+/// Looped BFS: GPipe with several stages a rank. All micro-batches go through one stage of a rank before its
+/// next stage starts (Lamy-Poirier, arXiv 2211.05953).
 ///
 /// ```text
 /// rank 0 | 0F0 0F1 0F2 0F3 2F0 2F1 2F2 2F3 ... ... 2B3 2B2 2B1 2B0 0B3 0B2 0B1 0B0
 /// rank 1 | ... 1F0 1F1 1F2 1F3 3F0 3F1 3F2 3F3 3B3 3B2 3B1 3B0 1B3 1B2 1B1 1B0
 /// ```
 ///
-/// The bubble is that of interleaved 1F1B; every rank holds the activations of all micro-batches. A stage has all its work in
-/// two runs, so weights that are gathered for it need to be gathered twice a step only.
+/// The bubble is that of interleaved 1F1B. Every rank holds the activations of all micro-batches. A stage
+/// does all its work in two runs, so sharded weights have to be gathered only twice a step.
 pub(super) fn looped_bfs(sizes: Sizes, _: &Costs) -> Result<Order> {
     let Sizes {
         ranks,

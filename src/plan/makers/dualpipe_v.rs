@@ -1,17 +1,18 @@
-//! DualPipeV: DualPipe (DeepSeek-AI, arXiv 2412.19437) cut in half, with two stages a rank, out and back (Qi et al., "DualPipe
-//! could be better without the Dual", 2025).
+//! DualPipeV: DualPipe (DeepSeek-AI, arXiv 2412.19437) cut in half. Each rank has two stages, one on the way
+//! out and one on the way back (Qi et al., "DualPipe could be better without the Dual", 2025).
 //!
 //! ```text
-//! rank 0 | 0F0 0F1 0F2 3F0 3I0 3W0 3F1 0F3+3B1 --- 3F2+0B0 --- 3B2 --- 3F3+... 0B1 --- 3B3 --- 0I2 0W2 0I3 0W3
-//! rank 1 | ... 1F0 2F0 1F1 2F1 1F2 2B0 --- 2F2+1B0 --- 1F3+2B1 --- 2F3+1B1 --- 2B2 --- 1B2 --- 2I3 1I3 2W3 1W3
+//! rank 0 | 0F0 0F1 0F2 3F0 3I0 3W0 3F1 0F3+3B1 --- 3F2+0B0 --- 3B2 --- 3F3+... 0B1 --- 3B3 --- 0I2 0W2 ..
+//! rank 1 | ... 1F0 2F0 1F1 2F1 1F2 2B0 --- 2F2+1B0 --- 1F3+2B1 --- 2F3+1B1 --- 2B2 --- 1B2 --- 2I3 1I3 ..
 //! ```
 //!
-//! In the steady state a forward of one of a rank's stages goes with a backward of the other, as a pair, `(0F3;3B1)`: a
-//! device that can runs the two at once, so that the transfers inside one are hidden behind the other; another device runs
-//! them one after the other. Backwards are split where a rank would wait: at the start, so that the rank before gets its
-//! gradient sooner, and at the end, where weight gradients fill up.
+//! In the steady state a forward of one stage is paired with a backward of the rank's other stage,
+//! `(0F3;3B1)`. A device that can overlap them runs both at once, and the transfers of one hide behind the
+//! other. Other devices run them one after the other. Backwards are split where a rank would wait. At the
+//! start the split lets the rank before get its gradient sooner. At the end weight gradients fill the gaps.
 //!
-//! It is made for two micro-batches a rank at least. Of fewer, it is the order for that many, without the rest.
+//! The order needs two micro-batches a rank. With fewer, it is made for that many, and the surplus is left
+//! out.
 
 use super::order::{Order, Sizes};
 use crate::Result;
@@ -39,7 +40,7 @@ pub(super) fn dualpipe_v(sizes: Sizes, _: &Costs) -> Result<Order> {
     })
 }
 
-/// Which of a rank's two stages: the one on the way out, or the one on the way back.
+/// One of a rank's two stages: the one on the way out, or the one on the way back.
 #[derive(Clone, Copy)]
 enum Way {
     Out,
@@ -49,17 +50,17 @@ enum Way {
 use Pass::{Backward, BackwardInput, BackwardWeight, Forward};
 use Way::{Back, Out};
 
-/// A rank's passes while they are being written down; each takes the next micro-batch of its kind.
+/// A rank's passes as they are written down. Each takes the next micro-batch of its kind.
 struct Row {
-    /// Ranks before this one and behind it, on the way out.
+    /// How many ranks come before this one and after it, on the way out.
     before: u32,
     behind: u32,
-    /// Passes of micro-batches from this one on are left out.
+    /// The first micro-batch whose passes are left out.
     micro_batches: u32,
-    /// The next micro-batch to go forward, and the next to go backward, of each stage.
+    /// For each stage, the next micro-batch to go forward and the next to go backward.
     forwards: [u32; 2],
     backwards: [u32; 2],
-    /// Backward-inputs whose backward-weight is still to come, and how many of them had it.
+    /// The backward-inputs in order, and how many of them have had their backward-weight.
     inputs: Vec<Cell>,
     weights: usize,
     passes: Vec<(Pass, Cell)>,
@@ -98,7 +99,7 @@ impl Row {
         }
         for round in 0..full - before - 2 * behind - 1 {
             if round == 0 && behind == 0 {
-                // The rank at the turn of the vee begins apart, as in DualPipe.
+                // The last rank on the way out starts with separate passes, as in DualPipe.
                 self.next(Forward, Out);
                 self.next(Backward, Back);
             } else {
@@ -119,7 +120,8 @@ impl Row {
         self
     }
 
-    /// A backward of each stage in turn; from half of them on without its weight gradients, which are left to fill the end.
+    /// A backward of each stage in turn. From half of them on, backwards are split and the backward-weights
+    /// fill the end.
     fn last_backwards(&mut self) {
         let whole = self.before + 1;
         for backward in 0..2 * (self.before + 1) {
@@ -128,7 +130,7 @@ impl Row {
         }
     }
 
-    /// The next pass of this kind; whether it is wanted.
+    /// Takes the next pass of this kind. Returns whether it is to be done.
     fn next(&mut self, pass: Pass, way: Way) -> (Cell, bool) {
         let stage = match way {
             Out => self.before,

@@ -1,4 +1,4 @@
-//! The schedules that have a name.
+//! The named schedules.
 
 mod all_forwards_first;
 mod dualpipe_v;
@@ -24,10 +24,10 @@ use crate::schedule::MAX_CELLS;
 use crate::schedule::Schedule;
 use crate::{Error, Result};
 
-/// A schedule that has a name.
+/// A named schedule.
 struct Named {
     name: &'static str,
-    /// How many stages a rank may have; the first is what it has when nobody says.
+    /// How many stages a rank may have. The smallest number is the default.
     chunks: RangeInclusive<u32>,
     make: Maker,
 }
@@ -61,7 +61,8 @@ impl Schedule {
     }
 
     /// One forward, one backward after a warm-up (PipeDream-flush, [arXiv
-    /// 2006.09503](https://arxiv.org/abs/2006.09503)); one stage a rank. As fast as GPipe and holds less.
+    /// 2006.09503](https://arxiv.org/abs/2006.09503)); one stage a rank. It is as fast as GPipe and holds
+    /// less.
     ///
     /// # Errors
     /// [`PlanError`] when either number is 0 or their product is above 2^23.
@@ -69,8 +70,8 @@ impl Schedule {
         Self::named("1f1b", ranks, micro_batches)
     }
 
-    /// The schedule of this name, for any number of ranks and micro-batches from 1 on, with the schedule's own number of
-    /// stages a rank and for [`Costs::default`].
+    /// The schedule of this name for any number of ranks and micro-batches from 1 on. It has the schedule's
+    /// default number of stages a rank and is made for [`Costs::default`].
     ///
     /// # Errors
     /// As [`Schedule::make`].
@@ -78,13 +79,13 @@ impl Schedule {
         Self::make(name, ranks, None, micro_batches, &Costs::default())
     }
 
-    /// The schedule of this name with `chunks` stages on each rank; its own number where that is `None`. Schedules that
-    /// fit their order to what passes cost fit it to `costs`.
+    /// The schedule of this name with `chunks` stages on each rank. `None` takes the schedule's default.
+    /// Schedules whose order depends on costs are made for `costs`.
     ///
     /// # Errors
-    /// [`PlanError`] when there is no such schedule (the message lists those there are and the nearest), when a number
-    /// is 0 or not one that this schedule can have, when there are more than 2^23 cells, or when `costs` are of
-    /// another number of stages.
+    /// [`PlanError`] when there is no such schedule; the message lists all names and the nearest one. Also
+    /// when a number is 0 or one that this schedule cannot have, when there are more than 2^23 cells, or when
+    /// `costs` are for another number of stages.
     pub fn make(
         name: &str,
         ranks: u32,
@@ -107,7 +108,7 @@ impl Schedule {
         Self::from_passes(name, placement, micro_batches, passes)?.with_pairs(pairs)
     }
 
-    /// How many stages a rank may have in the schedule of this name; the least is what it has when nobody says.
+    /// How many stages a rank may have in the schedule of this name. The smallest number is the default.
     ///
     /// # Errors
     /// [`PlanError`] when there is no such schedule.

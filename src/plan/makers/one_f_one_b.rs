@@ -1,4 +1,4 @@
-//! Schedules that do one forward and one backward in turn after a warm-up: 1f1b and interleaved-1f1b.
+//! Schedules that alternate one forward and one backward after a warm-up: 1f1b and interleaved-1f1b.
 
 use super::order::{Order, Sizes};
 use crate::Result;
@@ -15,7 +15,7 @@ use crate::schedule::{Cell, Pass, Placement};
 /// rank 3 | .. .. .. F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5
 /// ```
 ///
-/// As fast as GPipe, and rank r of p holds the activations of no more than p - r micro-batches.
+/// It is as fast as GPipe. Rank r of p holds the activations of no more than p - r micro-batches.
 pub(super) fn one_f_one_b(sizes: Sizes, _: &Costs) -> Result<Order> {
     let Sizes {
         ranks, micro_batches, ..
@@ -37,21 +37,22 @@ pub(super) fn one_f_one_b(sizes: Sizes, _: &Costs) -> Result<Order> {
     })
 }
 
-/// Interleaved 1F1B: several stages a rank, so that a micro-batch passes the ranks in rounds (Narayanan et al., arXiv
-/// 2104.04473).
+/// Interleaved 1F1B: several stages a rank, so that a micro-batch goes round the ranks several times
+/// (Narayanan et al., arXiv 2104.04473).
 ///
 /// ```text
 /// rank 0 | 0F0 0F1 2F0 2F1 0F2 2B0 0F3 2B1 2F2 0B0 2F3 0B1 ... 2B2 ... 2B3 0B2 0B3
 /// rank 1 | ... 1F0 1F1 3F0 3B0 3F1 3B1 1F2 1B0 1F3 1B1 3F2 3B2 3F3 3B3 1B2 1B3
 /// ```
 ///
-/// The micro-batches go through in groups of as many as there are ranks: each stage of a rank takes the whole group before
-/// the next stage does. That fills the warm-up with passes of 1/v the length, so the bubble is 1/v of that of 1F1B; more is
-/// held, p + (p-1)/v micro-batches at most.
+/// Micro-batches go through in groups of as many as there are ranks. Each stage of a rank takes the whole
+/// group before the rank's next stage does. Passes in the warm-up have 1/v of the length, so the bubble is
+/// 1/v of that of 1F1B. More is held: p + (p-1)/v micro-batches at most.
 ///
-/// Where the ranks do not divide the micro-batches the groups are a little larger, as PyTorch has them too: in a group of
-/// fewer than p the ranks would wait for its first micro-batch to come round. So the time is the least that whole backwards
-/// allow, for any number of micro-batches; groups of g micro-batches hold ((v-1) g + 2p - 1)/v at most.
+/// If the ranks do not divide the micro-batches, the groups are a little larger, as in PyTorch. In a group of
+/// fewer than p, the ranks would wait for its first micro-batch to come round. With larger groups the time is
+/// the least that whole backwards allow, for any number of micro-batches. Groups of g micro-batches hold
+/// ((v-1) g + 2p - 1)/v at most.
 pub(super) fn interleaved_1f1b(sizes: Sizes, _: &Costs) -> Result<Order> {
     let Sizes {
         ranks,
@@ -80,15 +81,15 @@ pub(super) fn interleaved_1f1b(sizes: Sizes, _: &Costs) -> Result<Order> {
     })
 }
 
-/// How many micro-batches each group has: as many groups as fit with one micro-batch a rank, and what is left over spread
-/// over the first of them.
+/// How many micro-batches each group has. There are as many groups as fit with one micro-batch a rank. The
+/// remaining micro-batches go to the first groups, one each.
 fn groups(ranks: u32, micro_batches: u32) -> Vec<u32> {
     let count = (micro_batches / ranks).max(1);
     let (size, over) = (micro_batches / count, micro_batches % count);
     (0..count).map(|group| size + u32::from(group < over)).collect()
 }
 
-/// The chunk and micro-batch of each pass: group by group, and in a group chunk by chunk.
+/// The chunk and the micro-batch of each pass: group by group, and chunk by chunk within a group.
 fn in_groups(groups: &[u32], chunks: Vec<u32>) -> Vec<(u32, u32)> {
     let mut order = Vec::new();
     let mut first = 0;

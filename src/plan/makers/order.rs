@@ -1,10 +1,10 @@
-//! What a maker is given, and what it gives.
+//! The input and the output of a maker.
 
 use crate::Result;
 use crate::plan::Costs;
 use crate::schedule::{Cell, Pass, Placement};
 
-/// How many of what a schedule is made for; each at least 1.
+/// The sizes that a schedule is made for. Each is at least 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sizes {
     pub(super) ranks: u32,
@@ -13,13 +13,13 @@ pub(super) struct Sizes {
     pub(super) micro_batches: u32,
 }
 
-/// Where the stages live, and each rank's compute passes in order.
+/// The placement and each rank's compute passes in order.
 pub(super) struct Order {
     pub(super) placement: Placement,
     pub(super) passes: Vec<Vec<(Pass, Cell)>>,
-    /// The forwards that are pairs with the backward behind them: [`Schedule::with_pairs`](crate::schedule::Schedule::with_pairs).
+    /// The forwards of the pairs. See [`Schedule::with_pairs`](crate::schedule::Schedule::with_pairs).
     pub(super) pairs: Vec<Cell>,
 }
 
-/// Makes the order of a schedule. The costs matter to those that fit their order to them.
+/// Makes the order of a schedule. Only some makers use the costs.
 pub(super) type Maker = fn(Sizes, &Costs) -> Result<Order>;

@@ -1,10 +1,11 @@
-//! The schedules on a vee: zb-v, v-half and v-min. They have two stages a rank, and differ in the limit on the activations that a
-//! rank holds.
+//! The schedules on a vee: zb-v, v-half and v-min. They have two stages a rank and differ in how many
+//! activations a rank may hold.
 //!
-//! A micro-batch goes down the ranks and back up, forward and then backward. The activations of a rank's first stage are held
-//! for all of that time, those of its second stage only while the ranks below it work. So the higher a rank, the more of its
-//! limit goes to the first stage: [`shares`] follows the lifespans of a building block in Qi et al., "Pipeline Parallelism with
-//! Controllable Memory" (arXiv 2405.15362). The order follows from the costs.
+//! A micro-batch goes down the ranks and back up, first forward and then backward. A rank's first stage holds
+//! its activations for all of that time. Its second stage holds them only while the ranks below work. So
+//! ranks higher up give more of their limit to the first stage. [`shares`] follows the lifespans of a
+//! building block in Qi et al., "Pipeline Parallelism with Controllable Memory" (arXiv 2405.15362). The order
+//! follows from the costs.
 
 use super::greedy::{First, Goal, Rule, Task, best, policies};
 use super::order::{Order, Sizes};
@@ -15,15 +16,16 @@ use crate::schedule::Placement;
 /// ZB-V: no bubble in the memory of 1F1B (Qi et al., arXiv 2401.10241, section 6).
 ///
 /// ```text
-/// rank 0 | 0F0 0F1 0F2 0F3 0F4 0F5 0F6 7F0 7I0 7F1 7I1 7F2 7I2 7F3 7I3 0I0 0F7 7F4 7I4 0I1 7W0 7F5 7I5 0I2 ..
-/// rank 1 | ... 1F0 1F1 1F2 1F3 1F4 6F0 1F5 6F1 6I0 6F2 6I1 6F3 6I2 1I0 1F6 6F4 6I3 1I1 1F7 6F5 6I4 1I2 6I5 ..
-/// rank 2 | ... ... 2F0 2F1 2F2 5F0 2F3 5F1 2F4 5F2 5I0 5F3 5I1 2I0 2F5 5F4 5I2 2I1 2F6 5F5 5I3 2I2 2F7 5F6 ..
-/// rank 3 | ... ... ... 3F0 4F0 3F1 4F1 3F2 4F2 3F3 4F3 4I0 3I0 3F4 4F4 4I1 3I1 3F5 4F5 4I2 3I2 3F6 4F6 4I3 ..
+/// rank 0 | 0F0 0F1 0F2 0F3 0F4 0F5 0F6 7F0 7I0 7F1 7I1 7F2 7I2 7F3 7I3 0I0 0F7 7F4 7I4 0I1 7W0 7F5 7I5 ..
+/// rank 1 | ... 1F0 1F1 1F2 1F3 1F4 6F0 1F5 6F1 6I0 6F2 6I1 6F3 6I2 1I0 1F6 6F4 6I3 1I1 1F7 6F5 6I4 1I2 ..
+/// rank 2 | ... ... 2F0 2F1 2F2 5F0 2F3 5F1 2F4 5F2 5I0 5F3 5I1 2I0 2F5 5F4 5I2 2I1 2F6 5F5 5I3 2I2 2F7 ..
+/// rank 3 | ... ... ... 3F0 4F0 3F1 4F1 3F2 4F2 3F3 4F3 4I0 3I0 3F4 4F4 4I1 3I1 3F5 4F5 4I2 3I2 3F6 4F6 ..
 /// ```
 ///
-/// Two stages a rank, out and back, so that a micro-batch's first gradient comes where its last forward was, on rank 0. Every
-/// rank holds the activations of at most p micro-batches. With all passes alike a rank is busy from its first pass to its
-/// last, and the step idles (p - 1) / 2 forwards. It is chosen for the longest span, as the paper counts.
+/// A rank has two stages, out and back. So a micro-batch's first gradient arises where its last forward ran,
+/// on rank 0. Every rank holds the activations of at most p micro-batches. When all passes take the same
+/// time, a rank is busy from its first pass to its last, and a step idles for (p - 1) / 2 forwards. The
+/// search minimizes the longest span, as the paper does.
 pub(super) fn zb_v(sizes: Sizes, costs: &Costs) -> Result<Order> {
     let limit = Limit {
         held: sizes.ranks,
@@ -32,16 +34,17 @@ pub(super) fn zb_v(sizes: Sizes, costs: &Costs) -> Result<Order> {
     within(sizes, costs, limit, Goal::Span)
 }
 
-/// V-Half: half of 1F1B's memory, and less than its bubble (Qi et al., arXiv 2405.15362).
+/// V-Half: half of 1F1B's memory, and a smaller bubble (Qi et al., arXiv 2405.15362).
 ///
 /// ```text
-/// rank 0 | 0F0 0F1 0F2 0F3 0F4 ... ... 7F0 7I0 7F1 7I1 7W0 7W1 7F2 7I2 0I0 0F5 7F3 7I3 0I1 0F6 7F4 7I4 0I2 ..
-/// rank 1 | ... 1F0 1F1 1F2 1F3 ... 6F0 ... 6F1 6I0 6W0 6I1 6F2 6W1 1I0 1F4 6F3 6I2 1I1 1F5 6F4 6I3 1I2 1F6 ..
-/// rank 2 | ... ... 2F0 2F1 2F2 5F0 2F3 5F1 ... ... 5I0 5F2 5I1 2I0 5W0 5F3 2F4 2I1 5I2 5F4 2F5 2I2 5I3 5F5 ..
-/// rank 3 | ... ... ... 3F0 4F0 3F1 4F1 3F2 4F2 ... ... 4I0 3I0 3F3 4F3 4I1 3I1 3F4 4F4 4I2 3I2 3F5 4F5 4I3 ..
+/// rank 0 | 0F0 0F1 0F2 0F3 0F4 ... ... 7F0 7I0 7F1 7I1 7W0 7W1 7F2 7I2 0I0 0F5 7F3 7I3 0I1 0F6 7F4 7I4 ..
+/// rank 1 | ... 1F0 1F1 1F2 1F3 ... 6F0 ... 6F1 6I0 6W0 6I1 6F2 6W1 1I0 1F4 6F3 6I2 1I1 1F5 6F4 6I3 1I2 ..
+/// rank 2 | ... ... 2F0 2F1 2F2 5F0 2F3 5F1 ... ... 5I0 5F2 5I1 2I0 5W0 5F3 2F4 2I1 5I2 5F4 2F5 2I2 5I3 ..
+/// rank 3 | ... ... ... 3F0 4F0 3F1 4F1 3F2 4F2 ... ... 4I0 3I0 3F3 4F3 4I1 3I1 3F4 4F4 4I2 3I2 3F5 4F5 ..
 /// ```
 ///
-/// [ZB-V](zb_v) with half of its limit: a rank holds the activations of at most (p + 2) / 2 micro-batches, rounded down.
+/// [ZB-V](zb_v) with half of its limit. A rank holds the activations of at most (p + 2) / 2 micro-batches,
+/// rounded down.
 pub(super) fn v_half(sizes: Sizes, costs: &Costs) -> Result<Order> {
     let limit = Limit {
         held: (sizes.ranks + 2) / 2,
@@ -53,16 +56,16 @@ pub(super) fn v_half(sizes: Sizes, costs: &Costs) -> Result<Order> {
 /// V-Min: a third of 1F1B's memory, about the least that keeps ranks busy (Qi et al., arXiv 2405.15362).
 ///
 /// ```text
-/// rank 0 | 0F0 0F1 0F2 ... ... ... ... 7F0 7I0 7W0 ... ... ... 7F1 7I1 0I0 0F3 7F2 7I2 0W0 7W1 0I1 0F4 7F3 ..
-/// rank 1 | ... 1F0 1F1 1F2 ... ... 6F0 ... ... 6I0 6W0 ... 6F1 ... 1I0 6I1 6F2 1F3 1W0 6I2 1I1 6W1 6F3 1F4 ..
-/// rank 2 | ... ... 2F0 2F1 2F2 5F0 ... ... ... ... 5I0 5F1 5W0 2I0 2W0 5F2 5I1 5W1 2F3 2I1 5I2 5F3 2W1 2I2 ..
-/// rank 3 | ... ... ... 3F0 4F0 3F1 4F1 ... ... ... ... 4I0 3I0 3F2 4F2 4W0 3W0 4I1 3I1 3F3 4F3 4I2 3I2 4W1 ..
+/// rank 0 | 0F0 0F1 0F2 ... ... ... ... 7F0 7I0 7W0 ... ... ... 7F1 7I1 0I0 0F3 7F2 7I2 0W0 7W1 0I1 0F4 ..
+/// rank 1 | ... 1F0 1F1 1F2 ... ... 6F0 ... ... 6I0 6W0 ... 6F1 ... 1I0 6I1 6F2 1F3 1W0 6I2 1I1 6W1 6F3 ..
+/// rank 2 | ... ... 2F0 2F1 2F2 5F0 ... ... ... ... 5I0 5F1 5W0 2I0 2W0 5F2 5I1 5W1 2F3 2I1 5I2 5F3 2W1 ..
+/// rank 3 | ... ... ... 3F0 4F0 3F1 4F1 ... ... ... ... 4I0 3I0 3F2 4F2 4W0 3W0 4I1 3I1 3F3 4F3 4I2 3I2 ..
 /// ```
 ///
-/// [ZB-V](zb_v) with a third of its limit: a rank holds the activations of at most (p + 4) / 3 micro-batches, rounded
-/// down. Little is left to even out passes that take different times.
+/// [ZB-V](zb_v) with a third of its limit. A rank holds the activations of at most (p + 4) / 3 micro-batches,
+/// rounded down. So little memory leaves no room to even out passes of different times.
 pub(super) fn v_min(sizes: Sizes, costs: &Costs) -> Result<Order> {
-    // On two ranks a micro-batch is through so soon that one and a half do.
+    // On two ranks a micro-batch returns so soon that one and a half are enough.
     let limit = Limit {
         held: (sizes.ranks + 4) / 3,
         done: u32::from(sizes.ranks == 2),
@@ -70,12 +73,13 @@ pub(super) fn v_min(sizes: Sizes, costs: &Costs) -> Result<Order> {
     within(sizes, costs, limit, Goal::Makespan)
 }
 
-/// What a rank of a vee may hold.
+/// The limit of a rank of a vee.
 #[derive(Clone, Copy)]
 struct Limit {
-    /// Activations of so many micro-batches, counted in whole shares of a rank; where these differ, in the largest.
+    /// The activations of this many micro-batches, counted in whole shares of a rank. Where shares differ, in
+    /// the largest.
     held: u32,
-    /// So many stages' activations among them only once their backward-input is done.
+    /// This many stages' activations of those only once their backward-input is done.
     done: u32,
 }
 
@@ -107,7 +111,8 @@ fn within(sizes: Sizes, costs: &Costs, limit: Limit, goal: Goal) -> Result<Order
     })
 }
 
-/// Which rule is tried first: on a vee a forward brings the loss nearer, and so the first gradient of its micro-batch.
+/// The rule that is tried first. On a vee a forward brings the loss nearer, and so the first gradient of its
+/// micro-batch.
 fn promise(rule: Rule) -> (bool, bool, bool) {
     (rule.first != First::Forward, rule.patience > 0.0, rule.even)
 }
@@ -121,11 +126,11 @@ fn largest_share(stages: &[StageCost]) -> f64 {
         .fold(0.0, f64::max)
 }
 
-/// How many micro-batches each stage of a vee may have in flight where a rank may have `limit` over both its stages, at
-/// least 2. Four ways, the most promising first.
+/// How many micro-batches each stage of a vee may have in flight, when a rank may have `limit` over both its
+/// stages. Each number is at least 2. There are four ways, the most promising first.
 ///
-/// The second stage's part grows from 1 on rank 0 to a half on the last. In two of the ways it may use what the first stage
-/// leaves as well; what both hold together is then up to the rank's memory.
+/// The second stage's part grows from 1 on rank 0 to a half on the last rank. In two of the ways the second
+/// stage may also use what the first leaves. The rank's memory then limits both together.
 pub(crate) fn shares(ranks: u32, limit: u32) -> [Vec<u32>; 4] {
     let way = |rounding: u64, lends: bool| {
         let whole = 2 * u64::from(ranks - 1).max(1);

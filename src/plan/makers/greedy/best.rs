@@ -4,20 +4,21 @@ use super::lister;
 use super::policy::Policy;
 use super::task::{Goal, Listed, Task};
 
-/// How many passes [`best`] lists at most before it stays with what it has, once it has tried [`AT_LEAST`] policies.
+/// How many passes [`best`] lists at most. After [`AT_LEAST`] policies it stops once it has listed that many.
 const BUDGET: usize = 3_000_000;
 
 const AT_LEAST: usize = 3;
 
-/// Whether a score is better than another by more than rounding.
+/// Whether one score is better than another by more than a rounding error.
 fn better(a: [f64; 2], b: [f64; 2]) -> bool {
     let less = |at: usize| a[at] < b[at] * (1.0 - 1e-9);
     let more = |at: usize| b[at] < a[at] * (1.0 - 1e-9);
     less(0) || !more(0) && less(1)
 }
 
-/// The best of these policies and what it lists, the most promising first: at least one is tried, and then as many as do not
-/// take too long, or up to one that cannot be beaten. `None` when the memory cannot hold one micro-batch.
+/// Tries these policies, the most promising first, and returns the best one with its listing. It tries at
+/// least one. It stops when the search takes too long or when no order can be better. `None` when the memory
+/// cannot hold one micro-batch.
 pub(crate) fn best(
     task: &Task<'_>,
     policies: impl IntoIterator<Item = Policy>,

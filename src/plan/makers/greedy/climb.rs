@@ -1,17 +1,18 @@
-//! Betters a policy by small changes.
+//! Improves a policy by small changes.
 
 use super::lister;
 use super::policy::{First, Policy, Rule};
 use super::task::{Goal, Listed, Task};
 
-/// How many changes in a row may better nothing before it stops.
+/// The search stops after this many changes in a row without an improvement.
 const PATIENCE: usize = 400;
 
 /// How many passes are listed at most.
 const BUDGET: usize = 10_000_000;
 
-/// Changes one or two things of the policy at a time, a stage's limit or part of a rank's rule, and keeps what is no worse. The
-/// changes are drawn from a generator with a fixed start: the same task gives the same passes.
+/// Changes one or two things of the policy at a time: a stage's limit or part of a rank's rule. Keeps a
+/// change that is not worse. The changes come from a random generator with a fixed seed, so the same task
+/// gives the same passes.
 pub(crate) fn climb(task: &Task<'_>, mut policy: Policy, mut listed: Listed, goal: Goal) -> Listed {
     let mut draw = Draw(0x9E37_79B9_7F4A_7C15);
     let mut idle = 0;
@@ -58,7 +59,8 @@ fn change(policy: &mut Policy, draw: &mut Draw) {
     }
 }
 
-/// Marsaglia's xorshift (Journal of Statistical Software 8(14), 2003): numbers that look random, always the same.
+/// Marsaglia's xorshift (Journal of Statistical Software 8(14), 2003): pseudo-random numbers from a fixed
+/// seed.
 struct Draw(u64);
 
 impl Draw {

@@ -46,14 +46,14 @@ struct RankState {
     passes: Vec<(Pass, Cell)>,
     /// When it started its first pass.
     began: f64,
-    /// When it is done with its passes so far.
+    /// When it has finished its passes so far.
     free: f64,
     /// How long it has waited between passes.
     idle: f64,
     held: f64,
-    /// What a backward-input may add to what is held, during it or for longer.
+    /// The most that a backward-input may add to the memory held, during the pass or after it.
     extra: f64,
-    /// When it decides next; infinite while nothing is to come that is known of.
+    /// When it decides next. Infinite while nothing is known to come.
     called: f64,
     last: Pass,
 }
@@ -75,26 +75,26 @@ struct Lister<'a> {
     rank_of: Vec<usize>,
     ranks: Vec<RankState>,
     done: Vec<Done>,
-    /// When what a forward needs is there, and what a backward-input needs: `[stage][micro_batch]`.
+    /// When the input of each forward is there, and that of each backward-input: `[stage][micro_batch]`.
     forward_at: Vec<f64>,
     input_at: Vec<f64>,
     calls: BinaryHeap<Reverse<(Time, usize)>>,
     /// The longest that a rank has waited between passes.
     most_idle: f64,
-    /// Differences below these are rounding.
+    /// Smaller differences count as rounding errors.
     slack_time: f64,
     slack_memory: f64,
 }
 
-/// What the rank could do next.
+/// The passes that a rank could run next.
 struct Options {
-    /// The best of what is ready: what is first in order, its pass and its stage.
+    /// The first ready pass in the order of the rank's rule, with its stage.
     ready: Option<((bool, usize), Pass, usize)>,
-    /// When the next forward or backward-input is ready, as far as known.
+    /// When the next forward or backward-input is ready, if known.
     soon: f64,
-    /// When the next backward-input is ready, as far as known.
+    /// When the next backward-input is ready, if known.
     input: f64,
-    /// Whether something has no room.
+    /// Whether the memory has no room for some pass.
     blocked: bool,
 }
 
@@ -215,7 +215,7 @@ impl<'a> Lister<'a> {
         options
     }
 
-    /// The only stages whose forward and whose backward-input may come next, where the policy goes in rounds.
+    /// Where the policy goes in rounds: the only stages whose forward and whose backward-input may come next.
     fn rounds(&self, rank: usize) -> (Option<usize>, Option<usize>) {
         let RankState { stages, .. } = &self.ranks[rank];
         if !self.policy.rounds || stages.len() == 1 {
@@ -237,9 +237,10 @@ impl<'a> Lister<'a> {
         )
     }
 
-    /// Whether every micro-batch could still be finished here, the oldest first, once this stage has done one more forward:
-    /// for each there is room for its missing forwards beside all that younger ones hold (Dijkstra's banker). Both
-    /// together only grow, from one micro-batch to the next, where a stage's forwards end, so only those are looked at.
+    /// Whether every micro-batch can still be finished here after one more forward of this stage, the oldest
+    /// first. For each micro-batch there has to be room for its missing forwards beside what younger ones
+    /// hold (Dijkstra's banker's algorithm). From one micro-batch to the next, the sum of both grows only
+    /// where a stage's forwards end. So only those micro-batches and the oldest one are checked.
     fn is_safe(&self, rank: usize, next: usize) -> bool {
         let RankState { stages, extra, .. } = &self.ranks[rank];
         let forwards = |stage: usize| self.done[stage].forward + usize::from(stage == next);
@@ -273,7 +274,7 @@ impl<'a> Lister<'a> {
             .copied()
     }
 
-    /// Whether a backward-weight goes into the gap before the next pass.
+    /// Whether a backward-weight is put into the gap before the next pass.
     fn fills(&self, rank: usize, stage: usize, now: f64, options: &Options) -> bool {
         let gap = options.soon - now + self.slack_time;
         options.blocked
@@ -321,7 +322,7 @@ impl<'a> Lister<'a> {
         }
     }
 
-    /// Tells the next stage when its input is there, and has its rank think again.
+    /// Records when the next stage's input arrives, and has that stage's rank decide again then.
     fn hand(&mut self, now: f64, end: f64, from: usize, to: usize, micro_batch: usize, pass: Pass) {
         let (sender, receiver) = (self.rank_of[from], self.rank_of[to]);
         let at = if sender == receiver {
@@ -339,7 +340,7 @@ impl<'a> Lister<'a> {
         }
     }
 
-    /// Has a rank decide at this time, or earlier if it does so anyway.
+    /// Has a rank decide at this time, unless it decides earlier anyway.
     fn call(&mut self, rank: usize, at: f64) {
         if at < self.ranks[rank].called {
             self.ranks[rank].called = at;

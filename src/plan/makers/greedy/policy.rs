@@ -1,48 +1,51 @@
-//! By which rules ranks choose, and which rules are worth trying.
+//! The rules by which ranks choose, and which rules are worth trying.
 
 use crate::plan::StageCost;
 use crate::schedule::Placement;
 
-/// What the ranks keep to when they choose.
+/// The limits and rules by which ranks choose.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Policy {
     /// How many micro-batches each stage may have between forward and backward-input, at least 1.
     pub(crate) in_flight: Vec<u32>,
     /// Each rank's rule.
     pub(crate) rules: Vec<Rule>,
-    /// Passes go in rounds of as many micro-batches as there are ranks: a rank begins no forward of the next round, or of a
-    /// later chunk, while an earlier one is to come; backward-inputs the same from the last chunk on. This may not end, and
-    /// then counts for nothing. Otherwise a rank with several chunks does what is ready.
+    /// Whether passes go in rounds of as many micro-batches as there are ranks. A rank then starts no forward
+    /// of a later round or a later chunk before the earlier ones are done. Backward-inputs do the same from
+    /// the last chunk on. Such a listing may get stuck; it is then dropped. Without rounds, a rank with
+    /// several chunks runs whatever is ready.
     pub(crate) rounds: bool,
-    /// What waits for its backward-weight counts with all that the forward left, whatever the backward-input frees: little is
-    /// put off.
+    /// Whether a micro-batch that waits for its backward-weight counts with all that its forward saved, even
+    /// if the backward-input freed some. Fewer backward-weights are then put off.
     pub(crate) thrifty: bool,
 }
 
-/// By which rule a free rank chooses its next pass.
+/// The rule by which a free rank chooses its next pass.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Rule {
-    /// What goes first when both a forward and a backward-input are ready.
+    /// Which pass goes first when a forward and a backward-input are both ready.
     pub(crate) first: First,
-    /// A forward waits for a backward-input that comes within this share of the forward's time.
+    /// A forward waits for a backward-input that becomes ready within this share of the forward's time.
     pub(crate) patience: f64,
-    /// A gap before the next pass is filled with a backward-weight when it is at least this share of its time.
+    /// A gap before the next pass is filled with a backward-weight if it is at least this share of the weight
+    /// pass's time.
     pub(crate) fill: f64,
-    /// A smaller gap is filled too when it would make this rank the one that has idled most.
+    /// A smaller gap is filled too if this rank would otherwise become the one with the most idle time.
     pub(crate) even: bool,
 }
 
-/// What goes first when both a forward and a backward-input are ready.
+/// Which pass goes first when a forward and a backward-input are both ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum First {
     Backward,
     Forward,
-    /// What the rank did not do last.
+    /// The kind that the rank did not run last.
     InTurn,
 }
 
-/// How many micro-batches each stage may have in flight. A stage lives the longer the further it is from the last one;
-/// those after the first of a rank get `share` of that, and the first gets the memory that they leave.
+/// How many micro-batches each stage may have in flight. The further a stage is from the last one, the longer
+/// its activations live. A rank's later stages get `share` of that length. Its first stage gets the memory
+/// that they leave.
 pub(crate) fn in_flight(placement: &Placement, stages: &[StageCost], memory: f64, share: f64) -> Vec<u32> {
     let count = placement.stages();
     let mut left = vec![memory; placement.ranks() as usize];

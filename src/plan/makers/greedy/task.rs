@@ -1,4 +1,4 @@
-//! What is to be listed, what comes of it, and which result is the better one.
+//! What is to be listed, the result, and how results are compared.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use crate::error::PlanError;
 use crate::plan::StageCost;
 use crate::schedule::{Cell, Pass, Placement};
 
-/// What is to be listed, and the limits it has to keep.
+/// What is to be listed, and the limits to keep.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Task<'a> {
     pub(crate) placement: &'a Placement,
@@ -16,12 +16,12 @@ pub(crate) struct Task<'a> {
     pub(crate) stages: &'a [StageCost],
     /// The time of a transfer.
     pub(crate) comm: f64,
-    /// What a rank may hold; at least [`least_memory`].
+    /// The memory that a rank may hold. At least [`least_memory`].
     pub(crate) memory: f64,
 }
 
 impl Task<'_> {
-    /// A score that no order beats: every rank works without a gap from when its first input can be there.
+    /// A lower bound of the score: every rank works without a gap from when its first input can be there.
     pub(super) fn bound(&self, goal: Goal) -> [f64; 2] {
         let ranks = self.placement.ranks() as usize;
         let (mut first, mut work) = (vec![f64::INFINITY; ranks], vec![0.0; ranks]);
@@ -41,7 +41,7 @@ impl Task<'_> {
     }
 }
 
-/// The least memory a rank of this placement can do with: one micro-batch in flight.
+/// The least memory that a rank of this placement needs: that of one micro-batch in flight.
 pub(crate) fn least_memory(placement: &Placement, stages: &[StageCost]) -> f64 {
     let mut least = vec![0.0; placement.ranks() as usize];
     let mut extra = vec![0.0f64; placement.ranks() as usize];
@@ -56,13 +56,13 @@ pub(crate) fn least_memory(placement: &Placement, stages: &[StageCost]) -> f64 {
         .fold(0.0, f64::max)
 }
 
-/// Passes that were listed, and how they go.
+/// Listed passes and how long they take.
 #[derive(Clone, Debug)]
 pub(crate) struct Listed {
     pub(crate) passes: Vec<Vec<(Pass, Cell)>>,
-    /// When the last rank is done.
+    /// When the last rank has finished.
     pub(crate) makespan: f64,
-    /// The longest time from a rank's first start to its last end.
+    /// The longest span of a rank, from its first start to its last end.
     pub(crate) span: f64,
 }
 
@@ -72,18 +72,18 @@ impl Listed {
         self.passes.iter().map(Vec::len).sum()
     }
 
-    /// What is to be small, the goal first.
+    /// The score: smaller is better, and the goal comes first.
     pub(super) fn score(&self, goal: Goal) -> [f64; 2] {
         goal.order(self.makespan, self.span)
     }
 }
 
-/// What a step should be short by.
+/// What is to be made short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
-    /// The makespan: ranks wait for each other at the end of a step.
+    /// The makespan: for ranks that meet at the end of each step.
     Makespan,
-    /// The longest span of a rank: steps follow each other without such a wait.
+    /// The longest span of a rank: for ranks that go on to the next step without meeting.
     Span,
 }
 
