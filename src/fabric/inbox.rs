@@ -108,7 +108,7 @@ impl<W> Inbox<W> {
     pub(super) fn take_in(&mut self) -> Result<()> {
         self.look()?;
         while let Ok(packet) = self.packets.try_recv() {
-            if let Some(packet) = self.accept(packet)? {
+            if self.accept(&packet)? {
                 self.early.push_back(packet);
             }
         }
@@ -137,11 +137,13 @@ impl<W> Inbox<W> {
         loop {
             self.look()?;
             let packet = self.next();
-            match self.accept(packet)? {
-                Some(packet) if is_it(&packet) => return Ok(packet.content),
-                Some(packet) => self.early.push_back(packet),
-                None => {}
+            if !self.accept(&packet)? {
+                continue;
             }
+            if is_it(&packet) {
+                return Ok(packet.content);
+            }
+            self.early.push_back(packet);
         }
     }
 
@@ -167,22 +169,21 @@ impl<W> Inbox<W> {
             .expect("the rank holds a way into its own inbox")
     }
 
-    /// A packet that can be asked for, now or in a later call. What belongs to an earlier call is dropped.
-    fn accept(&mut self, packet: Packet<W>) -> Result<Option<Packet<W>>> {
+    /// Whether a packet can be asked for, now or in a later call. What belongs to an earlier call is dropped.
+    fn accept(&mut self, packet: &Packet<W>) -> Result<bool> {
         let is_old_attempt = packet.call.attempt < self.call.attempt;
-        match packet.content {
+        match &packet.content {
             // A rank may have stopped between two calls: that it has is true in the next one too.
             Content::Stopped if !is_old_attempt => {
                 Err(self.fail_in(packet.call.attempt, Failure::Stopped(packet.from)))
             }
             Content::Failed(error) if !is_old_attempt => {
-                Err(self.fail_in(packet.call.attempt, Failure::Fabric(error)))
+                Err(self.fail_in(packet.call.attempt, Failure::Fabric(Arc::clone(error))))
             }
             Content::Description(..) if packet.call < self.call && !is_old_attempt => {
                 Err(self.fail(Failure::Fabric(Arc::new(left(packet.from, packet.call)))))
             }
-            _ if packet.call < self.call => Ok(None),
-            _ => Ok(Some(packet)),
+            _ => Ok(packet.call >= self.call),
         }
     }
 

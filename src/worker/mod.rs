@@ -84,6 +84,8 @@ pub(crate) struct Worker<S: Stage> {
     optimizer: Arc<dyn Optimizer>,
     clip: Option<f64>,
     mesh: Mesh,
+    /// Where this rank stands in it.
+    at: Coordinate,
     ties: Vec<Tie>,
     /// Blocks of other ranks' that have been read: memory for those to be sent.
     blocks: Vec<Vec<u8>>,
@@ -109,6 +111,7 @@ impl<S: Stage> Worker<S> {
     /// What a stage's builder reports.
     pub(crate) fn build(parts: WorkerParts<S>) -> Result<Self> {
         check_place(&parts)?;
+        let at = parts.mesh.coordinate(parts.transport.rank());
         let place = parts.mesh.place(parts.transport.rank());
         let micro_batches = parts.schedule.micro_batches();
         let slots = parts
@@ -143,6 +146,7 @@ impl<S: Stage> Worker<S> {
             targets: parts.targets,
             optimizer: parts.optimizer,
             clip: parts.clip,
+            at,
             mesh: parts.mesh,
             ties: Vec::new(),
             blocks: Vec::new(),
@@ -319,8 +323,7 @@ impl<S: Stage> Worker<S> {
 
     /// The rank of this replica and shard that has a place in the pipeline.
     fn world_rank(&self, rank: Rank) -> WorldRank {
-        let own = self.mesh.coordinate(self.transport.rank());
-        self.mesh.world_rank(Coordinate { rank, ..own })
+        self.mesh.world_rank(Coordinate { rank, ..self.at })
     }
 
     fn slot(&mut self, stage: StageId) -> &mut Slot<S> {
