@@ -50,19 +50,25 @@ enum Command {
 
 /// A command that failed, and the exit status that says so.
 struct Failure {
-    error: Error,
+    error: Box<Error>,
     status: u8,
 }
 
 impl Failure {
     /// Nothing was started.
     fn refused(error: Error) -> Self {
-        Self { error, status: 2 }
+        Self {
+            error: Box::new(error),
+            status: 2,
+        }
     }
 
     /// Something was started.
     fn failed(error: Error) -> Self {
-        Self { error, status: 1 }
+        Self {
+            error: Box::new(error),
+            status: 1,
+        }
     }
 }
 

@@ -52,10 +52,10 @@ pub enum Error {
     Plan(#[from] PlanError),
     /// A config, or a value that was set in one, that cannot be used.
     #[error(transparent)]
-    Config(#[from] ConfigError),
+    Config(Box<ConfigError>),
     /// Parts of a pipeline that do not fit together. Nothing was started.
     #[error(transparent)]
-    Launch(#[from] LaunchError),
+    Launch(Box<LaunchError>),
     /// A call of a running pipeline that cannot be done.
     #[error(transparent)]
     Call(#[from] CallError),
@@ -135,6 +135,19 @@ pub enum Error {
     Stopped(String),
 }
 
+// In boxes: a result of every action is as large as the largest error.
+impl From<ConfigError> for Error {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(Box::new(error))
+    }
+}
+
+impl From<LaunchError> for Error {
+    fn from(error: LaunchError) -> Self {
+        Self::Launch(Box::new(error))
+    }
+}
+
 impl Error {
     /// The same failure with the action it happened in; a place that is already known stays.
     #[must_use]
@@ -163,8 +176,12 @@ impl Error {
     pub(crate) fn is_out_of_memory(&self) -> bool {
         match self {
             Self::Action { kind, .. } => kind.is_out_of_memory(),
-            Self::Stage(error) | Self::Launch(LaunchError::Unbuildable { source: error, .. }) => {
-                matches!(error.kind, ErrorKind::OutOfMemory { .. })
+            Self::Stage(error) => matches!(error.kind, ErrorKind::OutOfMemory { .. }),
+            Self::Launch(error) => {
+                let LaunchError::Unbuildable { source, .. } = error.as_ref() else {
+                    return false;
+                };
+                matches!(source.kind, ErrorKind::OutOfMemory { .. })
             }
             _ => false,
         }

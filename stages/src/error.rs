@@ -34,9 +34,9 @@ pub enum ErrorKind {
     )]
     GradientShape {
         /// The shape of the input.
-        expected: Shape,
+        expected: Box<Shape>,
         /// The shape of its gradient.
-        got: Shape,
+        got: Box<Shape>,
     },
     /// A token or class outside the range the layer knows.
     #[error("{what} {id} is outside 0..{limit}")]

@@ -249,7 +249,11 @@ fn checked_backward_input(
         && *grad.shape() != expected
     {
         let got = *grad.shape();
-        return Err(ErrorKind::GradientShape { expected, got }.into());
+        return Err(ErrorKind::GradientShape {
+            expected: Box::new(expected),
+            got: Box::new(got),
+        }
+        .into());
     }
     Ok((input_grad, pending))
 }

@@ -64,7 +64,7 @@ fn a_variable_with_one_underscore_is_told_and_others_are_passed_over() {
     };
     let refusal = said("PIPEWRIGHT_MODEL_DIM").unwrap_err();
     assert!(
-        matches!(refusal, Error::Config(ConfigError::OneUnderscore { .. })),
+        matches!(&refusal, Error::Config(error) if matches!(**error, ConfigError::OneUnderscore { .. })),
         "{refusal:?}"
     );
     assert_eq!(
@@ -79,7 +79,10 @@ fn a_variable_with_one_underscore_is_told_and_others_are_passed_over() {
 #[test]
 fn a_refusal_has_its_place_and_its_kind_in_fields() {
     let error = parse("[model]\n\ndim = 0").unwrap_err();
-    let Error::Config(ConfigError::Value { origin, key, problem }) = error else {
+    let Error::Config(error) = error else {
+        panic!("{error:?}");
+    };
+    let ConfigError::Value { origin, key, problem } = *error else {
         panic!("{error:?}");
     };
     let line = Origin::File {

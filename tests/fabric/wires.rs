@@ -69,7 +69,7 @@ fn pair<W: WireFrame>() -> [(End<W>, Peers); 2] {
         let (mut ends, peers) = fabric::ends(world, &mesh(2, 2), 2, ROOM).expect("connected");
         (ends.pop().expect("one rank"), peers)
     });
-    ends.try_into().ok().expect("two processes")
+    ends.try_into().unwrap_or_else(|_| panic!("two processes"))
 }
 
 #[test]

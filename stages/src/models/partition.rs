@@ -90,7 +90,7 @@ fn take(names: &[&str], next: usize, range: Range<usize>, stage: usize) -> Resul
             names[next]
         )
     };
-    Err(wrong(format!("{problem}")))
+    Err(wrong(problem.to_string()))
 }
 
 /// The units that an entry names.

@@ -12,25 +12,25 @@ pub struct CheckError {
     /// The layer; empty when a stage was checked.
     pub layer: String,
     /// What is wrong.
-    pub problem: Problem,
+    pub problem: Box<Problem>,
 }
 
 impl CheckError {
     pub(super) fn new(problem: Problem) -> Self {
         Self {
             layer: String::new(),
-            problem,
+            problem: Box::new(problem),
         }
     }
 
     /// The same, of this layer.
     pub(super) fn at(self, layer: &str) -> Self {
-        match self.problem {
+        match *self.problem {
             // It names its own place.
             Problem::Failed(error) => Self::new(Problem::Failed(error.at(layer))),
             problem => Self {
                 layer: layer.to_owned(),
-                problem,
+                problem: Box::new(problem),
             },
         }
     }
