@@ -7,7 +7,10 @@ use crate::schedule::{Action, Cell, Flow, Pass};
 
 /// What a rank does right now. The rank writes a few numbers for each action, without a lock; a watcher may read them at any
 /// time. A reading that mixes two actions is followed by another [count](Reading::count), so it shows as progress.
+///
+/// It has cache lines of its own: on a line shared with another rank's, each store would wait for the other rank's core.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub(crate) struct Progress {
     /// How often the rank has begun something, or has gone on after a wait.
     count: AtomicU64,
