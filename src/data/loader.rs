@@ -131,27 +131,39 @@ impl Feed {
         }
     }
 
+    /// One micro-batch, if it is there already; else as [`Feed::take`].
+    ///
+    /// # Errors
+    /// What the source reported.
+    pub fn poll(&mut self, step: u64, micro_batch: MicroBatch) -> Result<Option<Tensor>> {
+        self.early.retain(|(at, ..)| *at == step);
+        let early = self.early.iter().position(|(_, at, _)| *at == micro_batch);
+        if let Some(index) = early {
+            return self.early.swap_remove(index).2.map(Some);
+        }
+        while let Ok(item) = self.items.try_recv() {
+            if item.0 == step && item.1 == micro_batch {
+                return item.2.map(Some);
+            }
+            if item.0 == step {
+                self.early.push(item);
+            }
+        }
+        Ok(None)
+    }
+
     /// Waits for one micro-batch, in any order within a step; those of other steps, prepared before a jump, are dropped.
     ///
     /// # Errors
     /// What the source reported, or [`Error::Stopped`] when the loader has ended.
     pub fn take(&mut self, step: u64, micro_batch: MicroBatch) -> Result<Tensor> {
-        self.early.retain(|(at, ..)| *at == step);
-        let early = self.early.iter().position(|(_, at, _)| *at == micro_batch);
-        if let Some(index) = early {
-            return self.early.swap_remove(index).2;
-        }
         loop {
-            let item = self
-                .items
-                .recv()
-                .map_err(|_| Error::Stopped(": its data loader has ended".to_owned()))?;
-            if item.0 == step && item.1 == micro_batch {
-                return item.2;
+            if let Some(tensor) = self.poll(step, micro_batch)? {
+                return Ok(tensor);
             }
-            if item.0 == step {
-                self.early.push(item);
-            }
+            let item = self.items.recv();
+            let item = item.map_err(|_| Error::Stopped(": its data loader has ended".to_owned()))?;
+            self.early.push(item);
         }
     }
 }

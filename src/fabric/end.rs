@@ -60,11 +60,7 @@ impl<W> End<W> {
     /// Tells all peers that this rank has stopped. One that has stopped itself needs no word.
     fn tell_stopped(&mut self) {
         for route in &self.routes {
-            let mut packet = Packet {
-                from: self.rank,
-                call: self.inbox.call(),
-                content: Content::Stopped,
-            };
+            let mut packet = Packet::new(self.rank, self.inbox.call(), Content::Stopped);
             while let Ok(Some(back)) = route.send(packet) {
                 packet = back;
                 thread::yield_now();
@@ -75,11 +71,7 @@ impl<W> End<W> {
 
 impl<W: Send + 'static> End<W> {
     fn post(&mut self, peer: WorldRank, content: Content<W>) -> Result<()> {
-        let mut packet = Packet {
-            from: self.rank,
-            call: self.inbox.call(),
-            content,
-        };
+        let mut packet = Packet::new(self.rank, self.inbox.call(), content);
         while let Some(back) = self.routes[peer.index()].send(packet)? {
             packet = back;
             self.inbox.take_in()?;
@@ -128,14 +120,14 @@ impl<W: Send + 'static> End<W> {
         Ok(())
     }
 
-    /// The wire of this tag.
+    /// Waits for the wire of this tag.
     fn fetch(&mut self, peer: WorldRank, tag: Tag) -> Result<W> {
-        let content = self.inbox.take(peer, |content| {
-            matches!(
-                content,
-                Content::Wire(got, _) | Content::Carried(got, _) | Content::Description(got, _) if *got == tag
-            )
-        })?;
+        let content = self.inbox.take(peer, is_wire(tag))?;
+        self.unpack(peer, content)
+    }
+
+    /// The wire that has come, or whose description has.
+    fn unpack(&mut self, peer: WorldRank, content: Content<W>) -> Result<W> {
         match content {
             Content::Wire(_, wire) | Content::Carried(_, wire) => Ok(wire),
             Content::Description(_, description) => {
@@ -209,6 +201,14 @@ impl<W: Send + 'static> Transport<W> for End<W> {
         Ok(())
     }
 
+    fn poll(&mut self, peer: WorldRank, tag: Tag) -> Result<Option<W>> {
+        if self.carrier.is_some() && self.is_far(peer) {
+            return Ok(None);
+        }
+        let content = self.inbox.poll(peer, is_wire(tag))?;
+        content.map(|content| self.unpack(peer, content)).transpose()
+    }
+
     fn wait(&mut self, peer: WorldRank, tag: Tag) -> Result<W> {
         // As above: what was announced before comes before.
         self.take_posted(|posted| posted.contains(&(peer, tag)))?;
@@ -227,6 +227,16 @@ impl<W: Send + 'static> Transport<W> for End<W> {
             Content::Block(bytes) => Ok(bytes),
             _ => unreachable!("a block was wanted"),
         }
+    }
+}
+
+/// Whether a packet is the wire of this tag, or describes it.
+fn is_wire<W>(tag: Tag) -> impl Fn(&Content<W>) -> bool {
+    move |content| {
+        matches!(
+            content,
+            Content::Wire(got, _) | Content::Carried(got, _) | Content::Description(got, _) if *got == tag
+        )
     }
 }
 

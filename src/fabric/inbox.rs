@@ -86,9 +86,9 @@ impl<W> Inbox<W> {
         }
         let mut left_over = None;
         self.early.retain(|packet| {
-            let stale = packet.call < call;
+            let stale = packet.call() < call;
             if stale && matches!(packet.content, Content::Description(..)) {
-                left_over = Some((packet.from, packet.call));
+                left_over = Some((packet.from, packet.call()));
             }
             !stale
         });
@@ -118,32 +118,49 @@ impl<W> Inbox<W> {
     /// Puts back what will be asked for later.
     pub(super) fn keep(&mut self, from: WorldRank, content: Content<W>) {
         let call = self.call;
-        self.early.push_back(Packet { from, call, content });
+        self.early.push_back(Packet::new(from, call, content));
     }
 
-    /// The first packet of the call from this rank that is wanted; fails once any peer has stopped.
+    /// The first packet of the call from this rank that is wanted, if it has come; fails once any peer has stopped.
+    pub(super) fn poll(
+        &mut self,
+        from: WorldRank,
+        wanted: impl Fn(&Content<W>) -> bool,
+    ) -> Result<Option<Content<W>>> {
+        let call = self.call;
+        let is_it =
+            |packet: &Packet<W>| packet.from == from && packet.call() == call && wanted(&packet.content);
+        let early = self.early.iter().position(is_it);
+        if let Some(packet) = early.and_then(|index| self.early.remove(index)) {
+            return Ok(Some(packet.content));
+        }
+        self.look()?;
+        while let Ok(packet) = self.packets.try_recv() {
+            if !self.accept(&packet)? {
+                continue;
+            }
+            if is_it(&packet) {
+                return Ok(Some(packet.content));
+            }
+            self.early.push_back(packet);
+        }
+        Ok(None)
+    }
+
+    /// Waits for the first packet of the call from this rank that is wanted; fails once any peer has stopped.
     pub(super) fn take(
         &mut self,
         from: WorldRank,
         wanted: impl Fn(&Content<W>) -> bool,
     ) -> Result<Content<W>> {
-        let call = self.call;
-        let is_it =
-            |packet: &Packet<W>| packet.from == from && packet.call == call && wanted(&packet.content);
-        let early = self.early.iter().position(is_it);
-        if let Some(packet) = early.and_then(|index| self.early.remove(index)) {
-            return Ok(packet.content);
-        }
         loop {
-            self.look()?;
+            if let Some(content) = self.poll(from, &wanted)? {
+                return Ok(content);
+            }
             let packet = self.next();
-            if !self.accept(&packet)? {
-                continue;
+            if self.accept(&packet)? {
+                self.early.push_back(packet);
             }
-            if is_it(&packet) {
-                return Ok(packet.content);
-            }
-            self.early.push_back(packet);
         }
     }
 
@@ -152,11 +169,8 @@ impl<W> Inbox<W> {
         self.packets = never();
     }
 
-    /// The next packet.
+    /// Waits for the next packet.
     fn next(&self) -> Packet<W> {
-        if let Ok(packet) = self.packets.try_recv() {
-            return packet;
-        }
         let since = Instant::now();
         while since.elapsed() < self.awake {
             hint::spin_loop();
@@ -171,19 +185,19 @@ impl<W> Inbox<W> {
 
     /// Whether a packet can be asked for, now or in a later call. What belongs to an earlier call is dropped.
     fn accept(&mut self, packet: &Packet<W>) -> Result<bool> {
-        let is_old_attempt = packet.call.attempt < self.call.attempt;
+        let is_old_attempt = packet.call().attempt < self.call.attempt;
         match &packet.content {
             // A rank may have stopped between two calls: that it has is true in the next one too.
             Content::Stopped if !is_old_attempt => {
-                Err(self.fail_in(packet.call.attempt, Failure::Stopped(packet.from)))
+                Err(self.fail_in(packet.call().attempt, Failure::Stopped(packet.from)))
             }
             Content::Failed(error) if !is_old_attempt => {
-                Err(self.fail_in(packet.call.attempt, Failure::Fabric(Arc::clone(error))))
+                Err(self.fail_in(packet.call().attempt, Failure::Fabric(Arc::clone(error))))
             }
-            Content::Description(..) if packet.call < self.call && !is_old_attempt => {
-                Err(self.fail(Failure::Fabric(Arc::new(left(packet.from, packet.call)))))
+            Content::Description(..) if packet.call() < self.call && !is_old_attempt => {
+                Err(self.fail(Failure::Fabric(Arc::new(left(packet.from, packet.call())))))
             }
-            _ => Ok(packet.call >= self.call),
+            _ => Ok(packet.call() >= self.call),
         }
     }
 

@@ -6,12 +6,33 @@ use super::{Call, Tag};
 use crate::error::{FabricError, Result};
 use crate::id::WorldRank;
 
-/// What one rank sends another.
+/// What one rank sends another. It holds the fields of its [`Call`] one by one: so it has no padding, and fewer
+/// bytes go from core to core.
 pub(super) struct Packet<W> {
     pub(super) from: WorldRank,
-    /// The call it belongs to.
-    pub(super) call: Call,
+    attempt: u32,
+    number: u64,
     pub(super) content: Content<W>,
+}
+
+impl<W> Packet<W> {
+    /// A packet of this call.
+    pub(super) fn new(from: WorldRank, call: Call, content: Content<W>) -> Self {
+        Self {
+            from,
+            attempt: call.attempt,
+            number: call.number,
+            content,
+        }
+    }
+
+    /// The call it belongs to.
+    pub(super) fn call(&self) -> Call {
+        Call {
+            attempt: self.attempt,
+            number: self.number,
+        }
+    }
 }
 
 /// What a packet holds.

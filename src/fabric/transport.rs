@@ -72,6 +72,14 @@ pub trait Transport<W>: 'static {
         Ok(())
     }
 
+    /// A wire of the call that has begun, if it has come. An end that cannot say so without waiting says no.
+    ///
+    /// # Errors
+    /// As for [`Transport::wait`].
+    fn poll(&mut self, _peer: WorldRank, _tag: Tag) -> Result<Option<W>> {
+        Ok(None)
+    }
+
     /// Waits for a wire of the call that has begun.
     ///
     /// # Errors

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pipewright_stages::Clock;
+use pipewright_stages::{Clock, Tensor};
 use serde::{Deserialize, Serialize};
 
 use super::progress::{Progress, WaitsFor};
 use super::trace::{RankTrace, Record};
+use crate::data::Feed;
 use crate::error::Result;
+use crate::id::MicroBatch;
 use crate::schedule::{Cell, Flow, Pass};
 
 /// Time spent and memory held by one rank in one step. On a device with a clock the passes are timed by it: the host only puts
@@ -99,6 +101,14 @@ impl Meter {
         self.waiting += since.elapsed();
         self.begin_pass()?;
         result
+    }
+
+    /// Takes a micro-batch, and counts as waiting what it has to wait for.
+    pub(super) fn take(&mut self, feed: &mut Feed, step: u64, micro_batch: MicroBatch) -> Result<Tensor> {
+        match feed.poll(step, micro_batch)? {
+            Some(tensor) => self.begin_pass().map(|()| tensor),
+            None => self.wait(WaitsFor::Nobody, || feed.take(step, micro_batch)),
+        }
     }
 
     /// A pass begins, or has what it waited for.

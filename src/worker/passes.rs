@@ -57,8 +57,7 @@ impl<S: Stage> Worker<S> {
                 None => {
                     let inputs = self.inputs.as_mut();
                     let inputs = inputs.expect("built: the first stage's rank has inputs");
-                    let take = || inputs.take(run.step, cell.micro_batch);
-                    self.meter.wait(WaitsFor::Nobody, take)?
+                    self.meter.take(inputs, run.step, cell.micro_batch)?
                 }
             };
             return Ok(Some(self.slot(cell.stage).stage.load(input)?));
@@ -84,8 +83,7 @@ impl<S: Stage> Worker<S> {
             None => {
                 let targets = self.targets.as_mut();
                 let targets = targets.expect("built: the last stage's rank has targets");
-                let take = || targets.take(run.step, cell.micro_batch);
-                self.meter.wait(WaitsFor::Nobody, take)?
+                self.meter.take(targets, run.step, cell.micro_batch)?
             }
         };
         Ok(Some(target))
@@ -238,12 +236,24 @@ impl<S: Stage> Worker<S> {
         let transport = &mut self.transport;
         let slot = self.slots.iter_mut().find(|slot| slot.id == cell.stage);
         let stage = &mut slot.expect("checked: the stage is on this rank").stage;
-        let wire = self.meter.wait(WaitsFor::Rank(rank), || {
-            if run.is_search() && transport.recv_bytes(peer)?.is_empty() {
-                return Ok(None);
+        let come = match run.is_search() {
+            true => None,
+            false => transport.poll(peer, tag)?,
+        };
+        // What has come need not be timed: to look at the clock takes longer than to take it.
+        let wire = match come {
+            Some(wire) => {
+                let wire = stage.receive(wire)?;
+                self.meter.begin_pass()?;
+                Some(wire)
             }
-            Ok(Some(stage.receive(transport.wait(peer, tag)?)?))
-        })?;
+            None => self.meter.wait(WaitsFor::Rank(rank), || {
+                if run.is_search() && transport.recv_bytes(peer)?.is_empty() {
+                    return Ok(None);
+                }
+                Ok(Some(stage.receive(transport.wait(peer, tag)?)?))
+            })?,
+        };
         self.meter.taken(flow, cell);
         Ok(wire)
     }

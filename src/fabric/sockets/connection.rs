@@ -229,7 +229,8 @@ impl<W: WireFrame> Route<W> for SocketRoute {
     }
 
     fn send(&self, packet: Packet<W>) -> Result<Option<Packet<W>>> {
-        let head = |kind, tag| head(kind, [packet.from, self.to], packet.call, tag);
+        let (between, call) = ([packet.from, self.to], packet.call());
+        let head = |kind, tag| head(kind, between, call, tag);
         let connection = &self.connection;
         let sent = match packet.content {
             // A device that cannot give its numbers fails before the frame begins.
@@ -253,9 +254,7 @@ impl<W: WireFrame> Route<W> for SocketRoute {
                 sent
             }
             Content::Stopped => connection.block(head(Kind::Stopped, Tag(0)), &[]),
-            Content::Failed(error) => {
-                connection.tell_failed([packet.from, self.to], packet.call, Tag(0), &error)
-            }
+            Content::Failed(error) => connection.tell_failed(between, call, Tag(0), &error),
         };
         sent.map(|()| None).map_err(|_| Error::PeerGone(self.to))
     }

@@ -64,11 +64,7 @@ impl<W> Deliveries<W> {
         };
         for inbox in &self.inboxes {
             // A rank that has stopped needs no word.
-            let _ = inbox.send(Packet {
-                from,
-                call,
-                content: content(),
-            });
+            let _ = inbox.send(Packet::new(from, call, content()));
         }
     }
 }
@@ -208,7 +204,7 @@ impl<W: WireFrame> Reader<W> {
             .ok_or_else(|| invalid(format!("a frame from rank {from} to rank {to}")))?;
         let call = head.call;
         // A rank that has stopped needs nothing.
-        let _ = inbox.send(Packet { from, call, content });
+        let _ = inbox.send(Packet::new(from, call, content));
         Ok(())
     }
 
