@@ -1,17 +1,21 @@
-// Fused causal attention, backward: Dao, "FlashAttention-2" (2023), algorithm 2, as two kernels, so that each sum is made by one warp in one
-// order: a block of keys goes over the queries for the gradients of keys and values, a block of queries over the keys for that of queries.
+// Fused causal attention, backward: Dao, "FlashAttention-2" (2023), algorithm 2. It is split into two
+// kernels, so that one warp makes each sum, in one order. In the first, a block of keys loops over the
+// queries and makes the gradients of keys and values. In the second, a block of queries loops over the keys
+// and makes the gradient of queries.
 //
-// With p = exp(scale * q k - lse), delta = sum(grad * out) by row:
-//   dv = sum over queries of p * grad; ds = p * (grad v - delta); dk = scale * sum over queries of ds * q; dq = scale * sum over keys of ds * k
+// With p = exp(scale * q k - lse), and delta = sum(grad * out) for each row:
+//   dv = sum over queries of p * grad; ds = p * (grad v - delta)
+//   dk = scale * sum over queries of ds * q; dq = scale * sum over keys of ds * k
 
 namespace attention {
 
-// The sizes of the kernel of keys and values: NS x 8 queries are worked on at a time, of a tile of QUERIES.
+// The sizes of the kernel for keys and values. It works on NS x 8 queries at a time, out of a tile of
+// QUERIES.
 template <int WIDTH> struct BackwardKeys {
     static constexpr int MS = WIDTH == 64 ? 2 : 1, NS = 4;
     static constexpr unsigned KEYS = WARPS * MS * 16, QUERIES = 64;
     static constexpr unsigned VALUES = KEYS * WIDTH * 2, STAGES = 2 * VALUES;
-    // Of a stage: queries, output gradients, lse, delta.
+    // Offsets within a stage of the pipeline of copies: queries, output gradients, lse, delta.
     static constexpr unsigned GRADS = QUERIES * WIDTH * 2, LSE = 2 * GRADS, DELTA = LSE + QUERIES * 4, STAGE_BYTES = DELTA + QUERIES * 4;
 };
 
@@ -22,13 +26,14 @@ struct Backward {
     const float *lse, *delta;
     unsigned time;
 
-    // The rows of lse and delta before those of the block's head.
+    // The number of rows of lse and delta before those of the block's head.
     __forceinline__ unsigned long long row() const {
         return ((unsigned long long)blockIdx.z * gridDim.y + blockIdx.y) * time;
     }
 };
 
-// Begins to copy a stage: tiles of queries and output gradients, with their lse and delta; zeros after the last, which add nothing.
+// Starts to copy a stage: tiles of queries and output gradients, with their lse and delta. After the last
+// query it writes zeros, which add nothing.
 template <int WIDTH> __forceinline__ void copy_queries(const Backward &it, unsigned stage, unsigned first) {
     using Its = BackwardKeys<WIDTH>;
     copy_tiles<Its::QUERIES, WIDTH>(stage, rows_of_head<WIDTH>(it.qkv, 3, 0, it.time), first);
@@ -44,7 +49,7 @@ __forceinline__ float2 pair_at(unsigned numbers, unsigned column) {
     return *(const float2 *)(dynamic_shared() + numbers + (column + lane() % 4 * 2) * 4);
 }
 
-// Turns scores, a key a row and a query a column, into probabilities.
+// Turns scores into probabilities. Rows are keys, columns are queries.
 template <int WIDTH, int MS, int NS> __forceinline__ void probabilities_of_keys(float (&scores)[MS][NS][4], unsigned lse) {
 #pragma unroll
     for (int n = 0; n < NS; n++) {
@@ -58,7 +63,7 @@ template <int WIDTH, int MS, int NS> __forceinline__ void probabilities_of_keys(
     }
 }
 
-// probabilities *= gradients - delta, a key a row and a query a column.
+// probabilities *= gradients - delta. Rows are keys, columns are queries.
 template <int MS, int NS>
 __forceinline__ void scores_grad_of_keys(float (&probabilities)[MS][NS][4], const float (&grads)[MS][NS][4], unsigned delta) {
 #pragma unroll
@@ -83,7 +88,8 @@ template <int WIDTH> __forceinline__ void backward_keys(const Backward &it) {
     float keys_grad[Its::MS][WIDTH / 8][4] = {}, values_grad[Its::MS][WIDTH / 8][4] = {};
     for (unsigned query = first; query < it.time; query += Its::QUERIES) {
         cp_async_wait_all();
-        // After it the stage is there, and all are done with the one before, which the next copy replaces.
+        // After this barrier the stage is copied, and all threads are done with the previous stage. The next
+        // copy overwrites that one.
         __syncthreads();
         if (query + Its::QUERIES < it.time)
             copy_queries<WIDTH>(it, stage_of(query + Its::QUERIES), query + Its::QUERIES);
@@ -113,16 +119,16 @@ template <int WIDTH> __forceinline__ void backward_keys(const Backward &it) {
     store_rows<WIDTH>(rows_of_head<WIDTH>(it.qkv_grad, 3, 2, it.time), own, values_grad, ones, Its::VALUES, row);
 }
 
-// The sizes of the kernel of queries: NS x 8 keys are worked on at a time, of a tile of KEYS.
+// The sizes of the kernel for queries. It works on NS x 8 keys at a time, out of a tile of KEYS.
 template <int WIDTH> struct BackwardQueries {
     static constexpr int MS = 2, NS = 4;
-    // For more than these 32 there are no registers.
+    // Registers can hold the queries for width 64, but not for 128.
     static constexpr bool HELD = WIDTH == 64;
     static constexpr unsigned QUERIES = WARPS * MS * 16, KEYS = WIDTH == 64 ? 64 : 32;
     static constexpr unsigned GRADS = QUERIES * WIDTH * 2, STAGES = 2 * GRADS, KEYS_BYTES = KEYS * WIDTH * 2;
 };
 
-// The numbers of a lane's rows; zeros after the last.
+// The numbers of a lane's rows. Zeros after the last row.
 template <int MS> __forceinline__ void load_of_rows(float (&numbers)[MS][2], const float *from, unsigned first, unsigned time) {
 #pragma unroll
     for (int m = 0; m < MS; m++)
@@ -135,7 +141,7 @@ template <int MS> __forceinline__ void load_of_rows(float (&numbers)[MS][2], con
 
 template <int WIDTH> __forceinline__ void backward_queries(const Backward &it) {
     using Its = BackwardQueries<WIDTH>;
-    // The longest first.
+    // Starts with the longest rows.
     const unsigned first = (gridDim.x - 1 - blockIdx.x) * Its::QUERIES;
     const unsigned row = warp() * Its::MS * 16, own = first + row;
     const unsigned end = min(first + Its::QUERIES, it.time);
@@ -154,7 +160,8 @@ template <int WIDTH> __forceinline__ void backward_queries(const Backward &it) {
     load_of_rows(delta, it.delta + it.row(), own, it.time);
     for (unsigned key = 0; key < end; key += Its::KEYS) {
         cp_async_wait_all();
-        // After it the stage is there, and all are done with the one before, which the next copy replaces.
+        // After this barrier the stage is copied, and all threads are done with the previous stage. The next
+        // copy overwrites that one.
         __syncthreads();
         if (key + Its::KEYS < end)
             copy(key + Its::KEYS);
@@ -198,13 +205,15 @@ template <int WIDTH> __forceinline__ void backward_queries(const Backward &it) {
         attention::backward_##NAME<WIDTH>({qkv_grad, qkv, grad, lse, delta, time});                                                    \
     }
 
-// The gradients of keys and values, for heads of 64 or 128 numbers: their parts of qkv_grad `[batch, time, 3 * heads * width]` from qkv of
-// that shape, grad `[batch, time, heads * width]`, lse and delta f32 `[batch, heads, time]`. Addresses of bf16 are multiples of 16 bytes.
-// Grid: x ceil(time / 128) (64), ceil(time / 64) (128), y heads, z batch; 128 threads; dynamic shared memory 66560, 99328 bytes.
+// The gradients of keys and values, for heads of 64 or 128 numbers. Writes their parts of qkv_grad `[batch,
+// time, 3 * heads * width]`. Reads qkv of that shape, grad `[batch, time, heads * width]`, lse and delta f32
+// `[batch, heads, time]`. Addresses of bf16 must be multiples of 16 bytes. Grid: x is ceil(time / 128) for
+// width 64 and ceil(time / 64) for width 128, y is heads, z is batch. A block has 128 threads and 66560 or
+// 99328 bytes of dynamic shared memory.
 ATTENTION_BACKWARD(64, kv, keys)
 ATTENTION_BACKWARD(128, kv, keys)
 
-// The gradients of queries, likewise.
-// Grid: x ceil(time / 128), y heads, z batch; 128 threads; dynamic shared memory 64 KiB (64), 96 KiB (128).
+// The gradient of queries, in the same way. Grid: x is ceil(time / 128), y is heads, z is batch. A block has
+// 128 threads and 64 KiB (width 64) or 96 KiB (width 128) of dynamic shared memory.
 ATTENTION_BACKWARD(64, q, queries)
 ATTENTION_BACKWARD(128, q, queries)
