@@ -17,7 +17,7 @@ static uint16_t to_bf16(float value) {
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-// To the nearest number with 10 bits after the point, ties away from zero.
+// Rounds to the nearest number with 10 bits of mantissa, ties away from zero.
 static float to_tf32(float value) {
     uint32_t bits;
     memcpy(&bits, &value, 4);
@@ -36,7 +36,7 @@ static void store(void *at, Type type, size_t index, float value) {
         ((float *)at)[index] = value;
 }
 
-// GELU by tanh, as cuBLASLt has it.
+// GELU by tanh, as in cuBLASLt.
 static const float ROOT = 0.7978845608028654f, CUBE = 0.044715f;
 static float gelu(float x) { return 0.5f * x * (1 + tanhf(ROOT * (x + CUBE * x * x * x))); }
 static float gelu_slope(float x) {
@@ -44,7 +44,7 @@ static float gelu_slope(float x) {
     return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * ROOT * (1 + 3 * CUBE * x * x);
 }
 
-// The matrix op(X) of one batch, packed: its rows one after the other in each column.
+// The matrix op(X) of one batch, packed column by column.
 static std::vector<float> pack(const void *at, const Layout &layout, bool transpose, bool tf32, int batch) {
     size_t rows = transpose ? layout.cols : layout.rows, cols = transpose ? layout.rows : layout.cols;
     size_t start = (size_t)batch * (size_t)layout.batch_stride, ld = (size_t)layout.ld;
@@ -57,7 +57,7 @@ static std::vector<float> pack(const void *at, const Layout &layout, bool transp
     return packed;
 }
 
-// sums[i] of `cols` columns += a[i, k] b[k, col] over rising k.
+// sums[i] += a[i, k] b[k, col], in order of rising k, for `cols` columns.
 #if defined(__x86_64__)
 __attribute__((target_clones("avx2", "default")))
 #endif
@@ -91,7 +91,7 @@ static void bias_gradient(const Product &product, const std::vector<float> &a, c
         }
 }
 
-// What becomes of one element before it is stored.
+// Applies the epilogue to one element before it is stored.
 static float finish(const Operation &operation, Type type, float value, size_t row, size_t bias_start, size_t aux_index) {
     Epilogue epilogue = operation.epilogue;
     if (epilogue == BIAS || epilogue == GELU_BIAS || epilogue == GELU_AUX_BIAS) value += load(operation.bias, type, bias_start + row);

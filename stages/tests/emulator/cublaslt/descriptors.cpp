@@ -1,4 +1,5 @@
-// Descriptors: made, filled attribute by attribute, destroyed. An attribute of the wrong size or unknown is refused.
+// Descriptors: created, filled attribute by attribute, destroyed. Unknown attributes and wrong sizes are
+// refused.
 #include "cublaslt.h"
 #include <cstddef>
 #include <cstring>

@@ -1,4 +1,4 @@
-// Products as callers ask for them: found valid as the documentation of cublasLtMatmul has it, then queued on the stream.
+// Products: checked by the rules in the documentation of cublasLtMatmul, then queued on the stream.
 #include "cublaslt.h"
 #include <algorithm>
 #include <cstring>
@@ -41,7 +41,8 @@ static Status check_shapes(const Operation &operation, const Layout &a, const La
     return SUCCESS;
 }
 
-// The table of supported types: A and B alike; C and D alike, as A or f32; bias as D; TF32 for f32 only.
+// The table of supported types: A and B have one type; C and D have one type, that of A or f32; the bias has
+// D's type; TF32 is for f32 only.
 static Status check_types(const Operation &operation, const Layout &a, const Layout &b, const Layout &c, const Layout &d) {
     bool known = operation.compute == COMPUTE_F32 || operation.compute == COMPUTE_F32_PEDANTIC ||
                  (operation.compute == COMPUTE_TF32 && a.type == F32);
@@ -69,14 +70,14 @@ static Status check(const Operation *operation, const Layout *a, const Layout *b
         if (Status status = check_layout(names[i], *layouts[i])) return status;
     if (Status status = check_types(*operation, *a, *b, *c, *d)) return status;
     if (Status status = check_shapes(*operation, *a, *b, *c, *d)) return status;
-    // Documented for GELU's aux; the heuristic may be asked before pointers are known.
+    // The documented rule for GELU's aux. The heuristic may be asked before the pointers are known.
     if (has_aux(operation->epilogue) && (operation->aux_ld % 8 != 0 || operation->aux_ld < (int64_t)d->rows))
         return FAIL(NOT_SUPPORTED, "leading dimension %lld of aux: at least %llu and a multiple of 8", (long long)operation->aux_ld,
                     (unsigned long long)d->rows);
     return SUCCESS;
 }
 
-// A hash of what an algorithm is chosen by.
+// A hash of everything that the choice of an algorithm depends on.
 static uint64_t problem(const Operation &operation, const Layout *const (&layouts)[4]) {
     uint64_t hash = 14695981039346656037u;
     auto add = [&](uint64_t value) { hash = (hash ^ value) * 1099511628211u; };
@@ -151,7 +152,7 @@ struct Job {
 
 static int work(void *argument) {
     Job *job = (Job *)argument;
-    // What lay in the workspace is gone, as after the real product.
+    // Overwrites the workspace, as the real product does.
     if (job->workspace_bytes) memset(job->workspace, 0xFF, std::min(job->workspace_bytes, (size_t)WANTED_WORKSPACE));
     compute(job->product);
     delete job;

@@ -1,5 +1,6 @@
-// Copies and fills. Their ranges must lie inside live allocations. From ordinary host memory a copy takes the bytes when it is
-// called, and a copy to it waits; page-locked memory is read and written when the stream comes there: as the real driver does.
+// Copies and fills. Their ranges must lie inside live allocations. As in the real driver, a copy from
+// ordinary host memory reads it during the call, and a copy to it waits. Page-locked memory is read and
+// written when the stream reaches the copy.
 #include "driver.h"
 #include <cstring>
 
@@ -55,7 +56,7 @@ API CUresult cuMemcpyPeerAsync(CUdeviceptr to, Device *, CUdeviceptr from, Devic
     return move("cuMemcpyPeerAsync", stream_of(handle), to, from, bytes);
 }
 
-// The blocking forms run on the legacy stream, and with it the streams that were made to wait for that.
+// The blocking forms use the legacy stream, and wait for all streams that synchronize with it.
 static CUresult finish() {
     std::vector<Stream *> streams;
     {

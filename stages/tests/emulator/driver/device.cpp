@@ -1,5 +1,6 @@
-// Devices, contexts and errors. The machine is described by the environment: PIPEWRIGHT_EMULATOR_DEVICES (how many, default 4),
-// PIPEWRIGHT_EMULATOR_MEMORY (bytes of each, default 1 GiB), PIPEWRIGHT_EMULATOR_CAPABILITY (default 9.0).
+// Devices, contexts and errors. The environment describes the machine: PIPEWRIGHT_EMULATOR_DEVICES (number of
+// devices, default 4), PIPEWRIGHT_EMULATOR_MEMORY (bytes of each, default 1 GiB),
+// PIPEWRIGHT_EMULATOR_CAPABILITY (default 9.0).
 #include "driver.h"
 #include <cstdlib>
 #include <cstring>
@@ -86,7 +87,8 @@ API CUresult cuDeviceGetPCIBusId(char *id, int length, int device) {
     return SUCCESS;
 }
 
-// An H200's limits; few multiprocessors, since grids are often a multiple of them and blocks run one after the other.
+// The limits of an H200. It has only few multiprocessors, because grids are often a multiple of their number
+// and blocks run one after the other.
 static const int ATTRIBUTES[][2] = {
     {1, 1024},        // threads of a block
     {2, 1024},        // x of a block

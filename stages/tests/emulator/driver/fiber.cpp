@@ -1,6 +1,6 @@
-// A block of threads as fibers on one thread of the host: each runs until it meets a barrier or an exchange of its warp, or
-// returns. Threads run in order, in the opposite order in every other block, so that a missing barrier shows; all of it, and the
-// order of blocks, is turned round by PIPEWRIGHT_EMULATOR_BACKWARDS.
+// Runs a block's threads as fibers on one thread of the host. Each runs until a barrier, an exchange with its
+// warp, or its end. Threads run in order, but in reverse order in every other block, so that a missing
+// barrier shows. PIPEWRIGHT_EMULATOR_BACKWARDS reverses all of this, and the order of the blocks.
 #include "../kernel/abi.h"
 #include "driver.h"
 #include <cstdlib>
@@ -15,7 +15,7 @@ struct Fiber {
     char *stack = nullptr;
     unsigned thread = 0;
     At at = At::Start;
-    // What an exchange gives and wants.
+    // What this thread gives to an exchange and wants from it.
     unsigned mask = 0, bytes = 0;
     const void *mine = nullptr;
     void *all = nullptr;
@@ -37,7 +37,7 @@ static void *arguments_now;
 static PwDim block_dim_now;
 
 #if defined(__x86_64__)
-// Saves what the calling convention keeps, changes the stack, and returns there.
+// Saves the registers that the calling convention preserves, switches the stack, and returns there.
 asm(".text\n.local pw_switch\npw_switch:\n"
     "pushq %rbp\n pushq %rbx\n pushq %r12\n pushq %r13\n pushq %r14\n pushq %r15\n"
     "movq %rsp, (%rdi)\n movq %rsi, %rsp\n"
@@ -50,7 +50,7 @@ static void *fresh_stack_pointer(char *stack, void (*entry)()) {
     return memset(top - 6, 0, 6 * sizeof(void *));
 }
 #else
-// Elsewhere by the C library, slower. A stack pointer is then a context.
+// On other machines the C library switches, more slowly. A stack pointer is then a context.
 #include <ucontext.h>
 static void pw_switch(void **save, void *load) {
     ucontext_t here;
@@ -97,7 +97,7 @@ static void resume(Fiber &fiber) {
     pw_switch(&scheduler_stack_pointer, fiber.stack_pointer);
     if (*(uint64_t *)fiber.stack != CANARY) complaint = "a thread's local memory is over 128 KiB", abort();
     if (fiber.at != At::End) return;
-    // The next thread that starts finds this stack warm.
+    // The next thread to start gets this stack, which is still in the cache.
     free_stacks.push_back(fiber.stack);
     fiber.stack = nullptr;
     alive--;
@@ -109,7 +109,8 @@ static void barrier() {
     pw_switch(&running->stack_pointer, scheduler_stack_pointer);
 }
 
-// Ends the exchange of the lanes of `mask` when all of them that have not returned are there. A lane that has returned gives NaN.
+// Completes the exchange of the lanes in `mask` if all of them that have not returned have reached it. A lane
+// that has returned gives NaN.
 static bool exchanged(unsigned first, unsigned mask, unsigned bytes) {
     Fiber *lanes = &fibers[first];
     unsigned count = std::min(WARP, (unsigned)fibers.size() - first);
@@ -141,7 +142,7 @@ static void exchange(unsigned mask, const void *mine, void *all, unsigned bytes)
     pw_switch(&fiber->stack_pointer, scheduler_stack_pointer);
 }
 
-// Runs the threads of a warp until each waits for another warp or has returned. Says whether any of them ran.
+// Runs the threads of a warp until each waits for another warp or has returned. True if any of them ran.
 static bool run_warp(unsigned first, bool backwards) {
     unsigned count = std::min(WARP, (unsigned)fibers.size() - first);
     bool any = false;
@@ -179,7 +180,7 @@ static bool run_block(unsigned threads, bool backwards) {
         bool any = false;
         for (unsigned w = 0; w < warps; w++) any |= run_warp((backwards ? warps - 1 - w : w) * WARP, backwards);
         if (waiting == alive) {
-            // Threads that have returned are not waited for.
+            // The barrier does not wait for threads that have returned.
             for (Fiber &fiber : fibers)
                 if (fiber.at == At::Barrier) fiber.at = At::Ready;
             waiting = 0;

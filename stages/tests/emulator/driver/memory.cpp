@@ -1,5 +1,5 @@
-// Memory. Every allocation lies between two guards that are looked at when it is freed; fresh and freed memory is poisoned
-// with 0xFF bytes, which are NaN as f32 and as bf16.
+// Memory. Every allocation lies between two guards, which are checked when it is freed. New and freed memory
+// is filled with bytes 0xFF, which are NaN as f32 and as bf16.
 #include "driver.h"
 #include <cstdlib>
 #include <cstring>
@@ -16,7 +16,7 @@ struct Block {
 static std::map<CUdeviceptr, Block> &blocks = *new std::map<CUdeviceptr, Block>;
 static std::map<uintptr_t, size_t> &pinned_blocks = *new std::map<uintptr_t, size_t>;
 
-// Freed blocks rest here poisoned, so that late work reads NaN and late writes are found.
+// Freed blocks stay here for a while, filled with 0xFF. So late reads give NaN, and late writes are found.
 static std::deque<std::pair<CUdeviceptr, Block>> &resting = *new std::deque<std::pair<CUdeviceptr, Block>>;
 static size_t resting_bytes = 0;
 static const size_t MOST_RESTING = 256 << 20;
@@ -55,7 +55,8 @@ static CUresult allocate(CUdeviceptr *pointer, size_t bytes, bool ordered) {
     return SUCCESS;
 }
 
-// From here on nothing may use the block; the memory itself is given back by `release`, when the stream comes there.
+// Marks the block as freed: nothing may use it from here on. `release` frees the memory later, when the
+// stream reaches it.
 static bool retire(CUdeviceptr pointer, Block &block) {
     auto found = blocks.find(pointer);
     if (found == blocks.end()) return false;
@@ -96,7 +97,7 @@ API CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) {
     return allocate(pointer, bytes, false);
 }
 
-// Waits for the device, but not for memory of cuMemAllocAsync: the documentation leaves that to the caller.
+// Waits for the device, except for memory of cuMemAllocAsync: the documentation leaves that to the caller.
 API CUresult cuMemFree_v2(CUdeviceptr pointer) {
     Block block;
     {
@@ -115,7 +116,8 @@ API CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, void *handle) {
     Stream *stream = stream_of(handle);
     if (!stream) return FAIL(INVALID_HANDLE, "cuMemAllocAsync on no stream");
     if (CUresult result = allocate(pointer, bytes, true)) return result;
-    // Poisoned again where the stream has it: another stream that did not wait for that loses what it wrote.
+    // Filled again when the stream reaches the allocation. So a stream that did not wait for it loses what it
+    // wrote.
     void *start = address(*pointer);
     enqueue(stream, [=] { return memset(start, POISON, bytes), Progress::Done; });
     return SUCCESS;
@@ -149,7 +151,7 @@ API CUresult cuMemHostAlloc(void **pointer, size_t bytes, unsigned) {
     return SUCCESS;
 }
 
-// Waits for all devices first, as the real one does: a transfer may still use the memory.
+// Waits for all devices first, as the real function does, because a transfer may still use the memory.
 API CUresult cuMemFreeHost(void *pointer) {
     for (Device *device : devices())
         if (CUresult result = wait_all(device)) return result;
@@ -159,7 +161,7 @@ API CUresult cuMemFreeHost(void *pointer) {
     return SUCCESS;
 }
 
-// The default pool of a device: its handle is the device.
+// The default pool of a device. Its handle is the device.
 API CUresult cuDeviceGetDefaultMemPool(Device **pool, int ordinal) {
     if (ordinal < 0 || ordinal >= (int)devices().size()) return INVALID_DEVICE;
     *pool = devices()[ordinal];
@@ -188,7 +190,7 @@ API CUresult cuMemPoolGetAttribute(Device *pool, int attribute, void *value) {
 
 API CUresult cuMemPoolTrimTo(Device *, size_t) { return SUCCESS; }
 
-// All emulated devices reach each other.
+// Every emulated device can access the memory of all others.
 API CUresult cuMemPoolSetAccess(Device *, const void *, size_t) { return SUCCESS; }
 
 // For the emulated cuBLASLt and NCCL: whether `bytes` at `address` lie inside one live allocation.

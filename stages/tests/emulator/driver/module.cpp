@@ -21,7 +21,7 @@ struct Module {
     std::vector<std::unique_ptr<Function>> functions;
 };
 
-// The length of a shared object: its section headers come last.
+// The length of a shared object. Its section headers come last.
 static size_t length_of(const void *image) {
     auto *header = (const Elf64_Ehdr *)image;
     if (memcmp(header->e_ident, ELFMAG, SELFMAG) != 0) return 0;
@@ -49,7 +49,7 @@ API CUresult cuModuleLoadDataEx(Module **module, const void *image, unsigned, vo
     return cuModuleLoadData(module, image);
 }
 
-// What is queued may still run: the code stays where it is.
+// Queued launches may still run, so the code stays loaded.
 API CUresult cuModuleUnload(Module *) { return SUCCESS; }
 
 API CUresult cuModuleGetFunction(Function **function, Module *module, const char *name) {

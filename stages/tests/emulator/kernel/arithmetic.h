@@ -1,7 +1,7 @@
-// CUDA's arithmetic functions. The fast ones are the exact ones here: a test's tolerance must allow for the difference.
+// CUDA's arithmetic functions. The fast ones are exact here, so tests must allow for the difference on a GPU.
 #pragma once
 
-// The C library's header declares some of these names for itself.
+// The C library's header declares some of these names itself.
 #define __expf pw_expf
 #define __logf pw_logf
 #define __log2f pw_log2f

@@ -1,6 +1,6 @@
-// CUDA C++ for the host's compiler: what kernels without headers use, as the emulated NVRTC compiles them.
-// The keywords `__global__`, `__shared__` and so on are known from here on; `extern __shared__` and `__launch_bounds__` are
-// rewritten in the text (see ../nvrtc/rewrite.cpp).
+// CUDA C++ for the host's compiler, as far as kernels without headers use it. The emulated NVRTC compiles
+// kernels with it. This file defines the keywords `__global__`, `__shared__` and so on; ../nvrtc/rewrite.cpp
+// rewrites `extern __shared__` and `__launch_bounds__`.
 #pragma once
 #include "abi.h"
 #include <math.h>
@@ -18,7 +18,7 @@
 #define __forceinline__ inline
 #define __noinline__ __attribute__((noinline))
 #define __align__(bytes) alignas(bytes)
-// Blocks run one after the other, so what a block shares is what a function keeps.
+// Blocks run one after the other, so a block's shared memory can be a static variable.
 #define __shared__ static
 
 static PwState pw_state;
@@ -58,7 +58,7 @@ struct dim3 {
     constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
 };
 
-// Threads together
+// Operations of several threads
 static inline void pw_warp_exchange(const void *mine, void *all, unsigned bytes) {
     pw_runtime.exchange(0xffffffffu, mine, all, bytes);
 }
@@ -73,7 +73,8 @@ static inline void __syncwarp(unsigned mask = 0xffffffffu) {
 static inline void __threadfence() {}
 static inline void __threadfence_block() {}
 
-// `from` is a lane of this lane's group of `width` lanes; out of the group, the lane keeps its own value.
+// `from` is a lane in this lane's group of `width` lanes. If it is outside the group, the lane keeps its own
+// value.
 template <class T> static inline T pw_shuffle(unsigned mask, T value, int from, bool in_group) {
     static_assert(sizeof(T) == 4 || sizeof(T) == 8, "shuffles take 4 or 8 bytes");
     T all[32];
@@ -105,7 +106,7 @@ static inline unsigned __ballot_sync(unsigned mask, int predicate) {
 static inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
 static inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
 
-// Atomics: threads run one after the other.
+// Atomics need no lock, because threads run one after the other.
 template <class T> static inline T pw_exchange(T *address, T value) {
     T old = *address;
     *address = value;
@@ -133,7 +134,8 @@ static inline unsigned atomicCAS(unsigned *address, unsigned compare, unsigned v
 
 #include "arithmetic.h"
 
-// The table of kernels. NVRTC's stand-in adds `PW_KERNELS(PW_KERNEL(name, most threads), ...)` at the end of the source.
+// The table of kernels. The emulated NVRTC adds `PW_KERNELS(PW_KERNEL(name, most threads), ...)` at the end
+// of the source.
 template <class F> struct PwArguments;
 template <class... A> struct PwArguments<void (*)(A...)> {
     using Tuple = std::tuple<std::remove_cv_t<A>...>;

@@ -1,5 +1,5 @@
-// NCCL's functions. A communicator that does not block says "in progress" where the real one does, and only when the caller
-// has asked for its state until that is over are transfers on their streams.
+// NCCL's functions. A communicator that does not block reports "in progress" where the real one does. Its
+// transfers are on their streams only after the caller has polled its state to the end.
 #include "nccl.h"
 #include <climits>
 #include <cstdio>
@@ -12,7 +12,7 @@ extern "C" int pw_inside(const void *address, size_t bytes);
 extern "C" int pw_advance(Stream *stream, uint64_t place);
 extern "C" int cuCtxGetDevice(int *device);
 
-/// `ncclConfig_t` of NCCL 2.28, as far as it is read.
+/// The part of NCCL 2.28's `ncclConfig_t` that is read here.
 struct Config {
     size_t size;
     unsigned magic, version;
@@ -21,7 +21,7 @@ struct Config {
 static const size_t CONFIG_BYTES = 80;
 static const unsigned MAGIC = 0xcafebeef;
 
-/// A handle: what its user frees, while work may still hold the communicator.
+/// A handle. Its user frees it while work may still hold the communicator.
 struct Handle {
     Shared comm;
 };
@@ -88,7 +88,7 @@ API Result ncclCommInitRank(Handle **handle, int ranks, UniqueId id, int rank) {
     return ncclCommInitRankConfig(handle, ranks, id, rank, nullptr);
 }
 
-// One question is always answered "in progress": callers must not rely on luck.
+// The first poll always gives "in progress", so that callers cannot rely on luck.
 static bool still_pending(const Shared &comm) {
     if (comm->pending.empty()) return false;
     if (comm->polls++ == 0) return true;
@@ -119,7 +119,7 @@ API Result ncclCommGetAsyncError(Handle *handle, Result *result) {
     return SUCCESS;
 }
 
-// What the real library says of a call on a communicator that is still busy.
+// The real library's answer to a call on a communicator that is still busy.
 static Result ready(Comm &comm) {
     std::lock_guard lock(comm.mutex);
     if (comm.state == SUCCESS && comm.pending.empty()) return SUCCESS;
@@ -143,7 +143,7 @@ API Result ncclGroupEnd() {
     for (Shared &comm : group_inits)
         if (Result ready = wait_until_ready(*comm)) result = ready;
     group_inits.clear();
-    // One kernel a communicator, in the order of their first calls.
+    // The transfers of a communicator form one kernel, in the order of their first calls.
     std::vector<std::pair<Shared, Transfer>> transfers;
     transfers.swap(group_transfers);
     while (!transfers.empty()) {
@@ -167,7 +167,7 @@ static size_t bytes_of(int type) {
     return type >= 0 && type < 12 ? BYTES[type] : 0;
 }
 
-/// Writes down what is sent, for tests that ask which way something goes.
+/// Writes down what is sent, for tests that check which way data takes.
 static void note(const Comm &comm, int peer, size_t bytes) {
     const char *path = getenv("PIPEWRIGHT_EMULATOR_SENT");
     FILE *file = path ? fopen(path, "a") : nullptr;
@@ -242,7 +242,7 @@ API const char *ncclGetErrorString(Result result) {
 }
 
 API const char *ncclGetLastError(Handle *) {
-    // A copy of the thread's own: another thread may write the next one.
+    // The calling thread's own copy, because another thread may write the next error.
     static thread_local std::string copy;
     std::lock_guard lock(last_error_mutex);
     copy = last_error;

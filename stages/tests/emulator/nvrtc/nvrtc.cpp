@@ -1,4 +1,4 @@
-// The emulated NVRTC: the host's g++ makes a shared object of the kernels, and that is the image.
+// The emulated NVRTC. The host's g++ compiles the kernels to a shared object, which is the image.
 #include "rewrite.h"
 #include <cstdint>
 #include <cstdio>
@@ -30,7 +30,7 @@ static std::string contents(const std::string &path) {
     return text.str();
 }
 
-// The folder of this library: the headers lie beside it.
+// The folder of this library. The headers are next to it.
 static std::string home() {
     Dl_info info;
     dladdr((void *)home, &info);
@@ -38,7 +38,7 @@ static std::string home() {
     return path.substr(0, path.rfind('/'));
 }
 
-// Runs a command; what it says on either output goes to the file `log`.
+// Runs a command. Its output and its errors go to the file `log`.
 static bool succeeds(const std::vector<std::string> &words, const std::string &log) {
     std::vector<char *> arguments;
     for (auto &word : words) arguments.push_back((char *)word.c_str());
@@ -54,7 +54,7 @@ static bool succeeds(const std::vector<std::string> &words, const std::string &l
     return spawned && waitpid(child, &status, 0) == child && status == 0;
 }
 
-// What g++ is to know of NVRTC's options; false for one that NVRTC would not know.
+// Translates an option of NVRTC for g++. False if NVRTC does not know the option.
 static bool translate(const std::string &option, std::vector<std::string> &words) {
     static const char *const IGNORED[] = {"--std",  "-std",    "--use_fast_math", "-use_fast_math", "--fmad", "-fmad",
                                           "--ftz",  "-ftz",    "--prec-",         "-prec-",         "-lineinfo", "--generate-line-info",
@@ -109,7 +109,8 @@ static Result compile_aside(Program &program, const std::vector<std::string> &op
     return result;
 }
 
-// Where the image of a program is kept, beside this library: a hash of all that it is made from.
+// The file for the image of a program, next to this library. Its name is a hash of everything that the image
+// is made from.
 static std::string kept_at(const Program &program, const std::vector<std::string> &options, const std::string &level) {
     uint64_t hash = 14695981039346656037u;
     auto add = [&](const std::string &text) {
@@ -123,7 +124,8 @@ static std::string kept_at(const Program &program, const std::vector<std::string
     return home() + name;
 }
 
-// Threads that compile the same wait for the first of them; another process renames its image over an equal one.
+// Threads that compile the same program wait for the first of them. If another process has made the same
+// image, renaming replaces it by an equal one.
 static Result compile_once(Program &program, const std::vector<std::string> &options) {
     static auto *one = new std::mutex;
     std::lock_guard lock(*one);
