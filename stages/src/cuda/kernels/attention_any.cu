@@ -10,7 +10,8 @@ struct Place {
     unsigned long long sequence, index;
     bool there;
 
-    __forceinline__ Place(unsigned batch, unsigned time, unsigned heads, unsigned width) : time(time), dim(heads * width) {
+    __forceinline__ Place(unsigned batch, unsigned time, unsigned heads, unsigned width)
+        : time(time), dim(heads * width) {
         index = (unsigned long long)blockIdx.x * (blockDim.x / 32) + warp();
         row = index % time;
         const unsigned long long head = index / time;
@@ -79,7 +80,9 @@ __forceinline__ void clear_row(float *row, unsigned width) {
         row[i] = 0;
 }
 
-template <class T> __forceinline__ void forward_any(T *out, float *lse, const T *qkv, const Place &it, unsigned width, float scale) {
+template <class T>
+__forceinline__ void forward_any(T *out, float *lse, const T *qkv, const Place &it, unsigned width,
+                                 float scale) {
     float *query = own_rows(2, width), *sum = query + width;
     hold_row(query, scale, qkv + it.query(it.row), width);
     clear_row(sum, width);
@@ -100,7 +103,8 @@ template <class T> __forceinline__ void forward_any(T *out, float *lse, const T 
 
 // Eight threads share a row of the head blockIdx.y.
 template <class T>
-__forceinline__ void delta_any(float *delta, const T *grad, const T *out, unsigned batch, unsigned time, unsigned width) {
+__forceinline__ void delta_any(float *delta, const T *grad, const T *out, unsigned batch, unsigned time,
+                               unsigned width) {
     const unsigned row = (blockIdx.x * blockDim.x + threadIdx.x) / 8, own = threadIdx.x % 8 * 8;
     const bool whole = width % 8 == 0 && is_aligned(grad) && is_aligned(out);
     for (u64 sequence = blockIdx.z; sequence < batch; sequence += gridDim.z) {
@@ -120,9 +124,10 @@ __forceinline__ void delta_any(float *delta, const T *grad, const T *out, unsign
 }
 
 template <class T>
-__forceinline__ void backward_keys_any(T *qkv_grad, const T *qkv, const T *grad, const float *lse, const float *delta, const Place &it,
-                                                  unsigned width, float scale) {
-    float *key = own_rows(4, width), *value = key + width, *key_grad = value + width, *value_grad = key_grad + width;
+__forceinline__ void backward_keys_any(T *qkv_grad, const T *qkv, const T *grad, const float *lse,
+                                       const float *delta, const Place &it, unsigned width, float scale) {
+    float *key = own_rows(4, width), *value = key + width, *key_grad = value + width,
+        *value_grad = key_grad + width;
     hold_row(key, scale, qkv + it.key(it.row), width);
     hold_row(value, 1, qkv + it.value(it.row), width);
     clear_row(key_grad, width);
@@ -130,7 +135,8 @@ __forceinline__ void backward_keys_any(T *qkv_grad, const T *qkv, const T *grad,
     for (unsigned row = it.row; row < it.time; row++) {
         const T *query = qkv + it.query(row), *out_grad = grad + it.at(row);
         const float probability = expf(product_of_rows(key, query, width) - lse[it.first() + row]);
-        const float score_grad = probability * (product_of_rows(value, out_grad, width) - delta[it.first() + row]);
+        const float score_grad =
+            probability * (product_of_rows(value, out_grad, width) - delta[it.first() + row]);
         add_row(value_grad, probability, out_grad, width);
         add_row(key_grad, score_grad, query, width);
     }
@@ -139,8 +145,8 @@ __forceinline__ void backward_keys_any(T *qkv_grad, const T *qkv, const T *grad,
 }
 
 template <class T>
-__forceinline__ void backward_queries_any(T *qkv_grad, const T *qkv, const T *grad, const float *lse, const float *delta,
-                                                     const Place &it, unsigned width, float scale) {
+__forceinline__ void backward_queries_any(T *qkv_grad, const T *qkv, const T *grad, const float *lse,
+                                          const float *delta, const Place &it, unsigned width, float scale) {
     float *query = own_rows(3, width), *out_grad = query + width, *sum = out_grad + width;
     hold_row(query, scale, qkv + it.query(it.row), width);
     hold_row(out_grad, 1, grad + it.at(it.row), width);
@@ -171,30 +177,31 @@ __forceinline__ void backward_queries_any(T *qkv_grad, const T *qkv, const T *gr
 // attention_backward.cu. Dynamic shared memory: 16 * width bytes for each warp.
 //
 // attention_backward_q_any writes the queries' part. Dynamic shared memory: 12 * width bytes for each warp.
-#define ATTENTION_ANY(T, NAME)                                                                                                                \
-    extern "C" __global__ void attention_forward_any_##NAME(T *out, float *lse, const T *qkv, unsigned batch, unsigned time, unsigned heads,  \
-                                                            unsigned width, float scale) {                                                    \
-        const attention::Place it(batch, time, heads, width);                                                                                 \
-        if (it.there)                                                                                                                         \
-            attention::forward_any(out, lse, qkv, it, width, scale);                                                                          \
-    }                                                                                                                                         \
-    extern "C" __global__ void attention_delta_##NAME(float *delta, const T *grad, const T *out, unsigned batch, unsigned time,               \
-                                                      unsigned width) {                                                                       \
-        attention::delta_any(delta, grad, out, batch, time, width);                                                                           \
-    }                                                                                                                                         \
-    extern "C" __global__ void attention_backward_kv_any_##NAME(T *qkv_grad, const T *qkv, const T *grad, const float *lse,                 \
-                                                                  const float *delta, unsigned batch, unsigned time, unsigned heads,          \
-                                                                  unsigned width, float scale) {                                              \
-        const attention::Place it(batch, time, heads, width);                                                                                 \
-        if (it.there)                                                                                                                         \
-            attention::backward_keys_any(qkv_grad, qkv, grad, lse, delta, it, width, scale);                                                  \
-    }                                                                                                                                         \
-    extern "C" __global__ void attention_backward_q_any_##NAME(T *qkv_grad, const T *qkv, const T *grad, const float *lse,              \
-                                                                     const float *delta, unsigned batch, unsigned time, unsigned heads,       \
-                                                                     unsigned width, float scale) {                                           \
-        const attention::Place it(batch, time, heads, width);                                                                                 \
-        if (it.there)                                                                                                                         \
-            attention::backward_queries_any(qkv_grad, qkv, grad, lse, delta, it, width, scale);                                               \
+#define ATTENTION_ANY(T, NAME)                                                                           \
+    extern "C" __global__ void attention_forward_any_##NAME(                                             \
+        T *out, float *lse, const T *qkv, unsigned batch, unsigned time, unsigned heads, unsigned width, \
+        float scale) {                                                                                   \
+        const attention::Place it(batch, time, heads, width);                                            \
+        if (it.there)                                                                                    \
+            attention::forward_any(out, lse, qkv, it, width, scale);                                     \
+    }                                                                                                    \
+    extern "C" __global__ void attention_delta_##NAME(                                                   \
+        float *delta, const T *grad, const T *out, unsigned batch, unsigned time, unsigned width) {      \
+        attention::delta_any(delta, grad, out, batch, time, width);                                      \
+    }                                                                                                    \
+    extern "C" __global__ void attention_backward_kv_any_##NAME(                                         \
+        T *qkv_grad, const T *qkv, const T *grad, const float *lse, const float *delta, unsigned batch,  \
+        unsigned time, unsigned heads, unsigned width, float scale) {                                    \
+        const attention::Place it(batch, time, heads, width);                                            \
+        if (it.there)                                                                                    \
+            attention::backward_keys_any(qkv_grad, qkv, grad, lse, delta, it, width, scale);             \
+    }                                                                                                    \
+    extern "C" __global__ void attention_backward_q_any_##NAME(                                          \
+        T *qkv_grad, const T *qkv, const T *grad, const float *lse, const float *delta, unsigned batch,  \
+        unsigned time, unsigned heads, unsigned width, float scale) {                                    \
+        const attention::Place it(batch, time, heads, width);                                            \
+        if (it.there)                                                                                    \
+            attention::backward_queries_any(qkv_grad, qkv, grad, lse, delta, it, width, scale);          \
     }
 
 ATTENTION_ANY(float, f32)

@@ -16,7 +16,8 @@ template <int WIDTH> struct BackwardKeys {
     static constexpr unsigned KEYS = WARPS * MS * 16, QUERIES = 64;
     static constexpr unsigned VALUES = KEYS * WIDTH * 2, STAGES = 2 * VALUES;
     // Offsets within a stage of the pipeline of copies: queries, output gradients, lse, delta.
-    static constexpr unsigned GRADS = QUERIES * WIDTH * 2, LSE = 2 * GRADS, DELTA = LSE + QUERIES * 4, STAGE_BYTES = DELTA + QUERIES * 4;
+    static constexpr unsigned GRADS = QUERIES * WIDTH * 2, LSE = 2 * GRADS, DELTA = LSE + QUERIES * 4,
+        STAGE_BYTES = DELTA + QUERIES * 4;
 };
 
 // What backward reads and writes.
@@ -40,7 +41,8 @@ template <int WIDTH> __forceinline__ void copy_queries(const Backward &it, unsig
     copy_tiles<Its::QUERIES, WIDTH>(stage + Its::GRADS, rows_of_head<WIDTH>(it.grad, 1, 0, it.time), first);
     const unsigned own = threadIdx.x % Its::QUERIES;
     const bool there = first + own < it.time;
-    const float *numbers = (threadIdx.x < Its::QUERIES ? it.lse : it.delta) + it.row() + (there ? first + own : 0);
+    const float *numbers =
+        (threadIdx.x < Its::QUERIES ? it.lse : it.delta) + it.row() + (there ? first + own : 0);
     cp_async_4(stage + Its::LSE + threadIdx.x * 4, numbers, there ? 4 : 0);
 }
 
@@ -50,7 +52,8 @@ __forceinline__ float2 pair_at(unsigned numbers, unsigned column) {
 }
 
 // Turns scores into probabilities. Rows are keys, columns are queries.
-template <int WIDTH, int MS, int NS> __forceinline__ void probabilities_of_keys(float (&scores)[MS][NS][4], unsigned lse) {
+template <int WIDTH, int MS, int NS>
+__forceinline__ void probabilities_of_keys(float (&scores)[MS][NS][4], unsigned lse) {
 #pragma unroll
     for (int n = 0; n < NS; n++) {
         const float2 pair = pair_at(lse, n * 8);
@@ -65,7 +68,8 @@ template <int WIDTH, int MS, int NS> __forceinline__ void probabilities_of_keys(
 
 // probabilities *= gradients - delta. Rows are keys, columns are queries.
 template <int MS, int NS>
-__forceinline__ void scores_grad_of_keys(float (&probabilities)[MS][NS][4], const float (&grads)[MS][NS][4], unsigned delta) {
+__forceinline__ void scores_grad_of_keys(float (&probabilities)[MS][NS][4], const float (&grads)[MS][NS][4],
+                                         unsigned delta) {
 #pragma unroll
     for (int n = 0; n < NS; n++) {
         const float2 pair = pair_at(delta, n * 8);
@@ -80,7 +84,8 @@ __forceinline__ void scores_grad_of_keys(float (&probabilities)[MS][NS][4], cons
 template <int WIDTH> __forceinline__ void backward_keys(const Backward &it) {
     using Its = BackwardKeys<WIDTH>;
     const unsigned first = blockIdx.x * Its::KEYS, row = warp() * Its::MS * 16, own = first + row;
-    const auto stage_of = [](unsigned query) { return Its::STAGES + query / Its::QUERIES % 2 * Its::STAGE_BYTES; };
+    const auto stage_of =
+        [](unsigned query) { return Its::STAGES + query / Its::QUERIES % 2 * Its::STAGE_BYTES; };
     copy_tiles<Its::KEYS, WIDTH, 2>(0, rows_of_head<WIDTH>(it.qkv, 3, 1, it.time), first);
     copy_queries<WIDTH>(it, stage_of(first), first);
 
@@ -116,7 +121,8 @@ template <int WIDTH> __forceinline__ void backward_keys(const Backward &it) {
             ones[m][half] = 1;
         }
     store_rows<WIDTH>(rows_of_head<WIDTH>(it.qkv_grad, 3, 1, it.time), own, keys_grad, factors, 0, row);
-    store_rows<WIDTH>(rows_of_head<WIDTH>(it.qkv_grad, 3, 2, it.time), own, values_grad, ones, Its::VALUES, row);
+    store_rows<WIDTH>(rows_of_head<WIDTH>(it.qkv_grad, 3, 2, it.time), own, values_grad, ones, Its::VALUES,
+                      row);
 }
 
 // The sizes of the kernel for queries. It works on NS x 8 keys at a time, out of a tile of KEYS.
@@ -129,7 +135,8 @@ template <int WIDTH> struct BackwardQueries {
 };
 
 // The numbers of a lane's rows. Zeros after the last row.
-template <int MS> __forceinline__ void load_of_rows(float (&numbers)[MS][2], const float *from, unsigned first, unsigned time) {
+template <int MS>
+__forceinline__ void load_of_rows(float (&numbers)[MS][2], const float *from, unsigned first, unsigned time) {
 #pragma unroll
     for (int m = 0; m < MS; m++)
 #pragma unroll
@@ -145,7 +152,8 @@ template <int WIDTH> __forceinline__ void backward_queries(const Backward &it) {
     const unsigned first = (gridDim.x - 1 - blockIdx.x) * Its::QUERIES;
     const unsigned row = warp() * Its::MS * 16, own = first + row;
     const unsigned end = min(first + Its::QUERIES, it.time);
-    const auto stage_of = [](unsigned key) { return Its::STAGES + key / Its::KEYS % 2 * (2 * Its::KEYS_BYTES); };
+    const auto stage_of =
+        [](unsigned key) { return Its::STAGES + key / Its::KEYS % 2 * (2 * Its::KEYS_BYTES); };
     const auto copy = [&](unsigned key) {
         copy_tiles<Its::KEYS, WIDTH, 2>(stage_of(key), rows_of_head<WIDTH>(it.qkv, 3, 1, it.time), key);
     };
@@ -183,7 +191,8 @@ template <int WIDTH> __forceinline__ void backward_queries(const Backward &it) {
                 for (int n = 0; n < Its::NS; n++)
 #pragma unroll
                     for (int i = 0; i < 4; i++) {
-                        const float probability = exp2_fast(scores[m][n][i] * SCALE_2<WIDTH> - lse[m][i / 2] * LOG2_E);
+                        const float probability =
+                            exp2_fast(scores[m][n][i] * SCALE_2<WIDTH> - lse[m][i / 2] * LOG2_E);
                         scores[m][n][i] = probability * (grads[m][n][i] - delta[m][i / 2]);
                     }
             add_product<WIDTH>(sum, scores, stage, part);
@@ -198,11 +207,11 @@ template <int WIDTH> __forceinline__ void backward_queries(const Backward &it) {
 
 } // namespace attention
 
-#define ATTENTION_BACKWARD(WIDTH, SHORT, NAME) \
-    extern "C" __global__ void __launch_bounds__(128, 2)                                                                                      \
-        attention_backward_##SHORT##_##WIDTH##_bf16(bf16 *qkv_grad, const bf16 *qkv, const bf16 *grad, const float *lse, const float *delta,   \
-                                                   unsigned time) {                                                              \
-        attention::backward_##NAME<WIDTH>({qkv_grad, qkv, grad, lse, delta, time});                                                    \
+#define ATTENTION_BACKWARD(WIDTH, SHORT, NAME)                                                             \
+    extern "C" __global__ void __launch_bounds__(128, 2)                                                   \
+        attention_backward_##SHORT##_##WIDTH##_bf16(bf16 *qkv_grad, const bf16 *qkv, const bf16 *grad,     \
+                                                    const float *lse, const float *delta, unsigned time) { \
+        attention::backward_##NAME<WIDTH>({qkv_grad, qkv, grad, lse, delta, time});                        \
     }
 
 // The gradients of keys and values, for heads of 64 or 128 numbers. Writes their parts of qkv_grad `[batch,

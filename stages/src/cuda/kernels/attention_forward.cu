@@ -25,7 +25,8 @@ template <int MS> struct Softmax {
 // softmax and the sums. The first tile of each row has a key that is not hidden. So infinity is never
 // subtracted from infinity.
 template <int WIDTH, int MS, int NS>
-__forceinline__ void soften(float (&scores)[MS][NS][4], Softmax<MS> &softmax, float (&sum)[MS][WIDTH / 8][4]) {
+__forceinline__ void soften(float (&scores)[MS][NS][4], Softmax<MS> &softmax,
+                            float (&sum)[MS][WIDTH / 8][4]) {
 #pragma unroll
     for (int m = 0; m < MS; m++)
 #pragma unroll
@@ -58,7 +59,8 @@ __forceinline__ void soften(float (&scores)[MS][NS][4], Softmax<MS> &softmax, fl
 // Adds up the totals of the lanes. Writes the logarithms of the rows' sums to lse, and returns the factors of
 // the rows.
 template <int MS>
-__forceinline__ void finish(float (&factors)[MS][2], const Softmax<MS> &softmax, float *lse, unsigned first, unsigned time) {
+__forceinline__ void finish(float (&factors)[MS][2], const Softmax<MS> &softmax, float *lse, unsigned first,
+                            unsigned time) {
 #pragma unroll
     for (int m = 0; m < MS; m++)
 #pragma unroll
@@ -80,7 +82,8 @@ template <int WIDTH> __forceinline__ void forward(bf16 *out, float *lse, const b
     const unsigned row = warp() * Its::MS * 16, own = first + row;
     const Rows<const bf16> keys = rows_of_head<WIDTH>(qkv, 3, 1, time);
     const unsigned end = min(first + Its::QUERIES, time);
-    const auto stage_of = [](unsigned key) { return Its::STAGES + key / Its::KEYS % 2 * (2 * Its::KEYS_BYTES); };
+    const auto stage_of =
+        [](unsigned key) { return Its::STAGES + key / Its::KEYS % 2 * (2 * Its::KEYS_BYTES); };
     const auto copy = [&](unsigned key) { copy_tiles<Its::KEYS, WIDTH, 2>(stage_of(key), keys, key); };
     copy_tiles<Its::QUERIES, WIDTH>(0, rows_of_head<WIDTH>(qkv, 3, 0, time), first);
     copy(0);
@@ -113,7 +116,8 @@ template <int WIDTH> __forceinline__ void forward(bf16 *out, float *lse, const b
         add_product<WIDTH>(sum, scores, stage + Its::KEYS_BYTES, 0);
     }
     float factors[Its::MS][2];
-    finish(factors, softmax, lse + ((unsigned long long)blockIdx.z * gridDim.y + blockIdx.y) * time, own, time);
+    finish(factors, softmax, lse + ((unsigned long long)blockIdx.z * gridDim.y + blockIdx.y) * time, own,
+           time);
     store_rows<WIDTH>(rows_of_head<WIDTH>(out, 1, 0, time), own, sum, factors, 0, row);
 }
 

@@ -28,7 +28,8 @@ template <class T> struct Rows {
 
 // The rows of a head in `[batch, time, parts * heads * WIDTH]`. In a part, the numbers of all heads lie side
 // by side. The block's z is the sequence, its y is the head.
-template <int WIDTH, class T> __forceinline__ Rows<T> rows_of_head(T *numbers, unsigned parts, unsigned part, unsigned time) {
+template <int WIDTH, class T>
+__forceinline__ Rows<T> rows_of_head(T *numbers, unsigned parts, unsigned part, unsigned time) {
     const unsigned dim = gridDim.y * WIDTH, stride = parts * dim;
     const unsigned long long row = (unsigned long long)blockIdx.z * time;
     return {numbers + row * stride + part * dim + blockIdx.y * WIDTH, stride, time};
@@ -41,17 +42,20 @@ template <int WIDTH> __forceinline__ unsigned chunk_at(unsigned tile, unsigned r
 
 // Starts to copy the rows from `first` on into a tile. All threads of the block take part. Rows that do not
 // exist become zeros. If TILES is 2, the next part of the same rows goes to the next tile.
-template <int ROWS, int WIDTH, int TILES = 1> __forceinline__ void copy_tiles(unsigned tile, Rows<const bf16> from, unsigned first) {
+template <int ROWS, int WIDTH, int TILES = 1>
+__forceinline__ void copy_tiles(unsigned tile, Rows<const bf16> from, unsigned first) {
     constexpr unsigned CHUNKS = WIDTH / 8;
 #pragma unroll
     for (unsigned step = 0; step < ROWS * CHUNKS / THREADS; step++) {
         const unsigned i = step * THREADS + threadIdx.x;
         const unsigned row = i / CHUNKS, chunk = i % CHUNKS;
         const bool there = first + row < from.count;
-        const bf16 *source = from.first + (unsigned long long)(there ? first + row : 0) * from.stride + chunk * 8;
+        const bf16 *source =
+            from.first + (unsigned long long)(there ? first + row : 0) * from.stride + chunk * 8;
 #pragma unroll
         for (unsigned part = 0; part < TILES; part++)
-            cp_async_16(chunk_at<WIDTH>(tile + part * ROWS * 2 * WIDTH, row, chunk), source + part * gridDim.y * WIDTH, there ? 16 : 0);
+            cp_async_16(chunk_at<WIDTH>(tile + part * ROWS * 2 * WIDTH, row, chunk),
+                        source + part * gridDim.y * WIDTH, there ? 16 : 0);
     }
 }
 
@@ -104,7 +108,8 @@ template <int WIDTH, int MS, bool HELD> struct Left {
 
 // result = left * transpose of rows `row` to `row + 8 * NS` of the tile.
 template <int WIDTH, int MS, int NS, bool HELD>
-__forceinline__ void turned_product(float (&result)[MS][NS][4], const Left<WIDTH, MS, HELD> &left, unsigned tile, unsigned row) {
+__forceinline__ void turned_product(float (&result)[MS][NS][4], const Left<WIDTH, MS, HELD> &left,
+                                    unsigned tile, unsigned row) {
 #pragma unroll
     for (int m = 0; m < MS; m++)
 #pragma unroll
@@ -135,7 +140,8 @@ __forceinline__ void turned_product(float (&result)[MS][NS][4], const Left<WIDTH
 //
 // The fragments of a result can serve as those of a left matrix: two of 8 columns make one of 16.
 template <int WIDTH, int MS, int NS>
-__forceinline__ void add_product(float (&sum)[MS][WIDTH / 8][4], const float (&left)[MS][NS][4], unsigned tile, unsigned row) {
+__forceinline__ void add_product(float (&sum)[MS][WIDTH / 8][4], const float (&left)[MS][NS][4],
+                                 unsigned tile, unsigned row) {
     const unsigned rights = lane_row<WIDTH>(tile, row);
 #pragma unroll
     for (int k = 0; k < NS / 2; k++) {
@@ -162,14 +168,16 @@ __forceinline__ void add_product(float (&sum)[MS][WIDTH / 8][4], const float (&l
 
 // Hides the scores of keys that come after the query. The keys are the columns of a warp's scores, or their
 // rows. `ahead` is the sequence position of the first row minus that of the first column.
-template <bool KEYS_ARE_ROWS, int MS, int NS> __forceinline__ void hide_later(float (&scores)[MS][NS][4], int ahead) {
+template <bool KEYS_ARE_ROWS, int MS, int NS>
+__forceinline__ void hide_later(float (&scores)[MS][NS][4], int ahead) {
 #pragma unroll
     for (int m = 0; m < MS; m++)
 #pragma unroll
         for (int n = 0; n < NS; n++)
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                const int row = ahead + m * 16 + i / 2 * 8 + (int)lane() / 4, column = n * 8 + (int)lane() % 4 * 2 + i % 2;
+                const int row = ahead + m * 16 + i / 2 * 8 + (int)lane() / 4,
+                    column = n * 8 + (int)lane() % 4 * 2 + i % 2;
                 if (KEYS_ARE_ROWS ? row > column : column > row)
                     scores[m][n][i] = minus_infinity();
             }
@@ -179,8 +187,8 @@ template <bool KEYS_ARE_ROWS, int MS, int NS> __forceinline__ void hide_later(fl
 // collects the numbers in the tile's rows from `row` on, so that each lane can write 16 bytes at once. Only
 // this warp may use those rows of the tile.
 template <int WIDTH, int MS>
-__forceinline__ void store_rows(Rows<bf16> to, unsigned first, const float (&sum)[MS][WIDTH / 8][4], const float (&factors)[MS][2],
-                                           unsigned tile, unsigned row) {
+__forceinline__ void store_rows(Rows<bf16> to, unsigned first, const float (&sum)[MS][WIDTH / 8][4],
+                                const float (&factors)[MS][2], unsigned tile, unsigned row) {
     __syncwarp();
 #pragma unroll
     for (int m = 0; m < MS; m++)
@@ -188,8 +196,10 @@ __forceinline__ void store_rows(Rows<bf16> to, unsigned first, const float (&sum
         for (int half = 0; half < 2; half++)
 #pragma unroll
             for (int n = 0; n < WIDTH / 8; n++) {
-                const float low = sum[m][n][half * 2] * factors[m][half], high = sum[m][n][half * 2 + 1] * factors[m][half];
-                const unsigned at = chunk_at<WIDTH>(tile, row + m * 16 + half * 8 + lane() / 4, n) + lane() % 4 * 4;
+                const float low = sum[m][n][half * 2] * factors[m][half],
+                    high = sum[m][n][half * 2 + 1] * factors[m][half];
+                const unsigned at =
+                    chunk_at<WIDTH>(tile, row + m * 16 + half * 8 + lane() / 4, n) + lane() % 4 * 4;
                 *(unsigned *)(dynamic_shared() + at) = pack_bf16x2(low, high);
             }
     __syncwarp();
@@ -199,7 +209,8 @@ __forceinline__ void store_rows(Rows<bf16> to, unsigned first, const float (&sum
         const unsigned i = step * 32 + lane();
         const unsigned own = i / CHUNKS, chunk = i % CHUNKS;
         if (first + own < to.count)
-            *(uint4 *)(to.first + (unsigned long long)(first + own) * to.stride + chunk * 8) = *(const uint4 *)(dynamic_shared() + chunk_at<WIDTH>(tile, row + own, chunk));
+            *(uint4 *)(to.first + (unsigned long long)(first + own) * to.stride + chunk * 8) =
+                *(const uint4 *)(dynamic_shared() + chunk_at<WIDTH>(tile, row + own, chunk));
     }
 }
 

@@ -4,7 +4,8 @@
 // out[rows, dim] = tokens[ids[row]] + positions[row % time]. tokens is [.., dim], positions is [time or more,
 // dim]. One block per row.
 template <class T>
-void embedding_forward(T* out, const unsigned* ids, const T* tokens, const T* positions, unsigned time, unsigned dim) {
+void embedding_forward(T* out, const unsigned* ids, const T* tokens, const T* positions, unsigned time,
+                       unsigned dim) {
     u64 row = blockIdx.x;
     tokens += (u64)ids[row] * dim;
     positions += row % time * dim;
@@ -83,7 +84,8 @@ F32_AND_BF16(MAKE)
 extern "C" __global__ void __launch_bounds__(256)
     embedding_parts(float* tokens, const float* partials, const Part* parts, unsigned dim) {
     Part part = parts[blockIdx.x];
-    sum_run(tokens + (u64)part.to * dim, true, partials, (const unsigned*)0, {part.first, part.count, 1}, dim);
+    sum_run(tokens + (u64)part.to * dim, true, partials, (const unsigned*)0, {part.first, part.count, 1},
+            dim);
 }
 
 // Adds the sum of grad[batch, time, dim] over the batch, in order, to the gradient of positions, [time or

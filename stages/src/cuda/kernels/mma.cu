@@ -51,7 +51,8 @@ inline void ldmatrix_x4_trans(unsigned (&words)[4], unsigned address) {
     for (unsigned i = 0; i < 4; i++) {
         unsigned short pair[2];
         for (unsigned j = 0; j < 2; j++)
-            __builtin_memcpy(&pair[j], dynamic_shared() + rows[i * 8 + lane() % 4 * 2 + j] + lane() / 4 * 2, 2);
+            __builtin_memcpy(&pair[j], dynamic_shared() + rows[i * 8 + lane() % 4 * 2 + j] + lane() / 4 * 2,
+                             2);
         words[i] = pair[0] | (unsigned)pair[1] << 16;
     }
 }
@@ -104,8 +105,10 @@ __forceinline__ unsigned shared_address(unsigned address) {
 }
 
 // sum += left * right.
-__forceinline__ void mma_bf16_16x8x16(float (&sum)[4], const unsigned (&left)[4], unsigned right_0, unsigned right_1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+__forceinline__ void mma_bf16_16x8x16(float (&sum)[4], const unsigned (&left)[4], unsigned right_0,
+                                      unsigned right_1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+        "{%8,%9}, {%0,%1,%2,%3};"
         : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
         : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right_0), "r"(right_1));
 }
@@ -131,12 +134,14 @@ __forceinline__ void ldmatrix_x4_trans(unsigned (&words)[4], unsigned address) {
 // with zeros. Both addresses must be multiples of 16. The source must be a valid address even if `bytes` is
 // 0.
 __forceinline__ void cp_async_16(unsigned address, const void *source, unsigned bytes) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(address)), "l"(source), "r"(bytes) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(address)), "l"(source),
+                 "r"(bytes) : "memory");
 }
 
 // The same for 4 bytes (`bytes` is 4 or 0).
 __forceinline__ void cp_async_4(unsigned address, const void *source, unsigned bytes) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(address)), "l"(source), "r"(bytes) : "memory");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(address)), "l"(source),
+                 "r"(bytes) : "memory");
 }
 
 // Waits for this thread's copies. Other threads see them after the block's barrier.

@@ -35,7 +35,8 @@ extern "C" __global__ void sgd(float* value, const float* grad, float* momentum,
                                float scale, float weight_decay, float momentum_keep, float learning_rate) {
     u64 first = 4 * global_thread();
     unsigned some = some_of<4>(first, count);
-    bool whole = some == 4 && is_aligned(value) && is_aligned(grad) && is_aligned(momentum) && is_aligned(half);
+    bool whole = some == 4 && is_aligned(value) && is_aligned(grad) && is_aligned(momentum) &&
+        is_aligned(half);
     float p[4], g[4], m[4];
     load_some(value + first, some, whole, p);
     load_some(grad + first, some, whole, g);

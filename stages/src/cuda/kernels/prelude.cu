@@ -168,7 +168,8 @@ template <class T, unsigned N> void load_some(const T* from, unsigned count, boo
 
 // The same twice, for eight numbers each, with both loads in flight at once.
 template <class T>
-void load_both(const T* a, unsigned a_count, float (&x)[8], const T* b, unsigned b_count, float (&y)[8], bool whole) {
+void load_both(const T* a, unsigned a_count, float (&x)[8], const T* b, unsigned b_count, float (&y)[8],
+               bool whole) {
     if (whole && a_count > 0 && b_count > 0) {
         load_all(a, x);
         load_all(b, y);

@@ -56,7 +56,8 @@ F32_AND_BF16(MAKE)
 #undef MAKE
 
 // partials[gridDim.x] = sums of squares of numbers[count]. Blocks of whole warps.
-extern "C" __global__ void __launch_bounds__(512) sum_squares(double* partials, const float* numbers, u64 count) {
+extern "C" __global__ void __launch_bounds__(512)
+    sum_squares(double* partials, const float* numbers, u64 count) {
     double sum = 0.0;
     for (u64 first = 8 * global_thread(); first < count; first += 8 * global_threads()) {
         unsigned some = some_of_8(first, count);

@@ -61,7 +61,8 @@ static std::vector<float> pack(const void *at, const Layout &layout, bool transp
 #if defined(__x86_64__)
 __attribute__((target_clones("avx2", "default")))
 #endif
-static void multiply(const float *__restrict__ a, const float *__restrict__ b, float *__restrict__ sums, size_t m, size_t k, size_t cols) {
+static void multiply(const float *__restrict__ a, const float *__restrict__ b, float *__restrict__ sums,
+                     size_t m, size_t k, size_t cols) {
     const size_t PART = 256;
     for (size_t from = 0; from < m; from += PART) {
         size_t length = m - from < PART ? m - from : PART;
@@ -74,7 +75,8 @@ static void multiply(const float *__restrict__ a, const float *__restrict__ b, f
     }
 }
 
-static void bias_gradient(const Product &product, const std::vector<float> &a, const std::vector<float> &b, size_t k) {
+static void bias_gradient(const Product &product, const std::vector<float> &a, const std::vector<float> &b,
+                          size_t k) {
     Type type = product.d.type;
     size_t m = product.d.rows, n = product.d.cols;
     if (product.operation.epilogue == BGRADA)
@@ -92,12 +94,16 @@ static void bias_gradient(const Product &product, const std::vector<float> &a, c
 }
 
 // Applies the epilogue to one element before it is stored.
-static float finish(const Operation &operation, Type type, float value, size_t row, size_t bias_start, size_t aux_index) {
+static float finish(const Operation &operation, Type type, float value, size_t row, size_t bias_start,
+                    size_t aux_index) {
     Epilogue epilogue = operation.epilogue;
-    if (epilogue == BIAS || epilogue == GELU_BIAS || epilogue == GELU_AUX_BIAS) value += load(operation.bias, type, bias_start + row);
+    if (epilogue == BIAS || epilogue == GELU_BIAS || epilogue == GELU_AUX_BIAS)
+        value += load(operation.bias, type, bias_start + row);
     if (epilogue == GELU_AUX || epilogue == GELU_AUX_BIAS) store(operation.aux, type, aux_index, value);
-    if (epilogue == GELU || epilogue == GELU_BIAS || epilogue == GELU_AUX || epilogue == GELU_AUX_BIAS) value = gelu(value);
-    if (epilogue == DGELU || epilogue == DGELU_BGRAD) value *= gelu_slope(load(operation.aux, type, aux_index));
+    if (epilogue == GELU || epilogue == GELU_BIAS || epilogue == GELU_AUX || epilogue == GELU_AUX_BIAS)
+        value = gelu(value);
+    if (epilogue == DGELU || epilogue == DGELU_BGRAD)
+        value *= gelu_slope(load(operation.aux, type, aux_index));
     return value;
 }
 
@@ -105,21 +111,26 @@ void compute(const Product &product) {
     const Operation &operation = product.operation;
     Type type = product.d.type;
     bool tf32 = operation.compute == COMPUTE_TF32;
-    size_t m = product.d.rows, n = product.d.cols, k = operation.transpose_a ? product.a.rows : product.a.cols;
+    size_t m = product.d.rows, n = product.d.cols,
+        k = operation.transpose_a ? product.a.rows : product.a.cols;
     for (int batch = 0; batch < product.d.batches; batch++) {
         std::vector<float> a = pack(product.a_at, product.a, operation.transpose_a, tf32, batch);
         std::vector<float> b = pack(product.b_at, product.b, operation.transpose_b, tf32, batch);
         std::vector<float> sums(m * n, 0.0f), row_sums(m, 0.0f);
         multiply(a.data(), b.data(), sums.data(), m, k, n);
-        size_t c_start = (size_t)batch * (size_t)product.c.batch_stride, d_start = (size_t)batch * (size_t)product.d.batch_stride;
+        size_t c_start = (size_t)batch * (size_t)product.c.batch_stride,
+            d_start = (size_t)batch * (size_t)product.d.batch_stride;
         size_t bias_start = (size_t)batch * (size_t)operation.bias_batch_stride;
         size_t aux_start = (size_t)batch * (size_t)operation.aux_batch_stride;
         for (size_t col = 0; col < n; col++)
             for (size_t row = 0; row < m; row++) {
                 float value = product.alpha * sums[col * m + row];
                 // C is not read when beta is zero.
-                if (product.beta != 0) value += product.beta * load(product.c_at, product.c.type, c_start + col * (size_t)product.c.ld + row);
-                value = finish(operation, type, value, row, bias_start, aux_start + col * (size_t)operation.aux_ld + row);
+                if (product.beta != 0)
+                    value += product.beta *
+                        load(product.c_at, product.c.type, c_start + col * (size_t)product.c.ld + row);
+                value = finish(operation, type, value, row, bias_start,
+                               aux_start + col * (size_t)operation.aux_ld + row);
                 row_sums[row] += value;
                 store(product.d_at, type, d_start + col * (size_t)product.d.ld + row, value);
             }

@@ -9,7 +9,8 @@ static void *address(CUdeviceptr pointer) { return (void *)(uintptr_t)pointer; }
 static CUresult check(const char *call, Stream *stream, CUdeviceptr pointer, size_t bytes) {
     if (CUresult result = usable()) return result;
     if (!stream) return FAIL(INVALID_HANDLE, "%s on no stream", call);
-    if (!inside(pointer, bytes)) return FAIL(INVALID_VALUE, "%s of %zu bytes outside every live allocation", call, bytes);
+    if (!inside(pointer, bytes))
+        return FAIL(INVALID_VALUE, "%s of %zu bytes outside every live allocation", call, bytes);
     return SUCCESS;
 }
 
@@ -51,7 +52,8 @@ API CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes
     return move("cuMemcpyDtoDAsync", stream_of(handle), to, from, bytes);
 }
 
-API CUresult cuMemcpyPeerAsync(CUdeviceptr to, Device *, CUdeviceptr from, Device *, size_t bytes, void *handle) {
+API CUresult cuMemcpyPeerAsync(CUdeviceptr to, Device *, CUdeviceptr from, Device *, size_t bytes,
+                               void *handle) {
     Lock lock(machine());
     return move("cuMemcpyPeerAsync", stream_of(handle), to, from, bytes);
 }
@@ -91,7 +93,8 @@ API CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
     return blocking([=] { return cuMemcpyDtoDAsync_v2(to, from, bytes, nullptr); });
 }
 
-template <class T> static CUresult fill(const char *call, CUdeviceptr to, T value, size_t count, void *handle) {
+template <class T>
+static CUresult fill(const char *call, CUdeviceptr to, T value, size_t count, void *handle) {
     Lock lock(machine());
     Stream *stream = stream_of(handle);
     if (CUresult result = check(call, stream, to, count * sizeof(T))) return result;

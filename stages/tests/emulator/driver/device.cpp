@@ -145,7 +145,8 @@ API CUresult cuDevicePrimaryCtxRetain(Device **context, int device) {
 
 API CUresult cuDevicePrimaryCtxRelease_v2(int device) {
     Lock lock(machine());
-    if (!exists(device) || devices()[device]->retained == 0) return FAIL(INVALID_CONTEXT, "a context released too often");
+    if (!exists(device) || devices()[device]->retained == 0)
+        return FAIL(INVALID_CONTEXT, "a context released too often");
     devices()[device]->retained--;
     return SUCCESS;
 }
@@ -154,7 +155,9 @@ API CUresult cuCtxSetCurrent(Device *context) { return bound = context, SUCCESS;
 
 API CUresult cuCtxGetCurrent(Device **context) { return *context = bound, SUCCESS; }
 
-API CUresult cuCtxGetDevice(int *device) { return bound ? (*device = bound->ordinal, SUCCESS) : INVALID_CONTEXT; }
+API CUresult cuCtxGetDevice(int *device) {
+    return bound ? (*device = bound->ordinal, SUCCESS) : INVALID_CONTEXT;
+}
 
 API CUresult cuCtxSynchronize() {
     if (CUresult result = usable()) return result;
@@ -189,7 +192,8 @@ static const Named ERRORS[] = {
     {INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
     {INVALID_IMAGE, "CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"},
     {INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
-    {PEER_ACCESS_UNSUPPORTED, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED", "peer access is not supported between these two devices"},
+    {PEER_ACCESS_UNSUPPORTED, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED",
+     "peer access is not supported between these two devices"},
     {INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
     {NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
     {NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},

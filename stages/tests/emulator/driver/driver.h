@@ -107,4 +107,5 @@ struct PwModule;
 struct PwKernel;
 struct PwDim;
 /// Runs a grid, block by block. False if threads of a block wait for each other for ever.
-bool run_grid(PwModule *module, const PwKernel *kernel, void *arguments, PwDim grid, PwDim block, unsigned shared);
+bool run_grid(PwModule *module, const PwKernel *kernel, void *arguments, PwDim grid, PwDim block,
+              unsigned shared);

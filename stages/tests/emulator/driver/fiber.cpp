@@ -69,7 +69,8 @@ static void *fresh_stack_pointer(char *stack, void (*entry)()) {
 
 static char *take_stack() {
     if (free_stacks.empty()) {
-        void *memory = mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        void *memory =
+            mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (memory == MAP_FAILED) abort();
         *(uint64_t *)memory = CANARY;
         free_stacks.push_back((char *)memory);
@@ -120,7 +121,8 @@ static bool exchanged(unsigned first, unsigned mask, unsigned bytes) {
             memset(gathered + lane * bytes, 0xFF, bytes);
             continue;
         }
-        if (lanes[lane].at != At::Exchange || lanes[lane].mask != mask || lanes[lane].bytes != bytes) return false;
+        if (lanes[lane].at != At::Exchange || lanes[lane].mask != mask || lanes[lane].bytes != bytes)
+            return false;
         memcpy(gathered + lane * bytes, lanes[lane].mine, bytes);
     }
     for (unsigned lane = 0; lane < count; lane++) {
@@ -160,7 +162,8 @@ static bool run_warp(unsigned first, bool backwards) {
 }
 
 static std::string stuck() {
-    static const char *const PLACES[] = {"not started", "running", "at a barrier", "at a warp operation", "returned"};
+    static const char *const PLACES[] =
+        {"not started", "running", "at a barrier", "at a warp operation", "returned"};
     std::string text = "threads wait for one another for ever:";
     for (size_t i = 0, from = 0; i < fibers.size(); i++) {
         if (i + 1 < fibers.size() && fibers[i + 1].at == fibers[i].at) continue;
@@ -178,7 +181,8 @@ static bool run_block(unsigned threads, bool backwards) {
     unsigned warps = (threads + WARP - 1) / WARP;
     while (alive > 0 && complaint.empty()) {
         bool any = false;
-        for (unsigned w = 0; w < warps; w++) any |= run_warp((backwards ? warps - 1 - w : w) * WARP, backwards);
+        for (unsigned w = 0; w < warps; w++)
+            any |= run_warp((backwards ? warps - 1 - w : w) * WARP, backwards);
         if (waiting == alive) {
             // The barrier does not wait for threads that have returned.
             for (Fiber &fiber : fibers)
@@ -193,7 +197,8 @@ static bool run_block(unsigned threads, bool backwards) {
     return complaint.empty();
 }
 
-bool run_grid(PwModule *module, const PwKernel *kernel, void *arguments, PwDim grid, PwDim block, unsigned shared) {
+bool run_grid(PwModule *module, const PwKernel *kernel, void *arguments, PwDim grid, PwDim block,
+              unsigned shared) {
     static const bool backwards = getenv("PIPEWRIGHT_EMULATOR_BACKWARDS") != nullptr;
     *module->runtime = {barrier, exchange};
     kernel_now = kernel, module_now = module, arguments_now = arguments, block_dim_now = block;
@@ -202,12 +207,13 @@ bool run_grid(PwModule *module, const PwKernel *kernel, void *arguments, PwDim g
     uint64_t blocks = (uint64_t)grid.x * grid.y * grid.z;
     for (uint64_t i = 0; i < blocks; i++) {
         uint64_t index = backwards ? blocks - 1 - i : i;
-        state.block = {(unsigned)(index % grid.x), (unsigned)(index / grid.x % grid.y), (unsigned)(index / grid.x / grid.y)};
+        state.block = {(unsigned)(index % grid.x), (unsigned)(index / grid.x % grid.y),
+                       (unsigned)(index / grid.x / grid.y)};
         memset(module->dynamic_shared, 0xFF, shared);
         complaint.clear();
         if (run_block(block.x * block.y * block.z, (index & 1) != backwards)) continue;
-        fprintf(stderr, "emulated CUDA: kernel %s, block (%u, %u, %u): %s\n", kernel->name, state.block.x, state.block.y,
-                state.block.z, complaint.c_str());
+        fprintf(stderr, "emulated CUDA: kernel %s, block (%u, %u, %u): %s\n", kernel->name, state.block.x,
+                state.block.y, state.block.z, complaint.c_str());
         return false;
     }
     return true;

@@ -72,7 +72,9 @@ static void bury() {
     resting_bytes -= block.bytes;
     auto *start = (unsigned char *)address(pointer);
     if (std::any_of(start, start + block.bytes, [](unsigned char byte) { return byte != POISON; }))
-        broken(block.device, FAIL(ILLEGAL_ADDRESS, "written to an allocation of %zu bytes after it was freed", block.bytes));
+        broken(block.device,
+               FAIL(ILLEGAL_ADDRESS, "written to an allocation of %zu bytes after it was freed",
+                    block.bytes));
     free(start - GUARD);
 }
 
@@ -81,11 +83,14 @@ static void release(CUdeviceptr pointer, const Block &block) {
     size_t tail = (block.bytes + GUARD - 1) / GUARD * GUARD + GUARD;
     for (size_t i = 0; i < GUARD; i++)
         if (start[-1 - (ptrdiff_t)i] != GUARD_BYTE)
-            return broken(block.device, FAIL(ILLEGAL_ADDRESS, "written before an allocation of %zu bytes", block.bytes));
+            return broken(block.device,
+                          FAIL(ILLEGAL_ADDRESS, "written before an allocation of %zu bytes", block.bytes));
     for (size_t i = block.bytes; i < tail; i++)
         if (start[i] != GUARD_BYTE)
-            return broken(block.device, FAIL(ILLEGAL_ADDRESS, "written %zu bytes past the end of an allocation of %zu bytes",
-                                             i + 1 - block.bytes, block.bytes));
+            return broken(block.device,
+                          FAIL(ILLEGAL_ADDRESS,
+                               "written %zu bytes past the end of an allocation of %zu bytes",
+                               i + 1 - block.bytes, block.bytes));
     memset(start, POISON, block.bytes);
     resting.push_back({pointer, block});
     resting_bytes += block.bytes;
@@ -102,7 +107,8 @@ API CUresult cuMemFree_v2(CUdeviceptr pointer) {
     Block block;
     {
         Lock lock(machine());
-        if (!retire(pointer, block)) return FAIL(INVALID_VALUE, "cuMemFree of what was not allocated, or freed twice");
+        if (!retire(pointer, block))
+            return FAIL(INVALID_VALUE, "cuMemFree of what was not allocated, or freed twice");
     }
     if (!block.ordered)
         if (CUresult result = wait_all(block.device)) return result;
@@ -128,7 +134,8 @@ API CUresult cuMemFreeAsync(CUdeviceptr pointer, void *handle) {
     Stream *stream = stream_of(handle);
     Block block;
     if (!stream) return FAIL(INVALID_HANDLE, "cuMemFreeAsync on no stream");
-    if (!retire(pointer, block)) return FAIL(INVALID_VALUE, "cuMemFreeAsync of what was not allocated, or freed twice");
+    if (!retire(pointer, block))
+        return FAIL(INVALID_VALUE, "cuMemFreeAsync of what was not allocated, or freed twice");
     enqueue(stream, [=] { return release(pointer, block), Progress::Done; });
     return SUCCESS;
 }
@@ -156,7 +163,8 @@ API CUresult cuMemFreeHost(void *pointer) {
     for (Device *device : devices())
         if (CUresult result = wait_all(device)) return result;
     Lock lock(machine());
-    if (!pinned_blocks.erase((uintptr_t)pointer)) return FAIL(INVALID_VALUE, "cuMemFreeHost of what was not allocated");
+    if (!pinned_blocks.erase((uintptr_t)pointer))
+        return FAIL(INVALID_VALUE, "cuMemFreeHost of what was not allocated");
     free(pointer);
     return SUCCESS;
 }
@@ -168,9 +176,12 @@ API CUresult cuDeviceGetDefaultMemPool(Device **pool, int ordinal) {
     return SUCCESS;
 }
 
-API CUresult cuDeviceGetMemPool(Device **pool, int ordinal) { return cuDeviceGetDefaultMemPool(pool, ordinal); }
+API CUresult cuDeviceGetMemPool(Device **pool, int ordinal) {
+    return cuDeviceGetDefaultMemPool(pool, ordinal);
+}
 
-enum { REUSE_FIRST = 1, REUSE_LAST = 3, RELEASE_THRESHOLD = 4, RESERVED = 5, RESERVED_HIGH = 6, USED = 7, USED_HIGH = 8 };
+enum { REUSE_FIRST = 1, REUSE_LAST = 3, RELEASE_THRESHOLD = 4, RESERVED = 5, RESERVED_HIGH = 6, USED = 7,
+      USED_HIGH = 8 };
 
 API CUresult cuMemPoolSetAttribute(Device *pool, int attribute, void *value) {
     Lock lock(machine());
@@ -184,7 +195,8 @@ API CUresult cuMemPoolGetAttribute(Device *pool, int attribute, void *value) {
     Lock lock(machine());
     if (attribute == RELEASE_THRESHOLD) return *(uint64_t *)value = pool->release_threshold, SUCCESS;
     if (attribute == RESERVED || attribute == USED) return *(uint64_t *)value = pool->used, SUCCESS;
-    if (attribute == RESERVED_HIGH || attribute == USED_HIGH) return *(uint64_t *)value = pool->most_used, SUCCESS;
+    if (attribute == RESERVED_HIGH || attribute == USED_HIGH)
+        return *(uint64_t *)value = pool->most_used, SUCCESS;
     return FAIL(INVALID_VALUE, "cuMemPoolGetAttribute of attribute %d", attribute);
 }
 

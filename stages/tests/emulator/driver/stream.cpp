@@ -21,7 +21,8 @@ std::recursive_mutex &machine() {
 
 Stream *stream_of(void *handle) {
     Device *device = current();
-    if (handle == nullptr || handle == (void *)1 || handle == (void *)2) return device ? device->legacy : nullptr;
+    if (handle == nullptr || handle == (void *)1 || handle == (void *)2)
+        return device ? device->legacy : nullptr;
     for (Device *owner : devices())
         for (Stream *stream : owner->streams)
             if (stream == handle && !stream->destroyed) return stream;
@@ -74,7 +75,9 @@ API CUresult cuStreamCreateWithPriority(Stream **stream, unsigned flags, int) {
     return SUCCESS;
 }
 
-API CUresult cuStreamCreate(Stream **stream, unsigned flags) { return cuStreamCreateWithPriority(stream, flags, 0); }
+API CUresult cuStreamCreate(Stream **stream, unsigned flags) {
+    return cuStreamCreateWithPriority(stream, flags, 0);
+}
 
 API CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
     if (least) *least = 0;
@@ -90,7 +93,8 @@ API CUresult cuStreamDestroy_v2(void *handle) {
     if (!handle || !stream) return FAIL(INVALID_HANDLE, "cuStreamDestroy of no stream");
     stream->destroyed = true;
     auto &streams = stream->device->streams;
-    if (run(stream, stream->queued) == Progress::Done) streams.erase(std::find(streams.begin(), streams.end(), stream));
+    if (run(stream, stream->queued) == Progress::Done)
+        streams.erase(std::find(streams.begin(), streams.end(), stream));
     return SUCCESS;
 }
 
@@ -135,7 +139,8 @@ API CUresult cuEventRecord(Event *event, void *handle) {
     Lock lock(machine());
     if (CUresult result = usable()) return result;
     Stream *stream = stream_of(handle);
-    if (!stream || !live_events.count(event)) return FAIL(INVALID_HANDLE, "cuEventRecord of no event or stream");
+    if (!stream || !live_events.count(event))
+        return FAIL(INVALID_HANDLE, "cuEventRecord of no event or stream");
     auto record = std::make_shared<Record>();
     record->stream = stream;
     record->place = enqueue(stream, [record] { return record->seconds = now(), Progress::Done; });
@@ -148,7 +153,8 @@ API CUresult cuStreamWaitEvent(void *handle, Event *event, unsigned) {
     Lock lock(machine());
     if (CUresult result = usable()) return result;
     Stream *stream = stream_of(handle);
-    if (!stream || !live_events.count(event)) return FAIL(INVALID_HANDLE, "cuStreamWaitEvent of no event or stream");
+    if (!stream || !live_events.count(event))
+        return FAIL(INVALID_HANDLE, "cuStreamWaitEvent of no event or stream");
     if (auto record = event->record) enqueue(stream, [record] { return run(record->stream, record->place); });
     return SUCCESS;
 }

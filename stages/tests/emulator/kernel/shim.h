@@ -35,12 +35,12 @@ static const int warpSize = 32;
 template <class T, unsigned BYTES> struct alignas(BYTES) PwVector2 { T x, y; };
 template <class T> struct PwVector3 { T x, y, z; };
 template <class T, unsigned BYTES> struct alignas(BYTES) PwVector4 { T x, y, z, w; };
-#define PW_VECTORS(name, type)                                                                                          \
-    using name##2 = PwVector2<type, 2 * sizeof(type)>;                                                                  \
-    using name##3 = PwVector3<type>;                                                                                    \
-    using name##4 = PwVector4<type, (4 * sizeof(type) < 16 ? 4 * sizeof(type) : 16)>;                                   \
-    static inline name##2 make_##name##2(type x, type y) { return {x, y}; }                                             \
-    static inline name##3 make_##name##3(type x, type y, type z) { return {x, y, z}; }                                  \
+#define PW_VECTORS(name, type)                                                                       \
+    using name##2 = PwVector2<type, 2 * sizeof(type)>;                                               \
+    using name##3 = PwVector3<type>;                                                                 \
+    using name##4 = PwVector4<type, (4 * sizeof(type) < 16 ? 4 * sizeof(type) : 16)>;                \
+    static inline name##2 make_##name##2(type x, type y) { return {x, y}; }                          \
+    static inline name##3 make_##name##3(type x, type y, type z) { return {x, y, z}; }               \
     static inline name##4 make_##name##4(type x, type y, type z, type w) { return {x, y, z, w}; }
 PW_VECTORS(char, signed char)
 PW_VECTORS(uchar, unsigned char)
@@ -113,17 +113,25 @@ template <class T> static inline T pw_exchange(T *address, T value) {
     return old;
 }
 static inline int atomicAdd(int *address, int value) { return pw_exchange(address, *address + value); }
-static inline unsigned atomicAdd(unsigned *address, unsigned value) { return pw_exchange(address, *address + value); }
+static inline unsigned atomicAdd(unsigned *address, unsigned value) {
+    return pw_exchange(address, *address + value);
+}
 static inline unsigned long long atomicAdd(unsigned long long *address, unsigned long long value) {
     return pw_exchange(address, *address + value);
 }
 static inline float atomicAdd(float *address, float value) { return pw_exchange(address, *address + value); }
-static inline double atomicAdd(double *address, double value) { return pw_exchange(address, *address + value); }
+static inline double atomicAdd(double *address, double value) {
+    return pw_exchange(address, *address + value);
+}
 static inline unsigned atomicMax(unsigned *address, unsigned value) {
     return pw_exchange(address, *address > value ? *address : value);
 }
-static inline int atomicMax(int *address, int value) { return pw_exchange(address, *address > value ? *address : value); }
-static inline unsigned atomicOr(unsigned *address, unsigned value) { return pw_exchange(address, *address | value); }
+static inline int atomicMax(int *address, int value) {
+    return pw_exchange(address, *address > value ? *address : value);
+}
+static inline unsigned atomicOr(unsigned *address, unsigned value) {
+    return pw_exchange(address, *address | value);
+}
 static inline unsigned atomicExch(unsigned *address, unsigned value) { return pw_exchange(address, value); }
 static inline unsigned atomicInc(unsigned *address, unsigned most) {
     return pw_exchange(address, *address >= most ? 0 : *address + 1);
@@ -147,9 +155,11 @@ template <class... A> struct PwArguments<void (*)(A...)> {
 template <auto KERNEL> static void pw_call(void *captured) {
     std::apply(KERNEL, *(typename PwArguments<decltype(KERNEL)>::Tuple *)captured);
 }
-#define PW_KERNEL(name, most)                                                                                           \
-    { #name, most, sizeof(PwArguments<decltype(&name)>::Tuple), PwArguments<decltype(&name)>::capture, pw_call<&name> }
-#define PW_KERNELS(...)                                                                                                 \
-    static const PwKernel pw_kernels[] = {__VA_ARGS__};                                                                 \
-    extern "C" __attribute__((visibility("default"))) const PwModule pw_module = {                                      \
-        &pw_state, &pw_runtime, pw_dynamic_shared, sizeof pw_dynamic_shared, pw_kernels, sizeof pw_kernels / sizeof *pw_kernels};
+#define PW_KERNEL(name, most)                                                                        \
+    { #name, most, sizeof(PwArguments<decltype(&name)>::Tuple),                                      \
+      PwArguments<decltype(&name)>::capture, pw_call<&name> }
+#define PW_KERNELS(...)                                                                              \
+    static const PwKernel pw_kernels[] = {__VA_ARGS__};                                              \
+    extern "C" __attribute__((visibility("default"))) const PwModule pw_module = {                   \
+        &pw_state, &pw_runtime, pw_dynamic_shared, sizeof pw_dynamic_shared, pw_kernels,             \
+        sizeof pw_kernels / sizeof *pw_kernels};

@@ -65,7 +65,8 @@ static Result wait_until_ready(Comm &comm) {
 
 API Result ncclCommInitRankConfig(Handle **handle, int ranks, UniqueId id, int rank, const Config *config) {
     if (ranks < 1 || rank < 0 || rank >= ranks || id.name[0] == 0)
-        return say(INVALID_ARGUMENT, "rank " + std::to_string(rank) + " of " + std::to_string(ranks) + ", or an empty id");
+        return say(INVALID_ARGUMENT,
+                   "rank " + std::to_string(rank) + " of " + std::to_string(ranks) + ", or an empty id");
     if (config && (config->magic != MAGIC || config->size > CONFIG_BYTES))
         return say(INVALID_ARGUMENT, "the configuration is not of NCCL 2.28");
     if (config && config->blocking != INT_MIN && config->blocking != 0 && config->blocking != 1)
@@ -176,15 +177,19 @@ static void note(const Comm &comm, int peer, size_t bytes) {
     fclose(file);
 }
 
-static Result transfer(bool is_send, void *at, size_t count, int type, int peer, Handle *handle, void *stream) {
+static Result transfer(bool is_send, void *at, size_t count, int type, int peer, Handle *handle,
+                       void *stream) {
     if (!handle) return say(INVALID_ARGUMENT, "no communicator");
     const Shared &comm = handle->comm;
     if (Result result = ready(*comm)) return result;
     size_t bytes = count * bytes_of(type);
     if (peer < 0 || peer >= comm->ranks || peer == comm->rank)
-        return say(INVALID_ARGUMENT, "peer " + std::to_string(peer) + " of " + std::to_string(comm->ranks) + " ranks (not oneself, here)");
+        return say(INVALID_ARGUMENT,
+                   "peer " + std::to_string(peer) + " of " + std::to_string(comm->ranks) +
+                   " ranks (not oneself, here)");
     if (bytes == 0 || !pw_inside(at, bytes))
-        return say(INVALID_ARGUMENT, std::to_string(bytes) + " bytes that are not inside one live allocation");
+        return say(INVALID_ARGUMENT,
+                   std::to_string(bytes) + " bytes that are not inside one live allocation");
     if (is_send) note(*comm, peer, bytes);
     Transfer one = {is_send, peer, at, bytes, stream};
     if (group_depth > 0) return group_transfers.push_back({comm, one}), SUCCESS;
@@ -217,7 +222,8 @@ API Result ncclCommAbort(Handle *handle) {
 
 API Result ncclCommDestroy(Handle *handle) {
     if (handle->comm->outstanding > 0 || !handle->comm->pending.empty())
-        say(INVALID_USAGE, "a communicator is destroyed with transfers under way: the real one would wait for them");
+        say(INVALID_USAGE,
+            "a communicator is destroyed with transfers under way: the real one would wait for them");
     return ncclCommAbort(handle);
 }
 

@@ -52,14 +52,18 @@ static bool exchange_hellos(Comm &comm, int socket) {
     Hello mine = {comm.rank, comm.ranks, comm.device, {}}, theirs;
     const char *host = getenv("NCCL_HOSTID");
     snprintf(mine.host, sizeof mine.host, "%s", host ? host : "this machine");
-    if (!send_all(socket, &mine, sizeof mine) || stopped(comm, -1, socket) || !read_all(socket, &theirs, sizeof theirs)) return false;
-    if (theirs.ranks != comm.ranks || theirs.rank < 0 || theirs.rank >= comm.ranks || theirs.rank == comm.rank) {
-        comm.fail(INVALID_ARGUMENT, "rank " + std::to_string(theirs.rank) + " of " + std::to_string(theirs.ranks) + " ranks");
+    if (!send_all(socket, &mine, sizeof mine) || stopped(comm, -1, socket) ||
+        !read_all(socket, &theirs, sizeof theirs))
+        return false;
+    if (theirs.ranks != comm.ranks || theirs.rank < 0 || theirs.rank >= comm.ranks ||
+        theirs.rank == comm.rank) {
+        comm.fail(INVALID_ARGUMENT,
+                  "rank " + std::to_string(theirs.rank) + " of " + std::to_string(theirs.ranks) + " ranks");
         return false;
     }
     if (theirs.device == comm.device && strcmp(theirs.host, mine.host) == 0) {
         comm.fail(INVALID_USAGE, "Duplicate GPU detected : rank " + std::to_string(comm.rank) + " and rank " +
-                                     std::to_string(theirs.rank) + " both on CUDA device " + std::to_string(comm.device));
+                  std::to_string(theirs.rank) + " both on CUDA device " + std::to_string(comm.device));
         return false;
     }
     std::lock_guard lock(comm.mutex);
@@ -129,7 +133,8 @@ void serve(Shared comm) {
     std::vector<bool> gone(comm->links.size());
     while (good) {
         std::vector<pollfd> waits = {{comm->wake[0], POLLIN, 0}};
-        for (size_t peer = 0; peer < comm->links.size(); peer++) waits.push_back({gone[peer] ? -1 : comm->links[peer].socket, POLLIN, 0});
+        for (size_t peer = 0; peer < comm->links.size(); peer++)
+            waits.push_back({gone[peer] ? -1 : comm->links[peer].socket, POLLIN, 0});
         poll(waits.data(), waits.size(), -1);
         if (waits[0].revents) return;
         for (size_t peer = 0; peer < comm->links.size(); peer++)

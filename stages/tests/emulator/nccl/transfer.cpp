@@ -69,7 +69,8 @@ struct Batch {
 };
 
 static void announce(Comm &comm, Transfer &transfer) {
-    Header header = {transfer.is_send ? Frame::SendReached : Frame::RecvReached, 0, transfer.index, transfer.bytes};
+    Header header =
+        {transfer.is_send ? Frame::SendReached : Frame::RecvReached, 0, transfer.index, transfer.bytes};
     // A peer that has gone gets no announcement, and the transfer never ends.
     send_all(comm.links[(size_t)transfer.peer].socket, &header, sizeof header);
     transfer.announced = true;
@@ -77,9 +78,10 @@ static void announce(Comm &comm, Transfer &transfer) {
 
 static bool unequal(Comm &comm, const Transfer &transfer, uint64_t theirs) {
     if (theirs == transfer.bytes) return false;
-    comm.fail(INVALID_USAGE, "rank " + std::to_string(comm.rank) + (transfer.is_send ? " sends " : " receives ") +
-                                 std::to_string(transfer.bytes) + " bytes, and rank " + std::to_string(transfer.peer) + " has " +
-                                 std::to_string(theirs));
+    comm.fail(INVALID_USAGE,
+              "rank " + std::to_string(comm.rank) + (transfer.is_send ? " sends " : " receives ") +
+              std::to_string(transfer.bytes) + " bytes, and rank " + std::to_string(transfer.peer) + " has " +
+              std::to_string(theirs));
     return true;
 }
 
@@ -96,7 +98,8 @@ static bool try_send(Comm &comm, Transfer &transfer) {
     }
     if (unequal(comm, transfer, theirs)) return false;
     Header header = {Frame::Data, 0, transfer.index, transfer.bytes};
-    if (!send_all(link.socket, &header, sizeof header) || !send_all(link.socket, transfer.at, transfer.bytes)) return false;
+    if (!send_all(link.socket, &header, sizeof header) || !send_all(link.socket, transfer.at, transfer.bytes))
+        return false;
     std::lock_guard lock(comm.mutex);
     link.recv_bytes.erase(transfer.index);
     return true;
@@ -154,7 +157,8 @@ Result queue(const Shared &comm, std::vector<Transfer> transfers) {
         for (const Transfer &transfer : together) {
             Link &link = comm->links[(size_t)transfer.peer];
             link.places[{transfer.is_send, transfer.index}] = {stream, place};
-            if (transfer.index < (transfer.is_send ? link.recvs_reached : link.sends_reached)) demand(stream, place);
+            if (transfer.index < (transfer.is_send ? link.recvs_reached : link.sends_reached))
+                demand(stream, place);
         }
     }
     return SUCCESS;

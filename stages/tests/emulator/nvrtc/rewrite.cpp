@@ -58,7 +58,8 @@ static std::vector<Kernel> take_kernels(std::string &text) {
         std::string most = take_bounds(text, at, body);
         size_t name = skip_space(text, find_word(text, "void", at) + 4), end = name;
         while (end < text.size() && is_word(text[end])) end++;
-        if (body != std::string::npos && text[body] == '{') kernels.push_back({text.substr(name, end - name), most});
+        if (body != std::string::npos && text[body] == '{')
+            kernels.push_back({text.substr(name, end - name), most});
     }
     return kernels;
 }
@@ -79,7 +80,8 @@ static void name_dynamic_shared(std::string &text) {
             if (place == std::string::npos) continue;
             type.erase(place, end_of_parentheses(type, type.find('(', place)) - place);
         }
-        std::string pointer = "static " + type + "*const " + text.substr(name, name_end - name) + " = (" + type + "*)pw_dynamic_shared";
+        std::string pointer = "static " + type + "*const " + text.substr(name, name_end - name) + " = (" +
+            type + "*)pw_dynamic_shared";
         text.replace(at, semicolon - at, pointer);
     }
 }
