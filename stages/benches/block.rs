@@ -92,7 +92,8 @@ impl Size {
         let total = forward + loss + input + weight + optimizer;
         let tokens = self.rows * self.gpt.context * MICRO_BATCHES as usize;
         println!(
-            "step {total:.1} ms: forward {forward:.1}, loss {loss:.1}, I {input:.1}, W {weight:.1}, optimizer {optimizer:.1}"
+            "step {total:.1} ms: forward {forward:.1}, loss {loss:.1}, \
+             I {input:.1}, W {weight:.1}, optimizer {optimizer:.1}"
         );
         println!(
             "kept for one micro-batch: {:.2} MiB",

@@ -114,7 +114,7 @@ impl Bytes for Kept {
 
 /// All items, if there are exactly `N`.
 fn exactly<T, const N: usize>(mut items: impl ExactSizeIterator<Item = T>) -> Option<[T; N]> {
-    (items.len() == N).then(|| std::array::from_fn(|_| items.next().expect("as many as there are")))
+    (items.len() == N).then(|| std::array::from_fn(|_| items.next().expect("there are N")))
 }
 
 thread_local! {

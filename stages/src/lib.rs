@@ -10,16 +10,27 @@
 //!
 //! | layer | what it computes | input | output |
 //! | --- | --- | --- | --- |
-//! | [`Linear`](layers::Linear) | `x W + b` | `f32[.., inputs]` | `f32[.., outputs]` |
-//! | [`Embedding`](layers::Embedding) | token vectors plus position vectors | `ids[batch, time]` | `f32[batch, time, dim]` |
-//! | [`Attention`](layers::Attention) | causal self-attention, many heads | `f32[batch, time, 3 * dim]` | `f32[batch, time, dim]` |
-//! | [`LayerNorm`](layers::LayerNorm) | rows of mean 0, deviation 1; scaled, shifted | `f32[.., width]` | the same |
-//! | [`Relu`](layers::Relu) | `max(x, 0)` | `f32[..]` | the same |
-//! | [`Gelu`](layers::Gelu) | GELU, exact or by tanh | `f32[..]` | the same |
-//! | [`Dropout`](layers::Dropout) | zeros at random places, in training only | `f32[..]` | the same |
-//! | [`Flatten`](layers::Flatten) | all dimensions but the first become one | `f32[batch, ..]` | `f32[batch, n]` |
-//! | [`Residual`](layers::Residual) | `x + f(x)` around a chain of layers | the chain's | the same |
-//! | [`Recomputed`](layers::Recomputed) | a cheap layer, then a linear one (see there) | the first's | the second's |
+//! | [`Linear`] | `x W + b` | `f32[.., inputs]` | `f32[.., outputs]` |
+//! | [`Embedding`] | token vectors plus position vectors | `ids[batch, time]` | `f32[batch, time, dim]` |
+//! | [`Attention`] | causal multi-head attention | `f32[batch, time, 3 * dim]` | `f32[batch, time, dim]` |
+//! | [`LayerNorm`] | rows of mean 0, deviation 1; scaled, shifted | `f32[.., width]` | the same |
+//! | [`Relu`] | `max(x, 0)` | `f32[..]` | the same |
+//! | [`Gelu`] | GELU, exact or by tanh | `f32[..]` | the same |
+//! | [`Dropout`] | zeros at random places, in training only | `f32[..]` | the same |
+//! | [`Flatten`] | all dimensions but the first become one | `f32[batch, ..]` | `f32[batch, n]` |
+//! | [`Residual`] | `x + f(x)` around a chain of layers | the chain's | the same |
+//! | [`Recomputed`] | a cheap layer, then a linear one (see there) | the first's | the second's |
+//!
+//! [`Linear`]: layers::Linear
+//! [`Embedding`]: layers::Embedding
+//! [`Attention`]: layers::Attention
+//! [`LayerNorm`]: layers::LayerNorm
+//! [`Relu`]: layers::Relu
+//! [`Gelu`]: layers::Gelu
+//! [`Dropout`]: layers::Dropout
+//! [`Flatten`]: layers::Flatten
+//! [`Residual`]: layers::Residual
+//! [`Recomputed`]: layers::Recomputed
 //!
 //! # More
 //!

@@ -159,7 +159,7 @@ impl Parameter {
     /// # Panics
     /// When they are not on a GPU.
     pub(crate) fn weights(&self) -> &Weights {
-        self.on_gpu().expect("parameters are where their stage is")
+        self.on_gpu().expect("a parameter is on the device of its stage")
     }
 
     /// Like [`Parameter::on_gpu`], to be changed.

@@ -173,6 +173,6 @@ impl<T: Number> DerefMut for Buffer<T> {
             *self = Self::from(&self[..]);
         }
         let block = self.0.as_mut().and_then(Arc::get_mut);
-        &mut block.expect("nobody else has it now").numbers
+        &mut block.expect("the block has no other owner now").numbers
     }
 }

@@ -40,7 +40,7 @@ impl fmt::Write for Fnv {
 /// The key of a named stream of random numbers: FNV-1a of the name, mixed with the seed.
 pub fn key(seed: u64, name: impl fmt::Display) -> [u32; 2] {
     let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
-    write!(hash, "{name}").expect("nothing in it fails");
+    write!(hash, "{name}").expect("hashing cannot fail");
     let words = philox(
         [seed as u32, (seed >> 32) as u32],
         [hash.0 as u32, (hash.0 >> 32) as u32, 0, 0],

@@ -208,7 +208,7 @@ pub(crate) fn forward_again(
         kept.push_of(input, saved.map_err(|error| error.at(last.name()))?);
     }
     for layer in tail {
-        let saved = layer.kept_without_input(ctx).expect("it needs no input");
+        let saved = layer.kept_without_input(ctx).expect("these layers need no input");
         kept.push_of(shape, saved);
         shape = layer
             .output_shape(&shape)

@@ -79,7 +79,9 @@ proptest! {
     }
 
     #[test]
-    fn residual_around_the_usual_chains(batch in 1_usize..3, time in 1_usize..5, heads in 1_usize..3, width in 1_usize..5) {
+    fn residual_around_the_usual_chains(
+        batch in 1_usize..3, time in 1_usize..5, heads in 1_usize..3, width in 1_usize..5,
+    ) {
         let dim = heads * width + 1;
         let dim = dim.next_multiple_of(heads);
         let attend: Vec<Box<dyn Layer>> = vec![

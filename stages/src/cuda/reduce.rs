@@ -87,7 +87,7 @@ impl Gpu {
         self.sum_doubles(out, scratch, blocks, 1)
     }
 
-    /// `f64` `out[columns] = ` the sum of `input[rows, columns]` over rows. `out` may be pinned memory of the host.
+    /// `f64` `out[columns] = ` the sum of `input[rows, columns]` over rows. `out` may be pinned host memory.
     pub(super) fn sum_doubles(&self, out: Ptr, input: Ptr, rows: usize, columns: usize) -> Result<()> {
         let args = [out.into(), input.into(), (rows as u64).into()];
         self.launch("sum_doubles", Grid::row(columns, 1024), &args)

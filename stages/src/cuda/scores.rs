@@ -27,7 +27,7 @@ impl Scores {
     /// The score of a micro-batch, once the GPU is done.
     pub(crate) fn score(&self, micro_batch: u32) -> Score {
         let place = self.0[micro_batch as usize].as_ref();
-        let numbers = place.expect("a place was asked for before").numbers();
+        let numbers = place.expect("`place` came before").numbers();
         Score {
             sum: numbers[0],
             weight: numbers[1],

@@ -242,7 +242,8 @@ pub(crate) fn assert_within(limit: f64, what: &str, got: &[f32], expected: &[App
         let share = off / expected.error();
         assert!(
             share <= limit,
-            "{what}[{index}]: {got} and {:e} are {share:.2} expected errors apart, at most {limit} are allowed",
+            "{what}[{index}]: {got} and {:e} are {share:.2} expected errors apart, \
+             at most {limit} are allowed",
             expected.value
         );
         worst = worst.max(share);

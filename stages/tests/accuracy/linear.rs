@@ -152,7 +152,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn three_products(rows in size(), inputs in size(), outputs in size(), kind in kind(), bias: bool, turned: bool) {
+    fn three_products(
+        rows in size(), inputs in size(), outputs in size(), kind in kind(), bias: bool, turned: bool,
+    ) {
         let layout = if turned { Layout::OutIn } else { Layout::InOut };
         check(layout, bias, kind, [rows, inputs, outputs]);
     }

@@ -85,7 +85,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn rows_of_any_width(rows in size(), width in size(), x in kind(), dy in select(vec![Kind::Signed, Kind::Positive, Kind::Wide, Kind::Tiny])) {
+    fn rows_of_any_width(
+        rows in size(), width in size(), x in kind(),
+        dy in select(vec![Kind::Signed, Kind::Positive, Kind::Wide, Kind::Tiny]),
+    ) {
         let count = rows * width;
         check(&draw(x, "x", count), &draw(dy, "dy", count), width);
     }

@@ -138,7 +138,8 @@ proptest! {
     /// Matrices decay; biases and norms decay only with `Decay::All`.
     #[test]
     fn formulas_over_several_steps(
-        rows in 1_usize..9, columns in size(), matrix: bool, all: bool, momentum: bool, weights in kind(), grads in kind(),
+        rows in 1_usize..9, columns in size(), matrix: bool, all: bool, momentum: bool,
+        weights in kind(), grads in kind(),
     ) {
         let dims = if matrix { vec![rows, columns] } else { vec![rows * columns] };
         let decay = if all { Decay::All } else { Decay::Matrices };

@@ -19,7 +19,8 @@ const GELU_TANH: f64 = 4.0;
 /// An error function and an exponential. Largest measured: 2.4.
 const GELU_EXACT: f64 = 5.0;
 
-/// Value and derivative of GELU in its tanh form: `x s`, where `s = sigmoid(2 u)` and `u = sqrt(2 / pi) (x + 0.044715 x^3)`.
+/// Value and derivative of GELU in its tanh form: `x s` with `s = sigmoid(2 u)` and
+/// `u = sqrt(2 / pi) (x + 0.044715 x^3)`.
 fn gelu_tanh(x: Approx) -> [Approx; 2] {
     let one = Approx::exact(1.0);
     let slope = Approx::rounded((8.0 / std::f64::consts::PI).sqrt());
@@ -117,7 +118,9 @@ proptest! {
     }
 
     #[test]
-    fn dropout_scales_what_it_keeps_and_its_gradient_alike(count in size(), rate in 0.01_f32..0.95, kind in kind()) {
+    fn dropout_scales_what_it_keeps_and_its_gradient_alike(
+        count in size(), rate in 0.01_f32..0.95, kind in kind(),
+    ) {
         let (x, dy) = (draw(kind, "x", count), draw(kind, "dy", count));
         let mut layer = Dropout::new("dropout", rate, 1).unwrap();
         let mask = common::forward(&mut layer, &tensor(&[count], vec![1.0; count]));
@@ -126,7 +129,11 @@ proptest! {
         let scaled = |numbers: &[f32]| -> Vec<Approx> {
             let kept = exact(numbers).into_iter().zip(mask.f32());
             kept.map(|(number, &kept)| {
-                if kept == 0.0 { Approx::exact(0.0) } else { (number * (one / (one - Approx::exact(rate)))).stored() }
+                if kept == 0.0 {
+                    Approx::exact(0.0)
+                } else {
+                    (number * (one / (one - Approx::exact(rate)))).stored()
+                }
             }).collect()
         };
         assert_within(SCALED, "dropout: output", &output, &scaled(&x));
@@ -144,7 +151,9 @@ proptest! {
     }
 
     #[test]
-    fn embedding_adds_token_and_position(batch in prop_oneof![1_usize..4, Just(150)], time in 1_usize..9, dim in size(), kind in kind()) {
+    fn embedding_adds_token_and_position(
+        batch in prop_oneof![1_usize..4, Just(150)], time in 1_usize..9, dim in size(), kind in kind(),
+    ) {
         let (vocab, context) = (5, 8);
         let time = time.min(context);
         let mut layer = Embedding::new("embed", vocab, context, dim, 1);

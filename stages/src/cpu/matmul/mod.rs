@@ -53,7 +53,7 @@ impl Start<'_> {
 
 /// `out = start + a b`. The rows of `out` are contiguous.
 pub(crate) fn matmul(out: &mut [f32], start: Start<'_>, a: Matrix<'_>, b: Right<'_>) {
-    assert_eq!(a.columns, b.depth(), "as many columns as rows");
+    assert_eq!(a.columns, b.depth(), "a has as many columns as b has rows");
     assert_eq!(out.len(), a.rows * b.columns(), "the product fills the output");
     let columns = b.columns();
     let weight = Strips::GROUP * a.columns * columns / PRODUCTS;
