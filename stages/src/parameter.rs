@@ -265,7 +265,7 @@ impl Parameter {
 }
 
 impl PartialEq for Parameter {
-    /// Of a parameter on a GPU, compares what was last fetched.
+    /// Of a parameter on a GPU, this compares what was fetched last.
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
             && self.dims == other.dims

@@ -31,7 +31,8 @@ pub enum Mode {
     Probe,
 }
 
-/// Where training stands. Together with the seed and a layer's name it is the key of every random number.
+/// The context of a forward pass: step, micro-batch and mode. Random numbers are keyed by the seed, a layer's
+/// name, the step and the micro-batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForwardContext {
     /// The optimizer step, from 0.
