@@ -1,9 +1,8 @@
 // LayerNorm of rows of at most 4096 numbers. Ba, Kiros and Hinton, "Layer normalization" (2016). The formulas
 // are those of the CPU.
 //
-// lanes_of(width) threads (whole warps) share a row, and each has eight columns in registers. A block has as
-// many rows at once as it has such groups of threads. Then it goes on with the rows gridDim.x times as many
-// further.
+// lanes_of(width) threads (whole warps) share a row, and each has eight columns in registers. A block works
+// on as many rows at once as it has such groups of threads. Then it moves on by gridDim.x times as many rows.
 
 inline unsigned lanes_of(unsigned width) { return (width + 255) / 256 * 32; }
 
