@@ -1,4 +1,4 @@
-//! What the engine itself costs: an action of stages that do nothing.
+//! The cost of the engine itself: the time for each action when the stages do nothing.
 
 mod support;
 
@@ -25,7 +25,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// The median time of a step, and the number of actions of the rank that has the most.
+/// The median time of a step, and the number of actions of the busiest rank.
 fn step(schedule: Schedule, traced: bool) -> pipewright::Result<(Duration, usize)> {
     let actions = (0..schedule.ranks())
         .map(|rank| schedule.actions(Rank(rank)).len())
@@ -55,7 +55,8 @@ fn main() -> pipewright::Result<()> {
             let each = microseconds / actions as f64;
             let traced = if traced { "traced" } else { "" };
             println!(
-                "{name:>6}{traced:>7}, {micro_batches:>3} micro-batches: {microseconds:>7.0} us a step, {each:>5.2} us an action"
+                "{name:>6}{traced:>7}, {micro_batches:>3} micro-batches: {microseconds:>7.0} us a step, \
+                 {each:>5.2} us an action"
             );
         }
     }

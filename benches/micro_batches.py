@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""The table of the guide's chapter on micro-batches: one batch of 32 rows, cut into more and more micro-batches.
+"""The table of the guide's chapter on micro-batches: one batch of 32 rows, cut into more and more
+micro-batches.
 
     python3 benches/micro_batches.py
 
-Trains examples/gpt-text.toml for a few steps in each setting, in turn, several rounds, and prints medians over all steps.
+Trains examples/gpt-text.toml for a few steps with each setting, in turn, for several rounds. Prints medians
+over all steps.
 """
 import argparse
 import json
@@ -17,7 +19,7 @@ BINARY = ROOT / "target/release/pipewright"
 
 
 def measure(stages, schedule, micro_batches, steps):
-    """The lines of metrics.jsonl of a run, but for its first two steps."""
+    """The lines of metrics.jsonl of a run, without its first two steps."""
     with tempfile.TemporaryDirectory() as folder:
         run = pathlib.Path(folder) / "run"
         settings = dict(stages=stages, schedule=schedule, micro_batches=micro_batches, micro_batch_size=32 // micro_batches)

@@ -1,8 +1,8 @@
-//! The bubbles that papers publish, and ours at the same times: `cargo bench --bench papers`.
+//! Compares published bubbles with ours at the same times: `cargo bench --bench papers`.
 //!
-//! arXiv 2401.10241: the times of table 9, the rates of table 5 (1F1B, ZB-1p, ZB-2p). ZB-V, V-Half and V-Min: what the generators of
-//! their authors give at these times; theirs were published at others. All are rates of the longest span, where a
-//! backward-input frees all that its forward left.
+//! Source: arXiv 2401.10241, the times of table 9 and the rates of table 5 (1F1B, ZB-1p, ZB-2p). For ZB-V,
+//! V-Half and V-Min we ran the authors' generators with these times, because their published rates are for
+//! other times. All are rates of the longest span, where backward-input frees all that forward kept.
 
 use pipewright::plan::{Costs, Goal, StageCost};
 use pipewright::plan::{Simulation, Wanted, auto, simulate};
@@ -24,7 +24,8 @@ const TIMES: [(u32, u32, [f64; 4]); 12] = [
     (32, 256, [10.402, 10.248, 7.698, 0.460]),
 ];
 
-/// A schedule of ours, and the published rates of its peer in the settings above, as far as they are known.
+/// A schedule of ours, and the published rates of its counterpart at the times above, as far as they are
+/// known.
 const PUBLISHED: [(&str, &[f64]); 6] = [
     (
         "1f1b",
@@ -85,7 +86,7 @@ fn main() -> pipewright::Result<()> {
     Ok(())
 }
 
-/// Our rate, the published one, and the most activations that a rank holds.
+/// Our rate, the published rate, and the most activations that a rank holds.
 fn cell(ours: &Simulation, published: Option<&f64>) -> String {
     let held = ours
         .ranks

@@ -1,4 +1,4 @@
-//! How long schedules take to make (lowering and checking included) and to simulate, and how much memory.
+//! How much time and memory schedules take: to make (with lowering and checking) and to simulate.
 
 use std::time::Instant;
 
@@ -13,14 +13,14 @@ fn main() {
     );
     for (ranks, micro_batches) in [(64, 512), (512, 2048)] {
         for name in Schedule::names() {
-            // Two stages a rank where that is allowed.
+            // Two stages per rank if the schedule allows it.
             let two = Schedule::chunks(name).is_ok_and(|chunks| chunks.contains(&2));
             measure(name, ranks, two.then_some(2), micro_batches);
         }
     }
 }
 
-/// Prints a line, if there is such a schedule. The peak is that of all so far.
+/// Prints a line if there is such a schedule. The peak memory includes all earlier lines.
 fn measure(name: &str, ranks: u32, chunks: Option<u32>, micro_batches: u32) {
     let costs = Costs::default();
     let start = Instant::now();
@@ -49,7 +49,7 @@ fn milliseconds(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
 }
 
-/// The most memory that the process has had, where the system tells.
+/// The process's peak memory, if the system reports it.
 fn peak_mebibytes() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

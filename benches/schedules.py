@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""The measured tables of the guide's chapter on choosing a schedule: the model of examples/gpt-text.toml on two ranks, and one of twice
-the layers on four.
+"""The measured tables of the guide's chapter on choosing a schedule: the model of examples/gpt-text.toml on
+two ranks, and a model with twice the layers on four.
 
     python3 benches/schedules.py
 
-Profiles a model, then trains a few steps with each schedule as it is made for the measured costs. Prints the bubble that was
-predicted, the measured one, and what each rank held at most. Where there are fewer cores than ranks the measured bubble says nothing.
+Profiles a model, then trains a few steps with each schedule, made for the measured costs. Prints the
+predicted bubble, the measured bubble, and the peak memory of each rank. With fewer cores than ranks the
+measured bubble means nothing.
 """
 import json
 import pathlib
@@ -24,14 +25,14 @@ STEPS = 12
 
 
 def pipewright(command, *rest, **settings):
-    """What a command prints; settings have two underscores where a key has a dot."""
+    """The output of a command. In settings, two underscores stand for the dot of a key."""
     settings = [word for key, value in settings.items() for word in ("--set", f"{key.replace('__', '.')}={value}")]
     done = subprocess.run([BINARY, command, CONFIG, *rest, *settings], cwd=ROOT, check=True, capture_output=True, text=True)
     return done.stdout + done.stderr
 
 
 def measure(folder, **settings):
-    """Predicted bubble, measured bubble and peak MiB as cells of a table, and the hash of the weights."""
+    """Table cells with predicted bubble, measured bubble and peak MiB; and the hash of the weights."""
     run = folder / settings["pipeline__schedule"]
     quiet = dict(train__validate_every=0, checkpoint__every=0, pipeline__costs=folder / "costs.json")
     printed = pipewright("train", "--run-dir", run, "--steps", str(STEPS), "--weights-hash", **quiet, **settings)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What `pipewright tune` picks against the best of an exhaustive run over the same grid.
+"""Compares the choice of `pipewright tune` with an exhaustive run over the same grid.
 
     python3 benches/tune_exhaustive.py --memory 20MiB
 
-Tunes examples/gpt-text.toml and notes the choice; then lets `tune` run every setting of the grid, in turn, and compares the choice
-with the fastest, both as measured in that run.
+Tunes examples/gpt-text.toml and notes the choice. Then lets `tune` run every setting of the grid, in turn,
+and compares the choice with the fastest setting. Both speeds are from that run.
 """
 import argparse
 import pathlib

@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""Where the time of a step goes, and what the bound leaves of it: the table and the picture of the guide's chapter on speed.
+"""Where the time of a step goes, compared with the bound: the table and the picture of the guide's chapter on
+speed.
 
     python3 benches/where_time_goes.py [--size A] [--schedules 1f1b zb-2p]
 
-Trains a model of benches/compare_torch on two ranks under `perf record`. Each sample of the processor's time counts for the kernel
-in whose source it fell, the innermost function that belongs to one, inlined or not. Two runs of a few and of many steps are
-subtracted, so neither start-up nor first weights count. Waiting, awake or asleep, is the step's measured bubble.
+Trains a model of benches/compare_torch on two ranks under `perf record`. Each sample of CPU time counts for
+the kind of work whose source files it falls in: the innermost function in such a file decides, inlined or
+not. A run of few steps is subtracted from a run of many steps, so start-up and starting weights do not count.
+Waiting, asleep or not, is the step's measured bubble.
 
-The bound is what compare_torch's is: the model's matrix products at the rate of the `gemm` crate's fastest shape, measured just
-before, and the schedule's own bubble. Needs Linux, cargo, perf and addr2line, and a machine with nothing else to do.
+The bound is that of compare_torch: the model's matrix products at the rate of the `gemm` crate's fastest
+shape, measured just before, plus the schedule's own bubble. Needs Linux, cargo, perf and addr2line, and a
+machine with nothing else to do.
 """
 import argparse
 import collections
@@ -23,9 +26,10 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PICTURE = ROOT / "book/src/img/where-time-goes.svg"
 RANKS, WARM_UP, STEPS = 2, 2, 20
-# Samples of each thread in a second of its own time.
+# Samples of a thread per second of its CPU time.
 RATE = 997
-# The colour of each kind of work, and the sources that do it. Helpers that several share are in none: their callers count.
+# The colour of each kind of work, and the sources that do it. Helpers that several kinds share are not
+# listed: their callers count.
 GROUPS = {
     "matrix products": ("#1f5fa8", ["stages/src/cpu/matmul/", "stages/src/cpu/matrix.rs", "stages/src/layers/linear.rs"]),
     "attention": ("#5b93cf", ["stages/src/cpu/attention/", "stages/src/cpu/small.rs", "stages/src/layers/attention.rs"]),
@@ -44,7 +48,7 @@ COLOURS = {group: colour for group, (colour, _) in GROUPS.items() if group != "w
 
 
 def build():
-    """The benchmark's binary, with symbols, and where its addresses are those of the file."""
+    """The benchmark's binary: with symbols, and loaded at the addresses of the file."""
     command = ["cargo", "rustc", "--profile", "bench", "--bench", "compare_torch", "--message-format", "json"]
     command += ["--config", "profile.bench.strip=false", "--config", "profile.bench.debug=1"]
     command += ["--target-dir", "target/where_time_goes", "--", "-C", "relocation-model=static"]
@@ -58,7 +62,7 @@ def said(command):
 
 
 def record(folder, command):
-    """What a run says, and how many samples fell on which address of the binary, or on which other object."""
+    """The output of a run, and the number of samples at each address of the binary or in another object."""
     data = folder / "perf.data"
     report = said(["perf", "record", "--quiet", "-e", "cpu-clock", "-F", str(RATE), "-o", data, "--", *command])
     script = ["perf", "script", "-i", data, "-F", "ip,dso"]
@@ -67,7 +71,7 @@ def record(folder, command):
 
 
 def group_of(places):
-    """What is done at these places in sources, the innermost first."""
+    """The kind of work at these places in sources, the innermost first."""
     for place in places:
         inside = place.removeprefix(f"{ROOT}/")
         for group, (_, sources) in GROUPS.items():
@@ -79,7 +83,7 @@ def group_of(places):
 
 
 def grouped(binary, samples):
-    """Samples by what is done."""
+    """The number of samples of each kind of work."""
     own = [address for address, place in samples if pathlib.Path(binary).name in place]
     command = ["addr2line", "-a", "-i", "-e", binary]
     printed = subprocess.run(command, input="\n".join(own), check=True, capture_output=True, text=True).stdout

@@ -1,4 +1,5 @@
-//! Whatever the checker accepts trains to the right numbers: random orders, random placements, mutants of good schedules.
+//! Every schedule that the checker accepts trains to the right numbers: random orders, random placements, and
+//! mutants of good schedules.
 
 mod common;
 mod random;
@@ -26,7 +27,7 @@ fn within_a_minute(run: impl FnOnce() + Send + 'static) {
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
-/// Runs two steps and an evaluation of a schedule, and holds them against the plain loop.
+/// Runs two steps and an evaluation of a schedule, and compares them with the plain loop.
 fn assert_right(recipe: &Recipe, schedule: Schedule) {
     let micro_batches = schedule.micro_batches();
     let mut pipeline = recipe.launch(schedule).expect("it starts");

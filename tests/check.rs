@@ -1,4 +1,4 @@
-//! The checker: what it accepts runs, what it refuses would not, and the refusal says why.
+//! The checker. What it accepts runs, what it refuses would not run, and the error says why.
 
 use pipewright::Error;
 use pipewright::error::ScheduleError;
@@ -68,7 +68,7 @@ fn a_repeated_cell_is_named() {
 
 #[test]
 fn a_cell_of_a_micro_batch_that_is_not_there_is_named() {
-    // what PyTorch 2.15 prints as its 1F1B, with the last rank's forwards off by one
+    // PyTorch 2.15's printed 1F1B, in which the last rank's forwards are off by one
     assert_eq!(
         refusal("0F0,0F1,0B0,0B1\n1F1,1B0,1F2,1B1"),
         "2 problems:\n  rank 1, action 2 (1F2): there is no micro-batch 2, only 0 to 1; remove the cell\n  \
@@ -313,7 +313,8 @@ fn a_reduction_comes_after_the_stages_backward_weights_and_before_its_step() {
 
 #[test]
 fn a_reduction_takes_its_place_in_the_queue_of_ordered_links() {
-    // Rank 1's reduction is queued behind a receive whose send comes after it everywhere.
+    // Rank 1's reduction is queued behind a receive, but its matching send comes after the reduction
+    // everywhere.
     let text = "\
 0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD
 1RECV_F0,1F0,1B0,1REDUCE_GRAD,1SEND_B0

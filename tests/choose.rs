@@ -1,4 +1,4 @@
-//! Which setting `tune` takes, when some are as fast as others.
+//! Which setting `tune` chooses if several are equally fast.
 
 use pipewright::plan::{Contender, Setting, best};
 

@@ -1,4 +1,4 @@
-//! Lists of actions that cannot end, and what the refusal says.
+//! Lists of actions that deadlock, and the errors that refuse them.
 
 use pipewright::schedule::{Action, Links, Schedule, replay};
 

@@ -1,4 +1,5 @@
-//! Pictures of timelines, and events for a trace viewer: well formed, complete, and no larger than they need be.
+//! Pictures of timelines, and events for a trace viewer. They are well formed, complete, and no larger than
+//! necessary.
 
 use pipewright::draw::{Panel, Picture, Units, trace_events};
 use pipewright::plan::{Costs, StageCost};
@@ -6,7 +7,7 @@ use pipewright::schedule::{Links, Schedule, Timeline};
 use roxmltree::{Document, Node};
 use serde_json::Value;
 
-/// A planned step; none where the schedule refuses the sizes.
+/// A planned step. `None` if the schedule refuses the sizes.
 fn timeline(name: &str, ranks: u32, micro_batches: u32, comm: f64) -> Option<Timeline> {
     let costs = Costs::share(StageCost::default(), comm).unwrap();
     let schedule = Schedule::make(name, ranks, None, micro_batches, &costs).ok()?;
@@ -31,7 +32,7 @@ fn classes<'a>(node: Node<'a, '_>) -> Vec<&'a str> {
     node.attribute("class").unwrap_or("").split(' ').collect()
 }
 
-/// The strokes of a document's paths of a class: in a row, one a pass.
+/// How many strokes the paths of a class have, over a document. Each pass is one stroke.
 fn strokes(document: &Document<'_>, is_class: impl Fn(&str) -> bool) -> usize {
     document
         .descendants()
@@ -40,7 +41,7 @@ fn strokes(document: &Document<'_>, is_class: impl Fn(&str) -> bool) -> usize {
         .sum()
 }
 
-/// `F0`, `B1`: a pass and which of its rank's stages it is of.
+/// Whether a class such as `F0` or `B1` names a pass and the number of its stage on the rank.
 fn is_pass(class: &str) -> bool {
     matches!(class.split_at_checked(1), Some(("F" | "B" | "I" | "W", chunk)) if chunk.parse::<u32>().is_ok())
 }

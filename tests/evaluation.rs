@@ -1,4 +1,4 @@
-//! An evaluation of any length holds few micro-batches at a time.
+//! An evaluation of any length holds only few micro-batches at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -11,14 +11,14 @@ use pipewright::schedule::{Cell, Pass, Placement, Schedule};
 use pipewright::stages::loss::MeanSquaredError;
 use pipewright::stages::{ForwardContext, Parameter, Result, Shape, Stage, StageBuilder, Tensor};
 
-/// How many micro-batches have passed the first stage and not the last, and the most there were.
+/// How many micro-batches have passed the first stage but not the last: now, and at most.
 #[derive(Debug, Default)]
 struct UnderWay {
     now: AtomicI64,
     most: AtomicI64,
 }
 
-/// The first of two stages is quick, the last one slow.
+/// Two stages: the first is fast, the last is slow.
 enum Counting {
     First(Arc<UnderWay>),
     Last(Arc<UnderWay>),
@@ -101,7 +101,7 @@ fn pair(first_rank: u32, under_way: &Arc<UnderWay>) -> Pipeline<Counting> {
         .expect("it starts")
 }
 
-/// Data of another shape than the loss takes: two numbers with one target.
+/// Data whose shapes do not fit the loss: two numbers with one target.
 struct Crooked;
 
 impl DataSource for Crooked {

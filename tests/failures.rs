@@ -1,4 +1,4 @@
-//! A rank that fails or panics stops all ranks, and the caller is told where and why.
+//! If a rank fails or panics, all ranks stop, and the caller learns where and why.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use pipewright::stages::{
 };
 use pipewright::{Error, Pipeline};
 
-/// What goes wrong in a [`Faulty`] stage.
+/// The fault of a [`Faulty`] stage.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     Nothing,
@@ -24,7 +24,7 @@ enum Fault {
     FailsToBuild,
 }
 
-/// A stage that passes its input on until, at micro-batch 2 of step 1, its fault shows.
+/// A stage that passes its input on. Its fault happens at micro-batch 2 of step 1.
 struct Faulty(Fault);
 
 impl Stage for Faulty {
@@ -69,7 +69,7 @@ impl Stage for Faulty {
     fn visit_parameters<'a>(&'a mut self, _: &mut dyn FnMut(&'a mut Parameter)) {}
 }
 
-/// Takes the output itself as the loss.
+/// A loss that is the output itself.
 struct Sum;
 
 impl Loss<Tensor> for Sum {
@@ -129,7 +129,7 @@ fn launch_on(
         .launch()
 }
 
-/// Runs until a step fails; gives the failure and how long that step took.
+/// Runs until a step fails. Returns the error and how long that step took.
 fn failure(pipeline: &mut Pipeline<Faulty>) -> (Error, Duration) {
     loop {
         let started = Instant::now();
@@ -201,7 +201,7 @@ fn a_gradient_of_another_shape_than_the_input_is_told_with_the_stage() {
     }
 }
 
-/// Data that cannot be had from step 1 on.
+/// A data source that fails from step 1 on.
 struct Broken {
     panics: bool,
 }

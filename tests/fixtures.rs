@@ -1,4 +1,5 @@
-//! Schedules and numbers that other systems printed. They lie beside the project; without them this skips.
+//! Schedules and figures that other systems printed. They are stored next to the project; without them these
+//! tests are skipped.
 
 mod printed;
 
@@ -12,7 +13,7 @@ use pipewright::plan::{Simulation, period, simulate};
 use pipewright::schedule::{Action, FromCsv, Links, Schedule};
 use printed::{folder, table};
 
-/// The files of a folder whose names start and end so, with their text.
+/// The files in a folder whose names have this start and this end, with their text.
 fn files(folder: &Path, start: &str, end: &str) -> BTreeMap<String, String> {
     let names = fs::read_dir(folder)
         .unwrap()
@@ -92,7 +93,8 @@ const SCHEDULES: [(&str, &str); 5] = [
     ("deepspeed", "_compute.csv"),
 ];
 
-/// Every schedule of the fixtures, but the 1F1B that PyTorch prints wrong; with the folder and name of its file.
+/// Every schedule of the fixtures, with the folder and name of its file. Left out is the 1F1B that PyTorch
+/// prints wrong.
 fn schedules() -> Vec<(String, String)> {
     let mut all = Vec::new();
     for (name, end) in SCHEDULES {
@@ -123,7 +125,8 @@ fn every_schedule_is_accepted_simulated_and_written_as_it_was_read() {
     }
 }
 
-/// The text without idle cells and what is not in a schedule here. Where only passes are written, without reductions too.
+/// The text without idle cells and actions that our schedules do not have. If only passes are written,
+/// reductions are removed too.
 fn without(text: &str, lowered: bool) -> String {
     let words = ["SHARD", "WAIT", if lowered { "WAIT" } else { "REDUCE_GRAD" }];
     let kept = |cell: &&str| !cell.is_empty() && !words.iter().any(|word| cell.contains(word));

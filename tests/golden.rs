@@ -1,8 +1,8 @@
-//! The engine against reference runs of PyTorch: every pair NAME.json + NAME.safetensors in `tests/golden`, or in the folder
-//! that `PIPEWRIGHT_GOLDEN` names.
+//! Compares the engine with reference runs of PyTorch: every pair NAME.json + NAME.safetensors in
+//! `tests/golden`, or in the folder that `PIPEWRIGHT_GOLDEN` names.
 //!
-//! A run holds the settings, the batches, the weights before the first and after the last step, the gradients of the first step,
-//! and the loss and gradient norm of every step.
+//! A run holds the settings, the batches, the weights before the first and after the last step, the gradients
+//! of the first step, and the loss and gradient norm of every step.
 
 #[path = "common/batches.rs"]
 mod batches;
@@ -62,7 +62,7 @@ fn on_a_gpu_too() {
     }
 }
 
-/// How far losses and norms may be from PyTorch's, of themselves.
+/// The largest relative difference of losses and norms from PyTorch's.
 fn tolerance(place: Place) -> f64 {
     match (place.device, place.dtype) {
         (Device::Cpu, _) => 1e-5,
@@ -271,7 +271,8 @@ impl Run {
             let got = &seen.last[name];
             let scale = largest(expected);
             if name.ends_with("attn.c_attn.bias") {
-                // Softmax does not feel the key's bias: its true gradient is zero, and AdamW makes steps of rounding noise.
+                // The key's bias does not change the softmax. Its true gradient is zero, so AdamW's steps
+                // there are rounding noise.
                 let third = expected.len() / 3;
                 let key = third..2 * third;
                 assert_near(&got[key.clone()], &expected[key], 2e-2, scale, &what);
@@ -284,14 +285,14 @@ impl Run {
     }
 }
 
-/// What the optimizer saw: summed gradients of the first step, weights after the last.
+/// What the optimizer got: the summed gradients of the first step, and the weights after the last.
 #[derive(Debug, Default)]
 struct Seen {
     first_grad: Weights,
     last: Weights,
 }
 
-/// An optimizer that takes notes.
+/// An optimizer that records what it gets.
 #[derive(Debug)]
 struct Recorder {
     inner: Arc<dyn Optimizer>,

@@ -1,4 +1,5 @@
-//! What the guide shows is what happens: its commands print what stands under them, its configs are accepted.
+//! What the guide shows is what happens: its commands print what the guide prints below them, and its configs
+//! are accepted.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -74,7 +75,7 @@ fn the_command_line_reference_lists_every_option_and_no_other() {
     }
 }
 
-/// Up to what cannot stand in an option's name.
+/// The text before the first character that cannot be part of an option's name.
 fn first_word(text: &str) -> &str {
     text.split([' ', '`', '=', ',']).next().unwrap_or(text)
 }

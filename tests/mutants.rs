@@ -1,4 +1,4 @@
-//! Good schedules with something changed: the checker accepts those that run, and no others.
+//! Good schedules with one change. The checker accepts those that run, and no others.
 
 mod oracle;
 
@@ -6,8 +6,8 @@ use pipewright::id::Rank;
 use pipewright::schedule::{Action, Cell, Links, Pass, Placement, Schedule};
 use proptest::prelude::*;
 
-/// Passes in an order that works on any placement: micro-batch by micro-batch or pass by pass, B whole or in
-/// two.
+/// Passes in an order that works on any placement: by micro-batch or by pass, with backward whole or in two
+/// halves.
 fn simple(placement: &Placement, micro_batches: u32, by_pass: bool, split: bool) -> Schedule {
     let stages = placement.stages();
     let mut passes = vec![Vec::new(); placement.ranks() as usize];
@@ -68,7 +68,7 @@ enum Kind {
 #[derive(Clone, Debug)]
 struct Mutation {
     kind: Kind,
-    /// Rank and place, taken modulo what there is.
+    /// A rank and a place in its list, each taken modulo their number.
     at: (usize, usize),
     to: (usize, usize),
 }

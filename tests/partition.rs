@@ -1,4 +1,4 @@
-//! Models cut by what their layers cost.
+//! Models that are cut by the costs of their layers.
 
 use pipewright::id::Rank;
 use pipewright::plan::StageCost;
@@ -6,7 +6,7 @@ use pipewright::plan::{Fit, LayerCost, Link, ModelCosts, Prediction, Setting, pa
 use pipewright::schedule::{Action, Links, Schedule};
 use proptest::prelude::*;
 
-/// Layers of these times, a third of it each pass, that save so many bytes.
+/// Layers with these times (a third for each pass) that keep this many bytes.
 fn model(times: &[f64], saved: &[f64]) -> ModelCosts {
     let layer = |(index, (time, saved)): (usize, (&f64, &f64))| LayerCost {
         name: format!("layer{index}"),
@@ -49,7 +49,7 @@ fn slowest(times: &[f64], counts: &[usize], schedule: &Schedule) -> f64 {
     loads(times, counts, schedule).into_iter().fold(0.0, f64::max)
 }
 
-/// All ways to cut so many layers into so many stages.
+/// All ways to cut this many layers into this many stages.
 fn cuts(layers: usize, stages: usize) -> Vec<Vec<usize>> {
     if stages == 1 {
         return vec![vec![layers]];
@@ -77,7 +77,8 @@ fn one_stage_a_rank_is_cut_at_the_smallest_largest_time() {
 
 #[test]
 fn a_rank_with_both_ends_of_a_vee_counts_their_sum() {
-    // An expensive head: stage by stage [2, 2, 1, 1] would look balanced, and rank 0 would have two thirds of the work.
+    // The head is expensive. Stage by stage [2, 2, 1, 1] would look balanced, but rank 0 would have two
+    // thirds of the work.
     let times = [4.0, 1.0, 1.0, 1.0, 1.0, 4.0];
     let vee = schedule("dualpipe-v", 2, 2, 8);
     let counts = partition(&light(&times), &vee, None).unwrap();
@@ -201,7 +202,7 @@ fn a_memory_limit_counts_what_a_backward_makes_again() {
 
 #[test]
 fn auto_tries_cuts_for_both_placements_and_cuts_without_the_limit() {
-    // An expensive head: out and back, rank 0 has both ends.
+    // The head is expensive, and in a V rank 0 has both ends of the model.
     let costs = model(&[1.0, 1.0, 1.0, 1.0, 1.0, 3.0], &[10.0; 6]);
     let setting = |schedule: &str| Setting {
         schedule: schedule.to_owned(),

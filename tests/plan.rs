@@ -1,4 +1,4 @@
-//! The simulator against published numbers and closed forms.
+//! Compares the simulator with published figures and with closed formulas.
 
 use pipewright::id::Rank;
 use pipewright::plan::{Costs, Simulation, StageCost, Wait, period, simulate};
@@ -109,7 +109,7 @@ fn a_chunk_costs_its_part_of_the_rank() {
         (0.0, "0.04".into())
     );
     assert_eq!(peaks(&simulation), [2.0, 2.0]);
-    // The steps interlock, so that without a barrier the span is what counts.
+    // Without a barrier, the steps overlap, so the span decides.
     assert_eq!(simulation.step, 12.5);
     assert_eq!(
         period(&schedule, &Costs::default(), Links::Buffered).unwrap(),
@@ -176,7 +176,7 @@ fn memory_changes_at_each_pass_by_what_the_stage_says() {
     assert_eq!(peaks(1.0, 0.0), [2.0, 1.0]);
     assert_eq!(peaks(1.0, 1.0), [2.0, 2.0]);
     assert_eq!(peaks(8.0, 2.0), [16.0, 10.0]);
-    // Nothing keeps a backward-input from leaving more than it found.
+    // A backward-input may leave more memory than it found.
     assert_eq!(peaks(1.0, 3.0), [6.0, 6.0]);
 }
 

@@ -1,4 +1,4 @@
-//! Recomputing changes the memory of a run, and no bit of its weights.
+//! Recomputing changes the memory of a run, but no bit of its weights.
 
 mod common;
 
@@ -18,7 +18,7 @@ const ALL: [Recompute; 3] = [Recompute::None, Recompute::Selective, Recompute::F
 
 type Recomputed = Pipeline<RecomputedStage<Sequential>>;
 
-/// A pipeline whose stages recompute, one word a stage.
+/// A pipeline whose stages recompute, with one setting per stage.
 fn launch(recipe: &Recipe, schedule: Schedule, how: &[Recompute]) -> Recomputed {
     let stages = (recipe.model)().split(schedule.stages()).expect("enough layers");
     let stages = stages
@@ -62,7 +62,7 @@ fn the_weights_are_those_of_the_plain_loop_for_every_schedule() {
     }
 }
 
-/// I and W apart, micro-batches out of order, two stages a rank, backwards in one piece among others.
+/// I and W apart, micro-batches out of order, two stages per rank, some backwards whole.
 #[test]
 fn any_order_that_the_checker_accepts_gives_the_same_bits() {
     let recipe = recipe(4, true, 3);
@@ -78,7 +78,7 @@ fn any_order_that_the_checker_accepts_gives_the_same_bits() {
     }
 }
 
-/// For each stage: bytes of the input, and what forward keeps of a micro-batch with this word.
+/// For each stage: the bytes of its input, and of what forward keeps of a micro-batch with this setting.
 fn bytes(recipe: &Recipe, stages: u32, how: Recompute) -> Vec<[u64; 2]> {
     let (mut wire, _) = recipe
         .data

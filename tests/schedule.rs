@@ -1,4 +1,4 @@
-//! Schedules as facts: who does what when, as text and as pictures.
+//! Schedules as data: who does what when, as text and as pictures.
 
 use pipewright::Error;
 use pipewright::id::{Rank, StageId};

@@ -1,4 +1,5 @@
-//! Schedules with several stages a rank and a fixed order: who does what when, and what it costs in closed form.
+//! Schedules with several stages per rank and a fixed order: who does what when, and closed formulas for
+//! their costs.
 
 use pipewright::id::Rank;
 use pipewright::plan::{Costs, StageCost};
@@ -125,7 +126,7 @@ fn two_pipelines_that_run_towards_each_other_are_told_by_where_they_begin() {
     assert_eq!(read.csv_with_comms(), comms);
 }
 
-/// The micro-batches that interleaved 1F1B takes together.
+/// How many micro-batches interleaved 1F1B takes as a group.
 fn group(ranks: u32, micro_batches: u32) -> u32 {
     micro_batches.div_ceil((micro_batches / ranks).max(1))
 }
@@ -176,8 +177,9 @@ proptest! {
         let schedule = made("dualpipe-v", ranks, 2, micro_batches);
         let p = f64::from(ranks);
         let equal = simulated(&schedule, &Costs::default());
-        // In the README's unit, the passes of one stage: (PP/2-1)(F&B + B - 3W), PP = 2p, F&B = F + B; less where the pairs
-        // run one after the other, since the output of a forward does not wait for the end of its backward.
+        // By the README, with the passes of one stage as its unit, the idle time is (PP/2-1)(F&B + B - 3W),
+        // with PP = 2p and F&B = F + B. It is less if the pairs run one after the other, because a forward's
+        // output does not wait for the end of its backward.
         prop_assert!(close(equal.makespan - 3.0 * f64::from(micro_batches), (p - 1.0) / 2.0));
         if micro_batches > 2 * ranks || ranks > 1 {
             prop_assert_eq!(2.0 * peak(&equal), 2.0 * p + 1.0);

@@ -1,4 +1,4 @@
-//! The simulator against a second opinion, on random schedules with random costs.
+//! Compares the simulator with the oracle's clock, on random schedules with random costs.
 
 #[path = "oracle/clock.rs"]
 mod clock;
@@ -51,7 +51,7 @@ impl Case {
         }
     }
 
-    /// On which links it can be simulated.
+    /// The kinds of links that it can be simulated on.
     fn links(&self) -> impl Iterator<Item = Links> + '_ {
         [Links::Buffered, Links::Ordered]
             .into_iter()
@@ -85,7 +85,8 @@ prop_compose! {
     }
 }
 
-/// The schedule with a transfer or a reduction moved back by one in its rank's list, if it still ends then.
+/// The schedule with a transfer or a reduction moved later by one in its rank's list, if it still runs to its
+/// end.
 fn later(schedule: Schedule, mut pick: impl FnMut(usize) -> usize) -> Schedule {
     let mut rows: Vec<_> = (0..schedule.ranks())
         .map(|rank| schedule.actions(Rank(rank)).to_vec())
@@ -103,7 +104,7 @@ fn later(schedule: Schedule, mut pick: impl FnMut(usize) -> usize) -> Schedule {
     Schedule::from_actions("late", placement, micro_batches, rows, Links::Buffered).unwrap_or(schedule)
 }
 
-/// What the passes of a rank come to, by their times.
+/// The totals of a rank, computed from the times of its passes.
 fn add_up(case: &Case, rank: Rank, times: &Times, makespan: f64) -> RankSimulation {
     let chunks = f64::from(case.schedule.placement().chunks()[rank.index()]);
     let (mut last, mut activations, mut most, mut held, mut most_held) =
@@ -234,7 +235,7 @@ fn assert_agrees(case: &Case, simulation: &Simulation, times: &Times) -> Result<
     assert_close("bubble of the span", simulation.bubble_span, idle(span))
 }
 
-/// What a rank's updates cost.
+/// The cost of a rank's updates.
 fn update(case: &Case, rank: Rank) -> f64 {
     let stages = case.schedule.placement().stages_on(rank);
     stages.map(|stage| case.stages[stage.index()].update).sum()
@@ -330,7 +331,8 @@ fn a_backward_holds_what_it_makes_again_until_its_end() {
     };
     let costs = Costs::each(vec![whole.recomputed(1.5); 2], 0.0).unwrap();
     for (csv, peaks, most) in [
-        // two inputs and what one backward makes again; in two halves also what waits for its backward-weight
+        // Two inputs, and what one backward recomputes; if backward is split, also what waits for its
+        // backward-weight.
         (
             "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1",
             [11.5, 10.0],

@@ -1,4 +1,4 @@
-//! A stage that does not return is reported, and whoever asked is let go.
+//! A stage that does not return is reported, and the caller stops waiting.
 
 mod common;
 #[path = "common/worlds.rs"]
@@ -17,13 +17,13 @@ use pipewright::stages::{ForwardContext, Mode, Parameter, Result, Shape, Stage, 
 use pipewright::{Error, Pipeline, PipelineBuilder};
 use worlds::in_processes;
 
-/// Long beside what these stages do, on a machine that does much else.
+/// Much longer than these stages need, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// The rank that blocks.
 const BLOCKED: u32 = 1;
 
-/// Passes its input on. From step 1 on, one that has a gate waits until the test closes it.
+/// Passes its input on. From step 1 on, a stage with a gate waits until the test closes the gate.
 struct Gated(Option<Arc<Mutex<Receiver<()>>>>);
 
 impl Stage for Gated {
@@ -74,7 +74,7 @@ impl DataSource for Ones {
     }
 }
 
-/// A pipeline of so many ranks, one of which blocks from step 1 on, and what opens its gate.
+/// A pipeline of this many ranks, one of which blocks from step 1 on; and the sender that opens its gate.
 fn gated(ranks: u32) -> (PipelineBuilder<Gated>, Sender<()>) {
     let (open, gate) = channel();
     let gate = Arc::new(Mutex::new(gate));

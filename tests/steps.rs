@@ -1,4 +1,4 @@
-//! What a step reports, what an evaluation gives, and what happens to numbers that are not finite.
+//! What a step reports, what an evaluation returns, and what happens with numbers that are not finite.
 
 mod common;
 

@@ -11,7 +11,7 @@ use pipewright::stages::models::{Gpt, Mlp};
 use pipewright::stages::threads;
 use proptest::prelude::*;
 
-/// So large that everything that can be cut is, and divisible by nothing.
+/// Large enough that all work is shared, with sizes that nothing divides.
 fn odd_gpt() -> Recipe {
     let gpt = Gpt {
         vocab: 301,

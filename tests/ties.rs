@@ -1,4 +1,4 @@
-//! Parameters are copies of each other because a layer says so, and never because their names are equal.
+//! Parameters are copies of each other only because a layer says so, never because their names are equal.
 
 mod common;
 
@@ -14,7 +14,7 @@ use pipewright::stages::{Init, Parameter, Sequential};
 
 const WIDTH: usize = 4;
 
-/// A layer whose weight has this name, and is a copy where the list says so.
+/// A layer whose weight has this name, and is a tied copy if `is_copy` is set.
 fn layer(name: &'static str, weight: &'static str, is_copy: bool) -> LayerSpec {
     LayerSpec::of(name, 1.0, move || {
         let init = Init::Normal(0.5);

@@ -1,4 +1,5 @@
-//! What a traced step tells: every pass and transfer, in an order that can be, with the memory held; and the costs it shows.
+//! The trace of a step: every pass and transfer in a possible order, with the memory held; and the costs that
+//! follow from it.
 
 mod common;
 
@@ -7,7 +8,7 @@ use pipewright::id::Rank;
 use pipewright::plan::{Costs, StageCost};
 use pipewright::schedule::{Action, Cell, Flow, Links, Pass, Schedule, Timed, Timeline};
 
-/// The pass that makes, or takes, what travels this way from, or to, this cell.
+/// The pass that sends (or receives) this flow from (or to) this cell.
 fn pass_of(timeline: &Timeline, flow: Flow, cell: Cell) -> Timed {
     let is = |pass: &&Timed| pass.pass.output() == Some(flow) && pass.cell == cell;
     *timeline.ranks.iter().flatten().find(is).expect("there is one")

@@ -1,4 +1,5 @@
-//! zb-v, v-half and v-min: within their memory at any size and any costs, and no slower than what is published.
+//! zb-v, v-half and v-min stay within their memory at any size and any costs, and are no slower than
+//! published.
 
 mod printed;
 
@@ -32,7 +33,7 @@ fn peak(simulation: &Simulation) -> f64 {
     peaks.fold(0.0, f64::max)
 }
 
-/// Three passes of these times; activations of which the backward-input leaves `pending`.
+/// Three passes with these times. Of the activations, backward-input leaves the share `pending`.
 fn share([forward, backward_input, backward_weight]: [f64; 3], pending: f64) -> StageCost {
     StageCost {
         forward,
@@ -43,12 +44,13 @@ fn share([forward, backward_input, backward_weight]: [f64; 3], pending: f64) -> 
     }
 }
 
-/// All passes take the same time, and only the backward-weight frees.
+/// All passes take the same time, and only backward-weight frees memory.
 fn freed_late() -> Costs {
     Costs::share(share([1.0; 3], 1.0), 0.0).unwrap()
 }
 
-/// How long a rank idles in a step, in forwards of a whole share: over the makespan, over the longest span.
+/// How long a rank idles in a step, in units of a rank's forward: over the makespan, and over the longest
+/// span.
 fn idle(name: &str, ranks: u32, micro_batches: u32, costs: &Costs) -> [f64; 2] {
     let (_, simulation) = made(name, ranks, micro_batches, costs);
     let work = 3.0 * f64::from(micro_batches);
@@ -117,7 +119,8 @@ fn at_equal_times_the_idle_time_depends_on_the_ranks_alone() {
 
 #[test]
 fn where_only_the_backward_weight_frees_the_limits_cost_little() {
-    // What the published schedules idle, which hold no more than this either; ours are no worse but for v-min on 4 ranks.
+    // The idle times of the published schedules, which keep the same limits of memory. Ours are no worse,
+    // except v-min on 4 ranks.
     for (ranks, half, min) in [(2, 0.5, 1.5), (4, 2.5, 6.5), (8, 8.5, 13.5)] {
         for micro_batches in [2 * ranks, 3 * ranks, 6 * ranks] {
             let all = |name| idle(name, ranks, micro_batches, &freed_late())[0];
@@ -130,8 +133,9 @@ fn where_only_the_backward_weight_frees_the_limits_cost_little() {
 
 #[test]
 fn with_the_times_of_the_zero_bubble_paper_the_bubbles_are_no_larger_than_its_authors_code_gives() {
-    // arXiv 2401.10241, table 9: forward, backward-input, backward-weight, transfer; 8 ranks. Then the bubbles of the
-    // longest span of ZB-V, V-Half and V-Min from the code beside the papers, with 8, 5 and 4 activations a rank.
+    // arXiv 2401.10241, table 9, 8 ranks: forward, backward-input, backward-weight, transfer. Then the
+    // bubbles of the longest span of ZB-V, V-Half and V-Min, from the papers' own code, with 8, 5 and 4
+    // activations per rank.
     let rows = [
         (24, [18.522, 18.086, 9.337], 0.601, [0.0703, 0.1702, 0.3353]),
         (32, [18.513, 18.086, 9.331], 0.626, [0.0543, 0.1339, 0.3103]),
@@ -204,7 +208,7 @@ proptest! {
     }
 }
 
-/// Holds span, makespan and peak against a row of what others printed.
+/// Checks that span, makespan and peak are no worse than a row of other systems' figures.
 fn no_worse(
     name: &str,
     [ranks, micro_batches]: [u32; 2],

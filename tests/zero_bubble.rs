@@ -1,4 +1,5 @@
-//! The zero-bubble schedules on looped placements: published figures, closed forms, other systems' orders, limits.
+//! The zero-bubble schedules on looped placements: published figures, closed formulas, other systems' orders,
+//! limits.
 
 mod printed;
 
@@ -37,7 +38,7 @@ fn activations(simulation: &Simulation) -> Vec<f64> {
         .collect()
 }
 
-/// How many whole shares of a rank these schedules may hold.
+/// How many times a rank's whole share of activations these schedules may hold.
 fn limit(name: &str, ranks: u32) -> f64 {
     f64::from(if name == "zb-2p" { 2 * ranks } else { ranks })
 }
@@ -87,7 +88,7 @@ fn bubbles_at_measured_times_are_no_larger_than_published() {
         (32, 128, [10.408, 10.204, 7.703, 0.408], [0.1106, 0.0029]),
         (32, 256, [10.402, 10.248, 7.698, 0.460], [0.0594, 0.0018]),
     ];
-    // what waits for its backward-weight holds nothing; half of an activation, as in the paper
+    // If what waits for backward-weight holds no memory, and if it holds half an activation, as in the paper
     for pending in [0.0, 0.5] {
         for (ranks, micro_batches, [forward, backward_input, backward_weight, comm], bubbles) in rows {
             // With half kept until the backward-weight, zb-2p at 32 ranks and 96 micro-batches has 0.0043.

@@ -1,18 +1,24 @@
 #!/usr/bin/env python3
-"""Pipewright against torch.distributed.pipelining: the same weights, batches and cuts, in turn on the same machine.
+"""Compares Pipewright with torch.distributed.pipelining: the same weights, batches and cuts, in turn on the
+same machine.
 
-    python3 benches/compare_torch/compare.py --python PYTHON_WITH_TORCH [--sizes A B C D] [--text FILE] [--images FOLDER]
+    python3 benches/compare_torch/compare.py --python PYTHON_WITH_TORCH
+        [--sizes A B C D] [--text FILE] [--images FOLDER]
 
-PYTHON_WITH_TORCH has torch and safetensors. Needs cargo, and a machine with nothing else to do.
+PYTHON_WITH_TORCH must have torch and safetensors. Needs cargo, and a machine with nothing else to do.
 
-Sizes: A a GPT of 8 layers, dim 256, 8 heads, 8 micro-batches of 4 x 128 tokens; B dim 512, 8 of 2 x 256; C no layers, dim 8,
-64 of 1 x 8, what the engine costs; D a perceptron 784-2048-2048-10, 8 of 64 rows. 2 ranks, one thread each; `single` is
-one rank, or one process of PyTorch's, that has both cores. Without --text the text is the guide, without --images the images are noise.
+Sizes: A is a GPT of 8 layers, dim 256, 8 heads, with 8 micro-batches of 4 x 128 tokens. B has dim 512 and 8
+of 2 x 256. C has no layers, dim 8 and 64 of 1 x 8: it shows what the engine costs. D is a perceptron
+784-2048-2048-10 with 8 of 64 rows. There are 2 ranks with one thread each. `single` is one rank, or one
+process of PyTorch, that has both cores. Without --text the text is the guide; without --images the images are
+noise.
 
-First every schedule of either side runs once and the fastest is found. Then every round runs both sides' fastest, 1f1b of
-both, and the `gemm` crate on 2 threads, whose rate bounds what is possible: rate * (1 - bubble) / operations of a token. The
-bubble is that of the schedule by the operations of its stages; causal attention counts once. Figures are medians of rounds;
-a ratio is one of the same round. Peak resident memory is summed over processes. Losses that differ by more than 1e-4 end it.
+First, every schedule of both sides runs once, to find the fastest. Then every round runs the fastest of both
+sides, 1f1b of both, and the `gemm` crate on 2 threads. The rate of `gemm` bounds what is possible: rate * (1
+- bubble) / operations per token. The bubble is the schedule's, computed from the operations of its stages;
+causal attention counts without its masked half. Figures are medians over rounds; a ratio compares figures of
+the same round. Peak resident memory is summed over processes. If losses differ by more than 1e-4, the program
+stops.
 """
 import argparse
 import dataclasses
@@ -43,7 +49,7 @@ TOLERANCE = 1e-4
 
 @dataclasses.dataclass
 class Run:
-    """One run: targets (tokens or rows) a second, MiB, losses, and what else was printed."""
+    """One run: targets (tokens or rows) per second, MiB, losses, and all else that it printed."""
 
     rate: float
     memory: float
@@ -53,7 +59,7 @@ class Run:
 
 
 class Job:
-    """One size with its data, and how to run either side on it."""
+    """One size with its data. Runs either side on it."""
 
     def __init__(self, given, binary, name, folder):
         self.given, self.name, self.folder = given, name, folder
@@ -148,7 +154,7 @@ def build():
     command = ["cargo", "build", "--release", "--bench", "compare_torch", "--message-format", "json"]
     lines = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
     messages = map(json.loads, lines)
-    # The library's command is built with it.
+    # cargo also builds the `pipewright` command, and lists it too.
     return next(one["executable"] for one in messages if one.get("target", {}).get("name") == "compare_torch" and one["executable"])
 
 
@@ -159,7 +165,7 @@ def free_port():
 
 
 def fastest(job, side, schedules):
-    """The fastest schedule of a side, and each one's speed and memory in one run."""
+    """The fastest schedule of a side, and the speed and memory of every schedule in one run."""
     found = {}
     for schedule in schedules:
         if side == "theirs" and schedule not in (*job.size["cuts"], "single"):
@@ -204,7 +210,7 @@ def play_round(job, best, peer_best):
 
 
 def measure(job):
-    """The medians of the rounds, with what they are of."""
+    """The medians over the rounds, with the size and the schedules."""
     print(f"\nsize {job.name}: {'rows' if job.name == 'D' else 'tokens'}/s of every schedule, one run each", flush=True)
     best, ours = fastest(job, "ours", job.given.ours)
     peer_best, theirs = fastest(job, "theirs", job.given.theirs)

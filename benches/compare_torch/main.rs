@@ -1,4 +1,4 @@
-//! Our side of the comparison with PyTorch; `compare.py` beside it runs both and says more.
+//! Our side of the comparison with PyTorch. `compare.py` in this folder runs both sides, and explains more.
 //!
 //! Every command prints one line of JSON.
 
@@ -29,7 +29,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Write first weights, batches and cuts for the peer.
+    /// Write starting weights, batches and cuts for the peer.
     Prepare {
         #[command(flatten)]
         run: Run,
@@ -44,13 +44,13 @@ enum Command {
         /// Threads of each rank.
         #[arg(long, default_value_t = 1)]
         threads: usize,
-        /// A schedule's name; `auto:2` for two stages a rank.
+        /// A schedule's name; `auto:2` for two stages per rank.
         #[arg(long)]
         schedule: String,
     },
     /// Measure the rate of matrix products.
     Rate {
-        /// How many threads multiply at once.
+        /// How many threads multiply at the same time.
         #[arg(long)]
         threads: usize,
     },
@@ -109,7 +109,7 @@ fn answer(arguments: Arguments) -> Result<serde_json::Value> {
 }
 
 fn main() -> ExitCode {
-    // `cargo bench` adds an argument of its own.
+    // `cargo bench` adds this argument itself.
     let arguments = std::env::args().filter(|argument| argument != "--bench");
     match answer(Arguments::parse_from(arguments)) {
         Ok(value) => {

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""The peer: the same model and batches trained by torch.distributed.pipelining, one process a rank, gloo on the CPU.
+"""The peer: torch.distributed.pipelining trains the same model on the same batches, one process per rank,
+with gloo on the CPU.
 
-    RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 python peer.py --folder FOLDER --schedule 1F1B --steps 12
+    RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500
+        python peer.py --folder FOLDER --schedule 1F1B --steps 12
 
-FOLDER is what our side prepared. `single` is one process that accumulates gradients over the micro-batches with all --threads.
-Prints one line of JSON: the seconds of every step on this rank, and on the rank with the last stage the losses.
+FOLDER is what our side prepared. `single` is one process with all --threads that accumulates gradients over
+the micro-batches. Prints one line of JSON: the seconds of every step on this rank and, on the rank with the
+last stage, the losses.
 """
 import argparse
 import json
@@ -60,7 +63,7 @@ class Head(nn.Module):
 
 
 def gpt(vocab, dim, layers, heads, context, tied):
-    """The units of our GPT, and for each the names of its parameters with us."""
+    """The units of our GPT, each with our names of its parameters."""
     units = [Embed(vocab, context, dim)]
     names = [{"tokens": "wte", "positions": "wpe"}]
     for layer in range(layers):
@@ -75,7 +78,7 @@ def gpt(vocab, dim, layers, heads, context, tied):
 
 
 def mlp(sizes):
-    """The units of our perceptron, with the names of their parameters."""
+    """The units of our perceptron, each with our names of its parameters."""
     units, names = [], []
     for index, (inputs, outputs) in enumerate(zip(sizes, sizes[1:])):
         units += [nn.Sequential(nn.Flatten(), nn.Linear(inputs, outputs)), nn.ReLU()]
@@ -84,7 +87,7 @@ def mlp(sizes):
 
 
 def load(units, names, path):
-    """Our first weights. Our GPT keeps linear weights as [in, out]."""
+    """Our starting weights. Our GPT stores linear weights as [in, out]."""
     with safe_open(path, "pt") as weights, torch.no_grad():
         for unit, ours in zip(units, names):
             for name, parameter in unit.named_parameters():
@@ -95,7 +98,7 @@ def load(units, names, path):
 
 
 class Batches:
-    """The input and target of each step, all micro-batches in one."""
+    """The input and target of each step, with all micro-batches in one tensor."""
 
     def __init__(self, path, is_gpt):
         self.file, self.is_gpt = safe_open(path, "pt"), is_gpt

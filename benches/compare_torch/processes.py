@@ -1,4 +1,4 @@
-"""Runs commands side by side and counts what the operating system says they used."""
+"""Runs commands side by side. Reports the memory and cores that they used, from the operating system."""
 import os
 import pathlib
 import subprocess
@@ -7,14 +7,14 @@ import time
 
 
 class Failed(Exception):
-    """What a command wrote last before it failed."""
+    """A command failed. The text is the last line that it wrote."""
 
 
 def run(commands, environments, limit):
-    """The last line each command printed, the MiB that all had resident at their peaks, and the cores other processes took.
+    """The last line of each command, their summed peak memory in MiB, and the cores that others used.
 
-    A process counts with at least what this one had when it started it, some 15 MiB: so Linux counts. When one fails, or
-    after `limit` seconds, all end.
+    Linux counts at least this process's own memory when it started the command, some 15 MiB. If one command
+    fails, or after `limit` seconds, all are ended.
     """
     with tempfile.TemporaryDirectory() as folder:
         logs = [pathlib.Path(folder) / str(index) for index in range(len(commands))]
@@ -40,7 +40,7 @@ def start(command, environment, log):
 
 
 def wait(children, logs, deadline):
-    """What each child used; `returncode` stays None for those that still run when one fails."""
+    """The resources of each child. If one fails, `returncode` stays None for those that still run."""
     used = {}
     while len(used) < len(children):
         for child, log in zip(children, logs):
@@ -59,7 +59,7 @@ def wait(children, logs, deadline):
 
 
 def busy_seconds():
-    """Seconds that all cores together have worked; 0 where the system does not say."""
+    """Seconds that all cores together have worked; 0 if the system does not report it."""
     try:
         user, nice, system = pathlib.Path("/proc/stat").read_text().split()[1:4]
     except OSError:

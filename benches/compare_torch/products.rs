@@ -1,4 +1,4 @@
-//! The matrix products of a model, unit by unit: what its floating-point operations are counted from.
+//! The matrix products of a model, unit by unit. The floating-point operations are counted from them.
 
 use pipewright::schedule::Pass;
 use pipewright::stages::models::Gpt;
@@ -10,20 +10,21 @@ pub(crate) struct Product {
     pub(crate) m: usize,
     pub(crate) k: usize,
     pub(crate) n: usize,
-    /// Whether an operand lies transposed in memory, left and right.
+    /// Whether the left and the right operand are stored transposed.
     pub(crate) transposed: [bool; 2],
-    /// Operations that the model calls for, of all products of this shape: causal attention needs only half of each product.
+    /// The operations that the model needs, over all products of this shape. Causal attention needs only half
+    /// of each product.
     pub(crate) flops: f64,
 }
 
-/// How a weight lies in memory: `[in, out]`, or `[out, in]` as PyTorch has it.
+/// How a weight lies in memory: `[in, out]`, or `[out, in]` as in PyTorch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Weight {
     InOut,
     OutIn,
 }
 
-/// A linear layer on so many rows. The first layer of a model computes no gradient of its input.
+/// A linear layer on this many rows. The first layer of a model computes no gradient of its input.
 pub(crate) fn linear(
     rows: usize,
     [inputs, outputs]: [usize; 2],
@@ -55,7 +56,7 @@ pub(crate) fn linear(
     }
 }
 
-/// Causal attention of `rows` sequences: each position looks at itself and those before it.
+/// Causal attention of `rows` sequences: each position attends to itself and the earlier ones.
 fn attention(rows: usize, gpt: &Gpt) -> Vec<Product> {
     let (time, width) = (gpt.context, gpt.dim / gpt.heads);
     let pairs = (time * (time + 1) / 2) as f64;

@@ -1,4 +1,5 @@
-//! What the cores can do: the rate of single-precision matrix products by the `gemm` crate, one thread a core, all at once.
+//! What the cores can do: the rate of single-precision matrix products with the `gemm` crate, on all cores at
+//! once, one thread per core.
 
 use std::sync::Barrier;
 use std::thread;
@@ -10,17 +11,17 @@ use pipewright::schedule::Pass;
 use crate::products::Product;
 use crate::sizes::{Result, Size};
 
-/// How often a product is timed, and for how long at least; the fastest counts.
+/// How often a product is timed, and for how long at least. The fastest time counts.
 const REPEATS: usize = 8;
 const LONG_ENOUGH: Duration = Duration::from_millis(8);
 
-/// A shape's rate.
+/// The rate of one shape.
 #[derive(Debug)]
 pub(crate) struct Measured {
     pub(crate) product: Product,
-    /// Operations that the model calls for in all products like this one, of one micro-batch.
+    /// The operations that the model needs in all products of this shape, for one micro-batch.
     pub(crate) flops: f64,
-    /// Operations a second, of all threads together.
+    /// Operations per second of all threads together.
     pub(crate) rate: f64,
 }
 
@@ -49,7 +50,7 @@ impl Rates {
         self.0.iter().map(|one| one.rate).fold(0.0, f64::max)
     }
 
-    /// The rate of all of them one after another.
+    /// The rate of all products together, one after the other.
     pub(crate) fn mean(&self) -> f64 {
         let flops: f64 = self.0.iter().map(|one| one.flops).sum();
         let seconds: f64 = self.0.iter().map(|one| one.flops / one.rate).sum();
@@ -57,13 +58,13 @@ impl Rates {
     }
 }
 
-/// Whether two products are the same work for a library, wherever they come from.
+/// Whether two products are the same work for a library.
 fn is_like(one: &Product, other: &Product) -> bool {
     let work = |of: &Product| (of.pass, of.m, of.k, of.n, of.transposed);
     work(one) == work(other)
 }
 
-/// Operations a second of all threads together, each with operands of its own.
+/// Operations per second of all threads together. Each thread has its own operands.
 fn measure(product: &Product, threads: usize) -> f64 {
     let barrier = Barrier::new(threads);
     let rates: Vec<Vec<f64>> = thread::scope(|scope| {
@@ -93,7 +94,8 @@ fn on_one_thread(product: &Product, barrier: &Barrier) -> Vec<f64> {
     std::iter::repeat_with(repeat).take(REPEATS).collect()
 }
 
-/// The product of matrices that lie in rows, or transposed; a weight gradient is added to what is there.
+/// The product of matrices that are stored by rows or transposed. A weight gradient is added to the old
+/// result.
 #[allow(unsafe_code, reason = "the library's only interface takes pointers")]
 fn multiply(product: &Product, left: &[f32], right: &[f32], result: &mut [f32]) {
     let Product {
@@ -105,14 +107,15 @@ fn multiply(product: &Product, left: &[f32], right: &[f32], result: &mut [f32]) 
         ..
     } = *product;
     assert!(left.len() == m * k && right.len() == k * n && result.len() == m * n);
-    // From one column, and from one row, to the next.
+    // The distance between columns, and the distance between rows.
     let strides = |rows: usize, columns: usize, transposed| match transposed {
         true => (rows as isize, 1),
         false => (1, columns as isize),
     };
     let (left_column, left_row) = strides(m, k, transposed[0]);
     let (right_column, right_row) = strides(k, n, transposed[1]);
-    // SAFETY: by the assertion the slices hold all that these dimensions and strides reach, and `result` is borrowed alone.
+    // SAFETY: by the assertion, the slices hold all that these dimensions and strides reach. `result` is
+    // borrowed exclusively.
     unsafe {
         gemm::gemm(
             m,

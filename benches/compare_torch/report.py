@@ -1,7 +1,8 @@
 """The tables for RESULTS.md."""
 
-# Tokens/s of the same models by others in Rust, one process on both cores of the same kind of machine (2 cores of an AMD EPYC with
-# AVX-512): burn 0.21 (flex) with tanh GELU and, its faster form, exact GELU; candle 0.11. As given, not measured here.
+# Tokens/s of the same models in other Rust frameworks, with one process on both cores of the same kind of
+# machine (2 cores of an AMD EPYC with AVX-512). burn 0.21 (flex) with tanh GELU and with exact GELU, which is
+# faster; candle 0.11. These figures were given to us, not measured here.
 ELSEWHERE = {
     "A": {"burn": 1114, "burn, exact GELU": 1519, "candle": 789},
     "B": {"burn": 432, "burn, exact GELU": 560, "candle": 348},
@@ -24,7 +25,7 @@ def print_tables(results):
     print("| --- | " + " | ".join(["---"] * 8) + " |")
     for result in results:
         one = result["medians"]
-        # Size C has next to no matrix products to be bound by.
+        # Size C has almost no matrix products that could bound it.
         is_engine = result["size"] == "C"
         names = ["of bound", "of mean bound", "1f1b of bound", "1f1b of mean bound"]
         shares = " | ".join("-" if is_engine else f"{one[name]:.3f}" for name in names)

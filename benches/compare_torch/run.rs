@@ -1,4 +1,4 @@
-//! Our side of a comparison: the batches and first weights for the peer, and a timed run.
+//! Our side of a comparison: starting weights and batches for the peer, and a timed run.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::sizes::{Kind, Result, Size};
 
-/// Schedules of the peer's that ours have other names for.
+/// Schedules whose names differ: the peer's name, and ours.
 const NAMES: [(&str, &str); 6] = [
     ("1F1B", "1f1b"),
     ("GPipe", "gpipe"),
@@ -27,7 +27,7 @@ const NAMES: [(&str, &str); 6] = [
 /// A tensor for the peer: name, type, dimensions and bytes.
 type Named = (String, Dtype, Vec<usize>, Vec<u8>);
 
-/// What a run is given.
+/// The settings of a run.
 #[derive(Debug)]
 pub(crate) struct Given {
     pub(crate) size: Size,
@@ -35,13 +35,13 @@ pub(crate) struct Given {
     pub(crate) data: PathBuf,
     pub(crate) steps: u64,
     pub(crate) ranks: u32,
-    /// Where all stages are.
+    /// The place of all stages.
     pub(crate) place: Place,
 }
 
 impl Given {
-    /// Writes what the peer needs into a folder: `weights.safetensors` (our names and layouts), `batches.safetensors`
-    /// (`x` and `y` as bytes, `[steps, micro-batches, rows, ...]`) and `size.json`.
+    /// Writes into a folder what the peer needs: `weights.safetensors` (with our names and layouts),
+    /// `batches.safetensors` (`x` and `y` as bytes, `[steps, micro-batches, rows, ...]`) and `size.json`.
     pub(crate) fn prepare(&self, folder: &Path) -> Result<()> {
         std::fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
         let mut stage = self.size.model()?.whole()?;
@@ -51,7 +51,7 @@ impl Given {
             (parameter.name().to_owned(), Dtype::F32, dims, bytes.collect())
         });
         let mut weights: Vec<Named> = weights.collect();
-        // A tied weight is there at both its ends.
+        // A tied weight appears twice: at both of its layers.
         weights.sort_by(|one, other| one.0.cmp(&other.0));
         weights.dedup_by(|one, other| one.0 == other.0);
         write(&folder.join("weights.safetensors"), &weights)?;
@@ -81,7 +81,8 @@ impl Given {
         ])
     }
 
-    /// The size in numbers, and the cut under each schedule of the peer's for which the model has units enough.
+    /// The size in numbers, and the cut for each of the peer's schedules for which the model has enough
+    /// units.
     fn describe(&self) -> Result<Value> {
         let size = &self.size;
         let mut cuts = serde_json::Map::new();
@@ -92,8 +93,8 @@ impl Given {
         }
         let model = match &size.kind {
             Kind::Gpt(gpt) => json!({
-                "vocab": gpt.vocab, "dim": gpt.dim, "layers": gpt.layers, "heads": gpt.heads, "context": gpt.context,
-                "tied": gpt.tied,
+                "vocab": gpt.vocab, "dim": gpt.dim, "layers": gpt.layers, "heads": gpt.heads,
+                "context": gpt.context, "tied": gpt.tied,
             }),
             Kind::Mlp(mlp) => json!({ "sizes": mlp.sizes }),
         };
@@ -107,8 +108,9 @@ impl Given {
         }))
     }
 
-    /// Trains under a schedule with so many threads a rank, and gives each step's seconds and loss, the bubble that the schedule has by the matrix
-    /// products of its stages, the bubble that was measured, and the actions of the rank that has the most.
+    /// Trains under a schedule. Returns the seconds and the loss of each step; the schedule's bubble,
+    /// computed from the matrix products of its stages; the measured bubble; and the number of actions of the
+    /// busiest rank.
     pub(crate) fn train(&self, schedule: &str, threads: usize) -> Result<Value> {
         let plan = self.size.plan(schedule, self.ranks)?;
         let bubble = simulate(&plan.schedule, &plan.costs, Links::Buffered)?.bubble_makespan;
@@ -142,7 +144,7 @@ impl Given {
     }
 }
 
-/// Ids below 256 and shades of grey from 0 to 1, a byte each.
+/// Ids below 256, or shades of grey from 0 to 1, as one byte each.
 fn as_bytes(tensor: &Tensor) -> Vec<u8> {
     match tensor.shape().kind() {
         Numbers::F32 => tensor

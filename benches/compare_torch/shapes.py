@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""The same model and batch on the same cores in other shapes than a pipeline: the second table of the guide's chapter on speed.
+"""Other ways to train the same model and batch on the same cores: the second table of the guide's chapter on
+speed.
 
     python3 benches/compare_torch/shapes.py [--sizes A B D] [--text FILE] [--images FOLDER]
 
-Two ranks; one rank with two threads; that with the whole batch at once; and two processes of one rank with half the batch each,
-which exchange nothing: what data parallelism would reach if its exchange of gradients were free. Sizes are those of compare.py.
-All shapes run in turn in every round. Prints medians of targets a second (tokens; rows for D), and of peak resident memory summed
-over processes.
+The ways are: two ranks; one rank with two threads; one rank with two threads and the whole batch at once; two
+processes of one rank with half the batch each. The two processes exchange nothing, so they show what data
+parallelism would reach if its exchange of gradients were free. The sizes are those of compare.py. All ways
+run in turn in every round. Prints medians of targets per second (tokens; rows for D), and of peak resident
+memory summed over processes.
 """
 import argparse
 import json
@@ -20,7 +22,7 @@ import processes
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BINARY = ROOT / "target/release/pipewright"
 WARM_UP = 2
-# Config, settings, micro-batches and their rows, timed steps.
+# For each size: config, settings, micro-batches and their rows, timed steps.
 SIZES = {
     "A": ("gpt-text", ["model.dim=256", "model.layers=8", "model.heads=8", "data.seq=128"], 8, 4, 8),
     "B": ("gpt-text", ["model.dim=512", "model.layers=8", "model.heads=8", "data.seq=256"], 8, 2, 5),
@@ -28,7 +30,7 @@ SIZES = {
 }
 TWO_RANKS = ["pipeline.stages=2"]
 TWO_THREADS = ["pipeline.stages=1", "pipeline.threads_per_rank=2"]
-# Settings, micro-batches and rows of each out of those of the size, processes.
+# For each shape: settings, a function from the size's micro-batches and rows to its own, number of processes.
 SHAPES = {
     "2 ranks, 1f1b": (TWO_RANKS, lambda count, rows: (count, rows), 1),
     "2 ranks, zb-2p": ([*TWO_RANKS, "pipeline.schedule=zb-2p"], lambda count, rows: (count, rows), 1),
@@ -39,7 +41,7 @@ SHAPES = {
 
 
 def measure(size, data, shape):
-    """Targets a second and MiB, both of all processes together."""
+    """Targets per second and MiB, each for all processes together."""
     config, model, count, rows, steps = SIZES[size]
     pipeline, divide, copies = SHAPES[shape]
     count, rows = divide(count, rows)

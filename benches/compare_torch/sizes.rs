@@ -1,4 +1,4 @@
-//! The sizes that are compared.
+//! The sizes of the comparison.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use pipewright::stages::models::{Gpt, LayerSpec, Mlp, Model};
 
 use crate::products::{self, Product};
 
-/// A result of this program: what goes wrong ends it, with its text.
+/// A result of this program. An error ends it and is printed.
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// A model and a batch.
@@ -29,7 +29,7 @@ pub(crate) enum Kind {
     Mlp(Mlp),
 }
 
-/// A, B, C or D; for a GPU `gpt2`, or `tiny` where a GPU is only played.
+/// A, B, C or D; for a GPU `gpt2`, or `tiny` for an emulated GPU.
 pub(crate) fn named(name: &str) -> Result<Size> {
     let size = |kind, rows, micro_batches| Size {
         kind,
@@ -48,7 +48,7 @@ pub(crate) fn named(name: &str) -> Result<Size> {
             };
             size(Kind::Mlp(mlp), 64, 8)
         }
-        // GPT-2 of 124 million parameters; its 50,257 tokens made a multiple of 128.
+        // GPT-2 with 124 million parameters. Its 50,257 tokens are rounded up to a multiple of 128.
         "gpt2" => {
             let gpt = Gpt {
                 vocab: 50_304,
@@ -87,14 +87,15 @@ fn gpt(dim: usize, layers: usize, heads: usize, context: usize) -> Gpt {
 impl Size {
     pub(crate) fn model(&self) -> Result<Model> {
         let model = match &self.kind {
-            // A GPT has a block at least; without any it is embedding and head.
+            // A GPT has at least one block. Without it, only the embedding and the head are left.
             Kind::Gpt(gpt) if gpt.layers == 0 => {
                 let mut units = Gpt { layers: 1, ..*gpt }.model()?.into_units();
                 units.retain(|unit| !unit.name.starts_with("h."));
                 Model::new(units)
             }
             Kind::Gpt(gpt) => gpt.model()?,
-            // PyTorch's zero-bubble schedules lose gradients behind a first stage without parameters, so `flatten` is in `fc0`.
+            // PyTorch's zero-bubble schedules lose gradients if the first stage has no parameters, so
+            // `flatten` is part of `fc0`.
             Kind::Mlp(mlp) => {
                 let mut units = mlp.model()?.into_units();
                 let (flatten, first) = (units.remove(0), units.remove(0));
@@ -111,7 +112,7 @@ impl Size {
         Ok(model)
     }
 
-    /// The batches out of a file of text, or a folder with labelled images.
+    /// The batches from a file of text, or from a folder with labelled images.
     pub(crate) fn data(&self, path: PathBuf) -> Result<Arc<dyn DataSource>> {
         const SEED: u64 = 1234;
         match &self.kind {
@@ -136,7 +137,7 @@ impl Size {
         }
     }
 
-    /// What a step's loss counts: tokens or rows.
+    /// How many targets (tokens or rows) a step's loss counts.
     pub(crate) fn targets(&self) -> usize {
         let each = match &self.kind {
             Kind::Gpt(gpt) => gpt.context,
@@ -156,7 +157,7 @@ impl Size {
         Ok(names.map(|name| (name.to_owned(), of(name))).collect())
     }
 
-    /// Operations of a target's share: forward, input gradients and weight gradients.
+    /// Operations per target: forward, input gradients and weight gradients.
     pub(crate) fn flops(&self) -> Result<f64> {
         let products = self.products()?;
         let all = products.iter().flat_map(|(_, products)| products);
@@ -164,20 +165,22 @@ impl Size {
         Ok(step / self.targets() as f64)
     }
 
-    /// The model's parameters; the token table counts once where it is also the output projection.
+    /// The number of parameters. The token table counts once if it is also the output projection.
     pub(crate) fn parameters(&self) -> usize {
         match &self.kind {
             Kind::Gpt(gpt) => {
                 let tables = (1 + usize::from(!gpt.tied)) * gpt.vocab + gpt.context;
-                // Of a block: weights of 3, 1, 4 and 4 squares, their biases, two norms. A norm at the end.
+                // A block has weights of 3, 1, 4 and 4 times dim^2, their biases, and two norms. There is one
+                // more norm at the end.
                 gpt.dim * (tables + gpt.layers * (12 * gpt.dim + 13) + 2)
             }
             Kind::Mlp(mlp) => mlp.sizes.windows(2).map(|pair| (pair[0] + 1) * pair[1]).sum(),
         }
     }
 
-    /// Operations of a token by the formulas that model FLOP utilization is quoted in: 6 N + 12 L C T of PaLM (Chowdhery et al., 2022,
-    /// appendix B), which has all of causal attention, and 6 N + 6 L C T without its masked half.
+    /// Operations per token, by the usual formulas for model FLOP utilization. The first is PaLM's, 6 N + 12
+    /// L C T (Chowdhery et al., 2022, appendix B), which counts all of causal attention. The second, 6 N + 6
+    /// L C T, leaves out the masked half.
     pub(crate) fn mfu_flops(&self) -> [f64; 2] {
         let weights = 6 * self.parameters();
         let pairs = match &self.kind {
@@ -187,8 +190,8 @@ impl Size {
         [12, 6].map(|each| (weights + each * pairs) as f64)
     }
 
-    /// The cut and the schedule for this many ranks, fitted to the matrix products of each unit. `schedule` is a name, and how
-    /// many stages a rank has if it is not the fewest: `auto:2`.
+    /// The cut and the schedule for this many ranks, fitted to the matrix products of each unit. `schedule`
+    /// is a name, optionally with the number of stages per rank (`auto:2`); the default is the fewest.
     pub(crate) fn plan(&self, schedule: &str, ranks: u32) -> Result<Candidate> {
         let (name, chunks) = schedule.split_once(':').unwrap_or((schedule, ""));
         let chunks = match chunks {
@@ -210,7 +213,8 @@ impl Size {
         }
     }
 
-    /// Each unit's operations as its times. Each unit keeps the same, until its backward-weight.
+    /// Costs of units: the operations serve as times. Each unit keeps the same memory, until its
+    /// backward-weight.
     fn costs(&self) -> Result<ModelCosts> {
         let layers = self.products()?.into_iter().map(|(name, products)| {
             let flops = |pass| {

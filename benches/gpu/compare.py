@@ -1,18 +1,23 @@
 #!/usr/bin/env python3
-"""Training on one GPU against PyTorch: the same weights and batches, in turn on the same GPU.
+"""Compares training on one GPU with PyTorch: the same weights and batches, in turn on the same GPU.
 
-    python3 benches/gpu/compare.py --python PYTHON_WITH_TORCH [--binary BENCH] [--stages 1 2 4] [--rounds 3] [--size gpt2]
+    python3 benches/gpu/compare.py --python PYTHON_WITH_TORCH [--binary BENCH] [--stages 1 2 4] [--rounds 3]
+        [--size gpt2]
 
-PYTHON_WITH_TORCH has torch and safetensors. BENCH is the built bench `gpu`; without it cargo builds it.
+PYTHON_WITH_TORCH must have torch and safetensors. BENCH is the built bench `gpu`; without it cargo builds it.
 
-Every round runs us with each number of stages, all on the one GPU, and then the peer in both its recipes (`peer.py`), which stays loaded: it
-compiles for a minute. Figures are medians of rounds, of tokens a second by the median step; a ratio is one of the same round. MFU is
-6 N + 12 L C T operations a token (causal: 6 N + 6 L C T) of 989.4 TFLOP/s, a data sheet's dense bf16; the share is the first formula's of the 790
-that products of 8192^3 random numbers were seen to reach.
+Every round runs our side with each number of stages, all on the one GPU, and then the peer with both its
+recipes (`peer.py`). The peer stays loaded, because it compiles for a minute. Figures are medians over rounds
+of tokens per second, by the median step; a ratio compares figures of the same round. MFU counts 6 N + 12 L C
+T operations per token (causal: 6 N + 6 L C T), as a share of 989.4 TFLOP/s, the dense bf16 rate in the data
+sheet. The last share is the first formula's, of the 790 TFLOP/s that products of 8192^3 random numbers have
+reached.
 
-All begin with the same weights and batches, so the first loss has to be the same within 2e-2, bf16's part of it, and ours the same bits in any number of
-stages. Later losses of the peer differ by more than that too: the first updates of AdamW are hardly more than signs. They are in the table.
-Whatever fails, and when it is told to end (SIGTERM), there is a table of what was measured; the status is 1 then.
+All sides start with the same weights and batches. So the first losses must agree within 2e-2 (the precision
+of bf16), and our losses must have the same bits for any number of stages. Later losses of the peer differ by
+more, because the first updates of AdamW depend on little but the signs of gradients. The table shows these
+differences. If something fails, or the program is told to end (SIGTERM), it prints a table of what was
+measured, and its exit status is 1.
 """
 import argparse
 import json
@@ -33,11 +38,11 @@ RECIPES = ["bf16", "autocast"]
 
 
 class Ended(Exception):
-    """Who ended early, and how."""
+    """A process ended early. The text says which one, and how."""
 
 
 class Peer:
-    """The peer with one recipe, asked for steps again and again."""
+    """The peer with one recipe. It stays loaded between rounds."""
 
     def __init__(self, given, folder, recipe):
         command = [given.python, ROOT / "benches/gpu/peer.py", "--folder", folder, "--recipe", recipe, "--device", given.peer_device]
@@ -65,7 +70,7 @@ class Peer:
 
 
 class Job:
-    """One size, how to run our side on it, and what came of it."""
+    """One size. Runs our side on it, and keeps the results."""
 
     def __init__(self, given, binary, folder):
         self.given = given
@@ -101,14 +106,14 @@ class Job:
         return self.size["targets"] / statistics.median(seconds)
 
     def compare(self, name, losses):
-        """Notes how far losses of the first steps are from our first run's: the first one, and the farthest of the others."""
+        """Notes how much losses differ from our first run: the first loss, and the worst later one."""
         first, *later = (abs(one - other) for one, other in zip(losses, self.losses or []))
         self.off[name] = [max(pair) for pair in zip([first, max(later)], self.off.get(name, [0, 0]))]
         if not first <= TOLERANCE:
             self.problem(f"{name}: the first loss is off by {first:.1e}, more than {TOLERANCE}")
 
     def attempt(self, measure):
-        """What is measured; nothing, and a problem, when it ends early."""
+        """The result of `measure`. If it ends early, notes a problem and returns None."""
         try:
             return measure()
         except Ended as problem:
@@ -151,11 +156,11 @@ def build():
 
 
 def play(job, peers, began):
-    """Measures, round by round, into the job's rounds: tokens a second by name."""
+    """Measures round by round. Appends to the job's rounds: tokens per second, by name."""
     given = job.given
     for peer in peers:
         peer.ask(WARM_UP)
-    # While they compile.
+    # Our side is measured once while the peers compile.
     job.attempt(lambda: job.ours(given.stages[0]))
     sides = [(our_name(stages), lambda stages=stages: job.ours(stages)) for stages in given.stages]
     for peer in peers:

@@ -9,62 +9,63 @@ use crate::layers;
 use crate::sizes::{Kind, Size};
 use crate::timer::Timer;
 
-/// What an H200 was seen to reach: products of 8192^3 random bf16 numbers, and a copy, bytes read and written.
+/// What an H200 has reached in a measurement: products of 8192^3 random bf16 numbers, and a copy (bytes read
+/// and written).
 pub(crate) const TOP_FLOPS: f64 = 790e12;
 const TOP_BYTES: f64 = 4.3e12;
-/// Odd, so that a median is one of them.
+/// Odd, so that the median is one of the measurements.
 const ROUNDS: usize = 21;
-/// So many numbers are twice an H200's second cache, which holds 60 MB, in bf16.
+/// In bf16, this many numbers are twice the size of an H200's second-level cache (60 MB).
 const FILLING: usize = 64 << 20;
-/// Rows of logits: as in a step, but less of them.
+/// Rows of logits. A step has more.
 pub(crate) const HEAD_ROWS: usize = 4096;
 
-/// What a pass does.
+/// The work of a pass.
 #[derive(Clone, Copy)]
 pub(crate) enum Work {
-    /// Multiplications and additions, counted apart.
+    /// Floating-point operations: a multiplication and an addition count as two.
     Flops(f64),
-    /// Bytes that it has to read and write, each once.
+    /// Bytes that it must read and write, each counted once.
     Bytes(f64),
 }
 
-/// What is timed in a round: each pass in order.
+/// What a round times: each pass, in order.
 pub(crate) type Run = Box<dyn FnMut(&mut Timer) -> Result<()>>;
 
-/// A kernel, or the few that a layer's pass is made of.
+/// A kernel, or the few kernels of a layer's pass.
 pub(crate) struct Kernel {
     pub(crate) name: String,
     pub(crate) passes: Vec<(&'static str, Work)>,
     pub(crate) run: Run,
 }
 
-/// The shapes that kernels are measured at.
+/// The shapes of the measured kernels.
 #[derive(Clone, Copy)]
 pub(crate) struct Shapes {
     pub(crate) gpt: Gpt,
-    /// Sequences of a micro-batch.
+    /// Sequences in a micro-batch.
     pub(crate) rows: usize,
     pub(crate) place: Place,
 }
 
 impl Shapes {
-    /// Tokens of a micro-batch.
+    /// Tokens in a micro-batch.
     pub(crate) fn tokens(&self) -> usize {
         self.rows * self.gpt.context
     }
 
-    /// Tokens of which there are logits.
+    /// Tokens that have logits.
     pub(crate) fn head_tokens(&self) -> usize {
         self.tokens().min(HEAD_ROWS)
     }
 
-    /// The bytes of so many numbers, each read or written so many times.
+    /// The bytes of this many numbers, each read or written `accesses` times.
     pub(crate) fn bytes(&self, numbers: usize, accesses: usize) -> Work {
         Work::Bytes((self.place.dtype.bytes() * numbers * accesses) as f64)
     }
 }
 
-/// Measures what has `part` in its name and prints a line for each pass.
+/// Measures the kernels with `part` in their names, and prints a line for each pass.
 pub(crate) fn measure(size: &Size, place: Place, part: Option<&str>) -> Result<()> {
     let Kind::Gpt(gpt) = size.kind else {
         return Ok(());
@@ -92,14 +93,14 @@ pub(crate) fn measure(size: &Size, place: Place, part: Option<&str>) -> Result<(
     kernels.extend([("cross-entropy", Box::new(move || cross_entropy(shapes)) as Make)]);
     kernels.extend([("adamw", Box::new(move || optimizer(shapes)) as Make)]);
     kernels.retain(|(name, _)| part.is_none_or(|part| name.contains(part)));
-    // Made one after the other: logits are large.
+    // One at a time, because logits are large.
     for (_, make) in kernels {
         of_one(&mut make()?, &mut timer)?;
     }
     Ok(())
 }
 
-/// Makes a kernel with what it works on.
+/// Makes a kernel and its operands.
 pub(crate) type Make = Box<dyn FnOnce() -> Result<Kernel>>;
 
 fn of_one(kernel: &mut Kernel, timer: &mut Timer) -> Result<()> {
@@ -135,14 +136,14 @@ fn of_one(kernel: &mut Kernel, timer: &mut Timer) -> Result<()> {
     Ok(())
 }
 
-/// Normal numbers.
+/// Normally distributed random numbers.
 pub(crate) fn numbers(dims: &[usize]) -> Result<Tensor> {
     let mut numbers = vec![0.0; dims.iter().product()];
     rng::fill_normal(rng::key(1, "bench"), 1.0, &mut numbers);
     Tensor::from_vec(dims, numbers)
 }
 
-/// Ids below a limit.
+/// Random ids below a limit.
 pub(crate) fn ids(dims: &[usize], limit: usize) -> Result<Tensor> {
     let mut draws = vec![0.0; dims.iter().product()];
     rng::fill_uniform(rng::key(1, "ids"), 0.5, &mut draws);
@@ -150,7 +151,7 @@ pub(crate) fn ids(dims: &[usize], limit: usize) -> Result<Tensor> {
     Tensor::from_ids(dims, ids.collect())
 }
 
-/// The loss of logits and their gradient, in their place.
+/// The loss of logits. The gradient overwrites them.
 fn cross_entropy(shapes: Shapes) -> Result<Kernel> {
     let (rows, classes) = (shapes.head_tokens(), shapes.gpt.vocab);
     let logits = numbers(&[rows, classes])?.to(shapes.place)?;
@@ -168,7 +169,7 @@ fn cross_entropy(shapes: Shapes) -> Result<Kernel> {
     })
 }
 
-/// The update and the gradient's norm of the largest parameter.
+/// The update, and the gradient's norm, of the largest parameter.
 fn optimizer(shapes: Shapes) -> Result<Kernel> {
     let dims = [shapes.gpt.vocab, shapes.gpt.dim];
     let count = dims.iter().product::<usize>();
@@ -185,7 +186,8 @@ fn optimizer(shapes: Shapes) -> Result<Kernel> {
         timer.time(|| parameter.start_grad_squares())?;
         timer.time(|| AdamW::default().update(&mut parameter, update))
     };
-    // The gradient; value and two states, read and written; in bf16 the copy of the value.
+    // Reads the gradient, reads and writes the value and two states, and in bf16 writes the copy of the
+    // value.
     let copy = if shapes.place.dtype.bytes() == 4 { 0 } else { 2 };
     let each = 4 + 3 * 8 + copy;
     Ok(Kernel {

@@ -6,7 +6,7 @@ use pipewright::stages::{Init, Kind, Layer, Result, Sequential, Stage, Tensor};
 use crate::kernels::{Kernel, Make, Shapes, Work, ids, numbers};
 use crate::timer::{TRAIN, Timer};
 
-/// All of them, not yet made.
+/// All layers, not yet made.
 pub(crate) fn kernels(shapes: Shapes) -> Vec<(&'static str, Make)> {
     let (dim, vocab) = (shapes.gpt.dim, shapes.gpt.vocab);
     let (tokens, head) = (shapes.tokens(), shapes.head_tokens());
@@ -63,8 +63,8 @@ pub(crate) fn kernels(shapes: Shapes) -> Vec<(&'static str, Make)> {
     ]
 }
 
-/// The three passes of a layer; those without work of their own are not shown, such as LayerNorm's sums for its weights, which I
-/// makes. The output stands in for its gradient.
+/// The three passes of a layer. Passes without work of their own are not shown: LayerNorm's W, for example,
+/// whose sums I makes. The output serves as its own gradient.
 fn passes(
     shapes: Shapes,
     name: String,
@@ -76,7 +76,7 @@ fn passes(
     stage.move_to(shapes.place)?;
     let input = stage.load(input)?;
     let run = move |timer: &mut Timer| {
-        // As in a step, where a layer's input is its own to change.
+        // As in a step, where a layer may change its input.
         let own = match input.shape().kind() {
             Kind::F32 => timer.fresh(&input)?,
             Kind::Ids => input.clone(),
@@ -93,7 +93,7 @@ fn passes(
     })
 }
 
-/// A layer that touches memory so many times a number in each pass.
+/// A layer that reads or writes memory this often for each number, by pass.
 fn each(shapes: Shapes, layer: Box<dyn Layer>, width: usize, accesses: [usize; 3]) -> Result<Kernel> {
     let dims = [shapes.tokens(), width];
     let work = accesses.map(|accesses| shapes.bytes(dims[0] * dims[1], accesses));
@@ -121,7 +121,8 @@ fn linear(shapes: Shapes, rows: usize, layout: Layout, sizes: [usize; 2]) -> Res
     )
 }
 
-/// Causal attention, counted without the masked half: two products forward and five back, of which one is made again.
+/// Causal attention. The masked half is not counted. Two products forward and five backward, one of which is
+/// a recomputation.
 fn attention(shapes: Shapes) -> Result<Kernel> {
     let (gpt, rows) = (shapes.gpt, shapes.rows);
     let product = (2 * rows * gpt.dim * gpt.context * (gpt.context + 1) / 2) as f64;
@@ -137,8 +138,8 @@ fn attention(shapes: Shapes) -> Result<Kernel> {
     passes(shapes, name, Box::new(layer), input, work)
 }
 
-/// Forward reads a row of each table and writes one; W adds each row to one of a table's gradient, which is f32, and once a
-/// sequence to the positions'.
+/// Forward reads a row of each table and writes one row. W adds each row to a row of the token table's
+/// gradient, which is f32, and sums over the batch into the position table's.
 fn embedding(shapes: Shapes) -> Result<Kernel> {
     let (gpt, tokens) = (shapes.gpt, shapes.tokens());
     let layer = Embedding::new("embedding", gpt.vocab, gpt.context, gpt.dim, 0);

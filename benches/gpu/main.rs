@@ -1,10 +1,9 @@
-//! Training and kernels on a GPU; `compare.py` beside it runs PyTorch in turn with the training.
+//! Training and kernels on a GPU. `compare.py` in this folder compares the training with PyTorch.
 //!
 //! `cargo bench --bench gpu -- [--size gpt2] [--f32] [kernels [PART_OF_A_NAME] | train [--stages 1 2 4]]`
 //!
-//! The default is both. `gpt2`: 12 layers, dim 768, 12 heads, 50,304 tokens, 8 micro-batches of 16 x 1,024; all stages on one GPU.
-//! Without a
-//! GPU it says why and ends well. `--size tiny` is for a GPU that is only played.
+//! The default is both. `gpt2`: 12 layers, dim 768, 12 heads, 50,304 tokens, 8 micro-batches of 16 x 1,024;
+//! all stages on one GPU. Without a GPU it says why and succeeds. `--size tiny` is for an emulated GPU.
 
 mod kernels;
 mod layers;
@@ -35,13 +34,13 @@ struct Arguments {
     /// The GPU; `train` also runs on `cpu`, in f32.
     #[arg(long, default_value = "cuda:0")]
     device: Device,
-    /// In f32 and not in bf16.
+    /// Use f32 instead of bf16.
     #[arg(long)]
     f32: bool,
     /// A file of text.
     #[arg(long, default_value = "README.md")]
     data: PathBuf,
-    /// Training steps, of which the first three do not count.
+    /// Training steps. The first three are not measured.
     #[arg(long, default_value_t = 15)]
     steps: u64,
     #[command(subcommand)]
@@ -52,18 +51,18 @@ struct Arguments {
 enum Command {
     /// Every kernel by itself.
     Kernels {
-        /// Only those with this in their names.
+        /// Only kernels with this in their names.
         part: Option<String>,
     },
-    /// A model in so many stages.
+    /// A model in this many stages.
     Train {
         #[arg(long, num_args = 1.., default_values_t = train::STAGES)]
         stages: Vec<u32>,
-        /// A line of JSON for each, and no table.
+        /// Print a line of JSON for each, instead of a table.
         #[arg(long)]
         json: bool,
     },
-    /// First weights and batches for the peer.
+    /// Write starting weights and batches for the peer.
     Prepare {
         /// The folder to write into.
         #[arg(long)]
@@ -95,7 +94,7 @@ impl Arguments {
     }
 }
 
-/// Why there is nothing to measure.
+/// Why there is nothing to measure, if so.
 fn missing() -> Option<String> {
     match probe().gpus {
         Ok(gpus) if gpus.is_empty() => Some("CUDA sees no GPU".to_owned()),
@@ -129,7 +128,7 @@ fn run(arguments: &Arguments) -> Result<()> {
 }
 
 fn main() -> ExitCode {
-    // `cargo bench` adds an argument of its own.
+    // `cargo bench` adds this argument itself.
     let arguments = std::env::args().filter(|argument| argument != "--bench");
     match run(&Arguments::parse_from(arguments)) {
         Ok(()) => ExitCode::SUCCESS,

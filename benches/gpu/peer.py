@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""The peer: the same GPT, weights and batches trained by PyTorch on one GPU, compiled, gradients summed over the micro-batches.
+"""The peer: PyTorch trains the same GPT with the same weights and batches on one GPU, compiled, with
+gradients summed over the micro-batches.
 
     python peer.py --folder FOLDER --recipe bf16|autocast [--device cuda]
 
-FOLDER is what our side prepared. `bf16`: weights and optimizer in bf16, as fast as it gets. `autocast`: weights and optimizer in f32, products
-in bf16, as we do it. A line with a number on its standard input is that many steps; it answers with a line of JSON: their seconds and
-losses. The first answer, to no question, is what it is.
+FOLDER is what our side prepared. With `bf16`, weights and optimizer are in bf16, which is fastest. With
+`autocast`, weights and optimizer are in f32 and products in bf16, as in Pipewright. The program first prints
+a line of JSON with its version. For each number that it reads on standard input, it trains that many steps
+and prints a line of JSON with their seconds and losses.
 """
 import argparse
 import json

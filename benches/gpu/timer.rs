@@ -1,9 +1,9 @@
-//! Times of work on a GPU, by the GPU's own clock, with its caches full of something else.
+//! Times of work on a GPU, by the GPU's own clock. Before each pass, other data fills the caches.
 
 use pipewright::stages::layers::{Gelu, GeluForm};
 use pipewright::stages::{Clock, Error, ForwardContext, Mode, Place, Result, Sequential, Stage, Tensor};
 
-/// Training's first micro-batch.
+/// The context of training's first micro-batch.
 pub(crate) const TRAIN: ForwardContext = ForwardContext {
     step: 0,
     micro_batch: 0,
@@ -15,21 +15,21 @@ const EVALUATE: ForwardContext = ForwardContext {
     ..TRAIN
 };
 
-/// How often the caches are filled before a pass, which keeps a GPU busy for half a millisecond: the host gets ahead with all that a pass
-/// asks for, so that none of its own time is taken for the GPU's.
+/// How often the caches are filled before a pass. This keeps a GPU busy for half a millisecond. Meanwhile the
+/// host queues the whole pass, so that its own time is not measured.
 const FILLS: usize = 8;
 
-/// What times passes.
+/// Times passes.
 pub(crate) struct Timer {
     clock: Box<dyn Clock>,
-    /// Reads and writes more than a cache holds.
+    /// Reads and writes more than the caches hold.
     filler: Sequential,
     filling: Tensor,
     spans: Vec<[usize; 2]>,
 }
 
 impl Timer {
-    /// One that passes so many numbers through the caches, again and again, before each pass.
+    /// A timer that moves `filling` numbers through the caches, several times, before each pass.
     pub(crate) fn new(place: Place, filling: usize) -> Result<Self> {
         let mut filler = Sequential::new(vec![Box::new(Gelu::new("filler", GeluForm::Tanh))]);
         filler.move_to(place)?;
@@ -43,7 +43,7 @@ impl Timer {
         })
     }
 
-    /// A tensor of numbers like these that nobody shares.
+    /// A copy of the tensor's size in memory of its own.
     pub(crate) fn fresh(&mut self, like: &Tensor) -> Result<Tensor> {
         self.filler
             .forward(EVALUATE, like.clone())
@@ -61,7 +61,7 @@ impl Timer {
         Ok(output)
     }
 
-    /// The seconds of each pass since the last call, once all is done.
+    /// The seconds of each pass since the last call. Waits until all work is done.
     pub(crate) fn read(&mut self) -> Result<Vec<f64>> {
         while !self.filler.is_idle()? {
             std::thread::yield_now();

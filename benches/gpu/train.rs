@@ -6,14 +6,14 @@ use crate::kernels::TOP_FLOPS;
 use crate::run::Given;
 use crate::sizes::Result;
 
-/// How many stages are measured when it is not said.
+/// The default for how many stages are measured.
 pub(crate) const STAGES: [u32; 3] = [1, 2, 4];
-/// Steps that do not count.
+/// Steps that are not measured.
 const WARM_UP: usize = 3;
-/// Dense bf16 products a second by the data sheet of H100 and H200 (SXM).
+/// The rate of dense bf16 products in the data sheet of H100 and H200 (SXM), in operations per second.
 const PEAK: f64 = 989.4e12;
 
-/// Trains with each number of stages and prints a line for each.
+/// Trains with each number of stages, and prints a line for each.
 pub(crate) fn measure(stages: &[u32], json: bool, given: impl Fn(u32) -> Result<Given>) -> Result<()> {
     let mut first = None;
     for &ranks in stages {
@@ -44,7 +44,8 @@ fn header(given: &Given) -> String {
     let size = &given.size;
     format!(
         "training in {}, {} parameters, {} tokens a step in {} micro-batches, 1f1b, all stages on {}\n\
-         MFU: 6 N + 12 L C T operations a token, causal 6 N + 6 L C T, of {} TFLOP/s; the last share is the first formula's of {} TFLOP/s\n\
+         MFU: 6 N + 12 L C T operations a token, causal 6 N + 6 L C T, of {} TFLOP/s; \
+         the last share is the first formula's of {} TFLOP/s\n\
          {:>6} {:>12} {:>14} {:>9} {:>9} {:>9} {:>10}",
         given.place.dtype,
         size.parameters(),

@@ -1,4 +1,4 @@
-//! A pipeline of stages that only take time.
+//! A pipeline whose stages only take time.
 
 use std::sync::Arc;
 use std::thread;
@@ -21,7 +21,7 @@ impl Bytes for Nothing {
     }
 }
 
-/// A stage that does nothing, for as long as it is told to.
+/// A stage that only sleeps, for given times.
 pub(crate) struct Sleeping(pub(crate) StageCost);
 
 /// Sleeps for this many seconds.
@@ -89,7 +89,7 @@ impl Loss<Nothing> for NoLoss {
     }
 }
 
-/// The same tensor again and again.
+/// A data source that gives the same tensor every time.
 struct Same(Tensor);
 
 impl DataSource for Same {

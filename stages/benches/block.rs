@@ -1,8 +1,8 @@
-//! Whole training steps of one rank, and what their parts take: in time that its own thread had, or by the clock on the wall when
-//! it has helpers. The models are sizes A and B of
-//! `benches/compare_torch`.
+//! Whole training steps of one rank, and the times of their parts. Times are CPU time of the thread or, if it
+//! has helpers, wall time. The models are sizes A and B of `benches/compare_torch`.
 //!
-//! `cargo bench -p pipewright-stages --bench block -- [A or B] [steps] [threads]`. Kernels one by one: `--bench kernels`.
+//! `cargo bench -p pipewright-stages --bench block -- [A or B] [steps] [threads]`. For single kernels:
+//! `--bench kernels`.
 
 use std::time::Instant;
 
@@ -40,7 +40,7 @@ const GPT: Gpt = Gpt {
 };
 const MICRO_BATCHES: u32 = 8;
 
-/// Since when, by the thread's own time and by the wall's.
+/// A start, in CPU time of the thread and in wall time.
 struct Clock(ThreadTime, Instant);
 
 impl Clock {
@@ -56,7 +56,7 @@ impl Clock {
     }
 }
 
-/// Seconds of a step's parts: forward, loss, I, W, optimizer.
+/// Seconds of a step's parts: forward, loss, backward-input (I), backward-weight (W), optimizer.
 type Parts = [f64; 5];
 
 fn main() -> Result<()> {
@@ -92,7 +92,8 @@ impl Size {
         let total = forward + loss + input + weight + optimizer;
         let tokens = self.rows * self.gpt.context * MICRO_BATCHES as usize;
         println!(
-            "step {total:.1} ms: forward {forward:.1}, loss {loss:.1}, I {input:.1}, W {weight:.1}, optimizer {optimizer:.1}"
+            "step {total:.1} ms: forward {forward:.1}, loss {loss:.1}, \
+             I {input:.1}, W {weight:.1}, optimizer {optimizer:.1}"
         );
         println!(
             "kept for one micro-batch: {:.2} MiB",

@@ -1,34 +1,37 @@
-//! Times of work that the host does not wait for.
+//! Timing of work that a device does while the host goes on.
 
 use crate::cuda::{Gpu, GpuClock};
 use crate::device::Device;
 use crate::error::Result;
 
-/// A device's clock: the host puts marks between the work it gives, and asks later when they were reached.
+/// A device's clock. The host records marks between pieces of work that it queues, and asks later when the
+/// device reached them.
 pub trait Clock {
     /// Forgets all marks.
     fn reset(&mut self);
 
-    /// A mark after all work given until now: the first since the [reset](Clock::reset) is 0, the next 1, ...
+    /// Records a mark after all work queued so far and returns its number. The first mark after a
+    /// [reset](Clock::reset) is 0, the next is 1.
     ///
     /// # Errors
-    /// What the device reports, of this or of work before it.
+    /// When the device reports an error, of this call or of earlier work.
     fn mark(&mut self) -> Result<usize>;
 
-    /// Blocks until all marks are reached.
+    /// Blocks until the device has reached all marks.
     ///
     /// # Errors
-    /// What the device reports, of this or of work before it.
+    /// When the device reports an error, of this call or of earlier work.
     fn wait(&self) -> Result<()>;
 
-    /// Seconds from one mark to a later one, once the device is done with all work before them.
+    /// Seconds from one mark to a later one. The device must have reached both.
     ///
     /// # Errors
-    /// What the device reports, of this or of work before it.
+    /// When the device reports an error, of this call or of earlier work.
     fn seconds(&self, from: usize, to: usize) -> Result<f64>;
 }
 
-/// A clock of what this thread gives a device to do. None of the CPU: the host does that work itself.
+/// A clock for the work that this thread queues on a device. `None` for the CPU, where the host does the work
+/// itself.
 ///
 /// # Errors
 /// When the device cannot be reached.

@@ -1,4 +1,4 @@
-//! Where a stage runs, and in which numbers.
+//! Where a stage runs, and in which number format.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ pub enum Device {
     /// The cores of this machine.
     #[default]
     Cpu,
-    /// The GPU of this index, as CUDA counts them: `CUDA_VISIBLE_DEVICES` hides and reorders.
+    /// The GPU with this index. CUDA counts the GPUs; `CUDA_VISIBLE_DEVICES` hides and reorders them.
     Cuda(u32),
 }
 
@@ -40,7 +40,7 @@ impl FromStr for Device {
     }
 }
 
-/// As text: `cpu`, `cuda:0`.
+/// Written as text: `cpu`, `cuda:0`.
 #[cfg(feature = "serde")]
 impl serde::Serialize for Device {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -56,7 +56,8 @@ impl<'de> serde::Deserialize<'de> for Device {
     }
 }
 
-/// The numbers that activations and matrix products are in. Weights, their gradients and the optimizer's state are `f32` in any case.
+/// The number format of activations and of the operands of matrix products. Weights, their gradients and the
+/// optimizer's state are always `f32`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "serde",
@@ -67,7 +68,7 @@ pub enum DType {
     /// 32-bit floating point.
     #[default]
     F32,
-    /// 16-bit "brain" floating point: the exponent of `f32` with 7 bits after the point. On GPUs only.
+    /// 16-bit "brain" floating point: the exponent range of `f32` with a mantissa of 7 bits. On GPUs only.
     Bf16,
 }
 
@@ -90,12 +91,12 @@ impl fmt::Display for DType {
     }
 }
 
-/// A device and the numbers to use there.
+/// A device and the number format to use there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Place {
     /// The device.
     pub device: Device,
-    /// Its numbers.
+    /// The number format.
     pub dtype: DType,
 }

@@ -1,4 +1,4 @@
-//! What of CUDA is on this machine: its libraries, and the GPUs with what runs on them.
+//! What this machine has for CUDA: libraries, GPUs, and what each GPU can run.
 
 pub use crate::cuda::{
     FUSED_HEADS, Found, GpuReport, Library, Report, Version, cache_folder, name_and_memory, probe,

@@ -1,4 +1,4 @@
-//! A parameter's gradient by itself, to be summed with others.
+//! A parameter's gradient as a value of its own, to be summed with others.
 
 use aligned_vec::AVec;
 
@@ -8,22 +8,22 @@ use crate::error::{Error, Result};
 use crate::parameter::Parameter;
 use crate::tensor::Tensor;
 
-/// What those rely on who use the gradients of two stages at once.
+/// Code that uses the gradients of two stages together relies on this.
 const ONE_DEVICE: &str = "the stages of a rank are on one device";
 
-/// A gradient that was taken out of its parameter, on the parameter's device.
+/// A gradient taken out of its parameter. It stays on the parameter's device.
 #[derive(Debug)]
 pub struct Gradient(Numbers);
 
 #[derive(Debug)]
 enum Numbers {
     Host(AVec<f32>),
-    /// Shared with the parameter.
+    /// Device memory and the number of elements. The parameter shares the memory.
     Gpu(Memory, usize),
 }
 
 impl Gradient {
-    /// Takes the gradient out of a parameter; [`Gradient::put_back`] ends that.
+    /// Takes the gradient out of a parameter. [`Gradient::put_back`] returns it.
     pub fn take(parameter: &mut Parameter) -> Self {
         Self(match parameter.on_gpu() {
             Some(weights) => Numbers::Gpu(weights.grad_memory(), weights.count()),
@@ -31,17 +31,17 @@ impl Gradient {
         })
     }
 
-    /// Gives it back to the parameter it was taken out of.
+    /// Returns the gradient to the parameter that it was taken out of.
     pub fn put_back(self, parameter: &mut Parameter) {
         if let Numbers::Host(numbers) = self.0 {
             parameter.grad = numbers;
         }
     }
 
-    /// Adds another parameter's gradient.
+    /// Adds another parameter's gradient to this one.
     ///
     /// # Errors
-    /// What a GPU reports, of this or of work before it.
+    /// When the GPU reports an error, of this call or of earlier work.
     pub fn add(&mut self, other: &Parameter) -> Result<()> {
         match (&mut self.0, other.on_gpu()) {
             (Numbers::Host(total), None) => {
@@ -59,10 +59,10 @@ impl Gradient {
         }
     }
 
-    /// Adds another gradient, of a parameter on the same device.
+    /// Adds another gradient, from a parameter on the same device.
     ///
     /// # Errors
-    /// What a GPU reports, of this or of work before it.
+    /// When the GPU reports an error, of this call or of earlier work.
     pub fn add_gradient(&mut self, other: &Self) -> Result<()> {
         match (&mut self.0, &other.0) {
             (Numbers::Gpu(total, count), Numbers::Gpu(more, _)) => {
@@ -74,10 +74,10 @@ impl Gradient {
         }
     }
 
-    /// A copy of it as a tensor that another thread may have, `f32` in one dimension, on its GPU.
+    /// Copies the gradient into a tensor for another thread: `f32`, one dimension, on the same GPU.
     ///
     /// # Errors
-    /// What the GPU reports, of this or of work before it; when it is on the host.
+    /// When the gradient is on the host, or the GPU reports an error, of this call or of earlier work.
     pub(crate) fn to_tensor(&self) -> Result<Tensor> {
         let Numbers::Gpu(memory, count) = &self.0 else {
             return Err(Error::invalid("a gradient on the host goes to others as bytes"));
@@ -89,10 +89,10 @@ impl Gradient {
         Ok(copy)
     }
 
-    /// What [`Gradient::to_tensor`] gave on another thread, on this GPU.
+    /// The gradient in a tensor that another thread made with [`Gradient::to_tensor`], moved to this GPU.
     ///
     /// # Errors
-    /// What the GPU reports, of this or of work before it.
+    /// When the GPU reports an error, of this call or of earlier work.
     pub(crate) fn of_tensor(tensor: Tensor, device: Device) -> Result<Self> {
         let dtype = DType::F32;
         let count = tensor.shape().count();
@@ -100,10 +100,10 @@ impl Gradient {
         Ok(Self(Numbers::Gpu(here.into_memory(), count)))
     }
 
-    /// Adds `f32` numbers, as [`Gradient::append_to`] gives them.
+    /// Adds `f32` numbers in the byte form of [`Gradient::append_to`].
     ///
     /// # Errors
-    /// What a GPU reports, of this or of work before it.
+    /// When the GPU reports an error, of this call or of earlier work.
     pub fn add_numbers(&mut self, bytes: &[u8]) -> Result<()> {
         match &mut self.0 {
             Numbers::Host(total) => {
@@ -122,10 +122,11 @@ impl Gradient {
         }
     }
 
-    /// Appends its numbers to a block of bytes; from a GPU it waits for all work given before.
+    /// Appends the numbers to `block` as bytes. For a gradient on a GPU, it first waits for all work queued
+    /// before.
     ///
     /// # Errors
-    /// What a GPU reports, of this or of work before it.
+    /// When the GPU reports an error, of this call or of earlier work.
     pub fn append_to(&self, block: &mut Vec<u8>) -> Result<()> {
         match &self.0 {
             Numbers::Host(numbers) => {
@@ -140,10 +141,10 @@ impl Gradient {
         }
     }
 
-    /// Makes another parameter's gradient the same.
+    /// Copies this gradient over another parameter's gradient.
     ///
     /// # Errors
-    /// What a GPU reports, of this or of work before it.
+    /// When the GPU reports an error, of this call or of earlier work.
     pub fn copy_to(&self, other: &mut Parameter) -> Result<()> {
         match (&self.0, other.on_gpu()) {
             (Numbers::Host(numbers), None) => other.grad.copy_from_slice(numbers),
@@ -159,10 +160,10 @@ impl Gradient {
 }
 
 impl Parameter {
-    /// Makes the gradient what [`Gradient::append_to`] gave elsewhere.
+    /// Sets the gradient from bytes that [`Gradient::append_to`] made.
     ///
     /// # Errors
-    /// What a GPU reports, of this or of work before it.
+    /// When the GPU reports an error, of this call or of earlier work.
     pub fn set_grad(&mut self, bytes: &[u8]) -> Result<()> {
         if let Some(weights) = self.on_gpu() {
             return weights.gpu()?.upload_to(weights.grad(), bytes);

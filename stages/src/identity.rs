@@ -1,8 +1,8 @@
-//! Which parameter this is, beyond its name.
+//! Which part of a tensor a parameter holds.
 
 use std::fmt;
 
-/// The part of a tensor that a parameter holds, where the tensor is divided among several ranks.
+/// The part of a tensor that a parameter holds. A tensor can be divided among several ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Shard {

@@ -9,21 +9,21 @@ use crate::shape::Shape;
 use crate::stage::{Bytes, ForwardContext};
 use crate::tensor::Tensor;
 
-/// So many tensors of a layer lie in place, as many as attention keeps; a layer that keeps more has them in an allocation of their own. Room for
-/// each costs time, since what is kept is moved from layer to layer (`benches/RESULTS.md`).
+/// How many tensors a [`Kept`] holds without an allocation of its own. Attention keeps this many. More room
+/// would cost time, because a `Kept` is moved from layer to layer (`benches/RESULTS.md`).
 const IN_PLACE: usize = 3;
 
 /// What a layer keeps from forward to backward-input, or from there to backward-weight.
 #[derive(Clone, Debug)]
 pub struct Kept {
-    /// The moment of the forward pass.
+    /// The context of the forward pass.
     pub ctx: ForwardContext,
     tensors: SmallVec<[Tensor; IN_PLACE]>,
     inner: List,
 }
 
 impl Kept {
-    /// A layer's own tensors.
+    /// Keeps a layer's own tensors.
     pub fn new(ctx: ForwardContext, tensors: impl IntoIterator<Item = Tensor>) -> Self {
         Self {
             ctx,
@@ -32,7 +32,7 @@ impl Kept {
         }
     }
 
-    /// What the layers inside a composite layer keep.
+    /// Keeps what the layers inside a composite layer keep.
     pub fn nested(
         ctx: ForwardContext,
         inner: impl IntoIterator<Item = Kept, IntoIter: ExactSizeIterator>,
@@ -43,7 +43,7 @@ impl Kept {
         Self::listed(ctx, list)
     }
 
-    /// As [`Kept::nested`], of a list that is already made.
+    /// Like [`Kept::nested`], from a list that exists already.
     pub(crate) fn listed(ctx: ForwardContext, inner: List) -> Self {
         Self {
             ctx,
@@ -52,32 +52,32 @@ impl Kept {
         }
     }
 
-    /// The tensors, as many as the layer put in.
+    /// The tensors that the layer put in.
     ///
     /// # Panics
-    /// When their number differs: forward and backward of a layer disagree.
+    /// When there are not exactly `N`: the layer's forward and backward disagree.
     pub fn into_tensors<const N: usize>(self) -> [Tensor; N] {
         let count = self.tensors.len();
         exactly(self.tensors.into_iter())
             .unwrap_or_else(|| panic!("the layer kept {count} tensors and asks for {N}"))
     }
 
-    /// What the layers inside a composite layer keep, as many as the layer put in.
+    /// What the layers inside a composite layer keep.
     ///
     /// # Panics
-    /// When their number differs: forward and backward of a layer disagree.
+    /// When there are not exactly `N`: the layer's forward and backward disagree.
     pub fn into_inner<const N: usize>(mut self) -> [Kept; N] {
         let count = self.inner.0.len();
         exactly(self.take_inner())
             .unwrap_or_else(|| panic!("the layer kept {count} inner layers and asks for {N}"))
     }
 
-    /// Takes out what the layers inside a composite layer keep, in their order.
+    /// Takes out what the layers inside a composite layer keep, in forward order.
     pub fn take_inner(&mut self) -> impl DoubleEndedIterator<Item = Kept> + ExactSizeIterator {
         self.take_entries().map(|entry| entry.kept)
     }
 
-    /// As [`Kept::take_inner`], with the shapes of the layers' inputs.
+    /// Like [`Kept::take_inner`], with the shapes of the layers' inputs.
     pub(crate) fn take_entries(&mut self) -> impl DoubleEndedIterator<Item = Entry> + ExactSizeIterator {
         self.inner.0.drain(..)
     }
@@ -91,7 +91,8 @@ impl Kept {
         self.inner.0.iter().for_each(|entry| entry.kept.blocks(found));
     }
 
-    /// Shows the blocks of memory held, each as [`Tensor::memory`] and bytes; what several tensors share is shown once.
+    /// Calls `show` with the blocks of memory held. Each block is its identity ([`Tensor::memory`]) and its
+    /// bytes. A block that several tensors share appears once.
     pub fn with_blocks<T>(&self, show: impl FnOnce(&[(usize, u64)]) -> T) -> T {
         let mut blocks = BLOCKS.take();
         self.blocks(&mut blocks);
@@ -105,15 +106,15 @@ impl Kept {
 }
 
 impl Bytes for Kept {
-    /// The memory held; what several tensors share is counted once.
+    /// The memory held. Memory that several tensors share counts once.
     fn bytes(&self) -> u64 {
         self.with_blocks(|blocks| blocks.iter().map(|block| block.1).sum())
     }
 }
 
-/// All there is, when it is as much as is asked for.
+/// All items, if there are exactly `N`.
 fn exactly<T, const N: usize>(mut items: impl ExactSizeIterator<Item = T>) -> Option<[T; N]> {
-    (items.len() == N).then(|| std::array::from_fn(|_| items.next().expect("as many as there are")))
+    (items.len() == N).then(|| std::array::from_fn(|_| items.next().expect("there are N")))
 }
 
 thread_local! {
@@ -121,20 +122,21 @@ thread_local! {
     static BLOCKS: RefCell<Vec<(usize, u64)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What a layer of a chain keeps.
+/// What one layer of a chain keeps.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) kept: Kept,
-    /// The shape of the layer's input, from forward to backward-input.
+    /// The shape of the layer's input. `None` after backward-input.
     pub(crate) input: Option<Shape>,
 }
 
-/// What the layers of a chain keep. Its memory goes back to the thread's shelves, by the room it has.
+/// What the layers of a chain keep. When it is dropped, its allocation goes to this thread's shelf of its
+/// capacity, to be used again.
 #[derive(Debug, Default)]
 pub(crate) struct List(Vec<Entry>);
 
 impl List {
-    /// An empty list with room for so many.
+    /// An empty list with room for this many entries.
     pub(crate) fn with_room(room: usize) -> Self {
         let reused = LISTS.with(|lists| lists.take(room));
         Self(reused.unwrap_or_else(|| Vec::with_capacity(room)))
@@ -144,7 +146,7 @@ impl List {
         self.0.push(Entry { kept, input: None });
     }
 
-    /// Adds what a layer keeps of an input of this shape.
+    /// Adds what a layer keeps, with the shape of its input.
     pub(crate) fn push_of(&mut self, input: Shape, kept: Kept) {
         let input = Some(input);
         self.0.push(Entry { kept, input });
@@ -164,7 +166,7 @@ impl Drop for List {
         let mut list = std::mem::take(&mut self.0);
         if list.capacity() > 0 {
             list.clear();
-            // A thread that is ending has no shelves any more.
+            // While a thread ends, its shelves may be gone already.
             let _ = LISTS.try_with(|lists| lists.put(list.capacity(), list));
         }
     }

@@ -1,8 +1,8 @@
-//! What a pipeline stage is, and ready-made ones for CPUs and GPUs.
+//! What a pipeline stage is, and ready-made stages for CPUs and GPUs.
 //!
 //! A [`Stage`] is a slice of a model with three functions: forward, backward-input and backward-weight.
-//! [`Sequential`] is the stage made of [`Layer`]s; [`models`] holds models that split into such stages.
-//! Nothing in this crate knows of pipelines, ranks or schedules.
+//! [`Sequential`] is a stage made of [`Layer`]s. [`models`] has models that split into such stages. Nothing
+//! in this crate knows of pipelines, ranks or schedules.
 //!
 //! # Ready layers
 //!
@@ -10,29 +10,41 @@
 //!
 //! | layer | what it computes | input | output |
 //! | --- | --- | --- | --- |
-//! | [`Linear`](layers::Linear) | `x W + b` | `f32[.., inputs]` | `f32[.., outputs]` |
-//! | [`Embedding`](layers::Embedding) | the vectors of tokens and of their positions, added | `ids[batch, time]` | `f32[batch, time, dim]` |
-//! | [`Attention`](layers::Attention) | causal multi-head self-attention | `f32[batch, time, 3 * dim]` | `f32[batch, time, dim]` |
-//! | [`LayerNorm`](layers::LayerNorm) | rows of mean 0 and deviation 1, scaled and shifted | `f32[.., width]` | the same |
-//! | [`Relu`](layers::Relu) | `max(x, 0)` | `f32[..]` | the same |
-//! | [`Gelu`](layers::Gelu) | GELU, exact or by tanh | `f32[..]` | the same |
-//! | [`Dropout`](layers::Dropout) | zeros at random places, in training only | `f32[..]` | the same |
-//! | [`Flatten`](layers::Flatten) | all dimensions but the first in one | `f32[batch, ..]` | `f32[batch, n]` |
-//! | [`Residual`](layers::Residual) | `x + f(x)` around a chain of layers | that of the chain | the same |
-//! | [`Recomputed`](layers::Recomputed) | a cheap layer and a linear one; the output of the first is computed again in backward | that of the cheap layer | that of the linear layer |
+//! | [`Linear`] | `x W + b` | `f32[.., inputs]` | `f32[.., outputs]` |
+//! | [`Embedding`] | token vectors plus position vectors | `ids[batch, time]` | `f32[batch, time, dim]` |
+//! | [`Attention`] | causal multi-head attention | `f32[batch, time, 3 * dim]` | `f32[batch, time, dim]` |
+//! | [`LayerNorm`] | rows of mean 0, deviation 1; scaled, shifted | `f32[.., width]` | the same |
+//! | [`Relu`] | `max(x, 0)` | `f32[..]` | the same |
+//! | [`Gelu`] | GELU, exact or by tanh | `f32[..]` | the same |
+//! | [`Dropout`] | zeros at random places, in training only | `f32[..]` | the same |
+//! | [`Flatten`] | all dimensions but the first become one | `f32[batch, ..]` | `f32[batch, n]` |
+//! | [`Residual`] | `x + f(x)` around a chain of layers | the chain's | the same |
+//! | [`Recomputed`] | a cheap layer, then a linear one (see there) | the first's | the second's |
+//!
+//! [`Linear`]: layers::Linear
+//! [`Embedding`]: layers::Embedding
+//! [`Attention`]: layers::Attention
+//! [`LayerNorm`]: layers::LayerNorm
+//! [`Relu`]: layers::Relu
+//! [`Gelu`]: layers::Gelu
+//! [`Dropout`]: layers::Dropout
+//! [`Flatten`]: layers::Flatten
+//! [`Residual`]: layers::Residual
+//! [`Recomputed`]: layers::Recomputed
 //!
 //! # More
 //!
 //! * Losses: [`CrossEntropy`](loss::CrossEntropy), [`MeanSquaredError`](loss::MeanSquaredError).
 //! * Optimizers: [`AdamW`](optimizer::AdamW), [`Sgd`](optimizer::Sgd).
-//! * Models: [`Gpt`](models::Gpt) (GPT-2), [`Mlp`](models::Mlp); [`Model`](models::Model) makes one of any layers.
-//! * A layer of your own is a type with the trait [`Layer`]; [`testing::check_gradients`] checks it. It runs on the CPU,
-//!   and on GPUs where it only calls ready layers: see [`Layer::runs_on_gpus`].
+//! * Models: [`Gpt`](models::Gpt) (GPT-2) and [`Mlp`](models::Mlp). [`Model`](models::Model) makes one of any
+//!   layers.
+//! * A layer of your own is a type that implements [`Layer`]. [`testing::check_gradients`] checks it. It runs
+//!   on the CPU, and also on GPUs if it only calls ready layers: see [`Layer::runs_on_gpus`].
 //!
 //! # Features
 //!
 //! * `serde`: [`Device`], [`DType`], [`Place`], [`Recompute`], [`Shape`], [`Shard`], [`optimizer::Decay`] and
-//!   [`loss::Score`] can be read and written.
+//!   [`loss::Score`] implement `Serialize` and `Deserialize`.
 
 mod clock;
 mod cpu;
@@ -61,7 +73,8 @@ mod tensor;
 pub mod testing;
 pub mod threads;
 
-/// Whether the compiler optimised this package. Without optimisation, training takes hundreds of times as long.
+/// Whether the compiler optimised this package. Without optimisation, training takes hundreds of times as
+/// long.
 pub const IS_OPTIMIZED: bool = !matches!(env!("PIPEWRIGHT_OPT_LEVEL").as_bytes(), b"0");
 
 pub use aligned_vec::AVec;

@@ -8,14 +8,14 @@ use crate::error::Result;
 use crate::identity::Shard;
 use crate::rng;
 
-/// How a parameter starts. Draws are keyed by (seed, name).
+/// How a parameter's weights start. Random numbers are keyed by (seed, name).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Init {
     /// All zeros.
     Zeros,
     /// All ones.
     Ones,
-    /// Normal with mean 0 and this deviation.
+    /// Normal with mean 0 and this standard deviation.
     Normal(f32),
     /// Uniform on `[-bound, bound)`.
     Uniform(f32),
@@ -34,23 +34,23 @@ pub enum Part {
 
 /// A weight tensor, its gradient summed over the micro-batches of a step, and the optimizer's state for it.
 ///
-/// Within a model a name belongs to one parameter. A layer that uses the weights of another layer holds a copy of
-/// them, and says so with [`Parameter::tied`]: the gradients of all copies are summed, and the copies stay equal.
-/// Two parameters of one name that nobody tied are a mistake, and the pipeline refuses them.
+/// Within a model a name belongs to one parameter. A layer that uses the weights of another layer holds a
+/// copy of them and says so with [`Parameter::tied`]: the gradients of all copies are summed, and the copies
+/// stay equal. The pipeline refuses two parameters with one name that are not tied.
 ///
-/// One that was [moved](Parameter::move_to) to a GPU has its numbers there; the fields are then what was last
-/// [fetched](Parameter::fetch), and what [`Parameter::store`] takes to the GPU.
+/// The numbers of a parameter that was [moved](Parameter::move_to) to a GPU are there. Its fields then hold
+/// what was last [fetched](Parameter::fetch), and [`Parameter::store`] copies them to the GPU.
 #[derive(Debug)]
 pub struct Parameter {
     name: String,
     dims: Vec<usize>,
     is_tied: bool,
     shard: Shard,
-    /// The weights, row-major. They begin with a line of the cache, as everything that is multiplied.
+    /// The weights, row-major. They start at a cache line, like all operands of products.
     pub value: AVec<f32>,
-    /// The gradient of the summed loss; zero between steps.
+    /// The gradient of the summed loss. Zero between steps.
     pub grad: AVec<f32>,
-    /// The optimizer's tensors, each as large as `value`; empty before the first step.
+    /// The optimizer's tensors, each as large as `value`. Empty before the first step.
     pub state: Vec<AVec<f32>>,
     on_gpu: Option<Weights>,
 }
@@ -79,8 +79,8 @@ impl Parameter {
         }
     }
 
-    /// Makes it a tied copy of the parameter of its name, which another layer holds. It starts with that one's weights,
-    /// on whatever stages the two are.
+    /// Makes this a tied copy of the parameter with the same name, which another layer holds. It starts with
+    /// the weights of that parameter. The two may be on different stages.
     ///
     /// ```
     /// use pipewright_stages::{Init, Parameter};
@@ -95,18 +95,18 @@ impl Parameter {
         self
     }
 
-    /// Reads the same numbers under other dimensions, of as many numbers.
+    /// Gives the same numbers other dimensions.
     pub(crate) fn set_dims(&mut self, dims: &[usize]) {
         debug_assert_eq!(dims.iter().product::<usize>(), self.value.len());
         self.dims = dims.to_vec();
     }
 
-    /// Whether it is a tied copy of the parameter of its name.
+    /// Whether this is a tied copy of the parameter with the same name.
     pub fn is_tied(&self) -> bool {
         self.is_tied
     }
 
-    /// Says which part of its tensor it holds. Its dimensions and numbers are those of this part alone.
+    /// Says that this parameter holds one part of a tensor. Its dimensions and numbers are those of the part.
     ///
     /// # Panics
     /// When there is no such part.
@@ -120,15 +120,16 @@ impl Parameter {
         self
     }
 
-    /// Which part of its tensor it holds: the whole, where nobody said otherwise.
+    /// The part of its tensor that this parameter holds. The default is the whole tensor.
     pub fn shard(&self) -> Shard {
         self.shard
     }
 
-    /// Takes its numbers to a place. On a GPU, matrix products read the weights in the place's numbers.
+    /// Moves the numbers to a place. On a GPU, matrix products read a copy of the weights in the place's
+    /// number format.
     ///
     /// # Errors
-    /// When there is no such device or it has not as much memory.
+    /// When there is no such device, or it has too little memory.
     pub fn move_to(&mut self, place: Place) -> Result<()> {
         for part in [Part::Value, Part::Gradient, Part::State] {
             self.fetch(part)?;
@@ -143,33 +144,33 @@ impl Parameter {
         Ok(())
     }
 
-    /// Where its numbers are.
+    /// Where the numbers are.
     pub fn place(&self) -> Place {
         self.on_gpu.as_ref().map_or_else(Place::default, Weights::place)
     }
 
-    /// Its numbers on a GPU, when they are there.
+    /// The numbers on a GPU, if they are on one.
     pub(crate) fn on_gpu(&self) -> Option<&Weights> {
         self.on_gpu.as_ref()
     }
 
-    /// Its numbers on the GPU that its stage is on.
+    /// The numbers on the GPU of the parameter's stage.
     ///
     /// # Panics
-    /// When they are not there.
+    /// When they are not on a GPU.
     pub(crate) fn weights(&self) -> &Weights {
-        self.on_gpu().expect("parameters are where their stage is")
+        self.on_gpu().expect("a parameter is on the device of its stage")
     }
 
-    /// As [`Parameter::on_gpu`], to be changed.
+    /// Like [`Parameter::on_gpu`], to be changed.
     pub(crate) fn on_gpu_mut(&mut self) -> Option<&mut Weights> {
         self.on_gpu.as_mut()
     }
 
-    /// Copies numbers from the GPU, when they are there, into the fields; waits for all work given before.
+    /// Copies numbers from the GPU into the fields, after all work queued before. Does nothing on the CPU.
     ///
     /// # Errors
-    /// What the GPU reports, of this or of work before it.
+    /// When the GPU reports an error, of this call or of earlier work.
     pub fn fetch(&mut self, part: Part) -> Result<()> {
         let Some(weights) = &self.on_gpu else {
             return Ok(());
@@ -185,10 +186,10 @@ impl Parameter {
         weights.fetch(part, numbers)
     }
 
-    /// Copies numbers from the fields to the GPU, when that is where they are used.
+    /// Copies numbers from the fields to the GPU. Does nothing on the CPU.
     ///
     /// # Errors
-    /// What the GPU reports, of this or of work before it.
+    /// When the GPU reports an error, of this call or of earlier work.
     pub fn store(&mut self, part: Part) -> Result<()> {
         let Some(weights) = &mut self.on_gpu else {
             return Ok(());
@@ -201,10 +202,10 @@ impl Parameter {
         weights.store(part, numbers)
     }
 
-    /// Makes the gradient zero.
+    /// Sets the gradient to zero.
     ///
     /// # Errors
-    /// What the GPU reports, of this or of work before it.
+    /// When the GPU reports an error, of this call or of earlier work.
     pub fn zero_grad(&mut self) -> Result<()> {
         if let Some(weights) = &self.on_gpu {
             return weights.zero_grad();
@@ -213,12 +214,12 @@ impl Parameter {
         Ok(())
     }
 
-    /// Gives the optimizer so many tensors, all zeros.
+    /// Makes `count` tensors of zeros for the optimizer.
     pub fn make_state(&mut self, count: usize) {
         self.state = vec![avec![0.0; self.value.len()]; count];
     }
 
-    /// The name, as in a checkpoint.
+    /// The name, also used in checkpoints.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -228,21 +229,22 @@ impl Parameter {
         &self.dims
     }
 
-    /// Whether it is a matrix, which weight decay takes by default, and not a bias or norm.
+    /// Whether it is a matrix, not a bias or a norm's scale or shift. By default, weight decay applies to
+    /// matrices.
     pub fn is_matrix(&self) -> bool {
         self.dims.len() >= 2
     }
 
-    /// Lets a GPU begin with what [`Parameter::grad_squares`] tells; on the CPU nothing is to be done before.
+    /// Starts the GPU's part of [`Parameter::grad_squares`]. Does nothing on the CPU.
     ///
     /// # Errors
-    /// What the GPU reports, of this or of work before it.
+    /// When the GPU reports an error, of this call or of earlier work.
     pub fn start_grad_squares(&self) -> Result<()> {
         self.on_gpu.as_ref().map_or(Ok(()), Weights::start_squares)
     }
 
-    /// The sum of the squared gradient in double precision, always added up in the same order. On a GPU that of the last
-    /// [start](Parameter::start_grad_squares), once the GPU is done.
+    /// The sum of the squares of the gradient, in double precision, always added up in the same order. On a
+    /// GPU it is the sum of the last [start](Parameter::start_grad_squares); the GPU must be done.
     pub fn grad_squares(&self) -> f64 {
         if let Some(weights) = &self.on_gpu {
             return weights.squares();
@@ -263,7 +265,7 @@ impl Parameter {
 }
 
 impl PartialEq for Parameter {
-    /// Of numbers on a GPU, those that were last fetched.
+    /// Of a parameter on a GPU, this compares what was fetched last.
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
             && self.dims == other.dims

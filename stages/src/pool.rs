@@ -1,7 +1,8 @@
-//! Buffers that go back to where they came from: a steady training step allocates nothing.
+//! Buffers that are used again, so that a steady training step allocates nothing.
 //!
-//! Each thread (so each rank) has one pool of its own, which no other thread touches: there is no lock. A buffer remembers its
-//! pool. Dropped on another thread, as a wire that crossed to another rank, it comes home through a queue without locks.
+//! Each thread (so each rank) has a pool of its own. No other thread touches it, so it needs no lock. A
+//! buffer remembers its pool. A buffer that is dropped on another thread, such as a wire sent to another
+//! rank, goes back to its pool through a lock-free queue.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -12,15 +13,16 @@ use std::thread::LocalKey;
 use aligned_vec::{AVec, avec};
 use crossbeam_queue::ArrayQueue;
 
-/// How many buffers can be on their way home to a thread; one more is freed. A step has a few a micro-batch.
+/// How many buffers can wait in a thread's queue of returned buffers. One more is freed. A step returns a few
+/// for each micro-batch.
 const ON_THE_WAY: usize = 4096;
 
-/// Numbers in memory. Cloning shares them; writing to shared ones copies them first. The last owner gives the memory back to the
-/// pool it came from.
+/// Numbers in memory. Clones share them, and writing to shared numbers copies them first. The last owner
+/// returns the memory to its pool.
 #[derive(Clone)]
 pub(crate) struct Buffer<T: Number = f32>(Option<Arc<Block<T>>>);
 
-/// What tensors hold. Every thread has a pool for each.
+/// A type of number that tensors hold. Every thread has a pool for each type.
 pub(crate) trait Number: Copy + Default + 'static {
     /// The current thread's pool.
     fn pool() -> &'static LocalKey<Pool<Self>>;
@@ -44,39 +46,40 @@ impl Number for u32 {
 }
 
 struct Block<T> {
-    /// They begin with a line of the cache: what reads and writes whole registers never touches two lines at once.
+    /// They start at a cache line, so that reads and writes of whole registers never touch two lines.
     numbers: AVec<T>,
-    /// Where the pool's thread finds it again.
+    /// The queue through which the block returns to its pool.
     home: Weak<Home<T>>,
 }
 
 type Home<T> = ArrayQueue<Arc<Block<T>>>;
 
-/// What nobody uses now, by size. A thread's own.
+/// Unused values of one thread, by size.
 pub(crate) struct Shelves<V>(RefCell<BTreeMap<usize, Vec<V>>>);
 
 impl<V> Shelves<V> {
-    /// Empty ones.
+    /// Empty shelves.
     pub(crate) const fn new() -> Self {
         Self(RefCell::new(BTreeMap::new()))
     }
 
-    /// The one of this size that was put there last.
+    /// The value of this size that was put there last.
     pub(crate) fn take(&self, size: usize) -> Option<V> {
         self.0.borrow_mut().get_mut(&size)?.pop()
     }
 
-    /// Puts one of this size there.
+    /// Puts a value of this size there.
     pub(crate) fn put(&self, size: usize, what: V) {
         self.0.borrow_mut().entry(size).or_default().push(what);
     }
 }
 
-/// One thread's blocks that nobody uses.
+/// One thread's unused blocks.
 pub(crate) struct Pool<T> {
     /// By length.
     shelves: Shelves<Arc<Block<T>>>,
-    /// Blocks that other threads have dropped. Nobody else keeps it alive: what comes when the thread has ended is freed.
+    /// Blocks that other threads have dropped. Only the pool keeps the queue alive, so a block that returns
+    /// after the thread has ended is freed.
     home: OnceCell<Arc<Home<T>>>,
 }
 
@@ -115,12 +118,12 @@ impl<T: Number> Pool<T> {
 }
 
 impl<T: Number> Buffer<T> {
-    /// `count` numbers from the current thread's pool, contents unspecified.
+    /// `count` numbers from the current thread's pool. Their contents are unspecified.
     pub(crate) fn pooled(count: usize) -> Self {
         Self(Some(T::pool().with(|pool| pool.take(count))))
     }
 
-    /// A number that two buffers share exactly when they share memory.
+    /// An identity of the memory: equal for two buffers exactly if they share memory.
     pub(crate) fn address(&self) -> usize {
         Arc::as_ptr(self.block()) as usize
     }
@@ -131,7 +134,6 @@ impl<T: Number> Buffer<T> {
 }
 
 impl<T: Number> From<&[T]> for Buffer<T> {
-    /// A copy.
     fn from(numbers: &[T]) -> Self {
         let mut copy = Self::pooled(numbers.len());
         copy.copy_from_slice(numbers);
@@ -141,16 +143,17 @@ impl<T: Number> From<&[T]> for Buffer<T> {
 
 impl<T: Number> Drop for Buffer<T> {
     fn drop(&mut self) {
-        // Of two threads that let go of a block at the very same time neither is the last here: then it is freed.
+        // If two threads drop a block at the same moment, neither may see itself as the last owner. Then the
+        // block is freed instead of returned.
         let Some(block) = self.0.take().filter(|block| Arc::strong_count(block) == 1) else {
             return;
         };
-        // A thread that is ending has no pool any more.
+        // While a thread ends, its pool may be gone already.
         let own = T::pool().try_with(|pool| pool.owns(&block)).unwrap_or(false);
         if own {
             T::pool().with(|pool| pool.put(block));
         } else if let Some(home) = block.home.upgrade() {
-            // Full: this one is freed.
+            // If the queue is full, the block is freed.
             let _ = home.push(block);
         }
     }
@@ -170,6 +173,6 @@ impl<T: Number> DerefMut for Buffer<T> {
             *self = Self::from(&self[..]);
         }
         let block = self.0.as_mut().and_then(Arc::get_mut);
-        &mut block.expect("nobody else has it now").numbers
+        &mut block.expect("the block has no other owner now").numbers
     }
 }

@@ -1,4 +1,4 @@
-//! Activations made again in backward instead of kept from forward.
+//! Stages that compute activations again in backward instead of keeping them from forward.
 
 use std::fmt;
 
@@ -11,7 +11,8 @@ use crate::shape::Shape;
 use crate::stage::{BuildStage, Bytes, ForwardContext, Mode, Stage, StageBuilder};
 use crate::tensor::Tensor;
 
-/// What a stage makes again in backward instead of keeping it from forward. The numbers are the same, bit for bit.
+/// What a stage computes again in backward instead of keeping it from forward. The results are the same, bit
+/// for bit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(
     feature = "serde",
@@ -22,12 +23,13 @@ pub enum Recompute {
     /// Nothing.
     #[default]
     None,
-    /// The interiors of composite layers, such as a GPT's attention and MLP: each keeps only its input. Less work than
-    /// [`Recompute::Full`], since the last product of each is not needed again, but an input is kept for each. After Korthikanti
-    /// et al., "Reducing activation recomputation in large transformer models" (2022).
+    /// The insides of composite layers, such as a GPT's attention and MLP: each keeps only its input. This is
+    /// less work than [`Recompute::Full`], because the last product of each is not computed again, but it
+    /// keeps an input for each layer. After Korthikanti et al., "Reducing activation recomputation in large
+    /// transformer models" (2022).
     Selective,
-    /// Everything: the stage keeps only its input, and backward-input begins with forward once more. Chen et al., "Training deep
-    /// nets with sublinear memory cost" (2016).
+    /// Everything: the stage keeps only its input, and backward-input starts with another forward. After Chen
+    /// et al., "Training deep nets with sublinear memory cost" (2016).
     Full,
 }
 
@@ -65,16 +67,16 @@ impl<S: Stage> BuildStage<RecomputedStage<S>> for Recomputing<S> {
         Ok(RecomputedStage::new(self.build.build()?, self.how))
     }
 
-    /// Whether it recomputes changes no number, so it need not be the same in all processes.
+    /// Recomputing changes no number, so the processes may differ in it.
     fn describe(&self) -> String {
         self.build.describe()
     }
 }
 
-/// A stage that makes activations again in backward.
+/// A stage that computes activations again in backward.
 ///
-/// Its forward has to be a function of the moment, the input and the parameters, as it is for all stages of this crate. With
-/// [`Recompute::Full`] a clone of the wire is kept; cloning a [`Tensor`] shares its memory.
+/// Its forward must depend only on the context, the input and the parameters, as it does for all stages of
+/// this crate. With [`Recompute::Full`] it keeps a clone of the wire. Clones of a [`Tensor`] share memory.
 #[derive(Debug)]
 pub struct RecomputedStage<S> {
     stage: S,
@@ -82,7 +84,7 @@ pub struct RecomputedStage<S> {
 }
 
 impl<S: Stage> RecomputedStage<S> {
-    /// The stage, which is from now on used like this.
+    /// Wraps a stage, which must then be used only through the wrapper.
     pub fn new(mut stage: S, how: Recompute) -> Self {
         if how == Recompute::Selective {
             stage.recompute_interiors();
@@ -93,7 +95,7 @@ impl<S: Stage> RecomputedStage<S> {
         }
     }
 
-    /// What the stage's own forward keeps.
+    /// What the stage's own forward keeps; runs it again if only the input was kept.
     fn whole(&mut self, saved: RecomputedSaved<S>) -> Result<S::Saved> {
         match saved {
             RecomputedSaved::Whole(saved) => Ok(saved),
@@ -106,7 +108,7 @@ impl<S: Stage> RecomputedStage<S> {
 pub enum RecomputedSaved<S: Stage> {
     /// What the stage's own forward keeps.
     Whole(S::Saved),
-    /// What it takes to run forward once more.
+    /// What is needed to run forward again.
     Input(ForwardContext, S::Wire),
 }
 

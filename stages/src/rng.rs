@@ -1,4 +1,5 @@
-//! Counter-based random numbers: a draw is a pure function of its key, never of who asks first.
+//! Counter-based random numbers. A random number depends only on its key and counter, never on the order of
+//! calls.
 //!
 //! Philox4x32-10, Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
 
@@ -39,7 +40,7 @@ impl fmt::Write for Fnv {
 /// The key of a named stream of random numbers: FNV-1a of the name, mixed with the seed.
 pub fn key(seed: u64, name: impl fmt::Display) -> [u32; 2] {
     let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
-    write!(hash, "{name}").expect("nothing in it fails");
+    write!(hash, "{name}").expect("hashing cannot fail");
     let words = philox(
         [seed as u32, (seed >> 32) as u32],
         [hash.0 as u32, (hash.0 >> 32) as u32, 0, 0],
@@ -53,7 +54,7 @@ pub fn unit(word: u32) -> f32 {
     (word >> 8) as f32 * (1.0 / 16_777_216.0)
 }
 
-/// Fills `out` with draws from the normal distribution of mean 0 and the given deviation (Box-Muller).
+/// Fills `out` with normal random numbers of mean 0 and the given standard deviation (Box-Muller).
 pub fn fill_normal(key: [u32; 2], deviation: f32, out: &mut [f32]) {
     for (index, pair) in out.chunks_mut(2).enumerate() {
         let words = philox(key, [index as u32, (index as u64 >> 32) as u32, 0, 0]);
@@ -66,7 +67,7 @@ pub fn fill_normal(key: [u32; 2], deviation: f32, out: &mut [f32]) {
     }
 }
 
-/// Fills `out` with draws from the uniform distribution on `[-bound, bound)`.
+/// Fills `out` with uniform random numbers on `[-bound, bound)`.
 pub fn fill_uniform(key: [u32; 2], bound: f32, out: &mut [f32]) {
     for (index, four) in out.chunks_mut(4).enumerate() {
         let words = philox(key, [index as u32, (index as u64 >> 32) as u32, 0, 0]);

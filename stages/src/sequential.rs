@@ -1,4 +1,4 @@
-//! The stage made of layers, one after the other.
+//! The stage that is a chain of layers.
 
 use std::rc::Rc;
 
@@ -14,7 +14,7 @@ use crate::shape::{Kind, Shape};
 use crate::stage::{ForwardContext, Mode, Stage};
 use crate::tensor::Tensor;
 
-/// Layers, one after the other: a [`Stage`].
+/// A [`Stage`] that runs layers one after the other.
 #[derive(Debug)]
 pub struct Sequential {
     layers: Vec<Box<dyn Layer>>,
@@ -22,13 +22,13 @@ pub struct Sequential {
 }
 
 impl Sequential {
-    /// A stage of these layers.
+    /// A stage of these layers, on the CPU.
     pub fn new(layers: Vec<Box<dyn Layer>>) -> Self {
         let place = Place::default();
         Self { layers, place }
     }
 
-    /// The GPU it is on.
+    /// The GPU that the stage is on.
     fn gpu(&self) -> Result<Option<Rc<Gpu>>> {
         match self.place.device {
             Device::Cpu => Ok(None),
@@ -36,7 +36,8 @@ impl Sequential {
         }
     }
 
-    /// Tells the first layer with parameters that nobody uses its input gradient: for the first stage of a model.
+    /// Tells the first layer with parameters that nobody uses its input gradient. For the first stage of a
+    /// model.
     pub fn drop_input_gradient(&mut self) {
         for layer in &mut self.layers {
             if !layer.parameters().is_empty() {
@@ -143,19 +144,19 @@ impl Stage for Sequential {
     }
 }
 
-/// Another thread may have it from here on.
+/// Lets another thread use the gradient from here on.
 fn mark_ready(input_grad: Option<&Tensor>) -> Result<()> {
     input_grad.map_or(Ok(()), Tensor::mark_ready)
 }
 
-/// The shape after all layers.
+/// The shape of the last layer's output.
 pub(crate) fn output_shape(layers: &[Box<dyn Layer>], input: &Shape) -> Result<Shape> {
     layers.iter().try_fold(*input, |shape, layer| {
         layer.output_shape(&shape).map_err(|error| error.at(layer.name()))
     })
 }
 
-/// All layers forward; in evaluation nothing is kept.
+/// Runs forward of all layers. In evaluation nothing is kept.
 pub(crate) fn forward(
     layers: &mut [Box<dyn Layer>],
     ctx: ForwardContext,
@@ -166,7 +167,7 @@ pub(crate) fn forward(
     Ok((output, Kept::listed(ctx, kept)))
 }
 
-/// Layers forward, one after the other; what they keep is put on the list.
+/// Runs forward of all layers, and adds what they keep to the list.
 fn run(layers: &mut [Box<dyn Layer>], ctx: ForwardContext, input: Tensor, kept: &mut List) -> Result<Tensor> {
     let mut tensor = input;
     for layer in layers {
@@ -185,7 +186,7 @@ fn run(layers: &mut [Box<dyn Layer>], ctx: ForwardContext, input: Tensor, kept: 
     Ok(tensor)
 }
 
-/// What all layers keep, once more, without the output of the last one that needs its input.
+/// Computes again what all layers keep. Layers at the end whose kept tensors need no input are not run.
 pub(crate) fn forward_again(
     layers: &mut [Box<dyn Layer>],
     ctx: ForwardContext,
@@ -207,7 +208,7 @@ pub(crate) fn forward_again(
         kept.push_of(input, saved.map_err(|error| error.at(last.name()))?);
     }
     for layer in tail {
-        let saved = layer.kept_without_input(ctx).expect("it needs no input");
+        let saved = layer.kept_without_input(ctx).expect("these layers need no input");
         kept.push_of(shape, saved);
         shape = layer
             .output_shape(&shape)
@@ -236,7 +237,7 @@ fn probe(layer: &mut dyn Layer, output: &Tensor) -> Result<()> {
     Ok(())
 }
 
-/// A layer's backward-input. Refuses an input gradient of another shape than the input.
+/// A layer's backward-input. Fails if the input gradient's shape is not the input's.
 #[inline]
 fn checked_backward_input(
     layer: &mut dyn Layer,
@@ -258,7 +259,8 @@ fn checked_backward_input(
     Ok((input_grad, pending))
 }
 
-/// All layers' backward-input, last first. A layer whose input has no gradient ends it: those before it get none.
+/// Runs backward-input of all layers, last first. It stops at a layer whose input has no gradient, because
+/// the layers before it get none.
 pub(crate) fn backward_input(
     layers: &mut [Box<dyn Layer>],
     mut saved: Kept,
@@ -276,7 +278,7 @@ pub(crate) fn backward_input(
     Ok((grad, Kept::listed(saved.ctx, pending)))
 }
 
-/// All layers' backward-weight, in the order backward-input left them: last first.
+/// Runs backward-weight of the layers that backward-input reached, last first.
 pub(crate) fn backward_weight(layers: &mut [Box<dyn Layer>], mut pending: Kept) -> Result<()> {
     for (layer, kept) in layers.iter_mut().rev().zip(pending.take_inner()) {
         layer
@@ -286,8 +288,8 @@ pub(crate) fn backward_weight(layers: &mut [Box<dyn Layer>], mut pending: Kept) 
     Ok(())
 }
 
-/// All layers' backward, last first: each layer's weight gradients right after its input gradient, so that what it keeps in
-/// between does not outlive it.
+/// Runs backward of all layers, last first. Each layer's weight gradients follow its input gradient at once,
+/// so what they need is freed early.
 fn backward(layers: &mut [Box<dyn Layer>], mut saved: Kept, grad: Tensor) -> Result<Option<Tensor>> {
     let mut grad = Some(grad);
     for (layer, entry) in layers.iter_mut().zip(saved.take_entries()).rev() {
@@ -302,7 +304,7 @@ fn backward(layers: &mut [Box<dyn Layer>], mut saved: Kept, grad: Tensor) -> Res
     Ok(grad)
 }
 
-/// Shows all layers' parameters, in order.
+/// Visits all layers' parameters, in order.
 pub(crate) fn visit_parameters<'a>(
     layers: &'a mut [Box<dyn Layer>],
     visit: &mut dyn FnMut(&'a mut Parameter),

@@ -1,4 +1,4 @@
-//! What a tensor holds, and how many of it in each direction.
+//! The shapes of tensors.
 
 use std::fmt;
 
@@ -13,7 +13,8 @@ pub const MAX_DIMS: usize = 4;
     serde(rename_all = "lowercase")
 )]
 pub enum Kind {
-    /// Floating-point numbers: 32-bit ones on the host, those of the stage's [`Place`](crate::Place) on a GPU.
+    /// Floating-point numbers: `f32` on the host, the number format of the stage's [`Place`](crate::Place) on
+    /// a GPU.
     F32,
     /// 32-bit unsigned ids: tokens or classes.
     Ids,
@@ -83,7 +84,7 @@ impl Shape {
             .map_or(1, |(_, outer)| outer.iter().product())
     }
 
-    /// The same dimensions with another outermost one.
+    /// The same shape with another outermost dimension.
     ///
     /// # Panics
     /// On a scalar.
@@ -94,7 +95,7 @@ impl Shape {
         self
     }
 
-    /// The same dimensions with another innermost one.
+    /// The same shape with another innermost dimension.
     ///
     /// # Panics
     /// On a scalar.
@@ -105,7 +106,7 @@ impl Shape {
     }
 }
 
-/// A shape as it is read and written: a kind, and a list of dimensions.
+/// A shape as it is serialized: a kind and a list of dimensions.
 #[cfg(feature = "serde")]
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(rename = "Shape")]

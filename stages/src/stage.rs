@@ -27,49 +27,53 @@ pub enum Mode {
     Train,
     /// Dropout off; nothing follows the forward pass.
     Evaluate,
-    /// As [`Mode::Train`], and the stage fails at its first layer that gives a number that is not finite.
+    /// Like [`Mode::Train`], but the stage fails at its first layer with a number that is not finite.
     Probe,
 }
 
-/// Where training stands: with the seed and a layer's name it keys every random draw.
+/// The context of a forward pass: step, micro-batch and mode. Random numbers are keyed by the seed, a layer's
+/// name, the step and the micro-batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForwardContext {
     /// The optimizer step, from 0.
     pub step: u64,
     /// The micro-batch in the step, from 0.
     pub micro_batch: u32,
-    /// Training or not.
+    /// Training, evaluation or a probe.
     pub mode: Mode,
 }
 
-/// A slice of a model. Ownership is the order of the three functions: forward gives `Saved`, backward-input takes it
-/// and gives `Pending`, backward-weight takes that.
+/// A slice of a model. Ownership fixes the order of its three functions: forward gives `Saved`,
+/// backward-input takes it and gives `Pending`, backward-weight takes that.
 ///
-/// A stage need not be `Send`: it is built on the thread that runs it, by a [`StageBuilder`].
+/// A stage need not be `Send`: a [`StageBuilder`] builds it on the thread that runs it.
 pub trait Stage: 'static {
-    /// What crosses the boundary to the next stage, and as a gradient back.
+    /// What a stage sends the next one, and gets back as a gradient.
     type Wire: Bytes + Send + 'static;
     /// What forward keeps for backward-input.
     type Saved: Bytes;
     /// What backward-input keeps for backward-weight.
     type Pending: Bytes;
 
-    /// The shape this stage gives for an input of `input`; asked once before the first step.
+    /// The shape of the output for an input of this shape. Asked once, before the first step.
     ///
     /// # Errors
-    /// When the stage cannot work on such an input: the error names the layer, what it expects and what it got.
+    /// When the stage cannot work on such an input. The error names the layer, what it expects and what it
+    /// got.
     fn output_shape(&self, input: &Shape) -> Result<Shape>;
 
-    /// Turns a micro-batch of the data source into this stage's input. Only the first stage is asked.
+    /// Turns a micro-batch of the data source into this stage's input. Called on the first stage only.
     ///
     /// # Errors
-    /// When the input cannot be taken to the stage's device.
+    /// When the input cannot be moved to the stage's device.
     fn load(&mut self, input: Tensor) -> Result<Self::Wire>;
 
-    /// Takes the stage and its parameters to a place, before it is used. A stage that nobody wrote this for runs on the CPU only.
+    /// Moves the stage and its parameters to a place. Called before the stage is used. The default is for
+    /// stages that run on the CPU only.
     ///
     /// # Errors
-    /// When there is no such device, it has not as much memory or no such numbers, or a part of the stage does not run there: names it.
+    /// When there is no such device, it has too little memory, it cannot compute in this number format, or a
+    /// part of the stage does not run there. The error names which.
     fn move_to(&mut self, place: Place) -> Result<()> {
         match place.device {
             Device::Cpu => Ok(()),
@@ -79,7 +83,8 @@ pub trait Stage: 'static {
         }
     }
 
-    /// Takes a wire that another thread's stage gave to this stage's device, before the pass that needs it.
+    /// Moves a wire from another thread's stage to this stage's device. Called before the pass that needs the
+    /// wire.
     ///
     /// # Errors
     /// When the device cannot take it.
@@ -87,17 +92,18 @@ pub trait Stage: 'static {
         Ok(wire)
     }
 
-    /// A gradient of this stage's as a wire to a rank of the same process that is on a GPU too. Only asked of a stage on a GPU.
+    /// Makes a wire of a gradient of this stage, for a rank of the same process that is on a GPU too. Called
+    /// only on a stage that is on a GPU.
     ///
     /// # Errors
-    /// What the device reports; of a stage that nobody wrote this for, that it has none.
+    /// When the device reports an error. The default always fails.
     fn wire_of(&self, _gradient: &Gradient) -> Result<Self::Wire> {
         Err(Error::invalid(
             "this stage gives no gradients to other ranks' GPUs",
         ))
     }
 
-    /// What [`Stage::wire_of`] gave on another rank, on this stage's device.
+    /// Takes a gradient out of a wire that [`Stage::wire_of`] made on another rank, to this stage's device.
     ///
     /// # Errors
     /// As [`Stage::wire_of`].
@@ -107,15 +113,16 @@ pub trait Stage: 'static {
         ))
     }
 
-    /// Whether the device has done all that this thread has given it; a device that works while the host goes on is waited for by asking.
+    /// Whether the device has done all work that this thread queued. The caller polls this function to wait
+    /// for a device.
     ///
     /// # Errors
-    /// What the device reports of its work.
+    /// When the device reports an error in its work.
     fn is_idle(&self) -> Result<bool> {
         Ok(true)
     }
 
-    /// The clock of a device that works while the host goes on.
+    /// The clock of the stage's device. `None` if the host computes itself.
     ///
     /// # Errors
     /// When the device cannot be reached.
@@ -123,13 +130,14 @@ pub trait Stage: 'static {
         Ok(None)
     }
 
-    /// Output for an input, and what backward-input will need.
+    /// Computes the output, and keeps what backward-input will need.
     ///
     /// # Errors
-    /// Whatever stops the stage; it ends the step on every rank.
+    /// Whatever stops the stage. The error ends the step on every rank.
     fn forward(&mut self, ctx: ForwardContext, input: Self::Wire) -> Result<(Self::Wire, Self::Saved)>;
 
-    /// Input gradient for an output gradient (`None` where the input has none, as tokens), and what backward-weight will need.
+    /// Computes the input gradient from the output gradient, and keeps what backward-weight will need. The
+    /// input gradient is `None` if the input has none, as for tokens.
     ///
     /// # Errors
     /// Whatever stops the stage.
@@ -145,8 +153,8 @@ pub trait Stage: 'static {
     /// Whatever stops the stage.
     fn backward_weight(&mut self, pending: Self::Pending) -> Result<()>;
 
-    /// Backward-input and backward-weight in one: the input gradient, with the weight gradients added. A stage may override it to
-    /// hold less in between or to run faster, with the same bits.
+    /// Backward-input and backward-weight in one call. It adds the weight gradients and gives the input
+    /// gradient. A stage may override this to keep less or to run faster, with the same bits.
     ///
     /// # Errors
     /// Whatever stops the stage.
@@ -156,7 +164,8 @@ pub trait Stage: 'static {
         Ok(input_grad)
     }
 
-    /// What [`Stage::forward`] in training keeps, once more. A stage may override it to leave out what only the output needs.
+    /// Computes again what [`Stage::forward`] keeps in training. A stage may override this to skip work that
+    /// only the output needs.
     ///
     /// # Errors
     /// Whatever stops the stage.
@@ -164,8 +173,9 @@ pub trait Stage: 'static {
         Ok(self.forward(ctx, input)?.1)
     }
 
-    /// Makes again what forward did not keep. It is called right before backward-input (or backward) so that the memory is
-    /// counted; these take what forward gave as well as what this gives. The default is for stages that keep all they need.
+    /// Computes again what forward did not keep. Called right before backward-input or backward, so that the
+    /// engine counts the memory. Those functions accept both what forward gave and what this function gives.
+    /// The default is for stages that keep all they need.
     ///
     /// # Errors
     /// Whatever stops the stage.
@@ -173,25 +183,27 @@ pub trait Stage: 'static {
         Ok(saved)
     }
 
-    /// Told once, before training ([`crate::Recompute::Selective`]): parts that hold a chain of layers keep only their input,
-    /// and backward-input makes the rest again. A stage without such parts does nothing.
+    /// Says that parts with a chain of layers inside must keep only their input, and compute the rest again
+    /// in backward-input ([`crate::Recompute::Selective`]). Called once, before training. A stage without
+    /// such parts does nothing.
     fn recompute_interiors(&mut self) {}
 
-    /// The names of the layers that hold the parameters, one for each that [`Stage::visit_parameters`] shows: for messages.
-    /// Empty where a stage has no layers with names.
+    /// For messages: the name of the layer that holds each parameter, in the order of
+    /// [`Stage::visit_parameters`]. Empty if the stage has no named layers.
     fn parameter_layers(&mut self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Shows every parameter, in an order that never changes. Names differ within a model, but for copies that say so
-    /// ([`Parameter::tied`]). Weights change in no other way than through this function: a stage that has computed
-    /// something from them and keeps it drops it here.
+    /// Calls `visit` with every parameter, in an order that never changes. Within a model, two parameters
+    /// have the same name only if one is a copy that says so ([`Parameter::tied`]). Weights change only
+    /// through this function, so a stage that caches something computed from its weights must drop the cache
+    /// here.
     fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter));
 
-    /// As [`Stage::visit_parameters`], up to the first failure.
+    /// Like [`Stage::visit_parameters`], but stops at the first error.
     ///
     /// # Errors
-    /// The first one of `visit`.
+    /// The first error of `visit`.
     fn try_visit_parameters(&mut self, visit: &mut dyn FnMut(&mut Parameter) -> Result<()>) -> Result<()> {
         let mut result = Ok(());
         self.visit_parameters(&mut |parameter| {
@@ -202,7 +214,8 @@ pub trait Stage: 'static {
         result
     }
 
-    /// The parameters, as [`Stage::visit_parameters`] shows them: that is the one to write for a stage of one's own.
+    /// The parameters, in the order of [`Stage::visit_parameters`]. A stage of your own implements that
+    /// function, not this one.
     fn parameters(&mut self) -> Vec<&mut Parameter> {
         let mut all = Vec::new();
         self.visit_parameters(&mut |parameter| all.push(parameter));
@@ -210,16 +223,16 @@ pub trait Stage: 'static {
     }
 }
 
-/// What makes a stage. A closure without arguments is one.
+/// Makes a stage. A closure without arguments implements this trait.
 pub trait BuildStage<S>: Send {
-    /// Makes the stage, with its starting weights. Each call makes the same stage.
+    /// Makes the stage with its starting weights. Each call makes the same stage.
     ///
     /// # Errors
-    /// When the stage cannot be made: names the layer.
+    /// When the stage cannot be made. The error names the layer.
     fn build(&self) -> Result<S>;
 
-    /// What the stage is made of, in words: its layers and the settings of the model. The processes of a run compare it,
-    /// so that none of them cuts the model at another layer. Empty when nobody says.
+    /// Describes the stage in words: its layers and the settings of the model. The processes of a run compare
+    /// the descriptions, so that all cut the model at the same layers. Empty by default.
     fn describe(&self) -> String {
         String::new()
     }

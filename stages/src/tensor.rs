@@ -10,7 +10,7 @@ use crate::pool::Buffer;
 use crate::shape::{Kind, Shape};
 use crate::stage::Bytes;
 
-/// A dense row-major tensor. Cloning shares the memory; writing to a shared one copies it first.
+/// A dense row-major tensor. Clones share the memory, and writing to a shared tensor copies it first.
 #[derive(Clone)]
 pub struct Tensor {
     shape: Shape,
@@ -25,7 +25,8 @@ enum Data {
 }
 
 impl Tensor {
-    /// An `f32` tensor from the current thread's pool whose contents are unspecified: for outputs that are overwritten whole.
+    /// An `f32` tensor from the current thread's pool, for outputs that are overwritten completely. Its
+    /// contents are unspecified.
     pub fn scratch(dims: &[usize]) -> Self {
         let shape = Shape::f32(dims);
         Self {
@@ -34,7 +35,8 @@ impl Tensor {
         }
     }
 
-    /// A tensor of ids from the current thread's pool whose contents are unspecified: for a data source to fill.
+    /// A tensor of ids from the current thread's pool, for a data source to fill. Its contents are
+    /// unspecified.
     pub fn scratch_ids(dims: &[usize]) -> Self {
         let shape = Shape::ids(dims);
         Self {
@@ -76,14 +78,14 @@ impl Tensor {
         })
     }
 
-    /// Numbers on a GPU whose contents are unspecified.
+    /// A tensor on a GPU. Its contents are unspecified.
     pub(crate) fn on_gpu(gpu: &Gpu, dtype: DType, dims: &[usize]) -> Result<Self> {
         let count: usize = dims.iter().product();
         let memory = gpu.memory_of(count * dtype.bytes())?;
         Ok(Self::in_memory(memory, dtype, dims))
     }
 
-    /// Numbers of other dimensions where this tensor's are, contents unspecified.
+    /// A tensor with other dimensions in the same place as this one. Its contents are unspecified.
     #[inline]
     pub(crate) fn beside(&self, dims: &[usize]) -> Result<Self> {
         match self.gpu()? {
@@ -92,7 +94,7 @@ impl Tensor {
         }
     }
 
-    /// Where the numbers are and what they are.
+    /// Where the numbers are, and their format.
     #[inline]
     pub fn place(&self) -> Place {
         match &self.data {
@@ -104,7 +106,7 @@ impl Tensor {
         }
     }
 
-    /// What the numbers are.
+    /// The format of the numbers.
     pub(crate) fn dtype(&self) -> DType {
         self.place().dtype
     }
@@ -137,7 +139,7 @@ impl Tensor {
         self.device_memory().at()
     }
 
-    /// Where the numbers lie on their GPU, to be written; copies them first when another tensor shares them.
+    /// Where the numbers lie on their GPU, for writing. If another tensor shares them, copies them first.
     ///
     /// # Panics
     /// On a tensor of the host.
@@ -150,10 +152,11 @@ impl Tensor {
         Ok(self.at())
     }
 
-    /// The same numbers in another place. Ids stay where they are, on the host. To the host it waits until they are there.
+    /// The same numbers in another place. Ids stay on the host. A copy to the host waits until the numbers
+    /// are there.
     ///
     /// # Errors
-    /// When there is no such device, it has not as much memory, or it cannot take such numbers.
+    /// When there is no such device, it has too little memory, or it does not support the number format.
     #[inline]
     pub fn to(self, place: Place) -> Result<Self> {
         if self.shape.kind() == Kind::Ids || self.place() == place {
@@ -163,7 +166,8 @@ impl Tensor {
         self.arrive(place)
     }
 
-    /// Another thread may have it from here on: what this thread has put on the GPU's stream until now makes it what it is.
+    /// Lets another thread use the tensor from here on: that thread's work will wait for the work that this
+    /// thread has queued so far.
     #[inline]
     pub(crate) fn mark_ready(&self) -> Result<()> {
         match self.gpu()? {
@@ -172,7 +176,8 @@ impl Tensor {
         }
     }
 
-    /// A tensor that another thread gave and [marked](Self::mark_ready), in this place. To the host it waits until the numbers are there.
+    /// A tensor that another thread gave and [marked](Self::mark_ready), moved to this place. A copy to the
+    /// host waits until the numbers are there.
     #[inline]
     pub(crate) fn arrive(self, place: Place) -> Result<Self> {
         if self.shape.kind() == Kind::Ids {
@@ -184,7 +189,7 @@ impl Tensor {
         }
     }
 
-    /// Numbers that lie in this memory.
+    /// A tensor of the numbers in this memory.
     pub(crate) fn in_memory(memory: Memory, dtype: DType, dims: &[usize]) -> Self {
         Self {
             shape: Shape::f32(dims),
@@ -192,7 +197,7 @@ impl Tensor {
         }
     }
 
-    /// The device memory alone.
+    /// The device memory, without the shape.
     ///
     /// # Panics
     /// On a tensor of the host.
@@ -216,8 +221,8 @@ impl Tensor {
     /// The numbers, row-major.
     ///
     /// # Panics
-    /// On a tensor of ids, and on one on a GPU; shapes are checked before a stage runs ([`crate::Stage::output_shape`]), and layers say where they run
-    /// ([`crate::Layer::runs_on_gpus`]).
+    /// On a tensor of ids and on a tensor on a GPU. Shapes are checked before a stage runs
+    /// ([`crate::Stage::output_shape`]), and layers say where they run ([`crate::Layer::runs_on_gpus`]).
     pub fn f32(&self) -> &[f32] {
         match &self.data {
             Data::F32(buffer) => buffer,
@@ -225,10 +230,10 @@ impl Tensor {
         }
     }
 
-    /// The numbers, to be written; copies them first when another tensor shares them.
+    /// The numbers, for writing. If another tensor shares them, copies them first.
     ///
     /// # Panics
-    /// On a tensor of ids, and on one on a GPU.
+    /// On a tensor of ids and on a tensor on a GPU.
     pub fn f32_mut(&mut self) -> &mut [f32] {
         match &mut self.data {
             Data::F32(buffer) => buffer,
@@ -250,7 +255,7 @@ impl Tensor {
         }
     }
 
-    /// The ids, to be written; copies them first when another tensor shares them.
+    /// The ids, for writing. If another tensor shares them, copies them first.
     ///
     /// # Panics
     /// On a tensor of numbers.
@@ -261,7 +266,7 @@ impl Tensor {
         }
     }
 
-    /// The same elements under other dimensions.
+    /// The same elements with other dimensions.
     ///
     /// # Errors
     /// When the number of elements differs.
@@ -274,7 +279,7 @@ impl Tensor {
         })
     }
 
-    /// A number that two tensors share exactly when they share memory.
+    /// An identity of the memory: equal for two tensors exactly if they share memory.
     pub fn memory(&self) -> usize {
         match &self.data {
             Data::F32(buffer) => buffer.address(),
@@ -301,7 +306,7 @@ impl Bytes for Tensor {
 }
 
 impl PartialEq for Tensor {
-    /// Numbers on a GPU are equal only to themselves.
+    /// Tensors on a GPU are equal only if they share memory.
     fn eq(&self, other: &Self) -> bool {
         self.shape == other.shape
             && match (&self.data, &other.data) {

@@ -1,8 +1,10 @@
 //! The threads of a rank.
 //!
-//! A layer may use several: [`start`] makes the current thread the first of some, and from then on the layers, the
-//! cross-entropy and the optimizers of this crate that run on it cut their rows among them, but for the embedding's gradient. What is computed is the same, bit for bit, for any number.
-//! A stage of one's own can do so too: with [`count`] above 1, `rayon::join` and rayon's parallel iterators run on these threads.
+//! [`start`] makes the current thread the first of several. From then on the layers, the cross-entropy and
+//! the optimizers of this crate that run on it share their rows among these threads. Only the embedding's
+//! gradient stays on one thread. The results are the same, bit for bit, for any number of threads. A stage of
+//! your own can use the threads too: if [`count`] is above 1, `rayon::join` and rayon's parallel iterators
+//! run on them.
 
 use std::cell::Cell;
 use std::fmt;
@@ -17,15 +19,15 @@ thread_local! {
     static COUNT: Cell<usize> = const { Cell::new(1) };
 }
 
-/// How many threads share the work of the current thread: 1 where nobody has called [`start`].
+/// How many threads share the work of the current thread. 1 if nobody has called [`start`].
 pub fn count() -> usize {
     COUNT.get()
 }
 
-/// Gives the current thread helpers, so that they are `count` threads together. `on_start` runs on each helper first, with its
-/// number from 1 on: to pin it to a core. A helper whose `on_start` panics is lost, and work that is cut would wait for it for ever.
-/// The helpers end when the result is dropped; some kilobytes of rayon's, which knows the current thread, stay until the process
-/// ends.
+/// Gives the current thread helpers, so that they are `count` threads together. First, each helper calls
+/// `on_start` with its number, from 1 on, for example to pin itself to a core. `on_start` must not panic: a
+/// helper that panics there is lost, and shared work would wait for it for ever. The helpers end when the
+/// result is dropped. Some kilobytes of rayon's state for the current thread stay until the process ends.
 ///
 /// # Errors
 /// When the system gives no more threads, or the current thread has had helpers before.
@@ -56,12 +58,12 @@ pub fn start(count: usize, on_start: impl Fn(usize) + Clone + Send + 'static) ->
     Ok(threads)
 }
 
-/// Helpers of a thread, until it is dropped.
+/// The helpers of a thread. They end when this is dropped.
 #[must_use]
 pub struct Threads {
     pool: Option<ThreadPool>,
     helpers: Vec<JoinHandle<()>>,
-    /// It is dropped on the thread that it counts for.
+    /// Keeps the value on its thread: it must be dropped on the thread that it counts for.
     stays: PhantomData<*const ()>,
 }
 
@@ -71,7 +73,7 @@ impl Drop for Threads {
             COUNT.set(1);
         }
         for helper in self.helpers.drain(..) {
-            // A panic in a layer has been carried over to the thread that runs it.
+            // A panic in a layer has already been passed to the thread that runs it.
             let _ = helper.join();
         }
     }

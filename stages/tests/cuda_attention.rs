@@ -1,4 +1,5 @@
-//! Attention on a GPU is the formula, and gives the same bits every time; on a machine without one, on an emulated one.
+//! Attention on a GPU follows its formula, and gives the same bits every time. Without a GPU, the tests run
+//! on an emulated one.
 
 mod common;
 mod emulator;
@@ -29,14 +30,14 @@ impl Sizes {
         self.heads * self.width
     }
 
-    /// Where a head's part of a row lies, in rows of so many parts.
+    /// The range of a head's vector in a row that has `parts` parts.
     fn at(self, [parts, part]: [usize; 2], [b, h, row]: [usize; 3]) -> std::ops::Range<usize> {
         let start = ((b * self.time + row) * parts + part) * self.dim() + h * self.width;
         start..start + self.width
     }
 }
 
-/// Input and output gradient: numbers that bf16 has.
+/// Input and output gradient. bf16 can represent all these numbers.
 fn draw(sizes: Sizes) -> [Vec<f32>; 2] {
     let rows = sizes.batch * sizes.time * sizes.dim();
     [("qkv", 3 * rows), ("grad", rows)].map(|(name, count)| {
@@ -73,7 +74,7 @@ fn add(to: &mut [f64], factor: f64, row: &[f64]) {
     to.iter_mut().zip(row).for_each(|(to, x)| *to += factor * x);
 }
 
-/// Output and input gradient, every score written out.
+/// Output and input gradient by the plain formula, with every score.
 fn formula(sizes: Sizes, inputs: &[Vec<f32>; 2]) -> [Vec<f64>; 2] {
     let [qkv, grad] = inputs
         .each_ref()
@@ -108,14 +109,15 @@ fn formula(sizes: Sizes, inputs: &[Vec<f32>; 2]) -> [Vec<f64>; 2] {
     [out, qkv_grad]
 }
 
-/// The root of the mean square of the distances, over that of the numbers expected.
+/// The root mean square of the differences, divided by that of the expected numbers.
 fn distance(got: &[f32], expected: &[f64]) -> f64 {
     let squares = |numbers: &mut dyn Iterator<Item = f64>| numbers.map(|x| x * x).sum::<f64>();
     let away = squares(&mut got.iter().zip(expected).map(|(&x, y)| f64::from(x) - y));
     (away / squares(&mut expected.iter().copied())).sqrt()
 }
 
-/// bf16 has 8 bits: each rounding is 2^-9 at most, and a sum of rounded products averages them. Largest measured: 0.0049.
+/// bf16 has 8 bits. Each rounding is at most 2^-9, and the errors of a sum average out. Largest measured:
+/// 0.0049.
 const BF16: f64 = 0.01;
 /// Largest measured: 4e-7.
 const F32: f64 = 2e-6;
@@ -192,7 +194,7 @@ fn more_sequences_than_a_grid_is_deep_are_refused_by_fused_kernels() {
     assert!(said.contains(expected), "{said}");
 }
 
-/// What attention of one head says to an input of this batch, time and width.
+/// The error of attention with one head for an input of this batch, time and width.
 fn refusal(dtype: DType, [batch, time, width]: [usize; 3]) -> String {
     let device = Device::Cuda(0);
     let mut layer = Attention::new("attn", width, 1).unwrap();

@@ -1,5 +1,5 @@
-//! Every kernel compiles for the architectures that matter, by the real NVRTC, and keeps its numbers in registers. Left out where there is no
-//! NVRTC: `PIPEWRIGHT_NVRTC` may name a `libnvrtc.so.13` that the loader does not find.
+//! The real NVRTC compiles every kernel for the architectures that matter, and no kernel spills registers.
+//! Skipped without NVRTC. `PIPEWRIGHT_NVRTC` may name a `libnvrtc.so.13` that the loader does not find.
 
 #![allow(unsafe_code)]
 
@@ -13,7 +13,7 @@ use cudarc::nvrtc::result;
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use pipewright_stages::devices;
 
-/// Loads NVRTC and what it needs from the folder of this file.
+/// Loads NVRTC and its dependencies from the folder of this file.
 fn load(file: &Path) {
     let folder = file.parent().expect("a file in a folder");
     let builtins = folder.read_dir().expect("a folder").filter_map(|entry| {
@@ -22,13 +22,13 @@ fn load(file: &Path) {
         name.starts_with("libnvrtc-builtins.so").then_some(path)
     });
     for path in builtins.chain([file.to_owned()]) {
-        // SAFETY: NVIDIA's own library.
+        // SAFETY: it is NVIDIA's own library.
         let library = unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_GLOBAL) };
         std::mem::forget(library.unwrap_or_else(|error| panic!("{}: {error}", path.display())));
     }
 }
 
-/// Compiles all kernels; gives what the compiler has to say.
+/// Compiles all kernels and returns the compiler's log.
 fn compile(architecture: &str) -> String {
     let code = CString::new(source::SOURCE).expect("no zero byte");
     let program = result::create_program(&code, Some(c"pipewright.cu")).expect("a program");

@@ -1,5 +1,5 @@
-//! The emulated CUDA does what CUDA's documentation says, and shows mistakes that a GPU may hide.
-//! (Left out on a machine with a GPU: these tests are about the emulator.)
+//! The emulated CUDA follows CUDA's documentation, and reveals mistakes that a GPU may hide. Skipped on a
+//! machine with a GPU.
 
 #![allow(unsafe_code)]
 
@@ -13,7 +13,7 @@ use cudarc::driver::sys::{self, CUdeviceptr, CUevent, CUfunction, CUresult, CUst
 use cudarc::nvrtc;
 use emulator::Cuda;
 
-/// Enters a device of the emulator, or says that there is none.
+/// Makes a device of the emulator current. False if there is no emulator.
 fn device(index: i32) -> bool {
     if !matches!(emulator::start(), Cuda::Emulated(_)) {
         return false;
@@ -28,7 +28,7 @@ fn device(index: i32) -> bool {
 
 fn stream() -> CUstream {
     let mut stream = null_mut();
-    // SAFETY: a local's address.
+    // SAFETY: the address is a local's.
     let code = unsafe { sys::cuStreamCreate(&mut stream, 1) };
     code.result().expect("a stream");
     stream
@@ -78,7 +78,7 @@ fn launch(
     stream: CUstream,
     arguments: &mut [*mut c_void],
 ) -> Result<(), DriverError> {
-    // SAFETY: each test gives what its kernel takes.
+    // SAFETY: each test passes the arguments of its kernel.
     unsafe { result::launch_kernel(kernel, (grid, 1, 1), (block, 1, 1), shared, stream, arguments) }
 }
 
@@ -92,14 +92,14 @@ fn allocate(count: usize, stream: CUstream) -> CUdeviceptr {
 }
 
 fn upload(to: CUdeviceptr, from: &[f32], stream: CUstream) {
-    // SAFETY: tests give room enough.
+    // SAFETY: the tests allocate enough.
     unsafe { result::memcpy_htod_async(to, from, stream) }.expect("a copy");
 }
 
-/// Waits for `stream` and reads.
+/// Waits for `stream`, then reads.
 fn download(from: CUdeviceptr, count: usize, stream: CUstream) -> Vec<f32> {
     let mut values = vec![0.0; count];
-    // SAFETY: tests ask for what they allocated.
+    // SAFETY: the tests read only what they allocated.
     unsafe { result::memcpy_dtoh_async(&mut values[..], from, stream) }.expect("a copy");
     values
 }
@@ -192,7 +192,7 @@ fn memory_freed_in_another_stream_too_early_is_poison() {
     let x = allocate(3, first);
     let kept = allocate(3, second);
     upload(x, &[1.0, 2.0, 3.0], first);
-    // SAFETY: the streams are alive; that the copy runs after the free is what is tested.
+    // SAFETY: the streams are alive. The test is that the copy runs after the free.
     unsafe {
         result::stream::synchronize(first).expect("a stream");
         result::memcpy_dtod_async(kept, x, 12, second).expect("a copy");

@@ -1,4 +1,4 @@
-//! The emulated NCCL between two processes and between two threads.
+//! The emulated NCCL, between two processes and between two threads.
 
 #![allow(unsafe_code)]
 
@@ -19,7 +19,7 @@ use emulator::Cuda;
 const UNSET: i32 = i32::MIN;
 const ID: &str = "PIPEWRIGHT_TEST_NCCL_ID";
 
-/// One rank of two: a communicator that does not block, and a stream.
+/// One of two ranks: a communicator that does not block, and a stream.
 struct Rank {
     comm: ncclComm_t,
     stream: CUstream,
@@ -74,7 +74,7 @@ impl Rank {
         state
     }
 
-    /// Asks until nothing is in progress.
+    /// Polls until nothing is in progress.
     fn settle(&self) -> ncclResult_t {
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(30) {
@@ -92,7 +92,7 @@ impl Rank {
     }
 
     fn send(&self, at: CUdeviceptr, count: usize) -> ncclResult_t {
-        // SAFETY: tests give what they allocated.
+        // SAFETY: the tests pass memory that they allocated.
         unsafe {
             nccl::ncclSend(
                 at as *const c_void,
@@ -130,7 +130,7 @@ impl Rank {
 
     fn read(&self, at: CUdeviceptr, count: usize) -> Vec<f32> {
         let mut values = vec![0.0; count];
-        // SAFETY: tests ask for what they allocated.
+        // SAFETY: the tests read only what they allocated.
         unsafe { result::memcpy_dtoh_async(&mut values[..], at, self.stream) }.expect("a copy");
         values
     }
@@ -168,7 +168,7 @@ impl Rank {
 
 fn id() -> ncclUniqueId {
     let mut id = ncclUniqueId { internal: [0; 128] };
-    // SAFETY: a local.
+    // SAFETY: the address is a local's.
     assert_eq!(
         unsafe { nccl::ncclGetUniqueId(&mut id) },
         ncclResult_t::ncclSuccess
@@ -180,7 +180,7 @@ fn emulated() -> bool {
     matches!(emulator::start(), Cuda::Emulated(_))
 }
 
-/// Starts this program again as rank 1, on the same device but as another host.
+/// Starts this program again as rank 1, on the same device but as if on another host.
 fn peer(id: ncclUniqueId, task: &str) -> Child {
     let text: String = id
         .internal
@@ -198,7 +198,7 @@ fn peer(id: ncclUniqueId, task: &str) -> Child {
         .expect("a process")
 }
 
-/// What the second process does; nothing in an ordinary run of the tests.
+/// The work of the second process. Does nothing in an ordinary run of the tests.
 #[test]
 fn rank_1() {
     let Ok(text) = std::env::var(ID) else { return };
@@ -217,7 +217,7 @@ fn rank_1() {
     }
     println!("ready");
     std::io::stdout().flush().expect("a pipe");
-    // From here on this host asks nothing of CUDA: its stream runs because the peer's does.
+    // From here on this process does not call CUDA. Its stream runs because the peer's does.
     let _ = std::io::stdin().read(&mut [0]);
 }
 
@@ -262,7 +262,7 @@ fn what_a_dead_peer_was_to_send_ends_by_abort_only() {
     rank.abort();
 }
 
-/// Runs both ranks as threads, each on a device of its own.
+/// Runs both ranks as threads, each on its own device.
 fn threads(task: impl Fn(&Rank) + Send + Sync) {
     let id = id();
     thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Transfers between GPUs by NCCL, as two threads with a GPU each have them.
+//! Transfers between GPUs by NCCL, between two threads with a GPU each.
 
 #![allow(unsafe_code, reason = "the emulator's loader")]
 
@@ -16,7 +16,7 @@ use pipewright_stages::{DType, Device, Error, Place, Sequential, Stage, Tensor};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Goes on for ever.
+/// A `going_on` that never stops the wait.
 fn always() -> Result<(), Error> {
     Ok(())
 }
@@ -43,7 +43,7 @@ fn join(id: &UniqueId, number: u32) -> Communicator {
     Communicator::join(id, member, PATIENCE, always).expect("both come")
 }
 
-/// Runs both members, each on a thread of its own.
+/// Runs both members, each on its own thread.
 fn members(task: impl Fn(u32, &Communicator) + Sync) {
     let id = UniqueId::make().expect("NCCL is there");
     thread::scope(|scope| {
@@ -54,7 +54,7 @@ fn members(task: impl Fn(u32, &Communicator) + Sync) {
     });
 }
 
-/// A stage on a GPU that changes no number above zero.
+/// A stage on a GPU that changes no positive number.
 fn stage(place: Place) -> Sequential {
     let mut stage = Sequential::new(vec![Box::new(Relu::new("relu"))]);
     stage.move_to(place).expect("it runs there");
@@ -78,7 +78,7 @@ fn send_all(stage: &mut Sequential, communicator: &Communicator) {
         let host = Tensor::from_vec(&[COUNT], numbers(round)).expect("it fits");
         let input = stage.load(host).expect("there is room");
         let (output, _) = stage.forward(common::train(0), input).expect("forward");
-        // The next round may take the memory of this one's output.
+        // The next round may use the memory of this round's output.
         communicator.send(&output, 1, always).expect("queued");
     }
 }
@@ -110,7 +110,7 @@ fn what_is_computed_is_what_comes_and_its_memory_waits_until_it_is_sent() {
                 0 => send_all(&mut stage, communicator),
                 _ => receive_all(&mut stage, dtype, communicator),
             }
-            // What is queued ends when its communicator is dropped.
+            // Queued transfers end when their communicator is dropped.
             done.wait();
         });
     }
@@ -169,7 +169,7 @@ fn a_member_that_never_comes_is_not_waited_for_for_ever() {
         .expect_err("nobody comes")
         .to_string();
     assert!(said.contains("not done within 0.05 s"), "{said}");
-    // A caller who knows more is asked before that.
+    // `going_on` is called before the deadline, so its error comes first.
     let stop = || Err(Error::other("rank 1 has stopped"));
     let id = UniqueId::make().expect("NCCL is there");
     let said = Communicator::join(&id, member, PATIENCE, stop)

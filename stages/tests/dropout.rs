@@ -1,4 +1,4 @@
-//! Dropout draws the same mask whenever it is asked for the same moment.
+//! Dropout gives the same mask whenever step and micro-batch are the same.
 
 mod common;
 

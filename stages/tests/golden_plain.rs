@@ -1,4 +1,5 @@
-//! PyTorch's runs again, by a plain loop with no engine: losses, gradient norms, first gradients and final weights.
+//! Repeats PyTorch's runs with a plain loop, without the engine: losses, gradient norms, first gradients and
+//! final weights.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -132,7 +133,7 @@ impl Golden {
         })
     }
 
-    /// Rows of `x` or `y` that belong to a micro-batch of a step.
+    /// The rows of `x` or `y` for a micro-batch of a step.
     fn rows(&self, name: &str, step: usize, micro_batch: usize) -> Tensor {
         let (dims, numbers) = &self.tensors[name];
         let row: usize = dims[2..].iter().product();
@@ -167,7 +168,7 @@ fn gradients(golden: &Golden, stage: &mut Sequential, step: usize) -> Score {
     total
 }
 
-/// Sums the gradients of parameters of one name, in layer order, into every copy.
+/// Sums the gradients of parameters with the same name, in layer order, into every copy.
 fn sum_ties(stage: &mut Sequential) {
     let mut sums: HashMap<String, Vec<f32>> = HashMap::new();
     for parameter in stage.parameters() {
@@ -185,7 +186,7 @@ fn sum_ties(stage: &mut Sequential) {
     }
 }
 
-/// The parameters, each name once, in layer order.
+/// The parameters in layer order, each name once.
 fn unique(stage: &mut Sequential) -> Vec<&mut Parameter> {
     let mut seen = std::collections::HashSet::new();
     stage
@@ -259,7 +260,7 @@ fn run(golden: &Golden) {
     }
 }
 
-/// The key third of `c_attn.bias` has a true gradient of zero, so that AdamW makes steps of rounding noise.
+/// The true gradient of the keys' third of `c_attn.bias` is zero, so AdamW's steps there are rounding noise.
 fn check_final(golden: &Golden, parameter: &Parameter) {
     let name = format!("final.{}", parameter.name());
     let expected = golden.floats(&name);

@@ -1,4 +1,5 @@
-//! Input gradients of layers that somebody wrote have the shape of the input, or the step ends with the layer's name.
+//! An input gradient must have the shape of the input. If a user's layer gives another shape, the step fails
+//! with the layer's name.
 
 use pipewright_stages::layers::{Flatten, Linear, Residual};
 use pipewright_stages::{
@@ -6,7 +7,7 @@ use pipewright_stages::{
     Tensor,
 };
 
-/// Passes numbers on. Its input gradient has these dimensions.
+/// An identity layer. Its input gradient has these dimensions.
 #[derive(Debug)]
 struct Mine(Vec<usize>);
 
@@ -42,12 +43,12 @@ fn linear() -> Box<dyn Layer> {
     Box::new(Linear::new("fc", [8, 8], Init::Normal(0.1), 1))
 }
 
-/// A layer whose input is `[4, 8]`, between two others.
+/// A stage with such a layer between two others. The layer's input is `[4, 8]`.
 fn stage(dims: &[usize]) -> Sequential {
     Sequential::new(vec![linear(), Box::new(Mine(dims.to_vec())), linear()])
 }
 
-/// The message of a backward pass in one, and in two halves.
+/// The errors of backward in one call, and in two halves.
 fn messages<S: Stage<Wire = Tensor>>(make: impl Fn() -> S) -> [Option<String>; 2] {
     let input = || Tensor::zeros(&[4, 8]);
     let whole = |mut stage: S| {

@@ -1,5 +1,5 @@
-//! Every layer's gradients against central differences, over many shapes: that they are gradients of what forward computes. How
-//! exact they are: `accuracy/`.
+//! Compares every layer's gradients with central differences of forward, over many shapes. How exact the
+//! gradients are is tested in `accuracy/`.
 
 mod common;
 
@@ -21,7 +21,7 @@ fn linear(layout: Layout, inputs: usize, outputs: usize, bias: bool) -> Linear {
     }
 }
 
-/// Panics with what is wrong with a layer.
+/// Panics if something is wrong with the layer.
 fn check(layer: impl Layer, input: &Tensor) {
     check_gradients(layer, input).unwrap_or_else(|error| panic!("{error}"));
 }
@@ -56,7 +56,7 @@ proptest! {
     fn layer_norm(rows in 1_usize..5, width in 2_usize..40) {
         let mut input = tensor("x", &[rows, width]);
         input.f32_mut().iter_mut().for_each(|x| *x *= 3.0);
-        // Two nearly equal numbers would make a curve too sharp for the differences.
+        // Two nearly equal numbers would curve the function too much for central differences.
         input.f32_mut().chunks_exact_mut(width).for_each(|row| { row[0] = 2.0; row[1] = -2.0; });
         check(LayerNorm::new("norm", width), &input);
     }
@@ -79,7 +79,9 @@ proptest! {
     }
 
     #[test]
-    fn residual_around_the_usual_chains(batch in 1_usize..3, time in 1_usize..5, heads in 1_usize..3, width in 1_usize..5) {
+    fn residual_around_the_usual_chains(
+        batch in 1_usize..3, time in 1_usize..5, heads in 1_usize..3, width in 1_usize..5,
+    ) {
         let dim = heads * width + 1;
         let dim = dim.next_multiple_of(heads);
         let attend: Vec<Box<dyn Layer>> = vec![
@@ -114,7 +116,7 @@ fn a_first_layer_gives_no_input_gradient_and_the_same_weight_gradients() {
     assert_eq!(usual.parameters(), first.parameters());
 }
 
-/// Two layers in a row: what [`Recomputed`] must equal bit for bit.
+/// Two layers one after the other. [`Recomputed`] must give the same bits.
 fn in_a_row(first: &mut dyn Layer, second: &mut dyn Layer, input: &Tensor, grad: &Tensor) -> [Tensor; 2] {
     let (inner, saved) = first.forward(common::train(0), input.clone()).unwrap();
     let (output, kept) = second.forward(common::train(0), inner).unwrap();

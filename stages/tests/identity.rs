@@ -1,4 +1,4 @@
-//! What identifies a parameter, and the text and binary forms of what crosses processes.
+//! The identity of a parameter, and the text and binary forms of what is sent between processes.
 
 use pipewright_stages::loss::Score;
 use pipewright_stages::models::Gpt;
@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-/// Asserts the text form of a value, and that text and binary forms give it back.
+/// Asserts that the value has this text form, and that text and binary forms can be read back.
 fn assert_form<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(
     value: T,
     text: serde_json::Value,

@@ -1,4 +1,4 @@
-//! Learning rates and clipping. What optimizers compute: `accuracy/optimizer.rs`.
+//! Learning rates and clipping. Optimizers are tested in `accuracy/optimizer.rs`.
 
 use pipewright_stages::optimizer::{LearningRate, clip_factor};
 

@@ -1,4 +1,4 @@
-//! What losses refuse, and scores. Their numbers: `accuracy/loss.rs`.
+//! The errors of losses, and scores. Their numbers are tested in `accuracy/loss.rs`.
 
 mod common;
 

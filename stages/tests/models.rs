@@ -1,4 +1,4 @@
-//! Models: parameters, stages, and that cutting changes no bit.
+//! Models: their parameters and stages. Splitting a model changes no bit.
 
 mod common;
 
@@ -36,7 +36,7 @@ fn build(model: Model, stages: u32) -> Vec<Sequential> {
         .collect()
 }
 
-/// One training pass of a micro-batch over stages; gives the loss and every gradient.
+/// Runs one training pass of a micro-batch over stages. Returns the loss and every gradient.
 fn train(stages: &mut [Sequential], micro_batch: u32) -> (f64, Vec<Vec<f32>>) {
     let at = ForwardContext {
         step: 0,
@@ -224,7 +224,8 @@ fn mlp_has_pytorch_names_and_layouts() {
     );
 }
 
-/// Cut before `fc0`, the first stage has no parameters and passes the gradient of its input on.
+/// A later stage gives the gradient of its input, even if the first stage (here only `flatten`) has no
+/// parameters.
 #[test]
 fn only_the_first_parameters_of_the_model_skip_their_input_gradient() {
     let mlp = Mlp {

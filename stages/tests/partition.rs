@@ -1,4 +1,4 @@
-//! How units are spread over stages.
+//! How units are distributed over stages.
 
 use pipewright_stages::layers::Relu;
 use pipewright_stages::models::{Gpt, LayerSpec, Model};
@@ -13,7 +13,7 @@ fn model(costs: &[f64]) -> Model {
     Model::new(units.collect())
 }
 
-/// The layers' names, stage by stage, read from what a stage prints of itself.
+/// The layers' names, stage by stage, read from the stages' `Debug` output.
 fn stages(built: Result<Vec<StageBuilder<Sequential>>>) -> Vec<Vec<String>> {
     let names = |stage: Sequential| {
         let text = format!("{stage:?}");
@@ -53,7 +53,7 @@ fn refusal(lists: &[&[&str]]) -> String {
     by_names(lists).err().unwrap().to_string()
 }
 
-/// The smallest largest stage cost over every way to cut.
+/// The lowest possible cost of the most expensive stage, found by trying every split.
 fn best(costs: &[f64], stages: usize) -> f64 {
     if stages == 1 {
         return costs.iter().sum();

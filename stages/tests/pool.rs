@@ -1,4 +1,4 @@
-//! Memory of tensors goes back to the thread that made it, and nothing is kept for a thread that has ended.
+//! The memory of tensors returns to the thread that made it. Nothing is kept for a thread that has ended.
 
 use std::thread;
 

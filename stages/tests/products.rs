@@ -1,4 +1,5 @@
-//! A linear layer packs its weights once or for every product, by the rows of the micro-batch: the bits are the same.
+//! A linear layer packs its weights once, or for every product if the micro-batch has many rows. The bits are
+//! the same.
 
 use pipewright_stages::layers::{Layout, Linear};
 use pipewright_stages::{ForwardContext, Init, Layer, Mode, Result, Tensor, rng};
@@ -17,7 +18,7 @@ fn draw(name: &str, count: usize) -> Vec<f32> {
     numbers
 }
 
-/// Outputs and input gradients of rows that pass in parts of so many.
+/// Outputs and input gradients when the rows pass in parts of this many.
 fn pass(layout: Layout, rows: usize) -> Result<[Vec<f32>; 2]> {
     let [inputs, outputs] = SIZES;
     let init = Init::Normal(0.1);

@@ -1,4 +1,4 @@
-//! Recomputing changes what is kept, and no bit of what comes out.
+//! Recomputing changes what is kept, but no bit of the results.
 
 mod common;
 
@@ -38,7 +38,8 @@ fn mlp() -> Model {
     mlp.model().unwrap()
 }
 
-/// A chain that is not told to recompute inside one that is, a stage that begins by writing to its input, and ends in dropout.
+/// A chain that is not told to recompute, inside one that is. The stage begins with a layer that writes to
+/// its input, and ends with dropout.
 fn nested() -> Model {
     let linear = |name: &str| {
         let layer = Linear::new(name, [12, 12], Init::Normal(0.3), 1);
@@ -75,8 +76,8 @@ fn ctx(micro_batch: u32, mode: Mode) -> ForwardContext {
     }
 }
 
-/// What a training step of two micro-batches gives: outputs and every gradient. Backward in one piece for the first
-/// micro-batch, apart for the second.
+/// The outputs and gradients of a training step of two micro-batches. Backward is one call for the first
+/// micro-batch, and two halves for the second.
 fn train<S: Stage<Wire = Tensor>>(stages: &mut [S], input: &Tensor) -> (Vec<Tensor>, Vec<Vec<f32>>) {
     let mut outputs = Vec::new();
     let mut kept = Vec::new();
@@ -135,7 +136,7 @@ fn every_model_gives_the_same_bits() {
     }
 }
 
-/// What one stage keeps of a micro-batch with forward, and once it is restored.
+/// The bytes that one stage keeps of a micro-batch: after forward, and after restoring.
 fn kept(model: Model, how: Recompute, input: &Tensor) -> [u64; 2] {
     let [mut stage] = build(model, 1, how).try_into().unwrap();
     let (_, saved) = stage.forward(ctx(0, Mode::Train), input.clone()).unwrap();
@@ -147,8 +148,8 @@ fn kept(model: Model, how: Recompute, input: &Tensor) -> [u64; 2] {
 fn a_stage_keeps_what_it_says() {
     let input = ids("x", &[2, 16], 50);
     let numbers = |width: u64| 4 * 2 * 16 * width;
-    // A block keeps the inputs of its norms with two numbers a row, the queries, keys and values, attention's output with a
-    // number a head, and the wide half of the MLP.
+    // A block keeps: the inputs of its norms with two numbers per row; queries, keys and values; attention's
+    // output with a number per head; the wide activation of the MLP.
     let block = numbers((24 + 2) + 72 + (24 + 3)) + numbers((24 + 2) + 96);
     let ends = numbers(1) + numbers(24 + 2);
     for dropout in [0.0, 0.1] {
@@ -190,7 +191,7 @@ fn evaluation_and_probe_are_as_without() {
     assert_eq!(run(Recompute::Full, Mode::Evaluate).1, 0);
 }
 
-/// Counts its forwards; `y = x`.
+/// `y = x`, and counts its forwards.
 struct Counted(u32);
 
 impl Stage for Counted {
@@ -235,7 +236,7 @@ fn a_stage_of_ones_own_runs_forward_once_more_and_only_where_it_is_told() {
     }
 }
 
-/// `y = x`; notes its forwards and, where only what it keeps is asked for, the forwards once more.
+/// `y = x`. Counts its forwards, and its calls of `forward_again`.
 #[derive(Clone, Debug)]
 struct Noted(Arc<[AtomicU32; 2]>);
 

@@ -1,4 +1,4 @@
-//! What the gradient check of layers finds, and how it says so.
+//! What the gradient check finds, and its messages.
 
 use pipewright_stages::layers::{Dropout, LayerNorm, Relu, Residual};
 use pipewright_stages::models::Gpt;
@@ -7,7 +7,7 @@ use pipewright_stages::{
     Error, ErrorKind, ForwardContext, Init, Kept, Layer, Parameter, Result, Shape, Tensor,
 };
 
-/// What is wrong with a [`Scale`].
+/// The fault of a [`Scale`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     None,
@@ -23,7 +23,7 @@ enum Fault {
     Fails,
 }
 
-/// `y = w x`, numbers of any shape, with a fault.
+/// `y = w x` for numbers of any shape, with a fault.
 #[derive(Debug)]
 struct Scale {
     weight: Parameter,

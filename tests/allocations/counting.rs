@@ -1,4 +1,4 @@
-//! The system's allocator, which counts what each thread asks for.
+//! The system's allocator, with a count of each thread's allocations.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 struct Counting;
 
-/// So many threads are counted one by one; those after them together with the last.
+/// This many threads are counted separately. Later threads are counted together with the last one.
 const THREADS: usize = 1024;
 
 static STARTED: AtomicUsize = AtomicUsize::new(0);
@@ -18,7 +18,7 @@ thread_local! {
     static THREAD: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// The number of the current thread: threads are numbered as they first allocate.
+/// The number of the current thread. Threads get numbers when they first allocate.
 pub(crate) fn thread() -> usize {
     THREAD.get().unwrap_or_else(|| {
         let new = STARTED.fetch_add(1, Relaxed).min(THREADS - 1);

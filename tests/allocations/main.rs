@@ -1,6 +1,6 @@
-//! A steady training step allocates nothing on the threads that do the work: the ranks' and the data loader's. The thread that asks
-//! for the step makes messages and a report, however many micro-batches and layers there are. And what the layers keep takes the
-//! memory that is counted for it.
+//! A steady training step allocates nothing on the threads that do the work: those of the ranks and of the
+//! data loader. The thread that asks for the step makes messages and a report, but no more for more
+//! micro-batches or layers. Also tested: what layers keep takes as much memory as is counted for it.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -25,18 +25,18 @@ use pipewright::stages::{
 };
 use tempfile::TempDir;
 
-/// So many steps in a row have to be steady. How many buffers are on the way at once depends on which rank is faster, so it takes
-/// some steps until there are as many as there can be.
+/// This many steps in a row must be steady. The number of buffers in use depends on which rank is faster, so
+/// it reaches its maximum only after some steps.
 const STEADY: usize = 40;
 const PATIENCE: usize = 2000;
 
-/// Threads are told apart by when they start, so a test runs alone.
+/// The tests recognise threads by the order in which they start, so each test runs alone.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(|broken| broken.into_inner())
 }
 
-/// Windows of text, of tokens in a file, or images, for a model of 17 tokens or 10 classes.
+/// Windows of text or of tokens in a file, or images, for a model of 17 tokens or 10 classes.
 fn source(kind: &str) -> Arc<dyn DataSource> {
     let folder = TempDir::new().expect("a folder");
     let path = |name| folder.path().join(name);
@@ -87,13 +87,13 @@ fn launch(recipe: &Recipe, schedule: Schedule, how: Recompute, place: Place) -> 
     builder.places(vec![place]).launch().expect("it starts")
 }
 
-/// Trains until [`STEADY`] steps in a row allocate nothing on the pipeline's own threads; gives the most that the calling thread
-/// allocates in one of them.
+/// Trains until [`STEADY`] steps in a row allocate nothing on the pipeline's own threads. Returns the most
+/// allocations of the calling thread in one of these steps.
 fn steady(recipe: &Recipe, schedule: Schedule, how: Recompute) -> u64 {
     steady_on(recipe, schedule, how, Place::default())
 }
 
-/// As [`steady`], of stages in a place.
+/// Like [`steady`], with the stages in a place.
 fn steady_on(recipe: &Recipe, schedule: Schedule, how: Recompute, place: Place) -> u64 {
     let what = format!("{} x {}, {how:?}", schedule.name(), schedule.micro_batches());
     let first = started();
@@ -184,7 +184,8 @@ fn what_the_caller_allocates_does_not_grow() {
     assert_eq!(most("interleaved-1f1b", 6, 8), smallest);
 }
 
-/// Bytes counted and bytes taken by what forward keeps of some micro-batches, on a thread whose pool is empty.
+/// The bytes counted and the bytes allocated for what forward keeps of some micro-batches, on a thread whose
+/// pool is empty.
 fn kept_and_taken(how: Recompute) -> [f64; 2] {
     let gpt = Gpt {
         vocab: 64,
@@ -210,7 +211,7 @@ fn kept_and_taken(how: Recompute) -> [f64; 2] {
         let ids = Tensor::scratch_ids(&[4, 64]);
         stage.forward(at, ids).expect("forward").1
     };
-    // What is not kept is used again from the second micro-batch on.
+    // From the second micro-batch on, what is not kept reuses buffers.
     let _first = forward(0);
     let before = live_bytes();
     let others: Vec<_> = (1..9).map(&mut forward).collect();

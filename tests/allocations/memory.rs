@@ -1,4 +1,4 @@
-//! What is estimated of a run's memory before it begins, and what it takes then.
+//! The memory that is estimated before a run, compared with what the run takes.
 
 use std::fs;
 
@@ -9,16 +9,17 @@ use tempfile::TempDir;
 use super::alone;
 use super::counting::live_bytes_of_all;
 
-/// The estimate of what layers keep may be wrong by this share.
+/// The largest relative error of the estimate of what layers keep.
 const ACTIVATIONS: f64 = 0.02;
 
-/// The estimate of all memory may be wrong by this share.
+/// The largest relative error of the estimate of all memory.
 const ALL: f64 = 0.15;
 
-/// So many steps until buffers are as many as they will be.
+/// After this many steps, there are as many buffers as there will be.
 const STEPS: usize = 6;
 
-/// Trains by a config; gives what was estimated and what was held, in bytes: the activations of each rank, and all memory.
+/// Trains by a config. Returns the estimated and the measured bytes: the activations of each rank, and all
+/// memory.
 fn trained(config: &str) -> ([Vec<f64>; 2], [f64; 2]) {
     let folder = TempDir::new().unwrap();
     let text = folder.path().join("text.txt");

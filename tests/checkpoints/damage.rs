@@ -1,4 +1,4 @@
-//! Every byte of a checkpoint counts: whatever is changed is refused, and the file and the tensor are named.
+//! Every byte of a checkpoint counts. Any change is refused, and the error names the file and the tensor.
 
 use std::sync::LazyLock;
 
@@ -30,7 +30,7 @@ fn changed(file: usize, change: impl FnOnce(&mut Vec<u8>)) -> (TempDir, PathBuf)
     (folder, place)
 }
 
-/// Why a checkpoint is refused by looking at all of it.
+/// The error from verifying a whole checkpoint.
 fn fault(place: &Path) -> Option<Error> {
     let verified = Checkpoint::open(place).and_then(|checkpoint| checkpoint.verify());
     verified.err()

@@ -1,4 +1,5 @@
-//! Checkpoints: continue bit for bit on any number of stages; a damaged or foreign one is refused by name.
+//! Checkpoints. Training continues from one with the same bits on any number of stages. A damaged or foreign
+//! one is refused by name.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -116,7 +117,8 @@ fn an_interrupted_or_failed_save_leaves_the_last_good_one() {
     let before = fs::read(place.join("model.safetensors")).expect("it is there");
     let mut pipeline = recipe.pipeline(2, "gpipe");
     train(&mut pipeline, 1);
-    // A save that was interrupted leaves its folder beside; one that cannot write its state ends with an error.
+    // A save that is interrupted leaves its own folder behind. A save that cannot write its state fails with
+    // an error.
     let partial = place.with_file_name(".step-2.partial");
     fs::write(&partial, "in the way").expect("written");
     let error = pipeline.save(&place).expect_err("a file is in the way");
@@ -246,7 +248,7 @@ fn a_checkpoint_of_another_model_is_refused_by_parameter() {
     );
 }
 
-/// Makes a checkpoint one of format 1, as earlier versions wrote them: without checksums.
+/// Turns a checkpoint into one of format 1, which earlier versions wrote without checksums.
 fn forget_checksums(place: &Path) {
     let old = r#"{"format": 1, "step": 2, "config": ""}"#;
     fs::write(place.join("state.json"), old).expect("written");

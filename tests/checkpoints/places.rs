@@ -1,4 +1,4 @@
-//! Where a checkpoint may be put, what may be removed, and what stays as it is.
+//! Where a checkpoint may be written, what may be removed, and what does not change.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ fn write(path: PathBuf, text: &str) {
     fs::write(path, text).expect("written");
 }
 
-/// What stands in a place, by how it gets there.
+/// What is in a place already: its name, and how to make it.
 type Standing = (&'static str, fn(&Path));
 
 const NOT_OURS: [Standing; 5] = [
@@ -141,13 +141,14 @@ fn an_empty_folder_and_a_folder_that_is_not_there_yet_take_a_checkpoint() {
 fn a_removal_that_was_killed_leaves_no_half_checkpoint_in_its_place() {
     let recipe = recipe(1, false, 2);
     let (folder, place) = saved(&recipe);
-    // A folder cannot be removed file by file in one go. So it has another name by then: with that name taken by
-    // something that is not ours, nothing at all is removed.
+    // Files cannot be removed from a folder all at once, so the folder is renamed first. If the new name is
+    // taken by something that is not ours, nothing is removed.
     write(folder.path().join(".step-2.partial"), "in the way");
     remove(&place).expect_err("it must be refused");
     recipe.pipeline(1, "gpipe").load(&place).expect("it is whole");
     fs::remove_file(folder.path().join(".step-2.partial")).expect("removed");
-    // Killed between: hidden litter, which is no checkpoint, goes when the folder is tidied.
+    // The process was killed in between. What is left is hidden and no checkpoint; tidying the folder removes
+    // it.
     fs::rename(&place, folder.path().join(".step-2.partial")).expect("renamed");
     fs::remove_file(folder.path().join(".step-2.partial/state.json")).expect("removed");
     tidy(folder.path()).expect("it is tidied");
@@ -164,7 +165,8 @@ fn tidying_puts_back_a_checkpoint_that_was_about_to_be_replaced() {
     fs::rename(&place, &aside).expect("renamed");
     tidy(folder.path()).expect("it is tidied");
     assert_eq!(everything(folder.path()), before);
-    // With a checkpoint in its place, one that waits aside goes, and so does half of one.
+    // If there is a checkpoint at its place, tidying removes what was set aside: a whole checkpoint, or half
+    // of one.
     for name in ["state.json", "model.safetensors"] {
         write(aside.join(name), "half");
         tidy(folder.path()).expect("it is tidied");

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use assert_cmd::cargo::cargo_bin;
 use tempfile::TempDir;
 
-/// Small enough to train in no time; dropout on.
+/// Small enough to train quickly. Dropout is on.
 const CONFIG: &str = "\
 [model]
 dim = 16

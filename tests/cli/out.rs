@@ -1,4 +1,4 @@
-//! What `--out` writes, and what it leaves as it is.
+//! What `--out` writes, and which files it does not change.
 
 use std::collections::BTreeSet;
 
@@ -50,7 +50,7 @@ fn what_was_measured_is_printed_even_where_it_cannot_be_written() {
     let place = Place::new();
     let run = |args: &str| {
         let program = cargo_bin("pipewright");
-        // Files can be made, and nothing can be written into one.
+        // With this limit, files can be created but nothing can be written into them.
         let script = format!("trap '' XFSZ; ulimit -f 0; exec {} {args}", program.display());
         let run = Command::new("sh")
             .args(["-c", &script])

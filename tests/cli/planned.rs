@@ -16,7 +16,8 @@ fn run(place: &Place, command: &[&str], sets: &[String]) -> Run {
     place.run(&args).done()
 }
 
-/// The passes of each rank in the trace of a run, in the order in which they ran, as `plan --format csv` prints them.
+/// The passes of each rank in the trace of a run, in the order in which they ran. The format is that of `plan
+/// --format csv`.
 fn traced(place: &Place, folder: &str) -> String {
     let text = fs::read_to_string(place.path(folder).join("trace.json")).unwrap();
     let events: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -38,7 +39,7 @@ fn traced(place: &Place, folder: &str) -> String {
     rows.into_iter().map(row).collect()
 }
 
-/// Every schedule by name, `auto`, and one in a file, with as many stages as two ranks have.
+/// Every schedule by name, `auto`, and one in a file, for two ranks with the schedule's number of stages.
 fn schedules(place: &Place) -> Vec<Vec<String>> {
     let mine = [
         "plan",
@@ -79,7 +80,7 @@ fn the_order_that_is_planned_is_the_order_that_runs_with_costs_and_without() {
             let planned = run(&place, &["plan", "my.toml", "--format", "csv"], &sets).stdout();
             let _ = fs::remove_dir_all(place.path("run"));
             run(&place, &train, &sets);
-            // Two passes that PyTorch may run at once are two passes in a row.
+            // Where PyTorch may run two passes at once, they run one after the other.
             let planned = planned
                 .replace('(', "")
                 .replace(';', ",")

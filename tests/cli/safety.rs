@@ -1,4 +1,4 @@
-//! What is left, and what is said, when a run goes wrong.
+//! What a run that fails leaves behind, and what it prints.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn train(place: &Place, args: &[&str], sets: &[&str]) -> Run {
     place.run(&args)
 }
 
-/// Resumes a run that must fail after it has started, and gives its standard error.
+/// Resumes a run that must fail after its start. Returns its standard error.
 #[track_caller]
 fn failed(place: &Place, sets: &[&str]) -> String {
     let run = train(place, &["--resume"], sets);
@@ -200,7 +200,7 @@ fn a_second_interruption_ends_at_once_as_a_failure() {
         stdout.any(|line| line.unwrap().starts_with("run ")),
         "the first step is about to begin"
     );
-    // It takes seconds; an interruption before it would save at once.
+    // The save takes seconds. An interruption before it would save at once.
     std::thread::sleep(Duration::from_millis(500));
     signal(&child, "-INT");
     let mut stderr = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -249,8 +249,8 @@ fn a_resume_among_files_of_ones_own_changes_none_of_them() {
     assert_eq!(fs::read_to_string(place.path("config.toml")).unwrap(), config);
 }
 
-/// Trains on with a limit on the size of files, in blocks of 512 bytes. The system would end the process for a write
-/// beyond it.
+/// Continues training with a limit on the size of files, in blocks of 512 bytes. The system ends a process
+/// that writes more.
 fn limited(place: &Place, blocks: u32) -> Run {
     let script = format!("ulimit -f {blocks}; exec \"$0\" train my.toml --resume");
     let mut command = Command::new("sh");

@@ -148,7 +148,7 @@ fn two_directions_are_planned_and_checked_but_not_trained() {
     assert_eq!(planned, refused, "nothing is measured before");
 }
 
-/// What a plan with this memory says, and the least that works when it refuses.
+/// The output of a plan with this memory. If the plan is refused, also the least memory that works.
 fn least(place: &Place, sets: &[String]) -> String {
     let sets = sets.iter().flat_map(|set| ["--set", set]);
     let said = place

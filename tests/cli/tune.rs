@@ -10,7 +10,7 @@ pub(super) fn measured() -> Place {
     place
 }
 
-/// The costs after this change, in place of those measured.
+/// Changes the costs in `costs.json`.
 fn change(place: &Place, change: impl FnOnce(&mut serde_json::Value)) {
     let mut costs = costs(place);
     change(&mut costs);
@@ -34,7 +34,8 @@ fn a_profile_has_every_layer_and_is_what_plan_and_train_go_by() {
     assert_eq!(names, LAYERS);
     for layer in layers.as_array().unwrap() {
         assert!(layer["forward"].as_f64().unwrap() > 0.0, "{layer}");
-        // A micro-batch of 2 rows of 16 tokens; 256 logits of each, 16 numbers elsewhere.
+        // A micro-batch has 2 rows of 16 tokens. Each token has 256 logits in the head, and 16 numbers
+        // elsewhere.
         let width = if layer["name"] == "head" { 256 } else { 16 };
         assert_eq!(
             layer["output"].as_f64(),
@@ -322,7 +323,7 @@ fn what_cannot_be_tuned_or_written_is_refused_before_anything_is_measured() {
             "--out none/costs.json: there is no folder none: make it",
         );
         refused(&[command, "my.toml", "--out", "."], "--out .: this is a folder");
-        // Where no process may write, not even root's.
+        // In /proc no process may write, not even as root.
         refused(
             &[command, "my.toml", "--out", "/proc/costs.json"],
             "--out /proc/costs.json: cannot be written: ",

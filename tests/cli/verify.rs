@@ -5,7 +5,7 @@ fn verify_looks_at_every_checkpoint_of_a_run_and_names_what_is_damaged() {
     let place = Place::new();
     place.run(&["train", "my.toml", "--steps", "4"]).done();
     let said = place.run(&["verify", "runs/small"]).done().stdout();
-    // Steps 2 and 4 are saved as the config says, step 3 as the best one so far.
+    // Steps 2 and 4 are saved because of the config, step 3 because it is the best so far.
     for (line, step) in said.lines().zip(2..=4) {
         let expected = format!("runs/small/checkpoints/step-0000000{step}: step {step}, ");
         assert!(

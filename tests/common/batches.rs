@@ -16,7 +16,7 @@ pub struct Batches {
     pub target: Recorded,
 }
 
-/// A tensor of all steps.
+/// A tensor with the data of all steps.
 #[derive(Clone)]
 pub struct Recorded {
     dims: Vec<usize>,

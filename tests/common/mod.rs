@@ -1,4 +1,4 @@
-//! What several test files share: small models, data, and training without the engine.
+//! Helpers for several test files: small models, data, and training without the engine.
 #![allow(
     dead_code,
     missing_docs,
@@ -21,7 +21,7 @@ use pipewright::stages::{
 use pipewright::{Pipeline, PipelineBuilder, Result};
 use sha2::{Digest, Sha256};
 
-/// Random tokens, the next of each as its target.
+/// Random tokens. The target of each is the next one.
 #[derive(Clone, Copy, Debug)]
 pub struct RandomTokens {
     pub rows: usize,
@@ -49,7 +49,7 @@ impl DataSource for RandomTokens {
     }
 }
 
-/// One way to train: everything but the stages and the schedule.
+/// A way to train: everything except the stages and the schedule.
 pub struct Recipe {
     pub model: Box<dyn Fn() -> Model>,
     pub data: Arc<dyn DataSource>,
@@ -84,7 +84,7 @@ impl DataSource for RandomRows {
     }
 }
 
-/// A small GPT with all that could go wrong switched on: dropout, clipping, weight decay, a warm-up.
+/// A small GPT with every risky feature: dropout, clipping, weight decay, a warm-up.
 pub fn recipe(layers: usize, tied: bool, micro_batches: u32) -> Recipe {
     let gpt = Gpt {
         vocab: 17,
@@ -99,7 +99,7 @@ pub fn recipe(layers: usize, tied: bool, micro_batches: u32) -> Recipe {
     gpt_recipe(gpt, 2, micro_batches)
 }
 
-/// Any GPT, on `rows` rows a micro-batch as long as its context.
+/// Any GPT. A micro-batch has `rows` rows, each as long as the context.
 pub fn gpt_recipe(gpt: Gpt, rows: usize, micro_batches: u32) -> Recipe {
     let data = RandomTokens {
         rows,
@@ -132,7 +132,7 @@ pub fn recipe_of(
 }
 
 impl Recipe {
-    /// A pipeline over this many stages, one a rank.
+    /// A pipeline with this many stages, one per rank.
     pub fn pipeline(&self, stages: u32, schedule: &str) -> Pipeline<Sequential> {
         let schedule = Schedule::named(schedule, stages, self.micro_batches).expect("the sizes fit");
         self.launch(schedule).expect("it starts")
@@ -142,7 +142,7 @@ impl Recipe {
         self.builder(schedule)?.launch()
     }
 
-    /// Everything that it takes to launch.
+    /// A builder with everything that a launch needs.
     pub fn builder(&self, schedule: Schedule) -> Result<PipelineBuilder<Sequential>> {
         let stages = (self.model)().split(schedule.stages())?;
         let mut builder = Pipeline::builder()
@@ -160,7 +160,7 @@ impl Recipe {
         Ok(builder)
     }
 
-    /// The hash of all weights after some steps of a pipeline, one stage a rank.
+    /// The hash of all weights after some steps of a pipeline with one stage per rank.
     pub fn hash(&self, stages: u32, schedule: &str, steps: u64) -> String {
         self.hash_on(
             Schedule::named(schedule, stages, self.micro_batches).expect("the sizes fit"),
@@ -177,7 +177,7 @@ impl Recipe {
         pipeline.weights_hash().expect("the pipeline runs")
     }
 
-    /// Training with no engine at all.
+    /// Training without the engine.
     pub fn plain(&self) -> Plain {
         let stage = (self.model)().whole().expect("the model can be built");
         Plain::new(stage, Arc::new(self.optimizer), self.learning_rate, self.clip)
@@ -198,7 +198,7 @@ impl Recipe {
     }
 }
 
-/// A training loop over one stage, as one would write it by hand.
+/// A training loop over one stage, written by hand.
 pub struct Plain {
     pub stage: Sequential,
     optimizer: Arc<dyn Optimizer>,
@@ -221,7 +221,7 @@ impl Plain {
         }
     }
 
-    /// One step; gives the mean loss and the gradient norm.
+    /// One step. Returns the mean loss and the gradient norm.
     pub fn step(
         &mut self,
         data: &dyn DataSource,

@@ -1,4 +1,4 @@
-//! Processes of a run as threads of one.
+//! The processes of a run as threads of one process.
 #![allow(unreachable_pub, reason = "each test file uses a part")]
 
 use std::net::TcpListener;
@@ -13,7 +13,7 @@ pub fn free_address() -> String {
     free.local_addr().expect("it has one").to_string()
 }
 
-/// What each of so many connected processes gets from `call`.
+/// Connects this many processes, and returns what each gets from `call`.
 pub fn in_processes<T: Send>(processes: u32, call: impl Fn(World) -> T + Sync) -> Vec<T> {
     let address = free_address();
     let run = &|process| {

@@ -1,4 +1,4 @@
-//! Config: how sources override each other, what is built, and what is said of every mistake.
+//! Configs: which source overrides which, what is built, and the error for every mistake.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use pipewright::id::MicroBatch;
 use pipewright::stages::optimizer::LearningRate;
 use pipewright::stages::{RecomputedStage, Sequential, StageBuilder};
 
-/// A config whose parts fit together.
+/// A config without contradictions.
 fn parse(text: &str) -> pipewright::Result<Config> {
     with_sets(text, &[])
 }
@@ -34,7 +34,7 @@ fn refused(result: pipewright::Result<Config>) -> String {
     error.to_string()
 }
 
-/// Each text is refused with a message that holds each of the parts.
+/// Each text is refused, and the message contains each of the parts.
 fn all_refused(cases: &[(&str, &[&str])]) {
     for (text, parts) in cases {
         let said = refused(parse(text));

@@ -57,7 +57,7 @@ fn stages_and_chunks_that_do_not_go_with_the_schedule_are_refused() {
     ]);
 }
 
-/// A config whose schedule stands in a file with this text, and the file's path.
+/// A config whose schedule is in a file with this text; and the file's path.
 fn with_file(csv: &str, keys: &str) -> (Config, String, tempfile::TempDir) {
     let folder = tempfile::TempDir::new().unwrap();
     let path = folder.path().join("mine.csv");

@@ -44,7 +44,7 @@ fn the_last_token_and_the_last_label_count() {
     assert!(!images([0, 1]).same_contents(&images([0, 2])));
 }
 
-/// A source that says nothing of its data.
+/// A data source without a fingerprint of its own.
 struct Own(f32);
 
 impl DataSource for Own {

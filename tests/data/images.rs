@@ -105,7 +105,7 @@ fn a_range_that_is_not_a_part_of_the_images_and_no_rows_are_refused() {
 
 #[test]
 fn a_gzip_bomb_is_refused_before_it_is_unpacked() {
-    // 64 MiB of zeros are about 64 kB here. Of each file only the header is unpacked.
+    // 64 MiB of zeros compress to about 64 kB. Only the header of each file is unpacked.
     let many = 64 << 20;
     let bomb = gzip(&idx(0x803, &[many, 1, 1], &vec![0; many as usize]));
     let said = refused(&bomb, &gzip(&idx(0x801, &[2], &[0, 1])));

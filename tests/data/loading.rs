@@ -4,7 +4,7 @@ use pipewright::data::Loader;
 
 use super::*;
 
-/// Writes down which steps it is asked for. Each micro-batch is its step's number.
+/// Notes which steps it is asked for. The contents of each micro-batch are its step's number.
 struct Steps {
     asked: Mutex<BTreeSet<u64>>,
     endless: bool,

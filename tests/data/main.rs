@@ -1,4 +1,5 @@
-//! Data sources: what they give, that they are pure in position, and what they say of files they cannot use.
+//! Data sources: what they give, that it depends only on the position, and the errors for files that they
+//! cannot use.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -93,7 +93,7 @@ fn text_beyond_what_memory_holds_is_read_from_its_file() {
     let folder = folder(&[("b", b"the end")]);
     let long = folder.path().join("a");
     let file = fs::File::create(&long).unwrap();
-    // Without its zeros on the disk: 300 MiB.
+    // A sparse file: 300 MiB, of which the disk stores no zeros.
     file.set_len(300 << 20).unwrap();
     let corpus = Arc::new(Corpus::text(&[long, folder.path().join("b")]).unwrap());
     let (start, count) = ((300 << 20) - 3, corpus.count());

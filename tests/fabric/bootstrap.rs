@@ -1,4 +1,4 @@
-//! Processes find each other, whoever else comes to their port.
+//! Processes find each other even if others connect to their port.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::worlds::free_address;
 
-/// What the config of these processes says.
+/// The text of these processes' config.
 const PROGRAM: &str = "name = \"a secret of the config\"";
 
 fn join(process: u32, address: &str, deadline: u64) -> Result<World> {
@@ -25,7 +25,7 @@ fn join(process: u32, address: &str, deadline: u64) -> Result<World> {
     World::join(&membership, PROGRAM)
 }
 
-/// Process 0 and then process 1 find each other, whatever `meanwhile` does to process 0's port.
+/// Process 0 and then process 1 join, while `meanwhile` uses process 0's port.
 fn join_in_spite_of(meanwhile: impl FnOnce(&str)) {
     let address = free_address();
     thread::scope(|scope| {

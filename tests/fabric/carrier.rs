@@ -1,4 +1,4 @@
-//! What a rank's end does with a carrier of numbers beside its sockets.
+//! How a rank's end uses a carrier of numbers next to its sockets.
 
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -12,7 +12,7 @@ use pipewright::{Error, Result};
 use crate::worlds::in_processes;
 use crate::{Number, ROOM, mesh};
 
-/// Hands numbers over beside the sockets, odd ones only.
+/// A carrier that takes odd numbers only.
 struct Beside {
     to: crossbeam_channel::Sender<u32>,
     from: crossbeam_channel::Receiver<u32>,
@@ -63,7 +63,7 @@ fn a_carrier_receives_in_the_order_of_the_schedule_whatever_is_waited_for_first(
     }
 }
 
-/// Reaches all its partners.
+/// A carrier that reaches these partners.
 struct Reaching(Vec<WorldRank>);
 
 impl Carrier<Number> for Reaching {
@@ -114,7 +114,7 @@ fn ranks_of_one_process_have_a_direct_way_and_others_where_a_carrier_has_one() {
     );
 }
 
-/// Writes down what it is asked for.
+/// Records the calls that it gets.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<&'static str>>>);
 
@@ -185,7 +185,7 @@ fn a_rank_that_stops_sets_off_the_others_alarm_and_is_the_cause_of_what_a_carrie
     let report = b.check().expect_err("a report").to_string();
     assert_eq!(report, "a wire is lost");
     let stopping = thread::spawn(move || {
-        // The carrier notices first.
+        // The carrier must notice first.
         thread::sleep(Duration::from_millis(20));
         drop(a);
     });

@@ -1,4 +1,4 @@
-//! A process that is stopped is not gone; one whose machine is gone is.
+//! A process that is stopped is not gone. A process whose machine is gone is.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -10,13 +10,13 @@ use pipewright::id::WorldRank;
 use crate::worlds::free_address;
 use crate::{Number, ROOM, mesh};
 
-/// What a process of these tests is told by.
+/// The variable that tells a process of these tests its number and address.
 const PLACE: &str = "PIPEWRIGHT_TEST_PLACE";
 
-/// How long nothing may be heard of another machine.
+/// How long another machine may be silent.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// More than sockets take in while nobody reads.
+/// More than the buffers of sockets hold while nobody reads.
 const BLOCKS: usize = 64;
 
 fn join(process: u32, address: &str) -> (End<Number>, Peers) {
@@ -32,7 +32,7 @@ fn join(process: u32, address: &str) -> (End<Number>, Peers) {
     (ends.pop().expect("one rank"), peers)
 }
 
-/// Runs this test's program again, with the test of this name alone, as the process of this number.
+/// Starts this test program again, as process `process`, with this test alone.
 fn again(mut command: Command, test: &str, process: u32, address: &str) -> Child {
     command
         .args([&format!("liveness::{test}"), "--exact", "--nocapture"])
@@ -46,7 +46,7 @@ fn this_program() -> std::path::PathBuf {
     std::env::current_exe().expect("the program knows itself")
 }
 
-/// The process that this one is, when a test has started it.
+/// The number and address of this process, if a test started it.
 fn place() -> Option<(u32, String)> {
     let place = std::env::var(PLACE).ok()?;
     let (process, address) = place.split_once(' ')?;
@@ -96,7 +96,7 @@ fn a_process_that_is_stopped_for_longer_than_the_silence_goes_on() {
     assert!(child.wait().expect("it ends").success());
 }
 
-/// Two machines with a cable between them; none where the system allows no network namespaces.
+/// Two machines with a cable between them. `None` if the system allows no network namespaces.
 struct Machines(u32);
 
 impl Machines {
@@ -165,7 +165,7 @@ fn a_machine_whose_cable_is_cut_is_gone_for_both_whether_they_send_or_wait() {
         end.send_bytes(peer, Vec::new()).expect("sent");
         end.recv_bytes(peer).expect("it is there");
         println!("connected");
-        // Process 0 sends more than anybody takes, process 1 waits.
+        // Process 0 sends more than anybody receives; process 1 waits.
         let error = loop {
             let done = match process {
                 0 => end.send_bytes(peer, vec![7; 1 << 20]),

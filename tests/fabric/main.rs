@@ -1,4 +1,4 @@
-//! What every fabric must do: the same tests, by the same names, for each of them.
+//! What every fabric must do: the same tests for each of them.
 
 mod bootstrap;
 mod carrier;
@@ -17,10 +17,10 @@ use pipewright::id::WorldRank;
 use pipewright::mesh::Mesh;
 use worlds::in_processes;
 
-/// Less than what is on the way at once in some of these tests.
+/// Fewer than the wires that are on the way at once in some of these tests.
 const ROOM: usize = 100;
 
-/// A wire that can go anywhere.
+/// A wire that any fabric can carry.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Number(u32);
 
@@ -78,12 +78,12 @@ fn ends(world: World, ranks: u32) -> Ends {
     ends.into_iter().map(hold).collect()
 }
 
-/// A pipeline of so many ranks.
+/// A pipeline of this many ranks.
 fn mesh(ranks: u32, processes: u32) -> Mesh {
     Mesh::new([1, ranks, 1], processes, &[]).expect("an even share")
 }
 
-/// A rank's end, and what its process stays in the run by.
+/// A rank's end, and the connection that keeps its process in the run.
 struct Held(
     End<Number>,
     #[allow(dead_code, reason = "dropped with the last end")] Arc<Peers>,

@@ -1,4 +1,4 @@
-//! The suite for one fabric.
+//! The tests that every fabric must pass.
 
 use std::thread;
 
@@ -48,8 +48,8 @@ macro_rules! suite {
                     assert_eq!(got, [own, 10 + own, 20 + own, 30 + own]);
                     end
                 };
-                // Each end lives until all have what they wait for: dropping one says that its rank has
-                // stopped.
+                // Dropping an end means that its rank has stopped. So each end lives until all have received
+                // what they wait for.
                 let threads = four().map(|end| thread::spawn(move || exchange(end)));
                 let _ends = threads.map(|thread| thread.join().expect("no panic"));
             }
@@ -136,7 +136,7 @@ macro_rules! suite {
                 let [mut a, mut b] = pair();
                 a.send(WorldRank(1), Tag(7), Number(1)).expect("sent");
                 a.send(WorldRank(1), Tag(8), Number(1)).expect("sent");
-                // Now the first one has come too.
+                // By now the first wire has arrived too.
                 b.wait(WorldRank(0), Tag(8)).expect("arrives");
                 a.begin(call(1)).expect("begun");
                 b.begin(call(1)).expect("begun");

@@ -1,4 +1,4 @@
-//! Wires that cannot be written or read: both sides learn why, and with which ranks and tag.
+//! Wires that cannot be written or read. Both sides get an error with the reason, the ranks and the tag.
 
 use std::io::{self, Read, Write};
 
@@ -9,7 +9,7 @@ use pipewright::stages::Tensor;
 use crate::worlds::in_processes;
 use crate::{ROOM, mesh};
 
-/// A wire that does something wrong.
+/// A wire with a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Faulty {
@@ -120,7 +120,7 @@ fn a_wire_that_reads_less_than_was_written_does_not_harm_the_next_one() {
     assert_eq!(b.wait(WorldRank(0), Tag(7)).expect("arrives"), ReadsLess);
 }
 
-/// Says that it is a tensor of `0` numbers, in so many bytes.
+/// A wire whose header claims a tensor of `.0` numbers in `.1` bytes.
 struct Boast(u64, u64);
 
 impl WireFrame for Boast {
@@ -137,7 +137,7 @@ impl WireFrame for Boast {
         to.write_all(&vec![0; self.1 as usize])
     }
 
-    /// What a process makes of it that takes it for a tensor.
+    /// A process that takes the wire for a tensor reads this.
     fn read(description: &[u8], bytes: u64, from: &mut dyn Read) -> io::Result<Self> {
         let tensor = Tensor::read(description, bytes, from)?;
         Ok(Self(tensor.f32().len() as u64, bytes))

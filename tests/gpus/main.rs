@@ -1,4 +1,4 @@
-//! Training on GPUs, or on an emulated one where there is none: it learns what the CPU learns, and the same bits however it is cut.
+//! Training on GPUs, or on emulated ones. It learns what the CPU learns, with the same bits for every cut.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,4 @@
-//! What layers cost on GPUs.
+//! The costs of layers on GPUs.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::training::{GPU, on};
 
 const ROWS: usize = 3;
 
-/// A perceptron, each of its layers a unit: one of them has no parameters.
+/// A perceptron with one layer per unit. One of them has no parameters.
 fn model() -> Model {
     let linear = |name: &'static str, sizes| {
         let init = Init::Uniform(0.3);

@@ -1,4 +1,4 @@
-//! What cannot run on a GPU is told: what, where, and what would do.
+//! The errors for what cannot run on a GPU: what, where, and what would work.
 
 use std::sync::Arc;
 
@@ -78,7 +78,7 @@ fn out_of_memory_tells_where_how_much_and_what_would_fit() {
     assert!(told.contains("pipeline.micro_batch_size"), "{told}");
 }
 
-/// A layer that does nothing, and says nothing of GPUs.
+/// A layer that does nothing and does not support GPUs.
 #[derive(Debug)]
 struct Mine;
 
@@ -100,7 +100,7 @@ impl Layer for Mine {
     }
 }
 
-/// An optimizer that says nothing of GPUs.
+/// An optimizer that does not support GPUs.
 #[derive(Debug)]
 struct Slowly;
 
@@ -114,7 +114,7 @@ impl Optimizer for Slowly {
     }
 }
 
-/// A loss that says nothing of GPUs.
+/// A loss that does not support GPUs.
 struct Nothing;
 
 impl Loss<Tensor> for Nothing {

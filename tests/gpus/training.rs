@@ -1,4 +1,4 @@
-//! What a step gives on a GPU.
+//! The results of a step on a GPU.
 
 use std::sync::Arc;
 
@@ -219,8 +219,8 @@ fn a_steps_times_and_trace_are_those_of_the_device() {
     assert_eq!(timeline.transfers.len(), 8);
 }
 
-/// Its stages are a linear layer, a ReLU alone, and the rest: what the first gives the second changes in place, keeps, and sends on, so that
-/// three ranks use one piece of memory.
+/// The stages are a linear layer, a ReLU alone, and the rest. The second stage changes the first one's output
+/// in place, keeps it, and sends it on. So three ranks use one block of memory.
 #[test]
 fn memory_that_three_ranks_use_is_used_again_when_the_last_is_done() {
     if emulator::start().is_none() {

@@ -1,4 +1,4 @@
-//! Which files of a module import each other: a cycle among them is as hard to read as one among modules.
+//! Which files of a module import each other. A cycle among files is as hard to read as one among modules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 /// A module's path from the root of the crate, such as `plan`, `makers`.
 type Module = Vec<String>;
 
-/// A name that a file takes from elsewhere, by its whole path from the root of the crate; and whether it hands the name on.
+/// A name that a file imports: its whole path from the root of the crate, and whether the file re-exports it.
 struct Import {
     path: Vec<String>,
     public: bool,
@@ -54,7 +54,7 @@ impl Files {
         groups.into_iter().collect()
     }
 
-    /// The files that a file imports, and those that these import, and so on.
+    /// The files that a file imports, directly or through others.
     fn reached(&self, file: &Module) -> BTreeSet<Module> {
         let (mut reached, mut open) = (BTreeSet::new(), vec![file.clone()]);
         while let Some(file) = open.pop() {
@@ -70,7 +70,8 @@ impl Files {
         reached
     }
 
-    /// The file that defines what a path names; a name that a file only hands on is looked for where it comes from.
+    /// The file that defines the name at a path. If a file only re-exports the name, the search goes on at
+    /// its source.
     fn home(&self, path: &[String], hops: usize) -> Option<&Module> {
         let deepest = (1..=path.len())
             .rev()
@@ -99,7 +100,7 @@ fn module(path: &Path) -> Module {
     names
 }
 
-/// What a file's `use` items and its paths that begin with `crate::` or `super::` name.
+/// What a file imports: by its `use` items, and by its paths that begin with `crate::` or `super::`.
 fn imports(module: &Module, text: &str) -> Vec<Import> {
     let code: String = text
         .lines()
@@ -138,7 +139,7 @@ fn imports(module: &Module, text: &str) -> Vec<Import> {
         }
         let path = code[start..].split(|letter| !word(letter)).next().unwrap_or("");
         if path.ends_with("::") {
-            // A group: it stands in a `use` item, which has been read.
+            // A group is part of a `use` item, which has been read already.
             continue;
         }
         let path = path
@@ -192,7 +193,7 @@ fn expand(tree: &str, before: Vec<String>, paths: &mut Vec<Vec<String>>) {
     }
 }
 
-/// The same path from the root of the crate; none for one into another crate.
+/// The same path from the root of the crate. `None` for a path into another crate.
 fn from_root(module: &Module, children: &[&str], path: Vec<String>) -> Option<Vec<String>> {
     let ups = path.iter().take_while(|name| *name == "super").count();
     match path.first()?.as_str() {

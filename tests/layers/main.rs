@@ -1,4 +1,4 @@
-//! The layers of ARCHITECTURE.md, held by the source: nothing imports upward, and no file outgrows its idea.
+//! The source follows the layers of ARCHITECTURE.md: nothing imports upward, and no file is too long.
 
 mod cycles;
 
@@ -31,12 +31,13 @@ const TABLE: &[Row] = &[
     ("error", 0, &["id", "checksum"]),
 ];
 
-/// The ground floor, below every layer.
+/// The package below every layer.
 const GROUND: &str = "pipewright_stages";
 
 const LONGEST_FILE: usize = 400;
 
-/// Modules whose files still import each other, and why. A module leaves this table when its cycles are broken.
+/// Modules whose files still import each other, and why. A module is removed from this table when its cycles
+/// are gone.
 const CYCLIC: &[(&str, &str)] = &[
     ("actor", "messages and the runtime name each other"),
     ("checkpoint", "reading and writing take their layout from mod.rs"),
@@ -209,7 +210,7 @@ fn the_reader_of_imports_sees_all_forms_and_the_judge_refuses() {
     );
 }
 
-/// Whether `module` may import `import`; the error is the rule it breaks.
+/// Whether `module` may import `import`. The error is the rule that it breaks.
 fn judge(module: &str, import: &str) -> Result<(), String> {
     let home = home(import);
     if module == home || home == GROUND {
@@ -231,7 +232,8 @@ fn judge(module: &str, import: &str) -> Result<(), String> {
     ))
 }
 
-/// The module a name of the crate's root lives in: itself, or where `lib.rs` takes it from.
+/// The module that defines a name in the crate's root: the name itself, or the module from which `lib.rs`
+/// re-exports it.
 fn home(import: &str) -> String {
     let root = read(&root().join("src/lib.rs"));
     let taken = root
@@ -243,7 +245,7 @@ fn home(import: &str) -> String {
     source.map_or(import, |(module, _)| module).to_owned()
 }
 
-/// The first name after each `prefix` outside comments, with its line; each member of a group counts.
+/// The first name after each `prefix` outside comments, with its line. Each member of a group counts.
 fn imports(source: &str, prefix: &str) -> Vec<(usize, String)> {
     let code: String = source
         .lines()
@@ -263,7 +265,7 @@ fn imports(source: &str, prefix: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// Where the names begin: at `at` itself, or at each direct member of the group that begins there.
+/// Where the names start: at `at` itself or, if a group starts there, at each of its direct members.
 fn member_starts(code: &str, at: usize) -> Vec<usize> {
     if !code[at..].starts_with('{') {
         return vec![at];
@@ -285,7 +287,7 @@ fn member_starts(code: &str, at: usize) -> Vec<usize> {
     starts
 }
 
-/// The top-level module a file belongs to; none for the crate roots.
+/// The top-level module of a file. `None` for the crate roots.
 fn module_of(relative: &Path) -> Option<String> {
     let first = relative.components().nth(1)?;
     let name = Path::new(first.as_os_str()).file_stem()?.to_str()?;

@@ -1,5 +1,5 @@
-//! A second opinion on times, as slow and as plain as can be: give everything the earliest time that what it waits for
-//! allows, again and again until nothing changes.
+//! A second computation of times, as simple as possible and slow. It gives every action the earliest time
+//! that the actions before it allow, and repeats this until nothing changes.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(crate) struct Clock<'a> {
 }
 
 impl Clock<'_> {
-    /// The times of a step that each rank begins when `begin` says, and when each rank is through with it, update
+    /// The times of a step that each rank begins at `begin`, and when each rank has finished it, update
     /// included.
     pub(crate) fn times(&self, begin: &[f64]) -> (Times, Vec<f64>) {
         let (mut times, mut reached) = (Times::new(), BTreeMap::new());
@@ -64,7 +64,7 @@ impl Clock<'_> {
         }
     }
 
-    /// When what a pass needs is there, as far as is known.
+    /// When the inputs of a pass are there, as far as is known.
     fn needs(&self, pass: Pass, cell: Cell, times: &Times) -> impl Iterator<Item = f64> {
         let flow = match pass {
             Pass::Forward => Flow::Activation,
@@ -123,7 +123,7 @@ impl Clock<'_> {
         }
     }
 
-    /// When the communication before this one in its rank's list is over.
+    /// When the communication before this one in its rank's list has ended.
     fn ahead(&self, communication: Action, times: &Times) -> f64 {
         let rank = self.schedule.rank_of(communication.stage());
         let mut before = None;

@@ -1,12 +1,12 @@
-//! A second opinion on schedules, as slow and as plain as can be: run the lists with sets of what exists.
+//! A second check of schedules, as simple as possible and slow: it runs the lists, with sets of what exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use pipewright::id::{Rank, StageId};
 use pipewright::schedule::{Action, Cell, Flow, Links, Pass, Placement};
 
-/// Whether these lists are a whole step of training, each thing done once and where it belongs, and come to
-/// an end.
+/// Whether these lists are a whole step of training, with each action once and on the right rank, and run to
+/// their end.
 pub(crate) fn runs(rows: &[Vec<Action>], placement: &Placement, micro_batches: u32, links: Links) -> bool {
     let mut rows = rows.to_vec();
     if !rows
@@ -46,7 +46,7 @@ pub(crate) fn passes_run(rows: &[Vec<Action>], placement: &Placement, micro_batc
     }
 }
 
-/// What has to be done before a pass: one of each list.
+/// What a pass needs first: one pass of each list.
 fn needs(pass: Pass, cell: Cell, placement: &Placement) -> Vec<Vec<(Pass, Cell)>> {
     let last = placement.stages() - 1;
     let at = |stage: u32| Cell {
@@ -206,7 +206,7 @@ impl<'a> Run<'a> {
                 }
                 self.queues[rank].push(action);
             }
-            // All ranks meet here with all their gradients, so nothing may be left to do.
+            // All ranks meet here with all their gradients, so no other action may follow.
             Action::Step(_) => {
                 return self.rows[rank][self.next[rank]..]
                     .iter()

@@ -1,4 +1,4 @@
-//! What other systems printed, beside the project.
+//! Output of other systems, stored next to the project.
 #![allow(
     dead_code,
     missing_docs,
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A folder of theirs; `None`, with a message, where it is not there.
+/// One of their folders. `None`, with a message, if it is not there.
 pub fn folder(name: &str) -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../shared/fixtures")

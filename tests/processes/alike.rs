@@ -1,4 +1,5 @@
-//! Processes that do not build the same pipeline, or do not make the same calls, are refused: all of them, with what differs.
+//! If processes do not build the same pipeline, or do not make the same calls, all of them are refused, and
+//! the error says what differs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,7 +32,7 @@ fn schedule(name: &str, micro_batches: u32) -> Schedule {
     Schedule::named(name, 2, micro_batches).expect("the sizes fit")
 }
 
-/// A model of this seed, cut into stages of so many layers.
+/// A model with this seed, cut into stages with these numbers of layers.
 fn cut(builder: Builder, seed: u64, counts: [usize; 2]) -> Builder {
     let gpt = Gpt {
         vocab: 17,
@@ -86,7 +87,7 @@ impl Loss<Tensor> for OtherLoss {
     }
 }
 
-/// What both processes say when process 1 changes something in what both build.
+/// The error of both processes when process 1 builds something else than process 0.
 #[track_caller]
 fn refused(part: &str, change: fn(Builder) -> Builder) -> String {
     let said = in_processes(2, |world| {
@@ -194,7 +195,8 @@ fn processes_that_make_different_calls_are_told_both_and_stop() {
                 let builder = small().builder(schedule("1f1b", 4)).expect("it fits");
                 let mut pipeline = builder.world(world).launch().expect("it starts");
                 pipeline.step().expect("a step");
-                // A call that needs nothing of the others may end before theirs is known. The next one fails.
+                // A call that needs nothing from the others may end before their call is known. Then the next
+                // one fails.
                 let error = call.1(&mut pipeline, folder.path()).and_then(|()| pipeline.step().map(drop));
                 error.expect_err("they differ").to_string()
             });

@@ -1,4 +1,4 @@
-//! How a run of several processes ends before its time: all of them do, and say why.
+//! How a run of several processes ends early: all of them end, and say why.
 
 use super::*;
 
@@ -80,7 +80,7 @@ fn numbers_that_are_not_finite_end_all_with_the_same_words() {
 fn a_process_that_cannot_write_tells_the_others() {
     let place = Place::new();
     all_done(place.several(2, &["--steps", "2"]));
-    // A limit on the size of files stands in for a full disk, in process 1 alone.
+    // A limit on the size of files stands in for a full disk, in process 1 only.
     let address = worlds::free_address();
     let first = Started::new(place.member(0, 2, &address, &["--resume"]));
     let script = "trap '' XFSZ; ulimit -f 8; exec \"$0\" train my.toml --resume";
@@ -121,12 +121,12 @@ fn a_process_that_is_killed_while_others_still_come_ends_those_that_wait_at_once
     let first = Started::new(place.member(0, 3, &address, &args));
     let second = Started::new(place.member(1, 3, &address, &args));
     let since = Instant::now();
-    // It has come when process 0 holds its connection beside the socket that it listens at, and it one more.
+    // A process has joined when process 0 has its connection and the listening socket, and it has one more.
     while sockets(&first) < 2 || sockets(&second) < 2 {
         assert!(since.elapsed() < PATIENCE, "it does not come");
         std::thread::sleep(Duration::from_millis(5));
     }
-    // And its number is known.
+    // By now its number is known too.
     std::thread::sleep(Duration::from_millis(300));
     second.signal("-KILL");
     let said = first.end().failed(2);

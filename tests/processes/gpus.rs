@@ -1,11 +1,12 @@
-//! Ranks of several processes on GPUs: their wires go by NCCL. The processes share one GPU, as different hosts.
+//! Ranks of several processes on GPUs. NCCL carries their wires. The processes share one GPU and claim to be
+//! different hosts.
 
 use std::os::unix::fs::symlink;
 
 use super::*;
 use crate::emulator::{self, Cuda};
 
-/// A place where processes have a GPU, or an emulated one; none where there is neither.
+/// A place where processes have a GPU or an emulated one. `None` if there is neither.
 struct Gpus(Place);
 
 impl Gpus {
@@ -22,7 +23,7 @@ impl Gpus {
             .env("NCCL_SOCKET_IFNAME", "=lo")
             .env("NCCL_NET", "Socket");
         if std::env::var_os("NCCL_DEBUG_FILE").is_none() {
-            // Its words would be on standard output.
+            // NCCL would write its messages to standard output.
             command.env_remove("NCCL_DEBUG");
         }
         command
@@ -66,7 +67,8 @@ fn two_processes_on_gpus_train_to_the_bits_of_one() {
     }
 }
 
-/// Whether the gradient of the tied table goes by NCCL, from this member to that one and its sum back.
+/// Whether NCCL carries the gradient of the tied table, from one of these members to the other, and the sum
+/// back.
 fn is_tied_by_nccl(processes: u32, members: [u32; 2], keys: &[&str]) -> bool {
     let gpus = Gpus::new().expect("asked before");
     let address = worlds::free_address();
@@ -93,7 +95,7 @@ fn tied_gradients_go_by_nccl_where_it_can_have_both_ranks() {
     let far = ["pipeline.devices=cuda:0", "pipeline.stages=3"];
     assert!(is_tied_by_nccl(3, [2, 0], &far));
     same_weights(3, &far);
-    // No wire goes between the first rank and the last, or from either to another process.
+    // The first and the last rank exchange no wires with each other or with another process.
     let inside = [
         "pipeline.devices=cuda:0,cuda:1,cuda:0,cuda:1",
         "pipeline.stages=4",
@@ -101,7 +103,7 @@ fn tied_gradients_go_by_nccl_where_it_can_have_both_ranks() {
     assert!(is_tied_by_nccl(2, [3, 0], &inside));
     same_weights(2, &inside);
     same_weights(2, &[&inside[..], &["model.tied=false"]].concat());
-    // Their GPUs are those of their neighbours.
+    // They share their GPUs with their neighbours.
     let shared = ["pipeline.devices=cuda:0", "pipeline.stages=4"];
     assert!(!is_tied_by_nccl(2, [1, 0], &shared));
 }
@@ -162,7 +164,7 @@ fn without_nccl_all_processes_say_how_to_get_it() {
     let keys = sets(&["pipeline.devices=cuda:0", "pipeline.stages=2"]);
     let member = |rank| {
         let mut command = gpus.member(rank, 2, &address, &keys);
-        // Nor in any Python.
+        // A Python environment has no library either.
         command
             .env("LD_LIBRARY_PATH", gpus.0.path("."))
             .env("HOME", gpus.0.path("."))
@@ -211,6 +213,6 @@ fn ranks_of_one_process_on_one_gpu_may_not_both_send_to_others() {
             "ranks 0 and 1 of one process are both on cuda:0 and both have links to other processes";
         assert!(said.contains(expected), "{said}");
     }
-    // In a row only the ranks at the boundary have.
+    // In a chain of ranks, only those at the boundary between processes use NCCL.
     same_weights(2, &["pipeline.devices=cuda:0", "pipeline.stages=4"]);
 }

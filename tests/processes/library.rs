@@ -1,4 +1,5 @@
-//! A pipeline of several processes through the library: every process gets what a process alone would.
+//! A pipeline of several processes through the library. Every process gets the results that one process alone
+//! would get.
 
 use std::sync::Arc;
 
@@ -30,7 +31,7 @@ fn both<T: Send>(recipe: fn() -> Recipe, call: impl Fn(u32, Pipeline<Sequential>
     })
 }
 
-/// All that a pipeline tells that does not depend on time.
+/// All results of a pipeline that do not depend on time.
 #[derive(Debug, PartialEq)]
 struct Told {
     losses: Vec<[f64; 3]>,
@@ -127,7 +128,7 @@ fn a_checkpoint_of_two_processes_is_one_checkpoint() {
     assert_eq!(loaded, [hash.clone(), hash]);
 }
 
-/// A token that the model does not know, in step 1.
+/// Data with a token that the model does not know, in step 1.
 struct Broken(RandomTokens);
 
 impl DataSource for Broken {

@@ -1,4 +1,5 @@
-//! Runs of several processes: real ones, as a launcher starts them, and threads of this one through the library.
+//! Runs of several processes: real ones, as a launcher starts them, and threads of one process, through the
+//! library.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -23,7 +24,7 @@ use std::time::{Duration, Instant};
 use assert_cmd::cargo::cargo_bin;
 use tempfile::TempDir;
 
-/// Small enough to train in no time, for up to eight stages; dropout on, tied weights.
+/// Small enough to train quickly, for up to eight stages. Dropout is on, weights are tied.
 const CONFIG: &str = "\
 [model]
 dim = 16
@@ -71,7 +72,7 @@ impl Place {
         Started::new(self.command(args)).end()
     }
 
-    /// `train`, as a process of a run of several: with its number, and where the first one is.
+    /// `train` as one process of several: with its number and the address of the first one.
     fn member(&self, rank: u32, size: u32, address: &str, args: &[&str]) -> Command {
         let mut command = self.command(args);
         let (host, port) = address.rsplit_once(':').unwrap();
@@ -83,7 +84,7 @@ impl Place {
         command
     }
 
-    /// `train` in so many processes, each with these arguments; how each ended.
+    /// `train` in this many processes, each with these arguments. Returns how each ended.
     fn several(&self, size: u32, args: &[&str]) -> Vec<Ended> {
         end_all(self.start(size, args))
     }
@@ -120,7 +121,7 @@ impl Place {
         command
     }
 
-    /// The numbers of all steps that do not depend on time.
+    /// The figures of all steps that do not depend on time.
     fn numbers(&self, run: &str) -> Vec<[serde_json::Value; 4]> {
         let text = fs::read_to_string(self.path(run).join("metrics.jsonl")).unwrap();
         let line = |line: &str| {
@@ -131,7 +132,7 @@ impl Place {
     }
 }
 
-/// Arguments of a run that ends only when it is ended.
+/// Arguments of a run that does not end by itself.
 const LONG: [&str; 6] = [
     "--set",
     "train.steps=1000000",
@@ -144,7 +145,7 @@ const LONG: [&str; 6] = [
 /// Longer than any of these runs takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A process that runs. What is left of it goes when this is dropped.
+/// A running process. It is killed when this is dropped.
 struct Started(Child);
 
 impl Started {
@@ -164,7 +165,7 @@ impl Started {
             std::thread::sleep(Duration::from_millis(2));
         }
         let late = self.0.try_wait().unwrap().is_none();
-        // One that has ended needs no killing.
+        // It may have ended already.
         let _ = self.0.kill();
         let read = |from: &mut dyn std::io::Read| {
             let mut text = String::new();
@@ -183,7 +184,7 @@ impl Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // One that has ended needs no killing.
+        // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -207,7 +208,7 @@ impl Ended {
         self
     }
 
-    /// What was said of a failure with this status.
+    /// The standard error of a process that failed with this status.
     #[track_caller]
     fn failed(self, status: i32) -> String {
         assert_eq!(self.status, Some(status), "{}{}", self.stdout, self.stderr);
@@ -221,7 +222,7 @@ impl Ended {
     }
 }
 
-/// All of them done; what the first one printed.
+/// Asserts that all succeeded. Returns the first one.
 #[track_caller]
 fn all_done(ended: Vec<Ended>) -> Ended {
     let mut done = ended.into_iter().map(Ended::done);

@@ -11,7 +11,7 @@ use pipewright::stages::Tensor;
 
 use crate::worlds::in_processes;
 
-/// What each process gets from a call that all make.
+/// What each process gets from a call that all of them make.
 fn all_call<T: Send>(processes: u32, call: fn(Peers) -> T) -> Vec<T> {
     in_processes(processes, |world| {
         let mesh = Mesh::new([1, processes, 1], processes, &[]).expect("a rank each");
@@ -120,7 +120,7 @@ fn another_call_in_one_process_is_an_error_in_both_before_any_rank_has_to_answer
             0 => peers.announce(format_args!("save({})", "here")),
             _ => peers.announce(format_args!("step({})", 3)),
         };
-        // Whoever is first learns it where it waits.
+        // The first process to wait learns it there.
         let told = announced.and_then(|_| peers.share("the end of the call", Ok(Vec::new())));
         told.expect_err("two calls").to_string()
     });
@@ -131,7 +131,7 @@ fn another_call_in_one_process_is_an_error_in_both_before_any_rank_has_to_answer
 fn another_call_in_one_process_ends_the_waits_of_ranks_in_their_transport() {
     let all = two_processes(|process, mut end, peers| {
         if process == 0 {
-            // Process 1 has begun its call.
+            // Process 1 has started its call.
             end.recv_bytes(WorldRank(1)).expect("told");
             let announced = peers.announce(format_args!("save(here)"));
             let told = announced.and_then(|_| end.wait(WorldRank(1), Tag(0)));
@@ -188,7 +188,7 @@ fn processes_that_are_not_alike_are_told_the_first_part_that_differs() {
 
 #[test]
 fn a_process_that_says_nothing_does_not_hide_the_end_of_another() {
-    // The second one never makes the call that the others wait in.
+    // The second process never makes the call that the others wait in.
     let (told, silent) = crossbeam_channel::bounded::<()>(0);
     let all = in_processes(3, |world| {
         let (process, mesh) = (

@@ -1,4 +1,4 @@
-//! What keeps a run of several processes from beginning: status 2 in all of them, with what to do.
+//! What keeps a run of several processes from starting. All of them exit with status 2 and say what to do.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -6,7 +6,7 @@ use std::thread;
 
 use super::*;
 
-/// With these variables and no others of a launcher.
+/// Runs with these variables, and no other variables of a launcher.
 fn with(place: &Place, variables: &[(&str, &str)], args: &[&str]) -> String {
     let mut command = place.command(args);
     command.envs(variables.iter().copied());
@@ -102,7 +102,7 @@ fn a_process_that_never_comes_is_named_to_all() {
         let args = ["--set", "pipeline.stages=4", "--set", deadline];
         Started::new(place.member(rank, 4, &address, &args))
     };
-    // Long enough for those who come on a machine that has much else to do.
+    // Long enough for the others to join, even on a busy machine.
     for process in end_all([0, 1, 3].map(|rank| member(rank, "launch.deadline=8")).into()) {
         let said = process.failed(2);
         let expected = format!(
@@ -117,7 +117,7 @@ fn a_process_that_never_comes_is_named_to_all() {
     );
 }
 
-/// What two processes say that differ in their arguments.
+/// The messages of two processes whose arguments differ.
 #[track_caller]
 fn differ(first: &[&str], second: &[&str]) -> [String; 2] {
     let place = Place::new();
@@ -184,7 +184,7 @@ fn another_build_of_the_program_is_refused() {
     )
     .unwrap();
     let address = worlds::free_address();
-    // It may be anybody, so process 0 waits for the one that is meant.
+    // It may be a stranger, so process 0 goes on waiting for process 1.
     let first = Started::new(place.member(0, 2, &address, &["--set", "launch.deadline=3"]));
     let mut command = Command::new(&other);
     command.current_dir(place.path(".")).args(["train", "my.toml"]);
@@ -208,7 +208,7 @@ fn a_port_of_another_protocol_is_told() {
     let answering = thread::spawn(move || {
         let (mut stream, _) = other.accept().unwrap();
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
-        // Until the other side has gone.
+        // Waits until the other side has gone.
         let _ = stream.read_to_end(&mut Vec::new());
     });
     let said = Started::new(place.member(1, 2, &address, &[])).end().failed(2);
@@ -337,7 +337,7 @@ fn commands_of_one_process_are_refused() {
     }
 }
 
-/// What two processes say whose file `name` has another content, `first` in process 0.
+/// The messages of two processes whose files `name` differ. Process 0's file has the first content.
 #[track_caller]
 fn files_differ(name: &str, contents: [&str; 2], sets: &[&str]) -> [String; 2] {
     let address = worlds::free_address();

@@ -1,8 +1,8 @@
-//! A run of several processes is the run of one: the same weights, numbers, files.
+//! A run of several processes equals the run of one: the same weights, figures and files.
 
 use super::*;
 
-/// The hash of one process's run with one stage, which is that of all.
+/// The weights hash of a run of one process with one stage. All runs must have it.
 fn plain(place: &Place) -> String {
     let sets = [
         "--set",
@@ -73,7 +73,7 @@ fn a_run_goes_on_with_another_number_of_processes() {
 fn the_address_can_stand_in_the_config() {
     let place = Place::new();
     let address = format!("launch.address={}", worlds::free_address());
-    // What the environment says is not what counts.
+    // The config overrides the environment.
     let member = |rank| Started::new(place.member(rank, 2, "192.0.2.1:1", &["--set", &address]));
     all_done(end_all((0..2).map(member).collect()));
 }
@@ -87,7 +87,8 @@ fn a_machine_can_be_named_by_a_name_that_leads_to_itself_alone() {
     let name = String::from_utf8(name).unwrap().trim().to_owned();
     let port = worlds::free_address().rsplit_once(':').unwrap().1.to_owned();
     let address = format!("{name}:{port}");
-    // Where the machine's name is not known to itself, or known by an address that others can use, there is nothing to see.
+    // On some machines the host name is unknown, or it is an address that others can use. Then there is
+    // nothing to test.
     let found = std::net::ToSocketAddrs::to_socket_addrs(&address);
     if !found.is_ok_and(|mut found| found.any(|address| address.ip().is_loopback())) {
         return;

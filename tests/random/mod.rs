@@ -1,4 +1,4 @@
-//! Random schedules that are right.
+//! Random schedules that are valid.
 
 use pipewright::id::Rank;
 use pipewright::schedule::{Cell, Pass, Placement};
@@ -6,7 +6,8 @@ use pipewright::schedule::{Cell, Pass, Placement};
 /// Each rank's passes, in order.
 pub(crate) type Rows = Vec<Vec<(Pass, Cell)>>;
 
-/// A random order of all passes that respects what needs what; `picks` decides what comes next and what is split.
+/// A random order of all passes in which each comes after those that it needs. `picks` decides which pass
+/// comes next, and which backwards are split.
 pub(crate) fn random_rows(
     placement: &Placement,
     micro_batches: u32,
@@ -16,7 +17,7 @@ pub(crate) fn random_rows(
     let mut rows: Rows = vec![Vec::new(); placement.ranks() as usize];
     let cell = |index: usize| Cell::new(index as u32 / micro_batches, index as u32 % micro_batches);
     let cells = (stages * micro_batches) as usize;
-    // How far each cell has come: nothing, forward, backward-input, everything.
+    // The progress of each cell: 0 nothing, 1 forward, 2 backward-input, 3 everything.
     let mut state = vec![0_u8; cells];
     loop {
         let at = |state: &[u8], stage: u32, micro_batch: u32| {

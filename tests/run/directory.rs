@@ -1,4 +1,4 @@
-//! Whose directory it is, and what is refused without changing anything in it.
+//! Who owns a run directory, and which directories are refused and left unchanged.
 
 use super::*;
 

@@ -21,7 +21,7 @@ use pipewright::stages::{Sequential, Shape, Tensor};
 use pipewright::{Error, Pipeline, Result};
 use tempfile::TempDir;
 
-/// Four numbers a micro-batch; the targets are the numbers times this.
+/// Four numbers per micro-batch. The targets are the numbers times this factor.
 struct Times(f32);
 
 impl DataSource for Times {
@@ -78,7 +78,7 @@ impl Place {
         Run::new(self.path())
     }
 
-    /// A run of so many steps.
+    /// A run of this many steps.
     fn train(&self, steps: u64) {
         let run = self.run().steps(steps).save_every(2).resume(Resume::IfThere);
         run.train(&mut pipeline()).expect("it trains");
@@ -170,7 +170,8 @@ fn a_listener_stops_the_run_which_is_saved_where_it_stopped() {
 #[test]
 fn the_best_checkpoint_is_kept_beside_the_newest_and_run_json_names_both() {
     let place = Place::new();
-    // Step by step the model comes nearer to a factor of 2, and so away from -1: the first validation is the best.
+    // With each step the model gets nearer to a factor of 2, and so further from -1. So the first validation
+    // is the best.
     let away = Arc::new(Times(-1.0));
     let run = place.run().steps(40).save_every(5).keep(1).validate(away, 2, 5);
     let outcome = run.train(&mut pipeline()).expect("it trains");

@@ -1,4 +1,4 @@
-//! Going on where a run was left.
+//! Resuming a run.
 
 use super::*;
 
@@ -45,7 +45,8 @@ fn an_interrupted_run_is_saved_and_goes_on() {
 fn lines_that_stay_keep_every_byte_and_later_ones_and_half_lines_are_cut_off() {
     let place = Place::new();
     place.train(2);
-    // More digits than a number needs, a line that is no JSON, a line past the checkpoint, and half of a line.
+    // A number with more digits than needed, a line that is not JSON, a line after the checkpoint, and half a
+    // line.
     let odd =
         "{\"step\":0,\"loss\":0.30000000000000004440892098500626}\nno JSON\n{\"step\":1,\"loss\":2.50}\n";
     let past = "{\"step\":2,\"loss\":9.0}\n{\"step\":3,\"lo";
@@ -107,7 +108,7 @@ fn half_of_a_removed_or_saved_checkpoint_is_swept_up_and_the_only_copy_of_one_is
 fn other_data_is_refused_until_it_is_allowed_and_then_the_history_names_both() {
     let place = Place::new();
     place.train(2);
-    // The lock tells when it was taken last.
+    // The lock file changes, because it says when the lock was last taken.
     let files = || {
         let mut all = contents(&place.path());
         all.retain(|(path, _)| !path.ends_with("lock"));

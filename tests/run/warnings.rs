@@ -1,4 +1,4 @@
-//! What fails beside the training is told once and ends no run.
+//! Failures outside the training itself are reported once, and end no run.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn a_picture_that_cannot_be_drawn_and_a_checkpoint_that_cannot_be_removed_are_to
     let place = Place::new();
     place.train(2);
     let path = place.path();
-    // Folders stand where a picture and a checkpoint that is being removed belong.
+    // Folders are in the way of a picture, and of a checkpoint that is being removed.
     fs::remove_file(path.join("loss.svg")).expect("removed");
     fs::create_dir_all(path.join("loss.svg/mine")).expect("made");
     let told = Rc::new(RefCell::new(Vec::new()));

@@ -1,4 +1,4 @@
-//! Causal attention, counted without the masked half.
+//! Causal attention. The masked half is not counted as work.
 
 use pipewright_stages::Result;
 use pipewright_stages::layers::Attention;
@@ -7,7 +7,7 @@ use crate::layers::layer_run;
 use crate::table::{Kernel, Work};
 use crate::tensor;
 
-/// Which size of the comparison, sequences, their length, heads and the width of one.
+/// Name of the size in the comparison; number of sequences, their length, heads and the width of a head.
 const SHAPES: [(&str, [usize; 4]); 2] = [("A", [4, 128, 8, 32]), ("B", [2, 256, 8, 64])];
 
 /// Attention of sizes A and B.
@@ -15,7 +15,7 @@ pub(crate) fn kernels() -> Result<Vec<Kernel>> {
     SHAPES
         .into_iter()
         .map(|(size, [batch, time, heads, width])| {
-            // Two products forward and four backward; what backward makes again is not counted.
+            // Two products forward and four backward. The recomputation in backward is not counted.
             let product = (2 * batch * heads * width * time * (time + 1) / 2) as f64;
             let dim = heads * width;
             let layer = Attention::new("attention", dim, heads)?;

@@ -1,22 +1,22 @@
-//! Times of hot and of cold kernels: the thread's own, without what other programs on the core take.
+//! Times of hot and cold kernels: CPU time of the thread, without the time of other programs on the core.
 
 use cpu_time::ThreadTime;
 use pipewright_stages::Result;
 
-/// Bytes that are written to fill every cache: twice the third one.
+/// How many bytes are written to fill every cache: twice the third-level cache.
 const FILLER: usize = 64 << 20;
 
-/// One kernel: it has the clock time each of its passes, in order.
+/// One kernel. It uses the clock to time each of its passes, in order.
 pub(crate) type Run = Box<dyn FnMut(&mut Clock) -> Result<()>>;
 
-/// What times passes.
+/// Times passes.
 pub(crate) struct Clock {
     cold: bool,
     filler: Vec<f32>,
     seconds: Vec<f64>,
 }
 
-/// Seconds of every pass.
+/// The seconds of every pass.
 pub(crate) struct Seconds {
     pub(crate) hot: Vec<f64>,
     pub(crate) cold: Vec<f64>,
@@ -42,7 +42,7 @@ impl Clock {
         output
     }
 
-    /// Runs a kernel to warm up, hot and cold.
+    /// Runs a kernel hot and cold. A first run warms it up.
     pub(crate) fn round(&mut self, run: &mut Run) -> Result<Seconds> {
         self.run(false, run)?;
         Ok(Seconds {

@@ -1,8 +1,8 @@
-//! The `gemm` crate, which products are compared with.
+//! The `gemm` crate, for comparison with our products.
 
 use gemm::Parallelism;
 
-/// An operand: rows one after the other, seen as they are or turned.
+/// An operand with contiguous rows, as it is or transposed.
 #[derive(Clone, Copy)]
 pub(crate) struct Operand<'a> {
     pub(crate) numbers: &'a [f32],
@@ -35,7 +35,7 @@ impl<'a> Operand<'a> {
         }
     }
 
-    /// From a column to the next, and from a row to the next.
+    /// The distance between columns, and the distance between rows.
     fn strides(self) -> (isize, isize) {
         let stride = self.columns as isize;
         if self.turned { (stride, 1) } else { (1, stride) }
@@ -48,7 +48,7 @@ pub(crate) fn multiply(out: &mut [f32], add: bool, a: Operand<'_>, b: Operand<'_
     let ((rows, depth), (b_rows, columns)) = (a.rows_and_columns(), b.rows_and_columns());
     assert_eq!((depth, rows * columns), (b_rows, out.len()));
     let ((a_cs, a_rs), (b_cs, b_rs)) = (a.strides(), b.strides());
-    // SAFETY: sizes and strides are those of the slices, as asserted, and `out` is borrowed alone.
+    // SAFETY: sizes and strides are those of the slices, as asserted, and `out` is borrowed exclusively.
     unsafe {
         gemm::gemm(
             rows,

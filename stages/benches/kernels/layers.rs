@@ -1,4 +1,4 @@
-//! Layers that work on numbers one by one or row by row, at the shapes of size A.
+//! Layers that work on single numbers or on rows, at the shapes of size A.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ const AT: ForwardContext = ForwardContext {
     mode: Mode::Train,
 };
 
-/// All three functions of a layer of numbers.
+/// Runs all three functions of a layer whose input is numbers.
 pub(crate) fn layer_run(mut layer: Box<dyn Layer>, input: Tensor) -> Result<Run> {
     let grad = tensor(layer.output_shape(input.shape())?.dims())?;
     Ok(Box::new(move |clock: &mut Clock| {
@@ -31,7 +31,8 @@ pub(crate) fn layer_run(mut layer: Box<dyn Layer>, input: Tensor) -> Result<Run>
     }))
 }
 
-/// A layer of numbers that touches memory so many times a number forward, and in backward-input.
+/// A layer that works on single numbers. `forward` and `backward` say how often it reads or writes memory per
+/// number.
 fn each(layer: impl Layer, width: usize, [forward, backward]: [usize; 2]) -> Result<Kernel> {
     let count = ROWS * width;
     let name = format!("{}: {ROWS} x {width}", layer.name());
@@ -46,7 +47,7 @@ fn each(layer: impl Layer, width: usize, [forward, backward]: [usize; 2]) -> Res
     ))
 }
 
-/// All of them.
+/// All these kernels.
 pub(crate) fn kernels() -> Result<Vec<Kernel>> {
     Ok(vec![
         each(LayerNorm::new("layer norm", DIM), DIM, [2, 3])?,
@@ -59,7 +60,7 @@ pub(crate) fn kernels() -> Result<Vec<Kernel>> {
     ])
 }
 
-/// A layer that gives what is laid ready, at no cost.
+/// A layer that returns prepared tensors, at no cost.
 #[derive(Debug)]
 struct Ready(Rc<RefCell<Vec<Tensor>>>);
 

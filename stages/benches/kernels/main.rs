@@ -1,11 +1,12 @@
-//! Every kernel by itself, one thread, through the public layers, losses and optimizers.
+//! Every kernel by itself, on one thread, through the public layers, losses and optimizers.
 //!
 //! `cargo bench -p pipewright-stages --bench kernels -- [part of a name] [rounds]`
 //!
-//! *Hot*: the kernel has just run, its operands are in the caches as far as they fit. *Cold*: everything was written out of the
-//! caches before, as between the passes of a real step. Each figure is the median of the rounds, in time that the thread itself
-//! had, and each round runs every kernel once: a busy moment of the machine falls on all alike. Beside products: the `gemm`
-//! crate at the same shapes. The sizes A, B and D are those of the comparison with PyTorch.
+//! *Hot*: the kernel has just run, so its operands are in the caches if they fit. *Cold*: other memory has
+//! filled the caches, as between the passes of a real step. Each figure is the median over the rounds, in CPU
+//! time of the thread. Each round runs every kernel once, so a busy moment of the machine affects all kernels
+//! alike. Products are shown next to those of the `gemm` crate at the same shapes. The sizes A, B and D are
+//! those of the comparison with PyTorch.
 
 mod attention;
 mod clock;
@@ -19,7 +20,7 @@ use pipewright_stages::{Result, Tensor, rng};
 
 use clock::Clock;
 
-/// Odd, so that a median is one of them.
+/// Odd, so that the median is one of the measurements.
 const ROUNDS: usize = 21;
 
 fn main() -> Result<()> {
@@ -46,19 +47,19 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Normal numbers.
+/// Normally distributed random numbers.
 fn numbers(count: usize) -> Vec<f32> {
     let mut numbers = vec![0.0; count];
     rng::fill_normal(rng::key(1, "bench"), 1.0, &mut numbers);
     numbers
 }
 
-/// A tensor of such numbers.
+/// A tensor of normally distributed random numbers.
 fn tensor(dims: &[usize]) -> Result<Tensor> {
     Tensor::from_vec(dims, numbers(dims.iter().product()))
 }
 
-/// Ids below a limit.
+/// Random ids below a limit.
 fn ids(dims: &[usize], limit: usize) -> Result<Tensor> {
     let mut draws = vec![0.0; dims.iter().product()];
     rng::fill_uniform(rng::key(1, "ids"), 0.5, &mut draws);
@@ -66,7 +67,7 @@ fn ids(dims: &[usize], limit: usize) -> Result<Tensor> {
     Tensor::from_ids(dims, ids.collect())
 }
 
-/// The same numbers in memory that no one shares, as a layer gets them in training.
+/// A copy in memory of its own, as a layer gets its input in training.
 fn own(tensor: &Tensor) -> Tensor {
     let mut copy = tensor.clone();
     copy.f32_mut();

@@ -1,4 +1,4 @@
-//! Linear layers without bias, and the same products by the `gemm` crate.
+//! Linear layers without bias, and the same products with the `gemm` crate.
 
 use pipewright_stages::layers::{Layout, Linear};
 use pipewright_stages::{Init, Result};
@@ -9,7 +9,7 @@ use crate::layers::layer_run;
 use crate::table::{Kernel, Work};
 use crate::{numbers, tensor};
 
-/// Which size of the comparison, rows of a micro-batch, layout, inputs and outputs.
+/// Name of the size in the comparison, rows of a micro-batch, layout, inputs and outputs.
 const SHAPES: [(&str, usize, Layout, [usize; 2]); 13] = [
     ("A", 512, Layout::InOut, [256, 768]),
     ("A", 512, Layout::InOut, [256, 256]),

@@ -11,7 +11,7 @@ use crate::{ids, numbers, own, tensor};
 /// The parameters of a block of size A.
 const PARAMETERS: [usize; 2] = [12 * 256, 256];
 
-/// All of them.
+/// All these kernels.
 pub(crate) fn kernels() -> Result<Vec<Kernel>> {
     let momentum = Sgd {
         momentum: 0.9,

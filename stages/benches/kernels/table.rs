@@ -1,15 +1,15 @@
-//! What is measured of a kernel, and the table.
+//! The measurements of kernels, and their table.
 
 use pipewright_stages::Result;
 
 use crate::clock::{Clock, Run, Seconds};
 
-/// What a pass does.
+/// The work of a pass.
 #[derive(Clone, Copy)]
 pub(crate) enum Work {
-    /// Multiplications and additions, counted apart.
+    /// Floating-point operations: a multiplication and an addition count as two.
     Flops(f64),
-    /// Something for each of `count`, with all memory together that it has to read or write.
+    /// Work on `count` items of some kind, and all memory that it must read or write.
     Each {
         what: &'static str,
         count: usize,
@@ -18,7 +18,7 @@ pub(crate) enum Work {
 }
 
 impl Work {
-    /// Work on `count` numbers, each of them with `accesses` reads or writes of a number in memory.
+    /// Work on `count` numbers, with `accesses` reads or writes of memory for each.
     pub(crate) fn each(what: &'static str, count: usize, accesses: usize) -> Self {
         Self::Each {
             what,
@@ -33,14 +33,14 @@ pub(crate) struct Kernel {
     pub(crate) name: String,
     passes: Vec<(&'static str, Work)>,
     run: Run,
-    /// The same by the `gemm` crate.
+    /// The same work with the `gemm` crate.
     gemm: Option<Run>,
     samples: Vec<Seconds>,
     gemm_samples: Vec<Seconds>,
 }
 
 impl Kernel {
-    /// A kernel that times these passes in this order.
+    /// A kernel whose run times these passes in this order.
     pub(crate) fn new(name: String, passes: Vec<(&'static str, Work)>, run: Run) -> Self {
         Self {
             name,
@@ -52,7 +52,7 @@ impl Kernel {
         }
     }
 
-    /// Puts what it is compared with beside it.
+    /// Adds the `gemm` crate's version for comparison.
     pub(crate) fn beside_gemm(mut self, gemm: Run) -> Self {
         self.gemm = Some(gemm);
         self
@@ -95,7 +95,7 @@ impl Kernel {
     }
 }
 
-/// The medians, hot and cold, of a pass.
+/// The medians of a pass, hot and cold.
 fn medians(samples: &[Seconds], pass: usize) -> [f64; 2] {
     [
         median(samples.iter().map(|sample| sample.hot[pass]).collect()),
@@ -108,7 +108,7 @@ fn median(mut numbers: Vec<f64>) -> f64 {
     numbers[numbers.len() / 2]
 }
 
-/// Prints every pass of every kernel. I is backward-input, W backward-weight.
+/// Prints every pass of every kernel. I is backward-input, W is backward-weight.
 pub(crate) fn print(kernels: &[Kernel]) {
     println!(
         "{:<36} {:<8}{:>8} {:>8}{:19}{:>8} {:>8}",

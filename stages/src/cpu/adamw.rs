@@ -8,7 +8,7 @@ use super::prefetch::LINE;
 /// The scalars of one AdamW update.
 #[derive(Clone, Copy)]
 pub(crate) struct Scalars {
-    /// What the gradient is multiplied by first.
+    /// The factor that the gradient is multiplied by first.
     pub(crate) scale: f32,
     /// `1 - learning_rate * weight_decay`.
     pub(crate) shrink: f32,
@@ -20,7 +20,7 @@ pub(crate) struct Scalars {
     pub(crate) square_step: f32,
     /// `1 / sqrt(1 - beta2^step)`.
     pub(crate) root_scale: f32,
-    /// Added to the root.
+    /// Added to the square root.
     pub(crate) epsilon: f32,
     /// `learning_rate / (1 - beta1^step)`.
     pub(crate) step_size: f32,

@@ -1,4 +1,4 @@
-//! The mask of dropout, drawn again wherever it is needed.
+//! The mask of dropout. It is computed again wherever it is needed.
 
 use multiversion::multiversion;
 
@@ -6,18 +6,18 @@ use super::lanes::LANES;
 use super::parts::{By, EXP, cut};
 use crate::rng;
 
-/// Numbers that are drawn for at once: four words a counter.
+/// How many random numbers are made at once: four words for each of [`LANES`] counters.
 const DRAWN: usize = 4 * LANES;
 
-/// Zeroes numbers with probability `rate` and divides the others by `1 - rate`; the draws are a function of the key, the
-/// moment and the position.
+/// Zeroes numbers with probability `rate` and divides the others by `1 - rate`. The random numbers depend
+/// only on the key, the moment (step and micro-batch) and the position.
 pub(crate) fn dropout(numbers: &mut [f32], rate: f32, key: [u32; 2], moment: [u32; 3]) {
     cut(By(numbers, DRAWN), EXP * DRAWN, |first, numbers| {
         dropout_part(numbers, first, rate, key, moment);
     });
 }
 
-/// Numbers from the draws of this index on.
+/// The part of [`dropout`] whose random numbers start at index `first`.
 #[multiversion(targets = "simd")]
 fn dropout_part(numbers: &mut [f32], first: usize, rate: f32, key: [u32; 2], moment: [u32; 3]) {
     let scale = 1.0 / (1.0 - rate);
@@ -33,7 +33,7 @@ fn dropout_part(numbers: &mut [f32], first: usize, rate: f32, key: [u32; 2], mom
     }
 }
 
-/// The four words of as many counters as there are lanes: all first words, all second words, ...
+/// The four words of [`LANES`] counters: all first words, then all second words, and so on.
 #[inline(always)]
 fn draw(key: [u32; 2], first: u32, moment: [u32; 3]) -> [[u32; LANES]; 4] {
     let mut words = [[0; LANES]; 4];

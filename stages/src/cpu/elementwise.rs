@@ -1,4 +1,4 @@
-//! Loops over numbers one by one, and over the columns of rows.
+//! Loops over single numbers, and over the columns of rows.
 
 use multiversion::multiversion;
 
@@ -19,7 +19,7 @@ fn add_part(sum: &mut [f32], addend: &[f32]) {
     }
 }
 
-/// `out = a + b`, of a row.
+/// `out = a + b`, for one row.
 #[multiversion(targets = "simd")]
 pub(crate) fn add_into(out: &mut [f32], a: &[f32], b: &[f32]) {
     for ((out, &a), &b) in out.iter_mut().zip(a).zip(b) {
@@ -27,7 +27,7 @@ pub(crate) fn add_into(out: &mut [f32], a: &[f32], b: &[f32]) {
     }
 }
 
-/// Negative numbers become zero; NaN stays.
+/// Sets negative numbers to zero. NaN stays.
 pub(crate) fn relu(numbers: &mut [f32]) {
     cut(By(numbers, LINE), LINE, |_, numbers| relu_part(numbers));
 }
@@ -39,7 +39,7 @@ fn relu_part(numbers: &mut [f32]) {
     }
 }
 
-/// The gradient becomes zero wherever the output of ReLU is not positive.
+/// Sets the gradient to zero where the output of ReLU is not positive.
 pub(crate) fn relu_grad(grad: &mut [f32], output: &[f32]) {
     cut((By(grad, LINE), By(output, LINE)), LINE, |_, (grad, output)| {
         relu_grad_part(grad, output);
@@ -53,7 +53,7 @@ fn relu_grad_part(grad: &mut [f32], output: &[f32]) {
     }
 }
 
-/// Adds all rows to `sum`, the first row first. It is cut by columns.
+/// Adds all rows to `sum`, in order. The threads share the columns.
 pub(crate) fn add_rows(sum: &mut [f32], rows: &[f32]) {
     let width = sum.len();
     let weight = LINE * (rows.len() / width);
@@ -62,7 +62,7 @@ pub(crate) fn add_rows(sum: &mut [f32], rows: &[f32]) {
     });
 }
 
-/// Adds the columns from `first` on of all rows.
+/// Adds the columns of all rows, from column `first` on.
 #[multiversion(targets = "simd")]
 fn add_columns(sum: &mut [f32], rows: &[f32], width: usize, first: usize) {
     for row in rows.chunks_exact(width) {

@@ -9,7 +9,7 @@ use super::prefetch::LINE;
 /// `2 sqrt(2 / pi)`: the tanh form is `x sigmoid(2 u)` with `u = sqrt(2 / pi) (x + 0.044715 x^3)`.
 const SLOPE: f32 = 1.595_769;
 const CUBIC: f32 = 0.044_715;
-/// `1 / sqrt(2 pi)`, the height of the normal density.
+/// `1 / sqrt(2 pi)`, the normal density at 0.
 const DENSITY: f32 = 0.398_942_3;
 
 /// Value and derivative of the tanh form.
@@ -20,7 +20,7 @@ fn tanh_form(x: f32) -> [f32; 2] {
     [x * gate, (x * inner * gate).mul_add(rest, gate)]
 }
 
-/// Value and derivative with the normal distribution function.
+/// Value and derivative of the exact form.
 #[inline(always)]
 fn exact_form(x: f32) -> [f32; 2] {
     let tail = 0.5 * erfc(x.abs() * std::f32::consts::FRAC_1_SQRT_2);
@@ -28,7 +28,7 @@ fn exact_form(x: f32) -> [f32; 2] {
     [x * normal, (x * DENSITY).mul_add(exp(-0.5 * x * x), normal)]
 }
 
-/// Writes the values at `input`.
+/// Writes the values of GELU at `input`.
 pub(crate) fn forward(exact: bool, out: &mut [f32], input: &[f32]) {
     cut((By(out, LINE), By(input, LINE)), EXP * LINE, |_, (out, input)| {
         forward_part(exact, out, input)
@@ -48,7 +48,7 @@ fn forward_part(exact: bool, out: &mut [f32], input: &[f32]) {
     }
 }
 
-/// Multiplies the gradient by the derivatives at `input`.
+/// Multiplies the gradient by the derivatives of GELU at `input`.
 pub(crate) fn backward(exact: bool, grad: &mut [f32], input: &[f32]) {
     cut(
         (By(grad, LINE), By(input, LINE)),
@@ -70,7 +70,7 @@ fn backward_part(exact: bool, grad: &mut [f32], input: &[f32]) {
     }
 }
 
-/// As [`backward`], and turns the input into the values.
+/// Like [`backward`], and also turns the input into the values.
 pub(crate) fn backward_and_forward(exact: bool, grad: &mut [f32], input: &mut [f32]) {
     cut(
         (By(grad, LINE), By(input, LINE)),

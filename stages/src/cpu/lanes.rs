@@ -1,9 +1,10 @@
-//! Sums, maxima and scalar products in a fixed order: sixteen lanes, then the lanes, then the rest.
+//! Sums, maxima and scalar products in a fixed order: first within each of sixteen lanes, then over the
+//! lanes, then the rest.
 
 /// The number of lanes: one AVX-512 register.
 pub(crate) const LANES: usize = 16;
 
-/// The sum of the lanes, halving.
+/// The sum of the lanes, by halving.
 #[inline(always)]
 pub(crate) fn fold(mut lanes: [f32; LANES]) -> f32 {
     let mut half = LANES / 2;
@@ -51,7 +52,7 @@ pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
     total
 }
 
-/// The largest number; negative infinity for none. A NaN is passed over.
+/// The largest number, or negative infinity if there is none. It ignores NaN.
 #[inline(always)]
 pub(crate) fn max(numbers: &[f32]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];

@@ -1,13 +1,14 @@
-//! Exponential and error function by polynomials: no call inside a loop, so that loops over them vectorise.
+//! Exponential and error function by polynomials. They contain no calls, so loops over them vectorise.
 
-/// Coefficients of `(exp(r) - 1 - r) / r^2` on `|r| <= ln(2) / 2`, lowest first (relative error of exp: 1e-8).
+/// Coefficients of `(exp(r) - 1 - r) / r^2` for `|r| <= ln(2) / 2`, lowest first (relative error of exp:
+/// 1e-8).
 const EXP: [f32; 5] = [0.5, 0.166_665_76, 0.041_666_556, 0.008_363_179, 0.001_392_618_4];
 
-/// Below this `exp` is taken to be zero; above its negative, it stays finite by standing still.
+/// Below `-EXP_RANGE`, `exp` gives zero. Above `EXP_RANGE` it gives `e^EXP_RANGE`, so that it stays finite.
 const EXP_RANGE: f32 = 87.3;
 
-/// Coefficients of `ln(erfc(z) exp(z^2) / t)` in `t = 1 / (1 + z / 2)`, lowest first, a Chebyshev fit (Press et al.,
-/// "Numerical Recipes", section 6.2; error: 8e-8).
+/// Coefficients of `ln(erfc(z) exp(z^2) / t)` in `t = 1 / (1 + z / 2)`, lowest first. A Chebyshev fit: Press
+/// et al., "Numerical Recipes", section 6.2 (error: 8e-8).
 const ERFC: [f32; 10] = [
     -1.265_505_9,
     0.999_894_2,
@@ -31,17 +32,17 @@ fn polynomial<const N: usize>(coefficients: [f32; N], x: f32) -> f32 {
     sum
 }
 
-/// `e^x` to 1e-7; zero below -87.3, at most `e^87.3`; NaN stays NaN.
+/// `e^x` with a relative error of 1e-7. Zero below -87.3, at most `e^87.3`; NaN stays NaN.
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
     let value = bounded_exp(x);
     if x < -EXP_RANGE { 0.0 } else { value }
 }
 
-/// As [`exp`], and `e^-87.3` below -87.3.
+/// Like [`exp`], but `e^-87.3` below -87.3.
 #[inline(always)]
 fn bounded_exp(x: f32) -> f32 {
-    // Adding 1.5 * 2^23 leaves the rounded integer in the low bits of the sum.
+    // After adding 1.5 * 2^23, the low bits of the sum hold the rounded integer.
     const ROUND: f32 = 12_582_912.0;
     const LN2_HIGH: f32 = 0.693_359_4;
     const LN2_LOW: f32 = -0.000_212_194_44;
@@ -95,7 +96,8 @@ mod tests {
         assert!(exp(f32::NAN).is_nan());
     }
 
-    /// Its argument, about `z^2`, is rounded before the exponential. Largest measured: three quarters of the bound.
+    /// The error comes from rounding the exponential's argument, which is about `-z^2`. Largest measured:
+    /// three quarters of the bound.
     #[test]
     fn erfc_is_as_near_as_its_argument() {
         for step in 0..9_150 {

@@ -1,23 +1,23 @@
-//! What a product reads: a view of numbers.
+//! The operands of products: views of numbers.
 
 use std::ops::Range;
 
 use super::prefetch::{LINE, Lines};
 
-/// A view of a slice in which rows or columns are contiguous.
+/// A view of a slice as a matrix. Its rows or its columns are contiguous.
 #[derive(Clone, Copy)]
 pub(crate) struct Matrix<'a> {
     pub(super) numbers: &'a [f32],
     pub(super) rows: usize,
     pub(super) columns: usize,
-    /// From a row to the next; from a column to the next when turned.
+    /// The distance from one row to the next; if `turned`, from one column to the next.
     pub(super) stride: usize,
-    /// Whether columns are contiguous, and not rows.
+    /// Whether the columns are contiguous instead of the rows (a transposed matrix).
     pub(super) turned: bool,
 }
 
 impl<'a> Matrix<'a> {
-    /// The slice as rows of `columns` numbers, one after the other.
+    /// The slice as contiguous rows of `columns` numbers.
     pub(crate) fn new(numbers: &'a [f32], columns: usize) -> Self {
         Self {
             numbers,
@@ -28,7 +28,7 @@ impl<'a> Matrix<'a> {
         }
     }
 
-    /// The transpose: the same numbers, seen the other way.
+    /// The transpose: the same numbers with rows and columns exchanged.
     pub(crate) fn t(self) -> Self {
         Self {
             rows: self.columns,
@@ -38,7 +38,7 @@ impl<'a> Matrix<'a> {
         }
     }
 
-    /// These rows of it.
+    /// Some rows of the matrix.
     pub(super) fn part(self, rows: Range<usize>) -> Self {
         let step = if self.turned { 1 } else { self.stride };
         Self {
@@ -53,18 +53,18 @@ impl<'a> Matrix<'a> {
         self.rows
     }
 
-    /// Whether columns are contiguous, and not rows.
+    /// Whether the columns are contiguous instead of the rows.
     pub(crate) fn is_turned(self) -> bool {
         self.turned
     }
 
-    /// A contiguous row; of a turned matrix, a column.
+    /// A contiguous row; of a transposed matrix, a contiguous column.
     #[inline(always)]
     pub(super) fn row(self, row: usize) -> &'a [f32] {
         &self.numbers[row * self.stride..]
     }
 
-    /// The memory of these rows and columns of a matrix that is not turned.
+    /// The memory of these rows and columns. For a matrix whose rows are contiguous.
     #[inline(always)]
     pub(super) fn lines(self, rows: Range<usize>, columns: &Range<usize>) -> Lines<'a> {
         Lines {

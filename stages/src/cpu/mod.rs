@@ -1,7 +1,8 @@
-//! Number crunching on the CPU: matrix products and vectorised loops, cut into parts for the threads of a rank.
+//! Arithmetic on the CPU: matrix products and vectorised loops. The threads of a rank share the work.
 //!
-//! Loops are compiled once for each level of SIMD and picked at run time. Sums run over a fixed number of lanes, so that
-//! a result depends on nothing but its input: not on the threads, the stage or the memory it is in.
+//! Loops are compiled once for each level of SIMD, and the level is chosen at run time. Sums run over a fixed
+//! number of lanes, so a result depends only on its input: not on the threads, the stage or the memory that
+//! it is in.
 
 pub(crate) mod adamw;
 pub(crate) mod attention;

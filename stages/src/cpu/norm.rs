@@ -7,7 +7,7 @@ use super::parts::{By, cut};
 use super::prefetch::LINE;
 use crate::threads;
 
-/// Mean and reciprocal deviation of a row.
+/// The mean and the reciprocal standard deviation of a row.
 #[inline(always)]
 fn moments(row: &[f32], epsilon: f32) -> [f32; 2] {
     let mean = lanes::sum(row) / row.len() as f32;
@@ -27,8 +27,8 @@ fn moments(row: &[f32], epsilon: f32) -> [f32; 2] {
     ]
 }
 
-/// Normalises every row to mean 0 and deviation 1, then scales and shifts it. Writes (mean, reciprocal deviation) of
-/// every row to `stats`.
+/// Normalises every row to mean 0 and standard deviation 1, then scales and shifts it. Writes each row's mean
+/// and reciprocal standard deviation to `stats`.
 pub(crate) fn forward(
     out: &mut [f32],
     stats: &mut [f32],
@@ -64,7 +64,7 @@ fn forward_part(
     }
 }
 
-/// As [`forward`], with the numbers of every row that it has left.
+/// Like [`forward`], with the `stats` that it wrote.
 pub(crate) fn forward_again(out: &mut [f32], stats: &[f32], input: &[f32], gain: &[f32], shift: &[f32]) {
     let width = gain.len();
     let rows = ((By(out, width), By(stats, 2)), By(input, width));
@@ -92,8 +92,8 @@ fn normalise(out: &mut [f32], row: &[f32], [mean, scale]: [f32; 2], gain: &[f32]
     }
 }
 
-/// Turns the output gradient into the input gradient, in place, and adds the gradients of gain and shift to `gain_grad`
-/// and `shift_grad`. These are cut by columns, that by rows.
+/// Turns the output gradient into the input gradient, in place, and adds the gradients of gain and shift to
+/// `gain_grad` and `shift_grad`. The threads share the rows for the first, and the columns for the others.
 pub(crate) fn backward(
     grad: &mut [f32],
     input: &[f32],
@@ -102,7 +102,7 @@ pub(crate) fn backward(
     gain_grad: &mut [f32],
     shift_grad: &mut [f32],
 ) {
-    /// Rows that one thread takes at once: they are in the first cache when they are read again.
+    /// How many rows one thread takes at once. They stay in the first-level cache until they are read again.
     const FEW: usize = 8;
     let (width, rows) = (gain.len(), stats.len() / 2);
     let rows = if threads::count() == 1 { FEW } else { rows.max(1) };
@@ -122,7 +122,7 @@ pub(crate) fn backward(
     }
 }
 
-/// Adds the gradients of the columns from `first` on.
+/// Adds the gradients of gain and shift, from column `first` on.
 #[multiversion(targets = "simd")]
 fn add_column_grads(
     gain_grad: &mut [f32],
@@ -166,7 +166,8 @@ fn input_grad(grad: &mut [f32], input: &[f32], stats: &[f32], gain: &[f32]) {
     }
 }
 
-/// The sums of the gradient of the normalised numbers, and of that times the centred numbers.
+/// Two sums over a row: of the gradient of the normalised numbers, and of that gradient times the centred
+/// numbers.
 #[inline(always)]
 fn sums(grad: &[f32], row: &[f32], gain: &[f32], mean: f32) -> [f32; 2] {
     let (mut total, mut along) = ([0.0; LANES], [0.0; LANES]);

@@ -1,18 +1,19 @@
-//! Work on rows, cut into parts for the threads of a rank.
+//! Sharing work on rows among the threads of a rank.
 
 use crate::threads;
 
-/// The least weight of a part that is worth waking a thread for: some microseconds of work. Numbers that are read or written
-/// weigh 1.
+/// The least work for which a part is worth waking a thread: some microseconds. The unit of work is one
+/// number read or written by a plain loop.
 const LEAST: usize = 16 * 1024;
 
-/// Multiplications and additions that take as long as one number of a plain loop.
+/// How many multiply-adds take as long as one unit of work.
 pub(crate) const PRODUCTS: usize = 32;
 
-/// Numbers of a plain loop that take as long as one with an exponential.
+/// How many units of work one exponential takes.
 pub(crate) const EXP: usize = 4;
 
-/// Rows that can be cut in two: slices by units, or several such with as many units each.
+/// Rows that can be cut in two. Either a slice in units of rows, or several such slices with equally many
+/// units.
 pub(crate) trait Rows: Send + Sized {
     /// The plain slices.
     type Slices;
@@ -20,14 +21,14 @@ pub(crate) trait Rows: Send + Sized {
     /// The number of units.
     fn units(&self) -> usize;
 
-    /// The first so many units, and the others.
+    /// The first `units` units, and the rest.
     fn split(self, units: usize) -> (Self, Self);
 
-    /// What the work is done on.
+    /// The slices to work on.
     fn slices(self) -> Self::Slices;
 }
 
-/// A slice in units of so many numbers, of which the last may have fewer.
+/// A slice in units of this many numbers. The last unit may be shorter.
 pub(crate) struct By<S>(pub(crate) S, pub(crate) usize);
 
 impl<'a, T: Sync> Rows for By<&'a [T]> {
@@ -81,7 +82,7 @@ impl<A: Rows, B: Rows> Rows for (A, B) {
     }
 }
 
-/// How many threads share work of this weight.
+/// How many threads share this much work.
 pub(crate) fn parts(weight: usize) -> usize {
     match threads::count() {
         1 => 1,
@@ -89,7 +90,8 @@ pub(crate) fn parts(weight: usize) -> usize {
     }
 }
 
-/// Does work on rows, each unit of this weight, with all threads if it is worth it. `work` is told the first unit of its part.
+/// Runs `work` on all rows. `weight` is the work for each unit. The threads share the rows if there is enough
+/// work. Each part also gets the number of its first unit.
 pub(crate) fn cut<R: Rows>(rows: R, weight: usize, work: impl Fn(usize, R::Slices) + Sync) {
     let units = rows.units();
     share(parts(units * weight).min(units), 0, rows, &work);

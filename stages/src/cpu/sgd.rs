@@ -1,4 +1,4 @@
-//! The inner loops of gradient descent.
+//! The inner loops of stochastic gradient descent.
 
 use multiversion::multiversion;
 
@@ -8,11 +8,11 @@ use super::prefetch::LINE;
 /// The scalars of one update.
 #[derive(Clone, Copy)]
 pub(crate) struct Scalars {
-    /// What the gradient is multiplied by first.
+    /// The factor that the gradient is multiplied by first.
     pub(crate) scale: f32,
     /// The share of the weight that is added to the gradient.
     pub(crate) weight_decay: f32,
-    /// How much of the momentum stays.
+    /// The share of the momentum that stays.
     pub(crate) momentum: f32,
     /// The learning rate.
     pub(crate) learning_rate: f32,

@@ -1,4 +1,5 @@
-//! Products of small matrices whose sizes are whole tiles: what attention multiplies, head by head. Nothing is packed.
+//! Products of small matrices whose sizes are whole tiles. Attention uses them for each head. Nothing is
+//! packed.
 
 use pulp::{Arch, Simd, WithSimd};
 
@@ -7,28 +8,28 @@ use super::tile::{FEW_ROWS, ROWS, is_tall, tile};
 /// A matrix with contiguous rows that start `stride` apart.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
-    /// From the first number of the first row.
+    /// The numbers from the first row on.
     pub(crate) numbers: &'a [f32],
-    /// From a row to the next.
+    /// The distance from one row to the next.
     pub(crate) stride: usize,
 }
 
-/// The output of a product: as [`View`].
+/// The output of a product; like [`View`].
 pub(crate) struct ViewMut<'a> {
-    /// From the first number of the first row.
+    /// The numbers from the first row on.
     pub(crate) numbers: &'a mut [f32],
-    /// From a row to the next.
+    /// The distance from one row to the next.
     pub(crate) stride: usize,
 }
 
 /// The size of a product: `[rows, depth]` by `[depth, columns]`.
 #[derive(Clone, Copy)]
 pub(crate) struct Size {
-    /// Rows of the output, a multiple of 8.
+    /// The rows of the output, a multiple of 8.
     pub(crate) rows: usize,
-    /// What is summed over.
+    /// The length of the sums.
     pub(crate) depth: usize,
-    /// Columns of the output, a multiple of 16.
+    /// The columns of the output, a multiple of 16.
     pub(crate) columns: usize,
 }
 
@@ -102,7 +103,7 @@ impl Product<'_> {
         }
     }
 
-    /// The tiles beside each other, from this row on.
+    /// Computes the tiles of one row of tiles, from this row on.
     #[inline(always)]
     fn row_of_tiles<S: Simd, const HEIGHT: usize, const ADD: bool>(
         &mut self,
@@ -154,7 +155,7 @@ mod tests {
         columns: 48,
     };
 
-    /// `a b`, and 0.5 and `a^T b`, by one level of SIMD.
+    /// `a b` and `0.5 + a^T b`, with one level of SIMD.
     fn products<S: Simd>(simd: S, a: &[f32], b: &[f32]) -> [Vec<f32>; 2] {
         let mut outs = [0.5, 0.5].map(|number| vec![number; SIZE.rows * SIZE.columns]);
         let [plain, turned] = &mut outs;

@@ -1,11 +1,11 @@
-//! Softmax of rows: for a loss over classes.
+//! Softmax of rows, for a loss over classes.
 
 use multiversion::multiversion;
 
 use super::lanes::{self, LANES};
 use super::math::exp;
 
-/// Replaces every number of the row by `exp(number - shift)` and gives their sum.
+/// Replaces every number of the row by `exp(number - shift)` and returns their sum.
 #[inline(always)]
 pub(crate) fn exp_and_sum(row: &mut [f32], shift: f32) -> f32 {
     let mut sums = [0.0; LANES];
@@ -24,7 +24,7 @@ pub(crate) fn exp_and_sum(row: &mut [f32], shift: f32) -> f32 {
     total
 }
 
-/// Turns a row of logits into probabilities; gives the largest logit and the logarithm of the sum of
+/// Turns a row of logits into probabilities. Returns the largest logit, and the logarithm of the sum of
 /// `exp(logit - largest)`.
 #[multiversion(targets = "simd")]
 pub(crate) fn probabilities(row: &mut [f32]) -> (f32, f32) {

@@ -2,23 +2,24 @@
 
 use pulp::Simd;
 
-/// Rows of a tile where there are 32 registers, and a multiple of its rows where there are fewer.
+/// The rows of a tile on machines with 32 registers. It is a multiple of [`FEW_ROWS`].
 pub(crate) const ROWS: usize = 8;
 
-/// Rows of a tile where there are 16 registers: half of them hold sums.
+/// The rows of a tile on machines with 16 registers. Half of the registers hold sums.
 pub(crate) const FEW_ROWS: usize = 4;
 
-/// The depth after which a tile may ask for memory.
+/// How often a tile can prefetch memory: once per this much depth.
 pub(crate) const STEP: usize = 16;
 
-/// Whether a tile of eight rows, two registers wide, leaves registers for its operands.
+/// Whether there are enough registers for a tile of eight rows that is two registers wide.
 #[inline(always)]
 pub(crate) fn is_tall<S: Simd>() -> bool {
     S::REGISTER_COUNT >= 32
 }
 
-/// The sum of the products of a column of `a` (by depth and row) and a row of `b` (by depth, `WIDTH` registers long),
-/// from the first of `depth` to the last. Every [`STEP`] of the depth `ahead` is told where it is.
+/// One tile of a product. It sums, over `depth` from first to last, a column of `a` (by depth and row) times
+/// a row of `b` (by depth, `WIDTH` registers long). After each [`STEP`] of the depth it calls `ahead` with
+/// the current depth.
 #[inline(always)]
 pub(crate) fn tile<'b, S: Simd, const HEIGHT: usize, const WIDTH: usize>(
     simd: S,

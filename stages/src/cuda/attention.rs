@@ -1,4 +1,5 @@
-//! Attention: by the tensor cores for bf16 heads of the widths that there are fused kernels for, by plain ones for all others.
+//! Attention. Fused kernels on tensor cores run bf16 heads of the widths in [`FUSED_HEADS`]; plain kernels
+//! run all others.
 
 use super::launch::{Arg, kernel};
 use super::{Gpu, Grid, Ptr};
@@ -12,13 +13,14 @@ struct Fused {
     forward: &'static str,
     backward_kv: &'static str,
     backward_q: &'static str,
-    /// Keys of a block of `backward_kv`; the others' blocks have [`QUERIES`] queries.
+    /// The keys of a block of `backward_kv`. The blocks of the other kernels have [`QUERIES`] queries.
     keys: usize,
-    /// Bytes of shared memory of each.
+    /// The bytes of shared memory of each kernel.
     shared: [u32; 3],
 }
 
-/// The widths of a head for which attention in `bf16` has fused kernels; others run on plain ones, which are right and slow.
+/// The head widths for which `bf16` attention has fused kernels. Other widths run on plain kernels, which are
+/// correct but slow.
 pub const FUSED_HEADS: [usize; 2] = [64, 128];
 
 const FUSED: [Fused; 2] = [
@@ -40,28 +42,28 @@ const FUSED: [Fused; 2] = [
     },
 ];
 
-/// Queries of a fused kernel's block.
+/// The queries of a fused kernel's block.
 const QUERIES: usize = 128;
 
-/// Threads of a fused kernel's block, and of `attention_delta`'s.
+/// The threads in a block of a fused kernel and of `attention_delta`.
 const FUSED_THREADS: u32 = 128;
 
-/// Rows of a block of `attention_delta`: eight threads have one.
+/// The rows of a block of `attention_delta`. Eight threads share a row.
 const DELTA_ROWS: usize = FUSED_THREADS as usize / 8;
 
-/// The most blocks of a grid in its third direction.
+/// The largest size of a grid in its third dimension.
 const MOST_DEEP: usize = 65535;
 
-/// Shared memory of a plain kernel's block, in bytes, and what a warp has of it for each number of a head's row: the most that any of them
-/// needs, four rows of f32.
+/// The shared memory of a plain kernel's block in bytes, and the bytes that a warp uses for each number of a
+/// head's row. The latter is the maximum over the kernels: four rows of f32.
 const PLAIN_SHARED: usize = 48 << 10;
 const PLAIN_BYTES: usize = 16;
 
-/// The most warps of a plain kernel's block.
+/// The most warps in a plain kernel's block.
 const MOST_WARPS: usize = 8;
 
 impl Fused {
-    /// Those for such heads, if there are.
+    /// The fused kernels for such heads, if there are any.
     fn of(dtype: DType, sizes: Sizes) -> Option<&'static Self> {
         FUSED
             .iter()
@@ -69,7 +71,7 @@ impl Fused {
     }
 }
 
-/// Blocks of so many rows of every head.
+/// A grid with one block for every `rows` rows of every head.
 fn by_rows(rows: usize, batch: usize, sizes: Sizes, shared: u32) -> Grid {
     let blocks = [sizes.time.div_ceil(rows), sizes.heads, batch];
     Grid {
@@ -79,7 +81,7 @@ fn by_rows(rows: usize, batch: usize, sizes: Sizes, shared: u32) -> Grid {
     }
 }
 
-/// A warp for each row of every head, as many in a block as have room.
+/// A grid with one warp for each row of every head. A block has as many warps as its shared memory allows.
 fn by_warps(batch: usize, sizes: Sizes) -> Result<Grid> {
     let width = sizes.width();
     let warps = (PLAIN_SHARED / (PLAIN_BYTES * width)).min(MOST_WARPS);
@@ -96,16 +98,17 @@ fn by_warps(batch: usize, sizes: Sizes) -> Result<Grid> {
     })
 }
 
-/// What the plain kernels are told of the sizes.
+/// The size arguments of the plain kernels.
 fn plain_sizes(batch: usize, sizes: Sizes) -> [Arg; 4] {
     [batch, sizes.time, sizes.heads, sizes.width()].map(|size| (size as u32).into())
 }
 
 impl Gpu {
-    /// As [`crate::cpu::attention::forward`], for `batch` sequences; `lse` is f32.
+    /// Like [`crate::cpu::attention::forward`], for `batch` sequences. `lse` is f32.
     ///
     /// # Errors
-    /// When the heads are wider than any kernel takes or the sequences are too many, and what the driver reports.
+    /// When the heads are too wide for every kernel, there are too many sequences, or the driver reports an
+    /// error.
     pub(crate) fn attention_forward(
         &self,
         dtype: DType,
@@ -132,7 +135,8 @@ impl Gpu {
         )
     }
 
-    /// As [`crate::cpu::attention::backward`], for `batch` sequences; `lse` and `delta`, which is overwritten, are f32 of the same shape.
+    /// Like [`crate::cpu::attention::backward`], for `batch` sequences. `lse` and `delta` are f32 and have
+    /// the same shape; `delta` is overwritten.
     ///
     /// # Errors
     /// As [`Gpu::attention_forward`].

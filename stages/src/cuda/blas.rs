@@ -1,4 +1,4 @@
-//! Matrix products, by cuBLASLt.
+//! Matrix products by cuBLASLt.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,15 +14,15 @@ use super::{Gpu, Memory, Ptr};
 use crate::device::{DType, Device};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Scratch memory that algorithms may use, in bytes: as much as NVIDIA recommends for Hopper
-/// (cuBLAS documentation, `cublasSetWorkspace`).
+/// The scratch memory that algorithms may use, in bytes. NVIDIA recommends this much for Hopper (cuBLAS
+/// documentation, `cublasSetWorkspace`).
 pub(super) const WORKSPACE: usize = 32 << 20;
 
-/// What addresses are multiples of, in bytes: all are the beginnings of blocks of memory.
+/// The alignment of all addresses, in bytes. Each is the start of a block of memory.
 pub(super) const ALIGNMENT: u64 = 256;
 
-/// `out = start + left right` of row-major matrices: `left` is `[rows, inner]`, `right` is `[inner, columns]`, and `out` is
-/// `[rows, columns]`.
+/// `out = start + left right` for row-major matrices: `left` is `[rows, inner]`, `right` is `[inner,
+/// columns]`, and `out` is `[rows, columns]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Product {
     /// The rows of `left` and `out`.
@@ -35,22 +35,22 @@ pub(crate) struct Product {
     pub(crate) left_turned: bool,
     /// Whether `right` lies in memory as `[columns, inner]`.
     pub(crate) right_turned: bool,
-    /// The numbers of `left` and `right`; sums are `f32` in any case.
+    /// The number format of `left` and `right`. Sums are always `f32`.
     pub(crate) dtype: DType,
-    /// The numbers of `out` and of a bias.
+    /// The number format of `out` and of a bias.
     pub(crate) out: DType,
     /// What the sums start with.
     pub(crate) start: Start,
 }
 
-/// What a product is added to.
+/// What the product is added to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Start {
     /// Nothing.
     Zero,
-    /// What is there.
+    /// The old contents of the output.
     Old,
-    /// A bias, in each row.
+    /// A bias, added to each row.
     Bias,
 }
 
@@ -75,12 +75,12 @@ impl fmt::Display for Product {
     }
 }
 
-/// cuBLASLt as a thread uses it on a device: a product's plan is made once.
+/// cuBLASLt on a device, for one thread. The plan of each product is made once.
 #[derive(Debug)]
 pub(super) struct Blas {
     handle: cublasLtHandle_t,
     plans: RefCell<HashMap<Product, Rc<Plan>>>,
-    /// Products follow each other on one stream: one is enough for all.
+    /// One workspace serves all products, because they run one after the other on one stream.
     workspace: Memory,
 }
 
@@ -111,19 +111,20 @@ impl Blas {
 
 impl Drop for Blas {
     fn drop(&mut self) {
-        // SAFETY: nobody else has the handle; plans do not use it. Waits for the device by itself.
+        // SAFETY: nobody else has the handle, and plans do not use it. The call itself waits for the device.
         let _ = unsafe { result::destroy_handle(self.handle) };
     }
 }
 
 impl Gpu {
-    /// Puts a product on the compute stream. A bias has `columns` numbers of the output's type, and is given exactly when the sums
-    /// start with it.
+    /// Queues a product on the compute stream. A bias has `columns` numbers in the output's format. It is
+    /// given if and only if the sums start with it.
     ///
-    /// The caller's addresses point at as much as `what` says, and are multiples of 256 bytes; `out` overlaps nothing else.
+    /// The caller's addresses must point at as much memory as `what` says and be multiples of 256 bytes.
+    /// `out` must overlap nothing else.
     ///
     /// # Errors
-    /// When cuBLASLt is not there or has no way to do this on the device.
+    /// When there is no cuBLASLt, or it cannot compute this product on the device.
     pub(crate) fn product(
         &self,
         what: Product,
@@ -144,7 +145,8 @@ impl Gpu {
         assert!(aligned, "products are of memory aligned to {ALIGNMENT} bytes");
         let blas = self.blas()?;
         let plan = blas.plan(what, Device::Cuda(self.index()))?;
-        // SAFETY: the caller's promise, and that the workspace is of the size plans are made for and used in the stream's order.
+        // SAFETY: the caller's promise. The workspace has the size that plans are made for and is used in the
+        // stream's order.
         unsafe {
             plan.run(
                 blas.handle,
@@ -159,7 +161,7 @@ impl Gpu {
     }
 }
 
-/// What cuBLASLt refused: says what was being done.
+/// The error for a failed cuBLASLt call. `what` names the operation.
 fn refused(what: impl fmt::Display) -> impl FnOnce(CublasError) -> Error {
     move |CublasError(status)| Error {
         place: String::new(),

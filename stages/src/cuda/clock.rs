@@ -1,4 +1,4 @@
-//! Times of a GPU's work, by events.
+//! Timing of a GPU's work, with events.
 
 use std::rc::Rc;
 
@@ -12,7 +12,7 @@ use crate::error::Result;
 pub(crate) struct GpuClock {
     gpu: Rc<Gpu>,
     events: Vec<Event>,
-    /// So many of the events are marks.
+    /// How many of the events are marks.
     marks: usize,
 }
 

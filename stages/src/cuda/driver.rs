@@ -1,4 +1,4 @@
-//! CUDA's streams, events and memory, each owned by a value that gives it back.
+//! CUDA's streams, events and memory. Each has one owner, and is freed when the owner is dropped.
 
 use std::ffi::c_void;
 
@@ -12,7 +12,7 @@ use super::Ptr;
 use super::gpu::context_of;
 use crate::error::{Error, ErrorKind, Result};
 
-/// What CUDA refused: says what was being done.
+/// The error for a failed CUDA call. `what` names the operation.
 pub(super) fn failed(what: &str) -> impl FnOnce(DriverError) -> Error {
     move |DriverError(code)| Error {
         place: String::new(),
@@ -20,7 +20,7 @@ pub(super) fn failed(what: &str) -> impl FnOnce(DriverError) -> Error {
     }
 }
 
-/// CUDA's name of an error and what it says of it.
+/// CUDA's name and description of an error.
 fn describe(code: CUresult) -> String {
     let error = DriverError(code);
     let name = error.error_name().map(|name| name.to_string_lossy());
@@ -31,12 +31,12 @@ fn describe(code: CUresult) -> String {
     }
 }
 
-/// Work that a device does in the order it was given.
+/// A queue of work, which a device does in order.
 #[derive(Debug)]
 pub(super) struct Stream(CUstream);
 
 impl Stream {
-    /// A stream of the thread's current context, which does not wait for the default one.
+    /// A stream in the thread's current context. It does not wait for the default stream.
     pub(super) fn new() -> Result<Self> {
         let mut stream = std::ptr::null_mut();
         // SAFETY: the pointer is to a local that outlives the call.
@@ -45,35 +45,36 @@ impl Stream {
         Ok(Self(stream))
     }
 
-    /// CUDA's own handle.
+    /// CUDA's handle.
     pub(super) fn raw(&self) -> CUstream {
         self.0
     }
 
-    /// What is given from now on waits for the event's last record.
+    /// Makes later work on this stream wait for the event's latest record.
     pub(super) fn wait(&self, event: &Event) -> Result<()> {
-        // SAFETY: both are alive, as their owners are.
+        // SAFETY: both are alive, because their owners are.
         unsafe { sys::cuStreamWaitEvent(self.0, event.0, 0) }
             .result()
             .map_err(failed("waiting for an event"))
     }
 
-    /// Blocks until all that was given is done.
+    /// Blocks until all queued work is done.
     pub(super) fn synchronize(&self) -> Result<()> {
-        // SAFETY: the stream is alive, as its owner is.
+        // SAFETY: the stream is alive, because its owner is.
         unsafe { result::stream::synchronize(self.0) }.map_err(failed("waiting for a device"))
     }
 
-    /// Whether all that was given is done.
+    /// Whether all queued work is done.
     pub(super) fn is_idle(&self) -> Result<bool> {
-        // SAFETY: the stream is alive, as its owner is.
+        // SAFETY: the stream is alive, because its owner is.
         is_done(unsafe { sys::cuStreamQuery(self.0) })
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // SAFETY: nobody else has the handle. A process that is ending may have no driver any more: nothing to be done then.
+        // SAFETY: nobody else has the handle. When a process ends, the driver may be gone already; then there
+        // is nothing to do.
         let _ = unsafe { result::stream::destroy(self.0) };
     }
 }
@@ -82,13 +83,13 @@ impl Drop for Stream {
 #[derive(Debug)]
 pub(super) struct Event(sys::CUevent);
 
-// SAFETY: CUDA's events may be recorded and waited for from any thread.
+// SAFETY: any thread may record CUDA's events and wait for them.
 unsafe impl Send for Event {}
 // SAFETY: as above.
 unsafe impl Sync for Event {}
 
 impl Event {
-    /// An event of the thread's current context; `timed` ones tell when they were reached.
+    /// An event in the thread's current context. If `timed`, it also records when it was reached.
     pub(super) fn new(timed: bool) -> Result<Self> {
         let flags = if timed {
             CUevent_flags::CU_EVENT_DEFAULT
@@ -100,27 +101,27 @@ impl Event {
             .map_err(failed("making an event"))
     }
 
-    /// From here on the event stands for all that the stream was given until now.
+    /// Makes the event stand for all work that is queued on the stream now.
     pub(super) fn record(&self, stream: &Stream) -> Result<()> {
-        // SAFETY: both are alive, as their owners are.
+        // SAFETY: both are alive, because their owners are.
         unsafe { result::event::record(self.0, stream.0) }.map_err(failed("recording an event"))
     }
 
-    /// Whether it has been reached.
+    /// Whether the device has reached it.
     pub(super) fn is_done(&self) -> Result<bool> {
-        // SAFETY: the event is alive, as its owner is.
+        // SAFETY: the event is alive, because its owner is.
         is_done(unsafe { sys::cuEventQuery(self.0) })
     }
 
-    /// Blocks until it has been reached.
+    /// Blocks until the device has reached it.
     pub(super) fn synchronize(&self) -> Result<()> {
-        // SAFETY: the event is alive, as its owner is.
+        // SAFETY: the event is alive, because its owner is.
         unsafe { result::event::synchronize(self.0) }.map_err(failed("waiting for a device"))
     }
 
-    /// Milliseconds from an earlier event to this one; both timed and reached.
+    /// Milliseconds from an earlier event to this one. Both must be timed and reached.
     pub(super) fn since(&self, earlier: &Event) -> Result<f32> {
-        // SAFETY: both are alive, as their owners are.
+        // SAFETY: both are alive, because their owners are.
         unsafe { result::event::elapsed(earlier.0, self.0) }.map_err(failed("reading an event's time"))
     }
 }
@@ -142,9 +143,9 @@ fn is_done(code: CUresult) -> Result<bool> {
     }
 }
 
-/// Device memory, contents unspecified. `None` when there is not as much.
+/// Device memory with unspecified contents. `None` if there is not enough.
 pub(super) fn allocate(bytes: usize, stream: &Stream) -> Result<Option<Ptr>> {
-    // SAFETY: the stream is alive, as its owner is.
+    // SAFETY: the stream is alive, because its owner is.
     match unsafe { result::malloc_async(stream.0, bytes) } {
         Ok(address) => Ok(Some(Ptr(address))),
         Err(DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY)) => Ok(None),
@@ -152,30 +153,31 @@ pub(super) fn allocate(bytes: usize, stream: &Stream) -> Result<Option<Ptr>> {
     }
 }
 
-/// Gives device memory back when the stream is done with what it was given before.
+/// Frees device memory once the stream has done the work queued so far.
 ///
 /// # Safety
-/// It came from [`allocate`] on the stream's device, and nobody uses it in work given later.
+/// The memory came from [`allocate`] on the stream's device, and no later work uses it.
 pub(super) unsafe fn free_in_order(address: Ptr, stream: &Stream) -> Result<()> {
     // SAFETY: the caller's promise.
     unsafe { result::free_async(address.0, stream.0) }.map_err(failed("giving memory back"))
 }
 
-/// Has CUDA keep nothing of what it was given back: memory of other sizes can be had of it then.
+/// Makes CUDA release freed memory, so that it can serve allocations of other sizes.
 pub(super) fn trim(device: u32) -> Result<()> {
     let pool = pool(device)?;
     // SAFETY: the pool is the device's own, which is never destroyed.
     unsafe { result::mem_pool::trim_to(pool, 0) }.map_err(failed("trimming the memory pool"))
 }
 
-/// The pool that a device's memory is taken from.
+/// The pool that a device's memory comes from.
 pub(super) fn pool(device: u32) -> Result<CUmemoryPool> {
     let handle = result::device::get(device as i32).map_err(failed("finding a device"))?;
-    // SAFETY: the device is there, as just asked.
+    // SAFETY: the device is there; it was found just above.
     unsafe { result::device::get_default_mem_pool(handle) }.map_err(failed("finding the memory pool"))
 }
 
-/// Lets a device reach another's memory directly, where the two have a link; without one copies go through the host.
+/// Lets one device access another's memory directly, if they have a link. Without a link, copies go through
+/// the host.
 pub(super) fn reach(from: u32, to: u32) -> Result<()> {
     let mut can = 0;
     // SAFETY: the pointer is to a local that outlives the call; both devices are there.
@@ -198,15 +200,16 @@ pub(super) fn reach(from: u32, to: u32) -> Result<()> {
         .map_err(failed("opening a device's memory to another"))
 }
 
-/// Gives device memory back, once all work given before is done.
+/// Frees device memory once all work queued so far is done.
 ///
 /// # Safety
-/// It came from [`allocate`] on this device, and nobody uses it in work given later.
+/// The memory came from [`allocate`] on this device, and no later work uses it.
 pub(super) unsafe fn free(address: Ptr, device: u32) {
     let (Ok(context), Ok(before)) = (context_of(device), result::ctx::get_current()) else {
         return;
     };
-    // SAFETY: contexts are never released; the rest is the caller's promise. A device that has failed keeps its memory.
+    // SAFETY: contexts are never released; the rest is the caller's promise. If the device has failed, the
+    // memory stays allocated.
     unsafe {
         let _ = result::ctx::set_current(context);
         let _ = result::ctx::synchronize();
@@ -215,16 +218,16 @@ pub(super) unsafe fn free(address: Ptr, device: u32) {
     }
 }
 
-/// Copies bytes inside a device.
+/// Copies bytes within a device.
 ///
 /// # Safety
-/// Both ranges lie in live allocations, and the order of the stream is an order in which they may be used.
+/// Both ranges lie in live allocations, and using them in the order of the stream is correct.
 pub(super) unsafe fn copy(to: Ptr, from: Ptr, bytes: usize, stream: &Stream) -> Result<()> {
     // SAFETY: the caller's promise.
     unsafe { result::memcpy_dtod_async(to.0, from.0, bytes, stream.0) }.map_err(failed("copying on a device"))
 }
 
-/// Copies bytes from one device to another, over their direct link where they have one.
+/// Copies bytes from one device to another, over their direct link if they have one.
 ///
 /// # Safety
 /// As [`copy`].
@@ -243,7 +246,7 @@ pub(super) unsafe fn copy_across(
 /// Copies bytes to a device.
 ///
 /// # Safety
-/// As [`copy`]; the host's memory stays as it is until the copy is done.
+/// As [`copy`], and the host memory must not change until the copy is done.
 pub(super) unsafe fn upload(to: Ptr, from: *const c_void, bytes: usize, stream: &Stream) -> Result<()> {
     // SAFETY: the caller's promise.
     unsafe { sys::cuMemcpyHtoDAsync_v2(to.0, from, bytes, stream.0) }
@@ -254,7 +257,7 @@ pub(super) unsafe fn upload(to: Ptr, from: *const c_void, bytes: usize, stream: 
 /// Copies bytes from a device.
 ///
 /// # Safety
-/// As [`copy`]; nobody else uses the host's memory until the copy is done.
+/// As [`copy`], and nobody else may use the host memory until the copy is done.
 pub(super) unsafe fn download(to: *mut c_void, from: Ptr, bytes: usize, stream: &Stream) -> Result<()> {
     // SAFETY: the caller's promise.
     unsafe { sys::cuMemcpyDtoHAsync_v2(to, from.0, bytes, stream.0) }

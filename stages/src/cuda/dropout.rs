@@ -6,7 +6,7 @@ use crate::device::DType;
 use crate::error::Result;
 
 impl Gpu {
-    /// As [`crate::cpu::dropout::dropout`], with the same draws.
+    /// Like [`crate::cpu::dropout::dropout`], with the same random numbers.
     pub(crate) fn dropout(
         &self,
         dtype: DType,

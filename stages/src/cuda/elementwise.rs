@@ -1,20 +1,20 @@
-//! Numbers one by one.
+//! Kernels that work on single numbers.
 
 use super::launch::kernel;
 use super::{Gpu, Grid, Ptr};
 use crate::device::DType;
 use crate::error::Result;
 
-/// Threads of a block.
+/// The threads of a block.
 const THREADS: u32 = 256;
 
-/// A thread for each eight numbers.
+/// A grid with one thread for every eight numbers.
 fn eights(count: usize) -> Grid {
     Grid::each(count.div_ceil(8), THREADS)
 }
 
 impl Gpu {
-    /// A kernel of `count` numbers here and as many there.
+    /// Launches a kernel on two tensors of `count` numbers each.
     fn pairs(&self, name: &'static str, a: Ptr, b: Ptr, count: usize) -> Result<()> {
         self.launch(name, eights(count), &[a.into(), b.into(), (count as u64).into()])
     }
@@ -25,28 +25,28 @@ impl Gpu {
         self.launch(kernel!(dtype, "add"), eights(count), &args)
     }
 
-    /// `out = input`, rounded to `bf16`.
+    /// `out = input`, rounded from `f32` to `bf16`.
     pub(crate) fn cast_to_bf16(&self, out: Ptr, input: Ptr, count: usize) -> Result<()> {
         self.pairs("cast_f32_to_bf16", out, input, count)
     }
 
-    /// `out = input`, from `bf16`.
+    /// `out = input`, from `bf16` to `f32`.
     pub(crate) fn cast_to_f32(&self, out: Ptr, input: Ptr, count: usize) -> Result<()> {
         self.pairs("cast_bf16_to_f32", out, input, count)
     }
 
-    /// As [`crate::cpu::elementwise::relu`].
+    /// Like [`crate::cpu::elementwise::relu`].
     pub(crate) fn relu(&self, dtype: DType, numbers: Ptr, count: usize) -> Result<()> {
         let args = [numbers.into(), (count as u64).into()];
         self.launch(kernel!(dtype, "relu_forward"), eights(count), &args)
     }
 
-    /// As [`crate::cpu::elementwise::relu_grad`].
+    /// Like [`crate::cpu::elementwise::relu_grad`].
     pub(crate) fn relu_grad(&self, dtype: DType, grad: Ptr, output: Ptr, count: usize) -> Result<()> {
         self.pairs(kernel!(dtype, "relu_backward"), grad, output, count)
     }
 
-    /// As [`crate::cpu::gelu::forward`].
+    /// Like [`crate::cpu::gelu::forward`].
     pub(crate) fn gelu(&self, dtype: DType, exact: bool, out: Ptr, input: Ptr, count: usize) -> Result<()> {
         let name = match exact {
             true => kernel!(dtype, "gelu_exact_forward"),
@@ -55,7 +55,7 @@ impl Gpu {
         self.pairs(name, out, input, count)
     }
 
-    /// As [`crate::cpu::gelu::backward`].
+    /// Like [`crate::cpu::gelu::backward`].
     pub(crate) fn gelu_backward(
         &self,
         dtype: DType,
@@ -71,7 +71,7 @@ impl Gpu {
         self.pairs(name, grad, input, count)
     }
 
-    /// As [`crate::cpu::gelu::backward_and_forward`].
+    /// Like [`crate::cpu::gelu::backward_and_forward`].
     pub(crate) fn gelu_backward_and_forward(
         &self,
         dtype: DType,

@@ -5,31 +5,32 @@ use super::{Gpu, Grid, Ptr};
 use crate::device::DType;
 use crate::error::Result;
 
-/// A run of rows is cut where it is longer than this.
+/// A token with more rows than this is cut into parts.
 const PART: u32 = 32;
 
-/// Numbers of a `Part` of the kernels.
+/// How many numbers a `Part` of the kernels has.
 const NUMBERS: usize = 4;
 
-/// The rows of a batch by their token, for gradients that are added in a fixed order. Keeps its memory.
+/// The rows of a batch, sorted by token. So gradients are added in a fixed order. It keeps its memory between
+/// batches.
 #[derive(Debug, Default)]
 pub(crate) struct ByToken {
-    /// For every token, where its next row goes; zero between batches.
+    /// For every token, the index of its next row in the table. Zero between batches.
     places: Vec<u32>,
-    /// The tokens of the batch.
+    /// The different tokens of the batch.
     tokens: Vec<u32>,
-    /// For the device: the order of the rows, then the parts, then the sums of parts.
+    /// The table for the device: the order of the rows, then the parts, then the sums of parts.
     table: Vec<u32>,
-    /// The last part of the table while it is made.
+    /// The last section of the table, while the table is made.
     sums: Vec<u32>,
     rows: usize,
     parts: usize,
-    /// How many sums of parts there are.
+    /// How many partial sums there are.
     partials: u32,
 }
 
 impl ByToken {
-    /// Sorts the rows of these ids, which are below `vocab`.
+    /// Sorts the rows of these ids. Each id is below `vocab`.
     pub(crate) fn sort(&mut self, ids: &[u32], vocab: usize) {
         self.rows = ids.len();
         self.places.resize(vocab, 0);
@@ -54,14 +55,15 @@ impl ByToken {
         }
     }
 
-    /// Turns the tokens' counts into their places, and appends to the table the parts of their rows, and which parts go together.
+    /// Turns each token's count into the index of its first row. Appends two lists to the table: the parts,
+    /// and which parts are added together.
     fn cut(&mut self) {
         self.sums.clear();
         (self.parts, self.partials) = (0, 0);
         let mut first = 0;
         for &token in &self.tokens {
             let count = std::mem::replace(&mut self.places[token as usize], first);
-            // As many parts as rows in each: neither adding up is long.
+            // About as many parts as rows in a part, so that both sums are short.
             let most = count.isqrt().max(PART);
             let is_cut = count > most;
             if is_cut {
@@ -78,30 +80,31 @@ impl ByToken {
             first += count;
         }
         self.table.extend(&self.sums);
-        // Tables of a few sizes only, whatever the tokens: memory for them is used again.
+        // Pads the table to one of few lengths, so that its memory on the device can be used again for other
+        // tokens.
         let length = self.table.len().next_multiple_of(self.rows.max(1));
         self.table.resize(length, 0);
     }
 
-    /// What the device needs of it.
+    /// The table for the device.
     pub(crate) fn table(&self) -> &[u32] {
         &self.table
     }
 
-    /// Bytes of scratch that [`Gpu::add_token_grads`] needs, for any tokens.
+    /// The bytes of scratch memory that [`Gpu::add_token_grads`] needs, for any tokens.
     pub(crate) fn scratch(&self, dim: usize) -> usize {
-        // Runs that are cut have at least 16 rows for each of their parts.
+        // A token that is cut into parts has at least 16 rows for each part.
         self.rows / 16 * dim * 4
     }
 }
 
-/// A warp for each 256 numbers of a row.
+/// One warp for every 256 numbers of a row.
 fn threads(dim: usize) -> u32 {
     dim.div_ceil(8).next_multiple_of(32).min(256) as u32
 }
 
 impl Gpu {
-    /// `out[rows, dim] = tokens[ids[row]] + positions[row % time]`, all but the ids of one type.
+    /// `out[rows, dim] = tokens[ids[row]] + positions[row % time]`. All but the ids are of `dtype`.
     pub(crate) fn embedding(
         &self,
         dtype: DType,
@@ -123,7 +126,8 @@ impl Gpu {
         self.launch(kernel!(dtype, "embedding_forward"), grid, &args)
     }
 
-    /// Adds to `tokens`, `f32` `[vocab, dim]`, each row of `grad[rows, dim]` at its token. `table` is [`ByToken::table`] on the device.
+    /// Adds each row of `grad[rows, dim]` to its token's row of `tokens`, `f32` `[vocab, dim]`. `table` is
+    /// [`ByToken::table`] on the device.
     #[expect(clippy::too_many_arguments, reason = "they are the kernel's")]
     pub(crate) fn add_token_grads(
         &self,

@@ -18,43 +18,44 @@ use super::staging::Staging;
 use crate::device::{DType, Device, Place};
 use crate::error::{Error, ErrorKind, Result};
 
-/// A GPU as one thread uses it: streams, kernels and memory of the thread's own. A rank's thread has one.
+/// A GPU as one thread uses it. The streams, kernels and memory here belong to the thread. Each rank has one
+/// such thread.
 #[derive(Debug)]
 pub(crate) struct Gpu {
     index: u32,
-    /// What computes.
+    /// The compute stream.
     stream: Stream,
-    /// What moves data between ranks.
+    /// The stream for transfers between ranks.
     transfers: Stream,
     kernels: Kernels,
     shelf: Shelf,
     staging: Staging,
-    /// Other devices that copies have come from.
+    /// Other devices whose memory this one can already access.
     reached: RefCell<BTreeSet<u32>>,
-    /// From the first matrix product on.
+    /// Made at the first matrix product.
     blas: OnceCell<Blas>,
 }
 
 thread_local! {
     static GPUS: RefCell<BTreeMap<u32, Rc<Gpu>>> = const { RefCell::new(BTreeMap::new()) };
-    /// The device whose context is the thread's.
+    /// The device whose context is current on this thread.
     static CURRENT: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// Contexts stay for as long as the process: all its threads share a device's.
+/// One context per device, shared by all threads and kept until the process ends.
 static CONTEXTS: Mutex<BTreeMap<u32, Context>> = Mutex::new(BTreeMap::new());
 
 #[derive(Clone, Copy, Debug)]
 struct Context(CUcontext);
 
-// SAFETY: CUDA's contexts may be used from any thread.
+// SAFETY: any thread may use CUDA's contexts.
 unsafe impl Send for Context {}
 
 impl Gpu {
-    /// The GPU of this index; what CUDA is asked for next on this thread is asked of it.
+    /// The GPU with this index. Makes it the device that CUDA uses on this thread.
     ///
     /// # Errors
-    /// When there is no such GPU, or CUDA is not there or too old: says what to do.
+    /// When there is no such GPU, or CUDA is missing or too old. The error says what to do.
     pub(crate) fn of(index: u32) -> Result<Rc<Self>> {
         let known = GPUS.with_borrow(|gpus| gpus.get(&index).cloned());
         enter(index)?;
@@ -82,45 +83,45 @@ impl Gpu {
         })
     }
 
-    /// The GPU that this thread has been using under this index, if it has.
+    /// The GPU with this index, if this thread already uses it.
     pub(super) fn known(index: u32) -> Option<Rc<Self>> {
-        // A thread that is ending has none any more.
+        // While a thread ends, this list may be gone already.
         GPUS.try_with(|gpus| gpus.try_borrow().ok()?.get(&index).cloned())
             .ok()
             .flatten()
     }
 
-    /// Its index.
+    /// The index of the GPU.
     pub(crate) fn index(&self) -> u32 {
         self.index
     }
 
-    /// The stream that computes.
+    /// The compute stream.
     pub(super) fn stream(&self) -> &Stream {
         &self.stream
     }
 
-    /// The stream that moves data between ranks.
+    /// The stream for transfers between ranks.
     pub(super) fn transfers(&self) -> &Stream {
         &self.transfers
     }
 
-    /// Its kernels.
+    /// The kernels.
     pub(super) fn kernels(&self) -> &Kernels {
         &self.kernels
     }
 
-    /// Its memory that nobody uses now.
+    /// The unused memory.
     pub(super) fn shelf(&self) -> &Shelf {
         &self.shelf
     }
 
-    /// Host memory for copies to and from it.
+    /// Host memory for copies to and from the GPU.
     pub(super) fn staging(&self) -> &Staging {
         &self.staging
     }
 
-    /// Its matrix products, once there was one.
+    /// cuBLASLt. Made at the first call.
     ///
     /// # Errors
     /// When there is no cuBLASLt, or no memory for its workspace.
@@ -132,34 +133,34 @@ impl Gpu {
         Ok(self.blas.get_or_init(|| opened))
     }
 
-    /// Opens the direct link to another device, once. Copies are right without one too.
+    /// Opens direct access to another device, once. Copies are correct without it too.
     pub(super) fn reach(&self, other: u32) {
         if self.reached.borrow_mut().insert(other) {
             let _ = driver::reach(self.index, other).and(driver::reach(other, self.index));
         }
     }
 
-    /// Whether all work given so far is done.
+    /// Whether all work queued so far is done.
     pub(crate) fn is_idle(&self) -> Result<bool> {
         self.stream.is_idle()
     }
 
-    /// Blocks until all work given so far is done.
+    /// Blocks until all work queued so far is done.
     pub(crate) fn synchronize(&self) -> Result<()> {
         self.stream.synchronize()
     }
 
-    /// Bytes free and in all on the device.
+    /// The free and the total memory of the device, in bytes.
     pub(super) fn memory(&self) -> Result<(u64, u64)> {
         let (free, total) = result::mem_get_info().map_err(failed("asking for free memory"))?;
         Ok((free as u64, total as u64))
     }
 }
 
-/// Refuses numbers that a device does not compute in, and a device that is not there.
+/// Checks that the device exists and computes in this number format.
 ///
 /// # Errors
-/// Says what would do.
+/// When not. The error says what would work.
 pub(crate) fn check(place: Place) -> Result<()> {
     match (place.device, place.dtype) {
         (Device::Cpu, DType::F32) => Ok(()),
@@ -173,7 +174,7 @@ pub(crate) fn check(place: Place) -> Result<()> {
     }
 }
 
-/// Makes the device's context the thread's.
+/// Makes the device's context the current one of this thread.
 fn enter(index: u32) -> Result<()> {
     if CURRENT.get() == Some(index) {
         return Ok(());
@@ -185,7 +186,7 @@ fn enter(index: u32) -> Result<()> {
     Ok(())
 }
 
-/// The context of a device that some thread of the process has used.
+/// The context of a device.
 pub(super) fn context_of(index: u32) -> Result<CUcontext> {
     context(index).map(|context| context.0)
 }
@@ -200,7 +201,7 @@ fn context(index: u32) -> Result<Context> {
         return Err(missing(index, count));
     }
     let handle = device::get(index as i32).map_err(failed("finding a device"))?;
-    // SAFETY: the device is there, as just asked.
+    // SAFETY: the device is there; it was found just above.
     let raw = unsafe { primary_ctx::retain(handle) }.map_err(failed("making a device's context"))?;
     contexts.insert(index, Context(raw));
     Ok(Context(raw))
@@ -217,7 +218,7 @@ pub(crate) fn count() -> Result<u32> {
     Ok(count as u32)
 }
 
-/// Starts CUDA, once a process.
+/// Starts CUDA. Called once per process.
 fn start() -> Result<()> {
     Library::Driver.require()?;
     match result::init() {
@@ -229,7 +230,7 @@ fn start() -> Result<()> {
     }
 }
 
-/// The refusal of a device that is not there.
+/// The error for a device that does not exist.
 pub(super) fn missing(index: u32, count: u32) -> Error {
     let devices = (0..count).map(|index| Device::Cuda(index).to_string());
     let there = match count {
@@ -246,7 +247,7 @@ pub(super) fn missing(index: u32, count: u32) -> Error {
 pub(super) fn capability(index: u32) -> Result<(i32, i32)> {
     let handle = device::get(index as i32).map_err(failed("finding a device"))?;
     let ask = |attribute| {
-        // SAFETY: the device is there, as it has a context.
+        // SAFETY: the device is there, because it has a context.
         unsafe { device::get_attribute(handle, attribute) }
             .map_err(failed("asking for the compute capability"))
     };
@@ -256,7 +257,8 @@ pub(super) fn capability(index: u32) -> Result<(i32, i32)> {
     ))
 }
 
-/// Refuses a device that the kernels do not run on: their matrix instructions came with compute capability 8.0.
+/// Fails for a device that cannot run the kernels. They need the matrix instructions of compute capability
+/// 8.0.
 pub(super) fn check_capability(index: u32, (major, minor): (i32, i32)) -> Result<()> {
     if major >= 8 {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Giving a kernel to a device.
+//! Launching kernels.
 
 use std::ffi::c_void;
 
@@ -8,22 +8,22 @@ use super::driver::failed;
 use super::{Gpu, Ptr};
 use crate::error::Result;
 
-/// The most arguments a kernel takes.
+/// The most arguments that a kernel has.
 const MOST_ARGS: usize = 24;
 
-/// How many blocks of how many threads run a kernel.
+/// How many blocks run a kernel, and with how many threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grid {
-    /// Blocks in each direction.
+    /// The number of blocks in each dimension.
     pub(crate) blocks: [u32; 3],
-    /// Threads of a block.
+    /// The number of threads in a block.
     pub(crate) threads: u32,
-    /// Bytes of dynamic shared memory of a block.
+    /// The bytes of dynamic shared memory of a block.
     pub(crate) shared: u32,
 }
 
 impl Grid {
-    /// So many blocks in a row.
+    /// A grid of one dimension.
     pub(crate) fn row(blocks: usize, threads: u32) -> Self {
         Self {
             blocks: [blocks as u32, 1, 1],
@@ -32,13 +32,13 @@ impl Grid {
         }
     }
 
-    /// A thread for each of `count` things.
+    /// A grid with a thread for each of `count` items.
     pub(crate) fn each(count: usize, threads: u32) -> Self {
         Self::row(count.div_ceil(threads as usize), threads)
     }
 }
 
-/// A kernel's argument: its bytes, of which a kernel reads as many as its type has.
+/// A kernel's argument as bytes. A kernel reads as many of them as its argument's type has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arg(u64);
 
@@ -66,7 +66,7 @@ impl From<f32> for Arg {
     }
 }
 
-/// The name of a kernel for numbers of a type.
+/// The name of a kernel for numbers of this type.
 macro_rules! kernel {
     ($dtype:expr, $name:literal) => {
         match $dtype {
@@ -78,12 +78,13 @@ macro_rules! kernel {
 pub(super) use kernel;
 
 impl Gpu {
-    /// Puts a kernel on the compute stream. No blocks: nothing to do.
+    /// Queues a kernel on the compute stream. Does nothing if there are no blocks.
     ///
-    /// The caller's addresses point at as much as the kernel uses, and its arguments are those of the kernel's signature.
+    /// The caller's addresses must point at as much memory as the kernel uses, and the arguments must be
+    /// those of the kernel's signature.
     ///
     /// # Errors
-    /// What the driver reports, of this launch or of work before it.
+    /// When the driver reports an error, of this launch or of earlier work.
     pub(crate) fn launch(&self, name: &'static str, grid: Grid, args: &[Arg]) -> Result<()> {
         let [x, y, z] = grid.blocks;
         if x == 0 || y == 0 || z == 0 {
@@ -94,8 +95,8 @@ impl Gpu {
         for (pointer, arg) in pointers.iter_mut().zip(args) {
             *pointer = std::ptr::from_ref(&arg.0).cast_mut().cast();
         }
-        // SAFETY: the driver reads each argument through its pointer before it returns. Numbers lie in the low bytes of their eight, which are
-        // the first on the machines CUDA runs on.
+        // SAFETY: the driver reads each argument through its pointer before it returns. A value lies in the
+        // low bytes of its eight; on CUDA's machines (little-endian) these come first.
         unsafe {
             launch_kernel(
                 function,

@@ -1,4 +1,5 @@
-//! CUDA's libraries: whether the system's loader finds them, how new they are, and what to do where one is missing.
+//! CUDA's libraries: whether the system's loader finds them, their versions, and what to do if one is
+//! missing.
 
 use std::path::{Path, PathBuf};
 use std::{fmt, fs};
@@ -7,12 +8,12 @@ use cudarc::{cublaslt, driver, nccl, nvrtc};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// A library of CUDA's. None is linked: each is loaded when it is first needed.
+/// A CUDA library. None is linked; each is loaded when it is first needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Library {
-    /// The driver, without which no GPU does anything.
+    /// The driver. No GPU works without it.
     Driver,
-    /// The compiler of kernels.
+    /// The compiler for kernels.
     Nvrtc,
     /// Matrix products.
     CublasLt,
@@ -20,7 +21,7 @@ pub enum Library {
     Nccl,
 }
 
-/// A library's version: major, minor and patch; the driver and NVRTC have no patch.
+/// A library's version: major, minor and patch. The driver and NVRTC have no patch number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version(pub u32, pub u32, pub Option<u32>);
 
@@ -32,19 +33,19 @@ impl fmt::Display for Version {
     }
 }
 
-/// What the loader has of a library.
+/// What the loader finds of a library.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Which library.
     pub library: Library,
-    /// Its version; none when the loader does not find it.
+    /// Its version. `None` if the loader does not find the library.
     pub version: Option<Version>,
-    /// The file it was loaded from, where the system tells.
+    /// The file it was loaded from, if the system tells.
     pub path: Option<PathBuf>,
 }
 
 impl Found {
-    /// Why the library cannot be used and what to do; none when it can.
+    /// Why the library cannot be used, and what to do. `None` if it can be used.
     pub fn problem(&self) -> Option<String> {
         let library = self.library;
         let (name, oldest, remedy) = (library.name(), library.oldest(), library.remedy());
@@ -63,10 +64,10 @@ impl Found {
 }
 
 impl Library {
-    /// All of them.
+    /// All libraries.
     pub const ALL: [Self; 4] = [Self::Driver, Self::Nvrtc, Self::CublasLt, Self::Nccl];
 
-    /// What people call it.
+    /// The library's usual name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Driver => "CUDA driver",
@@ -86,7 +87,7 @@ impl Library {
         }
     }
 
-    /// What it is needed for.
+    /// What Pipewright uses it for.
     pub fn purpose(self) -> &'static str {
         match self {
             Self::Driver => "GPUs",
@@ -96,7 +97,7 @@ impl Library {
         }
     }
 
-    /// The package of PyPI that brings it, in the version that was tried; none for the driver.
+    /// The PyPI package that contains it, with the version that was tested. `None` for the driver.
     pub fn package(self) -> Option<&'static str> {
         match self {
             Self::Driver => None,
@@ -106,7 +107,7 @@ impl Library {
         }
     }
 
-    /// What its version is a version of.
+    /// The product that its version number belongs to.
     fn product(self) -> &'static str {
         match self {
             Self::Driver | Self::Nvrtc => "CUDA",
@@ -115,7 +116,7 @@ impl Library {
         }
     }
 
-    /// The oldest version whose interface is the one used here.
+    /// The oldest version that has the interface used here.
     fn oldest(self) -> Version {
         match self {
             Self::Driver | Self::Nvrtc => Version(13, 0, None),
@@ -124,7 +125,7 @@ impl Library {
         }
     }
 
-    /// What gets it.
+    /// How to install it.
     pub fn remedy(self) -> String {
         match self.package() {
             None => "install NVIDIA's driver 580 or newer".to_owned(),
@@ -134,7 +135,7 @@ impl Library {
         }
     }
 
-    /// What the loader has of it. Loads it when it is there.
+    /// What the loader finds of it. Loads the library if it is there.
     pub fn find(self) -> Found {
         let version = self.is_present().then(|| self.version());
         Found {
@@ -144,10 +145,11 @@ impl Library {
         }
     }
 
-    /// Refuses to go on without it: to be asked before its first function is called, which panics when it is not there.
+    /// Fails if the library cannot be used. Must be called before its first function, because that function
+    /// panics if the library is missing.
     ///
     /// # Errors
-    /// When the loader does not find it, or one that is too old: says what to do.
+    /// When the loader does not find the library, or finds one that is too old. The error says what to do.
     pub fn require(self) -> Result<()> {
         self.find().problem().map_or(Ok(()), |problem| {
             Err(Error {
@@ -158,7 +160,7 @@ impl Library {
     }
 
     fn is_present(self) -> bool {
-        // SAFETY: looking for a library runs nothing but its own initialisation.
+        // SAFETY: loading a library runs only its own initialisation.
         unsafe {
             match self {
                 Self::Driver => driver::sys::is_culib_present(),
@@ -169,11 +171,11 @@ impl Library {
         }
     }
 
-    /// The version of a library that is there.
+    /// The version of a library that the loader has found.
     fn version(self) -> Version {
         let (mut major, mut minor) = (0, 0);
-        // Results are passed over: what tells no version is version 0, which is too old.
-        // SAFETY: the library is there, and the pointers are to locals that outlive the call.
+        // A failed call leaves version 0, which is too old. SAFETY: the library is there, and the pointers
+        // are to locals that outlive the call.
         unsafe {
             match self {
                 Self::Driver => {
@@ -193,7 +195,7 @@ impl Library {
         }
     }
 
-    /// The file that a library which is there was loaded from.
+    /// The file that a found library was loaded from.
     fn path(self) -> Option<PathBuf> {
         let name = self.file().split_inclusive(".so").next()?;
         let maps = fs::read_to_string("/proc/self/maps").ok()?;
@@ -206,7 +208,7 @@ impl Library {
     }
 }
 
-/// Two digits each for minor and patch, the rest for major.
+/// Splits a number such as 21 805: two digits each for minor and patch, the rest for major.
 fn in_hundreds(version: u32) -> Version {
     Version(version / 10_000, version / 100 % 100, Some(version % 100))
 }

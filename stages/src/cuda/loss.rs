@@ -5,41 +5,42 @@ use super::{Gpu, Grid, Ptr};
 use crate::device::DType;
 use crate::error::Result;
 
-/// The most threads of a block.
+/// The most threads in a block.
 const THREADS: usize = 1024;
 /// The most blocks of `mean_squared_error`.
 const MOST_BLOCKS: usize = 528;
-/// Bytes of what a row leaves: the loss, how much it counts, how much was right.
+/// The bytes of a row's partial score: the loss, the weight, how many were right.
 const SCORE: usize = 24;
 
-/// Blocks that share a mean squared error.
+/// How many blocks share a mean squared error.
 fn blocks(count: usize) -> usize {
     count.div_ceil(8 * THREADS).min(MOST_BLOCKS)
 }
 
-/// Logits and the classes that they are to be.
+/// Logits and their target classes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Logits {
-    /// `[rows, classes]`; becomes the gradient.
+    /// `[rows, classes]`. Becomes the gradient.
     pub(crate) at: Ptr,
-    /// Ids `[rows]`, each below `classes` or ignored.
+    /// Ids `[rows]`. Each is below `classes`, or ignored.
     pub(crate) targets: Ptr,
-    /// How many rows.
+    /// The number of rows.
     pub(crate) rows: usize,
-    /// How many classes.
+    /// The number of classes.
     pub(crate) classes: usize,
-    /// The class that is not counted.
+    /// The class to ignore.
     pub(crate) ignore: Option<u32>,
 }
 
 impl Gpu {
-    /// Bytes of scratch that [`Gpu::cross_entropy`] needs.
+    /// The bytes of scratch memory that [`Gpu::cross_entropy`] needs.
     pub(crate) fn cross_entropy_scratch(rows: usize) -> usize {
         rows * SCORE
     }
 
-    /// Cross-entropy: writes three `f64` to `out`, which may be pinned memory of the host (the sum of the loss, the number of counted rows,
-    /// how many of these are right), and turns logits into the gradient if `gradient` is asked for; else they stay as they are.
+    /// Cross-entropy. Writes three `f64` to `out`: the sum of the loss, the number of counted rows, and how
+    /// many of them are right. `out` may be pinned memory of the host. If `gradient` is set, the logits
+    /// become the gradient; otherwise they do not change.
     pub(crate) fn cross_entropy(
         &self,
         dtype: DType,
@@ -64,13 +65,14 @@ impl Gpu {
         self.sum_doubles(out, scratch, logits.rows, 3)
     }
 
-    /// Bytes of scratch that [`Gpu::mean_squared_error`] needs.
+    /// The bytes of scratch memory that [`Gpu::mean_squared_error`] needs.
     pub(crate) fn mean_squared_error_scratch(count: usize) -> usize {
         blocks(count) * SCORE
     }
 
-    /// Squared difference from the target, `f32`: writes three `f64` to `out`, which may be pinned memory of the host (the sum, how many
-    /// numbers, 0), and turns the output into the gradient of the sum.
+    /// The squared difference from the target, which is `f32`. Writes three `f64` to `out`: the sum, how many
+    /// numbers there are, and 0. `out` may be pinned memory of the host. The output becomes the gradient of
+    /// the sum.
     pub(crate) fn mean_squared_error(
         &self,
         dtype: DType,

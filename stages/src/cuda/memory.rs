@@ -1,8 +1,9 @@
 //! Device memory that is used again and again.
 //!
-//! A block belongs to the thread that took it and comes back to it from wherever it is dropped. On its own thread that needs no care: work is
-//! done in the order it was given. Where another stream has used a block, an event stands for that use, and who takes the
-//! block next has its stream wait for the event.
+//! A block belongs to the thread that allocated it, and returns there from wherever it is dropped. If only
+//! that thread used the block, the next use needs no wait: the device does the thread's work in order. If
+//! another stream used the block, an event marks the end of that use, and the stream of the next user waits
+//! for the event.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -19,13 +20,13 @@ use super::{Gpu, Ptr};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 
-/// How many blocks can be on their way home; one more is given back to CUDA.
+/// How many blocks can wait in a thread's queue of returned blocks. One more is freed.
 const ON_THE_WAY: usize = 4096;
 
-/// Sizes are whole multiples of this, so that tensors of about one size share blocks.
+/// Sizes are multiples of this many bytes, so that tensors of similar size can use the same blocks.
 const GRAIN: usize = 256;
 
-/// Device memory. Cloning shares it; the last owner sends it home.
+/// Device memory. Clones share it. The last owner returns it to its thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Memory(Option<Arc<Block>>);
 
@@ -34,34 +35,36 @@ struct Block {
     at: Ptr,
     bytes: usize,
     device: u32,
-    /// What it is filled by, rather than by the compute stream.
+    /// Whether the transfer stream fills it, instead of the compute stream.
     by_transfer: bool,
-    /// The last work that somebody else has to wait for.
+    /// The last work that other streams must wait for.
     event: Arc<Event>,
-    /// Whether whoever takes it next has to wait for the event. Locked while the event is recorded.
+    /// Whether the next user must wait for the event. Locked while the event is recorded.
     used_elsewhere: Mutex<bool>,
     home: Weak<Home>,
 }
 
-/// A block that nobody uses now, and an event of another device's when that stands for its last use.
+/// An unused block. If an event of another device marks its last use, that event too.
 type Free = (Arc<Block>, Option<Arc<Event>>);
 
-/// Blocks on their way home.
+/// The queue through which blocks return to their thread.
 type Home = ArrayQueue<Free>;
 
-/// Whether a block is filled by transfers, and its bytes.
+/// Whether transfers fill a block, and its size in bytes.
 type Size = (bool, usize);
 
-/// A thread's blocks on a device that nobody uses now.
+/// A thread's unused blocks on a device.
 #[derive(Debug)]
 pub(super) struct Shelf {
-    /// By whether they are filled by transfers, and by size: a transfer does not wait for what computes, nor the other way round.
+    /// Blocks by size. Those that transfers fill are kept apart, so that a transfer does not wait for
+    /// computing, nor computing for a transfer.
     blocks: RefCell<BTreeMap<Size, Vec<Free>>>,
     home: Arc<Home>,
 }
 
 impl Shelf {
-    /// An empty one. CUDA keeps what it is given back: no taking and giving back between steps.
+    /// An empty shelf. It tells CUDA's own pool to keep all freed memory, so that steps do not allocate from
+    /// the system.
     pub(super) fn new(index: u32) -> Result<Self> {
         let pool = driver::pool(index)?;
         let threshold = CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
@@ -84,7 +87,7 @@ impl Shelf {
         self.blocks.borrow_mut().entry(key).or_default().push(free);
     }
 
-    /// Gives back all that nobody uses now.
+    /// Frees all unused blocks.
     fn clear(&self, gpu: &Gpu) -> Result<()> {
         self.collect();
         let blocks = std::mem::take(&mut *self.blocks.borrow_mut());
@@ -94,7 +97,7 @@ impl Shelf {
         Ok(())
     }
 
-    /// Takes in what has come home.
+    /// Puts the returned blocks on the shelf.
     fn collect(&self) {
         while let Some(free) = self.home.pop() {
             self.put(free);
@@ -103,7 +106,7 @@ impl Shelf {
 }
 
 impl Gpu {
-    /// Memory for so many bytes, contents unspecified, for use on the compute stream.
+    /// Memory of this many bytes, for use on the compute stream. Its contents are unspecified.
     ///
     /// # Errors
     /// [`ErrorKind::OutOfMemory`].
@@ -111,7 +114,8 @@ impl Gpu {
         self.take(false, bytes)
     }
 
-    /// As [`Gpu::memory_of`], for what stays for as long as the stage: smaller passes would not make it less.
+    /// Like [`Gpu::memory_of`], for memory that lasts as long as the stage. Its error says so, because
+    /// smaller micro-batches would not help.
     pub(super) fn lasting_memory_of(&self, bytes: usize) -> Result<Memory> {
         self.memory_of(bytes).map_err(|mut error| {
             if let ErrorKind::OutOfMemory { lasting, .. } = &mut error.kind {
@@ -121,7 +125,7 @@ impl Gpu {
         })
     }
 
-    /// As [`Gpu::memory_of`], to be filled on the transfer stream.
+    /// Like [`Gpu::memory_of`], to be filled on the transfer stream.
     pub(super) fn memory_for_transfer(&self, bytes: usize) -> Result<Memory> {
         self.take(true, bytes)
     }
@@ -160,7 +164,7 @@ impl Gpu {
         let at = match driver::allocate(bytes, stream)? {
             Some(at) => at,
             None => {
-                // What nobody uses now may be enough, in other sizes.
+                // Unused blocks of other sizes may free enough.
                 self.shelf().clear(self)?;
                 self.synchronize()?;
                 driver::trim(self.index())?;
@@ -192,24 +196,24 @@ impl Gpu {
         }
     }
 
-    /// What the compute stream was given until now makes the memory what it is: others wait for that.
+    /// Marks the memory as ready after all work on the compute stream so far. Other streams wait for that.
     pub(crate) fn mark_ready(&self, memory: &Memory) -> Result<()> {
         memory.filled_by(self.stream())
     }
 
-    /// What the compute stream is given from now on waits until memory that another thread has marked is ready.
+    /// Makes later work on the compute stream wait for memory that another thread has marked as ready.
     pub(crate) fn wait_ready(&self, memory: &Memory) -> Result<()> {
         memory.awaited_by(self.stream())
     }
 
-    /// The contents of another device's memory that is marked as ready, copied here on the transfer stream.
+    /// Copies another device's memory, which is marked as ready, to this device, on the transfer stream.
     pub(crate) fn received(&self, mut memory: Memory) -> Result<Memory> {
         let from = memory.0.take().expect("there until it is dropped");
         let copy = self.memory_for_transfer(from.bytes)?;
         let transfers = self.transfers();
         self.reach(from.device);
         transfers.wait(&from.event)?;
-        // SAFETY: both blocks are as large as the copy; the streams' order is the one in which they may be used.
+        // SAFETY: both blocks are as large as the copy, and the order of the streams is correct for both.
         unsafe {
             driver::copy_across(
                 (copy.at(), self.index()),
@@ -221,11 +225,12 @@ impl Gpu {
         copy.filled_by(transfers)?;
         self.wait_ready(&copy)?;
         if Arc::strong_count(&from) > 1 {
-            // The other owner keeps it for a backward pass, which waits for a gradient made of this copy.
+            // The other owner keeps the block for a backward pass. That pass waits for a gradient computed
+            // from this copy, so it needs no event here.
             return Ok(copy);
         }
         if let Some(home) = from.home.upgrade() {
-            // Full: this one is given back to CUDA.
+            // If the queue is full, the block is freed.
             let _ = home.push((from, Some(Arc::clone(&copy.block().event))));
         }
         Ok(copy)
@@ -237,7 +242,7 @@ impl Memory {
         self.0.as_ref().expect("there until it is dropped")
     }
 
-    /// Where it begins.
+    /// Its address.
     pub(crate) fn at(&self) -> Ptr {
         self.block().at
     }
@@ -252,27 +257,27 @@ impl Memory {
         Gpu::of(self.device())
     }
 
-    /// Whether others share it.
+    /// Whether it has other owners.
     pub(crate) fn is_shared(&self) -> bool {
         Arc::strong_count(self.block()) > 1
     }
 
-    /// A number that two share exactly when they share memory.
+    /// An identity of the memory: equal for two values exactly if they share memory.
     pub(crate) fn address(&self) -> usize {
         self.at().0 as usize
     }
 
-    /// What the stream is given from now on waits until the memory, marked by whoever filled it, is ready.
+    /// Makes later work on the stream wait until the memory, marked by the stream that filled it, is ready.
     pub(super) fn awaited_by(&self, stream: &Stream) -> Result<()> {
         stream.wait(&self.block().event)
     }
 
-    /// What the stream was given until now makes the memory what it is: others wait for that.
+    /// Marks the memory as ready after all work on the stream so far. Other streams wait for that.
     pub(super) fn filled_by(&self, stream: &Stream) -> Result<()> {
         self.block().record(stream, false)
     }
 
-    /// Who takes the memory next waits for all that the stream was given until now.
+    /// Makes the next user of the memory wait for all work on the stream so far.
     pub(super) fn used_on(&self, stream: &Stream) -> Result<()> {
         self.block().record(stream, true)
     }
@@ -284,9 +289,9 @@ impl Drop for Memory {
         let gpu = Gpu::known(block.device);
         let own = gpu.filter(|gpu| {
             let own = block.is_of(gpu);
-            // Where computing is not what the next one to take it waits for by itself.
+            // The next user does not wait for this compute stream on its own.
             if !own || block.by_transfer {
-                // If the record fails the device has failed, which the next call tells.
+                // If this fails, the device has failed, and the next call reports it.
                 let _ = self.used_on(gpu.stream());
             }
             own
@@ -296,9 +301,9 @@ impl Drop for Memory {
         };
         match (own, block.home.upgrade()) {
             (Some(gpu), _) => gpu.shelf().put((block, None)),
-            // Full: this one is given back to CUDA.
+            // If the queue is full, the block is freed.
             (None, Some(home)) => drop(home.push((block, None))),
-            // Its thread has ended.
+            // The block's thread has ended, so the block is freed.
             (None, None) => {}
         }
     }
@@ -309,7 +314,8 @@ impl Block {
         self.home.as_ptr() == Arc::as_ptr(&gpu.shelf().home)
     }
 
-    /// The event stands for what the stream was given until now, and for the use elsewhere, or the transfer, that it stood for before.
+    /// Records the event after all work on the stream so far. The event still covers the earlier use
+    /// elsewhere, or the transfer, that it stood for.
     fn record(&self, stream: &Stream, use_elsewhere: bool) -> Result<()> {
         let mut used_elsewhere = self.used_elsewhere.lock();
         if *used_elsewhere || self.by_transfer {
@@ -326,7 +332,7 @@ impl Drop for Block {
         let gpu = Gpu::known(self.device).filter(|gpu| self.is_of(gpu));
         let in_order = gpu.and_then(|gpu| {
             gpu.stream().wait(&self.event).ok()?;
-            // SAFETY: it was taken from CUDA for this block, and nobody shares the block any more.
+            // SAFETY: the memory was allocated for this block, which has no other owner any more.
             unsafe { driver::free_in_order(self.at, gpu.stream()) }.ok()
         });
         if in_order.is_none() {

@@ -1,6 +1,7 @@
-//! What layers, losses and optimizers do on a GPU: kernels of our own, compiled when the program starts, and cuBLASLt for matrix products.
+//! Computing on GPUs, for layers, losses and optimizers: our own kernels, compiled when the program starts,
+//! and cuBLASLt for matrix products.
 //!
-//! Nothing here blocks but what says so: a call puts work on the rank's compute stream and returns.
+//! A call queues work on the rank's compute stream and returns. Functions that block say so.
 
 use std::env;
 use std::path::PathBuf;
@@ -46,7 +47,8 @@ pub(crate) use scores::Scores;
 pub(crate) use staging::Pinned;
 pub(crate) use weights::Weights;
 
-/// The folder of what is made once and kept between runs: `pipewright` in the user's cache. None where there is no such place.
+/// The folder for files that are kept between runs: `pipewright` in the user's cache folder. `None` if the
+/// user has no such folder.
 pub fn cache_folder() -> Option<PathBuf> {
     let cache = env::var_os("XDG_CACHE_HOME").filter(|path| !path.is_empty());
     let cache = cache
@@ -60,10 +62,10 @@ pub fn cache_folder() -> Option<PathBuf> {
 pub(crate) struct Ptr(pub(crate) u64);
 
 impl Ptr {
-    /// No address: what an argument is that a kernel does without.
+    /// No address, for an argument that a kernel does not need.
     pub(crate) const NONE: Self = Self(0);
 
-    /// So many bytes further.
+    /// The address this many bytes further.
     pub(crate) fn offset(self, bytes: usize) -> Self {
         Self(self.0 + bytes as u64)
     }

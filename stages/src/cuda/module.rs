@@ -1,4 +1,4 @@
-//! The kernels: one source, compiled for the device at hand, and kept on disk.
+//! The kernels. One source is compiled for the machine's device, and the result is kept on disk.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -20,16 +20,16 @@ use super::library::Library;
 use super::source::SOURCE;
 use crate::error::{Error, ErrorKind, Result};
 
-/// So much dynamic shared memory, or more, a kernel has to be allowed.
+/// From this many bytes of dynamic shared memory on, a kernel needs permission.
 const FREE_SHARED: u32 = 48 << 10;
 
-/// What the compiler is told besides the architecture.
+/// The compiler options besides the architecture.
 const OPTIONS: [&str; 2] = ["--std=c++17", "-default-device"];
 
-/// The code of this process's architectures: of threads that need it at once one compiles it.
+/// The code for each architecture, compiled once per process. If several threads need it, one compiles it.
 static CODE: Mutex<BTreeMap<String, Arc<[u8]>>> = Mutex::new(BTreeMap::new());
 
-/// The kernels as a thread uses them on a device.
+/// The kernels on a device, for one thread.
 #[derive(Debug)]
 pub(super) struct Kernels {
     module: CUmodule,
@@ -37,10 +37,11 @@ pub(super) struct Kernels {
 }
 
 impl Kernels {
-    /// Loads the kernels for a device of this compute capability into the thread's current context; compiles them when no earlier run has.
+    /// Loads the kernels for a device of this compute capability into the thread's current context. Compiles
+    /// them first if no earlier run has.
     pub(super) fn load(capability: (i32, i32)) -> Result<Self> {
         let code = compiled(capability)?;
-        // SAFETY: the bytes are a cubin, as the compiler gave it.
+        // SAFETY: the bytes are a cubin from the compiler.
         let module =
             unsafe { module::load_data(code.as_ptr().cast()) }.map_err(failed("loading the kernels"))?;
         Ok(Self {
@@ -49,17 +50,17 @@ impl Kernels {
         })
     }
 
-    /// A kernel that may use so many bytes of dynamic shared memory.
+    /// A kernel. It may use this many bytes of dynamic shared memory.
     pub(super) fn function(&self, name: &'static str, shared: u32) -> Result<CUfunction> {
         if let Some(function) = self.functions.borrow().get(name) {
             return Ok(*function);
         }
         let c_name = CString::new(name).expect("names of kernels have no zero byte");
-        // SAFETY: the module is loaded as long as `self` lives.
+        // SAFETY: the module stays loaded while `self` lives.
         let function = unsafe { module::get_function(self.module, c_name) }.map_err(failed(name))?;
         if shared >= FREE_SHARED {
             let attribute = driver::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-            // SAFETY: the function is of a loaded module.
+            // SAFETY: the function belongs to a loaded module.
             unsafe {
                 cudarc::driver::result::function::set_function_attribute(function, attribute, shared as i32)
             }
@@ -72,12 +73,12 @@ impl Kernels {
 
 impl Drop for Kernels {
     fn drop(&mut self) {
-        // SAFETY: its functions are not launched any more, and nobody else has the handle.
+        // SAFETY: no kernel of it is launched any more, and nobody else has the handle.
         let _ = unsafe { module::unload(self.module) };
     }
 }
 
-/// The kernels for devices of a compute capability, from another thread, the disk or the compiler.
+/// The kernels for devices of a compute capability: from another thread, from disk or from the compiler.
 fn compiled(capability: (i32, i32)) -> Result<Arc<[u8]>> {
     Library::Nvrtc.require()?;
     let architecture = architecture(capability);
@@ -97,19 +98,20 @@ fn kept_or_compiled(architecture: &str) -> Result<Vec<u8>> {
     }
     let code = compile(SOURCE, architecture)?;
     if let Some(file) = file {
-        // Without a place to keep them the next run compiles again.
+        // If the code cannot be kept, the next run compiles it again.
         let _ = keep(&file, &code);
     }
     Ok(code)
 }
 
-/// The compiler's name of an architecture: from Hopper on with its own instructions.
+/// The compiler's name for an architecture. From Hopper on, it includes instructions that only this
+/// architecture has.
 fn architecture((major, minor): (i32, i32)) -> String {
     let own = if major >= 9 { "a" } else { "" };
     format!("sm_{major}{minor}{own}")
 }
 
-/// Where compiled kernels are kept, by what they are made of.
+/// The file for compiled kernels. Its name is a hash of what they are made from.
 fn cache_file(architecture: &str) -> Option<PathBuf> {
     let folder = cache_folder()?;
     let (mut major, mut minor) = (0, 0);
@@ -123,7 +125,7 @@ fn cache_file(architecture: &str) -> Option<PathBuf> {
     Some(folder.join(name))
 }
 
-/// Writes beside the place and renames, so that no run reads half a file.
+/// Writes a temporary file and renames it, so that no other run reads half a file.
 fn keep(file: &std::path::Path, code: &[u8]) -> std::io::Result<()> {
     let folder = file.parent().expect("a file in a folder");
     fs::create_dir_all(folder)?;

@@ -1,11 +1,12 @@
-//! Tensors that come to a place from another thread or device.
+//! Moving tensors from another thread or device.
 
 use super::Gpu;
 use crate::device::{DType, Device, Place};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// A tensor that is marked as ready, in this place and its numbers. To the host it waits until they are there; else only streams wait.
+/// A tensor that is marked as ready, moved to this place and number format. A copy to the host waits until
+/// the numbers are there; otherwise only streams wait.
 pub(crate) fn arrived(tensor: Tensor, place: Place) -> Result<Tensor> {
     match (tensor.place().device, place.device) {
         (Device::Cpu, Device::Cpu) => Ok(tensor),
@@ -46,7 +47,7 @@ fn downloaded(gpu: &Gpu, tensor: &Tensor) -> Result<Tensor> {
     Ok(copy)
 }
 
-/// The same numbers in another type.
+/// The same numbers in another format.
 fn cast(gpu: &Gpu, tensor: Tensor, dtype: DType) -> Result<Tensor> {
     if tensor.dtype() == dtype {
         return Ok(tensor);

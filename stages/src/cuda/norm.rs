@@ -5,38 +5,40 @@ use super::{Gpu, Grid, Ptr};
 use crate::device::DType;
 use crate::error::Result;
 
-/// The widest rows that a warp has in registers, 32 numbers a thread, and that a block has, eight a thread.
+/// The widest row that a warp holds in registers (32 numbers a thread), and the widest that a block holds
+/// (eight numbers a thread).
 const WIDEST_OF_WARP: usize = 1024;
 const WIDEST_OF_BLOCK: usize = 4096;
-/// The most blocks, and so partial sums of weight gradients: two for each of the 132 multiprocessors of an H200.
+/// The most blocks, and so the most partial sums of weight gradients: two blocks for each of the 132
+/// multiprocessors of an H200.
 const MOST_BLOCKS: usize = 264;
-/// The most threads of a block.
+/// The most threads in a block.
 const THREADS: usize = 512;
-/// Warps, and so rows, of a block where a warp has a row.
+/// The warps of a block, if each warp has a row of its own.
 const WARPS: usize = 8;
 
-/// Which threads have a row.
+/// Which threads share a row.
 #[derive(Clone, Copy, Debug)]
 enum Form {
-    /// A warp, which loads 16 bytes a thread at once.
+    /// A warp. Each thread loads 16 bytes at once.
     Narrow,
-    /// Some warps of a block.
+    /// Several warps of a block.
     Middle,
-    /// A block, which reads the row again and again.
+    /// A whole block, which reads the row several times.
     Wide,
 }
 
-/// Rows and their width.
+/// The number and width of rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rows {
-    /// How many.
+    /// The number of rows.
     pub(crate) count: usize,
-    /// Numbers of each.
+    /// The numbers in each row.
     pub(crate) width: usize,
 }
 
 impl Rows {
-    /// Every tensor and weight has memory of its own, so the width alone says how rows are aligned.
+    /// Every tensor and weight starts at an aligned address, so the width alone decides how rows are aligned.
     fn form(self) -> Form {
         match self.width {
             width if width <= WIDEST_OF_WARP && width.is_multiple_of(8) => Form::Narrow,
@@ -45,7 +47,7 @@ impl Rows {
         }
     }
 
-    /// Blocks of the forward pass.
+    /// The grid of the forward pass.
     fn grid(self) -> Grid {
         match self.form() {
             Form::Narrow => Grid::row(self.count.div_ceil(WARPS), 32 * WARPS as u32),
@@ -53,7 +55,7 @@ impl Rows {
         }
     }
 
-    /// Blocks that share sums over rows: a function of the sizes only, so that every device adds in the same order.
+    /// The grid of sums over rows. It depends only on the sizes, so every device adds in the same order.
     fn summing_grid(self) -> Grid {
         let (rows, threads) = match self.form() {
             Form::Narrow => (WARPS, 32 * WARPS),
@@ -80,7 +82,7 @@ impl Rows {
 }
 
 impl Gpu {
-    /// As [`crate::cpu::norm::forward`].
+    /// Like [`crate::cpu::norm::forward`].
     #[expect(clippy::too_many_arguments, reason = "they are the kernel's")]
     pub(crate) fn layer_norm(
         &self,
@@ -104,7 +106,7 @@ impl Gpu {
         self.launch(name, rows.grid(), &args)
     }
 
-    /// As [`crate::cpu::norm::forward_again`].
+    /// Like [`crate::cpu::norm::forward_again`].
     #[expect(clippy::too_many_arguments, reason = "they are the kernel's")]
     pub(crate) fn layer_norm_again(
         &self,
@@ -127,13 +129,14 @@ impl Gpu {
         self.launch(name, rows.grid(), &args)
     }
 
-    /// Bytes of scratch that [`Gpu::layer_norm_backward`] needs.
+    /// The bytes of scratch memory that [`Gpu::layer_norm_backward`] needs.
     pub(crate) fn layer_norm_scratch(rows: Rows) -> usize {
         rows.summing_grid().blocks[0] as usize * 2 * rows.width * 4
     }
 
-    /// The input gradient from the output gradient `grad`, which it may replace, and the gradients of gain and shift, `f32` `[2, width]`,
-    /// which replace what was there. As [`crate::cpu::norm::backward`] else.
+    /// The input gradient from the output gradient `grad`, and the gradients of gain and shift, `f32` `[2,
+    /// width]`. The input gradient may overwrite `grad`. The gradients of gain and shift overwrite what was
+    /// there. Otherwise like [`crate::cpu::norm::backward`].
     #[expect(clippy::too_many_arguments, reason = "they are the kernel's")]
     pub(crate) fn layer_norm_backward(
         &self,

@@ -1,19 +1,19 @@
-//! One update of weights.
+//! Updates of weights.
 
 use super::{Gpu, Grid, Ptr};
 use crate::cpu::{adamw, sgd};
 use crate::error::Result;
 
-/// Weights to update, `f32`, in a row.
+/// Contiguous `f32` weights to update.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flat {
-    /// Where they are.
+    /// The weights.
     pub(crate) value: Ptr,
     /// Their gradient.
     pub(crate) grad: Ptr,
-    /// Their `bf16` copy, which is made anew; none at 0.
+    /// Their `bf16` copy, which the update renews. [`Ptr::NONE`] if there is none.
     pub(crate) half: Ptr,
-    /// How many.
+    /// How many weights there are.
     pub(crate) count: usize,
 }
 
@@ -24,7 +24,7 @@ impl Flat {
 }
 
 impl Gpu {
-    /// As [`adamw::update`], to the bit.
+    /// Like [`adamw::update`], with the same bits.
     pub(crate) fn adamw(&self, weights: Flat, mean: Ptr, square: Ptr, by: adamw::Scalars) -> Result<()> {
         let args = [
             weights.value.into(),
@@ -45,7 +45,7 @@ impl Gpu {
         self.launch("adamw", weights.grid(), &args)
     }
 
-    /// As [`sgd::update`] or, without momentum, [`sgd::update_plain`], to the bit.
+    /// Like [`sgd::update`] or, without momentum, [`sgd::update_plain`], with the same bits.
     pub(crate) fn sgd(&self, weights: Flat, momentum: Option<Ptr>, by: sgd::Scalars) -> Result<()> {
         let args = [
             weights.value.into(),

@@ -1,4 +1,4 @@
-//! How cuBLASLt computes a product: found once, used at every step.
+//! How cuBLASLt computes a product. Found once and used at every step.
 
 use std::ffi::c_void;
 use std::ptr::from_ref;
@@ -19,10 +19,10 @@ use crate::device::DType;
 
 type Result<T> = std::result::Result<T, CublasError>;
 
-/// All that cuBLASLt needs to compute a product but where the matrices are.
+/// All that cuBLASLt needs to compute a product, except the addresses.
 ///
-/// cuBLASLt counts by columns: a row-major matrix is to it the transposed one. So it is asked for `out^T = right^T left^T`, and
-/// nothing has to be turned.
+/// cuBLASLt stores matrices by columns, so it sees a row-major matrix as its transpose. We therefore ask for
+/// `out^T = right^T left^T`, and nothing has to be transposed.
 #[derive(Debug)]
 pub(super) struct Plan {
     description: Description,
@@ -30,19 +30,20 @@ pub(super) struct Plan {
     right: Layout,
     out: Layout,
     algorithm: cublasLtMatmulAlgo_t,
-    /// What the matrix that is there is multiplied with.
+    /// The factor for the old contents of the output.
     beta: f32,
 }
 
 impl Plan {
-    /// The first of the algorithms that cuBLASLt's heuristics name, which they do in the same order in every run.
+    /// A plan with the first algorithm that cuBLASLt's heuristics suggest. Their order is the same in every
+    /// run.
     pub(super) fn new(handle: cublasLtHandle_t, what: Product) -> Result<Self> {
         let description = Description::new(what)?;
         let left = Layout::new(what.dtype, what.rows, what.inner, what.left_turned)?;
         let right = Layout::new(what.dtype, what.inner, what.columns, what.right_turned)?;
         let out = Layout::new(what.out, what.rows, what.columns, false)?;
         let preference = Preference::new()?;
-        // SAFETY: all were made above and are alive.
+        // SAFETY: all objects were made above and are alive.
         let found = unsafe {
             result::get_matmul_algo_heuristic(
                 handle,
@@ -64,10 +65,11 @@ impl Plan {
         })
     }
 
-    /// Puts the product on a stream.
+    /// Queues the product on a stream.
     ///
     /// # Safety
-    /// The addresses point at as much as the product says, the workspace at [`WORKSPACE`] bytes, and all may be used in the stream's order.
+    /// The addresses point at as much memory as the product says, the workspace has [`WORKSPACE`] bytes, and
+    /// using them in the stream's order is correct.
     pub(super) unsafe fn run(
         &self,
         handle: cublasLtHandle_t,
@@ -123,7 +125,7 @@ struct Description(cublasLtMatmulDesc_t);
 
 impl Description {
     fn new(what: Product) -> Result<Self> {
-        // Sums in `f32`, and of `f32` numbers as they are: not rounded to TF32.
+        // Sums are in `f32`, and `f32` operands are not rounded to TF32.
         let compute = cublasComputeType_t::CUBLAS_COMPUTE_32F;
         let description = Self(result::create_matmul_desc(compute, cudaDataType::CUDA_R_32F)?);
         let operation = |turned| if turned { CUBLAS_OP_T } else { CUBLAS_OP_N };
@@ -140,7 +142,7 @@ impl Description {
             description.set(Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue)?;
             let bias = data_type(what.out);
             description.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, bias)?;
-            // The heuristics read from the address how biases are aligned, and nothing else.
+            // The heuristics use this address only to learn the alignment of the bias.
             description.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, ALIGNMENT)?;
         }
         Ok(description)
@@ -166,7 +168,7 @@ impl Drop for Description {
 struct Layout(cublasLtMatrixLayout_t);
 
 impl Layout {
-    /// Of a row-major matrix, or of one that lies there transposed.
+    /// The layout of a row-major matrix or, if `turned`, of one that is stored transposed.
     fn new(dtype: DType, rows: usize, columns: usize, turned: bool) -> Result<Self> {
         let (rows, columns) = if turned { (columns, rows) } else { (rows, columns) };
         result::create_matrix_layout(data_type(dtype), columns as u64, rows as u64, columns as i64).map(Self)
@@ -180,7 +182,7 @@ impl Drop for Layout {
     }
 }
 
-/// What algorithms may be.
+/// Restrictions on the choice of algorithm.
 #[derive(Debug)]
 struct Preference(cublasLtMatmulPreference_t);
 
@@ -188,9 +190,9 @@ impl Preference {
     fn new() -> Result<Self> {
         let preference = Self(result::create_matmul_pref()?);
         preference.set(Preferred::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, WORKSPACE)?;
-        // Where a sum is split among blocks, its parts go to the workspace in `f32` and are added up in a step of their own, in
-        // one order. Not in place, where blocks add in turn to an output that may be bf16: the documentation does not say in
-        // which order.
+        // If several blocks share a sum, their parts go to the workspace in `f32`, and a separate step adds
+        // them in a fixed order. The other scheme, in which blocks add to the output one after the other, is
+        // excluded: the output may be bf16, and the order is not documented.
         let reduction = cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
         preference.set(Preferred::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reduction)?;
         for side in [

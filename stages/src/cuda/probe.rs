@@ -1,4 +1,4 @@
-//! What of CUDA is on this machine, for people and for scripts.
+//! What this machine has for CUDA, for people and for scripts.
 
 use std::thread;
 
@@ -10,12 +10,12 @@ use super::library::{Found, Library};
 use crate::device::Device;
 use crate::error::Result;
 
-/// What of CUDA is on this machine.
+/// What this machine has for CUDA.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// All libraries, found or not.
     pub libraries: Vec<Found>,
-    /// The GPUs in CUDA's order; when there is none, why.
+    /// The GPUs in CUDA's order. If there are none, the error says why.
     pub gpus: Result<Vec<GpuReport>>,
 }
 
@@ -24,19 +24,20 @@ pub struct Report {
 pub struct GpuReport {
     /// Its name in a config.
     pub device: Device,
-    /// What its maker calls it.
+    /// The manufacturer's name for it.
     pub name: String,
     /// Its compute capability: major, minor.
     pub capability: (i32, i32),
     /// Its memory in bytes.
     pub total: u64,
-    /// Bytes of it that nobody uses; none when it gives no context, such as when it is another process's alone.
+    /// The free memory in bytes. `None` if the GPU gives no context, for example because another process uses
+    /// it exclusively.
     pub free: Option<u64>,
-    /// Why nothing runs there; none when the kernels do: in `f32`, in `bf16`, and fused attention.
+    /// Why the kernels do not run there. `None` if they do: in `f32`, in `bf16` and fused attention.
     pub problem: Option<String>,
 }
 
-/// Looks for CUDA's libraries and for GPUs. Loads what libraries there are.
+/// Looks for CUDA's libraries and for GPUs. Loads the libraries that it finds.
 pub fn probe() -> Report {
     Report {
         libraries: Library::ALL.map(Library::find).into(),
@@ -44,10 +45,10 @@ pub fn probe() -> Report {
     }
 }
 
-/// What a GPU's maker calls it, and its memory in bytes.
+/// The manufacturer's name for a GPU, and its memory in bytes.
 ///
 /// # Errors
-/// When there is no such GPU, or no CUDA: says what to do.
+/// When there is no such GPU, or no CUDA. The error says what to do.
 pub fn name_and_memory(index: u32) -> Result<(String, u64)> {
     let failed = super::driver::failed;
     let count = count()?;
@@ -77,10 +78,10 @@ fn ask(index: u32) -> Result<GpuReport> {
     })
 }
 
-/// Bytes that nobody uses. Only a context tells, so there is one for a moment, on a thread that has no other.
+/// The free memory in bytes. This needs a context, so it is made for a moment, on a thread of its own.
 fn free(handle: CUdevice) -> Option<u64> {
     let ask = move || -> std::result::Result<u64, DriverError> {
-        // SAFETY: the device is there, and its context is used by nothing else on this thread, which ends.
+        // SAFETY: the device is there, and nothing else on this short-lived thread uses its context.
         unsafe {
             ctx::set_current(primary_ctx::retain(handle)?)?;
             let free = result::mem_get_info().map(|(free, _)| free as u64);

@@ -1,27 +1,27 @@
-//! Sums over many numbers, in an order that only their count decides.
+//! Sums over many numbers. Their order depends only on how many there are.
 
 use super::launch::kernel;
 use super::{Gpu, Grid, Ptr};
 use crate::device::DType;
 use crate::error::Result;
 
-/// Columns of a block of `column_sums`.
+/// The columns that a block of `column_sums` adds up.
 const COLUMNS: usize = 256;
-/// Rows of a slice, at least.
+/// The least rows of a slice.
 const SLICE: usize = 64;
-/// The blocks that `column_sums` is cut into: four for each of the 132 multiprocessors of an H200.
+/// How many blocks `column_sums` is split into: four for each of the 132 multiprocessors of an H200.
 const BLOCKS: usize = 528;
 /// The most blocks of `sum_squares`.
 const MOST_BLOCKS: usize = 1056;
 const THREADS: u32 = 256;
 
-/// Rows that one block adds up.
+/// How many rows one block adds up.
 fn slice(rows: usize, columns: usize) -> usize {
     let slices = (BLOCKS / columns.div_ceil(COLUMNS)).max(1);
     rows.div_ceil(slices).max(SLICE)
 }
 
-/// Blocks that add up squares.
+/// How many blocks share a sum of squares.
 fn square_blocks(count: usize) -> usize {
     count.div_ceil(8 * THREADS as usize).min(MOST_BLOCKS)
 }
@@ -38,7 +38,7 @@ impl Gpu {
         self.launch("sum_rows_f32", Grid::row(columns.div_ceil(32), 1024), &args)
     }
 
-    /// Bytes of scratch that [`Gpu::add_column_sums`] needs.
+    /// The bytes of scratch memory that [`Gpu::add_column_sums`] needs.
     pub(crate) fn column_sums_scratch(rows: usize, columns: usize) -> usize {
         rows.div_ceil(slice(rows, columns)) * columns * 4
     }
@@ -73,12 +73,13 @@ impl Gpu {
         self.launch("add_rows_f32", Grid::row(columns.div_ceil(32), 1024), &args)
     }
 
-    /// Bytes of scratch that [`Gpu::sum_squares`] needs.
+    /// The bytes of scratch memory that [`Gpu::sum_squares`] needs.
     pub(crate) fn sum_squares_scratch(count: usize) -> usize {
         square_blocks(count) * 8
     }
 
-    /// The sum of the squares of `count` `f32` numbers, written as one `f64` to `out`, which may be pinned memory of the host.
+    /// The sum of the squares of `count` `f32` numbers. Written to `out` as one `f64`; `out` may be pinned
+    /// memory of the host.
     pub(crate) fn sum_squares(&self, out: Ptr, numbers: Ptr, count: usize, scratch: Ptr) -> Result<()> {
         let blocks = square_blocks(count);
         let args = [scratch.into(), numbers.into(), (count as u64).into()];
@@ -86,7 +87,7 @@ impl Gpu {
         self.sum_doubles(out, scratch, blocks, 1)
     }
 
-    /// `f64` `out[columns] = ` the sum of `input[rows, columns]` over rows. `out` may be pinned memory of the host.
+    /// `f64` `out[columns] = ` the sum of `input[rows, columns]` over rows. `out` may be pinned host memory.
     pub(super) fn sum_doubles(&self, out: Ptr, input: Ptr, rows: usize, columns: usize) -> Result<()> {
         let args = [out.into(), input.into(), (rows as u64).into()];
         self.launch("sum_doubles", Grid::row(columns, 1024), &args)

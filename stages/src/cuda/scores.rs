@@ -1,15 +1,15 @@
-//! Scores that a GPU writes where the host reads them later.
+//! Scores that a GPU writes to memory that the host reads later.
 
 use super::{Pinned, Ptr};
 use crate::error::Result;
 use crate::loss::Score;
 
-/// A place for the score of each micro-batch.
+/// Room for the score of each micro-batch.
 #[derive(Debug, Default)]
 pub(crate) struct Scores(Vec<Option<Pinned>>);
 
 impl Scores {
-    /// Where a micro-batch's sum, weight and number of right ones go, `f64` each.
+    /// The address for a micro-batch's sum, weight and number of right predictions, `f64` each.
     pub(crate) fn place(&mut self, micro_batch: u32) -> Result<Ptr> {
         let index = micro_batch as usize;
         if self.0.len() <= index {
@@ -27,7 +27,7 @@ impl Scores {
     /// The score of a micro-batch, once the GPU is done.
     pub(crate) fn score(&self, micro_batch: u32) -> Score {
         let place = self.0[micro_batch as usize].as_ref();
-        let numbers = place.expect("a place was asked for before").numbers();
+        let numbers = place.expect("`place` came before").numbers();
         Score {
             sum: numbers[0],
             weight: numbers[1],

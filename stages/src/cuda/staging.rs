@@ -1,4 +1,4 @@
-//! Host memory that a device reads and writes by itself while the host goes on.
+//! Host memory that a device reads and writes by itself while the host goes on (pinned memory).
 
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -10,50 +10,50 @@ use super::driver::{self, Event, failed};
 use super::{Gpu, Memory, Ptr};
 use crate::error::Result;
 
-/// The size of the smallest slot.
+/// The size of the smallest slot, in bytes.
 const SMALLEST: usize = 256;
 
-/// The most slots of a size.
+/// The most slots of one size.
 const MOST: usize = 16;
 
-/// More bytes than this are copied in pieces, so that little of the host's memory is pinned.
+/// Longer copies are split into pieces of this many bytes, so that little host memory is pinned.
 const PIECE: usize = 32 << 20;
 
-/// Host memory at a fixed place, which every device reaches.
+/// Pinned host memory that every device can access.
 #[derive(Debug)]
 pub(crate) struct Pinned {
     at: *mut c_void,
     bytes: usize,
 }
 
-// SAFETY: it is plain memory that its owner alone reads and writes.
+// SAFETY: it is plain memory, and only its owner reads and writes it.
 unsafe impl Send for Pinned {}
-// SAFETY: a shared one is only read.
+// SAFETY: a shared reference only allows reading.
 unsafe impl Sync for Pinned {}
 
 impl Pinned {
-    /// So many bytes, all zero. The thread has to have a [`Gpu`].
+    /// Pinned memory of this many zero bytes. The thread must have a [`Gpu`].
     pub(crate) fn new(bytes: usize) -> Result<Self> {
         // SAFETY: a context is current, as the caller promises.
         let at = unsafe { malloc_host(bytes.max(1), CU_MEMHOSTALLOC_PORTABLE) }
             .map_err(failed("taking host memory that devices reach"))?;
-        // SAFETY: as many bytes were just given.
+        // SAFETY: this many bytes were just allocated.
         unsafe { at.cast::<u8>().write_bytes(0, bytes) };
         Ok(Self { at, bytes })
     }
 
-    /// Where a device finds it.
+    /// The address for a device.
     pub(crate) fn at(&self) -> Ptr {
         Ptr(self.at as u64)
     }
 
-    /// The numbers that kernels have written there. Once all work that writes there is done.
+    /// The numbers that kernels have written there. All work that writes them must be done.
     pub(crate) fn numbers(&self) -> &[f64] {
-        // SAFETY: pinned memory is aligned to pages; every bit pattern is a number.
+        // SAFETY: pinned memory is aligned to pages, and every bit pattern is a valid number.
         unsafe { std::slice::from_raw_parts(self.at.cast(), self.bytes / 8) }
     }
 
-    /// Its bytes, to be written while no device reads them.
+    /// Writes its bytes. No device may read them meanwhile.
     fn write(&mut self, bytes: &[u8]) {
         assert!(
             bytes.len() <= self.bytes,
@@ -67,13 +67,13 @@ impl Pinned {
         };
     }
 
-    /// Its bytes, once no device writes them.
+    /// Reads its bytes. No device may write them meanwhile.
     fn read(&self, bytes: &mut [u8]) {
         assert!(
             bytes.len() <= self.bytes,
             "a slot is as large as what is taken from there"
         );
-        // SAFETY: there are as many, and the two do not overlap.
+        // SAFETY: there are that many bytes, and the two do not overlap.
         unsafe {
             self.at
                 .cast::<u8>()
@@ -84,12 +84,12 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // SAFETY: it was taken for this value alone. CUDA waits for work that still uses it.
+        // SAFETY: the memory was allocated for this value alone. CUDA waits for work that still uses it.
         let _ = unsafe { free_host(self.at) };
     }
 }
 
-/// Slots for copies, used again once their copy is done.
+/// Slots for copies. A slot can be used again once its copy is done.
 #[derive(Debug, Default)]
 pub(super) struct Staging {
     slots: RefCell<Vec<Slot>>,
@@ -102,11 +102,11 @@ struct Slot {
 }
 
 impl Staging {
-    /// A slot for so many bytes that no copy uses. There are few sizes, so that slots are soon used again.
+    /// A free slot for this many bytes. There are few sizes, so that slots are used again soon.
     fn take(&self, bytes: usize) -> Result<Slot> {
         let bytes = bytes.max(SMALLEST).next_power_of_two();
         let mut slots = self.slots.borrow_mut();
-        // The oldest of them is the first to be done; where there are many it is waited for.
+        // The oldest slot is done first. If there are many slots of this size, waits for it.
         let mut same = (0..slots.len()).filter(|index| slots[*index].memory.bytes == bytes);
         if let Some(oldest) = same.next() {
             let copied = &slots[oldest].copied;
@@ -129,7 +129,8 @@ impl Staging {
 }
 
 impl Gpu {
-    /// A copy of these bytes on the device, in memory of few sizes. Does not wait for it.
+    /// Copies these bytes to new memory on the device, which has one of few sizes. Does not wait for the
+    /// copy.
     ///
     /// # Errors
     /// As [`Gpu::memory_of`].
@@ -139,13 +140,14 @@ impl Gpu {
         Ok(memory)
     }
 
-    /// Copies bytes to a place on the device. Does not wait for it.
+    /// Copies bytes to an address on the device. Does not wait for the copy.
     pub(crate) fn upload_to(&self, at: Ptr, bytes: &[u8]) -> Result<()> {
         for (index, bytes) in bytes.chunks(PIECE).enumerate() {
             let mut slot = self.staging().take(bytes.len())?;
             slot.memory.write(bytes);
             let at = at.offset(index * PIECE);
-            // SAFETY: the caller's place is as large; the slot stays as it is until its event is reached.
+            // SAFETY: the caller's memory is large enough, and the slot does not change until its event is
+            // reached.
             unsafe { driver::upload(at, slot.memory.at, bytes.len(), self.stream()) }?;
             slot.copied.record(self.stream())?;
             self.staging().put(slot);
@@ -153,12 +155,12 @@ impl Gpu {
         Ok(())
     }
 
-    /// Copies bytes from the device, once all work given before is done: waits for it.
+    /// Copies bytes from the device, after all work queued so far. Waits for the copy.
     pub(crate) fn download(&self, from: Ptr, bytes: &mut [u8]) -> Result<()> {
         for (index, bytes) in bytes.chunks_mut(PIECE).enumerate() {
             let slot = self.staging().take(bytes.len())?;
             let from = from.offset(index * PIECE);
-            // SAFETY: the caller's place is as large; nobody else has the slot.
+            // SAFETY: the caller's memory is large enough, and nobody else has the slot.
             unsafe { driver::download(slot.memory.at, from, bytes.len(), self.stream()) }?;
             slot.copied.record(self.stream())?;
             self.synchronize()?;
@@ -168,15 +170,15 @@ impl Gpu {
         Ok(())
     }
 
-    /// Copies bytes from one place on the device to another.
+    /// Copies bytes from one address on the device to another.
     pub(crate) fn copy(&self, to: Ptr, from: Ptr, bytes: usize) -> Result<()> {
-        // SAFETY: the callers' places are as large, and used in the stream's order.
+        // SAFETY: the callers' memory is large enough, and is used in the stream's order.
         unsafe { driver::copy(to, from, bytes, self.stream()) }
     }
 
     /// Sets bytes on the device to zero.
     pub(crate) fn clear(&self, at: Ptr, bytes: usize) -> Result<()> {
-        // SAFETY: the caller's place is as large, and used in the stream's order.
+        // SAFETY: the caller's memory is large enough, and is used in the stream's order.
         unsafe { driver::clear(at, bytes, self.stream()) }
     }
 }

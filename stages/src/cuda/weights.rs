@@ -11,8 +11,8 @@ use crate::device::{DType, Device, Place};
 use crate::error::Result;
 use crate::parameter::Part;
 
-/// A parameter's numbers on a GPU: weights, gradient and the optimizer's tensors in `f32`, and the weights once more in the numbers that
-/// products are in, where those are others.
+/// A parameter's numbers on a GPU: weights, gradient and the optimizer's tensors in `f32`. If products use
+/// another number format, also a copy of the weights in that format.
 #[derive(Debug)]
 pub(crate) struct Weights {
     place: Place,
@@ -21,12 +21,12 @@ pub(crate) struct Weights {
     grad: Memory,
     state: Vec<Memory>,
     copy: Option<Memory>,
-    /// The sum of the squared gradient, where the GPU writes it.
+    /// Where the GPU writes the sum of the squares of the gradient.
     squares: Pinned,
 }
 
 impl Weights {
-    /// These weights on a GPU; gradient and state are to be stored.
+    /// These weights on a GPU. Gradient and state must still be stored.
     pub(crate) fn new(gpu: &Gpu, dtype: DType, value: &[f32]) -> Result<Self> {
         let bytes = size_of_val(value);
         let copy = match dtype {
@@ -52,12 +52,12 @@ impl Weights {
         Gpu::of(self.value.device())
     }
 
-    /// Where they are and what products with them are in.
+    /// Where they are, and the number format of products with them.
     pub(crate) fn place(&self) -> Place {
         self.place
     }
 
-    /// How many they are.
+    /// How many weights there are.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
@@ -67,12 +67,12 @@ impl Weights {
         self.value.at()
     }
 
-    /// The weights in the numbers that products are in.
+    /// The weights in the number format of products.
     pub(crate) fn operand(&self) -> Ptr {
         self.copy.as_ref().unwrap_or(&self.value).at()
     }
 
-    /// What an update reads and writes.
+    /// The weights, gradient and copy for an update.
     fn flat(&self) -> Flat {
         Flat {
             value: self.value(),
@@ -92,7 +92,7 @@ impl Weights {
         self.grad.clone()
     }
 
-    /// The optimizer's tensors, as many as are asked for: all zeros before the first update.
+    /// The optimizer's tensors. Makes `N` tensors of zeros before the first update.
     pub(crate) fn state<const N: usize>(&mut self) -> Result<[Ptr; N]> {
         if self.state.len() != N {
             self.make_state(N)?;
@@ -115,7 +115,7 @@ impl Weights {
         self.count * size_of::<f32>()
     }
 
-    /// Makes the gradient zero.
+    /// Sets the gradient to zero.
     pub(crate) fn zero_grad(&self) -> Result<()> {
         self.gpu()?.clear(self.grad.at(), self.bytes())
     }
@@ -125,13 +125,13 @@ impl Weights {
         gpu.add(DType::F32, self.grad(), self.grad(), more, self.count)
     }
 
-    /// Updates them as AdamW does.
+    /// Updates the weights by AdamW.
     pub(crate) fn adamw(&mut self, by: adamw::Scalars) -> Result<()> {
         let [mean, square] = self.state()?;
         self.gpu()?.adamw(self.flat(), mean, square, by)
     }
 
-    /// Updates them as gradient descent does.
+    /// Updates the weights by gradient descent.
     pub(crate) fn sgd(&mut self, with_momentum: bool, by: sgd::Scalars) -> Result<()> {
         let momentum = match with_momentum {
             true => Some(self.state::<1>()?[0]),
@@ -140,14 +140,14 @@ impl Weights {
         self.gpu()?.sgd(self.flat(), momentum, by)
     }
 
-    /// Puts the sum of the squared gradient on its way.
+    /// Queues the sum of the squares of the gradient.
     pub(crate) fn start_squares(&self) -> Result<()> {
         let gpu = self.gpu()?;
         let scratch = gpu.memory_of(Gpu::sum_squares_scratch(self.count))?;
         gpu.sum_squares(self.squares.at(), self.grad.at(), self.count, scratch.at())
     }
 
-    /// The sum that was put on its way, once all work given before is done.
+    /// The sum that was queued last. All work queued before must be done.
     pub(crate) fn squares(&self) -> f64 {
         self.squares.numbers()[0]
     }
@@ -161,7 +161,7 @@ impl Weights {
         }
     }
 
-    /// Takes over numbers from the host.
+    /// Copies numbers from the host.
     pub(crate) fn store(&mut self, part: Part, numbers: &[AVec<f32>]) -> Result<()> {
         let gpu = self.gpu()?;
         match part {
@@ -176,7 +176,7 @@ impl Weights {
         pairs.try_for_each(|(memory, numbers)| gpu.upload_to(memory.at(), bytemuck::cast_slice(numbers)))
     }
 
-    /// Gives numbers to the host: waits for all work given before.
+    /// Copies numbers to the host. Waits for all work queued before.
     pub(crate) fn fetch(&self, part: Part, numbers: &mut [AVec<f32>]) -> Result<()> {
         let gpu = self.gpu()?;
         let memories = match part {

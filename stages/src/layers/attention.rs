@@ -9,11 +9,11 @@ use crate::shape::{Kind, Shape};
 use crate::stage::ForwardContext;
 use crate::tensor::Tensor;
 
-/// Causal multi-head self-attention: `[batch, time, 3 * dim]`, queries, keys and values side by side, to
-/// `[batch, time, dim]`. Vaswani et al., "Attention is all you need" (2017).
+/// Causal multi-head self-attention. Its input is `[batch, time, 3 * dim]`: queries, keys and values side by
+/// side. Its output is `[batch, time, dim]`. Vaswani et al., "Attention is all you need" (2017).
 ///
-/// It works by blocks of query rows: the scores of a whole head never exist. Keeps its input, its output and one number
-/// a row and head.
+/// It works on blocks of query rows, so the scores of a whole head are never in memory at once. It keeps its
+/// input, its output and one number for each row and head.
 #[derive(Debug)]
 pub struct Attention {
     name: String,
@@ -22,7 +22,7 @@ pub struct Attention {
 }
 
 impl Attention {
-    /// A layer of `heads` heads, `dim` numbers wide together.
+    /// A layer of `heads` heads that are `dim` numbers wide together.
     ///
     /// # Errors
     /// When `dim` is not divisible by `heads`.

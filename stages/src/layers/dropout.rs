@@ -13,8 +13,8 @@ use crate::tensor::Tensor;
 /// Zeroes each number with probability `rate` and divides the others by `1 - rate`, in training only.
 /// Srivastava et al., "Dropout" (2014).
 ///
-/// What is zeroed is a function of (seed, layer name, step, micro-batch, position): backward draws it again, and the layer
-/// keeps nothing.
+/// What is zeroed depends only on (seed, layer name, step, micro-batch, position). Backward draws the same
+/// random numbers again, so the layer keeps nothing.
 #[derive(Debug)]
 pub struct Dropout {
     name: String,

@@ -11,21 +11,21 @@ use crate::shape::{Kind, Shape};
 use crate::stage::ForwardContext;
 use crate::tensor::Tensor;
 
-/// The sum of a token's and a position's vector: ids `[batch, time]` to numbers `[batch, time, dim]`.
+/// The sum of a token's vector and a position's vector: ids `[batch, time]` to numbers `[batch, time, dim]`.
 ///
-/// Parameters: `wte.weight` `[vocab, dim]`, normal with deviation 0.02, and `wpe.weight` `[context, dim]`, normal with
-/// deviation 0.01, as in GPT-2. Its input has no gradient. Keeps its ids.
+/// Parameters, as in GPT-2: `wte.weight` `[vocab, dim]`, normal with standard deviation 0.02; `wpe.weight`
+/// `[context, dim]`, normal with standard deviation 0.01. The input has no gradient. The layer keeps its ids.
 #[derive(Debug)]
 pub struct Embedding {
     name: String,
     tokens: Parameter,
     positions: Parameter,
-    /// The rows of the last batch that went backward on a GPU.
+    /// The rows of each token, of the last micro-batch that ran backward on a GPU.
     by_token: ByToken,
 }
 
 impl Embedding {
-    /// A layer for tokens below `vocab` and at most `context` of them in a row.
+    /// A layer for token ids below `vocab`, in sequences of at most `context` tokens.
     pub fn new(name: &str, vocab: usize, context: usize, dim: usize, seed: u64) -> Self {
         Self {
             name: name.to_owned(),

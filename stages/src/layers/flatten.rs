@@ -1,4 +1,4 @@
-//! All but the outermost dimension in one.
+//! Flattening: all dimensions but the outermost become one.
 
 use super::check_numbers;
 use crate::error::{Error, Result};
@@ -8,7 +8,7 @@ use crate::shape::Shape;
 use crate::stage::ForwardContext;
 use crate::tensor::Tensor;
 
-/// `[batch, ..]` to `[batch, n]`. Moves and keeps nothing.
+/// `[batch, ..]` to `[batch, n]`. It copies nothing and keeps only the input's shape.
 #[derive(Debug)]
 pub struct Flatten {
     name: String,
@@ -42,7 +42,7 @@ impl Layer for Flatten {
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         let shape = self.output_shape(input.shape())?;
-        // A tensor of no rows carries the inner dimensions to backward.
+        // An empty tensor carries the inner dimensions to backward.
         let inner = Tensor::scratch(input.shape().with_first(0).dims());
         Ok((input.reshape(shape.dims())?, Kept::new(ctx, [inner])))
     }

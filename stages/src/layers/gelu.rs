@@ -9,7 +9,7 @@ use crate::shape::Shape;
 use crate::stage::ForwardContext;
 use crate::tensor::Tensor;
 
-/// Which GELU is meant.
+/// The formula of a GELU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GeluForm {
     /// `x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))`, as in GPT-2.
@@ -18,7 +18,8 @@ pub enum GeluForm {
     Exact,
 }
 
-/// GELU, on any shape. Hendrycks and Gimpel, "Gaussian error linear units" (2016). Keeps its input.
+/// The Gaussian error linear unit, on any shape. Hendrycks and Gimpel, "Gaussian error linear units" (2016).
+/// It keeps its input.
 #[derive(Debug)]
 pub struct Gelu {
     name: String,

@@ -15,10 +15,11 @@ use crate::tensor::Tensor;
 /// Added to the variance, as in PyTorch.
 const EPSILON: f32 = 1e-5;
 
-/// Normalises the innermost dimension to mean 0 and deviation 1, then scales and shifts it.
-/// Ba, Kiros and Hinton, "Layer normalization" (2016).
+/// Normalises the innermost dimension to mean 0 and standard deviation 1, then scales and shifts it. Ba,
+/// Kiros and Hinton, "Layer normalization" (2016).
 ///
-/// Parameters: `{name}.weight` (starts at 1) and `{name}.bias` (at 0). Keeps its input and two numbers a row.
+/// Parameters: `{name}.weight` (starts at 1) and `{name}.bias` (starts at 0). It keeps its input and two
+/// numbers for each row.
 #[derive(Debug)]
 pub struct LayerNorm {
     name: String,
@@ -40,7 +41,7 @@ impl LayerNorm {
 }
 
 impl LayerNorm {
-    /// Turns the output gradient into the input gradient; gives the gradients of the parameters.
+    /// Turns the output gradient into the input gradient, and returns the gradients of the parameters.
     fn input_grad(&self, grad: &mut Tensor, input: &Tensor, stats: &Tensor) -> Result<Tensor> {
         if let Some(gpu) = grad.gpu()? {
             let weight_grads = Tensor::on_gpu(&gpu, DType::F32, &[2, self.width])?;
@@ -80,7 +81,7 @@ impl LayerNorm {
         }
     }
 
-    /// Where gain and shift lie on the GPU.
+    /// The addresses of scale and shift on the GPU.
     fn at(&self) -> [Ptr; 2] {
         [&self.weight, &self.bias].map(|parameter| parameter.weights().value())
     }

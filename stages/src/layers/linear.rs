@@ -14,24 +14,24 @@ use crate::shape::Shape;
 use crate::stage::ForwardContext;
 use crate::tensor::Tensor;
 
-/// Where a micro-batch has so many rows, a packed copy of weights that need no turning saves next to nothing
-/// (`benches/RESULTS.md`): not worth its memory.
+/// From this many rows in a micro-batch, the layer keeps no packed copy of weights that lie in the product's
+/// order. There it would save almost no time (`benches/RESULTS.md`), and it would need memory.
 const MANY_ROWS: usize = 512;
 
-/// How a weight matrix lies in memory and in checkpoints. The layer computes the same with both.
+/// How a weight matrix lies in memory and in checkpoints. The layer computes the same function with both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Layout {
-    /// `[inputs, outputs]`, as GPT-2's Conv1D.
+    /// `[inputs, outputs]`, as in GPT-2's Conv1D.
     InOut,
-    /// `[outputs, inputs]`, as PyTorch's Linear.
+    /// `[outputs, inputs]`, as in PyTorch's Linear.
     #[default]
     OutIn,
 }
 
 /// `y = x W + b` on the innermost dimension: numbers `[.., inputs]` to `[.., outputs]`.
 ///
-/// Parameters: `{name}.weight`, `[outputs, inputs]` unless [`Linear::with_layout`] says otherwise, and `{name}.bias`,
-/// `[outputs]`, unless the layer is [without](Linear::without_bias). Keeps its input.
+/// Parameters: `{name}.weight`, `[outputs, inputs]` unless [`Linear::with_layout`] says otherwise, and
+/// `{name}.bias`, `[outputs]`, unless the layer is [without](Linear::without_bias). It keeps its input.
 ///
 /// ```
 /// use pipewright_stages::layers::{Layout, Linear};
@@ -58,15 +58,15 @@ pub struct Linear {
     bias: Option<Parameter>,
     input_gradient: bool,
     seed: u64,
-    /// The weights as forward reads them, from the first forward pass after a change on.
+    /// The weights packed for forward. Made by the first forward after the weights change.
     forward_weight: Option<Packed>,
-    /// The weights as backward-input reads them.
+    /// The weights packed for backward-input.
     backward_weight: Option<Packed>,
 }
 
 impl Linear {
-    /// A layer with a bias, which starts at zero, and with weights that start as `init` says, drawn from `seed`. The
-    /// sizes are in the order of the data: numbers in, numbers out.
+    /// A layer whose weights start as `init` says, with random numbers from `seed`, and whose bias starts at
+    /// zero. The sizes are `[inputs, outputs]`.
     pub fn new(name: &str, [inputs, outputs]: [usize; 2], init: Init, seed: u64) -> Self {
         let layer = Self {
             name: name.to_owned(),
@@ -83,8 +83,8 @@ impl Linear {
         layer.with_bias(Init::Zeros)
     }
 
-    /// The same layer with its weights in another layout. The numbers that `init` drew are filled in row by row of the
-    /// matrix as it lies in memory, so another layout starts from another matrix.
+    /// The same layer with its weights in another layout. `init` fills the matrix in memory order, so another
+    /// layout starts with another matrix.
     #[must_use]
     pub fn with_layout(mut self, layout: Layout) -> Self {
         self.layout = layout;
@@ -103,7 +103,7 @@ impl Linear {
         self
     }
 
-    /// The same layer with a bias that starts as `init` says, drawn from the layer's seed.
+    /// The same layer with a bias that starts as `init` says, with random numbers from the layer's seed.
     #[must_use]
     pub fn with_bias(mut self, init: Init) -> Self {
         self.bias = Some(Parameter::new(
@@ -115,8 +115,8 @@ impl Linear {
         self
     }
 
-    /// Puts `weight` in the place of the layer's own, in the layer's layout. To share the weights of another layer, give a parameter of that
-    /// layer's name and dimensions that is [`Parameter::tied`].
+    /// Replaces the layer's weight with `weight`, in the layer's layout. To share the weights of another
+    /// layer, give a parameter with that weight's name and dimensions that is [`Parameter::tied`].
     ///
     /// # Errors
     /// When its dimensions are not those of the layer's weight.
@@ -134,7 +134,7 @@ impl Linear {
         Ok(self)
     }
 
-    /// The input gradient for an output gradient.
+    /// The input gradient for this output gradient.
     pub(super) fn input_grad(&mut self, grad: &Tensor) -> Result<Tensor> {
         let mut input_grad = grad.beside(grad.shape().with_last(self.inputs).dims())?;
         if let Some(gpu) = grad.gpu()? {
@@ -228,7 +228,8 @@ fn matrix(weight: &Parameter, layout: Layout) -> Matrix<'_> {
     }
 }
 
-/// The weights for a product with so many rows: packed for this one, or kept packed for all until they change.
+/// The weights for a product with this many rows: packed only for this product, or packed once and kept until
+/// the weights change.
 fn right<'a>(weight: Matrix<'a>, packed: &'a mut Option<Packed>, rows: usize) -> Right<'a> {
     if rows >= MANY_ROWS && !weight.is_turned() {
         Right::Matrix(weight)
@@ -237,7 +238,8 @@ fn right<'a>(weight: Matrix<'a>, packed: &'a mut Option<Packed>, rows: usize) ->
     }
 }
 
-/// Numbers of the packed copies of a weight, for products of so many rows forward and backward. As [`right`] decides.
+/// How many numbers the packed copies of a weight hold, for forward and backward of this many rows. It
+/// follows the same rule as [`right`].
 pub(crate) fn packed_weights([inputs, outputs]: [usize; 2], layout: Layout, rows: usize) -> usize {
     let few = rows < MANY_ROWS;
     let forward = few || layout == Layout::OutIn;
@@ -246,7 +248,7 @@ pub(crate) fn packed_weights([inputs, outputs]: [usize; 2], layout: Layout, rows
         + usize::from(backward) * Packed::count(outputs, inputs)
 }
 
-/// Numbers that the products of a linear layer need while they run: most of them in backward-weight.
+/// How many numbers the products of a linear layer need while they run. Backward-weight needs the most.
 pub(crate) fn product_scratch([inputs, outputs]: [usize; 2], layout: Layout, rows: usize) -> usize {
     match layout {
         Layout::InOut => matmul::scratch(inputs, rows),

@@ -1,6 +1,6 @@
-//! Ready-made layers; the [front page](crate) lists them with their shapes.
+//! Ready-made layers. The [front page](crate) lists them with their shapes.
 //!
-//! Each is a file of its own, with its forward, backward-input and backward-weight together.
+//! Each file holds one layer, with its forward, backward-input and backward-weight.
 
 mod attention;
 mod dropout;
@@ -28,7 +28,7 @@ pub use residual::Residual;
 use crate::error::{Error, Result};
 use crate::shape::{Kind, Shape};
 
-/// Refuses an input that is not of numbers with `width` as its innermost dimension.
+/// Fails unless the input is of numbers and `width` is its innermost dimension.
 fn check_rows(input: &Shape, width: usize) -> Result<()> {
     if input.kind() == Kind::F32 && !input.dims().is_empty() && input.last() == width && width > 0 {
         return Ok(());
@@ -36,7 +36,7 @@ fn check_rows(input: &Shape, width: usize) -> Result<()> {
     Err(Error::shape(format!("f32[.., {width}]"), input))
 }
 
-/// Refuses an input that is not of numbers.
+/// Fails unless the input is of numbers.
 fn check_numbers(input: &Shape) -> Result<()> {
     if input.kind() == Kind::F32 {
         return Ok(());

@@ -1,4 +1,4 @@
-//! A cheap layer before a linear one, made again in backward instead of kept.
+//! A cheap layer before a linear one. Its output is computed again in backward instead of kept.
 
 use super::Linear;
 use crate::error::Result;
@@ -9,17 +9,19 @@ use crate::shape::Shape;
 use crate::stage::ForwardContext;
 use crate::tensor::Tensor;
 
-/// A layer whose output costs less to make again than to keep.
+/// A layer whose output is cheaper to compute again than to keep.
 pub trait Cheap: Layer {
-    /// As [`Layer::backward_input`] (input gradient, what backward-weight needs), and the layer's output again.
+    /// Like [`Layer::backward_input`], and also computes the layer's output again. Gives the input gradient,
+    /// what backward-weight needs, and the output.
     ///
     /// # Errors
     /// Whatever stops the layer.
     fn backward_with_output(&mut self, saved: Kept, grad: Tensor) -> Result<(Tensor, Kept, Tensor)>;
 }
 
-/// A cheap layer and the linear layer after it. Keeps what the cheap layer keeps, and not what the linear layer would:
-/// backward-input makes the linear layer's input again for backward-weight. The same bits as the two in a row.
+/// A cheap layer and the linear layer after it. It keeps what the cheap layer keeps, but not the input of the
+/// linear layer: backward-input computes that again for backward-weight. The results have the same bits as
+/// those of the two layers one after the other.
 #[derive(Debug)]
 pub struct Recomputed<C> {
     cheap: C,
@@ -27,7 +29,7 @@ pub struct Recomputed<C> {
 }
 
 impl<C: Cheap> Recomputed<C> {
-    /// The two in a row, under the linear layer's name.
+    /// The two layers, under the linear layer's name.
     pub fn new(cheap: C, linear: Linear) -> Self {
         Self { cheap, linear }
     }

@@ -9,7 +9,7 @@ use crate::shape::Shape;
 use crate::stage::ForwardContext;
 use crate::tensor::Tensor;
 
-/// `max(x, 0)`, on any shape. Keeps its output, which the next layer shares.
+/// `max(x, 0)`, on any shape. It keeps its output, and shares that memory with the next layer.
 #[derive(Debug)]
 pub struct Relu {
     name: String,

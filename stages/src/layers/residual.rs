@@ -10,9 +10,10 @@ use crate::shape::Shape;
 use crate::stage::{ForwardContext, Mode};
 use crate::tensor::Tensor;
 
-/// `x + f(x)`, where `f` is a chain of layers that keeps the shape. He et al., "Deep residual learning" (2016).
+/// `x + f(x)`, where `f` is a chain of layers that keeps the shape. He et al., "Deep residual learning"
+/// (2016).
 ///
-/// Keeps what the layers keep or, once it is told to recompute its interior, its input only.
+/// It keeps what the layers keep, or only its input if it recomputes its interior.
 #[derive(Debug)]
 pub struct Residual {
     name: String,
@@ -21,7 +22,7 @@ pub struct Residual {
 }
 
 impl Residual {
-    /// A layer around these.
+    /// A residual connection around these layers.
     pub fn new(name: &str, layers: Vec<Box<dyn Layer>>) -> Self {
         Self {
             name: name.to_owned(),
@@ -30,7 +31,7 @@ impl Residual {
         }
     }
 
-    /// What the layers keep, made again where only the input was kept.
+    /// What the layers keep. Runs them again if only the input was kept.
     fn restore(&mut self, saved: Kept) -> Result<Kept> {
         if !self.recompute {
             return Ok(saved);
@@ -99,7 +100,7 @@ impl Layer for Residual {
     }
 }
 
-/// Adds a tensor's numbers to another's.
+/// Adds `from` to `to`.
 fn add(to: &mut Tensor, from: &Tensor) -> Result<()> {
     match from.gpu()? {
         Some(gpu) => {

@@ -1,4 +1,4 @@
-//! Cross-entropy of classes.
+//! Cross-entropy over classes.
 
 use super::{Loss, Score};
 use crate::cpu::parts::{By, EXP, cut};
@@ -8,8 +8,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::shape::{Kind, Shape};
 use crate::tensor::Tensor;
 
-/// The negative log-likelihood, in nats, of the target class under the softmax of the output: logits `[.., classes]`
-/// and ids `[..]`.
+/// The negative log-likelihood of the target class under the softmax of the output, in nats. The output is
+/// logits `[.., classes]`, the target is ids `[..]`.
 #[derive(Debug, Default)]
 pub struct CrossEntropy {
     ignore: Option<u32>,
@@ -17,7 +17,7 @@ pub struct CrossEntropy {
 }
 
 impl CrossEntropy {
-    /// One for which this class is not counted and gives no gradient.
+    /// A loss that ignores targets of this class: they do not count and have no gradient.
     pub fn ignoring(class: u32) -> Self {
         Self {
             ignore: Some(class),
@@ -25,7 +25,7 @@ impl CrossEntropy {
         }
     }
 
-    /// Has the GPU work out the score, and turn the logits into the gradient when there is one to be.
+    /// Computes the score on the GPU and, if `gradient` is set, turns the logits into the gradient.
     fn run_on(
         &mut self,
         gpu: &Gpu,
@@ -50,14 +50,14 @@ impl CrossEntropy {
         gpu.cross_entropy(logits.dtype(), what, gradient, place, scratch.at())
     }
 
-    /// As [`CrossEntropy::run_on`], and waits for the score.
+    /// Like [`CrossEntropy::run_on`], and waits for the score.
     fn score_on(&mut self, gpu: &Gpu, logits: &mut Tensor, target: &Tensor, gradient: bool) -> Result<Score> {
         self.run_on(gpu, 0, logits, target, gradient)?;
         gpu.synchronize()?;
         Ok(self.on_gpu.score(0))
     }
 
-    /// Turns logits into the gradient, and adds up the score row by row.
+    /// Turns the logits into the gradient, and adds up the score row by row.
     fn run(&self, logits: &mut Tensor, target: &Tensor) -> Result<Score> {
         self.check(logits.shape(), target.shape())?;
         let (classes, ids) = (logits.shape().last(), target.ids());
@@ -102,11 +102,11 @@ impl CrossEntropy {
     }
 }
 
-/// Turns a row of logits into the gradient. Gives the target's logit, the largest, the logarithm of the sum of
-/// `exp(logit - largest)`, and 1 when the target is right.
+/// Turns a row of logits into the gradient. Returns four numbers: the target's logit, the largest logit, the
+/// logarithm of the sum of `exp(logit - largest)`, and 1 if the target has the largest logit (else 0).
 fn one_row(row: &mut [f32], class: usize) -> [f32; 4] {
     let logit = row[class];
-    // The first of the largest, as argmax.
+    // Of equal logits the first counts as the largest, as in argmax.
     let right =
         row[..class].iter().all(|&other| other < logit) && row[class..].iter().all(|&other| other <= logit);
     let (largest, log_sum) = softmax::probabilities(row);

@@ -6,14 +6,15 @@ use crate::error::Result;
 use crate::shape::{Kind, Shape};
 use crate::tensor::Tensor;
 
-/// The squared difference of output and target, summed over all numbers; the weight is their number.
+/// The squared difference of output and target, summed over all numbers. The weight is how many numbers there
+/// are.
 #[derive(Debug, Default)]
 pub struct MeanSquaredError {
     on_gpu: Scores,
 }
 
 impl MeanSquaredError {
-    /// Has the GPU work out the score, and turn the output into the gradient.
+    /// Computes the score on the GPU, and turns the output into the gradient.
     fn run_on(&mut self, gpu: &Gpu, micro_batch: u32, output: &mut Tensor, target: &Tensor) -> Result<()> {
         self.check(output.shape(), target.shape())?;
         let count = target.shape().count();
@@ -24,7 +25,7 @@ impl MeanSquaredError {
         gpu.mean_squared_error(dtype, at, target.at(), count, place, scratch.at())
     }
 
-    /// The score, which has nothing of right and wrong.
+    /// The score. Nothing is right or wrong here, so `correct` is `None`.
     fn told(&self, micro_batch: u32) -> Score {
         Score {
             correct: None,

@@ -1,4 +1,4 @@
-//! What training makes small.
+//! Losses: what training minimises.
 
 mod cross_entropy;
 mod mean_squared_error;
@@ -12,23 +12,23 @@ use crate::tensor::Tensor;
 
 /// The loss of a micro-batch: a function of the last stage's output and the target.
 ///
-/// A loss is a sum with its weight, never a mean: micro-batches of unequal weight then give the gradient of one big batch,
-/// and the step divides once.
+/// A loss is a sum with a weight, never a mean. So micro-batches of unequal weight give the gradient of one
+/// big batch, and the step divides once.
 pub trait Loss<W>: Send + 'static {
-    /// Refuses shapes that do not go together, before the first step.
+    /// Checks, before the first step, that the shapes of output and target fit each other.
     ///
     /// # Errors
-    /// When the target does not fit the output: the error says what would.
+    /// When the target does not fit the output. The error says what would fit.
     fn check(&self, output: &Shape, target: &Shape) -> Result<()>;
 
-    /// Training: the score, and the gradient of the sum of the loss with respect to the output.
+    /// Training: the score, and the gradient of the summed loss with respect to the output.
     ///
     /// # Errors
-    /// When a target is outside what the output knows.
+    /// When a target is out of range, such as a class that the output does not have.
     fn forward(&mut self, output: W, target: Tensor) -> Result<(Score, W)>;
 
-    /// As [`Loss::forward`], for the engine: a loss whose device works while the host goes on gives no score yet, and tells it by
-    /// [`Loss::finish`].
+    /// Like [`Loss::forward`], for the engine. If the loss runs on a device that works while the host goes
+    /// on, it gives no score here; [`Loss::finish`] gives it later.
     ///
     /// # Errors
     /// As [`Loss::forward`].
@@ -37,15 +37,16 @@ pub trait Loss<W>: Send + 'static {
             .map(|(score, grad)| (Some(score), grad))
     }
 
-    /// The score of a micro-batch for which [`Loss::start`] gave none, once the device is done.
+    /// The score of a micro-batch for which [`Loss::start`] gave none. Called once the device is done.
     ///
     /// # Panics
-    /// Where [`Loss::start`] gives all scores, as it does when nobody writes it: nobody asks.
+    /// In the default, which is for losses whose [`Loss::start`] always gives the score: then nobody calls
+    /// this.
     fn finish(&mut self, micro_batch: u32) -> Score {
         unreachable!("the score of micro-batch {micro_batch} was given when it started")
     }
 
-    /// Whether it also judges the output of a stage on a GPU.
+    /// Whether it also takes the output of a stage on a GPU.
     fn runs_on_gpus(&self) -> bool {
         false
     }
@@ -57,20 +58,21 @@ pub trait Loss<W>: Send + 'static {
     fn score(&mut self, output: W, target: Tensor) -> Result<Score>;
 }
 
-/// A loss summed over targets, and over how many.
+/// A summed loss and its weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Score {
     /// The loss summed over the counted targets.
     pub sum: f64,
-    /// The number of counted targets: tokens, rows or numbers.
+    /// How many targets were counted: tokens, rows or numbers.
     pub weight: f64,
-    /// How many of them the largest output got right; `None` where there is no right or wrong.
+    /// For how many of them the prediction (the largest output) was right. `None` if nothing is right or
+    /// wrong.
     pub correct: Option<f64>,
 }
 
 impl Score {
-    /// The mean loss over the counted targets; 0 when there are none.
+    /// The mean loss over the counted targets; 0 if there are none.
     pub fn mean(&self) -> f64 {
         if self.weight > 0.0 {
             self.sum / self.weight
@@ -97,7 +99,7 @@ impl Score {
     }
 }
 
-/// The refusal of an output or target whose shape does not fit.
+/// The error for an output or target whose shape does not fit.
 fn unfit(expected: impl std::fmt::Display, got: &Shape) -> Error {
     Error::invalid(format!("expected {expected}, got {got}")).at("loss")
 }

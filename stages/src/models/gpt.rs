@@ -8,38 +8,38 @@ use crate::layers::{
 };
 use crate::parameter::{Init, Parameter};
 
-/// The deviation of the first weights.
+/// The standard deviation of the starting weights.
 const DEVIATION: f32 = 0.02;
 
 /// A GPT-2: ids `[batch, time]` to logits `[batch, time, vocab]`.
 ///
-/// Parameters carry the names, layouts and starting deviations of Hugging Face's GPT-2. Units: `embed`, `h.0.attn`, `h.0.mlp`,
-/// ..., `head` (final norm and output projection).
+/// Parameters have the names, layouts and starting distributions of Hugging Face's GPT-2. Units: `embed`,
+/// `h.0.attn`, `h.0.mlp`, ..., `head` (final norm and output projection).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gpt {
-    /// The number of tokens.
+    /// The number of different tokens.
     pub vocab: usize,
     /// The width of the model.
     pub dim: usize,
     /// The number of blocks.
     pub layers: usize,
-    /// Attention heads in a block; they divide `dim`.
+    /// The number of attention heads in a block; must divide `dim`.
     pub heads: usize,
-    /// The longest sequence.
+    /// The longest sequence, in tokens.
     pub context: usize,
-    /// The probability of dropout, on the embedding and on what each block adds.
+    /// The probability of dropout, on the embedding and on the output of each attention and MLP.
     pub dropout: f32,
-    /// Whether the output projection is the token embedding.
+    /// Whether the output projection uses the weights of the token embedding.
     pub tied: bool,
-    /// The seed of the first weights and of dropout.
+    /// The seed of the starting weights and of dropout.
     pub seed: u64,
 }
 
 impl Gpt {
-    /// The units of the model.
+    /// The model, not yet split.
     ///
     /// # Errors
-    /// When a size is 0, `dim` is not divisible by `heads` or `dropout` is no probability below 1.
+    /// When a size is 0, `dim` is not divisible by `heads`, or `dropout` is not in `0..1`.
     pub fn model(&self) -> Result<Model> {
         let sizes = [
             ("vocab", self.vocab),
@@ -123,7 +123,8 @@ impl Gpt {
         Linear::new(name, sizes, Init::Normal(deviation), self.seed).with_layout(Layout::InOut)
     }
 
-    /// Each of `2 * layers` projections adds to the residual stream; so scaled, the sum starts as wide as one of them.
+    /// The standard deviation for projections that add to the residual stream. There are `2 * layers` of
+    /// them; with this deviation their sum starts as wide as one projection would.
     fn residual_deviation(self) -> f32 {
         DEVIATION / (2.0 * self.layers as f32).sqrt()
     }

@@ -8,23 +8,23 @@ use crate::parameter::Init;
 
 /// Linear layers with ReLU (and dropout) between them: `[batch, ..]` to `[batch, last size]`.
 ///
-/// Parameters are PyTorch's: `fc0.weight` `[out, in]` and `fc0.bias`, both uniform within `1 / sqrt(in)`. Units: `flatten`,
-/// `fc0`, `relu0`, `fc1`, ...
+/// Parameters are those of PyTorch: `fc0.weight` `[out, in]` and `fc0.bias`, both uniform within `1 /
+/// sqrt(in)`. Units: `flatten`, `fc0`, `relu0`, `fc1`, ...
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mlp {
-    /// The widths, input and output included: `784, 128, 10`.
+    /// The widths, with input and output: `784, 128, 10`.
     pub sizes: Vec<usize>,
     /// The probability of dropout after each ReLU.
     pub dropout: f32,
-    /// The seed of the first weights and of dropout.
+    /// The seed of the starting weights and of dropout.
     pub seed: u64,
 }
 
 impl Mlp {
-    /// The units of the model.
+    /// The model, not yet split.
     ///
     /// # Errors
-    /// With fewer than two sizes, a size of 0 or a dropout that is no probability below 1.
+    /// When there are fewer than two sizes, a size is 0, or `dropout` is not in `0..1`.
     pub fn model(&self) -> Result<Model> {
         if self.sizes.len() < 2 {
             let message = format!(

@@ -16,7 +16,7 @@ use crate::stage::{BuildStage, StageBuilder};
 
 type Build = Box<dyn Fn() -> Result<Vec<Box<dyn Layer>>> + Send>;
 
-/// One unit of a model: layers that stay together, their name and what they cost.
+/// One unit of a model: layers that stay together, with their name and cost.
 ///
 /// ```
 /// use pipewright_stages::layers::{Gelu, GeluForm, Relu};
@@ -31,11 +31,11 @@ type Build = Box<dyn Fn() -> Result<Vec<Box<dyn Layer>>> + Send>;
 /// # Ok::<(), pipewright_stages::Error>(())
 /// ```
 pub struct LayerSpec {
-    /// The name partitions use, such as `h.3.attn`.
+    /// The name that partitions use, such as `h.3.attn`.
     pub name: String,
-    /// The estimated work of a forward pass, in floating-point operations for a row (a token).
+    /// The estimated work of a forward pass, in floating-point operations per row (token).
     pub cost: f64,
-    /// Makes the layers, on the thread that will run them; again whenever it is called.
+    /// Makes the layers, on the thread that will run them. Each call makes the same layers.
     pub build: Build,
 }
 
@@ -72,11 +72,11 @@ impl std::fmt::Debug for LayerSpec {
     }
 }
 
-/// A model: units in order, not yet made.
+/// A model: its units in order. Layers are made later, when a stage is built.
 #[derive(Debug)]
 pub struct Model {
     units: Vec<LayerSpec>,
-    /// Its settings, in words.
+    /// The model's settings, in words.
     settings: String,
 }
 
@@ -89,8 +89,8 @@ impl Model {
         }
     }
 
-    /// The same model with its settings in words, such as its sizes and its seed: all on which the numbers of its layers
-    /// depend. Processes of a run compare them.
+    /// The same model, with its settings in words: all that the numbers of its layers depend on, such as
+    /// sizes and seed. The processes of a run compare them.
     #[must_use]
     pub fn with_settings(mut self, settings: String) -> Self {
         self.settings = settings;
@@ -107,12 +107,12 @@ impl Model {
         self.units.iter().map(|unit| unit.cost).collect()
     }
 
-    /// The units, in order: for a model of the same units in another guise.
+    /// The units, in order. For making another model of them.
     pub fn into_units(self) -> Vec<LayerSpec> {
         self.units
     }
 
-    /// The model in one piece.
+    /// The whole model as one stage.
     ///
     /// # Errors
     /// When a unit cannot be made.
@@ -120,26 +120,26 @@ impl Model {
         build(&self.units, true)
     }
 
-    /// Cuts the model into stages so that the largest cost of a stage is as small as it can be.
+    /// Splits the model into stages so that the most expensive stage is as cheap as possible.
     ///
     /// # Errors
-    /// When there are no stages, or more of them than units.
+    /// When `stages` is 0 or larger than the number of units.
     pub fn split(self, stages: u32) -> Result<Vec<StageBuilder<Sequential>>> {
         let counts = self.balanced(stages)?;
         self.cut(&counts)
     }
 
-    /// Cuts the model as the lists say, one a stage. An entry is a unit (`h.0.attn`), a prefix (`h.0`: all its units) or
-    /// an inclusive range of these (`h.0..h.3`).
+    /// Splits the model by lists of units, one list per stage. An entry is a unit (`h.0.attn`), a prefix
+    /// (`h.0`: all its units) or an inclusive range of these (`h.0..h.3`).
     ///
     /// # Errors
-    /// When an entry is no unit, or the lists do not hold every unit exactly once and in order.
+    /// When an entry is no unit, or the lists do not name every unit exactly once and in order.
     pub fn split_by(self, partition: &[Vec<String>]) -> Result<Vec<StageBuilder<Sequential>>> {
         let counts = self.counts(partition)?;
         self.cut(&counts)
     }
 
-    /// How many units each stage gets by [`Model::split`].
+    /// How many units [`Model::split`] gives each stage.
     ///
     /// # Errors
     /// As for [`Model::split`].
@@ -147,7 +147,7 @@ impl Model {
         partition::balance(&self.costs(), stages as usize)
     }
 
-    /// How many units each stage gets by [`Model::split_by`].
+    /// How many units [`Model::split_by`] gives each stage.
     ///
     /// # Errors
     /// As for [`Model::split_by`].
@@ -155,10 +155,10 @@ impl Model {
         partition::by_names(&self.names(), partition)
     }
 
-    /// Cuts the model into stages of so many units each.
+    /// Splits the model into stages with these numbers of units.
     ///
     /// # Errors
-    /// When the counts do not add up to the model's units.
+    /// When the numbers do not add up to the model's units.
     pub fn cut(self, counts: &[usize]) -> Result<Vec<StageBuilder<Sequential>>> {
         let (sum, count) = (counts.iter().sum::<usize>(), self.units.len());
         if sum != count {
@@ -178,11 +178,11 @@ impl Model {
     }
 }
 
-/// Units of a model that make a stage.
+/// The units of one stage.
 struct Slice {
     units: Vec<LayerSpec>,
     is_first: bool,
-    /// Those of the model.
+    /// The settings of the model.
     settings: String,
 }
 
@@ -200,7 +200,7 @@ impl BuildStage<Sequential> for Slice {
     }
 }
 
-/// Makes a stage. In the first one nobody uses the input gradient.
+/// Makes a stage. In the first stage nobody uses the input gradient.
 fn build(units: &[LayerSpec], first: bool) -> Result<Sequential> {
     let mut layers = Vec::new();
     for unit in units {

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use crate::error::{Error, Result};
 
-/// How many units each stage gets so that the largest cost of a stage is as small as it can be, every stage having one at
-/// least. Of equally good cuts, the one with the lightest early stages.
+/// How many units each stage gets so that the most expensive stage is as cheap as possible. Every stage gets
+/// at least one unit. Of equally good splits it takes the one with the cheapest early stages.
 pub(super) fn balance(costs: &[f64], stages: usize) -> Result<Vec<usize>> {
     check_stages(costs.len(), stages)?;
     let mut sums = vec![0.0];
@@ -13,7 +13,8 @@ pub(super) fn balance(costs: &[f64], stages: usize) -> Result<Vec<usize>> {
         *sum += cost;
         Some(*sum)
     }));
-    // best[s][n]: the smallest largest cost of the first n units in s + 1 stages, and where the last of these starts.
+    // `best[s][n]`: for the first n units in s + 1 stages, the lowest cost of the most expensive stage, and
+    // the first unit of the last stage.
     let mut best = vec![sums.iter().map(|&sum| (sum, 0)).collect::<Vec<(f64, usize)>>()];
     for stage in 1..stages {
         let before = &best[stage - 1];
@@ -48,7 +49,7 @@ fn check_stages(units: usize, stages: usize) -> Result<()> {
     Ok(())
 }
 
-/// How many units each stage gets by an explicit partition.
+/// How many units each stage gets in an explicit partition.
 pub(super) fn by_names(names: &[&str], partition: &[Vec<String>]) -> Result<Vec<usize>> {
     check_stages(names.len(), partition.len())?;
     let mut next = 0;
@@ -71,12 +72,12 @@ pub(super) fn by_names(names: &[&str], partition: &[Vec<String>]) -> Result<Vec<
     }
 }
 
-/// The refusal of a partition.
+/// The error for a wrong partition.
 fn wrong(problem: String) -> Error {
     Error::invalid(problem).at("partition")
 }
 
-/// Takes a range of units for a stage when it is the next one in order; gives what comes after it.
+/// Gives a stage a range of units. Fails unless the range starts at unit `next`; returns the unit after it.
 fn take(names: &[&str], next: usize, range: Range<usize>, stage: usize) -> Result<usize> {
     let name = names[range.start];
     if range.start == next {
@@ -105,7 +106,7 @@ fn find_range(names: &[&str], entry: &str) -> Result<Range<usize>> {
     Ok(first.start..last.end)
 }
 
-/// The unit of this name, or the units below it.
+/// The unit of this name, or all units with this prefix.
 fn find(names: &[&str], entry: &str) -> Result<Range<usize>> {
     let entry = entry.trim();
     let is_in = |name: &&str| {
@@ -126,7 +127,7 @@ fn find(names: &[&str], entry: &str) -> Result<Range<usize>> {
     Ok(start..start + count)
 }
 
-/// Levenshtein's edit distance.
+/// The Levenshtein distance.
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.chars().count()).collect();
     for (i, x) in a.chars().enumerate() {

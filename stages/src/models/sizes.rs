@@ -1,14 +1,15 @@
-//! How much memory the units of a model need, known before anything is made.
+//! How much memory the units of a model need. Known before anything is made.
 
 use super::{Gpt, Mlp};
 use crate::layers::{Layout, packed_weights, product_scratch};
 
-/// What one unit of a model holds while it trains, for one micro-batch. Counted in numbers, of four bytes each on the CPU.
+/// What one unit of a model holds while it trains, for one micro-batch. All fields count numbers; on the CPU
+/// a number has four bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnitSizes {
-    /// Weights. The gradient and each of the optimizer's tensors have as many numbers.
+    /// Weights. The gradient and each of the optimizer's tensors hold as many numbers.
     pub weights: u64,
-    /// Copies of weights in the order in which products on the CPU read them.
+    /// Packed copies of weights, in the order in which products on the CPU read them.
     pub packed: u64,
     /// What forward keeps for backward-input.
     pub saved: u64,
@@ -18,14 +19,14 @@ pub struct UnitSizes {
     pub pending: u64,
     /// The output.
     pub output: u64,
-    /// What forward keeps where the unit recomputes its interior in backward.
+    /// What forward keeps if the unit recomputes its interior in backward.
     pub selective: u64,
-    /// What a pass needs beside these, and gives back when it ends. Buffers are reused by units of the same model.
+    /// What a pass needs in addition while it runs. Units of the same model use the same buffers.
     pub working: u64,
 }
 
 impl Gpt {
-    /// The sizes of all units, in order, for micro-batches of so many rows of `context` tokens.
+    /// The sizes of all units, in order, for micro-batches of `rows` sequences of `context` tokens.
     pub fn unit_sizes(&self, rows: usize) -> Vec<UnitSizes> {
         let blocks = (0..self.layers).flat_map(|_| [self.attention_sizes(rows), self.mlp_sizes(rows)]);
         let (embed, head) = (self.embed_sizes(rows), self.head_sizes(rows));
@@ -50,7 +51,8 @@ impl Gpt {
         UnitSizes {
             weights: (2 * dim) as u64 + biased(&linears),
             packed: packed(&linears, Layout::InOut, tokens),
-            // The input and its mean and deviation, queries with keys and values, the output, a sum for each head.
+            // The input with its mean and deviation; queries, keys and values; the output; a sum for each
+            // head.
             saved: 5 * stream + 2 * tokens + tokens * self.heads as u64,
             selective: stream,
             pending: 6 * stream,
@@ -66,7 +68,7 @@ impl Gpt {
         UnitSizes {
             weights: (2 * dim) as u64 + biased(&linears),
             packed: packed(&linears, Layout::InOut, tokens),
-            // The input and its mean and deviation, and the wide activation before GELU.
+            // The input with its mean and deviation; the wide activation before GELU.
             saved: 5 * stream + 2 * tokens,
             selective: stream,
             pending: 10 * stream,
@@ -92,20 +94,21 @@ impl Gpt {
         }
     }
 
-    /// Tokens of a micro-batch, and the numbers of the activation between units.
+    /// The tokens of a micro-batch, and the numbers of the activation between units.
     fn stream(&self, rows: usize) -> (u64, u64) {
         let tokens = (rows * self.context) as u64;
         (tokens, tokens * self.dim as u64)
     }
 
-    /// Buffers are kept by length: five as wide as the stream, one of three times and one of four times that width.
+    /// Buffers are reused by length: five as wide as the stream, one of three times and one of four times
+    /// that width.
     fn block_working(&self, stream: u64) -> u64 {
         12 * stream
     }
 }
 
 impl Mlp {
-    /// The sizes of all units, in order, for micro-batches of so many rows.
+    /// The sizes of all units, in order, for micro-batches of `rows` rows.
     pub fn unit_sizes(&self, rows: usize) -> Vec<UnitSizes> {
         let wide = |width: usize| (rows * width) as u64;
         let input = self.sizes.first().map_or(0, |&width| wide(width));
@@ -120,7 +123,7 @@ impl Mlp {
                 packed: packed(&[[pair[0], pair[1]]], Layout::OutIn, rows as u64),
                 saved: inputs,
                 selective: inputs,
-                // The activation before is what this layer reads, unless dropout has made a copy of it.
+                // This layer reads the previous activation itself, unless dropout made a copy of it.
                 shared: if index > 0 && self.dropout == 0.0 {
                     inputs
                 } else {
@@ -144,13 +147,13 @@ impl Mlp {
     }
 }
 
-/// Weights and biases of linear layers of these inputs and outputs.
+/// The weights and biases of linear layers with these inputs and outputs.
 fn biased(linears: &[[usize; 2]]) -> u64 {
     let numbers = linears.iter().map(|[inputs, outputs]| (inputs + 1) * outputs);
     numbers.sum::<usize>() as u64
 }
 
-/// What products with the weights of linear layers of these inputs and outputs keep packed.
+/// The packed weights that linear layers with these inputs and outputs keep.
 fn packed(linears: &[[usize; 2]], layout: Layout, rows: u64) -> u64 {
     let numbers = linears
         .iter()
@@ -158,7 +161,7 @@ fn packed(linears: &[[usize; 2]], layout: Layout, rows: u64) -> u64 {
     numbers.sum::<usize>() as u64
 }
 
-/// What the largest product with the weights of linear layers of these inputs and outputs needs while it runs.
+/// What the largest product of linear layers with these inputs and outputs needs while it runs.
 fn scratch(linears: &[[usize; 2]], layout: Layout, rows: u64) -> u64 {
     let numbers = linears
         .iter()

@@ -5,25 +5,25 @@ use crate::cpu::adamw::{Scalars, update};
 use crate::error::Result;
 use crate::parameter::Parameter;
 
-/// Adam with decoupled weight decay, PyTorch's formula. Loshchilov and Hutter, "Decoupled weight decay regularization"
-/// (ICLR 2019).
+/// Adam with decoupled weight decay, by PyTorch's formula. Loshchilov and Hutter, "Decoupled weight decay
+/// regularization" (ICLR 2019).
 ///
-/// With gradient `g`, learning rate `a` and step `t`: `p *= 1 - a * weight_decay`, `m += (1 - b1)(g - m)`,
-/// `v = b2 v + (1 - b2) g^2`, `p -= a / (1 - b1^t) * m / (sqrt(v / (1 - b2^t)) + eps)`.
+/// With gradient `g`, learning rate `a` and step `t`: `p *= 1 - a * weight_decay`, `m += (1 - b1)(g - m)`, `v
+/// = b2 v + (1 - b2) g^2`, `p -= a / (1 - b1^t) * m / (sqrt(v / (1 - b2^t)) + eps)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamW {
-    /// How much of the mean gradient and of the mean square is kept each step.
+    /// The share of the mean gradient `m` and of the mean square `v` that each step keeps.
     pub betas: (f64, f64),
-    /// Added to the root of the mean square.
+    /// Added to the square root of the mean square.
     pub eps: f64,
-    /// The share of a weight that is taken off each step, in units of the learning rate.
+    /// The share of a weight that each step removes, times the learning rate.
     pub weight_decay: f64,
-    /// Which parameters it takes.
+    /// Which parameters decay.
     pub decay: Decay,
 }
 
 impl Default for AdamW {
-    /// PyTorch's numbers: betas 0.9 and 0.999, eps 1e-8, weight decay 0.01.
+    /// PyTorch's defaults: betas 0.9 and 0.999, eps 1e-8, weight decay 0.01.
     fn default() -> Self {
         Self {
             betas: (0.9, 0.999),

@@ -3,21 +3,24 @@
 /// The learning rate as a function of the step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LearningRate {
-    /// The same at every step.
+    /// The same rate at every step.
     Constant(f64),
-    /// A straight line up to `peak`, then half a cosine down to `floor`, then `floor`. Loshchilov and Hutter, "SGDR" (ICLR 2017).
+    /// Linear warm-up to `peak`, then half a cosine down to `floor`, then `floor`. Loshchilov and Hutter,
+    /// "SGDR" (ICLR 2017).
     ///
-    /// At step `s` from 0: `peak (s + 1) / warmup_steps` while `s < warmup_steps`; then, with
-    /// `x = (s - warmup_steps) / (total_steps - warmup_steps)`, `floor + (peak - floor) (1 + cos(pi x)) / 2` while
-    /// `s < total_steps`; then `floor`.
+    /// With step `s` from 0 and `x = (s - warmup_steps) / (total_steps - warmup_steps)`:
+    ///
+    /// * `s < warmup_steps`: `peak (s + 1) / warmup_steps`;
+    /// * `s < total_steps`: `floor + (peak - floor) (1 + cos(pi x)) / 2`;
+    /// * after that: `floor`.
     WarmupCosine {
         /// The highest rate, reached at the end of the warm-up.
         peak: f64,
-        /// The lowest rate after it.
+        /// The lowest rate after the warm-up.
         floor: f64,
-        /// The steps of the warm-up.
+        /// The number of steps of the warm-up.
         warmup_steps: u64,
-        /// The steps until `floor`, warm-up included.
+        /// The number of steps until `floor`, with the warm-up.
         total_steps: u64,
     },
 }

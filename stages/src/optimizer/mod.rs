@@ -1,4 +1,4 @@
-//! What turns gradients into new weights.
+//! Optimizers: how gradients change weights.
 
 mod adamw;
 mod learning_rate;
@@ -11,15 +11,16 @@ pub use sgd::Sgd;
 use crate::error::Result;
 use crate::parameter::Parameter;
 
-/// A rule that updates one parameter at a time from its gradient.
+/// A rule that updates each parameter from its own gradient.
 pub trait Optimizer: std::fmt::Debug + Send + Sync + 'static {
-    /// The names of the tensors in [`Parameter::state`], in its order, as in a checkpoint.
+    /// The names of the tensors in [`Parameter::state`], in the same order. Checkpoints use them.
     fn state_names(&self) -> &'static [&'static str];
 
-    /// Updates the weights from `update.scale` times the gradient, which stays as it is. Makes the state when it is empty.
+    /// Updates the weights from `update.scale` times the gradient. The gradient does not change. Makes the
+    /// state if it is empty.
     ///
     /// # Errors
-    /// When a GPU that the parameter is on cannot do it.
+    /// When the parameter is on a GPU that reports an error or cannot run this optimizer.
     fn update(&self, parameter: &mut Parameter, update: Update) -> Result<()>;
 
     /// Whether it also updates parameters on a GPU.
@@ -42,18 +43,18 @@ impl Optimizer for Box<dyn Optimizer> {
     }
 }
 
-/// What an update is told besides the parameter.
+/// The arguments of an update.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Update {
-    /// The update's number, from 1.
+    /// The number of the update, from 1.
     pub step: u64,
     /// The learning rate.
     pub learning_rate: f64,
-    /// What the gradient is multiplied by: one over the total weight, and the clipping.
+    /// The factor for the gradient: one over the total weight, times the clipping factor.
     pub scale: f64,
 }
 
-/// Which parameters weight decay takes.
+/// Which parameters weight decay applies to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(
     feature = "serde",
@@ -61,7 +62,7 @@ pub struct Update {
     serde(rename_all = "lowercase")
 )]
 pub enum Decay {
-    /// Those of two or more dimensions: no biases and norms.
+    /// Parameters of two or more dimensions: no biases and no norms.
     #[default]
     Matrices,
     /// Every parameter.
@@ -69,7 +70,7 @@ pub enum Decay {
 }
 
 impl Decay {
-    /// The decay that a parameter gets.
+    /// The weight decay of this parameter.
     fn of(self, weight_decay: f64, parameter: &Parameter) -> f64 {
         if self == Self::All || parameter.is_matrix() {
             weight_decay
@@ -86,8 +87,8 @@ fn fill_state(parameter: &mut Parameter, count: usize) {
     }
 }
 
-/// What gradients of this global norm are multiplied by, so that the norm is at most `limit`: `limit / (norm + 1e-6)` above
-/// it, else 1, as in PyTorch.
+/// The factor that scales gradients of this global norm to a norm of at most `limit`: `limit / (norm + 1e-6)`
+/// if the norm is above the limit, else 1, as in PyTorch.
 pub fn clip_factor(norm: f64, limit: f64) -> f64 {
     if norm > limit { limit / (norm + 1e-6) } else { 1.0 }
 }

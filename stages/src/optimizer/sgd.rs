@@ -5,16 +5,16 @@ use crate::cpu::sgd;
 use crate::error::Result;
 use crate::parameter::Parameter;
 
-/// Gradient descent with momentum, PyTorch's formula without dampening or Nesterov's step.
+/// Gradient descent with momentum, by PyTorch's formula, without dampening and without Nesterov momentum.
 ///
 /// With gradient `g` and learning rate `a`: `g += weight_decay * p`, `m = momentum * m + g`, `p -= a * m`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sgd {
-    /// How much of the running sum of gradients is kept each step; 0 keeps no state.
+    /// The share of the running sum of gradients that each step keeps. With 0 there is no state.
     pub momentum: f64,
     /// The share of a weight that is added to its gradient.
     pub weight_decay: f64,
-    /// Which parameters it takes.
+    /// Which parameters decay.
     pub decay: Decay,
 }
 

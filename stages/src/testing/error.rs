@@ -9,7 +9,7 @@ use crate::shape::Shape;
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{}{problem}", if layer.is_empty() { String::new() } else { format!("{layer}: ") })]
 pub struct CheckError {
-    /// The layer; empty when a stage was checked.
+    /// The layer. Empty if a stage was checked.
     pub layer: String,
     /// What is wrong.
     pub problem: Box<Problem>,
@@ -23,10 +23,10 @@ impl CheckError {
         }
     }
 
-    /// The same, of this layer.
+    /// The same error, at this layer.
     pub(super) fn at(self, layer: &str) -> Self {
         match *self.problem {
-            // It names its own place.
+            // This error names its layer itself.
             Problem::Failed(error) => Self::new(Problem::Failed(error.at(layer))),
             problem => Self {
                 layer: layer.to_owned(),
@@ -42,15 +42,15 @@ impl From<Error> for CheckError {
     }
 }
 
-/// What a check found. Tensors are named as in "the gradient of parameter `fc.weight`"; an index has a number for each
-/// dimension, outermost first.
+/// What a check found. Tensors are named as in "the gradient of parameter `fc.weight`". An index has one
+/// number per dimension, outermost first.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
     /// A pass failed.
     #[error("{0}")]
     Failed(#[source] Error),
-    /// The output of forward has another shape than `output_shape` says.
+    /// The output of forward does not have the shape that `output_shape` gave.
     #[error("forward gave an output of {got}, and output_shape says {expected}")]
     OutputShape {
         /// What `output_shape` gave.
@@ -58,7 +58,7 @@ pub enum Problem {
         /// The shape of forward's output.
         got: Shape,
     },
-    /// The input gradient has another shape than the input.
+    /// The input gradient does not have the shape of the input.
     #[error("backward_input gave an input gradient of {got} for an input of {expected}")]
     InputGradientShape {
         /// The shape of the input.
@@ -66,20 +66,20 @@ pub enum Problem {
         /// The shape of its gradient.
         got: Shape,
     },
-    /// No input gradient, where the input is made of numbers.
+    /// There is no input gradient, but the input is made of numbers.
     #[error("backward_input gave no input gradient, and the input is {input}: only ids have none")]
     NoInputGradient {
         /// The shape of the input.
         input: Shape,
     },
-    /// A gradient that is not the slope of forward.
+    /// A gradient that is not the derivative of forward.
     #[error(
         "{of} at {index:?} is {got}, and forward's slope there is {expected} (allowed: {allowed:.1e} apart)"
     )]
     Slope {
         /// The tensor.
         of: String,
-        /// The place in it.
+        /// The index in the tensor.
         index: Vec<usize>,
         /// The central difference.
         expected: f64,
@@ -88,7 +88,7 @@ pub enum Problem {
         /// The largest difference that is allowed.
         allowed: f64,
     },
-    /// Gradients of two micro-batches that do not add up.
+    /// The gradients of two micro-batches do not add up.
     #[error(
         "{of} at {index:?} is {got} after two micro-batches, and the sum of both is {expected} (allowed: {allowed:.1e} \
          apart): add with `+=` in backward_weight"
@@ -96,7 +96,7 @@ pub enum Problem {
     Sum {
         /// The tensor.
         of: String,
-        /// The place in it.
+        /// The index in the tensor.
         index: Vec<usize>,
         /// The sum of the gradients of each micro-batch alone.
         expected: f64,
@@ -105,32 +105,33 @@ pub enum Problem {
         /// The largest difference that is allowed.
         allowed: f64,
     },
-    /// Other bits by another way through the same passes.
+    /// Another order or form of the same passes gave other bits.
     #[error("{of} at {index:?} is {got} and not {expected} when {way}")]
     Bits {
         /// The tensor.
         of: String,
-        /// The place in it.
+        /// The index in the tensor.
         index: Vec<usize>,
-        /// The number when each micro-batch runs forward, backward-input and backward-weight in a row.
+        /// The number when each micro-batch runs forward, backward-input and backward-weight one after the
+        /// other.
         expected: f32,
-        /// The number by the other way.
+        /// The number of the other way.
         got: f32,
         /// The other way.
         way: Way,
     },
 }
 
-/// A way through the passes of a stage that must give the same bits as the plain one: one micro-batch after the other,
-/// each forward, backward-input, backward-weight.
+/// A way to run the passes that must give the same bits as the plain way. In the plain way, each micro-batch
+/// runs forward, backward-input and backward-weight before the next one starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Way {
-    /// Forward a second time for the same micro-batch.
+    /// Forward runs a second time for the same micro-batch.
     Repeated,
     /// Forward of both micro-batches, then backward-input of both, then backward-weight of both.
     Apart,
-    /// [`Stage::backward`](crate::Stage::backward) in place of its two halves.
+    /// [`Stage::backward`](crate::Stage::backward) instead of its two halves.
     Whole,
     /// Backward from what [`Stage::forward_again`](crate::Stage::forward_again) keeps.
     Again,

@@ -1,4 +1,4 @@
-//! Checks for layers and stages that you wrote yourself: that backward computes the gradients of forward.
+//! Checks for layers and stages of your own: does backward compute the gradients of forward?
 //!
 //! ```
 //! use pipewright_stages::layers::{Gelu, GeluForm};
@@ -22,29 +22,30 @@ use crate::stage::Stage;
 use crate::tensor::Tensor;
 use passes::{Numbers, Order, Passes, Record};
 
-/// Checks a layer with the default [`GradientCheck`]: see [`GradientCheck::stage`] for all that is checked.
+/// Checks a layer with the default [`GradientCheck`]. [`GradientCheck::stage`] lists all that is checked.
 ///
 /// # Errors
-/// The first thing that is wrong, with the layer, the tensor, the index, what was expected and what the layer gave.
+/// The first fault found: the layer, the tensor, the index, what was expected and what the layer gave.
 pub fn check_gradients(layer: impl Layer, input: &Tensor) -> Result<(), CheckError> {
     GradientCheck::default().layer(layer, input)
 }
 
 /// How exactly gradients are checked.
 ///
-/// A gradient is compared with a central difference of forward: a number `x` is moved to `x + step` and `x - step`, and
-/// the change of the output, divided by the distance, is the slope that backward must give. So keep inputs further than
-/// `step` from a corner of the function, such as 0 for a rectifier.
+/// A gradient is compared with a central difference of forward: the change of the output between `x - step`
+/// and `x + step`, divided by the distance. So keep inputs further than `step` from a point where the
+/// function has a corner, such as 0 for a ReLU.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GradientCheck {
     /// How far a number is moved to each side.
     pub step: f32,
-    /// The largest difference that is allowed, as a share of the largest slope of the same tensor.
+    /// The largest allowed difference, as a share of the largest slope of the same tensor.
     pub tolerance: f64,
 }
 
 impl Default for GradientCheck {
-    /// A step of 0.01 and a tolerance of 0.002: right for numbers around 1 and sums of up to thousands of terms.
+    /// A step of 0.01 and a tolerance of 0.002. They fit numbers around 1 and sums of up to thousands of
+    /// terms.
     fn default() -> Self {
         Self {
             step: 1e-2,
@@ -57,25 +58,27 @@ impl GradientCheck {
     /// Checks a layer, as [`GradientCheck::stage`] checks a stage.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault found.
     pub fn layer(self, layer: impl Layer, input: &Tensor) -> Result<(), CheckError> {
         let name = layer.name().to_owned();
         let checked = self.stage(Sequential::new(vec![Box::new(layer)]), input);
         checked.map_err(|error| error.at(&name))
     }
 
-    /// Checks a stage on the CPU, with an input of the shape that it will get. Each parameter is moved a little first, so
-    /// that a start at zero hides nothing. In this order:
+    /// Checks a stage on the CPU, with an input of the shape that it will get. First it changes each
+    /// parameter a little, so that a start at zero hides no fault. Then it checks, in this order:
     ///
-    /// * forward gives the shape that `output_shape` says, and the same numbers again for the same micro-batch;
-    /// * the input gradient has the input's shape; it and every parameter's gradient are the slopes of forward. The
-    ///   function whose slopes are taken is a weighted sum of the outputs, added up in double precision;
-    /// * the gradients of two micro-batches add up;
-    /// * the same bits come out when the two halves of backward run apart with another micro-batch between them, when
-    ///   backward runs as one, when what forward keeps is made again, and when the stage recomputes its interiors.
+    /// * Forward gives the shape that `output_shape` says, and the same numbers when it runs again for the
+    ///   same micro-batch.
+    /// * The input gradient has the input's shape. It and every parameter's gradient are the slopes of a
+    ///   weighted sum of the outputs, added up in double precision.
+    /// * The gradients of two micro-batches add up.
+    /// * The bits stay the same when the two halves of backward run apart, with another micro-batch between
+    ///   them; when backward runs as one; when what forward keeps is computed again; and when the stage
+    ///   recomputes its interiors.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault found.
     pub fn stage<S: Stage<Wire = Tensor>>(self, stage: S, input: &Tensor) -> Result<(), CheckError> {
         let mut passes = Passes::new(stage, input)?;
         let expected = passes.run(Order::InTurn)?;
@@ -134,7 +137,7 @@ impl GradientCheck {
         Ok((function(up)? - function(down)?) / (f64::from(up) - f64::from(down)))
     }
 
-    /// Checks that two micro-batches in a row leave the sum of what each leaves alone.
+    /// Checks that two micro-batches in a row leave the sum of their separate gradients.
     fn check_sums<S: Stage<Wire = Tensor>>(
         self,
         passes: &mut Passes<S>,
@@ -158,7 +161,7 @@ impl GradientCheck {
         Ok(())
     }
 
-    /// Checks that a gradient is made of these slopes.
+    /// Checks that a gradient equals these slopes.
     fn compare(self, grad: &Numbers, slopes: &[f64]) -> Result<(), CheckError> {
         match self.first_apart(&grad.numbers, slopes) {
             None => Ok(()),
@@ -172,15 +175,14 @@ impl GradientCheck {
         }
     }
 
-    /// The first number that is further from the expected one than allowed, and how far that is.
+    /// The first number that is too far from the expected one, and the allowed distance.
     fn first_apart(self, got: &[f32], expected: &[f64]) -> Option<(usize, f64)> {
         let largest = expected
             .iter()
             .fold(1e-3, |most: f64, number| most.max(number.abs()));
         let allowed = self.tolerance * largest;
         let mut pairs = got.iter().zip(expected);
-        // Written so that NaN is apart from everything.
-        // NaN is no less than any bound.
+        // Written so that NaN is never near: every comparison with NaN is false.
         let is_near = |(got, expected): (&f32, &f64)| (f64::from(*got) - expected).abs() <= allowed;
         let index = pairs.position(|pair| !is_near(pair));
         index.map(|index| (index, allowed))

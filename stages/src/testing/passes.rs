@@ -8,7 +8,7 @@ use crate::shape::{Kind, Shape};
 use crate::stage::{ForwardContext, Mode, Stage};
 use crate::tensor::Tensor;
 
-/// The seed of all draws.
+/// The seed of all random numbers.
 const SEED: u64 = 1;
 
 /// The order of the passes.
@@ -16,13 +16,13 @@ const SEED: u64 = 1;
 pub(super) enum Order {
     /// This micro-batch alone.
     Only(usize),
-    /// One micro-batch after the other, each forward, backward-input, backward-weight.
+    /// Each micro-batch runs forward, backward-input and backward-weight before the next one starts.
     InTurn,
-    /// Forward of both, backward-input of both, backward-weight of both.
+    /// Forward of both, then backward-input of both, then backward-weight of both.
     Apart,
-    /// Backward as one.
+    /// Like `InTurn`, with backward in one call.
     Whole,
-    /// What forward keeps is made again.
+    /// Like `InTurn`, with backward from what forward keeps when it runs again.
     Again,
 }
 
@@ -43,7 +43,7 @@ impl Numbers {
         }
     }
 
-    /// The index in each dimension, outermost first, of a number at this place in memory.
+    /// The index of the number at this place in memory: one number per dimension, outermost first.
     pub(super) fn index(&self, place: usize) -> Vec<usize> {
         let mut rest = place;
         let mut index: Vec<usize> = (self.dims.iter().rev())
@@ -72,17 +72,17 @@ impl Numbers {
     }
 }
 
-/// What passes gave.
+/// The gradients that the passes gave.
 #[derive(Debug, Default)]
 pub(super) struct Record {
-    /// The input gradient of each micro-batch; none where the input is ids.
+    /// The input gradient of each micro-batch. Empty if the input is ids.
     pub(super) input_grads: Vec<Numbers>,
     /// The gradient of each parameter.
     pub(super) parameters: Vec<Numbers>,
 }
 
 impl Record {
-    /// Checks that it holds the same bits as another one.
+    /// Checks that the bits equal those of another record.
     pub(super) fn check_same_bits(&self, expected: &Self, way: Way) -> Result<(), CheckError> {
         let grads = self.input_grads.iter().zip(&expected.input_grads);
         let parameters = self.parameters.iter().zip(&expected.parameters);
@@ -92,17 +92,17 @@ impl Record {
     }
 }
 
-/// A stage, and two micro-batches for it.
+/// A stage and two micro-batches for it.
 pub(super) struct Passes<S> {
     pub(super) stage: S,
-    /// The input, and the same in reverse order.
+    /// The input, and its elements in reverse order.
     pub(super) inputs: [Tensor; 2],
-    /// Draws, so that no output counts as much as another.
+    /// Random, so that each output has another weight.
     output_grads: [Tensor; 2],
 }
 
 impl<S: Stage<Wire = Tensor>> Passes<S> {
-    /// Moves the stage's parameters a little and runs it forward.
+    /// Changes the stage's parameters a little and runs forward.
     pub(super) fn new(mut stage: S, input: &Tensor) -> Result<Self, CheckError> {
         stage.visit_parameters(&mut move_a_little);
         let expected = stage.output_shape(input.shape())?;
@@ -121,14 +121,14 @@ impl<S: Stage<Wire = Tensor>> Passes<S> {
         })
     }
 
-    /// The sum of the first micro-batch's outputs for an input, each times its output gradient.
+    /// The first micro-batch's outputs for this input, each times its output gradient, summed.
     pub(super) fn objective(&mut self, input: &Tensor) -> Result<f64, CheckError> {
         let (output, _) = self.stage.forward(context(0), input.clone())?;
         let pairs = output.f32().iter().zip(self.output_grads[0].f32());
         Ok(pairs.map(|(&y, &dy)| f64::from(y) * f64::from(dy)).sum())
     }
 
-    /// Runs passes on cleared gradients.
+    /// Clears the gradients, then runs the passes.
     pub(super) fn run(&mut self, order: Order) -> Result<Record, CheckError> {
         self.stage.try_visit_parameters(&mut Parameter::zero_grad)?;
         let mut input_grads = Vec::new();
@@ -188,7 +188,7 @@ impl<S: Stage<Wire = Tensor>> Passes<S> {
         Ok(input_grads)
     }
 
-    /// An input gradient of the input's shape; none where the input is ids.
+    /// Checks that the input gradient has the input's shape. `None` if the input is ids.
     fn checked(&self, micro_batch: usize, grad: Option<Tensor>) -> Result<Option<Numbers>, CheckError> {
         let input = *self.inputs[micro_batch].shape();
         if input.kind() == Kind::Ids {
@@ -214,7 +214,7 @@ fn context(micro_batch: usize) -> ForwardContext {
     }
 }
 
-/// Adds up to a quarter to each number.
+/// Changes each number by at most a quarter.
 fn move_a_little(parameter: &mut Parameter) {
     let mut draws = vec![0.0; parameter.value.len()];
     rng::fill_uniform(rng::key(SEED, parameter.name()), 0.25, &mut draws);
@@ -222,7 +222,7 @@ fn move_a_little(parameter: &mut Parameter) {
     values.zip(draws).for_each(|(value, draw)| *value += draw);
 }
 
-/// The same elements, last first.
+/// The same elements in reverse order.
 fn reversed(tensor: &Tensor) -> Tensor {
     let mut tensor = tensor.clone();
     match tensor.shape().kind() {
@@ -232,7 +232,7 @@ fn reversed(tensor: &Tensor) -> Tensor {
     tensor
 }
 
-/// Numbers in `[-1, 1)`, drawn by name.
+/// Random numbers in `[-1, 1)`, keyed by the name.
 fn drawn(name: &str, shape: &Shape) -> Tensor {
     let mut tensor = Tensor::scratch(shape.dims());
     rng::fill_uniform(rng::key(SEED, name), 1.0, tensor.f32_mut());

@@ -1,4 +1,4 @@
-//! Numbers in double precision that know how far off single precision is expected to be.
+//! Numbers in double precision, each with the error that single precision is expected to make.
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
@@ -8,36 +8,36 @@ use pipewright_stages::{DType, Device};
 use super::place;
 use crate::erfc;
 
-/// What one rounding to single precision is off by at most, relative to the number.
+/// The largest error of one rounding to single precision, relative to the number.
 pub(crate) const ROUNDING: f64 = 1.0 / 16_777_216.0;
 
-/// The same to `bf16`, in roundings to single precision.
+/// The same for `bf16`, as a multiple of [`ROUNDING`].
 const HALF_ROUNDING: f64 = 65_536.0;
 
-/// Where the kernels' exponential ends: it is zero below `exp(-87.3)`.
+/// The kernels' exponential is zero where the result would be smaller than this, `exp(-87.3)`.
 const FLUSH: f64 = 1.3e-38;
 
 /// A number, and the error that computing it in single precision is expected to make.
 ///
-/// Every operation rounds once, and carries the errors of its operands on to first order; errors are independent, so their
-/// squares add up. The expected error of a sum of `k` numbers thus grows as `sqrt(k)`. Higham and Mary, "A new approach to
-/// probabilistic rounding error analysis" (2019).
+/// Every operation rounds once. It also passes on the errors of its operands, to first order. Errors are
+/// independent, so their squares add up: the expected error of a sum of `k` numbers grows as `sqrt(k)`.
+/// Higham and Mary, "A new approach to probabilistic rounding error analysis" (2019).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Approx {
     /// The number, in double precision.
     pub(crate) value: f64,
-    /// The square of the expected error, in roundings of 1.
+    /// The square of the expected error, in units of [`ROUNDING`].
     square: f64,
 }
 
-/// The square of the error of one rounding; the spacing of numbers ends at the denormal ones.
+/// The square of the error of one rounding. It does not shrink further below the smallest normal number.
 fn rounding(value: f64) -> f64 {
     let size = value.abs().max(f64::from(f32::MIN_POSITIVE));
     size * size
 }
 
 impl Approx {
-    /// A number as it is.
+    /// A number without an error.
     pub(crate) fn exact(number: impl Into<f64>) -> Self {
         Self {
             value: number.into(),
@@ -45,7 +45,7 @@ impl Approx {
         }
     }
 
-    /// A number that single precision does not hold.
+    /// A number that single precision cannot represent.
     pub(crate) fn rounded(value: f64) -> Self {
         Self {
             value,
@@ -58,7 +58,7 @@ impl Approx {
         ROUNDING * self.square.sqrt()
     }
 
-    /// The number as it is kept between layers, where that rounds.
+    /// The number as it is stored between layers. This rounds if the format is `bf16`.
     pub(crate) fn stored(self) -> Self {
         match place().dtype {
             DType::F32 => self,
@@ -69,7 +69,8 @@ impl Approx {
         }
     }
 
-    /// The number as NVIDIA's library gives it on a GPU: it promises nothing of denormal numbers, which may become zero.
+    /// The number as a library function of NVIDIA's computes it on a GPU. The library promises nothing for
+    /// denormal numbers; they may become zero.
     pub(crate) fn by_library(self) -> Self {
         let floor = match place().device {
             Device::Cpu => 0.0,
@@ -86,7 +87,7 @@ impl Approx {
         Self { value: 0.0, ..self }
     }
 
-    /// A function of this number that is itself off by `own` roundings.
+    /// A function of this number. Its own error is `own` roundings.
     fn map(self, value: f64, slope: f64, own: f64) -> Self {
         let floor = FLUSH / ROUNDING;
         Self {
@@ -95,7 +96,8 @@ impl Approx {
         }
     }
 
-    /// `e^x`, two roundings off; where results are kept as `bf16`, by an instruction that rounds its argument.
+    /// `e^x`, with an error of two roundings. If results are stored as `bf16`, an instruction computes it
+    /// that also rounds its argument.
     pub(crate) fn exp(self) -> Self {
         let value = self.value.exp();
         let argument = match place().dtype {
@@ -111,7 +113,7 @@ impl Approx {
         self.map(value, value * (1.0 - value), 2.0)
     }
 
-    /// The complementary error function of `z >= 0`: an exponential whose argument, about `z^2`, was rounded.
+    /// The complementary error function of `z >= 0`: an exponential whose argument, about `-z^2`, is rounded.
     pub(crate) fn erfc(self) -> Self {
         let z = self.value;
         let slope = 2.0 / std::f64::consts::PI.sqrt() * (-z * z).exp();
@@ -133,7 +135,7 @@ impl Approx {
         }
     }
 
-    /// The sum of numbers, rounded at each.
+    /// The sum of numbers, with a rounding at each.
     pub(crate) fn sum(numbers: impl IntoIterator<Item = Self>) -> Self {
         numbers
             .into_iter()
@@ -141,7 +143,7 @@ impl Approx {
             .unwrap_or(Self::exact(0.0))
     }
 
-    /// The sum of products, rounded at each product that is added.
+    /// The sum of products, with a rounding at each product.
     pub(crate) fn dot(pairs: impl IntoIterator<Item = (Self, Self)>) -> Self {
         pairs
             .into_iter()
@@ -157,7 +159,7 @@ impl Approx {
         }
     }
 
-    /// What a product carries on from its factors.
+    /// The squared error that a product gets from its factors.
     fn product_square(self, other: Self) -> f64 {
         self.value * self.value * other.square + other.value * other.value * self.square
     }
@@ -219,7 +221,7 @@ impl Div for Approx {
     }
 }
 
-/// A number as it is kept between layers.
+/// A number as it is stored between layers.
 pub(crate) fn stored(number: f32) -> f32 {
     match place().dtype {
         DType::F32 => number,
@@ -227,7 +229,8 @@ pub(crate) fn stored(number: f32) -> f32 {
     }
 }
 
-/// Asserts that all numbers are within `limit` expected errors of their reference, and NaN where that is; prints the largest.
+/// Asserts that every number is within `limit` expected errors of its reference, and NaN where the reference
+/// is NaN. Prints the largest error.
 pub(crate) fn assert_within(limit: f64, what: &str, got: &[f32], expected: &[Approx]) {
     assert_eq!(got.len(), expected.len(), "{what}");
     let mut worst = 0.0_f64;
@@ -239,7 +242,8 @@ pub(crate) fn assert_within(limit: f64, what: &str, got: &[f32], expected: &[App
         let share = off / expected.error();
         assert!(
             share <= limit,
-            "{what}[{index}]: {got} and {:e} are {share:.2} expected errors apart, at most {limit} are allowed",
+            "{what}[{index}]: {got} and {:e} are {share:.2} expected errors apart, \
+             at most {limit} are allowed",
             expected.value
         );
         worst = worst.max(share);

@@ -9,7 +9,7 @@ use super::approx::{self, Approx, assert_within};
 use super::inputs::{Kind, draw, exact, pass, tensor};
 use super::place;
 
-/// A mean under softmax. Largest measured: 3.0.
+/// A mean with softmax weights. Largest measured: 3.0.
 const OUTPUT: f64 = 6.0;
 /// Sums of products of sums. Largest measured: 3.1.
 const INPUT_GRADIENT: f64 = 6.0;
@@ -22,7 +22,7 @@ struct Sizes {
     width: usize,
 }
 
-/// Which of the three numbers side by side.
+/// The index of the part: queries, keys and values lie side by side.
 const QUERY: usize = 0;
 const KEY: usize = 1;
 const VALUE: usize = 2;
@@ -32,7 +32,7 @@ impl Sizes {
         self.heads * self.width
     }
 
-    /// Where a head's vector of a row begins, in rows of `parts` of them.
+    /// The range of a head's vector in a row that has `parts` parts.
     fn vector(self, parts: usize, part: usize, [b, h, t]: [usize; 3]) -> std::ops::Range<usize> {
         let start = ((b * self.time + t) * parts + part) * self.dim() + h * self.width;
         start..start + self.width
@@ -43,14 +43,14 @@ fn dot(a: &[Approx], b: &[Approx]) -> Approx {
     Approx::dot(a.iter().copied().zip(b.iter().copied()))
 }
 
-/// Adds `factor` times a vector to numbers.
+/// Adds `factor` times a vector to `to`.
 fn add(to: &mut [Approx], factor: Approx, vector: &[Approx]) {
     to.iter_mut()
         .zip(vector)
         .for_each(|(to, &number)| *to = factor.times_plus(number, *to));
 }
 
-/// The mean of vectors under shares.
+/// The mean of vectors, weighted by shares.
 fn mean<'a>(shares: &[Approx], vectors: impl Iterator<Item = &'a [Approx]>) -> Vec<Approx> {
     let mut mean = Vec::new();
     for (&share, vector) in shares.iter().zip(vectors) {
@@ -60,7 +60,7 @@ fn mean<'a>(shares: &[Approx], vectors: impl Iterator<Item = &'a [Approx]>) -> V
     mean
 }
 
-/// What all but the masked rows have of a query, by softmax.
+/// The softmax of scores.
 fn softmax(scores: Vec<Approx>) -> Vec<Approx> {
     let largest = scores
         .iter()
@@ -73,12 +73,12 @@ fn softmax(scores: Vec<Approx>) -> Vec<Approx> {
     powers.into_iter().map(|power| power / total).collect()
 }
 
-/// Numbers as they are kept between layers.
+/// Numbers as they are stored between layers.
 fn stored(numbers: Vec<Approx>) -> Vec<Approx> {
     numbers.into_iter().map(Approx::stored).collect()
 }
 
-/// Output and input gradient, every score written out.
+/// Output and input gradient by the plain formula, with every score.
 fn formula(x: &[Approx], dy: &[Approx], sizes: Sizes) -> [Vec<Approx>; 2] {
     let Sizes {
         batch,
@@ -103,7 +103,7 @@ fn formula(x: &[Approx], dy: &[Approx], sizes: Sizes) -> [Vec<Approx>; 2] {
             add(&mut dx[at(KEY, row)], score_grad, query);
             add(&mut dx[at(VALUE, row)], kept, dy);
         }
-        // The error of `along` is the same in all rows: it does not average out.
+        // The error of `along` is the same in all terms of the sum, so it does not average out.
         add(
             &mut dx[at(QUERY, t)],
             along.slip() * scale,
@@ -132,7 +132,7 @@ fn check(x: &[f32], dy: &[f32], sizes: Sizes) {
     );
 }
 
-/// Numbers of the size that the layer takes, times a factor, and an output gradient.
+/// Inputs of the layer's size, times a factor, and an output gradient.
 fn numbers(kind: Kind, sizes: Sizes, factor: f32) -> [Vec<f32>; 2] {
     let count = sizes.batch * sizes.time * sizes.dim();
     let mut x = draw(kind, "x", 3 * count);
@@ -140,7 +140,7 @@ fn numbers(kind: Kind, sizes: Sizes, factor: f32) -> [Vec<f32>; 2] {
     [x, draw(Kind::Signed, "dy", count)]
 }
 
-/// Whether this may be an emulated GPU, which takes its time.
+/// Whether the tests may run on an emulated GPU, which is slow.
 fn is_slow() -> bool {
     place().device != Device::Cpu
 }
@@ -167,7 +167,7 @@ proptest! {
     }
 }
 
-/// Longer than a block of rows several times over, at the heads of the usual models.
+/// Sequences of several blocks of rows, with the heads of the usual models.
 #[test]
 fn long_sequences() {
     let slow = [(150, 64), (130, 128), (70, 20)];
@@ -186,7 +186,7 @@ fn long_sequences() {
     }
 }
 
-/// Scores up to a few hundred thousand: softmax becomes a choice of one, and nothing overflows.
+/// Scores up to a few hundred thousand: softmax chooses a single key, and nothing overflows.
 #[test]
 fn huge_scores() {
     let sizes = Sizes {
@@ -201,7 +201,7 @@ fn huge_scores() {
     }
 }
 
-/// NaN in a row reaches that row and those after it.
+/// NaN in a row spreads to that row and the later ones only.
 #[test]
 fn nan_stays_nan() {
     let sizes = Sizes {

@@ -1,4 +1,4 @@
-//! The numbers that kernels are tried on.
+//! The inputs of the tests.
 
 use pipewright_stages::{Layer, Part, Place, Tensor};
 use proptest::prelude::*;
@@ -8,22 +8,22 @@ use super::approx::{Approx, stored};
 use super::place;
 use crate::common::{self, numbers};
 
-/// What numbers look like.
+/// The distribution of the numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
-    /// In -1..1.
+    /// Between -1 and 1.
     Signed,
-    /// In 0..1: sums grow, and so do their errors.
+    /// Between 0 and 1, so that sums grow, and their errors too.
     Positive,
-    /// Of magnitudes between 1e-6 and 1e6, with zeros.
+    /// Magnitudes between 1e-6 and 1e6, with zeros.
     Wide,
-    /// Around 1e-20: their products are denormal.
+    /// Around 1e-20, so that products are denormal.
     Tiny,
     /// Denormal.
     Denormal,
 }
 
-/// Every kind.
+/// Any kind.
 pub(crate) fn kind() -> impl Strategy<Value = Kind> {
     select(vec![
         Kind::Signed,
@@ -34,7 +34,7 @@ pub(crate) fn kind() -> impl Strategy<Value = Kind> {
     ])
 }
 
-/// Sizes at and beside those of registers, tiles and panels, and any below 80.
+/// Sizes at and near those of registers, tiles and panels, and any size below 80.
 pub(crate) fn size() -> impl Strategy<Value = usize> {
     prop_oneof![
         select(vec![1_usize, 2, 15, 16, 17, 31, 32, 33, 64, 65]),
@@ -42,7 +42,7 @@ pub(crate) fn size() -> impl Strategy<Value = usize> {
     ]
 }
 
-/// Numbers of a kind that layers can keep, a function of the name.
+/// Numbers of a kind that layers can store. They depend only on the name.
 pub(crate) fn draw(kind: Kind, name: &str, count: usize) -> Vec<f32> {
     let mut drawn = numbers(name, count);
     let exponents = numbers(&format!("{name}, exponents"), count);
@@ -65,19 +65,19 @@ pub(crate) fn tensor(dims: &[usize], numbers: Vec<f32>) -> Tensor {
     Tensor::from_vec(dims, numbers).unwrap()
 }
 
-/// Numbers as they are.
+/// The same numbers, without errors.
 pub(crate) fn exact(numbers: &[f32]) -> Vec<Approx> {
     numbers.iter().map(|&number| Approx::exact(number)).collect()
 }
 
-/// Gives a parameter these numbers.
+/// Sets the values of a parameter.
 pub(crate) fn set(layer: &mut dyn Layer, which: usize, numbers: Vec<f32>) {
     let parameter = &mut layer.parameters()[which];
     parameter.value.copy_from_slice(&numbers);
     parameter.store(Part::Value).unwrap();
 }
 
-/// A tensor where the kernels are.
+/// A copy of the tensor in the place of the kernels.
 pub(crate) fn there(tensor: &Tensor) -> Tensor {
     tensor.clone().to(place()).unwrap()
 }
@@ -87,7 +87,7 @@ pub(crate) fn back(tensor: Tensor) -> Tensor {
     tensor.to(Place::default()).unwrap()
 }
 
-/// Output and input gradient of a layer; the gradients of its parameters are added to.
+/// The output and the input gradient of a layer. Also adds to the gradients of its parameters.
 pub(crate) fn pass_any(layer: &mut dyn Layer, input: &Tensor, grad: &Tensor) -> (Tensor, Option<Tensor>) {
     layer.visit_parameters(&mut |parameter| parameter.move_to(place()).unwrap());
     let (output, input_grad) = common::pass(layer, &there(input), &there(grad));
@@ -95,7 +95,7 @@ pub(crate) fn pass_any(layer: &mut dyn Layer, input: &Tensor, grad: &Tensor) -> 
     (back(output), input_grad.map(back))
 }
 
-/// The same of a layer of numbers.
+/// The same for a layer whose input is numbers.
 pub(crate) fn pass(layer: &mut dyn Layer, input: &Tensor, grad: &Tensor) -> [Vec<f32>; 2] {
     let (output, input_grad) = pass_any(layer, input, grad);
     let input_grad = input_grad.expect("the input has a gradient");

@@ -1,4 +1,4 @@
-//! The linear layer: three matrix products, each number a sum of products.
+//! The linear layer: three matrix products. Each number is a sum of products.
 
 use pipewright_stages::layers::{Layout, Linear};
 use pipewright_stages::{Init, Layer};
@@ -7,12 +7,13 @@ use proptest::prelude::*;
 use super::approx::{Approx, assert_within};
 use super::inputs::{Kind, draw, exact, kind, pass, set, size, tensor};
 
-/// A sum of `k` products rounds at each: expected `sqrt(k)` roundings of its partial sums. Largest measured: 2.8.
+/// A sum of `k` products rounds at each product. Its expected error is `sqrt(k)` roundings of its partial
+/// sums. Largest measured: 2.8.
 const PRODUCT: f64 = 6.0;
 /// The same for a sum of numbers. Largest measured: 1.7.
 const BIAS: f64 = 4.0;
 
-/// A matrix by row and column, for what reads it transposed too.
+/// A matrix, also readable as its transpose.
 #[derive(Clone, Copy)]
 struct Matrix<'a> {
     numbers: &'a [Approx],
@@ -70,7 +71,7 @@ fn column_sums(numbers: &[Approx], columns: usize) -> Vec<Approx> {
         .collect()
 }
 
-/// A layer with numbers of a kind; its weight, and its bias or zeros.
+/// A layer with numbers of a kind. Also returns its weight, and its bias or zeros.
 fn linear(
     layout: Layout,
     bias: bool,
@@ -116,7 +117,7 @@ fn products(
     }
 }
 
-/// Two micro-batches through all three functions, in a layout, with a bias or without one.
+/// Runs two micro-batches through all three functions, in a layout, with or without a bias.
 fn check(layout: Layout, bias: bool, kind: Kind, [rows, inputs, outputs]: [usize; 3]) {
     let (mut layer, [weight, shift]) = linear(layout, bias, kind, [inputs, outputs]);
     let mut weight_grad = vec![Approx::exact(0.0); weight.len()];
@@ -151,13 +152,15 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn three_products(rows in size(), inputs in size(), outputs in size(), kind in kind(), bias: bool, turned: bool) {
+    fn three_products(
+        rows in size(), inputs in size(), outputs in size(), kind in kind(), bias: bool, turned: bool,
+    ) {
         let layout = if turned { Layout::OutIn } else { Layout::InOut };
         check(layout, bias, kind, [rows, inputs, outputs]);
     }
 }
 
-/// Each of the three sizes beyond a block of the depth, none a multiple of a tile.
+/// All three sizes are larger than a block of the depth, and none is a multiple of a tile.
 #[test]
 fn three_large_products() {
     for sizes in [[33, 1030, 257], [1030, 257, 33], [257, 33, 1030]] {
@@ -169,7 +172,7 @@ fn three_large_products() {
     }
 }
 
-/// Zero times NaN too.
+/// Zero times NaN is NaN too.
 #[test]
 fn nan_stays_nan() {
     let (mut layer, _) = linear(Layout::InOut, false, Kind::Signed, [33, 17]);

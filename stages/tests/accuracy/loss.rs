@@ -9,14 +9,14 @@ use super::approx::{Approx, assert_within, stored};
 use super::inputs::{Kind, back, draw, exact, kind, size, tensor, there};
 use crate::common::ids;
 
-/// A difference: one operation, rounded as it must be.
+/// A difference: one operation, correctly rounded.
 const DIFFERENCE: f64 = 1.0;
 /// A softmax. Largest measured: 1.4.
 const CROSS_ENTROPY: f64 = 3.0;
 /// A difference, squared and added up in double precision. Largest measured: 0.7.
 const SQUARED_ERROR: f64 = 2.0;
 
-/// Loss, gradient and whether the class is the first of the largest logits.
+/// The loss, the gradient, and whether the class is the first of the largest logits.
 fn cross_entropy(logits: &[f32], class: usize) -> (Approx, Vec<Approx>, bool) {
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let shifted: Vec<Approx> = exact(logits)
@@ -107,7 +107,7 @@ fn as_many_classes_as_a_vocabulary_has() {
     check_cross_entropy(&logits, &ids("target", &[2], classes as u32), None);
 }
 
-/// One logit far above all others, right or wrong, and the first of equal ones.
+/// One logit is far above all others, for a right and a wrong prediction; and several are equal.
 #[test]
 fn huge_logits() {
     for size in [80.0, 1e4, 1e30].map(stored) {

@@ -1,8 +1,9 @@
-//! Every kernel against its formula in double precision, with bounds on the error.
+//! Compares every kernel with its formula in double precision, with bounds on the error.
 //!
-//! A bound is a number of expected errors ([`approx::Approx`]): what one rounding of every operation comes to, by the formula,
-//! the sizes and the numbers at hand. The constants of the other modules are these bounds, with the largest error measured.
-//! `cargo test -p pipewright-stages --test accuracy -- --nocapture` prints what is reached.
+//! The bounds are multiples of the expected error ([`approx::Approx`]): what rounding every operation once is
+//! expected to cost, for this formula, these sizes and these numbers. They are constants in the other
+//! modules, with the largest error measured. `cargo test -p pipewright-stages --test accuracy -- --nocapture`
+//! prints the errors.
 
 use pipewright_stages::Place;
 
@@ -19,7 +20,7 @@ mod norm;
 mod optimizer;
 mod pointwise;
 
-/// Where the kernels are that are tried: on the CPU.
+/// Where the tested kernels run: on the CPU.
 fn place() -> Place {
     Place::default()
 }

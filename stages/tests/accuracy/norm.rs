@@ -8,14 +8,15 @@ use proptest::sample::select;
 use super::approx::{Approx, assert_within, stored};
 use super::inputs::{Kind, draw, exact, kind, pass, set, size, tensor};
 
-/// Mean, deviation, and numbers less their mean: what cancels there is part of what is expected. Largest measured: 1.7.
+/// Mean, deviation, and numbers minus their mean. The expected error includes the cancellation. Largest
+/// measured: 1.7.
 const OUTPUT: f64 = 4.0;
-/// Two means along a row, taken off. Largest measured: 3.2.
+/// Subtracts two means along a row. Largest measured: 3.2.
 const INPUT_GRADIENT: f64 = 6.0;
 /// Sums over rows. Largest measured: 1.9.
 const WEIGHT_GRADIENT: f64 = 4.0;
 
-/// What a row gives: output, input gradient and what it adds to the gradient of the gain.
+/// The output of a row, its input gradient, and what it adds to the gradient of the gain.
 fn formula(x: &[Approx], dy: &[Approx], gain: &[Approx], shift: &[Approx]) -> [Vec<Approx>; 3] {
     let count = Approx::exact(x.len() as f64);
     let mean_of = |numbers: &[Approx]| Approx::sum(numbers.iter().copied()) / count;
@@ -84,12 +85,15 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn rows_of_any_width(rows in size(), width in size(), x in kind(), dy in select(vec![Kind::Signed, Kind::Positive, Kind::Wide, Kind::Tiny])) {
+    fn rows_of_any_width(
+        rows in size(), width in size(), x in kind(),
+        dy in select(vec![Kind::Signed, Kind::Positive, Kind::Wide, Kind::Tiny]),
+    ) {
         let count = rows * width;
         check(&draw(x, "x", count), &draw(dy, "dy", count), width);
     }
 
-    /// A deviation that is small beside the mean, or beside nothing.
+    /// The deviation is small compared with the mean, or very small itself.
     #[test]
     fn rows_far_from_zero(width in size(), shift in -1e4_f32..1e4, deviation in 1e-6_f32..10.0) {
         let mut x = draw(Kind::Signed, "x", 3 * width);

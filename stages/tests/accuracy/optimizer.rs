@@ -8,9 +8,9 @@ use super::approx::{Approx, assert_within};
 use super::inputs::{Kind, draw, exact, kind, size};
 use super::place;
 
-/// A mean over a root, at every step. Largest measured: 2.9.
+/// A mean divided by a root, at every step. Largest measured: 2.9.
 const ADAMW: f64 = 6.0;
-/// Two products that are added, at every step. Largest measured: 2.0.
+/// The sum of two products, at every step. Largest measured: 2.0.
 const SGD: f64 = 4.0;
 
 const RATE: f64 = 1e-2;
@@ -21,7 +21,7 @@ const BETAS: (f64, f64) = (0.9, 0.95);
 /// A weight and the optimizer's numbers for it.
 type Entry = [Approx; 3];
 
-/// An update where the kernels are, and what it leaves.
+/// Updates a parameter in the place of the kernels, and fetches the result.
 fn update(optimizer: &dyn Optimizer, parameter: &mut Parameter, step: u64) {
     parameter.move_to(place()).unwrap();
     let by = Update {
@@ -35,7 +35,7 @@ fn update(optimizer: &dyn Optimizer, parameter: &mut Parameter, step: u64) {
     }
 }
 
-/// The same updates by an optimizer and by a formula that is told entry, gradient and step.
+/// Compares an optimizer's updates with a formula of the entry, the gradient and the step.
 fn check(
     optimizer: &dyn Optimizer,
     limit: f64,
@@ -135,10 +135,11 @@ fn check_sgd(kinds: [Kind; 2], dims: &[usize], momentum: f64, decay: Decay) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Matrices decay, biases and norms only when told.
+    /// Matrices decay; biases and norms decay only with `Decay::All`.
     #[test]
     fn formulas_over_several_steps(
-        rows in 1_usize..9, columns in size(), matrix: bool, all: bool, momentum: bool, weights in kind(), grads in kind(),
+        rows in 1_usize..9, columns in size(), matrix: bool, all: bool, momentum: bool,
+        weights in kind(), grads in kind(),
     ) {
         let dims = if matrix { vec![rows, columns] } else { vec![rows * columns] };
         let decay = if all { Decay::All } else { Decay::Matrices };
@@ -147,7 +148,7 @@ proptest! {
     }
 }
 
-/// In double precision: far within what single precision would show.
+/// The sum is in double precision, so its error is far below that of single precision.
 #[test]
 fn squares_of_the_gradient_are_summed() {
     for count in [1, 7, 1003, 40_000] {
@@ -163,7 +164,7 @@ fn squares_of_the_gradient_are_summed() {
     }
 }
 
-/// A root that the gradients alone make.
+/// Without `eps`, only the gradients decide the root.
 #[test]
 fn adamw_without_eps() {
     check_adamw([Kind::Signed; 2], &[17, 33], 0.0, Decay::Matrices);

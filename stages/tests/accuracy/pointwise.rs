@@ -1,4 +1,4 @@
-//! Layers that work on numbers one by one, or move them.
+//! Layers that work on single numbers, or only move numbers.
 
 use pipewright_stages::Layer;
 use pipewright_stages::layers::{Dropout, Embedding, Flatten, Gelu, GeluForm, Relu, Residual};
@@ -8,18 +8,19 @@ use super::approx::{Approx, assert_within, stored};
 use super::inputs::{Kind, draw, exact, kind, pass, pass_any, set, size, tensor};
 use crate::common::{self, ids};
 
-/// One operation, rounded as it must be.
+/// One operation, correctly rounded.
 const EXACT: f64 = 1.0;
 /// A sum of gradients. Largest measured: 1.5.
 const SUM: f64 = 3.0;
-/// A product with a factor that was rounded. Largest measured: 1.4.
+/// A product with a rounded factor. Largest measured: 1.4.
 const SCALED: f64 = 2.0;
 /// A sigmoid of a polynomial. Largest measured: 1.7.
 const GELU_TANH: f64 = 4.0;
-/// An error function, and an exponential. Largest measured: 2.4.
+/// An error function and an exponential. Largest measured: 2.4.
 const GELU_EXACT: f64 = 5.0;
 
-/// Value and derivative of GELU in its tanh form: `x s`, where `s = sigmoid(2 u)` and `u = sqrt(2 / pi) (x + 0.044715 x^3)`.
+/// Value and derivative of GELU in its tanh form: `x s` with `s = sigmoid(2 u)` and
+/// `u = sqrt(2 / pi) (x + 0.044715 x^3)`.
 fn gelu_tanh(x: Approx) -> [Approx; 2] {
     let one = Approx::exact(1.0);
     let slope = Approx::rounded((8.0 / std::f64::consts::PI).sqrt());
@@ -30,7 +31,7 @@ fn gelu_tanh(x: Approx) -> [Approx; 2] {
     [(x * gate).stored(), (x * inner * gate).times_plus(rest, gate)]
 }
 
-/// Value and derivative of GELU by the normal distribution function.
+/// Value and derivative of GELU in its exact form.
 fn gelu_exact(x: Approx) -> [Approx; 2] {
     let half = Approx::exact(0.5);
     let size = if x.value < 0.0 { -x } else { x };
@@ -47,7 +48,7 @@ fn gelu_exact(x: Approx) -> [Approx; 2] {
     ]
 }
 
-/// Checks output and input gradient of a layer of this function and derivative.
+/// Checks output and input gradient of a layer against this function and derivative.
 fn check(
     limit: f64,
     layer: &mut dyn Layer,
@@ -73,7 +74,7 @@ fn check(
     assert_within(limit, &format!("{name}: gradient"), &grad, &slopes);
 }
 
-/// Numbers over the whole range, with the ends, what is next to nothing, and NaN.
+/// Numbers over the whole range, with its ends, tiny numbers and NaN.
 fn range() -> Vec<f32> {
     let steps = (-32_000..=32_000).map(|step| step as f32 * 1e-3 + 1.7e-4);
     let ends = [0.0, -0.0, 1e-20, -1e-20, 1e-40, -1e-40, 1e4, -1e4, f32::NAN];
@@ -117,7 +118,9 @@ proptest! {
     }
 
     #[test]
-    fn dropout_scales_what_it_keeps_and_its_gradient_alike(count in size(), rate in 0.01_f32..0.95, kind in kind()) {
+    fn dropout_scales_what_it_keeps_and_its_gradient_alike(
+        count in size(), rate in 0.01_f32..0.95, kind in kind(),
+    ) {
         let (x, dy) = (draw(kind, "x", count), draw(kind, "dy", count));
         let mut layer = Dropout::new("dropout", rate, 1).unwrap();
         let mask = common::forward(&mut layer, &tensor(&[count], vec![1.0; count]));
@@ -126,7 +129,11 @@ proptest! {
         let scaled = |numbers: &[f32]| -> Vec<Approx> {
             let kept = exact(numbers).into_iter().zip(mask.f32());
             kept.map(|(number, &kept)| {
-                if kept == 0.0 { Approx::exact(0.0) } else { (number * (one / (one - Approx::exact(rate)))).stored() }
+                if kept == 0.0 {
+                    Approx::exact(0.0)
+                } else {
+                    (number * (one / (one - Approx::exact(rate)))).stored()
+                }
             }).collect()
         };
         assert_within(SCALED, "dropout: output", &output, &scaled(&x));
@@ -144,7 +151,9 @@ proptest! {
     }
 
     #[test]
-    fn embedding_adds_token_and_position(batch in prop_oneof![1_usize..4, Just(150)], time in 1_usize..9, dim in size(), kind in kind()) {
+    fn embedding_adds_token_and_position(
+        batch in prop_oneof![1_usize..4, Just(150)], time in 1_usize..9, dim in size(), kind in kind(),
+    ) {
         let (vocab, context) = (5, 8);
         let time = time.min(context);
         let mut layer = Embedding::new("embed", vocab, context, dim, 1);

@@ -1,6 +1,7 @@
 //! The complementary error function in double precision.
 
-/// `erfc(z)` for `z >= 0`, to 1e-13 of itself: one less the Taylor series of erf below 2, Laplace's continued fraction above.
+/// `erfc(z)` for `z >= 0`, with a relative error of 1e-13. Below 2 it is one minus the Taylor series of erf;
+/// above, Laplace's continued fraction.
 pub(crate) fn erfc(z: f64) -> f64 {
     use std::f64::consts::PI;
     if z < 2.0 {

@@ -1,9 +1,9 @@
-//! What several tests of layers share.
+//! Helpers for the tests of layers.
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
 use pipewright_stages::{ForwardContext, Layer, Mode, Tensor, rng};
 
-/// A training moment of this micro-batch.
+/// The context of this micro-batch in training.
 pub(crate) fn train(micro_batch: u32) -> ForwardContext {
     ForwardContext {
         step: 3,
@@ -12,7 +12,7 @@ pub(crate) fn train(micro_batch: u32) -> ForwardContext {
     }
 }
 
-/// Numbers in `[-1, 1)`, a function of the name.
+/// Random numbers in `[-1, 1)`. They depend only on the name.
 pub(crate) fn numbers(name: &str, count: usize) -> Vec<f32> {
     let mut numbers = vec![0.0; count];
     rng::fill_uniform(rng::key(7, name), 1.0, &mut numbers);
@@ -24,7 +24,7 @@ pub(crate) fn tensor(name: &str, dims: &[usize]) -> Tensor {
     Tensor::from_vec(dims, numbers(name, dims.iter().product())).unwrap()
 }
 
-/// Ids below `limit`, a function of the name.
+/// Random ids below `limit`. They depend only on the name.
 pub(crate) fn ids(name: &str, dims: &[usize], limit: u32) -> Tensor {
     let draws = numbers(name, dims.iter().product());
     let ids = draws
@@ -33,7 +33,7 @@ pub(crate) fn ids(name: &str, dims: &[usize], limit: u32) -> Tensor {
     Tensor::from_ids(dims, ids.collect()).unwrap()
 }
 
-/// Gives every parameter numbers of its own, so that no gradient is a special case.
+/// Gives every parameter its own random numbers, so that no gradient is a special case.
 pub(crate) fn shuffle(layer: &mut dyn Layer) {
     for parameter in layer.parameters() {
         let draws = numbers(parameter.name(), parameter.value.len());
@@ -45,12 +45,12 @@ pub(crate) fn shuffle(layer: &mut dyn Layer) {
     }
 }
 
-/// Forward only.
+/// Runs forward only.
 pub(crate) fn forward(layer: &mut dyn Layer, input: &Tensor) -> Tensor {
     layer.forward(train(0), input.clone()).unwrap().0
 }
 
-/// Forward, backward-input and backward-weight; gives the output and the input gradient.
+/// Runs forward, backward-input and backward-weight. Returns the output and the input gradient.
 pub(crate) fn pass(layer: &mut dyn Layer, input: &Tensor, grad: &Tensor) -> (Tensor, Option<Tensor>) {
     let (output, saved) = layer.forward(train(0), input.clone()).unwrap();
     let (input_grad, pending) = layer.backward_input(saved, grad.clone()).unwrap();

@@ -1,4 +1,4 @@
-//! The emulated cuBLASLt against a plain loop.
+//! Compares the emulated cuBLASLt with a plain loop.
 
 #![allow(unsafe_code)]
 

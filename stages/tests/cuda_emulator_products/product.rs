@@ -1,4 +1,4 @@
-//! One product as cuBLASLt is asked for it, and as a plain loop computes it.
+//! One product: computed by cuBLASLt and by a plain loop.
 
 use std::ffi::c_void;
 use std::ptr::{from_ref, null_mut};
@@ -34,7 +34,7 @@ pub(crate) fn stream() -> Option<CUstream> {
     Some(stream)
 }
 
-/// Numbers between -1 and 1 that bf16 has.
+/// Numbers between -1 and 1 that bf16 can represent.
 fn numbers(count: usize, seed: u32) -> Vec<f32> {
     let mut state = seed;
     let mut next = || {
@@ -44,10 +44,10 @@ fn numbers(count: usize, seed: u32) -> Vec<f32> {
     (0..count).map(|_| next()).collect()
 }
 
-/// Memory of the device with these numbers, of a type.
+/// Copies these numbers to new device memory, in this number format.
 fn upload(values: &[f32], kind: cudaDataType, stream: CUstream) -> CUdeviceptr {
     let halves: Vec<bf16> = values.iter().copied().map(bf16::from_f32).collect();
-    // SAFETY: as much is allocated as is copied, on a live stream.
+    // SAFETY: as much is allocated as is copied, and the stream is alive.
     unsafe {
         let at = result::malloc_async(stream, values.len() * 4).expect("memory");
         match kind {
@@ -59,10 +59,10 @@ fn upload(values: &[f32], kind: cudaDataType, stream: CUstream) -> CUdeviceptr {
     }
 }
 
-/// Waits for the stream and reads.
+/// Waits for the stream, then reads.
 pub(crate) fn download(at: CUdeviceptr, count: usize, kind: cudaDataType, stream: CUstream) -> Vec<f32> {
     let (mut halves, mut values) = (vec![bf16::ZERO; count], vec![0.0; count]);
-    // SAFETY: tests ask for what is there.
+    // SAFETY: the tests read only what is there.
     unsafe {
         match kind {
             BF16 => result::memcpy_dtoh_async(&mut halves, at, stream),
@@ -90,7 +90,7 @@ pub(crate) struct Case {
     pub(crate) batches: usize,
 }
 
-/// A small product with nothing special.
+/// A small product without special features.
 pub(crate) const PLAIN: Case = Case {
     m: 7,
     n: 5,
@@ -104,7 +104,7 @@ pub(crate) const PLAIN: Case = Case {
 };
 
 impl Case {
-    /// Leading dimensions of A, B and D, each with two rows to spare.
+    /// The leading dimensions of A, B and D. Each has two rows of padding.
     pub(crate) fn leading(&self) -> [usize; 3] {
         let [a, b] = self.turned;
         [
@@ -114,7 +114,7 @@ impl Case {
         ]
     }
 
-    /// Numbers in one batch of A, B and D.
+    /// How many numbers are in one batch of A, B and D.
     pub(crate) fn sizes(&self) -> [usize; 3] {
         let ([a, b], [lda, ldb, ldd]) = (self.turned, self.leading());
         [
@@ -124,7 +124,7 @@ impl Case {
         ]
     }
 
-    /// `alpha op(A) op(B) + beta C`, at a row and column of a batch.
+    /// `alpha op(A) op(B) + beta C` at one row and column of one batch.
     pub(crate) fn element(
         &self,
         a: &[f32],
@@ -147,7 +147,7 @@ impl Case {
     }
 }
 
-/// Where its matrices are on the device.
+/// The addresses of its matrices on the device.
 pub(crate) struct Buffers {
     pub(crate) a: CUdeviceptr,
     pub(crate) b: CUdeviceptr,
@@ -192,7 +192,8 @@ fn layout(
     layout
 }
 
-/// Asks the heuristic, and puts the product on the stream with the workspace that it wants, less `missing` bytes.
+/// Asks the heuristic for an algorithm, and queues the product. Its workspace is `missing` bytes smaller than
+/// it should be.
 pub(crate) fn multiply(
     case: &Case,
     buffers: &Buffers,
@@ -238,7 +239,7 @@ pub(crate) fn multiply(
     let d = layout(case.out, case.m, case.n, ldd, case, d_size);
     let preference = lt::create_matmul_pref().expect("a preference");
     let (handle, most) = (lt::create_handle().expect("a handle"), 1_u64 << 20);
-    // SAFETY: all is alive, and buffers are as large as the layouts say.
+    // SAFETY: all objects are alive, and buffers are as large as the layouts say.
     unsafe {
         lt::set_matmul_pref_attribute(
             preference,
@@ -271,7 +272,7 @@ pub(crate) fn multiply(
     }
 }
 
-/// The inputs on the host (A, B, C, bias, aux) and on the device.
+/// The inputs on the host (A, B, C, bias, aux), and the same on the device.
 pub(crate) fn prepare(case: &Case, stream: CUstream) -> ([Vec<f32>; 5], Buffers) {
     let [a, b, d] = case.sizes();
     let aux = case.m.next_multiple_of(8) * case.n;

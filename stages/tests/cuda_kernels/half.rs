@@ -1,4 +1,4 @@
-//! In `bf16`.
+//! The tests in `bf16`.
 
 use pipewright_stages::{DType, Place};
 

@@ -1,5 +1,6 @@
-//! The tests of `accuracy` again, on a GPU: every kernel against its formula in double precision. In f32 within the bounds of
-//! the CPU; in bf16 each number that is kept between layers may be off by one rounding of that more.
+//! The tests of `accuracy` on a GPU: compares every kernel with its formula in double precision. In f32 the
+//! bounds are those of the CPU. In bf16, each number that is stored between layers may have the error of one
+//! more rounding, to bf16.
 
 #![allow(clippy::duplicate_mod, reason = "the same tests twice, in f32 and in bf16")]
 
@@ -14,7 +15,7 @@ mod single;
 
 use pipewright_stages::{DType, Device, Place};
 
-/// A GPU or its emulation; the CPU, which passes too, where there is neither.
+/// A GPU or the emulator. The CPU if there is neither, so that the tests still pass.
 fn on_gpu(dtype: DType) -> Place {
     if emulator::start().is_none() {
         return Place::default();

@@ -1,4 +1,4 @@
-//! In `f32`.
+//! The tests in `f32`.
 
 use pipewright_stages::{DType, Place};
 

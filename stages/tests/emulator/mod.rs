@@ -1,5 +1,6 @@
-//! CUDA for a machine that has none: libraries that stand in for the driver, NVRTC, cuBLASLt and NCCL, built from the C++
-//! beside this file, so that tests run the whole GPU path. See README.md.
+//! Emulated CUDA for machines without a GPU: libraries that stand in for the driver, NVRTC, cuBLASLt and
+//! NCCL. They are built from the C++ sources in this folder, so that tests run the whole GPU path. See
+//! README.md.
 
 #![allow(unsafe_code, dead_code)]
 
@@ -13,19 +14,19 @@ use std::sync::OnceLock;
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
-/// What tests that need CUDA run on.
+/// The CUDA that tests use.
 #[derive(Debug)]
 pub(crate) enum Cuda {
-    /// A GPU.
+    /// A real GPU.
     Real,
-    /// The emulator, whose libraries lie in this folder: `LD_LIBRARY_PATH` of a child process that is to have it too.
+    /// The emulator, whose libraries are in this folder. A child process gets it through `LD_LIBRARY_PATH`.
     Emulated(PathBuf),
-    /// Neither: tests skip.
+    /// Neither: tests are skipped.
     None,
 }
 
 impl Cuda {
-    /// `command` with this CUDA: the emulator's folder first in `LD_LIBRARY_PATH`.
+    /// Gives `command` this CUDA: puts the emulator's folder first in `LD_LIBRARY_PATH`.
     pub(crate) fn give<'c>(&self, command: &'c mut Command) -> &'c mut Command {
         let Self::Emulated(folder) = self else {
             return command;
@@ -38,17 +39,17 @@ impl Cuda {
         )
     }
 
-    /// Whether tests that need CUDA are to be skipped.
+    /// Whether tests that need CUDA must be skipped.
     pub(crate) fn is_none(&self) -> bool {
         matches!(self, Self::None)
     }
 }
 
-/// Set where the tests are to say something of a GPU, and not of the emulator.
+/// If this variable is set, tests must run on a GPU, not on the emulator.
 const GPU_WANTED: &str = "PIPEWRIGHT_TEST_GPU";
 
-/// Makes CUDA ready for this process: to be called before anything of it is used. A GPU is taken where there is one;
-/// otherwise the emulator is built, once for all processes, and loaded.
+/// Prepares CUDA for this process. Must be called before any use of CUDA. Uses a GPU if there is one.
+/// Otherwise it builds the emulator, once for all processes, and loads it.
 pub(crate) fn start() -> &'static Cuda {
     static CUDA: OnceLock<Cuda> = OnceLock::new();
     CUDA.get_or_init(|| {
@@ -74,7 +75,8 @@ pub(crate) fn start() -> &'static Cuda {
     })
 }
 
-/// One stand-in: its file, which is also the first name that cudarc looks for, its sources and the stand-in it calls.
+/// One emulated library: its file name (the first that cudarc looks for), its sources, and the other emulated
+/// library that it calls.
 struct Stand {
     file: &'static str,
     sources: &'static [&'static str],
@@ -119,7 +121,8 @@ macro_rules! sources {
     ($($path:literal),* $(,)?) => { [$(($path, include_str!($path))),*] };
 }
 
-/// Every file, so that tests need no source tree where they run. The headers for kernels are read when kernels are compiled.
+/// All source files, included here so that tests need no source tree when they run. The kernels' headers are
+/// read when kernels are compiled.
 const SOURCES: [(&str, &str); 21] = sources![
     "cublaslt/compute.cpp",
     "cublaslt/cublaslt.h",
@@ -158,7 +161,7 @@ const FLAGS: [&str; 7] = [
 fn real() -> bool {
     type Init = unsafe extern "C" fn(u32) -> i32;
     type Count = unsafe extern "C" fn(*mut i32) -> i32;
-    // SAFETY: the driver's own library, and its documented signatures.
+    // SAFETY: it is the driver's own library, with its documented signatures.
     unsafe {
         let Ok(driver) = libloading::Library::new("libcuda.so.1") else {
             return false;
@@ -171,13 +174,14 @@ fn real() -> bool {
         };
         let mut devices = 0;
         let found = init(0) == 0 && count(&mut devices) == 0 && devices > 0;
-        // It does not take well to being unloaded once it was started.
+        // Unloading the driver after it was started can fail.
         std::mem::forget(driver);
         found
     }
 }
 
-/// The folder of the libraries, named by a hash of their sources. Built aside and renamed: several processes may be here.
+/// The folder of the libraries, named by a hash of their sources. They are built in another folder, which is
+/// then renamed, because several processes may build at once.
 fn build() -> io::Result<PathBuf> {
     let mut hasher = DefaultHasher::new();
     (SOURCES, FLAGS).hash(&mut hasher);
@@ -204,7 +208,7 @@ fn build_in(folder: &Path, version: u16) -> io::Result<()> {
         fs::create_dir_all(path.parent().expect("inside a folder"))?;
         fs::write(path, text)?;
     }
-    // The driver first: others are linked to it.
+    // The driver comes first, because others are linked to it.
     let (first, others) = LIBRARIES.split_first().expect("there are some");
     finish(first, compiler(folder, first, version).spawn())?;
     let running = others
@@ -231,7 +235,8 @@ fn compiler(folder: &Path, library: &Stand, version: u16) -> Command {
     command
 }
 
-/// Waits for a compiler. That there is none is an error; that our sources do not compile is a fault of the emulator.
+/// Waits for a compiler. A missing compiler is an error. If our sources do not compile, the emulator has a
+/// fault, and this panics.
 fn finish(library: &Stand, child: io::Result<Child>) -> io::Result<()> {
     let child = child.map_err(|error| io::Error::new(error.kind(), format!("g++: {error}")))?;
     let output = child.wait_with_output()?;
@@ -240,9 +245,9 @@ fn finish(library: &Stand, child: io::Result<Child>) -> io::Result<()> {
     Ok(())
 }
 
-/// Loads a library by its path for the rest of the process: whoever asks for its name later gets this one.
+/// Loads a library by its path for the rest of the process. Later loads by its name get this one.
 fn load(path: &Path) {
-    // SAFETY: our own library; loading it runs nothing but constructors of its variables.
+    // SAFETY: it is our own library, and loading it runs only the constructors of its variables.
     let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) };
     std::mem::forget(library.unwrap_or_else(|error| panic!("{}: {error}", path.display())));
 }

@@ -1,4 +1,4 @@
-//! What layers cost is measured on the GPUs that a config names.
+//! The costs of layers are measured on the GPUs that a config names.
 
 use super::*;
 
@@ -37,7 +37,7 @@ fn a_profile_on_a_gpu_has_its_times_and_bytes() {
     for (full, half) in of_layers(&f32, "output").iter().zip(of_layers(&bf16, "output")) {
         assert_eq!(*full, 2.0 * half);
     }
-    // The embedding keeps tokens only.
+    // The embedding keeps only tokens.
     let saved = [&f32, &bf16].map(|costs| of_layers(costs, "saved")[1..].to_vec());
     for (full, half) in saved[0].iter().zip(&saved[1]) {
         assert!(half < full && *half > 0.4 * full, "{half} of {full} bytes");
@@ -84,7 +84,7 @@ fn costs_are_for_the_devices_and_numbers_that_they_were_measured_in() {
         ),
         "{said}"
     );
-    // Costs from before GPUs were measured are the CPU's.
+    // Costs without a device are from before GPUs were measured, so they are the CPU's.
     of_cpu["settings"]
         .as_object_mut()
         .unwrap()
@@ -148,7 +148,7 @@ fn tune_on_gpus_finds_settings_that_train() {
 #[test]
 fn sizes_that_a_gpu_has_no_memory_for_are_left_out() {
     let Some(mut machine) = emulated() else { return };
-    // One rank's room for matrix products, and little more: two ranks do not even begin.
+    // The memory is only enough for one rank's workspace for matrix products, so two ranks cannot start.
     let memory = (34 << 20).to_string();
     machine
         .variables

@@ -1,5 +1,5 @@
-//! The command devices, and which commands load CUDA from where. Small libraries of the test's own stand in for CUDA's; they come before
-//! those of the machine, if it has any.
+//! The command `devices`, and where each command loads CUDA from. Small libraries that the tests compile
+//! stand in for CUDA's. They are found before those of the machine.
 
 use serde_json::Value;
 
@@ -11,16 +11,16 @@ mod found;
 mod measured;
 mod told;
 
-/// What a stand-in is compiled with: the file's name and the macros.
+/// How to compile a stand-in: the file's name and the macros.
 type Recipe<'a> = (&'a str, &'a [&'a str]);
 
-/// A driver with one GPU, and the libraries, new enough.
+/// A driver with one GPU, and libraries, all new enough.
 const DRIVER: Recipe = ("libcuda.so.1", &["DRIVER=13000", "INIT=0", "MAJOR=9"]);
 const NVRTC: Recipe = ("libnvrtc.so.13", &["NVRTC=13"]);
 const CUBLASLT: Recipe = ("libcublasLt.so.13", &["CUBLASLT=130100"]);
 const NCCL: Recipe = ("libnccl.so.2", &["NCCL=22809"]);
 
-/// A machine's folders and variables, as far as they matter for finding libraries.
+/// A machine's folders and variables, as far as they affect where libraries are found.
 struct Machine {
     root: TempDir,
     variables: Vec<(&'static str, PathBuf)>,
@@ -39,7 +39,7 @@ impl Machine {
         self.root.path().join(name)
     }
 
-    /// Puts a stand-in into a folder and gives its path.
+    /// Puts a stand-in into a folder and returns its path.
     fn install(&self, folder: &str, (name, macros): Recipe) -> PathBuf {
         let file = self.path(folder).join(name);
         fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -97,7 +97,7 @@ impl Machine {
     }
 }
 
-/// A machine with an emulated GPU and something to train on; none where there is no emulator.
+/// A machine with an emulated GPU and a config and text to train with. `None` without an emulator.
 fn emulated() -> Option<Machine> {
     let emulator::Cuda::Emulated(folder) = emulator::start() else {
         return None;

@@ -176,7 +176,8 @@ fn a_run_says_its_gpus_and_that_heads_have_no_fused_attention() {
 #[test]
 fn too_little_memory_for_weights_is_told_before_anything_starts() {
     let Some(mut machine) = emulated() else { return };
-    // One rank's room for matrix products and next to nothing: whichever rank comes second does not even get that.
+    // The memory is only enough for one rank's workspace for matrix products, so the second rank to start
+    // gets none.
     let memory = (32 << 20) + 4096;
     machine
         .variables

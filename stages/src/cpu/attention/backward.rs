@@ -11,14 +11,14 @@ use crate::cpu::parts::{By, cut};
 use crate::cpu::small::{Size, add_turned_product, product};
 use crate::pool::Buffer;
 
-/// What backward reads: all as forward left it, and the output gradient.
+/// What backward reads: what forward kept, and the output gradient.
 #[derive(Clone, Copy)]
 pub(crate) struct Saved<'a> {
     /// Queries, keys and values.
     pub(crate) qkv: &'a [f32],
     /// The output.
     pub(crate) out: &'a [f32],
-    /// The logarithm of every row's sum.
+    /// The logarithm of every row's sum of exponentials.
     pub(crate) lse: &'a [f32],
     /// The output gradient.
     pub(crate) grad: &'a [f32],
@@ -45,7 +45,7 @@ pub(crate) fn backward(qkv_grad: &mut [f32], saved: Saved<'_>, sizes: Sizes) {
     });
 }
 
-/// What backward holds of one head.
+/// The working memory of backward, for one head.
 struct Head {
     queries: Gathered,
     keys: Gathered,
@@ -95,7 +95,7 @@ impl Head {
         self.value_grads.numbers.fill(0.0);
     }
 
-    /// The gradients that a block of query rows gives.
+    /// Adds the gradients from one block of query rows.
     fn block(&mut self, start: usize, lse: &[f32]) {
         let (lanes, end) = (self.queries.stride, start + BLOCK);
         let (queries, grad) = (self.queries.view(start), self.grad.view(start));
@@ -151,7 +151,8 @@ impl Head {
     }
 }
 
-/// Turns a block of scores into probabilities and the gradients of these into gradients of the scores.
+/// Turns a block of scores into probabilities, and the gradients of the probabilities into gradients of the
+/// scores.
 #[multiversion(targets = "simd")]
 fn causal_softmax_grad(
     scores: &mut Gathered,

@@ -1,4 +1,4 @@
-//! A head's rows, gathered into small matrices whose sizes are whole tiles; what fills them up is zero.
+//! The rows of one head, gathered into small matrices. Their sizes are whole tiles; the padding is zero.
 
 use multiversion::multiversion;
 
@@ -7,10 +7,10 @@ use crate::cpu::prefetch::{LINE, prefetch};
 use crate::cpu::small::{View, ViewMut};
 use crate::pool::Buffer;
 
-/// Rows that are asked for ahead of their use.
+/// How many rows ahead of their use memory is prefetched.
 const AHEAD: usize = 8;
 
-/// `width` numbers at `offset` of every row of `stride` numbers.
+/// One part of every row of `stride` numbers: `width` numbers from `offset` on.
 #[derive(Clone, Copy)]
 pub(super) struct Part<'a> {
     pub(super) numbers: &'a [f32],
@@ -25,7 +25,7 @@ impl<'a> Part<'a> {
         self.numbers.len() / self.stride
     }
 
-    /// A row; asks for the memory of one to come.
+    /// Returns a row, and prefetches a later one.
     #[inline(always)]
     fn row(self, row: usize) -> &'a [f32] {
         ask(
@@ -42,7 +42,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Asks for the memory of `width` numbers.
+/// Prefetches `width` numbers.
 #[inline(always)]
 fn ask(numbers: &[f32], start: usize, width: usize) {
     (start..start + width)
@@ -72,7 +72,7 @@ impl Gathered {
         }
     }
 
-    /// The rows from this one on, to be written.
+    /// The rows from this one on, for writing.
     pub(super) fn view_mut(&mut self, row: usize) -> ViewMut<'_> {
         ViewMut {
             numbers: &mut self.numbers[row * self.stride..],
@@ -80,17 +80,17 @@ impl Gathered {
         }
     }
 
-    /// Fills the rows with those of a part, times `scale`.
+    /// Copies the rows of a part, times `scale`, into the rows.
     pub(super) fn gather(&mut self, from: Part<'_>, scale: f32) {
         gather(&mut self.numbers, self.stride, from, scale);
     }
 
-    /// Fills the columns with the rows of a part, times `scale`.
+    /// Copies the rows of a part, times `scale`, into the columns.
     pub(super) fn gather_turned(&mut self, from: Part<'_>, scale: f32) {
         gather_turned(&mut self.numbers, self.stride, from, scale);
     }
 
-    /// Writes the rows, each times its scale, over the columns from `offset` of rows of `stride` numbers.
+    /// Writes each row, times its scale, into rows of `stride` numbers, from column `offset` on.
     pub(super) fn scatter(
         &self,
         scale: impl Fn(usize) -> f32,
@@ -101,7 +101,7 @@ impl Gathered {
     }
 }
 
-/// Lanes by lanes: a head is narrower than what a plain loop is unrolled to.
+/// Copies one register of lanes at a time. A head is too narrow for the compiler's unrolled loop.
 #[inline(always)]
 fn copy_scaled(to: &mut [f32], from: &[f32], scale: f32) {
     let (to, to_rest) = to.as_chunks_mut::<LANES>();
@@ -121,11 +121,11 @@ fn gather(to: &mut [f32], stride: usize, from: Part<'_>, scale: f32) {
     }
 }
 
-/// Takes as many rows at once as there are lanes, so that the columns are written in whole lanes.
+/// Reads as many rows at once as there are lanes, so that columns are written in whole registers.
 #[multiversion(targets = "simd")]
 fn gather_turned(to: &mut [f32], stride: usize, from: Part<'_>, scale: f32) {
     for column in (0..from.count()).step_by(LANES) {
-        // Rows that are not there are the last one again, in columns that only fill up.
+        // Past the end it reads the last row again. Those columns are padding.
         let row = |index: usize| from.row((column + index).min(from.count() - 1));
         let rows: [&[f32]; LANES] = std::array::from_fn(row);
         for (index, to) in to.chunks_exact_mut(stride).take(from.width).enumerate() {

@@ -1,7 +1,7 @@
 //! Causal self-attention by blocks of query rows.
 //!
-//! A block's scores are formed, used and dropped; backward forms them again from the kept logarithms of the row sums,
-//! as in Dao et al., "FlashAttention" (2022).
+//! The scores of a block are computed, used and dropped. Backward computes them again from the kept
+//! logarithms of the row sums, as in Dao et al., "FlashAttention" (2022).
 
 mod backward;
 mod gathered;
@@ -21,12 +21,13 @@ pub(crate) use self::backward::{Saved, backward};
 /// Query rows in a block.
 const BLOCK: usize = 16;
 
-/// The sizes of the heads in rows of `3 * dim` numbers: queries, keys, values of all heads side by side.
+/// The sizes of the heads. A row has `3 * dim` numbers: the queries, keys and values of all heads side by
+/// side.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
-    /// Rows of one sequence.
+    /// The number of rows of one sequence.
     pub(crate) time: usize,
-    /// Number of heads.
+    /// The number of heads.
     pub(crate) heads: usize,
     /// The width of all heads together.
     pub(crate) dim: usize,
@@ -38,27 +39,27 @@ impl Sizes {
         self.dim / self.heads
     }
 
-    /// What scores are multiplied by.
+    /// The factor that scores are multiplied by.
     pub(crate) fn scale(self) -> f32 {
         1.0 / (self.width() as f32).sqrt()
     }
 
-    /// The width of a head in whole lanes.
+    /// The width of a head, rounded up to whole registers.
     fn lanes(self) -> usize {
         self.width().next_multiple_of(LANES)
     }
 
-    /// The rows of a sequence in whole blocks.
+    /// The rows of a sequence, rounded up to whole blocks.
     fn rows(self) -> usize {
         self.time.next_multiple_of(BLOCK)
     }
 
-    /// What a head of a sequence weighs when work is cut into parts.
+    /// The estimated work for one head of one sequence, in the units of [`cut`].
     fn weight(self) -> usize {
         self.time * self.time * (self.width() / PRODUCTS + EXP)
     }
 
-    /// A head's part of rows that hold `parts` times the numbers of all heads.
+    /// A head's part of rows whose length is `parts` times `dim`.
     fn part(self, numbers: &[f32], parts: usize, which: usize, head: usize) -> Part<'_> {
         let offset = which * self.dim + head * self.width();
         Part {
@@ -70,11 +71,11 @@ impl Sizes {
     }
 }
 
-/// Attends over every head of every sequence. `lse` receives the logarithm of every row's sum of exponentials,
-/// `[sequences, heads, time]`.
+/// Computes attention for every head of every sequence. Writes the logarithm of every row's sum of
+/// exponentials to `lse`, `[sequences, heads, time]`.
 pub(crate) fn forward(out: &mut [f32], lse: &mut [f32], qkv: &[f32], sizes: Sizes) {
     let Sizes { time, heads, dim } = sizes;
-    // Heads share rows, so a thread writes a head in one go.
+    // Heads share rows, so a thread takes the lock once and writes a whole head.
     let out = Mutex::new(out);
     cut(By(lse, time), sizes.weight(), |first, lse| {
         let mut buffers = Head::new(sizes);
@@ -97,15 +98,15 @@ pub(crate) fn forward(out: &mut [f32], lse: &mut [f32], qkv: &[f32], sizes: Size
     });
 }
 
-/// What forward holds of one head.
+/// The working memory of forward, for one head.
 struct Head {
     queries_turned: Gathered,
     keys: Gathered,
     values: Gathered,
-    /// By key and query of a block.
+    /// The scores of a block, `[keys, queries]`.
     scores: Gathered,
     result: Gathered,
-    /// What the rows of the result are still to be multiplied by.
+    /// The factor that each row of the result must still be multiplied by.
     scales: Buffer,
 }
 
@@ -151,7 +152,8 @@ impl Head {
     }
 }
 
-/// Makes what comes after place `own` of a row negative infinity, in the chunk of lanes that holds the place.
+/// Sets the numbers of a row after index `own` to negative infinity, within the register that holds the
+/// index.
 #[inline(always)]
 fn hide_later(row: &mut [[f32; LANES]], own: usize) {
     for (lane, number) in row[own / LANES].iter_mut().enumerate() {
@@ -163,8 +165,9 @@ fn hide_later(row: &mut [[f32; LANES]], own: usize) {
     }
 }
 
-/// Turns a block of scores, by key and query, query `start` first, into probabilities but for the queries' `scales`; keys
-/// after a query's own get none.
+/// Turns a block of scores, `[keys, queries]`, into probabilities. The block's first query is `start`. Keys
+/// after a query get probability 0. Each query's probabilities must still be multiplied by its entry of
+/// `scales`.
 #[multiversion(targets = "simd")]
 fn causal_softmax(scores: &mut [f32], start: usize, lse: &mut [f32], scales: &mut [f32]) {
     let scores = &mut scores.as_chunks_mut::<BLOCK>().0[..start + BLOCK];

@@ -1,8 +1,8 @@
-//! Products of large matrices: blocks of the operands in cache, tiles of the output in registers.
+//! Products of large matrices: blocks of the operands in the cache, tiles of the output in registers.
 //!
-//! The blocking is that of Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008). Every
-//! number of the output is summed over the depth from the first to the last, in blocks of a fixed size: its bits depend
-//! on its own row and column alone.
+//! The blocking is that of Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008).
+//! Every number of the output is summed over the depth from first to last, in blocks of a fixed size. So its
+//! bits depend only on its own row and column.
 
 mod pack;
 mod right;
@@ -20,28 +20,28 @@ use crate::pool::Buffer;
 
 pub(crate) use self::right::{Packed, Right};
 
-/// Columns of a block: with its depth, half a megabyte, which the second cache holds.
+/// The columns of a block. With its depth, a block is half a megabyte, so it fits in the second-level cache.
 const BLOCK: usize = 256;
 
-/// Numbers that a product needs while it runs, with a turned left operand of so many rows: a packed block of the right operand,
-/// and a block of the left one.
+/// How many numbers a product needs while it runs: a packed block of the right operand, and a block of the
+/// left operand, which is transposed and has `left_rows` rows.
 pub(crate) fn scratch(left_rows: usize, depth: usize) -> usize {
     BLOCK * DEPTH + strips::numbers(left_rows, depth.min(DEPTH))
 }
 
-/// What a product is added to.
+/// What the product is added to.
 #[derive(Clone, Copy)]
 pub(crate) enum Start<'a> {
     /// Nothing.
     Zero,
-    /// This row, at every row of the output.
+    /// This row, added to every row of the output.
     Row(&'a [f32]),
-    /// What the output holds.
+    /// The old contents of the output.
     Old,
 }
 
 impl Start<'_> {
-    /// What columns from this one on are added to.
+    /// The part of it from this column on.
     #[inline(always)]
     fn from(self, column: usize) -> Self {
         match self {
@@ -51,15 +51,15 @@ impl Start<'_> {
     }
 }
 
-/// `out = start + a b`; `out` has contiguous rows.
+/// `out = start + a b`. The rows of `out` are contiguous.
 pub(crate) fn matmul(out: &mut [f32], start: Start<'_>, a: Matrix<'_>, b: Right<'_>) {
-    assert_eq!(a.columns, b.depth(), "as many columns as rows");
+    assert_eq!(a.columns, b.depth(), "a has as many columns as b has rows");
     assert_eq!(out.len(), a.rows * b.columns(), "the product fills the output");
     let columns = b.columns();
     let weight = Strips::GROUP * a.columns * columns / PRODUCTS;
     let once;
     let b = match b {
-        // Threads would each pack all of it.
+        // Packed once here. Otherwise each thread would pack all of it.
         Right::Matrix(matrix) if parts(a.rows / Strips::GROUP * weight) > 1 => {
             once = Packed::new(matrix);
             Right::Packed(&once)
@@ -94,7 +94,7 @@ impl WithSimd for Multiply<'_> {
 }
 
 impl Multiply<'_> {
-    /// Blocks of the depth, then blocks of columns, then rows of tiles.
+    /// Loops over blocks of the depth, then over blocks of columns, then over rows of tiles.
     #[inline(always)]
     fn run<S: Simd, const HEIGHT: usize>(self, simd: S) {
         let Self { out, start, a, b } = self;
@@ -125,7 +125,7 @@ impl Multiply<'_> {
                         let line = |at: usize| &lines[at].as_chunks::<HEIGHT>().0[row % ROWS / HEIGHT];
                         block.row_of_tiles::<S, HEIGHT>(simd, out, |at, row| line(at)[row], [left, right]);
                     } else {
-                        // Rows that are not there are the last one again, and not written.
+                        // Past the end it reads the last row again. Those results are not written.
                         let line = |index: usize| &a.row(row + index.min(rows - 1))[depth.clone()];
                         let lines: [&[f32]; HEIGHT] = std::array::from_fn(line);
                         let left = a.lines(row + HEIGHT..row + 2 * HEIGHT, &depth);
@@ -154,7 +154,7 @@ struct Block<'a> {
 }
 
 impl Block<'_> {
-    /// The tiles beside each other; meanwhile asks for the lines that are read next.
+    /// Computes the tiles of one row of tiles, and prefetches what is read next.
     #[inline(always)]
     fn row_of_tiles<S: Simd, const HEIGHT: usize>(
         self,
@@ -218,7 +218,7 @@ impl Block<'_> {
         }
     }
 
-    /// Writes the sums of a register's columns, or of as many as there are.
+    /// Writes the sums of one register: all its columns, or fewer at the right edge.
     #[inline(always)]
     fn write<S: Simd>(self, simd: S, out: &mut [f32], column: usize, sum: S::f32s, whole: bool) {
         let read = |from: &[f32]| {
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
     use crate::rng;
 
-    /// `start + a b` by one level of SIMD.
+    /// `start + a b` with one level of SIMD.
     fn product<S: Simd>(simd: S, a: Matrix<'_>, b: Matrix<'_>) -> Vec<f32> {
         let mut out = vec![0.5; a.rows * b.columns];
         simd.vectorize(Multiply {

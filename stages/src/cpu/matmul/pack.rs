@@ -7,18 +7,18 @@ use multiversion::multiversion;
 use crate::cpu::matrix::Matrix;
 use crate::cpu::prefetch::{LINE, prefetch};
 
-/// Columns of a panel: as many as the widest tile, two AVX-512 registers.
+/// The columns of a panel: as many as the widest tile, two AVX-512 registers.
 pub(super) const PANEL: usize = 32;
 
 /// The depth of a block.
 pub(super) const DEPTH: usize = 512;
 
-/// The depth, cut into blocks.
+/// Splits the depth into blocks.
 pub(super) fn blocks(depth: usize) -> impl Iterator<Item = Range<usize>> {
     (0..depth).step_by(DEPTH).map(move |at| at..depth.min(at + DEPTH))
 }
 
-/// Lays out rows `depth` of columns of a matrix as panels of `WIDTH` columns.
+/// Copies the rows `depth` of some columns of a matrix into panels of `WIDTH` columns.
 #[multiversion(targets = "simd")]
 pub(super) fn pack<const WIDTH: usize>(
     to: &mut [f32],
@@ -34,8 +34,8 @@ pub(super) fn pack<const WIDTH: usize>(
     }
 }
 
-/// Takes eight lines of the cache from each row at once. Rows a power of two apart fall on the same places of the first cache: more
-/// of them ahead would push each other out.
+/// Reads eight cache lines of each row at once. Rows that are a power of two apart use the same sets of the
+/// first-level cache, so more lines would evict each other.
 #[inline(always)]
 fn pack_rows<const WIDTH: usize>(
     to: &mut [f32],
@@ -65,8 +65,8 @@ fn pack_rows<const WIDTH: usize>(
     }
 }
 
-/// Eight lines at a time: lines whose length is a power of two fall on the same places of the first cache, and it has
-/// eight of each.
+/// Takes eight lines at a time. Lines whose length is a power of two use the same sets of the first-level
+/// cache, and each set holds eight.
 #[inline(always)]
 fn pack_turned<const WIDTH: usize>(
     to: &mut [f32],

@@ -8,8 +8,8 @@ use crate::cpu::parts::{By, cut};
 use crate::cpu::prefetch::Lines;
 use crate::pool::Buffer;
 
-/// The right operand of products: blocks of the depth, in each the panels of 32 columns one after the other, each row by row.
-/// Columns that fill up the last panel hold any numbers.
+/// The packed right operand of products. Order: blocks of the depth; in each block its panels of 32 columns;
+/// in each panel its rows. The columns that pad the last panel hold arbitrary numbers.
 pub(crate) struct Packed {
     numbers: Buffer,
     depth: usize,
@@ -17,12 +17,12 @@ pub(crate) struct Packed {
 }
 
 impl Packed {
-    /// Numbers of a copy of a matrix of so many rows and columns.
+    /// How many numbers the packed copy of a matrix of this size holds.
     pub(crate) fn count(rows: usize, columns: usize) -> usize {
         rows * columns.next_multiple_of(PANEL)
     }
 
-    /// A copy of a matrix.
+    /// Packs a matrix.
     pub(crate) fn new(from: Matrix<'_>) -> Self {
         let width = from.columns.next_multiple_of(PANEL);
         let mut numbers = Buffer::pooled(Self::count(from.rows, from.columns));
@@ -57,14 +57,14 @@ impl std::fmt::Debug for Packed {
 /// The right operand of a product.
 #[derive(Clone, Copy)]
 pub(crate) enum Right<'a> {
-    /// Packed before, for several products.
+    /// Packed before, and used for several products.
     Packed(&'a Packed),
-    /// Packed block by block, for this one.
+    /// To be packed block by block, for this product only.
     Matrix(Matrix<'a>),
 }
 
 impl<'a> Right<'a> {
-    /// Rows.
+    /// The number of rows.
     pub(super) fn depth(self) -> usize {
         match self {
             Self::Packed(packed) => packed.depth,
@@ -72,7 +72,7 @@ impl<'a> Right<'a> {
         }
     }
 
-    /// Columns.
+    /// The number of columns.
     pub(super) fn columns(self) -> usize {
         match self {
             Self::Packed(packed) => packed.columns,
@@ -80,7 +80,7 @@ impl<'a> Right<'a> {
         }
     }
 
-    /// What a block is packed from: one of as many equal shares.
+    /// The memory that a block will be packed from: one of several equal shares. For prefetching.
     #[inline(always)]
     pub(super) fn lines(
         &self,
@@ -98,7 +98,7 @@ impl<'a> Right<'a> {
         }
     }
 
-    /// The panels of a block, which are packed into `to` where they are not yet.
+    /// The panels of a block. Packs them into `to` if they are not packed yet.
     #[inline(always)]
     pub(super) fn panels(
         &'a self,

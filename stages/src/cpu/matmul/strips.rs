@@ -1,4 +1,4 @@
-//! The left operand of a product, where its columns are contiguous: packed in strips of rows.
+//! The left operand of a product if its columns are contiguous: packed in strips of rows.
 
 use std::ops::Range;
 
@@ -8,31 +8,33 @@ use crate::cpu::prefetch::{LINE, Lines};
 use crate::cpu::tile::ROWS;
 use crate::pool::Buffer;
 
-/// A turned left operand as tiles read it: strips of eight rows, each column by column. Packed group by group, right before
-/// it is read.
+/// A transposed left operand in the order in which tiles read it: strips of eight rows, each column by
+/// column. Each group of strips is packed right before it is read.
 pub(super) struct Strips<'a> {
     from: Matrix<'a>,
     depth: Range<usize>,
-    /// Numbers of a strip: more than it holds, since strips a power of two apart fall on the same places of the first cache.
+    /// The distance between strips, in numbers. It is more than a strip's size, because strips that are a
+    /// power of two apart would use the same sets of the first-level cache.
     pitch: usize,
     numbers: Buffer,
 }
 
-/// Numbers of the strips of a left operand of so many rows and columns.
+/// How many numbers the strips of a left operand of this size take.
 pub(super) fn numbers(rows: usize, depth: usize) -> usize {
     rows.div_ceil(ROWS) * pitch(depth)
 }
 
-/// Numbers of a strip of so many columns.
+/// The distance between strips of this many columns, in numbers.
 fn pitch(depth: usize) -> usize {
     depth * ROWS + 2 * LINE
 }
 
 impl<'a> Strips<'a> {
-    /// Rows that are packed at once, and that threads share the output by: two lines of the cache.
+    /// How many rows are packed at once: two cache lines. The threads share the output in groups of this
+    /// size.
     pub(super) const GROUP: usize = 2 * LINE;
 
-    /// Room for the columns `depth` of a turned matrix.
+    /// Strips with room for the columns `depth` of a transposed matrix.
     pub(super) fn new(from: Matrix<'a>, depth: &Range<usize>) -> Self {
         Self {
             from,
@@ -42,8 +44,8 @@ impl<'a> Strips<'a> {
         }
     }
 
-    /// Comes to a row of tiles: packs the group that begins there, if this is the `first` block of columns. Gives what to
-    /// ask for meanwhile: a share of what the next group is packed from.
+    /// Prepares a row of tiles. If it starts a group and this is the `first` block of columns, packs the
+    /// group. Returns memory to prefetch meanwhile: a share of what the next group is packed from.
     #[inline(always)]
     pub(super) fn reach<const HEIGHT: usize>(&mut self, row: usize, first: bool) -> Lines<'a> {
         if !first {
@@ -61,7 +63,7 @@ impl<'a> Strips<'a> {
         self.from.t().lines(start..start + share, &columns)
     }
 
-    /// The columns of the strip that holds a row.
+    /// The columns of the strip with this row.
     #[inline(always)]
     pub(super) fn of(&self, row: usize) -> &[[f32; ROWS]] {
         self.numbers[row / ROWS * self.pitch..][..self.depth.len() * ROWS]

@@ -1,15 +1,17 @@
-// Causal attention for any head width and type, by streaming softmax: a warp goes over all keys of a query row, or over all queries of a key
-// row. The right path, not the fast one.
+// Causal attention for any head width and number format, by streaming softmax. Forward and the gradient of
+// queries: a warp takes a query row and loops over its keys. The gradients of keys and values: a warp takes a
+// key row and loops over the queries. Correct for all sizes, but slow.
 
 namespace attention {
 
-// Which of the `batch * heads * time` rows of heads is a warp's, and where it lies.
+// The row that a warp works on, out of the `batch * heads * time` rows of all heads, and where it lies.
 struct Place {
     unsigned time, dim, row, column;
     unsigned long long sequence, index;
     bool there;
 
-    __forceinline__ Place(unsigned batch, unsigned time, unsigned heads, unsigned width) : time(time), dim(heads * width) {
+    __forceinline__ Place(unsigned batch, unsigned time, unsigned heads, unsigned width)
+        : time(time), dim(heads * width) {
         index = (unsigned long long)blockIdx.x * (blockDim.x / 32) + warp();
         row = index % time;
         const unsigned long long head = index / time;
@@ -18,12 +20,13 @@ struct Place {
         there = sequence < batch;
     }
 
-    // The first number of a row of the head, in `[batch, time, parts * dim]`, with the numbers of all heads of a part side by side.
+    // The index of the first number of a row of the head, in `[batch, time, parts * dim]`. In a part, the
+    // numbers of all heads lie side by side.
     __forceinline__ unsigned long long at(unsigned row, unsigned parts = 1, unsigned part = 0) const {
         return ((sequence * time + row) * parts + part) * dim + column;
     }
 
-    // The same of queries, keys and values.
+    // The same for queries, keys and values.
     __forceinline__ unsigned long long query(unsigned row) const {
         return at(row, 3, 0);
     }
@@ -40,12 +43,13 @@ struct Place {
     }
 };
 
-// A warp's own place in shared memory: `rows` rows of `width` numbers. A lane uses columns lane, lane + 32, ... alone.
+// A warp's own rows in shared memory: `rows` rows of `width` numbers. Only one lane uses the columns lane,
+// lane + 32, ...
 __forceinline__ float *own_rows(unsigned rows, unsigned width) {
     return (float *)dynamic_shared() + warp() * rows * width;
 }
 
-// The product of a row held in shared memory with one in global memory, for all lanes.
+// The scalar product of a row in shared memory and a row in global memory. All lanes get it.
 template <class T> __forceinline__ float product_of_rows(const float *held, const T *row, unsigned width) {
     float sum = 0;
     for (unsigned i = lane(); i < width; i += 32)
@@ -76,7 +80,9 @@ __forceinline__ void clear_row(float *row, unsigned width) {
         row[i] = 0;
 }
 
-template <class T> __forceinline__ void forward_any(T *out, float *lse, const T *qkv, const Place &it, unsigned width, float scale) {
+template <class T>
+__forceinline__ void forward_any(T *out, float *lse, const T *qkv, const Place &it, unsigned width,
+                                 float scale) {
     float *query = own_rows(2, width), *sum = query + width;
     hold_row(query, scale, qkv + it.query(it.row), width);
     clear_row(sum, width);
@@ -95,9 +101,10 @@ template <class T> __forceinline__ void forward_any(T *out, float *lse, const T 
         lse[it.index] = largest + logf(total);
 }
 
-// Eight threads have a row of the head blockIdx.y.
+// Eight threads share a row of the head blockIdx.y.
 template <class T>
-__forceinline__ void delta_any(float *delta, const T *grad, const T *out, unsigned batch, unsigned time, unsigned width) {
+__forceinline__ void delta_any(float *delta, const T *grad, const T *out, unsigned batch, unsigned time,
+                               unsigned width) {
     const unsigned row = (blockIdx.x * blockDim.x + threadIdx.x) / 8, own = threadIdx.x % 8 * 8;
     const bool whole = width % 8 == 0 && is_aligned(grad) && is_aligned(out);
     for (u64 sequence = blockIdx.z; sequence < batch; sequence += gridDim.z) {
@@ -117,9 +124,10 @@ __forceinline__ void delta_any(float *delta, const T *grad, const T *out, unsign
 }
 
 template <class T>
-__forceinline__ void backward_keys_any(T *qkv_grad, const T *qkv, const T *grad, const float *lse, const float *delta, const Place &it,
-                                                  unsigned width, float scale) {
-    float *key = own_rows(4, width), *value = key + width, *key_grad = value + width, *value_grad = key_grad + width;
+__forceinline__ void backward_keys_any(T *qkv_grad, const T *qkv, const T *grad, const float *lse,
+                                       const float *delta, const Place &it, unsigned width, float scale) {
+    float *key = own_rows(4, width), *value = key + width, *key_grad = value + width,
+        *value_grad = key_grad + width;
     hold_row(key, scale, qkv + it.key(it.row), width);
     hold_row(value, 1, qkv + it.value(it.row), width);
     clear_row(key_grad, width);
@@ -127,7 +135,8 @@ __forceinline__ void backward_keys_any(T *qkv_grad, const T *qkv, const T *grad,
     for (unsigned row = it.row; row < it.time; row++) {
         const T *query = qkv + it.query(row), *out_grad = grad + it.at(row);
         const float probability = expf(product_of_rows(key, query, width) - lse[it.first() + row]);
-        const float score_grad = probability * (product_of_rows(value, out_grad, width) - delta[it.first() + row]);
+        const float score_grad =
+            probability * (product_of_rows(value, out_grad, width) - delta[it.first() + row]);
         add_row(value_grad, probability, out_grad, width);
         add_row(key_grad, score_grad, query, width);
     }
@@ -136,8 +145,8 @@ __forceinline__ void backward_keys_any(T *qkv_grad, const T *qkv, const T *grad,
 }
 
 template <class T>
-__forceinline__ void backward_queries_any(T *qkv_grad, const T *qkv, const T *grad, const float *lse, const float *delta,
-                                                     const Place &it, unsigned width, float scale) {
+__forceinline__ void backward_queries_any(T *qkv_grad, const T *qkv, const T *grad, const float *lse,
+                                          const float *delta, const Place &it, unsigned width, float scale) {
     float *query = own_rows(3, width), *out_grad = query + width, *sum = out_grad + width;
     hold_row(query, scale, qkv + it.query(it.row), width);
     hold_row(out_grad, 1, grad + it.at(it.row), width);
@@ -153,41 +162,46 @@ __forceinline__ void backward_queries_any(T *qkv_grad, const T *qkv, const T *gr
 
 } // namespace attention
 
-// Of types f32 and bf16, with out and grad `[batch, time, heads * width]`, qkv and qkv_grad `[batch, time, 3 * heads * width]`, lse and delta
-// f32 `[batch, heads, time]`; a warp a row of a head, whole warps in a block, in a grid of as many blocks as all rows need.
+// Kernels for f32 and bf16 (type T). Shapes: out and grad `[batch, time, heads * width]`; qkv and qkv_grad
+// `[batch, time, 3 * heads * width]`; lse and delta f32 `[batch, heads, time]`. Grid (except
+// attention_delta): a warp for each row of a head, whole warps in a block, as many blocks as all rows need.
 //
-// attention_forward_any: out and lse, the natural logarithm of a row's sum of exponentials, of scores times `scale`.
-// Dynamic shared memory: 8 * width bytes a warp.
-// attention_delta: the sums of grad * out by row of a head, for any width, also for the fused kernels. Not as the others: eight threads a row,
-// in a grid of [blocks that all rows of a head need, heads, at most batch].
-// attention_backward_kv_any: the parts of keys and values of qkv_grad; formulas at the head of attention_backward.cu.
-// Dynamic shared memory: 16 * width bytes a warp.
-// attention_backward_q_any: the part of queries.
-// Dynamic shared memory: 12 * width bytes a warp.
-#define ATTENTION_ANY(T, NAME)                                                                                                                \
-    extern "C" __global__ void attention_forward_any_##NAME(T *out, float *lse, const T *qkv, unsigned batch, unsigned time, unsigned heads,  \
-                                                            unsigned width, float scale) {                                                    \
-        const attention::Place it(batch, time, heads, width);                                                                                 \
-        if (it.there)                                                                                                                         \
-            attention::forward_any(out, lse, qkv, it, width, scale);                                                                          \
-    }                                                                                                                                         \
-    extern "C" __global__ void attention_delta_##NAME(float *delta, const T *grad, const T *out, unsigned batch, unsigned time,               \
-                                                      unsigned width) {                                                                       \
-        attention::delta_any(delta, grad, out, batch, time, width);                                                                           \
-    }                                                                                                                                         \
-    extern "C" __global__ void attention_backward_kv_any_##NAME(T *qkv_grad, const T *qkv, const T *grad, const float *lse,                 \
-                                                                  const float *delta, unsigned batch, unsigned time, unsigned heads,          \
-                                                                  unsigned width, float scale) {                                              \
-        const attention::Place it(batch, time, heads, width);                                                                                 \
-        if (it.there)                                                                                                                         \
-            attention::backward_keys_any(qkv_grad, qkv, grad, lse, delta, it, width, scale);                                                  \
-    }                                                                                                                                         \
-    extern "C" __global__ void attention_backward_q_any_##NAME(T *qkv_grad, const T *qkv, const T *grad, const float *lse,              \
-                                                                     const float *delta, unsigned batch, unsigned time, unsigned heads,       \
-                                                                     unsigned width, float scale) {                                           \
-        const attention::Place it(batch, time, heads, width);                                                                                 \
-        if (it.there)                                                                                                                         \
-            attention::backward_queries_any(qkv_grad, qkv, grad, lse, delta, it, width, scale);                                               \
+// attention_forward_any writes out and lse, the natural logarithm of a row's sum of exponentials of `scale`
+// times the scores. Dynamic shared memory: 8 * width bytes for each warp.
+//
+// attention_delta writes the sum of grad * out for each row of a head. It takes any width, and the fused
+// kernels use it too. Grid: eight threads for each row; [blocks for all rows of a head, heads, at most
+// batch].
+//
+// attention_backward_kv_any writes the keys' and values' part of qkv_grad. The formulas are at the top of
+// attention_backward.cu. Dynamic shared memory: 16 * width bytes for each warp.
+//
+// attention_backward_q_any writes the queries' part. Dynamic shared memory: 12 * width bytes for each warp.
+#define ATTENTION_ANY(T, NAME)                                                                           \
+    extern "C" __global__ void attention_forward_any_##NAME(                                             \
+        T *out, float *lse, const T *qkv, unsigned batch, unsigned time, unsigned heads, unsigned width, \
+        float scale) {                                                                                   \
+        const attention::Place it(batch, time, heads, width);                                            \
+        if (it.there)                                                                                    \
+            attention::forward_any(out, lse, qkv, it, width, scale);                                     \
+    }                                                                                                    \
+    extern "C" __global__ void attention_delta_##NAME(                                                   \
+        float *delta, const T *grad, const T *out, unsigned batch, unsigned time, unsigned width) {      \
+        attention::delta_any(delta, grad, out, batch, time, width);                                      \
+    }                                                                                                    \
+    extern "C" __global__ void attention_backward_kv_any_##NAME(                                         \
+        T *qkv_grad, const T *qkv, const T *grad, const float *lse, const float *delta, unsigned batch,  \
+        unsigned time, unsigned heads, unsigned width, float scale) {                                    \
+        const attention::Place it(batch, time, heads, width);                                            \
+        if (it.there)                                                                                    \
+            attention::backward_keys_any(qkv_grad, qkv, grad, lse, delta, it, width, scale);             \
+    }                                                                                                    \
+    extern "C" __global__ void attention_backward_q_any_##NAME(                                          \
+        T *qkv_grad, const T *qkv, const T *grad, const float *lse, const float *delta, unsigned batch,  \
+        unsigned time, unsigned heads, unsigned width, float scale) {                                    \
+        const attention::Place it(batch, time, heads, width);                                            \
+        if (it.there)                                                                                    \
+            attention::backward_queries_any(qkv_grad, qkv, grad, lse, delta, it, width, scale);          \
     }
 
 ATTENTION_ANY(float, f32)

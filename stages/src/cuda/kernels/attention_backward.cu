@@ -1,18 +1,23 @@
-// Fused causal attention, backward: Dao, "FlashAttention-2" (2023), algorithm 2, as two kernels, so that each sum is made by one warp in one
-// order: a block of keys goes over the queries for the gradients of keys and values, a block of queries over the keys for that of queries.
+// Fused causal attention, backward: Dao, "FlashAttention-2" (2023), algorithm 2. It is split into two
+// kernels, so that one warp makes each sum, in one order. In the first, a block of keys loops over the
+// queries and makes the gradients of keys and values. In the second, a block of queries loops over the keys
+// and makes the gradient of queries.
 //
-// With p = exp(scale * q k - lse), delta = sum(grad * out) by row:
-//   dv = sum over queries of p * grad; ds = p * (grad v - delta); dk = scale * sum over queries of ds * q; dq = scale * sum over keys of ds * k
+// With p = exp(scale * q k - lse), and delta = sum(grad * out) for each row:
+//   dv = sum over queries of p * grad; ds = p * (grad v - delta)
+//   dk = scale * sum over queries of ds * q; dq = scale * sum over keys of ds * k
 
 namespace attention {
 
-// The sizes of the kernel of keys and values: NS x 8 queries are worked on at a time, of a tile of QUERIES.
+// The sizes of the kernel for keys and values. It works on NS x 8 queries at a time, out of a tile of
+// QUERIES.
 template <int WIDTH> struct BackwardKeys {
     static constexpr int MS = WIDTH == 64 ? 2 : 1, NS = 4;
     static constexpr unsigned KEYS = WARPS * MS * 16, QUERIES = 64;
     static constexpr unsigned VALUES = KEYS * WIDTH * 2, STAGES = 2 * VALUES;
-    // Of a stage: queries, output gradients, lse, delta.
-    static constexpr unsigned GRADS = QUERIES * WIDTH * 2, LSE = 2 * GRADS, DELTA = LSE + QUERIES * 4, STAGE_BYTES = DELTA + QUERIES * 4;
+    // Offsets within a stage of the pipeline of copies: queries, output gradients, lse, delta.
+    static constexpr unsigned GRADS = QUERIES * WIDTH * 2, LSE = 2 * GRADS, DELTA = LSE + QUERIES * 4,
+        STAGE_BYTES = DELTA + QUERIES * 4;
 };
 
 // What backward reads and writes.
@@ -22,20 +27,22 @@ struct Backward {
     const float *lse, *delta;
     unsigned time;
 
-    // The rows of lse and delta before those of the block's head.
+    // The number of rows of lse and delta before those of the block's head.
     __forceinline__ unsigned long long row() const {
         return ((unsigned long long)blockIdx.z * gridDim.y + blockIdx.y) * time;
     }
 };
 
-// Begins to copy a stage: tiles of queries and output gradients, with their lse and delta; zeros after the last, which add nothing.
+// Starts to copy a stage: tiles of queries and output gradients, with their lse and delta. After the last
+// query it writes zeros, which add nothing.
 template <int WIDTH> __forceinline__ void copy_queries(const Backward &it, unsigned stage, unsigned first) {
     using Its = BackwardKeys<WIDTH>;
     copy_tiles<Its::QUERIES, WIDTH>(stage, rows_of_head<WIDTH>(it.qkv, 3, 0, it.time), first);
     copy_tiles<Its::QUERIES, WIDTH>(stage + Its::GRADS, rows_of_head<WIDTH>(it.grad, 1, 0, it.time), first);
     const unsigned own = threadIdx.x % Its::QUERIES;
     const bool there = first + own < it.time;
-    const float *numbers = (threadIdx.x < Its::QUERIES ? it.lse : it.delta) + it.row() + (there ? first + own : 0);
+    const float *numbers =
+        (threadIdx.x < Its::QUERIES ? it.lse : it.delta) + it.row() + (there ? first + own : 0);
     cp_async_4(stage + Its::LSE + threadIdx.x * 4, numbers, there ? 4 : 0);
 }
 
@@ -44,8 +51,9 @@ __forceinline__ float2 pair_at(unsigned numbers, unsigned column) {
     return *(const float2 *)(dynamic_shared() + numbers + (column + lane() % 4 * 2) * 4);
 }
 
-// Turns scores, a key a row and a query a column, into probabilities.
-template <int WIDTH, int MS, int NS> __forceinline__ void probabilities_of_keys(float (&scores)[MS][NS][4], unsigned lse) {
+// Turns scores into probabilities. Rows are keys, columns are queries.
+template <int WIDTH, int MS, int NS>
+__forceinline__ void probabilities_of_keys(float (&scores)[MS][NS][4], unsigned lse) {
 #pragma unroll
     for (int n = 0; n < NS; n++) {
         const float2 pair = pair_at(lse, n * 8);
@@ -58,9 +66,10 @@ template <int WIDTH, int MS, int NS> __forceinline__ void probabilities_of_keys(
     }
 }
 
-// probabilities *= gradients - delta, a key a row and a query a column.
+// probabilities *= gradients - delta. Rows are keys, columns are queries.
 template <int MS, int NS>
-__forceinline__ void scores_grad_of_keys(float (&probabilities)[MS][NS][4], const float (&grads)[MS][NS][4], unsigned delta) {
+__forceinline__ void scores_grad_of_keys(float (&probabilities)[MS][NS][4], const float (&grads)[MS][NS][4],
+                                         unsigned delta) {
 #pragma unroll
     for (int n = 0; n < NS; n++) {
         const float2 pair = pair_at(delta, n * 8);
@@ -75,7 +84,8 @@ __forceinline__ void scores_grad_of_keys(float (&probabilities)[MS][NS][4], cons
 template <int WIDTH> __forceinline__ void backward_keys(const Backward &it) {
     using Its = BackwardKeys<WIDTH>;
     const unsigned first = blockIdx.x * Its::KEYS, row = warp() * Its::MS * 16, own = first + row;
-    const auto stage_of = [](unsigned query) { return Its::STAGES + query / Its::QUERIES % 2 * Its::STAGE_BYTES; };
+    const auto stage_of =
+        [](unsigned query) { return Its::STAGES + query / Its::QUERIES % 2 * Its::STAGE_BYTES; };
     copy_tiles<Its::KEYS, WIDTH, 2>(0, rows_of_head<WIDTH>(it.qkv, 3, 1, it.time), first);
     copy_queries<WIDTH>(it, stage_of(first), first);
 
@@ -83,7 +93,8 @@ template <int WIDTH> __forceinline__ void backward_keys(const Backward &it) {
     float keys_grad[Its::MS][WIDTH / 8][4] = {}, values_grad[Its::MS][WIDTH / 8][4] = {};
     for (unsigned query = first; query < it.time; query += Its::QUERIES) {
         cp_async_wait_all();
-        // After it the stage is there, and all are done with the one before, which the next copy replaces.
+        // After this barrier the stage is copied, and all threads are done with the previous stage. The next
+        // copy overwrites that one.
         __syncthreads();
         if (query + Its::QUERIES < it.time)
             copy_queries<WIDTH>(it, stage_of(query + Its::QUERIES), query + Its::QUERIES);
@@ -110,20 +121,22 @@ template <int WIDTH> __forceinline__ void backward_keys(const Backward &it) {
             ones[m][half] = 1;
         }
     store_rows<WIDTH>(rows_of_head<WIDTH>(it.qkv_grad, 3, 1, it.time), own, keys_grad, factors, 0, row);
-    store_rows<WIDTH>(rows_of_head<WIDTH>(it.qkv_grad, 3, 2, it.time), own, values_grad, ones, Its::VALUES, row);
+    store_rows<WIDTH>(rows_of_head<WIDTH>(it.qkv_grad, 3, 2, it.time), own, values_grad, ones, Its::VALUES,
+                      row);
 }
 
-// The sizes of the kernel of queries: NS x 8 keys are worked on at a time, of a tile of KEYS.
+// The sizes of the kernel for queries. It works on NS x 8 keys at a time, out of a tile of KEYS.
 template <int WIDTH> struct BackwardQueries {
     static constexpr int MS = 2, NS = 4;
-    // For more than these 32 there are no registers.
+    // Registers can hold the queries for width 64, but not for 128.
     static constexpr bool HELD = WIDTH == 64;
     static constexpr unsigned QUERIES = WARPS * MS * 16, KEYS = WIDTH == 64 ? 64 : 32;
     static constexpr unsigned GRADS = QUERIES * WIDTH * 2, STAGES = 2 * GRADS, KEYS_BYTES = KEYS * WIDTH * 2;
 };
 
-// The numbers of a lane's rows; zeros after the last.
-template <int MS> __forceinline__ void load_of_rows(float (&numbers)[MS][2], const float *from, unsigned first, unsigned time) {
+// The numbers of a lane's rows. Zeros after the last row.
+template <int MS>
+__forceinline__ void load_of_rows(float (&numbers)[MS][2], const float *from, unsigned first, unsigned time) {
 #pragma unroll
     for (int m = 0; m < MS; m++)
 #pragma unroll
@@ -135,11 +148,12 @@ template <int MS> __forceinline__ void load_of_rows(float (&numbers)[MS][2], con
 
 template <int WIDTH> __forceinline__ void backward_queries(const Backward &it) {
     using Its = BackwardQueries<WIDTH>;
-    // The longest first.
+    // Starts with the longest rows.
     const unsigned first = (gridDim.x - 1 - blockIdx.x) * Its::QUERIES;
     const unsigned row = warp() * Its::MS * 16, own = first + row;
     const unsigned end = min(first + Its::QUERIES, it.time);
-    const auto stage_of = [](unsigned key) { return Its::STAGES + key / Its::KEYS % 2 * (2 * Its::KEYS_BYTES); };
+    const auto stage_of =
+        [](unsigned key) { return Its::STAGES + key / Its::KEYS % 2 * (2 * Its::KEYS_BYTES); };
     const auto copy = [&](unsigned key) {
         copy_tiles<Its::KEYS, WIDTH, 2>(stage_of(key), rows_of_head<WIDTH>(it.qkv, 3, 1, it.time), key);
     };
@@ -154,7 +168,8 @@ template <int WIDTH> __forceinline__ void backward_queries(const Backward &it) {
     load_of_rows(delta, it.delta + it.row(), own, it.time);
     for (unsigned key = 0; key < end; key += Its::KEYS) {
         cp_async_wait_all();
-        // After it the stage is there, and all are done with the one before, which the next copy replaces.
+        // After this barrier the stage is copied, and all threads are done with the previous stage. The next
+        // copy overwrites that one.
         __syncthreads();
         if (key + Its::KEYS < end)
             copy(key + Its::KEYS);
@@ -176,7 +191,8 @@ template <int WIDTH> __forceinline__ void backward_queries(const Backward &it) {
                 for (int n = 0; n < Its::NS; n++)
 #pragma unroll
                     for (int i = 0; i < 4; i++) {
-                        const float probability = exp2_fast(scores[m][n][i] * SCALE_2<WIDTH> - lse[m][i / 2] * LOG2_E);
+                        const float probability =
+                            exp2_fast(scores[m][n][i] * SCALE_2<WIDTH> - lse[m][i / 2] * LOG2_E);
                         scores[m][n][i] = probability * (grads[m][n][i] - delta[m][i / 2]);
                     }
             add_product<WIDTH>(sum, scores, stage, part);
@@ -191,20 +207,22 @@ template <int WIDTH> __forceinline__ void backward_queries(const Backward &it) {
 
 } // namespace attention
 
-#define ATTENTION_BACKWARD(WIDTH, SHORT, NAME) \
-    extern "C" __global__ void __launch_bounds__(128, 2)                                                                                      \
-        attention_backward_##SHORT##_##WIDTH##_bf16(bf16 *qkv_grad, const bf16 *qkv, const bf16 *grad, const float *lse, const float *delta,   \
-                                                   unsigned time) {                                                              \
-        attention::backward_##NAME<WIDTH>({qkv_grad, qkv, grad, lse, delta, time});                                                    \
+#define ATTENTION_BACKWARD(WIDTH, SHORT, NAME)                                                             \
+    extern "C" __global__ void __launch_bounds__(128, 2)                                                   \
+        attention_backward_##SHORT##_##WIDTH##_bf16(bf16 *qkv_grad, const bf16 *qkv, const bf16 *grad,     \
+                                                    const float *lse, const float *delta, unsigned time) { \
+        attention::backward_##NAME<WIDTH>({qkv_grad, qkv, grad, lse, delta, time});                        \
     }
 
-// The gradients of keys and values, for heads of 64 or 128 numbers: their parts of qkv_grad `[batch, time, 3 * heads * width]` from qkv of
-// that shape, grad `[batch, time, heads * width]`, lse and delta f32 `[batch, heads, time]`. Addresses of bf16 are multiples of 16 bytes.
-// Grid: x ceil(time / 128) (64), ceil(time / 64) (128), y heads, z batch; 128 threads; dynamic shared memory 66560, 99328 bytes.
+// The gradients of keys and values, for heads of 64 or 128 numbers. Writes their parts of qkv_grad `[batch,
+// time, 3 * heads * width]`. Reads qkv of that shape, grad `[batch, time, heads * width]`, lse and delta f32
+// `[batch, heads, time]`. Addresses of bf16 must be multiples of 16 bytes. Grid: x is ceil(time / 128) for
+// width 64 and ceil(time / 64) for width 128, y is heads, z is batch. A block has 128 threads and 66560 or
+// 99328 bytes of dynamic shared memory.
 ATTENTION_BACKWARD(64, kv, keys)
 ATTENTION_BACKWARD(128, kv, keys)
 
-// The gradients of queries, likewise.
-// Grid: x ceil(time / 128), y heads, z batch; 128 threads; dynamic shared memory 64 KiB (64), 96 KiB (128).
+// The gradient of queries, in the same way. Grid: x is ceil(time / 128), y is heads, z is batch. A block has
+// 128 threads and 64 KiB (width 64) or 96 KiB (width 128) of dynamic shared memory.
 ATTENTION_BACKWARD(64, q, queries)
 ATTENTION_BACKWARD(128, q, queries)

@@ -1,7 +1,8 @@
-// Fused causal attention, forward: Dao, "FlashAttention-2" (2023), algorithm 1, on mma.sync.
+// Fused causal attention, forward: Dao, "FlashAttention-2" (2023), algorithm 1, with mma.sync.
 //
-// A block takes 128 query rows of a head, a warp 32 of them, and goes over the tiles of 64 keys up to the diagonal; while it works on one
-// tile of keys and values the next is copied. A row's scores never leave the registers.
+// A block takes 128 query rows of a head, and each of its warps takes 32 of them. The block loops over tiles
+// of 64 keys up to the diagonal. While it works on one tile of keys and values, the next tile is copied. The
+// scores of a row stay in registers.
 
 namespace attention {
 
@@ -9,20 +10,23 @@ namespace attention {
 template <int WIDTH> struct Forward {
     static constexpr int MS = 2, NS = 8;
     static constexpr unsigned QUERIES = WARPS * MS * 16, KEYS = NS * 8;
-    // 32 registers of queries fit beside the sums, 64 do not.
+    // Registers can hold the queries for width 64, but not for 128.
     static constexpr bool HELD = WIDTH == 64;
     static constexpr unsigned KEYS_BYTES = KEYS * WIDTH * 2, STAGES = QUERIES * WIDTH * 2;
 };
 
-// A row's running softmax to base 2, for the rows of a lane: the largest score and the lane's part of the sum of powers.
+// The running softmax to base 2, for the rows of a lane: the largest score, and the lane's part of the sum of
+// powers.
 template <int MS> struct Softmax {
     float largest[MS][2], total[MS][2];
 };
 
-// Turns scores, times their scale, into powers of two of their distance to the row's largest, and brings the softmax and the sums up to date. A
-// row's first tile has a key that is not hidden: no infinity meets another.
+// Replaces each score s by 2^(scale * (s - largest)), with the row's largest score so far, and updates the
+// softmax and the sums. The first tile of each row has a key that is not hidden. So infinity is never
+// subtracted from infinity.
 template <int WIDTH, int MS, int NS>
-__forceinline__ void soften(float (&scores)[MS][NS][4], Softmax<MS> &softmax, float (&sum)[MS][WIDTH / 8][4]) {
+__forceinline__ void soften(float (&scores)[MS][NS][4], Softmax<MS> &softmax,
+                            float (&sum)[MS][WIDTH / 8][4]) {
 #pragma unroll
     for (int m = 0; m < MS; m++)
 #pragma unroll
@@ -52,9 +56,11 @@ __forceinline__ void soften(float (&scores)[MS][NS][4], Softmax<MS> &softmax, fl
         }
 }
 
-// Puts the lanes' totals together; gives the factors of the rows and writes the logarithms of their sums.
+// Adds up the totals of the lanes. Writes the logarithms of the rows' sums to lse, and returns the factors of
+// the rows.
 template <int MS>
-__forceinline__ void finish(float (&factors)[MS][2], const Softmax<MS> &softmax, float *lse, unsigned first, unsigned time) {
+__forceinline__ void finish(float (&factors)[MS][2], const Softmax<MS> &softmax, float *lse, unsigned first,
+                            unsigned time) {
 #pragma unroll
     for (int m = 0; m < MS; m++)
 #pragma unroll
@@ -71,12 +77,13 @@ __forceinline__ void finish(float (&factors)[MS][2], const Softmax<MS> &softmax,
 
 template <int WIDTH> __forceinline__ void forward(bf16 *out, float *lse, const bf16 *qkv, unsigned time) {
     using Its = Forward<WIDTH>;
-    // The longest first.
+    // Starts with the longest rows.
     const unsigned first = (gridDim.x - 1 - blockIdx.x) * Its::QUERIES;
     const unsigned row = warp() * Its::MS * 16, own = first + row;
     const Rows<const bf16> keys = rows_of_head<WIDTH>(qkv, 3, 1, time);
     const unsigned end = min(first + Its::QUERIES, time);
-    const auto stage_of = [](unsigned key) { return Its::STAGES + key / Its::KEYS % 2 * (2 * Its::KEYS_BYTES); };
+    const auto stage_of =
+        [](unsigned key) { return Its::STAGES + key / Its::KEYS % 2 * (2 * Its::KEYS_BYTES); };
     const auto copy = [&](unsigned key) { copy_tiles<Its::KEYS, WIDTH, 2>(stage_of(key), keys, key); };
     copy_tiles<Its::QUERIES, WIDTH>(0, rows_of_head<WIDTH>(qkv, 3, 0, time), first);
     copy(0);
@@ -91,7 +98,8 @@ template <int WIDTH> __forceinline__ void forward(bf16 *out, float *lse, const b
         }
     for (unsigned key = 0; key < end; key += Its::KEYS) {
         cp_async_wait_all();
-        // After it the tile is there, and all are done with the one before, which the next copy replaces.
+        // After this barrier the tile is copied, and all threads are done with the previous tile. The next
+        // copy overwrites that one.
         __syncthreads();
         if (key + Its::KEYS < end)
             copy(key + Its::KEYS);
@@ -108,16 +116,17 @@ template <int WIDTH> __forceinline__ void forward(bf16 *out, float *lse, const b
         add_product<WIDTH>(sum, scores, stage + Its::KEYS_BYTES, 0);
     }
     float factors[Its::MS][2];
-    finish(factors, softmax, lse + ((unsigned long long)blockIdx.z * gridDim.y + blockIdx.y) * time, own, time);
+    finish(factors, softmax, lse + ((unsigned long long)blockIdx.z * gridDim.y + blockIdx.y) * time, own,
+           time);
     store_rows<WIDTH>(rows_of_head<WIDTH>(out, 1, 0, time), own, sum, factors, 0, row);
 }
 
 } // namespace attention
 
-// Causal attention of heads of 64 or 128 numbers: out `[batch, time, heads * width]` and lse f32 `[batch, heads, time]`, the natural
-// logarithm of each row's sum of exponentials, from qkv `[batch, time, 3 * heads * width]`.
-// Addresses are multiples of 16 bytes.
-// Grid: x ceil(time / 128), y heads, z batch; 128 threads; dynamic shared memory 48 KiB (64), 96 KiB (128).
+// Causal attention for heads of 64 or 128 numbers. Reads qkv `[batch, time, 3 * heads * width]`. Writes out
+// `[batch, time, heads * width]` and lse f32 `[batch, heads, time]`, the natural logarithm of each row's sum
+// of exponentials. Addresses must be multiples of 16 bytes. Grid: x is ceil(time / 128), y is heads, z is
+// batch. A block has 128 threads and 48 KiB (width 64) or 96 KiB (width 128) of dynamic shared memory.
 extern "C" __global__ void __launch_bounds__(128, 2)
     attention_forward_64_bf16(bf16 *out, float *lse, const bf16 *qkv, unsigned time) {
     attention::forward<64>(out, lse, qkv, time);

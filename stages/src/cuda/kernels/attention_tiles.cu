@@ -1,15 +1,17 @@
-// What the fused attention kernels are made of: tiles of bf16 rows in shared memory, and products of them by the tensor cores.
+// Building blocks of the fused attention kernels: tiles of bf16 rows in shared memory, and their products on
+// tensor cores.
 //
-// A block has four warps. A tile is rows of WIDTH numbers (64 or 128), one after the other; the 16-byte chunks of a row are exchanged by
-// the row's number modulo 8, so that the eight rows that ldmatrix reads at once lie in different banks.
-// A warp holds MS x 16 rows of the left matrix and of the result, in the fragments that mma.cu describes.
+// A block has four warps. A tile is a list of rows of WIDTH numbers (64 or 128). The 16-byte chunks of a row
+// are permuted: a chunk's index is XORed with the row's number modulo 8. So the eight rows that ldmatrix
+// reads at once lie in different banks. A warp holds MS x 16 rows of the left matrix and of the result, in
+// the fragments that mma.cu describes.
 
 namespace attention {
 
 constexpr unsigned WARPS = 4, THREADS = 32 * WARPS;
 constexpr float LOG2_E = 1.44269504f;
 
-// What scores are multiplied by: 1 / sqrt(WIDTH); and for powers of two.
+// The factor for scores, 1 / sqrt(WIDTH); then the factor for base 2.
 template <int WIDTH> constexpr float SCALE = WIDTH == 64 ? 0.125f : 0.0883883476f;
 template <int WIDTH> constexpr float SCALE_2 = SCALE<WIDTH> * LOG2_E;
 
@@ -17,41 +19,48 @@ __forceinline__ float minus_infinity() {
     return bits_to_float(0xff800000u);
 }
 
-// Rows of one head in global memory: the first, the numbers from a row to the next, how many there are.
+// Rows of one head in global memory: the first row, the distance between rows in numbers, and how many rows
+// there are.
 template <class T> struct Rows {
     T *first;
     unsigned stride, count;
 };
 
-// A head of `[batch, time, parts * heads * WIDTH]`, with the numbers of all heads of a part side by side; the head is block z's, y's.
-template <int WIDTH, class T> __forceinline__ Rows<T> rows_of_head(T *numbers, unsigned parts, unsigned part, unsigned time) {
+// The rows of a head in `[batch, time, parts * heads * WIDTH]`. In a part, the numbers of all heads lie side
+// by side. The block's z is the sequence, its y is the head.
+template <int WIDTH, class T>
+__forceinline__ Rows<T> rows_of_head(T *numbers, unsigned parts, unsigned part, unsigned time) {
     const unsigned dim = gridDim.y * WIDTH, stride = parts * dim;
     const unsigned long long row = (unsigned long long)blockIdx.z * time;
     return {numbers + row * stride + part * dim + blockIdx.y * WIDTH, stride, time};
 }
 
-// Where a chunk of 8 numbers of a tile's row lies.
+// The address of a chunk of 8 numbers in a row of a tile.
 template <int WIDTH> __forceinline__ unsigned chunk_at(unsigned tile, unsigned row, unsigned chunk) {
     return tile + row * (2 * WIDTH) + chunk / 8 * 128 + ((chunk ^ row) & 7) * 16;
 }
 
-// Begins to copy rows `first` and after to a tile, by the whole block; zeros where there are none. With TILES 2 the next part of the same rows
-// goes to the tile after it.
-template <int ROWS, int WIDTH, int TILES = 1> __forceinline__ void copy_tiles(unsigned tile, Rows<const bf16> from, unsigned first) {
+// Starts to copy the rows from `first` on into a tile. All threads of the block take part. Rows that do not
+// exist become zeros. If TILES is 2, the next part of the same rows goes to the next tile.
+template <int ROWS, int WIDTH, int TILES = 1>
+__forceinline__ void copy_tiles(unsigned tile, Rows<const bf16> from, unsigned first) {
     constexpr unsigned CHUNKS = WIDTH / 8;
 #pragma unroll
     for (unsigned step = 0; step < ROWS * CHUNKS / THREADS; step++) {
         const unsigned i = step * THREADS + threadIdx.x;
         const unsigned row = i / CHUNKS, chunk = i % CHUNKS;
         const bool there = first + row < from.count;
-        const bf16 *source = from.first + (unsigned long long)(there ? first + row : 0) * from.stride + chunk * 8;
+        const bf16 *source =
+            from.first + (unsigned long long)(there ? first + row : 0) * from.stride + chunk * 8;
 #pragma unroll
         for (unsigned part = 0; part < TILES; part++)
-            cp_async_16(chunk_at<WIDTH>(tile + part * ROWS * 2 * WIDTH, row, chunk), source + part * gridDim.y * WIDTH, there ? 16 : 0);
+            cp_async_16(chunk_at<WIDTH>(tile + part * ROWS * 2 * WIDTH, row, chunk),
+                        source + part * gridDim.y * WIDTH, there ? 16 : 0);
     }
 }
 
-// Where ldmatrix finds a lane's row of the first fragments in 16 rows of a tile: left ones and right ones, or those of the turned tile.
+// The address that a lane gives ldmatrix for the first fragments of 16 rows of a tile. It serves left and
+// right fragments, and those of the transposed tile.
 template <int WIDTH> __forceinline__ unsigned lane_row(unsigned tile, unsigned row) {
     return chunk_at<WIDTH>(tile, row + lane() % 16, lane() / 16);
 }
@@ -59,19 +68,20 @@ template <int WIDTH> __forceinline__ unsigned lane_row_turned(unsigned tile, uns
     return chunk_at<WIDTH>(tile, row + lane() / 16 * 8 + lane() % 8, lane() / 8 % 2);
 }
 
-// The same `k` fragments of 16 numbers further in the rows. Tiles lie on multiples of 256 bytes, so the exchange is undone and made by one XOR.
+// The same, `k` fragments of 16 numbers further along the rows. Tiles start at multiples of 256 bytes, so one
+// XOR gives the permuted address.
 __forceinline__ unsigned further(unsigned address, unsigned k) {
     return address ^ k << 5;
 }
 
-// A warp's rows of a tile as the left matrix, held in registers or read when needed.
+// A warp's rows of a tile as the left matrix. They are held in registers, or read when needed.
 template <int WIDTH, int MS, bool HELD> struct Left {
     unsigned address;
     unsigned held[HELD ? WIDTH / 16 : 1][MS][4];
 
     __forceinline__ Left(unsigned tile, unsigned row) : address(lane_row<WIDTH>(tile, row)) {}
 
-    // To be called once the tile is there.
+    // To be called once the tile is copied.
     __forceinline__ void hold() {
         if constexpr (HELD) {
 #pragma unroll
@@ -96,9 +106,10 @@ template <int WIDTH, int MS, bool HELD> struct Left {
     }
 };
 
-// result = left * (rows `row` to `row + 8 * NS` of the tile, turned).
+// result = left * transpose of rows `row` to `row + 8 * NS` of the tile.
 template <int WIDTH, int MS, int NS, bool HELD>
-__forceinline__ void turned_product(float (&result)[MS][NS][4], const Left<WIDTH, MS, HELD> &left, unsigned tile, unsigned row) {
+__forceinline__ void turned_product(float (&result)[MS][NS][4], const Left<WIDTH, MS, HELD> &left,
+                                    unsigned tile, unsigned row) {
 #pragma unroll
     for (int m = 0; m < MS; m++)
 #pragma unroll
@@ -107,7 +118,7 @@ __forceinline__ void turned_product(float (&result)[MS][NS][4], const Left<WIDTH
             for (int i = 0; i < 4; i++)
                 result[m][n][i] = 0;
     const unsigned rights = lane_row_turned<WIDTH>(tile, row);
-// All of 128 at once would need more registers than there are.
+// Fully unrolled, a width of 128 would need too many registers.
 #pragma unroll 4
     for (int k = 0; k < WIDTH / 16; k++) {
         unsigned lefts[MS][4];
@@ -127,9 +138,10 @@ __forceinline__ void turned_product(float (&result)[MS][NS][4], const Left<WIDTH
 
 // sum += left, rounded to bf16, * rows `row` to `row + 8 * NS` of the tile.
 //
-// The fragments of a result are those of a left matrix: two of 8 columns make one of 16.
+// The fragments of a result can serve as those of a left matrix: two of 8 columns make one of 16.
 template <int WIDTH, int MS, int NS>
-__forceinline__ void add_product(float (&sum)[MS][WIDTH / 8][4], const float (&left)[MS][NS][4], unsigned tile, unsigned row) {
+__forceinline__ void add_product(float (&sum)[MS][WIDTH / 8][4], const float (&left)[MS][NS][4],
+                                 unsigned tile, unsigned row) {
     const unsigned rights = lane_row<WIDTH>(tile, row);
 #pragma unroll
     for (int k = 0; k < NS / 2; k++) {
@@ -154,26 +166,29 @@ __forceinline__ void add_product(float (&sum)[MS][WIDTH / 8][4], const float (&l
     }
 }
 
-// Hides the scores of keys after the query: keys are the columns of a warp's scores, or their rows. `ahead`: how many rows of the sequence the
-// first row of the scores is after their first column.
-template <bool KEYS_ARE_ROWS, int MS, int NS> __forceinline__ void hide_later(float (&scores)[MS][NS][4], int ahead) {
+// Hides the scores of keys that come after the query. The keys are the columns of a warp's scores, or their
+// rows. `ahead` is the sequence position of the first row minus that of the first column.
+template <bool KEYS_ARE_ROWS, int MS, int NS>
+__forceinline__ void hide_later(float (&scores)[MS][NS][4], int ahead) {
 #pragma unroll
     for (int m = 0; m < MS; m++)
 #pragma unroll
         for (int n = 0; n < NS; n++)
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                const int row = ahead + m * 16 + i / 2 * 8 + (int)lane() / 4, column = n * 8 + (int)lane() % 4 * 2 + i % 2;
+                const int row = ahead + m * 16 + i / 2 * 8 + (int)lane() / 4,
+                    column = n * 8 + (int)lane() % 4 * 2 + i % 2;
                 if (KEYS_ARE_ROWS ? row > column : column > row)
                     scores[m][n][i] = minus_infinity();
             }
 }
 
-// Writes a warp's result, each row times its factor, to rows `first` and after, as far as there are such. The warp's own rows of a tile
-// that nobody else reads, `row` and after, are the place where it is put in order: 16 bytes a lane leave.
+// Writes a warp's result, each row times its factor, to the rows from `first` on that exist. It first
+// collects the numbers in the tile's rows from `row` on, so that each lane can write 16 bytes at once. Only
+// this warp may use those rows of the tile.
 template <int WIDTH, int MS>
-__forceinline__ void store_rows(Rows<bf16> to, unsigned first, const float (&sum)[MS][WIDTH / 8][4], const float (&factors)[MS][2],
-                                           unsigned tile, unsigned row) {
+__forceinline__ void store_rows(Rows<bf16> to, unsigned first, const float (&sum)[MS][WIDTH / 8][4],
+                                const float (&factors)[MS][2], unsigned tile, unsigned row) {
     __syncwarp();
 #pragma unroll
     for (int m = 0; m < MS; m++)
@@ -181,8 +196,10 @@ __forceinline__ void store_rows(Rows<bf16> to, unsigned first, const float (&sum
         for (int half = 0; half < 2; half++)
 #pragma unroll
             for (int n = 0; n < WIDTH / 8; n++) {
-                const float low = sum[m][n][half * 2] * factors[m][half], high = sum[m][n][half * 2 + 1] * factors[m][half];
-                const unsigned at = chunk_at<WIDTH>(tile, row + m * 16 + half * 8 + lane() / 4, n) + lane() % 4 * 4;
+                const float low = sum[m][n][half * 2] * factors[m][half],
+                    high = sum[m][n][half * 2 + 1] * factors[m][half];
+                const unsigned at =
+                    chunk_at<WIDTH>(tile, row + m * 16 + half * 8 + lane() / 4, n) + lane() % 4 * 4;
                 *(unsigned *)(dynamic_shared() + at) = pack_bf16x2(low, high);
             }
     __syncwarp();
@@ -192,7 +209,8 @@ __forceinline__ void store_rows(Rows<bf16> to, unsigned first, const float (&sum
         const unsigned i = step * 32 + lane();
         const unsigned own = i / CHUNKS, chunk = i % CHUNKS;
         if (first + own < to.count)
-            *(uint4 *)(to.first + (unsigned long long)(first + own) * to.stride + chunk * 8) = *(const uint4 *)(dynamic_shared() + chunk_at<WIDTH>(tile, row + own, chunk));
+            *(uint4 *)(to.first + (unsigned long long)(first + own) * to.stride + chunk * 8) =
+                *(const uint4 *)(dynamic_shared() + chunk_at<WIDTH>(tile, row + own, chunk));
     }
 }
 

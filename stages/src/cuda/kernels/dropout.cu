@@ -1,4 +1,5 @@
-// Dropout. The draws are those of the CPU: Philox4x32-10, Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
+// Dropout. The random numbers are those of the CPU: Philox4x32-10, Salmon et al., "Parallel random numbers:
+// as easy as 1, 2, 3" (SC 2011).
 
 struct Draw {
     unsigned word[4];
@@ -15,8 +16,9 @@ inline Draw philox(unsigned key_0, unsigned key_1, Draw counter) {
     return counter;
 }
 
-// Zeroes numbers[count] with probability `rate` and multiplies the others by `scale`. A thread for each counter: of every 64 numbers those
-// at l, 16 + l, 32 + l and 48 + l take the words of counter 16 * (number / 64) + l. Any blocks, as many threads as counters, 16 for every 64.
+// Zeroes numbers[count] with probability `rate` and multiplies the others by `scale`. Each thread has one
+// counter. In every 64 numbers, the four words of counter 16 * (number / 64) + l serve the numbers l, 16 + l,
+// 32 + l and 48 + l. The blocks may have any size; 64 numbers need 16 threads.
 template <class T>
 void dropout(T* numbers, u64 count, float rate, float scale, unsigned key_0, unsigned key_1,
              unsigned moment_0, unsigned moment_1, unsigned moment_2) {

@@ -1,4 +1,4 @@
-// Loops over numbers one by one. A thread has eight; blocks of any number of threads, as many as there are eights.
+// Loops over single numbers. Each thread has eight. Blocks may have any number of threads.
 
 // out[i] = f(in[i]). `out` may be `in`.
 template <class Out, class In, class F> void map(Out* out, const In* in, u64 count, F f) {
@@ -33,7 +33,7 @@ template <class T, class F> void map_two(T* out, const T* a, const T* b, u64 cou
 F32_AND_BF16(MAKE)
 #undef MAKE
 
-// out = in, each [count], in another type.
+// out = in, each [count], with conversion of the number format.
 extern "C" __global__ void cast_f32_to_bf16(bf16* out, const float* in, u64 count) {
     map(out, in, count, [](float x) { return x; });
 }
@@ -43,7 +43,7 @@ extern "C" __global__ void cast_bf16_to_f32(float* out, const bf16* in, u64 coun
 
 // ---- ReLU ----
 
-// numbers[count], negative ones to zero. NaN stays.
+// Sets negative numbers of numbers[count] to zero. NaN stays.
 #define MAKE(T, SUFFIX)                                                                              \
     extern "C" __global__ void relu_forward##SUFFIX(T* numbers, u64 count) {                         \
         map(numbers, numbers, count, [](float x) { return x < 0.0f ? 0.0f : x; });                   \
@@ -51,7 +51,7 @@ extern "C" __global__ void cast_bf16_to_f32(float* out, const bf16* in, u64 coun
 F32_AND_BF16(MAKE)
 #undef MAKE
 
-// grad[count] to zero where the output[count] is not positive.
+// Sets grad[count] to zero where output[count] is not positive.
 #define MAKE(T, SUFFIX)                                                                              \
     extern "C" __global__ void relu_backward##SUFFIX(T* grad, const T* output, u64 count) {          \
         map_two(grad, grad, output, count, [](float g, float y) { return y > 0.0f ? g : 0.0f; });    \

@@ -1,8 +1,11 @@
-// Token and position embedding. A block has a row of `dim` numbers, eight a thread at a time; any whole number of warps.
+// Token and position embedding. A block works on one row of `dim` numbers, eight numbers a thread at a time.
+// It has any whole number of warps.
 
-// out[rows, dim] = tokens[ids[row]] + positions[row % time]; tokens are [.., dim], positions [time or more, dim]. A block for a row.
+// out[rows, dim] = tokens[ids[row]] + positions[row % time]. tokens is [.., dim], positions is [time or more,
+// dim]. One block per row.
 template <class T>
-void embedding_forward(T* out, const unsigned* ids, const T* tokens, const T* positions, unsigned time, unsigned dim) {
+void embedding_forward(T* out, const unsigned* ids, const T* tokens, const T* positions, unsigned time,
+                       unsigned dim) {
     u64 row = blockIdx.x;
     tokens += (u64)ids[row] * dim;
     positions += row % time * dim;
@@ -26,12 +29,13 @@ void embedding_forward(T* out, const unsigned* ids, const T* tokens, const T* po
 F32_AND_BF16(MAKE)
 #undef MAKE
 
-// Rows whose sum is one row of the result: `count` of them, at first, first + apart, ... of what `order` lists, or of all rows.
+// Rows that are summed into one row of the result: `count` rows, with the indices first, first + apart, ...
+// The indices count entries of `order`, or all rows if there is no `order`.
 struct Run {
     unsigned first, count, apart;
 };
 
-// Adds rows to `out`, the first row first, or writes their sum.
+// Adds up rows, the first row first. Adds the sum to `out`, or writes it there.
 template <class T>
 void sum_run(float* out, bool add, const T* rows, const unsigned* order, Run run, unsigned dim) {
     bool whole = is_aligned(rows) && is_aligned(out) && dim % 8 == 0;
@@ -50,14 +54,15 @@ void sum_run(float* out, bool add, const T* rows, const unsigned* order, Run run
     }
 }
 
-// What a block of `embedding_tokens` does: the rows order[first .. first + count] go to row `to` of the gradient or, where they are a part
-// of a token's rows, to row `to` of the partial sums.
+// The work of a block of `embedding_tokens`: it sums the rows order[first .. first + count]. If they are all
+// rows of a token, the sum goes to row `to` of the gradient. If they are only a part, it goes to row `to` of
+// the partial sums.
 struct Part {
     unsigned first, count, to, is_part;
 };
 
-// The gradient of tokens, [.., dim], gets the rows of grad[rows, dim] that its tokens had; partials[.., dim] the sums of parts of them. A
-// block for each of parts[gridDim.x].
+// Adds the rows of grad[rows, dim] to the gradient of their tokens, [.., dim]. The sums of parts go to
+// partials[.., dim]. One block per entry of parts[gridDim.x].
 template <class T>
 void embedding_tokens(float* tokens, float* partials, const T* grad, const unsigned* order, const Part* parts,
                       unsigned dim) {
@@ -74,16 +79,17 @@ void embedding_tokens(float* tokens, float* partials, const T* grad, const unsig
 F32_AND_BF16(MAKE)
 #undef MAKE
 
-// The gradient of tokens gets the partial sums of those that have several, in their order: row `to` gets partials[first .. first + count].
-// A block for each of parts[gridDim.x].
+// Adds the partial sums of each token that has several to the token's gradient, in their order: row `to` gets
+// partials[first .. first + count]. One block per entry of parts[gridDim.x].
 extern "C" __global__ void __launch_bounds__(256)
     embedding_parts(float* tokens, const float* partials, const Part* parts, unsigned dim) {
     Part part = parts[blockIdx.x];
-    sum_run(tokens + (u64)part.to * dim, true, partials, (const unsigned*)0, {part.first, part.count, 1}, dim);
+    sum_run(tokens + (u64)part.to * dim, true, partials, (const unsigned*)0, {part.first, part.count, 1},
+            dim);
 }
 
-// The gradient of positions, [time or more, dim], gets the sum over the batch, in its order, of grad[batch, time, dim]. A block for each of
-// `time` positions.
+// Adds the sum of grad[batch, time, dim] over the batch, in order, to the gradient of positions, [time or
+// more, dim]. One block for each of the `time` positions.
 template <class T> void embedding_positions(float* positions, const T* grad, unsigned batch, unsigned dim) {
     Run run = {blockIdx.x, batch, gridDim.x};
     sum_run(positions + (u64)blockIdx.x * dim, true, grad, (const unsigned*)0, run, dim);

@@ -1,4 +1,5 @@
-// GELU and its derivative, in both forms. Hendrycks and Gimpel, "Gaussian error linear units" (2016). Grids as in elementwise.cu.
+// GELU and its derivative, in both forms. Hendrycks and Gimpel, "Gaussian error linear units" (2016). The
+// grids are those of elementwise.cu.
 
 struct Gelu {
     float value, derivative;

@@ -1,11 +1,12 @@
-// Losses. Each row, or each block, leaves three doubles, which `sum_doubles` adds up: the loss, how much it counts, and how much was right.
+// Losses. Each row (or each block) leaves three doubles: the loss, the weight, and how much was right.
+// `sum_doubles` adds them up.
 
 // The largest number so far, and the sum of exp(number - largest).
 struct Softmax {
     float largest, sum;
 };
 
-// Of nothing: the largest is finite, so that rows that begin with -inf are no numbers less.
+// The largest number of nothing. It is finite, so that a row that starts with -inf gives no NaN.
 const float LOWEST = -3.4028235e38f;
 
 template <class T> void take(Softmax& softmax, const float (&x)[8]) {
@@ -21,15 +22,17 @@ inline Softmax of_both(Softmax a, Softmax b) {
     return {largest, a.sum * expf(a.largest - largest) + b.sum * expf(b.largest - largest)};
 }
 
-// The whole block's.
+// The softmax of the whole block.
 inline Softmax of_block(Softmax softmax) {
     float largest = block_max(softmax.largest);
     return {largest, block_sum(softmax.sum * expf(softmax.largest - largest))};
 }
 
-// Cross-entropy of logits[rows, classes] and targets[rows]: logits become the gradient of the sum (GRAD), softmax minus one at the target
-// class; zeros where the target is `ignored` (2^32 or more: none is). scores[rows, 3]. A block of whole warps for a row: once over it for
-// the sum, by streaming softmax, once for the gradient. Right is, as on the CPU, when the target is the first of the largest.
+// Cross-entropy of logits[rows, classes] and targets[rows]. With GRAD, the logits become the gradient of the
+// summed loss: softmax, minus one at the target class. Rows whose target is `ignored` get zeros; 2^32 or more
+// ignores none. Writes scores[rows, 3]. One block of whole warps per row. It reads the row once for the sum,
+// by streaming softmax, and once for the gradient. A row is right if its target is the first of the largest
+// logits, as on the CPU.
 template <bool GRAD, class T>
 void cross_entropy(T* logits, const unsigned* targets, double* scores, unsigned classes, u64 ignored) {
     u64 row = blockIdx.x;
@@ -97,8 +100,8 @@ void cross_entropy(T* logits, const unsigned* targets, double* scores, unsigned 
 F32_AND_BF16(MAKE)
 #undef MAKE
 
-// Squared difference of output[count] and target[count]: the output becomes the gradient of the sum, 2 (output - target).
-// scores[gridDim.x, 3]. Blocks of whole warps, any number.
+// The squared difference of output[count] and target[count]. The output becomes the gradient of the sum, 2
+// (output - target). Writes scores[gridDim.x, 3]. Any number of blocks of whole warps.
 template <class T> void mean_squared_error(T* output, const float* target, double* scores, u64 count) {
     double sum = 0.0, counted = 0.0;
     for (u64 first = 8 * global_thread(); first < count; first += 8 * global_threads()) {

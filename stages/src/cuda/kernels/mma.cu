@@ -1,11 +1,15 @@
-// The tensor cores and what feeds them: wrappers of PTX, and the same on the host for the tests.
+// The tensor cores, and loads for them: wrappers of PTX instructions, and the same functions on the host for
+// the tests.
 //
-// An address in shared memory is here the distance in bytes from the start of the block's dynamic shared memory. All lanes of a warp call
-// `mma_bf16_16x8x16`, `ldmatrix_x4` and `ldmatrix_x4_trans` together. Source of the layouts: PTX ISA 9.0, "Matrix Fragments for
-// mma.m16n8k16 with floating point type" and "ldmatrix".
+// Here, an address in shared memory is the offset in bytes from the start of the block's dynamic shared
+// memory. All lanes of a warp must call `mma_bf16_16x8x16`, `ldmatrix_x4` and `ldmatrix_x4_trans` together.
+// Source of the layouts: PTX ISA 9.0, "Matrix Fragments for mma.m16n8k16 with floating point type" and
+// "ldmatrix".
 //
-// Lane l = 4 * g + t holds, two numbers in a word, the lower column (of the right matrix: row) in the lower half:
-//   left   16 x 16: word 0 row g, columns 2t, 2t + 1; word 1 row g + 8; word 2 row g, columns 2t + 8, 2t + 9; word 3 row g + 8 of these
+// What lane l = 4 * g + t holds. A word has two numbers; the one of the lower column (in the right matrix:
+// row) is in the lower half:
+//   left   16 x 16: word 0 row g, columns 2t, 2t + 1; word 1 row g + 8, the same columns;
+//                   word 2 row g, columns 2t + 8, 2t + 9; word 3 row g + 8, those columns
 //   right  16 x 8:  word 0 rows 2t, 2t + 1 of column g; word 1 rows 2t + 8, 2t + 9
 //   sum    16 x 8, in f32: numbers 0 and 1 row g, columns 2t, 2t + 1; numbers 2 and 3 row g + 8
 
@@ -47,17 +51,19 @@ inline void ldmatrix_x4_trans(unsigned (&words)[4], unsigned address) {
     for (unsigned i = 0; i < 4; i++) {
         unsigned short pair[2];
         for (unsigned j = 0; j < 2; j++)
-            __builtin_memcpy(&pair[j], dynamic_shared() + rows[i * 8 + lane() % 4 * 2 + j] + lane() / 4 * 2, 2);
+            __builtin_memcpy(&pair[j], dynamic_shared() + rows[i * 8 + lane() % 4 * 2 + j] + lane() / 4 * 2,
+                             2);
         words[i] = pair[0] | (unsigned)pair[1] << 16;
     }
 }
 
-// Copies are made when they are waited for, and until then there is NaN: who reads too early, or copies over what others read, sees it.
+// The host makes a copy when it is waited for. Until then the target holds NaN. So a test finds a kernel that
+// reads too early, or that overwrites what other threads still read.
 struct PendingCopy {
     unsigned address, size, bytes;
     const void *source;
 };
-// No kernel has more of a thread on the way.
+// No kernel has more pending copies in a thread.
 struct PendingCopies {
     unsigned count;
     PendingCopy copies[64];
@@ -99,14 +105,16 @@ __forceinline__ unsigned shared_address(unsigned address) {
 }
 
 // sum += left * right.
-__forceinline__ void mma_bf16_16x8x16(float (&sum)[4], const unsigned (&left)[4], unsigned right_0, unsigned right_1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+__forceinline__ void mma_bf16_16x8x16(float (&sum)[4], const unsigned (&left)[4], unsigned right_0,
+                                      unsigned right_1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+        "{%8,%9}, {%0,%1,%2,%3};"
         : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
         : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right_0), "r"(right_1));
 }
 
-// Four 8 x 8 matrices of 16-bit numbers: lane 8 * i + r gives the address of row r of matrix i, 16 bytes; word i of lane 4 * g + t is
-// row g, columns 2t and 2t + 1 of matrix i.
+// Loads four 8 x 8 matrices of 16-bit numbers. Lane 8 * i + r gives the address of row r of matrix i, 16
+// bytes. Word i of lane 4 * g + t is row g, columns 2t and 2t + 1 of matrix i.
 __forceinline__ void ldmatrix_x4(unsigned (&words)[4], unsigned address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
@@ -114,7 +122,7 @@ __forceinline__ void ldmatrix_x4(unsigned (&words)[4], unsigned address) {
                  : "memory");
 }
 
-// The same matrices turned: word i of lane 4 * g + t is column g, rows 2t and 2t + 1 of matrix i.
+// Loads the same matrices transposed: word i of lane 4 * g + t is column g, rows 2t and 2t + 1 of matrix i.
 __forceinline__ void ldmatrix_x4_trans(unsigned (&words)[4], unsigned address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
@@ -122,23 +130,27 @@ __forceinline__ void ldmatrix_x4_trans(unsigned (&words)[4], unsigned address) {
                  : "memory");
 }
 
-// Begins to copy `bytes` (16 or 0) from global memory, and zeros after them, to 16 bytes of shared memory. Both addresses are multiples
-// of 16, and the source is a valid address even where nothing is read.
+// Starts to copy `bytes` bytes (16 or 0) from global memory to 16 bytes of shared memory, and fills the rest
+// with zeros. Both addresses must be multiples of 16. The source must be a valid address even if `bytes` is
+// 0.
 __forceinline__ void cp_async_16(unsigned address, const void *source, unsigned bytes) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(address)), "l"(source), "r"(bytes) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(address)), "l"(source),
+                 "r"(bytes) : "memory");
 }
 
-// The same for 4 bytes (`bytes` 4 or 0).
+// The same for 4 bytes (`bytes` is 4 or 0).
 __forceinline__ void cp_async_4(unsigned address, const void *source, unsigned bytes) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(address)), "l"(source), "r"(bytes) : "memory");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(address)), "l"(source),
+                 "r"(bytes) : "memory");
 }
 
-// Waits for this thread's copies; other threads see them after the block's barrier.
+// Waits for this thread's copies. Other threads see them after the block's barrier.
 __forceinline__ void cp_async_wait_all() {
     asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-// 2^x by the special function unit: two units in the last place; 0 for -infinity and where the result would be subnormal.
+// 2^x by the special function unit. The error is at most two units in the last place. 0 for -infinity, and
+// where the result would be subnormal.
 __forceinline__ float exp2_fast(float x) {
     float power;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));

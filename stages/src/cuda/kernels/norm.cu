@@ -1,11 +1,13 @@
-// LayerNorm of rows of at most 4096 numbers. Ba, Kiros and Hinton, "Layer normalization" (2016); the formulas are those of the CPU.
+// LayerNorm of rows of at most 4096 numbers. Ba, Kiros and Hinton, "Layer normalization" (2016). The formulas
+// are those of the CPU.
 //
-// A row belongs to lanes_of(width) threads, whole warps of them, each with eight columns in registers; a block has as many rows at once as it
-// has such groups and goes on by gridDim.x times as many.
+// lanes_of(width) threads (whole warps) share a row, and each has eight columns in registers. A block works
+// on as many rows at once as it has such groups of threads. Then it moves on by gridDim.x times as many rows.
 
 inline unsigned lanes_of(unsigned width) { return (width + 255) / 256 * 32; }
 
-// Sums of each of N over the threads of a row. All threads of a block call it in turn 0, 1, 0, ...
+// Adds up each of N numbers over the threads of a row. All threads of a block must call it together. `turn`
+// alternates between 0 and 1.
 template <int N> void row_sums(float (&x)[N], unsigned lanes, unsigned& turn) {
     __shared__ float sums[2][N][16];
     for (int n = 0; n < N; ++n) {
@@ -18,7 +20,7 @@ template <int N> void row_sums(float (&x)[N], unsigned lanes, unsigned& turn) {
         x[n] = 0.0f;
         for (unsigned i = 0; i < warps; ++i) x[n] += sums[turn][n][first + i];
     }
-    turn ^= 1;  // Who writes here again has met at the barrier of the next turn all who still read.
+    turn ^= 1;  // The next call uses the other half, so a slow reader of this one loses nothing.
 }
 
 // The eight columns of a thread.
@@ -33,8 +35,9 @@ struct Columns {
     }
 };
 
-// out = (in - mean) * scale * gain + shift, each [rows, width]; gain and shift are [width]. Mean and scale, the reciprocal deviation, are
-// read from stats[rows, 2] (AGAIN) or computed and written there.
+// out = (in - mean) * scale * gain + shift, each [rows, width]; gain and shift are [width]. Mean and scale
+// (the reciprocal standard deviation) are read from stats[rows, 2] with AGAIN; otherwise they are computed
+// and written there.
 template <bool AGAIN, class T>
 void layer_norm(T* out, float* stats, const T* in, const float* gain, const float* shift, u64 rows,
                 unsigned width, float epsilon) {
@@ -82,8 +85,9 @@ void layer_norm(T* out, float* stats, const T* in, const float* gain, const floa
 F32_AND_BF16(MAKE)
 #undef MAKE
 
-// in_grad from the output gradient `grad` (they may be one) and the input, each [rows, width], stats[rows, 2] and gain[width]; each block
-// sums the gradients of gain and shift over its rows: partials[gridDim.x, 2, width].
+// in_grad from the output gradient `grad` and the input, each [rows, width], with stats[rows, 2] and
+// gain[width]. in_grad and grad may be the same. Each block sums the gradients of gain and shift over its
+// rows: partials[gridDim.x, 2, width].
 template <class T>
 void layer_norm_backward(T* in_grad, float* partials, const T* grad, const T* in, const float* stats,
                          const float* gain, u64 rows, unsigned width) {
@@ -115,7 +119,7 @@ void layer_norm_backward(T* in_grad, float* partials, const T* grad, const T* in
         for (int i = 0; i < 8; ++i) x[i] = scale * fmaf(x[i], -slope, g[i] - total);
         store_some(in_grad + at, count, whole, x);
     }
-    // The rows that a block had at once, in their order.
+    // Adds up the rows that the block had at once, in order.
     for (unsigned group = 1; group < own.groups; ++group) {
         __syncthreads();
         for (int i = 0; i < 8; ++i)

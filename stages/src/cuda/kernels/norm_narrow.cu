@@ -1,5 +1,6 @@
-// LayerNorm of rows of at most 1024 numbers, a whole number of eights, all at addresses that are multiples of 16: as norm.cu, with a warp to
-// a row, so that none waits for another. A lane has in registers N times eight columns, 256 apart.
+// LayerNorm of rows of at most 1024 numbers. The width must be a multiple of eight, and all addresses
+// multiples of 16. Like norm.cu, but each row has one warp, so that no warp waits for another. A lane has N
+// times eight columns in registers, 256 apart.
 
 template <int N> struct Eights {
     unsigned width;
@@ -7,7 +8,7 @@ template <int N> struct Eights {
     unsigned column(int part) const { return 256 * part + 8 * lane(); }
     bool has(int part) const { return part < N - 1 || column(part) < width; }
 
-    // Without a branch, so that all loads are on their way at once; what is not there is 0.
+    // It has no branch, so that all loads are in flight at once. Columns that do not exist are 0.
     template <class T> void load_from(const T* row, float (&x)[N][8]) const {
         for (int part = 0; part < N; ++part) load_all(row + min(column(part), width - 8), x[part]);
         for (int i = 0; i < 8; ++i)
@@ -15,7 +16,7 @@ template <int N> struct Eights {
     }
 };
 
-// As `layer_norm`.
+// Like `layer_norm`.
 template <bool AGAIN, int N, class T>
 void layer_norm_narrow(T* out, float* stats, const T* in, const float* gain, const float* shift, u64 row,
                        unsigned width, float epsilon) {
@@ -44,7 +45,7 @@ void layer_norm_narrow(T* out, float* stats, const T* in, const float* gain, con
     }
 }
 
-// A warp a row, eight in a block.
+// One warp per row, eight rows in a block.
 template <bool AGAIN, class T>
 void layer_norm_narrow(T* out, float* stats, const T* in, const float* gain, const float* shift, u64 rows,
                        unsigned width, float epsilon) {
@@ -74,10 +75,10 @@ void layer_norm_narrow(T* out, float* stats, const T* in, const float* gain, con
 F32_AND_BF16(MAKE)
 #undef MAKE
 
-// to[width] = the sums over the eight warps of a block, in their order.
+// to[width] = the sums over the eight warps of a block, in order.
 template <int N> void sum_of_warps(float* to, const float (&x)[N][8], unsigned width) {
     __shared__ float sums[8][N][8][32];
-    __syncthreads();  // All have read the last call's.
+    __syncthreads();  // All have read the previous call's sums.
     for (int part = 0; part < N; ++part)
         for (int i = 0; i < 8; ++i) sums[warp()][part][i][lane()] = x[part][i];
     __syncthreads();
@@ -89,7 +90,7 @@ template <int N> void sum_of_warps(float* to, const float (&x)[N][8], unsigned w
     }
 }
 
-// As `layer_norm_backward`, in blocks of eight warps.
+// Like `layer_norm_backward`, with blocks of eight warps.
 template <int N, class T>
 void layer_norm_backward_narrow(T* in_grad, float* partials, const T* grad, const T* in, const float* stats,
                                 const float* gain, u64 rows, unsigned width) {

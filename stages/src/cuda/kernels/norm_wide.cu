@@ -1,6 +1,7 @@
-// LayerNorm of rows of any width: as norm.cu, with a block of whole warps to a row, which reads it again where others have it in registers.
+// LayerNorm of rows of any width. Like norm.cu, but each row has a block of whole warps. It reads the row
+// again instead of keeping it in registers.
 
-// As `layer_norm`.
+// Like `layer_norm`.
 template <bool AGAIN, class T>
 void layer_norm_wide(T* out, float* stats, const T* in, const float* gain, const float* shift, u64 rows,
                      unsigned width, float epsilon) {
@@ -24,7 +25,7 @@ void layer_norm_wide(T* out, float* stats, const T* in, const float* gain, const
     }
 }
 
-// As `layer_norm_backward`. A thread has columns of its own, so it may add to the partial sums as it goes.
+// Like `layer_norm_backward`. Each thread has columns of its own, so it can add to the partial sums directly.
 template <class T>
 void layer_norm_backward_wide(T* in_grad, float* partials, const T* grad, const T* in, const float* stats,
                               const float* gain, u64 rows, unsigned width) {

@@ -1,8 +1,9 @@
-// One update of f32 weights by an optimizer; the formulas are those of the CPU, to the bit. Where weights are multiplied as bf16, `half` is
-// that copy of them, else 0. A thread has four numbers: blocks of any number of threads, as many as there are fours.
+// Updates of f32 weights by an optimizer. The formulas are those of the CPU, with the same bits. If products
+// use bf16, `half` is the bf16 copy of the weights, else 0. Each thread has four numbers. Blocks may have any
+// number of threads.
 
-// AdamW. Loshchilov and Hutter, "Decoupled weight decay regularization" (ICLR 2019). All are [count]; what the scalars are is said where
-// they are made.
+// AdamW. Loshchilov and Hutter, "Decoupled weight decay regularization" (ICLR 2019). All arrays are [count].
+// The scalars are described at `Scalars` in src/cpu/adamw.rs.
 extern "C" __global__ void adamw(float* value, const float* grad, float* mean, float* square, bf16* half,
                                  u64 count, float scale, float shrink, float mean_step, float square_keep,
                                  float square_step, float root_scale, float epsilon, float step_size) {
@@ -16,7 +17,7 @@ extern "C" __global__ void adamw(float* value, const float* grad, float* mean, f
     load_some(mean + first, some, whole, m);
     load_some(square + first, some, whole, v);
     for (int i = 0; i < 4; ++i) {
-        g[i] = __fmul_rn(g[i], scale);  // As on the CPU: not one rounding with what is taken off next.
+        g[i] = __fmul_rn(g[i], scale);  // Rounded here, as on the CPU: not fused with the next subtraction.
         m[i] = fmaf(g[i] - m[i], mean_step, m[i]);
         v[i] = fmaf(g[i] * square_step, g[i], v[i] * square_keep);
         float root = fmaf(sqrtf(v[i]), root_scale, epsilon);
@@ -28,12 +29,14 @@ extern "C" __global__ void adamw(float* value, const float* grad, float* mean, f
     if (half) store_some(half + first, some, whole, p);
 }
 
-// Gradient descent; `momentum` is its running sum of gradients, or 0 without one. All are [count].
+// Gradient descent. `momentum` is its running sum of gradients, or 0 without momentum. All arrays are
+// [count].
 extern "C" __global__ void sgd(float* value, const float* grad, float* momentum, bf16* half, u64 count,
                                float scale, float weight_decay, float momentum_keep, float learning_rate) {
     u64 first = 4 * global_thread();
     unsigned some = some_of<4>(first, count);
-    bool whole = some == 4 && is_aligned(value) && is_aligned(grad) && is_aligned(momentum) && is_aligned(half);
+    bool whole = some == 4 && is_aligned(value) && is_aligned(grad) && is_aligned(momentum) &&
+        is_aligned(half);
     float p[4], g[4], m[4];
     load_some(value + first, some, whole, p);
     load_some(grad + first, some, whole, g);

@@ -1,6 +1,7 @@
-// What all kernels share: number types, loads and stores, reductions in a fixed order.
+// What all kernels share: number formats, loads and stores, reductions in a fixed order.
 //
-// PIPEWRIGHT_HOST is set where a C++ compiler of the host builds the kernels: what is an instruction of the device has a form for it.
+// PIPEWRIGHT_HOST is set if a C++ compiler builds the kernels for the host. Each function with an instruction
+// of the device has a second form for the host.
 
 typedef unsigned long long u64;
 
@@ -9,7 +10,7 @@ typedef unsigned long long u64;
 
 // ---- Numbers ----
 
-// The upper half of a float: 8 bits of exponent, 7 after the point.
+// The upper half of a float: 8 bits of exponent and 7 bits of mantissa.
 struct bf16 {
     unsigned short bits;
 };
@@ -37,7 +38,7 @@ inline unsigned float_to_bits(float x) {
 inline float to_float(float x) { return x; }
 inline float to_float(bf16 x) { return bits_to_float((unsigned)x.bits << 16); }
 
-// The nearest, of two the even one; NaN stays NaN.
+// Rounds to the nearest, ties to even. NaN stays NaN.
 inline bf16 to_bf16(float x) {
     bf16 y;
 #if defined(PIPEWRIGHT_HOST)
@@ -50,7 +51,7 @@ inline bf16 to_bf16(float x) {
     return y;
 }
 
-// Two in a word, the first in its low half.
+// Two numbers in a word, the first in the lower half.
 inline unsigned pack_bf16x2(float low, float high) {
 #if defined(PIPEWRIGHT_HOST)
     return (unsigned)to_bf16(low).bits | (unsigned)to_bf16(high).bits << 16;
@@ -68,12 +69,13 @@ template <class T> float load(const T* from) { return to_float(*from); }
 inline void store(float* to, float x) { *to = x; }
 inline void store(bf16* to, float x) { *to = to_bf16(x); }
 
-// What a number becomes by being stored.
+// The value that a number has after it is stored.
 template <class T> float rounded(float x);
 template <> inline float rounded<float>(float x) { return x; }
 template <> inline float rounded<bf16>(float x) { return to_float(to_bf16(x)); }
 
-// ---- Exponentials: as exact as f32 allows, or as bf16 can show (relative error 2^-21 where the result is not tiny) ----
+// ---- Exponentials: as exact as the number format allows (for bf16: relative error 2^-21 unless the result
+// is tiny) ----
 
 template <class T> float exp_of(float x);
 template <> inline float exp_of<float>(float x) { return expf(x); }
@@ -95,13 +97,13 @@ template <> inline float quotient<bf16>(float a, float b) {
 #endif
 }
 
-// ---- Eight numbers at once, by loads and stores of 16 bytes ----
+// ---- Loads and stores of eight numbers, 16 bytes at once ----
 
 struct alignas(16) Quad {
     unsigned word[4];
 };
 
-// Whether 16 bytes can be read and written there.
+// Whether the address allows loads and stores of 16 bytes.
 inline bool is_aligned(const void* at) { return ((u64)at & 15u) == 0; }
 
 inline void load_all(const bf16* from, float (&x)[8]) {
@@ -136,7 +138,8 @@ inline void store_all(float* to, const float (&x)[8]) {
     ((Quad*)to)[1] = second;
 }
 
-// Four, by one load of `float`: where all is `float`, so that the threads of a warp read and write without gaps.
+// Loads four `float` at once. For kernels that only use `float`, so that a warp reads and writes without
+// gaps.
 inline void load_all(const float* from, float (&x)[4]) {
     Quad quad = *(const Quad*)from;
     for (int i = 0; i < 4; ++i) x[i] = bits_to_float(quad.word[i]);
@@ -156,15 +159,17 @@ inline void store_all(bf16* to, const float (&x)[4]) {
     *(Pair*)to = {{pack_bf16x2(x[0], x[1]), pack_bf16x2(x[2], x[3])}};
 }
 
-// The first `count` of N, the others 0; `whole`: all of them or none, and aligned.
+// Loads the first `count` of N numbers; the others are 0. `whole` says that `count` is N or 0 and the address
+// is aligned.
 template <class T, unsigned N> void load_some(const T* from, unsigned count, bool whole, float (&x)[N]) {
     if (whole && count > 0) return load_all(from, x);
     for (unsigned i = 0; i < N; ++i) x[i] = i < count ? load(from + i) : 0.0f;
 }
 
-// Two of these, of eight: both loads are on their way at once.
+// The same twice, for eight numbers each, with both loads in flight at once.
 template <class T>
-void load_both(const T* a, unsigned a_count, float (&x)[8], const T* b, unsigned b_count, float (&y)[8], bool whole) {
+void load_both(const T* a, unsigned a_count, float (&x)[8], const T* b, unsigned b_count, float (&y)[8],
+               bool whole) {
     if (whole && a_count > 0 && b_count > 0) {
         load_all(a, x);
         load_all(b, y);
@@ -186,7 +191,7 @@ template <unsigned N> unsigned some_of(u64 first, u64 end) {
 }
 inline unsigned some_of_8(u64 first, u64 end) { return some_of<8>(first, end); }
 
-// ---- Places ----
+// ---- Thread indices ----
 
 inline unsigned lane() { return threadIdx.x % 32; }
 inline unsigned warp() { return threadIdx.x / 32; }
@@ -197,7 +202,7 @@ inline u64 global_threads() { return (u64)gridDim.x * blockDim.x; }
 
 const unsigned ALL_LANES = 0xffffffffu;
 
-// Of a warp, or of each `lanes` of it side by side, a power of two.
+// The sum over a warp, or over each group of `lanes` neighbouring lanes (a power of two).
 template <class N> N warp_sum(N x, int lanes = 32) {
     for (int apart = lanes / 2; apart > 0; apart /= 2) x += __shfl_xor_sync(ALL_LANES, x, apart);
     return x;
@@ -208,11 +213,11 @@ inline float warp_max(float x) {
     return x;
 }
 
-// Of a block of whole warps, all of whose threads call it.
+// The sum over a block of whole warps. All threads of the block must call it.
 template <class N> N block_sum(N x) {
     __shared__ N sums[32];
     x = warp_sum(x);
-    __syncthreads();  // All have read the last call's.
+    __syncthreads();  // All have read the previous call's sums.
     if (lane() == 0) sums[warp()] = x;
     __syncthreads();
     return warp_sum(lane() < blockDim.x / 32 ? sums[lane()] : N(0));

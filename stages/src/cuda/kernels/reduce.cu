@@ -1,6 +1,8 @@
-// Sums over many numbers, in an order that only their count decides: parts by some blocks, then the parts by one.
+// Sums over many numbers. Their order depends only on how many there are: several blocks sum the parts, then
+// one block sums the partial sums.
 
-// out[columns] = the sum over rows of in[rows, columns], added to what is there (ADD). A block of 32 x 32 threads for 32 columns.
+// out[columns] = the sum of in[rows, columns] over rows; with ADD it is added to `out`. A block of 32 x 32
+// threads has 32 columns.
 template <bool ADD> void sum_rows(float* out, const float* in, unsigned rows, unsigned columns) {
     __shared__ float sums[32][33];
     unsigned column = blockIdx.x * 32 + lane();
@@ -9,7 +11,7 @@ template <bool ADD> void sum_rows(float* out, const float* in, unsigned rows, un
         for (unsigned row = warp(); row < rows; row += 32) sum += in[(u64)row * columns + column];
     sums[warp()][lane()] = sum;
     __syncthreads();
-    // Turned: a warp has a column.
+    // Transposed: now each warp has one column.
     sum = warp_sum(sums[lane()][warp()]);
     column = blockIdx.x * 32 + warp();
     if (lane() == 0 && column < columns) out[column] = ADD ? out[column] + sum : sum;
@@ -23,8 +25,8 @@ extern "C" __global__ void __launch_bounds__(1024)
     sum_rows<true>(out, in, rows, columns);
 }
 
-// partials[gridDim.y, columns] = the sums over a slice of `slice` rows of in[rows, columns]. A block of 8 warps for 256 columns: a thread
-// has eight of them, and a warp every eighth row.
+// partials[gridDim.y, columns] = the sums of in[rows, columns] over slices of `slice` rows. A block of 8
+// warps has 256 columns. A thread has eight columns, and a warp every eighth row.
 template <class T>
 void column_sums(float* partials, const T* in, u64 rows, unsigned columns, unsigned slice) {
     __shared__ float sums[8][8][32];
@@ -54,7 +56,8 @@ F32_AND_BF16(MAKE)
 #undef MAKE
 
 // partials[gridDim.x] = sums of squares of numbers[count]. Blocks of whole warps.
-extern "C" __global__ void __launch_bounds__(512) sum_squares(double* partials, const float* numbers, u64 count) {
+extern "C" __global__ void __launch_bounds__(512)
+    sum_squares(double* partials, const float* numbers, u64 count) {
     double sum = 0.0;
     for (u64 first = 8 * global_thread(); first < count; first += 8 * global_threads()) {
         unsigned some = some_of_8(first, count);
@@ -66,7 +69,8 @@ extern "C" __global__ void __launch_bounds__(512) sum_squares(double* partials, 
     if (threadIdx.x == 0) partials[blockIdx.x] = sum;
 }
 
-// out[gridDim.x] = the sums over rows of in[rows, gridDim.x]. A block of whole warps for a column; `out` may lie on the host.
+// out[gridDim.x] = the sums of in[rows, gridDim.x] over rows. One block of whole warps per column. `out` may
+// be memory of the host.
 extern "C" __global__ void __launch_bounds__(1024) sum_doubles(double* out, const double* in, u64 rows) {
     double sum = 0.0;
     for (u64 row = threadIdx.x; row < rows; row += blockDim.x) sum += in[row * gridDim.x + blockIdx.x];

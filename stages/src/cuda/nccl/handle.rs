@@ -1,4 +1,4 @@
-//! NCCL's communicator: one call at a time, from whatever thread, and the words for what it reports.
+//! NCCL's communicator: called by one thread at a time, with messages for its errors.
 
 use std::ffi::{CStr, c_char};
 use std::ptr;
@@ -13,30 +13,31 @@ use super::{Member, refused};
 use crate::device::Device;
 use crate::error::{Error, Result};
 
-/// How long an abort may take: it can hang itself.
+/// The time limit for an abort, because NCCL's abort can hang.
 const ABORT: Duration = Duration::from_secs(10);
 
-/// A communicator until it is aborted.
+/// A communicator, until it is aborted.
 #[derive(Debug, Default)]
 pub(super) struct Handle {
     raw: Mutex<Option<Raw>>,
-    /// Whose it is, in words.
+    /// The member that it belongs to, in words.
     whose: String,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Raw(ncclComm_t);
 
-// SAFETY: NCCL's communicators may be used from any thread, one at a time: the lock sees to that.
+// SAFETY: any thread may use NCCL's communicators, but only one at a time. The lock ensures that.
 unsafe impl Send for Raw {}
 
 impl Handle {
-    /// Begins to join. The thread's context has to be the device's.
+    /// Starts to join. The device's context must be the thread's current one.
     pub(super) fn open(id: ncclUniqueId, member: Member) -> (Self, ncclResult_t) {
         let mut raw = ptr::null_mut();
         let mut config = config();
         let (of, number) = (member.of as i32, member.number as i32);
-        // SAFETY: the caller has seen that the library is there; the pointers are to locals, which NCCL does not keep.
+        // SAFETY: the caller has checked that the library is there. The pointers are to locals, which NCCL
+        // does not keep.
         let code = unsafe { sys::ncclCommInitRankConfig(&mut raw, of, id, number, &mut config) };
         let handle = Self {
             raw: Mutex::new((!raw.is_null()).then_some(Raw(raw))),
@@ -48,7 +49,7 @@ impl Handle {
     /// Calls NCCL with the communicator.
     ///
     /// # Errors
-    /// When it was aborted.
+    /// When the communicator was aborted.
     pub(super) fn call<T>(&self, call: impl FnOnce(ncclComm_t) -> T) -> Result<T> {
         match *self.raw.lock() {
             Some(Raw(raw)) => Ok(call(raw)),
@@ -59,7 +60,7 @@ impl Handle {
         }
     }
 
-    /// How far what was begun is.
+    /// The state of the operation that was started.
     pub(super) fn state(&self) -> Result<ncclResult_t> {
         self.call(|raw| {
             let mut state = ncclResult_t::ncclSuccess;
@@ -71,21 +72,22 @@ impl Handle {
         })
     }
 
-    /// Ends it. Waits for that, but not for ever.
+    /// Aborts the communicator. Waits for that for a limited time.
     pub(super) fn abort(&self) {
         let Some(raw) = self.raw.lock().take() else {
             return;
         };
         let (done, ended) = mpsc::channel();
         let abort = move || {
-            // All of it: the pointer alone cannot go to another thread.
+            // The closure must capture all of `Raw`, because a bare pointer cannot go to another thread.
             let raw: Raw = raw;
-            // SAFETY: nobody else has the communicator any more, and no thread is in a call with it, as the lock was free.
+            // SAFETY: nobody else has the communicator any more. The lock was free, so no thread is in a call
+            // with it.
             unsafe { sys::ncclCommAbort(raw.0) };
-            // If it took too long, nobody listens.
+            // After the time limit nobody receives this.
             let _ = done.send(());
         };
-        // Without a thread for it the communicator stays, until the process ends.
+        // If no thread can be started, the communicator stays until the process ends.
         if thread::Builder::new()
             .name("abort".to_owned())
             .spawn(abort)
@@ -95,13 +97,13 @@ impl Handle {
         }
     }
 
-    /// What NCCL refused or lost: says what was being done, and what to do.
+    /// The error for a failed NCCL call. It says what was being done, and what to do.
     pub(super) fn failed(&self, what: &str, code: ncclResult_t) -> Error {
         let (whose, said) = (&self.whose, self.describe(code));
         refused(&format!("NCCL: {what}: {whose}: {said}; {}", remedy(code, &said)))
     }
 
-    /// Something has not come in time.
+    /// The error for an operation that exceeded its deadline.
     pub(super) fn too_late(&self, what: &str, deadline: Duration) -> Error {
         refused(&format!(
             "NCCL: {what}: {}: not done within {} s, although all processes are there: NCCL_DEBUG=INFO tells how far it came, \
@@ -111,10 +113,11 @@ impl Handle {
         ))
     }
 
-    /// NCCL's words for a result, and for the last thing that went wrong.
+    /// NCCL's description of a result, and of its last error.
     pub(super) fn describe(&self, code: ncclResult_t) -> String {
         let raw = self.raw.lock().map_or(ptr::null_mut(), |raw| raw.0);
-        // SAFETY: the library is there, as it gave the result; both give text that stays until the next call, or nothing.
+        // SAFETY: the library is there, because the result came from it. Both functions return nothing, or
+        // text that stays valid until the next call.
         let [general, last] =
             unsafe { [sys::ncclGetErrorString(code), sys::ncclGetLastError(raw)] }.map(text);
         match last.trim() {
@@ -128,12 +131,12 @@ fn text(text: *const c_char) -> String {
     if text.is_null() {
         return String::new();
     }
-    // SAFETY: NCCL's texts end with a zero.
+    // SAFETY: NCCL's texts end with a zero byte.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
 fn remedy(code: ncclResult_t, said: &str) -> String {
-    // The words of NCCL up to 2.29, and from then on.
+    // The wording of NCCL up to 2.29, and the wording since then.
     if said.contains("Duplicate GPU") || said.contains("using the same GPU") {
         return format!(
             "ranks that send to other processes need a GPU each: give each process its own (pipeline.devices, CUDA_VISIBLE_DEVICES; \
@@ -150,9 +153,9 @@ fn remedy(code: ncclResult_t, said: &str) -> String {
     .to_owned()
 }
 
-/// A communicator that does not block; all else as NCCL finds best.
+/// The configuration of a communicator that does not block. NCCL chooses all else.
 fn config() -> ncclConfig_t {
-    /// What NCCL takes for "not said".
+    /// NCCL's value for an option that is not set.
     const UNSET: i32 = i32::MIN;
     ncclConfig_t {
         size: size_of::<ncclConfig_t>(),

@@ -1,8 +1,9 @@
 //! Transfers between GPUs of different processes, by NCCL.
 //!
-//! A communicator does not block: each call begins something, and is asked about until it has ended, with a question
-//! of the caller's in between, and a deadline while connections are made. A transfer itself is work on the GPU's transfer stream, in the order of the calls; edges by events tie it
-//! to what computes, and no host waits for it.
+//! A communicator does not block. A call starts an operation, then polls until it has ended. Between polls it
+//! calls a function of the caller's, which can stop it. Making connections also has a deadline. Transfers run
+//! on the GPU's transfer stream, in the order of the calls. Events order them with the compute stream, and
+//! the host does not wait.
 
 mod handle;
 
@@ -19,24 +20,24 @@ use crate::stage::Bytes;
 use crate::tensor::Tensor;
 use handle::Handle;
 
-/// For so long a call is asked about without a pause: most have ended by then.
+/// How long a call polls without a pause. Most operations have ended by then.
 const AWAKE: Duration = Duration::from_millis(1);
 
-/// How long to pause between two questions after that.
+/// The pause between two polls after that.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// What the members of one communicator have in common: made by one of them, and told to the others.
+/// The id of one communicator. One member makes it and tells it to the others.
 #[derive(Clone, Copy, Debug)]
 pub struct UniqueId(ncclUniqueId);
 
 impl UniqueId {
-    /// Its size.
+    /// The size in bytes.
     pub const BYTES: usize = 128;
 
-    /// A new one. The process that makes it has to live until all members have joined.
+    /// Makes a new id. The process that makes it must live until all members have joined.
     ///
     /// # Errors
-    /// When there is no NCCL, or it finds no network: says what to do.
+    /// When there is no NCCL, or it finds no network. The error says what to do.
     pub fn make() -> Result<Self> {
         Library::Nccl.require()?;
         let mut id = ncclUniqueId { internal: [0; 128] };
@@ -50,55 +51,57 @@ impl UniqueId {
         }
     }
 
-    /// As bytes, to be told to others.
+    /// The id as bytes, to send to the other members.
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         self.0.internal.map(|byte| byte as u8)
     }
 
-    /// What [`UniqueId::to_bytes`] gave.
+    /// The id from the bytes of [`UniqueId::to_bytes`].
     pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
         let internal = bytes.map(|byte| byte as _);
         Self(ncclUniqueId { internal })
     }
 }
 
-/// Who takes part in a communicator.
+/// One member of a communicator.
 #[derive(Clone, Copy, Debug)]
 pub struct Member {
-    /// This one's number, from 0.
+    /// This member's number, from 0.
     pub number: u32,
-    /// How many there are. No two of them may be on one GPU.
+    /// The number of members. Each must have a GPU of its own.
     pub of: u32,
-    /// This one's GPU.
+    /// This member's GPU.
     pub device: Device,
 }
 
-/// One member's part in transfers between GPUs. The thread that makes it is the one that uses it.
+/// One member's part in transfers between GPUs. Only the thread that makes it uses it.
 ///
-/// Dropping it ends transfers that are under way here; other members' transfers with this one never end then, and they have to [abort](Aborter)
-/// too.
+/// Dropping it ends this member's transfers. Transfers of other members with this one then never end, so
+/// those members must [abort](Aborter) too.
 #[derive(Debug)]
 pub struct Communicator {
     handle: Arc<Handle>,
     gpu: u32,
 }
 
-/// Ends a communicator's transfers from any thread, and with them whatever waits for them.
+/// Aborts a communicator from any thread. All that waits for its transfers then ends.
 #[derive(Clone, Debug)]
 pub struct Aborter(Arc<Handle>);
 
 impl Aborter {
-    /// Ends them. The memory that they were to fill holds anything then, and the communicator is of no more use.
+    /// Aborts the communicator. Memory that its transfers were filling then has unspecified contents, and the
+    /// communicator cannot be used again.
     pub fn abort(&self) {
         self.0.abort();
     }
 }
 
 impl Communicator {
-    /// Joins the members that have the same id: waits for all, asking `going_on` meanwhile.
+    /// Joins the members that have the same id. Waits for all of them, and calls `going_on` meanwhile.
     ///
     /// # Errors
-    /// When there is no NCCL, no such GPU, two members are on one GPU, a member has not come in time, or NCCL finds no way to one: says what to do.
+    /// When there is no NCCL or no such GPU, two members are on one GPU, a member is too late, or NCCL cannot
+    /// reach one. The error says what to do. Also the error of `going_on`.
     pub fn join<E: From<Error>>(
         id: &UniqueId,
         member: Member,
@@ -109,7 +112,7 @@ impl Communicator {
         let Device::Cuda(gpu) = member.device else {
             return Err(refused("NCCL links GPUs, and the cpu is none").into());
         };
-        // Its context is the thread's from here on.
+        // This makes the GPU's context the current one of the thread.
         Gpu::of(gpu)?;
         let (handle, code) = Handle::open(id.0, member);
         let communicator = Self {
@@ -120,16 +123,17 @@ impl Communicator {
         Ok(communicator)
     }
 
-    /// What ends its transfers from any thread.
+    /// A handle that aborts this communicator from any thread.
     pub fn aborter(&self) -> Aborter {
         Aborter(Arc::clone(&self.handle))
     }
 
-    /// Makes the connections to these members and from those, all at once: later calls do not wait for the other side then. Each member that one
-    /// sends to has to receive from this one by the same call.
+    /// Makes the connections to and from these members, all at once. Later calls then do not wait for the
+    /// other side. If this member sends to another one, that one must receive from this one in its own call
+    /// of `connect`.
     ///
     /// # Errors
-    /// What NCCL or `going_on` reports, or that the deadline has passed.
+    /// When NCCL reports an error, `going_on` fails, or the deadline has passed.
     pub fn connect<E: From<Error>>(
         &self,
         to: &[u32],
@@ -145,7 +149,8 @@ impl Communicator {
         let at = |place: usize| memory.at().offset(NUMBER * place).0;
         let number = ncclDataType_t::ncclFloat32;
         let code = self.handle.call(|raw| {
-            // SAFETY: the communicator is alive, and the memory is there until the stream is done, below.
+            // SAFETY: the communicator is alive. The memory stays until the stream is done, which is waited
+            // for below.
             unsafe {
                 sys::ncclGroupStart();
                 for (place, &peer) in to.iter().enumerate() {
@@ -166,10 +171,11 @@ impl Communicator {
         )
     }
 
-    /// Queues a tensor of this member's GPU, marked as ready, for another member. Its memory is not used again before it is sent.
+    /// Queues a tensor of this member's GPU, marked as ready, for sending to another member. Its memory is
+    /// not used again before it is sent.
     ///
     /// # Errors
-    /// What NCCL or `going_on` reports; also when the tensor is elsewhere.
+    /// When the tensor is not on this GPU, NCCL reports an error, or `going_on` fails.
     pub fn send<E: From<Error>>(
         &self,
         tensor: &Tensor,
@@ -189,17 +195,19 @@ impl Communicator {
         memory.awaited_by(stream)?;
         let (at, count) = (memory.at().0 as *const _, tensor.bytes() as usize / dtype.bytes());
         let code = self.handle.call(|raw| {
-            // SAFETY: the memory stays as it is until the stream is done with it, by the mark below.
+            // SAFETY: the memory does not change until the stream is done with it. The mark below ensures
+            // that.
             unsafe { sys::ncclSend(at, count, numbers(dtype), to as i32, raw, stream.raw().cast()) }
         })?;
         self.settle(&format!("sending to member {to}"), code, None, going_on)?;
         Ok(memory.used_on(stream)?)
     }
 
-    /// Queues the receipt of numbers from another member: a tensor on this member's GPU, marked as ready once they are there.
+    /// Queues the receipt of numbers from another member. Returns a tensor on this member's GPU, marked as
+    /// ready once the numbers are there.
     ///
     /// # Errors
-    /// What NCCL or `going_on` reports; [`ErrorKind::OutOfMemory`].
+    /// [`ErrorKind::OutOfMemory`], or when NCCL reports an error or `going_on` fails.
     pub fn receive<E: From<Error>>(
         &self,
         dims: &[usize],
@@ -212,7 +220,8 @@ impl Communicator {
         let (memory, stream) = (gpu.memory_for_transfer(count * dtype.bytes())?, gpu.transfers());
         let at = memory.at().0 as *mut _;
         let code = self.handle.call(|raw| {
-            // SAFETY: the memory is as large, and nobody uses it before the stream has filled it, by the mark below.
+            // SAFETY: the memory is large enough, and nobody uses it before the stream has filled it. The
+            // mark below ensures that.
             unsafe { sys::ncclRecv(at, count, numbers(dtype), from as i32, raw, stream.raw().cast()) }
         })?;
         self.settle(&format!("receiving from member {from}"), code, None, going_on)?;
@@ -220,10 +229,10 @@ impl Communicator {
         Ok(Tensor::in_memory(memory, dtype, dims))
     }
 
-    /// Whether all goes well.
+    /// Checks that the transfers under way have not failed.
     ///
     /// # Errors
-    /// What NCCL reports of transfers under way, such as a lost connection; also after it was aborted.
+    /// When NCCL reports an error, such as a lost connection, or the communicator was aborted.
     pub fn check(&self) -> Result<()> {
         match self.handle.state()? {
             ncclResult_t::ncclSuccess | ncclResult_t::ncclInProgress => Ok(()),
@@ -231,7 +240,7 @@ impl Communicator {
         }
     }
 
-    /// Waits until what a call has begun has ended.
+    /// Waits until the operation that a call started has ended.
     fn settle<E: From<Error>>(
         &self,
         what: &str,
@@ -252,7 +261,7 @@ impl Communicator {
         })
     }
 
-    /// Asks until there is an answer, as long as all goes on and there is time.
+    /// Polls until there is an answer, `going_on` fails or time is up.
     fn until<E: From<Error>>(
         &self,
         what: &str,

@@ -17,7 +17,7 @@ static uint16_t to_bf16(float value) {
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-// To the nearest number with 10 bits after the point, ties away from zero.
+// Rounds to the nearest number with 10 bits of mantissa, ties away from zero.
 static float to_tf32(float value) {
     uint32_t bits;
     memcpy(&bits, &value, 4);
@@ -36,7 +36,7 @@ static void store(void *at, Type type, size_t index, float value) {
         ((float *)at)[index] = value;
 }
 
-// GELU by tanh, as cuBLASLt has it.
+// GELU by tanh, as in cuBLASLt.
 static const float ROOT = 0.7978845608028654f, CUBE = 0.044715f;
 static float gelu(float x) { return 0.5f * x * (1 + tanhf(ROOT * (x + CUBE * x * x * x))); }
 static float gelu_slope(float x) {
@@ -44,7 +44,7 @@ static float gelu_slope(float x) {
     return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * ROOT * (1 + 3 * CUBE * x * x);
 }
 
-// The matrix op(X) of one batch, packed: its rows one after the other in each column.
+// The matrix op(X) of one batch, packed column by column.
 static std::vector<float> pack(const void *at, const Layout &layout, bool transpose, bool tf32, int batch) {
     size_t rows = transpose ? layout.cols : layout.rows, cols = transpose ? layout.rows : layout.cols;
     size_t start = (size_t)batch * (size_t)layout.batch_stride, ld = (size_t)layout.ld;
@@ -57,11 +57,12 @@ static std::vector<float> pack(const void *at, const Layout &layout, bool transp
     return packed;
 }
 
-// sums[i] of `cols` columns += a[i, k] b[k, col] over rising k.
+// sums[i] += a[i, k] b[k, col], in order of rising k, for `cols` columns.
 #if defined(__x86_64__)
 __attribute__((target_clones("avx2", "default")))
 #endif
-static void multiply(const float *__restrict__ a, const float *__restrict__ b, float *__restrict__ sums, size_t m, size_t k, size_t cols) {
+static void multiply(const float *__restrict__ a, const float *__restrict__ b, float *__restrict__ sums,
+                     size_t m, size_t k, size_t cols) {
     const size_t PART = 256;
     for (size_t from = 0; from < m; from += PART) {
         size_t length = m - from < PART ? m - from : PART;
@@ -74,7 +75,8 @@ static void multiply(const float *__restrict__ a, const float *__restrict__ b, f
     }
 }
 
-static void bias_gradient(const Product &product, const std::vector<float> &a, const std::vector<float> &b, size_t k) {
+static void bias_gradient(const Product &product, const std::vector<float> &a, const std::vector<float> &b,
+                          size_t k) {
     Type type = product.d.type;
     size_t m = product.d.rows, n = product.d.cols;
     if (product.operation.epilogue == BGRADA)
@@ -91,13 +93,17 @@ static void bias_gradient(const Product &product, const std::vector<float> &a, c
         }
 }
 
-// What becomes of one element before it is stored.
-static float finish(const Operation &operation, Type type, float value, size_t row, size_t bias_start, size_t aux_index) {
+// Applies the epilogue to one element before it is stored.
+static float finish(const Operation &operation, Type type, float value, size_t row, size_t bias_start,
+                    size_t aux_index) {
     Epilogue epilogue = operation.epilogue;
-    if (epilogue == BIAS || epilogue == GELU_BIAS || epilogue == GELU_AUX_BIAS) value += load(operation.bias, type, bias_start + row);
+    if (epilogue == BIAS || epilogue == GELU_BIAS || epilogue == GELU_AUX_BIAS)
+        value += load(operation.bias, type, bias_start + row);
     if (epilogue == GELU_AUX || epilogue == GELU_AUX_BIAS) store(operation.aux, type, aux_index, value);
-    if (epilogue == GELU || epilogue == GELU_BIAS || epilogue == GELU_AUX || epilogue == GELU_AUX_BIAS) value = gelu(value);
-    if (epilogue == DGELU || epilogue == DGELU_BGRAD) value *= gelu_slope(load(operation.aux, type, aux_index));
+    if (epilogue == GELU || epilogue == GELU_BIAS || epilogue == GELU_AUX || epilogue == GELU_AUX_BIAS)
+        value = gelu(value);
+    if (epilogue == DGELU || epilogue == DGELU_BGRAD)
+        value *= gelu_slope(load(operation.aux, type, aux_index));
     return value;
 }
 
@@ -105,21 +111,26 @@ void compute(const Product &product) {
     const Operation &operation = product.operation;
     Type type = product.d.type;
     bool tf32 = operation.compute == COMPUTE_TF32;
-    size_t m = product.d.rows, n = product.d.cols, k = operation.transpose_a ? product.a.rows : product.a.cols;
+    size_t m = product.d.rows, n = product.d.cols,
+        k = operation.transpose_a ? product.a.rows : product.a.cols;
     for (int batch = 0; batch < product.d.batches; batch++) {
         std::vector<float> a = pack(product.a_at, product.a, operation.transpose_a, tf32, batch);
         std::vector<float> b = pack(product.b_at, product.b, operation.transpose_b, tf32, batch);
         std::vector<float> sums(m * n, 0.0f), row_sums(m, 0.0f);
         multiply(a.data(), b.data(), sums.data(), m, k, n);
-        size_t c_start = (size_t)batch * (size_t)product.c.batch_stride, d_start = (size_t)batch * (size_t)product.d.batch_stride;
+        size_t c_start = (size_t)batch * (size_t)product.c.batch_stride,
+            d_start = (size_t)batch * (size_t)product.d.batch_stride;
         size_t bias_start = (size_t)batch * (size_t)operation.bias_batch_stride;
         size_t aux_start = (size_t)batch * (size_t)operation.aux_batch_stride;
         for (size_t col = 0; col < n; col++)
             for (size_t row = 0; row < m; row++) {
                 float value = product.alpha * sums[col * m + row];
                 // C is not read when beta is zero.
-                if (product.beta != 0) value += product.beta * load(product.c_at, product.c.type, c_start + col * (size_t)product.c.ld + row);
-                value = finish(operation, type, value, row, bias_start, aux_start + col * (size_t)operation.aux_ld + row);
+                if (product.beta != 0)
+                    value += product.beta *
+                        load(product.c_at, product.c.type, c_start + col * (size_t)product.c.ld + row);
+                value = finish(operation, type, value, row, bias_start,
+                               aux_start + col * (size_t)operation.aux_ld + row);
                 row_sums[row] += value;
                 store(product.d_at, type, d_start + col * (size_t)product.d.ld + row, value);
             }

@@ -1,4 +1,4 @@
-// The emulated cuBLASLt: descriptors as callers fill them, and one matrix product with all that it needs.
+// The emulated cuBLASLt: descriptors that callers fill, and one matrix product with all that it needs.
 #pragma once
 #include <cstdint>
 #include <cstdio>
@@ -21,10 +21,10 @@ enum Epilogue : uint32_t {
     BGRADB = 512,
 };
 
-/// Says on standard error what was wrong, and gives `status` back.
+/// Prints on standard error what is wrong, and returns `status`.
 #define FAIL(status, ...) (fprintf(stderr, "emulated cuBLASLt: " __VA_ARGS__), fputc('\n', stderr), (status))
 
-// No larger than the opaque types of the real library: callers may keep them on their own stack.
+// No larger than the opaque types of the real library, because callers may keep them on their stack.
 struct Layout {
     Type type;
     int32_t order;
@@ -49,12 +49,12 @@ static_assert(sizeof(Operation) <= 256, "as the real one");
 struct Preference {
     uint64_t workspace;
     uint32_t alignment[4];  // of A, B, C, D
-    // Taken and not used.
+    // Accepted and ignored.
     uint32_t search, reductions;
 };
 static_assert(sizeof(Preference) <= 64, "as the real one");
 
-/// What a heuristic found: it holds for this problem, with as much workspace and alignment.
+/// The result of a heuristic: valid for this problem, with this much workspace and alignment.
 struct Algorithm {
     uint64_t problem;
     uint64_t workspace;
@@ -63,7 +63,7 @@ struct Algorithm {
 };
 static_assert(sizeof(Algorithm) == 64, "as the real one");
 
-/// One product, D = epilogue(alpha op(A) op(B) + beta C), column by column in memory.
+/// One product, D = epilogue(alpha op(A) op(B) + beta C). Matrices are stored by columns.
 struct Product {
     Operation operation;
     Layout a, b, c, d;
@@ -72,5 +72,5 @@ struct Product {
     float alpha, beta;
 };
 
-/// Runs a product that was found to be valid.
+/// Runs a product that was checked before.
 void compute(const Product &product);

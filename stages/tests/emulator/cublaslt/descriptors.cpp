@@ -1,4 +1,5 @@
-// Descriptors: made, filled attribute by attribute, destroyed. An attribute of the wrong size or unknown is refused.
+// Descriptors: created, filled attribute by attribute, destroyed. Unknown attributes and wrong sizes are
+// refused.
 #include "cublaslt.h"
 #include <cstddef>
 #include <cstring>
@@ -7,7 +8,8 @@ struct Field {
     int attribute;
     size_t offset, bytes;
 };
-#define FIELD(attribute, whole, member) {attribute, offsetof(whole, member), sizeof(((whole *)nullptr)->member)}
+#define FIELD(attribute, whole, member) \
+    {attribute, offsetof(whole, member), sizeof(((whole *)nullptr)->member)}
 
 static const Field LAYOUT[] = {
     FIELD(0, Layout, type), FIELD(1, Layout, order),   FIELD(2, Layout, rows),         FIELD(3, Layout, cols),
@@ -34,18 +36,22 @@ static const Field PREFERENCE[] = {
     FIELD(7, Preference, alignment[2]), FIELD(8, Preference, alignment[3]),
 };
 
-template <size_t N> static Status set(const char *what, const Field (&fields)[N], void *into, int attribute, const void *value, size_t bytes) {
+template <size_t N>
+static Status set(const char *what, const Field (&fields)[N], void *into, int attribute, const void *value,
+                  size_t bytes) {
     for (const Field &field : fields) {
         if (field.attribute != attribute) continue;
         if (bytes != field.bytes || !value)
-            return FAIL(INVALID_VALUE, "%s attribute %d takes %zu bytes, not %zu", what, attribute, field.bytes, bytes);
+            return FAIL(INVALID_VALUE, "%s attribute %d takes %zu bytes, not %zu", what, attribute,
+                        field.bytes, bytes);
         memcpy((char *)into + field.offset, value, bytes);
         return SUCCESS;
     }
     return FAIL(NOT_SUPPORTED, "%s attribute %d", what, attribute);
 }
 
-API Status cublasLtMatrixLayoutInit_internal(Layout *layout, size_t bytes, Type type, uint64_t rows, uint64_t cols, int64_t ld) {
+API Status cublasLtMatrixLayoutInit_internal(Layout *layout, size_t bytes, Type type, uint64_t rows,
+                                             uint64_t cols, int64_t ld) {
     if (bytes < sizeof(Layout)) return INVALID_VALUE;
     *layout = {type, 0, rows, cols, ld, 0, 1};
     return SUCCESS;
@@ -73,7 +79,8 @@ API Status cublasLtMatmulDescCreate(Operation **operation, Compute compute, Type
     return cublasLtMatmulDescInit_internal(*operation, sizeof(Operation), compute, scale);
 }
 
-API Status cublasLtMatmulDescSetAttribute(Operation *operation, int attribute, const void *value, size_t bytes) {
+API Status cublasLtMatmulDescSetAttribute(Operation *operation, int attribute, const void *value,
+                                          size_t bytes) {
     return set("operation", OPERATION, operation, attribute, value, bytes);
 }
 
@@ -90,7 +97,8 @@ API Status cublasLtMatmulPreferenceCreate(Preference **preference) {
     return cublasLtMatmulPreferenceInit_internal(*preference, sizeof(Preference));
 }
 
-API Status cublasLtMatmulPreferenceSetAttribute(Preference *preference, int attribute, const void *value, size_t bytes) {
+API Status cublasLtMatmulPreferenceSetAttribute(Preference *preference, int attribute, const void *value,
+                                                size_t bytes) {
     return set("preference", PREFERENCE, preference, attribute, value, bytes);
 }
 

@@ -1,5 +1,6 @@
-// Copies and fills. Their ranges must lie inside live allocations. From ordinary host memory a copy takes the bytes when it is
-// called, and a copy to it waits; page-locked memory is read and written when the stream comes there: as the real driver does.
+// Copies and fills. Their ranges must lie inside live allocations. As in the real driver, a copy from
+// ordinary host memory reads it during the call, and a copy to it waits. Page-locked memory is read and
+// written when the stream reaches the copy.
 #include "driver.h"
 #include <cstring>
 
@@ -8,7 +9,8 @@ static void *address(CUdeviceptr pointer) { return (void *)(uintptr_t)pointer; }
 static CUresult check(const char *call, Stream *stream, CUdeviceptr pointer, size_t bytes) {
     if (CUresult result = usable()) return result;
     if (!stream) return FAIL(INVALID_HANDLE, "%s on no stream", call);
-    if (!inside(pointer, bytes)) return FAIL(INVALID_VALUE, "%s of %zu bytes outside every live allocation", call, bytes);
+    if (!inside(pointer, bytes))
+        return FAIL(INVALID_VALUE, "%s of %zu bytes outside every live allocation", call, bytes);
     return SUCCESS;
 }
 
@@ -50,12 +52,13 @@ API CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes
     return move("cuMemcpyDtoDAsync", stream_of(handle), to, from, bytes);
 }
 
-API CUresult cuMemcpyPeerAsync(CUdeviceptr to, Device *, CUdeviceptr from, Device *, size_t bytes, void *handle) {
+API CUresult cuMemcpyPeerAsync(CUdeviceptr to, Device *, CUdeviceptr from, Device *, size_t bytes,
+                               void *handle) {
     Lock lock(machine());
     return move("cuMemcpyPeerAsync", stream_of(handle), to, from, bytes);
 }
 
-// The blocking forms run on the legacy stream, and with it the streams that were made to wait for that.
+// The blocking forms use the legacy stream, and wait for all streams that synchronize with it.
 static CUresult finish() {
     std::vector<Stream *> streams;
     {
@@ -90,7 +93,8 @@ API CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
     return blocking([=] { return cuMemcpyDtoDAsync_v2(to, from, bytes, nullptr); });
 }
 
-template <class T> static CUresult fill(const char *call, CUdeviceptr to, T value, size_t count, void *handle) {
+template <class T>
+static CUresult fill(const char *call, CUdeviceptr to, T value, size_t count, void *handle) {
     Lock lock(machine());
     Stream *stream = stream_of(handle);
     if (CUresult result = check(call, stream, to, count * sizeof(T))) return result;

@@ -1,5 +1,6 @@
-// Devices, contexts and errors. The machine is described by the environment: PIPEWRIGHT_EMULATOR_DEVICES (how many, default 4),
-// PIPEWRIGHT_EMULATOR_MEMORY (bytes of each, default 1 GiB), PIPEWRIGHT_EMULATOR_CAPABILITY (default 9.0).
+// Devices, contexts and errors. The environment describes the machine: PIPEWRIGHT_EMULATOR_DEVICES (number of
+// devices, default 4), PIPEWRIGHT_EMULATOR_MEMORY (bytes of each, default 1 GiB),
+// PIPEWRIGHT_EMULATOR_CAPABILITY (default 9.0).
 #include "driver.h"
 #include <cstdlib>
 #include <cstring>
@@ -86,7 +87,8 @@ API CUresult cuDeviceGetPCIBusId(char *id, int length, int device) {
     return SUCCESS;
 }
 
-// An H200's limits; few multiprocessors, since grids are often a multiple of them and blocks run one after the other.
+// The limits of an H200. It has only few multiprocessors, because grids are often a multiple of their number
+// and blocks run one after the other.
 static const int ATTRIBUTES[][2] = {
     {1, 1024},        // threads of a block
     {2, 1024},        // x of a block
@@ -143,7 +145,8 @@ API CUresult cuDevicePrimaryCtxRetain(Device **context, int device) {
 
 API CUresult cuDevicePrimaryCtxRelease_v2(int device) {
     Lock lock(machine());
-    if (!exists(device) || devices()[device]->retained == 0) return FAIL(INVALID_CONTEXT, "a context released too often");
+    if (!exists(device) || devices()[device]->retained == 0)
+        return FAIL(INVALID_CONTEXT, "a context released too often");
     devices()[device]->retained--;
     return SUCCESS;
 }
@@ -152,7 +155,9 @@ API CUresult cuCtxSetCurrent(Device *context) { return bound = context, SUCCESS;
 
 API CUresult cuCtxGetCurrent(Device **context) { return *context = bound, SUCCESS; }
 
-API CUresult cuCtxGetDevice(int *device) { return bound ? (*device = bound->ordinal, SUCCESS) : INVALID_CONTEXT; }
+API CUresult cuCtxGetDevice(int *device) {
+    return bound ? (*device = bound->ordinal, SUCCESS) : INVALID_CONTEXT;
+}
 
 API CUresult cuCtxSynchronize() {
     if (CUresult result = usable()) return result;
@@ -187,7 +192,8 @@ static const Named ERRORS[] = {
     {INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
     {INVALID_IMAGE, "CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"},
     {INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
-    {PEER_ACCESS_UNSUPPORTED, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED", "peer access is not supported between these two devices"},
+    {PEER_ACCESS_UNSUPPORTED, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED",
+     "peer access is not supported between these two devices"},
     {INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
     {NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
     {NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},

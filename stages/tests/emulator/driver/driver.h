@@ -1,4 +1,5 @@
-// The emulated driver's inside: devices, lazy streams, events, memory. Handles of the CUDA API are pointers to these.
+// Internal types of the emulated driver: devices, lazy streams, events, memory. The handles of the CUDA API
+// point to them.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -33,18 +34,18 @@ enum : CUresult {
     NOT_SUPPORTED = 801,
 };
 
-/// Says on standard error what was wrong, and gives `result` back.
+/// Prints on standard error what is wrong, and returns `result`.
 #define FAIL(result, ...) (fprintf(stderr, "emulated CUDA: " __VA_ARGS__), fputc('\n', stderr), (result))
 
 struct Stream;
 
-/// One device; also its primary context.
+/// A device, which is also its own primary context.
 struct Device {
     int ordinal = 0;
     int retained = 0;
     size_t memory = 0, used = 0, most_used = 0;
     uint64_t release_threshold = 0;
-    /// The first failure of work that ran: every later call gives it, as a broken context does.
+    /// The first failure of queued work. Every later call returns it, as with a broken context.
     CUresult error = SUCCESS;
     Stream *legacy = nullptr;
     std::vector<Stream *> streams;
@@ -54,12 +55,12 @@ struct Device {
 enum class Progress { Done, Blocked };
 using Work = std::function<Progress()>;
 
-/// Work in order. It runs only when somebody waits for it, and only as far as asked.
+/// Work in order. It runs only when somebody waits for it, and only as far as needed.
 struct Stream {
     Device *device = nullptr;
     bool waits_for_legacy = false, destroyed = false;
     std::deque<Work> work = {};
-    /// Pieces of work ever queued, and ever done.
+    /// How many pieces of work have been queued, and how many are done.
     uint64_t queued = 0, done = 0;
 };
 
@@ -75,24 +76,24 @@ struct Event {
     std::shared_ptr<Record> record;
 };
 
-/// The one lock of the emulated machine. Recursive: running a stream may run another.
+/// The only lock of the emulated machine. Recursive, because running a stream may run another.
 std::recursive_mutex &machine();
 using Lock = std::lock_guard<std::recursive_mutex>;
 
 bool initialized();
 std::vector<Device *> &devices();
 Device *current();
-/// SUCCESS when a context is current and not broken.
+/// SUCCESS if a context is current and not broken.
 CUresult usable();
-/// Keeps the first failure of the work of a device.
+/// Stores the first failure of a device's work.
 void broken(Device *device, CUresult error);
 
-/// The stream of a handle (0 is the legacy stream of the current device), or null when there is none such.
+/// The stream of a handle, or null if there is none. Handle 0 is the legacy stream of the current device.
 Stream *stream_of(void *handle);
 uint64_t enqueue(Stream *stream, Work work);
-/// Runs a stream as far as `place`, or until work is blocked.
+/// Runs a stream up to `place`, or until its work is blocked.
 Progress run(Stream *stream, uint64_t place);
-/// Waits until a stream has passed `place`. Not to be called with the lock held.
+/// Waits until a stream has passed `place`. The caller must not hold the lock.
 CUresult wait(Stream *stream, uint64_t place);
 /// Waits for all work of a device.
 CUresult wait_all(Device *device);
@@ -105,5 +106,6 @@ bool pinned(const void *address, size_t bytes);
 struct PwModule;
 struct PwKernel;
 struct PwDim;
-/// Runs a grid, block after block. False when threads of a block wait for one another for ever.
-bool run_grid(PwModule *module, const PwKernel *kernel, void *arguments, PwDim grid, PwDim block, unsigned shared);
+/// Runs a grid, block by block. False if threads of a block wait for each other for ever.
+bool run_grid(PwModule *module, const PwKernel *kernel, void *arguments, PwDim grid, PwDim block,
+              unsigned shared);

@@ -1,6 +1,6 @@
-// A block of threads as fibers on one thread of the host: each runs until it meets a barrier or an exchange of its warp, or
-// returns. Threads run in order, in the opposite order in every other block, so that a missing barrier shows; all of it, and the
-// order of blocks, is turned round by PIPEWRIGHT_EMULATOR_BACKWARDS.
+// Runs a block's threads as fibers on one thread of the host. Each runs until a barrier, an exchange with its
+// warp, or its end. Threads run in order, but in reverse order in every other block, so that a missing
+// barrier shows. PIPEWRIGHT_EMULATOR_BACKWARDS reverses all of this, and the order of the blocks.
 #include "../kernel/abi.h"
 #include "driver.h"
 #include <cstdlib>
@@ -15,7 +15,7 @@ struct Fiber {
     char *stack = nullptr;
     unsigned thread = 0;
     At at = At::Start;
-    // What an exchange gives and wants.
+    // What this thread gives to an exchange and wants from it.
     unsigned mask = 0, bytes = 0;
     const void *mine = nullptr;
     void *all = nullptr;
@@ -37,7 +37,7 @@ static void *arguments_now;
 static PwDim block_dim_now;
 
 #if defined(__x86_64__)
-// Saves what the calling convention keeps, changes the stack, and returns there.
+// Saves the registers that the calling convention preserves, switches the stack, and returns there.
 asm(".text\n.local pw_switch\npw_switch:\n"
     "pushq %rbp\n pushq %rbx\n pushq %r12\n pushq %r13\n pushq %r14\n pushq %r15\n"
     "movq %rsp, (%rdi)\n movq %rsi, %rsp\n"
@@ -50,7 +50,7 @@ static void *fresh_stack_pointer(char *stack, void (*entry)()) {
     return memset(top - 6, 0, 6 * sizeof(void *));
 }
 #else
-// Elsewhere by the C library, slower. A stack pointer is then a context.
+// On other machines the C library switches, more slowly. A stack pointer is then a context.
 #include <ucontext.h>
 static void pw_switch(void **save, void *load) {
     ucontext_t here;
@@ -69,7 +69,8 @@ static void *fresh_stack_pointer(char *stack, void (*entry)()) {
 
 static char *take_stack() {
     if (free_stacks.empty()) {
-        void *memory = mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        void *memory =
+            mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (memory == MAP_FAILED) abort();
         *(uint64_t *)memory = CANARY;
         free_stacks.push_back((char *)memory);
@@ -97,7 +98,7 @@ static void resume(Fiber &fiber) {
     pw_switch(&scheduler_stack_pointer, fiber.stack_pointer);
     if (*(uint64_t *)fiber.stack != CANARY) complaint = "a thread's local memory is over 128 KiB", abort();
     if (fiber.at != At::End) return;
-    // The next thread that starts finds this stack warm.
+    // The next thread to start gets this stack, which is still in the cache.
     free_stacks.push_back(fiber.stack);
     fiber.stack = nullptr;
     alive--;
@@ -109,7 +110,8 @@ static void barrier() {
     pw_switch(&running->stack_pointer, scheduler_stack_pointer);
 }
 
-// Ends the exchange of the lanes of `mask` when all of them that have not returned are there. A lane that has returned gives NaN.
+// Completes the exchange of the lanes in `mask` if all of them that have not returned have reached it. A lane
+// that has returned gives NaN.
 static bool exchanged(unsigned first, unsigned mask, unsigned bytes) {
     Fiber *lanes = &fibers[first];
     unsigned count = std::min(WARP, (unsigned)fibers.size() - first);
@@ -119,7 +121,8 @@ static bool exchanged(unsigned first, unsigned mask, unsigned bytes) {
             memset(gathered + lane * bytes, 0xFF, bytes);
             continue;
         }
-        if (lanes[lane].at != At::Exchange || lanes[lane].mask != mask || lanes[lane].bytes != bytes) return false;
+        if (lanes[lane].at != At::Exchange || lanes[lane].mask != mask || lanes[lane].bytes != bytes)
+            return false;
         memcpy(gathered + lane * bytes, lanes[lane].mine, bytes);
     }
     for (unsigned lane = 0; lane < count; lane++) {
@@ -141,7 +144,7 @@ static void exchange(unsigned mask, const void *mine, void *all, unsigned bytes)
     pw_switch(&fiber->stack_pointer, scheduler_stack_pointer);
 }
 
-// Runs the threads of a warp until each waits for another warp or has returned. Says whether any of them ran.
+// Runs the threads of a warp until each waits for another warp or has returned. True if any of them ran.
 static bool run_warp(unsigned first, bool backwards) {
     unsigned count = std::min(WARP, (unsigned)fibers.size() - first);
     bool any = false;
@@ -159,7 +162,8 @@ static bool run_warp(unsigned first, bool backwards) {
 }
 
 static std::string stuck() {
-    static const char *const PLACES[] = {"not started", "running", "at a barrier", "at a warp operation", "returned"};
+    static const char *const PLACES[] =
+        {"not started", "running", "at a barrier", "at a warp operation", "returned"};
     std::string text = "threads wait for one another for ever:";
     for (size_t i = 0, from = 0; i < fibers.size(); i++) {
         if (i + 1 < fibers.size() && fibers[i + 1].at == fibers[i].at) continue;
@@ -177,9 +181,10 @@ static bool run_block(unsigned threads, bool backwards) {
     unsigned warps = (threads + WARP - 1) / WARP;
     while (alive > 0 && complaint.empty()) {
         bool any = false;
-        for (unsigned w = 0; w < warps; w++) any |= run_warp((backwards ? warps - 1 - w : w) * WARP, backwards);
+        for (unsigned w = 0; w < warps; w++)
+            any |= run_warp((backwards ? warps - 1 - w : w) * WARP, backwards);
         if (waiting == alive) {
-            // Threads that have returned are not waited for.
+            // The barrier does not wait for threads that have returned.
             for (Fiber &fiber : fibers)
                 if (fiber.at == At::Barrier) fiber.at = At::Ready;
             waiting = 0;
@@ -192,7 +197,8 @@ static bool run_block(unsigned threads, bool backwards) {
     return complaint.empty();
 }
 
-bool run_grid(PwModule *module, const PwKernel *kernel, void *arguments, PwDim grid, PwDim block, unsigned shared) {
+bool run_grid(PwModule *module, const PwKernel *kernel, void *arguments, PwDim grid, PwDim block,
+              unsigned shared) {
     static const bool backwards = getenv("PIPEWRIGHT_EMULATOR_BACKWARDS") != nullptr;
     *module->runtime = {barrier, exchange};
     kernel_now = kernel, module_now = module, arguments_now = arguments, block_dim_now = block;
@@ -201,12 +207,13 @@ bool run_grid(PwModule *module, const PwKernel *kernel, void *arguments, PwDim g
     uint64_t blocks = (uint64_t)grid.x * grid.y * grid.z;
     for (uint64_t i = 0; i < blocks; i++) {
         uint64_t index = backwards ? blocks - 1 - i : i;
-        state.block = {(unsigned)(index % grid.x), (unsigned)(index / grid.x % grid.y), (unsigned)(index / grid.x / grid.y)};
+        state.block = {(unsigned)(index % grid.x), (unsigned)(index / grid.x % grid.y),
+                       (unsigned)(index / grid.x / grid.y)};
         memset(module->dynamic_shared, 0xFF, shared);
         complaint.clear();
         if (run_block(block.x * block.y * block.z, (index & 1) != backwards)) continue;
-        fprintf(stderr, "emulated CUDA: kernel %s, block (%u, %u, %u): %s\n", kernel->name, state.block.x, state.block.y,
-                state.block.z, complaint.c_str());
+        fprintf(stderr, "emulated CUDA: kernel %s, block (%u, %u, %u): %s\n", kernel->name, state.block.x,
+                state.block.y, state.block.z, complaint.c_str());
         return false;
     }
     return true;

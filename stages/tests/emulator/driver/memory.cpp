@@ -1,5 +1,5 @@
-// Memory. Every allocation lies between two guards that are looked at when it is freed; fresh and freed memory is poisoned
-// with 0xFF bytes, which are NaN as f32 and as bf16.
+// Memory. Every allocation lies between two guards, which are checked when it is freed. New and freed memory
+// is filled with bytes 0xFF, which are NaN as f32 and as bf16.
 #include "driver.h"
 #include <cstdlib>
 #include <cstring>
@@ -16,7 +16,7 @@ struct Block {
 static std::map<CUdeviceptr, Block> &blocks = *new std::map<CUdeviceptr, Block>;
 static std::map<uintptr_t, size_t> &pinned_blocks = *new std::map<uintptr_t, size_t>;
 
-// Freed blocks rest here poisoned, so that late work reads NaN and late writes are found.
+// Freed blocks stay here for a while, filled with 0xFF. So late reads give NaN, and late writes are found.
 static std::deque<std::pair<CUdeviceptr, Block>> &resting = *new std::deque<std::pair<CUdeviceptr, Block>>;
 static size_t resting_bytes = 0;
 static const size_t MOST_RESTING = 256 << 20;
@@ -55,7 +55,8 @@ static CUresult allocate(CUdeviceptr *pointer, size_t bytes, bool ordered) {
     return SUCCESS;
 }
 
-// From here on nothing may use the block; the memory itself is given back by `release`, when the stream comes there.
+// Marks the block as freed: nothing may use it from here on. `release` frees the memory later, when the
+// stream reaches it.
 static bool retire(CUdeviceptr pointer, Block &block) {
     auto found = blocks.find(pointer);
     if (found == blocks.end()) return false;
@@ -71,7 +72,9 @@ static void bury() {
     resting_bytes -= block.bytes;
     auto *start = (unsigned char *)address(pointer);
     if (std::any_of(start, start + block.bytes, [](unsigned char byte) { return byte != POISON; }))
-        broken(block.device, FAIL(ILLEGAL_ADDRESS, "written to an allocation of %zu bytes after it was freed", block.bytes));
+        broken(block.device,
+               FAIL(ILLEGAL_ADDRESS, "written to an allocation of %zu bytes after it was freed",
+                    block.bytes));
     free(start - GUARD);
 }
 
@@ -80,11 +83,14 @@ static void release(CUdeviceptr pointer, const Block &block) {
     size_t tail = (block.bytes + GUARD - 1) / GUARD * GUARD + GUARD;
     for (size_t i = 0; i < GUARD; i++)
         if (start[-1 - (ptrdiff_t)i] != GUARD_BYTE)
-            return broken(block.device, FAIL(ILLEGAL_ADDRESS, "written before an allocation of %zu bytes", block.bytes));
+            return broken(block.device,
+                          FAIL(ILLEGAL_ADDRESS, "written before an allocation of %zu bytes", block.bytes));
     for (size_t i = block.bytes; i < tail; i++)
         if (start[i] != GUARD_BYTE)
-            return broken(block.device, FAIL(ILLEGAL_ADDRESS, "written %zu bytes past the end of an allocation of %zu bytes",
-                                             i + 1 - block.bytes, block.bytes));
+            return broken(block.device,
+                          FAIL(ILLEGAL_ADDRESS,
+                               "written %zu bytes past the end of an allocation of %zu bytes",
+                               i + 1 - block.bytes, block.bytes));
     memset(start, POISON, block.bytes);
     resting.push_back({pointer, block});
     resting_bytes += block.bytes;
@@ -96,12 +102,13 @@ API CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) {
     return allocate(pointer, bytes, false);
 }
 
-// Waits for the device, but not for memory of cuMemAllocAsync: the documentation leaves that to the caller.
+// Waits for the device, except for memory of cuMemAllocAsync: the documentation leaves that to the caller.
 API CUresult cuMemFree_v2(CUdeviceptr pointer) {
     Block block;
     {
         Lock lock(machine());
-        if (!retire(pointer, block)) return FAIL(INVALID_VALUE, "cuMemFree of what was not allocated, or freed twice");
+        if (!retire(pointer, block))
+            return FAIL(INVALID_VALUE, "cuMemFree of what was not allocated, or freed twice");
     }
     if (!block.ordered)
         if (CUresult result = wait_all(block.device)) return result;
@@ -115,7 +122,8 @@ API CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, void *handle) {
     Stream *stream = stream_of(handle);
     if (!stream) return FAIL(INVALID_HANDLE, "cuMemAllocAsync on no stream");
     if (CUresult result = allocate(pointer, bytes, true)) return result;
-    // Poisoned again where the stream has it: another stream that did not wait for that loses what it wrote.
+    // Filled again when the stream reaches the allocation. So a stream that did not wait for it loses what it
+    // wrote.
     void *start = address(*pointer);
     enqueue(stream, [=] { return memset(start, POISON, bytes), Progress::Done; });
     return SUCCESS;
@@ -126,7 +134,8 @@ API CUresult cuMemFreeAsync(CUdeviceptr pointer, void *handle) {
     Stream *stream = stream_of(handle);
     Block block;
     if (!stream) return FAIL(INVALID_HANDLE, "cuMemFreeAsync on no stream");
-    if (!retire(pointer, block)) return FAIL(INVALID_VALUE, "cuMemFreeAsync of what was not allocated, or freed twice");
+    if (!retire(pointer, block))
+        return FAIL(INVALID_VALUE, "cuMemFreeAsync of what was not allocated, or freed twice");
     enqueue(stream, [=] { return release(pointer, block), Progress::Done; });
     return SUCCESS;
 }
@@ -149,26 +158,30 @@ API CUresult cuMemHostAlloc(void **pointer, size_t bytes, unsigned) {
     return SUCCESS;
 }
 
-// Waits for all devices first, as the real one does: a transfer may still use the memory.
+// Waits for all devices first, as the real function does, because a transfer may still use the memory.
 API CUresult cuMemFreeHost(void *pointer) {
     for (Device *device : devices())
         if (CUresult result = wait_all(device)) return result;
     Lock lock(machine());
-    if (!pinned_blocks.erase((uintptr_t)pointer)) return FAIL(INVALID_VALUE, "cuMemFreeHost of what was not allocated");
+    if (!pinned_blocks.erase((uintptr_t)pointer))
+        return FAIL(INVALID_VALUE, "cuMemFreeHost of what was not allocated");
     free(pointer);
     return SUCCESS;
 }
 
-// The default pool of a device: its handle is the device.
+// The default pool of a device. Its handle is the device.
 API CUresult cuDeviceGetDefaultMemPool(Device **pool, int ordinal) {
     if (ordinal < 0 || ordinal >= (int)devices().size()) return INVALID_DEVICE;
     *pool = devices()[ordinal];
     return SUCCESS;
 }
 
-API CUresult cuDeviceGetMemPool(Device **pool, int ordinal) { return cuDeviceGetDefaultMemPool(pool, ordinal); }
+API CUresult cuDeviceGetMemPool(Device **pool, int ordinal) {
+    return cuDeviceGetDefaultMemPool(pool, ordinal);
+}
 
-enum { REUSE_FIRST = 1, REUSE_LAST = 3, RELEASE_THRESHOLD = 4, RESERVED = 5, RESERVED_HIGH = 6, USED = 7, USED_HIGH = 8 };
+enum { REUSE_FIRST = 1, REUSE_LAST = 3, RELEASE_THRESHOLD = 4, RESERVED = 5, RESERVED_HIGH = 6, USED = 7,
+      USED_HIGH = 8 };
 
 API CUresult cuMemPoolSetAttribute(Device *pool, int attribute, void *value) {
     Lock lock(machine());
@@ -182,13 +195,14 @@ API CUresult cuMemPoolGetAttribute(Device *pool, int attribute, void *value) {
     Lock lock(machine());
     if (attribute == RELEASE_THRESHOLD) return *(uint64_t *)value = pool->release_threshold, SUCCESS;
     if (attribute == RESERVED || attribute == USED) return *(uint64_t *)value = pool->used, SUCCESS;
-    if (attribute == RESERVED_HIGH || attribute == USED_HIGH) return *(uint64_t *)value = pool->most_used, SUCCESS;
+    if (attribute == RESERVED_HIGH || attribute == USED_HIGH)
+        return *(uint64_t *)value = pool->most_used, SUCCESS;
     return FAIL(INVALID_VALUE, "cuMemPoolGetAttribute of attribute %d", attribute);
 }
 
 API CUresult cuMemPoolTrimTo(Device *, size_t) { return SUCCESS; }
 
-// All emulated devices reach each other.
+// Every emulated device can access the memory of all others.
 API CUresult cuMemPoolSetAccess(Device *, const void *, size_t) { return SUCCESS; }
 
 // For the emulated cuBLASLt and NCCL: whether `bytes` at `address` lie inside one live allocation.

@@ -21,7 +21,7 @@ struct Module {
     std::vector<std::unique_ptr<Function>> functions;
 };
 
-// The length of a shared object: its section headers come last.
+// The length of a shared object. Its section headers come last.
 static size_t length_of(const void *image) {
     auto *header = (const Elf64_Ehdr *)image;
     if (memcmp(header->e_ident, ELFMAG, SELFMAG) != 0) return 0;
@@ -49,7 +49,7 @@ API CUresult cuModuleLoadDataEx(Module **module, const void *image, unsigned, vo
     return cuModuleLoadData(module, image);
 }
 
-// What is queued may still run: the code stays where it is.
+// Queued launches may still run, so the code stays loaded.
 API CUresult cuModuleUnload(Module *) { return SUCCESS; }
 
 API CUresult cuModuleGetFunction(Function **function, Module *module, const char *name) {
@@ -71,7 +71,8 @@ API CUresult cuFuncSetAttribute(Function *function, int attribute, int value) {
     Lock lock(machine());
     if (attribute == CARVEOUT) return SUCCESS;
     if (attribute != MAX_DYNAMIC_SHARED || value < 0 || value > MOST_SHARED)
-        return FAIL(INVALID_VALUE, "cuFuncSetAttribute of %s: attribute %d = %d", function->kernel->name, attribute, value);
+        return FAIL(INVALID_VALUE, "cuFuncSetAttribute of %s: attribute %d = %d", function->kernel->name,
+                    attribute, value);
     function->most_dynamic_shared = value;
     return SUCCESS;
 }
@@ -96,27 +97,32 @@ static CUresult check(Function *function, PwDim grid, PwDim block, unsigned shar
     if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 || grid.z > 65535 || grid.x > 2147483647)
         return FAIL(INVALID_VALUE, "launch of %s: grid (%u, %u, %u)", name, grid.x, grid.y, grid.z);
     if (threads == 0 || threads > function->kernel->max_threads || block.z > 64)
-        return FAIL(INVALID_VALUE, "launch of %s: block (%u, %u, %u), at most %u threads", name, block.x, block.y, block.z,
-                    function->kernel->max_threads);
+        return FAIL(INVALID_VALUE, "launch of %s: block (%u, %u, %u), at most %u threads", name, block.x,
+                    block.y, block.z, function->kernel->max_threads);
     unsigned most = (unsigned)std::max(function->most_dynamic_shared, DEFAULT_SHARED);
-    if (shared > most) return FAIL(INVALID_VALUE, "launch of %s: %u bytes of shared memory, at most %u", name, shared, most);
+    if (shared > most)
+        return FAIL(INVALID_VALUE, "launch of %s: %u bytes of shared memory, at most %u", name, shared, most);
     return SUCCESS;
 }
 
-API CUresult cuLaunchKernel(Function *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                            unsigned shared, void *handle, void **params, void **extra) {
+API CUresult cuLaunchKernel(Function *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                            unsigned by, unsigned bz, unsigned shared, void *handle, void **params,
+                            void **extra) {
     Lock lock(machine());
     if (CUresult result = usable()) return result;
     Stream *stream = stream_of(handle);
-    if (!stream || extra) return FAIL(INVALID_VALUE, "launch of %s: no stream, or packed arguments", function->kernel->name);
+    if (!stream || extra)
+        return FAIL(INVALID_VALUE, "launch of %s: no stream, or packed arguments", function->kernel->name);
     PwDim grid{gx, gy, gz}, block{bx, by, bz};
     if (CUresult result = check(function, grid, block, shared)) return result;
     const PwKernel *kernel = function->kernel;
     PwModule *module = function->module;
-    auto arguments = std::make_shared<std::vector<std::max_align_t>>(kernel->bytes / sizeof(std::max_align_t) + 1);
+    auto arguments =
+        std::make_shared<std::vector<std::max_align_t>>(kernel->bytes / sizeof(std::max_align_t) + 1);
     kernel->capture(params, arguments->data());
     enqueue(stream, [=] {
-        if (!run_grid(module, kernel, arguments->data(), grid, block, shared)) broken(stream->device, LAUNCH_FAILED);
+        if (!run_grid(module, kernel, arguments->data(), grid, block, shared))
+            broken(stream->device, LAUNCH_FAILED);
         return Progress::Done;
     });
     return SUCCESS;

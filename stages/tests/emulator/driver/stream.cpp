@@ -1,11 +1,12 @@
-// Streams and events. A stream is lazy: what is queued runs when a host waits for it, or when a stream that is waited for
-// waits for an event behind it. So work that nothing orders runs late, and a missing edge shows in the numbers.
+// Streams and events. A stream is lazy. Its work runs when a host waits for it, or when another running
+// stream waits for an event after it. So work runs late unless something orders it, and a missing wait gives
+// wrong numbers.
 #include "driver.h"
 #include <chrono>
 #include <set>
 #include <thread>
 
-// Never destroyed, as all that threads of the emulator may still use while the process ends.
+// Never destroyed, like everything that threads of the emulator may still use while the process ends.
 static std::set<Event *> &live_events = *new std::set<Event *>;
 
 static double now() {
@@ -20,7 +21,8 @@ std::recursive_mutex &machine() {
 
 Stream *stream_of(void *handle) {
     Device *device = current();
-    if (handle == nullptr || handle == (void *)1 || handle == (void *)2) return device ? device->legacy : nullptr;
+    if (handle == nullptr || handle == (void *)1 || handle == (void *)2)
+        return device ? device->legacy : nullptr;
     for (Device *owner : devices())
         for (Stream *stream : owner->streams)
             if (stream == handle && !stream->destroyed) return stream;
@@ -34,7 +36,7 @@ uint64_t enqueue(Stream *stream, Work work) {
 
 Progress run(Stream *stream, uint64_t place) {
     while (stream->done < place) {
-        // The work stays at the head while it runs: a blocked one is tried again.
+        // The work stays at the head of the queue while it runs, because blocked work is tried again.
         if (stream->work.front()() == Progress::Blocked) return Progress::Blocked;
         stream->work.pop_front();
         stream->done++;
@@ -73,7 +75,9 @@ API CUresult cuStreamCreateWithPriority(Stream **stream, unsigned flags, int) {
     return SUCCESS;
 }
 
-API CUresult cuStreamCreate(Stream **stream, unsigned flags) { return cuStreamCreateWithPriority(stream, flags, 0); }
+API CUresult cuStreamCreate(Stream **stream, unsigned flags) {
+    return cuStreamCreateWithPriority(stream, flags, 0);
+}
 
 API CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
     if (least) *least = 0;
@@ -81,14 +85,16 @@ API CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
     return SUCCESS;
 }
 
-// Does not wait. The work that is left still runs when a device is waited for, and records may name the stream: it is kept.
+// Does not wait. If work is left, the stream is kept: the work still runs when a device is waited for, and
+// records may refer to the stream.
 API CUresult cuStreamDestroy_v2(void *handle) {
     Lock lock(machine());
     Stream *stream = stream_of(handle);
     if (!handle || !stream) return FAIL(INVALID_HANDLE, "cuStreamDestroy of no stream");
     stream->destroyed = true;
     auto &streams = stream->device->streams;
-    if (run(stream, stream->queued) == Progress::Done) streams.erase(std::find(streams.begin(), streams.end(), stream));
+    if (run(stream, stream->queued) == Progress::Done)
+        streams.erase(std::find(streams.begin(), streams.end(), stream));
     return SUCCESS;
 }
 
@@ -133,7 +139,8 @@ API CUresult cuEventRecord(Event *event, void *handle) {
     Lock lock(machine());
     if (CUresult result = usable()) return result;
     Stream *stream = stream_of(handle);
-    if (!stream || !live_events.count(event)) return FAIL(INVALID_HANDLE, "cuEventRecord of no event or stream");
+    if (!stream || !live_events.count(event))
+        return FAIL(INVALID_HANDLE, "cuEventRecord of no event or stream");
     auto record = std::make_shared<Record>();
     record->stream = stream;
     record->place = enqueue(stream, [record] { return record->seconds = now(), Progress::Done; });
@@ -141,12 +148,13 @@ API CUresult cuEventRecord(Event *event, void *handle) {
     return SUCCESS;
 }
 
-// The record is taken when the wait is queued: recording the event again later changes nothing for it.
+// The wait uses the event's record at the time of the call. A later record changes nothing for it.
 API CUresult cuStreamWaitEvent(void *handle, Event *event, unsigned) {
     Lock lock(machine());
     if (CUresult result = usable()) return result;
     Stream *stream = stream_of(handle);
-    if (!stream || !live_events.count(event)) return FAIL(INVALID_HANDLE, "cuStreamWaitEvent of no event or stream");
+    if (!stream || !live_events.count(event))
+        return FAIL(INVALID_HANDLE, "cuStreamWaitEvent of no event or stream");
     if (auto record = event->record) enqueue(stream, [record] { return run(record->stream, record->place); });
     return SUCCESS;
 }
@@ -199,8 +207,8 @@ API CUresult cuLaunchHostFunc(void *handle, void (*function)(void *), void *data
     return SUCCESS;
 }
 
-// For the emulated NCCL and cuBLASLt: `work` gives 1 when it is done, 0 to be tried again. Gives its place, 0 on failure, and
-// the stream that the handle stands for.
+// For the emulated NCCL and cuBLASLt. `work` returns 1 when it is done, or 0 to be tried again. Returns the
+// place of the work, or 0 on failure. Also returns the stream of the handle.
 API uint64_t pw_enqueue(void *handle, int (*work)(void *), void *argument, Stream **stream) {
     Lock lock(machine());
     *stream = usable() ? nullptr : stream_of(handle);
@@ -208,7 +216,8 @@ API uint64_t pw_enqueue(void *handle, int (*work)(void *), void *argument, Strea
     return enqueue(*stream, [=] { return work(argument) ? Progress::Done : Progress::Blocked; });
 }
 
-// Runs a stream as far as `place` if nothing blocks it, and says whether it came there: a peer waits for the work.
+// Runs a stream up to `place`, if nothing blocks it, because a peer waits for that work. Returns whether it
+// got there.
 API int pw_advance(Stream *stream, uint64_t place) {
     Lock lock(machine());
     return run(stream, place) == Progress::Done;

@@ -1,30 +1,30 @@
-// What a compiled module of kernels and the driver know of each other.
+// The interface between the driver and a compiled module of kernels.
 #pragma once
 
 struct PwDim {
     unsigned x, y, z;
 };
 
-/// Where the thread that runs now stands: the driver writes it at every switch of threads.
+/// The indices of the current thread. The driver writes them whenever it switches threads.
 struct PwState {
     PwDim thread, block, block_dim, grid_dim;
 };
 
-/// What kernels ask of the driver.
+/// The driver's functions for kernels.
 struct PwRuntime {
     /// `__syncthreads`.
     void (*barrier)();
-    /// Every lane of `mask` gives `bytes` bytes and gets those of all 32 lanes, in lane order.
+    /// Every lane of `mask` gives `bytes` bytes, and gets the bytes of all 32 lanes in lane order.
     void (*exchange)(unsigned mask, const void *mine, void *all, unsigned bytes);
 };
 
 struct PwKernel {
     const char *name;
-    /// The bound of `__launch_bounds__`, 1024 without one.
+    /// The bound in `__launch_bounds__`, or 1024.
     unsigned max_threads;
-    /// Bytes of the captured arguments.
+    /// The size of the captured arguments in bytes.
     unsigned long bytes;
-    /// Copies the arguments: a launch does it when it is called, not when it runs.
+    /// Copies the arguments. A launch does so when it is called, not when it runs.
     void (*capture)(void **params, void *into);
     /// Runs one thread.
     void (*call)(void *captured);

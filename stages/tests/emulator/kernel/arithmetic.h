@@ -1,7 +1,7 @@
-// CUDA's arithmetic functions. The fast ones are the exact ones here: a test's tolerance must allow for the difference.
+// CUDA's arithmetic functions. The fast ones are exact here, so tests must allow for the difference on a GPU.
 #pragma once
 
-// The C library's header declares some of these names for itself.
+// The C library's header declares some of these names itself.
 #define __expf pw_expf
 #define __logf pw_logf
 #define __log2f pw_log2f
@@ -30,8 +30,8 @@ static inline double __dmul_rn(double x, double y) { return x * y; }
 static inline double __fma_rn(double x, double y, double z) { return fma(x, y, z); }
 static inline float __saturatef(float x) { return x > 0 ? (x < 1 ? x : 1) : 0; }
 
-#define PW_MIN_MAX(type)                                                                                                \
-    static inline type min(type a, type b) { return a < b ? a : b; }                                                    \
+#define PW_MIN_MAX(type)                                                                             \
+    static inline type min(type a, type b) { return a < b ? a : b; }                                 \
     static inline type max(type a, type b) { return a > b ? a : b; }
 PW_MIN_MAX(int)
 PW_MIN_MAX(unsigned)
@@ -58,7 +58,9 @@ static inline float __uint_as_float(unsigned x) { return pw_bits<float>(x); }
 static inline float __int_as_float(int x) { return pw_bits<float>(x); }
 static inline long long __double_as_longlong(double x) { return pw_bits<long long>(x); }
 static inline double __longlong_as_double(long long x) { return pw_bits<double>(x); }
-static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }
+static inline unsigned __umulhi(unsigned a, unsigned b) {
+    return (unsigned)((unsigned long long)a * b >> 32);
+}
 static inline int __mulhi(int a, int b) { return (int)((long long)a * b >> 32); }
 static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
     return (unsigned long long)((unsigned __int128)a * b >> 64);
@@ -69,7 +71,8 @@ static inline int __clz(int x) { return x ? __builtin_clz((unsigned)x) : 32; }
 static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
     unsigned long long both = (unsigned long long)b << 32 | a;
     unsigned result = 0;
-    for (unsigned i = 0; i < 4; i++) result |= (unsigned)(both >> 8 * (selector >> 4 * i & 7) & 0xff) << 8 * i;
+    for (unsigned i = 0; i < 4; i++)
+        result |= (unsigned)(both >> 8 * (selector >> 4 * i & 7) & 0xff) << 8 * i;
     return result;
 }
 

@@ -1,6 +1,6 @@
-// CUDA C++ for the host's compiler: what kernels without headers use, as the emulated NVRTC compiles them.
-// The keywords `__global__`, `__shared__` and so on are known from here on; `extern __shared__` and `__launch_bounds__` are
-// rewritten in the text (see ../nvrtc/rewrite.cpp).
+// CUDA C++ for the host's compiler, as far as kernels without headers use it. The emulated NVRTC compiles
+// kernels with it. This file defines the keywords `__global__`, `__shared__` and so on; ../nvrtc/rewrite.cpp
+// rewrites `extern __shared__` and `__launch_bounds__`.
 #pragma once
 #include "abi.h"
 #include <math.h>
@@ -18,7 +18,7 @@
 #define __forceinline__ inline
 #define __noinline__ __attribute__((noinline))
 #define __align__(bytes) alignas(bytes)
-// Blocks run one after the other, so what a block shares is what a function keeps.
+// Blocks run one after the other, so a block's shared memory can be a static variable.
 #define __shared__ static
 
 static PwState pw_state;
@@ -35,12 +35,12 @@ static const int warpSize = 32;
 template <class T, unsigned BYTES> struct alignas(BYTES) PwVector2 { T x, y; };
 template <class T> struct PwVector3 { T x, y, z; };
 template <class T, unsigned BYTES> struct alignas(BYTES) PwVector4 { T x, y, z, w; };
-#define PW_VECTORS(name, type)                                                                                          \
-    using name##2 = PwVector2<type, 2 * sizeof(type)>;                                                                  \
-    using name##3 = PwVector3<type>;                                                                                    \
-    using name##4 = PwVector4<type, (4 * sizeof(type) < 16 ? 4 * sizeof(type) : 16)>;                                   \
-    static inline name##2 make_##name##2(type x, type y) { return {x, y}; }                                             \
-    static inline name##3 make_##name##3(type x, type y, type z) { return {x, y, z}; }                                  \
+#define PW_VECTORS(name, type)                                                                       \
+    using name##2 = PwVector2<type, 2 * sizeof(type)>;                                               \
+    using name##3 = PwVector3<type>;                                                                 \
+    using name##4 = PwVector4<type, (4 * sizeof(type) < 16 ? 4 * sizeof(type) : 16)>;                \
+    static inline name##2 make_##name##2(type x, type y) { return {x, y}; }                          \
+    static inline name##3 make_##name##3(type x, type y, type z) { return {x, y, z}; }               \
     static inline name##4 make_##name##4(type x, type y, type z, type w) { return {x, y, z, w}; }
 PW_VECTORS(char, signed char)
 PW_VECTORS(uchar, unsigned char)
@@ -58,7 +58,7 @@ struct dim3 {
     constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
 };
 
-// Threads together
+// Operations of several threads
 static inline void pw_warp_exchange(const void *mine, void *all, unsigned bytes) {
     pw_runtime.exchange(0xffffffffu, mine, all, bytes);
 }
@@ -73,7 +73,8 @@ static inline void __syncwarp(unsigned mask = 0xffffffffu) {
 static inline void __threadfence() {}
 static inline void __threadfence_block() {}
 
-// `from` is a lane of this lane's group of `width` lanes; out of the group, the lane keeps its own value.
+// `from` is a lane in this lane's group of `width` lanes. If it is outside the group, the lane keeps its own
+// value.
 template <class T> static inline T pw_shuffle(unsigned mask, T value, int from, bool in_group) {
     static_assert(sizeof(T) == 4 || sizeof(T) == 8, "shuffles take 4 or 8 bytes");
     T all[32];
@@ -105,24 +106,32 @@ static inline unsigned __ballot_sync(unsigned mask, int predicate) {
 static inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
 static inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
 
-// Atomics: threads run one after the other.
+// Atomics need no lock, because threads run one after the other.
 template <class T> static inline T pw_exchange(T *address, T value) {
     T old = *address;
     *address = value;
     return old;
 }
 static inline int atomicAdd(int *address, int value) { return pw_exchange(address, *address + value); }
-static inline unsigned atomicAdd(unsigned *address, unsigned value) { return pw_exchange(address, *address + value); }
+static inline unsigned atomicAdd(unsigned *address, unsigned value) {
+    return pw_exchange(address, *address + value);
+}
 static inline unsigned long long atomicAdd(unsigned long long *address, unsigned long long value) {
     return pw_exchange(address, *address + value);
 }
 static inline float atomicAdd(float *address, float value) { return pw_exchange(address, *address + value); }
-static inline double atomicAdd(double *address, double value) { return pw_exchange(address, *address + value); }
+static inline double atomicAdd(double *address, double value) {
+    return pw_exchange(address, *address + value);
+}
 static inline unsigned atomicMax(unsigned *address, unsigned value) {
     return pw_exchange(address, *address > value ? *address : value);
 }
-static inline int atomicMax(int *address, int value) { return pw_exchange(address, *address > value ? *address : value); }
-static inline unsigned atomicOr(unsigned *address, unsigned value) { return pw_exchange(address, *address | value); }
+static inline int atomicMax(int *address, int value) {
+    return pw_exchange(address, *address > value ? *address : value);
+}
+static inline unsigned atomicOr(unsigned *address, unsigned value) {
+    return pw_exchange(address, *address | value);
+}
 static inline unsigned atomicExch(unsigned *address, unsigned value) { return pw_exchange(address, value); }
 static inline unsigned atomicInc(unsigned *address, unsigned most) {
     return pw_exchange(address, *address >= most ? 0 : *address + 1);
@@ -133,7 +142,8 @@ static inline unsigned atomicCAS(unsigned *address, unsigned compare, unsigned v
 
 #include "arithmetic.h"
 
-// The table of kernels. NVRTC's stand-in adds `PW_KERNELS(PW_KERNEL(name, most threads), ...)` at the end of the source.
+// The table of kernels. The emulated NVRTC adds `PW_KERNELS(PW_KERNEL(name, most threads), ...)` at the end
+// of the source.
 template <class F> struct PwArguments;
 template <class... A> struct PwArguments<void (*)(A...)> {
     using Tuple = std::tuple<std::remove_cv_t<A>...>;
@@ -145,9 +155,11 @@ template <class... A> struct PwArguments<void (*)(A...)> {
 template <auto KERNEL> static void pw_call(void *captured) {
     std::apply(KERNEL, *(typename PwArguments<decltype(KERNEL)>::Tuple *)captured);
 }
-#define PW_KERNEL(name, most)                                                                                           \
-    { #name, most, sizeof(PwArguments<decltype(&name)>::Tuple), PwArguments<decltype(&name)>::capture, pw_call<&name> }
-#define PW_KERNELS(...)                                                                                                 \
-    static const PwKernel pw_kernels[] = {__VA_ARGS__};                                                                 \
-    extern "C" __attribute__((visibility("default"))) const PwModule pw_module = {                                      \
-        &pw_state, &pw_runtime, pw_dynamic_shared, sizeof pw_dynamic_shared, pw_kernels, sizeof pw_kernels / sizeof *pw_kernels};
+#define PW_KERNEL(name, most)                                                                        \
+    { #name, most, sizeof(PwArguments<decltype(&name)>::Tuple),                                      \
+      PwArguments<decltype(&name)>::capture, pw_call<&name> }
+#define PW_KERNELS(...)                                                                              \
+    static const PwKernel pw_kernels[] = {__VA_ARGS__};                                              \
+    extern "C" __attribute__((visibility("default"))) const PwModule pw_module = {                   \
+        &pw_state, &pw_runtime, pw_dynamic_shared, sizeof pw_dynamic_shared, pw_kernels,             \
+        sizeof pw_kernels / sizeof *pw_kernels};

@@ -1,5 +1,5 @@
-// NCCL's functions. A communicator that does not block says "in progress" where the real one does, and only when the caller
-// has asked for its state until that is over are transfers on their streams.
+// NCCL's functions. A communicator that does not block reports "in progress" where the real one does. Its
+// transfers are on their streams only after the caller has polled its state to the end.
 #include "nccl.h"
 #include <climits>
 #include <cstdio>
@@ -12,7 +12,7 @@ extern "C" int pw_inside(const void *address, size_t bytes);
 extern "C" int pw_advance(Stream *stream, uint64_t place);
 extern "C" int cuCtxGetDevice(int *device);
 
-/// `ncclConfig_t` of NCCL 2.28, as far as it is read.
+/// The part of NCCL 2.28's `ncclConfig_t` that is read here.
 struct Config {
     size_t size;
     unsigned magic, version;
@@ -21,7 +21,7 @@ struct Config {
 static const size_t CONFIG_BYTES = 80;
 static const unsigned MAGIC = 0xcafebeef;
 
-/// A handle: what its user frees, while work may still hold the communicator.
+/// A handle. Its user frees it while work may still hold the communicator.
 struct Handle {
     Shared comm;
 };
@@ -65,7 +65,8 @@ static Result wait_until_ready(Comm &comm) {
 
 API Result ncclCommInitRankConfig(Handle **handle, int ranks, UniqueId id, int rank, const Config *config) {
     if (ranks < 1 || rank < 0 || rank >= ranks || id.name[0] == 0)
-        return say(INVALID_ARGUMENT, "rank " + std::to_string(rank) + " of " + std::to_string(ranks) + ", or an empty id");
+        return say(INVALID_ARGUMENT,
+                   "rank " + std::to_string(rank) + " of " + std::to_string(ranks) + ", or an empty id");
     if (config && (config->magic != MAGIC || config->size > CONFIG_BYTES))
         return say(INVALID_ARGUMENT, "the configuration is not of NCCL 2.28");
     if (config && config->blocking != INT_MIN && config->blocking != 0 && config->blocking != 1)
@@ -88,7 +89,7 @@ API Result ncclCommInitRank(Handle **handle, int ranks, UniqueId id, int rank) {
     return ncclCommInitRankConfig(handle, ranks, id, rank, nullptr);
 }
 
-// One question is always answered "in progress": callers must not rely on luck.
+// The first poll always gives "in progress", so that callers cannot rely on luck.
 static bool still_pending(const Shared &comm) {
     if (comm->pending.empty()) return false;
     if (comm->polls++ == 0) return true;
@@ -119,7 +120,7 @@ API Result ncclCommGetAsyncError(Handle *handle, Result *result) {
     return SUCCESS;
 }
 
-// What the real library says of a call on a communicator that is still busy.
+// The real library's answer to a call on a communicator that is still busy.
 static Result ready(Comm &comm) {
     std::lock_guard lock(comm.mutex);
     if (comm.state == SUCCESS && comm.pending.empty()) return SUCCESS;
@@ -143,7 +144,7 @@ API Result ncclGroupEnd() {
     for (Shared &comm : group_inits)
         if (Result ready = wait_until_ready(*comm)) result = ready;
     group_inits.clear();
-    // One kernel a communicator, in the order of their first calls.
+    // The transfers of a communicator form one kernel, in the order of their first calls.
     std::vector<std::pair<Shared, Transfer>> transfers;
     transfers.swap(group_transfers);
     while (!transfers.empty()) {
@@ -167,7 +168,7 @@ static size_t bytes_of(int type) {
     return type >= 0 && type < 12 ? BYTES[type] : 0;
 }
 
-/// Writes down what is sent, for tests that ask which way something goes.
+/// Writes down what is sent, for tests that check which way data takes.
 static void note(const Comm &comm, int peer, size_t bytes) {
     const char *path = getenv("PIPEWRIGHT_EMULATOR_SENT");
     FILE *file = path ? fopen(path, "a") : nullptr;
@@ -176,15 +177,19 @@ static void note(const Comm &comm, int peer, size_t bytes) {
     fclose(file);
 }
 
-static Result transfer(bool is_send, void *at, size_t count, int type, int peer, Handle *handle, void *stream) {
+static Result transfer(bool is_send, void *at, size_t count, int type, int peer, Handle *handle,
+                       void *stream) {
     if (!handle) return say(INVALID_ARGUMENT, "no communicator");
     const Shared &comm = handle->comm;
     if (Result result = ready(*comm)) return result;
     size_t bytes = count * bytes_of(type);
     if (peer < 0 || peer >= comm->ranks || peer == comm->rank)
-        return say(INVALID_ARGUMENT, "peer " + std::to_string(peer) + " of " + std::to_string(comm->ranks) + " ranks (not oneself, here)");
+        return say(INVALID_ARGUMENT,
+                   "peer " + std::to_string(peer) + " of " + std::to_string(comm->ranks) +
+                   " ranks (not oneself, here)");
     if (bytes == 0 || !pw_inside(at, bytes))
-        return say(INVALID_ARGUMENT, std::to_string(bytes) + " bytes that are not inside one live allocation");
+        return say(INVALID_ARGUMENT,
+                   std::to_string(bytes) + " bytes that are not inside one live allocation");
     if (is_send) note(*comm, peer, bytes);
     Transfer one = {is_send, peer, at, bytes, stream};
     if (group_depth > 0) return group_transfers.push_back({comm, one}), SUCCESS;
@@ -217,7 +222,8 @@ API Result ncclCommAbort(Handle *handle) {
 
 API Result ncclCommDestroy(Handle *handle) {
     if (handle->comm->outstanding > 0 || !handle->comm->pending.empty())
-        say(INVALID_USAGE, "a communicator is destroyed with transfers under way: the real one would wait for them");
+        say(INVALID_USAGE,
+            "a communicator is destroyed with transfers under way: the real one would wait for them");
     return ncclCommAbort(handle);
 }
 
@@ -242,7 +248,7 @@ API const char *ncclGetErrorString(Result result) {
 }
 
 API const char *ncclGetLastError(Handle *) {
-    // A copy of the thread's own: another thread may write the next one.
+    // The calling thread's own copy, because another thread may write the next error.
     static thread_local std::string copy;
     std::lock_guard lock(last_error_mutex);
     copy = last_error;

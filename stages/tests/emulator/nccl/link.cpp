@@ -1,4 +1,4 @@
-// Links between ranks: abstract Unix sockets named by the unique id and the rank.
+// Links between ranks: abstract Unix sockets, named after the unique id and the rank.
 #include "nccl.h"
 #include <cstddef>
 #include <cstdlib>
@@ -8,7 +8,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/// What ranks tell each other first. Two ranks of one host may not use one GPU, unless NCCL_HOSTID says that hosts differ.
+/// The first message between two ranks. Two ranks on one host may not use the same GPU, unless NCCL_HOSTID
+/// says that they are on different hosts.
 struct Hello {
     int32_t rank, ranks, device;
     char host[116];
@@ -40,7 +41,7 @@ static socklen_t address(const Comm &comm, int rank, sockaddr_un &to) {
     return (socklen_t)(offsetof(sockaddr_un, sun_path) + 1 + name.size());
 }
 
-// Waits until there is something to read, or for so long. True when the communicator is aborted.
+// Waits for something to read, at most this long. True if the communicator is aborted.
 static bool stopped(Comm &comm, int milliseconds, int also = -1) {
     pollfd waits[] = {{comm.wake[0], POLLIN, 0}, {also, POLLIN, 0}};
     poll(waits, 2, milliseconds);
@@ -51,14 +52,18 @@ static bool exchange_hellos(Comm &comm, int socket) {
     Hello mine = {comm.rank, comm.ranks, comm.device, {}}, theirs;
     const char *host = getenv("NCCL_HOSTID");
     snprintf(mine.host, sizeof mine.host, "%s", host ? host : "this machine");
-    if (!send_all(socket, &mine, sizeof mine) || stopped(comm, -1, socket) || !read_all(socket, &theirs, sizeof theirs)) return false;
-    if (theirs.ranks != comm.ranks || theirs.rank < 0 || theirs.rank >= comm.ranks || theirs.rank == comm.rank) {
-        comm.fail(INVALID_ARGUMENT, "rank " + std::to_string(theirs.rank) + " of " + std::to_string(theirs.ranks) + " ranks");
+    if (!send_all(socket, &mine, sizeof mine) || stopped(comm, -1, socket) ||
+        !read_all(socket, &theirs, sizeof theirs))
+        return false;
+    if (theirs.ranks != comm.ranks || theirs.rank < 0 || theirs.rank >= comm.ranks ||
+        theirs.rank == comm.rank) {
+        comm.fail(INVALID_ARGUMENT,
+                  "rank " + std::to_string(theirs.rank) + " of " + std::to_string(theirs.ranks) + " ranks");
         return false;
     }
     if (theirs.device == comm.device && strcmp(theirs.host, mine.host) == 0) {
         comm.fail(INVALID_USAGE, "Duplicate GPU detected : rank " + std::to_string(comm.rank) + " and rank " +
-                                     std::to_string(theirs.rank) + " both on CUDA device " + std::to_string(comm.device));
+                  std::to_string(theirs.rank) + " both on CUDA device " + std::to_string(comm.device));
         return false;
     }
     std::lock_guard lock(comm.mutex);
@@ -73,7 +78,7 @@ static bool connect_to(Comm &comm, int rank) {
         int link = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
         if (connect(link, (sockaddr *)&to, length) == 0) return exchange_hellos(comm, link);
         close(link);
-        // The peer may still come.
+        // The peer may not be there yet.
         if (stopped(comm, 2)) return false;
     }
 }
@@ -97,7 +102,7 @@ static bool link_all(Comm &comm) {
     return good;
 }
 
-// Reads one frame. False when the peer has gone: what is not yet done with it never will be.
+// Reads one frame. False if the peer has gone: its pending transfers then never end.
 static bool read_frame(Comm &comm, Link &link) {
     Header header;
     if (!read_all(link.socket, &header, sizeof header)) return false;
@@ -108,7 +113,7 @@ static bool read_frame(Comm &comm, Link &link) {
         link.data[header.index] = std::move(data);
         return true;
     }
-    // The peer's send waits for our receive, and its receive for our send.
+    // The peer's send matches our receive, and its receive matches our send.
     bool is_send = header.frame == Frame::RecvReached;
     if (is_send) link.recv_bytes[header.index] = header.bytes;
     uint64_t &reached = is_send ? link.recvs_reached : link.sends_reached;
@@ -128,7 +133,8 @@ void serve(Shared comm) {
     std::vector<bool> gone(comm->links.size());
     while (good) {
         std::vector<pollfd> waits = {{comm->wake[0], POLLIN, 0}};
-        for (size_t peer = 0; peer < comm->links.size(); peer++) waits.push_back({gone[peer] ? -1 : comm->links[peer].socket, POLLIN, 0});
+        for (size_t peer = 0; peer < comm->links.size(); peer++)
+            waits.push_back({gone[peer] ? -1 : comm->links[peer].socket, POLLIN, 0});
         poll(waits.data(), waits.size(), -1);
         if (waits[0].revents) return;
         for (size_t peer = 0; peer < comm->links.size(); peer++)
@@ -140,14 +146,15 @@ void serve(Shared comm) {
 void hang_up(Comm &comm) {
     comm.aborted = true;
     if (write(comm.wake[1], "x", 1) != 1) abort();
-    // A read of a frame may be under way, and another thread may be sending: sockets are closed when nobody has them any more.
+    // Another thread may still read or send a frame, so the sockets are closed only when nobody uses them any
+    // more.
     {
         std::lock_guard lock(comm.mutex);
         for (Link &link : comm.links)
             if (link.socket >= 0) shutdown(link.socket, SHUT_RDWR);
     }
     comm.thread.join();
-    // Work on streams ends now.
+    // Lets pending work on streams end now.
     wake_mover();
 }
 

@@ -1,4 +1,4 @@
-// The emulated NCCL: ranks are processes or threads of one machine, every two of them linked by a socket.
+// The emulated NCCL. Ranks are processes or threads of one machine. A socket links each pair of ranks.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -30,7 +30,8 @@ struct UniqueId {
 
 struct Stream;
 
-/// What a frame on a link says. A rank that comes to a transfer says so; the data goes when both ranks have.
+/// The type of a frame on a link. A rank that reaches a transfer announces it. The data goes once both ranks
+/// have reached it.
 enum class Frame : uint32_t { SendReached, RecvReached, Data };
 
 struct Header {
@@ -39,15 +40,17 @@ struct Header {
     uint64_t index, bytes;
 };
 
-/// The link to one peer. Sends are counted, and so are receives: the n-th send of one rank meets the n-th receive of the other.
+/// The link to one peer. Sends and receives are counted: the n-th send of one rank matches the n-th receive
+/// of the other.
 struct Link {
     int socket = -1;
     uint64_t sends = 0, recvs = 0;
-    /// The peer has come so far: the number of its receives (for our sends) and of its sends (for our receives).
+    /// How far the peer is: the number of receives it has reached (for our sends), and of sends (for our
+    /// receives).
     uint64_t recvs_reached = 0, sends_reached = 0;
     std::map<uint64_t, uint64_t> recv_bytes;
     std::map<uint64_t, std::vector<char>> data;
-    /// Where our own transfers are that have not ended: sends (true) and receives, by number.
+    /// The places of our own unfinished transfers: sends (true) and receives, by number.
     std::map<std::pair<bool, uint64_t>, std::pair<Stream *, uint64_t>> places;
 };
 
@@ -62,7 +65,7 @@ struct Transfer {
     bool announced = false, done = false;
 };
 
-/// A communicator, as one rank has it.
+/// A communicator, as one rank sees it.
 struct Comm {
     std::string name;
     int rank, ranks, device;
@@ -75,30 +78,32 @@ struct Comm {
     int wake[2] = {-1, -1};
     std::thread thread;
     std::atomic<bool> aborted{false};
-    /// Called for, but not yet on their streams: a communicator that does not block puts them there later.
+    /// Transfers that were called for but are not yet on their streams. A communicator that does not block
+    /// queues them later.
     std::vector<Transfer> pending;
     int polls = 0;
     bool finalizing = false;
-    /// Transfers on streams that have not ended, and where the last one of each stream is.
+    /// The number of unfinished transfers on streams, and the place of the last one on each stream.
     std::atomic<int> outstanding{0};
     std::map<Stream *, uint64_t> ends;
 
     ~Comm();
-    /// Keeps the first error, and says it.
+    /// Stores the first error, and prints it.
     Result fail(Result result, const std::string &message);
 };
 
 using Shared = std::shared_ptr<Comm>;
 
-/// Links the rank with all others and then reads what they send, until the communicator is aborted. Runs on its own thread.
+/// Links the rank with all others. Then reads what they send until the communicator is aborted. Runs on its
+/// own thread.
 void serve(Shared comm);
 /// Ends `serve` and the links.
 void hang_up(Comm &comm);
 bool send_all(int socket, const void *bytes, size_t count);
 
-/// Puts transfers on their streams. Those of one stream go together.
+/// Puts transfers on their streams. Transfers on the same stream form one piece of work.
 Result queue(const Shared &comm, std::vector<Transfer> transfers);
-/// Something has come from a peer: what peers wait for is tried again.
+/// Something has come from a peer, so streams that peers wait for are tried again.
 void wake_mover();
-/// A peer waits for what lies at a place of a stream.
+/// A peer waits for the work at this place of a stream.
 void demand(Stream *stream, uint64_t place);

@@ -1,8 +1,8 @@
-// Transfers on streams. A send ends only when the peer's stream has come to the receive, as NCCL may do: so an order in which
-// ranks wait for one another in a circle hangs here too.
+// Transfers on streams. A send ends only when the peer's stream has reached the matching receive, as NCCL
+// allows. So if ranks wait for each other in a circle, they hang here too.
 //
-// Streams are lazy, and a host that waits for its own stream cannot make a peer's run. So a rank that comes to a transfer says
-// so, and the peer's mover then runs the peer's stream as far as that transfer.
+// Streams are lazy, and a host that waits for its own stream cannot run a peer's stream. So a rank that
+// reaches a transfer announces it, and the peer's mover then runs the peer's stream up to that transfer.
 #include "nccl.h"
 #include <algorithm>
 #include <cstring>
@@ -10,7 +10,7 @@
 extern "C" uint64_t pw_enqueue(void *handle, int (*work)(void *), void *argument, Stream **stream);
 extern "C" int pw_advance(Stream *stream, uint64_t place);
 
-/// Runs what peers wait for. One a process: what it runs may wait for any communicator.
+/// Runs the streams that peers wait for. One per process, because a stream may wait for any communicator.
 struct Mover {
     std::mutex mutex;
     std::condition_variable woken;
@@ -39,7 +39,7 @@ struct Mover {
 };
 
 static Mover &mover() {
-    // Never destroyed: its thread runs as long as the process.
+    // Never destroyed, because its thread runs until the process ends.
     static Mover *one = [] {
         auto *made = new Mover;
         std::thread([made] { made->run(); }).detach();
@@ -62,29 +62,31 @@ void demand(Stream *stream, uint64_t place) {
     mover().woken.notify_one();
 }
 
-/// Transfers that go together: one kernel of the real NCCL.
+/// Transfers that run together: one kernel of the real NCCL.
 struct Batch {
     Shared comm;
     std::vector<Transfer> transfers;
 };
 
 static void announce(Comm &comm, Transfer &transfer) {
-    Header header = {transfer.is_send ? Frame::SendReached : Frame::RecvReached, 0, transfer.index, transfer.bytes};
-    // A peer that has gone hears nothing, and the transfer never ends.
+    Header header =
+        {transfer.is_send ? Frame::SendReached : Frame::RecvReached, 0, transfer.index, transfer.bytes};
+    // A peer that has gone gets no announcement, and the transfer never ends.
     send_all(comm.links[(size_t)transfer.peer].socket, &header, sizeof header);
     transfer.announced = true;
 }
 
 static bool unequal(Comm &comm, const Transfer &transfer, uint64_t theirs) {
     if (theirs == transfer.bytes) return false;
-    comm.fail(INVALID_USAGE, "rank " + std::to_string(comm.rank) + (transfer.is_send ? " sends " : " receives ") +
-                                 std::to_string(transfer.bytes) + " bytes, and rank " + std::to_string(transfer.peer) + " has " +
-                                 std::to_string(theirs));
+    comm.fail(INVALID_USAGE,
+              "rank " + std::to_string(comm.rank) + (transfer.is_send ? " sends " : " receives ") +
+              std::to_string(transfer.bytes) + " bytes, and rank " + std::to_string(transfer.peer) + " has " +
+              std::to_string(theirs));
     return true;
 }
 
-// Called with the lock of the machine, so one at a time; the lock of the communicator is not held while bytes go out, since the
-// peer may have to be read from at the same time.
+// The caller holds the machine's lock, so only one send runs at a time. The communicator's lock is not held
+// while bytes are sent, because the peer's data may have to be read at the same time.
 static bool try_send(Comm &comm, Transfer &transfer) {
     Link &link = comm.links[(size_t)transfer.peer];
     uint64_t theirs;
@@ -96,7 +98,8 @@ static bool try_send(Comm &comm, Transfer &transfer) {
     }
     if (unequal(comm, transfer, theirs)) return false;
     Header header = {Frame::Data, 0, transfer.index, transfer.bytes};
-    if (!send_all(link.socket, &header, sizeof header) || !send_all(link.socket, transfer.at, transfer.bytes)) return false;
+    if (!send_all(link.socket, &header, sizeof header) || !send_all(link.socket, transfer.at, transfer.bytes))
+        return false;
     std::lock_guard lock(comm.mutex);
     link.recv_bytes.erase(transfer.index);
     return true;
@@ -154,7 +157,8 @@ Result queue(const Shared &comm, std::vector<Transfer> transfers) {
         for (const Transfer &transfer : together) {
             Link &link = comm->links[(size_t)transfer.peer];
             link.places[{transfer.is_send, transfer.index}] = {stream, place};
-            if (transfer.index < (transfer.is_send ? link.recvs_reached : link.sends_reached)) demand(stream, place);
+            if (transfer.index < (transfer.is_send ? link.recvs_reached : link.sends_reached))
+                demand(stream, place);
         }
     }
     return SUCCESS;

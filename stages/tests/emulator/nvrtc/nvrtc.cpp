@@ -1,4 +1,4 @@
-// The emulated NVRTC: the host's g++ makes a shared object of the kernels, and that is the image.
+// The emulated NVRTC. The host's g++ compiles the kernels to a shared object, which is the image.
 #include "rewrite.h"
 #include <cstdint>
 #include <cstdio>
@@ -17,7 +17,8 @@
 #define API extern "C" __attribute__((visibility("default")))
 extern char **environ;
 
-enum Result { SUCCESS = 0, CREATION_FAILURE = 2, INVALID_INPUT = 3, INVALID_PROGRAM = 4, INVALID_OPTION = 5, COMPILATION = 6, INTERNAL = 11 };
+enum Result { SUCCESS = 0, CREATION_FAILURE = 2, INVALID_INPUT = 3, INVALID_PROGRAM = 4, INVALID_OPTION = 5,
+             COMPILATION = 6, INTERNAL = 11 };
 
 struct Program {
     std::string source, log, image;
@@ -30,7 +31,7 @@ static std::string contents(const std::string &path) {
     return text.str();
 }
 
-// The folder of this library: the headers lie beside it.
+// The folder of this library. The headers are next to it.
 static std::string home() {
     Dl_info info;
     dladdr((void *)home, &info);
@@ -38,7 +39,7 @@ static std::string home() {
     return path.substr(0, path.rfind('/'));
 }
 
-// Runs a command; what it says on either output goes to the file `log`.
+// Runs a command. Its output and its errors go to the file `log`.
 static bool succeeds(const std::vector<std::string> &words, const std::string &log) {
     std::vector<char *> arguments;
     for (auto &word : words) arguments.push_back((char *)word.c_str());
@@ -54,13 +55,14 @@ static bool succeeds(const std::vector<std::string> &words, const std::string &l
     return spawned && waitpid(child, &status, 0) == child && status == 0;
 }
 
-// What g++ is to know of NVRTC's options; false for one that NVRTC would not know.
+// Translates an option of NVRTC for g++. False if NVRTC does not know the option.
 static bool translate(const std::string &option, std::vector<std::string> &words) {
-    static const char *const IGNORED[] = {"--std",  "-std",    "--use_fast_math", "-use_fast_math", "--fmad", "-fmad",
-                                          "--ftz",  "-ftz",    "--prec-",         "-prec-",         "-lineinfo", "--generate-line-info",
-                                          "-dopt",  "--dopt",  "--device-debug",  "-G",             "-maxrregcount", "--maxrregcount",
-                                          "-diag-", "--diag-", "-w",              "--disable-warnings", "-default-device", "--device-as-default-execution-space",
-                                          "--extra-device-vectorization", "--restrict", "--minimal", "-minimal"};
+    static const char *const IGNORED[] = {
+        "--std", "-std", "--use_fast_math", "-use_fast_math", "--fmad", "-fmad", "--ftz", "-ftz", "--prec-",
+        "-prec-", "-lineinfo", "--generate-line-info", "-dopt", "--dopt", "--device-debug", "-G",
+        "-maxrregcount", "--maxrregcount", "-diag-", "--diag-", "-w", "--disable-warnings", "-default-device",
+        "--device-as-default-execution-space", "--extra-device-vectorization", "--restrict", "--minimal",
+        "-minimal"};
     for (const char *name : {"--gpu-architecture=", "-arch="})
         if (option.compare(0, strlen(name), name) == 0) {
             std::string arch = option.substr(option.find('_') + 1);
@@ -69,34 +71,40 @@ static bool translate(const std::string &option, std::vector<std::string> &words
         }
     for (const char *name : {"-D", "-U", "-I"})
         if (option.compare(0, 2, name) == 0) return words.push_back(option), true;
-    const char *const LONG[][2] = {{"--define-macro=", "-D"}, {"--undefine-macro=", "-U"}, {"--include-path=", "-I"}};
+    const char *const LONG[][2] =
+        {{"--define-macro=", "-D"}, {"--undefine-macro=", "-U"}, {"--include-path=", "-I"}};
     for (auto &name : LONG)
-        if (option.compare(0, strlen(name[0]), name[0]) == 0) return words.push_back(name[1] + option.substr(strlen(name[0]))), true;
+        if (option.compare(0, strlen(name[0]), name[0]) == 0)
+            return words.push_back(name[1] + option.substr(strlen(name[0]))), true;
     for (const char *name : IGNORED)
         if (option.compare(0, strlen(name), name) == 0) return true;
     return false;
 }
 
 // Compiles in `folder`.
-static Result compile(Program &program, const std::vector<std::string> &options, const std::string &level, const std::string &folder) {
+static Result compile(Program &program, const std::vector<std::string> &options, const std::string &level,
+                      const std::string &folder) {
     std::string source = folder + "/kernels.cu", plain = folder + "/plain.ii", host = folder + "/host.cpp";
     std::string object = folder + "/kernels.so", log = folder + "/log";
     std::ofstream(source) << program.source;
-    std::vector<std::string> first = {"g++", "-E", "-x", "c++", "-nostdinc", "-D__CUDACC_RTC__=1", "-DPIPEWRIGHT_HOST=1"};
+    std::vector<std::string> first =
+        {"g++", "-E", "-x", "c++", "-nostdinc", "-D__CUDACC_RTC__=1", "-DPIPEWRIGHT_HOST=1"};
     first.insert(first.end(), options.begin(), options.end());
     first.insert(first.end(), {source, "-o", plain});
     if (!succeeds(first, log)) return program.log = contents(log), COMPILATION;
     std::ofstream(host) << rewrite(contents(plain));
     std::vector<std::string> second = {
-        "g++", "-std=c++17", level, "-fPIC", "-shared", "-fvisibility=hidden", "-fno-gnu-unique", "-fno-exceptions",
-        "-fno-strict-aliasing", "-ffp-contract=off", "-w", "-include", home() + "/kernel/shim.h", host, "-o", object};
+        "g++", "-std=c++17", level, "-fPIC", "-shared", "-fvisibility=hidden", "-fno-gnu-unique",
+        "-fno-exceptions", "-fno-strict-aliasing", "-ffp-contract=off", "-w", "-include",
+        home() + "/kernel/shim.h", host, "-o", object};
     bool built = succeeds(second, log);
     program.log = contents(log);
     program.image = built ? contents(object) : "";
     return built ? SUCCESS : COMPILATION;
 }
 
-static Result compile_aside(Program &program, const std::vector<std::string> &options, const std::string &level) {
+static Result compile_aside(Program &program, const std::vector<std::string> &options,
+                            const std::string &level) {
     char folder[] = "/tmp/pipewright-nvrtc-XXXXXX";
     if (!mkdtemp(folder)) return INTERNAL;
     Result result = compile(program, options, level, folder);
@@ -104,13 +112,16 @@ static Result compile_aside(Program &program, const std::vector<std::string> &op
         fprintf(stderr, "emulated NVRTC: compiled in %s\n", folder);
         return result;
     }
-    for (const char *file : {"/kernels.cu", "/plain.ii", "/host.cpp", "/kernels.so", "/log"}) unlink((folder + std::string(file)).c_str());
+    for (const char *file : {"/kernels.cu", "/plain.ii", "/host.cpp", "/kernels.so", "/log"})
+        unlink((folder + std::string(file)).c_str());
     rmdir(folder);
     return result;
 }
 
-// Where the image of a program is kept, beside this library: a hash of all that it is made from.
-static std::string kept_at(const Program &program, const std::vector<std::string> &options, const std::string &level) {
+// The file for the image of a program, next to this library. Its name is a hash of everything that the image
+// is made from.
+static std::string kept_at(const Program &program, const std::vector<std::string> &options,
+                           const std::string &level) {
     uint64_t hash = 14695981039346656037u;
     auto add = [&](const std::string &text) {
         for (unsigned char byte : text + '\n') hash = (hash ^ byte) * 1099511628211u;
@@ -123,7 +134,8 @@ static std::string kept_at(const Program &program, const std::vector<std::string
     return home() + name;
 }
 
-// Threads that compile the same wait for the first of them; another process renames its image over an equal one.
+// Threads that compile the same program wait for the first of them. If another process has made the same
+// image, renaming replaces it by an equal one.
 static Result compile_once(Program &program, const std::vector<std::string> &options) {
     static auto *one = new std::mutex;
     std::lock_guard lock(*one);
@@ -133,13 +145,15 @@ static Result compile_once(Program &program, const std::vector<std::string> &opt
     if (!program.image.empty()) return SUCCESS;
     Result result = compile_aside(program, options, level);
     std::string aside = place + "." + std::to_string(getpid());
-    if (result == SUCCESS && (std::ofstream(aside) << program.image).flush()) rename(aside.c_str(), place.c_str());
+    if (result == SUCCESS && (std::ofstream(aside) << program.image).flush())
+        rename(aside.c_str(), place.c_str());
     return result;
 }
 
 API Result nvrtcVersion(int *major, int *minor) { return *major = 99, *minor = PW_BUILD, SUCCESS; }
 
-API Result nvrtcCreateProgram(Program **program, const char *source, const char *, int headers, const char *const *, const char *const *) {
+API Result nvrtcCreateProgram(Program **program, const char *source, const char *, int headers,
+                              const char *const *, const char *const *) {
     if (!source || headers != 0) return CREATION_FAILURE;
     *program = new Program{source, "", ""};
     return SUCCESS;
@@ -167,7 +181,9 @@ API Result nvrtcGetPTXSize(Program *program, size_t *bytes) { return nvrtcGetCUB
 
 API Result nvrtcGetPTX(Program *program, char *image) { return nvrtcGetCUBIN(program, image); }
 
-API Result nvrtcGetProgramLogSize(Program *program, size_t *bytes) { return *bytes = program->log.size() + 1, SUCCESS; }
+API Result nvrtcGetProgramLogSize(Program *program, size_t *bytes) {
+    return *bytes = program->log.size() + 1, SUCCESS;
+}
 
 API Result nvrtcGetProgramLog(Program *program, char *log) {
     return memcpy(log, program->log.c_str(), program->log.size() + 1), SUCCESS;

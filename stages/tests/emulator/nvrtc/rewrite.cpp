@@ -1,4 +1,4 @@
-// The few things of CUDA C++ that macros cannot say to the host's compiler.
+// Rewrites the few parts of CUDA C++ that macros cannot express.
 #include "rewrite.h"
 #include <cctype>
 #include <vector>
@@ -6,7 +6,7 @@
 static bool is_word(char c) { return isalnum((unsigned char)c) || c == '_'; }
 
 static size_t skip_space(const std::string &text, size_t at) {
-    // Line marks of the preprocessor may stand between any two words.
+    // Line markers of the preprocessor may stand between any two words.
     for (;;) {
         while (at < text.size() && isspace((unsigned char)text[at])) at++;
         if (at >= text.size() || text[at] != '#') return at;
@@ -14,7 +14,7 @@ static size_t skip_space(const std::string &text, size_t at) {
     }
 }
 
-// The place of `word` from `at` on, standing alone, or npos.
+// The next place of `word`, as a whole word, from `at` on; or npos.
 static size_t find_word(const std::string &text, const std::string &word, size_t at) {
     for (; (at = text.find(word, at)) != std::string::npos; at++)
         if ((at == 0 || !is_word(text[at - 1])) && !is_word(text[at + word.size()])) return at;
@@ -34,7 +34,7 @@ struct Kernel {
     std::string name, most_threads;
 };
 
-// Takes `__launch_bounds__(most[, least blocks])` out, from `from` to `to`, and gives `most`.
+// Removes `__launch_bounds__(most[, least blocks])` between `from` and `to`, and returns `most`.
 static std::string take_bounds(std::string &text, size_t from, size_t to) {
     size_t at = find_word(text, "__launch_bounds__", from);
     if (at >= to) return "1024";
@@ -58,12 +58,13 @@ static std::vector<Kernel> take_kernels(std::string &text) {
         std::string most = take_bounds(text, at, body);
         size_t name = skip_space(text, find_word(text, "void", at) + 4), end = name;
         while (end < text.size() && is_word(text[end])) end++;
-        if (body != std::string::npos && text[body] == '{') kernels.push_back({text.substr(name, end - name), most});
+        if (body != std::string::npos && text[body] == '{')
+            kernels.push_back({text.substr(name, end - name), most});
     }
     return kernels;
 }
 
-// `extern __shared__ TYPE NAME[];` becomes a pointer to the memory that the launch gave.
+// `extern __shared__ TYPE NAME[];` becomes a pointer to the memory of the launch.
 static void name_dynamic_shared(std::string &text) {
     for (size_t at = 0; (at = find_word(text, "extern", at)) != std::string::npos; at++) {
         size_t shared = skip_space(text, at + 6);
@@ -73,13 +74,14 @@ static void name_dynamic_shared(std::string &text) {
         size_t name_end = name;
         while (is_word(text[name - 1])) name--;
         std::string type = text.substr(shared + 10, name - shared - 10);
-        // Alignment says nothing of a pointer; the memory is aligned to 1024 bytes.
+        // Alignment means nothing for a pointer. The memory is aligned to 1024 bytes.
         for (const char *align : {"__align__", "alignas"}) {
             size_t place = find_word(type, align, 0);
             if (place == std::string::npos) continue;
             type.erase(place, end_of_parentheses(type, type.find('(', place)) - place);
         }
-        std::string pointer = "static " + type + "*const " + text.substr(name, name_end - name) + " = (" + type + "*)pw_dynamic_shared";
+        std::string pointer = "static " + type + "*const " + text.substr(name, name_end - name) + " = (" +
+            type + "*)pw_dynamic_shared";
         text.replace(at, semicolon - at, pointer);
     }
 }
