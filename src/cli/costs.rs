@@ -1,4 +1,4 @@
-//! Costs measured by a command, with a progress bar.
+//! Measures costs for a command, with a progress bar.
 
 use std::io::IsTerminal;
 

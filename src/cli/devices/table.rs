@@ -1,10 +1,10 @@
-//! Devices for people.
+//! Devices as a table for people.
 
 use super::Cpu;
 use crate::config::Memory;
 use crate::stages::devices::{Found, GpuReport, Library, Report};
 
-/// The devices, the libraries, and how to get what is missing.
+/// The devices, the libraries, and how to install what is missing.
 pub(super) fn table(cpu: &Cpu, report: &Report) -> String {
     let Cpu { name, cores, threads } = cpu;
     let mut text = format!("cpu     {name}, {cores} cores, {threads} threads: f32\n");
@@ -55,7 +55,7 @@ fn library(found: &Found) -> String {
     )
 }
 
-/// What gets what is missing; nothing when all is there.
+/// How to install what is missing. Empty if nothing is.
 fn advice(report: &Report) -> String {
     let lacking = report.libraries.iter();
     let lacking: Vec<Library> = lacking
