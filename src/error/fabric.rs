@@ -1,15 +1,15 @@
-//! What goes wrong between ranks and between processes.
+//! Errors between ranks and between processes.
 
 use std::io;
 use std::sync::Arc;
 
 use crate::id::WorldRank;
 
-/// Processes that cannot find each other or do not do the same, and wires that cannot go from rank to rank.
+/// Processes that cannot find each other or that differ, and wires that cannot be sent or received.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FabricError {
-    /// What a wire says of itself or writes cannot be sent.
+    /// A wire cannot be written for sending.
     #[error("rank {from} cannot send rank {to} the wire with tag {tag:#x}: {source}")]
     CannotWrite {
         /// The sending rank.
@@ -21,7 +21,7 @@ pub enum FabricError {
         /// What the wire reports.
         source: Arc<io::Error>,
     },
-    /// What has come is no wire.
+    /// Received bytes are not a wire.
     #[error("rank {to} cannot read the wire with tag {tag:#x} from rank {from}: {source}")]
     CannotRead {
         /// The sending rank.
@@ -33,15 +33,15 @@ pub enum FabricError {
         /// What the wire reports.
         source: Arc<io::Error>,
     },
-    /// What a rank of another process says of a wire that has failed there.
+    /// A rank of another process reports that sending a wire failed there.
     #[error("{cause}")]
     Told {
-        /// The rank that says it.
+        /// The rank that reports it.
         rank: WorldRank,
-        /// What it says.
+        /// Its message.
         cause: String,
     },
-    /// The numbers of a wire were given to a carrier that this rank does not have.
+    /// The numbers of a wire were sent by a carrier that this rank does not have.
     #[error(
         "rank {from} sends what rank {to} has no way to receive: start all processes with the same devices"
     )]
@@ -51,7 +51,7 @@ pub enum FabricError {
         /// The receiving rank.
         to: WorldRank,
     },
-    /// A wire of an earlier call is still on its way by a carrier.
+    /// The numbers of an earlier call's wire are still in a carrier.
     #[error(
         "rank {from} sent a wire in call {call} that nobody took: its numbers stand before those of this call"
     )]
@@ -61,15 +61,15 @@ pub enum FabricError {
         /// The call's number.
         call: u64,
     },
-    /// What another process sends is of another protocol, or damaged.
+    /// Another process sends damaged bytes, or another protocol.
     #[error("process {process} sends what cannot be read: {source}")]
     Unreadable {
         /// The other process.
         process: u32,
-        /// What makes no sense.
+        /// What is wrong with them.
         source: Arc<io::Error>,
     },
-    /// Two processes do not make the same calls.
+    /// Two processes make different calls.
     #[error(
         "process {other} is at `{others_call}`, process {process} at `{call}`: all have to make the same calls"
     )]
@@ -83,19 +83,19 @@ pub enum FabricError {
         /// The other's call.
         others_call: String,
     },
-    /// Two processes are not alike.
+    /// Two processes differ.
     #[error("process {process} differs from process 0 in {part}: it has {has}, process 0 has {first}")]
     NotAlike {
         /// The process.
         process: u32,
         /// What differs.
         part: String,
-        /// What it is there.
+        /// What this process has.
         has: String,
-        /// What it is in process 0.
+        /// What process 0 has.
         first: String,
     },
-    /// A process's number is out of range.
+    /// A process's number is too large.
     #[error("RANK is {process} and WORLD_SIZE {processes}: ranks of processes go from 0 to {}", processes.saturating_sub(1))]
     NoSuchProcess {
         /// The process.
@@ -106,7 +106,7 @@ pub enum FabricError {
     /// A process cannot listen for the others.
     #[error("cannot listen at {address}: {}", cannot_listen(source))]
     CannotListen {
-        /// Where it was to listen.
+        /// Where it should listen.
         address: String,
         /// The system's reason.
         source: Arc<io::Error>,
@@ -119,7 +119,7 @@ pub enum FabricError {
     CannotReach {
         /// Where it should listen.
         address: String,
-        /// How long it was looked for.
+        /// How long the process tried.
         seconds: f64,
         /// The system's last reason.
         source: Arc<io::Error>,
@@ -133,15 +133,15 @@ pub enum FabricError {
         /// Where it listens.
         address: String,
     },
-    /// What listens where process 0 should does not answer.
+    /// Whatever listens where process 0 should does not answer.
     #[error("what listens at {address} has said nothing for {seconds} s: is it process 0 of this run?")]
     Silent {
         /// Where it listens.
         address: String,
-        /// How long it was waited for.
+        /// How long the process waited.
         seconds: f64,
     },
-    /// Process 0 has ended before all had come.
+    /// Process 0 ended before all processes had connected.
     #[error(
         "process 0 at {address} has ended the connection ({source}): its own output says why; or another program \
          listens there"
@@ -155,10 +155,10 @@ pub enum FabricError {
     /// The processes cannot make a run.
     #[error("{cause}")]
     Refused {
-        /// Why, as process 0 says to all.
+        /// The cause, as process 0 tells all.
         cause: String,
     },
-    /// Processes did not come to process 0 in time.
+    /// Some processes did not connect to process 0 in time.
     #[error(
         "process {} of {of} did not come to {address} within {seconds} s: start it, or give more time \
          (launch.deadline){}",
@@ -166,7 +166,7 @@ pub enum FabricError {
         notes(turned_away)
     )]
     Missing {
-        /// Those that did not come.
+        /// Those that did not connect.
         processes: Vec<u32>,
         /// How many there should be.
         of: u32,
@@ -174,7 +174,7 @@ pub enum FabricError {
         address: String,
         /// How long it waited.
         seconds: f64,
-        /// Who came and was turned away, and why.
+        /// Which processes were refused, and why.
         turned_away: Vec<String>,
     },
     /// A process cannot be reached by another.
@@ -190,7 +190,7 @@ pub enum FabricError {
         /// The system's reason.
         source: Arc<io::Error>,
     },
-    /// Processes did not connect with another in time.
+    /// Some processes did not connect to another one in time.
     #[error(
         "not reached by process {} in time: every process has to be able to connect to those of lower RANK",
         list(processes)
@@ -201,19 +201,19 @@ pub enum FabricError {
         /// Those that did not connect.
         processes: Vec<u32>,
     },
-    /// A process ended while all connected with each other.
+    /// A process ended while the processes were connecting.
     #[error("process {process} has gone while the processes were connecting: its own output says why")]
     Vanished {
         /// The process.
         process: u32,
     },
-    /// The schedule would lock up where transfers between two ranks go one after the other.
+    /// The schedule would deadlock where transfers between two ranks happen one after the other.
     #[error("between GPUs of several processes transfers go one after the other: {source}")]
     NotOrdered {
-        /// Why, and where.
+        /// The schedule's error: why, and where.
         source: Arc<crate::error::Error>,
     },
-    /// Two ranks of a process have one GPU, and NCCL takes one rank a GPU.
+    /// Two ranks of a process share one GPU, but NCCL allows one rank a GPU.
     #[error(
         "ranks {} and {} of one process are both on {device} and both have links to other processes: NCCL takes one \
          rank a GPU; start more processes, with fewer ranks each, or give these ranks a GPU each (pipeline.devices)",
@@ -225,7 +225,7 @@ pub enum FabricError {
         /// Their GPU.
         device: pipewright_stages::Device,
     },
-    /// What was announced cannot be received.
+    /// An announced wire cannot be received.
     #[error("rank {from} announces what rank {to} cannot receive from it")]
     Unreceivable {
         /// The sending rank.
@@ -236,7 +236,7 @@ pub enum FabricError {
 }
 
 impl FabricError {
-    /// Whether processes were refused before any work began.
+    /// Whether the processes were refused before any work began.
     pub(crate) fn is_refusal(&self) -> bool {
         !matches!(
             self,
@@ -269,13 +269,13 @@ fn cannot_listen(error: &io::Error) -> String {
     }
 }
 
-/// Numbers of processes in words.
+/// The numbers of processes as text.
 fn list(processes: &[u32]) -> String {
     let processes: Vec<_> = processes.iter().map(u32::to_string).collect();
     processes.join(", ")
 }
 
-/// Each behind a semicolon.
+/// Each note after a semicolon.
 fn notes(notes: &[String]) -> String {
     notes.iter().map(|note| format!("; {note}")).collect()
 }

@@ -1,8 +1,8 @@
-//! A schedule in a file that a config cannot use.
+//! A schedule's file that a config cannot use.
 
 use super::Error;
 
-/// What is wrong with a schedule in a file.
+/// What is wrong with a schedule's file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleFileProblem {
@@ -17,12 +17,12 @@ pub enum ScheduleFileProblem {
         /// The system's reason.
         source: std::io::Error,
     },
-    /// A file that holds no schedule.
+    /// A file that does not contain a schedule.
     #[error("{path}: {source}")]
     Wrong {
         /// The file.
         path: String,
-        /// Why it is none.
+        /// The reason.
         source: Box<Error>,
     },
     /// A schedule that goes through the pipeline in several directions.
