@@ -96,7 +96,10 @@ message! {
 
 message! {
     /// Asks the loss whether it takes these shapes.
-    CheckLoss { /** The last stage's output. */ output: Shape, /** The data's target. */ target: Shape } -> (),
+    CheckLoss {
+        /** The last stage's output. */ output: Shape,
+        /** The data's target. */ target: Shape
+    } -> (),
     ask |worker, message| worker.check_loss(&message.output, &message.target)
 }
 

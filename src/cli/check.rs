@@ -65,16 +65,19 @@ fn answer(read: &FromCsv, links: Links) -> String {
         schedule.micro_batches()
     );
     text += &if *lowered {
-        format!("lowered: with transfers of its own, judged as they stand on {links} links\n")
+        format!("lowered: with its own transfers, checked as they are on {links} links\n")
     } else {
-        "compute-only: transfers were put between its passes\n".into()
+        "compute-only: transfers were added between its passes\n".into()
     };
     if !left_out.is_empty() {
         let words: Vec<_> = left_out
             .iter()
             .map(|(word, count)| format!("{count} {word}"))
             .collect();
-        text += &format!("left out, as no part of the pipeline: {}\n", words.join(", "));
+        text += &format!(
+            "ignored, because a schedule here does not have them: {}\n",
+            words.join(", ")
+        );
     }
     text += &match schedule.holds_on(Links::Ordered) {
         Ok(()) => "ordered links: safe\n".into(),

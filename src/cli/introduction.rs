@@ -65,7 +65,7 @@ impl Introduction {
         }
         if !self.changes.is_empty() {
             lines.push(format!(
-                "changed   {}: from here on this is not the run that was saved, bit for bit",
+                "changed   {}: from here on the weights differ from those that the old settings give",
                 self.changes.join(", ")
             ));
         }

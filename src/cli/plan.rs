@@ -42,8 +42,8 @@ Examples:
   pipewright plan --ranks 4 --micro-batches 8 --schedule 1f1b --format svg > timeline.svg
   pipewright plan --ranks 4 --micro-batches 8 --schedule auto --memory 3
   pipewright plan my.toml --costs costs.json
-More micro-batches make the bubble smaller. A rank holds the activations of all micro-batches with gpipe, and of at most
-as many as there are ranks with 1f1b."
+More micro-batches make the bubble smaller. With gpipe a rank holds the activations of all
+micro-batches; with 1f1b, of at most as many micro-batches as there are ranks."
 )]
 pub(super) struct Args {
     /// A config, a TOML file: shows the cut and the order that train runs, and predicts a step from measured
@@ -163,7 +163,8 @@ fn refuse_without_config(args: &Args) -> Result<()> {
     let (option, advice) = if args.costs.is_some() {
         (
             "--costs",
-            "write `pipewright plan CONFIG --costs FILE`, or give --forward, --backward-input, --backward-weight and --comm",
+            "write `pipewright plan CONFIG --costs FILE`, or give --forward, --backward-input, \
+             --backward-weight and --comm",
         )
     } else if !args.sets.is_empty() {
         (

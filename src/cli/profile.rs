@@ -52,8 +52,10 @@ fn table(measured: &Measured) -> String {
     let names = layers.iter().map(|layer| layer.name.len());
     let width = names.max().unwrap_or(0).max(5);
     let mut text = format!(
-        "{:<width$}   forward  backward-input  backward-weight  backward    update      saved    pending     output\n\
-         {:<width$}        ms              ms               ms        ms        ms        KiB        KiB        KiB\n",
+        "{:<width$}   forward  backward-input  backward-weight  backward    update      saved    \
+         pending     output\n\
+         {:<width$}        ms              ms               ms        ms        ms        KiB        \
+         KiB        KiB        KiB\n",
         "layer", ""
     );
     text.extend(layers.iter().map(|layer| line(layer, width)));

@@ -125,7 +125,8 @@ fn print_end(args: &Args, outcome: &Outcome, dir: &RunDir) -> Result<()> {
     let folder = dir.path().display();
     super::print(&match outcome.traced {
         Some(step) => format!(
-            "traced    step {step}: trace.svg, trace.json (for ui.perfetto.dev) and plan-and-trace.svg in {folder}\n"
+            "traced    step {step}: trace.svg, trace.json (for ui.perfetto.dev) and plan-and-trace.svg in \
+             {folder}\n"
         ),
         None => "traced    nothing: the run ended before the steps to trace\n".to_owned(),
     })
@@ -226,7 +227,7 @@ fn serve_metrics(config: &Config) -> Result<()> {
 fn changes(checkpoint: &Checkpoint, config: &Config) -> Result<Vec<String>> {
     match Config::parse("its config", checkpoint.config(), &[], &[]) {
         Ok(saved) => config.changes_from(&saved),
-        Err(error) => Ok(vec![format!("it cannot be told what: {error}")]),
+        Err(error) => Ok(vec![format!("something, but its config cannot be read: {error}")]),
     }
 }
 

@@ -108,7 +108,7 @@ fn slow_vocabulary(model: &Model) -> String {
     }
     let (vocab, next) = (model.vocab, model.vocab.next_multiple_of(64));
     format!(
-        "; a vocabulary of {vocab} is slow, for rows of scores are read {LOAD} at a time: \
-         model.vocab={next} has room to spare"
+        "; a vocabulary of {vocab} is slow, because scores are read {LOAD} at a time: \
+         model.vocab={next} is faster"
     )
 }

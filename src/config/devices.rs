@@ -91,7 +91,7 @@ impl TryFrom<Form> for Devices {
         let mut devices = Vec::new();
         for name in names {
             let device = name.parse();
-            let none = |_| format!("devices such as \"cpu\" and \"cuda:0\" (\"{name}\" is none)");
+            let none = |_| format!("devices such as \"cpu\" and \"cuda:0\" (\"{name}\" is not one)");
             devices.push(device.map_err(none)?);
         }
         Ok(Self(devices))

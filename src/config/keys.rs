@@ -129,7 +129,7 @@ pub(super) fn unknown(
     }
 }
 
-/// The refusal of a key that stands in no section.
+/// The refusal of a key that is in no section.
 pub(super) fn outside_section(key: &str, origin: Origin) -> ConfigError {
     ConfigError::NoSection {
         origin,

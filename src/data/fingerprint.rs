@@ -29,7 +29,7 @@ impl Fingerprint {
         Self {
             name: name.to_owned(),
             contents: contents.checksum(),
-            batches: "micro-batch 0 of step 0 stands for all".to_owned(),
+            batches: "known by micro-batch 0 of step 0".to_owned(),
         }
     }
 

@@ -14,8 +14,8 @@ pub enum CallError {
     NoMicroBatches,
     /// One action of a rank does not end. The pipeline has stopped, but the rank's thread is not ended.
     #[error(
-        "rank {rank} has been at action {index} ({action}) for {} s or longer, and waits for no other rank: what it \
-         calls there does not return{}. If that is as it should be, allow more time with `stall_limit`",
+        "rank {rank} has not finished action {index} ({action}) after {} s, and it waits for no other rank: \
+         what it calls there does not return{}. If it only needs more time, raise `stall_limit`",
         limit.as_secs_f64(), list(others)
     )]
     Stalled {

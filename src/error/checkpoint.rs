@@ -47,7 +47,8 @@ pub enum CheckpointError {
     },
     /// This process does not see a folder that another process has made.
     #[error(
-        "{} is not there, although process 0 has made it: the processes of a run need one file system for its folder",
+        "{} is not there, although process 0 has made it: the processes of a run need one file system for \
+         its folder",
         folder.display()
     )]
     NotShared {
@@ -56,7 +57,8 @@ pub enum CheckpointError {
     },
     /// Two processes have different checkpoints in a folder of one name.
     #[error(
-        "{} is of step {} for process 0 and of step {} for process {process}: all processes need one file system",
+        "{} is of step {} for process 0 and of step {} for process {process}: all processes need one file \
+         system",
         folder.display(), steps[0], steps[1]
     )]
     SeveralSteps {
@@ -79,8 +81,8 @@ pub enum CheckpointError {
     },
     /// A run would continue with other data than before.
     #[error(
-        "{} was trained on {saved}, and the data is now {given}: give the same data, or go on with other data by \
-         --allow-other-data",
+        "{} was trained on {saved}, and the data is now {given}: give the same data, or continue with other \
+         data with --allow-other-data",
         folder.display()
     )]
     OtherData {
@@ -156,7 +158,7 @@ pub enum Damage {
         found: String,
     },
     /// A tensor does not begin where the one before it ends.
-    #[error("`{tensor}` does not lie where its dimensions and its neighbours' put it")]
+    #[error("`{tensor}` does not begin where the tensor before it ends")]
     Offsets {
         /// The tensor.
         tensor: String,
@@ -214,7 +216,7 @@ pub enum Difference {
         expected: Vec<usize>,
     },
     /// Only the checkpoint has it.
-    #[error("is in it, {whose} has no such tensor")]
+    #[error("is in it, but {whose} has no such tensor")]
     Unknown {
         /// The model or the optimizer.
         whose: &'static str,

@@ -27,7 +27,7 @@ pub enum CommandError {
         folder: PathBuf,
     },
     /// There is no checkpoint at a path.
-    #[error("{} is no checkpoint, and no run that has one: train first", path.display())]
+    #[error("{} is neither a checkpoint nor a run that has one: train first", path.display())]
     NoCheckpoint {
         /// The path.
         path: PathBuf,
@@ -53,7 +53,7 @@ pub enum CommandError {
         problem: OutProblem,
     },
     /// Search options of `plan`, but the schedule is not `auto`.
-    #[error("--memory and --goal are for --schedule auto; the order of {schedule} is its own")]
+    #[error("--memory and --goal are for --schedule auto; {schedule} has a fixed order")]
     OnlyForAuto {
         /// The schedule.
         schedule: String,
@@ -160,7 +160,7 @@ pub enum Advice {
     },
     /// More GPUs, or recomputation.
     #[error(
-        "the least that a rank has to hold is {least}, more than its GPU has: take more GPUs (pipeline.devices), or \
+        "a rank has to hold at least {least}, more than its GPU has: take more GPUs (pipeline.devices), or \
          recompute (pipeline.recompute)"
     )]
     MoreGpus {
@@ -168,7 +168,7 @@ pub enum Advice {
         least: String,
     },
     /// Other numbers of ranks or micro-batches.
-    #[error("no schedule is for these numbers of ranks and micro-batches: set others")]
+    #[error("no schedule works with these numbers of ranks and micro-batches: choose others")]
     OtherNumbers,
 }
 

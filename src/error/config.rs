@@ -73,7 +73,7 @@ pub enum ConfigError {
         meant: MeantKey,
     },
     /// A key outside of all sections.
-    #[error("{origin}: `{key}` stands in no section: {}", in_a_section(key, sections))]
+    #[error("{origin}: `{key}` is in no section: {}", in_a_section(key, sections))]
     NoSection {
         /// Where it is.
         origin: Origin,

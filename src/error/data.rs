@@ -196,7 +196,8 @@ pub enum FileProblem {
     },
     /// Its first bytes are not those of the format.
     #[error(
-        "is not an IDX file of unsigned bytes with {} dimensions: it starts with {magic:08x}, expected 000008{:02x}",
+        "is not an IDX file of unsigned bytes with {} dimensions: it starts with {magic:08x}, expected \
+         000008{:02x}",
         range(dims), dims.end()
     )]
     NotIdx {
@@ -229,8 +230,8 @@ pub enum FileProblem {
     },
     /// It is compressed, and too small for what its header says.
     #[error(
-        "is truncated: {packed} compressed bytes cannot hold the {expected} bytes that its dimensions {dims:?} \
-         call for"
+        "is truncated: {packed} compressed bytes cannot hold the {expected} bytes that its dimensions \
+         {dims:?} call for"
     )]
     PackedTooSmall {
         /// The file's length.

@@ -43,7 +43,8 @@ pub enum FabricError {
     },
     /// The numbers of a wire were sent by a carrier that this rank does not have.
     #[error(
-        "rank {from} sends what rank {to} has no way to receive: start all processes with the same devices"
+        "rank {from} sends numbers in a way that rank {to} cannot receive: start all processes with the same \
+         devices"
     )]
     NoCarrier {
         /// The sending rank.
@@ -53,7 +54,8 @@ pub enum FabricError {
     },
     /// The numbers of an earlier call's wire are still in a carrier.
     #[error(
-        "rank {from} sent a wire in call {call} that nobody took: its numbers stand before those of this call"
+        "rank {from} sent a wire in call {call} that was never received: its numbers come before those of \
+         this call"
     )]
     LeftOver {
         /// The sending rank.
@@ -71,7 +73,8 @@ pub enum FabricError {
     },
     /// Two processes make different calls.
     #[error(
-        "process {other} is at `{others_call}`, process {process} at `{call}`: all have to make the same calls"
+        "process {other} is at `{others_call}`, process {process} at `{call}`: all processes must make the \
+         same calls"
     )]
     CallsDiffer {
         /// This process.
@@ -96,7 +99,10 @@ pub enum FabricError {
         first: String,
     },
     /// A process's number is too large.
-    #[error("RANK is {process} and WORLD_SIZE {processes}: ranks of processes go from 0 to {}", processes.saturating_sub(1))]
+    #[error(
+        "RANK is {process} and WORLD_SIZE {processes}: ranks of processes go from 0 to {}",
+        processes.saturating_sub(1)
+    )]
     NoSuchProcess {
         /// The process.
         process: u32,
@@ -113,8 +119,8 @@ pub enum FabricError {
     },
     /// Process 0 does not listen where it should.
     #[error(
-        "cannot reach process 0 at {address} within {seconds} s ({source}): start process 0 there, or give more time \
-         (launch.deadline)"
+        "cannot reach process 0 at {address} within {seconds} s ({source}): start process 0 there, or give \
+         more time (launch.deadline)"
     )]
     CannotReach {
         /// Where it should listen.
@@ -126,8 +132,8 @@ pub enum FabricError {
     },
     /// Another program listens where process 0 should.
     #[error(
-        "what listens at {address} is no process 0 of this program: it answers in another protocol; give all processes \
-         another MASTER_PORT or launch.address"
+        "what listens at {address} is no process 0 of this program: it answers in another protocol; give \
+         all processes another MASTER_PORT or launch.address"
     )]
     Foreign {
         /// Where it listens.
@@ -143,8 +149,8 @@ pub enum FabricError {
     },
     /// Process 0 ended before all processes had connected.
     #[error(
-        "process 0 at {address} has ended the connection ({source}): its own output says why; or another program \
-         listens there"
+        "process 0 at {address} has ended the connection ({source}): its own output says why; or another \
+         program listens there"
     )]
     FirstGone {
         /// Where it listened.
@@ -179,8 +185,8 @@ pub enum FabricError {
     },
     /// A process cannot be reached by another.
     #[error(
-        "cannot reach process {process} at {address}: {source}; every process has to be able to connect to those of \
-         lower RANK"
+        "cannot reach process {process} at {address}: {source}; every process has to be able to connect to \
+         those of lower RANK"
     )]
     CannotReachPeer {
         /// The process that cannot be reached.
@@ -202,7 +208,7 @@ pub enum FabricError {
         processes: Vec<u32>,
     },
     /// A process ended while the processes were connecting.
-    #[error("process {process} has gone while the processes were connecting: its own output says why")]
+    #[error("process {process} stopped while the processes were connecting: its own output says why")]
     Vanished {
         /// The process.
         process: u32,
@@ -215,8 +221,9 @@ pub enum FabricError {
     },
     /// Two ranks of a process share one GPU, but NCCL allows one rank a GPU.
     #[error(
-        "ranks {} and {} of one process are both on {device} and both have links to other processes: NCCL takes one \
-         rank a GPU; start more processes, with fewer ranks each, or give these ranks a GPU each (pipeline.devices)",
+        "ranks {} and {} of one process are both on {device} and both have links to other processes: NCCL \
+         takes one rank a GPU; start more processes, with fewer ranks each, or give these ranks a GPU each \
+         (pipeline.devices)",
         ranks[0], ranks[1]
     )]
     SharedGpu {
@@ -226,7 +233,7 @@ pub enum FabricError {
         device: pipewright_stages::Device,
     },
     /// An announced wire cannot be received.
-    #[error("rank {from} announces what rank {to} cannot receive from it")]
+    #[error("rank {from} announces a wire to rank {to}, but the two have no link for it")]
     Unreceivable {
         /// The sending rank.
         from: WorldRank,

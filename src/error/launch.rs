@@ -30,8 +30,8 @@ pub enum LaunchError {
     },
     /// The schedule has stages in several directions, as DualPipe has.
     #[error(
-        "schedule {schedule} goes in {directions} directions (placement {placement}); the engine trains schedules of one \
-         direction: dualpipe-v is the schedule of this kind for that"
+        "schedule {schedule} goes in {directions} directions (placement {placement}); the engine trains \
+         schedules of one direction: use dualpipe-v, which is similar"
     )]
     SeveralDirections {
         /// The schedule's name.
@@ -43,8 +43,8 @@ pub enum LaunchError {
     },
     /// The number of stages differs from the schedule's.
     #[error(
-        "the schedule has {expected} stages, the pipeline was given {given}: split the model into as many as the \
-         schedule has"
+        "the schedule has {expected} stages, the pipeline was given {given}: split the model into as many \
+         as the schedule has"
     )]
     Stages {
         /// The schedule's stages.
@@ -78,8 +78,8 @@ pub enum LaunchError {
     },
     /// Two parameters have one name, and neither is declared to be a tied copy of the other.
     #[error(
-        "two parameters have the name `{name}`: the one of {} and the one of {}; give them two names, or declare one a \
-         copy of the other (`Parameter::tied`)",
+        "two parameters have the name `{name}`: the one of {} and the one of {}; give them two names, or \
+         declare one a copy of the other (`Parameter::tied`)",
         places[0], places[1]
     )]
     SameName {
@@ -90,8 +90,8 @@ pub enum LaunchError {
     },
     /// A tied copy, but no layer holds the parameter that it copies.
     #[error(
-        "the parameter `{name}` of {place} is a tied copy, but no layer holds the parameter that it copies: one of that \
-         name that is not tied"
+        "the parameter `{name}` of {place} is a tied copy, but no layer holds the parameter that it copies: \
+         one of that name that is not tied"
     )]
     NoOriginal {
         /// The name.
@@ -101,8 +101,8 @@ pub enum LaunchError {
     },
     /// A tied copy has other dimensions than the parameter that it copies.
     #[error(
-        "parameters named `{name}` are tied, but have dimensions {:?} in stage {} and {:?} in stage {}: give them one \
-         shape or two names",
+        "parameters named `{name}` are tied, but have dimensions {:?} in stage {} and {:?} in stage {}: \
+         give them one shape or two names",
         dims[0], stages[0], dims[1], stages[1]
     )]
     TiedShapes {

@@ -13,7 +13,10 @@ pub enum MeshError {
         axis: Axis,
     },
     /// The run has too many ranks.
-    #[error("{} replicas of {} ranks of {} shards are more than {most} ranks: take fewer", sizes[0], sizes[1], sizes[2])]
+    #[error(
+        "{} replicas of {} ranks of {} shards are more than {most} ranks: take fewer",
+        sizes[0], sizes[1], sizes[2]
+    )]
     TooMany {
         /// Replicas, pipeline ranks, tensor shards.
         sizes: [u32; 3],
@@ -22,7 +25,8 @@ pub enum MeshError {
     },
     /// The processes cannot have equally many ranks.
     #[error(
-        "{processes} processes cannot share {ranks} ranks evenly: start {} of them (WORLD_SIZE), or change the stages",
+        "{processes} processes cannot share {ranks} ranks evenly: start {} of them (WORLD_SIZE), or change \
+         the stages",
         divisors(*ranks)
     )]
     Uneven {

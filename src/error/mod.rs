@@ -104,7 +104,9 @@ pub enum Error {
         cause: String,
     },
     /// Another process of the run has ended without giving a reason.
-    #[error("process {0} has stopped without a word: it was killed, or its machine or the network failed")]
+    #[error(
+        "process {0} has stopped without saying why: it was killed, or its machine or the network failed"
+    )]
     ProcessGone(u32),
     /// The loss or the gradient is NaN or infinite. The weights have not changed in this step.
     #[error("step {step}: {what}; the weights are those from before this step")]

@@ -90,7 +90,7 @@ pub enum PlanError {
         memory: f64,
     },
     /// A goal that does not exist.
-    #[error("{0:?} is no goal; known are makespan and span")]
+    #[error("{0:?} is not a goal; known are makespan and span")]
     Goal(String),
     /// A schedule that does not exist.
     #[error("there is no schedule {name:?}{} (known: {})",
@@ -112,8 +112,11 @@ pub enum PlanError {
         problem: SizeProblem,
     },
     /// A search without ranks, stages or micro-batches.
-    #[error("auto needs at least 1 rank, 1 chunk and 1 micro-batch; it was given {ranks} ranks, {} chunks and \
-        {micro_batches} micro-batches", chunks.map_or("any number of".to_owned(), |chunks| chunks.to_string()))]
+    #[error(
+        "auto needs at least 1 rank, 1 chunk and 1 micro-batch; it was given {ranks} ranks, {} chunks and \
+         {micro_batches} micro-batches",
+        chunks.map_or("any number of".to_owned(), |chunks| chunks.to_string())
+    )]
     NothingToSearch {
         /// How many ranks.
         ranks: u32,
@@ -142,7 +145,8 @@ pub enum PlanError {
     MemoryLimit(f64),
     /// Costs for stages that cannot be divided evenly among the ranks.
     #[error(
-        "there are costs of {stages} stages, which {ranks} ranks cannot share evenly; give costs of a multiple of {ranks}"
+        "there are costs of {stages} stages, which {ranks} ranks cannot share evenly; give costs of a \
+         multiple of {ranks}"
     )]
     UnevenCosts {
         /// How many stages there are costs of.
@@ -203,7 +207,8 @@ impl fmt::Display for CostOf {
 pub enum SizeProblem {
     /// No rank or no micro-batch.
     #[error(
-        "needs at least 1 rank and 1 micro-batch; it was given {ranks} ranks and {micro_batches} micro-batches"
+        "needs at least 1 rank and 1 micro-batch; it was given {ranks} ranks and {micro_batches} \
+         micro-batches"
     )]
     Nothing {
         /// How many ranks.
@@ -227,7 +232,8 @@ pub enum SizeProblem {
     },
     /// More cells than are supported.
     #[error(
-        "with {ranks} ranks x {chunks} chunks x {micro_batches} micro-batches is too large; at most 2^23 cells are supported"
+        "with {ranks} ranks x {chunks} chunks x {micro_batches} micro-batches is too large; at most 2^23 \
+         cells are supported"
     )]
     TooLarge {
         /// How many ranks.
@@ -239,7 +245,8 @@ pub enum SizeProblem {
     },
     /// Too many ranks for a schedule that needs two micro-batches a rank.
     #[error(
-        "is made for two micro-batches a rank at least, and with {ranks} ranks these are too many; at most 2^23 cells are supported"
+        "is made for two micro-batches a rank at least, and with {ranks} ranks these are too many; at most \
+         2^23 cells are supported"
     )]
     TooManyRanks {
         /// How many ranks.

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 pub enum ProfileError {
     /// Some ranks are on the CPU and others on GPUs, or they compute in different numbers.
     #[error(
-        "costs are those of a layer wherever it runs, and these ranks are not all on the CPU, or all on GPUs in the \
-         same numbers: have them on one kind, or do without costs"
+        "one cost of a layer is for all ranks, and these ranks are not all on the CPU, or all on GPUs with \
+         the same numbers: put them on one kind of device, or train without costs"
     )]
     MixedRanks,
     /// A file with costs that cannot be read.
@@ -43,7 +43,7 @@ pub enum CostsProblem {
         has_nan: bool,
     },
     /// It has no version.
-    #[error("no costs, for they have a version: {AGAIN}")]
+    #[error("not a file of costs, because it has no version: {AGAIN}")]
     NoVersion,
     /// It was written by another version of Pipewright.
     #[error("costs of version {found}, and this pipewright reads version {read}: {AGAIN}")]

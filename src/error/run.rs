@@ -53,8 +53,8 @@ pub enum RunError {
     NotARun(PathBuf),
     /// A run ended before its first checkpoint, so there is nothing to resume.
     #[error(
-        "the run in {} has no checkpoint to resume from, and nothing was changed: begin another run in another \
-         directory with --run-dir DIR",
+        "the run in {} has no checkpoint to resume from, and nothing was changed: begin another run in \
+         another directory with --run-dir DIR",
         .0.display()
     )]
     NoCheckpoint(PathBuf),
@@ -67,7 +67,9 @@ pub enum RunError {
                 newest.display(),
                 older.display()
             ),
-            None => "there is no earlier one: begin another run, without --resume and in another directory".to_owned(),
+            None => "there is no earlier one: begin another run, without --resume and in another \
+                     directory"
+                .to_owned(),
         }
     )]
     Unusable {
@@ -105,8 +107,8 @@ pub enum RunError {
     NotShared(PathBuf),
     /// There are fewer steps left than should be traced.
     #[error(
-        "--trace={asked}: {done} of {last} steps are done, so {} are to come, and the first {settling} of these \
-         are not traced: {}",
+        "--trace={asked}: {done} of {last} steps are done, so {} are to come, and the first {settling} of \
+         these are not traced: {}",
         last.saturating_sub(*done),
         match last.saturating_sub(done + settling) {
             0 => format!("let the run go on for at least {} steps", settling + 1),
@@ -125,7 +127,8 @@ pub enum RunError {
     },
     /// Several processes run a command that would do the same in each.
     #[error(
-        "`{command}` runs in one process, but WORLD_SIZE is {processes}: unset it (only `train` runs in several)"
+        "`{command}` runs in one process, but WORLD_SIZE is {processes}: unset it (only `train` runs in \
+         several)"
     )]
     OneProcess {
         /// The command.
@@ -149,8 +152,8 @@ pub enum RunError {
     },
     /// The directory of the run was removed, moved or replaced while the run went on.
     #[error(
-        "the run directory {} was removed, moved or replaced while this run trained in it: the run ends here, \
-         and its steps since the last checkpoint are lost",
+        "the run directory {} was removed, moved or replaced while this run trained in it: the run ends \
+         here, and its steps since the last checkpoint are lost",
         .0.display()
     )]
     Gone(PathBuf),

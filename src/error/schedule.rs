@@ -41,8 +41,8 @@ pub enum ScheduleError {
     NoMicroBatch,
     /// The number of lists differs from the number of ranks.
     #[error(
-        "there are {lists} lists of actions, but the stages stand on {ranks} of them (placement {placement}); give each \
-         list stages of its own, each on one rank"
+        "there are {lists} lists of actions, but the stages are on {ranks} ranks (placement \
+         {placement}); give each list stages of its own, each on one rank"
     )]
     Lists {
         /// How many lists there are.
@@ -75,7 +75,7 @@ pub enum ScheduleError {
         second: ActionPlace,
     },
     /// A stage with actions on two ranks.
-    #[error("stage {stage} stands on ranks {} and {} ({action} on rank {other}); keep a stage on one rank",
+    #[error("stage {stage} is on ranks {} and {} ({action} on rank {other}); keep a stage on one rank",
         home.min(other), home.max(other))]
     StageOnTwoRanks {
         /// The stage.
@@ -90,7 +90,7 @@ pub enum ScheduleError {
     /// A pair that is not possible.
     #[error("rank {rank}: {forward} is marked as a pair with {}", match own {
         true => "its own backward, which needs it first",
-        false => "the backward behind it, but behind it is none",
+        false => "the backward after it, but none comes after it",
     })]
     Pair {
         /// The rank.
@@ -110,8 +110,8 @@ pub enum ScheduleError {
     },
     /// A micro-batch with passes of only some stages.
     #[error(
-        "micro-batch {micro_batch} has only {found} of its {wanted} forwards and backwards, though there is a micro-batch \
-         {last}; number them from 0"
+        "micro-batch {micro_batch} has only {found} of its {wanted} forwards and backwards, though there is \
+         a micro-batch {last}; number them from 0"
     )]
     MicroBatchGap {
         /// The micro-batch.
@@ -125,8 +125,8 @@ pub enum ScheduleError {
     },
     /// Micro-batches whose numbers do not begin at 0.
     #[error(
-        "the first micro-batch is {first}, and no micro-batch has half of its {wanted} forwards and backwards; number the \
-         micro-batches from 0, each with all its stages"
+        "the first micro-batch is {first}, and no micro-batch has half of its {wanted} forwards and \
+         backwards; number the micro-batches from 0, each with all its stages"
     )]
     NoWholeMicroBatch {
         /// The lowest number.
@@ -139,7 +139,8 @@ pub enum ScheduleError {
     NoStage,
     /// A placement without ranks, or with no stage on each.
     #[error(
-        "a placement needs at least 1 rank and 1 chunk on each; it was given {ranks} ranks and {chunks} chunks"
+        "a placement needs at least 1 rank and 1 chunk on each; it was given {ranks} ranks and {chunks} \
+         chunks"
     )]
     NoRanks {
         /// How many ranks.
@@ -157,7 +158,8 @@ pub enum ScheduleError {
     },
     /// A rank without a stage.
     #[error(
-        "rank {rank} has no stage, though there is a rank {last}; number the ranks from 0 and give each one a stage"
+        "rank {rank} has no stage, though there is a rank {last}; number the ranks from 0 and give each one \
+         a stage"
     )]
     RankWithoutStage {
         /// The rank.
@@ -213,12 +215,10 @@ impl fmt::Display for Expected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Action => {
-                "is not an action; known are 2F0, 2B0, 2I0, 2W0, 2SEND_F0, 2RECV_F0, 2SEND_B0, 2RECV_B0 (stage, action, \
-                 micro-batch), 2REDUCE_GRAD and 2STEP (stage)"
+                "is not an action; known are 2F0, 2B0, 2I0, 2W0, 2SEND_F0, 2RECV_F0, 2SEND_B0, 2RECV_B0 \
+                 (stage, action, micro-batch), 2REDUCE_GRAD and 2STEP (stage)"
             }
-            Self::Pair => {
-                "is not a pair of a forward and a backward; write it as (0F7;7B3)OVERLAP_F_B"
-            }
+            Self::Pair => "is not a pair of a forward and a backward; write it as (0F7;7B3)OVERLAP_F_B",
             Self::Placement => {
                 "is not a placement; known are looped, vee and a list of the stages' ranks such as 0,1,1,0"
             }

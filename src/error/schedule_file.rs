@@ -27,8 +27,8 @@ pub enum ScheduleFileProblem {
     },
     /// A schedule that goes through the pipeline in several directions.
     #[error(
-        "{path} goes in {directions} directions (placement {placement}); the engine trains schedules of one direction: \
-         dualpipe-v is the schedule of this kind for that"
+        "{path} goes in {directions} directions (placement {placement}); the engine trains schedules of one \
+         direction: use dualpipe-v, which is similar"
     )]
     Directions {
         /// The file.

@@ -23,7 +23,7 @@ pub enum ValueProblem {
     #[error("is 0: set it to 1 or more")]
     Zero,
     /// A number outside of its range.
-    #[error("{value} makes no sense: {must}")]
+    #[error("{value} is not allowed: {must}")]
     OutOfRange {
         /// The number.
         value: f64,
@@ -31,7 +31,7 @@ pub enum ValueProblem {
         must: &'static str,
     },
     /// A dropout probability outside of its range.
-    #[error("{0} is no probability below 1: choose from 0 to 0.9")]
+    #[error("{0} is not a probability below 1: choose from 0 to 0.9")]
     NoProbability(f64),
     /// A share of the data for validation that is neither a fraction nor a count.
     #[error("{0} is neither a fraction from 0 to below 1 nor a whole number of tokens or rows")]
@@ -87,7 +87,7 @@ pub enum ValueProblem {
         to: &'static str,
     },
     /// Built-in data that does not exist, or that is combined with other data.
-    #[error("the data in the program is \"{0}\", by itself and with data.kind = \"text\"")]
+    #[error("the only built-in data is \"{0}\": give it alone, with data.kind = \"text\"")]
     BuiltInData(&'static str),
     /// No data.
     #[error("nothing to train on: name a file or a folder")]
@@ -156,7 +156,7 @@ pub enum ValueProblem {
     #[error("\"{0}\" cannot name a folder: use a name without slashes that does not start with a dot")]
     RunName(String),
     /// An address without a host or a port.
-    #[error("\"{0}\" is no host and port: write \"host:port\", such as \"127.0.0.1:29500\"")]
+    #[error("\"{0}\" is not a host and port: write \"host:port\", such as \"127.0.0.1:29500\"")]
     Address(String),
     /// A model that cannot be made, or cannot be cut into these stages.
     #[error(transparent)]
@@ -213,7 +213,7 @@ pub enum ValueProblem {
     #[error(
         "a limit in bytes needs measured costs{}",
         if *mixed {
-            ", and there are none of ranks on the CPU and on GPUs: leave it out"
+            ", and none can be measured for ranks on both the CPU and GPUs: leave it out"
         } else {
             ": run `pipewright profile` and set pipeline.costs"
         }
@@ -276,8 +276,8 @@ pub enum ValueProblem {
     Unmeasurable(#[source] Box<Error>),
     /// Costs would be measured on a GPU that is missing.
     #[error(
-        "what layers cost is measured where they run, and {0}. Plan with a file that was measured there \
-         (--costs), or with --set pipeline.devices=cpu --set pipeline.dtype=f32 by what they cost on the CPU"
+        "the costs of layers are measured where they run, and {0}. Plan with a file that was measured there \
+         (--costs), or, with the costs on the CPU, with --set pipeline.devices=cpu --set pipeline.dtype=f32"
     )]
     NoGpu(#[source] pipewright_stages::Error),
 }

@@ -161,8 +161,9 @@ fn warn_when_not_optimized() {
     if !pipewright_stages::IS_OPTIMIZED {
         SAID.call_once(|| {
             eprintln!(
-                "pipewright is compiled without optimisation: training takes hundreds of times as long. Run with \
-                 --release, or write opt-level = 3 into the section [profile.dev.package.\"*\"] of Cargo.toml"
+                "pipewright is compiled without optimisation: training takes hundreds of times as long. Run \
+                 with --release, or write opt-level = 3 into the section [profile.dev.package.\"*\"] of \
+                 Cargo.toml"
             );
         });
     }

@@ -7,8 +7,8 @@ use super::folder::Best;
 use crate::Error;
 use crate::pipeline::{Evaluation, StepReport};
 
-/// Something that happened in a run, in the order in which it happened. In several processes each one is told the
-/// same; only seconds and files differ.
+/// Something that happened in a run, in the order in which it happened. In several processes each one is told
+/// the same; only seconds and files differ.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
@@ -36,7 +36,8 @@ pub enum Event<'a> {
     Warning(&'a Warning),
     /// The run ends in good order; all is saved.
     End(&'a Outcome),
-    /// The run ends because something failed. The error is what [`Session::train`](super::Session::train) gives.
+    /// The run ends because something failed. The error is what [`Session::train`](super::Session::train)
+    /// gives.
     Failed(&'a Failed),
 }
 
@@ -148,7 +149,8 @@ impl fmt::Display for Warning {
         };
         write!(
             f,
-            "warning: could not {task}: {}; the run goes on, and later failures of this kind are not told",
+            "warning: could not {task}: {}; the run continues, and later failures of this kind are not \
+             reported",
             self.error
         )
     }
@@ -186,7 +188,8 @@ impl fmt::Display for Failed {
         if self.repeats {
             write!(
                 f,
-                "; with the same settings it ends the same way, so change one, such as optimizer.learning_rate"
+                "; with the same settings it ends the same way, so change one, such as \
+                 optimizer.learning_rate"
             )?;
         }
         Ok(())

@@ -8,8 +8,8 @@ use std::time::SystemTime;
 
 use crate::{Error, Result};
 
-/// Writes a file beside its place, makes it durable and renames it into its place. After a failure the file that
-/// was there is still whole.
+/// Writes a file beside its place, makes it durable and renames it into its place. After a failure the file
+/// that was there is still whole.
 pub(super) fn replace(path: &Path, text: &str) -> Result<()> {
     let folder = path.parent().expect("a file of a run is in the run directory");
     let write = || {

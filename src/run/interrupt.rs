@@ -30,8 +30,8 @@ impl Interrupt {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Asks when the process gets SIGINT (Ctrl-C), SIGTERM or SIGHUP, and calls `first` on a thread of its own. The
-    /// second of these signals ends the process at once, with status 1: nothing is saved then.
+    /// Asks when the process gets SIGINT (Ctrl-C), SIGTERM or SIGHUP, and calls `first` on a thread of its
+    /// own. The second of these signals ends the process at once, with status 1: nothing is saved then.
     ///
     /// # Errors
     /// [`Error::Run`] when the system refuses.
@@ -63,7 +63,8 @@ impl Interrupt {
     }
 }
 
-/// Makes a write beyond the limit on the size of files (`ulimit -f`) an error, where it would end the process.
+/// Makes a write beyond the limit on the size of files (`ulimit -f`) an error, where it would end the
+/// process.
 ///
 /// # Errors
 /// [`Error::Run`] when the system refuses.

@@ -21,8 +21,8 @@ pub(super) struct Metrics {
 }
 
 impl Metrics {
-    /// Opens the file to go on from `step`. Lines of this step and later ones are cut off, and so is a last line that
-    /// is not whole; the lines before stay as they are, byte for byte.
+    /// Opens the file to go on from `step`. Lines of this step and later ones are cut off, and so is a last
+    /// line that is not whole; the lines before stay as they are, byte for byte.
     pub(super) fn open(path: PathBuf, step: u64) -> Result<Self> {
         let file = OpenOptions::new()
             .read(true)

@@ -6,8 +6,9 @@ use super::folder::{Best, RunDir};
 use crate::{Result, checkpoint};
 
 impl RunDir {
-    /// The newest checkpoint that is known to be good when so many steps are done: a later step began with its
-    /// weights, and all its numbers were finite. The checkpoint after the last step has yet to prove itself.
+    /// The newest checkpoint that is known to be good when so many steps are done: a later step began with
+    /// its weights, and all its numbers were finite. The checkpoint after the last step has yet to prove
+    /// itself.
     pub(super) fn newest_good(&self, done: u64) -> Result<Option<PathBuf>> {
         let unproven = self.checkpoint(done);
         Ok(self.checkpoints()?.into_iter().rfind(|path| *path != unproven))

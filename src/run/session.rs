@@ -59,9 +59,9 @@ impl<S: Stage> Session<'_, S> {
     /// Trains up to the last step, or to the end of the step in which somebody asks it to end, and saves.
     ///
     /// # Errors
-    /// What [`Pipeline::step`], [`Pipeline::evaluate`] and [`Pipeline::save`] give, [`Error::NotFinite`] for the loss
-    /// of a validation too; [`RunError::Gone`](crate::error::RunError::Gone). A checkpoint whose weights gave numbers
-    /// that are not finite is removed when there is an older one.
+    /// What [`Pipeline::step`], [`Pipeline::evaluate`] and [`Pipeline::save`] give, [`Error::NotFinite`] for
+    /// the loss of a validation too; [`RunError::Gone`](crate::error::RunError::Gone). A checkpoint whose
+    /// weights gave numbers that are not finite is removed when there is an older one.
     pub fn train(mut self) -> Result<Outcome> {
         let result = self.run();
         if let Err(error) = &result {
@@ -271,8 +271,8 @@ impl<S: Stage> Session<'_, S> {
         self.listeners.tell(&Event::Failed(&failed));
     }
 
-    /// Removes the checkpoint whose weights gave numbers that are not finite, if there is an older one. Gives the
-    /// checkpoint that was removed, and whether there is only the bad one.
+    /// Removes the checkpoint whose weights gave numbers that are not finite, if there is an older one. Gives
+    /// the checkpoint that was removed, and whether there is only the bad one.
     fn remove_bad(&mut self) -> Result<(Option<PathBuf>, bool)> {
         let done = self.done();
         let bad = self.dir.checkpoint(done);

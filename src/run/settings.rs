@@ -86,8 +86,9 @@ impl Run {
         Self { resume, ..self }
     }
 
-    /// Validates on so many micro-batches of a source, every so many steps and after the last one. The checkpoint with
-    /// the lowest validation loss is kept, beside the newest ones. No validation when not said.
+    /// Validates on so many micro-batches of a source, every so many steps and after the last one. The
+    /// checkpoint with the lowest validation loss is kept, beside the newest ones. No validation when not
+    /// said.
     #[must_use]
     pub fn validate(self, source: Arc<dyn DataSource>, micro_batches: u32, every: u64) -> Self {
         let validation = Some(Validation {
@@ -98,21 +99,22 @@ impl Run {
         Self { validation, ..self }
     }
 
-    /// Saves a checkpoint every so many steps, beside the one at the end; 0, only the one at the end, when not said.
+    /// Saves a checkpoint every so many steps, beside the one at the end; 0, only the one at the end, when
+    /// not said.
     #[must_use]
     pub fn save_every(self, save_every: u64) -> Self {
         Self { save_every, ..self }
     }
 
-    /// How many of the newest checkpoints are kept; 3 when not said. The best one is kept too, and so is the newest
-    /// one that a later step has shown to be good.
+    /// How many of the newest checkpoints are kept; 3 when not said. The best one is kept too, and so is the
+    /// newest one that a later step has shown to be good.
     #[must_use]
     pub fn keep(self, keep: usize) -> Self {
         Self { keep, ..self }
     }
 
-    /// Whether the run may be resumed on data other than what it trained on before; false when not said. It is written
-    /// into the run's history.
+    /// Whether the run may be resumed on data other than what it trained on before; false when not said. It
+    /// is written into the run's history.
     #[must_use]
     pub fn allow_other_data(self, allow_other_data: bool) -> Self {
         Self {
@@ -163,16 +165,17 @@ impl Run {
         Self { trace, ..self }
     }
 
-    /// Tells a listener what happens. It may answer [`Flow::Stop`]; in several processes one such answer stops all.
+    /// Tells a listener what happens. It may answer [`Flow::Stop`]; in several processes one such answer
+    /// stops all.
     #[must_use]
     pub fn on<R: Into<Flow>>(mut self, mut listener: impl FnMut(&Event<'_>) -> R + 'static) -> Self {
         self.listeners.push(Box::new(move |event| listener(event).into()));
         self
     }
 
-    /// Looks at the run directory now and takes its lock when there is a run to go on with. So a directory that
-    /// cannot be used is refused before data is opened and stages are built. Without it, [`Run::begin`] does this.
-    /// In several processes only the first one calls it.
+    /// Looks at the run directory now and takes its lock when there is a run to go on with. So a directory
+    /// that cannot be used is refused before data is opened and stages are built. Without it, [`Run::begin`]
+    /// does this. In several processes only the first one calls it.
     ///
     /// # Errors
     /// [`Error::Run`](crate::Error::Run) when the directory cannot be used; nothing in it has changed.

@@ -95,7 +95,7 @@ fn start_again(path: &OsStr) {
         .env(LOADER, path)
         .env(STARTED_AGAIN, std::process::id().to_string())
         .exec();
-    eprintln!("warning: cannot start again with CUDA's libraries: {error}");
+    eprintln!("warning: cannot restart with CUDA's libraries: {error}");
 }
 
 /// Other systems' loaders do not read the variable.

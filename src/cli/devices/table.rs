@@ -21,7 +21,7 @@ fn gpu(gpu: &GpuReport) -> String {
     let (major, minor) = gpu.capability;
     let in_words = |bytes: u64| Memory::in_words(bytes as f64);
     let free = gpu.free.map_or_else(
-        || "no context to be had".to_owned(),
+        || "cannot be used now".to_owned(),
         |free| format!("{} free", in_words(free)),
     );
     let runs = match &gpu.problem {
@@ -74,7 +74,7 @@ fn advice(report: &Report) -> String {
         text += &format!("  pip install {}\n", packages.join(" "));
     }
     if lacking.contains(&Library::Nccl) {
-        text += "  (one process does without NCCL)\n";
+        text += "  (a run of one process does not need NCCL)\n";
     }
     text
 }

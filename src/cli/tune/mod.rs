@@ -135,8 +135,8 @@ fn nothing_fits(grid: Grid, memory: Option<Memory>) -> Error {
 fn table(grid: &Grid, args: &Args, rows: usize) -> String {
     let unit = grid.unit;
     let mut text = format!(
-        "     ranks  schedule          chunks  micro-batches  rows  predicted s  {unit}/s  bubble    peak MiB  \
-         measured s  {unit}/s\n"
+        "     ranks  schedule          chunks  micro-batches  rows  predicted s  {unit}/s  bubble    \
+         peak MiB  measured s  {unit}/s\n"
     );
     for (place, found) in (1..).zip(&grid.found).take(rows) {
         text += &line(place, found, unit.len() + 2);
@@ -148,7 +148,7 @@ fn table(grid: &Grid, args: &Args, rows: usize) -> String {
         let limit = args
             .memory
             .map_or("its GPU's memory".to_owned(), |memory| memory.to_string());
-        text += &format!("{} more would hold over {limit} on a rank\n", grid.above);
+        text += &format!("{} more would need over {limit} on a rank\n", grid.above);
     }
     text
 }
@@ -159,7 +159,8 @@ fn line(place: usize, found: &Found, wide: usize) -> String {
         format!("  {seconds:>10.4}  {:>wide$.0}", found.rate(seconds))
     });
     format!(
-        "{place:>3}. {:>5}  {:<16}  {:>6}  {:>13}  {:>4}  {:>11.4}  {:>wide$.0}  {:>5.1} %  {:>9.2}{measured}\n",
+        "{place:>3}. {:>5}  {:<16}  {:>6}  {:>13}  {:>4}  {:>11.4}  {:>wide$.0}  {:>5.1} %  \
+         {:>9.2}{measured}\n",
         setting.ranks,
         setting.schedule,
         setting.chunks,

@@ -73,7 +73,7 @@ pub enum ActionProblem {
         last: MicroBatch,
     },
     /// An action is on another rank than its stage.
-    #[error("{place}: stage {stage} lives on rank {home}; move the cell there")]
+    #[error("{place}: stage {stage} is on rank {home}; move the cell there")]
     WrongRank {
         /// The action.
         place: ActionPlace,
@@ -91,7 +91,7 @@ pub enum ActionProblem {
         stage: StageId,
     },
     /// An action occurs twice.
-    #[error("{second} stands at action {} of rank {} already; remove one", first.index, first.rank)]
+    #[error("{second} is at action {} of rank {} already; remove one", first.index, first.rank)]
     Repeated {
         /// Where it occurs first.
         first: ActionPlace,

@@ -59,9 +59,10 @@ impl fmt::Display for Deadlock {
         }
         f.write_str(match (self.cycle, has(|why| matches!(why, Reason::Queue(_)))) {
             (true, true) => {
-                "put these transfers in the same order on both ranks, or leave transfers out: lowering places them safely"
+                "put these transfers in the same order on both ranks, or leave transfers out: lowering \
+                 places them safely"
             }
-            (true, false) => "move one of them behind what it needs",
+            (true, false) => "move one of them after what it needs",
             (false, _) => "add the missing end, or leave transfers out: lowering places them",
         })
     }
