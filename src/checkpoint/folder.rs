@@ -16,7 +16,7 @@ pub(super) const PARTIAL: &str = "partial";
 pub(super) const ASIDE: &str = "old";
 
 /// What is at a path.
-enum Standing {
+enum Existing {
     Nothing,
     Empty,
     /// Files of a checkpoint and nothing else.
@@ -166,31 +166,31 @@ fn rename(what: &'static str, from: &Path, to: &Path) -> Result<()> {
 
 /// Whether a checkpoint, or an empty folder, is at this path. Refuses anything else.
 fn replaceable(path: &Path) -> Result<bool> {
-    match standing(path)? {
-        Standing::Nothing => Ok(false),
-        Standing::Empty | Standing::Ours { described: true } => Ok(true),
-        Standing::Ours { described: false } => Err(not_ours(path, PlaceProblem::NoState)),
-        Standing::Other(problem) => Err(not_ours(path, problem)),
+    match existing(path)? {
+        Existing::Nothing => Ok(false),
+        Existing::Empty | Existing::Ours { described: true } => Ok(true),
+        Existing::Ours { described: false } => Err(not_ours(path, PlaceProblem::NoState)),
+        Existing::Other(problem) => Err(not_ours(path, problem)),
     }
 }
 
 /// Whether a hidden folder with parts of a checkpoint is at this path. Refuses anything else.
 fn check_litter(path: &Path) -> Result<bool> {
-    match standing(path)? {
-        Standing::Nothing => Ok(false),
-        Standing::Empty | Standing::Ours { .. } => Ok(true),
-        Standing::Other(problem) => Err(not_ours(path, problem)),
+    match existing(path)? {
+        Existing::Nothing => Ok(false),
+        Existing::Empty | Existing::Ours { .. } => Ok(true),
+        Existing::Other(problem) => Err(not_ours(path, problem)),
     }
 }
 
-fn standing(path: &Path) -> Result<Standing> {
+fn existing(path: &Path) -> Result<Existing> {
     // The path itself: a symbolic link is not followed, since its target belongs to somebody else.
     let metadata = match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Standing::Nothing),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Existing::Nothing),
         metadata => metadata.map_err(Error::io("read", path))?,
     };
     if !metadata.is_dir() {
-        return Ok(Standing::Other(PlaceProblem::NotAFolder));
+        return Ok(Existing::Other(PlaceProblem::NotAFolder));
     }
     let (mut empty, mut described) = (true, false);
     for entry in fs::read_dir(path).map_err(Error::io("list", path))? {
@@ -198,15 +198,15 @@ fn standing(path: &Path) -> Result<Standing> {
         let name = entry.file_name().to_string_lossy().into_owned();
         let is_file = entry.file_type().map_err(Error::io("read", path))?.is_file();
         if !is_file || ![STATE, MODEL, OPTIMIZER].contains(&name.as_str()) {
-            return Ok(Standing::Other(PlaceProblem::Foreign { name }));
+            return Ok(Existing::Other(PlaceProblem::Foreign { name }));
         }
         empty = false;
         described |= name == STATE;
     }
     Ok(if empty {
-        Standing::Empty
+        Existing::Empty
     } else {
-        Standing::Ours { described }
+        Existing::Ours { described }
     })
 }
 

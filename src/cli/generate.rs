@@ -6,12 +6,12 @@ use crate::stages::{ForwardContext, Mode, Sequential, Stage, Tensor, rng};
 
 /// How the next token is chosen.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Choice {
+pub(super) struct Sampling {
     temperature: f32,
     top_k: Option<usize>,
 }
 
-impl Choice {
+impl Sampling {
     pub(super) fn new(temperature: f32, top_k: Option<usize>) -> Result<Self> {
         if !(temperature >= 0.0 && temperature.is_finite()) {
             return Err(CommandError::Temperature(temperature).into());
@@ -47,18 +47,24 @@ pub(super) struct Generator {
     model: Sequential,
     vocab: usize,
     context: usize,
-    choice: Choice,
+    sampling: Sampling,
     key: [u32; 2],
     tokens: Vec<u32>,
 }
 
 impl Generator {
-    pub(super) fn new(model: Sequential, vocab: usize, context: usize, choice: Choice, seed: u64) -> Self {
+    pub(super) fn new(
+        model: Sequential,
+        vocab: usize,
+        context: usize,
+        sampling: Sampling,
+        seed: u64,
+    ) -> Self {
         Self {
             model,
             vocab,
             context,
-            choice,
+            sampling,
             key: rng::key(seed, "sample"),
             tokens: Vec::new(),
         }
@@ -96,7 +102,7 @@ impl Generator {
         let (logits, _) = self.model.forward(at, input)?;
         let last = &logits.f32()[(seen.len() - 1) * self.vocab..][..self.vocab];
         let draw = rng::unit(rng::philox(self.key, [step as u32, (step >> 32) as u32, 0, 0])[0]);
-        let token = self.choice.token(last, draw);
+        let token = self.sampling.token(last, draw);
         self.tokens.push(token);
         Ok(token)
     }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::generate::{Choice, Generator};
+use super::generate::{Generator, Sampling};
 use crate::Result;
 use crate::checkpoint::Checkpoint;
 use crate::compose;
@@ -41,8 +41,8 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args) -> Result<()> {
     let Args { tokens, seed, .. } = args;
-    let choice = Choice::new(args.temperature, args.top_k)?;
-    let (config, mut generator) = load(&args.path, choice, seed).map_err(CommandError::refused)?;
+    let sampling = Sampling::new(args.temperature, args.top_k)?;
+    let (config, mut generator) = load(&args.path, sampling, seed).map_err(CommandError::refused)?;
     let text = config.data.kind == DataKind::Text;
     let prompt = match &args.prompt {
         Some(prompt) if text => prompt.bytes().map(u32::from).collect(),
@@ -71,7 +71,7 @@ pub(super) fn run(args: Args) -> Result<()> {
 }
 
 /// The model of a checkpoint, as one stage.
-fn load(path: &Path, choice: Choice, seed: u64) -> Result<(Config, Generator)> {
+fn load(path: &Path, sampling: Sampling, seed: u64) -> Result<(Config, Generator)> {
     let folder = newest(path)?;
     let checkpoint = Checkpoint::open(&folder)?;
     let name = format!("the config in {}", folder.display());
@@ -81,7 +81,7 @@ fn load(path: &Path, choice: Choice, seed: u64) -> Result<(Config, Generator)> {
     }
     let mut model = compose::model(&config)?.whole()?;
     checkpoint.read_weights(model.parameters())?;
-    let generator = Generator::new(model, config.model.vocab, config.data.seq, choice, seed);
+    let generator = Generator::new(model, config.model.vocab, config.data.seq, sampling, seed);
     Ok((config, generator))
 }
 

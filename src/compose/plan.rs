@@ -2,7 +2,7 @@
 
 use super::costs;
 use super::model::{estimated_counts, listed_counts};
-use super::schedule::{FILE, alike, in_file, ranks_and_chunks, unfitted};
+use super::schedule::{FILE, equal_costs, in_file, ranks_and_chunks, unfitted};
 use crate::checksum::Checksum;
 use crate::config::{Config, Memory, Partition};
 use crate::error::{Error, Result, ValueProblem};
@@ -121,7 +121,7 @@ fn chosen(config: &Config) -> Result<(Schedule, Option<String>)> {
         ranks,
         chunks: Some(chunks),
         micro_batches,
-        costs: &alike()?,
+        costs: &equal_costs()?,
         memory: None,
         links: Links::Buffered,
         goal: Goal::Makespan,

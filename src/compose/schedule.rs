@@ -26,7 +26,7 @@ pub(super) fn unfitted(config: &Config) -> Result<Schedule> {
         ranks,
         Some(chunks),
         config.pipeline.micro_batches,
-        &alike()?,
+        &equal_costs()?,
     )
     .map_err(|error| config.refuse("pipeline.schedule", ValueProblem::Schedule(Box::new(error))))
 }
@@ -134,7 +134,7 @@ fn check_file(config: &Config, path: &str, schedule: &Schedule) -> Result<()> {
 
 /// Costs for when none are measured: all ranks and all passes have the same cost, and nothing is freed before
 /// the backward-weight.
-pub(super) fn alike() -> Result<Costs> {
+pub(super) fn equal_costs() -> Result<Costs> {
     let share = StageCost {
         pending: 1.0,
         ..StageCost::default()

@@ -20,14 +20,14 @@ const HELD: u64 = 256 << 20;
 
 /// The text files that were found, and how many of their bytes are in memory.
 #[derive(Default)]
-struct Found {
+struct TextFiles {
     files: Vec<(PathBuf, Tokens, u64)>,
     held: u64,
 }
 
 /// Every file's path, text and length, in order.
 pub(super) fn read(paths: &[PathBuf]) -> Result<Vec<(PathBuf, Tokens, u64)>> {
-    let mut found = Found::default();
+    let mut found = TextFiles::default();
     for path in paths {
         if file::metadata(path)?.is_dir() {
             let before = found.files.len();
@@ -49,7 +49,7 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<Vec<(PathBuf, Tokens, u64)>> {
     Ok(found.files)
 }
 
-impl Found {
+impl TextFiles {
     fn add_folder(&mut self, folder: &Path) -> Result<()> {
         let entries = fs::read_dir(folder).map_err(Error::io("list", folder))?;
         let mut entries = entries

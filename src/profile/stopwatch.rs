@@ -29,7 +29,7 @@ struct Stopwatch {
     clock: Option<Box<dyn Clock>>,
     step: u64,
     /// Measurements since the step began, with their marks of the clock.
-    untold: Vec<([usize; 2], Sample)>,
+    unreported: Vec<([usize; 2], Sample)>,
 }
 
 /// From now on, this thread's work is timed by that device's clock.
@@ -50,7 +50,7 @@ pub(super) fn begin_step(step: u64, log: &Log) -> Result<()> {
             return Ok(());
         };
         clock.wait()?;
-        for ([from, to], sample) in stopwatch.untold.drain(..) {
+        for ([from, to], sample) in stopwatch.unreported.drain(..) {
             let seconds = clock.seconds(from, to)?;
             send(log, Sample { seconds, ..sample });
         }
@@ -92,7 +92,7 @@ pub(super) fn tell(log: &Log, layer: usize, took: Took, of: Observation) {
         };
         match took {
             Took::Seconds(seconds) => send(log, sample(seconds)),
-            Took::Marks(marks) => stopwatch.untold.push((marks, sample(0.0))),
+            Took::Marks(marks) => stopwatch.unreported.push((marks, sample(0.0))),
         }
     });
 }

@@ -29,7 +29,7 @@ impl<S: Stage> Worker<S> {
         };
         match agreed {
             Outcome::Updated(verdict) => self.update(run, stage, &verdict),
-            Outcome::NotFinite(_) => self.forget(stage),
+            Outcome::NotFinite(_) => self.discard_gradients(stage),
         }
     }
 
@@ -96,9 +96,9 @@ impl<S: Stage> Worker<S> {
         Ok(updated?)
     }
 
-    fn forget(&mut self, stage: StageId) -> Result<()> {
-        let forget = &mut |parameter: &mut Parameter| parameter.zero_grad();
-        Ok(self.slot(stage).stage.try_visit_parameters(forget)?)
+    fn discard_gradients(&mut self, stage: StageId) -> Result<()> {
+        let zero = &mut |parameter: &mut Parameter| parameter.zero_grad();
+        Ok(self.slot(stage).stage.try_visit_parameters(zero)?)
     }
 
     /// Waits until the rank's device has finished all its work.

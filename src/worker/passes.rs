@@ -40,7 +40,7 @@ impl<S: Stage> Worker<S> {
             held.saved = Some(saved);
         }
         match target {
-            Some(target) => self.judge(run, cell, output, target),
+            Some(target) => self.apply_loss(run, cell, output, target),
             None => {
                 self.pass_on(run, cell, output);
                 Ok(())
@@ -93,7 +93,13 @@ impl<S: Stage> Worker<S> {
     }
 
     /// Gives the last stage's output to the loss.
-    fn judge(&mut self, run: &mut Execution<'_>, cell: Cell, output: S::Wire, target: Tensor) -> Result<()> {
+    fn apply_loss(
+        &mut self,
+        run: &mut Execution<'_>,
+        cell: Cell,
+        output: S::Wire,
+        target: Tensor,
+    ) -> Result<()> {
         let shape = shape_of(&output);
         let loss = self
             .loss
