@@ -213,7 +213,7 @@ fn an_order_that_cannot_end_is_refused_with_the_cycle() {
         refusal("0B0,0F0"),
         "the schedule cannot end; these wait for each other:\n  rank 0, action 0 (0B0) needs rank 0, \
          action 1 (0F0)\n  \
-         rank 0, action 1 (0F0) comes after rank 0, action 0 (0B0) in its list\nmove one of them behind \
+         rank 0, action 1 (0F0) comes after rank 0, action 0 (0B0) in its list\nmove one of them after \
          what it needs"
     );
     let text = refusal("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1");

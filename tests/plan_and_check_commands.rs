@@ -93,7 +93,7 @@ fn plan_prints_csv_that_check_reads() {
         (
             0,
             "own.csv: accepted\nranks 2, stages 2 (placement 0,1), micro-batches 2\ncompute-only: \
-             transfers were put \
+             transfers were added \
              between its passes\nordered links: safe\n"
                 .into(),
             String::new()

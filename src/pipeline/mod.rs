@@ -41,12 +41,11 @@ use shapes::check_shapes;
 
 /// A running pipeline: one actor a rank, each on its own thread. Dropping it stops them.
 ///
-/// With several processes, all of them must make the same calls with the same arguments, in the same order.
-/// If one makes a different call, all get an error:
-/// [`FabricError::CallsDiffer`](crate::error::FabricError::CallsDiffer).
+/// With several processes, all must make the same calls with the same arguments, in the same order. Otherwise
+/// all of them get [`FabricError::CallsDiffer`](crate::error::FabricError::CallsDiffer).
 ///
-/// After a rank has failed, every call returns [`Error::Stopped`] with the cause. [`Error::NotFinite`] is
-/// different: the pipeline continues to run, with the weights of the previous step.
+/// After a rank has failed, every call returns [`Error::Stopped`] with the cause. After [`Error::NotFinite`]
+/// the pipeline continues to run, with the weights of the previous step.
 pub struct Pipeline<S: Stage> {
     ranks: Ranks<S>,
     /// In the processes whose ranks need data.
@@ -111,10 +110,9 @@ impl<S: Stage> Pipeline<S> {
     }
 
     /// Runs one training step as [`Pipeline::step`] does, and returns its timeline: when each rank did what,
-    /// in seconds since the call, and the bytes that it held for later backward passes.
-    ///
-    /// A pass begins when it has received all that it waits for. A transfer lasts from its send until the
-    /// receiver takes it. Tracing costs about half a microsecond an action. The weights stay the same.
+    /// in seconds since the call, and the bytes that it held for later backward passes. A pass begins when it
+    /// has all that it waits for. A transfer lasts from its send until the receiver takes it. Tracing costs
+    /// about half a microsecond an action, and changes no weight.
     ///
     /// # Errors
     /// As for [`Pipeline::step`].
@@ -219,11 +217,9 @@ impl<S: Stage> Pipeline<S> {
     /// Runs only forward, over the first `micro_batches` micro-batches of a source's step 0.
     ///
     /// # Errors
-    /// * [`CallError::NoMicroBatches`] when `micro_batches` is 0.
-    /// * [`LaunchError::RefusedInput`](crate::error::LaunchError::RefusedInput) or
-    ///   [`LaunchError::RefusedOutput`](crate::error::LaunchError::RefusedOutput) when the stages refuse the
-    ///   shapes of the source. The pipeline continues to run.
-    /// * Otherwise as for [`Pipeline::step`].
+    /// [`CallError::NoMicroBatches`] when `micro_batches` is 0. [`LaunchError`](crate::error::LaunchError)
+    /// when the stages refuse the shapes of the source: the pipeline continues to run. Otherwise as for
+    /// [`Pipeline::step`].
     pub fn evaluate(&mut self, source: Arc<dyn DataSource>, micro_batches: u32) -> Result<Evaluation> {
         let shapes = source.shapes();
         let call = self.begin(format_args!(
@@ -250,11 +246,9 @@ impl<S: Stage> Pipeline<S> {
         })
     }
 
-    /// Saves a checkpoint folder: weights, optimizer state, step, config and the data's fingerprint, with
-    /// checksums.
-    ///
-    /// The folder is written under another name first, and then renamed. So if anything fails, an earlier
-    /// checkpoint of this name is still there. Only a checkpoint or an empty folder is ever replaced.
+    /// Saves a checkpoint folder: weights, optimizer state, step, config, the data's fingerprint, and
+    /// checksums. It is written under another name and then renamed: if anything fails, an earlier checkpoint
+    /// of this name is still there. Only a checkpoint or an empty folder is ever replaced.
     ///
     /// # Errors
     /// [`Error::Checkpoint`] when something else is at this path: it is left untouched. [`Error::Io`], for
@@ -284,8 +278,7 @@ impl<S: Stage> Pipeline<S> {
     /// saved, bit for bit. Every byte is compared with its checksum first.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`], which names the file and the parameter. No weight has changed then.
-    /// [`Error::Io`].
+    /// [`Error::Checkpoint`] with the file and the parameter (no weight has changed), or [`Error::Io`].
     pub fn load(&mut self, folder: impl AsRef<Path>) -> Result<()> {
         self.begin(format_args!("loading of {}", folder.as_ref().display()))?;
         let states = self.optimizer.state_names();
@@ -363,8 +356,7 @@ impl<S: Stage> Pipeline<S> {
         Ok(value.expect("a failure of this process's own is told above"))
     }
 
-    /// Refuses a checkpoint whose step differs between processes: they opened different folders under one
-    /// path.
+    /// Refuses a checkpoint whose step differs between processes: these opened different folders.
     fn check_same_step(&self, folder: &Path, step: u64) -> Result<()> {
         let steps = self.ranks.spread("opening a checkpoint", Ok(vec![step]))?;
         match steps.iter().position(|&other| other != steps[0]) {
