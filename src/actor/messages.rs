@@ -109,7 +109,7 @@ message! {
         /** The call. */ call: Call,
         /** The step, from 0. */ step: u64,
         /** Its learning rate. */ learning_rate: f64,
-        /** What the times of a trace count from; none is made without it. */ trace_from: Option<Instant>
+        /** The instant from which a trace counts. `None`: no trace. */ trace_from: Option<Instant>
     } -> Trained,
     must |worker, message| worker.train(message.call, message.step, message.learning_rate, message.trace_from)
 }

@@ -119,7 +119,7 @@ impl Placement {
         chunks
     }
 
-    /// Whether the output of this stage has to travel to another rank.
+    /// Whether the output of this stage must be sent to another rank.
     pub(crate) fn crosses(&self, flow: Flow, stage: StageId) -> bool {
         self.ends(flow, stage).is_some_and(|(from, to)| from != to)
     }

@@ -37,8 +37,8 @@ impl Schedule {
     ///
     /// # Errors
     /// [`ScheduleError::Cell`] for a cell that is no action, with its rank and its place in the row. Other
-    /// errors are those of [`Schedule::from_actions`]. Their places count actions: an idle cell is none, and
-    /// a pair is two. All count from 0.
+    /// errors are those of [`Schedule::from_actions`]. Their places count actions: an idle cell counts
+    /// as none, and a pair as two. All count from 0.
     pub fn from_csv(
         name: &str,
         text: &str,
