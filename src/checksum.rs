@@ -1,4 +1,4 @@
-//! Checksums: what tells whether bytes are still the ones that were written.
+//! Checksums: they tell whether bytes have changed since they were written.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_128;
 
-/// A checksum of bytes: XXH3 of 128 bits. It finds damage by accident, not by somebody who wants to deceive.
+/// A checksum of bytes: XXH3 of 128 bits. It finds accidental damage. It does not protect against deliberate
+/// changes.
 ///
 /// In text, and so in files, it is 32 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -58,17 +59,18 @@ impl TryFrom<String> for Checksum {
     }
 }
 
-/// A checksum of bytes that come in pieces. Where the pieces end makes no difference.
+/// Computes a checksum from bytes that come in pieces. How the bytes are split into pieces makes no
+/// difference.
 #[derive(Clone)]
 pub struct ChecksumBuilder(XxHash3_128);
 
 impl ChecksumBuilder {
-    /// Nothing so far.
+    /// A builder that has no bytes yet.
     pub fn new() -> Self {
         Self(XxHash3_128::new())
     }
 
-    /// Adds the bytes that come next.
+    /// Adds the next bytes.
     pub fn add(&mut self, bytes: &[u8]) {
         self.0.write(bytes);
     }

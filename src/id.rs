@@ -1,14 +1,15 @@
-//! The numbers that name things in a pipeline.
+//! The numbers of ranks, stages and micro-batches.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A device's place in the pipeline, from 0.
+/// A rank's place in the pipeline, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Rank(pub u32);
 
-/// A rank's number in the whole run: over all replicas, pipeline ranks and tensor shards. See [`Mesh`](crate::mesh::Mesh).
+/// A rank's number in the whole run: over all replicas, pipeline ranks and tensor shards. See
+/// [`Mesh`](crate::mesh::Mesh).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct WorldRank(pub u32);
 
@@ -20,7 +21,7 @@ pub struct StageId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct MicroBatch(pub u32);
 
-/// A way in which a run is made of several ranks.
+/// One of the three ways to use several ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Axis {
     /// Replicas of the pipeline: data parallelism.
@@ -32,10 +33,10 @@ pub enum Axis {
 }
 
 impl Axis {
-    /// All axes; the index of the first changes slowest with the world rank.
+    /// All axes. The index on the first one changes slowest with the world rank.
     pub const ALL: [Self; 3] = [Self::Data, Self::Pipeline, Self::Tensor];
 
-    /// What there are several of along the axis.
+    /// The word for several indices on the axis.
     pub(crate) fn plural(self) -> &'static str {
         match self {
             Self::Data => "replicas",

@@ -1,8 +1,9 @@
 //! Pipewright trains models that are cut into pipeline stages.
 //!
-//! Each stage lives in an actor with a thread of its own, on a GPU or on CPU cores. Micro-batches go through the stages
-//! over links. A schedule says what each rank does, and when. It is checked before the first step: it is complete, and it
-//! cannot deadlock. However a model is cut, the trained weights are the same, bit for bit.
+//! Each stage lives in an actor with a thread of its own, on a GPU or on CPU cores. Micro-batches go through
+//! the stages over links. A schedule says what each rank does, and when. It is checked before the first step:
+//! it is complete, and it cannot deadlock. However a model is cut, the trained weights are the same, bit for
+//! bit.
 //!
 //! # Quick start
 //!
@@ -50,9 +51,9 @@
 //!
 //! # How it is laid out
 //!
-//! The modules are layers, and nothing imports upward. Lowest first: [`mesh`], [`id`] and [`error`]; [`schedule`],
-//! [`fabric`] and [`data`]; [`plan`], [`draw`] and [`checkpoint`]; the worker; the actor; [`pipeline`]; [`run`] and
-//! [`profile`]; [`config`]; [`compose`]; [`cli`].
+//! The modules are layers, and nothing imports upward. Lowest first: [`mesh`], [`id`] and [`error`];
+//! [`schedule`], [`fabric`] and [`data`]; [`plan`], [`draw`] and [`checkpoint`]; the worker; the actor;
+//! [`pipeline`]; [`run`] and [`profile`]; [`config`]; [`compose`]; [`cli`].
 
 mod actor;
 pub mod checkpoint;

@@ -1,15 +1,17 @@
-//! Where every rank of a run stands: its replica, its place in the pipeline, its tensor shard; its process and its device.
+//! Where every rank of a run is: its replica, its place in the pipeline, its tensor shard, its process and
+//! its device.
 //!
-//! A run has `replicas` copies of a pipeline, each with `ranks` pipeline ranks, each of which is cut into `shards`. A rank of
-//! the run is a [`Coordinate`], or a number, its [`WorldRank`]:
+//! A run has `replicas` copies of a pipeline. Each copy has `ranks` pipeline ranks, and each of these is cut
+//! into `shards`. A rank of the run is named by its [`Coordinate`] or by its number, its [`WorldRank`]:
 //!
 //! ```text
 //! world rank = (replica * ranks + pipeline rank) * shards + shard
 //! ```
 //!
-//! So the shards of a pipeline rank stand next to each other, and so do the ranks of a replica. A process holds consecutive
-//! world ranks, as many as every other process. What is said most often is thus said inside of one process where it can be:
-//! first between shards, then between the stages of a pipeline, then between replicas.
+//! So the shards of a pipeline rank have consecutive numbers, and so have the ranks of a replica. A process
+//! holds consecutive world ranks, and every process holds equally many. Shards talk to each other most often,
+//! then the stages of a pipeline, then replicas. The numbers keep as much of this as possible inside one
+//! process.
 
 use std::fmt;
 use std::ops::Range;
@@ -68,7 +70,8 @@ impl fmt::Display for Coordinate {
     }
 }
 
-/// How many ranks there are on each axis, which world rank has which coordinate, and which process and device hold it.
+/// The number of ranks on each axis, the coordinate of each world rank, and the process and device that hold
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mesh {
     /// By [`Axis::ALL`].
@@ -79,12 +82,12 @@ pub struct Mesh {
 }
 
 impl Mesh {
-    /// A mesh of so many replicas, pipeline ranks and shards, shared evenly by so many processes. `places` says where each
-    /// world rank computes; one place is for all, and none means the CPU.
+    /// A mesh of `sizes`: replicas, pipeline ranks and shards. The processes share its ranks evenly. `places`
+    /// says where each world rank computes. One place stands for all ranks, and no place for the CPU.
     ///
     /// # Errors
-    /// [`MeshError`] when a number is 0, when the processes cannot have the same number of ranks each, and when there are
-    /// places for another number of ranks.
+    /// [`MeshError`] when a number is 0, when the processes cannot have equally many ranks, or when the
+    /// number of places does not fit the ranks.
     pub fn new(sizes: [u32; 3], processes: u32, places: &[Place]) -> Result<Self> {
         if let Some(axis) = Axis::ALL.into_iter().find(|&axis| sizes[axis as usize] == 0) {
             return Err(MeshError::Empty { axis }.into());
@@ -156,7 +159,7 @@ impl Mesh {
         WorldRank((at.replica * ranks + at.rank.0) * shards + at.shard)
     }
 
-    /// The ranks that differ from this one on one axis only, itself among them, in the order of the axis.
+    /// The ranks that differ from this one on one axis only, with this one, in the order of the axis.
     pub fn group(
         &self,
         axis: Axis,

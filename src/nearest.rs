@@ -1,7 +1,7 @@
-//! Which word was probably meant.
+//! The word that was probably meant.
 
-/// The word most like this one, upper and lower case alike, if one is like it at all: at least half of the letters stay
-/// when the fewest are changed, left out, added or swapped with the next (Damerau's distance).
+/// The most similar word, ignoring case, or `None` if no word is similar. Similarity is counted in changed,
+/// missing, added and swapped letters (Damerau's distance): at least half of the letters must stay.
 pub(crate) fn nearest<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase();
     let unlikeness = |other: &str| {

@@ -56,7 +56,7 @@ fn a_missing_cell_is_named() {
 fn a_repeated_cell_is_named() {
     assert_eq!(
         refusal("0F0,0F0,0B0"),
-        "rank 0, action 1 (0F0) stands at action 0 of rank 0 already; remove one"
+        "rank 0, action 1 (0F0) is at action 0 of rank 0 already; remove one"
     );
     assert_eq!(
         refusal("0F0,0B0,0I0,0W0"),
@@ -90,13 +90,13 @@ fn a_cell_of_a_micro_batch_that_is_not_there_is_named() {
 fn a_cell_on_the_wrong_rank_is_named() {
     assert_eq!(
         refusal("0F0,0F1,0B0,0B1,1B1\n1F0,1B0,1F1"),
-        "rank 0, action 4 (1B1): stage 1 lives on rank 1; move the cell there"
+        "rank 0, action 4 (1B1): stage 1 is on rank 1; move the cell there"
     );
     assert_eq!(
         csv("0F0,1F0,1B0,0B0\n2F0,2B0", Some("0,1,0"), Links::Buffered).unwrap_err(),
-        "4 problems:\n  rank 0, action 1 (1F0): stage 1 lives on rank 1; move the cell there\n  rank 0, \
+        "4 problems:\n  rank 0, action 1 (1F0): stage 1 is on rank 1; move the cell there\n  rank 0, \
          action 2 \
-         (1B0): stage 1 lives on rank 1; move the cell there\n  rank 1, action 0 (2F0): stage 2 lives on \
+         (1B0): stage 1 is on rank 1; move the cell there\n  rank 1, action 0 (2F0): stage 2 is on \
          rank 0; move \
          the cell there\n  and 1 more"
     );
@@ -127,7 +127,7 @@ fn stages_and_ranks_that_do_not_fit_are_refused() {
         .to_string();
     assert_eq!(
         lists,
-        "there are 0 lists of actions, but the stages stand on 2 of them (placement 0,1); give each list stages of its own, each on one rank"
+        "there are 0 lists of actions, but the stages are on 2 ranks (placement 0,1); give each list stages of its own, each on one rank"
     );
     let none = Schedule::from_passes("own", placement.clone(), 0, vec![vec![], vec![]])
         .unwrap_err()
@@ -147,7 +147,7 @@ fn stages_and_ranks_that_do_not_fit_are_refused() {
 fn a_stage_on_two_ranks_is_named() {
     assert_eq!(
         refusal("0F0,1F0,0B0\n1B0"),
-        "stage 1 stands on ranks 0 and 1 (1B0 on rank 1); keep a stage on one rank"
+        "stage 1 is on ranks 0 and 1 (1B0 on rank 1); keep a stage on one rank"
     );
 }
 
@@ -199,7 +199,7 @@ fn transfers_have_to_be_those_that_the_placement_calls_for() {
     );
     assert_eq!(
         lowered(rank0, "1RECV_F0,1F0,1RECV_F0,1B0,1SEND_B0"),
-        "rank 1, action 2 (1RECV_F0) stands at action 0 of rank 1 already; remove one"
+        "rank 1, action 2 (1RECV_F0) is at action 0 of rank 1 already; remove one"
     );
     assert_eq!(
         lowered("0F0,0SEND_F0,0RECV_B0,0B0,0STEP", rank1),
@@ -213,7 +213,7 @@ fn an_order_that_cannot_end_is_refused_with_the_cycle() {
         refusal("0B0,0F0"),
         "the schedule cannot end; these wait for each other:\n  rank 0, action 0 (0B0) needs rank 0, \
          action 1 (0F0)\n  \
-         rank 0, action 1 (0F0) comes after rank 0, action 0 (0B0) in its list\nmove one of them behind \
+         rank 0, action 1 (0F0) comes after rank 0, action 0 (0B0) in its list\nmove one of them after \
          what it needs"
     );
     let text = refusal("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1");
@@ -280,11 +280,11 @@ fn every_stage_has_one_reduction_or_none_has_one() {
     );
     assert_eq!(
         refusal("0F0,0B0,0REDUCE_GRAD,0REDUCE_GRAD\n1F0,1B0,1REDUCE_GRAD"),
-        "rank 0, action 3 (0REDUCE_GRAD) stands at action 2 of rank 0 already; remove one"
+        "rank 0, action 3 (0REDUCE_GRAD) is at action 2 of rank 0 already; remove one"
     );
     assert_eq!(
         refusal("0F0,0B0,0REDUCE_GRAD,1REDUCE_GRAD\n1F0,1B0"),
-        "rank 0, action 3 (1REDUCE_GRAD): stage 1 lives on rank 1; move the cell there"
+        "rank 0, action 3 (1REDUCE_GRAD): stage 1 is on rank 1; move the cell there"
     );
 }
 

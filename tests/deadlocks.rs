@@ -64,7 +64,7 @@ fn a_pass_behind_another_ranks_later_send_locks_any_links() {
   rank 1, action 0 (1RECV_F0) waits for rank 0, action 3 (0SEND_F0)
   rank 0, action 3 (0SEND_F0) comes after rank 0, action 2 (0B0) in its list
   rank 0, action 2 (0B0) needs rank 0, action 1 (0RECV_B0)
-move one of them behind what it needs";
+move one of them after what it needs";
         assert!(text.ends_with(cycle), "{text}");
     }
 }
@@ -78,7 +78,7 @@ fn a_pass_ahead_of_its_own_receive_waits_for_ever() {
 the schedule cannot end; these wait for each other:
   rank 1, action 0 (1F0) needs rank 1, action 1 (1RECV_F0)
   rank 1, action 1 (1RECV_F0) comes after rank 1, action 0 (1F0) in its list
-move one of them behind what it needs"
+move one of them after what it needs"
     );
 }
 
@@ -162,7 +162,7 @@ fn a_replay_refuses_what_stands_twice_or_on_two_ranks() {
     );
     assert_eq!(
         refusal(&["0F0", "0F1"], Links::Buffered),
-        "stage 0 stands on ranks 0 and 1 (0F1 on rank 1); keep a stage on one rank"
+        "stage 0 is on ranks 0 and 1 (0F1 on rank 1); keep a stage on one rank"
     );
     let text = refusal(&["4294967295F4294967295"], Links::Buffered);
     assert_eq!(

@@ -93,7 +93,7 @@ fn plan_prints_csv_that_check_reads() {
         (
             0,
             "own.csv: accepted\nranks 2, stages 2 (placement 0,1), micro-batches 2\ncompute-only: \
-             transfers were put \
+             transfers were added \
              between its passes\nordered links: safe\n"
                 .into(),
             String::new()
@@ -103,7 +103,7 @@ fn plan_prints_csv_that_check_reads() {
     let (status, out, _) = check(&lowered, "--links ordered --placement looped");
     assert_eq!(status, 0);
     assert!(
-        out.contains("\nlowered: with transfers of its own, judged as they stand on ordered links\n"),
+        out.contains("\nlowered: with its own transfers, checked as they are on ordered links\n"),
         "{out}"
     );
 }
@@ -175,7 +175,7 @@ fn bad_arguments_exit_with_2_and_name_what_is_wrong() {
         (status, err.as_str()),
         (
             2,
-            "error: --memory and --goal are for --schedule auto; the order of zb-v is its own\n"
+            "error: --memory and --goal are for --schedule auto; zb-v has a fixed order\n"
         )
     );
     let (status, _, err) = run("plan --ranks 4 --micro-batches 8 --schedule gpipe --links rdma");
@@ -324,8 +324,8 @@ fn check_says_whether_ordered_links_are_safe_too() {
             "\
 own.csv: accepted
 ranks 2, stages 2 (placement 0,1), micro-batches 2
-lowered: with transfers of its own, judged as they stand on buffered links
-left out, as no part of the pipeline: 1 WAIT_REDUCE_GRAD
+lowered: with its own transfers, checked as they are on buffered links
+ignored, because a schedule here does not have them: 1 WAIT_REDUCE_GRAD
 ordered links: not safe: the schedule cannot end on ordered links; these wait for each other:
   rank 0, action 3 (0SEND_F1) waits for rank 1, action 4 (1RECV_F1)
   rank 1, action 4 (1RECV_F1) is queued behind rank 1, action 3 (1SEND_B0)

@@ -102,7 +102,7 @@ fn a_pair_is_a_forward_with_a_backward_behind_it() {
     assert_eq!(paired.actions(Rank(0)), schedule().actions(Rank(0)));
     assert_eq!(
         schedule().with_pairs([Cell::new(0, 0)]).unwrap_err().to_string(),
-        "rank 0: 0F0 is marked as a pair with the backward behind it, but behind it is none"
+        "rank 0: 0F0 is marked as a pair with the backward after it, but none comes after it"
     );
     assert_eq!(
         schedule().with_pairs([Cell::new(3, 0)]).unwrap_err().to_string(),

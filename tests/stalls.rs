@@ -133,7 +133,7 @@ fn the_other_processes_are_told() {
         pipeline.step().expect_err("the gate is shut").to_string()
     });
     assert!(
-        said[1].starts_with("rank 1 has been at action ") && said[1].contains("(1F0) for 2 s"),
+        said[1].starts_with("rank 1 has not finished action ") && said[1].contains("(1F0) after 2 s"),
         "{}",
         said[1]
     );

@@ -1,4 +1,4 @@
-//! What a rank can be told, and how it answers.
+//! The messages to a rank, and its answers.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,7 +18,7 @@ use crate::fabric::Call;
 use crate::id::{MicroBatch, Rank, StageId};
 use crate::worker::{Finding, Forwards, ParameterInfo, Site, Tie, Trained, Worker, WorkerParts};
 
-/// Declares a message, its answer, and the job the worker does for it.
+/// Declares a message, its answer, and what the worker does for it.
 macro_rules! message {
     ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty),* } -> $answer:ty,
      $how:ident |$worker:ident, $message:ident| $job:expr) => {
@@ -43,11 +43,11 @@ macro_rules! message {
 /// Makes the worker, on the actor's own thread.
 #[allow(missing_debug_implementations, reason = "holds builders, which are closures")]
 pub(crate) struct Build<S: Stage> {
-    /// What the worker is made of.
+    /// What the worker is made from.
     pub(crate) parts: WorkerParts<S>,
     /// How many threads the rank has: the actor's own is the first.
     pub(crate) threads: usize,
-    /// The cores that they run on; any where there are none.
+    /// The cores for its threads. Empty: any cores.
     pub(crate) cores: Vec<core_affinity::CoreId>,
 }
 
@@ -70,11 +70,11 @@ impl<S: Stage> Handler<Build<S>> for StageActor<S> {
     }
 }
 
-/// Makes the current thread the first of a rank's.
+/// Makes the current thread the first of the rank's threads.
 fn start_threads(rank: Rank, count: usize, cores: Vec<core_affinity::CoreId>) -> Result<Threads> {
     let pin = move |thread: usize| {
         if let Some(core) = cores.get(thread) {
-            // A system that does not let threads be pinned runs them all the same.
+            // Some systems do not let threads be pinned. The thread then runs unpinned.
             core_affinity::set_for_current(*core);
         }
     };
@@ -83,7 +83,7 @@ fn start_threads(rank: Rank, count: usize, cores: Vec<core_affinity::CoreId>) ->
 }
 
 message! {
-    /// Connects the ranks, tells of the tied parameters and makes their copies equal.
+    /// Connects the ranks, and makes the copies of tied parameters equal.
     Tied { /** All of them. */ ties: Vec<Tie> } -> (),
     must |worker, message| worker.tie(message.ties)
 }
@@ -96,7 +96,10 @@ message! {
 
 message! {
     /// Asks the loss whether it takes these shapes.
-    CheckLoss { /** The last stage's output. */ output: Shape, /** The data's target. */ target: Shape } -> (),
+    CheckLoss {
+        /** The last stage's output. */ output: Shape,
+        /** The data's target. */ target: Shape
+    } -> (),
     ask |worker, message| worker.check_loss(&message.output, &message.target)
 }
 
@@ -106,7 +109,7 @@ message! {
         /** The call. */ call: Call,
         /** The step, from 0. */ step: u64,
         /** Its learning rate. */ learning_rate: f64,
-        /** What the times of a trace count from; none is made without it. */ trace_from: Option<Instant>
+        /** The instant from which a trace counts. `None`: no trace. */ trace_from: Option<Instant>
     } -> Trained,
     must |worker, message| worker.train(message.call, message.step, message.learning_rate, message.trace_from)
 }
@@ -122,7 +125,7 @@ message! {
 }
 
 message! {
-    /// Looks for the first layer that gives a number that is not finite.
+    /// Searches for the first layer whose output is not finite.
     Search {
         /** The call. */ call: Call,
         /** The training data. */ source: Arc<dyn DataSource>,
@@ -140,7 +143,7 @@ message! {
 }
 
 message! {
-    /// Writes weights and optimizer state into a checkpoint; gives their checksums.
+    /// Writes weights and optimizer state into a checkpoint. Answers with their checksums.
     Write { /** The checkpoint. */ draft: Arc<Draft> } -> Vec<Written>,
     ask |worker, message| worker.write(&message.draft)
 }
@@ -152,7 +155,7 @@ message! {
 }
 
 message! {
-    /// Feeds weights into the hash of all weights; gives its state.
+    /// Adds weights to the hash of all weights. Answers with the hash's state.
     Hash { /** The hash so far. */ hash: Sha256, /** The weights, in order. */ sites: Vec<Site> } -> Vec<u8>,
     ask |worker, message| Ok(worker.hash(message.hash, &message.sites)?.serialize().to_vec())
 }

@@ -1,4 +1,4 @@
-//! All ranks of a run: the actors of this process, and through the other processes theirs.
+//! All ranks of a run: this process's actors, and the ranks of other processes.
 
 use std::fmt::Arguments;
 use std::ops::Range;
@@ -17,7 +17,7 @@ use crate::fabric::{Call, Peers};
 use crate::id::Rank;
 use crate::worker::Progress;
 
-/// All ranks. What is asked of them here is asked in every process, and every process has the answers.
+/// All ranks. Every process makes the same requests here, and every process receives all answers.
 pub(crate) struct Ranks<S: Stage> {
     runtime: Runtime<S>,
     peers: Peers,
@@ -27,7 +27,7 @@ impl<S: Stage> Ranks<S> {
     /// Starts this process's ranks.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// When the system cannot start a thread.
     pub(crate) fn start(own: Range<u32>, peers: Peers, stall_limit: Option<Duration>) -> Result<Self> {
         match Runtime::start(own, stall_limit) {
             Ok(runtime) => Ok(Self { runtime, peers }),
@@ -41,12 +41,12 @@ impl<S: Stage> Ranks<S> {
     /// Announces a call, with its arguments, before its ranks begin it.
     ///
     /// # Errors
-    /// When another process makes another call.
+    /// When another process makes a different call.
     pub(crate) fn announce(&self, call: Arguments<'_>) -> Result<Call> {
         self.peers.announce(call)
     }
 
-    /// Where a rank of this process says what it does.
+    /// Where to read the progress of one of this process's ranks.
     pub(crate) fn progress(&self, rank: Rank) -> Arc<Progress> {
         self.runtime.progress(rank)
     }
@@ -56,10 +56,11 @@ impl<S: Stage> Ranks<S> {
         &self.peers
     }
 
-    /// Sends every rank a message, those of other processes through these, and waits for all answers, in rank order.
+    /// Sends every rank a message and waits for all answers, in rank order. Each process sends to its own
+    /// ranks and shares their answers.
     ///
     /// # Errors
-    /// The first cause when any rank fails, not the echoes of the others.
+    /// If ranks fail: the first cause, not the errors that followed from it.
     pub(crate) fn ask_all<M, T>(&self, what: &str, message: impl FnMut(Rank) -> M) -> Result<Vec<T>>
     where
         M: Message<Result = Result<T>> + Send + 'static,
@@ -69,17 +70,18 @@ impl<S: Stage> Ranks<S> {
     {
         let own = self.runtime.ask_all(message);
         if let Err(error @ Error::Call(CallError::Stalled { .. })) = own {
-            // Ranks of other processes wait for the one that has stalled. So they are told before they are heard.
+            // Ranks of other processes wait for the stalled rank. So tell them before waiting for their
+            // answers.
             self.peers.fail(&error);
             return Err(error);
         }
         self.spread(what, own)
     }
 
-    /// Sends one rank a message and waits for its answer, which every process gets.
+    /// Sends one rank a message and waits for its answer. Every process receives the answer.
     ///
     /// # Errors
-    /// What the rank reports.
+    /// Whatever the rank reports.
     pub(crate) fn ask<M, T>(&self, what: &str, rank: Rank, message: M) -> Result<T>
     where
         M: Message<Result = Result<T>> + Send + 'static,
@@ -97,10 +99,10 @@ impl<S: Stage> Ranks<S> {
             .ok_or_else(|| Error::Stopped(format!(": no process has rank {rank}")))
     }
 
-    /// Every process's values, in process order.
+    /// The values of all processes, in process order.
     ///
     /// # Errors
-    /// On every process the first cause, when any brings an error.
+    /// If any process has an error: the first cause, on every process.
     pub(crate) fn spread<T: Serialize + DeserializeOwned>(
         &self,
         what: &str,
@@ -119,7 +121,7 @@ impl<S: Stage> Ranks<S> {
     }
 }
 
-/// Processes run one build of the program, so what one has written another can read.
+/// All processes run the same build of the program, so each can read what another has written.
 fn unreadable(what: &str, error: postcard::Error) -> Error {
     Error::Stopped(format!(": a process's part in {what} cannot be read: {error}"))
 }

@@ -1,4 +1,4 @@
-//! The actix system on a thread of its own, with one arbiter (a thread) a rank.
+//! The actix system on its own thread. Each rank has one arbiter, which is a thread.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,15 +18,15 @@ use crate::error::{Error, Result};
 use crate::id::Rank;
 use crate::worker::Progress;
 
-/// The running actors, of all ranks or of this process's. Dropping it stops them and waits for their threads to end.
+/// The running actors of this process's ranks. Dropping it stops them and waits for their threads to end.
 pub(crate) struct Runtime<S: Stage> {
     ranks: Range<u32>,
     actors: Vec<Addr<StageActor<S>>>,
-    /// What each rank does.
+    /// Each rank's progress.
     progress: Vec<Arc<Progress>>,
-    /// The time that one action may take; any time when there is none.
+    /// The longest time that one action may take. `None`: no limit.
     stall_limit: Option<Duration>,
-    /// Whether a rank's thread may never end.
+    /// Whether a rank has stalled, so that its thread may never end.
     has_stalled: AtomicBool,
     system: System,
     thread: Option<JoinHandle<()>>,
@@ -36,7 +36,7 @@ impl<S: Stage> Runtime<S> {
     /// Starts one actor for each of these ranks.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// When the system cannot start a thread.
     pub(crate) fn start(ranks: Range<u32>, stall_limit: Option<Duration>) -> Result<Self> {
         let count = ranks.len();
         let (started, ready) = crossbeam_channel::bounded(1);
@@ -53,7 +53,7 @@ impl<S: Stage> Runtime<S> {
                 runner.run().expect("the system's own thread runs it");
                 for arbiter in arbiters {
                     arbiter.stop();
-                    // A thread that panicked has told so through its actor.
+                    // A panic was already reported by the thread's actor.
                     let _ = arbiter.join();
                 }
             })
@@ -76,7 +76,7 @@ impl<S: Stage> Runtime<S> {
         })
     }
 
-    /// Whether it runs this rank.
+    /// Whether this rank runs here.
     pub(crate) fn has(&self, rank: Rank) -> bool {
         self.ranks.contains(&rank.0)
     }
@@ -84,7 +84,7 @@ impl<S: Stage> Runtime<S> {
     /// Sends every rank a message and waits for all answers, in rank order.
     ///
     /// # Errors
-    /// The first cause when any rank fails, not the echoes of the others.
+    /// If ranks fail: the first cause, not the errors that followed from it.
     pub(crate) fn ask_all<M, T>(&self, message: impl FnMut(Rank) -> M) -> Result<Vec<T>>
     where
         M: Message<Result = Result<T>> + Send + 'static,
@@ -113,7 +113,7 @@ impl<S: Stage> Runtime<S> {
         failures.swap_remove(first.unwrap_or(0)).map(|_| Vec::new())
     }
 
-    /// Waits for the answers of all ranks.
+    /// Waits for the answers of all ranks, and watches for a rank that stalls.
     fn wait<T>(&self, answers: impl Future<Output = T>) -> Result<T> {
         let Some(limit) = self.stall_limit else {
             return Ok(block_on(answers));
@@ -125,7 +125,7 @@ impl<S: Stage> Runtime<S> {
             .inspect_err(|_| self.has_stalled.store(true, Ordering::Relaxed))?)
     }
 
-    /// Where one of its ranks says what it does.
+    /// Where to read the progress of one of its ranks.
     pub(crate) fn progress(&self, rank: Rank) -> Arc<Progress> {
         Arc::clone(&self.progress[(rank.0 - self.ranks.start) as usize])
     }
@@ -133,7 +133,7 @@ impl<S: Stage> Runtime<S> {
     /// Sends one of its ranks a message and waits for its answer.
     ///
     /// # Errors
-    /// What the rank reports.
+    /// Whatever the rank reports.
     pub(crate) fn ask<M, T>(&self, rank: Rank, message: M) -> Result<T>
     where
         M: Message<Result = Result<T>> + Send + 'static,
@@ -154,7 +154,8 @@ impl<S: Stage> Drop for Runtime<S> {
     fn drop(&mut self) {
         self.actors.clear();
         self.system.stop();
-        // A rank that has stalled may never end, nor those that wait for it: their threads are left alone.
+        // A stalled rank may never end, and neither may the ranks that wait for it. So their threads are not
+        // joined.
         if let Some(thread) = self.thread.take().filter(|_| !*self.has_stalled.get_mut()) {
             let _ = thread.join();
         }

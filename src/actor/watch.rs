@@ -1,4 +1,4 @@
-//! Notices a rank that does not come to an end of an action.
+//! Detects a rank that stalls in an action.
 
 use std::future::Future;
 use std::pin::pin;
@@ -11,17 +11,17 @@ use crate::error::{CallError, WaitingRank};
 use crate::id::Rank;
 use crate::worker::{Progress, Reading, WaitsFor};
 
-/// In how many parts the time limit is watched. A process that was stopped for a while, as by a debugger, loses one part and
-/// not all of its time.
+/// The time limit is counted in this many parts. If the process was stopped for a while, for example by a
+/// debugger, only one part is lost and not the whole limit.
 const PARTS: u32 = 8;
 
-/// Ranks of this process, and the time that one action of theirs may take.
+/// This process's ranks, and the longest time that one of their actions may take.
 pub(super) struct Watch<'a> {
     limit: Duration,
     ranks: Vec<Watched<'a>>,
 }
 
-/// A rank, what was last seen of it, and for how many parts of the limit nothing has changed.
+/// A rank, its last reading, and for how many parts of the limit that reading has not changed.
 struct Watched<'a> {
     rank: Rank,
     progress: &'a Progress,
@@ -30,7 +30,7 @@ struct Watched<'a> {
 }
 
 impl<'a> Watch<'a> {
-    /// A watch over these ranks.
+    /// Watches these ranks.
     pub(super) fn new(limit: Duration, ranks: impl Iterator<Item = (Rank, &'a Progress)>) -> Self {
         let ranks = ranks.map(|(rank, progress)| Watched {
             rank,
@@ -47,8 +47,8 @@ impl<'a> Watch<'a> {
     /// Waits for the ranks' answers.
     ///
     /// # Errors
-    /// [`CallError::Stalled`] when a rank takes longer than the limit for what is its own to do. A rank that waits for others
-    /// is not to blame.
+    /// [`CallError::Stalled`] when one action of a rank takes longer than the limit. The time in which a rank
+    /// waits for other ranks does not count.
     pub(super) fn wait<T>(mut self, answers: impl Future<Output = T>) -> Result<T, CallError> {
         let mut answers = pin!(answers);
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
@@ -67,7 +67,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// A part of the limit is over.
+    /// One part of the limit has passed.
     fn look(&mut self) -> Result<(), CallError> {
         let stalled = self.ranks.iter_mut().find_map(Watched::stalled);
         let Some((rank, Reading { index, action, .. })) = stalled else {
@@ -84,7 +84,7 @@ impl<'a> Watch<'a> {
 }
 
 impl Watched<'_> {
-    /// What the rank has been doing for as long as the limit allows.
+    /// The rank that has stalled, and its reading.
     fn stalled(&mut self) -> Option<(Rank, Reading)> {
         let busy = self
             .progress

@@ -1,4 +1,4 @@
-//! One file of a checkpoint as it is read: where its tensors are, and whether they are as they were written.
+//! Reads one file of a checkpoint: where its tensors are, and whether their bytes have changed.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
@@ -13,7 +13,7 @@ use super::state::{Sums, damaged};
 use crate::checksum::{Checksum, ChecksumBuilder};
 use crate::error::{CheckpointError, Damage, Difference, Error, Part, Result};
 
-/// How many bytes are read at a time when all are looked at.
+/// How many bytes are read at a time when all are verified.
 const BLOCK: usize = 1 << 20;
 
 /// Where the tensors of a safetensors file are, and their checksums.
@@ -28,7 +28,7 @@ struct Entry {
     dims: Vec<usize>,
     /// In bytes from the start of the file.
     offset: u64,
-    /// Nothing in a checkpoint of format 1.
+    /// `None` in a checkpoint of format 1.
     checksum: Option<Checksum>,
 }
 
@@ -142,7 +142,7 @@ impl Contents {
         }
     }
 
-    /// Reads all tensors and compares each with its checksum. Gives their count and their bytes.
+    /// Reads all tensors and compares each with its checksum. Returns their count and their bytes.
     pub(super) fn verify(&self) -> Result<(usize, u64)> {
         let mut file = self.file()?;
         let mut block = vec![0; BLOCK];
@@ -168,7 +168,7 @@ impl Contents {
     }
 }
 
-/// The header's length and its text.
+/// Reads the header: its length, then its text.
 fn read_header(file: &mut File, path: &Path, size: u64) -> Result<Vec<u8>> {
     let mut header = vec![0; 8];
     file.read_exact(&mut header)

@@ -1,7 +1,7 @@
-//! The folder of a checkpoint: what may stand in its place, and how it gets there and goes away.
+//! The folder of a checkpoint: what may be replaced, how a new one takes its place, and how one is removed.
 //!
-//! Only files of a checkpoint's names are ever removed, one by one, and folders only when they are empty. So what
-//! somebody else has put there stays, whatever happens.
+//! Only files with a checkpoint's names are ever removed, one by one, and folders only when they are empty.
+//! So the files of others stay, whatever happens.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use super::{MODEL, OPTIMIZER, STATE};
 use crate::error::{CheckpointError, Error, PlaceProblem, Result};
 
-/// The hidden folder in which a checkpoint is written, or taken apart.
+/// The hidden folder in which a checkpoint is written, or removed.
 pub(super) const PARTIAL: &str = "partial";
-/// The hidden folder in which a checkpoint waits while another is put in its place.
+/// The hidden folder in which the old checkpoint waits while the new one takes its place.
 pub(super) const ASIDE: &str = "old";
 
-/// What stands at a place.
-enum Standing {
+/// What is at a path.
+enum Existing {
     Nothing,
     Empty,
     /// Files of a checkpoint and nothing else.
@@ -27,20 +27,20 @@ enum Standing {
     Other(PlaceProblem),
 }
 
-/// A hidden folder beside a checkpoint's.
+/// The hidden folder with this suffix, beside a checkpoint's folder.
 pub(super) fn beside(place: &Path, suffix: &str) -> PathBuf {
     let name = place.file_name().unwrap_or_default().to_string_lossy();
     place.with_file_name(format!(".{name}.{suffix}"))
 }
 
-/// The step in a folder's name of the form that runs give: `step-` and at least eight digits.
+/// The step in a folder's name: `step-` and at least eight digits, as runs name their checkpoints.
 pub fn named_step(folder: &Path) -> Option<u64> {
     let digits = folder.file_name()?.to_str()?.strip_prefix("step-")?;
     let all_digits = digits.len() >= 8 && digits.bytes().all(|byte| byte.is_ascii_digit());
     all_digits.then(|| digits.parse().ok()).flatten()
 }
 
-/// Refuses a checkpoint whose folder's name gives another step.
+/// Refuses a checkpoint if its folder's name gives another step.
 pub(super) fn check_named(folder: &Path, step: u64) -> Result<()> {
     match named_step(folder) {
         Some(named) if named != step => {
@@ -51,8 +51,8 @@ pub(super) fn check_named(folder: &Path, step: u64) -> Result<()> {
     }
 }
 
-/// Refuses a place that a checkpoint must not take: it, and the hidden folders beside it, may only hold what is part
-/// of a checkpoint. Touches nothing.
+/// Refuses a path at which a checkpoint must not be saved: the path, and the hidden folders beside it, may
+/// only hold parts of a checkpoint. Touches nothing.
 pub(super) fn check_place(place: &Path) -> Result<()> {
     if place.file_name().is_none() {
         return Err(not_ours(place, PlaceProblem::NoName));
@@ -62,15 +62,15 @@ pub(super) fn check_place(place: &Path) -> Result<()> {
     check_litter(&beside(place, PARTIAL)).map(|_| ())
 }
 
-/// Removes a checkpoint, if it is there. A kill on the way leaves it whole, or leaves hidden litter that [`tidy`]
-/// removes, and never half a checkpoint.
+/// Removes a checkpoint, if it is there. If the process is killed meanwhile, the checkpoint is whole, or its
+/// remains are in a hidden folder that [`tidy`] removes. It is never half removed.
 ///
 /// # Errors
-/// [`CheckpointError::NotOurs`] for a folder that holds anything else, which is left untouched; [`Error::Io`].
+/// [`CheckpointError::NotOurs`] for a folder that holds anything else: it is left untouched. [`Error::Io`].
 pub fn remove(folder: &Path) -> Result<()> {
     check_place(folder)?;
     let (aside, partial) = (beside(folder, ASIDE), beside(folder, PARTIAL));
-    // What waits aside would be taken for the checkpoint once this is gone.
+    // Without this, the old checkpoint in the hidden folder would be found in place of the removed one.
     clear(&aside)?;
     if !replaceable(folder)? {
         return Ok(());
@@ -80,8 +80,8 @@ pub fn remove(folder: &Path) -> Result<()> {
     clear(&partial)
 }
 
-/// Cleans up in a folder of checkpoints after saves and removals that were killed. A checkpoint that was on its way
-/// to be replaced is put back in its place. What is not ours stays.
+/// Cleans up a folder of checkpoints after saves and removals that were killed. If a checkpoint was about to
+/// be replaced, it is put back. Files that are not part of a checkpoint stay.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -97,15 +97,15 @@ pub fn tidy(checkpoints: &Path) -> Result<()> {
         match waiting.filter(|place| !place.exists()) {
             None => clear(&path)?,
             Some(place) if path.join(STATE).exists() => rename("put back", &path, &place)?,
-            // The only copy of tensors, without their description: not ours to judge.
+            // Perhaps the only copy of some tensors, without their description. It stays.
             Some(_) => {}
         }
     }
     Ok(())
 }
 
-/// Puts the folder beside `place` in its place. A checkpoint that stood there steps aside first, where
-/// [`Checkpoint::open`] finds it should all end between the two renames.
+/// Renames the new checkpoint's folder to `place`. An old checkpoint is first renamed to a hidden folder. If
+/// the process is killed between the two renames, [`Checkpoint::open`] finds the old one there.
 ///
 /// [`Checkpoint::open`]: super::Checkpoint::open
 pub(super) fn replace(place: &Path) -> Result<()> {
@@ -117,14 +117,14 @@ pub(super) fn replace(place: &Path) -> Result<()> {
         rename("replace", place, &aside)?;
     }
     if let Err(error) = rename("rename into place", &partial, place) {
-        // If this fails too, the old one is still found where it is.
+        // If this fails too, the old checkpoint is still found in its hidden folder.
         let _ = fs::rename(&aside, place);
         return Err(error);
     }
     clear(&aside)
 }
 
-/// Makes the folder in which the checkpoint of this place is written.
+/// Makes the hidden folder in which the checkpoint of this path is written.
 pub(super) fn begin(place: &Path) -> Result<PathBuf> {
     check_place(place)?;
     let partial = beside(place, PARTIAL);
@@ -132,7 +132,7 @@ pub(super) fn begin(place: &Path) -> Result<PathBuf> {
     let parent = parent(place);
     let mut missing: Vec<&Path> = parent.ancestors().take_while(|folder| !folder.exists()).collect();
     fs::create_dir_all(parent).map_err(Error::io("create", parent))?;
-    // Each new folder is an entry of the one above, which must reach the disk too.
+    // Each new folder is an entry in its parent folder. That entry must reach the disk too.
     while let Some(made) = missing.pop() {
         sync(self::parent(made))?;
     }
@@ -140,8 +140,8 @@ pub(super) fn begin(place: &Path) -> Result<PathBuf> {
     Ok(partial)
 }
 
-/// Removes what is left of a checkpoint in a hidden folder: its description first, so that a kill leaves nothing that
-/// could be taken for a checkpoint.
+/// Removes the remains of a checkpoint in a hidden folder. The description goes first: if the process is
+/// killed, what is left cannot be taken for a checkpoint.
 pub(super) fn clear(litter: &Path) -> Result<()> {
     if !check_litter(litter)? {
         return Ok(());
@@ -157,39 +157,40 @@ pub(super) fn clear(litter: &Path) -> Result<()> {
     fs::remove_dir(litter).map_err(Error::io("remove", litter))
 }
 
-/// Renames a folder to a free place beside it, durably: everything in it has been synced.
+/// Renames a folder to a free path beside it, and waits until the disk has it. The files in it have been
+/// synced.
 fn rename(what: &'static str, from: &Path, to: &Path) -> Result<()> {
     fs::rename(from, to).map_err(Error::io(what, from))?;
     sync(parent(from))
 }
 
-/// Whether a checkpoint, or an empty folder, stands here. Refuses anything else.
+/// Whether a checkpoint, or an empty folder, is at this path. Refuses anything else.
 fn replaceable(path: &Path) -> Result<bool> {
-    match standing(path)? {
-        Standing::Nothing => Ok(false),
-        Standing::Empty | Standing::Ours { described: true } => Ok(true),
-        Standing::Ours { described: false } => Err(not_ours(path, PlaceProblem::NoState)),
-        Standing::Other(problem) => Err(not_ours(path, problem)),
+    match existing(path)? {
+        Existing::Nothing => Ok(false),
+        Existing::Empty | Existing::Ours { described: true } => Ok(true),
+        Existing::Ours { described: false } => Err(not_ours(path, PlaceProblem::NoState)),
+        Existing::Other(problem) => Err(not_ours(path, problem)),
     }
 }
 
-/// Whether there is a hidden folder with parts of a checkpoint. Refuses anything else.
+/// Whether a hidden folder with parts of a checkpoint is at this path. Refuses anything else.
 fn check_litter(path: &Path) -> Result<bool> {
-    match standing(path)? {
-        Standing::Nothing => Ok(false),
-        Standing::Empty | Standing::Ours { .. } => Ok(true),
-        Standing::Other(problem) => Err(not_ours(path, problem)),
+    match existing(path)? {
+        Existing::Nothing => Ok(false),
+        Existing::Empty | Existing::Ours { .. } => Ok(true),
+        Existing::Other(problem) => Err(not_ours(path, problem)),
     }
 }
 
-fn standing(path: &Path) -> Result<Standing> {
-    // Of the path itself: where a symbolic link leads is somebody else's.
+fn existing(path: &Path) -> Result<Existing> {
+    // The path itself: a symbolic link is not followed, since its target belongs to somebody else.
     let metadata = match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Standing::Nothing),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Existing::Nothing),
         metadata => metadata.map_err(Error::io("read", path))?,
     };
     if !metadata.is_dir() {
-        return Ok(Standing::Other(PlaceProblem::NotAFolder));
+        return Ok(Existing::Other(PlaceProblem::NotAFolder));
     }
     let (mut empty, mut described) = (true, false);
     for entry in fs::read_dir(path).map_err(Error::io("list", path))? {
@@ -197,15 +198,15 @@ fn standing(path: &Path) -> Result<Standing> {
         let name = entry.file_name().to_string_lossy().into_owned();
         let is_file = entry.file_type().map_err(Error::io("read", path))?.is_file();
         if !is_file || ![STATE, MODEL, OPTIMIZER].contains(&name.as_str()) {
-            return Ok(Standing::Other(PlaceProblem::Foreign { name }));
+            return Ok(Existing::Other(PlaceProblem::Foreign { name }));
         }
         empty = false;
         described |= name == STATE;
     }
     Ok(if empty {
-        Standing::Empty
+        Existing::Empty
     } else {
-        Standing::Ours { described }
+        Existing::Ours { described }
     })
 }
 
@@ -214,7 +215,7 @@ fn not_ours(path: &Path, problem: PlaceProblem) -> Error {
     CheckpointError::NotOurs { path, problem }.into()
 }
 
-/// The folder that a path is an entry of.
+/// The folder that contains this path.
 fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -222,7 +223,7 @@ fn parent(path: &Path) -> &Path {
     }
 }
 
-/// Makes a folder's entries durable. Only Unix lets a folder be opened for it.
+/// Waits until the disk has a folder's entries. Only Unix can open a folder for this.
 pub(super) fn sync(folder: &Path) -> Result<()> {
     let synced = if cfg!(unix) {
         File::open(folder).and_then(|folder| folder.sync_all())

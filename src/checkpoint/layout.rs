@@ -1,4 +1,4 @@
-//! Which tensors a checkpoint's files have, and where in the files they lie.
+//! Which tensors a checkpoint's files hold, and where in the files they are.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use safetensors::tensor::{Metadata, TensorInfo as Entry};
 
 use super::TensorInfo;
 
-/// The tensors of a checkpoint's two files for these parameters, each in name order.
+/// The tensors of a checkpoint's two files for these parameters, in name order in each file.
 pub(super) fn tensors(parameters: &[TensorInfo], states: &[&str]) -> (Vec<TensorInfo>, Vec<TensorInfo>) {
     let mut model = parameters.to_vec();
     model.sort();
@@ -41,7 +41,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Lays the tensors out one after the other.
+    /// Places the tensors one after the other.
     pub(super) fn of(tensors: &[TensorInfo]) -> Self {
         let mut end = 0;
         let mut entries = Vec::with_capacity(tensors.len());

@@ -1,13 +1,15 @@
-//! Checkpoints: a folder of safetensors files by parameter name, with nothing about stages in it.
+//! Checkpoints: a folder of safetensors files by parameter name. Nothing in it depends on the stages.
 //!
-//! `model.safetensors` holds the weights, `optimizer.safetensors` the optimizer's tensors as `<parameter>.<state>`.
-//! `state.json` describes them: the step, the config, the fingerprint of the data, a checksum of every tensor and of
-//! both headers, and in its last line a checksum of itself. So every byte of a checkpoint is covered.
+//! * `model.safetensors` holds the weights.
+//! * `optimizer.safetensors` holds the optimizer's tensors, named `<parameter>.<state>`.
+//! * `state.json` describes them: the step, the config, the fingerprint of the data, and a checksum of every
+//!   tensor and of both headers. Its last line is a checksum of itself. So every byte of a checkpoint is
+//!   covered.
 //!
-//! A checkpoint is written beside its place and renamed into it when it is whole. A folder that holds anything else
-//! than a checkpoint is never replaced and never removed.
+//! A checkpoint is written in a hidden folder beside its own, which is renamed when it is complete. A folder
+//! that holds anything else than a checkpoint is never replaced and never removed.
 //!
-//! The format has a number. Format 1 had no checksums: such checkpoints are read, and cannot be verified.
+//! The format has a number. Format 1 had no checksums: such checkpoints can be read but not verified.
 
 mod contents;
 mod folder;
@@ -29,7 +31,7 @@ const OPTIMIZER: &str = "optimizer.safetensors";
 /// The description.
 const STATE: &str = "state.json";
 
-/// A parameter as a checkpoint knows it: a name and dimensions.
+/// A parameter in a checkpoint: its name and its dimensions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TensorInfo {
     /// The parameter's name.

@@ -1,4 +1,4 @@
-//! Reading: files are checked whole against the model before a single weight changes.
+//! Reads checkpoints. All files are checked against the model before any weight changes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use super::{MODEL, OPTIMIZER, STATE, TensorInfo};
 use crate::data::Fingerprint;
 use crate::error::{CheckpointError, Damage, Error, KnownData, Result};
 
-/// A checkpoint on disk whose files have the lengths and headers that they were saved with.
+/// A checkpoint on disk. The lengths and headers of its files have been checked.
 #[derive(Debug)]
 pub struct Checkpoint {
     pub(super) folder: PathBuf,
@@ -23,10 +23,10 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Opens a checkpoint's folder and checks its description and the lengths and headers of its files. The tensors
-    /// themselves are checked where they are read, and all of them by [`Checkpoint::verify`].
+    /// Opens a checkpoint's folder and checks its description, and the lengths and headers of its files. Each
+    /// tensor is checked when it is read. [`Checkpoint::verify`] checks all of them.
     ///
-    /// If replacing a checkpoint was cut short, the one that stood there before is opened.
+    /// If the process was killed while it replaced a checkpoint, the old one is opened.
     ///
     /// # Errors
     /// [`Error::Checkpoint`] or [`Error::Io`], naming the file.
@@ -56,7 +56,7 @@ impl Checkpoint {
         })
     }
 
-    /// The optimizer steps it has behind it.
+    /// The number of optimizer steps done.
     pub fn step(&self) -> u64 {
         self.state.step
     }
@@ -66,18 +66,19 @@ impl Checkpoint {
         &self.state.config
     }
 
-    /// What the data was that it was trained on, where that was known.
+    /// The fingerprint of the data that it was trained on, if known.
     pub fn data(&self) -> Option<&Fingerprint> {
         self.state.data.as_ref()
     }
 
-    /// Whether it has checksums of its tensors. Those of format 1, which earlier versions wrote, have none.
+    /// Whether it has checksums of its tensors. Checkpoints of format 1, from earlier versions, have none.
     pub fn has_checksums(&self) -> bool {
         self.state.has_checksums()
     }
 
-    /// Refuses data other than what it was trained on. Where that data lies, and how micro-batches are taken from it,
-    /// makes no difference. A checkpoint that does not know its data goes with any.
+    /// Refuses data with other contents than the data it was trained on. Where the data is stored, and how
+    /// micro-batches are taken from it, makes no difference. A checkpoint without a fingerprint accepts any
+    /// data.
     ///
     /// # Errors
     /// [`CheckpointError::OtherData`].
@@ -100,20 +101,21 @@ impl Checkpoint {
         }
     }
 
-    /// Whether it holds exactly these parameters, with this optimizer's state.
+    /// Checks that it holds exactly these parameters, with this optimizer's state.
     ///
     /// # Errors
-    /// [`CheckpointError::OtherTensors`] naming the first parameter that is missing, left over or of other dimensions.
+    /// [`CheckpointError::OtherTensors`], which names the first parameter that is missing, not expected, or
+    /// of other dimensions.
     pub fn check(&self, parameters: &[TensorInfo], states: &[&str]) -> Result<()> {
         let (model, optimizer) = tensors(parameters, states);
         self.model.check(&model, "the model")?;
         self.optimizer.check(&optimizer, "the optimizer")
     }
 
-    /// Reads weights and optimizer state. The checkpoint has passed [`Checkpoint::check`].
+    /// Reads weights and optimizer state. Call [`Checkpoint::check`] first.
     ///
     /// # Errors
-    /// [`CheckpointError::Damaged`] naming a tensor that is not as it was saved, [`Error::Io`].
+    /// [`CheckpointError::Damaged`], which names a tensor that has changed since it was saved. [`Error::Io`].
     pub fn read<'a>(
         &self,
         parameters: impl Iterator<Item = &'a mut Parameter>,
@@ -133,10 +135,11 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Reads weights alone, as for making text with a model; the model must be the checkpoint's.
+    /// Reads only the weights, for example to generate text. The model must be the checkpoint's.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] when the parameters differ or a tensor is not as it was saved, [`Error::Io`].
+    /// [`Error::Checkpoint`] when the parameters differ or a tensor has changed since it was saved.
+    /// [`Error::Io`].
     pub fn read_weights(&self, parameters: Vec<&mut Parameter>) -> Result<()> {
         let infos: Vec<TensorInfo> = parameters
             .iter()

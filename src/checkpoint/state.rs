@@ -9,15 +9,15 @@ use crate::checksum::Checksum;
 use crate::data::Fingerprint;
 use crate::error::{CheckpointError, Damage, Part, Result};
 
-/// The format that is written.
+/// The format that this version writes.
 pub(super) const FORMAT: u32 = 2;
-/// A format that is read: the one without checksums.
+/// The older format, without checksums. This version reads it too.
 const WITHOUT_CHECKSUMS: u32 = 1;
 
-/// What comes before the checksum of the description itself, in its last line.
+/// The text before the description's own checksum, in its last line.
 const SEAL: &str = ",\n  \"checksum\": \"";
 
-/// What `state.json` says.
+/// The contents of `state.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct State {
     pub(super) format: u32,
@@ -25,7 +25,7 @@ pub(super) struct State {
     pub(super) step: u64,
     /// The config of the run that saved it.
     pub(super) config: String,
-    /// What the data was.
+    /// The fingerprint of the data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) data: Option<Fingerprint>,
     /// The checksums of each file, by its name.
@@ -43,7 +43,7 @@ pub(super) struct Sums {
 }
 
 impl State {
-    /// The file's text. Its last line has the checksum of all that comes before.
+    /// The file's text. Its last line is the checksum of all the lines before.
     pub(super) fn to_text(&self) -> String {
         let mut text = serde_json::to_string_pretty(self).expect("numbers and text always serialise");
         text.truncate(text.len() - "\n}".len());
@@ -72,12 +72,12 @@ impl State {
     }
 }
 
-/// The end of the file.
+/// The last lines of the file.
 fn seal(checksum: Checksum) -> String {
     format!("{SEAL}{checksum}\"\n}}\n")
 }
 
-/// Whether the text ends in a checksum. Refuses one that is not that of the text.
+/// Whether the text ends with a checksum. Refuses the text if its checksum differs.
 fn check_seal(path: &Path, bytes: &[u8]) -> Result<bool> {
     let length = seal(Checksum::of(&[])).len();
     let (text, end) = bytes.split_at(bytes.len().saturating_sub(length));
@@ -103,7 +103,7 @@ fn check_seal(path: &Path, bytes: &[u8]) -> Result<bool> {
     ))
 }
 
-/// The refusal of a file that is not as it was written.
+/// The error for a file that has changed since it was written.
 pub(super) fn damaged(path: &Path, damage: Damage) -> crate::error::Error {
     let path = path.to_owned();
     CheckpointError::Damaged { path, damage }.into()

@@ -1,30 +1,30 @@
-//! Looking at every byte of a checkpoint.
+//! Verifies every byte of a checkpoint.
 
 use std::fmt;
 
 use super::Checkpoint;
 use crate::error::Result;
 
-/// What was found whole.
+/// What was verified.
 #[derive(Clone, Debug)]
 pub struct Verified {
-    /// The optimizer steps it has behind it.
+    /// The number of optimizer steps done.
     pub step: u64,
-    /// The tensors of the model, and those of the optimizer.
+    /// The number of tensors of the model, and that of the optimizer.
     pub tensors: [usize; 2],
     /// The bytes of all tensors.
     pub bytes: u64,
-    /// Whether there were checksums to compare with. Without them only lengths and headers are known to be right.
+    /// Whether there were checksums. Without them only lengths and headers were checked.
     pub checksums: bool,
 }
 
 impl Checkpoint {
-    /// Reads every tensor and compares it with its checksum. The description and the headers have been compared by
-    /// [`Checkpoint::open`].
+    /// Reads every tensor and compares it with its checksum. [`Checkpoint::open`] has compared the
+    /// description and the headers before.
     ///
     /// # Errors
-    /// [`CheckpointError::Damaged`](crate::error::CheckpointError::Damaged) naming the first tensor and its file,
-    /// [`Error::Io`](crate::Error::Io).
+    /// [`CheckpointError::Damaged`](crate::error::CheckpointError::Damaged), which names the first damaged
+    /// tensor and its file. [`Error::Io`](crate::Error::Io).
     pub fn verify(&self) -> Result<Verified> {
         let (weights, model_bytes) = self.model.verify()?;
         let (states, optimizer_bytes) = self.optimizer.verify()?;

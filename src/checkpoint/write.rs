@@ -1,4 +1,5 @@
-//! Writing: the caller's thread lays out the files, each rank fills in its own tensors, a rename ends it.
+//! Writes checkpoints: the caller's thread lays out the files, each rank writes its own tensors, and a rename
+//! completes it.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -16,19 +17,19 @@ use crate::checksum::{Checksum, ChecksumBuilder};
 use crate::data::Fingerprint;
 use crate::error::{CheckpointError, Error, Result};
 
-/// A checkpoint being written. Dropped before [`Draft::finish`], it leaves nothing behind.
+/// A checkpoint that is being written. If it is dropped before [`Draft::finish`], it leaves nothing behind.
 #[derive(Debug)]
 pub struct Draft {
     place: PathBuf,
     folder: PathBuf,
-    /// In the process that makes the checkpoint.
+    /// Only in the process that makes the folder.
     partial: Option<Partial>,
     model: TensorFile,
     optimizer: TensorFile,
     states: &'static [&'static str],
 }
 
-/// A tensor that a rank has written, and the checksum of its numbers.
+/// A tensor that a rank has written: its name, and the checksum of its numbers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Written {
     optimizer: bool,
@@ -36,18 +37,19 @@ pub struct Written {
     checksum: Checksum,
 }
 
-/// The folder a checkpoint is written in; what is left of it goes when this is dropped.
+/// The hidden folder in which a checkpoint is written. Dropping it removes what is left there.
 #[derive(Debug)]
 struct Partial(PathBuf);
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        // After a failure that has been reported already; once the folder is renamed there is nothing to remove.
+        // An error here follows an earlier one, which has been reported. After the rename there is nothing to
+        // remove.
         let _ = folder::clear(&self.0);
     }
 }
 
-/// A safetensors file that is being filled in.
+/// A safetensors file whose tensors are being written.
 #[derive(Debug)]
 struct TensorFile {
     path: PathBuf,
@@ -55,10 +57,10 @@ struct TensorFile {
 }
 
 impl Draft {
-    /// Lays out a checkpoint for these parameters, to be put at `place`.
+    /// Lays out a checkpoint for these parameters, to be saved at `place`.
     ///
     /// # Errors
-    /// [`CheckpointError::NotOurs`] when something that is not a checkpoint stands there, which is left untouched;
+    /// [`CheckpointError::NotOurs`] when something else than a checkpoint is there: it is left untouched.
     /// [`Error::Io`] when the folder or its files cannot be made.
     pub fn create(place: &Path, parameters: &[TensorInfo], states: &'static [&'static str]) -> Result<Self> {
         let partial = Partial(folder::begin(place)?);
@@ -71,10 +73,11 @@ impl Draft {
         })
     }
 
-    /// The same checkpoint in a process other than the one that lays it out, to be filled in once that is done.
+    /// The same checkpoint in another process than the one that lays it out. That one must be done before the
+    /// first write.
     ///
     /// # Errors
-    /// None: both ways of beginning one are called alike.
+    /// None. It returns a `Result` so that it can be called like [`Draft::create`].
     pub fn beside(place: &Path, parameters: &[TensorInfo], states: &'static [&'static str]) -> Result<Self> {
         Ok(Self::lay_out(place, parameters, states))
     }
@@ -92,11 +95,11 @@ impl Draft {
         }
     }
 
-    /// Writes these parameters and their optimizer state; called by the rank that holds them. Gives what it has
-    /// written, for [`Draft::finish`].
+    /// Writes these parameters and their optimizer state. The rank that holds them calls it. Returns what
+    /// [`Draft::finish`] needs.
     ///
     /// # Errors
-    /// [`Error::Io`], when the disk is full for one.
+    /// [`Error::Io`], for example when the disk is full.
     pub fn write<'a>(&self, parameters: impl Iterator<Item = &'a Parameter>) -> Result<Vec<Written>> {
         self.check_laid_out()?;
         let mut model = self.model.open()?;
@@ -114,7 +117,7 @@ impl Draft {
                 let tensor = state_name(name, state);
                 let checksum = match parameter.state.get(index) {
                     Some(numbers) => self.optimizer.write(&mut optimizer, &tensor, numbers)?,
-                    // Before the first step there is no state; the file's zeros are what it starts from.
+                    // Before the first step there is no state: the optimizer starts from the file's zeros.
                     None => of_zeros(parameter.value.len()),
                 };
                 written.push(Written {
@@ -131,7 +134,7 @@ impl Draft {
         Ok(written)
     }
 
-    /// Refuses a folder that another process has laid out where this one does not see it.
+    /// Refuses to write if this process cannot see the folder that another process has made.
     fn check_laid_out(&self) -> Result<()> {
         if self.partial.is_some() || self.folder.exists() {
             return Ok(());
@@ -140,12 +143,12 @@ impl Draft {
         Err(CheckpointError::NotShared { folder }.into())
     }
 
-    /// Completes the checkpoint with what all ranks have written and puts it in its place; one that stood there is
-    /// replaced.
+    /// Completes the checkpoint with what all ranks have written, and renames it to its place. It replaces an
+    /// older one.
     ///
     /// # Errors
-    /// [`CheckpointError::NotWritten`] when a tensor is missing, [`CheckpointError::OtherStep`] when the folder's name
-    /// gives another step, [`Error::Io`].
+    /// [`CheckpointError::NotWritten`] when a tensor is missing, [`CheckpointError::OtherStep`] when the
+    /// folder's name gives another step, and [`Error::Io`].
     pub fn finish(
         &self,
         step: u64,
@@ -225,7 +228,7 @@ impl TensorFile {
     }
 }
 
-/// The checksum of so many numbers that are 0.
+/// The checksum of `count` numbers that are 0.
 fn of_zeros(count: usize) -> Checksum {
     let mut checksum = ChecksumBuilder::new();
     let zeros = [0; 1 << 12];

@@ -1,4 +1,4 @@
-//! `pipewright check`: is this schedule right?
+//! `pipewright check`: checks a schedule from a file.
 
 use std::path::PathBuf;
 
@@ -6,27 +6,32 @@ use crate::error::CommandError;
 use crate::schedule::{FromCsv, Links, PlacementSpec, Schedule};
 use crate::{Error, Result};
 
-/// Check a schedule of your own, or another system's: accept it, or say which cell is wrong and why.
+/// Check a schedule from a file: accept it, or name the cell that is wrong and why.
 ///
-/// The file is CSV in PyTorch's form: a row a rank, cells such as 2F0 (stage, action, micro-batch); F is a
-/// forward, B a backward, I and W its two halves; SEND_F, RECV_F, SEND_B and RECV_B are transfers; REDUCE_GRAD sums a
-/// stage's gradients over its replicas; an empty cell is an idle rank. A file without transfers gets them and then holds on any links; one with transfers
-/// is judged as it stands. Exit status 0 accepts, 2 refuses.
+/// The file is CSV in PyTorch's form, for example written by plan --format csv. Each row is a rank, and each
+/// cell is an action: 2F0 is the forward of stage 2 on micro-batch 0. F is a forward and B a whole backward;
+/// I and W are a backward's two halves (input and weights). SEND_F, RECV_F, SEND_B and RECV_B are transfers.
+/// REDUCE_GRAD sums a stage's gradients over its replicas. In an empty cell the rank is idle.
+///
+/// If the file has no transfers, they are added, and the schedule then works on all links. If it has
+/// transfers, they are checked as they are. Exit status: 0 accepted, 2 refused.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
+  pipewright plan --ranks 4 --micro-batches 8 --schedule 1f1b --format csv > mine.csv
   pipewright check mine.csv
-  pipewright check vee.csv --placement vee
-  pipewright check lowered.csv --links ordered")]
+
+  pipewright plan --ranks 4 --micro-batches 8 --schedule zb-v --format csv --with-comms > vee.csv
+  pipewright check vee.csv --placement vee --links ordered")]
 pub(super) struct Args {
-    /// The schedule
+    /// The schedule, a CSV file
     file: PathBuf,
-    /// The rank of each stage: looped (0,1,..,0,1,..), vee (0,1,..,1,0) or a list such as 0,1,1,0; left out,
-    /// a stage lives where its cells stand
+    /// The rank of each stage: looped (0,1,..,0,1,..), vee (0,1,..,1,0) or a list such as 0,1,1,0 [default:
+    /// each stage is on the rank whose row has its cells]
     #[arg(long)]
     placement: Option<PlacementSpec>,
-    /// What the links promise, for a file with transfers: buffered (they may overtake each other) or ordered
-    /// (one queue a rank, as NCCL)
+    /// For a file with transfers: what the links promise, buffered (transfers may overtake each other) or
+    /// ordered (one queue a rank, as in NCCL)
     #[arg(long, default_value_t = Links::Buffered)]
     links: Links,
 }
@@ -60,16 +65,19 @@ fn answer(read: &FromCsv, links: Links) -> String {
         schedule.micro_batches()
     );
     text += &if *lowered {
-        format!("lowered: with transfers of its own, judged as they stand on {links} links\n")
+        format!("lowered: with its own transfers, checked as they are on {links} links\n")
     } else {
-        "compute-only: transfers were put between its passes\n".into()
+        "compute-only: transfers were added between its passes\n".into()
     };
     if !left_out.is_empty() {
         let words: Vec<_> = left_out
             .iter()
             .map(|(word, count)| format!("{count} {word}"))
             .collect();
-        text += &format!("left out, as no part of the pipeline: {}\n", words.join(", "));
+        text += &format!(
+            "ignored, because a schedule here does not have them: {}\n",
+            words.join(", ")
+        );
     }
     text += &match schedule.holds_on(Links::Ordered) {
         Ok(()) => "ordered links: safe\n".into(),

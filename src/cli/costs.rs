@@ -1,4 +1,4 @@
-//! Costs measured by a command, with a progress bar.
+//! Measures costs for a command, with a progress bar.
 
 use std::io::IsTerminal;
 
@@ -18,8 +18,8 @@ pub(super) fn measure(config: &Config, what: &str) -> Result<Measured> {
     let gpus = compose::kinds_of_gpus(config);
     if gpus.len() > 1 {
         eprintln!(
-            "warning: the GPUs differ ({}), and a layer is measured on one of them: where others run it, \
-             it takes another time",
+            "warning: the GPUs differ ({}), and each layer is measured on one of them: \
+             on the others it may take another time",
             gpus.join(", ")
         );
     }

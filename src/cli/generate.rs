@@ -1,4 +1,4 @@
-//! Text out of a model, a token at a time.
+//! Generates text with a model, one token at a time.
 
 use crate::Result;
 use crate::error::{CommandError, PromptProblem};
@@ -6,12 +6,12 @@ use crate::stages::{ForwardContext, Mode, Sequential, Stage, Tensor, rng};
 
 /// How the next token is chosen.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Choice {
+pub(super) struct Sampling {
     temperature: f32,
     top_k: Option<usize>,
 }
 
-impl Choice {
+impl Sampling {
     pub(super) fn new(temperature: f32, top_k: Option<usize>) -> Result<Self> {
         if !(temperature >= 0.0 && temperature.is_finite()) {
             return Err(CommandError::Temperature(temperature).into());
@@ -22,7 +22,7 @@ impl Choice {
         Ok(Self { temperature, top_k })
     }
 
-    /// The token for a draw from `[0, 1)`.
+    /// The token for a random number from `[0, 1)`.
     fn token(self, logits: &[f32], draw: f32) -> u32 {
         let mut order: Vec<u32> = (0..logits.len() as u32).collect();
         order.sort_by(|&a, &b| logits[b as usize].total_cmp(&logits[a as usize]));
@@ -47,24 +47,30 @@ pub(super) struct Generator {
     model: Sequential,
     vocab: usize,
     context: usize,
-    choice: Choice,
+    sampling: Sampling,
     key: [u32; 2],
     tokens: Vec<u32>,
 }
 
 impl Generator {
-    pub(super) fn new(model: Sequential, vocab: usize, context: usize, choice: Choice, seed: u64) -> Self {
+    pub(super) fn new(
+        model: Sequential,
+        vocab: usize,
+        context: usize,
+        sampling: Sampling,
+        seed: u64,
+    ) -> Self {
         Self {
             model,
             vocab,
             context,
-            choice,
+            sampling,
             key: rng::key(seed, "sample"),
             tokens: Vec::new(),
         }
     }
 
-    /// Takes the beginning of the text.
+    /// Reads the beginning of the text.
     pub(super) fn read(&mut self, prompt: &[u32]) -> Result<()> {
         if prompt.is_empty() {
             return Err(PromptProblem::Empty.into());
@@ -77,12 +83,13 @@ impl Generator {
         Ok(())
     }
 
-    /// The next token, which becomes part of the text. The model sees as much of the end of the text as its
-    /// context holds.
+    /// The next token, which is added to the text. The model reads only the end of the text, as much as fits
+    /// its context.
     pub(super) fn next(&mut self) -> Result<u32> {
         let step = self.tokens.len() as u64;
         let seen = &self.tokens[self.tokens.len().saturating_sub(self.context)..];
-        // Filled up behind, which causal attention does not see, to one of few lengths: buffers are pooled by length.
+        // The input is padded at its end to one of few lengths, because buffers are pooled by length. Causal
+        // attention does not see the padding.
         let length = seen.len().next_power_of_two().min(self.context);
         let mut ids = seen.to_vec();
         ids.resize(length, seen[0]);
@@ -95,7 +102,7 @@ impl Generator {
         let (logits, _) = self.model.forward(at, input)?;
         let last = &logits.f32()[(seen.len() - 1) * self.vocab..][..self.vocab];
         let draw = rng::unit(rng::philox(self.key, [step as u32, (step >> 32) as u32, 0, 0])[0]);
-        let token = self.choice.token(last, draw);
+        let token = self.sampling.token(last, draw);
         self.tokens.push(token);
         Ok(token)
     }

@@ -1,4 +1,4 @@
-//! What is said before the first step of a run.
+//! What `train` prints before the first step.
 
 use crate::Result;
 use crate::compose::{TrainingData, describe_gpus};
@@ -7,7 +7,7 @@ use crate::plan::Prediction;
 use crate::run::{Forecast, Session};
 use crate::stages::Stage;
 
-/// What `train` says of a run that is about to begin.
+/// What `train` prints about a run that is about to begin.
 pub(super) struct Introduction {
     data: String,
     pipeline: String,
@@ -65,14 +65,14 @@ impl Introduction {
         }
         if !self.changes.is_empty() {
             lines.push(format!(
-                "changed   {}: from here on this is not the run that was saved, bit for bit",
+                "changed   {}: from here on the weights differ from those that the old settings give",
                 self.changes.join(", ")
             ));
         }
         super::print(&(lines.join("\n") + "\n" + &self.memory))
     }
 
-    /// What is said of threads, where ranks have more than one.
+    /// The part about threads, if ranks have more than one.
     fn threads(&self, ranks: usize) -> String {
         let threads = self.threads_per_rank;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -87,7 +87,7 @@ impl Introduction {
     }
 }
 
-/// The numbers of a model's parameters, tied ones counted once.
+/// The number of a model's parameters. Tied ones count once.
 fn parameters<S: Stage>(session: &Session<'_, S>) -> usize {
     let parameters = session.pipeline().parameters().iter();
     let mut parameters: Vec<_> = parameters.map(|info| (&info.name, &info.dims)).collect();

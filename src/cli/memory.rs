@@ -1,4 +1,4 @@
-//! What each rank holds, for people.
+//! The memory of each rank, as a table for people.
 
 use crate::config::Memory;
 use crate::plan::RankMemory;

@@ -1,7 +1,10 @@
 //! The `pipewright` command.
 //!
-//! Exit status: 0 done; 2 bad arguments, config or schedule, nothing was started; 1 a run failed; 130
-//! interrupted, saved.
+//! Exit status:
+//! * 0: done.
+//! * 1: a run failed.
+//! * 2: the arguments, the config or the schedule are wrong. Nothing was started.
+//! * 130: interrupted, and the state was saved.
 
 mod check;
 mod costs;
@@ -28,9 +31,18 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::run::{report_file_limits, title};
 use crate::{Error, Result};
 
-/// Pipeline-parallel training: a model cut into stages, micro-batches flowing through them.
+/// Pipeline-parallel training: a model is cut into stages, and micro-batches go through them.
 #[derive(Debug, Parser)]
-#[command(name = "pipewright", version)]
+#[command(
+    name = "pipewright",
+    version,
+    after_help = "\
+First steps:
+  pipewright train                                              train a small GPT on a built-in text
+  pipewright sample runs/gpt-text --prompt \"First Citizen:\"    write text with it
+  pipewright plan --ranks 4 --micro-batches 8 --schedule 1f1b   see what a schedule does
+  pipewright help COMMAND                                       more about a command, with examples"
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -48,7 +60,7 @@ enum Command {
     Devices(devices::Args),
 }
 
-/// A command that failed, and the exit status that says so.
+/// A failed command and its exit status.
 struct Failure {
     error: Box<Error>,
     status: u8,
@@ -81,7 +93,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// Runs the command that the process was started with and gives its exit status.
+/// Runs the command of this process's arguments and returns its exit status.
 pub fn main() -> ExitCode {
     refuse_apart(std::env::args());
     let result = report_file_limits()
@@ -107,7 +119,7 @@ fn run(command: Command) -> std::result::Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Refuses `--trace 5`: the number would be taken for the config.
+/// Refuses `--trace 5` with a space: `5` would be taken for the config.
 fn refuse_apart(args: impl Iterator<Item = String>) {
     let args: Vec<String> = args.collect();
     let is_number = |text: &str| text.parse::<u64>().is_ok();
@@ -120,12 +132,12 @@ fn refuse_apart(args: impl Iterator<Item = String>) {
     }
 }
 
-/// Prints to standard output. A reader that has seen enough, such as `head`, is no error.
+/// Prints to standard output. If its reader stops early, as `head` does, that is no error.
 fn print(text: &str) -> Result<()> {
     write(text.as_bytes()).map(|_| ())
 }
 
-/// Writes to standard output at once; false when its reader has seen enough.
+/// Writes to standard output at once. Returns `false` if its reader has stopped.
 fn write(bytes: &[u8]) -> Result<bool> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {

@@ -1,4 +1,4 @@
-//! The files that `--out` names: what may be replaced, and how it is written.
+//! The files that `--out` names: which ones may be replaced, and how they are written.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -8,12 +8,12 @@ use crate::error::{CommandError, OutProblem};
 use crate::profile::Measured;
 use crate::{Error, Result};
 
-/// What a file that is there already has to be, so that it is replaced.
+/// Which existing file may be replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Replace {
-    /// Measured costs, which can be measured again.
+    /// A file of measured costs, because they can be measured again.
     Costs,
-    /// No file is replaced.
+    /// None.
     Nothing,
 }
 
@@ -25,7 +25,8 @@ pub(super) struct Out {
 }
 
 impl Out {
-    /// Refuses a file that cannot be written or must not be replaced, before there is anything to write.
+    /// Refuses a file that cannot be written or must not be replaced. It is checked before the work that
+    /// makes its contents.
     ///
     /// # Errors
     /// [`CommandError::Out`].
@@ -45,10 +46,11 @@ impl Out {
         Ok(out)
     }
 
-    /// Writes the file: whole, or not at all.
+    /// Writes the file completely, or not at all.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system refuses, and as [`Out::check`]: others may have written there since.
+    /// [`Error::Io`] when the system refuses. As [`Out::check`] too, since others may have written the file
+    /// meanwhile.
     pub(super) fn write(&self, text: &str) -> Result<()> {
         self.may_replace()?;
         let partial = self.partial();
@@ -87,7 +89,7 @@ impl Out {
         }
     }
 
-    /// The file until it is whole; two processes have two.
+    /// The name of the file until it is complete. It differs between processes.
     fn partial(&self) -> PathBuf {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
         self.path

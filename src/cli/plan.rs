@@ -1,4 +1,4 @@
-//! `pipewright plan`: what a schedule costs, before anything runs.
+//! `pipewright plan`: simulates a step of a schedule.
 
 mod json;
 mod of_config;
@@ -17,12 +17,18 @@ use crate::plan::{AUTO, Simulation, Wanted, auto, period, simulate};
 use crate::plan::{Costs, Goal, StageCost};
 use crate::schedule::{Action, Links, Schedule};
 
-/// Show what a schedule does and costs, without running anything.
+/// Show what a schedule does and costs, without running it.
 ///
-/// Simulates one step and reports its time, its bubble (the idle share), where each rank's time goes and the most that
-/// it holds. The span is the longest time one rank is at it, from its first start to its last end; the makespan is the
-/// time until all are done. A rank that idles between its passes waits for another; the last column says for which, the
-/// longest first.
+/// Simulates one step. The table has a line for each rank: the time in which it is busy; the time in which it
+/// is idle before its first pass (warm-up), between its passes (waiting) and after its last pass (drain); its
+/// bubble, which is the idle share of the makespan; the most activations and the most memory that it holds;
+/// and the ranks that it waits for, the longest wait first.
+///
+/// The makespan is the time until all ranks are done. The span of a rank is the time from its first start to
+/// its last end.
+///
+/// There are two ways to use it: with a config, to see what train will run, or with --ranks, --micro-batches
+/// and --schedule. In the second way, times and memory are in any unit you like.
 #[derive(Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -30,22 +36,25 @@ use crate::schedule::{Action, Links, Schedule};
 Examples:
   pipewright plan --ranks 4 --micro-batches 8 --schedule 1f1b
   pipewright plan --ranks 4 --micro-batches 8 --schedule gpipe --format json
-  pipewright plan --ranks 8 --micro-batches 24 --schedule 1f1b --forward 18.5 --backward-input 18.1 --backward-weight 9.3 --comm 0.6
+  pipewright plan --ranks 8 --micro-batches 24 --schedule 1f1b \\
+    --forward 18.5 --backward-input 18.1 --backward-weight 9.3 --comm 0.6
   pipewright plan --ranks 4 --micro-batches 8 --schedule 1f1b --format csv --with-comms > mine.csv
   pipewright plan --ranks 4 --micro-batches 8 --schedule 1f1b --format svg > timeline.svg
   pipewright plan --ranks 4 --micro-batches 8 --schedule auto --memory 3
-  pipewright plan examples/gpt-text.toml --costs costs.json
-More micro-batches make the bubble smaller; gpipe holds all of them, 1f1b no more than there are ranks."
+  pipewright plan my.toml --costs costs.json
+More micro-batches make the bubble smaller. With gpipe a rank holds the activations of all
+micro-batches; with 1f1b, of at most as many micro-batches as there are ranks."
 )]
 pub(super) struct Args {
-    /// A config, a TOML file: the cut and the order that `train` runs, and what a step will take by measured costs
+    /// A config, a TOML file: shows the cut and the order that train runs, and predicts a step from measured
+    /// costs
     #[arg(conflicts_with_all = ["ranks", "micro_batches", "schedule", "chunks", "forward", "backward_input",
         "backward_weight", "update", "reduce", "saved", "pending", "comm"])]
     config: Option<PathBuf>,
-    /// With a config: the measured costs, as `profile` writes them; the same as --set pipeline.costs=FILE
+    /// With a config: the measured costs, a file written by profile; the same as --set pipeline.costs=FILE
     #[arg(long, value_name = "FILE", requires = "config")]
     costs: Option<PathBuf>,
-    /// With a config: set a key of it; repeat it for more
+    /// With a config: set a key of it; may be repeated
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE", requires = "config")]
     sets: Vec<String>,
     /// How many ranks (devices) the model is spread over
@@ -54,52 +63,54 @@ pub(super) struct Args {
     /// How many micro-batches a step has
     #[arg(long, value_name = "M", required_unless_present = "config")]
     micro_batches: Option<u32>,
-    /// What each rank does, in which order
+    /// The schedule: which rank does what, in which order
     #[arg(long, value_name = "NAME", required_unless_present = "config",
         value_parser = PossibleValuesParser::new(Schedule::names().chain([AUTO])))]
     schedule: Option<String>,
-    /// With schedule auto: the most that a rank may hold, in the unit of --saved (without it: activations of micro-batches)
+    /// With schedule auto: the most memory that a rank may hold, in the unit of --saved (by default one
+    /// micro-batch's activations of a rank)
     #[arg(long, value_name = "MEMORY", conflicts_with = "config")]
     memory: Option<f64>,
-    /// With schedule auto: what is to be short, the makespan (when nobody says) or the longest span of a rank
+    /// With schedule auto: what to make short, the makespan (the default) or the longest span of a rank
     #[arg(long, value_name = "makespan|span", conflicts_with = "config")]
     goal: Option<Goal>,
-    /// How many stages each rank has, for the schedules that leave it open
+    /// How many stages each rank has, for schedules that do not fix it
     #[arg(long, value_name = "V")]
     chunks: Option<u32>,
-    /// Time of a forward of one micro-batch through a rank's whole share
+    /// Time of a forward of one micro-batch through all of a rank's stages
     #[arg(long, value_name = "TIME", default_value_t = 1.0)]
     forward: f64,
-    /// Time of a backward-input, likewise
+    /// Time of a backward-input of one micro-batch through all of a rank's stages
     #[arg(long, value_name = "TIME", default_value_t = 1.0)]
     backward_input: f64,
-    /// Time of a backward-weight, likewise
+    /// Time of a backward-weight of one micro-batch through all of a rank's stages
     #[arg(long, value_name = "TIME", default_value_t = 1.0)]
     backward_weight: f64,
     /// Time of a rank's parameter update at the end of a step
     #[arg(long, value_name = "TIME", default_value_t = 0.0)]
     update: f64,
-    /// Time of the sum of a rank's gradients over its replicas, once a step; with it the schedule has reductions
+    /// Time to sum a rank's gradients over its replicas, once a step; if given, the schedule has reductions
     #[arg(long, value_name = "TIME")]
     reduce: Option<f64>,
-    /// Memory that a forward leaves for its backward-input, through a rank's whole share
+    /// Memory that the forward of one micro-batch leaves for backward-input, on all of a rank's stages
     #[arg(long, value_name = "MEMORY", default_value_t = 1.0)]
     saved: f64,
-    /// Memory that a backward-input leaves for its backward-weight, likewise
+    /// Memory that the backward-input of one micro-batch leaves for backward-weight, on all of a rank's
+    /// stages
     #[arg(long, value_name = "MEMORY", default_value_t = 0.0)]
     pending: f64,
     /// Time of one transfer between two ranks
     #[arg(long, value_name = "TIME", default_value_t = 0.0)]
     comm: f64,
     /// What the links promise: buffered (transfers may overtake each other, as papers assume) or ordered (one
-    /// queue a rank, as NCCL)
+    /// queue a rank, as in NCCL)
     #[arg(long, default_value_t = Links::Buffered)]
     links: Links,
-    /// How to print it: a table for people, CSV in PyTorch's form with a row a rank, JSON, or a picture (SVG) of the
-    /// timeline
+    /// The output: a table for people, CSV in PyTorch's form with a row for each rank, JSON for scripts, or
+    /// an SVG picture of the timeline
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
-    /// Show the sends, receives and reductions between the passes; in a picture, the transfers as lines
+    /// Show the sends, receives and reductions between the passes; in a picture, transfers are lines
     #[arg(long)]
     with_comms: bool,
 }
@@ -131,28 +142,29 @@ pub(super) fn run(args: Args) -> Result<()> {
     })
 }
 
-/// What is planned.
+/// What to plan.
 struct Subject {
     schedule: Schedule,
     costs: Costs,
-    /// What is trained so, when that is known.
+    /// The training, if there is a config.
     training: Option<Training>,
 }
 
-/// A training of which steps are planned.
+/// A training whose steps are planned.
 struct Training {
-    /// What a step will be, in words.
+    /// The forecast of a step, as text.
     forecast: String,
     /// Tokens or images a second.
     rate: f64,
 }
 
-/// Refuses options that are about a config: the parser lets them pass where other options exclude a config.
+/// Refuses options that need a config. The parser accepts them when other options exclude a config.
 fn refuse_without_config(args: &Args) -> Result<()> {
     let (option, advice) = if args.costs.is_some() {
         (
             "--costs",
-            "write `pipewright plan CONFIG --costs FILE`, or give --forward, --backward-input, --backward-weight and --comm",
+            "write `pipewright plan CONFIG --costs FILE`, or give --forward, --backward-input, \
+             --backward-weight and --comm",
         )
     } else if !args.sets.is_empty() {
         (
@@ -165,7 +177,7 @@ fn refuse_without_config(args: &Args) -> Result<()> {
     Err(CommandError::WithoutConfig { option, advice }.into())
 }
 
-/// The schedule and the costs that the options say.
+/// The schedule and the costs from the options.
 fn of_options(args: &Args) -> Result<Subject> {
     refuse_without_config(args)?;
     let share = StageCost {
@@ -202,7 +214,7 @@ fn of_options(args: &Args) -> Result<Subject> {
     })
 }
 
-/// The schedule that is shortest; says on the error stream which it is and why.
+/// The schedule that `auto` finds. Its name and the reason are printed to standard error.
 fn chosen(args: &Args, ranks: u32, micro_batches: u32, costs: &Costs) -> Result<Schedule> {
     let auto = auto(&Wanted {
         ranks,
@@ -217,14 +229,14 @@ fn chosen(args: &Args, ranks: u32, micro_batches: u32, costs: &Costs) -> Result<
     Ok(auto.schedule)
 }
 
-/// A schedule and what it comes to.
+/// A schedule and the results of its simulation.
 struct Plan<'a> {
     schedule: &'a Schedule,
     links: Links,
     simulation: Simulation,
-    /// As a pipeline runs it, where that differs.
+    /// As a pipeline runs it, if that differs.
     in_turn: Option<Simulation>,
-    /// From a step to the next without a barrier.
+    /// The time from one step to the next without a barrier.
     period: f64,
     training: &'a Option<Training>,
     with_comms: bool,
@@ -253,7 +265,7 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// What a rank does, in text: passes, and where they are asked for transfers, reductions and steps too.
+    /// A rank's actions as text: passes, and with `--with-comms` also transfers, reductions and steps.
     fn actions(&self, rank: u32) -> Vec<String> {
         let shown = |action: &&Action| self.with_comms || action.compute().is_some();
         let actions = self.schedule.actions(Rank(rank)).iter().filter(shown);

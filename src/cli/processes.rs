@@ -1,4 +1,5 @@
-//! A run of several processes, as the command line sees it: process 0 speaks and writes, the others only say what went wrong.
+//! A run of several processes, on the command line: process 0 prints and writes files, the others only print
+//! errors.
 
 use crate::Result;
 use crate::compose::PipelinePlan;
@@ -7,19 +8,19 @@ use crate::error::RunError;
 use crate::fabric::World;
 use crate::mesh::Mesh;
 
-/// This process's part in a run.
+/// This process's role in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// It runs alone.
+    /// It is the only process.
     Alone,
-    /// Process 0 of several: it speaks and writes for all.
+    /// Process 0 of several: it prints and writes files for all.
     First,
-    /// Another one.
+    /// Another process.
     Other,
 }
 
 impl Role {
-    /// As the environment says.
+    /// The role that the environment sets.
     pub(super) fn here() -> Result<Self> {
         Ok(match config::processes(&environment())? {
             None => Self::Alone,
@@ -28,13 +29,13 @@ impl Role {
         })
     }
 
-    /// Whether it speaks and writes.
+    /// Whether it prints and writes files.
     pub(super) fn leads(self) -> bool {
         self != Self::Other
     }
 }
 
-/// What stands before this process's errors.
+/// The text before this process's errors.
 pub(super) fn prefix() -> String {
     match config::processes(&environment()) {
         Ok(Some([process, _])) => format!("process {process}: "),
@@ -42,7 +43,7 @@ pub(super) fn prefix() -> String {
     }
 }
 
-/// Refuses a command that several processes would only do several times.
+/// Refuses a command for which several processes are of no use.
 pub(super) fn refuse(command: &str) -> Result<()> {
     match config::processes(&environment())? {
         None => Ok(()),
@@ -53,8 +54,8 @@ pub(super) fn refuse(command: &str) -> Result<()> {
     }
 }
 
-/// Finds the other processes of a run, which must have the same plan; none when it runs alone. `options` are those of the command line that
-/// all have to have in common, a line each.
+/// Connects to the other processes of a run, which must have the same plan. `None` if there is only one
+/// process. `options` are the command line's options that must be equal in all processes, one a line.
 pub(super) fn join(config: &Config, plan: &PipelinePlan, options: &str) -> Result<Option<World>> {
     let Some(membership) = config.membership(&environment())? else {
         return Ok(None);

@@ -13,15 +13,19 @@ use crate::profile::Measured;
 
 /// Measure what each layer of a model costs on this machine.
 ///
-/// Trains for a few steps, on as many ranks at once as the config has, with every layer's passes timed; on the GPUs of
-/// pipeline.devices, where it names some. Prints the times of a forward, a backward in two halves and in one piece of one
-/// micro-batch, of the parameter update, and what the layer keeps for them; writes all of it to a file for
-/// pipeline.costs, plan and others.
+/// Trains for a few seconds and times every layer's passes. It uses as many ranks as the config, on the GPUs
+/// of pipeline.devices if it names some.
+///
+/// Prints a table for one micro-batch: the times of a forward, of a backward's two halves, of a whole
+/// backward and of the parameter update, and the memory that the layer keeps. Writes all of it to a file,
+/// which the setting pipeline.costs and the command plan can use.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  pipewright profile examples/gpt-text.toml
-  pipewright train examples/gpt-text.toml --set pipeline.costs=costs.json")]
+  pipewright profile my.toml
+  pipewright plan my.toml --costs costs.json
+  pipewright train my.toml --set pipeline.costs=costs.json
+For a first config, take the config.toml that `pipewright train` writes into runs/gpt-text.")]
 pub(super) struct Args {
     /// The config, a TOML file
     config: PathBuf,
@@ -48,8 +52,10 @@ fn table(measured: &Measured) -> String {
     let names = layers.iter().map(|layer| layer.name.len());
     let width = names.max().unwrap_or(0).max(5);
     let mut text = format!(
-        "{:<width$}   forward  backward-input  backward-weight  backward    update      saved    pending     output\n\
-         {:<width$}        ms              ms               ms        ms        ms        KiB        KiB        KiB\n",
+        "{:<width$}   forward  backward-input  backward-weight  backward    update      saved    \
+         pending     output\n\
+         {:<width$}        ms              ms               ms        ms        ms        KiB        \
+         KiB        KiB        KiB\n",
         "layer", ""
     );
     text.extend(layers.iter().map(|layer| line(layer, width)));

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::generate::{Choice, Generator};
+use super::generate::{Generator, Sampling};
 use crate::Result;
 use crate::checkpoint::Checkpoint;
 use crate::compose;
@@ -14,35 +14,35 @@ use crate::stages::Stage;
 /// Write text with a trained GPT.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Examples:
-  pipewright sample runs/gpt-text --prompt \"The pipeline\"
+Examples (`pipewright train` makes such a run):
+  pipewright sample runs/gpt-text --prompt \"First Citizen:\"
   pipewright sample runs/gpt-text/checkpoints/step-00000500 --temperature 0 --tokens 100")]
 pub(super) struct Args {
-    /// The folder of a run (its newest checkpoint), or of a checkpoint
+    /// The folder of a run, for its newest checkpoint, or the folder of a checkpoint
     path: PathBuf,
-    /// What the text begins with (when left out, a line break); for a model on token files, which needs one, token
-    /// numbers such as "17 4 256"
+    /// The beginning of the text [default: a line break]. A model that was trained on token files needs a
+    /// prompt of token numbers, such as "17 4 256"
     #[arg(long, value_name = "TEXT")]
     prompt: Option<String>,
-    /// How many tokens (for a model on text: bytes) to write
+    /// How many tokens to write; for a model that was trained on text, a token is a byte
     #[arg(long, default_value_t = 500, value_name = "N")]
     tokens: usize,
-    /// How freely to choose, from 0 on: 0 always takes the likeliest token, 1 follows the model's probabilities, more is
-    /// freer still
+    /// How random the choice of each token is: 0 always takes the most likely token, 1 follows the model's
+    /// probabilities, larger values are more random
     #[arg(long, default_value_t = 0.8, value_name = "T", allow_negative_numbers = true)]
     temperature: f32,
-    /// Choose among this many of the likeliest tokens only
+    /// Choose only among this many most likely tokens
     #[arg(long, value_name = "K")]
     top_k: Option<usize>,
-    /// The seed of the choices; the same one writes the same text
+    /// The seed of the random choices: the same seed writes the same text
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
 pub(super) fn run(args: Args) -> Result<()> {
     let Args { tokens, seed, .. } = args;
-    let choice = Choice::new(args.temperature, args.top_k)?;
-    let (config, mut generator) = load(&args.path, choice, seed).map_err(CommandError::refused)?;
+    let sampling = Sampling::new(args.temperature, args.top_k)?;
+    let (config, mut generator) = load(&args.path, sampling, seed).map_err(CommandError::refused)?;
     let text = config.data.kind == DataKind::Text;
     let prompt = match &args.prompt {
         Some(prompt) if text => prompt.bytes().map(u32::from).collect(),
@@ -70,8 +70,8 @@ pub(super) fn run(args: Args) -> Result<()> {
     super::print("\n")
 }
 
-/// The model of a checkpoint, in one piece.
-fn load(path: &Path, choice: Choice, seed: u64) -> Result<(Config, Generator)> {
+/// The model of a checkpoint, as one stage.
+fn load(path: &Path, sampling: Sampling, seed: u64) -> Result<(Config, Generator)> {
     let folder = newest(path)?;
     let checkpoint = Checkpoint::open(&folder)?;
     let name = format!("the config in {}", folder.display());
@@ -81,11 +81,11 @@ fn load(path: &Path, choice: Choice, seed: u64) -> Result<(Config, Generator)> {
     }
     let mut model = compose::model(&config)?.whole()?;
     checkpoint.read_weights(model.parameters())?;
-    let generator = Generator::new(model, config.model.vocab, config.data.seq, choice, seed);
+    let generator = Generator::new(model, config.model.vocab, config.data.seq, sampling, seed);
     Ok((config, generator))
 }
 
-/// The checkpoint that a path names: itself, or the newest of a run.
+/// The checkpoint at a path: the path itself, or the newest one of a run.
 fn newest(path: &Path) -> Result<PathBuf> {
     if path.join("state.json").exists() {
         return Ok(path.to_owned());

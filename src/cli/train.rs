@@ -1,4 +1,4 @@
-//! `pipewright train`: a model trains as a config says.
+//! `pipewright train`: trains a model as a config says.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,41 +19,44 @@ use crate::pipeline::Pipeline;
 use crate::run::{Ended, Forecast, Interrupt, Outcome, Progress, Resume, Run, RunDir};
 use crate::stages::{RecomputedStage, Sequential};
 
-/// Train a model as a config says, cut into pipeline stages.
+/// Train the model of a config, cut into pipeline stages.
 ///
-/// Without a config, a small GPT trains on a text that is built in (examples/gpt-text.toml). The run is kept in
-/// runs/NAME: config.toml (every setting), metrics.jsonl (a line a step), history.jsonl, checkpoints/, run.json (which
-/// checkpoint is the last and which the best), loss.svg. Exit status: 0 done; 2 bad arguments, config or data, nothing
-/// was started; 1 the run failed, or was
-/// stopped at once by a second Ctrl-C; 130 interrupted by Ctrl-C, the state saved.
+/// Without a config, a small GPT trains on a built-in text (examples/gpt-text.toml).
+///
+/// The run is kept in the folder runs/NAME: config.toml (every setting), metrics.jsonl (a line a step),
+/// history.jsonl, checkpoints/, run.json (which checkpoint is the last and which is the best) and loss.svg.
+///
+/// Exit status: 0 done; 1 the run failed, or a second Ctrl-C stopped it at once; 2 the arguments, the config
+/// or the data are wrong, and nothing was started; 130 Ctrl-C interrupted it, and the state was saved.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   pipewright train
-  pipewright train my.toml --set pipeline.stages=4 --set pipeline.micro_batches=8
-  pipewright train my.toml --resume --set pipeline.stages=2
-  pipewright train my.toml --steps 20 --trace --run-dir /tmp/traced
-  PIPEWRIGHT_TRAIN__STEPS=200 pipewright train my.toml --run-dir /tmp/trial")]
+  pipewright train --steps 20 --trace --run-dir runs/traced
+  pipewright train --steps 100 --set pipeline.stages=4 --run-dir runs/four
+  pipewright train --resume --set pipeline.stages=2 --run-dir runs/four
+  pipewright train my.toml --set optimizer.learning_rate=1e-3
+  PIPEWRIGHT_TRAIN__STEPS=200 pipewright train my.toml --run-dir runs/trial")]
 pub(super) struct Args {
-    /// The config, a TOML file; with --resume, that of the run when left out
+    /// The config, a TOML file; with --resume it may be left out, and is then the run's own
     config: Option<PathBuf>,
-    /// Set a key of the config; repeat it for more
+    /// Set a key of the config; may be repeated
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
     sets: Vec<String>,
-    /// Continue the run from its newest checkpoint, on as many stages as the config now says
+    /// Continue the run from its newest checkpoint, on as many stages as the config says now
     #[arg(long)]
     resume: bool,
-    /// With --resume, go on also with data other than before; the run's history says so
+    /// With --resume: continue even if the data has changed; the run's history records it
     #[arg(long, requires = "resume")]
     allow_other_data: bool,
-    /// Stop after this many steps in all and save; the learning rate still follows train.steps
+    /// Stop after this many steps in total and save; the learning rate still follows train.steps
     #[arg(long, value_name = "N")]
     steps: Option<u64>,
-    /// The directory of the run, in place of runs/NAME
+    /// The folder of the run, instead of runs/NAME
     #[arg(long, value_name = "DIR")]
     run_dir: Option<PathBuf>,
-    /// Trace so many steps, the first two apart (5 when no number is given), and draw the one of middle length:
-    /// trace.svg, plan-and-trace.svg, and trace.json for Perfetto, in the run's directory
+    /// Trace this many steps (without a number: 5), after two that are not traced, and draw the one of median
+    /// length: trace.svg, plan-and-trace.svg, and trace.json for Perfetto, in the run's folder
     #[arg(long, value_name = "STEPS", num_args = 0..=1, require_equals = true, default_missing_value = "5")]
     trace: Option<u64>,
     /// Print the SHA-256 of all weights at the end
@@ -62,7 +65,7 @@ pub(super) struct Args {
 }
 
 impl Args {
-    /// What all processes of a run have to have in common.
+    /// The options that must be equal in all processes of a run.
     fn in_common(&self) -> String {
         let Self {
             resume,
@@ -75,7 +78,8 @@ impl Args {
         } = self;
         let number = |number: &Option<u64>| number.map_or("no".to_owned(), |number| number.to_string());
         format!(
-            "--resume {resume}\n--allow-other-data {allow_other_data}\n--steps {}\n--run-dir {}\n--trace {}\n--weights-hash {weights_hash}\n",
+            "--resume {resume}\n--allow-other-data {allow_other_data}\n--steps {}\n--run-dir {}\n--trace {}\n\
+             --weights-hash {weights_hash}\n",
             number(steps),
             run_dir.as_deref().map_or("no".into(), Path::to_string_lossy),
             number(trace),
@@ -84,7 +88,7 @@ impl Args {
 }
 
 pub(super) fn run(args: &Args) -> std::result::Result<ExitCode, Failure> {
-    // Whatever fails before the first step is a refusal: nothing was started.
+    // Everything that fails before the first step is a refusal: nothing was started.
     let role = Role::here().map_err(Failure::refused)?;
     let mut prepared = prepare(args, role).map_err(Failure::refused)?;
     let interrupt = on_interrupt(role).map_err(Failure::refused)?;
@@ -110,7 +114,7 @@ pub(super) fn run(args: &Args) -> std::result::Result<ExitCode, Failure> {
     })
 }
 
-/// What is said after the last step, beside what the run says itself.
+/// What is printed after the last step, besides what the run itself prints.
 fn print_end(args: &Args, outcome: &Outcome, dir: &RunDir) -> Result<()> {
     if let Some(forecast) = &outcome.forecast {
         super::print(&format!("{forecast}\n"))?;
@@ -121,20 +125,21 @@ fn print_end(args: &Args, outcome: &Outcome, dir: &RunDir) -> Result<()> {
     let folder = dir.path().display();
     super::print(&match outcome.traced {
         Some(step) => format!(
-            "traced    step {step}: trace.svg, trace.json (for ui.perfetto.dev) and plan-and-trace.svg in {folder}\n"
+            "traced    step {step}: trace.svg, trace.json (for ui.perfetto.dev) and plan-and-trace.svg in \
+             {folder}\n"
         ),
         None => "traced    nothing: the run ended before the steps to trace\n".to_owned(),
     })
 }
 
-/// A run whose parts are there.
+/// A run whose parts are ready.
 struct Prepared {
     run: Run,
     pipeline: Pipeline<RecomputedStage<Sequential>>,
     introduction: Introduction,
 }
 
-/// Everything up to the making of the run directory.
+/// Everything until the run directory is made.
 fn prepare(args: &Args, role: Role) -> Result<Prepared> {
     let (config, run) = choose(args, role)?;
     cuda_env::enter_for(&config);
@@ -198,7 +203,7 @@ fn describe(run: Run, args: &Args, config: &Config, data: TrainingData) -> Resul
     })
 }
 
-/// What is there already: the data, and the run to go on with.
+/// Opens what exists: the data, and the run to resume.
 fn open(run: Run, config: &Config, role: Role) -> Result<(TrainingData, Run)> {
     let run = match role {
         Role::First => run.claim()?,
@@ -218,16 +223,16 @@ fn serve_metrics(config: &Config) -> Result<()> {
     served.map_err(|source| RunError::Metrics { address, source }.into())
 }
 
-/// What differs from the config that a checkpoint was saved with and makes training go on in another way.
+/// The settings that differ from a checkpoint's config and that change the training.
 fn changes(checkpoint: &Checkpoint, config: &Config) -> Result<Vec<String>> {
     match Config::parse("its config", checkpoint.config(), &[], &[]) {
         Ok(saved) => config.changes_from(&saved),
-        Err(error) => Ok(vec![format!("it cannot be told what: {error}")]),
+        Err(error) => Ok(vec![format!("something, but its config cannot be read: {error}")]),
     }
 }
 
-/// The config, and the run in its directory. A process alone claims the directory before anything else is done; of
-/// several processes the first one does so once it can tell the others.
+/// The config, and the run in its directory. A single process claims the directory before anything else. With
+/// several processes, the first one claims it once it is connected to the others.
 fn choose(args: &Args, role: Role) -> Result<(Config, Run)> {
     let folder = |config: &Config| match &args.run_dir {
         Some(folder) => folder.clone(),
@@ -260,7 +265,8 @@ fn choose(args: &Args, role: Role) -> Result<(Config, Run)> {
     Ok((config, run))
 }
 
-/// The first Ctrl-C asks for an orderly end, the second ends at once: as a failure, because nothing is saved.
+/// The first Ctrl-C asks for an orderly end. The second one ends at once, as a failure, because nothing is
+/// saved.
 fn on_interrupt(role: Role) -> Result<Interrupt> {
     Interrupt::on_signals(move || {
         if role.leads() {

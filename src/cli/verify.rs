@@ -1,4 +1,4 @@
-//! `pipewright verify`: whether every byte of a checkpoint is as it was saved.
+//! `pipewright verify`: checks that every byte of a checkpoint is as it was saved.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -7,14 +7,15 @@ use crate::checkpoint::Checkpoint;
 use crate::error::{CommandError, Result};
 use crate::run::RunDir;
 
-/// Compare checkpoints with their checksums: every tensor, the headers, the description
+/// Check that checkpoints are undamaged: compare every tensor, the headers and the description with their
+/// checksums
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// A checkpoint, or a run directory, of which all checkpoints are looked at
+    /// A checkpoint, or a run's folder, to verify all its checkpoints
     folder: PathBuf,
 }
 
-/// Prints a line for each checkpoint. One that is damaged does not keep the others from being looked at.
+/// Prints a line for each checkpoint. After a damaged one, the others are still verified.
 pub(super) fn run(args: &Args) -> Result<ExitCode> {
     let mut status = ExitCode::SUCCESS;
     for folder in checkpoints(&args.folder)? {
@@ -29,7 +30,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     Ok(status)
 }
 
-/// The checkpoints that a path names.
+/// The checkpoints at a path.
 fn checkpoints(path: &Path) -> Result<Vec<PathBuf>> {
     let of_run = RunDir::at(path).checkpoints()?;
     if !of_run.is_empty() {

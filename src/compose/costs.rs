@@ -1,4 +1,4 @@
-//! What a config's layers cost: read from the file that it names, or measured now.
+//! The costs of a config's layers: read from the file that it names, or measured now.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ use crate::error::{Result, ValueProblem};
 use crate::plan::ModelCosts;
 use crate::profile::{self, Measured, Settings, Subject};
 
-/// The costs in the file `pipeline.costs`, and a warning when this machine is not what they were measured on.
-/// None when there is no such key.
+/// The costs in the file `pipeline.costs`, and a warning if they were measured on another machine. `None` if
+/// there is no such key.
 ///
 /// # Errors
-/// When the file cannot be read, is not whole, or was measured for another model or micro-batch: names the
-/// file and the layer, key or setting.
+/// When the file cannot be read, is incomplete, or was measured for another model or micro-batch. The error
+/// names the file, and the layer, key or setting.
 pub(super) fn in_file(config: &Config) -> Result<Option<(ModelCosts, Option<String>)>> {
     let Some(path) = config.pipeline.costs.as_deref() else {
         return Ok(None);
@@ -34,39 +34,40 @@ pub(super) fn in_file(config: &Config) -> Result<Option<(ModelCosts, Option<Stri
     Ok(Some((costs_of(config, measured)?, warning)))
 }
 
-/// The costs as they are under this config's schedule and with what it recomputes.
+/// The measured costs, with this config's schedule and with what it recomputes.
 ///
 /// # Errors
-/// When there is no such schedule, or its stages do not all recompute the same.
+/// When there is no such schedule, or when its stages recompute differently.
 pub fn costs_of(config: &Config, measured: Measured) -> Result<ModelCosts> {
     let schedule = unfitted(config)?.in_turn();
     Ok(costs_under_any(config, measured)?.under(&schedule))
 }
 
-/// The costs with what this config recomputes, its backwards in two halves.
+/// The measured costs, with what this config recomputes and with backwards in two halves.
 ///
 /// # Errors
-/// When its stages do not all recompute the same.
+/// When its stages recompute differently.
 pub fn costs_under_any(config: &Config, measured: Measured) -> Result<ModelCosts> {
     let full = recomputed(config)? == Recompute::Full;
     Ok(measured.costs.recomputed(full))
 }
 
-/// Refuses at once what cannot be measured, or what measured costs would not be for.
+/// Refuses a config that cannot be measured, or that measured costs would not fit. Nothing is measured yet.
 ///
 /// # Errors
-/// When its stages do not all recompute the same, when some ranks are on GPUs and others are not, when a GPU
-/// is not there, or when its schedule cannot be made.
+/// When its stages recompute differently, when only some ranks are on GPUs, when there is no such GPU, or
+/// when its schedule cannot be made.
 pub fn check_measurable(config: &Config) -> Result<()> {
     recomputed(config)?;
     measured_places(config)?;
     check_gpus(config)
 }
 
-/// Measures the costs. `tell` hears of every step: how many are done, and how many there will be at most.
+/// Measures the costs. `tell` is called after every step with the number of steps done and the largest number
+/// there may be.
 ///
 /// # Errors
-/// When the data cannot be opened, or what stops a pipeline.
+/// When the data cannot be opened. Also whatever stops a pipeline.
 pub fn measure(config: &Config, tell: impl FnMut(u64, u64)) -> Result<Measured> {
     Ok(Measured {
         settings: settings(config)?,
@@ -90,7 +91,7 @@ fn subject(config: &Config) -> Result<Subject<CrossEntropy, Box<dyn Optimizer>>>
     })
 }
 
-/// The places of all ranks, which are alike.
+/// The places of all ranks, which have one kind of device.
 fn measured_places(config: &Config) -> Result<Vec<Place>> {
     let places = places(config, unfitted(config)?.ranks())?;
     profile::check_places(&places)
@@ -98,7 +99,7 @@ fn measured_places(config: &Config) -> Result<Vec<Place>> {
     Ok(places)
 }
 
-/// What the costs of a micro-batch depend on.
+/// The settings that determine the work of a micro-batch.
 fn settings(config: &Config) -> Result<Settings> {
     let table = config.kept()?;
     let mut settings = Settings::new();
@@ -125,13 +126,13 @@ fn settings(config: &Config) -> Result<Settings> {
     Ok(settings)
 }
 
-/// What the speed of a micro-batch depends on.
+/// The settings that determine the speed of a micro-batch.
 fn machine(config: &Config) -> Result<Settings> {
     let mut machine = profile::machine();
     let ranks = unfitted(config)?.ranks();
     machine.insert("ranks".to_owned(), ranks.to_string());
     let threads = config.pipeline.threads_per_rank;
-    // Files from before there were more than one have no such line.
+    // Files from before ranks had several threads lack this line.
     if threads > 1 {
         machine.insert("threads_per_rank".to_owned(), threads.to_string());
     }
@@ -143,7 +144,7 @@ fn machine(config: &Config) -> Result<Settings> {
     Ok(machine)
 }
 
-/// What all stages recompute.
+/// What every stage recomputes.
 pub(super) fn recomputed(config: &Config) -> Result<Recompute> {
     match &config.pipeline.recompute {
         RecomputeBy::All(word) => Ok(*word),

@@ -1,4 +1,4 @@
-//! The data that a config names.
+//! The data of a config.
 
 use std::sync::Arc;
 
@@ -6,19 +6,19 @@ use crate::config::{Config, DataKind, ModelKind};
 use crate::data::{Corpus, DataSource, Images, LabelledImages, Windows};
 use crate::error::{Result, ValueProblem};
 
-/// Windows of a validation on text or tokens when nobody sets its micro-batches; the same whatever their
-/// size.
+/// The number of windows in a validation on text or tokens, if the config does not set it. It does not depend
+/// on the size of a micro-batch.
 const VALIDATION_WINDOWS: u64 = 128;
 
-/// What a run trains and validates on.
+/// The data for training and for validation.
 pub struct TrainingData {
     /// For training.
     pub train: Arc<dyn DataSource>,
-    /// For validation; none when `data.validation` is 0.
+    /// For validation. `None` when `data.validation` is 0.
     pub validation: Option<Arc<dyn DataSource>>,
-    /// Micro-batches of a validation.
+    /// The number of micro-batches in a validation.
     pub validation_micro_batches: u32,
-    /// What was found, for people.
+    /// A description of the data for people.
     pub summary: String,
 }
 
@@ -30,11 +30,11 @@ impl std::fmt::Debug for TrainingData {
     }
 }
 
-/// Opens the data and checks that every token, or class, is one the model knows.
+/// Opens the data and checks that the model knows every token or class.
 ///
 /// # Errors
-/// When a file is missing, empty, too short or not what it was said to be, or holds what the model does
-/// not know.
+/// When a file is missing, empty, too short or of another kind, or when it has tokens or classes that the
+/// model does not know.
 pub fn data(config: &Config) -> Result<TrainingData> {
     let paths = &config.data.path.0;
     if paths.is_empty() {

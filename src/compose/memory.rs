@@ -1,4 +1,4 @@
-//! All the memory that a config's training needs, and whether there is as much.
+//! The memory that a config's training needs, and the check that the machine has it.
 
 use std::ops::Range;
 
@@ -17,14 +17,14 @@ use crate::plan::{self, Costs, DataMemory, RankMemory, StageCost, StageMemory};
 use crate::profile::MemoryLimit;
 use crate::schedule::Schedule;
 
-/// Bytes of a number on the CPU, of a weight, and of what an optimizer keeps.
+/// Bytes of a number on the CPU, of a weight, and of an optimizer's number.
 const F32: f64 = 4.0;
 
-/// What each rank holds at most while it trains as the config says: an estimate from the sizes of the model,
-/// the schedule and, where they are known, the measured sizes of what layers keep. Nothing is made for it.
+/// The most memory that each rank holds while it trains this config. It is an estimate from the sizes of the
+/// model, the schedule and, if known, the measured sizes of what layers keep. Nothing is allocated for it.
 ///
 /// # Errors
-/// As for [`places`], and when the plan is of another config.
+/// As for [`places`]. Also when the plan belongs to another config.
 pub fn memory(config: &Config, plan: &PipelinePlan) -> Result<Vec<RankMemory>> {
     let schedule = &plan.schedule;
     let Sizes { units, input, target } = sizes(config);
@@ -54,8 +54,8 @@ pub fn memory(config: &Config, plan: &PipelinePlan) -> Result<Vec<RankMemory>> {
     plan::memory(schedule, &costs, &stages, data)
 }
 
-/// What a stage of these units keeps of a micro-batch. Its passes all take the same time: only their order
-/// counts here.
+/// What a stage of these units keeps of a micro-batch. All its passes take the same time, because only their
+/// order matters here.
 fn cost(units: &[UnitSizes], place: Place, how: Recompute, read: f64) -> StageCost {
     let bytes = place.dtype.bytes() as f64;
     let sum = |size: fn(&UnitSizes) -> u64| bytes * units.iter().map(size).sum::<u64>() as f64;
@@ -78,7 +78,7 @@ fn cost(units: &[UnitSizes], place: Place, how: Recompute, read: f64) -> StageCo
 fn of_stage(units: &[UnitSizes], place: Place, states: f64, how: Recompute) -> StageMemory {
     let weights = F32 * units.iter().map(|unit| unit.weights).sum::<u64>() as f64;
     let activation = place.dtype.bytes() as f64;
-    // Products on a GPU read weights as they are, in `bf16` a copy of them.
+    // On a GPU, products read the weights themselves; with `bf16` they read a copy.
     let (packed, copy) = match (place.device, place.dtype) {
         (Device::Cpu, _) => (
             F32 * units.iter().map(|unit| unit.packed).sum::<u64>() as f64,
@@ -87,7 +87,7 @@ fn of_stage(units: &[UnitSizes], place: Place, states: f64, how: Recompute) -> S
         (Device::Cuda(_), DType::Bf16) => (0.0, weights / 2.0),
         (Device::Cuda(_), DType::F32) => (0.0, 0.0),
     };
-    // What a unit makes again is there while its backward runs.
+    // What a unit recomputes is in memory while its backward runs.
     let working = |unit: &UnitSizes| match how {
         Recompute::Selective => unit.working + unit.saved - unit.selective,
         Recompute::None | Recompute::Full => unit.working,
@@ -102,10 +102,11 @@ fn of_stage(units: &[UnitSizes], place: Place, states: f64, how: Recompute) -> S
     }
 }
 
-/// Refuses training that needs more memory than a device of this process has, by an estimate of [`memory`].
+/// Refuses training for which a device of this process has too little memory, by the estimate of [`memory`].
 ///
 /// # Errors
-/// Names the key to change. As for [`places`], and when the environment does not say which process this is.
+/// The error names the key to change. As for [`places`] too. Also when the environment does not say which
+/// process this is.
 pub fn check_memory(config: &Config, ranks: &[RankMemory]) -> Result<()> {
     let places = places(config, ranks.len() as u32)?;
     let here = match config::processes(&environment())? {
@@ -127,13 +128,13 @@ pub fn check_memory(config: &Config, ranks: &[RankMemory]) -> Result<()> {
     Ok(())
 }
 
-/// Refuses to measure what needs more memory than this machine, or a GPU, has.
+/// Refuses to measure if this machine or a GPU has too little memory for it.
 ///
 /// # Errors
-/// As for [`check_memory`], and when the model has fewer layers than there are ranks.
+/// As for [`check_memory`]. Also when the model has fewer layers than ranks.
 pub fn check_memory_to_measure(config: &Config) -> Result<()> {
     let mut config = config.clone();
-    // The layers are measured as they are, also where their stages are to recompute all.
+    // Layers are measured without full recomputation, even where their stages recompute everything.
     let word = match recomputed(&config)? {
         Recompute::Selective => Recompute::Selective,
         Recompute::None | Recompute::Full => Recompute::None,
@@ -170,8 +171,8 @@ fn sum<'a>(ranks: impl Iterator<Item = &'a RankMemory>) -> RankMemory {
     })
 }
 
-/// Bytes that a device has, and in words what says so. None where that is not known: a GPU that is not there
-/// is refused later.
+/// The bytes of a device, and a text that says whose limit it is. `None` if unknown: a GPU that is missing is
+/// refused later.
 fn limit(device: Device) -> Option<(f64, String)> {
     match device {
         Device::Cpu => MemoryLimit::here().map(|limit| (limit.bytes as f64, limit.set_by.to_owned())),

@@ -1,7 +1,7 @@
-//! From checked settings to the parts of a pipeline: the one place that composes.
+//! Makes the parts of a pipeline from checked settings. Only this module does.
 //!
-//! [`config`](crate::config) says what a person wants. Here it becomes a model and its stages, the data, the
-//! optimizer, the places of the ranks, the costs of the layers, and a [`PipelinePlan`]: the cut and the
+//! [`config`](crate::config) says what a person wants. This module makes the model and its stages, the data,
+//! the optimizer, the places of the ranks, the costs of the layers, and a [`PipelinePlan`]: the cut and the
 //! schedule. Every command takes its parts from here, so what `plan` shows is what `train` runs.
 
 mod costs;
@@ -24,12 +24,12 @@ pub use plan::{PipelinePlan, plan};
 use crate::config::Config;
 use crate::error::Result;
 
-/// Refuses a config whose parts do not fit together. Reads no file: neither costs nor a schedule in a file.
+/// Refuses a config whose parts do not fit together. Reads no file: neither costs nor a schedule.
 ///
 /// # Errors
-/// When the sizes of the model make no sense, when it cannot be cut as the config says, when there is no such
-/// schedule or it is not for these stages, chunks and micro-batches, or when there are devices for another
-/// number of ranks.
+/// When the sizes of the model are impossible, when it cannot be cut as the config says, when there is no
+/// such schedule, when the schedule does not fit the stages, chunks and micro-batches, or when the number of
+/// devices does not fit the ranks.
 pub fn check(config: &Config) -> Result<()> {
     stages(config, &model::estimated_counts(config)?)?;
     if !schedule::is_in_file(config) {

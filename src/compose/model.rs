@@ -1,4 +1,4 @@
-//! The model, and the stages it is cut into.
+//! The model, and its stages.
 
 use pipewright_stages::models::{Gpt, Mlp, Model, UnitSizes};
 use pipewright_stages::{Error, Recompute, RecomputedStage, Sequential, StageBuilder, recompute};
@@ -6,10 +6,10 @@ use pipewright_stages::{Error, Recompute, RecomputedStage, Sequential, StageBuil
 use crate::config::{self, Config, ModelKind, Partition, RecomputeBy};
 use crate::error::{Result, ValueProblem};
 
-/// The model, in one piece.
+/// The model, before it is cut.
 ///
 /// # Errors
-/// When its sizes make no sense.
+/// When its sizes are impossible.
 pub fn model(config: &Config) -> Result<Model> {
     let model = match kind(config) {
         Kind::Gpt(gpt) => gpt.model(),
@@ -18,7 +18,7 @@ pub fn model(config: &Config) -> Result<Model> {
     model.map_err(|error| config.refuse("model", error))
 }
 
-/// A model's kind with its settings.
+/// A kind of model, with its settings.
 enum Kind {
     Gpt(Gpt),
     Mlp(Mlp),
@@ -55,12 +55,12 @@ fn kind(config: &Config) -> Kind {
     }
 }
 
-/// The sizes of a model's units and of the data, for one micro-batch. Counted in numbers.
+/// The sizes of a model's units and of the data, for one micro-batch, in numbers (not bytes).
 pub(super) struct Sizes {
     pub(super) units: Vec<UnitSizes>,
-    /// What the first stage takes.
+    /// The first stage's input.
     pub(super) input: u64,
-    /// What the loss compares the output with.
+    /// The loss's target.
     pub(super) target: u64,
 }
 
@@ -83,11 +83,11 @@ pub(super) fn sizes(config: &Config) -> Sizes {
     }
 }
 
-/// The model cut into stages of so many layers, which recompute as `pipeline.recompute` says.
+/// The stages of the model. `counts` are the layers of each. They recompute as `pipeline.recompute` says.
 ///
 /// # Errors
-/// When the counts do not make up the model, or when a list says for another number of stages what they
-/// recompute.
+/// When the counts do not add up to the model's layers, or when `pipeline.recompute` is a list for another
+/// number of stages.
 pub fn stages(config: &Config, counts: &[usize]) -> Result<Vec<StageBuilder<RecomputedStage<Sequential>>>> {
     let stages = model(config)?.cut(counts)?;
     let how = recomputed_by_stage(config, stages.len())?;
@@ -95,7 +95,7 @@ pub fn stages(config: &Config, counts: &[usize]) -> Result<Vec<StageBuilder<Reco
     Ok(pairs.map(|(stage, how)| recompute(stage, how)).collect())
 }
 
-/// What each of so many stages recomputes.
+/// What each of the stages recomputes.
 pub(super) fn recomputed_by_stage(config: &Config, stages: usize) -> Result<Vec<Recompute>> {
     let how = match &config.pipeline.recompute {
         RecomputeBy::All(word) => vec![*word; stages],
@@ -111,7 +111,7 @@ pub(super) fn recomputed_by_stage(config: &Config, stages: usize) -> Result<Vec<
     Ok(how)
 }
 
-/// How many layers each stage gets where their costs are not known: as the lists say, or balanced by
+/// How many layers each stage has if their costs are not known: as the config lists them, or balanced by
 /// estimates.
 pub(super) fn estimated_counts(config: &Config) -> Result<Vec<usize>> {
     let listed = listed_counts(config)?;
@@ -124,7 +124,7 @@ pub(super) fn estimated_counts(config: &Config) -> Result<Vec<usize>> {
     )
 }
 
-/// How many layers each stage gets where `pipeline.partition` lists them.
+/// How many layers each stage has if `pipeline.partition` lists them.
 pub(super) fn listed_counts(config: &Config) -> Result<Option<Vec<usize>>> {
     let Partition::Lists(lists) = &config.pipeline.partition else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! The parts that change the weights, and the pipeline made of all parts.
+//! The optimizer, the loss and the learning rate; and the pipeline made of all parts.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::fabric::World;
 use crate::pipeline::Pipeline;
 use crate::schedule::Schedule;
 
-/// Starts the pipeline of a config, cut into stages of so many layers, under this schedule.
+/// Starts the pipeline of a config under this schedule. `counts` are the layers of each stage.
 ///
 /// # Errors
 /// As for [`places`], [`stages`] and [`PipelineBuilder::launch`](crate::PipelineBuilder::launch).
@@ -45,7 +45,7 @@ pub fn launch(
     builder.launch()
 }
 
-/// The loss: cross-entropy that does not count [`IGNORED`] targets.
+/// The loss: cross-entropy. It ignores rows with the target [`IGNORED`].
 pub fn loss() -> CrossEntropy {
     CrossEntropy::ignoring(IGNORED)
 }

@@ -1,4 +1,4 @@
-//! Where ranks run, and in which numbers.
+//! Where ranks run, and with which numbers.
 
 use pipewright_stages::devices::{FUSED_HEADS, name_and_memory};
 use pipewright_stages::{DType, Device, Place};
@@ -6,13 +6,13 @@ use pipewright_stages::{DType, Device, Place};
 use crate::config::{Config, Memory, Model, ModelKind};
 use crate::error::{Result, ValueProblem};
 
-/// Numbers in `bf16` that a GPU reads at once: 16 bytes.
+/// How many `bf16` numbers a GPU reads at once: 16 bytes.
 const LOAD: usize = 8;
 
-/// The place of each of so many ranks. A rank on the CPU computes in `f32` whatever those on GPUs do.
+/// The place of each rank. A rank on the CPU computes with `f32`, even if ranks on GPUs use `bf16`.
 ///
 /// # Errors
-/// When there are several devices and another number of ranks.
+/// When there are several devices, but not as many as ranks.
 pub fn places(config: &Config, ranks: u32) -> Result<Vec<Place>> {
     let (devices, ranks) = (&config.pipeline.devices.0, ranks as usize);
     let count = devices.len();
@@ -29,8 +29,8 @@ pub fn places(config: &Config, ranks: u32) -> Result<Vec<Place>> {
     Ok(devices.iter().cycle().take(ranks).map(place).collect())
 }
 
-/// What is said of GPUs when a run begins: which, in which numbers, and what of the model is slow there. None
-/// where all ranks are on the CPU.
+/// The text about GPUs when a run begins: which GPUs, with which numbers, and which parts of the model are
+/// slow there. `None` if all ranks are on the CPU.
 pub fn describe_gpus(config: &Config) -> Option<String> {
     let devices = &config.pipeline.devices;
     if !devices.has_gpu() {
@@ -52,7 +52,7 @@ pub fn describe_gpus(config: &Config) -> Option<String> {
     Some(text)
 }
 
-/// What the GPUs of its ranks are called, each kind once; "not here" are those that are not on this machine.
+/// The names of the ranks' GPUs, each kind once. A GPU that this machine does not have is "not here".
 pub fn kinds_of_gpus(config: &Config) -> Vec<String> {
     let mut kinds = Vec::new();
     for index in config.pipeline.devices.gpus() {
@@ -64,10 +64,11 @@ pub fn kinds_of_gpus(config: &Config) -> Vec<String> {
     kinds
 }
 
-/// The least memory that a rank's GPU has for each of the ranks on it; none where ranks are on the CPU.
+/// The memory of a GPU divided by the number of ranks on it, for the rank that has least. `None` if ranks are
+/// on the CPU.
 ///
 /// # Errors
-/// When a GPU is not there, or as [`places`].
+/// When a GPU is missing, or as [`places`].
 pub fn gpu_memory(config: &Config, ranks: u32) -> Result<Option<Memory>> {
     let places = places(config, ranks)?;
     let mut all = Vec::new();
@@ -78,7 +79,7 @@ pub fn gpu_memory(config: &Config, ranks: u32) -> Result<Option<Memory>> {
     Ok(all.into_iter().min().map(Memory::of))
 }
 
-/// Refuses GPUs that are not there.
+/// Refuses GPUs that this machine does not have.
 pub(super) fn check_gpus(config: &Config) -> Result<()> {
     for index in config.pipeline.devices.gpus() {
         name_and_memory(index)
@@ -87,7 +88,7 @@ pub(super) fn check_gpus(config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Whether a GPT's heads have no fast kernels in `bf16`.
+/// A warning, if a GPT's heads have no fast kernels with `bf16`.
 fn slow_heads(model: &Model) -> String {
     let width = model.dim / model.heads.max(1);
     if FUSED_HEADS.contains(&width) {
@@ -100,14 +101,14 @@ fn slow_heads(model: &Model) -> String {
     )
 }
 
-/// Whether a GPT's scores cannot be read fast in `bf16`.
+/// A warning, if a GPT's scores cannot be read fast with `bf16`.
 fn slow_vocabulary(model: &Model) -> String {
     if model.vocab.is_multiple_of(LOAD) {
         return String::new();
     }
     let (vocab, next) = (model.vocab, model.vocab.next_multiple_of(64));
     format!(
-        "; a vocabulary of {vocab} is slow, for rows of scores are read {LOAD} at a time: \
-         model.vocab={next} has room to spare"
+        "; a vocabulary of {vocab} is slow, because scores are read {LOAD} at a time: \
+         model.vocab={next} is faster"
     )
 }

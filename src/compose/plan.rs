@@ -1,42 +1,42 @@
-//! The cut and the schedule that a config asks for.
+//! The cut and the schedule of a config.
 
 use super::costs;
 use super::model::{estimated_counts, listed_counts};
-use super::schedule::{FILE, alike, in_file, ranks_and_chunks, unfitted};
+use super::schedule::{FILE, equal_costs, in_file, ranks_and_chunks, unfitted};
 use crate::checksum::Checksum;
 use crate::config::{Config, Memory, Partition};
 use crate::error::{Error, Result, ValueProblem};
 use crate::plan::{AUTO, Fit, Fitting, Goal, ModelCosts, Prediction, Setting, Wanted, auto};
 use crate::schedule::{Links, Schedule};
 
-/// How a config's model is cut and in which order its passes run.
+/// How a config's model is cut, and in which order its passes run.
 #[derive(Clone, Debug)]
 pub struct PipelinePlan {
-    /// How many layers each stage gets.
+    /// How many layers each stage has.
     pub counts: Vec<usize>,
-    /// The schedule, just as a pipeline runs it: [`Schedule::in_turn`] is applied.
+    /// The schedule exactly as a pipeline runs it: [`Schedule::in_turn`] has been applied.
     pub schedule: Schedule,
-    /// What the layers cost, where a file says so.
+    /// What the layers cost, if a file says so.
     pub costs: Option<ModelCosts>,
-    /// How a step goes, where the costs are known: seconds and bytes.
+    /// The prediction of a step in seconds and bytes, if the costs are known.
     pub prediction: Option<Prediction>,
-    /// What was chosen and why, where the schedule is `auto`.
+    /// What `auto` chose, and why. `None` for other schedules.
     pub why: Option<String>,
-    /// That the costs were measured under other conditions, where they were.
+    /// A warning that the costs were measured under other conditions.
     pub warning: Option<String>,
 }
 
 /// The cut and the schedule of a config, within `pipeline.memory`: what `train` runs, and what `plan` shows.
 ///
-/// With `pipeline.costs` the cut and the order go by the costs in that file. Without, a balanced partition
-/// goes by estimates, and the order is made as if all passes took the same time and as if nothing that a
-/// forward keeps was free before the backward-weight.
+/// With `pipeline.costs`, the costs in that file determine the cut and the order. Without it, the cut is
+/// balanced by estimates. The order is then made for passes that all take the same time, and as if all that a
+/// forward keeps were needed until the backward-weight.
 ///
 /// # Errors
-/// When there is no such schedule, or it does not go with the stages, chunks and micro-batches; when a file
-/// of costs or of a schedule cannot be read or is for another model; when there are more stages than layers;
-/// when the partition misses, repeats or misnames a layer; when there is a limit to the memory and no costs,
-/// or no cut that was found keeps it.
+/// When there is no such schedule, or it does not fit the stages, chunks and micro-batches. When a file of
+/// costs or of a schedule cannot be read, or is for another model. When there are more stages than layers.
+/// When the partition misses, repeats or misnames a layer. When there is a memory limit but no costs, or when
+/// no cut fits the limit.
 pub fn plan(config: &Config) -> Result<PipelinePlan> {
     match costs::in_file(config)? {
         Some((model, warning)) => by_costs(config, model, warning),
@@ -45,12 +45,13 @@ pub fn plan(config: &Config) -> Result<PipelinePlan> {
 }
 
 impl PipelinePlan {
-    /// What all processes of a run must have in common beyond the config's text: files that it names may
-    /// differ from host to host. A line each for the costs, the cut, and the order of each rank; costs and
-    /// orders by their checksums.
+    /// What must be equal in all processes of a run, besides the config's text: the files that it names may
+    /// differ between machines. One line each for the costs, the cut, and the order of each rank. Costs and
+    /// orders are checksums.
     pub fn in_common(&self) -> String {
         let costs = self.costs.as_ref().map_or("none".to_owned(), |costs| {
-            // The shortest text that reads back as the same number: equal where all numbers are.
+            // Debug prints the shortest text that reads back as the same number. So equal texts mean equal
+            // numbers.
             Checksum::of(format!("{costs:?}").as_bytes()).to_string()
         });
         let mut text = format!(
@@ -108,7 +109,7 @@ fn by_estimates(config: &Config) -> Result<PipelinePlan> {
     })
 }
 
-/// What `auto` chooses when costs are not known.
+/// The schedule that `auto` chooses when costs are not known.
 fn chosen(config: &Config) -> Result<(Schedule, Option<String>)> {
     let Setting {
         ranks,
@@ -120,7 +121,7 @@ fn chosen(config: &Config) -> Result<(Schedule, Option<String>)> {
         ranks,
         chunks: Some(chunks),
         micro_batches,
-        costs: &alike()?,
+        costs: &equal_costs()?,
         memory: None,
         links: Links::Buffered,
         goal: Goal::Makespan,

@@ -1,4 +1,4 @@
-//! The schedule that a config names, before it is known what passes cost, and the ranks it is for.
+//! The schedule that a config names, before costs are known, and its numbers of ranks and stages.
 
 use std::path::Path;
 
@@ -9,11 +9,11 @@ use crate::plan::{AUTO, like_auto};
 use crate::plan::{Costs, StageCost};
 use crate::schedule::{Links, Schedule};
 
-/// What stands before the path of a schedule of one's own.
+/// The prefix of a schedule's file name.
 pub(super) const FILE: &str = "file:";
 
-/// The schedule before it is known what passes cost, for its ranks and stages; for `auto`, one like those it
-/// tries.
+/// The schedule for its ranks and stages, before costs are known. For `auto` it is similar to the ones that
+/// `auto` tries.
 pub(super) fn unfitted(config: &Config) -> Result<Schedule> {
     let name = match config.pipeline.schedule.strip_prefix(FILE) {
         Some(path) => return in_file(config, path),
@@ -26,17 +26,17 @@ pub(super) fn unfitted(config: &Config) -> Result<Schedule> {
         ranks,
         Some(chunks),
         config.pipeline.micro_batches,
-        &alike()?,
+        &equal_costs()?,
     )
     .map_err(|error| config.refuse("pipeline.schedule", ValueProblem::Schedule(Box::new(error))))
 }
 
-/// Whether the schedule stands in a file.
+/// Whether the schedule is in a file.
 pub(super) fn is_in_file(config: &Config) -> bool {
     config.pipeline.schedule.starts_with(FILE)
 }
 
-/// The ranks, and the stages on each: as set, or as many as the schedule has by itself.
+/// The number of ranks, and of stages on each: as the config sets them, or as the schedule needs.
 pub(super) fn ranks_and_chunks(config: &Config) -> Result<(u32, u32)> {
     let config::Pipeline {
         stages,
@@ -96,7 +96,7 @@ pub(super) fn in_file(config: &Config, path: &str) -> Result<Schedule> {
     Ok(schedule.schedule)
 }
 
-/// Refuses a schedule in a file that is for another pipeline than the config's.
+/// Refuses a schedule in a file that does not fit the config's pipeline.
 fn check_file(config: &Config, path: &str, schedule: &Schedule) -> Result<()> {
     let (pipeline, placement) = (&config.pipeline, schedule.placement());
     let (path, directions) = (path.to_owned(), placement.directions());
@@ -132,9 +132,9 @@ fn check_file(config: &Config, path: &str, schedule: &Schedule) -> Result<()> {
     }
 }
 
-/// Costs where none are measured: every rank's share and every pass alike, nothing freed before the
-/// backward-weight.
-pub(super) fn alike() -> Result<Costs> {
+/// Costs for when none are measured: all ranks and all passes have the same cost, and nothing is freed before
+/// the backward-weight.
+pub(super) fn equal_costs() -> Result<Costs> {
     let share = StageCost {
         pending: 1.0,
         ..StageCost::default()

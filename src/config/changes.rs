@@ -1,11 +1,11 @@
-//! Which keys of two configs differ so that training differs.
+//! Compares two configs: which keys differ so that training differs.
 
 use toml::{Table, Value};
 
 use super::{Config, LearningRateSchedule, keys};
 use crate::error::Result;
 
-/// Keys that change speed, memory, what is shown or what is kept, and no weight.
+/// Keys that change speed, memory, output or kept files, but no weight.
 const HARMLESS: [&str; 9] = [
     "pipeline.stages",
     "pipeline.chunks",
@@ -19,9 +19,9 @@ const HARMLESS: [&str; 9] = [
 ];
 
 impl Config {
-    /// The keys whose values make training other than `saved` had it, each as `key: old -> new`. Those that
-    /// change no weight are left out: how the model is cut, scheduled and recomputed, what is shown, kept and
-    /// served, how long a run with a constant learning rate is.
+    /// The keys whose values make training different from that of `saved`, each as `key: old -> new`. Keys
+    /// that change no weight are left out: how the model is cut, scheduled and recomputed, what is printed,
+    /// kept and served, and the length of a run with a constant learning rate.
     ///
     /// # Errors
     /// When a number is too large for TOML.
@@ -44,7 +44,7 @@ impl Config {
         Ok(changes)
     }
 
-    /// The settings as a table, with the rows of a micro-batch said in one way, and GPUs without their
+    /// The settings as a table, in one form: the rows of a micro-batch under one key, and GPUs without their
     /// indices.
     fn comparable(&self) -> Result<Table> {
         let mut config = self.clone();
@@ -57,7 +57,7 @@ impl Config {
     /// Whether weights depend on this key.
     fn counts(&self, section: &str, key: &str) -> bool {
         match section {
-            // A cosine ends with the run.
+            // A cosine ends at the run's last step.
             "train" => key == "train.steps" && self.optimizer.schedule == LearningRateSchedule::Cosine,
             "checkpoint" | "metrics" | "launch" => false,
             _ => !HARMLESS.contains(&key),

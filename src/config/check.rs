@@ -1,4 +1,4 @@
-//! Values that fit their key and still make no sense.
+//! Checks values that have the right type but are not possible.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use super::{Config, DataKind, limits};
 use crate::data::Share;
 use crate::error::{Result, ValueProblem};
 
-/// Settles keys that say the same thing in two ways: the one from the stronger source counts.
+/// If two keys set the same thing, the one from the stronger source counts.
 pub(super) fn reconcile(config: &mut Config) -> Result<()> {
     if config.pipeline.batch_size.is_some()
         && overrides(config, "pipeline.micro_batch_size", "pipeline.batch_size")
@@ -33,7 +33,7 @@ pub(super) fn reconcile(config: &mut Config) -> Result<()> {
     Ok(())
 }
 
-/// Refuses what can be known to fail without looking at the data.
+/// Refuses everything that can be known to fail without the data.
 pub(super) fn check(config: &Config) -> Result<()> {
     positive(config)?;
     limits::check(config)?;
@@ -53,14 +53,14 @@ fn overrides(config: &Config, key: &str, than: &str) -> bool {
     }
 }
 
-/// Refuses a number of `[optimizer]` that is not finite or does not hold what it must.
+/// Refuses a number of `[optimizer]` that is not finite or not within its limits.
 fn number(config: &Config, key: &str, value: f64, holds: bool, must: &'static str) -> Result<()> {
     config.require(holds && value.is_finite(), &format!("optimizer.{key}"), || {
         ValueProblem::OutOfRange { value, must }
     })
 }
 
-/// Counts of which there must be one at least.
+/// Counts that must be 1 or more.
 fn positive(config: &Config) -> Result<()> {
     let (model, pipeline, train) = (&config.model, &config.pipeline, &config.train);
     let counts = [
@@ -165,7 +165,7 @@ fn pipeline(config: &Config) -> Result<()> {
     })
 }
 
-/// Refuses a batch that does not go with the micro-batches and their rows.
+/// Refuses a batch that does not fit the micro-batches and their rows.
 fn batch_size(config: &Config, batch: usize) -> Result<()> {
     let micro_batches = config.pipeline.micro_batches as usize;
     config.require(batch.is_multiple_of(micro_batches), "pipeline.batch_size", || {

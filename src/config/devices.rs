@@ -1,4 +1,4 @@
-//! Where ranks run, and in which numbers.
+//! Where ranks run, and with which numbers.
 
 use pipewright_stages::Device;
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ impl Devices {
         self.0.iter().any(|device| *device != Device::Cpu)
     }
 
-    /// Whether some of them are GPUs, and some are not.
+    /// Whether some of them are GPUs and some are not.
     pub(crate) fn are_mixed(&self) -> bool {
         self.has_gpu() && self.0.contains(&Device::Cpu)
     }
@@ -38,8 +38,8 @@ impl Devices {
         gpus
     }
 
-    /// Those of another number of ranks: as many of the GPUs as there are ranks for, neighbours together
-    /// where there are fewer.
+    /// The devices for another number of ranks: as many of the GPUs as there are ranks. If there are fewer
+    /// GPUs, neighbours share one.
     pub fn shared_by(&self, ranks: usize) -> Self {
         let gpus = self.gpus();
         let used = gpus.len().min(ranks);
@@ -56,7 +56,8 @@ impl Devices {
         }
     }
 
-    /// What of them weights depend on: which ranks are on GPUs, where not all are, and not on which GPU.
+    /// The part on which weights depend: which ranks are on GPUs, if not all are. The index of a GPU does not
+    /// matter.
     pub(super) fn kinds(&self) -> Self {
         let kind = |device: &Device| match device {
             Device::Cpu => Device::Cpu,
@@ -91,7 +92,7 @@ impl TryFrom<Form> for Devices {
         let mut devices = Vec::new();
         for name in names {
             let device = name.parse();
-            let none = |_| format!("devices such as \"cpu\" and \"cuda:0\" (\"{name}\" is none)");
+            let none = |_| format!("devices such as \"cpu\" and \"cuda:0\" (\"{name}\" is not one)");
             devices.push(device.map_err(none)?);
         }
         Ok(Self(devices))

@@ -1,4 +1,4 @@
-//! Which keys there are, and which one was probably meant.
+//! All keys, and the key that was probably meant.
 
 use serde::de::value::Error as NoValue;
 use serde::de::{Deserializer, Error as _, Visitor};
@@ -29,7 +29,7 @@ pub(super) fn of<'de, T: Deserialize<'de>>() -> &'static [&'static str] {
     fields
 }
 
-/// Notes the fields that a struct asks for and gives it nothing.
+/// Records the fields that a struct asks for, without giving it values.
 struct Fields<'a>(&'a mut &'static [&'static str]);
 
 impl<'de> Deserializer<'de> for Fields<'_> {
@@ -55,7 +55,7 @@ impl<'de> Deserializer<'de> for Fields<'_> {
     }
 }
 
-/// Names that other programs have for a key.
+/// Other programs' names for a key.
 const ELSEWHERE: [(&str, &str, &str); 22] = [
     ("d_model", "model", "dim"),
     ("embedding_dim", "model", "dim"),
@@ -100,7 +100,7 @@ pub(super) fn check_section(section: &str, origin: &Origin) -> Result<(), Config
     })
 }
 
-/// The refusal of a key that its section does not have.
+/// The error for a key that its section does not have.
 pub(super) fn unknown(
     section: &str,
     key: &str,
@@ -129,7 +129,7 @@ pub(super) fn unknown(
     }
 }
 
-/// The refusal of a key that stands in no section.
+/// The error for a key outside of all sections.
 pub(super) fn outside_section(key: &str, origin: Origin) -> ConfigError {
     ConfigError::NoSection {
         origin,

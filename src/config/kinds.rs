@@ -1,11 +1,11 @@
-//! Keys that mean something for one kind of model, data or optimizer only.
+//! Keys for only one kind of model, data or optimizer.
 
 use toml::{Table, Value};
 
 use super::tree::{Tree, is_stronger};
 use crate::error::ConfigError;
 
-/// A key that only counts when another key of its section has one of these values.
+/// A key that counts only if another key of its section has one of these values.
 struct Rule {
     section: &'static str,
     key: &'static str,
@@ -39,8 +39,8 @@ const RULES: [Rule; 14] = [
     rule("optimizer", "min_learning_rate", "schedule", &["cosine"]),
 ];
 
-/// Takes out the keys of other kinds when a stronger source chose the kind, and refuses the others.
-/// `resolved` holds every key's value.
+/// Removes the keys of other kinds if a stronger source chose the kind. Otherwise refuses them. `resolved`
+/// holds every key's value.
 pub(super) fn settle(tree: &mut Tree, resolved: &Table) -> Result<(), ConfigError> {
     for Rule { section, key, by, is } in RULES {
         let chosen = text(resolved, section, by);
@@ -64,7 +64,7 @@ pub(super) fn settle(tree: &mut Tree, resolved: &Table) -> Result<(), ConfigErro
     Ok(())
 }
 
-/// Takes the keys of other kinds out of a written config.
+/// Removes the keys of other kinds from a config that is written.
 pub(super) fn strip(resolved: &mut Table) {
     for Rule { section, key, by, is } in RULES {
         if !is.contains(&text(resolved, section, by))

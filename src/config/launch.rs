@@ -1,4 +1,4 @@
-//! Where the processes of a run find each other, and what they have in common.
+//! Where the processes of a run find each other, and what must be equal in all of them.
 
 use std::time::Duration;
 
@@ -6,23 +6,23 @@ use super::Config;
 use crate::error::{ConfigError, ProcessesProblem, Result};
 use crate::fabric::Membership;
 
-/// How many processes a run has.
+/// The number of processes of a run.
 const SIZE: &str = "WORLD_SIZE";
 
-/// Which of them this is.
+/// This process's number.
 const NUMBER: &str = "RANK";
 
-/// Where process 0 is, unless the config says so.
+/// Where process 0 is, if the config does not say it.
 const HOST: &str = "MASTER_ADDR";
 const PORT: &str = "MASTER_PORT";
 
-/// How many seconds nothing may be heard of another machine before it counts as gone.
+/// After how many seconds of silence another machine counts as gone.
 const SILENCE: &str = "PIPEWRIGHT_SILENCE";
 
-/// This process's number, and how many there are, as the environment says; none when it runs alone.
+/// This process's number and the number of processes, from the environment. `None` if it runs alone.
 ///
 /// # Errors
-/// When a variable is no number, is missing, or is out of range.
+/// When a variable is not a number, is missing, or is out of range.
 pub fn processes(environment: &[(String, String)]) -> Result<Option<[u32; 2]>> {
     processes_of(environment).map_err(|problem| ConfigError::Processes(problem).into())
 }
@@ -41,18 +41,17 @@ fn processes_of(environment: &[(String, String)]) -> std::result::Result<Option<
 }
 
 impl Config {
-    /// This process's place among those of a run, as the environment says; none when it runs alone.
-    /// `launch.address` is stronger than the environment's address: a launcher's own port may be taken by
-    /// itself.
+    /// This process's place in a run, from the environment. `None` if it runs alone. `launch.address`
+    /// overrides the environment's address, because a launcher may use its own port itself.
     ///
     /// # Errors
-    /// As for [`processes`]; when neither says where process 0 listens.
+    /// As for [`processes`]. Also when neither the config nor the environment says where process 0 listens.
     pub fn membership(&self, environment: &[(String, String)]) -> Result<Option<Membership>> {
         let Some([process, processes]) = processes(environment)? else {
             return Ok(None);
         };
         let given = match (text(environment, HOST), text(environment, PORT)) {
-            // An address of IPv6 has colons of its own.
+            // An IPv6 address itself contains colons.
             (Some(host), Some(port)) if host.contains(':') => Some(format!("[{host}]:{port}")),
             (Some(host), Some(port)) => Some(format!("{host}:{port}")),
             _ => None,
@@ -71,8 +70,8 @@ impl Config {
         }))
     }
 
-    /// What all processes of a run have to have in common: every key that counts, but where they find each
-    /// other and what is served.
+    /// What must be equal in all processes of a run: every key that counts, except where the processes find
+    /// each other and what is served.
     ///
     /// # Errors
     /// When a number is too large for TOML.

@@ -1,4 +1,4 @@
-//! Sizes beyond what can be: refused with a message, before a number overflows or a buffer cannot be had.
+//! Refuses sizes that are too large, before a number overflows or memory cannot be allocated.
 
 use super::{Config, DataKind, ModelKind};
 use crate::error::{Result, ValueProblem};
@@ -17,7 +17,7 @@ const SEQUENCE: usize = 1 << 20;
 const ROWS: usize = 1 << 20;
 const THREADS: usize = 1024;
 
-/// Refuses sizes that no machine has room for.
+/// Refuses sizes for which no machine has memory.
 pub(super) fn check(config: &Config) -> Result<()> {
     rows(config)?;
     let threads = config.pipeline.threads_per_rank;
@@ -107,7 +107,7 @@ fn at_most(config: &Config, key: &str, value: usize, limit: usize, unit: &'stati
     })
 }
 
-/// Refuses a tensor of too many numbers.
+/// Refuses a tensor with too many numbers.
 fn tensor(config: &Config, key: &str, what: &'static str, dims: &[usize]) -> Result<()> {
     let fits = product(dims).is_some_and(|numbers| numbers <= TENSOR);
     config.require(fits, key, || ValueProblem::TooManyNumbers {
@@ -117,21 +117,21 @@ fn tensor(config: &Config, key: &str, what: &'static str, dims: &[usize]) -> Res
     })
 }
 
-/// Refuses a model of too many weights.
+/// Refuses a model with too many weights.
 fn weights(config: &Config, key: &str, count: Option<usize>) -> Result<()> {
     config.require(count.is_some_and(|count| count <= WEIGHTS), key, || {
         ValueProblem::TooManyWeights { limit: WEIGHTS }
     })
 }
 
-/// None on overflow.
+/// `None` if it overflows.
 fn product(factors: &[usize]) -> Option<usize> {
     factors
         .iter()
         .try_fold(1_usize, |product, factor| product.checked_mul(*factor))
 }
 
-/// None on overflow, or when either is none.
+/// `None` if it overflows, or if either is `None`.
 fn sum(a: Option<usize>, b: Option<usize>) -> Option<usize> {
     a?.checked_add(b?)
 }

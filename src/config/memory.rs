@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The units and their bytes; a name that ends like another stands before it.
+/// The units and their bytes. `B` must be last, because all other names end with it.
 const UNITS: [(&str, f64); 7] = [
     ("KiB", 1024.0),
     ("MiB", 1_048_576.0),
@@ -16,7 +16,7 @@ const UNITS: [(&str, f64); 7] = [
     ("B", 1.0),
 ];
 
-/// What is expected of a size.
+/// The expected form of a size.
 const SIZE: &str = "a size above 0 such as 200MiB, 1.5GiB or 1000000";
 
 /// A number of bytes above 0, such as `200MiB`, `1.5 GiB` or `1000000`.
@@ -30,18 +30,18 @@ impl Memory {
         self.0
     }
 
-    /// So many bytes, which are above 0.
+    /// A size of `bytes` bytes, which must be above 0.
     pub(crate) fn of(bytes: u64) -> Self {
         Self(bytes as f64)
     }
 
-    /// So many bytes, for people: `1.50 GiB`.
+    /// A number of bytes for people: `1.50 GiB`.
     pub fn in_words(bytes: f64) -> String {
         let (name, unit) = Self::unit(bytes);
         format!("{:.2} {name}", bytes / unit)
     }
 
-    /// As [`Memory::in_words`], and no less than it is.
+    /// As [`Memory::in_words`], but never less than the number.
     pub fn enough(bytes: f64) -> String {
         let (name, unit) = Self::unit(bytes);
         format!("{:.2} {name}", (100.0 * bytes / unit).ceil() / 100.0)

@@ -1,12 +1,12 @@
-//! What a person writes, read and checked: a TOML file, environment variables and `--set`.
+//! Reads and checks what a person writes: a TOML file, environment variables and `--set`.
 //!
 //! A later source overrides an earlier one: defaults, then the file, then variables such as
-//! `PIPEWRIGHT_MODEL__DIM`, then `--set model.dim=256`. Every key has a default but `data.path`. A key that
-//! does not exist, a value of the wrong type and one that makes no sense are refused with the file and line
-//! (or the variable, or `--set`), the key and what to do.
+//! `PIPEWRIGHT_MODEL__DIM`, then `--set model.dim=256`. Every key except `data.path` has a default. Unknown
+//! keys, values of the wrong type and impossible values are refused. The error names the file and line (or
+//! the variable, or `--set`) and the key, and says what to do.
 //!
-//! Paths in a config are relative to the current directory, as they are on a command line, and not to the
-//! config file.
+//! Paths in a config are relative to the current directory, as on a command line. They are not relative to
+//! the config file.
 
 mod changes;
 mod check;

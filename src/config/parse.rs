@@ -1,4 +1,4 @@
-//! From text to checked settings: a file, environment variables and `--set`.
+//! Makes checked settings from text: a file, environment variables and `--set`.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -8,7 +8,7 @@ use super::tree::Tree;
 use super::{check, keys, kinds, read};
 use crate::error::{ConfigError, Error, Result};
 
-/// The config used when none is named: the first example.
+/// The built-in config: the first example.
 const BUILT_IN: &str = include_str!("../../examples/gpt-text.toml");
 
 impl Config {

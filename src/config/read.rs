@@ -1,4 +1,4 @@
-//! From what was set to a typed section, with an error for what does not fit.
+//! Reads a typed section from the values that were set. A value that does not fit is an error.
 
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
@@ -9,7 +9,7 @@ use super::typed::{Given, Mismatch};
 use crate::error::{ConfigError, ValueProblem};
 use crate::nearest::nearest;
 
-/// Reads a section; keys that nobody set have their defaults.
+/// Reads a section. Keys that were not set have their defaults.
 pub(super) fn section<T: DeserializeOwned>(tree: &Tree, name: &str) -> Result<T, ConfigError> {
     let known = keys::of::<T>();
     let mut table = Table::new();
@@ -23,8 +23,8 @@ pub(super) fn section<T: DeserializeOwned>(tree: &Tree, name: &str) -> Result<T,
     Ok(read.expect("checked: each key's value fits, and no key depends on another"))
 }
 
-/// The value, when the section takes it for this key. What stood in no file is also tried as text without
-/// quotes.
+/// The value, if the section accepts it for this key. A value from outside of a file is also tried as text
+/// without quotes.
 fn value<T: DeserializeOwned>(section: &str, key: &str, entry: &Entry) -> Result<Value, ConfigError> {
     let fits = |value: &Value| {
         let table = Value::Table(Table::from_iter([(key.to_owned(), value.clone())]));
@@ -45,7 +45,7 @@ fn value<T: DeserializeOwned>(section: &str, key: &str, entry: &Entry) -> Result
     })
 }
 
-/// Says what was expected in the words of a config instead of those of Rust.
+/// Says what was expected, in the words of a config and not in those of Rust.
 fn wrong_type(mismatch: Mismatch, got: &Value) -> ValueProblem {
     let choices = match &mismatch {
         Mismatch::NoChoice(choices) => choices,

@@ -1,4 +1,4 @@
-//! The sections of a config, their keys and what these are when nobody sets them.
+//! The sections of a config, their keys and their defaults.
 
 use std::path::PathBuf;
 
@@ -61,7 +61,7 @@ impl Default for Model {
     }
 }
 
-/// `[data]`: what it is trained on.
+/// `[data]`: the data for training.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Data {
@@ -70,17 +70,17 @@ pub struct Data {
     /// text: files and folders, or [`Paths::BUILT_IN`]; tokens: files; idx: the file of images, or a folder
     /// with one pair. Relative paths start at the current directory.
     pub path: Paths,
-    /// idx: the file of labels, when its name does not follow from that of the images.
+    /// idx: the file of labels, if its name does not follow from that of the images.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub labels: Option<PathBuf>,
     /// text, tokens: the length of a training sequence.
     pub seq: usize,
     /// tokens: the width of a token.
     pub dtype: Width,
-    /// What is set aside for validation, from the end of the data: a fraction, or a whole number of tokens or
-    /// rows.
+    /// How much is set aside for validation, from the end of the data: a fraction, or a whole number of
+    /// tokens or rows.
     pub validation: Share,
-    /// The seed of the order in which the data is taken.
+    /// The seed for the order of the data.
     pub seed: u64,
 }
 
@@ -110,47 +110,45 @@ impl Default for Data {
     }
 }
 
-/// `[pipeline]`: how the model is cut and a step is divided.
+/// `[pipeline]`: how the model is cut and how a step is divided.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Pipeline {
-    /// The number of stages in all.
+    /// The number of stages in total.
     pub stages: usize,
-    /// Stages on each rank; when nobody sets it, as many as the schedule has by itself. There are `stages /
-    /// chunks` ranks.
+    /// Stages on each rank. Default: as the schedule needs. There are `stages / chunks` ranks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chunks: Option<u32>,
-    /// The schedule's name, or `auto` for the shortest, or `file:` and the path of a CSV file with one.
+    /// The schedule: a name, `auto` for the shortest one, or `file:` and the path of a CSV file.
     pub schedule: String,
     /// The number of micro-batches in a step.
     pub micro_batches: u32,
     /// Rows of a micro-batch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub micro_batch_size: Option<usize>,
-    /// Rows of a step, in place of `micro_batch_size`: the micro-batches divide them.
+    /// Rows of a step, instead of `micro_batch_size`. The number of micro-batches must divide it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch_size: Option<usize>,
-    /// How layers are spread over stages.
+    /// How layers are distributed over stages.
     pub partition: Partition,
-    /// Measured costs, as the command `profile` writes them: what a balanced partition balances, what
-    /// schedules that fit their order to costs fit it to, and what a run is predicted from.
+    /// A file of measured costs, from the command `profile`. A balanced partition uses them, so do schedules
+    /// whose order depends on costs, and so does the prediction of a run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub costs: Option<PathBuf>,
-    /// The most bytes of activations that a rank may hold: a limit for balanced partitions and for schedule
-    /// `auto`. Needs measured costs.
+    /// The most bytes of activations that a rank may hold. It limits balanced partitions and the schedule
+    /// `auto`, and needs measured costs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Memory>,
-    /// What stages make again in backward instead of keeping it: less memory, more time, the same weights.
+    /// What stages recompute in backward instead of keeping it: less memory, more time, the same weights.
     pub recompute: RecomputeBy,
     /// Where ranks run: one device for all, or one for each.
     pub devices: Devices,
-    /// The numbers that ranks on GPUs compute in.
+    /// The type of the numbers with which ranks on GPUs compute.
     pub dtype: DType,
-    /// How many threads a rank uses inside layers: for more cores than ranks.
+    /// How many threads a rank uses inside layers. Useful if there are more cores than ranks.
     pub threads_per_rank: usize,
-    /// Whether each thread of each rank on the CPU is pinned to a core of its own, where there are as many
-    /// cores as threads. Two runs on one machine would be pinned to the same cores: `false` lets them share
-    /// all.
+    /// Whether each thread of the ranks on the CPU is pinned to a core of its own, if there are enough cores.
+    /// Two runs on one machine would be pinned to the same cores: with `false` they share all cores.
     pub pin: bool,
 }
 
@@ -175,31 +173,31 @@ impl Default for Pipeline {
     }
 }
 
-/// `[optimizer]`: how gradients become new weights.
+/// `[optimizer]`: how gradients change weights.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Optimizer {
     /// AdamW, or SGD with momentum.
     pub kind: OptimizerKind,
-    /// The learning rate; its highest value when it changes.
+    /// The learning rate. If it changes, its highest value.
     pub learning_rate: f64,
-    /// How it changes over the steps.
+    /// How the learning rate changes over the steps.
     pub schedule: LearningRateSchedule,
-    /// cosine: the steps over which it rises from 0.
+    /// cosine: the number of steps in which it rises from 0.
     pub warmup_steps: u64,
-    /// cosine: what it has fallen to at `train.steps`.
+    /// cosine: its value at `train.steps`.
     pub min_learning_rate: f64,
-    /// adamw: the decay of the two moments.
+    /// adamw: the decay rates of the two moments.
     pub betas: (f64, f64),
-    /// adamw: what is added to the root of the second moment.
+    /// adamw: the number that is added to the root of the second moment.
     pub eps: f64,
-    /// sgd: the decay of the velocity; 0 for none.
+    /// sgd: the decay rate of the velocity. 0: no velocity.
     pub momentum: f64,
     /// Weight decay.
     pub weight_decay: f64,
-    /// The parameters it takes.
+    /// The parameters to which weight decay applies.
     pub decay: Decay,
-    /// The largest norm of the whole gradient; larger ones are scaled down to it. 0 for no clipping.
+    /// The largest norm of the whole gradient. A larger gradient is scaled down to it. 0: no clipping.
     pub clip: f64,
 }
 
@@ -217,9 +215,9 @@ pub enum OptimizerKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LearningRateSchedule {
-    /// Not at all.
+    /// It stays constant.
     Constant,
-    /// Up in a straight line, then down along half a cosine.
+    /// It rises in a straight line, then falls along half a cosine.
     Cosine,
 }
 
@@ -241,7 +239,7 @@ impl Default for Optimizer {
     }
 }
 
-/// `[train]`: how long, and what is said on the way.
+/// `[train]`: how long to train, and what to print.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Train {
@@ -249,12 +247,12 @@ pub struct Train {
     pub name: String,
     /// The number of steps.
     pub steps: u64,
-    /// Steps between validations; 0 for none.
+    /// Steps between validations. 0: none.
     pub validate_every: u64,
-    /// Micro-batches of a validation. When nobody sets it: all images, or 128 windows of text or tokens.
+    /// Micro-batches of a validation. Default: all images, or 128 windows of text or tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation_micro_batches: Option<u32>,
-    /// Steps between printed lines, where there is no progress bar.
+    /// Steps between printed lines, if there is no progress bar.
     pub print_every: u64,
 }
 
@@ -274,10 +272,10 @@ impl Default for Train {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Checkpoint {
-    /// Steps between checkpoints; 0 for the last one only.
+    /// Steps between checkpoints. 0: only at the end.
     pub every: u64,
-    /// How many are kept, the newest; the newest whose weights a later step has shown to be good stays
-    /// whatever it is.
+    /// How many of the newest checkpoints are kept. The newest one whose weights a later step has shown to be
+    /// good is always kept.
     pub keep: usize,
 }
 
@@ -287,23 +285,23 @@ impl Default for Checkpoint {
     }
 }
 
-/// `[metrics]`: what others can read while the run goes on.
+/// `[metrics]`: what others can read during the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Metrics {
-    /// Address and port of a Prometheus endpoint, such as `127.0.0.1:9400`; none when absent.
+    /// Address and port of a Prometheus endpoint, such as `127.0.0.1:9400`. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<std::net::SocketAddr>,
 }
 
-/// `[launch]`: where the processes of a run find each other, when there are several.
+/// `[launch]`: where the processes of a run find each other, if there are several.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Launch {
-    /// Host and port at which process 0 listens; what `MASTER_ADDR` and `MASTER_PORT` say when absent.
+    /// Host and port at which process 0 listens. Default: `MASTER_ADDR` and `MASTER_PORT`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// Seconds in which all have to have come.
+    /// The seconds in which all processes must have connected.
     pub deadline: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The settings of a config: all sections, and what several keys say together.
+//! The settings of a config: all sections, and values that depend on several keys.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use super::kinds;
 use super::sections::{Checkpoint, Data, DataKind, Launch, Metrics, Model, Optimizer, Pipeline, Train};
 use crate::error::{ConfigError, Error, Origin, Result, ValueProblem};
 
-/// Rows of a micro-batch when nobody sets them.
+/// The default number of rows of a micro-batch.
 const MICRO_BATCH_SIZE: usize = 8;
 
 /// A checked config.
@@ -17,27 +17,27 @@ const MICRO_BATCH_SIZE: usize = 8;
 pub struct Config {
     /// What is trained.
     pub model: Model,
-    /// What it is trained on.
+    /// The data for training.
     pub data: Data,
-    /// How the model is cut and a step is divided.
+    /// How the model is cut and how a step is divided.
     pub pipeline: Pipeline,
-    /// How gradients become new weights.
+    /// How gradients change weights.
     pub optimizer: Optimizer,
-    /// How long, and what is said on the way.
+    /// How long to train, and what to print.
     pub train: Train,
     /// When the run is saved.
     pub checkpoint: Checkpoint,
-    /// What others can read while the run goes on.
+    /// What others can read during the run.
     pub metrics: Metrics,
     /// Where the processes of a run find each other.
     pub launch: Launch,
-    /// Where each key that is not at its default was set.
+    /// Where each key was set, unless it has its default.
     #[serde(skip)]
     pub(super) origins: HashMap<String, Origin>,
 }
 
 impl Config {
-    /// The whole config with every key that counts, as TOML: what a run directory and a checkpoint keep.
+    /// The whole config as TOML, with every key that counts. A run directory and a checkpoint keep it.
     ///
     /// # Errors
     /// When a number is too large for TOML.
@@ -65,7 +65,7 @@ impl Config {
         }
     }
 
-    /// The key that says the rows of a micro-batch.
+    /// The key that sets the rows of a micro-batch.
     pub(crate) fn rows_key(&self) -> &'static str {
         match self.pipeline.batch_size {
             Some(_) => "pipeline.batch_size",
@@ -98,14 +98,14 @@ impl Config {
         }
     }
 
-    /// An error about the value of a key, with the place where it was set.
+    /// An error about the value of a key, with the place where the key was set.
     pub(crate) fn refuse(&self, key: &str, problem: impl Into<ValueProblem>) -> Error {
         let (key, problem) = (key.to_owned(), problem.into());
         let origin = self.origins.get(&key).cloned();
         ConfigError::Value { origin, key, problem }.into()
     }
 
-    /// Refuses a key's value unless it holds what it must.
+    /// Refuses a key's value unless it meets a condition.
     pub(crate) fn require(
         &self,
         holds: bool,

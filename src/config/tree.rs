@@ -1,4 +1,4 @@
-//! What was set, by whom and where, before it is known whether it makes sense.
+//! The values that were set, and where, before they are checked.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 use super::keys;
 use crate::error::{ConfigError, Origin};
 
-/// What environment variables that set a key start with: `PIPEWRIGHT_SECTION__KEY`.
+/// The prefix of environment variables that set a key: `PIPEWRIGHT_SECTION__KEY`.
 const PREFIX: &str = "PIPEWRIGHT_";
 
-/// Whether a value from here overrides one from there: `--set` overrides the environment, and that overrides
-/// a file.
+/// Whether a value from this source overrides one from the other: `--set` overrides the environment, which
+/// overrides a file.
 pub(super) fn is_stronger(origin: &Origin, than: &Origin) -> bool {
     let strength = |origin: &Origin| match origin {
         Origin::File { .. } => 0,
@@ -27,7 +27,7 @@ pub(super) fn is_stronger(origin: &Origin, than: &Origin) -> bool {
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) value: Value,
-    /// The text of a value that stood in no file: it may be meant without quotes.
+    /// The text of a value from outside of a file. It may be meant as text without quotes.
     pub(super) text: Option<String>,
     pub(super) origin: Origin,
 }
@@ -101,7 +101,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Adds the values of environment variables, such as `PIPEWRIGHT_MODEL__DIM`; others are passed over.
+    /// Adds the values of environment variables such as `PIPEWRIGHT_MODEL__DIM`. Other variables are ignored.
     pub(super) fn add_environment(&mut self, variables: &[(String, String)]) -> Result<(), ConfigError> {
         for (name, value) in variables {
             let Some(rest) = name.strip_prefix(PREFIX) else {

@@ -1,4 +1,4 @@
-//! A value as serde reads it into a setting's type, with an error that says what the type takes.
+//! Reads a value into a setting's type. If it does not fit, the error says what the type accepts.
 
 use std::fmt::{self, Display};
 
@@ -7,10 +7,10 @@ use serde::de::{Deserializer, Error, Expected, IntoDeserializer, Unexpected, Vis
 use serde::forward_to_deserialize_any;
 use toml::Value;
 
-/// What a setting's type takes, told when it was given something else.
+/// What a setting's type accepts: the error for any other value.
 #[derive(Debug)]
 pub(super) enum Mismatch {
-    /// In the words of the type.
+    /// In Rust's words.
     Expected(String),
     /// One of these words.
     NoChoice(&'static [&'static str]),
@@ -70,7 +70,7 @@ impl Error for Mismatch {
     }
 }
 
-/// A value to read from.
+/// A value that serde reads.
 #[derive(Clone, Copy)]
 pub(super) struct Given<'a>(pub(super) &'a Value);
 

@@ -1,4 +1,4 @@
-//! Settings with a form of their own in a config.
+//! Settings with their own form in a config.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,19 +8,19 @@ use serde::de::value::StrDeserializer;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-/// Files and folders: one, or a list. Relative ones start at the current directory.
+/// Files and folders: one, or a list. Relative paths start at the current directory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "OneOrMany", into = "OneOrMany")]
 pub struct Paths(pub Vec<PathBuf>);
 
 impl Paths {
-    /// The path that names the text in the program itself.
+    /// The path that stands for the built-in text.
     pub const BUILT_IN: &str = "builtin:shakespeare";
 
-    /// What all paths begin with that name data in the program itself.
+    /// The prefix of all paths for built-in data.
     pub(super) const IN_PROGRAM: &str = "builtin:";
 
-    /// Whether this is the text in the program itself.
+    /// Whether this is the built-in text.
     pub fn is_built_in(&self) -> bool {
         self.0 == [PathBuf::from(Self::BUILT_IN)]
     }
@@ -89,16 +89,16 @@ impl From<Sizes> for SizesForm {
     }
 }
 
-/// How layers are spread over stages.
+/// How layers are distributed over stages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(
     untagged,
     expecting = "\"balanced\" or a list of layer names for each stage, such as [[\"embed\"], [\"head\"]]"
 )]
 pub enum Partition {
-    /// By estimated cost.
+    /// Balanced by estimated cost.
     Named(Balanced),
-    /// A list of layers for each stage.
+    /// The number of layers of each stage.
     Lists(Vec<Vec<String>>),
 }
 
@@ -106,11 +106,11 @@ pub enum Partition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Balanced {
-    /// The largest cost of a stage is as small as it can be.
+    /// The largest cost of a stage is as small as possible.
     Balanced,
 }
 
-/// What is recomputed in backward: one word for all stages, or a list with one for each.
+/// What is recomputed in backward: one word for all stages, or a list with one word for each.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum RecomputeBy {
@@ -126,8 +126,7 @@ impl<'de> Deserialize<'de> for RecomputeBy {
     }
 }
 
-/// Reads a word or a list of words. Not an untagged enum: of a wrong word that would not say which words
-/// there are.
+/// Reads a word or a list of words. An untagged enum would not name the accepted words in its error.
 struct RecomputeVisitor;
 
 impl<'de> Visitor<'de> for RecomputeVisitor {

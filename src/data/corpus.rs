@@ -1,4 +1,4 @@
-//! A long sequence of tokens, out of one or many files.
+//! A long sequence of tokens, from one file or many.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -8,16 +8,17 @@ use super::tokens::{self, Tokens, Width};
 use crate::checksum::{Checksum, ChecksumBuilder};
 use crate::error::{DataError, Error, Result};
 
-/// How many tokens are looked at in one go.
+/// How many tokens are read at a time when all are checked.
 const BLOCK: u64 = 1 << 16;
 
-/// The beginning of a collection of Shakespeare's plays, in the public domain. These bytes never change:
-/// figures that were measured with them can be compared.
+/// The beginning of a collection of Shakespeare's plays, in the public domain. These bytes never change, so
+/// that figures measured with them can be compared.
 const BUILT_IN: &[u8] = include_bytes!("builtin/shakespeare.txt");
 
-/// A sequence of tokens, out of one or many files read in order. Text of up to 256 MiB is held in memory, a
-/// byte a token. Longer text and token files stay on disk, and only the windows asked for are read: these files
-/// must not change while they are used.
+/// A sequence of tokens, from one file or many, which are read in order.
+///
+/// Up to 256 MiB of text is held in memory, a byte a token. Longer text and token files stay on disk, and
+/// only the requested windows are read: these files must not change while they are used.
 #[derive(Debug)]
 pub struct Corpus {
     pieces: Vec<Piece>,
@@ -33,7 +34,7 @@ struct Piece {
     tokens: Tokens,
 }
 
-/// What is known when every token has been read once.
+/// What is known after every token has been read once.
 #[derive(Debug)]
 struct Scan {
     contents: Checksum,
@@ -42,7 +43,7 @@ struct Scan {
 }
 
 impl Corpus {
-    /// A text that is a part of this program: the same 131,058 bytes everywhere and in every version.
+    /// The text that is part of this program: the same 131,058 bytes everywhere and in every version.
     pub fn built_in() -> Self {
         let file = (
             PathBuf::from("built-in text"),
@@ -52,20 +53,21 @@ impl Corpus {
         Self::of(vec![file])
     }
 
-    /// Text as bytes: each path is a file, taken whole, or a folder, read recursively in sorted order without
-    /// hidden and binary files and without folders named `target` or `runs`.
+    /// Text as bytes. A path may be a file, which is read whole, or a folder. A folder is read recursively in
+    /// sorted order, without hidden and binary files and without folders named `target` or `runs`.
     ///
     /// # Errors
-    /// When a path is missing or empty, cannot be read or is not a regular file, or when a folder holds no text.
+    /// When a path is missing or empty, cannot be read or is not a regular file. Also when a folder holds no
+    /// text.
     pub fn text(paths: &[PathBuf]) -> Result<Self> {
         text::read(paths).map(Self::of)
     }
 
-    /// Token files: tokens of one width, little endian, nothing else in the file.
+    /// Token files: tokens of one width, little endian, and nothing else in the file.
     ///
     /// # Errors
-    /// When a file is missing, empty, cannot be read or is not a regular file, when it is a NumPy array, or when
-    /// its length is not a whole number of tokens.
+    /// When a file is missing or empty, cannot be read or is not a regular file. Also when it is a NumPy
+    /// array, or when its length is not a whole number of tokens.
     pub fn tokens(paths: &[PathBuf], width: Width) -> Result<Self> {
         let open = |path: &PathBuf| {
             let (tokens, count) = tokens::open(path, width)?;
@@ -102,7 +104,7 @@ impl Corpus {
         self.pieces.len()
     }
 
-    /// A name for messages: the file, or the first and how many more there are.
+    /// A name for messages: the only file, or the first file and the number of others.
     pub fn name(&self) -> String {
         match self.pieces.as_slice() {
             [] => "no file".to_owned(),
@@ -111,8 +113,8 @@ impl Corpus {
         }
     }
 
-    /// The checksum of all contents, without names and without the places where one file ends and the next
-    /// begins. All files are read for it, once for a corpus: [`Corpus::check_vocabulary`] shares the reading.
+    /// The checksum of all contents. It does not depend on file names, or on where one file ends and the next
+    /// begins. All files are read once for a corpus: [`Corpus::check_vocabulary`] shares that reading.
     ///
     /// # Errors
     /// When a file cannot be read.
@@ -120,10 +122,11 @@ impl Corpus {
         Ok(self.scan()?.contents)
     }
 
-    /// Checks that every token is below `vocabulary`. All tokens are read for it when the width allows others.
+    /// Checks that every token is below `vocabulary`. It reads all tokens, unless their width excludes higher
+    /// ones.
     ///
     /// # Errors
-    /// At the first token outside: names the file, the position in it, the token and the limit.
+    /// For the first token that is too high: names the file, the position in it, the token and the limit.
     pub fn check_vocabulary(&self, vocabulary: usize) -> Result<()> {
         let allows_others = |piece: &Piece| piece.tokens.possible() > vocabulary as u64;
         if !self.pieces.iter().any(allows_others) {
@@ -137,7 +140,7 @@ impl Corpus {
         }
     }
 
-    /// Fills `tokens` with those from position `at` on; all must exist.
+    /// Fills `tokens` with those from position `at` on. All of them must exist.
     pub(super) fn read(&self, at: u64, tokens: &mut [u32]) -> Result<()> {
         let first = self.pieces.partition_point(|piece| piece.end <= at);
         let (mut at, mut rest) = (at, tokens);
@@ -178,7 +181,7 @@ impl Piece {
         read.map_err(|error| Error::io("read", &self.path)(error))
     }
 
-    /// Looks for the first token outside of a vocabulary and refuses it.
+    /// Refuses the first token that is not in the vocabulary.
     fn refuse_token(&self, vocabulary: usize) -> Result<()> {
         let mut block = vec![0; BLOCK as usize];
         let mut at = 0;

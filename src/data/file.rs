@@ -1,4 +1,4 @@
-//! Regular files of data, and reading at a place in them.
+//! Regular files of data, and reading at an offset in them.
 
 use std::fs::{self, File, FileType, Metadata};
 use std::io;
@@ -6,24 +6,24 @@ use std::path::Path;
 
 use crate::error::{DataError, Error, FileProblem, Result};
 
-/// What is wrong with this file.
+/// The error for a problem with this file.
 pub(super) fn wrong(path: &Path, problem: FileProblem) -> Error {
     let path = path.to_owned();
     DataError::File { path, problem }.into()
 }
 
-/// Why a file or folder cannot be opened.
+/// The error for a file or folder that cannot be opened.
 pub(super) fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_owned();
     move |source| DataError::Unreadable { path, source }.into()
 }
 
-/// What the system knows of a file or folder.
+/// The system's metadata of a file or folder.
 pub(super) fn metadata(path: &Path) -> Result<Metadata> {
     fs::metadata(path).map_err(unreadable(path))
 }
 
-/// Opens a regular file and tells its length. Others are refused before they are opened: opening a pipe
+/// Opens a regular file and returns its length. Others are refused before they are opened: opening a pipe
 /// waits until somebody writes into it, and a device may never end.
 pub(super) fn open(path: &Path) -> Result<(File, u64)> {
     let metadata = metadata(path)?;
@@ -59,13 +59,13 @@ fn kind_name(_: FileType) -> &'static str {
     "device"
 }
 
-/// Fills `bytes` with those from `offset` on. Threads may read one file at once.
+/// Fills `bytes` from `offset` on. Several threads may read one file at once.
 #[cfg(unix)]
 pub(super) fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
     std::os::unix::fs::FileExt::read_exact_at(file, bytes, offset)
 }
 
-/// Fills `bytes` with those from `offset` on. Threads may read one file at once.
+/// Fills `bytes` from `offset` on. Several threads may read one file at once.
 #[cfg(windows)]
 pub(super) fn read_at(file: &File, mut bytes: &mut [u8], mut offset: u64) -> io::Result<()> {
     while !bytes.is_empty() {

@@ -1,4 +1,4 @@
-//! What tells one source's data from another's, in few bytes.
+//! Fingerprints: a few bytes that differ between the data of different sources.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::checksum::{Checksum, ChecksumBuilder};
 
-/// What tells one source's data from another's: a checksum of the contents, and how micro-batches are taken from them.
+/// The fingerprint of a data source: a checksum of its contents, and how micro-batches are taken from them.
 ///
-/// The processes of a run compare all of it but the name. A run that is resumed compares the contents.
+/// The processes of a run compare all of it except the name. A resumed run compares only the contents.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Fingerprint {
-    /// What the data is called, for messages.
+    /// The name of the data, for messages.
     pub name: String,
     /// The checksum of the contents.
     pub contents: Checksum,
@@ -21,7 +21,7 @@ pub struct Fingerprint {
 }
 
 impl Fingerprint {
-    /// The fingerprint of a source of which only micro-batch 0 of step 0 is looked at: its input and its target.
+    /// The fingerprint of a source from one sample: the input and the target of micro-batch 0 of step 0.
     pub fn of_sample(name: &str, input: &Tensor, target: &Tensor) -> Self {
         let mut contents = ChecksumBuilder::new();
         add(&mut contents, input);
@@ -29,11 +29,11 @@ impl Fingerprint {
         Self {
             name: name.to_owned(),
             contents: contents.checksum(),
-            batches: "micro-batch 0 of step 0 stands for all".to_owned(),
+            batches: "known by micro-batch 0 of step 0".to_owned(),
         }
     }
 
-    /// Whether both are of the same contents, wherever these lie and however micro-batches are taken from them.
+    /// Whether both have the same contents, even if their names and micro-batches differ.
     pub fn same_contents(&self, other: &Self) -> bool {
         self.contents == other.contents
     }

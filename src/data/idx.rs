@@ -1,4 +1,4 @@
-//! IDX files, the format of MNIST: a magic number, big-endian dimensions, then unsigned bytes; plain or
+//! IDX files, the format of MNIST: a magic number, big-endian dimensions, then unsigned bytes. They may be
 //! gzipped.
 
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::error::{Error, FileProblem, Result};
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// The most bytes that one compressed byte can stand for (RFC 1951: 258 bytes for two bits, and some).
+/// The most bytes that one compressed byte can stand for (RFC 1951: at best 258 bytes for two bits).
 const GZIP_RATIO: u64 = 1032;
 
 /// The contents of an IDX file of unsigned bytes.
@@ -28,13 +28,13 @@ pub(super) struct Idx {
 pub(super) struct Header {
     path: PathBuf,
     dims: Vec<usize>,
-    /// The bytes that the dimensions call for.
+    /// The number of bytes for these dimensions.
     expected: u64,
     contents: Box<dyn Read>,
 }
 
 impl Header {
-    /// Reads the header of a file that must have one of these numbers of dimensions.
+    /// Reads the header of a file. `allowed` are the possible numbers of dimensions.
     pub(super) fn read(path: &Path, allowed: RangeInclusive<u8>) -> Result<Self> {
         let (mut contents, limit) = unpacked(path)?;
         let mut magic = [0; 4];
@@ -68,7 +68,7 @@ impl Header {
         &self.path
     }
 
-    /// The number of items, each of the dimensions after the first.
+    /// The number of items: the first dimension.
     pub(super) fn items(&self) -> usize {
         self.dims[0]
     }
@@ -97,16 +97,16 @@ impl Header {
     }
 }
 
-/// What a file's length says about its contents.
+/// What a file's length says about the length of its contents.
 enum Limit {
-    /// A plain file of so many bytes, header included.
+    /// The bytes of a plain file, with its header.
     Plain(u64),
-    /// A compressed one.
+    /// The bytes of a compressed file.
     Packed(u64),
 }
 
 impl Limit {
-    /// Refuses dimensions that a file of this length cannot have, before any of the contents is read.
+    /// Refuses dimensions that a file of this length cannot have. Its contents are not read yet.
     fn check(&self, path: &Path, dims: &[usize], expected: u64) -> Result<()> {
         let (header, dims) = (4 + 4 * dims.len() as u64, dims.to_vec());
         let problem = match *self {
@@ -129,7 +129,7 @@ impl Limit {
     }
 }
 
-/// The file's contents, unpacked when it is gzipped, whatever its name.
+/// The file's contents, unpacked if they are gzipped. The file's name does not matter.
 fn unpacked(path: &Path) -> Result<(Box<dyn Read>, Limit)> {
     let (file, length) = file::open(path)?;
     let mut reader = BufReader::new(file);

@@ -1,4 +1,4 @@
-//! Labelled images, as MNIST: shuffled anew each epoch for training, in file order for validation.
+//! Labelled images such as MNIST: in a new order each epoch for training, in file order for validation.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::{DataSource, Fingerprint, IGNORED, LabelledImages};
 use crate::error::{DataError, Result};
 use crate::id::MicroBatch;
 
-/// Micro-batches of [`LabelledImages`]: input `f32` of `[rows, height, width]` from 0 to 1, target ids of
+/// Micro-batches of [`LabelledImages`]. Input: `f32` of `[rows, height, width]`, from 0 to 1. Target: ids of
 /// `[rows]`.
 #[derive(Debug)]
 pub struct Images {
@@ -21,7 +21,7 @@ pub struct Images {
     order: Order,
 }
 
-/// Which image stands at a position.
+/// Which image is at a position.
 #[derive(Clone, Copy, Debug)]
 enum Order {
     /// A new order each epoch, for steps of this many micro-batches.
@@ -31,11 +31,11 @@ enum Order {
 }
 
 impl Images {
-    /// For training: the images of `span` in a new order each epoch, every image exactly once an epoch, when
-    /// a step takes `micro_batches` micro-batches of `rows`.
+    /// For training: the images of `span`, in a new order each epoch, every image exactly once an epoch.
+    /// `rows`: images in a micro-batch; `micro_batches`: how many of these a step takes.
     ///
     /// # Errors
-    /// When the span is empty or not a part of the images, or when `rows` is 0.
+    /// When the span is empty or not within the images, or when `rows` is 0.
     pub fn shuffled(
         all: Arc<LabelledImages>,
         span: Range<u64>,
@@ -53,10 +53,10 @@ impl Images {
         )
     }
 
-    /// For validation: the images of `span` in order. What the last micro-batch lacks has the target
-    /// [`IGNORED`].
+    /// For validation: the images of `span` in order. If they do not fill the last micro-batch, its remaining
+    /// rows have the target [`IGNORED`].
     ///
-    /// # Errors
+    /// When the span is empty or not within the images, or when `rows` is 0.
     /// When the span is empty or not a part of the images, or when `rows` is 0.
     pub fn in_order(all: Arc<LabelledImages>, span: Range<u64>, rows: usize) -> Result<Self> {
         Self::of(all, span, rows, Order::InOrder, "validation")
@@ -84,7 +84,7 @@ impl Images {
         })
     }
 
-    /// The image at a row, if the span still has one there.
+    /// The image at a row, or `None` after the end of the span.
     fn image(&self, step: u64, micro_batch: MicroBatch, row: usize) -> Option<usize> {
         let count = self.span.end - self.span.start;
         let index = match self.order {
@@ -126,7 +126,7 @@ impl DataSource for Images {
         (self.input_shape(), Shape::ids(&[self.rows]))
     }
 
-    /// Of all images and labels.
+    /// The fingerprint covers all images and labels.
     fn fingerprint(&self) -> Result<Fingerprint> {
         let (Range { start, end }, rows) = (&self.span, self.rows);
         let order = match self.order {

@@ -1,4 +1,4 @@
-//! Images with a label each, out of a pair of IDX files.
+//! Images with one label each, from a pair of IDX files.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use super::idx::{Header, Idx};
 use crate::checksum::{Checksum, ChecksumBuilder};
 use crate::error::{DataError, Error, FileProblem, FolderProblem, Result};
 
-/// Images with a label each, out of a pair of IDX files.
+/// Images with one label each, from a pair of IDX files.
 #[derive(Debug)]
 pub struct LabelledImages {
     pub(super) images: Idx,
@@ -16,11 +16,14 @@ pub struct LabelledImages {
 
 impl LabelledImages {
     /// Reads a pair of IDX files, plain or gzipped: `images` of bytes `[count, height, width]`, `labels` of
-    /// `[count]`. Without `labels` they are the file beside the images whose name says `labels` for `images`
-    /// and `idx1` for `idx3`. When `images` is a folder, it is the one that holds exactly one such pair.
+    /// `[count]`.
+    ///
+    /// If `labels` is `None`, the labels' file is found by the name of the images' file, as in MNIST:
+    /// `labels` in place of `images`, and `idx1` in place of `idx3`. If `images` is a folder, it must hold
+    /// exactly one such pair.
     ///
     /// # Errors
-    /// When a file is missing, empty or truncated, has a wrong magic number, or when the counts differ.
+    /// When a file is missing, empty or truncated, when its magic number is wrong, or when the counts differ.
     pub fn read(images: &Path, labels: Option<&Path>) -> Result<Self> {
         let images = if images.is_dir() {
             images_in(images)?
@@ -30,7 +33,7 @@ impl LabelledImages {
         let images = Header::read(&images, 2..=3)?;
         let labels = labels.map_or_else(|| labels_of(images.path()), |labels| Ok(labels.to_owned()))?;
         let labels = Header::read(&labels, 1..=1)?;
-        // Before the contents, which may be long.
+        // Compare before reading the contents, which may be long.
         if images.items() != labels.items() {
             return Err(Error::Data(DataError::NotAPair {
                 images: (images.path().to_owned(), images.items()),
@@ -43,7 +46,7 @@ impl LabelledImages {
         })
     }
 
-    /// A name for messages: the file of images.
+    /// A name for messages: the images' file.
     pub(super) fn name(&self) -> String {
         format!("`{}`", self.images.path.display())
     }
@@ -65,7 +68,7 @@ impl LabelledImages {
     /// Checks that every label is below `classes`.
     ///
     /// # Errors
-    /// At the first label outside: names the file, its place, the label and the limit.
+    /// For the first label that is too high: names the file, the label's position, the label and the limit.
     pub fn check_classes(&self, classes: usize) -> Result<()> {
         match self
             .labels
@@ -84,7 +87,7 @@ impl LabelledImages {
     }
 }
 
-/// The labels' file that belongs to an images' file, by the names of MNIST.
+/// The labels' file for an images' file, by MNIST's names.
 fn labels_of(images: &Path) -> Result<PathBuf> {
     let name = images
         .file_name()
@@ -97,7 +100,7 @@ fn labels_of(images: &Path) -> Result<PathBuf> {
     Ok(images.with_file_name(labels))
 }
 
-/// The only file of images in a folder.
+/// The only images' file in a folder.
 fn images_in(folder: &Path) -> Result<PathBuf> {
     let entries = std::fs::read_dir(folder).map_err(unreadable(folder))?;
     let mut found = Vec::new();

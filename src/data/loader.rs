@@ -1,4 +1,4 @@
-//! A thread that prepares micro-batches while the ranks work: a step ahead, where the source is endless.
+//! A thread that prepares micro-batches while the ranks work. For an endless source it works one step ahead.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -13,29 +13,29 @@ use crate::id::MicroBatch;
 
 type Item = (u64, MicroBatch, Result<Tensor>);
 
-/// The background thread, and the way to tell it which step comes next. It ends when this is dropped.
+/// The background thread. It is told which step comes next, and ends when this is dropped.
 #[derive(Debug)]
 pub struct Loader {
     steps: Option<Sender<u64>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Where a rank takes its inputs, or its targets, from.
+/// Where a rank takes its inputs or its targets from.
 #[derive(Debug)]
 pub struct Feed {
     items: Receiver<Item>,
-    /// Items of the step that came before they were asked for.
+    /// Items of the current step that came before they were asked for.
     early: Vec<Item>,
 }
 
 impl Loader {
-    /// Starts the thread for a source; gives the feed of inputs and the feed of targets.
+    /// Starts the thread for a source. Returns the feed of inputs and the feed of targets.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// When the system cannot start a thread.
     pub fn start(source: Arc<dyn DataSource>, micro_batches: u32) -> Result<(Self, Feed, Feed)> {
         let (steps, requested) = unbounded();
-        // Room for the step that runs, the one after it, and one prepared in vain before a jump.
+        // Room for the current step, the next one, and one that was prepared in vain before a jump.
         let room = 3 * micro_batches as usize;
         let (inputs, input_items) = bounded(room);
         let (targets, target_items) = bounded(room);
@@ -49,7 +49,7 @@ impl Loader {
                         Err(failed(step, micro_batch, &source)),
                     ),
                 };
-                // Ranks that have stopped take nothing any more.
+                // Ranks that have stopped take nothing more.
                 let _ = inputs.send((step, micro_batch, input));
                 let _ = targets.send((step, micro_batch, target));
             }
@@ -65,16 +65,16 @@ impl Loader {
         Ok((loader, Feed::new(input_items), Feed::new(target_items)))
     }
 
-    /// Says that the ranks begin a step.
+    /// Tells the thread that the ranks begin a step.
     pub fn begin(&self, step: u64) {
         if let Some(steps) = &self.steps {
-            // A loader that has ended shows in the feeds.
+            // If the thread has ended, the feeds report it.
             let _ = steps.send(step);
         }
     }
 }
 
-/// One micro-batch, or why there is none.
+/// Reads one micro-batch.
 fn read(
     source: &dyn DataSource,
     step: u64,
@@ -91,7 +91,7 @@ fn read(
     .map_err(Arc::new)
 }
 
-/// What the rank that takes inputs and the one that takes targets are both told.
+/// The error that both ranks receive, the one for inputs and the one for targets.
 fn failed(step: u64, micro_batch: MicroBatch, source: &Arc<Error>) -> Error {
     Error::Data(DataError::Source {
         step,
@@ -100,7 +100,8 @@ fn failed(step: u64, micro_batch: MicroBatch, source: &Arc<Error>) -> Error {
     })
 }
 
-/// Produces each step asked for, unless that was done ahead, and from an endless source the one after it.
+/// Produces each requested step, unless it was prepared ahead. For an endless source it then prepares the
+/// next step.
 fn run(requested: &Receiver<u64>, endless: bool, mut produce: impl FnMut(u64)) {
     let mut ahead = None;
     for step in requested {
@@ -131,10 +132,11 @@ impl Feed {
         }
     }
 
-    /// One micro-batch, if it is there already; else as [`Feed::take`].
+    /// One micro-batch of a step, if it has been prepared. Micro-batches of a step are taken in any order; those
+    /// of other steps, prepared before a jump, are dropped.
     ///
     /// # Errors
-    /// What the source reported.
+    /// Whatever the source reported.
     pub fn poll(&mut self, step: u64, micro_batch: MicroBatch) -> Result<Option<Tensor>> {
         self.early.retain(|(at, ..)| *at == step);
         let early = self.early.iter().position(|(_, at, _)| *at == micro_batch);
@@ -152,10 +154,10 @@ impl Feed {
         Ok(None)
     }
 
-    /// Waits for one micro-batch, in any order within a step; those of other steps, prepared before a jump, are dropped.
+    /// Waits for one micro-batch of a step: see [`Feed::poll`].
     ///
     /// # Errors
-    /// What the source reported, or [`Error::Stopped`] when the loader has ended.
+    /// Whatever the source reported, or [`Error::Stopped`] when the thread has ended.
     pub fn take(&mut self, step: u64, micro_batch: MicroBatch) -> Result<Tensor> {
         loop {
             if let Some(tensor) = self.poll(step, micro_batch)? {

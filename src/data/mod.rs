@@ -1,7 +1,7 @@
-//! Where micro-batches come from: text, token files, labelled images, or a source of the user's own.
+//! Where micro-batches come from: text, token files, labelled images, or your own source.
 //!
-//! A source is a pure function of position (step, micro-batch). Resuming a run, splitting it over processes
-//! and preparing batches ahead of time need no state of an iterator.
+//! A source is a pure function of the position (step, micro-batch). So there is no iterator whose state must
+//! be kept to resume a run, to split it over processes, or to prepare batches ahead.
 
 mod corpus;
 mod file;
@@ -31,13 +31,13 @@ use pipewright_stages::{Shape, Tensor};
 use crate::error::Result;
 use crate::id::MicroBatch;
 
-/// The target of a row that no loss counts: the filling of a last micro-batch that the data does not fill.
+/// The target of a row that no loss counts. It fills the last micro-batch if there is not enough data.
 pub const IGNORED: u32 = u32::MAX;
 
-/// A source of micro-batches: a pure function of position, so that resuming needs no state.
+/// A source of micro-batches: a pure function of the position, so that resuming needs no state.
 pub trait DataSource: Send + Sync + 'static {
-    /// The input and the target of a micro-batch. Its number is that within the whole batch of a step, from 0:
-    /// where several replicas share a batch, each asks for its own numbers.
+    /// The input and the target of a micro-batch. Micro-batches are numbered from 0 over the whole batch of a
+    /// step. If several replicas share a batch, each asks for its own numbers.
     ///
     /// # Errors
     /// When the data cannot be read.
@@ -46,10 +46,11 @@ pub trait DataSource: Send + Sync + 'static {
     /// The shapes of every input and target.
     fn shapes(&self) -> (Shape, Shape);
 
-    /// What tells this data from other data. Processes of a run compare it, and a checkpoint keeps it.
+    /// The fingerprint of the data: it differs for other data. The processes of a run compare it, and a
+    /// checkpoint keeps it.
     ///
-    /// The sources of this module look at all of their data. A source that does not say more is known by
-    /// micro-batch 0 of step 0.
+    /// The sources of this module read all of their data for it. The default uses only micro-batch 0 of step
+    /// 0.
     ///
     /// # Errors
     /// When the data cannot be read.
@@ -62,10 +63,10 @@ pub trait DataSource: Send + Sync + 'static {
         ))
     }
 
-    /// Whether there is data for every step, also for those after the last step of a training.
+    /// Whether there is data for every step, even after the last step of a training.
     ///
-    /// Only then are micro-batches prepared a step ahead: nobody knows which step will be the last. Otherwise
-    /// the source is asked for the micro-batches of a step when that step begins.
+    /// Only then are micro-batches prepared a step ahead, since nobody knows which step is the last.
+    /// Otherwise the micro-batches of a step are read when that step begins.
     fn is_endless(&self) -> bool {
         false
     }

@@ -1,16 +1,17 @@
-//! An order of `0..count` that is a pure function of a key: no list is kept, any place is computed on its
+//! A permutation of `0..count` as a pure function of a key. No list is kept: each number is computed on its
 //! own.
 
 use pipewright_stages::rng::philox;
 
-/// Rounds of the Feistel network; four give a permutation that looks random (Luby and Rackoff, 1988), six are
-/// for comfort.
+/// Rounds of the Feistel network. Four give a permutation that looks random (Luby and Rackoff, 1988). Six are
+/// a margin.
 const ROUNDS: u32 = 6;
 
-/// The number at a place of the permutation of `0..count` that this key and epoch choose.
+/// The number at a place of the permutation of `0..count`, for this key and epoch.
 ///
-/// A Feistel network permutes the numbers of an even number of bits; those at or above `count` are sent
-/// through it again until one below comes out (cycle walking), which keeps it a permutation of `0..count`.
+/// A Feistel network permutes the numbers with an even number of bits. A number that is not below `count`
+/// goes through the network again until one below comes out (cycle walking). So the result is a permutation
+/// of `0..count`.
 pub(super) fn permute(key: [u32; 2], epoch: u64, count: u64, place: u64) -> u64 {
     let bits = u64::BITS - count.saturating_sub(1).leading_zeros();
     let half = bits.div_ceil(2);

@@ -1,10 +1,10 @@
-//! What is checked of every part of the data.
+//! The checks of every part of the data.
 
 use std::ops::Range;
 
 use crate::error::{DataError, Error, Result};
 
-/// Refuses a range that is reversed or reaches beyond the `count` tokens or images of this data.
+/// Refuses a range that is reversed or goes beyond the data's `count` tokens or images.
 pub(super) fn check_span(data: &str, span: &Range<u64>, count: u64) -> Result<()> {
     if span.start <= span.end && span.end <= count {
         return Ok(());
@@ -26,7 +26,7 @@ pub(super) fn check_rows(data: &str, rows: usize) -> Result<()> {
     }
 }
 
-/// The refusal of a micro-batch with nothing in it.
+/// The error for an empty micro-batch.
 pub(super) fn empty(data: &str, what: &'static str) -> Error {
     let data = data.to_owned();
     DataError::EmptyMicroBatch { data, what }.into()

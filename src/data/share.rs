@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-/// How much of the data is set aside for validation: always its last part, so that it never overlaps
+/// How much of the data is set aside for validation. It is always the last part, so that it never overlaps
 /// training.
 ///
-/// In configs a whole number is a count, and a number with a point is a fraction.
+/// In configs: a whole number is a count, a number with a decimal point is a fraction.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(
     untagged,
@@ -21,8 +21,7 @@ pub enum Share {
 }
 
 impl Share {
-    /// The parts of `0..total` for training and for validation. Training is empty when all of it is asked
-    /// for.
+    /// The ranges of `0..total` for training and for validation. Training is empty if validation takes all.
     pub fn split(self, total: u64) -> (Range<u64>, Range<u64>) {
         let held = match self {
             Self::Fraction(fraction) => (total as f64 * fraction).round() as u64,

@@ -1,4 +1,4 @@
-//! Which files of a folder are text, and their bytes.
+//! Finds the text files of a folder and reads them.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -9,25 +9,25 @@ use super::file::{self, wrong};
 use super::tokens::Tokens;
 use crate::error::{DataError, Error, FileProblem, FolderProblem, Result};
 
-/// Folders that hold what a build or a run left behind.
+/// Folders with the results of a build or a run.
 const SKIPPED: [&str; 2] = ["target", "runs"];
 
-/// How much of a file is searched for the zero byte that text never has.
+/// How many bytes of a file are searched for a zero byte. Text has none.
 const SNIFFED: u64 = 8000;
 
-/// How many bytes of text are held in memory. Files beyond that are read at the places asked for.
+/// How many bytes of text are held in memory. Later files are read when their tokens are needed.
 const HELD: u64 = 256 << 20;
 
-/// The files of text that were found, and how many of their bytes are held in memory.
+/// The text files that were found, and how many of their bytes are in memory.
 #[derive(Default)]
-struct Found {
+struct TextFiles {
     files: Vec<(PathBuf, Tokens, u64)>,
     held: u64,
 }
 
 /// Every file's path, text and length, in order.
 pub(super) fn read(paths: &[PathBuf]) -> Result<Vec<(PathBuf, Tokens, u64)>> {
-    let mut found = Found::default();
+    let mut found = TextFiles::default();
     for path in paths {
         if file::metadata(path)?.is_dir() {
             let before = found.files.len();
@@ -49,7 +49,7 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<Vec<(PathBuf, Tokens, u64)>> {
     Ok(found.files)
 }
 
-impl Found {
+impl TextFiles {
     fn add_folder(&mut self, folder: &Path) -> Result<()> {
         let entries = fs::read_dir(folder).map_err(Error::io("list", folder))?;
         let mut entries = entries
@@ -61,7 +61,7 @@ impl Found {
             if is_hidden(&name) {
                 continue;
             }
-            // Of the entry itself: a symbolic link to a folder could lead back up.
+            // The entry itself: a symbolic link to a folder is not followed, since it could lead back up.
             let kind = entry.file_type().map_err(Error::io("read", &path))?;
             if kind.is_dir() {
                 if !SKIPPED.iter().any(|skipped| name == *skipped) {
@@ -77,7 +77,7 @@ impl Found {
         Ok(())
     }
 
-    /// Adds a file: its text, or the file itself when there is too much text to be held in memory.
+    /// Adds a file: its text, or the open file if there is too much text for memory.
     fn add(&mut self, path: PathBuf, file: File, bytes: u64) -> Result<()> {
         let tokens = if self.held + bytes <= HELD {
             let mut text = vec![0; bytes as usize];

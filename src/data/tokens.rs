@@ -1,4 +1,4 @@
-//! Tokens as they lie in memory or in a file.
+//! Tokens in memory or in a file.
 
 use std::fs::File;
 use std::io;
@@ -10,10 +10,10 @@ use super::file::{self, wrong};
 use crate::checksum::ChecksumBuilder;
 use crate::error::{Error, FileProblem, Result};
 
-/// How many bytes are read at a time when all are looked at.
+/// How many bytes are read at a time when all are read.
 const BLOCK: usize = 1 << 18;
 
-/// What a NumPy array's file starts with.
+/// The first bytes of a NumPy array's file.
 const NPY: &[u8; 6] = b"\x93NUMPY";
 
 /// The width of a token in a token file, little endian. In configs `u16` and `u32`.
@@ -26,14 +26,14 @@ pub enum Width {
     U32,
 }
 
-/// Where tokens lie.
+/// Where tokens are.
 #[derive(Debug)]
 pub(super) enum Tokens {
     /// Text in memory, a byte a token.
     Text(Vec<u8>),
-    /// Text in the program itself.
+    /// Text that is part of the program.
     BuiltIn(&'static [u8]),
-    /// Text too long to be held in memory.
+    /// Text that is too long for memory.
     TextFile(File),
     /// A token file.
     File(File, Width),
@@ -70,15 +70,15 @@ impl Tokens {
         }
     }
 
-    /// The number of different tokens that the width allows.
+    /// The number of different tokens of this width.
     pub(super) fn possible(&self) -> u64 {
         1 << (8 * self.width())
     }
 
-    /// Fills `tokens` with those from place `at` on; all must exist.
+    /// Fills `tokens` with those from position `at` on. All of them must exist.
     pub(super) fn read(&self, at: u64, tokens: &mut [u32]) -> io::Result<()> {
         let width = self.width() as usize;
-        // The file's bytes are read into the end of the tokens' memory and are spread out from there.
+        // The file's bytes are read into the end of the tokens' memory, and then widened from the front.
         let from = tokens.len() * (4 - width);
         self.bytes(at * width as u64, &mut bytemuck::cast_slice_mut(tokens)[from..])?;
         let count = tokens.len();
@@ -90,7 +90,7 @@ impl Tokens {
         Ok(())
     }
 
-    /// Adds all `count` tokens to a checksum, and gives the highest.
+    /// Adds all `count` tokens to a checksum, and returns the highest token.
     pub(super) fn scan(&self, count: u64, checksum: &mut ChecksumBuilder) -> io::Result<u32> {
         let width = self.width();
         let (mut block, mut highest) = (vec![0; BLOCK], 0);
@@ -106,7 +106,7 @@ impl Tokens {
         Ok(highest)
     }
 
-    /// Fills `bytes` with those from place `at` on.
+    /// Fills `bytes` with those from position `at` on.
     fn bytes(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
         let held: &[u8] = match self {
             Self::Text(text) => text,
@@ -118,7 +118,7 @@ impl Tokens {
     }
 }
 
-/// The token of these one, two or four bytes, little endian.
+/// The token in these one, two or four bytes, little endian.
 fn token(bytes: &[u8]) -> u32 {
     match *bytes {
         [a] => u32::from(a),

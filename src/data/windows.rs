@@ -1,4 +1,4 @@
-//! Windows of a token sequence: the input is a window, the target the same window one token later.
+//! Windows of a token sequence. The input is a window; the target is the same window one token later.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use super::{Corpus, DataSource, Fingerprint};
 use crate::error::{DataError, Result};
 use crate::id::MicroBatch;
 
-/// Micro-batches of windows of a [`Corpus`]: input and target are ids of `[rows, seq]`, the target one token
-/// later.
+/// Micro-batches of windows of a [`Corpus`]. Input and target are ids of `[rows, seq]`; the target is one
+/// token later.
 #[derive(Debug)]
 pub struct Windows {
     corpus: Arc<Corpus>,
@@ -22,32 +22,32 @@ pub struct Windows {
     order: Order,
 }
 
-/// Which window stands at a position.
+/// Which window is at a position.
 #[derive(Clone, Copy, Debug)]
 enum Order {
     /// Drawn at random, from this seed.
     Drawn(u64),
-    /// This many, laid out evenly from the first token to the last.
+    /// This many windows, evenly spaced from the first token to the last.
     Even(u64),
 }
 
 impl Windows {
-    /// For training: windows at offsets drawn at random within `span`, keyed by seed, step, micro-batch
-    /// and row.
+    /// For training: windows at random offsets within `span`. The seed, step, micro-batch and row determine
+    /// each offset.
     ///
     /// # Errors
-    /// When the span is not a part of the corpus or not as long as one window, `seq` + 1 tokens; when `rows` or
-    /// `seq` is 0.
+    /// When the span is not within the corpus or shorter than one window, `seq` + 1 tokens. Also when `rows`
+    /// or `seq` is 0.
     pub fn drawn(corpus: Arc<Corpus>, span: Range<u64>, rows: usize, seq: usize, seed: u64) -> Result<Self> {
         Self::of(corpus, span, rows, seq, Order::Drawn(seed), "training")
     }
 
-    /// For validation: the windows of `micro_batches` micro-batches laid out evenly over `span`, the same at
-    /// every step.
+    /// For validation: evenly spaced windows of `span` for `micro_batches` micro-batches, the same at every
+    /// step.
     ///
     /// # Errors
-    /// When the span is not a part of the corpus or not as long as one window, `seq` + 1 tokens; when `rows` or
-    /// `seq` is 0.
+    /// When the span is not within the corpus or shorter than one window, `seq` + 1 tokens. Also when `rows`
+    /// or `seq` is 0.
     pub fn even(
         corpus: Arc<Corpus>,
         span: Range<u64>,
@@ -98,7 +98,7 @@ impl Windows {
         let last = self.span.end - self.span.start - (self.seq as u64 + 1);
         let offset = match self.order {
             Order::Drawn(seed) => {
-                // The key is older than micro-batch numbers of the whole batch. Another one would draw other windows.
+                // The word "replica" stays here, because another key would draw other windows.
                 let key = key(seed, "windows of replica 0");
                 let counter = [step as u32, (step >> 32) as u32, micro_batch.0, row as u32];
                 let words = philox(key, counter);
@@ -134,7 +134,7 @@ impl DataSource for Windows {
         (shape, shape)
     }
 
-    /// Of the whole corpus, which is read for it once.
+    /// The fingerprint covers the whole corpus, which is read once.
     fn fingerprint(&self) -> Result<Fingerprint> {
         let (Range { start, end }, rows, seq) = (&self.span, self.rows, self.seq);
         let order = match self.order {

@@ -103,7 +103,8 @@ fn flows(timeline: &Timeline) -> Vec<Value> {
         };
         let flow = |phase: &str, rank: usize, ts: f64| {
             json!({
-                "ph": phase, "id": id, "name": name, "cat": "transfer", "pid": PROCESS, "tid": rank, "ts": ts, "bp": "e",
+                "ph": phase, "id": id, "name": name, "cat": "transfer",
+                "pid": PROCESS, "tid": rank, "ts": ts, "bp": "e",
             })
         };
         let last = (micros(made.1.end) - INSIDE).max(micros(made.1.start));

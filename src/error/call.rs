@@ -1,21 +1,21 @@
-//! Calls of a running pipeline that cannot be done.
+//! Calls of a running pipeline that fail.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::id::Rank;
 
-/// Calls of a running pipeline that cannot be done.
+/// A call of a running pipeline that fails.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// There is nothing to evaluate. The pipeline goes on.
+    /// There is nothing to evaluate. The pipeline continues to run.
     #[error("an evaluation of 0 micro-batches has no loss: ask for 1 or more")]
     NoMicroBatches,
-    /// A rank does not come to an end of what it does. The pipeline has stopped, and the rank's thread is left alone.
+    /// One action of a rank does not end. The pipeline has stopped, but the rank's thread is not ended.
     #[error(
-        "rank {rank} has been at action {index} ({action}) for {} s or longer, and waits for no other rank: what it \
-         calls there does not return{}. If that is as it should be, allow more time with `stall_limit`",
+        "rank {rank} has not finished action {index} ({action}) after {} s, and it waits for no other rank: \
+         what it calls there does not return{}. If it only needs more time, raise `stall_limit`",
         limit.as_secs_f64(), list(others)
     )]
     Stalled {
@@ -39,7 +39,7 @@ pub struct WaitingRank {
     pub rank: Rank,
     /// Its action in text form.
     pub action: String,
-    /// The rank that it waits for; all others where it is none in particular.
+    /// The rank that it waits for. `None`: for all other ranks.
     pub on: Option<Rank>,
 }
 

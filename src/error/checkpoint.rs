@@ -8,7 +8,7 @@ use crate::checksum::Checksum;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
-    /// Something that is not a checkpoint stands where one would be saved or removed. It is left untouched.
+    /// Something that is not a checkpoint is where one should be saved or removed. It is left untouched.
     #[error(
         "{} {problem}; it is left as it is: name another folder for the checkpoint, or move this one away",
         path.display()
@@ -19,7 +19,7 @@ pub enum CheckpointError {
         /// Why it is no checkpoint.
         problem: PlaceProblem,
     },
-    /// A file of a checkpoint that is not as it was written.
+    /// A file of a checkpoint is damaged.
     #[error("{}: not a whole file: {damage}; use an earlier checkpoint", path.display())]
     Damaged {
         /// The file.
@@ -27,7 +27,7 @@ pub enum CheckpointError {
         /// What is wrong with it.
         damage: Damage,
     },
-    /// A checkpoint of a format that this program does not know.
+    /// A checkpoint has a format that this program does not know.
     #[error("{}: its format is {found}, this program reads 1 and 2", path.display())]
     Format {
         /// The file that says it.
@@ -35,7 +35,7 @@ pub enum CheckpointError {
         /// The format's number.
         found: u32,
     },
-    /// A checkpoint of other tensors than those of the model and its optimizer.
+    /// A checkpoint has other tensors than the model and its optimizer.
     #[error("{}: `{tensor}` {difference}; it was saved from another model or optimizer", path.display())]
     OtherTensors {
         /// The file.
@@ -45,18 +45,20 @@ pub enum CheckpointError {
         /// How it differs.
         difference: Box<Difference>,
     },
-    /// A folder that another process has made and that this one does not see.
+    /// This process does not see a folder that another process has made.
     #[error(
-        "{} is not there, although process 0 has made it: the processes of a run need one file system for its folder",
+        "{} is not there, although process 0 has made it: the processes of a run need one file system for \
+         its folder",
         folder.display()
     )]
     NotShared {
         /// The folder.
         folder: PathBuf,
     },
-    /// A folder that is another checkpoint in another process.
+    /// Two processes have different checkpoints in a folder of one name.
     #[error(
-        "{} is of step {} for process 0 and of step {} for process {process}: all processes need one file system",
+        "{} is of step {} for process 0 and of step {} for process {process}: all processes need one file \
+         system",
         folder.display(), steps[0], steps[1]
     )]
     SeveralSteps {
@@ -67,7 +69,7 @@ pub enum CheckpointError {
         /// The step of process 0, and of that process.
         steps: [u64; 2],
     },
-    /// A folder whose name gives another step than its contents.
+    /// A folder's name gives another step than its contents.
     #[error("{}: the folder's name says step {named}, the checkpoint is of step {step}", folder.display())]
     OtherStep {
         /// The folder.
@@ -77,21 +79,21 @@ pub enum CheckpointError {
         /// The step of the checkpoint.
         step: u64,
     },
-    /// A run that would go on with other data than before.
+    /// A run would continue with other data than before.
     #[error(
-        "{} was trained on {saved}, and the data is now {given}: give the same data, or go on with other data by \
-         --allow-other-data",
+        "{} was trained on {saved}, and the data is now {given}: give the same data, or continue with other \
+         data with --allow-other-data",
         folder.display()
     )]
     OtherData {
         /// The checkpoint.
         folder: PathBuf,
-        /// Its data.
+        /// The data that it was trained on.
         saved: Box<KnownData>,
-        /// The data that there is now.
+        /// The data now.
         given: Box<KnownData>,
     },
-    /// A tensor that no rank has written.
+    /// No rank has written a tensor.
     #[error("{}: no rank has written `{tensor}`, so the checkpoint is not put in its place", path.display())]
     NotWritten {
         /// The file.
@@ -101,7 +103,7 @@ pub enum CheckpointError {
     },
 }
 
-/// Data as a message names it.
+/// Data, as a message names it.
 #[derive(Debug, thiserror::Error)]
 #[error("{name} (fingerprint {contents})")]
 pub struct KnownData {
@@ -111,7 +113,7 @@ pub struct KnownData {
     pub contents: Checksum,
 }
 
-/// Why something is no checkpoint.
+/// Why something is not a checkpoint.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlaceProblem {
@@ -121,13 +123,13 @@ pub enum PlaceProblem {
     /// It is a file, or a symbolic link.
     #[error("is not a folder")]
     NotAFolder,
-    /// It holds something that a checkpoint does not.
+    /// It contains a file that a checkpoint does not have.
     #[error("is not a checkpoint: it holds `{name}`")]
     Foreign {
         /// What it holds.
         name: String,
     },
-    /// It has a file of tensors and no description.
+    /// It has a file of tensors but no description.
     #[error("is not a checkpoint: it has no `state.json`")]
     NoState,
 }
@@ -136,7 +138,7 @@ pub enum PlaceProblem {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Damage {
-    /// It has another length than its header calls for.
+    /// Its length differs from the length in its header.
     #[error("it has {bytes} bytes, its header calls for {expected}")]
     Length {
         /// Its length.
@@ -144,7 +146,7 @@ pub enum Damage {
         /// The length by its header.
         expected: u64,
     },
-    /// It is not what its format says.
+    /// It does not follow its format.
     #[error("{0}")]
     Syntax(#[source] serde_json::Error),
     /// A tensor is not of 32-bit floating-point numbers.
@@ -152,26 +154,26 @@ pub enum Damage {
     Numbers {
         /// The tensor.
         tensor: String,
-        /// What it is of.
+        /// The type of its numbers.
         found: String,
     },
-    /// A tensor does not lie where the one before it ends.
-    #[error("`{tensor}` does not lie where its dimensions and its neighbours' put it")]
+    /// A tensor does not begin where the one before it ends.
+    #[error("`{tensor}` does not begin where the tensor before it ends")]
     Offsets {
         /// The tensor.
         tensor: String,
     },
-    /// A description without its last line.
+    /// The description has no last line with its checksum.
     #[error("its checksum is missing")]
     NoChecksum,
-    /// A part of the file has another checksum than was written down.
+    /// A part of the file has another checksum than the saved one.
     #[error("{part} has the checksum {found}, {expected} was saved")]
     Checksum {
         /// A tensor or another part.
         part: Part,
-        /// The checksum of what is there.
+        /// The checksum of the bytes in the file.
         found: Checksum,
-        /// The checksum of what was written.
+        /// The saved checksum.
         expected: Checksum,
     },
 }
@@ -191,7 +193,7 @@ pub enum Part {
     Tensor(String),
 }
 
-/// How a tensor of a checkpoint differs from what the model or the optimizer has.
+/// How a tensor of a checkpoint differs from that of the model or the optimizer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Difference {
@@ -214,7 +216,7 @@ pub enum Difference {
         expected: Vec<usize>,
     },
     /// Only the checkpoint has it.
-    #[error("is in it, {whose} has no such tensor")]
+    #[error("is in it, but {whose} has no such tensor")]
     Unknown {
         /// The model or the optimizer.
         whose: &'static str,

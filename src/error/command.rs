@@ -8,26 +8,26 @@ use super::Error;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {
-    /// Something that failed before the command began its work.
+    /// Something failed before the command began its work.
     #[error(transparent)]
     Refused(Box<Error>),
-    /// A `--prompt` that the model cannot go on from.
+    /// The model cannot continue a `--prompt`.
     #[error(transparent)]
     Prompt(#[from] PromptProblem),
-    /// A temperature below 0, or none.
+    /// A temperature that is negative or not a number.
     #[error("--temperature {0}: it must be 0 or more")]
     Temperature(f32),
     /// `--top-k 0`.
     #[error("--top-k 0: it must be 1 or more")]
     TopK,
-    /// A checkpoint of a model that does not write text.
+    /// A checkpoint of a model that does not generate text.
     #[error("{}: only a model of kind \"gpt\" writes text", folder.display())]
     WritesNoText {
         /// The checkpoint.
         folder: PathBuf,
     },
-    /// A path with no checkpoint.
-    #[error("{} is no checkpoint, and no run that has one: train first", path.display())]
+    /// There is no checkpoint at a path.
+    #[error("{} is neither a checkpoint nor a run that has one: train first", path.display())]
     NoCheckpoint {
         /// The path.
         path: PathBuf,
@@ -35,13 +35,13 @@ pub enum CommandError {
     /// The user has no cache folder.
     #[error("no folder for symbolic links to CUDA's libraries: set HOME or XDG_CACHE_HOME")]
     NoCacheFolder,
-    /// A folder of libraries into which other users could put one of theirs.
+    /// A folder of libraries into which other users could put theirs.
     #[error("{}: others can write there, so no libraries are loaded from it: remove it", folder.display())]
     OpenToOthers {
         /// The folder.
         folder: PathBuf,
     },
-    /// What was found cannot be said as JSON.
+    /// The result cannot be written as JSON.
     #[error("cannot write JSON: {0}")]
     Json(#[from] serde_json::Error),
     /// A file of `--out` that cannot be written, or that must not be replaced.
@@ -52,13 +52,13 @@ pub enum CommandError {
         /// Why it is not written.
         problem: OutProblem,
     },
-    /// Options of `plan` that say how to search, with a schedule that is not searched.
-    #[error("--memory and --goal are for --schedule auto; the order of {schedule} is its own")]
+    /// Search options of `plan`, but the schedule is not `auto`.
+    #[error("--memory and --goal are for --schedule auto; {schedule} has a fixed order")]
     OnlyForAuto {
         /// The schedule.
         schedule: String,
     },
-    /// An option of `plan` that is about a config, without one.
+    /// Options of `plan` that need a config, but there is none.
     #[error("{option} is for the plan of a config: {advice}")]
     WithoutConfig {
         /// The option.
@@ -83,21 +83,21 @@ pub enum CommandError {
         /// The layers of the model.
         layers: u32,
     },
-    /// No setting that `tune` knows fits the memory.
+    /// No setting of `tune` fits the memory.
     #[error("nothing fits{limit}: {advice}")]
     NothingFits {
-        /// The limit in words, such as ` into 1.00 MiB on a rank`; empty where `--memory` was not given.
+        /// The limit as text, such as ` into 1.00 MiB on a rank`. Empty without `--memory`.
         limit: String,
         /// What would work.
         advice: Advice,
     },
 }
 
-/// Why a model cannot go on from a prompt.
+/// Why a model cannot continue a prompt.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PromptProblem {
-    /// A model on token files was given none.
+    /// A model for token files needs a prompt.
     #[error(
         "this model reads tokens: give --prompt with the numbers that the text begins with, such as \"17 4\""
     )]
@@ -105,10 +105,10 @@ pub enum PromptProblem {
     /// It has no tokens.
     #[error("--prompt is empty: a text begins with one token at least")]
     Empty,
-    /// Something in it is not the number of a token.
+    /// A part of it is not the number of a token.
     #[error("--prompt: `{0}` is no token: give numbers such as \"17 4\"")]
     NotANumber(String),
-    /// A token that the model does not know.
+    /// The model does not know a token.
     #[error("--prompt: token {token} is outside the model's vocabulary of {vocab}")]
     OutsideVocabulary {
         /// The token.
@@ -131,13 +131,13 @@ pub enum OutProblem {
     /// It is a folder.
     #[error("this is a folder: name a file")]
     Folder,
-    /// There is no such folder to write into.
+    /// The folder to write into does not exist.
     #[error("there is no folder {}: make it, or name another", .0.display())]
     NoFolder(PathBuf),
-    /// There is such a file.
+    /// The file exists.
     #[error("this file exists: name another, or remove it")]
     Exists,
-    /// There is such a file, and it is not one that `profile` wrote.
+    /// The file exists, and `profile` did not write it.
     #[error("this file exists and is no file of costs, so it is not replaced: name another, or remove it")]
     NoCosts,
     /// The system refuses.
@@ -145,11 +145,11 @@ pub enum OutProblem {
     Unwritable(#[source] std::io::Error),
 }
 
-/// What would work where nothing fits.
+/// What would work, if nothing fits.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Advice {
-    /// A device ran out of memory; the error says what to do.
+    /// A device ran out of memory. The error says what to do.
     #[error(transparent)]
     OutOfMemory(Box<Error>),
     /// A larger `--memory`.
@@ -160,7 +160,7 @@ pub enum Advice {
     },
     /// More GPUs, or recomputation.
     #[error(
-        "the least that a rank has to hold is {least}, more than its GPU has: take more GPUs (pipeline.devices), or \
+        "a rank has to hold at least {least}, more than its GPU has: take more GPUs (pipeline.devices), or \
          recompute (pipeline.recompute)"
     )]
     MoreGpus {
@@ -168,12 +168,12 @@ pub enum Advice {
         least: String,
     },
     /// Other numbers of ranks or micro-batches.
-    #[error("no schedule is for these numbers of ranks and micro-batches: set others")]
+    #[error("no schedule works with these numbers of ranks and micro-batches: choose others")]
     OtherNumbers,
 }
 
 impl CommandError {
-    /// The same failure, known to have happened before the command began its work.
+    /// The same failure, marked as one before the command began its work.
     pub(crate) fn refused(error: Error) -> Error {
         Self::Refused(Box::new(error)).into()
     }

@@ -30,16 +30,16 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A config, or a value that was set in one, that cannot be used. Nothing was started.
+/// A config, or a value in it, that cannot be used. Nothing was started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A file that is not TOML. A key that stands twice in a section is such a mistake.
+    /// A file that is not TOML. A key that occurs twice in a section is such a mistake too.
     #[error("{origin}: {}{}", source.message(), shown(text))]
     Syntax {
         /// The line.
         origin: Origin,
-        /// What stands there.
+        /// The text there.
         text: String,
         /// What is wrong with it.
         source: toml::de::Error,
@@ -51,7 +51,7 @@ pub enum ConfigError {
         known.join(", ")
     )]
     UnknownSection {
-        /// Where it stands.
+        /// Where it is.
         origin: Origin,
         /// The section.
         section: String,
@@ -63,7 +63,7 @@ pub enum ConfigError {
     /// A key that its section does not have.
     #[error("{origin}: unknown key {section}.{key}: {meant}")]
     UnknownKey {
-        /// Where it stands.
+        /// Where it is.
         origin: Origin,
         /// The section.
         section: String,
@@ -72,20 +72,20 @@ pub enum ConfigError {
         /// What was probably meant.
         meant: MeantKey,
     },
-    /// A key that stands in no section.
-    #[error("{origin}: `{key}` stands in no section: {}", in_a_section(key, sections))]
+    /// A key outside of all sections.
+    #[error("{origin}: `{key}` is in no section: {}", in_a_section(key, sections))]
     NoSection {
-        /// Where it stands.
+        /// Where it is.
         origin: Origin,
         /// The key.
         key: String,
         /// The sections that have such a key.
         sections: Vec<&'static str>,
     },
-    /// An argument of `--set` that sets nothing.
+    /// An argument of `--set` without a key or a value.
     #[error("--set {0}: expected section.key=value")]
     NotASetting(String),
-    /// An environment variable that sets nothing and looks as if it was meant to.
+    /// An environment variable that has no effect but looks as if it should.
     #[error(
         "environment variable {name} sets nothing: two underscores stand between section and key, write \
          {meant}"
@@ -96,7 +96,7 @@ pub enum ConfigError {
         /// The variable that was probably meant.
         meant: String,
     },
-    /// A key that counts only for another kind of model, data, optimizer or learning rate.
+    /// A key for another kind of model, data, optimizer or learning rate.
     #[error(
         "{origin}: {key} is for {by} = \"{}\", and this config has \"{chosen}\": remove one of the two",
         is.join("\" or \"")
@@ -106,17 +106,17 @@ pub enum ConfigError {
         origin: Origin,
         /// The key.
         key: String,
-        /// The key that says the kind.
+        /// The key that sets the kind.
         by: String,
         /// The kinds that the key is for.
         is: &'static [&'static str],
         /// The kind of this config.
         chosen: String,
     },
-    /// A value that does not fit its key, or does not go together with others.
+    /// A value that does not fit its key, or does not fit other values.
     #[error("{}{key}: {problem}", origin.as_ref().map_or(String::new(), |origin| format!("{origin}: ")))]
     Value {
-        /// Where the key was set; none when it has its default.
+        /// Where the key was set. `None`: it has its default.
         origin: Option<Origin>,
         /// The section and the key, such as `model.dim`.
         key: String,
@@ -126,7 +126,7 @@ pub enum ConfigError {
     /// Settings that cannot be written as TOML.
     #[error("cannot write the config: {0}")]
     NotWritten(#[from] toml::ser::Error),
-    /// Environment variables that do not say which process of a run this is.
+    /// Environment variables do not say which process of a run this is.
     #[error(transparent)]
     Processes(#[from] ProcessesProblem),
 }
@@ -149,7 +149,7 @@ pub enum MeantKey {
         /// The key.
         key: &'static str,
     },
-    /// None that is like it; these are the keys of the section.
+    /// No key is similar. These are the keys of the section.
     #[error("keys of [{section}]: {}", known.join(", "))]
     None {
         /// The section.
@@ -163,7 +163,7 @@ pub enum MeantKey {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProcessesProblem {
-    /// Text where a number should stand.
+    /// Text instead of a number.
     #[error("{name} is `{text}`, which is no number: give a whole number, 0 or more")]
     NoNumber {
         /// The variable.
@@ -171,10 +171,10 @@ pub enum ProcessesProblem {
         /// Its value.
         text: String,
     },
-    /// A run of no processes.
+    /// A run without processes.
     #[error("WORLD_SIZE is 0: a run has 1 process or more")]
     NoProcesses,
-    /// A number that no process of the run has.
+    /// A number outside of the run's processes.
     #[error(
         "RANK is {process}, but WORLD_SIZE is {processes}: processes have the numbers 0 to {}",
         processes - 1
@@ -195,7 +195,7 @@ pub enum ProcessesProblem {
         /// How many processes there are.
         processes: u32,
     },
-    /// Nothing says where process 0 listens.
+    /// No setting says where process 0 listens.
     #[error(
         "WORLD_SIZE is {processes}, but nobody says where process 0 listens: set MASTER_ADDR and \
          MASTER_PORT, or launch.address = \"host:port\""
@@ -206,7 +206,7 @@ pub enum ProcessesProblem {
     },
 }
 
-/// The text of a mistake, where it is a few words.
+/// The text of a mistake, if it is short.
 fn shown(text: &str) -> String {
     match text.trim() {
         "" => String::new(),

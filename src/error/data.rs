@@ -1,4 +1,4 @@
-//! Data that cannot be read as what it was said to be.
+//! Data that cannot be used.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::Error;
 use crate::id::MicroBatch;
 
-/// Data that cannot be read as what it was said to be.
+/// Data that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataError {
@@ -27,7 +27,7 @@ pub enum DataError {
         /// What is wrong with it.
         problem: FileProblem,
     },
-    /// A folder in which what was looked for is not found.
+    /// A folder without the expected files.
     #[error("the folder `{}` {problem}", path.display())]
     Folder {
         /// The folder.
@@ -46,7 +46,7 @@ pub enum DataError {
         path: PathBuf,
         /// The token.
         token: u32,
-        /// Its place in the file, in tokens.
+        /// Its position in the file, in tokens.
         position: u64,
         /// How many tokens the model knows.
         vocabulary: usize,
@@ -67,7 +67,7 @@ pub enum DataError {
         /// How many classes the model knows.
         classes: usize,
     },
-    /// Images and labels of different counts.
+    /// The counts of images and labels differ.
     #[error(
         "`{}` holds {} images and `{}` {} labels: they are not a pair",
         images.0.display(), images.1, labels.0.display(), labels.1
@@ -78,7 +78,7 @@ pub enum DataError {
         /// The file of labels and their count.
         labels: (PathBuf, usize),
     },
-    /// A part of the data that is shorter than one window.
+    /// A part of the data is shorter than one window.
     #[error(
         "{data} is too short: of its {count} tokens {held} are for {purpose}, and one window needs {needed} \
          (the sequence length {} and the token after it)",
@@ -89,14 +89,14 @@ pub enum DataError {
         data: String,
         /// The tokens it has.
         count: u64,
-        /// Those that are for this purpose.
+        /// The tokens for this purpose.
         held: u64,
         /// Training or validation.
         purpose: &'static str,
         /// The tokens of one window.
         needed: u64,
     },
-    /// No image is for this purpose.
+    /// There is no image for this purpose.
     #[error("`{}`: none of its {count} images is for {purpose}", path.display())]
     NoImages {
         /// The file of images.
@@ -106,7 +106,7 @@ pub enum DataError {
         /// Training or validation.
         purpose: &'static str,
     },
-    /// A range that is not a part of the data.
+    /// A range that is not within the data.
     #[error("{start}..{end} is not a part of {data}, which has 0..{count}")]
     OutsideData {
         /// The data's name.
@@ -118,7 +118,7 @@ pub enum DataError {
         /// The tokens or images that the data has.
         count: u64,
     },
-    /// A micro-batch without contents was asked for.
+    /// A micro-batch would be empty.
     #[error("a micro-batch of {data} needs at least one {what}, 0 were asked for")]
     EmptyMicroBatch {
         /// The data's name.
@@ -126,30 +126,30 @@ pub enum DataError {
         /// Row, or token of a row.
         what: &'static str,
     },
-    /// A source has failed while a micro-batch was read.
+    /// A source returned an error for a micro-batch.
     #[error("{source}")]
     Source {
         /// The step, from 0.
         step: u64,
         /// The micro-batch.
         micro_batch: MicroBatch,
-        /// What the source said. The rank that takes inputs and the one that takes targets share it.
+        /// The source's error. The rank that takes inputs and the one that takes targets share it.
         source: Arc<Error>,
     },
-    /// A source has panicked while a micro-batch was read.
+    /// A source panicked while it read a micro-batch.
     #[error("the data source panicked: {message}")]
     Panicked {
         /// The step, from 0.
         step: u64,
         /// The micro-batch.
         micro_batch: MicroBatch,
-        /// What the panic said.
+        /// The panic's message.
         message: String,
     },
-    /// What a source of the user's own says.
+    /// An error of your own source.
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
-    /// The system gives no thread.
+    /// The system cannot start a thread.
     #[error("cannot start the data loader's thread: {source}")]
     Thread {
         /// The system's reason.
@@ -158,7 +158,7 @@ pub enum DataError {
 }
 
 impl DataError {
-    /// The failure of a source of one's own, from a message or from another error.
+    /// The failure of your own source, from a message or from another error.
     pub fn other(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Other(cause.into())
     }
@@ -194,9 +194,10 @@ pub enum FileProblem {
         /// The bytes of a token.
         each: u64,
     },
-    /// It does not start as the format says.
+    /// Its first bytes are not those of the format.
     #[error(
-        "is not an IDX file of unsigned bytes with {} dimensions: it starts with {magic:08x}, expected 000008{:02x}",
+        "is not an IDX file of unsigned bytes with {} dimensions: it starts with {magic:08x}, expected \
+         000008{:02x}",
         range(dims), dims.end()
     )]
     NotIdx {
@@ -211,7 +212,7 @@ pub enum FileProblem {
         /// The part of the header.
         what: &'static str,
     },
-    /// Its header gives dimensions of nothing, or of more than a file can hold.
+    /// The dimensions in its header are 0, or larger than any file.
     #[error("has impossible dimensions {dims:?} in its header")]
     Dimensions {
         /// The dimensions.
@@ -229,8 +230,8 @@ pub enum FileProblem {
     },
     /// It is compressed, and too small for what its header says.
     #[error(
-        "is truncated: {packed} compressed bytes cannot hold the {expected} bytes that its dimensions {dims:?} \
-         call for"
+        "is truncated: {packed} compressed bytes cannot hold the {expected} bytes that its dimensions \
+         {dims:?} call for"
     )]
     PackedTooSmall {
         /// The file's length.
@@ -251,7 +252,7 @@ pub enum FileProblem {
     /// The end of a gzip stream is missing.
     #[error("is truncated: the end of its gzip stream is missing")]
     GzipEnd,
-    /// The file of labels cannot be found by the name of the images' file.
+    /// The labels' file cannot be found by the name of the images' file.
     #[error(
         "is not one of a known pair: its name does not say `images`, so its labels cannot be found; name the \
          file of labels"
@@ -279,7 +280,7 @@ pub enum FolderProblem {
     },
 }
 
-/// Where a relative path leads.
+/// The absolute path of a relative one.
 fn place_of(path: &std::path::Path) -> String {
     match std::path::absolute(path) {
         Ok(absolute) if path.is_relative() => format!(
@@ -290,7 +291,7 @@ fn place_of(path: &std::path::Path) -> String {
     }
 }
 
-/// A range in words: one number, or two.
+/// A range as text: one number, or two.
 fn range(dims: &RangeInclusive<u8>) -> String {
     if dims.start() == dims.end() {
         dims.start().to_string()

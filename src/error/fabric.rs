@@ -1,15 +1,15 @@
-//! What goes wrong between ranks and between processes.
+//! Errors between ranks and between processes.
 
 use std::io;
 use std::sync::Arc;
 
 use crate::id::WorldRank;
 
-/// Processes that cannot find each other or do not do the same, and wires that cannot go from rank to rank.
+/// Processes that cannot find each other or that differ, and wires that cannot be sent or received.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FabricError {
-    /// What a wire says of itself or writes cannot be sent.
+    /// A wire cannot be written for sending.
     #[error("rank {from} cannot send rank {to} the wire with tag {tag:#x}: {source}")]
     CannotWrite {
         /// The sending rank.
@@ -21,7 +21,7 @@ pub enum FabricError {
         /// What the wire reports.
         source: Arc<io::Error>,
     },
-    /// What has come is no wire.
+    /// Received bytes are not a wire.
     #[error("rank {to} cannot read the wire with tag {tag:#x} from rank {from}: {source}")]
     CannotRead {
         /// The sending rank.
@@ -33,17 +33,18 @@ pub enum FabricError {
         /// What the wire reports.
         source: Arc<io::Error>,
     },
-    /// What a rank of another process says of a wire that has failed there.
+    /// A rank of another process reports that sending a wire failed there.
     #[error("{cause}")]
     Told {
-        /// The rank that says it.
+        /// The rank that reports it.
         rank: WorldRank,
-        /// What it says.
+        /// Its message.
         cause: String,
     },
-    /// The numbers of a wire were given to a carrier that this rank does not have.
+    /// The numbers of a wire were sent by a carrier that this rank does not have.
     #[error(
-        "rank {from} sends what rank {to} has no way to receive: start all processes with the same devices"
+        "rank {from} sends numbers in a way that rank {to} cannot receive: start all processes with the same \
+         devices"
     )]
     NoCarrier {
         /// The sending rank.
@@ -51,9 +52,10 @@ pub enum FabricError {
         /// The receiving rank.
         to: WorldRank,
     },
-    /// A wire of an earlier call is still on its way by a carrier.
+    /// The numbers of an earlier call's wire are still in a carrier.
     #[error(
-        "rank {from} sent a wire in call {call} that nobody took: its numbers stand before those of this call"
+        "rank {from} sent a wire in call {call} that was never received: its numbers come before those of \
+         this call"
     )]
     LeftOver {
         /// The sending rank.
@@ -61,17 +63,18 @@ pub enum FabricError {
         /// The call's number.
         call: u64,
     },
-    /// What another process sends is of another protocol, or damaged.
+    /// Another process sends damaged bytes, or another protocol.
     #[error("process {process} sends what cannot be read: {source}")]
     Unreadable {
         /// The other process.
         process: u32,
-        /// What makes no sense.
+        /// What is wrong with them.
         source: Arc<io::Error>,
     },
-    /// Two processes do not make the same calls.
+    /// Two processes make different calls.
     #[error(
-        "process {other} is at `{others_call}`, process {process} at `{call}`: all have to make the same calls"
+        "process {other} is at `{others_call}`, process {process} at `{call}`: all processes must make the \
+         same calls"
     )]
     CallsDiffer {
         /// This process.
@@ -83,20 +86,23 @@ pub enum FabricError {
         /// The other's call.
         others_call: String,
     },
-    /// Two processes are not alike.
+    /// Two processes differ.
     #[error("process {process} differs from process 0 in {part}: it has {has}, process 0 has {first}")]
     NotAlike {
         /// The process.
         process: u32,
         /// What differs.
         part: String,
-        /// What it is there.
+        /// What this process has.
         has: String,
-        /// What it is in process 0.
+        /// What process 0 has.
         first: String,
     },
-    /// A process's number is out of range.
-    #[error("RANK is {process} and WORLD_SIZE {processes}: ranks of processes go from 0 to {}", processes.saturating_sub(1))]
+    /// A process's number is too large.
+    #[error(
+        "RANK is {process} and WORLD_SIZE {processes}: ranks of processes go from 0 to {}",
+        processes.saturating_sub(1)
+    )]
     NoSuchProcess {
         /// The process.
         process: u32,
@@ -106,45 +112,45 @@ pub enum FabricError {
     /// A process cannot listen for the others.
     #[error("cannot listen at {address}: {}", cannot_listen(source))]
     CannotListen {
-        /// Where it was to listen.
+        /// Where it should listen.
         address: String,
         /// The system's reason.
         source: Arc<io::Error>,
     },
     /// Process 0 does not listen where it should.
     #[error(
-        "cannot reach process 0 at {address} within {seconds} s ({source}): start process 0 there, or give more time \
-         (launch.deadline)"
+        "cannot reach process 0 at {address} within {seconds} s ({source}): start process 0 there, or give \
+         more time (launch.deadline)"
     )]
     CannotReach {
         /// Where it should listen.
         address: String,
-        /// How long it was looked for.
+        /// How long the process tried.
         seconds: f64,
         /// The system's last reason.
         source: Arc<io::Error>,
     },
     /// Another program listens where process 0 should.
     #[error(
-        "what listens at {address} is no process 0 of this program: it answers in another protocol; give all processes \
-         another MASTER_PORT or launch.address"
+        "what listens at {address} is no process 0 of this program: it answers in another protocol; give \
+         all processes another MASTER_PORT or launch.address"
     )]
     Foreign {
         /// Where it listens.
         address: String,
     },
-    /// What listens where process 0 should does not answer.
+    /// Whatever listens where process 0 should does not answer.
     #[error("what listens at {address} has said nothing for {seconds} s: is it process 0 of this run?")]
     Silent {
         /// Where it listens.
         address: String,
-        /// How long it was waited for.
+        /// How long the process waited.
         seconds: f64,
     },
-    /// Process 0 has ended before all had come.
+    /// Process 0 ended before all processes had connected.
     #[error(
-        "process 0 at {address} has ended the connection ({source}): its own output says why; or another program \
-         listens there"
+        "process 0 at {address} has ended the connection ({source}): its own output says why; or another \
+         program listens there"
     )]
     FirstGone {
         /// Where it listened.
@@ -155,10 +161,10 @@ pub enum FabricError {
     /// The processes cannot make a run.
     #[error("{cause}")]
     Refused {
-        /// Why, as process 0 says to all.
+        /// The cause, as process 0 tells all.
         cause: String,
     },
-    /// Processes did not come to process 0 in time.
+    /// Some processes did not connect to process 0 in time.
     #[error(
         "process {} of {of} did not come to {address} within {seconds} s: start it, or give more time \
          (launch.deadline){}",
@@ -166,7 +172,7 @@ pub enum FabricError {
         notes(turned_away)
     )]
     Missing {
-        /// Those that did not come.
+        /// Those that did not connect.
         processes: Vec<u32>,
         /// How many there should be.
         of: u32,
@@ -174,13 +180,13 @@ pub enum FabricError {
         address: String,
         /// How long it waited.
         seconds: f64,
-        /// Who came and was turned away, and why.
+        /// Which processes were refused, and why.
         turned_away: Vec<String>,
     },
     /// A process cannot be reached by another.
     #[error(
-        "cannot reach process {process} at {address}: {source}; every process has to be able to connect to those of \
-         lower RANK"
+        "cannot reach process {process} at {address}: {source}; every process has to be able to connect to \
+         those of lower RANK"
     )]
     CannotReachPeer {
         /// The process that cannot be reached.
@@ -190,7 +196,7 @@ pub enum FabricError {
         /// The system's reason.
         source: Arc<io::Error>,
     },
-    /// Processes did not connect with another in time.
+    /// Some processes did not connect to another one in time.
     #[error(
         "not reached by process {} in time: every process has to be able to connect to those of lower RANK",
         list(processes)
@@ -201,22 +207,23 @@ pub enum FabricError {
         /// Those that did not connect.
         processes: Vec<u32>,
     },
-    /// A process ended while all connected with each other.
-    #[error("process {process} has gone while the processes were connecting: its own output says why")]
+    /// A process ended while the processes were connecting.
+    #[error("process {process} stopped while the processes were connecting: its own output says why")]
     Vanished {
         /// The process.
         process: u32,
     },
-    /// The schedule would lock up where transfers between two ranks go one after the other.
+    /// The schedule would deadlock where transfers between two ranks happen one after the other.
     #[error("between GPUs of several processes transfers go one after the other: {source}")]
     NotOrdered {
-        /// Why, and where.
+        /// The schedule's error: why, and where.
         source: Arc<crate::error::Error>,
     },
-    /// Two ranks of a process have one GPU, and NCCL takes one rank a GPU.
+    /// Two ranks of a process share one GPU, but NCCL allows one rank a GPU.
     #[error(
-        "ranks {} and {} of one process are both on {device} and both have links to other processes: NCCL takes one \
-         rank a GPU; start more processes, with fewer ranks each, or give these ranks a GPU each (pipeline.devices)",
+        "ranks {} and {} of one process are both on {device} and both have links to other processes: NCCL \
+         takes one rank a GPU; start more processes, with fewer ranks each, or give these ranks a GPU each \
+         (pipeline.devices)",
         ranks[0], ranks[1]
     )]
     SharedGpu {
@@ -225,8 +232,8 @@ pub enum FabricError {
         /// Their GPU.
         device: pipewright_stages::Device,
     },
-    /// What was announced cannot be received.
-    #[error("rank {from} announces what rank {to} cannot receive from it")]
+    /// An announced wire cannot be received.
+    #[error("rank {from} announces a wire to rank {to}, but the two have no link for it")]
     Unreceivable {
         /// The sending rank.
         from: WorldRank,
@@ -236,7 +243,7 @@ pub enum FabricError {
 }
 
 impl FabricError {
-    /// Whether processes were refused before any work began.
+    /// Whether the processes were refused before any work began.
     pub(crate) fn is_refusal(&self) -> bool {
         !matches!(
             self,
@@ -269,13 +276,13 @@ fn cannot_listen(error: &io::Error) -> String {
     }
 }
 
-/// Numbers of processes in words.
+/// The numbers of processes as text.
 fn list(processes: &[u32]) -> String {
     let processes: Vec<_> = processes.iter().map(u32::to_string).collect();
     processes.join(", ")
 }
 
-/// Each behind a semicolon.
+/// Each note after a semicolon.
 fn notes(notes: &[String]) -> String {
     notes.iter().map(|note| format!("; {note}")).collect()
 }

@@ -11,27 +11,27 @@ use crate::id::{Rank, StageId};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
-    /// The builder was not given a part that every pipeline needs.
+    /// A part that every pipeline needs was not given to the builder.
     #[error("the pipeline has no {part}: call `.{part}(...)` before `.launch()`")]
     Missing {
         /// The builder's method for it.
         part: &'static str,
     },
-    /// A rank cannot work without a thread.
+    /// A rank needs at least one thread.
     #[error("0 threads a rank cannot train: give `threads_per_rank` 1 or more")]
     NoThreads,
-    /// The system does not give a rank its threads.
+    /// The system cannot start a rank's threads.
     #[error("rank {rank}: {source}; lower `threads_per_rank`")]
     Threads {
         /// The rank.
         rank: Rank,
-        /// What the system reports.
+        /// The system's error.
         source: pipewright_stages::Error,
     },
     /// The schedule has stages in several directions, as DualPipe has.
     #[error(
-        "schedule {schedule} goes in {directions} directions (placement {placement}); the engine trains schedules of one \
-         direction: dualpipe-v is the schedule of this kind for that"
+        "schedule {schedule} goes in {directions} directions (placement {placement}); the engine trains \
+         schedules of one direction: use dualpipe-v, which is similar"
     )]
     SeveralDirections {
         /// The schedule's name.
@@ -41,10 +41,10 @@ pub enum LaunchError {
         /// Its placement.
         placement: String,
     },
-    /// There are more or fewer stages than the schedule has.
+    /// The number of stages differs from the schedule's.
     #[error(
-        "the schedule has {expected} stages, the pipeline was given {given}: split the model into as many as the \
-         schedule has"
+        "the schedule has {expected} stages, the pipeline was given {given}: split the model into as many \
+         as the schedule has"
     )]
     Stages {
         /// The schedule's stages.
@@ -52,19 +52,19 @@ pub enum LaunchError {
         /// The stages that were given.
         given: usize,
     },
-    /// An optimizer or a loss does not run where the rank's stages do.
+    /// An optimizer or a loss cannot run on the rank's device.
     #[error(
         "rank {rank}: {what} does not run on {device}, only on cpu: take another, or put the rank on the cpu"
     )]
     NotOnDevice {
         /// The rank.
         rank: Rank,
-        /// The optimizer or the loss, in words.
+        /// The optimizer or the loss, as text.
         what: String,
         /// Where the rank's stages run.
         device: Device,
     },
-    /// A stage cannot be made.
+    /// A stage cannot be built.
     #[error("stage {stage} (rank {rank}) cannot be built{}: {source}", on(*device))]
     Unbuildable {
         /// The stage.
@@ -73,13 +73,13 @@ pub enum LaunchError {
         rank: Rank,
         /// Where it should run.
         device: Device,
-        /// Why not.
+        /// The reason.
         source: pipewright_stages::Error,
     },
     /// Two parameters have one name, and neither is declared to be a tied copy of the other.
     #[error(
-        "two parameters have the name `{name}`: the one of {} and the one of {}; give them two names, or declare one a \
-         copy of the other (`Parameter::tied`)",
+        "two parameters have the name `{name}`: the one of {} and the one of {}; give them two names, or \
+         declare one a copy of the other (`Parameter::tied`)",
         places[0], places[1]
     )]
     SameName {
@@ -88,10 +88,10 @@ pub enum LaunchError {
         /// Where the two are.
         places: [ParameterPlace; 2],
     },
-    /// A parameter is declared to be a copy of one that no layer holds.
+    /// A tied copy, but no layer holds the parameter that it copies.
     #[error(
-        "the parameter `{name}` of {place} is a tied copy, but no layer holds the parameter that it copies: one of that \
-         name that is not tied"
+        "the parameter `{name}` of {place} is a tied copy, but no layer holds the parameter that it copies: \
+         one of that name that is not tied"
     )]
     NoOriginal {
         /// The name.
@@ -99,10 +99,10 @@ pub enum LaunchError {
         /// Where the copy is.
         place: ParameterPlace,
     },
-    /// A tied copy has other dimensions than what it copies.
+    /// A tied copy has other dimensions than the parameter that it copies.
     #[error(
-        "parameters named `{name}` are tied, but have dimensions {:?} in stage {} and {:?} in stage {}: give them one \
-         shape or two names",
+        "parameters named `{name}` are tied, but have dimensions {:?} in stage {} and {:?} in stage {}: \
+         give them one shape or two names",
         dims[0], stages[0], dims[1], stages[1]
     )]
     TiedShapes {
@@ -113,38 +113,38 @@ pub enum LaunchError {
         /// The stages of both.
         stages: [StageId; 2],
     },
-    /// A stage cannot work on what comes to it.
+    /// A stage cannot use its input.
     #[error("stage {stage} (rank {rank}) refuses what {giver} gives, {shape}: {source}")]
     RefusedInput {
         /// The stage.
         stage: StageId,
         /// Its rank.
         rank: Rank,
-        /// What comes before it.
+        /// Where its input comes from.
         giver: Giver,
-        /// The shape of what it gives.
+        /// The shape of the input.
         shape: Shape,
-        /// What the stage says.
+        /// The stage's error.
         source: Box<Error>,
     },
-    /// The loss cannot work on the last stage's output and the data's targets.
+    /// The loss cannot use the last stage's output with the data's targets.
     #[error("the loss refuses an output of {output} with targets of {target}: {source}")]
     RefusedOutput {
         /// The shape of the last stage's output.
         output: Shape,
         /// The shape of the targets.
         target: Shape,
-        /// What the loss says.
+        /// The loss's error.
         source: Box<Error>,
     },
 }
 
-/// What gives a stage its input.
+/// Where a stage's input comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Giver {
     /// The data source.
     Data,
-    /// The stage before.
+    /// The previous stage.
     Stage(StageId),
 }
 
@@ -160,7 +160,7 @@ impl fmt::Display for Giver {
 /// Where a parameter is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParameterPlace {
-    /// The layer, where the stage says which of its layers a parameter belongs to.
+    /// The layer, if the stage says which of its layers holds the parameter.
     pub layer: Option<String>,
     /// The stage.
     pub stage: StageId,
@@ -175,7 +175,7 @@ impl fmt::Display for ParameterPlace {
     }
 }
 
-/// Where a stage should run, when that is not the CPU.
+/// The device of a stage, if it is not the CPU.
 fn on(device: Device) -> String {
     match device {
         Device::Cpu => String::new(),

@@ -1,4 +1,4 @@
-//! Everything that can go wrong, with where it happened: a file for each part of the engine, and here what all parts share.
+//! The errors of the engine. Each part has a file; this one has what they share.
 
 mod call;
 mod checkpoint;
@@ -40,26 +40,26 @@ use crate::id::{Rank, WorldRank};
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What went wrong and where.
+/// An error: what went wrong, and where.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A schedule, or a placement, that cannot be.
+    /// A schedule or a placement that is wrong.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
-    /// Costs, or a search for a schedule, that cannot give one.
+    /// Costs, sizes or limits for which there is no schedule, cut or picture.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// A config, or a value that was set in one, that cannot be used.
+    /// A config, or a value in it, that cannot be used.
     #[error(transparent)]
     Config(Box<ConfigError>),
     /// Parts of a pipeline that do not fit together. Nothing was started.
     #[error(transparent)]
     Launch(Box<LaunchError>),
-    /// A call of a running pipeline that cannot be done.
+    /// A call of a running pipeline that fails.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// Processes that cannot find each other, or a link that cannot carry what it is given.
+    /// Processes that cannot find each other or that differ, and wires that cannot be sent or received.
     #[error(transparent)]
     Fabric(#[from] FabricError),
     /// A run directory that cannot be used.
@@ -71,7 +71,7 @@ pub enum Error {
     /// Arguments of a command that cannot be used.
     #[error(transparent)]
     Command(#[from] CommandError),
-    /// Ranks, processes and devices that do not go together.
+    /// Ranks, processes and devices that do not fit together.
     #[error(transparent)]
     Mesh(#[from] MeshError),
     /// An action of a rank failed while a step ran.
@@ -100,27 +100,29 @@ pub enum Error {
     Process {
         /// The process that failed.
         process: u32,
-        /// What it said.
+        /// Its message.
         cause: String,
     },
-    /// Another process of the run has ended before its time, without saying why.
-    #[error("process {0} has stopped without a word: it was killed, or its machine or the network failed")]
+    /// Another process of the run has ended without giving a reason.
+    #[error(
+        "process {0} has stopped without saying why: it was killed, or its machine or the network failed"
+    )]
     ProcessGone(u32),
-    /// The loss or the gradient is NaN or infinite; the weights are those from before the step.
+    /// The loss or the gradient is NaN or infinite. The weights have not changed in this step.
     #[error("step {step}: {what}; the weights are those from before this step")]
     NotFinite {
         /// The step, from 0.
         step: u64,
-        /// What is not finite, and where it first was.
+        /// What is not finite, and where it was found first.
         what: String,
     },
-    /// Data that cannot be read as what it was said to be; names the file.
+    /// Data that cannot be used. The error names the file.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// A checkpoint that cannot be loaded or saved; names the file and the parameter.
+    /// A checkpoint that cannot be loaded or saved. The error names the file and the parameter.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
-    /// The operating system refused; says what was being done to which file.
+    /// The operating system refused something. The error says what, for which file.
     #[error("cannot {what} {}: {source}", path.display())]
     Io {
         /// What was being done, such as "read".
@@ -135,7 +137,7 @@ pub enum Error {
     Stopped(String),
 }
 
-// In boxes: a result of every action is as large as the largest error.
+// Boxed, because the result of every action is as large as the largest error.
 impl From<ConfigError> for Error {
     fn from(error: ConfigError) -> Self {
         Self::Config(Box::new(error))
@@ -149,7 +151,7 @@ impl From<LaunchError> for Error {
 }
 
 impl Error {
-    /// The same failure with the action it happened in; a place that is already known stays.
+    /// The same failure, with the action in which it happened. If the action is already known, it stays.
     #[must_use]
     pub(crate) fn at_action(self, rank: Rank, index: usize, action: &impl ToString) -> Self {
         match self {
@@ -163,7 +165,7 @@ impl Error {
         }
     }
 
-    /// Whether it only tells that something else has failed before.
+    /// Whether it only follows from another failure.
     pub(crate) fn is_echo(&self) -> bool {
         match self {
             Self::PeerGone(_) | Self::Stopped(_) | Self::Process { .. } | Self::ProcessGone(_) => true,
@@ -172,7 +174,7 @@ impl Error {
         }
     }
 
-    /// Whether a device has not as much memory as was wanted.
+    /// Whether a device had too little memory.
     pub(crate) fn is_out_of_memory(&self) -> bool {
         match self {
             Self::Action { kind, .. } => kind.is_out_of_memory(),
@@ -205,14 +207,14 @@ impl Error {
         )
     }
 
-    /// Turns an I/O failure into an error that names what was being done to which file.
+    /// Makes an error from an I/O failure: it names what was being done to which file.
     pub fn io(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { what, path, source }
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())

@@ -1,10 +1,11 @@
-//! Costs, or a search for a schedule, that cannot give one.
+//! Costs, sizes or limits for which there is no schedule, cut or picture.
 
 use std::fmt;
 
 use crate::id::StageId;
 
-/// Costs, sizes or limits from which no schedule, cut or picture can be made. Times and memory are in the unit of the costs.
+/// Costs, sizes or limits for which there is no schedule, cut or picture. Times and memory are in the unit of
+/// the costs.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
@@ -15,25 +16,25 @@ pub enum PlanError {
         of: CostOf,
         /// Which cost.
         name: &'static str,
-        /// What it is.
+        /// Its value.
         cost: f64,
     },
-    /// A cost so large that sums of it might not be numbers.
+    /// A cost so large that sums of it might overflow.
     #[error("{of}the cost {name} is {cost:e}; it has to be no more than {most:e}, so take a larger unit")]
     LargeCost {
         /// Whose cost it is.
         of: CostOf,
         /// Which cost.
         name: &'static str,
-        /// What it is.
+        /// Its value.
         cost: f64,
-        /// The most that it may be.
+        /// The largest value allowed.
         most: f64,
     },
     /// No pass takes time.
     #[error("forward, backward-input and backward-weight all cost 0; give one a cost")]
     NoWork,
-    /// Costs of another number of stages.
+    /// Costs for another number of stages.
     #[error("there are costs of {given} stages for {stages} (placement {placement}); give one a stage")]
     OtherStages {
         /// How many stages there are costs of.
@@ -43,7 +44,7 @@ pub enum PlanError {
         /// The placement.
         placement: String,
     },
-    /// Costs of no layer.
+    /// Costs for no layer.
     #[error("there are costs of no layer")]
     NoLayer,
     /// Counts of layers that do not add up to the model's.
@@ -54,7 +55,7 @@ pub enum PlanError {
         /// How many layers the model has.
         layers: usize,
     },
-    /// A timeline without a pass whose cost is asked for.
+    /// A timeline lacks a pass whose cost is needed.
     #[error("stage {stage} has no {pass} in the timeline to take its cost from")]
     Unmeasured {
         /// The stage.
@@ -70,7 +71,7 @@ pub enum PlanError {
         /// How many layers there are.
         layers: usize,
     },
-    /// A limit that no cut keeps.
+    /// No cut keeps the memory limit.
     #[error("no cut of {layers} layers into {stages} stages keeps every rank within {memory} bytes")]
     NoCut {
         /// How many layers there are.
@@ -80,7 +81,7 @@ pub enum PlanError {
         /// The limit of a rank.
         memory: f64,
     },
-    /// A schedule that keeps the limit only as long as its backward-weights are out of order.
+    /// The schedule keeps the memory limit only if its backward-weights run out of order.
     #[error("the best schedule holds {held} once its backward-weights are in order, above {memory}")]
     HoldsMore {
         /// What a rank holds then.
@@ -88,10 +89,10 @@ pub enum PlanError {
         /// The limit of a rank.
         memory: f64,
     },
-    /// A goal that there is not.
-    #[error("{0:?} is no goal; known are makespan and span")]
+    /// A goal that does not exist.
+    #[error("{0:?} is not a goal; known are makespan and span")]
     Goal(String),
-    /// A schedule that there is not.
+    /// A schedule that does not exist.
     #[error("there is no schedule {name:?}{} (known: {})",
         nearest.map(|nearest| format!(", did you mean {nearest}?")).unwrap_or_default(), known.join(", "))]
     UnknownSchedule {
@@ -102,32 +103,35 @@ pub enum PlanError {
         /// All names.
         known: Vec<&'static str>,
     },
-    /// Sizes that a schedule cannot have.
+    /// Sizes that the schedule cannot have.
     #[error("schedule {schedule} {problem}")]
     Sizes {
         /// The schedule's name.
         schedule: &'static str,
-        /// What is wrong with them.
+        /// What is wrong with the sizes.
         problem: SizeProblem,
     },
-    /// A search over no rank, stage or micro-batch.
-    #[error("auto needs at least 1 rank, 1 chunk and 1 micro-batch; it was given {ranks} ranks, {} chunks and \
-        {micro_batches} micro-batches", chunks.map_or("any number of".to_owned(), |chunks| chunks.to_string()))]
+    /// A search without ranks, stages or micro-batches.
+    #[error(
+        "auto needs at least 1 rank, 1 chunk and 1 micro-batch; it was given {ranks} ranks, {} chunks and \
+         {micro_batches} micro-batches",
+        chunks.map_or("any number of".to_owned(), |chunks| chunks.to_string())
+    )]
     NothingToSearch {
         /// How many ranks.
         ranks: u32,
-        /// How many stages a rank; any number where it is `None`.
+        /// How many stages a rank. `None`: any number.
         chunks: Option<u32>,
         /// How many micro-batches.
         micro_batches: u32,
     },
-    /// A search over more than it can do.
+    /// A search that is too large.
     #[error(
         "auto searches up to {most} ranks and 2^20 cells; {ranks} ranks x {chunks} chunks x {micro_batches} \
         micro-batches are more: name a schedule"
     )]
     TooMuchToSearch {
-        /// The most ranks that it searches.
+        /// The largest number of ranks for a search.
         most: u32,
         /// How many ranks.
         ranks: u32,
@@ -136,12 +140,13 @@ pub enum PlanError {
         /// How many micro-batches.
         micro_batches: u32,
     },
-    /// A limit of memory that is none.
+    /// A memory limit that is not a number above 0.
     #[error("the memory limit is {0}; it has to be a number above 0")]
     MemoryLimit(f64),
-    /// Costs of stages that the ranks cannot share evenly.
+    /// Costs for stages that cannot be divided evenly among the ranks.
     #[error(
-        "there are costs of {stages} stages, which {ranks} ranks cannot share evenly; give costs of a multiple of {ranks}"
+        "there are costs of {stages} stages, which {ranks} ranks cannot share evenly; give costs of a \
+         multiple of {ranks}"
     )]
     UnevenCosts {
         /// How many stages there are costs of.
@@ -149,14 +154,14 @@ pub enum PlanError {
         /// How many ranks there are.
         ranks: u32,
     },
-    /// A limit that no schedule keeps.
+    /// No schedule keeps the memory limit.
     #[error("no schedule fits in {memory} a rank; the least that works on {ranks} ranks is {least}")]
     NothingFits {
         /// The limit of a rank.
         memory: f64,
         /// How many ranks there are.
         ranks: u32,
-        /// The least limit that some schedule keeps.
+        /// The smallest limit that some schedule keeps.
         least: f64,
     },
     /// More passes than a picture can show.
@@ -171,15 +176,15 @@ pub enum PlanError {
     },
 }
 
-/// Whose a cost is; prints as the beginning of a message.
+/// What a cost belongs to. Prints as the beginning of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CostOf {
-    /// Every rank's, or every transfer's.
+    /// All ranks, or all transfers.
     All,
-    /// A stage's.
+    /// A stage.
     Stage(StageId),
-    /// A layer's, by its name.
+    /// A layer, by its name.
     Layer(String),
     /// Transfers between two ranks.
     Link,
@@ -202,7 +207,8 @@ impl fmt::Display for CostOf {
 pub enum SizeProblem {
     /// No rank or no micro-batch.
     #[error(
-        "needs at least 1 rank and 1 micro-batch; it was given {ranks} ranks and {micro_batches} micro-batches"
+        "needs at least 1 rank and 1 micro-batch; it was given {ranks} ranks and {micro_batches} \
+         micro-batches"
     )]
     Nothing {
         /// How many ranks.
@@ -219,14 +225,15 @@ pub enum SizeProblem {
     Chunks {
         /// How many stages a rank.
         chunks: u32,
-        /// The fewest that it can have.
+        /// The smallest number that it can have.
         least: u32,
-        /// The most that it can have.
+        /// The largest number that it can have.
         most: u32,
     },
     /// More cells than are supported.
     #[error(
-        "with {ranks} ranks x {chunks} chunks x {micro_batches} micro-batches is too large; at most 2^23 cells are supported"
+        "with {ranks} ranks x {chunks} chunks x {micro_batches} micro-batches is too large; at most 2^23 \
+         cells are supported"
     )]
     TooLarge {
         /// How many ranks.
@@ -236,9 +243,10 @@ pub enum SizeProblem {
         /// How many micro-batches.
         micro_batches: u32,
     },
-    /// More ranks than two micro-batches each are supported for.
+    /// Too many ranks for a schedule that needs two micro-batches a rank.
     #[error(
-        "is made for two micro-batches a rank at least, and with {ranks} ranks these are too many; at most 2^23 cells are supported"
+        "is made for two micro-batches a rank at least, and with {ranks} ranks these are too many; at most \
+         2^23 cells are supported"
     )]
     TooManyRanks {
         /// How many ranks.

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 pub enum ProfileError {
     /// Some ranks are on the CPU and others on GPUs, or they compute in different numbers.
     #[error(
-        "costs are those of a layer wherever it runs, and these ranks are not all on the CPU, or all on GPUs in the \
-         same numbers: have them on one kind, or do without costs"
+        "one cost of a layer is for all ranks, and these ranks are not all on the CPU, or all on GPUs with \
+         the same numbers: put them on one kind of device, or train without costs"
     )]
     MixedRanks,
     /// A file with costs that cannot be read.
@@ -42,26 +42,26 @@ pub enum CostsProblem {
         /// Whether a number in it is NaN or infinite, which JSON cannot say.
         has_nan: bool,
     },
-    /// It does not say its version.
-    #[error("no costs, for they have a version: {AGAIN}")]
+    /// It has no version.
+    #[error("not a file of costs, because it has no version: {AGAIN}")]
     NoVersion,
     /// It was written by another version of Pipewright.
     #[error("costs of version {found}, and this pipewright reads version {read}: {AGAIN}")]
     Version {
-        /// What the file says.
+        /// The version in the file.
         found: serde_json::Value,
-        /// What can be read.
+        /// The version that this program reads.
         read: u64,
     },
     /// A key is missing, unknown or has a value of another type.
     #[error("{place}{source}: {AGAIN}")]
     Key {
-        /// The layer and the key, with a colon behind; empty for the file itself.
+        /// The layer and the key, with a colon after them. Empty for the file itself.
         place: String,
-        /// What is wrong there.
+        /// The reason.
         source: serde_json::Error,
     },
-    /// A number that no cost can have.
+    /// A number that is not a possible cost.
     #[error("{0}: {AGAIN}")]
     Number(#[source] Box<super::Error>),
     /// All times are 0.
@@ -91,7 +91,7 @@ pub enum CostsProblem {
 }
 
 impl CostsProblem {
-    /// The problem of this file.
+    /// The error for this file.
     pub(crate) fn of(self, file: &Path) -> ProfileError {
         ProfileError::Costs {
             file: file.to_owned(),

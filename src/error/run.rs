@@ -1,4 +1,4 @@
-//! A run that cannot begin or go on, and why.
+//! A run that cannot begin or continue.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Error;
 
-/// A run that cannot begin or go on. It names the run directory, or the file in it.
+/// A run that cannot begin or continue. The error names the run directory, or the file in it.
 ///
-/// All but [`RunError::Gone`] are told before the first step; nothing in the directory has changed then.
+/// All but [`RunError::Gone`] are reported before the first step. Nothing in the directory has changed then.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
@@ -24,7 +24,7 @@ pub enum RunError {
     InUse {
         /// The run directory.
         path: PathBuf,
-        /// Who trains there, where that could be read.
+        /// The process that trains there, if known.
         holder: Option<Holder>,
     },
     /// A new run was to begin in the directory of another run.
@@ -53,8 +53,8 @@ pub enum RunError {
     NotARun(PathBuf),
     /// A run ended before its first checkpoint, so there is nothing to resume.
     #[error(
-        "the run in {} has no checkpoint to resume from, and nothing was changed: begin another run in another \
-         directory with --run-dir DIR",
+        "the run in {} has no checkpoint to resume from, and nothing was changed: begin another run in \
+         another directory with --run-dir DIR",
         .0.display()
     )]
     NoCheckpoint(PathBuf),
@@ -67,13 +67,15 @@ pub enum RunError {
                 newest.display(),
                 older.display()
             ),
-            None => "there is no earlier one: begin another run, without --resume and in another directory".to_owned(),
+            None => "there is no earlier one: begin another run, without --resume and in another \
+                     directory"
+                .to_owned(),
         }
     )]
     Unusable {
         /// The newest checkpoint.
         newest: PathBuf,
-        /// The one before it.
+        /// The checkpoint before it.
         older: Option<PathBuf>,
         /// What is wrong with the newest one.
         source: Box<Error>,
@@ -96,17 +98,17 @@ pub enum RunError {
         /// The format that this program reads.
         known: u32,
     },
-    /// The processes of a run do not see one directory.
+    /// The processes of a run do not see the same directory.
     #[error(
         "{} is not there, although process 0 has written it: the processes of a run need one file system for \
          its directory",
         .0.display()
     )]
     NotShared(PathBuf),
-    /// Too few steps are left for those that should be traced.
+    /// There are fewer steps left than should be traced.
     #[error(
-        "--trace={asked}: {done} of {last} steps are done, so {} are to come, and the first {settling} of these \
-         are not traced: {}",
+        "--trace={asked}: {done} of {last} steps are done, so {} are to come, and the first {settling} of \
+         these are not traced: {}",
         last.saturating_sub(*done),
         match last.saturating_sub(done + settling) {
             0 => format!("let the run go on for at least {} steps", settling + 1),
@@ -123,9 +125,10 @@ pub enum RunError {
         /// The steps at the beginning that are not traced.
         settling: u64,
     },
-    /// Several processes were to run a command that would do the same in each.
+    /// Several processes run a command that would do the same in each.
     #[error(
-        "`{command}` runs in one process, but WORLD_SIZE is {processes}: unset it (only `train` runs in several)"
+        "`{command}` runs in one process, but WORLD_SIZE is {processes}: unset it (only `train` runs in \
+         several)"
     )]
     OneProcess {
         /// The command.
@@ -149,8 +152,8 @@ pub enum RunError {
     },
     /// The directory of the run was removed, moved or replaced while the run went on.
     #[error(
-        "the run directory {} was removed, moved or replaced while this run trained in it: the run ends here, \
-         and its steps since the last checkpoint are lost",
+        "the run directory {} was removed, moved or replaced while this run trained in it: the run ends \
+         here, and its steps since the last checkpoint are lost",
         .0.display()
     )]
     Gone(PathBuf),

@@ -1,4 +1,4 @@
-//! A schedule, or a placement, that cannot be.
+//! A schedule or a placement that is wrong.
 
 mod actions;
 mod deadlock;
@@ -10,16 +10,17 @@ pub use deadlock::{Deadlock, Reason, Wait};
 
 use crate::id::{MicroBatch, Rank, StageId};
 
-/// A schedule, or a placement, that cannot be. Ranks, stages, micro-batches, actions and cells are counted from 0.
+/// A schedule or a placement that is wrong. Ranks, stages, micro-batches, actions and cells are counted from
+/// 0.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleError {
-    /// Text that is not what it should be.
+    /// Text of the wrong form.
     #[error("{text:?} {expected}")]
     Text {
         /// The text.
         text: String,
-        /// What it should be.
+        /// The right form.
         expected: Expected,
     },
     /// A cell of a CSV that cannot be read.
@@ -35,13 +36,13 @@ pub enum ScheduleError {
     /// A text without an action.
     #[error("there is no action in it; a schedule has a row a rank, such as 0F0,0B0")]
     Empty,
-    /// A schedule of no micro-batch.
+    /// A schedule without micro-batches.
     #[error("a schedule needs at least 1 micro-batch, got 0")]
     NoMicroBatch,
-    /// Another number of lists than of ranks.
+    /// The number of lists differs from the number of ranks.
     #[error(
-        "there are {lists} lists of actions, but the stages stand on {ranks} of them (placement {placement}); give each \
-         list stages of its own, each on one rank"
+        "there are {lists} lists of actions, but the stages are on {ranks} ranks (placement \
+         {placement}); give each list stages of its own, each on one rank"
     )]
     Lists {
         /// How many lists there are.
@@ -51,7 +52,7 @@ pub enum ScheduleError {
         /// The placement.
         placement: String,
     },
-    /// More cells than are indexed.
+    /// More cells than are supported.
     #[error("{stages} stages x {micro_batches} micro-batches are too many; at most 2^23 cells are supported")]
     TooManyCells {
         /// How many stages there are.
@@ -59,47 +60,47 @@ pub enum ScheduleError {
         /// How many micro-batches there are.
         micro_batches: u32,
     },
-    /// Actions that are missing, repeated, on the wrong rank or not called for.
+    /// Actions that are missing, repeated, on the wrong rank or not needed.
     #[error(transparent)]
     Actions(#[from] Problems),
-    /// Actions that wait for what never happens.
+    /// Actions that wait for something that never happens.
     #[error(transparent)]
     Deadlock(#[from] Deadlock),
-    /// An action that stands twice in a fragment.
+    /// An action that occurs twice in a fragment.
     #[error("{second} was already done at {first}; remove one of them")]
     Repeated {
-        /// Where it stands first.
+        /// Where it occurs first.
         first: ActionPlace,
-        /// Where it stands again.
+        /// Where it occurs again.
         second: ActionPlace,
     },
     /// A stage with actions on two ranks.
-    #[error("stage {stage} stands on ranks {} and {} ({action} on rank {other}); keep a stage on one rank",
+    #[error("stage {stage} is on ranks {} and {} ({action} on rank {other}); keep a stage on one rank",
         home.min(other), home.max(other))]
     StageOnTwoRanks {
         /// The stage.
         stage: StageId,
-        /// The rank it lives on.
+        /// Its own rank.
         home: Rank,
         /// Another rank with an action of it.
         other: Rank,
         /// That action.
         action: String,
     },
-    /// A pair that cannot be one.
+    /// A pair that is not possible.
     #[error("rank {rank}: {forward} is marked as a pair with {}", match own {
         true => "its own backward, which needs it first",
-        false => "the backward behind it, but behind it is none",
+        false => "the backward after it, but none comes after it",
     })]
     Pair {
         /// The rank.
         rank: Rank,
         /// The forward that is marked.
         forward: String,
-        /// Whether the backward behind it is that of the same cell.
+        /// Whether the backward after it is of the same cell.
         own: bool,
     },
-    /// Marks of pairs on forwards that are not there.
+    /// Pairs whose forwards are missing.
     #[error("{marked} pairs are marked, but the schedule has only {found} of their forwards")]
     PairsMissing {
         /// How many are marked.
@@ -107,10 +108,10 @@ pub enum ScheduleError {
         /// How many are there.
         found: usize,
     },
-    /// A micro-batch that only a part of the stages does.
+    /// A micro-batch with passes of only some stages.
     #[error(
-        "micro-batch {micro_batch} has only {found} of its {wanted} forwards and backwards, though there is a micro-batch \
-         {last}; number them from 0"
+        "micro-batch {micro_batch} has only {found} of its {wanted} forwards and backwards, though there is \
+         a micro-batch {last}; number them from 0"
     )]
     MicroBatchGap {
         /// The micro-batch.
@@ -122,10 +123,10 @@ pub enum ScheduleError {
         /// The last micro-batch.
         last: MicroBatch,
     },
-    /// Numbers of micro-batches that leave out the first ones.
+    /// Micro-batches whose numbers do not begin at 0.
     #[error(
-        "the first micro-batch is {first}, and no micro-batch has half of its {wanted} forwards and backwards; number the \
-         micro-batches from 0, each with all its stages"
+        "the first micro-batch is {first}, and no micro-batch has half of its {wanted} forwards and \
+         backwards; number the micro-batches from 0, each with all its stages"
     )]
     NoWholeMicroBatch {
         /// The lowest number.
@@ -133,12 +134,13 @@ pub enum ScheduleError {
         /// How many forwards and backwards each should have.
         wanted: u64,
     },
-    /// A placement of no stage.
+    /// A placement without stages.
     #[error("a placement needs a stage")]
     NoStage,
-    /// A placement on no rank, or with no stage on each.
+    /// A placement without ranks, or with no stage on each.
     #[error(
-        "a placement needs at least 1 rank and 1 chunk on each; it was given {ranks} ranks and {chunks} chunks"
+        "a placement needs at least 1 rank and 1 chunk on each; it was given {ranks} ranks and {chunks} \
+         chunks"
     )]
     NoRanks {
         /// How many ranks.
@@ -156,7 +158,8 @@ pub enum ScheduleError {
     },
     /// A rank without a stage.
     #[error(
-        "rank {rank} has no stage, though there is a rank {last}; number the ranks from 0 and give each one a stage"
+        "rank {rank} has no stage, though there is a rank {last}; number the ranks from 0 and give each one \
+         a stage"
     )]
     RankWithoutStage {
         /// The rank.
@@ -182,10 +185,10 @@ pub enum ScheduleError {
         /// How many actions there are.
         actions: usize,
     },
-    /// A placement for other numbers of stages and ranks.
+    /// A placement that does not fit the numbers of stages and ranks.
     #[error("{wants}, but there are {stages} stages on {ranks} ranks")]
     OtherSizes {
-        /// What the placement is for.
+        /// What the placement needs.
         wants: PlacementSizes,
         /// How many stages there are.
         stages: u32,
@@ -204,7 +207,7 @@ pub enum Expected {
     Pair,
     /// A placement.
     Placement,
-    /// What links promise.
+    /// The promise of links.
     Links,
 }
 
@@ -212,12 +215,10 @@ impl fmt::Display for Expected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Action => {
-                "is not an action; known are 2F0, 2B0, 2I0, 2W0, 2SEND_F0, 2RECV_F0, 2SEND_B0, 2RECV_B0 (stage, action, \
-                 micro-batch), 2REDUCE_GRAD and 2STEP (stage)"
+                "is not an action; known are 2F0, 2B0, 2I0, 2W0, 2SEND_F0, 2RECV_F0, 2SEND_B0, 2RECV_B0 \
+                 (stage, action, micro-batch), 2REDUCE_GRAD and 2STEP (stage)"
             }
-            Self::Pair => {
-                "is not a pair of a forward and a backward; write it as (0F7;7B3)OVERLAP_F_B"
-            }
+            Self::Pair => "is not a pair of a forward and a backward; write it as (0F7;7B3)OVERLAP_F_B",
             Self::Placement => {
                 "is not a placement; known are looped, vee and a list of the stages' ranks such as 0,1,1,0"
             }
@@ -226,7 +227,7 @@ impl fmt::Display for Expected {
     }
 }
 
-/// What a placement is for.
+/// What a placement needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PlacementSizes {
@@ -234,7 +235,7 @@ pub enum PlacementSizes {
     Looped,
     /// Two stages on every rank.
     Vee,
-    /// Exactly these.
+    /// Exactly these numbers.
     List {
         /// The placement.
         placement: String,

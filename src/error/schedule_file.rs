@@ -1,8 +1,8 @@
-//! A schedule in a file that a config cannot use.
+//! A schedule's file that a config cannot use.
 
 use super::Error;
 
-/// What is wrong with a schedule in a file.
+/// What is wrong with a schedule's file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleFileProblem {
@@ -17,18 +17,18 @@ pub enum ScheduleFileProblem {
         /// The system's reason.
         source: std::io::Error,
     },
-    /// A file that holds no schedule.
+    /// A file that does not contain a schedule.
     #[error("{path}: {source}")]
     Wrong {
         /// The file.
         path: String,
-        /// Why it is none.
+        /// The reason.
         source: Box<Error>,
     },
     /// A schedule that goes through the pipeline in several directions.
     #[error(
-        "{path} goes in {directions} directions (placement {placement}); the engine trains schedules of one direction: \
-         dualpipe-v is the schedule of this kind for that"
+        "{path} goes in {directions} directions (placement {placement}); the engine trains schedules of one \
+         direction: use dualpipe-v, which is similar"
     )]
     Directions {
         /// The file.

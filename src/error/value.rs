@@ -1,4 +1,4 @@
-//! A value of a config that does not fit its key, or does not go together with others.
+//! A value of a config that does not fit its key, or does not fit other values.
 
 use super::{Error, ScheduleFileProblem};
 
@@ -6,7 +6,7 @@ use super::{Error, ScheduleFileProblem};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ValueProblem {
-    /// A value of another type.
+    /// A value of the wrong type.
     #[error(
         "expected {expected}, got {got}{}",
         nearest.as_ref().map_or(String::new(), |word| format!(": did you mean \"{word}\"?"))
@@ -22,16 +22,16 @@ pub enum ValueProblem {
     /// 0 where there must be at least one.
     #[error("is 0: set it to 1 or more")]
     Zero,
-    /// A number out of its range.
-    #[error("{value} makes no sense: {must}")]
+    /// A number outside of its range.
+    #[error("{value} is not allowed: {must}")]
     OutOfRange {
         /// The number.
         value: f64,
         /// What it must be.
         must: &'static str,
     },
-    /// A probability of dropout out of its range.
-    #[error("{0} is no probability below 1: choose from 0 to 0.9")]
+    /// A dropout probability outside of its range.
+    #[error("{0} is not a probability below 1: choose from 0 to 0.9")]
     NoProbability(f64),
     /// A share of the data for validation that is neither a fraction nor a count.
     #[error("{0} is neither a fraction from 0 to below 1 nor a whole number of tokens or rows")]
@@ -43,10 +43,10 @@ pub enum ValueProblem {
         value: usize,
         /// The largest that is supported.
         limit: usize,
-        /// What is counted.
+        /// The unit of the size.
         unit: &'static str,
     },
-    /// A tensor of more numbers than are supported.
+    /// A tensor with more numbers than are supported.
     #[error(
         "{what} would have {} numbers: at most {limit} are supported, lower one of these",
         times(dims)
@@ -59,13 +59,13 @@ pub enum ValueProblem {
         /// The most numbers that are supported.
         limit: usize,
     },
-    /// A model of more weights than are supported.
+    /// A model with more weights than are supported.
     #[error("the model would have more than {limit} weights: make it narrower or shallower")]
     TooManyWeights {
         /// The most weights that are supported.
         limit: usize,
     },
-    /// Heads that do not divide the width.
+    /// The model's width is not divisible by the number of heads.
     #[error("model.dim {dim} is not divisible by {heads} heads: choose from {}", divisors(*dim))]
     Heads {
         /// The width.
@@ -73,21 +73,21 @@ pub enum ValueProblem {
         /// The heads.
         heads: usize,
     },
-    /// Widths of a perceptron that are too few, or 0.
+    /// Too few widths for a perceptron, or a width of 0.
     #[error("{0:?}: give the widths of input and output at least, each 1 or more")]
     Widths(Vec<usize>),
-    /// Data that the model does not take.
+    /// Data that the model cannot use.
     #[error("a model of kind \"{model}\" takes {takes}: set data.kind {to}")]
     OtherData {
         /// The kind of the model.
         model: &'static str,
-        /// What it takes.
+        /// What it can use.
         takes: &'static str,
         /// What to set.
         to: &'static str,
     },
-    /// A name of data in the program that does not exist, or that is not used by itself.
-    #[error("the data in the program is \"{0}\", by itself and with data.kind = \"text\"")]
+    /// Built-in data that does not exist, or that is combined with other data.
+    #[error("the only built-in data is \"{0}\": give it alone, with data.kind = \"text\"")]
     BuiltInData(&'static str),
     /// No data.
     #[error("nothing to train on: name a file or a folder")]
@@ -114,7 +114,7 @@ pub enum ValueProblem {
         /// Micro-batches of a step.
         micro_batches: usize,
     },
-    /// A micro-batch of other rows than the batch gives it.
+    /// The rows of a micro-batch do not fit the batch.
     #[error(
         "a batch of {batch} over pipeline.micro_batches {micro_batches} makes {} each: set this or \
          pipeline.batch_size",
@@ -144,7 +144,7 @@ pub enum ValueProblem {
         /// How many ranks there are.
         ranks: usize,
     },
-    /// A longer warm-up than the training.
+    /// A warm-up that is longer than the training.
     #[error("{warmup} steps of warm-up do not fit into train.steps = {steps}: lower it or train longer")]
     WarmUp {
         /// The steps of warm-up.
@@ -156,12 +156,12 @@ pub enum ValueProblem {
     #[error("\"{0}\" cannot name a folder: use a name without slashes that does not start with a dot")]
     RunName(String),
     /// An address without a host or a port.
-    #[error("\"{0}\" is no host and port: write \"host:port\", such as \"127.0.0.1:29500\"")]
+    #[error("\"{0}\" is not a host and port: write \"host:port\", such as \"127.0.0.1:29500\"")]
     Address(String),
-    /// A model that cannot be made, or cannot be cut into so many stages.
+    /// A model that cannot be made, or cannot be cut into these stages.
     #[error(transparent)]
     Model(#[from] pipewright_stages::Error),
-    /// Lists of layers that do not make up the model.
+    /// Lists of layers that do not add up to the model.
     #[error("{0}")]
     Partition(pipewright_stages::ErrorKind),
     /// A schedule that does not exist.
@@ -184,7 +184,7 @@ pub enum ValueProblem {
     /// A schedule in a file that cannot be used.
     #[error(transparent)]
     ScheduleFile(#[from] ScheduleFileProblem),
-    /// Stages of each rank that the schedule does not have.
+    /// A number of stages a rank that the schedule cannot have.
     #[error(
         "{chunks}, but schedule {schedule} has {} on each rank: change this or leave it out",
         between(*least, *most)
@@ -194,12 +194,12 @@ pub enum ValueProblem {
         chunks: u32,
         /// The schedule.
         schedule: String,
-        /// The fewest that it has.
+        /// The smallest number that it can have.
         least: u32,
-        /// The most that it has.
+        /// The largest number that it can have.
         most: u32,
     },
-    /// Stages that the ranks cannot have in equal numbers.
+    /// A number of stages that cannot be divided evenly among the ranks.
     #[error("{stages}, but schedule {schedule} wants {each} on each rank: use {}", multiples(*stages, *each))]
     UnevenStages {
         /// The stages.
@@ -209,11 +209,11 @@ pub enum ValueProblem {
         /// Stages of each rank.
         each: usize,
     },
-    /// A limit in bytes, and nothing says how many bytes the layers hold.
+    /// A memory limit in bytes, but the layers' bytes are not known.
     #[error(
         "a limit in bytes needs measured costs{}",
         if *mixed {
-            ", and there are none of ranks on the CPU and on GPUs: leave it out"
+            ", and none can be measured for ranks on both the CPU and GPUs: leave it out"
         } else {
             ": run `pipewright profile` and set pipeline.costs"
         }
@@ -222,13 +222,13 @@ pub enum ValueProblem {
         /// Whether some ranks are on GPUs and others are not.
         mixed: bool,
     },
-    /// A memory that no cut keeps.
+    /// No cut fits the memory limit.
     #[error(
         "{limit} is less than any cut of {layers} layers into {stages} stages holds with {schedule}; the \
          least found is {least}"
     )]
     NoCut {
-        /// The memory, in words.
+        /// The limit, as text.
         limit: String,
         /// The layers of the model.
         layers: usize,
@@ -236,17 +236,17 @@ pub enum ValueProblem {
         stages: usize,
         /// The schedule.
         schedule: String,
-        /// The least that a cut holds, in words.
+        /// The smallest memory of a cut, as text.
         least: String,
     },
-    /// A memory that the stages of a listed partition do not keep.
+    /// The stages of a listed partition do not fit the memory limit.
     #[error("{limit} is less than the stages of pipeline.partition hold with {schedule}, {least}")]
     ListedCut {
-        /// The memory, in words.
+        /// The limit, as text.
         limit: String,
         /// The schedule.
         schedule: String,
-        /// What the stages hold, in words.
+        /// What the stages hold, as text.
         least: String,
     },
     /// Training that needs more memory than a device has.
@@ -255,11 +255,11 @@ pub enum ValueProblem {
          and the optimizer, {of_batch} for activations and buffers; {advice}"
     )]
     TooMuchMemory {
-        /// All memory that is needed, in words, as the other sizes here.
+        /// All the memory that is needed. All sizes here are texts.
         needed: String,
-        /// What says how much there is.
+        /// Whose limit it is.
         whose: String,
-        /// How much there is.
+        /// The limit.
         limit: String,
         /// What weights, gradients and the optimizer need.
         of_model: String,
@@ -268,16 +268,16 @@ pub enum ValueProblem {
         /// What to do.
         advice: &'static str,
     },
-    /// Stages that recompute in several ways, where costs are for one.
+    /// Stages recompute differently, but costs are for one way.
     #[error("costs are for stages that all recompute the same: give one word for all")]
     MixedRecompute,
     /// Ranks on which costs cannot be measured.
     #[error("{0}")]
     Unmeasurable(#[source] Box<Error>),
-    /// A GPU on which costs would be measured, and which is not there.
+    /// Costs would be measured on a GPU that is missing.
     #[error(
-        "what layers cost is measured where they run, and {0}. Plan with a file that was measured there \
-         (--costs), or with --set pipeline.devices=cpu --set pipeline.dtype=f32 by what they cost on the CPU"
+        "the costs of layers are measured where they run, and {0}. Plan with a file that was measured there \
+         (--costs), or, with the costs on the CPU, with --set pipeline.devices=cpu --set pipeline.dtype=f32"
     )]
     NoGpu(#[source] pipewright_stages::Error),
 }
@@ -301,7 +301,7 @@ fn between(least: u32, most: u32) -> String {
     }
 }
 
-/// The multiples of `each` below and above.
+/// The multiples of `each` just below and above.
 fn multiples(stages: usize, each: usize) -> String {
     let above = stages.next_multiple_of(each);
     match stages / each * each {

@@ -1,26 +1,26 @@
-//! What ends the waits of a rank that cannot look into its inbox.
+//! Ends the waits of a rank that cannot look into its inbox.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Goes off when another process, or a rank of one, has stopped. A rank may be inside of a call to its device
-/// then, where it cannot look into its inbox: what it waits for has to be ended from another thread.
+/// Goes off when another process, or one of its ranks, has stopped. At that moment a rank may be inside a
+/// call to its device, where it cannot look into its inbox. Then another thread must end that call.
 #[derive(Clone, Default)]
 pub struct Alarm(Arc<Mutex<Vec<Job>>>);
 
 impl Alarm {
-    /// Does this when the alarm goes off, on a thread of its own. An alarm that went off earlier does not do
-    /// it: so the caller looks afterwards whether a peer has stopped.
+    /// Runs this job, on a thread of its own, when the alarm goes off. If it has gone off already, the job
+    /// does not run. So the caller must check afterwards whether a peer has stopped.
     pub fn then(&self, job: impl FnOnce() + Send + 'static) {
         self.jobs(|jobs| jobs.push(Box::new(job)));
     }
 
     pub(super) fn go_off(&self) {
         for job in self.jobs(std::mem::take) {
-            // Each on a thread of its own, because one may hang. Without a thread for it the rank waits until
-            // its process ends.
+            // Each job has a thread of its own, because one may hang. If the system cannot start a thread,
+            // the rank waits until its process ends.
             let _ = thread::Builder::new().name("alarm".to_owned()).spawn(job);
         }
     }

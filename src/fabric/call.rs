@@ -1,15 +1,15 @@
-//! What says which call, and which wire of it, a packet belongs to.
+//! The names of calls, and of the wires in a call.
 
-/// One thing that all ranks do together: a step, an evaluation, the saving of a checkpoint. Whatever a rank
-/// sends belongs to the call that it has begun ([`super::Transport::begin`]), so no other call can take it.
+/// Something that all ranks do together: a step, an evaluation, saving a checkpoint. Whatever a rank sends
+/// belongs to the call that it has begun ([`super::Transport::begin`]), so no other call can take it.
 ///
 /// A later attempt comes after every call of an earlier one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Call {
-    /// How often the ranks have been started again: 0 until one has failed and was built anew.
+    /// How often the ranks were started again after a failure: at first 0.
     pub attempt: u32,
-    /// The number of the call, counted alike in every process. What ranks send before the first call belongs
-    /// to number 0.
+    /// The number of the call, the same in every process. Whatever ranks send before the first call belongs
+    /// to call 0.
     pub number: u64,
 }
 

@@ -1,51 +1,51 @@
-//! What carries the numbers of wires between processes where the sockets do not have to.
+//! Carriers: they move the numbers of wires between processes, instead of the sockets.
 
 use super::Alarm;
 use crate::error::Result;
 use crate::id::WorldRank;
 
-/// A carrier that waits calls this again and again. It fails once a peer has stopped: then the carrier waits
-/// no longer and gives this error.
+/// A carrier that waits must call this again and again. Once a peer has stopped it returns an error. The
+/// carrier must then stop waiting and return that error.
 pub type KeepGoing<'a> = &'a mut dyn FnMut() -> Result<()>;
 
-/// Carries the numbers of wires, such as those between GPUs. It belongs to one rank, whose thread alone calls
-/// it.
+/// Moves the numbers of wires, for example from GPU to GPU. It belongs to one rank, and only that rank's
+/// thread calls it.
 ///
-/// The description of each wire goes over the socket whoever carries the numbers. `README.md` in this folder
-/// says what a carrier can rely on and what it must promise.
+/// The description of each wire always goes over the socket. `README.md` in this folder says what a carrier
+/// must promise, and what it can rely on.
 pub trait Carrier<W>: Send {
-    /// Makes its connections. Called once on each rank that has a carrier, by all at about the same time,
-    /// before the first wire. The carrier gives the `alarm` what ends a call that holds the rank up.
-    /// `partners` are ranks that this one sends to and receives from besides those that the schedule connects
-    /// it with.
+    /// Makes the connections. Each rank that has a carrier calls it once, before the first wire, at about the
+    /// same time. If one of the carrier's calls may block the rank, the carrier gives the `alarm` a job that
+    /// ends that call. `partners` are further ranks with which this one exchanges wires, besides those in the
+    /// schedule.
     ///
     /// # Errors
-    /// Whatever the carrier reports, as that a peer does not come in time.
+    /// Whatever the carrier reports, for example that a peer does not connect in time.
     fn start(&mut self, _partners: &[WorldRank], _alarm: &Alarm, _keep_going: KeepGoing<'_>) -> Result<()> {
         Ok(())
     }
 
-    /// Whether it takes what is on its device to a partner, and brings what is on the partner's.
+    /// Whether it carries wires to and from this partner.
     fn reaches(&self, _partner: WorldRank) -> bool {
         false
     }
 
-    /// Queues a wire's numbers for a rank of another process, and gives whether it did: false leaves them to
-    /// the socket. Called right before the description is sent. Sends and receives of a rank are called in
-    /// the order of the schedule.
+    /// Queues a wire's numbers for a rank of another process, just before the description is sent. Returns
+    /// whether it did; if not, the socket carries them. A rank's sends and receives are called in the order
+    /// of the schedule.
     ///
-    /// # Errors
+    /// Whatever the carrier reports. The rank then stops.
     /// Whatever the carrier reports; the rank stops.
     fn send(&mut self, peer: WorldRank, wire: &W, keep_going: KeepGoing<'_>) -> Result<bool>;
 
-    /// Receives the wire of this description from a rank of another process. The description has come, so the
-    /// numbers have been queued there.
+    /// Receives the wire of this description from a rank of another process. Since the description has come,
+    /// the sender has queued the numbers.
     ///
     /// # Errors
     /// [`crate::Error::PeerGone`], or whatever the carrier reports.
     fn receive(&mut self, peer: WorldRank, description: &[u8], keep_going: KeepGoing<'_>) -> Result<W>;
 
-    /// Whether what is queued goes well.
+    /// Checks that no queued transfer has failed.
     ///
     /// # Errors
     /// Whatever the carrier has noticed.

@@ -1,16 +1,17 @@
-//! What all ranks do together at the end of a step, in terms of blocks between two.
+//! Exchanges among all ranks at the end of a step. They are made of blocks between two ranks.
 
 use super::Transport;
 use crate::error::Result;
 use crate::id::WorldRank;
 
-/// Every rank's numbers, in rank order. Used again and again, it keeps its memory.
+/// Every rank's numbers, in rank order. Using it again and again allocates nothing.
 #[derive(Debug, Default)]
 pub struct Gathered {
     numbers: Vec<f64>,
-    /// Where each rank's numbers end.
+    /// The end of each rank's numbers.
     ends: Vec<usize>,
-    /// Blocks that have been read. Each one that is sent is answered by another, so there are always enough.
+    /// Blocks that have been read, to send again. A rank receives a block for each one that it sends, so
+    /// there are enough.
     blocks: Vec<Vec<u8>>,
 }
 
@@ -23,7 +24,7 @@ impl Gathered {
             .map(|(&start, &end)| &self.numbers[start..end])
     }
 
-    /// All of them, one rank's after the other's.
+    /// All numbers, in rank order.
     pub fn numbers(&self) -> &[f64] {
         &self.numbers
     }
@@ -38,7 +39,7 @@ impl Gathered {
         self.ends.push(self.numbers.len());
     }
 
-    /// What [`to_block`] wrote.
+    /// Adds the numbers of a block that [`to_block`] wrote.
     fn push_block(&mut self, block: Vec<u8>) {
         let mut numbers = block
             .as_chunks::<8>()
@@ -52,7 +53,7 @@ impl Gathered {
         self.blocks.push(block);
     }
 
-    /// The lists of numbers as a block, each behind its length.
+    /// Writes lists of numbers as a block: each is its length, then its numbers.
     fn to_block<'a>(mut block: Vec<u8>, lists: impl Iterator<Item = &'a [f64]>) -> Vec<u8> {
         block.clear();
         for list in lists {

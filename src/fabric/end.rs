@@ -1,5 +1,4 @@
-//! A rank's end of the fabrics that reach its peers, whichever these are: an inbox that all deliver to, a
-//! route to each peer, and perhaps a carrier of numbers.
+//! A rank's end. It has an inbox for all fabrics, a route to each peer, and perhaps a carrier of numbers.
 
 use std::collections::VecDeque;
 use std::thread;
@@ -11,7 +10,7 @@ use super::{Alarm, Call, Carrier, KeepGoing, Tag, Transport};
 use crate::error::{Error, FabricError, Result};
 use crate::id::WorldRank;
 
-/// A carrier may notice this long before anybody else that a peer has stopped.
+/// How long to wait for the sockets' report of a peer's end. A carrier may notice the end much earlier.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// One rank's end of the connections to all others.
@@ -20,9 +19,9 @@ pub struct End<W> {
     inbox: Inbox<W>,
     /// By rank.
     routes: Vec<Box<dyn Route<W>>>,
-    /// What carries the numbers of wires to other processes, where it can.
+    /// Moves the numbers of wires to and from other processes, where it can.
     carrier: Option<Box<dyn Carrier<W>>>,
-    /// What the carrier will bring, in the order in which it was announced.
+    /// The wires that the carrier will receive, in the order in which they were announced.
     posted: VecDeque<(WorldRank, Tag)>,
     /// Goes off when a rank of another process has stopped.
     alarm: Alarm,
@@ -45,8 +44,8 @@ impl<W> End<W> {
         }
     }
 
-    /// The same end, with the numbers of wires to and from other processes carried by `carrier` where it
-    /// takes them.
+    /// The same end with a carrier. It moves the numbers of wires to and from other processes, if it takes
+    /// them.
     #[must_use]
     pub fn carried_by(mut self, carrier: Box<dyn Carrier<W>>) -> Self {
         self.carrier = Some(carrier);
@@ -57,7 +56,7 @@ impl<W> End<W> {
         !self.routes[peer.index()].is_near()
     }
 
-    /// Tells all peers that this rank has stopped. One that has stopped itself needs no word.
+    /// Tells all peers that this rank has stopped, except those that have stopped.
     fn tell_stopped(&mut self) {
         for route in &self.routes {
             let mut packet = Packet::new(self.rank, self.inbox.call(), Content::Stopped);
@@ -80,7 +79,7 @@ impl<W: Send + 'static> End<W> {
         Ok(())
     }
 
-    /// Lets the carrier do something, when there is one.
+    /// Calls the carrier, if there is one.
     fn carry<T>(
         &mut self,
         act: impl FnOnce(&mut dyn Carrier<W>, KeepGoing<'_>) -> Result<T>,
@@ -95,7 +94,7 @@ impl<W: Send + 'static> End<W> {
         }
     }
 
-    /// What a carrier reports; or that a peer has stopped, if that is why.
+    /// The first cause of a carrier's error: if a peer has stopped, that is the cause.
     fn first_cause(&mut self, error: Error) -> Error {
         let since = Instant::now();
         loop {
@@ -109,7 +108,7 @@ impl<W: Send + 'static> End<W> {
         }
     }
 
-    /// Receives what the carrier will bring, until nothing that was announced is `left`.
+    /// Receives wires from the carrier, until none of the announced ones is `left`.
     fn take_posted(&mut self, left: impl Fn(&VecDeque<(WorldRank, Tag)>) -> bool) -> Result<()> {
         while left(&self.posted)
             && let Some((from, tag)) = self.posted.pop_front()
@@ -184,7 +183,7 @@ impl<W: Send + 'static> Transport<W> for End<W> {
         if self.carrier.is_none() || !self.is_far(peer) {
             return self.post(peer, Content::Wire(tag, wire));
         }
-        // A carrier is asked in the order of the schedule, for sends and receives alike.
+        // A carrier must be called in the order of the schedule, for sends and receives.
         self.take_posted(|_| true)?;
         let carried = self.carry(|carrier, keep_going| carrier.send(peer, &wire, keep_going))?;
         let content = match carried {
@@ -210,7 +209,7 @@ impl<W: Send + 'static> Transport<W> for End<W> {
     }
 
     fn wait(&mut self, peer: WorldRank, tag: Tag) -> Result<W> {
-        // As above: what was announced before comes before.
+        // As above: receive what was announced earlier first.
         self.take_posted(|posted| posted.contains(&(peer, tag)))?;
         self.fetch(peer, tag)
     }

@@ -1,7 +1,7 @@
-//! A rank's inbox: what has come for it from all other ranks.
+//! A rank's inbox: what all other ranks have sent to it.
 //!
-//! It takes neither a lock nor an allocation: an inbox is a ring of fixed size, and what came before it was
-//! asked for waits in another. Only a rank that has nothing to do takes a lock, to sleep.
+//! It needs no lock and no allocation. An inbox is a ring of fixed size. Packets that came early wait in
+//! another ring. A rank takes a lock only to sleep, when it has nothing to do.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use super::packet::{Content, Packet};
 use crate::error::{Error, FabricError, Result};
 use crate::id::WorldRank;
 
-/// How long a rank with nothing to do looks for a packet before it sleeps, where every rank can have a core
-/// of its own. To wake a sleeping thread takes about as long.
+/// How long a rank with nothing to do looks for a packet before it sleeps, if every rank can have its own
+/// core. To wake a sleeping thread takes about as long.
 const AWAKE: Duration = Duration::from_micros(20);
 
-/// The way into an inbox, for all who deliver to it.
+/// The sender for an inbox. All who deliver to it have one.
 pub(super) type InboxSender<W> = Sender<Packet<W>>;
 
-/// What has come for a rank.
+/// The packets for a rank.
 pub(super) struct Inbox<W> {
     packets: Receiver<Packet<W>>,
-    /// What came before it was asked for, in the order it came.
+    /// Packets that came before they were asked for, in order.
     early: VecDeque<Packet<W>>,
-    /// The call that has begun.
+    /// The current call.
     call: Call,
-    /// Why nothing can be taken any more, and the attempt it belongs to.
+    /// Why nothing can be taken any more, and the attempt in which it happened.
     failed: Option<(u32, Failure)>,
     /// How long to wait awake.
     awake: Duration,
@@ -51,8 +51,8 @@ impl From<Failure> for Error {
     }
 }
 
-/// An inbox with room for so many packets, and the way into it. Its rank waits awake for a moment where there
-/// is a core for each of so many `threads`.
+/// An inbox with room for `room` packets, and its sender. Its rank waits awake for a moment if there is a
+/// core for each of the `threads`.
 pub(super) fn inbox<W>(threads: usize, room: usize) -> (InboxSender<W>, Inbox<W>) {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let (sender, packets) = bounded(room);
@@ -67,13 +67,12 @@ pub(super) fn inbox<W>(threads: usize, room: usize) -> (InboxSender<W>, Inbox<W>
 }
 
 impl<W> Inbox<W> {
-    /// The call that has begun.
+    /// The current call.
     pub(super) fn call(&self) -> Call {
         self.call
     }
 
-    /// Begins a call: what belongs to an earlier one is dropped, and a failure of an earlier attempt is
-    /// forgotten.
+    /// Begins a call. Packets of earlier calls are dropped, and so is a failure of an earlier attempt.
     pub(super) fn begin(&mut self, call: Call) -> Result<()> {
         let restarted = call.attempt > self.call.attempt;
         self.call = call;
@@ -93,18 +92,18 @@ impl<W> Inbox<W> {
             !stale
         });
         match left_over {
-            // The carrier starts anew with the attempt.
+            // In a new attempt the carrier is new too.
             Some((from, of)) if !restarted => Err(self.fail(Failure::Fabric(Arc::new(left(from, of))))),
             _ => Ok(()),
         }
     }
 
-    /// Nothing can be taken any more until a later attempt: this inbox's own rank has stopped.
+    /// This inbox's own rank has stopped: nothing can be taken until a later attempt.
     pub(super) fn stop(&mut self, own: WorldRank) {
         self.fail(Failure::Stopped(own));
     }
 
-    /// Takes in what has come, without waiting; fails once any peer has stopped.
+    /// Takes in all packets that have come, without waiting. Fails once any peer has stopped.
     pub(super) fn take_in(&mut self) -> Result<()> {
         self.look()?;
         while let Ok(packet) = self.packets.try_recv() {
@@ -115,13 +114,13 @@ impl<W> Inbox<W> {
         Ok(())
     }
 
-    /// Puts back what will be asked for later.
+    /// Keeps something that will be asked for later.
     pub(super) fn keep(&mut self, from: WorldRank, content: Content<W>) {
         let call = self.call;
         self.early.push_back(Packet::new(from, call, content));
     }
 
-    /// The first packet of the call from this rank that is wanted, if it has come; fails once any peer has stopped.
+    /// The first wanted packet of this call from a rank, if it has come. Fails once any peer has stopped.
     pub(super) fn poll(
         &mut self,
         from: WorldRank,
@@ -147,7 +146,7 @@ impl<W> Inbox<W> {
         Ok(None)
     }
 
-    /// Waits for the first packet of the call from this rank that is wanted; fails once any peer has stopped.
+    /// Waits for the first wanted packet of this call from a rank. Fails once any peer has stopped.
     pub(super) fn take(
         &mut self,
         from: WorldRank,
@@ -164,7 +163,7 @@ impl<W> Inbox<W> {
         }
     }
 
-    /// Nobody has to wait for room in an inbox that nobody empties.
+    /// Closes the inbox. Nobody empties it any more, so nobody must wait for room in it.
     pub(super) fn close(&mut self) {
         self.packets = never();
     }
@@ -183,11 +182,11 @@ impl<W> Inbox<W> {
             .expect("the rank holds a way into its own inbox")
     }
 
-    /// Whether a packet can be asked for, now or in a later call. What belongs to an earlier call is dropped.
+    /// Whether a packet may be asked for, now or in a later call. Packets of earlier calls are dropped.
     fn accept(&mut self, packet: &Packet<W>) -> Result<bool> {
         let is_old_attempt = packet.call().attempt < self.call.attempt;
         match &packet.content {
-            // A rank may have stopped between two calls: that it has is true in the next one too.
+            // A rank may have stopped between two calls. It has then stopped in the next one too.
             Content::Stopped if !is_old_attempt => {
                 Err(self.fail_in(packet.call().attempt, Failure::Stopped(packet.from)))
             }

@@ -1,4 +1,4 @@
-//! Ranks of several processes: those of its own process a rank reaches by channels, the others by sockets.
+//! Ends for several processes: channels inside a process, sockets between processes.
 
 use super::channels::Channel;
 use super::inbox::inbox;
@@ -9,11 +9,11 @@ use crate::error::Result;
 use crate::id::WorldRank;
 use crate::mesh::Mesh;
 
-/// The connected ends of the ranks that this process holds, in rank order, and what all processes do
-/// together. `threads` are those of all ranks on this machine; for them and `room` see [`super::connect`].
+/// The connected ends of this process's ranks, in rank order, and what connects the processes. `threads`
+/// counts those of all ranks on this machine. For `threads` and `room` see [`super::connect`].
 ///
 /// # Errors
-/// When the system gives no thread to read from a socket. The connections are closed then.
+/// When the system cannot start a thread to read from a socket. The connections are closed then.
 ///
 /// # Panics
 /// When the mesh is for another number of processes than the world has.

@@ -1,4 +1,4 @@
-//! What goes from one rank to another, and the way it takes.
+//! Packets from one rank to another, and their routes.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use super::{Call, Tag};
 use crate::error::{FabricError, Result};
 use crate::id::WorldRank;
 
-/// What one rank sends another. It holds the fields of its [`Call`] one by one: so it has no padding, and fewer
-/// bytes go from core to core.
+/// One thing that a rank sends to another. It holds the fields of its [`Call`] one by one. So it has no
+/// padding, and fewer bytes go from core to core.
 pub(super) struct Packet<W> {
     pub(super) from: WorldRank,
     attempt: u32,
@@ -39,25 +39,24 @@ impl<W> Packet<W> {
 pub(super) enum Content<W> {
     /// A wire.
     Wire(Tag, W),
-    /// A wire whose numbers a [`super::Carrier`] has taken. What arrives in another process is its
-    /// description.
+    /// A wire whose numbers a [`super::Carrier`] has taken. Only its description goes to the other process.
     Carried(Tag, W),
-    /// The description of a wire whose numbers a [`super::Carrier`] brings.
+    /// The description of a wire whose numbers a [`super::Carrier`] will receive.
     Description(Tag, Vec<u8>),
     /// A block of host memory.
     Block(Vec<u8>),
     /// The rank has stopped.
     Stopped,
-    /// A wire could not be written, sent or read; or the processes do not make the same calls.
+    /// A wire could not be written, sent or read. Or the processes make different calls.
     Failed(Arc<FabricError>),
 }
 
-/// The way from one rank to another.
+/// A route from one rank to another.
 pub(super) trait Route<W>: Send {
-    /// Whether the other rank is in this process: then wires are handed over as they are.
+    /// Whether the other rank is in this process. Wires to it are handed over without a copy.
     fn is_near(&self) -> bool;
 
-    /// Sends a packet. It comes back when there is no room for it now.
+    /// Sends a packet. If there is no room for it now, it is returned.
     ///
     /// # Errors
     /// [`crate::Error::PeerGone`] when the other rank cannot be reached any more; [`crate::Error::Fabric`]

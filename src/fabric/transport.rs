@@ -15,41 +15,40 @@ pub trait Transport<W>: 'static {
     /// The number of ranks.
     fn ranks(&self) -> u32;
 
-    /// Begins a call. Whatever is sent from now on belongs to it, and whatever came for an earlier call and
-    /// was not taken is dropped. What a quicker peer sends for a later call waits until that call begins
-    /// here.
+    /// Begins a call. Whatever is sent from now on belongs to it. Whatever came for an earlier call and was
+    /// not taken is dropped. Whatever a faster peer sends for a later call waits until that call begins here.
     ///
-    /// A later attempt also makes an end usable again whose peers have stopped, or that has stopped itself,
-    /// in an earlier attempt. Ranks of a process that has ended stay away.
+    /// A later attempt also makes an end usable again if, in an earlier attempt, its peers have stopped or it
+    /// has stopped itself. Ranks of a process that has ended do not come back.
     ///
     /// Every rank begins the same calls, in the same order. It neither allocates nor waits.
     ///
     /// # Errors
-    /// [`crate::error::FabricError::LeftOver`] when a wire of an earlier call was announced whose numbers a
-    /// carrier still has to bring: they would be taken for the numbers of the next one.
+    /// [`crate::error::FabricError::LeftOver`] when a wire of an earlier call was announced, and a carrier
+    /// still has its numbers. The next receive would take them for its own.
     fn begin(&mut self, call: Call) -> Result<()>;
 
     /// Tells every peer that this rank has stopped, as dropping the end does. [`Transport::begin`] with a
     /// later attempt makes it usable again.
     fn stop(&mut self);
 
-    /// Whether wires to a rank and from it go from device to device: handed over inside the process, or
-    /// carried by what a fabric has for that. Both ends say the same, from the start on.
+    /// Whether wires to and from a rank stay on devices: handed over inside the process, or moved by a
+    /// carrier. Both ends give the same answer, from the start on.
     fn is_direct(&self, _peer: WorldRank) -> bool {
         true
     }
 
-    /// Makes connections that a fabric needs beyond those it has: for the schedule's transfers, and to and
-    /// from `partners`, whose tied gradients are summed with this rank's. Called once, on the rank's own
-    /// thread, by all ranks at about the same time, before anything is sent.
+    /// Makes further connections that a fabric needs: for the schedule's transfers, and for `partners`, whose
+    /// tied gradients are summed with this rank's. All ranks call it once, each on its own thread, at about
+    /// the same time, before anything is sent.
     ///
     /// # Errors
-    /// Whatever the fabric reports, as that a peer does not come in time.
+    /// Whatever the fabric reports, for example that a peer does not connect in time.
     fn start(&mut self, _partners: &[WorldRank]) -> Result<()> {
         Ok(())
     }
 
-    /// Whether all peers and connections are well: for a rank that waits for something else, such as its
+    /// Checks that all peers and connections are well. For a rank that waits for something else, such as its
     /// device.
     ///
     /// # Errors
@@ -64,7 +63,7 @@ pub trait Transport<W>: 'static {
     /// [`crate::Error::PeerGone`], or [`crate::Error::Fabric`] when the wire cannot be written.
     fn send(&mut self, peer: WorldRank, tag: Tag, wire: W) -> Result<()>;
 
-    /// Announces that [`Transport::wait`] will ask for this wire. A fabric that needs no notice ignores it.
+    /// Announces that [`Transport::wait`] will ask for this wire. Some fabrics ignore it.
     ///
     /// # Errors
     /// Whatever the fabric reports.
@@ -72,7 +71,7 @@ pub trait Transport<W>: 'static {
         Ok(())
     }
 
-    /// A wire of the call that has begun, if it has come. An end that cannot say so without waiting says no.
+    /// A wire of the current call, if it has come. An end that cannot tell without waiting gives none.
     ///
     /// # Errors
     /// As for [`Transport::wait`].
@@ -80,20 +79,20 @@ pub trait Transport<W>: 'static {
         Ok(None)
     }
 
-    /// Waits for a wire of the call that has begun.
+    /// Waits for a wire of the current call.
     ///
     /// # Errors
-    /// [`crate::Error::PeerGone`] once any peer has stopped: the call cannot end any more.
-    /// [`crate::Error::Fabric`] when a wire could not be written by its sender, or not be read here.
+    /// [`crate::Error::PeerGone`] once any peer has stopped, because the call cannot end then.
+    /// [`crate::Error::Fabric`] when the sender could not write the wire, or it cannot be read here.
     fn wait(&mut self, peer: WorldRank, tag: Tag) -> Result<W>;
 
-    /// Sends a block of host memory; blocks between two ranks arrive in order.
+    /// Sends a block of host memory. Blocks between two ranks arrive in order.
     ///
     /// # Errors
     /// [`crate::Error::PeerGone`].
     fn send_bytes(&mut self, peer: WorldRank, bytes: Vec<u8>) -> Result<()>;
 
-    /// Waits for a peer's next block of the call that has begun.
+    /// Waits for a peer's next block of the current call.
     ///
     /// # Errors
     /// As for [`Transport::wait`].

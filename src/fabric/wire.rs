@@ -1,4 +1,4 @@
-//! Wires as bytes: what a wire has to give so that it can go to another process.
+//! Wires as bytes: what a wire needs so that it can be sent to another process.
 
 use std::io::{self, Read, Write};
 
@@ -6,28 +6,28 @@ use pipewright_stages::{DType, Kind, MAX_DIMS, Place, Shape, Tensor};
 
 use crate::error::Result;
 
-/// A wire that can leave its process. On the way it is a description, from which a receiver makes room, and
+/// A wire that can be sent to another process: as a description, for which the receiver makes room, and as
 /// its numbers.
 ///
-/// What a wire's own code reports, or that it panics, reaches the callers on both sides as
+/// If a wire's own code returns an error or panics, the callers on both sides get
 /// [`crate::error::FabricError::CannotWrite`] or [`crate::error::FabricError::CannotRead`], with the ranks
 /// and the tag.
 pub trait WireFrame: Send + Sized + 'static {
-    /// How such a wire is taken for a tensor, if it is nothing but a tensor and describes itself as that
-    /// does. Then whatever carries tensors from device to device can carry it.
+    /// The conversions, if the wire is a tensor and nothing else, and has a tensor's description. Then a
+    /// carrier of tensors can move it.
     fn as_tensor() -> Option<TensorForm<Self>> {
         None
     }
 
-    /// The same wire where it can be written from: on the host. Waits for a device that has it.
+    /// The same wire on the host, so that its numbers can be written. Waits for the wire's device.
     ///
     /// # Errors
-    /// When the device that it is on cannot give it.
+    /// When the wire's device fails.
     fn to_host(self) -> Result<Self> {
         Ok(self)
     }
 
-    /// Appends the description, of 4,096 bytes at most: for a tensor its kind and dimensions.
+    /// Appends the description, of at most 4,096 bytes. For a tensor these are its kind and dimensions.
     fn describe(&self, description: &mut Vec<u8>);
 
     /// How many bytes [`WireFrame::write`] writes.
@@ -36,24 +36,24 @@ pub trait WireFrame: Send + Sized + 'static {
     /// Writes the numbers of a wire on the host, little endian.
     ///
     /// # Errors
-    /// What `to` reports, or why the wire cannot be written.
+    /// Whatever `to` reports. Also when the wire cannot be written.
     fn write(&self, to: &mut dyn Write) -> io::Result<()>;
 
-    /// Makes a wire of this description and reads its numbers, which are so many `bytes`. Both come from
-    /// another process: a description that needs another number of bytes is an error, before memory is made
-    /// for it.
+    /// Makes a wire from this description, and reads its `bytes` bytes of numbers. Both come from another
+    /// process. So a description that needs another number of bytes must be an error, before memory is
+    /// allocated for it.
     ///
     /// # Errors
-    /// What `from` reports, or why this is no wire.
+    /// Whatever `from` reports. Also when this is not a wire.
     fn read(description: &[u8], bytes: u64, from: &mut dyn Read) -> io::Result<Self>;
 }
 
-/// A wire as a tensor, and a tensor as a wire.
+/// The conversions between a wire and a tensor.
 #[derive(Debug)]
 pub struct TensorForm<W> {
-    /// The tensor that the wire is.
+    /// The tensor in a wire.
     pub tensor: fn(&W) -> &Tensor,
-    /// The wire that a tensor is.
+    /// A wire with this tensor.
     pub wire: fn(Tensor) -> W,
 }
 
@@ -65,7 +65,7 @@ impl WireFrame for Tensor {
         })
     }
 
-    /// Numbers of 16 bits become the same ones of 32.
+    /// Numbers of 16 bits become the same numbers with 32 bits.
     fn to_host(self) -> Result<Self> {
         Ok(self.to(Place::default())?)
     }
@@ -90,7 +90,7 @@ impl WireFrame for Tensor {
     }
 
     fn read(description: &[u8], bytes: u64, from: &mut dyn Read) -> io::Result<Self> {
-        // What is on a socket was on the host, where there are no numbers of 16 bits.
+        // The sender wrote it on the host, where no numbers have 16 bits.
         let shape =
             described(description).ok_or_else(|| io::Error::other("its description is of no tensor"))?;
         let needed = (size_of::<f32>() * shape.dims().iter().product::<usize>()) as u64;
@@ -114,7 +114,7 @@ impl WireFrame for Tensor {
     }
 }
 
-/// The kind of numbers of 16 bits, which are on GPUs only.
+/// The kind of 16-bit numbers. Only GPUs have them.
 const BF16: u8 = 2;
 
 /// Appends a shape: the kind, then each dimension in eight bytes.
@@ -128,7 +128,7 @@ pub(crate) fn describe(shape: &Shape, description: &mut Vec<u8>) {
     }
 }
 
-/// The shape and the numbers of a tensor that [`WireFrame::describe`] described; none for ids.
+/// The shape and the type of numbers of a tensor that [`WireFrame::describe`] described. `None` for ids.
 pub(super) fn described_numbers(description: &[u8]) -> Option<(Shape, DType)> {
     let (&kind, dims) = description.split_first()?;
     let dtype = match kind {
@@ -140,7 +140,7 @@ pub(super) fn described_numbers(description: &[u8]) -> Option<(Shape, DType)> {
     Some((shape, dtype))
 }
 
-/// The shape that [`describe`] wrote.
+/// Reads the shape that [`describe`] wrote.
 pub(crate) fn described(description: &[u8]) -> Option<Shape> {
     let (kind, dims) = description.split_first()?;
     let (dims, rest) = dims.as_chunks::<8>();

@@ -1,4 +1,4 @@
-//! What has to be equal in all processes of a run. It is compared when a pipeline is launched, before anything is built.
+//! What must be equal in all processes of a run. It is compared at launch, before anything is built.
 
 use pipewright_stages::Stage;
 use sha2::{Digest, Sha256};
@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::id::Rank;
 use crate::schedule::Schedule;
 
-/// The parts that have to be equal, by name, in the order in which a difference is told.
+/// The parts that must be equal, by name. The first difference in this order is reported.
 ///
 /// # Errors
 /// When the data cannot be read.
@@ -59,7 +59,7 @@ pub(super) fn parts<S: Stage>(parts: &Parts<S>, setup: &Setup<S::Wire>) -> Resul
     Ok(all)
 }
 
-/// A rank's actions in few words: their number, the first ones, and a hash of all.
+/// A summary of a rank's actions: their number, the first ones, and a hash of all.
 fn order(schedule: &Schedule, rank: Rank) -> String {
     const SHOWN: usize = 12;
     let actions = schedule.actions(rank);

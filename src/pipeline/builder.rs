@@ -1,4 +1,4 @@
-//! Describing a pipeline.
+//! The builder of a pipeline.
 
 use std::any::type_name;
 use std::sync::{Arc, Once};
@@ -16,7 +16,8 @@ use crate::error::Result;
 use crate::fabric::{WireFrame, World};
 use crate::schedule::Schedule;
 
-/// A pipeline being described. A schedule, its stages, a loss and data are needed; the rest has defaults.
+/// Describes a pipeline and launches it. A schedule, its stages, a loss and data are required. The rest has
+/// defaults.
 pub struct PipelineBuilder<S: Stage> {
     parts: Parts<S>,
 }
@@ -30,7 +31,8 @@ impl<S: Stage> Default for PipelineBuilder<S> {
 }
 
 impl<S: Stage> PipelineBuilder<S> {
-    /// Who does what, in which order. It has been checked: only the checker makes one.
+    /// The schedule: which rank does what, in which order. Only the checker can make a [`Schedule`], so it is
+    /// correct.
     #[must_use]
     pub fn schedule(mut self, schedule: Schedule) -> Self {
         self.parts.schedule = Some(schedule);
@@ -44,7 +46,7 @@ impl<S: Stage> PipelineBuilder<S> {
         self
     }
 
-    /// What the last stage's output is judged by.
+    /// The loss of the last stage's output.
     #[must_use]
     pub fn loss<L: Loss<S::Wire>>(mut self, loss: L) -> Self {
         self.parts.loss = Some((Box::new(loss), type_name::<L>()));
@@ -58,71 +60,76 @@ impl<S: Stage> PipelineBuilder<S> {
         self
     }
 
-    /// How weights change; [`AdamW`](pipewright_stages::optimizer::AdamW) with its defaults when not said.
+    /// How weights change. Default: [`AdamW`](pipewright_stages::optimizer::AdamW) with its defaults.
     #[must_use]
     pub fn optimizer(mut self, optimizer: impl Optimizer) -> Self {
         self.parts.optimizer = Arc::new(optimizer);
         self
     }
 
-    /// The learning rate of each step; a constant 1e-3 when not said.
+    /// The learning rate of each step. Default: a constant 1e-3.
     #[must_use]
     pub fn learning_rate(mut self, learning_rate: LearningRate) -> Self {
         self.parts.learning_rate = learning_rate;
         self
     }
 
-    /// Scales a gradient of a larger global norm down to this one; no clipping when not said.
+    /// The largest global norm of the gradient. A larger gradient is scaled down to it. Default: no clipping.
     #[must_use]
     pub fn clip(mut self, norm: f64) -> Self {
         self.parts.clip = Some(norm);
         self
     }
 
-    /// Where each rank's stages run, and in which numbers; one place is for all ranks, and none means on the CPU. Several ranks may share a
-    /// GPU. Wires go to the device of the rank that needs them.
+    /// Each rank's device, and the numbers to compute in there. One place stands for all ranks. Default: the
+    /// CPU. Several ranks may share a GPU. Wires go to the device of the rank that receives them.
     #[must_use]
     pub fn places(mut self, places: Vec<Place>) -> Self {
         self.parts.places = places;
         self
     }
 
-    /// How many threads a rank uses inside layers, loss and optimizer; 1 when not said. The weights are the same, bit for bit,
-    /// for any number. A stage of one's own can use them too: [`pipewright_stages::threads`].
+    /// How many threads a rank uses inside layers, loss and optimizer. Default: 1. The weights are the same,
+    /// bit for bit, for any number. Your own stages can use these threads too:
+    /// [`pipewright_stages::threads`].
     #[must_use]
     pub fn threads_per_rank(mut self, threads: usize) -> Self {
         self.parts.threads_per_rank = threads;
         self
     }
 
-    /// Whether each thread of each rank on the CPU is pinned to a core of its own, where there are as many as threads; true when not
-    /// said.
+    /// Whether each thread of the ranks on the CPU is pinned to a core of its own. This needs at least as
+    /// many cores as threads. Default: true.
     #[must_use]
     pub fn pin(mut self, pin: bool) -> Self {
         self.parts.pin = pin;
         self
     }
 
-    /// The time that one action of a rank may take, such as a forward pass of one stage; half an hour when not said, and any
-    /// time with `None`. A rank that takes longer is reported with what it does and who waits for it
-    /// ([`CallError::Stalled`](crate::error::CallError::Stalled)), and the pipeline has stopped. A rank that waits for others
-    /// may wait as long as they need.
+    /// The longest time that one action of a rank may take, such as a forward pass of one stage. Default:
+    /// half an hour. `None`: no limit.
+    ///
+    /// If an action takes longer, the pipeline stops with
+    /// [`CallError::Stalled`](crate::error::CallError::Stalled), which says what the rank was doing and who
+    /// waits for it. The time in which a rank waits for other ranks does not count.
     #[must_use]
     pub fn stall_limit(mut self, limit: Option<Duration>) -> Self {
         self.parts.stall_limit = limit;
         self
     }
 
-    /// The text kept in checkpoints as the run's config.
+    /// The config of the run, as a text that is kept in checkpoints.
     #[must_use]
     pub fn config(mut self, config: String) -> Self {
         self.parts.config = config;
         self
     }
 
-    /// Runs this process's share of the ranks, and the other processes theirs: as many each, consecutive ones. Every process
-    /// builds the same pipeline with the same parts and makes the same calls; each gets the same results. Both are compared,
-    /// and a difference is an error in all. Without it all ranks run here.
+    /// Spreads the ranks over several processes: each process runs equally many consecutive ranks. Default:
+    /// all ranks run in this process.
+    ///
+    /// Every process builds the same pipeline from the same parts and makes the same calls. Each receives the
+    /// same results. Both parts and calls are compared, and a difference is an error in all processes.
     #[must_use]
     pub fn world(mut self, world: World) -> Self
     where
@@ -132,27 +139,31 @@ impl<S: Stage> PipelineBuilder<S> {
         self
     }
 
-    /// Starts the ranks, builds the stages on them and checks that they fit together.
+    /// Starts the ranks, builds the stages on them, and checks that they fit together.
     ///
     /// # Errors
-    /// [`LaunchError`](crate::error::LaunchError) when something is missing, the system gives no more threads, a stage cannot
-    /// be built, two parameters have one name, or a stage refuses the shape of what the one before gives: it names the stage,
-    /// its rank and the layer. With other processes also [`FabricError::NotAlike`](crate::error::FabricError::NotAlike), which
-    /// names the first part in which one of them differs. What fails in one process is told in all.
+    /// * [`LaunchError`](crate::error::LaunchError) when something is missing, the system cannot start a
+    ///   thread, a stage cannot be built, or two parameters have one name. Also when a stage refuses the
+    ///   shape of the previous stage's output: the error names the stage, its rank and the layer.
+    /// * [`FabricError::NotAlike`](crate::error::FabricError::NotAlike) when processes differ. It names the
+    ///   first part that differs.
+    ///
+    /// An error in one process is reported in all.
     pub fn launch(self) -> Result<Pipeline<S>> {
         warn_when_not_optimized();
         launch::launch(self.parts)
     }
 }
 
-/// Says once that training will be slow, where the user's profile does not optimise its dependencies.
+/// Warns once that training will be slow, if Pipewright was compiled without optimisation.
 fn warn_when_not_optimized() {
     static SAID: Once = Once::new();
     if !pipewright_stages::IS_OPTIMIZED {
         SAID.call_once(|| {
             eprintln!(
-                "pipewright is compiled without optimisation: training takes hundreds of times as long. Run with \
-                 --release, or let the section [profile.dev.package.\"*\"] of Cargo.toml say opt-level = 3"
+                "pipewright is compiled without optimisation: training takes hundreds of times as long. Run \
+                 with --release, or write opt-level = 3 into the section [profile.dev.package.\"*\"] of \
+                 Cargo.toml"
             );
         });
     }

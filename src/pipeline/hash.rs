@@ -1,11 +1,11 @@
-//! The hash of all weights, which goes on from rank to rank.
+//! The hash of all weights. It continues from rank to rank.
 
 use sha2::Sha256;
 use sha2::digest::common::hazmat::SerializableState;
 
 use crate::error::{Error, Result};
 
-/// The hash whose state this is.
+/// Continues a hash from its saved state.
 pub(super) fn resumed(state: &[u8]) -> Result<Sha256> {
     let state = state.try_into().ok();
     let hash = state.and_then(|state| Sha256::deserialize(state).ok());

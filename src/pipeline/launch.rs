@@ -1,4 +1,4 @@
-//! Starting a pipeline: connections, actors, stages, ties, and the checks that all fits together.
+//! Launches a pipeline: connections, actors, stages, ties, and the checks that everything fits together.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -66,7 +66,7 @@ pub(super) fn launch<S: Stage>(mut parts: Parts<S>) -> Result<Pipeline<S>> {
     })
 }
 
-/// Builds the stages on their ranks, ties what is tied and checks that all fits together.
+/// Builds the stages on their ranks, connects tied parameters, and checks that everything fits together.
 fn start<S: Stage>(
     given: &mut Parts<S>,
     setup: Setup<S::Wire>,
@@ -81,7 +81,7 @@ fn start<S: Stage>(
     let mut parts = parts.into_iter();
     let built = ranks.ask_all("building the stages", |_| {
         let parts = parts.next().expect("one for each rank");
-        // On a GPU it would pin the threads that CUDA and NCCL start, too.
+        // On a GPU, pinning would also pin the threads that CUDA and NCCL start.
         let pinned = match parts.mesh.place(parts.transport.rank()).device {
             Device::Cpu => threads,
             Device::Cuda(_) => 0,
@@ -100,7 +100,7 @@ fn start<S: Stage>(
     Ok((loader, parameters))
 }
 
-/// What each of this process's ranks makes its worker of, and what loads the data when one of them takes any.
+/// What each of this process's ranks makes its worker from, and the loader if one of these ranks needs data.
 fn worker_parts<S: Stage>(
     given: &mut Parts<S>,
     setup: Setup<S::Wire>,
@@ -146,7 +146,7 @@ fn worker_parts<S: Stage>(
     Ok((Some(loader), parts))
 }
 
-/// A core for each thread, when there are enough for each to have its own and more than one thread to keep apart.
+/// One core for each thread. Empty when there are fewer cores than threads, or only one thread.
 pub(crate) fn cores(pin: bool, threads: usize) -> Vec<core_affinity::CoreId> {
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     if pin && threads > 1 && cores.len() >= threads {

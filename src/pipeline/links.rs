@@ -1,4 +1,4 @@
-//! The fabrics that a pipeline's ranks need: how much room, which ways, and what puts them together.
+//! The fabrics that a pipeline's ranks need: their room, their links, and how they are connected.
 
 use std::sync::Arc;
 
@@ -10,8 +10,9 @@ use crate::id::{Rank, StageId, WorldRank};
 use crate::mesh::{Coordinate, Mesh};
 use crate::schedule::{Action, Flow, Links, Schedule};
 
-/// How many wires and blocks can be on the way to a rank at once: a step's wires, or an evaluation's, and
-/// from each peer what it says before it hears again, of a tied parameter, of the step's end, of its own end.
+/// How many wires and blocks can be on the way to a rank at once: the wires of a step or of an evaluation,
+/// and what each peer may send before it receives an answer (for a tied parameter, for the end of a step, for
+/// its own end).
 pub(super) fn room(schedule: &Schedule) -> usize {
     let ranks = (0..schedule.ranks()).map(Rank);
     let receives = |rank| {
@@ -25,11 +26,11 @@ pub(super) fn room(schedule: &Schedule) -> usize {
     most + 4 * schedule.ranks() as usize
 }
 
-/// The connected ends of this process's ranks, and what all processes do together: see [`fabric::ends`].
-/// Wires between these pairs of GPUs go by NCCL, if they can.
+/// Connects the ends of this process's ranks, and the processes: see [`fabric::ends`]. Wires between these
+/// pairs of GPUs go by NCCL, if possible.
 ///
 /// # Errors
-/// When another process has failed, or the system gives no thread.
+/// When another process has failed, or the system cannot start a thread.
 pub(super) fn connect<W: WireFrame>(
     world: World,
     mesh: &Mesh,
@@ -46,7 +47,7 @@ pub(super) fn connect<W: WireFrame>(
 /// The pairs of ranks on GPUs of different processes between which the schedule sends.
 ///
 /// # Errors
-/// When the schedule was checked for links that are easier than these.
+/// When NCCL's ordered links would let the schedule deadlock.
 pub(super) fn between_gpus(schedule: &Schedule, mesh: &Mesh) -> Result<GpuPairs> {
     let on_gpu = |rank: WorldRank| mesh.place(rank).device != Device::Cpu;
     let mut pairs = Vec::new();
@@ -68,7 +69,7 @@ pub(super) fn between_gpus(schedule: &Schedule, mesh: &Mesh) -> Result<GpuPairs>
             })?;
     }
     let mut gpus = GpuPairs::new(pairs, mesh);
-    // The first stage and the last one are often tied.
+    // The first and the last stage often share tied parameters.
     let ends = [StageId(0), schedule.last_stage()].map(|stage| schedule.rank_of(stage));
     for at in mesh
         .world()
@@ -80,7 +81,7 @@ pub(super) fn between_gpus(schedule: &Schedule, mesh: &Mesh) -> Result<GpuPairs>
     Ok(gpus)
 }
 
-/// The rank that a send goes to.
+/// The rank that receives a send.
 fn receiver(schedule: &Schedule, action: Action) -> Option<Rank> {
     let Action::Send(flow, cell) = action else {
         return None;

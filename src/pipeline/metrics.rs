@@ -1,4 +1,4 @@
-//! The step's numbers for whatever recorder the program has installed.
+//! Reports the step's numbers to the metrics recorder of the program, if it has installed one.
 
 use metrics::{counter, gauge, histogram};
 

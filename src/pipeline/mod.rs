@@ -1,4 +1,4 @@
-//! What the user calls: a pipeline that trains step by step, as a plain training loop would.
+//! The pipeline: it trains step by step, like a plain training loop.
 
 mod alike;
 mod builder;
@@ -41,14 +41,14 @@ use shapes::check_shapes;
 
 /// A running pipeline: one actor a rank, each on its own thread. Dropping it stops them.
 ///
-/// In a run of several processes all of them make the same calls with the same arguments, in the same order. Another call in
-/// one of them is an error in all ([`FabricError::CallsDiffer`](crate::error::FabricError::CallsDiffer)).
+/// With several processes, all must make the same calls with the same arguments, in the same order. Otherwise
+/// all of them get [`FabricError::CallsDiffer`](crate::error::FabricError::CallsDiffer).
 ///
-/// After a rank has failed every call gives [`Error::Stopped`] with the cause; a step that only gave numbers that are not finite
-/// ([`Error::NotFinite`]) leaves the pipeline running with the weights of the step before.
+/// After a rank has failed, every call returns [`Error::Stopped`] with the cause. After [`Error::NotFinite`]
+/// the pipeline continues to run, with the weights of the previous step.
 pub struct Pipeline<S: Stage> {
     ranks: Ranks<S>,
-    /// In the processes whose ranks take data.
+    /// In the processes whose ranks need data.
     loader: Option<Loader>,
     data: Arc<dyn DataSource>,
     schedule: Arc<Schedule>,
@@ -56,7 +56,7 @@ pub struct Pipeline<S: Stage> {
     learning_rate: LearningRate,
     config: String,
     parameters: Vec<ParameterInfo>,
-    /// What the clocks of processes are compared by.
+    /// The clocks of processes are compared by their time since this instant.
     origin: Instant,
     next_step: u64,
     failure: Option<String>,
@@ -68,7 +68,7 @@ impl<S: Stage> Pipeline<S> {
         PipelineBuilder::default()
     }
 
-    /// The number of optimizer steps done, which is the next step's number.
+    /// The number of the next step, which is also the number of optimizer steps done.
     pub fn next_step(&self) -> u64 {
         self.next_step
     }
@@ -78,12 +78,12 @@ impl<S: Stage> Pipeline<S> {
         &self.schedule
     }
 
-    /// The parameters in layer order; a tied one is listed at each of its sites.
+    /// The parameters in layer order. A tied parameter is listed at each of its sites.
     pub fn parameters(&self) -> &[ParameterInfo] {
         &self.parameters
     }
 
-    /// This process's number among those of the run; 0 when it runs alone.
+    /// This process's number in the run. It is 0 in a run of one process.
     pub fn process(&self) -> u32 {
         self.ranks.peers().process()
     }
@@ -93,7 +93,7 @@ impl<S: Stage> Pipeline<S> {
         self.ranks.peers().processes()
     }
 
-    /// What tells its data from other data.
+    /// The fingerprint of the training data: it differs for other data.
     ///
     /// # Errors
     /// When the data cannot be read.
@@ -109,10 +109,10 @@ impl<S: Stage> Pipeline<S> {
         self.train(false).map(|(report, _)| report)
     }
 
-    /// Runs one training step as [`Pipeline::step`] does, and gives what each rank did when: seconds since the call, bytes
-    /// held for backwards to come. A pass begins when it has all that it waits for; a transfer lasts from its handing over until
-    /// the receiver takes it up. Writing it down costs about half a microsecond an
-    /// action; the weights are the same.
+    /// Runs one training step as [`Pipeline::step`] does, and returns its timeline: when each rank did what,
+    /// in seconds since the call, and the bytes that it held for later backward passes. A pass begins when it
+    /// has all that it waits for. A transfer lasts from its send until the receiver takes it. Tracing costs
+    /// about half a microsecond an action, and changes no weight.
     ///
     /// # Errors
     /// As for [`Pipeline::step`].
@@ -121,7 +121,7 @@ impl<S: Stage> Pipeline<S> {
         Ok((report, worker::timeline(&self.schedule, traces)))
     }
 
-    /// Runs one training step; the ranks' records are there when they are `traced`.
+    /// Runs one training step. If it is `traced`, the ranks' records are returned too.
     fn train(&mut self, traced: bool) -> Result<(StepReport, Vec<Record>)> {
         let step = self.next_step;
         let learning_rate = self.learning_rate.at(step);
@@ -164,7 +164,7 @@ impl<S: Stage> Pipeline<S> {
         Ok((report, traces))
     }
 
-    /// One moment on the clocks of all processes, right before now.
+    /// One instant, just before now, on the clocks of all processes.
     fn common_instant(&self) -> Result<Instant> {
         let offset = self.ranks.peers().offset(self.origin)?;
         let now = self.origin.elapsed().as_secs_f64() + offset;
@@ -191,7 +191,7 @@ impl<S: Stage> Pipeline<S> {
         }
     }
 
-    /// Where a micro-batch's forward pass first gives a number that is not finite.
+    /// Searches for the first number that is not finite in a micro-batch's forward pass.
     fn search(&mut self, step: u64, micro_batch: MicroBatch) -> Result<String> {
         let call = self.begin(format_args!(
             "search of step {step}, micro-batch {micro_batch} for a number that is not finite"
@@ -214,12 +214,12 @@ impl<S: Stage> Pipeline<S> {
         ))
     }
 
-    /// Runs forward only over the first micro-batches of a source's step 0, as many as are asked for.
+    /// Runs only forward, over the first `micro_batches` micro-batches of a source's step 0.
     ///
     /// # Errors
-    /// [`CallError::NoMicroBatches`] when none are asked for, and
-    /// [`LaunchError::RefusedInput`](crate::error::LaunchError::RefusedInput) and its like when the stages cannot work on what
-    /// the source gives: the pipeline keeps running. Else as for [`Pipeline::step`].
+    /// [`CallError::NoMicroBatches`] when `micro_batches` is 0. [`LaunchError`](crate::error::LaunchError)
+    /// when the stages refuse the shapes of the source: the pipeline continues to run. Otherwise as for
+    /// [`Pipeline::step`].
     pub fn evaluate(&mut self, source: Arc<dyn DataSource>, micro_batches: u32) -> Result<Evaluation> {
         let shapes = source.shapes();
         let call = self.begin(format_args!(
@@ -246,13 +246,13 @@ impl<S: Stage> Pipeline<S> {
         })
     }
 
-    /// Saves weights, optimizer state, step, config and the data's fingerprint as a checkpoint folder, with checksums.
-    /// Written beside its place and renamed into it: whatever goes wrong, a checkpoint that stood there before still
-    /// does. Only a checkpoint, or an empty folder, is ever replaced.
+    /// Saves a checkpoint folder: weights, optimizer state, step, config, the data's fingerprint, and
+    /// checksums. It is written under another name and then renamed: if anything fails, an earlier checkpoint
+    /// of this name is still there. Only a checkpoint or an empty folder is ever replaced.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] when anything else stands there, which is left untouched; [`Error::Io`], as when the disk is
-    /// full. The pipeline keeps running.
+    /// [`Error::Checkpoint`] when something else is at this path: it is left untouched. [`Error::Io`], for
+    /// example when the disk is full. The pipeline continues to run.
     pub fn save(&mut self, folder: impl AsRef<Path>) -> Result<()> {
         self.begin(format_args!("saving of {}", folder.as_ref().display()))?;
         let states = self.optimizer.state_names();
@@ -264,7 +264,7 @@ impl<S: Stage> Pipeline<S> {
             draft: Arc::clone(&draft),
         })?;
         let done = if first {
-            // Weights are worth saving also when the data cannot be read any more.
+            // If the data cannot be read any more, the weights are still worth saving.
             let data = self.data.fingerprint().ok();
             let written = written.into_iter().flatten().collect();
             draft.finish(self.next_step, &self.config, data, written)
@@ -274,11 +274,11 @@ impl<S: Stage> Pipeline<S> {
         self.all_do("ending a checkpoint", done)
     }
 
-    /// Loads a checkpoint saved with any number of stages; the next step continues where it was saved, bit for bit. Every
-    /// byte is compared with its checksum before.
+    /// Loads a checkpoint that was saved with any number of stages. Training then continues where it was
+    /// saved, bit for bit. Every byte is compared with its checksum first.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] naming the file and the parameter, before any weight has changed; [`Error::Io`].
+    /// [`Error::Checkpoint`] with the file and the parameter (no weight has changed), or [`Error::Io`].
     pub fn load(&mut self, folder: impl AsRef<Path>) -> Result<()> {
         self.begin(format_args!("loading of {}", folder.as_ref().display()))?;
         let states = self.optimizer.state_names();
@@ -300,12 +300,12 @@ impl<S: Stage> Pipeline<S> {
         Ok(())
     }
 
-    /// The parameters as a checkpoint knows them.
+    /// The parameters, as a checkpoint describes them.
     fn tensors(&self) -> Vec<TensorInfo> {
         self.parameters.iter().map(TensorInfo::from).collect()
     }
 
-    /// The SHA-256, in hex, of all weights as little-endian `f32`, parameters in name order, tied ones once.
+    /// The SHA-256, in hex, of all weights as little-endian `f32`: parameters in name order, tied ones once.
     ///
     /// # Errors
     /// [`Error::Stopped`].
@@ -327,17 +327,17 @@ impl<S: Stage> Pipeline<S> {
         Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// Whether any process says yes: the same answer in each. A process alone answers itself.
+    /// Whether any process passes `true`. Every process receives the same answer.
     ///
     /// # Errors
-    /// [`Error::Process`] or [`Error::ProcessGone`] when another has failed.
+    /// [`Error::Process`] or [`Error::ProcessGone`] when another process has failed.
     pub fn any(&mut self, yes: bool) -> Result<bool> {
         self.begin(format_args!("question whether any process says yes"))?;
         let all = self.ranks.spread("agreeing", Ok(vec![u32::from(yes)]));
         Ok(self.note(all)?.contains(&1))
     }
 
-    /// Leaves for a failure outside the pipeline: the other processes are told why, and stop.
+    /// Stops after a failure outside of the pipeline. The other processes are told the cause, and stop too.
     pub fn fail(&mut self, cause: &Error) {
         self.ranks.peers().fail(cause);
         self.failure.get_or_insert_with(|| cause.to_string());
@@ -346,7 +346,7 @@ impl<S: Stage> Pipeline<S> {
     /// Stops all ranks and waits for their threads to end.
     pub fn stop(self) {}
 
-    /// This process's part of what all do before any goes on; fails when any has failed.
+    /// Waits until all processes have done their part. Fails if any has failed.
     fn all_do<T>(&self, what: &str, own: Result<T>) -> Result<T> {
         let (done, value) = match own {
             Ok(value) => (Ok(vec![()]), Some(value)),
@@ -356,7 +356,7 @@ impl<S: Stage> Pipeline<S> {
         Ok(value.expect("a failure of this process's own is told above"))
     }
 
-    /// Refuses checkpoints of several steps in what should be one folder.
+    /// Refuses a checkpoint whose step differs between processes: these opened different folders.
     fn check_same_step(&self, folder: &Path, step: u64) -> Result<()> {
         let steps = self.ranks.spread("opening a checkpoint", Ok(vec![step]))?;
         match steps.iter().position(|&other| other != steps[0]) {
@@ -369,7 +369,7 @@ impl<S: Stage> Pipeline<S> {
         }
     }
 
-    /// Begins a call: all processes make the same ones. Nothing can be called after a failure.
+    /// Begins a call, which all processes must make. After a failure it returns an error.
     fn begin(&mut self, call: Arguments<'_>) -> Result<Call> {
         if let Some(cause) = &self.failure {
             return Err(Error::Stopped(format!(" after a failure: {cause}")));
@@ -384,7 +384,7 @@ impl<S: Stage> Pipeline<S> {
             self.failure = Some(error.to_string());
         }
         if let Err(Error::Call(CallError::Stalled { .. })) = &result {
-            // Perhaps it is the data source that does not return: then the loader's thread would never end.
+            // The data source itself may hang. Then the loader's thread would never end, so it is not joined.
             std::mem::forget(self.loader.take());
         }
         result

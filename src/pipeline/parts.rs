@@ -1,4 +1,4 @@
-//! What a pipeline is made of, as the builder was given it.
+//! What a pipeline is made of, as given to the builder.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::schedule::Schedule;
 /// A loss, and the name of its type.
 type NamedLoss<W> = (Box<dyn Loss<W>>, &'static str);
 
-/// What a pipeline is made of. A schedule, its stages, a loss and data are needed; the rest has defaults.
+/// What a pipeline is made of. A schedule, its stages, a loss and data are required. The rest has defaults.
 pub(super) struct Parts<S: Stage> {
     pub(super) schedule: Option<Schedule>,
     pub(super) stages: Vec<StageBuilder<S>>,
@@ -33,10 +33,10 @@ pub(super) struct Parts<S: Stage> {
     pub(super) world: Option<(World, Connect<S::Wire>)>,
 }
 
-/// What connects the ranks of processes that have found each other, for the wires of the stages.
+/// Connects the ranks of all processes, for the wires of the stages.
 pub(super) type Connect<W> = fn(World, &Mesh, usize, usize, GpuPairs) -> Result<(Vec<End<W>>, Peers)>;
 
-/// Longer than any action of a model that trains: what takes longer has most likely stopped for ever.
+/// Longer than any action in normal training. An action that takes longer has most likely hung.
 const STALL_LIMIT: Duration = Duration::from_secs(30 * 60);
 
 impl<S: Stage> Default for Parts<S> {

@@ -1,10 +1,10 @@
-//! What a step and an evaluation tell the caller.
+//! What a step and an evaluation report to the caller.
 
 use std::fmt;
 
 use crate::worker::RankReport;
 
-/// One training step, the same for every caller whatever the stages and the schedule.
+/// The report of one training step. It is the same for all stages and schedules, and in every process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepReport {
     /// The step, from 0.
@@ -19,7 +19,8 @@ pub struct StepReport {
     pub learning_rate: f64,
     /// The targets counted: tokens, rows, or numbers.
     pub weight: f64,
-    /// Seconds from the call to its return, in this process: the one number, and the bubbles with it, that processes may differ in.
+    /// Seconds from the call to its return, in this process. Only this number, and the bubbles that are
+    /// computed from it, differ between processes.
     pub seconds: f64,
     /// Each rank's share, in rank order.
     pub ranks: Vec<RankReport>,
@@ -53,7 +54,7 @@ impl fmt::Display for StepReport {
     }
 }
 
-/// The result of a forward-only run.
+/// The result of an evaluation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Evaluation {
     /// The mean loss over all targets.

@@ -1,4 +1,4 @@
-//! The parts of a pipeline, once they are known to be there and to fit each other.
+//! The checked parts of a pipeline: all are there, and they fit each other.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::fabric::GpuPairs;
 use crate::mesh::Mesh;
 use crate::schedule::Schedule;
 
-/// What is launched, once the parts are known to be there and to fit each other.
+/// What is launched: all parts are there, and they fit each other.
 pub(super) struct Setup<W> {
     pub(super) schedule: Arc<Schedule>,
     pub(super) data: Arc<dyn DataSource>,
     pub(super) loss: Box<dyn Loss<W>>,
     pub(super) loss_name: &'static str,
-    /// Where every rank stands.
+    /// Where every rank of the run is.
     pub(super) mesh: Mesh,
     /// This process's ranks.
     pub(super) own: Range<u32>,

@@ -1,4 +1,4 @@
-//! Whether what each stage gives is what the next one takes.
+//! Checks that each stage takes the shape of the previous stage's output.
 
 use pipewright_stages::{Shape, Stage};
 
@@ -10,7 +10,7 @@ use crate::schedule::Schedule;
 /// Follows the shape of a source's inputs through all stages to the loss.
 ///
 /// # Errors
-/// [`LaunchError::RefusedInput`] and [`LaunchError::RefusedOutput`]: the ranks go on.
+/// [`LaunchError::RefusedInput`] and [`LaunchError::RefusedOutput`]. The ranks continue to run.
 pub(super) fn check_shapes<S: Stage>(
     ranks: &Ranks<S>,
     schedule: &Schedule,
@@ -48,7 +48,7 @@ pub(super) fn check_shapes<S: Stage>(
     })
 }
 
-/// Why a shape was refused, unless whoever was asked is gone.
+/// Why a shape was refused. Other errors, such as that the rank is gone, stay as they are.
 fn refused(error: Error, refusal: impl FnOnce(Box<Error>) -> LaunchError) -> Error {
     match error {
         Error::ProcessGone(_) => error,

@@ -1,4 +1,4 @@
-//! Which parameters are copies of each other. They are because a layer says so, and never because two names are equal.
+//! Which parameters are tied. A layer must say so: equal names alone never tie two parameters.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use crate::worker::{ParameterInfo, Tie};
 /// The tied parameters. `parameters` are in layer order.
 ///
 /// # Errors
-/// [`LaunchError`] when two parameters have one name and shard and nobody has tied them, when a copy has no original, and when
-/// a copy has other dimensions.
+/// [`LaunchError`] when two parameters that are not tied have one name and shard, when a copy has no
+/// original, or when a copy has other dimensions.
 pub(super) fn ties(parameters: &[ParameterInfo]) -> Result<Vec<Tie>> {
     let mut by_identity: BTreeMap<_, Vec<&ParameterInfo>> = BTreeMap::new();
     for info in parameters {
@@ -22,7 +22,7 @@ pub(super) fn ties(parameters: &[ParameterInfo]) -> Result<Vec<Tie>> {
     ties.filter_map(Result::transpose).collect()
 }
 
-/// The tie of all parameters of one name and shard; none when there is only one.
+/// The tie of all parameters of one name and shard. `None` when there is only one.
 fn tie(sites: &[&ParameterInfo]) -> Result<Option<Tie>> {
     let mut originals = sites.iter().filter(|info| !info.is_tied);
     let Some(&original) = originals.next() else {

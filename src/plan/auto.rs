@@ -49,7 +49,7 @@ pub struct Wanted<'a> {
     pub memory: Option<f64>,
     /// What the links promise.
     pub links: Links,
-    /// What is to be made short.
+    /// What to make as short as possible.
     pub goal: Goal,
 }
 

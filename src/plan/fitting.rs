@@ -8,7 +8,7 @@ use crate::plan::{
 use crate::plan::{Costs, Goal};
 use crate::schedule::{Links, Schedule};
 
-/// Each new partition has to hold at most this share of what the one before it held.
+/// Each new partition may hold at most this share of what the previous one held.
 const TIGHTER: f64 = 0.97;
 
 /// The model and the limits that a cut and a schedule are searched for.

@@ -134,7 +134,7 @@ pub(crate) fn median(numbers: impl IntoIterator<Item = f64>) -> Option<f64> {
     numbers.get(numbers.len() / 2).copied()
 }
 
-/// The median of numbers of which there is at least one.
+/// The median of at least one number.
 fn usual(numbers: &[f64]) -> f64 {
     median(numbers.iter().copied()).expect("there is a sample wherever a pass was seen")
 }

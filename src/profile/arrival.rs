@@ -1,4 +1,4 @@
-//! What a message between two ranks on GPUs costs: how long the receiver's GPU is at it.
+//! The cost of a message between two ranks on GPUs: how long the receiver's GPU works on it.
 
 use pipewright_stages::{ForwardContext, Mode, Place, Sequential, Stage, Tensor};
 
@@ -9,11 +9,11 @@ use crate::id::WorldRank;
 use crate::plan::Link;
 use crate::plan::median;
 
-/// Measures messages of up to `bytes` bytes from the place of each of so many ranks to the next one's; the slowest way is that of
-/// all. One place is for all ranks.
+/// Measures messages of up to `bytes` bytes from each rank to the next one. The result is the slowest pair's.
+/// One place stands for all ranks.
 ///
 /// # Errors
-/// When the system gives no thread, or what a GPU reports.
+/// When the system cannot start a thread. Also whatever a GPU reports.
 pub(super) fn measure(bytes: u64, ranks: u32, places: &[Place]) -> Result<Link> {
     let place = |rank: u32| places[rank as usize % places.len()];
     let mut ways: Vec<[Place; 2]> = (1..ranks).map(|rank| [place(rank - 1), place(rank)]).collect();
@@ -30,7 +30,7 @@ pub(super) fn measure(bytes: u64, ranks: u32, places: &[Place]) -> Result<Link> 
     Ok(slowest)
 }
 
-/// Seconds that taking a message in usually takes.
+/// The usual time, in seconds, to receive a message.
 fn one_way(numbers: usize, from: Place, to: Place) -> Result<f64> {
     let mut ends = connect::<Tensor>(2, 2, ROUNDS as usize + 1).into_iter();
     let (Some(sender), Some(receiver)) = (ends.next(), ends.next()) else {
@@ -41,21 +41,21 @@ fn one_way(numbers: usize, from: Place, to: Place) -> Result<f64> {
         let sending = scope.spawn(move || send(sender, from, numbers));
         (join(sending.join()), join(receiving.join()))
     });
-    // Whoever failed first is the cause, and the other one's peer is gone.
+    // If one side fails, the other reports that its peer is gone. So return the error that is the cause.
     match (sent, received) {
         (Ok(()), received) => Ok(median(received?).unwrap_or(0.0)),
         (Err(Error::PeerGone(_)), Err(error)) | (Err(error), _) => Err(error),
     }
 }
 
-/// A stage that does nothing, at a place.
+/// A stage without layers, at a place.
 fn stage(place: Place) -> Result<Sequential> {
     let mut stage = Sequential::new(Vec::new());
     stage.move_to(place)?;
     Ok(stage)
 }
 
-/// Sends messages that are ready, each when the one before has been taken in.
+/// Sends messages. Each is sent after the receiver has taken the previous one.
 fn send(mut transport: End<Tensor>, place: Place, numbers: usize) -> Result<()> {
     let mut stage = stage(place)?;
     let at = ForwardContext {
@@ -75,7 +75,7 @@ fn send(mut transport: End<Tensor>, place: Place, numbers: usize) -> Result<()> 
     Ok(())
 }
 
-/// Takes the messages in as a rank does; how long the GPU was at each.
+/// Receives the messages as a rank does. Returns how long the GPU worked on each.
 fn receive(mut transport: End<Tensor>, place: Place) -> Result<Vec<f64>> {
     let mut stage = stage(place)?;
     let mut times = Vec::new();

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 /// The processor of a machine.
 #[derive(Debug)]
 pub struct Cpu {
-    /// Its model name; `unknown` where the system does not say.
+    /// Its model name, or `unknown` if the system does not tell it.
     pub name: String,
-    /// Physical cores; two threads of a core share its arithmetic units.
+    /// Physical cores. Two threads of one core share its arithmetic units.
     pub cores: usize,
     /// How many threads this process can run at once.
     pub threads: usize,
@@ -28,7 +28,7 @@ impl Cpu {
     }
 }
 
-/// The values of a line that each processor has.
+/// The values of a line that `/proc/cpuinfo` has for each processor.
 fn values<'a>(facts: &'a str, name: &'static str) -> impl Iterator<Item = &'a str> {
     let pairs = facts.lines().filter_map(|line| line.split_once(':'));
     let named = pairs.filter(move |(key, _)| key.trim() == name);

@@ -1,4 +1,4 @@
-//! `costs.json`: measured costs, and what they were measured for.
+//! `costs.json`: measured costs, with the settings and the machine that they were measured for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,24 +11,24 @@ use super::cpu::Cpu;
 use crate::error::{CostsProblem, ProfileError, Result};
 use crate::plan::{LayerCost, Link, ModelCosts, StageCost};
 
-/// The version of the file's form that is written and read.
+/// The version of the file's format.
 const VERSION: u64 = 1;
 
-/// The setting that says what was measured.
+/// The setting that names the measured devices.
 pub const DEVICES: &str = "pipeline.devices";
 
-/// And what it is for the CPU.
+/// The value of that setting for the CPU.
 pub const ON_CPU: &str = "cpu";
 
-/// What costs depend on: names and values, such as `model.dim` and `128`.
+/// What costs depend on, by name: for example `model.dim` with value `128`.
 pub type Settings = BTreeMap<String, String>;
 
-/// Measured costs with what they were measured for.
+/// Measured costs, with the settings and the machine that they were measured for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
-    /// What the work of a micro-batch depends on. Where it differs the costs mean nothing.
+    /// What the work of a micro-batch depends on. If it differs, the costs are useless.
     pub settings: Settings,
-    /// What the speed of that work depends on.
+    /// What the speed of that work depends on. If it differs, the costs are inexact.
     pub machine: Settings,
     /// The costs.
     pub costs: ModelCosts,
@@ -72,8 +72,8 @@ impl Measured {
     /// Reads a file that [`Measured::to_json`] wrote.
     ///
     /// # Errors
-    /// [`ProfileError`] naming the file that cannot be read, and the key or layer that is missing, unknown or no number
-    /// from 0 on.
+    /// [`ProfileError`], which names the file. For its contents it also names the key or layer that is
+    /// missing, unknown, or not a number from 0 on.
     pub fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).map_err(|source| ProfileError::Read {
             file: path.to_owned(),
@@ -118,10 +118,11 @@ impl Measured {
         serde_json::to_string_pretty(&file).expect("numbers and text always serialise") + "\n"
     }
 
-    /// Refuses costs of another model, data or micro-batch, and gives a warning for costs of another machine.
+    /// Refuses costs of another model, data or micro-batch. Returns a warning for costs of another machine.
     ///
     /// # Errors
-    /// [`CostsProblem`] naming all that differs, and the layer of `names` that has no costs or the other way round.
+    /// [`CostsProblem`], which names all settings that differ, or a layer that only one of the costs and
+    /// `names` has.
     pub fn fits(
         &self,
         settings: &Settings,
@@ -162,7 +163,7 @@ impl TryFrom<File> for Measured {
             return Err(CostsProblem::NoTimes);
         }
         let mut settings = file.settings;
-        // Files from before GPUs were measured do not say.
+        // Files from before GPUs were measured lack this setting.
         settings
             .entry(DEVICES.to_owned())
             .or_insert_with(|| ON_CPU.to_owned());
@@ -213,7 +214,8 @@ impl From<&LayerCost> for LayerForm {
     }
 }
 
-/// Where in the file something is: the layer by its name, and the key. Ends in a colon, or is empty for the file itself.
+/// The place of an error in the file: the layer by its name, and the key. It ends with a colon. For the file
+/// itself it is empty.
 fn place(path: &serde_path_to_error::Path, json: &Value) -> String {
     let words = path.iter().filter_map(|segment| match segment {
         Segment::Seq { index } => Some(match json["layers"][*index]["name"].as_str() {
@@ -226,7 +228,7 @@ fn place(path: &serde_path_to_error::Path, json: &Value) -> String {
     words.map(|word| word + ": ").collect()
 }
 
-/// What differs, as `model.dim 128, now 256`; empty when nothing does.
+/// The settings that differ, such as `model.dim 128, now 256`. Empty if none differs.
 fn different(then: &Settings, now: &Settings) -> String {
     let none = || "none".to_owned();
     let names: BTreeSet<&String> = then.keys().chain(now.keys()).collect();

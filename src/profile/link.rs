@@ -1,4 +1,4 @@
-//! What a message between two ranks costs.
+//! The cost of a message between two ranks.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -12,17 +12,18 @@ use crate::pipeline::cores;
 use crate::plan::Link;
 use crate::plan::median;
 
-/// So many messages are timed.
+/// How many messages are timed.
 pub(super) const ROUNDS: u64 = 40;
 
-/// As long as a rank's wait, after which its thread sleeps and has to be woken.
+/// Longer than a waiting rank stays awake: so the thread sleeps, and waking it is measured too.
 const PAUSE: Duration = Duration::from_micros(300);
 
-/// Measures messages of up to `bytes` bytes between two threads, pinned as ranks are when `pin` is set. A byte costs what
-/// reading it costs for the first time, after the other thread has written it, beyond reading it again.
+/// Measures messages of up to `bytes` bytes between two threads. With `pin` they are pinned, as ranks are.
+/// The cost of a byte is the time to read it just after the other thread has written it, minus the time to
+/// read it again.
 ///
 /// # Errors
-/// When the system gives no thread.
+/// When the system cannot start a thread.
 pub(super) fn measure(bytes: u64, pin: bool) -> Result<Link> {
     let numbers = (bytes / 4).max(1) as usize;
     let (latency, _) = one_way(1, pin)?;
@@ -34,7 +35,8 @@ pub(super) fn measure(bytes: u64, pin: bool) -> Result<Link> {
     })
 }
 
-/// Seconds until a message has usually arrived, and of reading it beyond reading it again.
+/// The usual seconds until a message arrives, and the seconds that its first reading takes longer than its
+/// second.
 fn one_way(numbers: usize, pin: bool) -> Result<(f64, f64)> {
     let mut ends = connect::<Tensor>(2, 2, ROUNDS as usize + 1).into_iter();
     let (Some(sender), Some(receiver)) = (ends.next(), ends.next()) else {
@@ -65,22 +67,22 @@ fn one_way(numbers: usize, pin: bool) -> Result<(f64, f64)> {
         .zip(&received)
         .map(|(sent, times)| seconds(*sent, times[0]));
     let reading = |nth: usize| shortest(received.iter().map(|times| seconds(times[nth], times[nth + 1])));
-    // Waking a thread is a part of what a message costs, and takes its time more often than not.
+    // The cost of a message includes waking a thread, which usually takes about its median time.
     let arrival = median(arrivals).unwrap_or(0.0);
     Ok((arrival, (reading(0) - reading(1)).max(0.0)))
 }
 
-/// Reading competes with all other threads: only the shortest time is its own.
+/// Other threads compete for memory. Only the shortest time is undisturbed.
 fn shortest(times: impl Iterator<Item = f64>) -> f64 {
     times.reduce(f64::min).unwrap_or(0.0)
 }
 
-/// What a thread gave, or that it panicked.
+/// A thread's result. A panic becomes an error.
 pub(super) fn join<T>(joined: std::thread::Result<Result<T>>) -> Result<T> {
     joined.unwrap_or_else(|panic| Err(Error::Panicked(panic_message(panic.as_ref()))))
 }
 
-/// Sends messages with pauses between them; when each was sent.
+/// Sends messages with pauses between them. Returns when each was sent.
 fn send(mut transport: End<Tensor>, numbers: usize) -> Result<Vec<Instant>> {
     let mut sent = Vec::new();
     for round in 0..ROUNDS {
@@ -90,12 +92,12 @@ fn send(mut transport: End<Tensor>, numbers: usize) -> Result<Vec<Instant>> {
         sent.push(Instant::now());
         transport.send(WorldRank(1), Tag(round), message)?;
     }
-    // Leaving the link would take from the receiver what it has not yet received.
+    // If this end were dropped now, the receiver would lose the messages that it has not taken yet.
     transport.recv_bytes(WorldRank(1))?;
     Ok(sent)
 }
 
-/// Takes the messages; when each had come, was read, and was read again.
+/// Receives the messages. Returns when each arrived, when it was read, and when it was read again.
 fn receive(mut transport: End<Tensor>) -> Result<Vec<[Instant; 3]>> {
     let mut received = Vec::new();
     for round in 0..ROUNDS {

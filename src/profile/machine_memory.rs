@@ -1,4 +1,4 @@
-//! How much memory this process can have.
+//! How much memory this process may use.
 
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
@@ -13,8 +13,8 @@ pub struct MemoryLimit {
 }
 
 impl MemoryLimit {
-    /// The smallest limit that is known: of the machine, of the control groups (cgroups) that the process is in, and of its
-    /// address space (`ulimit -v`). None where the system tells none of them.
+    /// The smallest known limit: of the machine, of the process's control groups (cgroups), or of its address
+    /// space (`ulimit -v`). `None` if the system tells none of them.
     pub fn here() -> Option<Self> {
         let limit = |set_by| move |bytes| Self { bytes, set_by };
         let limits = [
@@ -34,7 +34,7 @@ fn of_machine() -> Option<u64> {
     Some(1024 * kib)
 }
 
-/// The smallest limit of the process's control group and those above it, of version 2 or 1.
+/// The smallest limit of the process's control group and its parents, of cgroup version 2 or 1.
 fn of_control_groups() -> Option<u64> {
     let groups = read_to_string("/proc/self/cgroup").ok()?;
     let limits = groups.lines().filter_map(|line| {
@@ -50,14 +50,15 @@ fn of_control_groups() -> Option<u64> {
     limits.min()
 }
 
-/// The smallest limit in files of this name, from a group up to the root. A file says `max` where there is no limit.
+/// The smallest limit in the files of this name, from a group up to the root. A file without a limit says
+/// `max`.
 fn smallest(root: &Path, group: &Path, file: &str) -> Option<u64> {
     let folders = group.ancestors().map(|group| root.join(group));
     let limit = |folder: PathBuf| read_to_string(folder.join(file)).ok()?.trim().parse().ok();
     folders.filter_map(limit).min()
 }
 
-/// The limit of the address space. The system says `unlimited` where there is none.
+/// The limit of the address space. Without a limit the system says `unlimited`.
 fn of_address_space() -> Option<u64> {
     let limits = read_to_string("/proc/self/limits").ok()?;
     let line = limits

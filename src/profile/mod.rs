@@ -1,4 +1,4 @@
-//! What the layers of a model cost on this machine: measured while they train, as they train.
+//! Measures what the layers of a model cost on this machine, while they train.
 
 mod arrival;
 mod cpu;
@@ -35,29 +35,30 @@ use observation::Log;
 use samples::Samples;
 use timed::{TimedLoss, TimedOptimizer};
 
-/// Steps that are not counted: first touches of memory, optimizer state, cold caches.
+/// Steps that are not counted: in these, memory is touched for the first time, the optimizer makes its state,
+/// and caches are cold.
 const WARM_UP: u64 = 2;
 
-/// Passes of each layer that are measured if there is time.
+/// Passes of each layer that are measured, if there is time.
 const ENOUGH: u64 = 40;
 
-/// Steps that are counted at least, and how long more of them may go on.
+/// The smallest number of steps to count, and the time after which no further ones are.
 const LEAST: u64 = 3;
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// What is to be measured.
+/// What to measure.
 pub struct Subject<L, O> {
     /// The model.
     pub model: Model,
-    /// How many ranks are busy at once: they share caches and memory.
+    /// How many ranks work at once. They share caches and memory.
     pub ranks: u32,
-    /// Where each rank runs, all on the CPU or all on GPUs; none means on the CPU.
+    /// Where each rank runs: all on the CPU, or all on GPUs. Empty: on the CPU.
     pub places: Vec<Place>,
     /// The micro-batches of a step.
     pub micro_batches: u32,
     /// The loss.
     pub loss: L,
-    /// The data; the size of its micro-batches is what the costs are those of.
+    /// The data. The costs are for micro-batches of its size.
     pub data: Arc<dyn DataSource>,
     /// How weights change.
     pub optimizer: O,
@@ -77,7 +78,8 @@ impl<L, O> fmt::Debug for Subject<L, O> {
     }
 }
 
-/// Refuses places that are not all on the CPU or all on GPUs, in the same numbers: a layer costs the same wherever it runs.
+/// Refuses places that are not all on the CPU or all on GPUs, or that differ in their numbers: one cost of a
+/// layer stands for all ranks.
 ///
 /// # Errors
 /// [`ProfileError::MixedRanks`].
@@ -89,12 +91,13 @@ pub fn check_places(places: &[Place]) -> Result<()> {
     Err(ProfileError::MixedRanks.into())
 }
 
-/// Trains the model for a few steps, a few seconds at most, with every layer's passes timed: with backwards in one piece and
-/// with backwards in two halves. Then times the links between ranks. `tell` hears of every step: how many are done, and how
-/// many there will be at most.
+/// Trains the model for a few steps, which takes a few seconds at most, and times every layer's passes: first
+/// with whole backwards, then with backwards in two halves. After that it times the links between ranks.
+///
+/// `tell` is called after every step with the number of steps done and the largest number there may be.
 ///
 /// # Errors
-/// As [`check_places`], and what stops the pipeline from being launched or from running a step.
+/// As [`check_places`], and whatever prevents launching the pipeline or running a step.
 pub fn measure<L: Loss<Tensor>, O: Optimizer>(
     subject: impl Fn() -> Result<Subject<L, O>>,
     mut tell: impl FnMut(u64, u64),
@@ -121,7 +124,8 @@ pub fn measure<L: Loss<Tensor>, O: Optimizer>(
     let link = match place.device {
         Device::Cpu => link::measure(largest(&layers) as u64, pin)?,
         Device::Cuda(_) => {
-            // What the last one gives is no wire, and may be larger than all that is one.
+            // The last layer's output is not sent to another stage, and it may be larger than all outputs
+            // that are.
             let wires = &layers[..layers.len().saturating_sub(1)];
             arrival::measure(largest(wires) as u64, ranks, &places)?
         }
@@ -143,7 +147,7 @@ fn train<L: Loss<Tensor>, O: Optimizer>(
     let (log, heard) = unbounded();
     let mut samples = Samples::of(subject.model.names().into_iter().map(str::to_owned));
     let on_gpus = subject.places.iter().any(|place| place.device != Device::Cpu);
-    // The times of a step on a GPU are told in the step after it.
+    // The times of a GPU's step are known in the next step.
     let late = u64::from(on_gpus);
     let steps = WARM_UP + ENOUGH.div_ceil(subject.micro_batches.into()).max(LEAST) + late;
     let mut pipeline = launch(subject, schedule, log)?;
@@ -159,7 +163,7 @@ fn train<L: Loss<Tensor>, O: Optimizer>(
     Ok(samples)
 }
 
-/// Starts a pipeline under a schedule with one stage a rank, whose layers, loss and optimizer tell the log how long they took.
+/// Starts a pipeline with one stage a rank. Its layers, loss and optimizer send their times to the log.
 fn launch<L: Loss<Tensor>, O: Optimizer>(
     subject: Subject<L, O>,
     schedule: &str,

@@ -1,4 +1,4 @@
-//! What is heard of a rank while it trains.
+//! What a rank reports while it trains.
 
 use crossbeam_channel::Sender;
 use pipewright_stages::ForwardContext;
@@ -6,7 +6,7 @@ use pipewright_stages::ForwardContext;
 /// Where observations go.
 pub(super) type Log = Sender<Sample>;
 
-/// What was observed of a layer in a step, and how long it took.
+/// An observation of a layer in a step, and how long it took.
 #[derive(Debug)]
 pub(super) struct Sample {
     /// The layer's place in the model, from 0.
@@ -16,10 +16,10 @@ pub(super) struct Sample {
     pub(super) of: Observation,
 }
 
-/// What was observed. Sizes are in bytes.
+/// An observation. Sizes are in bytes.
 #[derive(Debug)]
 pub(super) enum Observation {
-    /// The layer has parameters of these names.
+    /// The names of the layer's parameters.
     Parameters(Vec<String>),
     Forward {
         at: ForwardContext,

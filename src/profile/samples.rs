@@ -1,4 +1,4 @@
-//! From many measurements to what each layer costs.
+//! Computes each layer's cost from many measurements.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use super::observation::{Observation, Sample};
 use crate::plan::LayerCost;
 use crate::plan::StageCost;
 
-/// What has been measured of each layer.
+/// The measurements of each layer.
 #[derive(Debug)]
 pub(super) struct Samples {
     layers: Vec<Layer>,
@@ -28,12 +28,12 @@ struct Layer {
     shared: u64,
     pending: u64,
     output: u64,
-    /// The newest forward and the memory it kept.
+    /// The newest forward pass and the memory that it kept.
     kept: Option<(ForwardContext, Vec<(usize, u64)>)>,
 }
 
 impl Samples {
-    /// None yet, of layers of these names.
+    /// No measurements yet, for layers of these names.
     pub(super) fn of(names: impl Iterator<Item = String>) -> Self {
         let layer = |name| Layer {
             name,
@@ -45,7 +45,7 @@ impl Samples {
         }
     }
 
-    /// Adds measurements: their times only from this step on.
+    /// Adds measurements. Times count only from step `first` on.
     pub(super) fn add(&mut self, samples: impl Iterator<Item = Sample>, first: u64) {
         for sample in samples {
             let Sample {
@@ -83,7 +83,7 @@ impl Samples {
         }
     }
 
-    /// Bytes of what a layer has kept of a moment that the layer before has kept too.
+    /// Bytes that a layer has kept of one forward pass and that the layer before it has kept too.
     fn shared(&self, layer: usize, at: ForwardContext, saved: &[(usize, u64)]) -> u64 {
         let before = layer
             .checked_sub(1)
@@ -95,7 +95,7 @@ impl Samples {
         both.map(|block| block.1).sum()
     }
 
-    /// What each layer costs; its backward is both halves, as they were measured.
+    /// What each layer costs. A whole backward has its own measurement, and so has each half.
     pub(super) fn costs(self) -> Vec<LayerCost> {
         let updates: HashMap<String, f64> = self
             .updates
@@ -130,8 +130,8 @@ impl Samples {
     }
 }
 
-/// The lower quartile of some times: what something takes when nothing else of the machine comes between, even if most
-/// of the times something does. 0 when there are none.
+/// The lower quartile of some times: it shows what the work takes when nothing else disturbs the machine,
+/// even if most times were disturbed. 0 when there are no times.
 fn undisturbed(times: impl IntoIterator<Item = f64>) -> f64 {
     let mut times: Vec<f64> = times.into_iter().collect();
     times.sort_by(f64::total_cmp);

@@ -1,7 +1,8 @@
-//! How long a rank's work takes: by the host's clock where the host does it, by the device's where the host only puts it in order.
+//! Times a rank's work: with the host's clock on the CPU, and with the device's clock on a GPU, where the
+//! host only queues the work.
 //!
-//! A device's times are known once it is done, and waiting for each would leave it without work, as it is in no training: they are
-//! told when the thread's next step begins.
+//! A device's times are known after it has finished. Waiting for each of them would leave the device idle, as
+//! it is never in training. So they are reported when the thread's next step begins.
 
 use std::cell::RefCell;
 use std::time::Instant;
@@ -10,7 +11,7 @@ use pipewright_stages::{Clock, Device, Result, clock};
 
 use super::observation::{Log, Observation, Sample};
 
-/// How long some work took: seconds, or from one mark of the device's clock to another.
+/// How long some work took: seconds, or two marks of the device's clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Took {
     Seconds(f64),
@@ -21,24 +22,25 @@ thread_local! {
     static STOPWATCH: RefCell<Stopwatch> = RefCell::default();
 }
 
-/// What a rank's thread knows of the time.
+/// The clock and the measurements of a rank's thread.
 #[derive(Default)]
 struct Stopwatch {
-    /// That of the rank's device, where it has one.
+    /// The clock of the rank's device, if it has one.
     clock: Option<Box<dyn Clock>>,
     step: u64,
-    /// What was measured since the step began, and when by the clock.
-    untold: Vec<([usize; 2], Sample)>,
+    /// Measurements since the step began, with their marks of the clock.
+    unreported: Vec<([usize; 2], Sample)>,
 }
 
-/// This thread's work is on that device.
+/// From now on, this thread's work is timed by that device's clock.
 pub(super) fn time_on(device: Device) -> Result<()> {
     let clock = clock(device)?;
     STOPWATCH.with_borrow_mut(|stopwatch| stopwatch.clock = clock);
     Ok(())
 }
 
-/// A step begins on this thread, unless it has begun: what a device was timed at in the step before is told.
+/// Begins a step on this thread, unless it has begun. The previous step's times of a device are now known and
+/// are sent to the log.
 pub(super) fn begin_step(step: u64, log: &Log) -> Result<()> {
     STOPWATCH.with_borrow_mut(|stopwatch| {
         if std::mem::replace(&mut stopwatch.step, step) == step {
@@ -48,7 +50,7 @@ pub(super) fn begin_step(step: u64, log: &Log) -> Result<()> {
             return Ok(());
         };
         clock.wait()?;
-        for ([from, to], sample) in stopwatch.untold.drain(..) {
+        for ([from, to], sample) in stopwatch.unreported.drain(..) {
             let seconds = clock.seconds(from, to)?;
             send(log, Sample { seconds, ..sample });
         }
@@ -57,7 +59,7 @@ pub(super) fn begin_step(step: u64, log: &Log) -> Result<()> {
     })
 }
 
-/// Does some work, or gives it to the device, and times it.
+/// Does some work, or queues it on the device, and times it.
 pub(super) fn timed<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, Took)> {
     match mark()? {
         None => {
@@ -73,12 +75,12 @@ pub(super) fn timed<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, Took)> {
     }
 }
 
-/// A mark behind all that the device was given, where there is a clock to make it.
+/// A mark after all queued work, if there is a clock.
 fn mark() -> Result<Option<usize>> {
     STOPWATCH.with_borrow_mut(|stopwatch| stopwatch.clock.as_mut().map(|clock| clock.mark()).transpose())
 }
 
-/// Tells what was measured of a layer, now or when the time is known.
+/// Reports a measurement of a layer, at once or when its time is known.
 pub(super) fn tell(log: &Log, layer: usize, took: Took, of: Observation) {
     STOPWATCH.with_borrow_mut(|stopwatch| {
         let step = stopwatch.step;
@@ -90,12 +92,12 @@ pub(super) fn tell(log: &Log, layer: usize, took: Took, of: Observation) {
         };
         match took {
             Took::Seconds(seconds) => send(log, sample(seconds)),
-            Took::Marks(marks) => stopwatch.untold.push((marks, sample(0.0))),
+            Took::Marks(marks) => stopwatch.unreported.push((marks, sample(0.0))),
         }
     });
 }
 
 fn send(log: &Log, sample: Sample) {
-    // Whoever has stopped listening has measured enough.
+    // If nobody receives, enough has been measured.
     let _ = log.send(sample);
 }

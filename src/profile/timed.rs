@@ -1,4 +1,4 @@
-//! Layers, loss and optimizer that tell how long they took.
+//! Layers, loss and optimizer that report how long they took.
 
 use std::hint::black_box;
 
@@ -12,7 +12,7 @@ use pipewright_stages::{
 use super::observation::{Log, Observation};
 use super::stopwatch::{Took, begin_step, tell, timed};
 
-/// The same unit as one layer that tells of its passes.
+/// The same unit as one layer that reports the time of its passes.
 pub(super) fn unit(layer: usize, unit: LayerSpec, log: Log) -> LayerSpec {
     let LayerSpec { name, cost, build } = unit;
     LayerSpec::new(name.clone(), cost, move || {
@@ -102,7 +102,7 @@ impl Layer for Timed {
     }
 }
 
-/// A loss that tells of the last layer, whose output it judges.
+/// A loss that reports its time as the last layer's: that layer's output is what it works on.
 #[derive(Debug)]
 pub(super) struct TimedLoss<L> {
     pub(super) loss: L,
@@ -138,7 +138,7 @@ impl<L: Loss<Tensor>> Loss<Tensor> for TimedLoss<L> {
     }
 }
 
-/// An optimizer that tells of all that a step does with a parameter.
+/// An optimizer that reports the time of all that a step does with a parameter.
 #[derive(Debug)]
 pub(super) struct TimedOptimizer<O> {
     pub(super) optimizer: O,
@@ -152,8 +152,9 @@ impl<O: Optimizer> Optimizer for TimedOptimizer<O> {
 
     fn update(&self, parameter: &mut Parameter, update: Update) -> Result<()> {
         let ((), took) = timed(|| {
-            // The norm before it and the clearing after it belong to a step too, and neither changes anything here. What the CPU adds up
-            // when it is asked, a GPU does when it is told to start.
+            // A step also sums the squared gradient before the update and clears the gradient after it.
+            // Repeating both changes nothing. A CPU computes the sum in `grad_squares`, a GPU in
+            // `start_grad_squares`.
             black_box(parameter.grad_squares());
             parameter.start_grad_squares()?;
             self.optimizer.update(parameter, update)?;

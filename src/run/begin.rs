@@ -13,12 +13,12 @@ use crate::pipeline::Pipeline;
 use crate::{Error, Result};
 
 impl Run {
-    /// Makes the directory of a new run, or loads the newest checkpoint of the one that is there: everything up to the
-    /// first step.
+    /// Makes the directory of a new run, or loads the newest checkpoint of an existing run. Afterwards the
+    /// run is ready for its first step.
     ///
     /// # Errors
-    /// [`Error::Run`] when the directory cannot be used, [`CheckpointError::OtherData`] when the run trained on other
-    /// data before, and what [`Pipeline::load`] gives. The other processes are told.
+    /// [`Error::Run`] when the directory cannot be used, [`CheckpointError::OtherData`] when the run trained
+    /// on other data before, and whatever [`Pipeline::load`] returns. The other processes are told.
     pub fn begin<S: Stage>(mut self, pipeline: &mut Pipeline<S>) -> Result<Session<'_, S>> {
         let leads = pipeline.process() == 0;
         let claim = match self.claim.take() {
@@ -72,8 +72,8 @@ impl Run {
         Ok(session)
     }
 
-    /// Refuses data other than what the checkpoint was trained on, unless that is allowed. Then it gives what the
-    /// history says.
+    /// Refuses other data than the checkpoint was trained on, unless that is allowed. Then it returns the
+    /// line for the history.
     fn check_data<S: Stage>(&self, claim: &Claim, pipeline: &Pipeline<S>) -> Result<Option<String>> {
         let Some(checkpoint) = claim.checkpoint() else {
             return Ok(None);
@@ -82,13 +82,15 @@ impl Run {
             Err(Error::Checkpoint(CheckpointError::OtherData { saved, given, .. }))
                 if self.allow_other_data =>
             {
-                Ok(Some(format!("goes on with other data: {given}; it was {saved}")))
+                Ok(Some(format!(
+                    "continues with other data: {given}; it was {saved}"
+                )))
             }
             checked => checked.map(|()| None),
         }
     }
 
-    /// Opens the files of the run in the process that leads, and has all processes look whether they see them.
+    /// Opens the run's files in the process that leads. All processes check that they see them.
     fn open<S: Stage>(
         &self,
         pipeline: &mut Pipeline<S>,
@@ -109,7 +111,7 @@ impl Run {
     }
 }
 
-/// What this process has, once all processes have theirs; what fails in one of them fails in all.
+/// This process's value, once all processes have theirs. A failure in one process is a failure in all.
 fn agree<S: Stage, T>(pipeline: &mut Pipeline<S>, own: Result<T>) -> Result<T> {
     if pipeline.processes() > 1 {
         if let Err(error) = &own {

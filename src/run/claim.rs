@@ -1,4 +1,4 @@
-//! Whether a run may begin or go on in a directory, told before anything in it is touched.
+//! Whether a run may begin or continue in a directory. It is checked before anything there changes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,15 +9,15 @@ use crate::checkpoint::Checkpoint;
 use crate::error::RunError;
 use crate::{Error, Result};
 
-/// What to do with a run that is in the directory already.
+/// What to do if there is a run in the directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Resume {
-    /// Begin a new run; refuse a directory that holds anything.
+    /// Begin a new run. Refuse a directory that is not empty.
     #[default]
     Never,
-    /// Go on with the run that is there, or begin one where the directory is empty or does not exist.
+    /// Continue the run in the directory. If it is empty or does not exist, begin a new run.
     IfThere,
-    /// Go on with the run that is there; refuse a directory without one.
+    /// Continue the run in the directory. Refuse a directory without a run.
     Always,
 }
 
@@ -25,16 +25,16 @@ pub enum Resume {
 #[derive(Debug)]
 pub(super) struct Claim {
     dir: RunDir,
-    /// Of a run that goes on. A new run takes its lock when its directory is made.
+    /// For a run that continues. A new run takes its lock when its directory is made.
     lock: Option<Lock>,
-    /// The checkpoint to go on from.
+    /// The checkpoint to continue from.
     from: Option<PathBuf>,
-    /// The same, opened, in the process that leads.
+    /// The same checkpoint, opened, in the process that leads.
     checkpoint: Option<Checkpoint>,
 }
 
 impl Claim {
-    /// Looks at a directory, and takes the lock of a run that goes on. Changes nothing else.
+    /// Checks a directory, and takes the lock of a run that continues. Changes nothing else.
     pub(super) fn new(dir: RunDir, resume: Resume) -> Result<Self> {
         let path = || dir.path().to_owned();
         let free = dir.is_free()?;
@@ -71,7 +71,8 @@ impl Claim {
 
     fn of_run(dir: RunDir) -> Result<Self> {
         let lock = Some(Lock::take(dir.path())?);
-        // Here a damaged `run.json` is refused before data is opened; what it says is read when the run begins.
+        // A damaged `run.json` is refused here, before data is opened. Its contents are read when the run
+        // begins.
         dir.mark()?;
         let mut all = dir.checkpoints()?;
         let Some(newest) = all.pop() else {
@@ -94,12 +95,12 @@ impl Claim {
         }
     }
 
-    /// The folder of the checkpoint to go on from; none in a new run.
+    /// The folder of the checkpoint to continue from. `None` for a new run.
     pub(super) fn from(&self) -> Option<&Path> {
         self.from.as_deref()
     }
 
-    /// The checkpoint to go on from, in the process that leads.
+    /// The checkpoint to continue from, in the process that leads.
     pub(super) fn checkpoint(&self) -> Option<&Checkpoint> {
         self.checkpoint.as_ref()
     }
@@ -112,7 +113,7 @@ impl Claim {
         let dir = self.dir;
         fs::create_dir_all(dir.path()).map_err(Error::io("create", dir.path()))?;
         let lock = Lock::take(dir.path())?;
-        // Another run may have begun and ended here since the directory was looked at.
+        // Another run may have begun and ended here since the directory was checked.
         match dir.is_free()? {
             true => Ok(lock),
             false => Err(RunError::Exists(dir.path().to_owned()).into()),

@@ -1,4 +1,4 @@
-//! What a run tells those who listen.
+//! The events that a run reports to its listeners.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ use super::folder::Best;
 use crate::Error;
 use crate::pipeline::{Evaluation, StepReport};
 
-/// Something that happened in a run, in the order in which it happened. In several processes each one is told the
-/// same; only seconds and files differ.
+/// An event of a run. Events come in the order in which they happen. Every process reports the same events;
+/// only their seconds and files differ.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
@@ -32,18 +32,18 @@ pub enum Event<'a> {
     },
     /// There is a prediction of how long a step takes.
     Predicted(&'a str),
-    /// Something beside the training failed, and the run goes on.
+    /// A task besides the training failed. The run continues.
     Warning(&'a Warning),
-    /// The run ends in good order; all is saved.
+    /// The run has ended normally, and everything is saved.
     End(&'a Outcome),
-    /// The run ends because something failed. The error is what [`Session::train`](super::Session::train) gives.
+    /// The run ends because something failed. [`Session::train`](super::Session::train) returns the error.
     Failed(&'a Failed),
 }
 
 /// What a listener answers. `()` means [`Flow::Continue`], so a closure need not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// The run goes on.
+    /// The run continues.
     Continue,
     /// The run saves and ends after this step.
     Stop,
@@ -55,7 +55,7 @@ impl From<()> for Flow {
     }
 }
 
-/// How a run came to its end.
+/// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// All steps are done.
@@ -66,28 +66,28 @@ pub enum Ended {
     Stopped,
 }
 
-/// A run that came to its end in good order.
+/// The result of a run that ended normally.
 #[derive(Debug)]
 pub struct Outcome {
     /// How it ended.
     pub ended: Ended,
-    /// The steps done in all, those before it was resumed too.
+    /// The steps done in total, with those before it was resumed.
     pub steps: u64,
     /// The steps done since it began or was resumed.
     pub trained: u64,
-    /// The seconds that these took, with validations and checkpoints.
+    /// The seconds of these steps, with validations and checkpoints.
     pub seconds: f64,
-    /// The last validation, where it was after the last step.
+    /// The last validation, if it was after the last step.
     pub validation: Option<Evaluation>,
     /// The last checkpoint.
     pub checkpoint: PathBuf,
-    /// The checkpoint with the lowest validation loss, where there was a validation.
+    /// The checkpoint with the lowest validation loss, if there was a validation.
     pub best: Option<Best>,
-    /// What was predicted of a step and what was measured, where that was asked for.
+    /// The prediction of a step and its measured values, if a forecast was asked for.
     pub forecast: Option<String>,
-    /// The step whose trace was written, where traces were asked for.
+    /// The step whose trace was written, if traces were asked for.
     pub traced: Option<u64>,
-    /// What failed beside the training, the first of each kind.
+    /// The first failure of each task besides the training.
     pub warnings: Vec<Warning>,
 }
 
@@ -106,16 +106,16 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Something beside the training that failed. It is told once for each task.
+/// A task besides the training that failed. Only the first failure of each task is reported.
 #[derive(Debug)]
 pub struct Warning {
-    /// What the run was about to do.
+    /// The task.
     pub task: Task,
-    /// Why it could not.
+    /// Why it failed.
     pub error: Error,
 }
 
-/// What a run does beside training. None of it ends a run when it fails.
+/// A task of a run besides training. Its failure never ends the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Task {
@@ -148,22 +148,23 @@ impl fmt::Display for Warning {
         };
         write!(
             f,
-            "warning: could not {task}: {}; the run goes on, and later failures of this kind are not told",
+            "warning: could not {task}: {}; the run continues, and later failures of this kind are not \
+             reported",
             self.error
         )
     }
 }
 
-/// What is left of a run after a failure.
+/// The state of a run after a failure.
 #[derive(Debug)]
 pub struct Failed {
     /// A checkpoint that was removed because its weights gave numbers that are not finite.
     pub removed: Option<PathBuf>,
-    /// The checkpoint that a resumed run goes on from.
+    /// The checkpoint from which a resumed run continues.
     pub last: Option<PathBuf>,
     /// Whether the weights of `last` gave numbers that are not finite. Then it is the only checkpoint.
     pub last_is_bad: bool,
-    /// Whether the failure comes again when nothing is changed.
+    /// Whether the same failure would happen again with the same settings.
     pub repeats: bool,
 }
 
@@ -186,14 +187,15 @@ impl fmt::Display for Failed {
         if self.repeats {
             write!(
                 f,
-                "; with the same settings it ends the same way, so change one, such as optimizer.learning_rate"
+                "; with the same settings it ends the same way, so change one, such as \
+                 optimizer.learning_rate"
             )?;
         }
         Ok(())
     }
 }
 
-/// A loss in words, with the accuracy where there is one.
+/// A loss as text, with the accuracy if there is one.
 pub(super) fn score(loss: f64, accuracy: Option<f64>) -> String {
     let accuracy = accuracy.map_or(String::new(), |accuracy| {
         format!("  accuracy {:.1} %", 100.0 * accuracy)

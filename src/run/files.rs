@@ -1,4 +1,4 @@
-//! Files that are replaced as a whole and outlive a power failure.
+//! Files that are replaced as a whole and survive a power failure.
 
 use std::fs::{File, Permissions};
 use std::io::Write;
@@ -8,8 +8,8 @@ use std::time::SystemTime;
 
 use crate::{Error, Result};
 
-/// Writes a file beside its place, makes it durable and renames it into its place. After a failure the file that
-/// was there is still whole.
+/// Writes a file under another name, waits until the disk has it, and renames it. After a failure the old
+/// file is still whole.
 pub(super) fn replace(path: &Path, text: &str) -> Result<()> {
     let folder = path.parent().expect("a file of a run is in the run directory");
     let write = || {
@@ -24,7 +24,7 @@ pub(super) fn replace(path: &Path, text: &str) -> Result<()> {
     write().map_err(Error::io("write", path))
 }
 
-/// Makes the names in a folder durable.
+/// Waits until the disk has a folder's entries.
 pub(super) fn sync_folder(folder: &Path) -> std::io::Result<()> {
     File::open(folder)?.sync_all()
 }

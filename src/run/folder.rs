@@ -1,4 +1,4 @@
-//! The directory of a run: what is in it, and under which names.
+//! The directory of a run: its files and their names.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,25 +31,25 @@ pub struct RunDir(PathBuf);
 /// The checkpoint with the lowest validation loss of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Best {
-    /// The steps that it has behind it.
+    /// The number of optimizer steps done.
     pub step: u64,
     /// Its validation loss.
     pub validation_loss: f64,
 }
 
-/// What `run.json` holds.
+/// The contents of `run.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Mark {
     format: u32,
     /// The last checkpoint, as a path inside of the run directory.
     last: Option<PathBuf>,
-    /// The best checkpoint, likewise.
+    /// The best checkpoint, as a path inside of the run directory.
     best: Option<PathBuf>,
     best_validation: Option<Best>,
 }
 
 impl Mark {
-    /// For these checkpoints, by the steps that they have behind them.
+    /// The mark for these checkpoints, given by their numbers of steps.
     pub(super) fn new(last: Option<u64>, best: Option<Best>) -> Self {
         Self {
             format: FORMAT,
@@ -60,7 +60,7 @@ impl Mark {
     }
 }
 
-/// Where the checkpoint after so many steps is in a run directory.
+/// The path in a run directory of the checkpoint after `step` steps.
 fn place(step: u64) -> PathBuf {
     Path::new(CHECKPOINTS).join(format!("step-{step:08}"))
 }
@@ -91,12 +91,12 @@ impl RunDir {
         self.0.join("loss.svg")
     }
 
-    /// What happened to the run, a line of JSON each time.
+    /// The events of the run, a line of JSON each.
     pub fn history(&self) -> PathBuf {
         self.0.join("history.jsonl")
     }
 
-    /// Where the checkpoint after so many steps belongs.
+    /// The path of the checkpoint after `step` steps.
     pub fn checkpoint(&self, step: u64) -> PathBuf {
         self.0.join(place(step))
     }
@@ -125,7 +125,7 @@ impl RunDir {
         Ok(found.into_iter().map(|(_, path)| path).collect())
     }
 
-    /// The checkpoint that a resumed run goes on from: the newest one.
+    /// The checkpoint from which a resumed run continues: the newest one.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -133,7 +133,7 @@ impl RunDir {
         Ok(self.checkpoints()?.pop())
     }
 
-    /// The checkpoint with the lowest validation loss, where there was a validation.
+    /// The checkpoint with the lowest validation loss, if there was a validation.
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::Run`] when `run.json` is damaged.
@@ -142,13 +142,13 @@ impl RunDir {
         Ok(best.filter(|best| self.checkpoint(best.step).exists()))
     }
 
-    /// The steps that a checkpoint has behind it, by the name of its folder.
+    /// The number of steps in a checkpoint's folder name.
     pub(super) fn step_of(checkpoint: &Path) -> Option<u64> {
         let name = checkpoint.file_name()?.to_str()?;
         name.strip_prefix("step-")?.parse().ok()
     }
 
-    /// Refuses a folder that process 0 has made and that this process does not see.
+    /// Refuses a folder that process 0 has made but this process does not see.
     pub(super) fn check_shared(&self) -> Result<()> {
         match self.is_run() {
             true => Ok(()),
@@ -166,7 +166,7 @@ impl RunDir {
             self.mark_path(),
             lock,
         ] {
-            // Why the run did not begin is what the user is told.
+            // The user is told why the run did not begin. A failure here would only hide that.
             let _ = fs::remove_file(file);
         }
         let _ = fs::remove_dir(self.checkpoints_folder());

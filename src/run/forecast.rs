@@ -1,4 +1,4 @@
-//! What a step should take, and what it takes.
+//! The predicted and the measured time of a step.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -9,16 +9,16 @@ use crate::plan::{Costs, median};
 use crate::plan::{Prediction, simulate};
 use crate::schedule::{Links, Schedule, Timeline};
 
-/// Steps before those that count: first touches of memory, cold caches.
+/// Steps that do not count: memory is touched for the first time, and caches are cold.
 const WARM_UP: u64 = 1;
 
-/// Steps whose passes tell what passes cost, when no file does.
+/// Steps from whose passes the costs are taken, if no file gives them.
 const TRACED: u64 = 3;
 
-/// The newest steps, whose median is told.
+/// The number of newest steps over which the median is taken.
 const KEPT: usize = 100;
 
-/// Predicts how long a step takes and how much of it is bubble, and compares that with what is measured.
+/// Predicts the time and the bubble of a step, and compares them with the measured ones.
 #[derive(Debug, Default)]
 pub struct Forecast {
     predicted: Option<Step>,
@@ -36,12 +36,12 @@ struct Step {
 }
 
 impl Forecast {
-    /// By the passes of the first steps, which are traced.
+    /// A prediction from the passes of the first steps, which are traced.
     pub fn by_passes() -> Self {
         Self::default()
     }
 
-    /// By a simulation at what the layers cost.
+    /// A prediction from a simulation with the layers' costs.
     pub fn by_costs(prediction: &Prediction) -> Self {
         let Prediction { step, bubble, .. } = *prediction;
         Self {
@@ -50,7 +50,7 @@ impl Forecast {
         }
     }
 
-    /// What is known before the first step.
+    /// The prediction, if it is known before the first step.
     pub(crate) fn beginning(&self) -> Option<String> {
         self.predicted
             .map(|predicted| format!("predicted {predicted} by the costs of its layers"))
@@ -61,7 +61,7 @@ impl Forecast {
         self.predicted.is_none() && self.steps >= WARM_UP
     }
 
-    /// Takes note of a step; gives a prediction once there are passes enough for one.
+    /// Adds a step. Returns a prediction once there are enough passes for one.
     pub(super) fn add(
         &mut self,
         schedule: &Schedule,
@@ -87,7 +87,7 @@ impl Forecast {
         )))
     }
 
-    /// What was predicted and what came.
+    /// The prediction and the measured values.
     pub(super) fn result(&self) -> Option<String> {
         let predicted = self.predicted?;
         let middle = |part: fn(&(f64, f64)) -> f64| median(self.measured.iter().map(part));
@@ -106,7 +106,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// What the schedule gives when every pass takes its median time, and the end of a step too.
+/// The simulated step of the schedule, if every pass and the end of the step take their median times.
 fn predict(schedule: &Schedule, steps: &[(StepReport, Timeline)]) -> Result<Step> {
     let timelines = || steps.iter().map(|(_, timeline)| timeline);
     let costs = Costs::measured(timelines())?;

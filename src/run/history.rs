@@ -1,4 +1,4 @@
-//! `history.jsonl`: when a run began, went on and ended, and what was odd about it. A line each time.
+//! `history.jsonl`: a line each time the run begins, continues or ends, and for each unusual event.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::files::now;
 use crate::{Error, Result};
 
-/// The file, to add lines to.
+/// The file, open for adding lines.
 #[derive(Debug)]
 pub(super) struct History {
     file: File,
@@ -35,7 +35,7 @@ impl History {
         Ok(Self { file, path })
     }
 
-    /// Adds what happens now, after so many steps.
+    /// Adds an event, which happens now, after `step` steps.
     pub(super) fn add(&mut self, step: u64, event: &str) -> Result<()> {
         let entry = Entry {
             time: now(),

@@ -10,12 +10,12 @@ use signal_hook::iterator::Signals;
 use crate::error::RunError;
 use crate::{Error, Result};
 
-/// A wish that a run ends after the step that it is in. Clones share the wish.
+/// A request to end a run after its current step. Clones share the request.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// A wish that nobody has yet.
+    /// No request yet.
     pub fn new() -> Self {
         Self::default()
     }
@@ -25,13 +25,14 @@ impl Interrupt {
         self.0.store(true, Ordering::SeqCst);
     }
 
-    /// Whether somebody has asked.
+    /// Whether the run was asked to end.
     pub fn is_requested(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Asks when the process gets SIGINT (Ctrl-C), SIGTERM or SIGHUP, and calls `first` on a thread of its own. The
-    /// second of these signals ends the process at once, with status 1: nothing is saved then.
+    /// Makes the request when the process receives SIGINT (Ctrl-C), SIGTERM or SIGHUP, and calls `first` on a
+    /// thread of its own. The second of these signals ends the process at once with status 1, and nothing is
+    /// saved.
     ///
     /// # Errors
     /// [`Error::Run`] when the system refuses.
@@ -46,7 +47,7 @@ impl Interrupt {
     fn watch(&self, first: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
         let signals = [SIGINT, SIGTERM, SIGHUP];
         for signal in signals {
-            // In this order: the first signal finds the wish unset, the second one finds it set.
+            // In this order: the first signal finds the request unset, the second one finds it set.
             flag::register_conditional_shutdown(signal, 1, Arc::clone(&self.0))?;
             flag::register(signal, Arc::clone(&self.0))?;
         }
@@ -63,7 +64,8 @@ impl Interrupt {
     }
 }
 
-/// Makes a write beyond the limit on the size of files (`ulimit -f`) an error, where it would end the process.
+/// Makes a write beyond the file size limit (`ulimit -f`) return an error. Without this, the system would end
+/// the process.
 ///
 /// # Errors
 /// [`Error::Run`] when the system refuses.

@@ -1,11 +1,11 @@
-//! Those who are told what happens in a run.
+//! The listeners of a run.
 
 use super::event::{Event, Flow, Task, Warning};
 use super::progress::Screen;
 use super::settings::Listener;
 use crate::Error;
 
-/// The screen and the listeners of a run, and what they answered.
+/// The screen and the listeners of a run, and their answers.
 pub(super) struct Listeners {
     screen: Option<Screen>,
     listeners: Vec<Listener>,
@@ -32,7 +32,7 @@ impl Listeners {
         }
     }
 
-    /// Tells the first failure of each task.
+    /// Reports the first failure of each task.
     pub(super) fn warn(&mut self, task: Task, error: Error) {
         if self.warnings.iter().any(|earlier| earlier.task == task) {
             return;
@@ -47,7 +47,7 @@ impl Listeners {
         self.stopped
     }
 
-    /// What was warned of so far.
+    /// The warnings so far.
     pub(super) fn take_warnings(&mut self) -> Vec<Warning> {
         std::mem::take(&mut self.warnings)
     }

@@ -1,4 +1,4 @@
-//! The lock of a run directory: one process trains there.
+//! The lock of a run directory: only one process trains there.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Seek, Write};
@@ -12,7 +12,7 @@ use crate::{Error, Result};
 /// The lock's file in a run directory.
 pub(super) const LOCK: &str = "lock";
 
-/// A lock that is held. The system releases it when the process ends, however it ends.
+/// A lock. The system releases it when the process ends, for whatever reason.
 #[derive(Debug)]
 pub(super) struct Lock {
     file: File,
@@ -20,7 +20,7 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock of a run directory, which exists.
+    /// Takes the lock of a run directory. The directory must exist.
     pub(super) fn take(run: &Path) -> Result<Self> {
         let path = run.join(LOCK);
         let mut file = OpenOptions::new()
@@ -41,12 +41,12 @@ impl Lock {
             }
             Err(TryLockError::Error(error)) => return Err(Error::io("lock", &path)(error)),
         }
-        // The lock is held without its holder's name too, as on a full disk.
+        // The lock also works without its holder's name, for example on a full disk.
         let _ = sign(&mut file);
         Ok(Self { file, path })
     }
 
-    /// Whether the file is still where it was taken. It is not when the run directory was removed or moved.
+    /// Whether the file is still at its path. It is not if the run directory was removed or moved.
     pub(super) fn is_in_place(&self) -> bool {
         let ids = |of: fs::Metadata| (of.dev(), of.ino());
         let here = fs::metadata(&self.path).map(ids).ok();

@@ -1,4 +1,4 @@
-//! `metrics.jsonl`: a line a step, which is only ever added to.
+//! `metrics.jsonl`: a line a step. Lines are only added.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -10,19 +10,19 @@ use super::curve::Curve;
 use crate::pipeline::{Evaluation, StepReport};
 use crate::{Error, Result};
 
-/// The file of a run's numbers, and what its picture is drawn from.
+/// The file of a run's numbers, and the losses for its picture.
 #[derive(Debug)]
 pub(super) struct Metrics {
     file: File,
     path: PathBuf,
-    /// The bytes of whole lines.
+    /// The bytes of all complete lines.
     bytes: u64,
     curve: Curve,
 }
 
 impl Metrics {
-    /// Opens the file to go on from `step`. Lines of this step and later ones are cut off, and so is a last line that
-    /// is not whole; the lines before stay as they are, byte for byte.
+    /// Opens the file to continue from `step`. Lines of this step and later ones are removed, and so is an
+    /// incomplete last line. The lines before stay as they are, byte for byte.
     pub(super) fn open(path: PathBuf, step: u64) -> Result<Self> {
         let file = OpenOptions::new()
             .read(true)
@@ -45,7 +45,7 @@ impl Metrics {
         })
     }
 
-    /// Adds a line. When that fails, the file ends with the line before.
+    /// Adds a line. If that fails, the file ends with the previous line.
     pub(super) fn add(&mut self, line: &Line) -> Result<()> {
         self.curve.training.add(line.step, line.loss);
         if let Some(loss) = line.validation_loss {
@@ -54,7 +54,8 @@ impl Metrics {
         let mut json = serde_json::to_vec(line).expect("numbers always serialise");
         json.push(b'\n');
         if let Err(error) = self.file.write_all(&json) {
-            // Half of a line may be there. If it cannot be cut off, it is skipped when the file is read.
+            // Half of a line may be in the file. If it cannot be removed, it is skipped when the file is
+            // read.
             let _ = self.file.set_len(self.bytes);
             return Err(Error::io("write", &self.path)(error));
         }
@@ -62,7 +63,7 @@ impl Metrics {
         Ok(())
     }
 
-    /// Makes all lines durable.
+    /// Waits until the disk has all lines.
     pub(super) fn sync(&self) -> Result<()> {
         self.file.sync_data().map_err(Error::io("write", &self.path))
     }
@@ -96,7 +97,7 @@ fn read(file: &File, step: u64) -> std::io::Result<(u64, Curve)> {
     }
 }
 
-/// What is read of a line.
+/// The part of a line that is read.
 #[derive(Deserialize)]
 struct Losses {
     step: u64,
@@ -104,7 +105,7 @@ struct Losses {
     validation_loss: Option<f64>,
 }
 
-/// What is written of a step.
+/// A line: the numbers of a step.
 #[derive(Debug, Serialize)]
 pub(super) struct Line {
     /// From 0.
@@ -121,7 +122,7 @@ pub(super) struct Line {
     bubble: f64,
     /// One number a rank.
     peak_bytes: Vec<u64>,
-    /// Of a validation after this step.
+    /// The loss of a validation after this step.
     #[serde(skip_serializing_if = "Option::is_none")]
     validation_loss: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]

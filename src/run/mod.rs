@@ -1,7 +1,7 @@
 //! The training loop: steps, validations, checkpoints, and a directory that a run can be resumed from.
 //!
-//! A [`Run`] says what is to happen; [`Run::train`] does it with a [`Pipeline`](crate::Pipeline) of any stages. The same loop is
-//! behind `pipewright train`.
+//! A [`Run`] describes what to do, and [`Run::train`] does it, with a [`Pipeline`](crate::Pipeline) of any
+//! stages. `pipewright train` uses the same loop.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -40,11 +40,11 @@
 //! # }
 //! ```
 //!
-//! What a run leaves in its directory is listed at [`RunDir`]. One process at a time trains there: it holds a lock,
-//! which the system releases when the process ends, however it ends. In several processes the first one holds the
-//! lock and writes; all of them call [`Run::train`] alike.
+//! [`RunDir`] lists the files in a run's directory. Only one process at a time trains there: it holds a lock,
+//! which the system releases when the process ends, for whatever reason. With several processes, the first
+//! one holds the lock and writes the files. All of them call [`Run::train`] in the same way.
 //!
-//! A run prints nothing and watches no signals unless it is asked to: see [`Run::progress`] and
+//! A run prints nothing and handles no signals unless you ask for it: see [`Run::progress`] and
 //! [`Interrupt::on_signals`].
 
 mod begin;

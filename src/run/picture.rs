@@ -20,7 +20,7 @@ const VALIDATION: RGBColor = RGBColor(190, 60, 30);
 
 type Drawn = std::result::Result<(), Box<dyn std::error::Error>>;
 
-/// What is written at the picture.
+/// The texts in the picture.
 #[derive(Clone, Debug)]
 pub(super) struct Labels {
     pub(super) title: String,
@@ -28,7 +28,7 @@ pub(super) struct Labels {
     pub(super) unit: Option<String>,
 }
 
-/// Draws the training loss, and the validation loss where there is one.
+/// Draws the training loss, and the validation loss if there is one.
 pub(super) fn draw(curve: &Curve, labels: &Labels, path: &Path) -> Result<()> {
     let training: Vec<Point> = curve.training.points().collect();
     let validation: Vec<Point> = curve.validation.points().collect();

@@ -1,4 +1,4 @@
-//! What a person sees of a run: a bar on a terminal, lines elsewhere.
+//! How a run is shown to a person: a bar on a terminal, otherwise lines.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -9,7 +9,7 @@ use crate::pipeline::StepReport;
 
 const BAR: &str = "{bar:24} {pos}/{len}  {msg}  {eta} left";
 
-/// How a run is shown: as a bar where standard error is a terminal, as lines on standard output elsewhere.
+/// How a run is shown: as a bar if standard error is a terminal, otherwise as lines on standard output.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     every: u64,
@@ -26,19 +26,19 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// Without a terminal, a line for every `every`th step; 10 when not said.
+    /// Without a terminal: prints a line for every `every`th step. Default: 10.
     #[must_use]
     pub fn every(self, every: u64) -> Self {
         Self { every, ..self }
     }
 
-    /// What a loss counts: `targets` when not said, and for example `tokens` or `images`.
+    /// The unit of the rate, for example `tokens` or `images`. Default: `targets`.
     #[must_use]
     pub fn unit(self, unit: &'static str) -> Self {
         Self { unit, ..self }
     }
 
-    /// Begins to show a run of `steps` steps, of which `done` are done.
+    /// Begins to show a run of `steps` steps. `done` of them are done.
     pub(super) fn show(self, done: u64, steps: u64) -> Screen {
         let bar = io::stderr().is_terminal().then(|| {
             let style = ProgressStyle::with_template(BAR).expect("the template is fixed");
@@ -54,7 +54,7 @@ impl Progress {
     }
 }
 
-/// Where a run is shown.
+/// The screen of a run.
 #[derive(Debug)]
 pub(super) struct Screen {
     bar: Option<ProgressBar>,
@@ -125,7 +125,7 @@ impl Screen {
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     fn clear(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -133,13 +133,13 @@ impl Screen {
     }
 }
 
-/// Prints to standard output. A run goes on when nobody can read it.
+/// Prints to standard output. If nobody can read it, the run continues.
 fn print_line(line: &str) {
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-/// A rate with the digits that matter.
+/// A rate with few digits.
 fn thousands(number: f64) -> String {
     if number < 10_000.0 {
         format!("{number:.0}")

@@ -1,4 +1,4 @@
-//! Old checkpoints go, those that a run may need stay.
+//! Removes old checkpoints, except those that a run may need.
 
 use std::path::PathBuf;
 
@@ -6,14 +6,15 @@ use super::folder::{Best, RunDir};
 use crate::{Result, checkpoint};
 
 impl RunDir {
-    /// The newest checkpoint that is known to be good when so many steps are done: a later step began with its
-    /// weights, and all its numbers were finite. The checkpoint after the last step has yet to prove itself.
+    /// The newest checkpoint that is known to be good after `done` steps: a later step began with its
+    /// weights, and all its numbers were finite. The checkpoint after the last step is not yet known to be
+    /// good.
     pub(super) fn newest_good(&self, done: u64) -> Result<Option<PathBuf>> {
         let unproven = self.checkpoint(done);
         Ok(self.checkpoints()?.into_iter().rfind(|path| *path != unproven))
     }
 
-    /// Removes all checkpoints but the `keep` newest, the best, and the newest that is known to be good.
+    /// Removes all checkpoints except the `keep` newest, the best, and the newest that is known to be good.
     pub(super) fn prune(&self, keep: usize, best: Option<Best>, done: u64) -> Result<()> {
         let (all, good) = (self.checkpoints()?, self.newest_good(done)?);
         let best = best.map(|best| self.checkpoint(best.step));

@@ -22,7 +22,7 @@ use crate::{Error, Result, checkpoint};
 pub struct Session<'p, S: Stage> {
     pub(super) pipeline: &'p mut Pipeline<S>,
     pub(super) dir: RunDir,
-    /// In the process that leads.
+    /// Only in the process that leads.
     pub(super) writer: Option<Writer>,
     pub(super) listeners: Listeners,
     pub(super) interrupt: Interrupt,
@@ -56,12 +56,13 @@ impl<S: Stage> Session<'_, S> {
         self.writer.is_some()
     }
 
-    /// Trains up to the last step, or to the end of the step in which somebody asks it to end, and saves.
+    /// Trains up to the last step, or until the run is asked to end, and saves.
     ///
     /// # Errors
-    /// What [`Pipeline::step`], [`Pipeline::evaluate`] and [`Pipeline::save`] give, [`Error::NotFinite`] for the loss
-    /// of a validation too; [`RunError::Gone`](crate::error::RunError::Gone). A checkpoint whose weights gave numbers
-    /// that are not finite is removed when there is an older one.
+    /// Whatever [`Pipeline::step`], [`Pipeline::evaluate`] and [`Pipeline::save`] return;
+    /// [`Error::NotFinite`] also for the loss of a validation;
+    /// [`RunError::Gone`](crate::error::RunError::Gone). A checkpoint whose weights gave numbers that are not
+    /// finite is removed if there is an older one.
     pub fn train(mut self) -> Result<Outcome> {
         let result = self.run();
         if let Err(error) = &result {
@@ -113,14 +114,14 @@ impl<S: Stage> Session<'_, S> {
         self.pipeline.next_step()
     }
 
-    /// One step, with its validation and its checkpoint where these are due.
+    /// One step, with its validation and its checkpoint if they are due.
     fn step(&mut self) -> Result<Option<Evaluation>> {
         let report = self.advance()?;
         if let Some(writer) = &self.writer {
             writer.check_place()?;
         }
         if self.saved == Some(report.step) {
-            // This step has shown that the newest checkpoint is good: older ones may go.
+            // This step has shown that the newest checkpoint is good, so older ones may be removed.
             self.prune();
         }
         self.listeners.tell(&Event::Step(&report));
@@ -135,7 +136,7 @@ impl<S: Stage> Session<'_, S> {
         Ok(validation.map(|(evaluation, _)| evaluation))
     }
 
-    /// One step of the pipeline, traced when somebody wants that.
+    /// One step of the pipeline. It is traced if its passes are needed.
     fn advance(&mut self) -> Result<StepReport> {
         let next = self.done();
         let tracer = self.tracer.as_mut().filter(|tracer| tracer.wants(next));
@@ -165,7 +166,7 @@ impl<S: Stage> Session<'_, S> {
         Ok(report)
     }
 
-    /// The validation after this step, where one is due, and whether its loss is the lowest so far.
+    /// The validation after this step, if one is due, and whether its loss is the lowest so far.
     fn validate(&mut self) -> Result<Option<(Evaluation, bool)>> {
         let step = self.done();
         let Some(validation) = self
@@ -230,7 +231,7 @@ impl<S: Stage> Session<'_, S> {
         }
     }
 
-    /// Writes into the run's history that something happened.
+    /// Adds an event to the run's history.
     pub(super) fn note(&mut self, event: &str) {
         let step = self.done();
         let noted = self.writer.as_mut().map(|writer| writer.note(step, event));
@@ -243,7 +244,8 @@ impl<S: Stage> Session<'_, S> {
         }
     }
 
-    /// After a failure: tells the other processes, and the listeners what there is to go on from.
+    /// After a failure: tells the other processes, and tells the listeners from which checkpoint the run can
+    /// continue.
     fn fail(&mut self, error: &Error) {
         if self.pipeline.processes() > 1 {
             self.pipeline.fail(error);
@@ -271,8 +273,8 @@ impl<S: Stage> Session<'_, S> {
         self.listeners.tell(&Event::Failed(&failed));
     }
 
-    /// Removes the checkpoint whose weights gave numbers that are not finite, if there is an older one. Gives the
-    /// checkpoint that was removed, and whether there is only the bad one.
+    /// Removes the checkpoint whose weights gave numbers that are not finite, if there is an older one.
+    /// Returns the removed checkpoint, and whether the bad one is the only one.
     fn remove_bad(&mut self) -> Result<(Option<PathBuf>, bool)> {
         let done = self.done();
         let bad = self.dir.checkpoint(done);
@@ -300,7 +302,7 @@ impl<S: Stage> std::fmt::Debug for Session<'_, S> {
     }
 }
 
-/// Whether something that happens every so many steps happens after `done` steps; never when that is 0.
+/// Whether something that happens every `every` steps happens after `done` steps. With 0 it never happens.
 fn is_due(done: u64, every: u64) -> bool {
     every > 0 && done.is_multiple_of(every)
 }

@@ -1,4 +1,4 @@
-//! What really happened in a step, and beside it what was planned.
+//! The timeline of a measured step, and the planned one beside it.
 
 use super::files::replace;
 use super::folder::RunDir;
@@ -8,10 +8,10 @@ use crate::error::RunError;
 use crate::plan::Costs;
 use crate::schedule::{Links, Schedule, Timeline};
 
-/// Steps at the beginning that are not traced: memory is not there yet, caches are cold.
+/// The first steps are not traced: memory is still being allocated, and caches are cold.
 const SETTLING: u64 = 2;
 
-/// Traces some steps of a run, and writes down the one with the median time.
+/// Traces some steps of a run, and writes the one with the median time.
 #[derive(Debug)]
 pub(super) struct Tracer {
     first: u64,
@@ -27,7 +27,7 @@ struct Traced {
 }
 
 impl Tracer {
-    /// Traces so many steps of a run that has `done` steps behind it and goes up to `last`.
+    /// Traces `steps` steps of a run that has done `done` steps and ends after `last`.
     pub(super) fn new(steps: u64, done: u64, last: u64) -> Result<Self> {
         let left = last.saturating_sub(done);
         if steps == 0 || SETTLING.saturating_add(steps) > left {
@@ -47,12 +47,13 @@ impl Tracer {
         })
     }
 
-    /// Whether this step is to be traced.
+    /// Whether to trace this step.
     pub(super) fn wants(&self, step: u64) -> bool {
         (self.first..self.first + self.steps).contains(&step)
     }
 
-    /// Takes a traced step. After the last one it writes the files and gives the step that they show.
+    /// Takes a traced step. After the last one it writes the files and returns the number of the step in
+    /// them.
     pub(super) fn take(
         &mut self,
         (step, seconds, timeline): (u64, f64, Timeline),
@@ -76,7 +77,7 @@ impl Tracer {
     }
 }
 
-/// Writes the step as a picture, as events, and as a picture together with the plan at these costs.
+/// Writes the step as a picture, as events, and as a picture together with the plan for these costs.
 fn write(traced: &Traced, schedule: &Schedule, costs: &Costs, dir: &RunDir) -> Result<()> {
     let planned = schedule.timeline(costs, Links::Buffered)?;
     let sizes = title(schedule);
@@ -103,7 +104,7 @@ fn write(traced: &Traced, schedule: &Schedule, costs: &Costs, dir: &RunDir) -> R
     replace(&file("plan-and-trace.svg"), &svg(&[planned, measured])?)
 }
 
-/// What a picture of a schedule is called.
+/// The title of a schedule's picture.
 pub(crate) fn title(schedule: &Schedule) -> String {
     format!(
         "{}: ranks {}, stages {}, micro-batches {}",

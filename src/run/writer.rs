@@ -1,4 +1,4 @@
-//! What the process that leads a run writes.
+//! The files that the leading process of a run writes.
 
 use std::fs;
 
@@ -23,11 +23,11 @@ pub(super) struct Writer {
     labels: Labels,
 }
 
-/// A task of the writer's that failed.
+/// A failed task of the writer.
 pub(super) type Failure = (Task, Error);
 
 impl Writer {
-    /// Makes the directory of a new run, or opens that of one that goes on, after `step` steps.
+    /// Makes the directory of a new run, or opens that of a run that continues after `step` steps.
     pub(super) fn begin(
         (dir, claim): (&RunDir, Claim),
         (config, labels): (Option<&str>, Labels),
@@ -61,12 +61,12 @@ impl Writer {
         })
     }
 
-    /// Takes back a new run: the next one may have the same name.
+    /// Removes a new run that did not begin, so that the next one may have the same name.
     pub(super) fn abandon(&self) {
         self.dir.abandon();
     }
 
-    /// Refuses to go on in a directory that is no longer there.
+    /// Fails if the run's directory is no longer there.
     pub(super) fn check_place(&self) -> Result<()> {
         match self.lock.is_in_place() {
             true => Ok(()),
@@ -78,19 +78,19 @@ impl Writer {
         self.metrics.add(line).map_err(|error| (Task::Metrics, error))
     }
 
-    /// Writes down that something happened after so many steps.
+    /// Records an event, after `step` steps.
     pub(super) fn note(&mut self, step: u64, event: &str) -> std::result::Result<(), Failure> {
         self.history
             .add(step, event)
             .map_err(|error| (Task::History, error))
     }
 
-    /// Makes the numbers durable that belong to the checkpoint that is about to be saved.
+    /// Waits until the disk has the numbers of the checkpoint that is about to be saved.
     pub(super) fn sync(&self) -> std::result::Result<(), Failure> {
         self.metrics.sync().map_err(|error| (Task::Metrics, error))
     }
 
-    /// Says which checkpoints are the last and the best one.
+    /// Records which checkpoints are the last and the best one.
     pub(super) fn mark(&self, last: Option<u64>, best: Option<Best>) -> std::result::Result<(), Failure> {
         self.dir
             .set_mark(&Mark::new(last, best))

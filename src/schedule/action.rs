@@ -118,13 +118,13 @@ impl Cell {
 pub enum Action {
     /// Run this pass once its inputs are there.
     Compute(Pass, Cell),
-    /// Send what this cell's stage has made to the neighbour that needs it. The rank goes on at once.
+    /// Send what this cell's stage has made to the neighbour that needs it. The rank continues at once.
     /// `0SEND_F1` is stage 0's output for micro-batch 1, on its way to stage 1.
     Send(Flow, Cell),
-    /// Announce that this cell's stage receives data. The rank goes on at once; the pass that needs the data
-    /// waits. `1RECV_F1` receives what `0SEND_F1` sent.
+    /// Announce that this cell's stage receives data. The rank continues at once; the pass that needs the
+    /// data waits. `1RECV_F1` receives what `0SEND_F1` sent.
     Recv(Flow, Cell),
-    /// Start the sum of this stage's gradients over its replicas. The rank goes on at once; the step waits
+    /// Start the sum of this stage's gradients over its replicas. The rank continues at once; the step waits
     /// for the sum.
     Reduce(StageId),
     /// Update this stage's parameters from the gradients of the whole batch.

@@ -169,7 +169,7 @@ impl Schedule {
         &self.name
     }
 
-    /// Which rank each stage lives on.
+    /// Which rank each stage is on.
     pub fn placement(&self) -> &Placement {
         &self.placement
     }
@@ -184,7 +184,7 @@ impl Schedule {
         self.placement.stages()
     }
 
-    /// The rank that this stage lives on.
+    /// The rank that this stage is on.
     ///
     /// # Panics
     /// When the schedule has no such stage.

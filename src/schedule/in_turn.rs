@@ -7,7 +7,7 @@ impl Schedule {
     /// The same schedule with every backward-weight in micro-batch order. A backward-weight that comes too
     /// early moves behind the one before it. A whole backward that comes too early is split first. So the
     /// sums of a step have the same bits under every schedule. A pipeline runs this order; most schedules
-    /// have it already. Where the order changes, transfers and reductions are placed anew.
+    /// have it already. Where the order changes, transfers and reductions are placed again.
     #[must_use]
     pub fn in_turn(self) -> Self {
         let rows: Vec<Vec<_>> = (0..self.ranks()).map(|rank| in_turn(&self, Rank(rank))).collect();

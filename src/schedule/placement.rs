@@ -1,4 +1,4 @@
-//! Which rank each stage lives on.
+//! Which rank each stage is on.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,7 +9,7 @@ use crate::error::schedule::{Expected, PlacementSizes, ScheduleError};
 use crate::id::{Rank, StageId};
 use crate::schedule::{Action, Flow};
 
-/// Which rank each stage lives on. Every rank has at least one stage.
+/// Which rank each stage is on. Every rank has at least one stage.
 ///
 /// Its text form is the list of the stages' ranks: `0,1,1,0`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,7 +119,7 @@ impl Placement {
         chunks
     }
 
-    /// Whether the output of this stage has to travel to another rank.
+    /// Whether the output of this stage must be sent to another rank.
     pub(crate) fn crosses(&self, flow: Flow, stage: StageId) -> bool {
         self.ends(flow, stage).is_some_and(|(from, to)| from != to)
     }
@@ -134,7 +134,7 @@ impl Placement {
         Some((self.rank(stage)?, self.rank(next)?))
     }
 
-    /// The placement that the actions imply: a stage lives where most of its actions are.
+    /// The placement that the actions imply: a stage is on the rank with most of its actions.
     pub(super) fn of(rows: &[Vec<Action>]) -> Result<Self> {
         let actions: usize = rows.iter().map(Vec::len).sum();
         let last = rows.iter().flatten().map(|action| action.stage().index()).max();
@@ -189,7 +189,7 @@ impl Placement {
     }
 }
 
-/// The error for a rank that has actions, but only of stages that live on other ranks.
+/// The error for a rank that has actions, but only of stages on other ranks.
 fn rank_of_others(rows: &[Vec<Action>], home: &[Rank]) -> Option<ScheduleError> {
     let used: BTreeSet<Rank> = home.iter().copied().collect();
     let mut others = (0..).map(Rank).zip(rows).filter(|(rank, _)| !used.contains(rank));

@@ -60,7 +60,7 @@ impl Slot {
     }
 }
 
-/// An action and where it stands.
+/// An action and its place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) rank: Rank,

@@ -55,7 +55,7 @@ pub(super) fn check_set(program: &Program<'_>, placement: &Placement, expected: 
     )
 }
 
-/// The problem of a rank that goes on after a step. At a step all ranks meet, with all their gradients.
+/// The problem of a rank that has an action after a step. At a step all ranks meet, with all their gradients.
 fn after_step(row: &[Action], rank: Rank) -> Option<ActionProblem> {
     let is_step = |action: &Action| matches!(action, Action::Step(_));
     let first = row.iter().position(is_step)?;

@@ -33,12 +33,12 @@ impl Schedule {
     /// reductions or none.
     ///
     /// A text with passes only is lowered and holds on all links. A text with transfers is checked as it is,
-    /// on `links`. Without a `placement`, a stage lives where its cells are.
+    /// on `links`. Without a `placement`, each stage is on the rank that has its cells.
     ///
     /// # Errors
     /// [`ScheduleError::Cell`] for a cell that is no action, with its rank and its place in the row. Other
-    /// errors are those of [`Schedule::from_actions`]. Their places count actions: an idle cell is none, and
-    /// a pair is two. All count from 0.
+    /// errors are those of [`Schedule::from_actions`]. Their places count actions: an idle cell counts
+    /// as none, and a pair as two. All count from 0.
     pub fn from_csv(
         name: &str,
         text: &str,

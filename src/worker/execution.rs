@@ -10,31 +10,31 @@ use crate::error::Result;
 use crate::id::{MicroBatch, StageId};
 use crate::schedule::{Action, Cell};
 
-/// One run of a schedule, and what has come of it so far.
+/// One run of a schedule, and its results so far.
 pub(super) struct Execution<'a> {
-    /// Training; or forward passes alone, to evaluate or to find what is not finite.
+    /// Training, or forward passes alone: an evaluation, or a search for a number that is not finite.
     pub(super) mode: Mode,
     pub(super) step: u64,
-    /// In training.
+    /// For a training step.
     pub(super) learning_rate: f64,
-    /// The number in the data of the schedule's micro-batch 0.
+    /// The number, in the data, of the schedule's first micro-batch.
     pub(super) first: u32,
-    /// Where micro-batches come from; the loader, when there is none.
+    /// Where micro-batches come from. `None`: from the loader.
     source: Option<&'a dyn DataSource>,
     /// How the step ended, once the ranks have agreed.
     pub(super) outcome: Option<Outcome>,
-    /// Of an evaluation, on the rank of the last stage.
+    /// The score of an evaluation, on the rank of the last stage.
     pub(super) score: Score,
-    /// In a search: what this rank has found.
+    /// In a search: what this rank found.
     pub(super) finding: Option<Finding>,
 }
 
-/// What a search for a number that is not finite has found on a rank.
+/// What a rank found when it searched for a number that is not finite.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Finding {
     /// The stage.
     pub(crate) stage: StageId,
-    /// What the stage says: the layer, and what of it is not finite.
+    /// The stage's message: the layer, and which of its numbers is not finite.
     pub(crate) what: String,
 }
 
@@ -47,12 +47,12 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// Forward passes over a source's step 0.
+    /// Forward passes over the micro-batches of a source's step 0.
     pub(super) fn evaluation(source: &'a dyn DataSource) -> Self {
         Self::new(Mode::Evaluate, 0, Some(source))
     }
 
-    /// A forward pass of one micro-batch, as in training, that ends where a number is not finite.
+    /// The forward pass of one training micro-batch. It ends at the first number that is not finite.
     pub(super) fn search(source: &'a dyn DataSource, step: u64, micro_batch: MicroBatch) -> Self {
         Self {
             first: micro_batch.0,
@@ -73,17 +73,17 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// Whether a wire may be missing, because a stage before has failed.
+    /// Whether a wire may be missing, because an earlier stage failed.
     pub(super) fn is_search(&self) -> bool {
         self.mode == Mode::Probe
     }
 
-    /// The number in the data of a cell's micro-batch.
+    /// The number, in the data, of a cell's micro-batch.
     pub(super) fn micro_batch(&self, cell: Cell) -> MicroBatch {
         MicroBatch(self.first + cell.micro_batch.0)
     }
 
-    pub(super) fn moment(&self, cell: Cell) -> ForwardContext {
+    pub(super) fn context(&self, cell: Cell) -> ForwardContext {
         ForwardContext {
             step: self.step,
             micro_batch: self.micro_batch(cell).0,
@@ -91,13 +91,13 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// The cell's input and target, from the source that was given; none where the loader has them.
+    /// The cell's input and target from the source, or `None` where the loader provides them.
     pub(super) fn fetch(&self, cell: Cell) -> Option<Result<(Tensor, Tensor)>> {
         self.source
             .map(|source| source.micro_batch(self.step, self.micro_batch(cell)))
     }
 
-    /// The action with the number in the data of its micro-batch: for messages.
+    /// The action for messages: its micro-batch has the number that it has in the data.
     pub(super) fn shown(&self, action: Action) -> Action {
         let shown = |cell| Cell {
             micro_batch: self.micro_batch(cell),

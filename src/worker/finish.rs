@@ -13,15 +13,15 @@ use super::verdict::{Outcome, Verdict};
 use crate::error::Result;
 use crate::id::StageId;
 
-/// How long a rank asks its device without a pause whether it is done. Longer would hold up other ranks' threads: the device's
-/// driver serves one thread at a time.
-const AWAKE: Duration = Duration::from_micros(50);
+/// For this long a rank asks its device without a pause whether it has finished. A longer time would slow
+/// other ranks' threads: the driver serves one thread at a time.
+const SPIN: Duration = Duration::from_micros(50);
 
-/// The pause between two questions after that.
-const BETWEEN_LOOKS: Duration = Duration::from_micros(20);
+/// After that: the pause between two questions.
+const POLL: Duration = Duration::from_micros(20);
 
 impl<S: Stage> Worker<S> {
-    /// Updates one stage's weights; the first of the rank's stages brings about the agreement with the other ranks.
+    /// Updates one stage's weights. The rank's first stage does the agreement with the other ranks.
     pub(super) fn step(&mut self, run: &mut Execution<'_>, stage: StageId) -> Result<()> {
         let agreed = match run.outcome {
             Some(agreed) => agreed,
@@ -29,7 +29,7 @@ impl<S: Stage> Worker<S> {
         };
         match agreed {
             Outcome::Updated(verdict) => self.update(run, stage, &verdict),
-            Outcome::NotFinite(_) => self.forget(stage),
+            Outcome::NotFinite(_) => self.discard_gradients(stage),
         }
     }
 
@@ -50,7 +50,8 @@ impl<S: Stage> Worker<S> {
         })
     }
 
-    /// This rank's scores, and each of its parameters' squared gradient; a tied parameter counts at its first site only.
+    /// This rank's scores and the squared gradient of each of its parameters. A tied parameter counts only at
+    /// its first site.
     fn fill_ballot(&mut self) {
         if let Some(loss) = &mut self.loss {
             let scores = self.scores.iter().enumerate();
@@ -95,28 +96,29 @@ impl<S: Stage> Worker<S> {
         Ok(updated?)
     }
 
-    fn forget(&mut self, stage: StageId) -> Result<()> {
-        let forget = &mut |parameter: &mut Parameter| parameter.zero_grad();
-        Ok(self.slot(stage).stage.try_visit_parameters(forget)?)
+    fn discard_gradients(&mut self, stage: StageId) -> Result<()> {
+        let zero = &mut |parameter: &mut Parameter| parameter.zero_grad();
+        Ok(self.slot(stage).stage.try_visit_parameters(zero)?)
     }
 
-    /// Waits until the rank's device has done all that it was given.
+    /// Waits until the rank's device has finished all its work.
     pub(super) fn await_devices(&mut self) -> Result<()> {
         let (slots, transport) = (&self.slots, &mut self.transport);
         let since = Instant::now();
-        // A device may itself wait for what another rank's device sends.
+        // A device may itself wait for another rank's device.
         self.meter.wait(WaitsFor::All, || {
             for slot in slots {
                 while !slot.stage.is_idle()? {
                     transport.check()?;
-                    if since.elapsed() < AWAKE {
+                    if since.elapsed() < SPIN {
                         thread::yield_now();
                     } else {
-                        thread::sleep(BETWEEN_LOOKS);
+                        thread::sleep(POLL);
                     }
                 }
             }
-            // If a peer has stopped, the device's work may have been cut short: then its numbers mean nothing.
+            // If a peer has stopped, the device's work may have been cut short. Then its numbers mean
+            // nothing.
             transport.check()
         })
     }

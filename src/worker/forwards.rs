@@ -1,4 +1,4 @@
-//! Forward passes over any number of micro-batches: one short schedule, run again and again.
+//! Forward passes over any number of micro-batches: one short schedule that is run again and again.
 
 use crate::error::{CallError, Result};
 use crate::schedule::{Cell, Placement, Schedule};
@@ -6,20 +6,21 @@ use crate::schedule::{Cell, Placement, Schedule};
 /// How many rounds may be under way at once.
 pub(super) const ROUNDS: u32 = 2;
 
-/// Forward passes over any number of micro-batches, in rounds of as many as there are stages.
+/// Forward passes over any number of micro-batches, in rounds. A round has as many micro-batches as there are
+/// stages.
 ///
-/// Two rounds are under way at most: enough that every rank has work, and few enough that a light first stage does not run
-/// ahead of a heavy one and pile up wires, however many micro-batches there are.
+/// At most two rounds are under way. So every rank has work, and a light first stage cannot run far ahead of
+/// a heavy one: the memory for wires does not grow with the number of micro-batches.
 #[derive(Debug)]
 pub(crate) struct Forwards {
     round: Schedule,
-    /// The last round, where it is a shorter one.
+    /// The last round, where it is shorter.
     rest: Option<Schedule>,
     rounds: u32,
 }
 
 impl Forwards {
-    /// Forward passes over this many micro-batches, of stages that are placed so.
+    /// Forward passes over `micro_batches` micro-batches, for this placement of the stages.
     ///
     /// # Errors
     /// [`CallError::NoMicroBatches`].
@@ -41,7 +42,7 @@ impl Forwards {
         self.rounds
     }
 
-    /// A round's schedule, and the number of its first micro-batch.
+    /// The number of a round's first micro-batch, and its schedule.
     pub(super) fn round(&self, round: u32) -> (u32, &Schedule) {
         let first = round * self.round.micro_batches();
         match &self.rest {
@@ -51,8 +52,8 @@ impl Forwards {
     }
 }
 
-/// Each rank does all micro-batches of a stage before it goes on to its next stage, so that ranks with several stages do
-/// not wait for each other at each micro-batch.
+/// A schedule of forward passes. Each rank does all micro-batches of one stage before it begins its next
+/// stage. So ranks with several stages do not wait for each other at each micro-batch.
 fn round(placement: &Placement, micro_batches: u32) -> Result<Schedule> {
     let mut rows = vec![Vec::new(); placement.ranks() as usize];
     for (stage, rank) in (0..).zip(placement.iter()) {

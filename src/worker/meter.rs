@@ -13,25 +13,25 @@ use crate::error::Result;
 use crate::id::MicroBatch;
 use crate::schedule::{Cell, Flow, Pass};
 
-/// Time spent and memory held by one rank in one step. On a device with a clock the passes are timed by it: the host only puts
-/// them in order.
+/// Time that one rank spent and memory that it held in one step. Where the device has a clock, that clock
+/// times the passes, because the host only queues them.
 pub(super) struct Meter {
-    /// For whoever watches the rank.
+    /// What other threads read of this rank's progress.
     pub(super) progress: Arc<Progress>,
     clock: Option<Box<dyn Clock>>,
-    /// Seconds since the origin when the clock was at its first mark.
+    /// Seconds from the origin to the clock's first mark.
     zero: f64,
-    /// The clock's mark where the pass under way began.
+    /// The clock's mark at which the current pass began.
     began: usize,
-    /// The one where the pass before it ended.
+    /// The clock's mark at which the previous pass ended.
     ended: usize,
-    /// The clock's marks where each pass began and ended.
+    /// The clock's marks at which each pass began and ended.
     passes: Vec<[usize; 2]>,
     started: Option<Instant>,
     waiting: Duration,
     live_bytes: u64,
     peak_bytes: u64,
-    /// The peak since the pass before.
+    /// The largest number of bytes held since the previous pass.
     pass_peak: u64,
     live_passes: u32,
     in_flight: u32,
@@ -47,15 +47,17 @@ pub struct RankReport {
     pub waiting: f64,
     /// The idle share of the step as the caller saw it: `1 - busy / seconds`.
     pub bubble: f64,
-    /// The most bytes of activations held at once: what forward keeps for backward-input, and that for backward-weight. What a
-    /// stage makes again ([`pipewright_stages::Recompute::Full`]) counts from there until its backward-input is done.
+    /// The most bytes of activations held at once: what forward keeps for backward-input, and what
+    /// backward-input keeps for backward-weight. What a stage recomputes
+    /// ([`pipewright_stages::Recompute::Full`]) counts from then until its backward-input is done.
     pub peak_bytes: u64,
-    /// The most forward passes at once whose backward-input was still to come: micro-batches in flight, over all the rank's stages.
+    /// The largest number of micro-batches in flight, over all the rank's stages: forward passes whose
+    /// backward-input has not run.
     pub in_flight: u32,
 }
 
 impl Meter {
-    /// A meter of passes on a device with this clock, or on the host.
+    /// A meter for passes on a device with this clock, or on the host.
     pub(super) fn new(clock: Option<Box<dyn Clock>>, progress: Arc<Progress>) -> Self {
         Self {
             progress,
@@ -75,7 +77,7 @@ impl Meter {
         }
     }
 
-    /// A run of a schedule begins, to be traced when there is an instant to count from.
+    /// A run of a schedule begins. It is traced if `origin`, the instant to count from, is given.
     pub(super) fn start(&mut self, origin: Option<Instant>) -> Result<()> {
         if let Some(clock) = &mut self.clock {
             clock.reset();
@@ -103,7 +105,7 @@ impl Meter {
         result
     }
 
-    /// Takes a micro-batch, and counts as waiting what it has to wait for.
+    /// Takes a micro-batch. If it is not there yet, the time until it comes counts as waiting.
     pub(super) fn take(&mut self, feed: &mut Feed, step: u64, micro_batch: MicroBatch) -> Result<Tensor> {
         match feed.poll(step, micro_batch)? {
             Some(tensor) => self.begin_pass().map(|()| tensor),
@@ -111,7 +113,7 @@ impl Meter {
         }
     }
 
-    /// A pass begins, or has what it waited for.
+    /// A pass begins, or has received what it waited for.
     pub(super) fn begin_pass(&mut self) -> Result<()> {
         if let Some(clock) = &mut self.clock {
             self.began = clock.mark()?;
@@ -122,7 +124,7 @@ impl Meter {
         Ok(())
     }
 
-    /// The pass that began has ended.
+    /// The current pass has ended.
     pub(super) fn end_pass(&mut self, pass: Pass, cell: Cell) -> Result<()> {
         if let Some(clock) = &mut self.clock {
             self.ended = clock.mark()?;
@@ -135,25 +137,25 @@ impl Meter {
         Ok(())
     }
 
-    /// This cell's wire is handed over.
+    /// This cell's wire was sent.
     pub(super) fn sent(&mut self, flow: Flow, cell: Cell) {
         if let Some(trace) = &mut self.trace {
             trace.sent(flow, cell, self.ended);
         }
     }
 
-    /// A wire for this cell has been taken up.
+    /// A wire for this cell was taken.
     pub(super) fn taken(&mut self, flow: Flow, cell: Cell) {
         if let Some(trace) = &mut self.trace {
             trace.taken(flow, cell);
         }
     }
 
-    /// What was written down of the step, once a device is done with its passes.
+    /// The trace of the step. It waits for a device to finish its passes.
     pub(super) fn trace(&mut self) -> Result<Option<Record>> {
         let mut trace = self.trace.take();
         if let (Some(trace), Some(clock)) = (&mut trace, &self.clock) {
-            trace.tell_times(|mark| Ok(self.zero + clock.seconds(0, mark)?))?;
+            trace.set_seconds(|mark| Ok(self.zero + clock.seconds(0, mark)?))?;
         }
         Ok(trace.map(|trace| trace.record))
     }
@@ -179,7 +181,8 @@ impl Meter {
         self.live_bytes -= bytes;
     }
 
-    /// The rank's report, once a device is done with its passes; the bubble is filled in by whoever knows how long the whole step took.
+    /// The rank's report. It waits for a device to finish its passes. The caller fills in the bubble, because
+    /// it knows how long the whole step took.
     pub(super) fn report(&self) -> Result<RankReport> {
         let total = self.started.map_or(Duration::ZERO, |started| started.elapsed());
         let total = total.as_secs_f64();

@@ -43,7 +43,8 @@ use meter::Meter;
 use slot::{InFlight, Slot};
 use verdict::Ballots;
 
-/// Everything a rank's thread needs to make its worker. Stages are built there, since they need not be `Send`.
+/// Everything that a rank's thread needs to make its worker. That thread builds the stages, since they need
+/// not be `Send`.
 #[allow(missing_debug_implementations, reason = "holds builders, which are closures")]
 pub(crate) struct WorkerParts<S: Stage> {
     /// The rank.
@@ -60,13 +61,13 @@ pub(crate) struct WorkerParts<S: Stage> {
     pub(crate) inputs: Option<Feed>,
     /// Targets, on the rank of the last stage.
     pub(crate) targets: Option<Feed>,
-    /// Where every rank of the run stands.
+    /// Where every rank of the run is.
     pub(crate) mesh: Mesh,
     /// How weights change.
     pub(crate) optimizer: Arc<dyn Optimizer>,
-    /// The largest global gradient norm; a larger gradient is scaled down to it.
+    /// The largest global gradient norm. A larger gradient is scaled down to it.
     pub(crate) clip: Option<f64>,
-    /// Where the rank says what it does.
+    /// Where the rank writes its progress for other threads.
     pub(crate) progress: Arc<Progress>,
 }
 
@@ -77,30 +78,30 @@ pub(crate) struct Worker<S: Stage> {
     transport: Box<dyn Transport<S::Wire> + Send>,
     slots: Vec<Slot<S>>,
     loss: Option<Box<dyn Loss<S::Wire>>>,
-    /// By micro-batch; those that a device has not told yet are missing.
+    /// By micro-batch. `None`: the device has not reported the score yet.
     scores: Vec<Option<Score>>,
     inputs: Option<Feed>,
     targets: Option<Feed>,
     optimizer: Arc<dyn Optimizer>,
     clip: Option<f64>,
     mesh: Mesh,
-    /// Where this rank stands in it.
+    /// This rank's coordinate in the mesh.
     at: Coordinate,
     ties: Vec<Tie>,
-    /// Blocks of other ranks' that have been read: memory for those to be sent.
+    /// Blocks that have been read. Their memory is used for blocks to send.
     blocks: Vec<Vec<u8>>,
     ballots: Ballots,
     meter: Meter,
 }
 
-/// What a rank gives for a step.
+/// One rank's results of a step.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Trained {
     /// How the step ended, the same on all ranks.
     pub(crate) outcome: Outcome,
     /// What the rank measured of itself.
     pub(crate) report: RankReport,
-    /// What it wrote down, when it was asked to.
+    /// The trace, if one was asked for.
     pub(crate) trace: Option<Record>,
 }
 
@@ -108,7 +109,7 @@ impl<S: Stage> Worker<S> {
     /// Builds the stages of a rank.
     ///
     /// # Errors
-    /// What a stage's builder reports.
+    /// Whatever a stage's builder returns.
     pub(crate) fn build(parts: WorkerParts<S>) -> Result<Self> {
         check_place(&parts)?;
         let at = parts.mesh.coordinate(parts.transport.rank());
@@ -155,7 +156,7 @@ impl<S: Stage> Worker<S> {
         })
     }
 
-    /// The shape one of its stages gives for an input shape.
+    /// The output shape of one of the rank's stages for an input shape.
     ///
     /// # Errors
     /// When the stage refuses the shape.
@@ -163,7 +164,7 @@ impl<S: Stage> Worker<S> {
         Ok(self.slot(stage).stage.output_shape(input)?)
     }
 
-    /// Whether the loss takes the last stage's output and the data's targets.
+    /// Checks that the loss takes the last stage's output and the data's targets.
     ///
     /// # Errors
     /// When the loss refuses the shapes.
@@ -174,7 +175,7 @@ impl<S: Stage> Worker<S> {
             .map_or(Ok(()), |loss| loss.check(output, target))?)
     }
 
-    /// Runs one training step, and writes down its passes and transfers when it is given the instant to count from.
+    /// Runs one training step. It is traced if `origin`, the instant to count from, is given.
     ///
     /// # Errors
     /// [`Error::Action`] with the first action that failed or panicked.
@@ -187,12 +188,12 @@ impl<S: Stage> Worker<S> {
     ) -> Result<Trained> {
         self.transport.begin(call)?;
         if origin.is_some() {
-            // The trace counts from a moment at which the device has nothing to do.
+            // The trace counts from an instant at which the device has no work.
             self.await_devices()?;
         }
         self.meter.start(origin)?;
         if origin.is_some() {
-            // And the device's clock begins where the host's is now.
+            // The device's clock must begin at that instant too.
             self.await_devices()?;
         }
         let schedule = Arc::clone(&self.schedule);
@@ -205,8 +206,8 @@ impl<S: Stage> Worker<S> {
         })
     }
 
-    /// Runs forward over a source's first micro-batches; gives the summed score on the rank of the last stage, zero
-    /// elsewhere.
+    /// Runs forward over a source's first micro-batches. Returns the summed score on the rank of the last
+    /// stage, and zero on other ranks.
     ///
     /// # Errors
     /// [`Error::Action`] with the pass that failed.
@@ -226,12 +227,13 @@ impl<S: Stage> Worker<S> {
             self.run(schedule, &mut run)?;
             self.make_room(round, forwards.rounds())?;
         }
-        // A score may rest on wires that a peer which has stopped did not send to the end.
+        // If a peer has stopped, its last wires may be incomplete, and so the score would mean nothing.
         self.transport.check()?;
         Ok(run.score)
     }
 
-    /// Before the rank of the first stage begins a round: waits until the rank of the last stage has done an earlier one.
+    /// Before the rank of the first stage begins a round, it waits until the rank of the last stage has done
+    /// an earlier one.
     fn await_room(&mut self, round: u32) -> Result<()> {
         let [first, last] = self.end_ranks();
         if first != self.rank || last == self.rank || round < ROUNDS {
@@ -245,7 +247,8 @@ impl<S: Stage> Worker<S> {
         told.map(|_| ())
     }
 
-    /// After the rank of the last stage has done a round: lets the rank of the first stage begin another one, if there is one.
+    /// After the rank of the last stage has done a round, it lets the rank of the first stage begin another
+    /// one.
     fn make_room(&mut self, round: u32, rounds: u32) -> Result<()> {
         let [first, last] = self.end_ranks();
         if last != self.rank || first == self.rank || round + ROUNDS >= rounds {
@@ -259,8 +262,8 @@ impl<S: Stage> Worker<S> {
         [StageId(0), self.schedule.last_stage()].map(|stage| self.schedule.rank_of(stage))
     }
 
-    /// Runs one training micro-batch forward and gives the first failure of this rank's stages, such as the first layer whose
-    /// output is not finite. `forwards` are for one micro-batch.
+    /// Runs one training micro-batch forward and returns the first failure of this rank's stages, such as the
+    /// first layer whose output is not finite. `forwards` must be for one micro-batch.
     ///
     /// # Errors
     /// [`Error::PeerGone`].
@@ -279,7 +282,7 @@ impl<S: Stage> Worker<S> {
         Ok(run.finding)
     }
 
-    /// Runs this rank's actions in order; a failure or panic is told with the action it happened in.
+    /// Runs this rank's actions in order. An error or panic names its action.
     fn run(&mut self, schedule: &Schedule, run: &mut Execution<'_>) -> Result<()> {
         let rank = self.rank;
         let progress = Arc::clone(&self.meter.progress);
@@ -306,7 +309,7 @@ impl<S: Stage> Worker<S> {
             }
             Action::Send(flow, cell) => self.send(run, flow, cell),
             Action::Recv(flow, cell) => self.announce(run, flow, cell),
-            // The group of a stage's replicas has one member, so there is nothing to add.
+            // A stage has one replica, so there is nothing to add.
             Action::Reduce(_) => Ok(()),
             Action::Step(stage) => self.step(run, stage),
         }
@@ -321,7 +324,7 @@ impl<S: Stage> Worker<S> {
         }
     }
 
-    /// The rank of this replica and shard that has a place in the pipeline.
+    /// The world rank of a pipeline rank, in this worker's replica and shard.
     fn world_rank(&self, rank: Rank) -> WorldRank {
         self.mesh.world_rank(Coordinate { rank, ..self.at })
     }
@@ -337,7 +340,8 @@ impl<S: Stage> Worker<S> {
         &mut self.slot(cell.stage).cells[cell.micro_batch.index()]
     }
 
-    /// The same micro-batch at the stage after (`1`) or before (`-1`), when this rank has that stage too.
+    /// The same micro-batch at the next stage (`1`) or the previous one (`-1`), if this rank has that stage
+    /// too.
     fn neighbour(&mut self, cell: Cell, offset: i32) -> Option<&mut InFlight<S>> {
         let stage = StageId(cell.stage.0.wrapping_add_signed(offset));
         let slot = self.slots.iter_mut().find(|slot| slot.id == stage)?;
@@ -353,7 +357,7 @@ impl<S: Stage> std::fmt::Debug for Worker<S> {
     }
 }
 
-/// Refuses an optimizer or loss that does not run where the rank's stages do.
+/// Refuses an optimizer or a loss that cannot run on the rank's device.
 fn check_place<S: Stage>(parts: &WorkerParts<S>) -> Result<()> {
     let device = parts.mesh.place(parts.transport.rank()).device;
     if device == Device::Cpu {

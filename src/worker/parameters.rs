@@ -7,20 +7,20 @@ use super::Worker;
 use crate::checkpoint::TensorInfo;
 use crate::id::{Rank, StageId};
 
-/// What is known of a parameter without its numbers.
+/// A parameter without its numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParameterInfo {
     /// The name, as in a checkpoint.
     pub name: String,
-    /// Which part of the tensor of that name it holds.
+    /// Which part it holds of the tensor of that name.
     pub shard: Shard,
-    /// Whether it is a tied copy of the parameter of that name and shard, which another layer holds.
+    /// Whether it is a tied copy: another layer holds the parameter of that name and shard.
     pub is_tied: bool,
-    /// The layer that holds it, where the stage says so.
+    /// The layer that holds it, if the stage says so.
     pub layer: Option<String>,
     /// The dimensions, outermost first.
     pub dims: Vec<usize>,
-    /// Where it lives.
+    /// Where it is.
     pub site: Site,
 }
 
@@ -33,10 +33,10 @@ impl From<&ParameterInfo> for TensorInfo {
     }
 }
 
-/// Where a parameter lives.
+/// Where a parameter is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Site {
-    /// The rank of the stage.
+    /// The rank that has the stage.
     pub rank: Rank,
     /// The stage.
     pub stage: StageId,

@@ -21,7 +21,7 @@ impl<S: Stage> Worker<S> {
         };
         let target = self.target(run, cell)?;
         let shape = shape_of(&input);
-        let (output, saved) = match self.slot(cell.stage).stage.forward(run.moment(cell), input) {
+        let (output, saved) = match self.slot(cell.stage).stage.forward(run.context(cell), input) {
             Err(error) if run.is_search() => {
                 run.finding = Some(Finding {
                     stage: cell.stage,
@@ -40,7 +40,7 @@ impl<S: Stage> Worker<S> {
             held.saved = Some(saved);
         }
         match target {
-            Some(target) => self.judge(run, cell, output, target),
+            Some(target) => self.apply_loss(run, cell, output, target),
             None => {
                 self.pass_on(run, cell, output);
                 Ok(())
@@ -48,8 +48,8 @@ impl<S: Stage> Worker<S> {
         }
     }
 
-    /// The input of a forward pass: from the data, the stage before on this rank, or another rank. In a search there is none
-    /// behind a stage that has failed.
+    /// The input of a forward pass: from the data, from the previous stage on this rank, or from another
+    /// rank. In a search there is no input after a stage that failed.
     fn input(&mut self, run: &Execution<'_>, cell: Cell) -> Result<Option<S::Wire>> {
         let Some(before) = Flow::Activation.before(cell.stage) else {
             let input = match run.fetch(cell) {
@@ -73,7 +73,8 @@ impl<S: Stage> Worker<S> {
         Ok(input)
     }
 
-    /// The target of a forward pass, at the last stage. Taken before the pass, as all that it waits for.
+    /// The target of a forward pass of the last stage. It is taken before the pass begins, so that the pass
+    /// does not wait.
     fn target(&mut self, run: &Execution<'_>, cell: Cell) -> Result<Option<Tensor>> {
         if cell.stage != self.schedule.last_stage() || run.is_search() {
             return Ok(None);
@@ -89,8 +90,14 @@ impl<S: Stage> Worker<S> {
         Ok(Some(target))
     }
 
-    /// What the loss says of the last stage's output.
-    fn judge(&mut self, run: &mut Execution<'_>, cell: Cell, output: S::Wire, target: Tensor) -> Result<()> {
+    /// Gives the last stage's output to the loss.
+    fn apply_loss(
+        &mut self,
+        run: &mut Execution<'_>,
+        cell: Cell,
+        output: S::Wire,
+        target: Tensor,
+    ) -> Result<()> {
         let shape = shape_of(&output);
         let loss = self
             .loss
@@ -107,7 +114,7 @@ impl<S: Stage> Worker<S> {
         Ok(())
     }
 
-    /// Gives an output to the next stage on this rank, or keeps it to be sent.
+    /// Gives an output to the next stage on this rank, or keeps it until it is sent.
     fn pass_on(&mut self, run: &Execution<'_>, cell: Cell, output: S::Wire) {
         if let Some(next) = self.neighbour(cell, 1) {
             next.input = Some(output);
@@ -133,7 +140,8 @@ impl<S: Stage> Worker<S> {
         self.give_back(cell, input_grad)
     }
 
-    /// What forward kept, made whole, and the output gradient: from the loss or the next stage on this rank, or another rank.
+    /// What forward kept, restored if it is recomputed; and the output gradient, from the loss, from the next
+    /// stage on this rank, or from another rank.
     fn backward_inputs(&mut self, run: &Execution<'_>, cell: Cell) -> Result<(Held<S::Saved>, S::Wire)> {
         let grad = match self.cell(cell).grad.take() {
             Some(grad) => Some(grad),
@@ -151,7 +159,7 @@ impl<S: Stage> Worker<S> {
         Ok((saved, grad))
     }
 
-    /// Hands the input gradient to the stage before, on this rank, or keeps it to be sent.
+    /// Gives the input gradient to the previous stage on this rank, or keeps it until it is sent.
     fn give_back(&mut self, cell: Cell, input_grad: Option<S::Wire>) -> Result<()> {
         self.meter.leave();
         if cell.stage == StageId(0) {
@@ -220,7 +228,7 @@ impl<S: Stage> Worker<S> {
         sent
     }
 
-    /// Announces what another rank will send. In a search it may never come, so nothing is announced.
+    /// Announces a receive. In a search the wire may never come, so nothing is announced.
     pub(super) fn announce(&mut self, run: &Execution<'_>, flow: Flow, cell: Cell) -> Result<()> {
         if run.is_search() {
             return Ok(());
@@ -229,7 +237,7 @@ impl<S: Stage> Worker<S> {
         self.transport.post_recv(self.world_rank(rank), tag)
     }
 
-    /// Waits for what another rank sends. In a search the other says first whether there is anything.
+    /// Waits for a wire from another rank. In a search the sender first says whether there is one.
     fn wait(&mut self, run: &Execution<'_>, flow: Flow, cell: Cell) -> Result<Option<S::Wire>> {
         let (rank, tag) = self.source(run, flow, cell);
         let peer = self.world_rank(rank);
@@ -240,7 +248,7 @@ impl<S: Stage> Worker<S> {
             true => None,
             false => transport.poll(peer, tag)?,
         };
-        // What has come need not be timed: to look at the clock takes longer than to take it.
+        // A wire that has come is not timed: reading the clock would take longer than taking the wire.
         let wire = match come {
             Some(wire) => {
                 let wire = stage.receive(wire)?;
@@ -268,19 +276,19 @@ impl<S: Stage> Worker<S> {
     }
 }
 
-/// The tag of a wire: its direction, the later of the two stages it passes between, its micro-batch.
+/// The tag of a wire: its direction, the later of its two stages, and its micro-batch.
 fn tag(run: &Execution<'_>, flow: Flow, boundary: StageId, cell: Cell) -> Tag {
     let direction = u64::from(flow == Flow::Gradient);
     Tag(direction << 63 | u64::from(boundary.0) << 32 | u64::from(run.micro_batch(cell).0))
 }
 
-/// The shape of a wire, where it is a tensor.
+/// The shape of a wire, if it is a tensor.
 fn shape_of<W: 'static>(wire: &W) -> Option<Shape> {
     let wire: &dyn Any = wire;
     wire.downcast_ref::<Tensor>().map(|tensor| *tensor.shape())
 }
 
-/// Refuses a gradient of another shape than what it is the gradient of.
+/// Refuses a gradient whose shape differs from that of the value it belongs to.
 fn check_gradient<W: 'static>(
     giver: &dyn fmt::Display,
     of: &str,
@@ -290,7 +298,8 @@ fn check_gradient<W: 'static>(
     match (shape, shape_of(gradient)) {
         (Some(shape), Some(got)) if shape.dims() != got.dims() => {
             Err(Error::Stage(pipewright_stages::Error::invalid(format!(
-                "{giver} gave a gradient of {got} for {of} of {shape}: a gradient has the shape of what it belongs to"
+                "{giver} gave a gradient of {got} for {of} of {shape}: \
+                 a gradient has the shape of what it belongs to"
             ))))
         }
         _ => Ok(()),

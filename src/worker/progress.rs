@@ -1,29 +1,30 @@
-//! What a rank does right now, for whoever watches it from another thread.
+//! What a rank is doing now. Other threads may read it.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::id::{MicroBatch, Rank, StageId};
 use crate::schedule::{Action, Cell, Flow, Pass};
 
-/// What a rank does right now. The rank writes a few numbers for each action, without a lock; a watcher may read them at any
-/// time. A reading that mixes two actions is followed by another [count](Reading::count), so it shows as progress.
+/// What a rank is doing now. The rank writes a few numbers for each action, without a lock. Another thread
+/// may read them at any time. A reading may mix two actions; the next one then has another
+/// [count](Reading::count), which shows progress.
 ///
-/// It has cache lines of its own: on a line shared with another rank's, each store would wait for the other rank's core.
+/// It has cache lines of its own. On a line shared with another rank, each store would wait for that rank's core.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Progress {
-    /// How often the rank has begun something, or has gone on after a wait.
+    /// How often the rank has begun an action, or has continued after a wait.
     count: AtomicU64,
-    /// The action's place in the rank's list, and 1; 0 while the rank runs no actions.
+    /// The action's place in the rank's list, plus 1. It is 0 while the rank runs no actions.
     place: AtomicU32,
     action: AtomicU64,
     waits: AtomicU32,
 }
 
-/// What a rank waits for.
+/// Whom a rank waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitsFor {
-    /// Nothing that another rank does: it computes, or waits for its device or for data.
+    /// For no other rank: it computes, or waits for its device or for data.
     Nobody,
     /// All other ranks.
     All,
@@ -31,16 +32,16 @@ pub(crate) enum WaitsFor {
     Rank(Rank),
 }
 
-/// What a watcher sees of a rank that runs actions.
+/// A reading of the progress of a rank that runs actions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
-    /// Grows with everything that the rank begins.
+    /// Grows with every action and every wait.
     pub(crate) count: u64,
     /// The action's place in the rank's list.
     pub(crate) index: usize,
     /// The action.
     pub(crate) action: Action,
-    /// What it waits for.
+    /// Whom it waits for.
     pub(crate) waits: WaitsFor,
 }
 
@@ -52,7 +53,7 @@ impl Progress {
         self.wait_for(WaitsFor::Nobody);
     }
 
-    /// The rank begins to wait, or goes on.
+    /// The rank begins to wait, or continues.
     pub(super) fn wait_for(&self, waits: WaitsFor) {
         let number = match waits {
             WaitsFor::Nobody => 0,
@@ -64,12 +65,12 @@ impl Progress {
         self.count.store(count + 1, Ordering::Release);
     }
 
-    /// The rank has come to the end of its actions.
+    /// The rank has run all its actions.
     pub(super) fn end(&self) {
         self.place.store(0, Ordering::Release);
     }
 
-    /// What the rank does; none while it runs no actions.
+    /// What the rank is doing, or `None` while it runs no actions.
     pub(crate) fn read(&self) -> Option<Reading> {
         let count = self.count.load(Ordering::Acquire);
         let index = self.place.load(Ordering::Acquire).checked_sub(1)?;
@@ -86,7 +87,7 @@ impl Progress {
     }
 }
 
-/// The passes and flows by their number in a packed action.
+/// The passes and flows, by their number in a packed action.
 const PASSES: [Pass; 4] = [
     Pass::Forward,
     Pass::Backward,
@@ -95,10 +96,11 @@ const PASSES: [Pass; 4] = [
 ];
 const FLOWS: [Flow; 2] = [Flow::Activation, Flow::Gradient];
 
-/// Where each kind of action begins: passes, sends, receives, reductions, steps.
+/// The first number of each kind of action: passes, sends, receives, reductions, steps.
 const KINDS: [u64; 5] = [0, 4, 6, 8, 9];
 
-/// An action in one number: its kind, 28 bits of its stage, 32 bits of its micro-batch. There are at most 2^23 stages.
+/// An action as one number: its kind, 28 bits of its stage and 32 bits of its micro-batch. There are at most
+/// 2^23 stages.
 fn pack(action: Action) -> u64 {
     let of =
         |kind: u64, cell: Cell| kind << 60 | u64::from(cell.stage.0) << 32 | u64::from(cell.micro_batch.0);

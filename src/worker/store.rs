@@ -1,4 +1,4 @@
-//! A rank's weights to and from checkpoints, and into the hash of all weights.
+//! A rank's weights: written to checkpoints, read from them, and hashed.
 
 use pipewright_stages::{Parameter, Part, Stage};
 use sha2::{Digest, Sha256};
@@ -8,8 +8,8 @@ use crate::checkpoint::{Checkpoint, Draft, Written};
 use crate::error::Result;
 
 impl<S: Stage> Worker<S> {
-    /// Writes this rank's parameters into a checkpoint, and tells their checksums. A tied parameter is written at its
-    /// first site.
+    /// Writes this rank's parameters into a checkpoint and returns their checksums. A tied parameter is
+    /// written at its first site.
     ///
     /// # Errors
     /// [`crate::Error::Io`].
@@ -37,10 +37,11 @@ impl<S: Stage> Worker<S> {
         draft.write(parameters.map(|(_, parameter)| &*parameter))
     }
 
-    /// Reads this rank's parameters from a checkpoint that holds exactly the model's.
+    /// Reads this rank's parameters from a checkpoint. It must hold exactly the model's parameters.
     ///
     /// # Errors
-    /// [`crate::Error::Checkpoint`] for a tensor that is not as it was saved, [`crate::Error::Io`].
+    /// [`crate::Error::Checkpoint`] for a tensor that has changed since it was saved, and
+    /// [`crate::Error::Io`].
     pub(crate) fn read(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         let states = self.optimizer.state_names();
         let parameters = self.slots.iter_mut().flat_map(|slot| slot.stage.parameters());
@@ -54,10 +55,10 @@ impl<S: Stage> Worker<S> {
         Ok(())
     }
 
-    /// Feeds the weights at these sites, in the order given, into a hash.
+    /// Adds the weights at these sites to a hash, in the given order.
     ///
     /// # Errors
-    /// What a GPU reports.
+    /// Whatever a GPU reports.
     pub(crate) fn hash(&mut self, mut hash: Sha256, sites: &[Site]) -> Result<Sha256> {
         for site in sites {
             let parameter: &mut Parameter = self.slot(site.stage).parameter(site.index);

@@ -1,4 +1,4 @@
-//! Parameters that several layers hold.
+//! Tied parameters: several layers hold the same weights.
 
 use pipewright_stages::{Device, Gradient, Parameter, Part, Stage};
 
@@ -8,14 +8,14 @@ use crate::error::Result;
 use crate::fabric::Tag;
 use crate::id::{Rank, WorldRank};
 
-/// One parameter that several layers hold, because they say so. The gradients are summed over the sites, in their order, and the
-/// copies stay equal.
+/// One tied parameter: layers say that they hold the same weights. Its gradients are summed over its sites,
+/// in their order, and so the copies stay equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tie {
     /// The name all sites share.
     pub(crate) name: String,
-    /// Two or more sites: that of the parameter itself, then those of its tied copies, in layer order. The first one's rank
-    /// adds up.
+    /// Two or more sites: first the parameter itself, then its tied copies in layer order. The first site's
+    /// rank adds the gradients.
     pub(crate) sites: Vec<Site>,
 }
 
@@ -25,7 +25,7 @@ impl Tie {
         self.sites.iter().copied().filter(move |site| site.rank == rank)
     }
 
-    /// The ranks of the sites but the first one's, each once.
+    /// The ranks of the other sites, each once, without the first site's rank.
     fn others(&self) -> impl Iterator<Item = Rank> {
         let sites = self.sites.iter().enumerate();
         let new =
@@ -33,7 +33,7 @@ impl Tie {
         new.skip(1).map(|(_, site)| site.rank)
     }
 
-    /// The ranks that one gives gradients to and gets their sum from, or the other way round.
+    /// The ranks with which `rank` exchanges gradients and their sum.
     fn partners(&self, rank: Rank) -> Vec<Rank> {
         let first = self.sites[0].rank;
         if rank == first {
@@ -45,7 +45,8 @@ impl Tie {
         }
     }
 
-    /// Where the numbers of the site of this index are: the block of its rank among those of the others, and the place in it.
+    /// Where to find the numbers of the site with this index: the number of its rank's block among the other
+    /// ranks, and the number of the site in that block.
     fn place(&self, index: usize) -> Option<(usize, usize)> {
         let rank = self.sites[index].rank;
         let block = self.others().position(|other| other == rank)?;
@@ -55,7 +56,7 @@ impl Tie {
 }
 
 impl<S: Stage> Worker<S> {
-    /// Makes the rank's connections and takes note of the tied parameters; their copies start from the first site's weights.
+    /// Connects the rank to its partners, and gives tied copies the first site's weights.
     ///
     /// # Errors
     /// [`crate::Error::PeerGone`], or whatever the transport reports.
@@ -76,13 +77,14 @@ impl<S: Stage> Worker<S> {
         })
     }
 
-    /// Sums the gradients of each tied parameter over its sites. A rank sends one block of the gradients of its sites and gets one
-    /// of their sum, so the memory of blocks is used again; between GPUs with a direct way each gradient is a wire.
+    /// Sums the gradients of each tied parameter over its sites. A rank sends one block with the gradients of
+    /// its sites and receives one with their sum, so the blocks' memory is used again. Between GPUs that NCCL
+    /// links, each gradient is a wire instead.
     pub(super) fn sum_tied_gradients(&mut self) -> Result<()> {
         self.for_each_tie(|worker, tie| {
             let first = tie.sites[0];
             if first.rank == worker.rank {
-                // It is put back, or the rank stops.
+                // It is put back below, unless the rank stops.
                 let mut total = Gradient::take(worker.parameter(first));
                 worker.add_gradients(tie, &mut total)?;
                 worker.spread_gradient(tie, &total)?;
@@ -94,7 +96,7 @@ impl<S: Stage> Worker<S> {
         })
     }
 
-    /// Runs over the ties this rank has a part in, in the one order all ranks share.
+    /// Calls `action` for the tied parameters in which this rank has a part. All ranks use the same order.
     fn for_each_tie(&mut self, mut action: impl FnMut(&mut Self, &Tie) -> Result<()>) -> Result<()> {
         let ties = std::mem::take(&mut self.ties);
         let rank = self.rank;
@@ -133,7 +135,7 @@ impl<S: Stage> Worker<S> {
         Ok(())
     }
 
-    /// Gives the summed gradient to all other sites.
+    /// Sends the summed gradient to all other sites.
     fn spread_gradient(&mut self, tie: &Tie, total: &Gradient) -> Result<()> {
         for site in tie.on(self.rank).skip(1) {
             total.copy_to(self.parameter(site))?;
@@ -152,7 +154,7 @@ impl<S: Stage> Worker<S> {
         Ok(())
     }
 
-    /// Gives the gradients of this rank's sites to the first site's rank.
+    /// Sends the gradients of this rank's sites to the first site's rank.
     fn give_gradients(&mut self, tie: &Tie) -> Result<()> {
         let to = tie.sites[0].rank;
         let handed = self.hands_over(to);
@@ -173,7 +175,7 @@ impl<S: Stage> Worker<S> {
         self.send_block(to, block)
     }
 
-    /// Whether gradients go to this rank as wires: from GPU to GPU.
+    /// Whether gradients go to this rank as wires, from GPU to GPU.
     fn hands_over(&self, peer: Rank) -> bool {
         self.is_on_gpu(self.rank) && self.is_on_gpu(peer) && self.transport.is_direct(self.world_rank(peer))
     }
@@ -210,7 +212,7 @@ impl<S: Stage> Worker<S> {
         Ok(())
     }
 
-    /// Gives the first site's weights to all other sites.
+    /// Sends the first site's weights to all other sites.
     fn spread_weights(&mut self, tie: &Tie) -> Result<()> {
         let first = self.parameter(tie.sites[0]);
         first.fetch(Part::Value)?;
@@ -249,12 +251,12 @@ impl<S: Stage> Worker<S> {
     }
 }
 
-/// The tag of a site's gradient; no pass's wire has it.
+/// The tag of a site's gradient. It differs from the tags of all passes' wires.
 fn gradient_tag(site: Site) -> Tag {
     Tag(1 << 62 | u64::from(site.stage.0) << 32 | site.index as u64)
 }
 
-/// The tag of the sum that the rank of a first site gives back.
+/// The tag of the sum that the first site's rank sends back.
 fn sum_tag(first: Site) -> Tag {
     Tag(gradient_tag(first).0 | 1 << 61)
 }

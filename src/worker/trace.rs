@@ -1,4 +1,4 @@
-//! What a rank writes down of a step when it is asked to: its passes and its ends of the transfers.
+//! The trace of a step on one rank: its passes, its sends and its receives.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -8,25 +8,26 @@ use serde::{Deserialize, Serialize};
 use crate::error::Result;
 use crate::schedule::{Cell, Flow, Pass, Schedule, Timed, TimedTransfer, Timeline};
 
-/// One rank's record of a step, being written.
+/// One rank's record of the current step.
 #[derive(Debug)]
 pub(super) struct RankTrace {
     origin: Instant,
-    /// Whether times are marks of a device's clock, until they are [told](RankTrace::tell_times).
+    /// Whether times are marks of a device's clock, until [`set_seconds`](RankTrace::set_seconds) converts
+    /// them.
     by_marks: bool,
-    /// When the pass under way had all that it waited for.
+    /// When the current pass had received all that it waited for.
     began: f64,
     pub(super) record: Record,
 }
 
-/// One rank's record of a step. All ranks count from the same instant.
+/// One rank's record of a step. All ranks count seconds from the same instant.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Record {
     /// The passes, in order.
     pub(crate) passes: Vec<Timed>,
-    /// When each wire was handed over, by the cell that sends it.
+    /// When each wire was sent. The cell is the sender's.
     pub(crate) sent: Vec<((Flow, Cell), f64)>,
-    /// When each wire was taken up, by the cell that sends it.
+    /// When each wire was taken. The cell is the sender's.
     pub(crate) taken: Vec<((Flow, Cell), f64)>,
 }
 
@@ -41,7 +42,7 @@ impl RankTrace {
         }
     }
 
-    /// The time of the host, or this mark.
+    /// The time of the host, or the given mark.
     fn now(&self, mark: usize) -> f64 {
         match self.by_marks {
             true => mark as f64,
@@ -54,13 +55,13 @@ impl RankTrace {
         self.origin.elapsed().as_secs_f64()
     }
 
-    /// A pass begins, or has what it waited for.
+    /// A pass begins, or has received what it waited for.
     pub(super) fn begin(&mut self, mark: usize) {
         self.began = self.now(mark);
     }
 
     /// Turns marks into seconds since the origin.
-    pub(super) fn tell_times(&mut self, seconds: impl Fn(usize) -> Result<f64>) -> Result<()> {
+    pub(super) fn set_seconds(&mut self, seconds: impl Fn(usize) -> Result<f64>) -> Result<()> {
         let Record { passes, sent, taken } = &mut self.record;
         let passes = passes
             .iter_mut()
@@ -72,7 +73,8 @@ impl RankTrace {
         Ok(())
     }
 
-    /// The pass that began last has ended; this is held now, and was held at most from the pass before on.
+    /// The current pass has ended. `held`: the bytes held now; `most`: the most bytes held since the previous
+    /// pass.
     pub(super) fn end(&mut self, pass: Pass, cell: Cell, mark: usize, [held, most]: [u64; 2]) {
         let end = self.now(mark);
         self.record.passes.push(Timed {
@@ -85,13 +87,13 @@ impl RankTrace {
         });
     }
 
-    /// A wire is handed over.
+    /// A wire was sent.
     pub(super) fn sent(&mut self, flow: Flow, cell: Cell, mark: usize) {
         let now = self.now(mark);
         self.record.sent.push(((flow, cell), now));
     }
 
-    /// The wire for this cell, which was waited for last, has been taken up.
+    /// The wire for this cell, the last that was waited for, was taken.
     pub(super) fn taken(&mut self, flow: Flow, cell: Cell) {
         if let Some(stage) = flow.before(cell.stage) {
             let wire = (flow, Cell { stage, ..cell });
@@ -100,7 +102,7 @@ impl RankTrace {
     }
 }
 
-/// The step of all ranks, from their records in rank order.
+/// The timeline of all ranks, from their records in rank order.
 pub(crate) fn timeline(schedule: &Schedule, traces: Vec<Record>) -> Timeline {
     let taken: HashMap<_, _> = traces
         .iter()
@@ -108,7 +110,7 @@ pub(crate) fn timeline(schedule: &Schedule, traces: Vec<Record>) -> Timeline {
         .collect();
     let transfer = |&((flow, cell), start): &((Flow, Cell), f64)| {
         let to = flow.after(cell.stage)?;
-        // Devices' clocks are set by the host's, which is some microseconds off: nothing is taken up before it is there.
+        // Devices' clocks are a few microseconds off the host's. A wire must not be taken before it is sent.
         let end = taken.get(&(flow, cell))?.max(start);
         let (from, to) = (schedule.rank_of(cell.stage), schedule.rank_of(to));
         Some(TimedTransfer {

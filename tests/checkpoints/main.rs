@@ -215,7 +215,7 @@ fn a_checkpoint_of_another_model_is_refused_by_parameter() {
     let (_folder, place) = saved(&recipe(2, false, 2));
     let message = refusal(&small, &place);
     assert!(
-        message.contains("`h.1.attn.c_attn.bias` is in it, the model has no such tensor"),
+        message.contains("`h.1.attn.c_attn.bias` is in it, but the model has no such tensor"),
         "{message}"
     );
     let (_folder, place) = saved(&small);
@@ -281,7 +281,7 @@ fn a_missing_and_an_extra_tensor_are_named() {
             "optimizer.safetensors",
             "",
             "y",
-            "`y` is in it, the optimizer has no such tensor",
+            "`y` is in it, but the optimizer has no such tensor",
         ),
     ] {
         let (_folder, place) = saved(&recipe);

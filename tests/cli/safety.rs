@@ -151,7 +151,7 @@ fn a_resume_says_what_makes_it_another_run() {
     assert!(
         said.contains(
             "changed   pipeline.micro_batch_size: 2 -> 4, optimizer.learning_rate: 0.001 -> 0.002: from here \
-             on this is not the run that was saved, bit for bit"
+             on the weights differ from those that the old settings give"
         ),
         "{said}"
     );
@@ -312,5 +312,5 @@ fn other_data_is_refused_on_resume_unless_it_is_allowed_and_the_history_says_so(
     place.run(&[&resume[..], &["--allow-other-data"]].concat()).done();
     assert_eq!(place.steps("runs/small").len(), 6);
     let history = fs::read_to_string(place.path("runs/small/history.jsonl")).unwrap();
-    assert!(history.contains("goes on with other data: "), "{history}");
+    assert!(history.contains("continues with other data: "), "{history}");
 }

@@ -58,7 +58,7 @@ fn a_checkpoint_can_be_named_itself() {
 fn what_cannot_be_is_refused() {
     let place = trained();
     let refused = |args: &[&str]| place.run(args).refused();
-    assert!(refused(&["sample", "none"]).contains("none is no checkpoint, and no run that has one"));
+    assert!(refused(&["sample", "none"]).contains("none is neither a checkpoint nor a run that has one"));
     assert!(refused(&["sample", "runs/small", "--prompt", ""]).contains("--prompt is empty"));
     for temperature in [&["--temperature=-1"][..], &["--temperature", "-1"]] {
         let said = refused(&[&["sample", "runs/small"], temperature].concat());

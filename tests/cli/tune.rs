@@ -256,7 +256,7 @@ fn tune_finds_settings_of_the_same_batch_that_fit_and_train() {
         "two were run\n{said}"
     );
     assert!(
-        said.contains(" more would hold over 60.00 KiB on a rank\n"),
+        said.contains(" more would need over 60.00 KiB on a rank\n"),
         "{said}"
     );
     assert!(

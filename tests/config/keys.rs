@@ -34,12 +34,12 @@ fn unknown_keys_and_sections_name_the_place_and_the_nearest_right_one() {
         ),
         (
             "steps = 5",
-            &["my.toml:1: `steps` stands in no section: did you mean train.steps?"],
+            &["my.toml:1: `steps` is in no section: did you mean train.steps?"],
         ),
         ("seed = 5", &["did you mean model.seed or data.seed?"]),
         (
             "zzz = 5",
-            &["`zzz` stands in no section: every key belongs to a section"],
+            &["`zzz` is in no section: every key belongs to a section"],
         ),
     ]);
 }

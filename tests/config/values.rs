@@ -71,12 +71,12 @@ fn a_wrong_type_says_what_was_expected_and_what_was_found() {
         ),
         (
             "[data]\npath = ['builtin:shakespeare', 'x']",
-            &["my.toml:2: data.path: the data in the program is \"builtin:shakespeare\", by itself"],
+            &["my.toml:2: data.path: the only built-in data is \"builtin:shakespeare\": give it alone"],
         ),
         (
             "[data]\nkind = 'tokens'\npath = 'builtin:shakespeare'",
             &[
-                "my.toml:3: data.path: the data in the program is",
+                "my.toml:3: data.path: the only built-in data is",
                 "with data.kind = \"text\"",
             ],
         ),
@@ -142,7 +142,7 @@ fn impossible_values_say_what_to_do() {
         ),
         (
             "[model]\ndropout = 1.0",
-            &["my.toml:2: model.dropout: 1 is no probability below 1"],
+            &["my.toml:2: model.dropout: 1 is not a probability below 1"],
         ),
         (
             "[model]\nkind = 'mlp'\nsizes = '10'\n[data]\nkind = 'idx'",
@@ -174,23 +174,23 @@ fn impossible_values_say_what_to_do() {
         ),
         (
             "[optimizer]\nlearning_rate = 0",
-            &["optimizer.learning_rate: 0 makes no sense: it must be above 0"],
+            &["optimizer.learning_rate: 0 is not allowed: it must be above 0"],
         ),
-        ("[optimizer]\nlearning_rate = nan", &["NaN makes no sense"]),
+        ("[optimizer]\nlearning_rate = nan", &["NaN is not allowed"]),
         (
             "[optimizer]\nbetas = [0.9, 1.0]",
-            &["optimizer.betas: 1 makes no sense"],
+            &["optimizer.betas: 1 is not allowed"],
         ),
-        ("[optimizer]\neps = 0.0", &["optimizer.eps: 0 makes no sense"]),
+        ("[optimizer]\neps = 0.0", &["optimizer.eps: 0 is not allowed"]),
         (
             "[optimizer]\nkind = 'sgd'\nmomentum = 1.0",
-            &["optimizer.momentum: 1 makes no sense"],
+            &["optimizer.momentum: 1 is not allowed"],
         ),
         (
             "[optimizer]\nweight_decay = -1",
-            &["optimizer.weight_decay: -1 makes no sense"],
+            &["optimizer.weight_decay: -1 is not allowed"],
         ),
-        ("[optimizer]\nclip = -1", &["optimizer.clip: -1 makes no sense"]),
+        ("[optimizer]\nclip = -1", &["optimizer.clip: -1 is not allowed"]),
         (
             "[optimizer]\nschedule = 'cosine'\nmin_learning_rate = 1",
             &["it must be from 0 to optimizer.learning_rate"],

@@ -190,7 +190,7 @@ fn a_machine_whose_cable_is_cut_is_gone_for_both_whether_they_send_or_wait() {
         let mut rest = String::new();
         said[process].read_to_string(&mut rest).expect("it ends");
         let other = 1 - process;
-        let expected = format!("rank {other} has stopped; process {other} has stopped without a word");
+        let expected = format!("rank {other} has stopped; process {other} has stopped without saying why");
         assert!(rest.contains(&expected), "{rest}");
         assert!(children[process].wait().expect("it ends").success());
     }

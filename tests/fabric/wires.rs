@@ -77,8 +77,8 @@ fn a_wire_that_cannot_be_written_fails_on_both_sides_for_its_own_reason() {
     let reasons = [
         (FailsToWrite, "the ink is dry"),
         (PanicsWhenWritten, "it panicked: no ink at all"),
-        (WritesLess, "it wrote 50 bytes, and had said that it has 100"),
-        (WritesMore, "it writes more bytes than it had said that it has"),
+        (WritesLess, "it wrote 50 bytes, but had announced 100"),
+        (WritesMore, "it writes more bytes than it had announced"),
         (PanicsWhenDescribed, "it panicked: no words for it"),
         (
             HasALongDescription,

@@ -203,7 +203,7 @@ fn processes_that_make_different_calls_are_told_both_and_stop() {
             for said in said {
                 for name in [first.0, second.0] {
                     assert!(
-                        said.contains(name) && said.ends_with("all have to make the same calls"),
+                        said.contains(name) && said.ends_with("all processes must make the same calls"),
                         "{} and {}: {said}",
                         first.0,
                         second.0

@@ -13,7 +13,7 @@ fn a_process_that_is_killed_ends_all_and_is_named() {
         for (process, ended) in others.into_iter().zip(started) {
             let said = ended.end().failed(1);
             let line = format!(
-                "process {process}: error: process {victim} has stopped without a word: it was killed, or its machine or the \
+                "process {process}: error: process {victim} has stopped without saying why: it was killed, or its machine or the \
                  network failed\n"
             );
             assert!(said.ends_with(&line), "{said}");
@@ -131,7 +131,7 @@ fn a_process_that_is_killed_while_others_still_come_ends_those_that_wait_at_once
     second.signal("-KILL");
     let said = first.end().failed(2);
     assert!(
-        said.contains("process 1 has gone while the processes were connecting"),
+        said.contains("process 1 stopped while the processes were connecting"),
         "{said}"
     );
 }

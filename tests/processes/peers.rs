@@ -79,7 +79,7 @@ fn processes_that_are_not_at_the_same_call_are_told() {
     });
     assert_eq!(
         all[0],
-        "process 1 is at `training`, process 0 at `saving`: all have to make the same calls"
+        "process 1 is at `training`, process 0 at `saving`: all processes must make the same calls"
     );
 }
 
@@ -109,8 +109,8 @@ fn two_processes<T: Send>(call: impl Fn(u32, End<Tensor>, Peers) -> T + Sync) ->
 }
 
 const DIFFERENT: [&str; 2] = [
-    "process 1 is at `step(3)`, process 0 at `save(here)`: all have to make the same calls",
-    "process 0 is at `save(here)`, process 1 at `step(3)`: all have to make the same calls",
+    "process 1 is at `step(3)`, process 0 at `save(here)`: all processes must make the same calls",
+    "process 0 is at `save(here)`, process 1 at `step(3)`: all processes must make the same calls",
 ];
 
 #[test]

@@ -133,7 +133,7 @@ fn other_data_is_refused_until_it_is_allowed_and_then_the_history_names_both() {
         .allow_other_data(true)
         .train(&mut other)
         .expect("it trains");
-    let line = format!("goes on with other data: {given}; it was {saved}");
+    let line = format!("continues with other data: {given}; it was {saved}");
     let history = place.read("history.jsonl");
     assert!(history.contains(&line), "{history}");
     let mut other = pipeline_on(Times(3.0));

@@ -1,5 +1,5 @@
-//! A folder of links under the names that are asked for first: no other version comes before, and NCCL is found at all (its file is
-//! `libnccl.so.2`, and nobody asks for that).
+//! A folder of links to libraries, under the names that are tried first. So no other version is loaded before
+//! them, and NCCL is found at all: its file is `libnccl.so.2`, a name that is not tried otherwise.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::error::CommandError;
 use crate::stages::devices::{Library, cache_folder};
 use crate::{Error, Result};
 
-/// A folder, in the user's cache, of links to these files; the same one for the same files.
+/// Makes a folder of links to these files in the user's cache. The same files always give the same folder.
 #[cfg(unix)]
 pub(super) fn make(files: &[(Library, PathBuf)]) -> Result<PathBuf> {
     use std::os::unix::fs::DirBuilderExt;
@@ -30,13 +30,13 @@ pub(super) fn make(files: &[(Library, PathBuf)]) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Refuses a folder where someone else could put a library.
+/// Refuses a folder into which somebody else could put a library.
 #[cfg(unix)]
 fn check_owner(folder: &Path) -> Result<()> {
     use std::os::unix::fs::MetadataExt;
 
     let facts = folder.metadata().map_err(Error::io("read", folder))?;
-    // Where there is no such file, the folder's mode has to do.
+    // Without this file, only the folder's mode is checked.
     let own = Path::new("/proc/self").metadata();
     let foreign = own.is_ok_and(|own| own.uid() != facts.uid());
     if foreign || facts.mode() & 0o022 != 0 {
@@ -46,7 +46,8 @@ fn check_owner(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes a link, or leaves the one that is there. Others may be at it: each makes its own and renames.
+/// Makes a link, unless it is there. Several processes may do so at once: each makes its own link and renames
+/// it.
 #[cfg(unix)]
 fn link(to: &Path, at: &Path) -> Result<()> {
     if at.read_link().is_ok_and(|known| known == to) {
@@ -59,7 +60,7 @@ fn link(to: &Path, at: &Path) -> Result<()> {
         .map_err(Error::io("make", at))
 }
 
-/// Without a use for links.
+/// Other systems have no use for such links.
 #[cfg(not(unix))]
 pub(super) fn make(_: &[(Library, PathBuf)]) -> Result<PathBuf> {
     Err(CommandError::NoCacheFolder.into())

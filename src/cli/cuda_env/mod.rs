@@ -1,7 +1,7 @@
-//! CUDA's libraries where pip puts them, which is not where the system's loader looks.
+//! Finds CUDA's libraries where pip puts them. The system's loader does not look there.
 //!
-//! The loader reads `LD_LIBRARY_PATH` when a process starts, so a command that wants a GPU looks for what it lacks and starts itself
-//! again, once, with the folders in that variable.
+//! The loader reads `LD_LIBRARY_PATH` when a process starts. So a command that needs a GPU looks for missing
+//! libraries and restarts itself once, with their folders in that variable.
 
 mod links;
 mod places;
@@ -14,17 +14,17 @@ use std::path::PathBuf;
 use crate::config::Config;
 use crate::stages::devices::Library;
 
-/// Folders that come before all others.
+/// The user's variable: folders to search first.
 const OWN: &str = "PIPEWRIGHT_CUDA_LIBS";
 
-/// The id of a process that has started itself again.
+/// Set in a process that has restarted itself: its id.
 const STARTED_AGAIN: &str = "PIPEWRIGHT_STARTED_AGAIN";
 
-/// What the loader reads.
+/// The variable that the loader reads.
 pub(super) const LOADER: &str = "LD_LIBRARY_PATH";
 
-/// Starts the command again where the loader finds more of CUDA's libraries than it does here, and they are on the machine. Returns
-/// where there is nothing to gain, so what a command has done before it does twice.
+/// Restarts the command if the machine has CUDA libraries that the loader does not find. Returns otherwise.
+/// After a restart the command runs again from its start, so call this early.
 pub(super) fn enter() {
     if env::var_os(STARTED_AGAIN) == Some(std::process::id().to_string().into()) {
         return;
@@ -48,20 +48,21 @@ pub(super) fn enter() {
     }
 }
 
-/// As [`enter`], where a config names a GPU.
+/// As [`enter`], if a config names a GPU.
 pub(super) fn enter_for(config: &Config) {
     if config.pipeline.devices.has_gpu() {
         enter();
     }
 }
 
-/// The folders of a list of them.
+/// The folders in a variable that lists several.
 fn folders(list: Option<&OsStr>) -> Vec<PathBuf> {
     let folders = env::split_paths(list.unwrap_or_default());
     folders.filter(|path| !path.as_os_str().is_empty()).collect()
 }
 
-/// The files of the libraries that are in these folders, or that the loader lacks or has too old and that are elsewhere.
+/// The libraries' files in these folders. If the loader lacks a library or has a version that is too old:
+/// also its file elsewhere.
 fn files(own: &[PathBuf]) -> Vec<(Library, PathBuf)> {
     let elsewhere = LazyCell::new(places::places);
     let libraries = Library::ALL.into_iter();
@@ -81,7 +82,7 @@ fn file_in(folders: &[PathBuf], library: Library) -> Option<PathBuf> {
     std::path::absolute(file).ok()
 }
 
-/// Becomes the same command with this path for the loader.
+/// Replaces this process by the same command, with this path for the loader.
 #[cfg(unix)]
 fn start_again(path: &OsStr) {
     use std::os::unix::process::CommandExt;
@@ -94,7 +95,7 @@ fn start_again(path: &OsStr) {
         .env(LOADER, path)
         .env(STARTED_AGAIN, std::process::id().to_string())
         .exec();
-    eprintln!("warning: cannot start again with CUDA's libraries: {error}");
+    eprintln!("warning: cannot restart with CUDA's libraries: {error}");
 }
 
 /// Other systems' loaders do not read the variable.

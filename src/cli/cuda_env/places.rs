@@ -1,10 +1,10 @@
-//! Where CUDA's libraries may lie.
+//! Where CUDA's libraries may be.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// The folders that may have some, the likeliest first: a toolkit's that is named, those of Python's packages, a toolkit's where it
-/// is by itself.
+/// The folders that may have some, the most likely first: the toolkit that a variable names, Python's
+/// packages, the toolkit's default folder.
 pub(super) fn places() -> Vec<PathBuf> {
     let toolkit = |root: PathBuf| root.join("lib64");
     let named = folder_of("CUDA_HOME").map(toolkit);
@@ -13,7 +13,7 @@ pub(super) fn places() -> Vec<PathBuf> {
     named.into_iter().chain(packages).chain([usual]).collect()
 }
 
-/// Where Pythons are installed, each a folder with `lib/python3*`.
+/// The folders of installed Pythons: each contains `lib/python3*`.
 fn pythons() -> Vec<PathBuf> {
     let mut prefixes: Vec<PathBuf> = folder_of("VIRTUAL_ENV").into_iter().collect();
     if let Some(python) = python_on_path() {
@@ -53,7 +53,7 @@ fn of_python(prefix: &Path) -> Vec<PathBuf> {
     packages.map(|package| package.join("lib")).collect()
 }
 
-/// What a folder holds whose name starts so, by name; nothing when it is not there.
+/// The entries of a folder whose names have this start, sorted by name. Empty if there is no such folder.
 fn inside(folder: &Path, start: &str) -> Vec<PathBuf> {
     let entries = folder.read_dir().into_iter().flatten().flatten();
     let named = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(start));

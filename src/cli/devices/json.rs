@@ -17,9 +17,9 @@ struct Printed<'a> {
     /// Why there are no GPUs.
     no_gpu: Option<String>,
     libraries: Vec<Library<'a>>,
-    /// Packages of PyPI that bring what is missing.
+    /// Packages on PyPI that contain what is missing.
     packages: Vec<&'a str>,
-    /// What the loader was given to find the libraries.
+    /// The path that lets the loader find the libraries.
     library_path: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! `pipewright devices`: what stages can run on here.
+//! `pipewright devices`: the devices of this machine.
 
 mod json;
 mod table;
@@ -10,21 +10,22 @@ use crate::Result;
 use crate::profile::Cpu;
 use crate::stages::devices::{Library, Report, probe};
 
-/// Show what stages can run on: the cores, the GPUs, and the libraries that GPUs need.
+/// Show the devices on which stages can run: the cores, the GPUs, and the libraries that GPUs need.
 ///
-/// The first column is what pipeline.devices takes. For each library: its version, and the file it is loaded from; where one is
-/// missing or too old, what gets it. Exit status 0 whatever there is.
+/// The first column is the device's name for pipeline.devices. For each library you see its version and its
+/// file. If one is missing or too old, the output says how to install it. The exit status is always 0.
 ///
-/// A library is taken from the folders in PIPEWRIGHT_CUDA_LIBS, then from where the system's loader looks (LD_LIBRARY_PATH first), then from
-/// $CUDA_HOME/lib64, then from pip's packages (nvidia/*/lib in the site-packages of $VIRTUAL_ENV, of the python3 on the PATH, of pyenv's
-/// Pythons, ~/.local, /usr/local and /usr), then from /usr/local/cuda/lib64. A command that needs them starts itself again with their
-/// folders in LD_LIBRARY_PATH; a Rust program of one's own takes the `library_path` that --format json tells.
+/// Libraries are searched for in this order: the folders in PIPEWRIGHT_CUDA_LIBS; where the system's loader
+/// looks (LD_LIBRARY_PATH first); $CUDA_HOME/lib64; pip's packages (nvidia/*/lib in the site-packages of
+/// $VIRTUAL_ENV, of the python3 on the PATH, of pyenv's Pythons, of ~/.local, /usr/local and /usr);
+/// /usr/local/cuda/lib64. A command that needs them restarts itself with their folders in LD_LIBRARY_PATH.
+/// For your own Rust program, set LD_LIBRARY_PATH to the `library_path` that --format json prints.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   pipewright devices
   pipewright devices --format json
-  pipewright train examples/gpt-text.toml --set pipeline.devices=cuda:0")]
+  pipewright train --set pipeline.devices=cuda:0")]
 pub(super) struct Args {
     /// A table for people, or JSON for scripts
     #[arg(long, value_enum, default_value_t = Format::Table)]
@@ -46,7 +47,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     })
 }
 
-/// The packages of PyPI that bring what is missing or too old.
+/// The packages on PyPI that contain what is missing or too old.
 fn packages(report: &Report) -> Vec<&'static str> {
     let lacking = report.libraries.iter().filter(|found| found.problem().is_some());
     lacking

@@ -1,10 +1,10 @@
-//! Devices for people.
+//! Devices as a table for people.
 
 use super::Cpu;
 use crate::config::Memory;
 use crate::stages::devices::{Found, GpuReport, Library, Report};
 
-/// The devices, the libraries, and how to get what is missing.
+/// The devices, the libraries, and how to install what is missing.
 pub(super) fn table(cpu: &Cpu, report: &Report) -> String {
     let Cpu { name, cores, threads } = cpu;
     let mut text = format!("cpu     {name}, {cores} cores, {threads} threads: f32\n");
@@ -21,7 +21,7 @@ fn gpu(gpu: &GpuReport) -> String {
     let (major, minor) = gpu.capability;
     let in_words = |bytes: u64| Memory::in_words(bytes as f64);
     let free = gpu.free.map_or_else(
-        || "no context to be had".to_owned(),
+        || "cannot be used now".to_owned(),
         |free| format!("{} free", in_words(free)),
     );
     let runs = match &gpu.problem {
@@ -55,7 +55,7 @@ fn library(found: &Found) -> String {
     )
 }
 
-/// What gets what is missing; nothing when all is there.
+/// How to install what is missing. Empty if nothing is.
 fn advice(report: &Report) -> String {
     let lacking = report.libraries.iter();
     let lacking: Vec<Library> = lacking
@@ -74,7 +74,7 @@ fn advice(report: &Report) -> String {
         text += &format!("  pip install {}\n", packages.join(" "));
     }
     if lacking.contains(&Library::Nccl) {
-        text += "  (one process does without NCCL)\n";
+        text += "  (a run of one process does not need NCCL)\n";
     }
     text
 }

@@ -1,4 +1,4 @@
-//! A plan for scripts.
+//! A plan as JSON, for scripts.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use crate::Result;
 use crate::error::CommandError;
 use crate::plan::RankSimulation;
 
-/// Lists have an entry a rank.
+/// Lists have one entry a rank.
 #[derive(Serialize)]
 struct Printed<'a> {
     schedule: &'a str,
@@ -21,7 +21,7 @@ struct Printed<'a> {
     bubble_makespan: f64,
     step_with_barrier: f64,
     step_without_barrier: f64,
-    /// Of schedules with reductions.
+    /// Only for schedules with reductions.
     #[serde(skip_serializing_if = "Option::is_none")]
     exposed_reductions: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]

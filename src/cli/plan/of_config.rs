@@ -1,4 +1,4 @@
-//! The plan of a config's training, by measured costs.
+//! The plan of a config's training, from measured costs.
 
 use std::path::Path;
 
@@ -11,12 +11,12 @@ use crate::config::Config;
 use crate::error::CommandError;
 use crate::plan::{Costs, Prediction};
 
-/// The schedule that `train` runs for this config, what its stages cost, and what a step will be. In seconds
-/// and bytes; in a table for people, in milliseconds and MiB.
+/// The schedule that `train` runs for this config, the costs of its stages, and a forecast of a step. Times
+/// are in seconds and sizes in bytes; a table has milliseconds and MiB.
 ///
-/// Costs come from the file that the config names. Without one the layers are measured now: that says how
-/// long a step takes, and changes neither the cut nor the order. CSV has no times in it, so nothing is
-/// measured for it.
+/// Costs come from the file that the config names. Without one the layers are measured now. That measurement
+/// only says how long a step takes: it changes neither the cut nor the order. CSV contains no times, so
+/// nothing is measured for it.
 pub(super) fn subject(path: &Path, args: &Args) -> Result<Subject> {
     let mut config = Config::load(path, &args.sets).map_err(CommandError::refused)?;
     if let Some(costs) = &args.costs {

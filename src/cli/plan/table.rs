@@ -1,12 +1,12 @@
-//! A plan for people.
+//! A plan as a table, for people.
 
 use super::Plan;
 use crate::plan::RankSimulation;
 
-/// Above this many columns a timetable is no help in a terminal.
+/// A timetable with more columns than this is unreadable in a terminal.
 const TIMETABLE_WIDTH: usize = 160;
 
-/// The figures, a line a rank, and under them the timetable.
+/// The figures, one line a rank, and the timetable below them.
 pub(super) fn table(plan: &Plan<'_>) -> String {
     let (schedule, simulation) = (plan.schedule, &plan.simulation);
     let mut text = plan

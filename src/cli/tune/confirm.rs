@@ -1,18 +1,18 @@
-//! The best few by prediction, run.
+//! Runs the settings with the best predictions.
 
 use super::grid::{Found, Grid};
 use crate::Result;
 use crate::compose;
 use crate::plan::median;
 
-/// How often each is run, in turn: what disturbs the machine disturbs all.
+/// How often each is run. They take turns, so that a disturbance of the machine affects all of them.
 const ROUNDS: usize = 3;
 
 /// Steps of a run that count, after one that does not.
 const STEPS: usize = 4;
 
-/// Runs the first `top` for some steps, in turn, and notes the middle of their times. One that a device has not memory enough for is
-/// left out, and the next is among the first.
+/// Runs the first `top` settings for some steps, in turn, and records the median of their times. If a device
+/// has too little memory for one, it is removed, and the next one takes its place.
 pub(super) fn run(grid: &mut Grid, top: usize) -> Result<()> {
     let mut times: Vec<Vec<f64>> = Vec::new();
     for round in 1..=ROUNDS {
@@ -45,7 +45,7 @@ pub(super) fn run(grid: &mut Grid, top: usize) -> Result<()> {
     Ok(())
 }
 
-/// Seconds of each of some steps.
+/// The seconds of each step.
 fn steps(found: &Found) -> Result<Vec<f64>> {
     let (config, candidate) = (&found.config, &found.candidate);
     let data = compose::data(config)?;

@@ -1,4 +1,4 @@
-//! All the ways to run a model that are compared, with what is predicted of each.
+//! All settings that are compared, each with its prediction.
 
 use std::rc::Rc;
 
@@ -10,45 +10,45 @@ use crate::profile::Measured;
 use crate::schedule::Schedule;
 use crate::{Error, Result};
 
-/// The most stages that a rank is given.
+/// The largest number of stages on a rank.
 const MOST_CHUNKS: u32 = 4;
 
-/// The schedule that is measured with, and the only one on one rank.
+/// The schedule for measurements. On one rank it is the only one.
 const ALONE: &str = "1f1b";
 
-/// A way to run the model that fits the memory.
+/// A setting that fits the memory.
 pub(super) struct Found {
-    /// The config of this way.
+    /// The config with this setting.
     pub(super) config: Config,
-    /// How the config differs.
+    /// How the config differs from the given one.
     pub(super) setting: Setting,
-    /// How it is cut and how it should go.
+    /// The cut, and the prediction.
     pub(super) candidate: Candidate,
-    /// The most that a rank was to hold.
+    /// The memory limit of a rank.
     pub(super) limit: Option<Memory>,
-    /// The costs that this is by.
+    /// The costs on which the prediction is based.
     pub(super) measured_costs: Rc<Measured>,
-    /// Seconds of a step, once it has been run.
+    /// Seconds of a step, if it has been run.
     pub(super) measured: Option<f64>,
 }
 
-/// The ways that were compared.
+/// The settings that were compared.
 pub(super) struct Grid {
-    /// Those that fit the memory, the fastest by prediction first.
+    /// Those that fit the memory, the fastest prediction first.
     pub(super) found: Vec<Found>,
     /// How many do not fit.
     pub(super) above: usize,
-    /// The least memory that one of those needs, and which.
+    /// The smallest memory that one of those needs, and its setting.
     pub(super) least: Option<(f64, String)>,
-    /// What said last that a device's memory is too little.
+    /// The last error about a device's memory.
     pub(super) starved: Option<Error>,
-    /// What is counted: tokens or images.
+    /// The unit of the rate: tokens or images.
     pub(super) unit: &'static str,
 }
 
 impl Grid {
-    /// Measures costs at each of these numbers of ranks, and each size of a micro-batch that makes up the config's batch, and
-    /// predicts every schedule.
+    /// Measures costs for each of these numbers of ranks, and for each size of a micro-batch that divides the
+    /// config's batch. Then predicts a step for every schedule.
     pub(super) fn measure(base: &Config, ranks: &[u32], memory: Option<Memory>) -> Result<Self> {
         let mut grid = Self {
             found: Vec::new(),
@@ -68,7 +68,7 @@ impl Grid {
                     break;
                 }
                 let measured = match measure(&config, &what) {
-                    // Nor has it enough for a larger micro-batch.
+                    // A larger micro-batch would not fit either.
                     Err(error) if error.is_out_of_memory() => {
                         grid.leave_out(&what, error);
                         break;
@@ -79,7 +79,7 @@ impl Grid {
                     memory.map_or_else(|| compose::gpu_memory(&config, ranks), |memory| Ok(Some(memory)))?;
                 let before = grid.found.len();
                 grid.add_all(&config, ranks, &measured, limit)?;
-                // A larger micro-batch holds more: once nothing fits, nothing larger does.
+                // A larger micro-batch needs more memory. If nothing fits now, nothing larger does.
                 if grid.found.len() == before && grid.above > 0 {
                     break;
                 }
@@ -93,7 +93,7 @@ impl Grid {
         Ok(grid)
     }
 
-    /// Adds every schedule on so many ranks.
+    /// Adds every schedule on this many ranks.
     fn add_all(
         &mut self,
         config: &Config,
@@ -102,7 +102,7 @@ impl Grid {
         limit: Option<Memory>,
     ) -> Result<()> {
         let costs = compose::costs_under_any(config, Measured::clone(measured))?;
-        // On one rank all schedules do the same work in a row; this one holds the least.
+        // On one rank all schedules do the same work in one row. This one needs the least memory.
         let names = Schedule::names().filter(|name| ranks > 1 || *name == ALONE);
         for schedule in names.chain((ranks > 1).then_some(AUTO)) {
             let known = match schedule {
@@ -129,7 +129,8 @@ impl Grid {
         Ok(())
     }
 
-    /// Adds a setting; but not `auto` where that is a schedule with a name, which is a setting of its own.
+    /// Adds a setting. `auto` is not added if it found a schedule that has a name, because that is a setting
+    /// of its own.
     fn add(
         &mut self,
         config: &Config,
@@ -158,13 +159,13 @@ impl Grid {
         Ok(())
     }
 
-    /// Says what is left out because a device's memory is too little.
+    /// Says that a setting is left out because a device has too little memory.
     pub(super) fn leave_out(&mut self, what: &str, error: Error) {
         eprintln!("left out {what}: {error}");
         self.starved = Some(error);
     }
 
-    /// The best of those that were run, or of all by prediction when none was run.
+    /// The best setting that was run. If none was run, the best prediction.
     pub(super) fn best(&self) -> Option<&Found> {
         let was_run = self.found.iter().any(|found| found.measured.is_some());
         let found: Vec<&Found> = self
@@ -178,7 +179,7 @@ impl Grid {
 }
 
 impl Found {
-    /// With the time that was measured, or else the predicted one.
+    /// With its measured time, or else the predicted one.
     fn contender(&self) -> Contender<'_> {
         let prediction = &self.candidate.prediction;
         Contender {
@@ -188,7 +189,7 @@ impl Found {
         }
     }
 
-    /// Tokens or images a second when a step takes so long.
+    /// Tokens or images a second, for this time of a step.
     pub(super) fn rate(&self, seconds: f64) -> f64 {
         self.config.targets() as f64 / seconds
     }
@@ -205,7 +206,7 @@ fn in_words(setting: &Setting, rows: usize) -> String {
     )
 }
 
-/// The config with so many ranks and micro-batches, to be measured.
+/// The config with these numbers of ranks, micro-batches and rows, to be measured.
 fn with_rows(base: &Config, ranks: u32, micro_batches: u32, rows: usize) -> Config {
     let mut config = base.clone();
     let pipeline = &mut config.pipeline;
@@ -222,13 +223,14 @@ fn with_rows(base: &Config, ranks: u32, micro_batches: u32, rows: usize) -> Conf
     if let RecomputeBy::Each(words) = &pipeline.recompute
         && let Some(word) = words.first()
     {
-        // A list is for the stages that there were; `Config::can_be_measured` was asked whether all its words are the same.
+        // A list has a word for each of the old stages. All its words are equal: `Config::can_be_measured`
+        // has checked it.
         pipeline.recompute = RecomputeBy::All(*word);
     }
     config
 }
 
-/// The config of a candidate.
+/// The config with a candidate's setting.
 fn with_setting(config: &Config, setting: &Setting, candidate: &Candidate, costs: &ModelCosts) -> Config {
     let mut config = config.clone();
     let pipeline = &mut config.pipeline;

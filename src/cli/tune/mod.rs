@@ -1,4 +1,4 @@
-//! `pipewright tune`: the settings that train a config's model fastest within a memory.
+//! `pipewright tune`: finds the settings that train a config's model fastest within a memory limit.
 
 mod confirm;
 mod grid;
@@ -14,43 +14,47 @@ use crate::{Error, Result};
 use grid::{Found, Grid};
 use tuned::Tuned;
 
-/// Rows of the table, when fewer are run.
+/// Rows of the table, if fewer settings are run.
 const SHOWN: usize = 10;
 
-/// Find the settings that train fastest within a memory.
+/// Find the settings that train a model fastest within a memory limit.
 ///
-/// Measures what the model's layers cost, at every number of ranks and every size of a micro-batch that makes up the
-/// same batch, predicts a step for every schedule, number of stages and number of micro-batches, runs the best few for
-/// some steps, and takes the fastest. Of those within 5 % of it, it takes the one that holds least memory, and of several such
-/// the simplest schedule. Another number of micro-batches is the same batch added up in another order: the
-/// last bits of the weights differ.
+/// First measures what the model's layers cost, for every number of ranks and every size of a micro-batch
+/// that divides the batch. Then predicts a step for every schedule, number of stages and number of
+/// micro-batches. Then runs the best few for some steps.
+///
+/// The choice is made among the settings within 5 % of the fastest. It is the one that needs least memory,
+/// and among equal ones the simplest schedule. Another number of micro-batches adds up the same batch in
+/// another order, so the last bits of the weights differ.
 #[derive(Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,
     after_help = "\
 Examples:
-  pipewright tune examples/gpt-text.toml
-  pipewright tune examples/gpt-text.toml --memory 20MiB --out tuned.toml
-  pipewright train tuned.toml"
+  pipewright tune my.toml
+  pipewright tune my.toml --memory 20MiB --out tuned.toml
+  pipewright train tuned.toml
+For a first config, take the config.toml that `pipewright train` writes into runs/gpt-text."
 )]
 pub(super) struct Args {
     /// The config, a TOML file
     config: PathBuf,
-    /// Set a key of the config; repeat it for more
+    /// Set a key of the config; may be repeated
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
     sets: Vec<String>,
-    /// The most that a rank may hold for backwards to come, such as 200MiB; when left out as much as a GPU has, and no limit on
-    /// the CPU
+    /// The most memory that a rank may hold for later backward passes, such as 200MiB [default: as much as a
+    /// GPU has; no limit on the CPU]
     #[arg(long, value_name = "BYTES")]
     memory: Option<Memory>,
-    /// Numbers of ranks to try, such as 2,4; when left out 1, 2, 4, ... as far as the cores go, or the GPUs of
-    /// pipeline.devices
+    /// Numbers of ranks to try, such as 2,4 [default: 1, 2, 4, ... up to the number of cores, or of GPUs in
+    /// pipeline.devices]
     #[arg(long, value_name = "P", value_delimiter = ',')]
     ranks: Vec<u32>,
-    /// How many of the best are run; with 0 the prediction decides
+    /// How many of the best predictions to run; with 0 the prediction decides
     #[arg(long, value_name = "N", default_value_t = 6)]
     top: usize,
-    /// Where to write the config with the settings found; their costs go beside it, into a file that ends in .costs.json
+    /// Where to write a config with the chosen settings; the costs are written beside it, in a file that ends
+    /// in .costs.json
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -72,7 +76,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     super::print(&(table(&grid, args, run.max(SHOWN)) + "chosen: " + &best.in_words()))?;
     match (&tuned, &args.out) {
         (Some(tuned), Some(out)) => {
-            // A failure is said on a line of its own.
+            // A failure is printed on a line of its own.
             let written = tuned.write(best, args);
             let end = written.is_ok().then(|| format!("; written to {}", out.display()));
             super::print(&(end.unwrap_or_default() + "\n"))?;
@@ -110,7 +114,7 @@ fn ranks(given: &[u32], config: &Config) -> Result<Vec<u32>> {
     Ok(ranks)
 }
 
-/// Says what would work instead.
+/// The error, with what would work instead.
 fn nothing_fits(grid: Grid, memory: Option<Memory>) -> Error {
     let least = grid
         .least
@@ -131,7 +135,8 @@ fn nothing_fits(grid: Grid, memory: Option<Memory>) -> Error {
 fn table(grid: &Grid, args: &Args, rows: usize) -> String {
     let unit = grid.unit;
     let mut text = format!(
-        "     ranks  schedule          chunks  micro-batches  rows  predicted s  {unit}/s  bubble    peak MiB  measured s  {unit}/s\n"
+        "     ranks  schedule          chunks  micro-batches  rows  predicted s  {unit}/s  bubble    \
+         peak MiB  measured s  {unit}/s\n"
     );
     for (place, found) in (1..).zip(&grid.found).take(rows) {
         text += &line(place, found, unit.len() + 2);
@@ -143,7 +148,7 @@ fn table(grid: &Grid, args: &Args, rows: usize) -> String {
         let limit = args
             .memory
             .map_or("its GPU's memory".to_owned(), |memory| memory.to_string());
-        text += &format!("{} more would hold over {limit} on a rank\n", grid.above);
+        text += &format!("{} more would need over {limit} on a rank\n", grid.above);
     }
     text
 }
@@ -154,7 +159,8 @@ fn line(place: usize, found: &Found, wide: usize) -> String {
         format!("  {seconds:>10.4}  {:>wide$.0}", found.rate(seconds))
     });
     format!(
-        "{place:>3}. {:>5}  {:<16}  {:>6}  {:>13}  {:>4}  {:>11.4}  {:>wide$.0}  {:>5.1} %  {:>9.2}{measured}\n",
+        "{place:>3}. {:>5}  {:<16}  {:>6}  {:>13}  {:>4}  {:>11.4}  {:>wide$.0}  {:>5.1} %  \
+         {:>9.2}{measured}\n",
         setting.ranks,
         setting.schedule,
         setting.chunks,

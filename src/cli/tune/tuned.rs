@@ -1,4 +1,4 @@
-//! The config with the settings found.
+//! Writes the config with the chosen settings.
 
 use std::path::{Path, PathBuf};
 
@@ -11,10 +11,10 @@ use crate::config::Config;
 use crate::plan::AUTO;
 use crate::{Error, Result};
 
-/// The section with the settings.
+/// The section that has the settings.
 const SECTION: &str = "pipeline";
 
-/// The keys that say what was found; they are written where the given config does not have them.
+/// The keys that may be chosen. They are written if the given config does not have the same values.
 const FOUND: [&str; 8] = [
     "stages",
     "chunks",
@@ -35,7 +35,8 @@ pub(super) struct Tuned {
 }
 
 impl Tuned {
-    /// Refuses files that cannot be written, before anything is measured. A config that is there stays: it may be the given one.
+    /// Refuses files that cannot be written, before anything is measured. An existing config is never
+    /// replaced: it may be the given one.
     pub(super) fn check(out: &Path) -> Result<Self> {
         let costs_path = out.with_extension("costs.json");
         Ok(Self {
@@ -45,13 +46,14 @@ impl Tuned {
         })
     }
 
-    /// Writes the config, and beside it the costs that its settings were found by. It is the given file with other keys
-    /// in `[pipeline]`, comments and all; where that would not say the same, all keys are written.
+    /// Writes the config, and beside it the costs that led to its settings. It is the given file, with its
+    /// comments and with the new keys in `[pipeline]`. If that would not mean the same, a config with all
+    /// keys is written instead.
     pub(super) fn write(&self, found: &Found, args: &Args) -> Result<()> {
         self.costs.write(&found.measured_costs.to_json())?;
         let mut config = found.config.clone();
         config.pipeline.costs = Some(self.costs_path.clone());
-        // A search has to have the limit that it had.
+        // The config with a searched schedule needs the memory limit of the search.
         let searched = (found.setting.schedule == AUTO).then_some(found.limit).flatten();
         config.pipeline.memory = args.memory.or(searched);
         let resolved = config.resolved_toml()?;
@@ -66,8 +68,9 @@ impl Tuned {
     }
 }
 
-/// The text of a config with the values that another has in `[pipeline]`. Comments and the order of keys stay; the comments
-/// above a key that goes are then above the next one. None where one of them is not TOML or has another form.
+/// The text of a config, with the values in `[pipeline]` replaced. Comments and the order of keys stay. If a
+/// key is removed, the comments above it move to the next key. `None` if one of the texts is not TOML or has
+/// another form.
 fn edit(given: &str, wanted: &str) -> Option<String> {
     let mut given: DocumentMut = given.parse().ok()?;
     let mut wanted: DocumentMut = wanted.parse().ok()?;
@@ -98,7 +101,7 @@ fn names(table: &dyn TableLike) -> Vec<String> {
     table.iter().map(|(name, _)| name.to_owned()).collect()
 }
 
-/// Replaces a value and keeps what stands around it, such as a comment behind.
+/// Replaces a value, and keeps what is around it, such as a comment after it.
 fn replace(item: &mut Item, new: Item) {
     let around = item.as_value().map(|old| old.decor().clone());
     *item = new;
@@ -113,7 +116,7 @@ fn above(section: &dyn TableLike, key: &str) -> String {
     prefix.and_then(RawString::as_str).unwrap_or_default().to_owned()
 }
 
-/// Puts lines of comments above a key and those that it has.
+/// Puts lines of comments above a key, before the ones that it has.
 fn put_above(section: &mut dyn TableLike, key: &str, comments: &str) {
     let all = comments.to_owned() + &above(section, key);
     if let Some(mut key) = section.key_mut(key).filter(|_| !comments.is_empty()) {

@@ -1,10 +1,10 @@
-//! Actions that are not those that a placement calls for.
+//! Actions that do not fit the placement.
 
 use std::fmt;
 
 use crate::id::{MicroBatch, Rank, StageId};
 
-/// An action and where it stands; prints as `rank 2, action 17 (2F5)`.
+/// An action and its place. Prints as `rank 2, action 17 (2F5)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActionPlace {
     /// The rank.
@@ -48,11 +48,11 @@ impl fmt::Display for Problems {
     }
 }
 
-/// One thing that is wrong with the actions of a schedule.
+/// One problem with the actions of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ActionProblem {
-    /// A stage that the placement does not have.
+    /// The placement has no such stage.
     #[error("{place}: there is no stage {stage}, only 0 to {last}; remove the cell")]
     NoSuchStage {
         /// The action.
@@ -62,7 +62,7 @@ pub enum ActionProblem {
         /// The last stage.
         last: StageId,
     },
-    /// A micro-batch that the schedule does not have.
+    /// The schedule has no such micro-batch.
     #[error("{place}: there is no micro-batch {micro_batch}, only 0 to {last}; remove the cell")]
     NoSuchMicroBatch {
         /// The action.
@@ -72,8 +72,8 @@ pub enum ActionProblem {
         /// The last micro-batch.
         last: MicroBatch,
     },
-    /// An action on another rank than its stage.
-    #[error("{place}: stage {stage} lives on rank {home}; move the cell there")]
+    /// An action is on another rank than its stage.
+    #[error("{place}: stage {stage} is on rank {home}; move the cell there")]
     WrongRank {
         /// The action.
         place: ActionPlace,
@@ -90,43 +90,43 @@ pub enum ActionProblem {
         /// Its stage.
         stage: StageId,
     },
-    /// An action that stands twice.
-    #[error("{second} stands at action {} of rank {} already; remove one", first.index, first.rank)]
+    /// An action occurs twice.
+    #[error("{second} is at action {} of rank {} already; remove one", first.index, first.rank)]
     Repeated {
-        /// Where it stands first.
+        /// Where it occurs first.
         first: ActionPlace,
-        /// Where it stands again.
+        /// Where it occurs again.
         second: ActionPlace,
     },
-    /// A whole backward and a half of one, of one cell.
+    /// One cell has a whole backward and also a half of one.
     #[error("{second} and {first} make the same gradient; keep either B, or I and W")]
     SameGradient {
-        /// The one that stands first.
+        /// The first of the two.
         first: ActionPlace,
         /// The other.
         second: ActionPlace,
     },
-    /// A backward-weight beside a whole backward.
+    /// A cell has a whole backward and also a backward-weight.
     #[error("{place}: {backward} makes the weight gradient already; remove it or write {input}")]
     SameWeightGradient {
         /// The backward-weight.
         place: ActionPlace,
         /// The whole backward.
         backward: String,
-        /// The backward-input to write for it.
+        /// The backward-input to write instead of it.
         input: String,
     },
-    /// An action that is not there.
+    /// An action is missing.
     #[error("rank {rank} lacks {action}{advice}")]
     Missing {
         /// The rank on which it should be.
         rank: Rank,
         /// The action.
         action: String,
-        /// What else is to be known.
+        /// Advice about it.
         advice: Advice,
     },
-    /// An action behind a step.
+    /// An action is after a step.
     #[error("{place} comes after {step}; put the steps at the end of the rank's list")]
     AfterStep {
         /// The action.
@@ -136,17 +136,17 @@ pub enum ActionProblem {
     },
 }
 
-/// What is to be known of an action that is not there.
+/// Advice about a missing action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Advice {
     /// Nothing.
     None,
-    /// These two halves would do as well.
+    /// These two halves would be right too.
     OrHalves(String, String),
     /// This action needs it.
     NeededBy(String),
-    /// The whole backward in place of the backward-input would do as well.
+    /// A whole backward instead of the backward-input would be right too.
     OrWhole {
         /// The whole backward.
         backward: String,

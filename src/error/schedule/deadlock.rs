@@ -1,15 +1,16 @@
-//! Why a replay cannot go on.
+//! Why a replay cannot continue.
 
 use std::fmt;
 
 use super::ActionPlace;
 
-/// Who waits for whom where a replay cannot go on: a cycle, or a chain that ends at what nobody does.
+/// Which actions wait for each other when a replay cannot continue: a cycle, or a chain that ends at a
+/// missing action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deadlock {
     /// What the links promise, such as `ordered`.
     pub links: String,
-    /// Who waits for whom. In a cycle the last waits for the first.
+    /// The waiting actions. In a cycle the last one waits for the first one.
     pub waits: Vec<Wait>,
     /// Whether it is a cycle.
     pub cycle: bool,
@@ -28,15 +29,15 @@ pub struct Wait {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
-    /// What this action makes.
+    /// The result of this action.
     Needs(ActionPlace),
-    /// The rank comes to this action first.
+    /// An earlier action of its rank.
     Order(ActionPlace),
-    /// This communication is ahead in the rank's queue.
+    /// An earlier communication in the rank's queue.
     Queue(ActionPlace),
     /// The other end of the transfer.
     Partner(ActionPlace),
-    /// The other end of the transfer, which is nowhere.
+    /// The other end of the transfer, which is missing.
     Nobody,
 }
 
@@ -58,9 +59,10 @@ impl fmt::Display for Deadlock {
         }
         f.write_str(match (self.cycle, has(|why| matches!(why, Reason::Queue(_)))) {
             (true, true) => {
-                "put these transfers in the same order on both ranks, or leave transfers out: lowering places them safely"
+                "put these transfers in the same order on both ranks, or leave transfers out: lowering \
+                 places them safely"
             }
-            (true, false) => "move one of them behind what it needs",
+            (true, false) => "move one of them after what it needs",
             (false, _) => "add the missing end, or leave transfers out: lowering places them",
         })
     }

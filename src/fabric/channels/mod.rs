@@ -1,4 +1,4 @@
-//! Ranks of one process: wires are handed over as they are, by channels.
+//! Channels between the ranks of one process: wires are handed over without a copy.
 
 use crossbeam_channel::TrySendError;
 
@@ -8,7 +8,7 @@ use super::{Alarm, End};
 use crate::error::{Error, Result};
 use crate::id::WorldRank;
 
-/// The way to a rank of the same process.
+/// The route to a rank of the same process.
 pub(super) struct Channel<W> {
     pub(super) to: WorldRank,
     pub(super) inbox: InboxSender<W>,
@@ -28,13 +28,12 @@ impl<W: Send> Route<W> for Channel<W> {
     }
 }
 
-/// The connected ends of `ranks` ranks of one process, in rank order, with `room` for so many wires and
-/// blocks in each inbox.
+/// The connected ends of `ranks` ranks of one process, in rank order. Each inbox has `room` wires and blocks.
 ///
-/// With as much room as can be on the way to a rank no send waits. One that finds no room waits until its
-/// receiver takes something, and takes in what has come for its own rank meanwhile, so that no two ranks wait
-/// for each other. A rank waits awake for a moment where there is a core for each of the `threads` of all
-/// ranks.
+/// If there is room for all that can be on the way to a rank, no send waits. A send that finds no room waits
+/// until its receiver takes something. Meanwhile it empties its own rank's inbox, so that two ranks cannot
+/// wait for each other. If there is a core for each of the `threads` of all ranks, a waiting rank stays awake
+/// for a moment.
 pub fn connect<W: Send + 'static>(ranks: u32, threads: usize, room: usize) -> Vec<End<W>> {
     let (senders, inboxes): (Vec<_>, Vec<_>) = (0..ranks).map(|_| inbox(threads, room)).unzip();
     let route = |(to, inbox): (u32, &InboxSender<W>)| {

@@ -15,9 +15,9 @@ use crate::id::WorldRank;
 
 pub(crate) use pairs::GpuPairs;
 
-/// The same ends, with wires between these pairs of GPUs carried by NCCL, if they are tensors. All processes
-/// call it with the ends of their own ranks; `share` gives every process's block to all. `deadline` is for
-/// making connections.
+/// The same ends, with a carrier: NCCL moves tensors between these pairs of GPUs. All processes call it with
+/// the ends of their own ranks. `share` gives every process's block to all. `deadline` limits the time to
+/// connect.
 ///
 /// # Errors
 /// When two ranks of a process would need one GPU, when NCCL is missing, or when another process fails.
@@ -51,7 +51,7 @@ pub(crate) fn carry<W: WireFrame>(
     Ok(ends.into_iter().map(carried).collect())
 }
 
-/// One rank's part in transfers by NCCL.
+/// One rank's carrier by NCCL.
 struct Nccl<W> {
     rank: WorldRank,
     number: u32,
@@ -59,9 +59,9 @@ struct Nccl<W> {
     pairs: Arc<GpuPairs>,
     id: UniqueId,
     deadline: Duration,
-    /// Those members that it sends to and receives from whatever the schedule does.
+    /// Members with which it exchanges wires besides those in the schedule.
     partners: Vec<WorldRank>,
-    /// From the start on.
+    /// `None` before the start.
     communicator: Option<Communicator>,
 }
 
@@ -70,7 +70,7 @@ impl<W> Nccl<W> {
         self.pairs.device(self.number)
     }
 
-    /// The numbers of those that it sends to (`0`), or receives from (`1`), each once.
+    /// The members that it sends to (`0`) or receives from (`1`), each once.
     fn peers(&self, end: usize) -> Vec<u32> {
         let peers = self
             .pairs
@@ -86,7 +86,7 @@ impl<W> Nccl<W> {
         self.communicator.as_ref().expect("started before the first wire")
     }
 
-    /// A failure with the ranks it was between.
+    /// Adds to an error the ranks between which it happened.
     fn at(&self, peer: Option<WorldRank>) -> impl Fn(Error) -> Error {
         let rank = self.rank;
         move |error| match error {

@@ -8,19 +8,18 @@ use crate::error::{Error, FabricError, Result};
 use crate::id::WorldRank;
 use crate::mesh::Mesh;
 
-/// The pairs of ranks on GPUs of different processes between which a schedule sends. All ranks of such pairs
-/// are members of one communicator, and perhaps some guests: ranks between which no schedule sends, and tied
-/// parameters may.
+/// The pairs of ranks on GPUs of different processes between which a schedule sends. All their ranks are
+/// members of one communicator. It may also have guests: ranks whose tied parameters may need it.
 #[derive(Debug, Default)]
 pub(crate) struct GpuPairs {
-    /// Each once: the sending and the receiving rank.
+    /// The sending and the receiving rank of each pair. Each pair is listed once.
     pairs: Vec<[WorldRank; 2]>,
-    /// The members, in order, and the GPU of each.
+    /// The members in rank order, and the GPU of each.
     members: Vec<(WorldRank, Device)>,
 }
 
 impl GpuPairs {
-    /// These pairs, each of which may stand there several times.
+    /// Makes the communicator's members. `pairs` may contain a pair several times.
     pub(crate) fn new(mut pairs: Vec<[WorldRank; 2]>, mesh: &Mesh) -> Self {
         pairs.sort_unstable();
         pairs.dedup();
@@ -34,8 +33,8 @@ impl GpuPairs {
         }
     }
 
-    /// The same with two ranks more, when there are pairs and each of the two is on a GPU of which NCCL has
-    /// no other rank in its process.
+    /// Adds two guests, if there are pairs, and if no other rank of the guest's process uses NCCL on the
+    /// guest's GPU.
     pub(crate) fn with_guests(mut self, guests: [WorldRank; 2], mesh: &Mesh) -> Self {
         let device = |rank| mesh.place(rank).device;
         let is_free = |guest: WorldRank| {
@@ -53,12 +52,12 @@ impl GpuPairs {
         self
     }
 
-    /// Whether NCCL has nothing to connect.
+    /// Whether there is nothing for NCCL to connect.
     pub(crate) fn is_empty(&self) -> bool {
         self.pairs.is_empty()
     }
 
-    /// How many ranks are in the communicator.
+    /// The number of ranks in the communicator.
     pub(super) fn count(&self) -> u32 {
         self.members.len() as u32
     }
@@ -69,7 +68,7 @@ impl GpuPairs {
         found.map(|number| number as u32)
     }
 
-    /// The GPU of the member of this number.
+    /// The GPU of the member with this number.
     pub(super) fn device(&self, number: u32) -> Device {
         self.members[number as usize].1
     }
@@ -79,14 +78,14 @@ impl GpuPairs {
         self.pairs.contains(&pair)
     }
 
-    /// The ranks that one sends to (`0`), or receives from (`1`).
+    /// The ranks that a rank sends to (`0`) or receives from (`1`).
     pub(super) fn peers(&self, rank: WorldRank, end: usize) -> impl Iterator<Item = WorldRank> {
         let pairs = self.pairs.iter().filter(move |pair| pair[end] == rank);
         pairs.map(move |pair| pair[1 - end])
     }
 
-    /// What the communicator begins with, made by the process that holds its first member. All processes call
-    /// it with their own ranks; `share` gives every process's block to all.
+    /// The communicator's id. The process of the first member makes it. All processes call this with their
+    /// own ranks. `share` gives every process's block to all.
     pub(super) fn id(
         &self,
         own: &[WorldRank],

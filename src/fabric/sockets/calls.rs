@@ -1,11 +1,11 @@
-//! Whether all processes make the same calls.
+//! Checks that all processes make the same calls.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
 use crate::error::FabricError;
 
-/// The calls that this process has made and another has not, or the other way round, for each other process.
+/// For each other process: the calls that only one of the two has made so far.
 pub(super) struct Calls {
     process: u32,
     /// By process.
@@ -26,10 +26,10 @@ impl Calls {
         }
     }
 
-    /// Takes note of this process's next call.
+    /// Records this process's next call.
     ///
     /// # Errors
-    /// [`FabricError::CallsDiffer`] when another process has made another one.
+    /// [`FabricError::CallsDiffer`] when another process has made a different call.
     pub(super) fn ours(&self, call: &str) -> Result<(), FabricError> {
         let mut unmatched = self.unmatched.lock().unwrap_or_else(PoisonError::into_inner);
         let mut result = Ok(());
@@ -43,10 +43,10 @@ impl Calls {
         result
     }
 
-    /// Takes note of the next call of another process.
+    /// Records the next call of another process.
     ///
     /// # Errors
-    /// [`FabricError::CallsDiffer`] when this process has made another one.
+    /// [`FabricError::CallsDiffer`] when this process has made a different call.
     pub(super) fn theirs(&self, process: u32, call: String) -> Result<(), FabricError> {
         let mut unmatched = self.unmatched.lock().unwrap_or_else(PoisonError::into_inner);
         let unmatched = &mut unmatched[process as usize];

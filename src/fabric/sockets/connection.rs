@@ -20,17 +20,17 @@ use crate::id::WorldRank;
 /// Frames up to this size go out in one piece.
 pub(super) const BUFFER: usize = 1 << 16;
 
-/// How many blocks that have been sent wait to carry what comes.
+/// How many sent blocks are kept, so that their memory can be used again.
 const SPARE: usize = 256;
 
 /// The sending end of a socket, which the ranks of a process share.
 pub(in crate::fabric) struct Connection {
     out: Mutex<Out>,
-    /// For whoever ends the connection while another thread writes.
+    /// For closing the connection while another thread writes.
     stream: TcpStream,
-    /// Tells when the other machine has gone.
+    /// Its end shows that the other machine has gone.
     watch: TcpStream,
-    /// Memory of blocks that were sent, for blocks that come: each one that is sent is answered by another.
+    /// Memory of sent blocks, for blocks to receive. A block is received for each one that is sent.
     spare: (Sender<Vec<u8>>, Receiver<Vec<u8>>),
 }
 
@@ -40,7 +40,7 @@ struct Out {
 }
 
 impl Connection {
-    /// `silence` is how long nothing may be heard of the other machine.
+    /// `silence`: how long the other machine may be silent.
     pub(super) fn new(lines: Lines, silence: Duration) -> io::Result<Self> {
         let Lines { data: stream, watch } = lines;
         stream.set_nodelay(true)?;
@@ -61,17 +61,17 @@ impl Connection {
         self.stream.try_clone()
     }
 
-    /// Waits until the connection ends, and ends it when the other machine has gone.
+    /// Waits until the connection ends, and closes it if the other machine has gone.
     pub(super) fn watch(&self) {
         match (&self.watch).read(&mut [0]) {
-            // The other process has ended: what it still said is read first.
+            // The other process has ended. Its last frames are read first.
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
             Err(_) => self.close(),
         }
     }
 
-    /// Sends a frame from process to process; `number` is the number of what it is part of.
+    /// Sends a frame from process to process. `number` is that of the call or part.
     pub(super) fn tell(&self, kind: Kind, number: u64, bytes: &[u8]) -> io::Result<()> {
         let head = head(kind, [WorldRank(0); 2], Call { attempt: 0, number }, Tag(0));
         self.block(head, bytes)
@@ -88,14 +88,14 @@ impl Connection {
         self.block(head(Kind::Failed, route, call, tag), error.to_string().as_bytes())
     }
 
-    /// Memory for a block that comes.
+    /// Memory for the next block.
     pub(super) fn spare(&self) -> Vec<u8> {
         self.spare.1.try_recv().unwrap_or_default()
     }
 
-    /// Ends the connection, both ways.
+    /// Closes the connection in both directions.
     pub(super) fn close(&self) {
-        // Whoever has closed it before has done the same.
+        // If it was closed before, nothing is left to do.
         let _ = self.stream.shutdown(Shutdown::Both);
         let _ = self.watch.shutdown(Shutdown::Both);
     }
@@ -108,8 +108,8 @@ impl Connection {
         stream.flush()
     }
 
-    /// Sends a wire, or its description alone when its numbers are `carried` by other means. Gives why the
-    /// wire failed, when it did; the connection goes on then.
+    /// Sends a wire, or only its description if its numbers are `carried` otherwise. Returns why the wire
+    /// failed, if it did. The connection can still be used then.
     fn wire<W: WireFrame>(&self, mut head: Head, wire: &W, carried: bool) -> io::Result<io::Result<()>> {
         let mut out = self.out();
         let Out { stream, description } = &mut *out;
@@ -138,30 +138,30 @@ impl Connection {
         Ok(written)
     }
 
-    /// The way out, for one frame.
+    /// The sending end, locked for one frame.
     fn out(&self) -> MutexGuard<'_, Out> {
-        // A thread that panicked in the middle of a frame has ended its rank, and with it the run.
+        // If a thread panicked in the middle of a frame, its rank has ended, and so has the run.
         self.out.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Says to all that this process leaves, and why if the cause is its own, and ends the connections.
+/// Tells all that this process leaves, and the cause if it is this process's failure. Then closes the
+/// connections.
 pub(super) fn farewell(connections: &[Option<Arc<Connection>>], cause: Option<&Error>) {
     let cause = cause.filter(|error| !error.is_echo());
     let cause = cause.map_or(String::new(), ToString::to_string);
     for connection in connections.iter().flatten() {
-        // Whoever is gone needs no word.
+        // A process that has gone needs no farewell.
         let _ = connection.tell(Kind::Farewell, 0, cause.as_bytes());
         connection.close();
     }
 }
 
-/// Has the system ask whether the other machine is there, and end the connection when it is not heard of for
-/// so long.
+/// Makes the system ask whether the other machine is there, and end the connection after this much silence.
 ///
-/// Only an idle connection is asked about, so this is one on which nothing is ever written. A process that is
-/// stopped reads nothing, and then what it is sent waits here, for as long as it takes; but its machine
-/// answers. A machine that has gone answers nothing.
+/// The system only asks on an idle connection, so nothing is ever written on this one. A stopped process
+/// reads nothing, so data for it waits on the other connection as long as necessary; but its machine answers
+/// here. A machine that has gone answers nothing.
 fn probe(stream: &TcpStream, silence: Duration) -> io::Result<()> {
     let second = Duration::from_secs(1);
     let (quiet, between) = ((silence / 3).max(second), (silence / 6).max(second));
@@ -188,7 +188,7 @@ fn head(kind: Kind, route: [WorldRank; 2], call: Call, tag: Tag) -> Head {
     }
 }
 
-/// The way to a rank of another process.
+/// The route to a rank of another process.
 pub(in crate::fabric) struct SocketRoute {
     connection: Arc<Connection>,
     to: WorldRank,
@@ -215,7 +215,7 @@ impl SocketRoute {
             tag,
             source,
         };
-        // Who cannot be told any more sees the connection end.
+        // If the other process cannot be told, it will see the connection end.
         let _ = self
             .connection
             .tell_failed(head.route, head.call, head.tag, &error);
@@ -233,7 +233,7 @@ impl<W: WireFrame> Route<W> for SocketRoute {
         let head = |kind, tag| head(kind, between, call, tag);
         let connection = &self.connection;
         let sent = match packet.content {
-            // A device that cannot give its numbers fails before the frame begins.
+            // If a device cannot give its numbers, it fails before the frame begins.
             Content::Wire(tag, wire) => {
                 return self
                     .wire(head(Kind::Wire, tag), &wire.to_host()?, false)
@@ -249,7 +249,7 @@ impl<W: WireFrame> Route<W> for SocketRoute {
             }
             Content::Block(bytes) => {
                 let sent = connection.block(head(Kind::Block, Tag(0)), &bytes);
-                // With enough of them spare this one is freed.
+                // With enough spare blocks, this one is freed.
                 let _ = connection.spare.0.try_send(bytes);
                 sent
             }

@@ -1,4 +1,4 @@
-//! What the other processes have said, sorted by process.
+//! What the other processes have said, by process.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,24 +10,23 @@ use super::part::{Failure, Order, read};
 use super::reader::Heard;
 use crate::error::{Error, FabricError, Result};
 
-/// What the other processes have said. They are heard all at once, so that one that says nothing hides none
-/// that does.
+/// What the other processes have said. All are heard at once, so that a silent one does not hide the others.
 pub(super) struct Ears {
     process: u32,
     heard: Receiver<(u32, Heard)>,
-    /// By process: its parts in what all do, with their numbers, in order.
+    /// By process: its blocks, with their numbers, in order.
     parts: Vec<VecDeque<(u64, Vec<u8>)>>,
-    /// By process: the end it has come to, if it has.
+    /// By process: how it has ended, if it has.
     ends: Vec<Option<End>>,
-    /// What ends every call.
+    /// A failure that ends every call.
     failed: Option<Arc<FabricError>>,
 }
 
 #[derive(Clone)]
 enum End {
-    /// It left, and said why if it was for a failure.
+    /// It left. The text says why, if it was because of a failure.
     Left(String),
-    /// It ended without a word.
+    /// It ended without a farewell.
     Lost,
 }
 
@@ -42,8 +41,7 @@ impl Ears {
         }
     }
 
-    /// What a process has said of its part in what all do, or why it will say nothing; none as long as it
-    /// may.
+    /// A process's block, or why there will be none. `None` if it may still come.
     pub(super) fn part(
         &mut self,
         process: u32,
@@ -54,7 +52,7 @@ impl Ears {
             return Some(Err(Failure::new(Order::Cause, (**error).clone().into())));
         }
         let parts = &mut self.parts[process as usize];
-        // What is left of a call that failed here is of no use.
+        // Blocks of a call that failed here are of no use.
         while parts.front().is_some_and(|(of, _)| *of < number) {
             parts.pop_front();
         }
@@ -71,7 +69,7 @@ impl Ears {
         }))
     }
 
-    /// Waits for a word of any process, no longer than `until`; whether one came.
+    /// Waits until any process says something, but not after `until`. Returns whether one did.
     pub(super) fn listen(&mut self, until: Option<Instant>) -> bool {
         let word = match until {
             Some(until) => self.heard.recv_deadline(until),
@@ -90,7 +88,7 @@ impl Ears {
         true
     }
 
-    /// A process's part, as soon as it says it.
+    /// Waits for a process's block.
     pub(super) fn wait_for(&mut self, process: u32, number: u64, call: &str) -> Result<Vec<u8>> {
         loop {
             if let Some(part) = self.part(process, number, call) {

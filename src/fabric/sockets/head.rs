@@ -1,4 +1,4 @@
-//! What stands before every frame on a socket.
+//! The head of a frame on a socket.
 
 use std::io::{self, ErrorKind, Read, Write};
 
@@ -11,9 +11,9 @@ pub(super) const DESCRIPTION: u64 = 1 << 12;
 /// What a frame carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A wire: its description, its numbers, and a byte that says whether these are all right.
+    /// A wire: its description, its numbers, and a byte that says whether all numbers are valid.
     Wire,
-    /// The description of a wire whose numbers come by other means.
+    /// The description of a wire whose numbers a carrier moves.
     Description,
     /// A block, from rank to rank.
     Block,
@@ -21,11 +21,11 @@ pub(super) enum Kind {
     Stopped,
     /// A wire between the two ranks has failed; the text says why.
     Failed,
-    /// The next call that the sending process makes.
+    /// The next call of the sending process.
     Call,
-    /// A process's part in what all do.
+    /// A process's block for all.
     Part,
-    /// The process leaves; the text says why, if it is for a failure.
+    /// The process leaves. The text says why, if it is because of a failure.
     Farewell,
 }
 
@@ -42,7 +42,7 @@ impl Kind {
     ];
 }
 
-/// What stands before every frame: six numbers of 8 bytes, little endian.
+/// The head of a frame: six numbers of 8 bytes, little endian.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
     pub(super) kind: Kind,
@@ -73,10 +73,10 @@ impl Head {
         to.write_all(bytemuck::cast_slice(&numbers.map(u64::to_le)))
     }
 
-    /// The next frame's head.
+    /// Reads the next frame's head.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidData`] for what is none.
+    /// [`ErrorKind::InvalidData`] for bytes that are not a head.
     pub(super) fn read(from: &mut impl Read) -> io::Result<Self> {
         let mut bytes = [0; Self::SIZE];
         from.read_exact(&mut bytes)?;
@@ -100,7 +100,7 @@ impl Head {
     }
 }
 
-/// What was read makes no sense.
+/// An error for bytes that are not valid.
 pub(super) fn invalid(what: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, what)
 }

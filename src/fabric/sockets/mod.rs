@@ -1,4 +1,4 @@
-//! Ranks of several processes: each process is connected with each by a socket.
+//! Ranks of several processes. Each process is connected with each by sockets.
 
 mod bootstrap;
 mod calls;

@@ -1,7 +1,7 @@
-//! A wire's numbers on a socket: as many bytes as the frame says, whatever the wire does.
+//! A wire's numbers on a socket. They are always as many bytes as the frame's head says.
 //!
 //! The code that writes and reads a wire may be the user's. It may fail, panic, or write another number of
-//! bytes than it said. Then the wire has failed, and the connection goes on with the next frame.
+//! bytes than it has announced. Then the wire has failed, but the connection continues with the next frame.
 
 use std::any::Any;
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -11,20 +11,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::error::panic_message;
 use crate::fabric::WireFrame;
 
-/// Up to this many bytes of a wire are believed at once.
+/// Up to this many bytes, a wire's size is believed before its numbers come.
 const BELIEVED: u64 = 1 << 20;
 
 /// Takes the numbers that a wire writes.
 pub(super) struct Outgoing<'a> {
     stream: &'a mut BufWriter<TcpStream>,
     left: u64,
-    /// Why the connection cannot be written to.
+    /// Why the connection cannot be written.
     lost: Option<io::Error>,
 }
 
 impl<'a> Outgoing<'a> {
-    /// Writes the numbers of a wire, `bytes` of them, and zeros for what the wire does not write. Gives why
-    /// the wire failed, when it did.
+    /// Writes the `bytes` bytes of a wire's numbers, with zeros for those that the wire does not write.
+    /// Returns why the wire failed, if it did.
     ///
     /// # Errors
     /// When the connection has failed.
@@ -47,7 +47,7 @@ impl<'a> Outgoing<'a> {
         Ok(written.and_then(|()| match left {
             0 => Ok(()),
             left => Err(io::Error::other(format!(
-                "it wrote {} bytes, and had said that it has {bytes}",
+                "it wrote {} bytes, but had announced {bytes}",
                 bytes - left
             ))),
         }))
@@ -57,9 +57,7 @@ impl<'a> Outgoing<'a> {
 impl Write for Outgoing<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if bytes.len() as u64 > self.left {
-            return Err(io::Error::other(
-                "it writes more bytes than it had said that it has",
-            ));
+            return Err(io::Error::other("it writes more bytes than it had announced"));
         }
         match self.stream.write(bytes) {
             Ok(written) => {
@@ -84,16 +82,16 @@ impl Write for Outgoing<'_> {
 pub(super) struct Incoming<'a> {
     stream: &'a mut BufReader<TcpStream>,
     left: u64,
-    /// Why the connection cannot be read from.
+    /// Why the connection cannot be read.
     lost: Option<io::Error>,
 }
 
 impl Incoming<'_> {
-    /// Makes a wire of its description and the next `bytes` of numbers. Gives why the wire failed, when it
-    /// did.
+    /// Makes a wire from its description and the next `bytes` bytes of numbers. Returns why the wire failed,
+    /// if it did.
     ///
-    /// A frame may claim to be of any size. So a wire that is much larger than all before it (`largest`) is
-    /// not made before its numbers have come.
+    /// A frame may claim any size. So a wire that is much larger than the `largest` so far is made only after
+    /// its numbers have come.
     ///
     /// # Errors
     /// When the connection has failed.
@@ -151,7 +149,7 @@ impl Read for Incoming<'_> {
     }
 }
 
-/// Reads so many bytes. Memory is made as they come: a length that is wrong costs nothing.
+/// Reads `length` bytes. Memory is allocated as they come, so a wrong length costs nothing.
 pub(super) fn read(stream: &mut impl Read, length: u64, into: &mut Vec<u8>) -> io::Result<()> {
     into.clear();
     match stream.take(length).read_to_end(into)? as u64 {
@@ -167,7 +165,7 @@ fn skip(stream: &mut impl Read, length: u64) -> io::Result<()> {
     }
 }
 
-/// What code of the user's gives; a panic is an error.
+/// Runs the user's code. A panic becomes an error.
 fn guarded<T>(act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|panic| Err(panicked(panic.as_ref())))
 }

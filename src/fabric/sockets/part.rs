@@ -1,27 +1,27 @@
-//! A process's part in what all do: the name of the call, then what came of it.
+//! A process's part in a call of all processes: the call's name, and then a block or an error.
 
 use super::text::plain;
 use crate::error::{Error, FabricError, Result};
 
 const DONE: u8 = 0;
 const FAILED: u8 = 1;
-/// It could not go on because another process had failed.
+/// It could not continue because another process had failed.
 const FOLLOWS: u8 = 2;
 
-/// How likely a failure is the first cause of all, the likeliest first.
+/// How likely a failure is the first cause. The most likely comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Order {
-    /// It says why.
+    /// It names a cause.
     Cause,
-    /// A process was lost.
+    /// A process ended without a farewell.
     Lost,
     /// A process has left.
     Left,
-    /// It follows from another.
+    /// It follows from another failure.
     Follows,
 }
 
-/// Why a process has no part in what all do.
+/// Why a process has no block.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) order: Order,
@@ -61,8 +61,8 @@ pub(super) fn write(call: &str, part: &Result<Vec<u8>>) -> Vec<u8> {
     bytes
 }
 
-/// What another process wrote. `calls` are the calls that this process (its number, and where it is) has to
-/// find there.
+/// Reads another process's part. `calls` are this process's number and its call, which must be the same
+/// there.
 pub(super) fn read(
     process: u32,
     (own, call): (u32, &str),

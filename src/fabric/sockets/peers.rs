@@ -1,4 +1,4 @@
-//! What all processes of a run do together, in blocks from each to each.
+//! Calls of all processes together. Each process sends a block to each.
 
 use std::fmt::Arguments;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,20 +17,20 @@ use super::reader::Heard;
 use crate::error::{Error, FabricError, Result};
 use crate::fabric::Call;
 
-/// How often clocks are compared: the quickest answer tells most.
+/// How often clocks are compared. The quickest answer is the most exact.
 const PINGS: usize = 8;
 
-/// The name of that call.
+/// The name of the call that compares clocks.
 const CLOCKS: &str = "comparing clocks";
 
-/// How long to wait for the other processes when one has failed. One of them may have failed first and be
-/// about to say so; or it says nothing at all because it is stopped.
+/// How long to wait for the other processes when one has failed. One of them may have failed first, and its
+/// report may be on the way. But a stopped process reports nothing.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The other processes of a run. Every process makes the same calls in the same order; each call ends when
-/// all have made it.
+/// The other processes of a run. Every process makes the same calls in the same order. A call ends when all
+/// processes have made it.
 ///
-/// Dropping it leaves the run: whoever still waits for this process learns that it has ended.
+/// Dropping it leaves the run. Processes that still wait for this one are told that it has ended.
 pub struct Peers {
     process: u32,
     connections: Vec<Option<Arc<Connection>>>,
@@ -66,7 +66,7 @@ impl Peers {
         }
     }
 
-    /// Takes a thread that reads from a connection, to wait for its end.
+    /// Keeps a thread that reads from a connection, to join it at the end.
     pub(super) fn add(&mut self, reader: JoinHandle<()>) {
         self.readers.push(reader);
     }
@@ -85,24 +85,24 @@ impl Peers {
         self.connections.len() as u32
     }
 
-    /// Announces the next call that all processes make, with its arguments, such as `evaluate(30
-    /// micro-batches)`, before this process's ranks begin it. Gives the call's number, for
-    /// [`super::super::Transport::begin`] on every rank.
+    /// Announces the next call, before this process's ranks begin it. `call` is its name with its arguments,
+    /// such as `evaluate(30 micro-batches)`. Returns the call's number, which every rank needs for
+    /// [`super::super::Transport::begin`].
     ///
-    /// It does not wait. The n-th call of this process is compared with the n-th of every other as soon as
-    /// both are known. If they differ, both processes fail with the same error: this call or the next one,
-    /// [`Peers::share`], and every rank that waits in its transport.
+    /// It does not wait. The n-th call of this process is compared with the n-th call of every other process
+    /// as soon as both are known. If they differ, both processes fail with the same error: in this call or
+    /// the next one, in [`Peers::share`], and in every rank that waits in its transport.
     ///
-    /// In a run of one process nothing is written down, so it allocates nothing.
+    /// In a run of one process it allocates nothing.
     ///
     /// # Errors
-    /// [`FabricError::CallsDiffer`] when another process has announced another call.
+    /// [`FabricError::CallsDiffer`] when another process has announced a different call.
     pub fn announce(&self, call: Arguments<'_>) -> Result<Call> {
         let number = 1 + self.announced.fetch_add(1, Ordering::Relaxed);
         if self.processes() > 1 {
             let text = call.to_string();
             for connection in self.connections.iter().flatten() {
-                // One that cannot be reached shows where it is heard.
+                // If a process cannot be reached, the receiving thread notices it.
                 let _ = connection.tell(Kind::Call, number, text.as_bytes());
             }
             self.calls.ours(&text)?;
@@ -110,11 +110,11 @@ impl Peers {
         Ok(Call { attempt: 0, number })
     }
 
-    /// Refuses processes that are not alike. `parts` are what has to be equal: names, and values in words or
-    /// as hashes, in an order that is the same in every process. `what` names the call.
+    /// Refuses processes that differ. `parts` are names and values of what must be equal, as text or as
+    /// hashes. Their order must be the same in every process. `what` names the call.
     ///
     /// # Errors
-    /// [`FabricError::NotAlike`] on every process, with the first part that differs; else as for
+    /// [`FabricError::NotAlike`] on every process, with the first part that differs. Otherwise as for
     /// [`Peers::share`].
     pub fn compare(&self, what: &str, parts: Result<Vec<(String, String)>>) -> Result<()> {
         let unreadable = |_| Error::Stopped(format!(": a process's part in {what} cannot be read"));
@@ -132,12 +132,12 @@ impl Peers {
         Ok(())
     }
 
-    /// Gives every process's block to all, in process order; `what` names the call.
+    /// Gives every process's block to all, in process order. `what` names the call.
     ///
     /// # Errors
-    /// On every process the first cause, when any brings an error; [`Error::Process`] when another has failed
-    /// or left, [`Error::ProcessGone`] when one was lost, [`FabricError::CallsDiffer`] when one makes another
-    /// call. A process that says nothing does not keep the others from a failure that they know of.
+    /// If any process brings an error: the first cause, on every process. [`Error::Process`] when another
+    /// process has failed or left, [`Error::ProcessGone`] when one was lost, and [`FabricError::CallsDiffer`]
+    /// when one makes a different call. Known failures are returned even if another process is silent.
     pub fn share(&self, what: &str, mine: Result<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
         if self.processes() == 1 {
             return mine.map(|block| vec![block]);
@@ -145,7 +145,7 @@ impl Peers {
         let number = self.next_share();
         let part = part::write(what, &mine);
         for connection in self.connections.iter().flatten() {
-            // One that cannot be reached shows where it is heard.
+            // If a process cannot be reached, the receiving thread notices it.
             let _ = connection.tell(Kind::Part, number, &part);
         }
         let mut ears = self.ears();
@@ -165,8 +165,8 @@ impl Peers {
         }
     }
 
-    /// What to add to seconds since `origin` on this process's clock to have those since `origin` on process
-    /// 0's.
+    /// The difference between this process's clock and process 0's, in seconds. Added to the seconds since
+    /// `origin` on this process, it gives those since `origin` on process 0.
     ///
     /// # Errors
     /// As for [`Peers::share`].
@@ -196,21 +196,21 @@ impl Peers {
         Ok(0.0)
     }
 
-    /// Leaves for a failure; the others are told why.
+    /// Leaves because of a failure. The others are told the cause.
     pub fn fail(&self, cause: &Error) {
         farewell(&self.connections, Some(cause));
     }
 
-    /// Tells another process a number.
+    /// Sends a number to another process.
     fn answer(&self, process: u32, of: u64, number: f64) {
         if let Some(connection) = &self.connections[process as usize] {
             let part = part::write(CLOCKS, &Ok(number.to_le_bytes().to_vec()));
-            // One that cannot be reached shows where it is heard.
+            // If the process cannot be reached, the receiving thread notices it.
             let _ = connection.tell(Kind::Part, of, &part);
         }
     }
 
-    /// Another process's number.
+    /// Receives a number from another process.
     fn ask(&self, process: u32, of: u64) -> Result<f64> {
         let block = self.ears().wait_for(process, of, CLOCKS)?;
         let bytes = block.as_chunks().0.first();
@@ -226,15 +226,15 @@ impl Peers {
     }
 }
 
-/// What came of a call in each process.
+/// The results of a call in each process.
 struct Answers {
-    /// By process; none where nothing was heard yet.
+    /// By process. `None`: nothing was heard yet.
     blocks: Vec<Option<Vec<u8>>>,
     missing: Vec<bool>,
-    /// The likeliest first cause; of several the one of the lowest process, so that all processes tell the
-    /// same.
+    /// The most likely first cause. If several are equally likely, the one of the lowest process, so that all
+    /// processes report the same.
     first: Option<(Order, u32, Error)>,
-    /// How long to wait for those that are missing.
+    /// How long to wait for missing processes.
     until: Option<Instant>,
 }
 
@@ -302,7 +302,7 @@ impl Drop for Peers {
     fn drop(&mut self) {
         farewell(&self.connections, None);
         for reader in self.readers.drain(..) {
-            // One that panicked has shown as an end of its process.
+            // A panic of the thread was reported as the end of its process.
             let _ = reader.join();
         }
     }

@@ -1,4 +1,4 @@
-//! The receiving end of a socket to another process: a thread that puts what comes where it belongs.
+//! The receiving end of a socket: a thread that delivers what another process sends.
 
 use std::io::{self, BufReader, ErrorKind, Read};
 use std::net::TcpStream;
@@ -21,17 +21,17 @@ use crate::id::WorldRank;
 /// What one process tells another.
 #[derive(Debug)]
 pub(super) enum Heard {
-    /// Its part in what all do, which has this number.
+    /// Its block for the call with this number.
     Part(u64, Vec<u8>),
-    /// That it leaves, and why if it is for a failure.
+    /// It leaves. The text says why, if it is because of a failure.
     Farewell(String),
-    /// That it makes another call, or sends what nobody can read.
+    /// It makes a different call, or sends something unreadable.
     Failed(Arc<FabricError>),
     /// It has ended, or the connection has.
     Ended,
 }
 
-/// The inboxes of this process's ranks, and what ends the waits of those that cannot look into theirs.
+/// The inboxes of this process's ranks, and the alarm for ranks that cannot look into theirs.
 pub(in crate::fabric) struct Deliveries<W> {
     own: Range<u32>,
     inboxes: Vec<InboxSender<W>>,
@@ -56,7 +56,7 @@ impl<W> Deliveries<W> {
         self.inboxes.get(index as usize)
     }
 
-    /// Puts a packet of every attempt into each inbox.
+    /// Puts a packet, valid in every attempt, into each inbox.
     fn deliver_to_all(&self, from: WorldRank, content: impl Fn() -> Content<W>) {
         let call = Call {
             attempt: u32::MAX,
@@ -69,7 +69,7 @@ impl<W> Deliveries<W> {
     }
 }
 
-/// Where what a process sends belongs.
+/// Receives and delivers what one process sends.
 pub(super) struct Reader<W> {
     /// The other process.
     pub(super) process: u32,
@@ -77,12 +77,12 @@ pub(super) struct Reader<W> {
     pub(super) deliveries: Deliveries<W>,
     /// The other process's ranks.
     pub(super) theirs: Range<u32>,
-    /// What the other process itself says.
+    /// For what the other process itself says.
     pub(super) heard: Sender<(u32, Heard)>,
     pub(super) calls: Arc<Calls>,
 }
 
-/// What the thread keeps from frame to frame.
+/// What the thread keeps between frames.
 struct Stream {
     from: BufReader<TcpStream>,
     description: Vec<u8>,
@@ -91,7 +91,7 @@ struct Stream {
 }
 
 impl<W: WireFrame> Reader<W> {
-    /// Reads until the other process ends, or the connection does. Then its ranks have stopped.
+    /// Reads until the other process or the connection ends. Then its ranks have stopped.
     pub(super) fn run(self, stream: TcpStream) {
         let mut stream = Stream {
             from: BufReader::with_capacity(BUFFER, stream),
@@ -109,7 +109,7 @@ impl<W: WireFrame> Reader<W> {
                 source: Arc::new(end),
             });
         }
-        // The other process has to learn of it too.
+        // The other process must notice it too.
         self.connection.close();
         for rank in self.theirs.clone().map(WorldRank) {
             self.deliveries.deliver_to_all(rank, || Content::Stopped);
@@ -173,7 +173,7 @@ impl<W: WireFrame> Reader<W> {
         let mut is_good = [0];
         stream.from.read_exact(&mut is_good)?;
         if is_good == [0] {
-            // Its sender could not write it, and says why in the next frame.
+            // The sender could not write it. The next frame says why.
             return Ok(());
         }
         let source = match wire {
@@ -188,14 +188,14 @@ impl<W: WireFrame> Reader<W> {
             tag,
             source,
         };
-        // Who cannot be told any more sees the connection end.
+        // If the other process cannot be told, it will see the connection end.
         let _ = self
             .connection
             .tell_failed([to, from], head.call, head.tag, &error);
         self.deliver(head, Content::Failed(Arc::new(error)))
     }
 
-    /// Puts a packet into the inbox of the rank it is for.
+    /// Puts a packet into its rank's inbox.
     fn deliver(&self, head: &Head, content: Content<W>) -> io::Result<()> {
         let [from, to] = head.route;
         let inbox = self.deliveries.inbox(to);
@@ -208,7 +208,7 @@ impl<W: WireFrame> Reader<W> {
         Ok(())
     }
 
-    /// Nobody waits any longer: neither the ranks of this process nor whoever waits for all processes.
+    /// Ends all waits: of this process's ranks, and of calls to all processes.
     fn fail(&self, error: FabricError) {
         let error = Arc::new(error);
         self.deliveries.deliver_to_all(WorldRank(self.theirs.start), || {
@@ -219,7 +219,7 @@ impl<W: WireFrame> Reader<W> {
     }
 
     fn tell(&self, heard: Heard) {
-        // Whoever listens no more is on its way out.
+        // If nobody listens, this process is about to end.
         let _ = self.heard.send((self.process, heard));
     }
 }
@@ -231,7 +231,7 @@ fn read_description(head: &Head, stream: &mut Stream, into: &mut Vec<u8>) -> io:
     read(&mut stream.from, head.length, into)
 }
 
-/// The text of a frame, without what a terminal would obey.
+/// The text of a frame, without characters that control a terminal.
 fn text(head: &Head, stream: &mut Stream) -> io::Result<String> {
     let mut bytes = Vec::new();
     read(&mut stream.from, head.length, &mut bytes)?;

@@ -1,7 +1,6 @@
-//! Text that another process has sent.
+//! Text from another process.
 
-/// The text without characters that a terminal would obey, such as escape codes: they are written out. Ends
-/// of lines stay.
+/// The text with characters that control a terminal, such as escape codes, written out. Line ends stay.
 pub(super) fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for letter in text.chars() {

@@ -1,4 +1,4 @@
-//! The processes of a run, connected: each with each by a socket.
+//! The processes of a run. Each is connected with each by sockets.
 
 use std::io;
 use std::sync::Arc;
@@ -16,11 +16,10 @@ use crate::mesh::Mesh;
 
 pub use bootstrap::Membership;
 
-/// Processes that run the same program with the same config, and know each other. Each will hold its own
-/// ranks.
+/// Connected processes that run the same program with the same config. Each will hold its own ranks.
 pub struct World {
     process: u32,
-    /// By process; none for this one.
+    /// By process. `None` for this one.
     connections: Vec<Option<Arc<Connection>>>,
     local_rank: usize,
     local_size: usize,
@@ -28,13 +27,13 @@ pub struct World {
 }
 
 impl World {
-    /// Finds the other processes and connects to each of them. `program` is what all have to have in common,
-    /// line by line, such as the config; the programs' files have to be the same too.
+    /// Finds the other processes and connects to each of them. `program` is what must be equal in all, line
+    /// by line, such as the config. The program's file must be the same too.
     ///
     /// # Errors
-    /// [`crate::error::FabricError`] when the address cannot be listened at or reached, when a process does
-    /// not come in time (it is named), when what listens is no process of a run, or when the processes are
-    /// not alike: it says which differs and in what.
+    /// [`crate::error::FabricError`] when the address cannot be used or reached, when a process does not
+    /// connect in time (the error names it), when another program listens there, or when processes differ:
+    /// the error says which one, and in what.
     pub fn join(membership: &Membership, program: &str) -> Result<Self> {
         let joined = bootstrap::join(membership, program)?;
         let mut connections = Vec::new();
@@ -67,7 +66,7 @@ impl World {
         self.local_rank
     }
 
-    /// The number of processes on its machine: those with one address.
+    /// The number of processes on its machine: those with the same address.
     pub fn local_size(&self) -> usize {
         self.local_size
     }
@@ -77,17 +76,17 @@ impl World {
         self.deadline
     }
 
-    /// Leaves for a failure; the others are told why.
+    /// Leaves because of a failure. The others are told the cause.
     pub fn fail(self, cause: &Error) {
         farewell(&self.connections, Some(cause));
     }
 
-    /// Starts to read what the other processes send for this one's ranks. Gives the connections by process,
-    /// none for this one, and what all processes do together.
+    /// Starts to read what the other processes send to this one's ranks. Returns the connections by process
+    /// (`None` for this one), and the calls of all processes together.
     ///
     /// # Errors
-    /// When the system gives no thread. Then the connections are closed, and the threads that read from them
-    /// have ended.
+    /// When the system cannot start a thread. Then the connections are closed, and the threads that read from
+    /// them have ended.
     pub(in crate::fabric) fn open<W: WireFrame>(
         mut self,
         mesh: &Mesh,
@@ -95,7 +94,7 @@ impl World {
     ) -> Result<(Vec<Option<Arc<Connection>>>, Peers)> {
         let connections = std::mem::take(&mut self.connections);
         let (tell, heard) = unbounded();
-        // From here on, dropping it closes the connections and waits for the threads.
+        // From here on, dropping `peers` closes the connections and waits for the threads.
         let mut peers = Peers::new(self.process, connections.clone(), heard);
         for (connection, process) in connections.iter().zip(0..) {
             let Some(connection) = connection else { continue };
@@ -133,7 +132,7 @@ fn no_connection(error: io::Error) -> Error {
     ))
 }
 
-/// Whoever has come this far and goes no further says so.
+/// If this process ends before the run begins, the others are told.
 impl Drop for World {
     fn drop(&mut self) {
         farewell(&self.connections, None);

@@ -1,5 +1,5 @@
 //! The zero-bubble schedules on looped placements: zb-h1, zb-2p and interleaved-zb. They differ in a rank's
-//! memory, in how many micro-batches a stage may have in flight, and in what is to be short.
+//! memory, in how many micro-batches a stage may have in flight, and in what they make short.
 
 use super::greedy::{First, Goal, Policy, Rule, Task, best};
 use super::order::{Order, Sizes};

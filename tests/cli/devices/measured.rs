@@ -192,13 +192,15 @@ fn what_cannot_be_measured_on_gpus_says_what_can() {
         };
         let said = refused("cpu,cuda:0");
         assert!(
-            said.contains("pipeline.devices: costs are those of a layer wherever it runs, and these ranks are not all on the CPU, or all on GPUs"),
+            said.contains(
+                "pipeline.devices: one cost of a layer is for all ranks, and these ranks are not all on the CPU, or all on GPUs"
+            ),
             "{said}"
         );
         let said = refused("cuda:3");
         assert!(
             said.contains(
-                "pipeline.devices: what layers cost is measured where they run, and there is no cuda:3"
+                "pipeline.devices: the costs of layers are measured where they run, and there is no cuda:3"
             ) && said.contains("--set pipeline.devices=cpu"),
             "{said}"
         );
@@ -213,7 +215,9 @@ fn what_cannot_be_measured_on_gpus_says_what_can() {
         .run(&[&["train", "my.toml"], &mixed[..]].concat())
         .refused();
     assert!(
-        said.contains("measured costs, and there are none of ranks on the CPU and on GPUs: leave it out"),
+        said.contains(
+            "measured costs, and none can be measured for ranks on both the CPU and GPUs: leave it out"
+        ),
         "{said}"
     );
 }

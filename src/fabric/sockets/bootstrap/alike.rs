@@ -1,9 +1,8 @@
-//! Whether two processes are of one run.
+//! Checks that two processes belong to one run.
 
 use super::Hello;
 
-/// Why this one, which runs the same program, cannot take part in a run that process 0 began; nothing when it
-/// can.
+/// Why another process, which runs the same program, cannot take part in process 0's run. `None` if it can.
 pub(super) fn objection(first: &Hello, other: &Hello) -> Option<String> {
     let who = format!("process {}", other.process);
     if other.processes != first.processes {
@@ -14,7 +13,7 @@ pub(super) fn objection(first: &Hello, other: &Hello) -> Option<String> {
     }
     if !(1..first.processes).contains(&other.process) {
         return Some(format!(
-            "{who} came to a process 0 of its own number: give each its own RANK"
+            "{who} has the same number as process 0: give each its own RANK"
         ));
     }
     difference(&first.program, &other.program).map(|difference| {
@@ -24,7 +23,7 @@ pub(super) fn objection(first: &Hello, other: &Hello) -> Option<String> {
     })
 }
 
-/// The first line that differs, with the section it stands in.
+/// The first line that differs, with its section.
 fn difference(first: &str, other: &str) -> Option<String> {
     if first == other {
         return None;

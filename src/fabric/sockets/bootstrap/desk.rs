@@ -1,4 +1,4 @@
-//! Where a process waits for what the others say while they connect.
+//! Receives the messages of other processes while they connect.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -12,24 +12,24 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 
 use super::message::{Message, receive, send};
 
-/// How often it is looked for who has come.
+/// How often to look for new connections.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// How long whoever connects may take to say who it is.
+/// How long a new connection may take to say who it is.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How many connections may be open that have not said anything yet. Others wait to be taken.
+/// How many connections may be open that have not said anything yet. Further ones must wait.
 const SILENT: usize = 64;
 
 /// What happens while processes connect.
 pub(super) enum Event {
-    /// Somebody has connected and said this, after this challenge.
+    /// A new connection, its first message, and the challenge that it was sent.
     Came(TcpStream, Message, u64),
-    /// What a process says that has come before, or that its connection has ended.
+    /// A message from a known process, or the end of its connection.
     Said(u32, io::Result<Message>),
 }
 
-/// Waits for everybody at once: those who connect, and those who have.
+/// Waits for new connections and for known processes, all at once.
 pub(super) struct Desk {
     listener: TcpListener,
     tell: Sender<Event>,
@@ -49,7 +49,7 @@ impl Desk {
         })
     }
 
-    /// Tells from now on what this process says, as many messages, until the deadline.
+    /// From now on reports up to `messages` messages of this process, until the deadline.
     pub(super) fn hear(
         &self,
         process: u32,
@@ -62,7 +62,7 @@ impl Desk {
             for _ in 0..messages {
                 let said = receive(&from, deadline);
                 let is_end = said.is_err();
-                // Who waits no more needs nothing.
+                // If nobody waits any more, nobody needs the message.
                 if tell.send(Event::Said(process, said)).is_err() || is_end {
                     return;
                 }
@@ -71,7 +71,7 @@ impl Desk {
         thread::Builder::new().spawn(hear).map(|_| ())
     }
 
-    /// What happens next; none when the deadline passes.
+    /// The next event, or `None` when the deadline passes.
     pub(super) fn next(&self, deadline: Instant) -> Option<Event> {
         while Instant::now() < deadline {
             if self.silent.load(Ordering::Relaxed) < SILENT
@@ -87,8 +87,8 @@ impl Desk {
         None
     }
 
-    /// Asks somebody who has connected, on a thread of its own. One that says nothing of ours, such as a
-    /// scanner of ports, is let go.
+    /// Asks a new connection who it is, on a thread of its own. A connection that says something else, for
+    /// example a port scanner's, is closed.
     fn greet(&self, stream: TcpStream, deadline: Instant) {
         let (tell, silent) = (self.tell.clone(), Arc::clone(&self.silent));
         silent.fetch_add(1, Ordering::Relaxed);
@@ -100,12 +100,12 @@ impl Desk {
                 .and_then(|()| receive(&stream, deadline.min(Instant::now() + PATIENCE)));
             silent.fetch_sub(1, Ordering::Relaxed);
             if let Ok(message) = said {
-                // Who comes when all are there is not needed.
+                // Connections after all processes have come are not needed.
                 let _ = tell.send(Event::Came(stream, message, challenge));
             }
         };
         if thread::Builder::new().spawn(ask).is_err() {
-            // It has been let go.
+            // The connection is closed.
             self.silent.fetch_sub(1, Ordering::Relaxed);
         }
     }

@@ -1,4 +1,4 @@
-//! Process 0: waits for all others, sees that they are alike, and tells each where the others are.
+//! Process 0: waits for all others, checks that they belong to the run, and tells each one all addresses.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -14,19 +14,19 @@ use super::{Known, Lines, Membership, anywhere, binary, is_own_name};
 use crate::error::{FabricError, Result};
 use crate::fabric::sockets::text::plain;
 
-/// Process 0 and those that have come.
+/// Process 0 and the processes that have connected.
 struct Gathering<'a> {
     membership: &'a Membership,
     own: Hello,
     desk: Desk,
     /// By process.
     seats: Vec<Option<(TcpStream, Hello)>>,
-    /// Who was turned away, and why.
+    /// Which processes were refused, and why.
     turned_away: Vec<String>,
     deadline: Instant,
 }
 
-/// The connections to all others, and where each listens.
+/// The connections to all others, and where each process listens.
 pub(super) fn gather(
     membership: &Membership,
     hello: impl FnOnce(SocketAddr) -> Hello,
@@ -50,7 +50,7 @@ pub(super) fn gather(
 }
 
 impl Gathering<'_> {
-    /// Waits until each of the others has come.
+    /// Waits until all other processes have connected.
     fn seat_all(&mut self) -> Result<()> {
         while self.seats[1..].iter().any(Option::is_none) {
             match self.desk.next(self.deadline) {
@@ -65,12 +65,12 @@ impl Gathering<'_> {
         Ok(())
     }
 
-    /// Gives whoever has come its seat. One that does not run this program is turned away, and everybody goes
-    /// on waiting.
+    /// Gives a new process its seat. A process that runs another program is refused, and all others continue
+    /// to wait.
     fn seat(&mut self, stream: TcpStream, hello: Hello, challenge: u64) -> Result<()> {
         if hello.proof != hello.proof(binary(), challenge) {
             let why = stranger(&self.own, &hello);
-            // If it has gone again, so much the better.
+            // If it has gone already, nothing is lost.
             let _ = send(&stream, &Message::Refused(why.clone()));
             self.turned_away.push(why);
             return Ok(());
@@ -84,7 +84,7 @@ impl Gathering<'_> {
             let _ = send(&stream, &Message::Refused(cause.clone()));
             return Err(FabricError::Refused { cause }.into());
         }
-        // Until all are connected.
+        // From here until all are connected.
         let deadline = self.deadline + self.membership.deadline;
         self.desk
             .hear(process, &stream, 1, deadline)
@@ -93,7 +93,7 @@ impl Gathering<'_> {
         Ok(())
     }
 
-    /// Tells all where the others are, and waits until each is connected with each.
+    /// Tells all processes the addresses, and waits until each is connected with each.
     fn connect(&mut self) -> Result<(Known, Vec<Option<Lines>>)> {
         let known = self.known();
         self.tell_all(&Message::Welcome {
@@ -139,7 +139,7 @@ impl Gathering<'_> {
         Known { addresses, pass }
     }
 
-    /// Tells all who have come. That one has gone shows where it is heard.
+    /// Tells all processes that have connected. If one has gone, its receiver notices it.
     fn tell_all(&self, message: &Message) {
         for (stream, _) in self.seats.iter().flatten() {
             let _ = send(stream, message);
@@ -159,7 +159,7 @@ impl Gathering<'_> {
     }
 }
 
-/// Why somebody is turned away who does not run the same file.
+/// Why a process is refused: it does not run the same file.
 fn stranger(own: &Hello, other: &Hello) -> String {
     let (process, version) = (other.process, plain(&other.version));
     if version == own.version {
@@ -168,7 +168,8 @@ fn stranger(own: &Hello, other: &Hello) -> String {
         );
     }
     format!(
-        "process {process} runs version {version} of the program, process 0 version {}: start the same file everywhere",
+        "process {process} runs version {version} of the program, process 0 version {}: start the same file \
+         everywhere",
         own.version
     )
 }
@@ -186,7 +187,7 @@ fn listen(address: &str) -> io::Result<(TcpListener, SocketAddr)> {
     Ok((listener, own))
 }
 
-/// Where this machine is reached by others, if any have come from elsewhere.
+/// The address at which other machines reach this one, if any process is on another machine.
 fn here(seats: &[Option<(TcpStream, Hello)>]) -> IpAddr {
     let own = seats
         .iter()

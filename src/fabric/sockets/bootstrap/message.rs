@@ -1,4 +1,4 @@
-//! What processes say to each other until they are connected.
+//! The messages of processes until they are connected.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// What every message begins with. Whatever else comes is of another program.
+/// The beginning of every message. Anything else comes from another program.
 const MAGIC: [u8; 8] = *b"PIPEWRT2";
 
 /// The longest message. A config is much shorter.
@@ -16,42 +16,42 @@ const LONGEST: u64 = 1 << 20;
 /// One message.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Message {
-    /// From whoever listens, first of all: a number that was never used before.
+    /// The first message of a process that listens: a number that was never used before.
     Challenge(u64),
-    /// To process 0: who has come.
+    /// To process 0: who is connecting.
     Hello(Hello),
-    /// From process 0, when all have come: where each process listens, and what shows that one belongs to
-    /// them.
+    /// From process 0, when all have connected: the addresses of all processes, and a secret that shows who
+    /// belongs to the run.
     Welcome { addresses: Vec<SocketAddr>, pass: u64 },
-    /// From one process to another of a lower number: one of the connections between the two.
+    /// From one process to another with a lower number: this is one of the connections between the two.
     Peer { process: u32, pass: u64, line: usize },
-    /// To process 0: connected with all others.
+    /// To process 0: this process is connected with all others.
     Connected,
-    /// To process 0: why there will be no run.
+    /// To process 0: why this process cannot take part.
     Failed(String),
-    /// From process 0: all are connected.
+    /// From process 0: all processes are connected.
     Ready,
-    /// From process 0: why there will be no run.
+    /// From process 0: why there is no run.
     Refused(String),
 }
 
-/// Who has come.
+/// Who is connecting.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Hello {
     pub(super) process: u32,
     pub(super) processes: u32,
-    /// Where it listens for those of higher numbers.
+    /// Where it listens for processes with higher numbers.
     pub(super) address: SocketAddr,
     /// The version of the engine.
     pub(super) version: String,
-    /// What all have to have in common.
+    /// What must be equal in all processes.
     pub(super) program: String,
-    /// Shows that it runs the same file as process 0, and that it said this now and not once before.
+    /// Proves that it runs the same file as process 0, and that this message is not an old one.
     pub(super) proof: [u8; 32],
 }
 
 impl Hello {
-    /// What only a process that runs this program file can answer to this challenge.
+    /// The answer to this challenge. Only a process that runs this program file can compute it.
     pub(super) fn proof(&self, binary: &[u8; 32], challenge: u64) -> [u8; 32] {
         let said = (challenge, self.process, self.processes, self.address);
         let said = Sha256::digest(format!("{said:?} {} {}", self.version, self.program));
@@ -73,14 +73,14 @@ pub(super) fn send(mut to: &TcpStream, message: &Message) -> io::Result<()> {
     to.write_all(&bytes)
 }
 
-/// Receives a message before the deadline, however slowly it comes.
+/// Receives a message before the deadline, even if it comes slowly.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidData`] for what is none, else what the system reports.
+/// [`ErrorKind::InvalidData`] for anything else than a message; otherwise whatever the system reports.
 pub(super) fn receive(from: &TcpStream, deadline: Instant) -> io::Result<Message> {
     let mut from = Timed { from, deadline };
     let mut number = [0; 8];
-    // A byte at a time at first, so that a short answer of another program is told from silence.
+    // First byte by byte, so that a short answer of another program is not taken for silence.
     for expected in MAGIC {
         from.read_exact(&mut number[..1])?;
         if number[0] != expected {
@@ -92,7 +92,7 @@ pub(super) fn receive(from: &TcpStream, deadline: Instant) -> io::Result<Message
     if length > LONGEST {
         return Err(ErrorKind::InvalidData.into());
     }
-    // Memory is made as it comes.
+    // Memory is allocated only as bytes come.
     let mut text = Vec::new();
     if (&mut from).take(length).read_to_end(&mut text)? as u64 != length {
         return Err(ErrorKind::UnexpectedEof.into());
@@ -101,7 +101,7 @@ pub(super) fn receive(from: &TcpStream, deadline: Instant) -> io::Result<Message
     serde_json::from_slice(&text).map_err(|_| ErrorKind::InvalidData.into())
 }
 
-/// A connection that is read until the deadline.
+/// A connection that can be read until the deadline.
 struct Timed<'a> {
     from: &'a TcpStream,
     deadline: Instant,
@@ -117,7 +117,7 @@ impl Read for Timed<'_> {
     }
 }
 
-/// What is left until the deadline; a moment at least.
+/// The time left until the deadline. It is never zero.
 pub(super) fn left(deadline: Instant) -> Duration {
     deadline
         .saturating_duration_since(Instant::now())

@@ -1,5 +1,5 @@
-//! How processes find each other: all come to process 0, which tells each where the others are; then each
-//! connects to each.
+//! How processes find each other. All connect to process 0, which tells each one the addresses of the others.
+//! Then each connects to each.
 
 mod alike;
 mod desk;
@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 use crate::error::{FabricError, Result};
 use message::Hello;
 
-/// A process's place in a run of several.
+/// A process's place in a run of several processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
     /// Its number, from 0.
@@ -28,13 +28,13 @@ pub struct Membership {
     pub address: String,
     /// How long to wait for the others.
     pub deadline: Duration,
-    /// How long nothing may be heard of another machine before it counts as gone: [`Membership::SILENCE`]
-    /// when not said. A process that is stopped is not gone, however long: its machine still answers.
+    /// How long another machine may be silent before it counts as gone. [`Membership::SILENCE`] is the usual
+    /// value. A stopped process is not gone, because its machine still answers.
     pub silence: Duration,
 }
 
 impl Membership {
-    /// A machine that is paused for a minute comes back.
+    /// Longer than a machine that is paused for a minute.
     pub const SILENCE: Duration = Duration::from_secs(90);
 }
 
@@ -43,26 +43,26 @@ const LINES: usize = 2;
 
 /// The connections between two processes.
 pub(super) struct Lines {
-    /// What carries frames.
+    /// The connection for frames.
     pub(super) data: TcpStream,
-    /// Nothing is ever written here. So its end, and nothing else, says that the other machine has gone.
+    /// Nothing is ever written here. So it ends only when the other process or its machine has gone.
     pub(super) watch: TcpStream,
 }
 
 /// The connections to all other processes.
 pub(super) struct Joined {
-    /// By process; none for this one.
+    /// By process. `None` for this one.
     pub(super) lines: Vec<Option<Lines>>,
     /// This process's number among those of its machine, from 0.
     pub(super) local_rank: usize,
-    /// How many there are on its machine.
+    /// How many processes there are on its machine.
     pub(super) local_size: usize,
 }
 
-/// Where every process is, as all know when the last one has come.
+/// Where every process is. All know it once the last one has connected.
 struct Known {
     addresses: Vec<SocketAddr>,
-    /// What shows that whoever connects belongs to the run.
+    /// The secret that shows who belongs to the run.
     pass: u64,
 }
 
@@ -73,7 +73,7 @@ pub(super) fn join(membership: &Membership, program: &str) -> Result<Joined> {
     if process >= processes {
         return Err(FabricError::NoSuchProcess { process, processes }.into());
     }
-    // It takes a moment, and nobody has to wait for it.
+    // It takes a moment, so it is done before anybody waits for it.
     binary();
     let hello = |address| Hello {
         process,
@@ -97,15 +97,15 @@ pub(super) fn join(membership: &Membership, program: &str) -> Result<Joined> {
     })
 }
 
-/// Whether an address names this machine, by a name that others may know it by too and that leads to itself
-/// alone here, as a machine's own name often does. Then it is reached at all its addresses.
+/// Whether an address is a name of this machine that others may know too, but that leads only to this machine
+/// itself here. A machine's own name is often like that. Then process 0 listens at all its addresses.
 fn is_own_name(address: &str, ip: IpAddr) -> bool {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let literal = host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
     ip.is_loopback() && !literal && host != "localhost"
 }
 
-/// All addresses of this machine, of the kind that `ip` is of.
+/// All addresses of this machine, of the same kind as `ip`.
 fn anywhere(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -113,7 +113,7 @@ fn anywhere(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// A hash of the program's file; zeros where the system does not tell which it is.
+/// A hash of the program's file. All zeros if the system does not tell which file it is.
 fn binary() -> &'static [u8; 32] {
     static HASH: OnceLock<[u8; 32]> = OnceLock::new();
     HASH.get_or_init(|| {

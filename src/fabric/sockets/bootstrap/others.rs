@@ -1,4 +1,4 @@
-//! The other processes: each comes to process 0, waits until all have come, and connects with each.
+//! All processes but process 0: each connects to process 0, waits until all have, and connects with each.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -13,16 +13,16 @@ use super::{Known, Lines, Membership, anywhere, binary, is_own_name};
 use crate::error::{FabricError, Result};
 use crate::fabric::sockets::text::plain;
 
-/// How often process 0 is looked for.
+/// The pause between two tries to reach process 0.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What process 0 may take longer: its deadline began later, and it says so when it gives up.
+/// How much longer to wait for process 0. Its own deadline began later, and it says when it gives up.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// How long one of several addresses may say nothing.
+/// How long one of several addresses may be silent.
 const ONE_ADDRESS: Duration = Duration::from_secs(2);
 
-/// Where all are, and the connections to all others.
+/// The addresses of all processes, and the connections to the others.
 pub(super) fn come(
     membership: &Membership,
     hello: impl FnOnce(SocketAddr) -> Hello,
@@ -34,7 +34,7 @@ pub(super) fn come(
         address: "a free port".to_owned(),
         source: Arc::new(source),
     };
-    // At the address by which it reaches process 0 the others, which do so too, can reach it.
+    // This process reaches process 0 from this address. So the others, which reach process 0 too, can use it.
     let own = first.local_addr().map_err(cannot)?.ip();
     let own = if is_own_name(address, own) {
         anywhere(own)
@@ -53,7 +53,7 @@ pub(super) fn come(
         Ok(_) => return Err(foreign(address).into()),
         Err(error) => return Err(unheard(membership, error).into()),
     };
-    // The others began to wait when the last one came.
+    // The others began to wait when the last process connected.
     let deadline = Instant::now() + membership.deadline;
     let desk = Desk::new(listener).map_err(cannot)?;
     desk.hear(0, &first, 1, deadline + GRACE).map_err(cannot)?;
@@ -69,14 +69,14 @@ pub(super) fn come(
     loop {
         match desk.next(deadline + GRACE) {
             Some(Event::Said(_, said)) => return ready(said).map(|()| (known, table.lines())),
-            // All are here.
+            // All have connected already.
             Some(Event::Came(..)) => {}
             None => return Err(FabricError::Vanished { process: 0 }.into()),
         }
     }
 }
 
-/// Connects to the processes of lower numbers and waits for those of higher ones.
+/// Connects to the processes with lower numbers, and waits for those with higher ones.
 fn connect(desk: &Desk, table: &mut Table, known: &Known, deadline: Instant) -> Result<()> {
     table.reach_lower(known, deadline)?;
     loop {
@@ -95,7 +95,7 @@ fn connect(desk: &Desk, table: &mut Table, known: &Known, deadline: Instant) -> 
     }
 }
 
-/// What process 0 has said: that all are connected, or that there will be no run.
+/// The last message of process 0: all are connected, or there is no run.
 fn ready(said: io::Result<Message>) -> Result<()> {
     match said {
         Ok(Message::Ready) => Ok(()),
@@ -110,7 +110,7 @@ fn foreign(address: &str) -> FabricError {
     }
 }
 
-/// Why process 0 was not heard.
+/// Why process 0 did not answer.
 fn unheard(membership: &Membership, error: io::Error) -> FabricError {
     let address = membership.address.clone();
     match error.kind() {
@@ -126,7 +126,7 @@ fn unheard(membership: &Membership, error: io::Error) -> FabricError {
     }
 }
 
-/// Connects to process 0, as soon as it listens; the connection and its challenge.
+/// Connects to process 0 once it listens. Returns the connection and its challenge.
 fn reach(membership: &Membership, deadline: Instant) -> Result<(TcpStream, u64)> {
     loop {
         let error = match attempt(&membership.address, deadline) {
@@ -150,20 +150,20 @@ fn reach(membership: &Membership, deadline: Instant) -> Result<(TcpStream, u64)>
     }
 }
 
-/// The first of the addresses that takes a connection.
+/// The first of the addresses that accepts a connection.
 fn attempt(address: &str, deadline: Instant) -> io::Result<TcpStream> {
     let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
     let addresses: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
     for address in &addresses {
-        // One of several that swallows what it is sent leaves time for the others.
+        // One of several addresses may not answer at all. Leave time for the others.
         let most = if addresses.len() > 1 {
             ONE_ADDRESS
         } else {
             Duration::MAX
         };
         match TcpStream::connect_timeout(address, left(deadline).min(most)) {
-            // A port that nobody listens at can be given to whoever connects to it: that would be this
-            // process itself.
+            // The system may give the connecting end the very port that it connects to. Then the process
+            // would be connected with itself.
             Ok(stream) if stream.local_addr()? == *address => {}
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,

@@ -1,4 +1,4 @@
-//! Each process with each: those of higher numbers connect to those of lower ones, by two lines.
+//! The connections between all pairs of processes: the higher number connects to the lower one, twice.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream};
@@ -9,12 +9,12 @@ use super::message::{Message, left, receive, send};
 use super::{Known, LINES, Lines};
 use crate::error::{FabricError, Result};
 
-/// The lines to the other processes, as they come.
+/// The connections to the other processes made so far.
 pub(super) struct Table {
     /// By process.
     lines: Vec<[Option<TcpStream>; LINES]>,
     process: u32,
-    /// Where this process reaches process 0.
+    /// The address at which this process reaches process 0.
     first: SocketAddr,
 }
 
@@ -28,7 +28,7 @@ impl Table {
         }
     }
 
-    /// Connects to all processes of lower numbers.
+    /// Connects to all processes with lower numbers.
     pub(super) fn reach_lower(&mut self, known: &Known, deadline: Instant) -> Result<()> {
         for peer in 0..self.process {
             for line in 0..LINES {
@@ -56,7 +56,7 @@ impl Table {
         Ok(())
     }
 
-    /// Takes a line from a process of a higher number; whoever is none is let go.
+    /// Takes a connection from a process with a higher number. Any other connection is closed.
     pub(super) fn take(&mut self, stream: TcpStream, message: &Message, pass: u64) {
         if let Message::Peer {
             process,
@@ -77,7 +77,7 @@ impl Table {
         self.process
     }
 
-    /// The processes to which lines are missing.
+    /// The processes to which a connection is missing.
     pub(super) fn missing(&self) -> Vec<u32> {
         let all = (0..).zip(&self.lines);
         let missing =
@@ -85,7 +85,7 @@ impl Table {
         missing.map(|(process, _)| process).collect()
     }
 
-    /// The lines, when none is missing.
+    /// The connections, when none is missing.
     pub(super) fn lines(self) -> Vec<Option<Lines>> {
         let whole = |[data, watch]: [Option<TcpStream>; LINES]| {
             Some(Lines {
@@ -97,7 +97,7 @@ impl Table {
     }
 }
 
-/// Connects to a process of a lower number and tells it who has come.
+/// Connects to a process with a lower number and tells it who is connecting.
 fn reach(address: SocketAddr, who: &Message, deadline: Instant) -> io::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&address, left(deadline))?;
     match receive(&stream, deadline)? {

@@ -78,7 +78,7 @@ impl Listed {
     }
 }
 
-/// What is to be made short.
+/// What to make as short as possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
     /// The makespan: for ranks that meet at the end of each step.
