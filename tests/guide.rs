@@ -52,7 +52,7 @@ fn plan_check_and_refusals_print_what_the_guide_shows() {
 #[test]
 fn the_command_line_reference_lists_every_option_and_no_other() {
     let page = fs::read_to_string(root().join("book/src/command-line.md")).expect("the page is there");
-    for command in ["train", "sample", "plan", "profile", "tune", "check", "devices"] {
+    for command in ["train", "sample", "verify", "plan", "profile", "tune", "check", "devices"] {
         let heading = format!("## `pipewright {command}");
         let start = page
             .find(&heading)
