@@ -15,7 +15,7 @@ const FINEST: f64 = 12.0;
 const THIN: f64 = 1.4;
 /// How much wider the curves before it may become, all together. Every curve is drawn where it belongs: where ranks
 /// hold the same, the narrow lines of later ranks lie inside of the wide lines of earlier ones.
-const WIDER: f64 = 5.4;
+const WIDER: f64 = 4.2;
 /// The most ranks that the key names.
 const NAMED: usize = 8;
 
@@ -27,7 +27,7 @@ pub(super) fn draw(page: &mut Page, frame: &Frame, timeline: &Timeline) {
     let bottom = page.y() + HEIGHT;
     axis(page, frame, bottom);
     let ranks = timeline.ranks.len();
-    let wider = (WIDER / ranks as f64).min(1.8);
+    let wider = (WIDER / ranks as f64).min(1.4);
     for (rank, row) in timeline.ranks.iter().enumerate() {
         let colour = Colour::rank(rank, ranks).hex();
         let width = THIN + wider * (ranks - 1 - rank) as f64;
