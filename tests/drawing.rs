@@ -139,7 +139,9 @@ fn curves_of_ranks_that_hold_the_same_lie_at_the_same_height_and_show_all_of_the
     };
     let place = |curve: &Node| (curve.attribute("transform").unwrap().to_owned(), top(curve));
     assert!(curves.iter().all(|curve| place(curve) == place(&curves[0])));
-    let widths = curves.iter().map(|curve| curve.attribute("stroke-width").unwrap());
+    let widths = curves
+        .iter()
+        .map(|curve| curve.attribute("stroke-width").unwrap());
     let widths: Vec<f64> = widths.map(|width| width.parse().unwrap()).collect();
     assert!(widths.is_sorted_by(|wide, narrow| wide > narrow), "{widths:?}");
 }
