@@ -123,6 +123,31 @@ fn the_heading_has_both_bubbles_and_the_peak_and_the_legend_what_there_is() {
 }
 
 #[test]
+fn curves_of_ranks_that_hold_the_same_lie_at_the_same_height_and_show_all_of_them() {
+    let step = timeline("gpipe", 4, 8, 0.0).unwrap();
+    let text = picture(&[&step], false);
+    let document = Document::parse(&text).unwrap();
+    let curves: Vec<_> = document
+        .descendants()
+        .filter(|node| node.has_tag_name("path") && node.has_attribute("transform"))
+        .filter(|node| node.has_attribute("stroke-width"))
+        .collect();
+    assert_eq!(curves.len(), 4, "one a rank");
+    let top = |curve: &Node| {
+        let levels = curve.attribute("d").unwrap().split(['V', 'H', 'M']);
+        let levels = levels.filter_map(|number| number.parse::<f64>().ok());
+        levels.fold(0.0, f64::min)
+    };
+    let place = |curve: &Node| (curve.attribute("transform").unwrap().to_owned(), top(curve));
+    assert!(curves.iter().all(|curve| place(curve) == place(&curves[0])));
+    let widths = curves
+        .iter()
+        .map(|curve| curve.attribute("stroke-width").unwrap());
+    let widths: Vec<f64> = widths.map(|width| width.parse().unwrap()).collect();
+    assert!(widths.is_sorted_by(|wide, narrow| wide > narrow), "{widths:?}");
+}
+
+#[test]
 fn two_panels_stand_on_one_time_axis() {
     let (short, long) = (
         timeline("gpipe", 2, 2, 0.0).unwrap(),

@@ -53,7 +53,9 @@ fn plan_check_and_refusals_print_what_the_guide_shows() {
 #[test]
 fn the_command_line_reference_lists_every_option_and_no_other() {
     let page = fs::read_to_string(root().join("book/src/command-line.md")).expect("the page is there");
-    for command in ["train", "sample", "plan", "profile", "tune", "check", "devices"] {
+    for command in [
+        "train", "sample", "verify", "plan", "profile", "tune", "check", "devices",
+    ] {
         let heading = format!("## `pipewright {command}");
         let start = page
             .find(&heading)
@@ -116,16 +118,46 @@ fn the_pictures_that_the_guide_shows_are_what_the_commands_above_them_draw() {
 }
 
 #[test]
-fn every_picture_of_a_page_is_there() {
+fn every_link_and_picture_of_a_page_leads_to_a_file_and_a_heading() {
     for path in pages() {
-        let page = fs::read_to_string(&path).expect("a page is text");
-        for picture in page.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            if picture.ends_with(".svg") {
-                let there = path.parent().expect("a folder").join(picture);
-                assert!(there.is_file(), "{}: {picture}", path.display());
+        let prose = prose(&path);
+        let links = prose.split("](").skip(1);
+        for link in links.filter_map(|rest| rest.split(')').next()) {
+            if link.contains("://") {
+                continue;
             }
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let there = match file {
+                "" => path.clone(),
+                file => path.parent().expect("a folder").join(file),
+            };
+            assert!(there.exists(), "{}: {link}", path.display());
+            let known = heading.is_empty() || headings(&there).contains(heading);
+            assert!(known, "{}: {link}", path.display());
         }
     }
+}
+
+/// A page without its fenced blocks.
+fn prose(path: &Path) -> String {
+    let page = fs::read_to_string(path).expect("a page is text");
+    page.split("```").step_by(2).collect()
+}
+
+/// The headings of a page, as links name them.
+fn headings(path: &Path) -> BTreeSet<String> {
+    let prose = prose(path);
+    let titles = prose.lines().filter(|line| line.starts_with('#'));
+    let named = titles.map(|line| {
+        let title = line
+            .trim_start_matches('#')
+            .trim()
+            .to_lowercase()
+            .replace(' ', "-");
+        let kept = |sign: &char| sign.is_alphanumeric() || "-_".contains(*sign);
+        title.chars().filter(kept).collect()
+    });
+    named.collect()
 }
 
 #[test]

@@ -11,8 +11,11 @@ use crate::schedule::{Timed, Timeline};
 const HEIGHT: f64 = 96.0;
 /// Where a micro-batch is narrower than this many pixels, its changes are drawn as one.
 const FINEST: f64 = 12.0;
-/// Curves of ranks that hold the same are drawn side by side, within this height.
-const SPREAD: f64 = 6.0;
+/// The width of the last rank's curve.
+const THIN: f64 = 1.4;
+/// How much wider the curves before it may become, all together. Every curve is drawn where it belongs: where ranks
+/// hold the same, the narrow lines of later ranks lie inside of the wide lines of earlier ones.
+const WIDER: f64 = 4.2;
 /// The most ranks that the key names.
 const NAMED: usize = 8;
 
@@ -24,14 +27,16 @@ pub(super) fn draw(page: &mut Page, frame: &Frame, timeline: &Timeline) {
     let bottom = page.y() + HEIGHT;
     axis(page, frame, bottom);
     let ranks = timeline.ranks.len();
-    let apart = (SPREAD / ranks as f64).min(1.5);
+    let wider = (WIDER / ranks as f64).min(1.4);
     for (rank, row) in timeline.ranks.iter().enumerate() {
         let colour = Colour::rank(rank, ranks).hex();
+        let width = THIN + wider * (ranks - 1 - rank) as f64;
         let data = curve(frame, row);
         page.add(&format!(
-            "<path transform=\"translate({} {})\" stroke=\"{colour}\" stroke-width=\"1.4\" d=\"{data}\"/>",
+            "<path transform=\"translate({} {})\" stroke=\"{colour}\" stroke-width=\"{}\" d=\"{data}\"/>",
             px(LEFT),
-            px(bottom - apart * rank as f64)
+            px(bottom),
+            px(width)
         ));
     }
     page.down(HEIGHT + 6.0);
@@ -39,7 +44,7 @@ pub(super) fn draw(page: &mut Page, frame: &Frame, timeline: &Timeline) {
 
 /// The title, and which colour is which rank.
 fn names(page: &mut Page, ranks: usize) {
-    page.text(MARGIN, "s", "memory held, curves a little apart");
+    page.text(MARGIN, "s", "memory held; equal lines lie inside each other");
     let named = ranks.min(NAMED);
     let mut x = WIDTH - RIGHT - 40.0 * named as f64;
     page.text(x - 8.0, "k e", "rank");
