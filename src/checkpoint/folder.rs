@@ -7,9 +7,14 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use super::{MODEL, OPTIMIZER, STATE};
 use crate::error::{CheckpointError, Error, PlaceProblem, Result};
 
+/// The weights.
+pub(super) const MODEL: &str = "model.safetensors";
+/// The optimizer's tensors.
+pub(super) const OPTIMIZER: &str = "optimizer.safetensors";
+/// The description.
+pub(super) const STATE: &str = "state.json";
 /// The hidden folder in which a checkpoint is written, or taken apart.
 pub(super) const PARTIAL: &str = "partial";
 /// The hidden folder in which a checkpoint waits while another is put in its place.

@@ -16,9 +16,9 @@ mod verdict;
 pub(crate) use execution::Finding;
 pub(crate) use forwards::Forwards;
 pub use meter::RankReport;
+pub(crate) use parameters::Tie;
 pub use parameters::{ParameterInfo, Site};
 pub(crate) use progress::{Progress, Reading, WaitsFor};
-pub(crate) use ties::Tie;
 pub(crate) use trace::{Record, timeline};
 pub(crate) use verdict::{Fault, Outcome, Verdict};
 

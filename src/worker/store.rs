@@ -1,15 +1,40 @@
-//! A rank's weights to and from checkpoints, and into the hash of all weights.
+//! What a rank says of its parameters, its weights to and from checkpoints, and into the hash of all weights.
 
 use pipewright_stages::{Parameter, Part, Stage};
 use sha2::{Digest, Sha256};
 
-use super::{Site, Worker};
+use super::Worker;
+use super::parameters::{ParameterInfo, Site};
 use crate::checkpoint::{Checkpoint, Draft, Written};
 use crate::error::Result;
 
 impl<S: Stage> Worker<S> {
-    /// Writes this rank's parameters into a checkpoint, and tells their checksums. A tied parameter is written at its
-    /// first site.
+    /// This rank's parameters, in layer order.
+    pub(crate) fn parameters(&mut self) -> Vec<ParameterInfo> {
+        let rank = self.rank;
+        let mut all = Vec::new();
+        for slot in &mut self.slots {
+            let mut layers = slot.stage.parameter_layers().into_iter();
+            for (index, parameter) in slot.stage.parameters().into_iter().enumerate() {
+                all.push(ParameterInfo {
+                    name: parameter.name().to_owned(),
+                    shard: parameter.shard(),
+                    is_tied: parameter.is_tied(),
+                    layer: layers.next(),
+                    dims: parameter.dims().to_vec(),
+                    site: Site {
+                        rank,
+                        stage: slot.id,
+                        index,
+                    },
+                });
+            }
+        }
+        all
+    }
+
+    /// Writes this rank's parameters into a checkpoint, and tells their checksums. A tied parameter is
+    /// written at its first site.
     ///
     /// # Errors
     /// [`crate::Error::Io`].

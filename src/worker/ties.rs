@@ -1,61 +1,17 @@
-//! Parameters that several layers hold.
+//! Tied parameters: their weights are equal from the start on, and their gradients are added up.
 
 use pipewright_stages::{Device, Gradient, Parameter, Part, Stage};
 
+use super::Worker;
+use super::parameters::{Site, Tie};
 use super::progress::WaitsFor;
-use super::{Site, Worker};
 use crate::error::Result;
 use crate::fabric::Tag;
 use crate::id::{Rank, WorldRank};
 
-/// One parameter that several layers hold, because they say so. The gradients are summed over the sites, in their order, and the
-/// copies stay equal.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Tie {
-    /// The name all sites share.
-    pub(crate) name: String,
-    /// Two or more sites: that of the parameter itself, then those of its tied copies, in layer order. The first one's rank
-    /// adds up.
-    pub(crate) sites: Vec<Site>,
-}
-
-impl Tie {
-    /// The sites on one rank.
-    fn on(&self, rank: Rank) -> impl Iterator<Item = Site> {
-        self.sites.iter().copied().filter(move |site| site.rank == rank)
-    }
-
-    /// The ranks of the sites but the first one's, each once.
-    fn others(&self) -> impl Iterator<Item = Rank> {
-        let sites = self.sites.iter().enumerate();
-        let new =
-            sites.filter(|(index, site)| self.sites[..*index].iter().all(|other| other.rank != site.rank));
-        new.skip(1).map(|(_, site)| site.rank)
-    }
-
-    /// The ranks that one gives gradients to and gets their sum from, or the other way round.
-    fn partners(&self, rank: Rank) -> Vec<Rank> {
-        let first = self.sites[0].rank;
-        if rank == first {
-            self.others().collect()
-        } else if self.on(rank).next().is_some() {
-            vec![first]
-        } else {
-            Vec::new()
-        }
-    }
-
-    /// Where the numbers of the site of this index are: the block of its rank among those of the others, and the place in it.
-    fn place(&self, index: usize) -> Option<(usize, usize)> {
-        let rank = self.sites[index].rank;
-        let block = self.others().position(|other| other == rank)?;
-        let before = self.sites[..index].iter().filter(|site| site.rank == rank);
-        Some((block, before.count()))
-    }
-}
-
 impl<S: Stage> Worker<S> {
-    /// Makes the rank's connections and takes note of the tied parameters; their copies start from the first site's weights.
+    /// Makes the rank's connections and takes note of the tied parameters; their copies start from the first
+    /// site's weights.
     ///
     /// # Errors
     /// [`crate::Error::PeerGone`], or whatever the transport reports.
@@ -76,8 +32,9 @@ impl<S: Stage> Worker<S> {
         })
     }
 
-    /// Sums the gradients of each tied parameter over its sites. A rank sends one block of the gradients of its sites and gets one
-    /// of their sum, so the memory of blocks is used again; between GPUs with a direct way each gradient is a wire.
+    /// Sums the gradients of each tied parameter over its sites. A rank sends one block of the gradients of
+    /// its sites and gets one of their sum, so the memory of blocks is used again; between GPUs with a direct
+    /// way each gradient is a wire.
     pub(super) fn sum_tied_gradients(&mut self) -> Result<()> {
         self.for_each_tie(|worker, tie| {
             let first = tie.sites[0];

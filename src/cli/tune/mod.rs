@@ -73,7 +73,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     match (&tuned, &args.out) {
         (Some(tuned), Some(out)) => {
             // A failure is said on a line of its own.
-            let written = tuned.write(best, args);
+            let written = tuned.write(best, &args.config, args.memory);
             let end = written.is_ok().then(|| format!("; written to {}", out.display()));
             super::print(&(end.unwrap_or_default() + "\n"))?;
             written
