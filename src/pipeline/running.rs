@@ -21,7 +21,7 @@ use crate::fabric::Call;
 use crate::id::MicroBatch;
 use crate::schedule::{Schedule, Timeline};
 use crate::worker::{
-    self, Fault, Finding, Forwards, Outcome, ParameterInfo, RankReport, Record, Site, Trained, Verdict,
+    self, Fault, Finding, Forwards, Outcome, ParameterInfo, RankReport, Record, Site, Totals, Trained,
 };
 
 /// A running pipeline: one actor a rank, each on its own thread. Dropping it stops them.
@@ -125,18 +125,18 @@ impl<S: Stage> Pipeline<S> {
         });
         let answers = self.note(answers)?;
         let seconds = started.elapsed().as_secs_f64();
-        let verdict = self.verdict(step, &answers)?;
+        let totals = self.totals(step, &answers)?;
         let ranks = answers.iter().map(|answer| RankReport {
             bubble: 1.0 - answer.report.busy / seconds,
             ..answer.report
         });
         let report = StepReport {
             step,
-            loss: verdict.score.mean(),
-            accuracy: verdict.score.accuracy(),
-            grad_norm: verdict.grad_norm,
+            loss: totals.score.mean(),
+            accuracy: totals.score.accuracy(),
+            grad_norm: totals.grad_norm,
             learning_rate,
-            weight: verdict.score.weight,
+            weight: totals.score.weight,
             seconds,
             ranks: ranks.collect(),
         };
@@ -156,9 +156,9 @@ impl<S: Stage> Pipeline<S> {
         Ok(self.origin + since)
     }
 
-    fn verdict(&mut self, step: u64, answers: &[Trained]) -> Result<Verdict> {
+    fn totals(&mut self, step: u64, answers: &[Trained]) -> Result<Totals> {
         match answers.first().expect("a pipeline has at least one rank").outcome {
-            Outcome::Updated(verdict) => Ok(verdict),
+            Outcome::Updated(totals) => Ok(totals),
             Outcome::NotFinite(Fault::Loss(micro_batch)) => {
                 let place = self.search(step, micro_batch)?;
                 let what = format!("the loss of micro-batch {micro_batch} is not finite; {place}");

@@ -13,9 +13,9 @@ impl<S: Stage> Worker<S> {
     pub(crate) fn parameters(&mut self) -> Vec<ParameterInfo> {
         let rank = self.rank;
         let mut all = Vec::new();
-        for slot in &mut self.slots {
-            let mut layers = slot.stage.parameter_layers().into_iter();
-            for (index, parameter) in slot.stage.parameters().into_iter().enumerate() {
+        for chunk in &mut self.chunks {
+            let mut layers = chunk.stage.parameter_layers().into_iter();
+            for (index, parameter) in chunk.stage.parameters().into_iter().enumerate() {
                 all.push(ParameterInfo {
                     name: parameter.name().to_owned(),
                     shard: parameter.shard(),
@@ -24,7 +24,7 @@ impl<S: Stage> Worker<S> {
                     dims: parameter.dims().to_vec(),
                     site: Site {
                         rank,
-                        stage: slot.id,
+                        stage: chunk.id,
                         index,
                     },
                 });
@@ -39,8 +39,8 @@ impl<S: Stage> Worker<S> {
     /// # Errors
     /// [`crate::Error::Io`].
     pub(crate) fn write(&mut self, draft: &Draft) -> Result<Vec<Written>> {
-        for slot in &mut self.slots {
-            slot.stage.try_visit_parameters(&mut |parameter| {
+        for chunk in &mut self.chunks {
+            chunk.stage.try_visit_parameters(&mut |parameter| {
                 parameter.fetch(Part::Value)?;
                 parameter.fetch(Part::State)
             })?;
@@ -48,9 +48,9 @@ impl<S: Stage> Worker<S> {
         let ties = &self.ties;
         let copy = |site| ties.iter().any(|tie| tie.sites[1..].contains(&site));
         let rank = self.rank;
-        let parameters = self.slots.iter_mut().flat_map(|slot| {
-            let stage = slot.id;
-            let own = slot.stage.parameters().into_iter().enumerate();
+        let parameters = self.chunks.iter_mut().flat_map(|chunk| {
+            let stage = chunk.id;
+            let own = chunk.stage.parameters().into_iter().enumerate();
             own.filter(move |(index, _)| {
                 !copy(Site {
                     rank,
@@ -68,10 +68,10 @@ impl<S: Stage> Worker<S> {
     /// [`crate::Error::Checkpoint`] for a tensor that is not as it was saved, [`crate::Error::Io`].
     pub(crate) fn read(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         let states = self.optimizer.state_names();
-        let parameters = self.slots.iter_mut().flat_map(|slot| slot.stage.parameters());
+        let parameters = self.chunks.iter_mut().flat_map(|chunk| chunk.stage.parameters());
         checkpoint.read(parameters, states)?;
-        for slot in &mut self.slots {
-            slot.stage.try_visit_parameters(&mut |parameter| {
+        for chunk in &mut self.chunks {
+            chunk.stage.try_visit_parameters(&mut |parameter| {
                 parameter.store(Part::Value)?;
                 parameter.store(Part::State)
             })?;
@@ -85,7 +85,7 @@ impl<S: Stage> Worker<S> {
     /// What a GPU reports.
     pub(crate) fn hash(&mut self, mut hash: Sha256, sites: &[Site]) -> Result<Sha256> {
         for site in sites {
-            let parameter: &mut Parameter = self.slot(site.stage).parameter(site.index);
+            let parameter: &mut Parameter = self.chunk(site.stage).parameter(site.index);
             parameter.fetch(Part::Value)?;
             hash.update(bytemuck::cast_slice::<f32, u8>(&parameter.value));
         }

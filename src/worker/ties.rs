@@ -98,7 +98,7 @@ impl<S: Stage> Worker<S> {
         let first = tie.sites[0];
         for peer in tie.others() {
             if self.hands_over(peer) {
-                let wire = self.slot(first.stage).stage.wire_of(total)?;
+                let wire = self.chunk(first.stage).stage.wire_of(total)?;
                 self.send_wire(peer, sum_tag(first), wire)?;
                 continue;
             }
@@ -117,7 +117,7 @@ impl<S: Stage> Worker<S> {
         for site in tie.on(self.rank) {
             let gradient = Gradient::take(self.parameter(site));
             if handed {
-                let wire = self.slot(site.stage).stage.wire_of(&gradient)?;
+                let wire = self.chunk(site.stage).stage.wire_of(&gradient)?;
                 self.send_wire(to, gradient_tag(site), wire)?;
             } else {
                 gradient.append_to(&mut block)?;
@@ -145,7 +145,7 @@ impl<S: Stage> Worker<S> {
         let wire = self
             .meter
             .wait(WaitsFor::Rank(rank), || transport.wait(peer, tag))?;
-        Ok(self.slot(site.stage).stage.gradient_of(wire)?)
+        Ok(self.chunk(site.stage).stage.gradient_of(wire)?)
     }
 
     fn take_gradient(&mut self, tie: &Tie) -> Result<()> {
@@ -202,7 +202,7 @@ impl<S: Stage> Worker<S> {
     }
 
     fn parameter(&mut self, site: Site) -> &mut Parameter {
-        self.slot(site.stage).parameter(site.index)
+        self.chunk(site.stage).parameter(site.index)
     }
 }
 
