@@ -60,6 +60,7 @@ mod stage;
 mod tensor;
 pub mod testing;
 pub mod threads;
+pub mod units;
 
 /// Whether the compiler optimised this package. Without optimisation, training takes hundreds of times as long.
 pub const IS_OPTIMIZED: bool = !matches!(env!("PIPEWRIGHT_OPT_LEVEL").as_bytes(), b"0");

@@ -286,7 +286,7 @@ fn tune_says_the_least_memory_that_works_and_refuses_sizes_and_ranks_that_are_no
     let (said, message) = (said.stdout(), said.stderr());
     assert_eq!(said, "");
     assert!(
-        message.contains("error: nothing fits into 0.98 KiB on a rank: the least that works is ")
+        message.contains("error: nothing fits into 1000 B on a rank: the least that works is ")
             && message
                 .contains(" KiB (1f1b: ranks 1, stages each 1, micro-batches 6, rows 1): raise --memory"),
         "{message}"
