@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::files::replace;
 use super::lock::LOCK;
+use crate::checkpoint::named_step;
 use crate::error::RunError;
 use crate::{Error, Result};
 
@@ -119,7 +120,7 @@ impl RunDir {
         for entry in fs::read_dir(&folder).map_err(Error::io("list", &folder))? {
             let entry = entry.map_err(Error::io("list", &folder))?;
             let path = entry.path();
-            found.extend(Self::step_of(&path).map(|step| (step, path)));
+            found.extend(named_step(&path).map(|step| (step, path)));
         }
         found.sort();
         Ok(found.into_iter().map(|(_, path)| path).collect())
@@ -140,12 +141,6 @@ impl RunDir {
     pub fn best(&self) -> Result<Option<Best>> {
         let best = self.mark()?.best_validation;
         Ok(best.filter(|best| self.checkpoint(best.step).exists()))
-    }
-
-    /// The steps that a checkpoint has behind it, by the name of its folder.
-    pub(super) fn step_of(checkpoint: &Path) -> Option<u64> {
-        let name = checkpoint.file_name()?.to_str()?;
-        name.strip_prefix("step-")?.parse().ok()
     }
 
     /// Refuses a folder that process 0 has made and that this process does not see.
