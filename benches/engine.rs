@@ -55,7 +55,8 @@ fn main() -> pipewright::Result<()> {
             let each = microseconds / actions as f64;
             let traced = if traced { "traced" } else { "" };
             println!(
-                "{name:>6}{traced:>7}, {micro_batches:>3} micro-batches: {microseconds:>7.0} us a step, {each:>5.2} us an action"
+                "{name:>6}{traced:>7}, {micro_batches:>3} micro-batches: {microseconds:>7.0} us a step, \
+                 {each:>5.2} us an action"
             );
         }
     }

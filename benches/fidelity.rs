@@ -1,8 +1,8 @@
 //! Whether a run takes the time that the simulator says: every schedule, on stages that only sleep.
 //!
-//! Sleeping leaves the cores free, so that more ranks than cores keep time. The last two columns tell how far a rank's idle
-//! and busy times are off at the most, as shares of the makespan: busy ranks that are off have waited for a core, and the
-//! machine has too much else to do.
+//! Sleeping leaves the cores free, so that more ranks than cores keep time. The last two columns tell how far
+//! a rank's idle and busy times are off at the most, as shares of the makespan: busy ranks that are off have
+//! waited for a core, and the machine has too much else to do.
 
 mod support;
 
@@ -28,7 +28,8 @@ const SHARE: StageCost = StageCost {
 
 fn main() -> Result<()> {
     println!(
-        "a rank's share takes {} ms forward, {} ms backward-input, {} ms backward-weight; median of {STEPS} steps",
+        "a rank's share takes {} ms forward, {} ms backward-input, {} ms backward-weight; median of {STEPS} \
+         steps",
         1e3 * SHARE.forward,
         1e3 * SHARE.backward_input,
         1e3 * SHARE.backward_weight
@@ -75,7 +76,8 @@ fn compare(name: &str, ranks: u32, micro_batches: u32) -> Result<f64> {
         100.0 * off.fold(0.0, f64::max) / simulation.makespan
     };
     println!(
-        "{name:<18} {ranks:>5} {micro_batches:>4} {:>12.4} {:>12.4} {ratio:>7.4} {:>7.2} {:>7.2} % {:>8.2} % {:>8.2} %",
+        "{name:<18} {ranks:>5} {micro_batches:>4} {:>12.4} {:>12.4} {ratio:>7.4} {:>7.2} {:>7.2} % {:>8.2} % \
+         {:>8.2} %",
         simulation.makespan,
         report.seconds,
         100.0 * simulation.bubble_makespan,

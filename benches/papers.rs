@@ -1,8 +1,8 @@
 //! The bubbles that papers publish, and ours at the same times: `cargo bench --bench papers`.
 //!
-//! arXiv 2401.10241: the times of table 9, the rates of table 5 (1F1B, ZB-1p, ZB-2p). ZB-V, V-Half and V-Min: what the generators of
-//! their authors give at these times; theirs were published at others. All are rates of the longest span, where a
-//! backward-input frees all that its forward left.
+//! arXiv 2401.10241: the times of table 9, the rates of table 5 (1F1B, ZB-1p, ZB-2p). ZB-V, V-Half and V-Min:
+//! what the generators of their authors give at these times; theirs were published at others. All are rates
+//! of the longest span, where a backward-input frees all that its forward left.
 
 use pipewright::plan::{Costs, Goal, StageCost};
 use pipewright::plan::{Simulation, Wanted, auto, simulate};

@@ -69,7 +69,8 @@ fn it_is_never_longer_than_a_schedule_with_a_name_that_fits_and_never_too_large(
 
 #[test]
 fn placed_out_and_back_in_1f1bs_memory_it_has_smaller_bubbles_than_published() {
-    // arXiv 2401.10241: the times of table 9, 8 ranks; the longest span's bubble that the authors' ZB-V reaches there
+    // arXiv 2401.10241: the times of table 9, 8 ranks; the longest span's bubble that the authors' ZB-V
+    // reaches there
     let rows = [
         (24, [18.522, 18.086, 9.337, 0.601], 0.0703),
         (32, [18.513, 18.086, 9.331, 0.626], 0.0543),

@@ -127,7 +127,8 @@ fn stages_and_ranks_that_do_not_fit_are_refused() {
         .to_string();
     assert_eq!(
         lists,
-        "there are 0 lists of actions, but the stages stand on 2 of them (placement 0,1); give each list stages of its own, each on one rank"
+        "there are 0 lists of actions, but the stages stand on 2 of them (placement 0,1); give each list \
+         stages of its own, each on one rank"
     );
     let none = Schedule::from_passes("own", placement.clone(), 0, vec![vec![], vec![]])
         .unwrap_err()
@@ -155,8 +156,8 @@ fn a_stage_on_two_ranks_is_named() {
 fn micro_batches_that_do_not_begin_with_0_are_named() {
     assert_eq!(
         refusal("0F4000000000,0B4000000000"),
-        "the first micro-batch is 4000000000, and no micro-batch has half of its 2 forwards and backwards; number the \
-         micro-batches from 0, each with all its stages"
+        "the first micro-batch is 4000000000, and no micro-batch has half of its 2 forwards and backwards; \
+         number the micro-batches from 0, each with all its stages"
     );
 }
 

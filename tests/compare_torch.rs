@@ -20,8 +20,8 @@ use sizes::named;
 
 const TEXT: &[u8] = b"A micro-batch goes from stage to stage, and its gradient comes back.";
 
-/// Blocks of a GPT: 12 dim^2 weights, and causal attention over (time + 1) / 2 positions a token in 2 products; each weight and
-/// each pair of positions is 2 operations a pass, and there are three passes.
+/// Blocks of a GPT: 12 dim^2 weights, and causal attention over (time + 1) / 2 positions a token in 2
+/// products; each weight and each pair of positions is 2 operations a pass, and there are three passes.
 fn gpt(dim: u64, layers: u64, time: u64) -> u64 {
     let (weights, attention) = (2 * 12 * dim * dim, 2 * 2 * dim * (time + 1) / 2);
     3 * (layers * (weights + attention) + 2 * dim * 256)

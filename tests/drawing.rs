@@ -1,4 +1,5 @@
-//! Pictures of timelines, and events for a trace viewer: well formed, complete, and no larger than they need be.
+//! Pictures of timelines, and events for a trace viewer: well formed, complete, and no larger than they need
+//! be.
 
 use pipewright::draw::{Panel, Picture, Units, trace_events};
 use pipewright::plan::{Costs, StageCost};

@@ -92,7 +92,8 @@ const SCHEDULES: [(&str, &str); 5] = [
     ("deepspeed", "_compute.csv"),
 ];
 
-/// Every schedule of the fixtures, but the 1F1B that PyTorch prints wrong; with the folder and name of its file.
+/// Every schedule of the fixtures, but the 1F1B that PyTorch prints wrong; with the folder and name of its
+/// file.
 fn schedules() -> Vec<(String, String)> {
     let mut all = Vec::new();
     for (name, end) in SCHEDULES {
@@ -123,7 +124,8 @@ fn every_schedule_is_accepted_simulated_and_written_as_it_was_read() {
     }
 }
 
-/// The text without idle cells and what is not in a schedule here. Where only passes are written, without reductions too.
+/// The text without idle cells and what is not in a schedule here. Where only passes are written, without
+/// reductions too.
 fn without(text: &str, lowered: bool) -> String {
     let words = ["SHARD", "WAIT", if lowered { "WAIT" } else { "REDUCE_GRAD" }];
     let kept = |cell: &&str| !cell.is_empty() && !words.iter().any(|word| cell.contains(word));

@@ -1,8 +1,8 @@
-//! The engine against reference runs of PyTorch: every pair NAME.json + NAME.safetensors in `tests/golden`, or in the folder
-//! that `PIPEWRIGHT_GOLDEN` names.
+//! The engine against reference runs of PyTorch: every pair NAME.json + NAME.safetensors in `tests/golden`,
+//! or in the folder that `PIPEWRIGHT_GOLDEN` names.
 //!
-//! A run holds the settings, the batches, the weights before the first and after the last step, the gradients of the first step,
-//! and the loss and gradient norm of every step.
+//! A run holds the settings, the batches, the weights before the first and after the last step, the gradients
+//! of the first step, and the loss and gradient norm of every step.
 
 #[path = "common/batches.rs"]
 mod batches;
@@ -271,7 +271,8 @@ impl Run {
             let got = &seen.last[name];
             let scale = largest(expected);
             if name.ends_with("attn.c_attn.bias") {
-                // Softmax does not feel the key's bias: its true gradient is zero, and AdamW makes steps of rounding noise.
+                // Softmax does not feel the key's bias: its true gradient is zero, and AdamW makes steps of
+                // rounding noise.
                 let third = expected.len() / 3;
                 let key = third..2 * third;
                 assert_near(&got[key.clone()], &expected[key], 2e-2, scale, &what);

@@ -1,4 +1,5 @@
-//! What a traced step tells: every pass and transfer, in an order that can be, with the memory held; and the costs it shows.
+//! What a traced step tells: every pass and transfer, in an order that can be, with the memory held; and the
+//! costs it shows.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! zb-v, v-half and v-min: within their memory at any size and any costs, and no slower than what is published.
+//! zb-v, v-half and v-min: within their memory at any size and any costs, and no slower than what is
+//! published.
 
 mod printed;
 
@@ -117,7 +118,8 @@ fn at_equal_times_the_idle_time_depends_on_the_ranks_alone() {
 
 #[test]
 fn where_only_the_backward_weight_frees_the_limits_cost_little() {
-    // What the published schedules idle, which hold no more than this either; ours are no worse but for v-min on 4 ranks.
+    // What the published schedules idle, which hold no more than this either; ours are no worse but for v-min
+    // on 4 ranks.
     for (ranks, half, min) in [(2, 0.5, 1.5), (4, 2.5, 6.5), (8, 8.5, 13.5)] {
         for micro_batches in [2 * ranks, 3 * ranks, 6 * ranks] {
             let all = |name| idle(name, ranks, micro_batches, &freed_late())[0];
@@ -130,8 +132,9 @@ fn where_only_the_backward_weight_frees_the_limits_cost_little() {
 
 #[test]
 fn with_the_times_of_the_zero_bubble_paper_the_bubbles_are_no_larger_than_its_authors_code_gives() {
-    // arXiv 2401.10241, table 9: forward, backward-input, backward-weight, transfer; 8 ranks. Then the bubbles of the
-    // longest span of ZB-V, V-Half and V-Min from the code beside the papers, with 8, 5 and 4 activations a rank.
+    // arXiv 2401.10241, table 9: forward, backward-input, backward-weight, transfer; 8 ranks. Then the
+    // bubbles of the longest span of ZB-V, V-Half and V-Min from the code beside the papers, with 8, 5 and 4
+    // activations a rank.
     let rows = [
         (24, [18.522, 18.086, 9.337], 0.601, [0.0703, 0.1702, 0.3353]),
         (32, [18.513, 18.086, 9.331], 0.626, [0.0543, 0.1339, 0.3103]),

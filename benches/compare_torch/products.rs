@@ -12,7 +12,8 @@ pub(crate) struct Product {
     pub(crate) n: usize,
     /// Whether an operand lies transposed in memory, left and right.
     pub(crate) transposed: [bool; 2],
-    /// Operations that the model calls for, of all products of this shape: causal attention needs only half of each product.
+    /// Operations that the model calls for, of all products of this shape: causal attention needs only half
+    /// of each product.
     pub(crate) flops: f64,
 }
 

@@ -1,4 +1,5 @@
-//! What the cores can do: the rate of single-precision matrix products by the `gemm` crate, one thread a core, all at once.
+//! What the cores can do: the rate of single-precision matrix products by the `gemm` crate, one thread a
+//! core, all at once.
 
 use std::sync::Barrier;
 use std::thread;
@@ -112,7 +113,8 @@ fn multiply(product: &Product, left: &[f32], right: &[f32], result: &mut [f32]) 
     };
     let (left_column, left_row) = strides(m, k, transposed[0]);
     let (right_column, right_row) = strides(k, n, transposed[1]);
-    // SAFETY: by the assertion the slices hold all that these dimensions and strides reach, and `result` is borrowed alone.
+    // SAFETY: by the assertion the slices hold all that these dimensions and strides reach, and `result` is
+    // borrowed alone.
     unsafe {
         gemm::gemm(
             m,

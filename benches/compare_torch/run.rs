@@ -40,8 +40,8 @@ pub(crate) struct Given {
 }
 
 impl Given {
-    /// Writes what the peer needs into a folder: `weights.safetensors` (our names and layouts), `batches.safetensors`
-    /// (`x` and `y` as bytes, `[steps, micro-batches, rows, ...]`) and `size.json`.
+    /// Writes what the peer needs into a folder: `weights.safetensors` (our names and layouts),
+    /// `batches.safetensors` (`x` and `y` as bytes, `[steps, micro-batches, rows, ...]`) and `size.json`.
     pub(crate) fn prepare(&self, folder: &Path) -> Result<()> {
         std::fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
         let mut stage = self.size.model()?.whole()?;
@@ -81,7 +81,8 @@ impl Given {
         ])
     }
 
-    /// The size in numbers, and the cut under each schedule of the peer's for which the model has units enough.
+    /// The size in numbers, and the cut under each schedule of the peer's for which the model has units
+    /// enough.
     fn describe(&self) -> Result<Value> {
         let size = &self.size;
         let mut cuts = serde_json::Map::new();
@@ -92,8 +93,8 @@ impl Given {
         }
         let model = match &size.kind {
             Kind::Gpt(gpt) => json!({
-                "vocab": gpt.vocab, "dim": gpt.dim, "layers": gpt.layers, "heads": gpt.heads, "context": gpt.context,
-                "tied": gpt.tied,
+                "vocab": gpt.vocab, "dim": gpt.dim, "layers": gpt.layers, "heads": gpt.heads,
+                "context": gpt.context, "tied": gpt.tied,
             }),
             Kind::Mlp(mlp) => json!({ "sizes": mlp.sizes }),
         };
@@ -107,8 +108,9 @@ impl Given {
         }))
     }
 
-    /// Trains under a schedule with so many threads a rank, and gives each step's seconds and loss, the bubble that the schedule has by the matrix
-    /// products of its stages, the bubble that was measured, and the actions of the rank that has the most.
+    /// Trains under a schedule with so many threads a rank, and gives each step's seconds and loss, the
+    /// bubble that the schedule has by the matrix products of its stages, the bubble that was measured, and
+    /// the actions of the rank that has the most.
     pub(crate) fn train(&self, schedule: &str, threads: usize) -> Result<Value> {
         let plan = self.size.plan(schedule, self.ranks)?;
         let bubble = simulate(&plan.schedule, &plan.costs, Links::Buffered)?.bubble_makespan;

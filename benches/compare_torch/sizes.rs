@@ -94,7 +94,8 @@ impl Size {
                 Model::new(units)
             }
             Kind::Gpt(gpt) => gpt.model()?,
-            // PyTorch's zero-bubble schedules lose gradients behind a first stage without parameters, so `flatten` is in `fc0`.
+            // PyTorch's zero-bubble schedules lose gradients behind a first stage without parameters, so
+            // `flatten` is in `fc0`.
             Kind::Mlp(mlp) => {
                 let mut units = mlp.model()?.into_units();
                 let (flatten, first) = (units.remove(0), units.remove(0));
@@ -176,8 +177,9 @@ impl Size {
         }
     }
 
-    /// Operations of a token by the formulas that model FLOP utilization is quoted in: 6 N + 12 L C T of PaLM (Chowdhery et al., 2022,
-    /// appendix B), which has all of causal attention, and 6 N + 6 L C T without its masked half.
+    /// Operations of a token by the formulas that model FLOP utilization is quoted in: 6 N + 12 L C T of PaLM
+    /// (Chowdhery et al., 2022, appendix B), which has all of causal attention, and 6 N + 6 L C T without its
+    /// masked half.
     pub(crate) fn mfu_flops(&self) -> [f64; 2] {
         let weights = 6 * self.parameters();
         let pairs = match &self.kind {
@@ -187,8 +189,8 @@ impl Size {
         [12, 6].map(|each| (weights + each * pairs) as f64)
     }
 
-    /// The cut and the schedule for this many ranks, fitted to the matrix products of each unit. `schedule` is a name, and how
-    /// many stages a rank has if it is not the fewest: `auto:2`.
+    /// The cut and the schedule for this many ranks, fitted to the matrix products of each unit. `schedule`
+    /// is a name, and how many stages a rank has if it is not the fewest: `auto:2`.
     pub(crate) fn plan(&self, schedule: &str, ranks: u32) -> Result<Candidate> {
         let (name, chunks) = schedule.split_once(':').unwrap_or((schedule, ""));
         let chunks = match chunks {

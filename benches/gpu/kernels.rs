@@ -9,7 +9,8 @@ use crate::layers;
 use crate::sizes::{Kind, Size};
 use crate::timer::Timer;
 
-/// What an H200 was seen to reach: products of 8192^3 random bf16 numbers, and a copy, bytes read and written.
+/// What an H200 was seen to reach: products of 8192^3 random bf16 numbers, and a copy, bytes read and
+/// written.
 pub(crate) const TOP_FLOPS: f64 = 790e12;
 const TOP_BYTES: f64 = 4.3e12;
 /// Odd, so that a median is one of them.

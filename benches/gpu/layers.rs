@@ -63,8 +63,8 @@ pub(crate) fn kernels(shapes: Shapes) -> Vec<(&'static str, Make)> {
     ]
 }
 
-/// The three passes of a layer; those without work of their own are not shown, such as LayerNorm's sums for its weights, which I
-/// makes. The output stands in for its gradient.
+/// The three passes of a layer; those without work of their own are not shown, such as LayerNorm's sums for
+/// its weights, which I makes. The output stands in for its gradient.
 fn passes(
     shapes: Shapes,
     name: String,
@@ -121,7 +121,8 @@ fn linear(shapes: Shapes, rows: usize, layout: Layout, sizes: [usize; 2]) -> Res
     )
 }
 
-/// Causal attention, counted without the masked half: two products forward and five back, of which one is made again.
+/// Causal attention, counted without the masked half: two products forward and five back, of which one is
+/// made again.
 fn attention(shapes: Shapes) -> Result<Kernel> {
     let (gpt, rows) = (shapes.gpt, shapes.rows);
     let product = (2 * rows * gpt.dim * gpt.context * (gpt.context + 1) / 2) as f64;
@@ -137,8 +138,8 @@ fn attention(shapes: Shapes) -> Result<Kernel> {
     passes(shapes, name, Box::new(layer), input, work)
 }
 
-/// Forward reads a row of each table and writes one; W adds each row to one of a table's gradient, which is f32, and once a
-/// sequence to the positions'.
+/// Forward reads a row of each table and writes one; W adds each row to one of a table's gradient, which is
+/// f32, and once a sequence to the positions'.
 fn embedding(shapes: Shapes) -> Result<Kernel> {
     let (gpt, tokens) = (shapes.gpt, shapes.tokens());
     let layer = Embedding::new("embedding", gpt.vocab, gpt.context, gpt.dim, 0);

@@ -2,9 +2,9 @@
 //!
 //! `cargo bench --bench gpu -- [--size gpt2] [--f32] [kernels [PART_OF_A_NAME] | train [--stages 1 2 4]]`
 //!
-//! The default is both. `gpt2`: 12 layers, dim 768, 12 heads, 50,304 tokens, 8 micro-batches of 16 x 1,024; all stages on one GPU.
-//! Without a
-//! GPU it says why and ends well. `--size tiny` is for a GPU that is only played.
+//! The default is both. `gpt2`: 12 layers, dim 768, 12 heads, 50,304 tokens, 8 micro-batches of 16 x 1,024;
+//! all stages on one GPU. Without a GPU it says why and ends well. `--size tiny` is for a GPU that is only
+//! played.
 
 mod kernels;
 mod layers;

@@ -15,8 +15,8 @@ const EVALUATE: ForwardContext = ForwardContext {
     ..TRAIN
 };
 
-/// How often the caches are filled before a pass, which keeps a GPU busy for half a millisecond: the host gets ahead with all that a pass
-/// asks for, so that none of its own time is taken for the GPU's.
+/// How often the caches are filled before a pass, which keeps a GPU busy for half a millisecond: the host
+/// gets ahead with all that a pass asks for, so that none of its own time is taken for the GPU's.
 const FILLS: usize = 8;
 
 /// What times passes.

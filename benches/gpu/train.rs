@@ -44,7 +44,8 @@ fn header(given: &Given) -> String {
     let size = &given.size;
     format!(
         "training in {}, {} parameters, {} tokens a step in {} micro-batches, 1f1b, all stages on {}\n\
-         MFU: 6 N + 12 L C T operations a token, causal 6 N + 6 L C T, of {} TFLOP/s; the last share is the first formula's of {} TFLOP/s\n\
+         MFU: 6 N + 12 L C T operations a token, causal 6 N + 6 L C T, of {} TFLOP/s; the last share is the \
+         first formula's of {} TFLOP/s\n\
          {:>6} {:>12} {:>14} {:>9} {:>9} {:>9} {:>10}",
         given.place.dtype,
         size.parameters(),

@@ -1,6 +1,6 @@
-//! A steady training step allocates nothing on the threads that do the work: the ranks' and the data loader's. The thread that asks
-//! for the step makes messages and a report, however many micro-batches and layers there are. And what the layers keep takes the
-//! memory that is counted for it.
+//! A steady training step allocates nothing on the threads that do the work: the ranks' and the data
+//! loader's. The thread that asks for the step makes messages and a report, however many micro-batches and
+//! layers there are. And what the layers keep takes the memory that is counted for it.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -25,8 +25,8 @@ use pipewright::stages::{
 };
 use tempfile::TempDir;
 
-/// So many steps in a row have to be steady. How many buffers are on the way at once depends on which rank is faster, so it takes
-/// some steps until there are as many as there can be.
+/// So many steps in a row have to be steady. How many buffers are on the way at once depends on which rank is
+/// faster, so it takes some steps until there are as many as there can be.
 const STEADY: usize = 40;
 const PATIENCE: usize = 2000;
 
@@ -87,8 +87,8 @@ fn launch(recipe: &Recipe, schedule: Schedule, how: Recompute, place: Place) -> 
     builder.places(vec![place]).launch().expect("it starts")
 }
 
-/// Trains until [`STEADY`] steps in a row allocate nothing on the pipeline's own threads; gives the most that the calling thread
-/// allocates in one of them.
+/// Trains until [`STEADY`] steps in a row allocate nothing on the pipeline's own threads; gives the most that
+/// the calling thread allocates in one of them.
 fn steady(recipe: &Recipe, schedule: Schedule, how: Recompute) -> u64 {
     steady_on(recipe, schedule, how, Place::default())
 }
@@ -184,7 +184,8 @@ fn what_the_caller_allocates_does_not_grow() {
     assert_eq!(most("interleaved-1f1b", 6, 8), smallest);
 }
 
-/// Bytes counted and bytes taken by what forward keeps of some micro-batches, on a thread whose pool is empty.
+/// Bytes counted and bytes taken by what forward keeps of some micro-batches, on a thread whose pool is
+/// empty.
 fn kept_and_taken(how: Recompute) -> [f64; 2] {
     let gpt = Gpt {
         vocab: 64,

@@ -18,7 +18,8 @@ const ALL: f64 = 0.15;
 /// So many steps until buffers are as many as they will be.
 const STEPS: usize = 6;
 
-/// Trains by a config; gives what was estimated and what was held, in bytes: the activations of each rank, and all memory.
+/// Trains by a config; gives what was estimated and what was held, in bytes: the activations of each rank,
+/// and all memory.
 fn trained(config: &str) -> ([Vec<f64>; 2], [f64; 2]) {
     let folder = TempDir::new().unwrap();
     let text = folder.path().join("text.txt");
@@ -78,7 +79,8 @@ fn holds(name: &str, config: &str) {
 
 fn gpt(dim: usize, layers: usize, vocab: usize, seq: usize, pipeline: &str) -> String {
     format!(
-        "[model]\ndim = {dim}\nlayers = {layers}\nheads = 4\nvocab = {vocab}\n[data]\nTEXT\nseq = {seq}\n[pipeline]\n{pipeline}\n"
+        "[model]\ndim = {dim}\nlayers = {layers}\nheads = 4\nvocab = {vocab}\n\
+         [data]\nTEXT\nseq = {seq}\n[pipeline]\n{pipeline}\n"
     )
 }
 

@@ -116,7 +116,8 @@ fn an_interrupted_or_failed_save_leaves_the_last_good_one() {
     let before = fs::read(place.join("model.safetensors")).expect("it is there");
     let mut pipeline = recipe.pipeline(2, "gpipe");
     train(&mut pipeline, 1);
-    // A save that was interrupted leaves its folder beside; one that cannot write its state ends with an error.
+    // A save that was interrupted leaves its folder beside; one that cannot write its state ends with an
+    // error.
     let partial = place.with_file_name(".step-2.partial");
     fs::write(&partial, "in the way").expect("written");
     let error = pipeline.save(&place).expect_err("a file is in the way");

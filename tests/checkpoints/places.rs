@@ -141,8 +141,8 @@ fn an_empty_folder_and_a_folder_that_is_not_there_yet_take_a_checkpoint() {
 fn a_removal_that_was_killed_leaves_no_half_checkpoint_in_its_place() {
     let recipe = recipe(1, false, 2);
     let (folder, place) = saved(&recipe);
-    // A folder cannot be removed file by file in one go. So it has another name by then: with that name taken by
-    // something that is not ours, nothing at all is removed.
+    // A folder cannot be removed file by file in one go. So it has another name by then: with that name taken
+    // by something that is not ours, nothing at all is removed.
     write(folder.path().join(".step-2.partial"), "in the way");
     remove(&place).expect_err("it must be refused");
     recipe.pipeline(1, "gpipe").load(&place).expect("it is whole");

@@ -16,7 +16,8 @@ fn run(place: &Place, command: &[&str], sets: &[String]) -> Run {
     place.run(&args).done()
 }
 
-/// The passes of each rank in the trace of a run, in the order in which they ran, as `plan --format csv` prints them.
+/// The passes of each rank in the trace of a run, in the order in which they ran, as `plan --format csv`
+/// prints them.
 fn traced(place: &Place, folder: &str) -> String {
     let text = fs::read_to_string(place.path(folder).join("trace.json")).unwrap();
     let events: serde_json::Value = serde_json::from_str(&text).unwrap();

@@ -249,8 +249,8 @@ fn a_resume_among_files_of_ones_own_changes_none_of_them() {
     assert_eq!(fs::read_to_string(place.path("config.toml")).unwrap(), config);
 }
 
-/// Trains on with a limit on the size of files, in blocks of 512 bytes. The system would end the process for a write
-/// beyond it.
+/// Trains on with a limit on the size of files, in blocks of 512 bytes. The system would end the process for
+/// a write beyond it.
 fn limited(place: &Place, blocks: u32) -> Run {
     let script = format!("ulimit -f {blocks}; exec \"$0\" train my.toml --resume");
     let mut command = Command::new("sh");

@@ -137,7 +137,8 @@ fn files_with_costs_that_do_not_fit_are_refused() {
             &["--set", "model.dim=32", "--set", "pipeline.micro_batch_size=4"],
         ]
         .concat(),
-        "measured for other settings (model.dim 16, now 32; pipeline.micro_batch_size 2, now 4): measure again with",
+        "measured for other settings (model.dim 16, now 32; pipeline.micro_batch_size 2, now 4): measure \
+         again with",
     );
     let wrong = |part: &str, with: &dyn Fn(&mut serde_json::Value)| {
         fs::write(place.path("costs.json"), whole.to_string()).unwrap();
@@ -341,7 +342,8 @@ fn what_cannot_be_tuned_or_written_is_refused_before_anything_is_measured() {
 fn a_tuned_config_keeps_comments_order_and_what_is_not_about_speed() {
     let place = Place::new();
     let text = fs::read_to_string(place.path("my.toml")).unwrap();
-    let given = "[pipeline] # the cut\n# rows of a step\nbatch_size = 6\n  # how many\nmicro_batches = 3 # of them\npin = false\n";
+    let given = "[pipeline] # the cut\n# rows of a step\nbatch_size = 6\n  # how many\n\
+                 micro_batches = 3 # of them\npin = false\n";
     let text = text.replace("[pipeline]\nmicro_batches = 3\nmicro_batch_size = 2\n", given);
     fs::write(place.path("my.toml"), &text).unwrap();
     let tune = [

@@ -1,4 +1,5 @@
-//! Training on GPUs, or on an emulated one where there is none: it learns what the CPU learns, and the same bits however it is cut.
+//! Training on GPUs, or on an emulated one where there is none: it learns what the CPU learns, and the same
+//! bits however it is cut.
 
 #[path = "../common/mod.rs"]
 mod common;

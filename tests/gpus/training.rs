@@ -219,8 +219,8 @@ fn a_steps_times_and_trace_are_those_of_the_device() {
     assert_eq!(timeline.transfers.len(), 8);
 }
 
-/// Its stages are a linear layer, a ReLU alone, and the rest: what the first gives the second changes in place, keeps, and sends on, so that
-/// three ranks use one piece of memory.
+/// Its stages are a linear layer, a ReLU alone, and the rest: what the first gives the second changes in
+/// place, keeps, and sends on, so that three ranks use one piece of memory.
 #[test]
 fn memory_that_three_ranks_use_is_used_again_when_the_last_is_done() {
     if emulator::start().is_none() {

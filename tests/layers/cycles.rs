@@ -6,8 +6,8 @@ use std::path::Path;
 /// A module's path from the root of the crate, such as `plan`, `makers`; that of `lib.rs` is empty.
 type Module = Vec<String>;
 
-/// A name that a file takes from elsewhere, by its whole path from the root of the crate; and whether it hands the
-/// name on.
+/// A name that a file takes from elsewhere, by its whole path from the root of the crate; and whether it
+/// hands the name on.
 struct Import {
     path: Vec<String>,
     public: bool,
@@ -71,7 +71,8 @@ impl Files {
         reached
     }
 
-    /// The file that defines what a path names; a name that a file only hands on is looked for where it comes from.
+    /// The file that defines what a path names; a name that a file only hands on is looked for where it comes
+    /// from.
     fn home(&self, path: &[String], hops: usize) -> Option<&Module> {
         let deepest = (0..=path.len())
             .rev()

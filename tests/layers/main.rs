@@ -195,8 +195,8 @@ fn no_file_outgrows_its_idea() {
 
 #[test]
 fn the_reader_of_imports_sees_all_forms_and_the_judge_refuses() {
-    let source = "use crate::id::Rank;\n// use crate::cli::Command;\nuse crate::{\n    plan::{Costs, cli},\n    \
-                  data,\n};\nlet a = crate::worker::run(my_crate::x);";
+    let source = "use crate::id::Rank;\n// use crate::cli::Command;\nuse crate::{\n    plan::{Costs, \
+        cli},\n    data,\n};\nlet a = crate::worker::run(my_crate::x);";
     let found: Vec<(usize, String)> = imports(source, "crate::");
     let expected = [(1, "id"), (4, "plan"), (5, "data"), (7, "worker")];
     assert_eq!(found, expected.map(|(line, name)| (line, name.to_owned())));

@@ -1,5 +1,5 @@
-//! A second opinion on times, as slow and as plain as can be: give everything the earliest time that what it waits for
-//! allows, again and again until nothing changes.
+//! A second opinion on times, as slow and as plain as can be: give everything the earliest time that what it
+//! waits for allows, again and again until nothing changes.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +19,8 @@ pub(crate) struct Clock<'a> {
 }
 
 impl Clock<'_> {
-    /// The times of a step that each rank begins when `begin` says, and when each rank is through with it, update
-    /// included.
+    /// The times of a step that each rank begins when `begin` says, and when each rank is through with it,
+    /// update included.
     pub(crate) fn times(&self, begin: &[f64]) -> (Times, Vec<f64>) {
         let (mut times, mut reached) = (Times::new(), BTreeMap::new());
         loop {

@@ -1,4 +1,5 @@
-//! Processes that do not build the same pipeline, or do not make the same calls, are refused: all of them, with what differs.
+//! Processes that do not build the same pipeline, or do not make the same calls, are refused: all of them,
+//! with what differs.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Ranks of several processes on GPUs: their wires go by NCCL. The processes share one GPU, as different hosts.
+//! Ranks of several processes on GPUs: their wires go by NCCL. The processes share one GPU, as different
+//! hosts.
 
 use std::os::unix::fs::symlink;
 
@@ -142,7 +143,8 @@ fn a_process_that_is_killed_ends_the_transfers_of_the_others() {
         drop(started.remove(victim));
         let said = started.remove(0).end().failed(1);
         let line = format!(
-            "process {}: error: process {victim} has stopped without a word: it was killed, or its machine or the network failed\n",
+            "process {}: error: process {victim} has stopped without a word: it was killed, or its machine \
+             or the network failed\n",
             1 - victim
         );
         assert!(said.ends_with(&line), "{said}");

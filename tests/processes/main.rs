@@ -1,4 +1,5 @@
-//! Runs of several processes: real ones, as a launcher starts them, and threads of this one through the library.
+//! Runs of several processes: real ones, as a launcher starts them, and threads of this one through the
+//! library.
 
 #[path = "../common/mod.rs"]
 mod common;

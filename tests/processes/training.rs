@@ -87,7 +87,8 @@ fn a_machine_can_be_named_by_a_name_that_leads_to_itself_alone() {
     let name = String::from_utf8(name).unwrap().trim().to_owned();
     let port = worlds::free_address().rsplit_once(':').unwrap().1.to_owned();
     let address = format!("{name}:{port}");
-    // Where the machine's name is not known to itself, or known by an address that others can use, there is nothing to see.
+    // Where the machine's name is not known to itself, or known by an address that others can use, there is
+    // nothing to see.
     let found = std::net::ToSocketAddrs::to_socket_addrs(&address);
     if !found.is_ok_and(|mut found| found.any(|address| address.ip().is_loopback())) {
         return;

@@ -6,7 +6,8 @@ use pipewright::schedule::{Cell, Pass, Placement};
 /// Each rank's passes, in order.
 pub(crate) type Rows = Vec<Vec<(Pass, Cell)>>;
 
-/// A random order of all passes that respects what needs what; `picks` decides what comes next and what is split.
+/// A random order of all passes that respects what needs what; `picks` decides what comes next and what is
+/// split.
 pub(crate) fn random_rows(
     placement: &Placement,
     micro_batches: u32,

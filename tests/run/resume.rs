@@ -45,7 +45,8 @@ fn an_interrupted_run_is_saved_and_goes_on() {
 fn lines_that_stay_keep_every_byte_and_later_ones_and_half_lines_are_cut_off() {
     let place = Place::new();
     place.train(2);
-    // More digits than a number needs, a line that is no JSON, a line past the checkpoint, and half of a line.
+    // More digits than a number needs, a line that is no JSON, a line past the checkpoint, and half of a
+    // line.
     let odd =
         "{\"step\":0,\"loss\":0.30000000000000004440892098500626}\nno JSON\n{\"step\":1,\"loss\":2.50}\n";
     let past = "{\"step\":2,\"loss\":9.0}\n{\"step\":3,\"lo";

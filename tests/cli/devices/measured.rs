@@ -192,7 +192,10 @@ fn what_cannot_be_measured_on_gpus_says_what_can() {
         };
         let said = refused("cpu,cuda:0");
         assert!(
-            said.contains("pipeline.devices: costs are those of a layer wherever it runs, and these ranks are not all on the CPU, or all on GPUs"),
+            said.contains(
+                "pipeline.devices: costs are those of a layer wherever it runs, and these ranks \
+                are not all on the CPU, or all on GPUs"
+            ),
             "{said}"
         );
         let said = refused("cuda:3");

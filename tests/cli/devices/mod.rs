@@ -1,5 +1,5 @@
-//! The command devices, and which commands load CUDA from where. Small libraries of the test's own stand in for CUDA's; they come before
-//! those of the machine, if it has any.
+//! The command devices, and which commands load CUDA from where. Small libraries of the test's own stand in
+//! for CUDA's; they come before those of the machine, if it has any.
 
 use serde_json::Value;
 

@@ -165,8 +165,8 @@ fn a_run_says_its_gpus_and_that_heads_have_no_fused_attention() {
         .run(&[&ON_GPU[..], &args, &sizes].concat())
         .done()
         .stdout();
-    let line = "\ndevices   cuda:0 in bf16; a vocabulary of 257 is slow, for rows of scores are read 8 at a time: model.vocab=320 has room to \
-                spare\n";
+    let line = "\ndevices   cuda:0 in bf16; a vocabulary of 257 is slow, for rows of scores are read 8 at a \
+        time: model.vocab=320 has room to spare\n";
     assert!(said.contains(line), "{said}");
     let said = machine.run(&[&ON_GPU[..], &["--run-dir", "f32", "--steps", "1"]].concat());
     let said = said.done().stdout();
@@ -176,7 +176,8 @@ fn a_run_says_its_gpus_and_that_heads_have_no_fused_attention() {
 #[test]
 fn too_little_memory_for_weights_is_told_before_anything_starts() {
     let Some(mut machine) = emulated() else { return };
-    // One rank's room for matrix products and next to nothing: whichever rank comes second does not even get that.
+    // One rank's room for matrix products and next to nothing: whichever rank comes second does not even get
+    // that.
     let memory = (32 << 20) + 4096;
     machine
         .variables
@@ -186,8 +187,8 @@ fn too_little_memory_for_weights_is_told_before_anything_starts() {
         said.contains("cannot be built on cuda:0: ")
             && said.contains("out of memory on cuda:0: ")
             && said.contains(
-                "what stays with each stage (weights, their gradients, the optimizer's state, room for matrix products) \
-                 needs less on each of more devices"
+                "what stays with each stage (weights, their gradients, the optimizer's state, room for \
+                 matrix products) needs less on each of more devices"
             ),
         "{said}"
     );
