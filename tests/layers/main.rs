@@ -36,6 +36,9 @@ const GROUND: &str = "pipewright_stages";
 
 const LONGEST_FILE: usize = 400;
 
+/// In characters: `max_width` of rustfmt, which leaves comments and strings as they are.
+const WIDEST_LINE: usize = 110;
+
 /// The files that import each other, all those of a group, and why that is right.
 const CYCLIC: &[(&[&str], &str)] = &[(
     &[
@@ -177,11 +180,27 @@ fn the_ground_floor_knows_nothing_of_the_engine() {
 }
 
 #[test]
+fn no_line_is_wider_than_the_page() {
+    let mut faults = Vec::new();
+    for file in own_files() {
+        for (place, line) in (1..).zip(read(&file).lines()) {
+            let width = line.chars().count();
+            if width > WIDEST_LINE {
+                faults.push(format!("{}:{place}: {width} characters", file.display()));
+            }
+        }
+    }
+    assert!(
+        faults.is_empty(),
+        "at most {WIDEST_LINE} characters a line: wrap these\n{}",
+        faults.join("\n")
+    );
+}
+
+#[test]
 fn no_file_outgrows_its_idea() {
-    let folders = ["src", "stages", "tests", "examples", "benches"];
-    let faults: Vec<String> = folders
-        .iter()
-        .flat_map(|folder| rust_files(&root().join(folder)))
+    let faults: Vec<String> = own_files()
+        .into_iter()
         .map(|file| (read(&file).lines().count(), file))
         .filter(|(lines, _)| *lines > LONGEST_FILE)
         .map(|(lines, file)| format!("{}: {lines} lines, at most {LONGEST_FILE}", file.display()))
@@ -291,6 +310,13 @@ fn module_of(relative: &Path) -> Option<String> {
     let first = relative.components().nth(1)?;
     let name = Path::new(first.as_os_str()).file_stem()?.to_str()?;
     (!["lib", "main", "guide"].contains(&name)).then(|| name.to_owned())
+}
+
+/// All files of the two packages.
+fn own_files() -> Vec<PathBuf> {
+    let folders = ["src", "stages", "tests", "examples", "benches"];
+    let files = folders.iter().flat_map(|folder| rust_files(&root().join(folder)));
+    files.collect()
 }
 
 fn rust_files(folder: &Path) -> Vec<PathBuf> {
