@@ -116,7 +116,8 @@ impl DataSource for Distances {
 }
 
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
-    // Gradients written by hand are wrong until they are checked. The input keeps away from 0, where the slope jumps.
+    // Gradients written by hand are wrong until they are checked. The input keeps away from 0, where the
+    // slope jumps.
     let numbers = vec![-1.0, -0.3, 0.4, 2.0];
     check_gradients(LeakyRelu::new("leaky"), &Tensor::from_vec(&[4, 1], numbers)?)?;
 

@@ -1,7 +1,8 @@
-//! A stage of one's own, whose wire is two tensors: the activation `h`, and the model's input `x`, which every stage sees.
+//! A stage of one's own, whose wire is two tensors: the activation `h`, and the model's input `x`, which
+//! every stage sees.
 //!
-//! Each block computes `h + tanh(a h + b x)`, so the gradient of `x` gathers on its way back through all stages.
-//! Four blocks are cut into one, two and four stages; the trained weights are the same.
+//! Each block computes `h + tanh(a h + b x)`, so the gradient of `x` gathers on its way back through all
+//! stages. Four blocks are cut into one, two and four stages; the trained weights are the same.
 
 use std::sync::Arc;
 
@@ -15,7 +16,8 @@ use pipewright::stages::{
     Bytes, ForwardContext, Init, Kept, Parameter, Result, Shape, Stage, StageBuilder, Tensor,
 };
 
-/// What crosses a boundary. Backward, `x` is what the blocks behind it make of the gradient of the model's input.
+/// What crosses a boundary. Backward, `x` is what the blocks behind it make of the gradient of the model's
+/// input.
 struct Wire {
     h: Tensor,
     x: Tensor,

@@ -82,7 +82,8 @@ proptest! {
         let mut pick = |count: usize| draws.next().expect("endless").index(count);
         let placement = random_placement(ranks, (ranks + more).min(6), &mut pick);
         let rows = random_rows(&placement, micro_batches, &mut pick);
-        let schedule = Schedule::from_passes("random", placement, micro_batches, rows).expect("a valid order");
+        let schedule = Schedule::from_passes("random", placement, micro_batches, rows);
+        let schedule = schedule.expect("a valid order");
         assert_right(&recipe(2, tied, micro_batches), schedule);
     }
 }
@@ -120,7 +121,8 @@ proptest! {
     ) {
         let name = if one_f_one_b { "1f1b" } else { "gpipe" };
         let schedule = Schedule::named(name, ranks, micro_batches).expect("sizes");
-        let mut rows: Vec<Vec<Action>> = (0..ranks).map(|rank| schedule.actions(Rank(rank)).to_vec()).collect();
+        let row = |rank| schedule.actions(Rank(rank)).to_vec();
+        let mut rows: Vec<Vec<Action>> = (0..ranks).map(row).collect();
         let mut draws = seed.iter().cycle();
         let mut pick = |count: usize| draws.next().expect("endless").index(count.max(1));
         (0..mutations).for_each(|_| mutate(&mut rows, &mut pick));

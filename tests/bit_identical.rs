@@ -60,7 +60,8 @@ proptest! {
         let chunks = (known.start() + more).min(*known.end());
         // The model has ten units.
         let ranks = ranks.min(10 / chunks);
-        let schedule = Schedule::make(name, ranks, Some(chunks), micro_batches, &Costs::default()).expect("sizes");
+        let schedule = Schedule::make(name, ranks, Some(chunks), micro_batches, &Costs::default());
+        let schedule = schedule.expect("sizes");
         let recipe = recipe(6, tied, micro_batches);
         prop_assert_eq!(recipe.hash_on(schedule, 2), recipe.plain_hash(2));
     }

@@ -155,8 +155,8 @@ fn a_stage_on_two_ranks_is_named() {
 fn micro_batches_that_do_not_begin_with_0_are_named() {
     assert_eq!(
         refusal("0F4000000000,0B4000000000"),
-        "the first micro-batch is 4000000000, and no micro-batch has half of its 2 forwards and backwards; number the \
-         micro-batches from 0, each with all its stages"
+        "the first micro-batch is 4000000000, and no micro-batch has half of its 2 forwards and backwards; \
+         number the micro-batches from 0, each with all its stages"
     );
 }
 

@@ -1,15 +1,19 @@
 //! An evaluation of any length holds only few micro-batches at a time.
 
+#[path = "common/passing.rs"]
+mod passing;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use passing::{Ones, PassOn};
 use pipewright::Pipeline;
 use pipewright::data::DataSource;
 use pipewright::id::{MicroBatch, Rank};
 use pipewright::schedule::{Cell, Pass, Placement, Schedule};
 use pipewright::stages::loss::MeanSquaredError;
-use pipewright::stages::{ForwardContext, Parameter, Result, Shape, Stage, StageBuilder, Tensor};
+use pipewright::stages::{Shape, Tensor};
 
 /// How many micro-batches have passed the first stage but not the last: now, and at most.
 #[derive(Debug, Default)]
@@ -18,65 +22,8 @@ struct UnderWay {
     most: AtomicI64,
 }
 
-/// Two stages: the first is fast, the last is slow.
-enum Counting {
-    First(Arc<UnderWay>),
-    Last(Arc<UnderWay>),
-}
-
-impl Stage for Counting {
-    type Wire = Tensor;
-    type Saved = ();
-    type Pending = ();
-
-    fn output_shape(&self, input: &Shape) -> Result<Shape> {
-        Ok(*input)
-    }
-
-    fn load(&mut self, input: Tensor) -> Result<Tensor> {
-        Ok(input)
-    }
-
-    fn forward(&mut self, _: ForwardContext, input: Tensor) -> Result<(Tensor, ())> {
-        match self {
-            Self::First(under_way) => {
-                let now = under_way.now.fetch_add(1, Ordering::SeqCst) + 1;
-                under_way.most.fetch_max(now, Ordering::SeqCst);
-            }
-            Self::Last(under_way) => {
-                std::thread::sleep(Duration::from_millis(1));
-                under_way.now.fetch_sub(1, Ordering::SeqCst);
-            }
-        }
-        Ok((input, ()))
-    }
-
-    fn backward_input(&mut self, (): (), grad: Tensor) -> Result<(Option<Tensor>, ())> {
-        Ok((Some(grad), ()))
-    }
-
-    fn backward_weight(&mut self, (): ()) -> Result<()> {
-        Ok(())
-    }
-
-    fn visit_parameters<'a>(&'a mut self, _: &mut dyn FnMut(&'a mut Parameter)) {}
-}
-
-struct Ones;
-
-impl DataSource for Ones {
-    fn micro_batch(&self, _: u64, _: MicroBatch) -> pipewright::Result<(Tensor, Tensor)> {
-        let ones = Tensor::from_vec(&[1], vec![1.0])?;
-        Ok((ones.clone(), ones))
-    }
-
-    fn shapes(&self) -> (Shape, Shape) {
-        (Shape::f32(&[1]), Shape::f32(&[1]))
-    }
-}
-
-/// Two stages that pass on what they get, on two ranks.
-fn pair(first_rank: u32, under_way: &Arc<UnderWay>) -> Pipeline<Counting> {
+/// Two stages that pass on what they get, on two ranks: the first is quick, the last one slow.
+fn pair(first_rank: u32, under_way: &Arc<UnderWay>) -> Pipeline<PassOn> {
     let placement = Placement::new(vec![Rank(first_rank), Rank(1 - first_rank)]).expect("two ranks");
     let row = |stage| {
         vec![
@@ -87,13 +34,17 @@ fn pair(first_rank: u32, under_way: &Arc<UnderWay>) -> Pipeline<Counting> {
     let rows = vec![row(first_rank), row(1 - first_rank)];
     let schedule = Schedule::from_passes("pair", placement, 1, rows).expect("a valid order");
     let (one, other) = (Arc::clone(under_way), Arc::clone(under_way));
-    let stages: Vec<StageBuilder<Counting>> = vec![
-        Box::new(move || Ok(Counting::First(Arc::clone(&one)))),
-        Box::new(move || Ok(Counting::Last(Arc::clone(&other)))),
-    ];
+    let first = PassOn::calling(move |_| {
+        let now = one.now.fetch_add(1, Ordering::SeqCst) + 1;
+        one.most.fetch_max(now, Ordering::SeqCst);
+    });
+    let last = PassOn::calling(move |_| {
+        std::thread::sleep(Duration::from_millis(1));
+        other.now.fetch_sub(1, Ordering::SeqCst);
+    });
     Pipeline::builder()
         .schedule(schedule)
-        .stages(stages)
+        .stages(vec![first, last])
         .loss(MeanSquaredError::default())
         .data(Arc::new(Ones))
         .pin(false)

@@ -299,7 +299,8 @@ proptest! {
     ) {
         let simulation = simulated("gpipe", ranks, micro_batches, costs(times, comm));
         let (p, m) = (f64::from(ranks), f64::from(micro_batches));
-        prop_assert!(close(simulation.makespan, (m + p - 1.0) * times.iter().sum::<f64>() + 2.0 * (p - 1.0) * comm));
+        let work: f64 = times.iter().sum();
+        prop_assert!(close(simulation.makespan, (m + p - 1.0) * work + 2.0 * (p - 1.0) * comm));
     }
 
     #[test]

@@ -224,8 +224,8 @@ fn sizes_that_do_not_fit_exit_with_2() {
         )
     );
     let (status, _, err) = run("plan --ranks 4294967295 --micro-batches 4294967295 --schedule 1f1b");
-    let expected = "error: schedule 1f1b with 4294967295 ranks x 1 chunks x 4294967295 micro-batches is too large; at \
-                    most 2^23 cells are supported\n";
+    let expected = "error: schedule 1f1b with 4294967295 ranks x 1 chunks x 4294967295 micro-batches is too \
+        large; at most 2^23 cells are supported\n";
     assert_eq!((status, err.as_str()), (2, expected));
 }
 

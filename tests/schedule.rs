@@ -217,7 +217,8 @@ fn placements_are_named_in_text() {
     for (text, refusal) in refusals {
         assert_eq!(message(place(text, 2, 5)), refusal);
     }
-    let unknown = "\"zigzag\" is not a placement; known are looped, vee and a list of the stages' ranks such as 0,1,1,0";
+    let unknown = "\"zigzag\" is not a placement; known are looped, vee and a list of the stages' ranks such \
+        as 0,1,1,0";
     assert_eq!(message("zigzag".parse::<PlacementSpec>()), unknown);
 }
 
@@ -235,8 +236,8 @@ fn what_is_no_action_is_refused() {
         "99999999999F0",
         "2f0",
     ] {
-        let known = "known are 2F0, 2B0, 2I0, 2W0, 2SEND_F0, 2RECV_F0, 2SEND_B0, 2RECV_B0 (stage, action, micro-batch), \
-                     2REDUCE_GRAD and 2STEP (stage)";
+        let known = "known are 2F0, 2B0, 2I0, 2W0, 2SEND_F0, 2RECV_F0, 2SEND_B0, 2RECV_B0 (stage, action, \
+            micro-batch), 2REDUCE_GRAD and 2STEP (stage)";
         assert_eq!(
             message(text.parse::<Action>()),
             format!("{text:?} is not an action; {known}")
@@ -307,8 +308,9 @@ proptest! {
             for stage in schedule.placement().stages_on(rank) {
                 let at = row.iter().position(|&action| action == Action::Reduce(stage)).unwrap();
                 let last = row[..at].iter().rposition(|action| !matches!(action, Action::Send(..))).unwrap();
-                let makes_weights = |action: &Action| {
-                    matches!(action, Action::Compute(Pass::Backward | Pass::BackwardWeight, cell) if cell.stage == stage)
+                let makes_weights = |action: &Action| match action {
+                    Action::Compute(Pass::Backward | Pass::BackwardWeight, cell) => cell.stage == stage,
+                    _ => false,
                 };
                 prop_assert!(makes_weights(&row[last]), "{:?}", row);
                 prop_assert!(!row[at..].iter().any(makes_weights), "{:?}", row);

@@ -48,7 +48,8 @@ fn the_orders_are_pytorchs() {
 ";
     assert_eq!(made("looped-bfs", 2, 3, 2).csv(), looped);
     let dualpipe = "\
-0F0,0F1,0F2,3F0,3I0,3W0,3F1,(0F3;3B1)OVERLAP_F_B,(3F2;0B0)OVERLAP_F_B,3B2,(3F3;0B1)OVERLAP_F_B,3B3,0I2,0W2,0I3,0W3
+0F0,0F1,0F2,3F0,3I0,3W0,3F1,(0F3;3B1)OVERLAP_F_B,(3F2;0B0)OVERLAP_F_B,3B2,(3F3;0B1)OVERLAP_F_B,3B3,\
+0I2,0W2,0I3,0W3
 1F0,2F0,1F1,2F1,1F2,2B0,(2F2;1B0)OVERLAP_F_B,(1F3;2B1)OVERLAP_F_B,(2F3;1B1)OVERLAP_F_B,2B2,1B2,2I3,1I3,2W3,1W3
 ";
     assert_eq!(made("dualpipe-v", 2, 2, 4).csv(), dualpipe);
@@ -145,7 +146,8 @@ proptest! {
         );
         let (p, v, m) = (f64::from(ranks), f64::from(chunks), f64::from(micro_batches));
         let whole = p.max(m) + (p.min(m) - 1.0) / v;
-        prop_assert!(close(simulation.makespan, whole * times.iter().sum::<f64>()), "{}", simulation.makespan);
+        let makespan = simulation.makespan;
+        prop_assert!(close(makespan, whole * times.iter().sum::<f64>()), "{}", makespan);
         let group = f64::from(group(ranks, micro_batches));
         let held = ((v - 1.0) * group + 2.0 * p - 1.0) / v;
         prop_assert!(close(peak(&simulation), held.min(m)), "{}", peak(&simulation));
@@ -165,7 +167,8 @@ proptest! {
         );
         let (p, v, m) = (f64::from(ranks), f64::from(chunks), f64::from(micro_batches));
         let whole = p.max(m) + (p.min(m) - 1.0) / v;
-        prop_assert!(close(simulation.makespan, whole * times.iter().sum::<f64>()), "{}", simulation.makespan);
+        let makespan = simulation.makespan;
+        prop_assert!(close(makespan, whole * times.iter().sum::<f64>()), "{}", makespan);
         prop_assert_eq!(peak(&simulation), m);
     }
 

@@ -23,7 +23,10 @@ fn cost() -> impl Strategy<Value = f64> {
 }
 
 prop_compose! {
-    fn stage_cost()(forward in 0.1..5.0f64, rest in [cost(), cost(), cost(), cost(), cost(), cost(), cost()]) -> StageCost {
+    fn stage_cost()(
+        forward in 0.1..5.0f64,
+        rest in [cost(), cost(), cost(), cost(), cost(), cost(), cost()],
+    ) -> StageCost {
         let [backward_input, backward_weight, update, reduce, saved, pending, restored] = rest;
         StageCost { forward, backward_input, backward_weight, update, reduce, saved, pending, restored }
     }
@@ -300,7 +303,8 @@ proptest! {
         for links in case.links() {
             let simulation = simulate(&case.schedule, &case.costs(), links).unwrap();
             let period = period(&case.schedule, &case.costs(), links).unwrap();
-            let work = case.ranks().zip(&simulation.ranks).map(|(rank, ours)| ours.busy + update(&case, rank));
+            let ranks = case.ranks().zip(&simulation.ranks);
+            let work = ranks.map(|(rank, ours)| ours.busy + update(&case, rank));
             prop_assert!(period >= work.fold(0.0, f64::max) * (1.0 - 1e-9));
             prop_assert!(period <= simulation.step * (1.0 + 1e-9));
         }
@@ -314,11 +318,13 @@ proptest! {
             ends.push(clock.times(&ends[step]).1);
         }
         let period = period(&case.schedule, &case.costs(), Links::Buffered).unwrap();
-        let growth: Vec<_> = ends[24].iter().zip(&ends[12]).map(|(late, early)| (late - early) / 12.0).collect();
+        let ends = ends[24].iter().zip(&ends[12]);
+        let growth: Vec<_> = ends.map(|(late, early)| (late - early) / 12.0).collect();
         let (slow, fast) = growth.iter().fold((f64::INFINITY, 0.0), |(slow, fast): (f64, f64), &growth| {
             (slow.min(growth), fast.max(growth))
         });
-        prop_assert!(slow <= period * (1.0 + 1e-9) && period <= fast * (1.0 + 1e-9), "{slow} {period} {fast}");
+        let between = slow <= period * (1.0 + 1e-9) && period <= fast * (1.0 + 1e-9);
+        prop_assert!(between, "{slow} {period} {fast}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! A stage that does not return is reported, and the caller stops waiting.
 
-mod common;
+#[path = "common/passing.rs"]
+mod passing;
 #[path = "common/worlds.rs"]
 mod worlds;
 
@@ -8,12 +9,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use pipewright::data::DataSource;
+use passing::{Ones, PassOn};
 use pipewright::error::CallError;
-use pipewright::id::{MicroBatch, Rank};
+use pipewright::id::Rank;
 use pipewright::schedule::Schedule;
 use pipewright::stages::loss::MeanSquaredError;
-use pipewright::stages::{ForwardContext, Mode, Parameter, Result, Shape, Stage, StageBuilder, Tensor};
+use pipewright::stages::{ForwardContext, Mode};
 use pipewright::{Error, Pipeline, PipelineBuilder};
 use worlds::in_processes;
 
@@ -23,64 +24,21 @@ const LIMIT: Duration = Duration::from_secs(2);
 /// The rank that blocks.
 const BLOCKED: u32 = 1;
 
-/// Passes its input on. From step 1 on, a stage with a gate waits until the test closes the gate.
-struct Gated(Option<Arc<Mutex<Receiver<()>>>>);
-
-impl Stage for Gated {
-    type Wire = Tensor;
-    type Saved = ();
-    type Pending = ();
-
-    fn output_shape(&self, input: &Shape) -> Result<Shape> {
-        Ok(*input)
-    }
-
-    fn load(&mut self, input: Tensor) -> Result<Tensor> {
-        Ok(input)
-    }
-
-    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, ())> {
-        if let Some(gate) = &self.0
-            && ctx.mode == Mode::Train
-            && ctx.step > 0
-        {
-            // The test never sends: it drops the sender when it is done.
-            let _ = gate.lock().expect("one stage has it").recv();
-        }
-        Ok((input, ()))
-    }
-
-    fn backward_input(&mut self, (): (), grad: Tensor) -> Result<(Option<Tensor>, ())> {
-        Ok((Some(grad), ()))
-    }
-
-    fn backward_weight(&mut self, (): ()) -> Result<()> {
-        Ok(())
-    }
-
-    fn visit_parameters<'a>(&'a mut self, _: &mut dyn FnMut(&'a mut Parameter)) {}
-}
-
-struct Ones;
-
-impl DataSource for Ones {
-    fn micro_batch(&self, _: u64, _: MicroBatch) -> pipewright::Result<(Tensor, Tensor)> {
-        let ones = Tensor::from_vec(&[1], vec![1.0])?;
-        Ok((ones.clone(), ones))
-    }
-
-    fn shapes(&self) -> (Shape, Shape) {
-        (Shape::f32(&[1]), Shape::f32(&[1]))
-    }
-}
-
-/// A pipeline of this many ranks, one of which blocks from step 1 on; and the sender that opens its gate.
-fn gated(ranks: u32) -> (PipelineBuilder<Gated>, Sender<()>) {
+/// A pipeline of so many ranks, one of which blocks from step 1 on, and what opens its gate.
+fn gated(ranks: u32) -> (PipelineBuilder<PassOn>, Sender<()>) {
     let (open, gate) = channel();
     let gate = Arc::new(Mutex::new(gate));
-    let stage = |index| -> StageBuilder<Gated> {
+    let stage = |index| {
         let gate = (index == BLOCKED).then(|| Arc::clone(&gate));
-        Box::new(move || Ok(Gated(gate.clone())))
+        PassOn::calling(move |ctx: ForwardContext| {
+            if let Some(gate) = &gate
+                && ctx.mode == Mode::Train
+                && ctx.step > 0
+            {
+                // The test never sends: it drops the sender when it is done.
+                let _ = gate.lock().expect("one stage has it").recv();
+            }
+        })
     };
     let builder = Pipeline::builder()
         .schedule(Schedule::gpipe(ranks, 2).expect("sizes"))

@@ -49,8 +49,9 @@ fn two_parameters_of_one_name_that_nobody_tied_are_refused() {
         assert_eq!(
             error.to_string(),
             format!(
-                "two parameters have the name `same`: the one of layer `one` in stage 0 and the one of layer `two` in \
-                 stage {second}; give them two names, or declare one a copy of the other (`Parameter::tied`)"
+                "two parameters have the name `same`: the one of layer `one` in stage 0 and the one of layer \
+                 `two` in stage {second}; give them two names, or declare one a copy of the other \
+                 (`Parameter::tied`)"
             )
         );
     }
@@ -62,8 +63,8 @@ fn a_copy_needs_an_original() {
     let error = launch(layers, 2).expect_err("no original");
     assert_eq!(
         error.to_string(),
-        "the parameter `second` of layer `two` in stage 1 is a tied copy, but no layer holds the parameter that it copies: \
-         one of that name that is not tied"
+        "the parameter `second` of layer `two` in stage 1 is a tied copy, but no layer holds the parameter \
+         that it copies: one of that name that is not tied"
     );
 }
 

@@ -63,9 +63,9 @@ fn the_timetables_are_those_of_the_source() {
                  rank 2 | .. .. F0 F1 F2 I0 F3 I1 F4 I2 F5 I3 F6 I4 W0 I5 W1 I6 W2 W3 W4 W5 W6
                  rank 3 | .. .. .. F0 I0 F1 I1 F2 I2 F3 I3 F4 I4 F5 I5 F6 I6 W0 W1 W2 W3 W4 W5 W6";
     assert_eq!(Schedule::named("zb-2p", 4, 7).unwrap().timetable(), lines(zb_2p));
-    let interleaved =
-        "rank 0 | 0F0 0F1 2F0 2F1 ... 2I0 2W0 0F2 2I1 0I0 0W0 0F3 0I1 2W1 2F2 0W1 2F3 2I2 2W2 2I3 0I2 0I3 0W2 2W3 0W3
-         rank 1 | ... 1F0 1F1 3F0 3I0 3F1 3I1 1I0 3W0 1F2 1I1 1W0 1F3 3W1 1W1 3F2 3I2 3F3 3I3 1I2 1I3 3W2 1W2 3W3 1W3";
+    let interleaved = "\
+rank 0 | 0F0 0F1 2F0 2F1 ... 2I0 2W0 0F2 2I1 0I0 0W0 0F3 0I1 2W1 2F2 0W1 2F3 2I2 2W2 2I3 0I2 0I3 0W2 2W3 0W3
+rank 1 | ... 1F0 1F1 3F0 3I0 3F1 3I1 1I0 3W0 1F2 1I1 1W0 1F3 3W1 1W1 3F2 3I2 3F3 3I3 1I2 1I3 3W2 1W2 3W3 1W3";
     assert_eq!(
         Schedule::named("interleaved-zb", 2, 4).unwrap().timetable(),
         lines(interleaved)

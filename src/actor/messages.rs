@@ -10,7 +10,7 @@ use pipewright_stages::{Shape, Stage};
 use sha2::Sha256;
 use sha2::digest::common::hazmat::SerializableState;
 
-use super::{StageActor, caught};
+use super::stage_actor::{StageActor, caught};
 use crate::checkpoint::{Checkpoint, Draft, Written};
 use crate::data::DataSource;
 use crate::error::{LaunchError, Result};

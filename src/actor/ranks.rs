@@ -11,7 +11,8 @@ use pipewright_stages::Stage;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Runtime, StageActor};
+use super::runtime::Runtime;
+use super::stage_actor::StageActor;
 use crate::error::{CallError, Error, Result};
 use crate::fabric::{Call, Peers};
 use crate::id::Rank;

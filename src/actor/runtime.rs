@@ -12,7 +12,7 @@ use futures_executor::block_on;
 use futures_util::future::join_all;
 use pipewright_stages::Stage;
 
-use super::StageActor;
+use super::stage_actor::StageActor;
 use super::watch::Watch;
 use crate::error::{Error, Result};
 use crate::id::Rank;

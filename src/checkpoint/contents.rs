@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use safetensors::Dtype;
 use safetensors::tensor::Metadata;
 
-use super::TensorInfo;
-use super::state::{Sums, damaged};
+use super::damage::{compare, damaged};
+use super::layout::TensorInfo;
+use super::state::Sums;
 use crate::checksum::{Checksum, ChecksumBuilder};
 use crate::error::{CheckpointError, Damage, Difference, Error, Part, Result};
 
@@ -181,20 +182,6 @@ fn read_header(file: &mut File, path: &Path, size: u64) -> Result<Vec<u8>> {
     file.read_exact(&mut header[8..])
         .map_err(Error::io("read", path))?;
     Ok(header)
-}
-
-fn compare(path: &Path, part: Part, found: Checksum, expected: Checksum) -> Result<()> {
-    if found == expected {
-        return Ok(());
-    }
-    Err(damaged(
-        path,
-        Damage::Checksum {
-            part,
-            found,
-            expected,
-        },
-    ))
 }
 
 fn truncated(path: &Path, bytes: u64, expected: u64) -> Error {

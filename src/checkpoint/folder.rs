@@ -7,10 +7,15 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use super::{MODEL, OPTIMIZER, STATE};
 use crate::error::{CheckpointError, Error, PlaceProblem, Result};
 
-/// The hidden folder in which a checkpoint is written, or removed.
+/// The weights.
+pub(super) const MODEL: &str = "model.safetensors";
+/// The optimizer's tensors.
+pub(super) const OPTIMIZER: &str = "optimizer.safetensors";
+/// The description.
+pub(super) const STATE: &str = "state.json";
+/// The hidden folder in which a checkpoint is written, or taken apart.
 pub(super) const PARTIAL: &str = "partial";
 /// The hidden folder in which the old checkpoint waits while the new one takes its place.
 pub(super) const ASIDE: &str = "old";

@@ -5,7 +5,14 @@ use std::collections::HashMap;
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo as Entry};
 
-use super::TensorInfo;
+/// A parameter as a checkpoint knows it: a name and dimensions.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TensorInfo {
+    /// The parameter's name.
+    pub name: String,
+    /// The dimensions, outermost first.
+    pub dims: Vec<usize>,
+}
 
 /// The tensors of a checkpoint's two files for these parameters, in name order in each file.
 pub(super) fn tensors(parameters: &[TensorInfo], states: &[&str]) -> (Vec<TensorInfo>, Vec<TensorInfo>) {

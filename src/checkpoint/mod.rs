@@ -12,6 +12,7 @@
 //! The format has a number. Format 1 had no checksums: such checkpoints can be read but not verified.
 
 mod contents;
+mod damage;
 mod folder;
 mod layout;
 mod read;
@@ -20,22 +21,7 @@ mod verify;
 mod write;
 
 pub use folder::{named_step, remove, tidy};
+pub use layout::TensorInfo;
 pub use read::Checkpoint;
 pub use verify::Verified;
 pub use write::{Draft, Written};
-
-/// The weights.
-const MODEL: &str = "model.safetensors";
-/// The optimizer's tensors.
-const OPTIMIZER: &str = "optimizer.safetensors";
-/// The description.
-const STATE: &str = "state.json";
-
-/// A parameter in a checkpoint: its name and its dimensions.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct TensorInfo {
-    /// The parameter's name.
-    pub name: String,
-    /// The dimensions, outermost first.
-    pub dims: Vec<usize>,
-}

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use pipewright_stages::Parameter;
 
 use super::contents::Contents;
-use super::folder::{self, ASIDE, beside};
-use super::layout::{state_name, tensors};
-use super::state::{State, damaged};
-use super::{MODEL, OPTIMIZER, STATE, TensorInfo};
+use super::damage::damaged;
+use super::folder::{self, ASIDE, MODEL, OPTIMIZER, STATE, beside};
+use super::layout::{TensorInfo, state_name, tensors};
+use super::state::State;
 use crate::data::Fingerprint;
 use crate::error::{CheckpointError, Damage, Error, KnownData, Result};
 

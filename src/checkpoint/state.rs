@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::damage::{compare, damaged};
 use crate::checksum::Checksum;
 use crate::data::Fingerprint;
 use crate::error::{CheckpointError, Damage, Part, Result};
@@ -81,30 +82,13 @@ fn seal(checksum: Checksum) -> String {
 fn check_seal(path: &Path, bytes: &[u8]) -> Result<bool> {
     let length = seal(Checksum::of(&[])).len();
     let (text, end) = bytes.split_at(bytes.len().saturating_sub(length));
-    let digits = end
+    let written = end
         .strip_prefix(SEAL.as_bytes())
         .and_then(|end| std::str::from_utf8(end.get(..32)?).ok())
         .and_then(|digits| digits.parse().ok());
-    let Some(expected) = digits else {
+    let Some(expected) = written.filter(|&checksum| seal(checksum).as_bytes() == end) else {
         return Ok(false);
     };
-    let found = Checksum::of(text);
-    if seal(found).as_bytes() == end {
-        return Ok(true);
-    }
-    let part = Part::Description;
-    Err(damaged(
-        path,
-        Damage::Checksum {
-            part,
-            found,
-            expected,
-        },
-    ))
-}
-
-/// The error for a file that has changed since it was written.
-pub(super) fn damaged(path: &Path, damage: Damage) -> crate::error::Error {
-    let path = path.to_owned();
-    CheckpointError::Damaged { path, damage }.into()
+    compare(path, Part::Description, Checksum::of(text), expected)?;
+    Ok(true)
 }

@@ -9,10 +9,9 @@ use std::path::{Path, PathBuf};
 use pipewright_stages::Parameter;
 use serde::{Deserialize, Serialize};
 
-use super::folder::{self, PARTIAL, beside};
-use super::layout::{Layout, state_name, tensors};
+use super::folder::{self, MODEL, OPTIMIZER, PARTIAL, STATE, beside};
+use super::layout::{Layout, TensorInfo, state_name, tensors};
 use super::state::{FORMAT, State, Sums};
-use super::{MODEL, OPTIMIZER, STATE, TensorInfo};
 use crate::checksum::{Checksum, ChecksumBuilder};
 use crate::data::Fingerprint;
 use crate::error::{CheckpointError, Error, Result};

@@ -1,7 +1,7 @@
 //! The memory of each rank, as a table for people.
 
-use crate::config::Memory;
 use crate::plan::RankMemory;
+use crate::stages::units::in_words;
 
 /// The estimate rank by rank, and the sum.
 pub(super) fn table(ranks: &[RankMemory]) -> String {
@@ -26,10 +26,10 @@ pub(super) fn table(ranks: &[RankMemory]) -> String {
             held.buffers,
             held.total(),
         ];
-        text += &line(&format!("rank {rank}"), parts.map(Memory::in_words));
+        text += &line(&format!("rank {rank}"), parts.map(in_words));
     }
     let all: f64 = ranks.iter().map(RankMemory::total).sum();
-    text + &format!("{} in all, estimated\n", Memory::in_words(all))
+    text + &format!("{} in all, estimated\n", in_words(all))
 }
 
 fn line(name: &str, parts: [String; 6]) -> String {

@@ -4,13 +4,14 @@ use std::ops::Range;
 
 use pipewright_stages::devices::name_and_memory;
 use pipewright_stages::models::UnitSizes;
+use pipewright_stages::units::in_words;
 use pipewright_stages::{DType, Device, Place, Recompute};
 
 use super::costs::recomputed;
 use super::model::{Sizes, model, recomputed_by_stage, sizes};
 use super::schedule::unfitted;
 use super::{PipelinePlan, optimizer, places};
-use crate::config::{self, Config, Memory, RecomputeBy, environment};
+use crate::config::{self, Config, RecomputeBy, environment};
 use crate::error::{Error, Result, ValueProblem};
 use crate::mesh::Mesh;
 use crate::plan::{self, Costs, DataMemory, RankMemory, StageCost, StageMemory};
@@ -184,7 +185,6 @@ fn limit(device: Device) -> Option<(f64, String)> {
 }
 
 fn too_much(config: &Config, needed: RankMemory, limit: f64, whose: &str) -> Error {
-    let words = Memory::in_words;
     let of_batch = needed.activations + needed.buffers;
     let of_model = needed.weights + needed.gradients + needed.optimizer;
     let (key, advice) = match of_batch > of_model {
@@ -198,11 +198,11 @@ fn too_much(config: &Config, needed: RankMemory, limit: f64, whose: &str) -> Err
         ),
     };
     let problem = ValueProblem::TooMuchMemory {
-        needed: words(needed.total()),
+        needed: in_words(needed.total()),
         whose: whose.to_owned(),
-        limit: words(limit),
-        of_model: words(of_model),
-        of_batch: words(of_batch),
+        limit: in_words(limit),
+        of_model: in_words(of_model),
+        of_batch: in_words(of_batch),
         advice,
     };
     config.refuse(key, problem)

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use pipewright_stages::units::{byte_unit, in_words};
 use serde::{Deserialize, Serialize};
 
 /// The units and their bytes. `B` must be last, because all other names end with it.
@@ -35,27 +36,17 @@ impl Memory {
         Self(bytes as f64)
     }
 
-    /// A number of bytes for people: `1.50 GiB`.
-    pub fn in_words(bytes: f64) -> String {
-        let (name, unit) = Self::unit(bytes);
-        format!("{:.2} {name}", bytes / unit)
-    }
-
-    /// As [`Memory::in_words`], but never less than the number.
+    /// So many bytes, for people, and no less than they are: `1.51 GiB`.
     pub fn enough(bytes: f64) -> String {
-        let (name, unit) = Self::unit(bytes);
-        format!("{:.2} {name}", (100.0 * bytes / unit).ceil() / 100.0)
-    }
-
-    fn unit(bytes: f64) -> (&'static str, f64) {
-        let fits = |unit: &&(&str, f64)| bytes >= unit.1;
-        *UNITS[..3].iter().rev().find(fits).unwrap_or(&UNITS[0])
+        let (_, unit) = byte_unit(bytes);
+        let last_digit = (unit / 100.0).max(1.0);
+        in_words((bytes / last_digit).ceil() * last_digit)
     }
 }
 
 impl fmt::Display for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&Self::in_words(self.0))
+        f.write_str(&in_words(self.0))
     }
 }
 

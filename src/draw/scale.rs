@@ -1,5 +1,7 @@
 //! The scales: from time and memory to places on the page, and round values for labels.
 
+use pipewright_stages::units::byte_unit;
+
 use super::figures::Figures;
 use super::page::{LEFT, RIGHT, WIDTH, shorten};
 use super::picture::{Picture, Units};
@@ -87,21 +89,16 @@ impl Quantity {
     }
 
     fn seconds(most: f64) -> Self {
-        Self::in_largest(most, &[(1.0, "s"), (1e-3, "ms"), (1e-6, "µs")])
+        let (unit, name) = match most {
+            1.0.. => (1.0, "s"),
+            1e-3.. => (1e-3, "ms"),
+            _ => (1e-6, "µs"),
+        };
+        Self { most, unit, name }
     }
 
     fn bytes(most: f64) -> Self {
-        const K: f64 = 1024.0;
-        Self::in_largest(
-            most,
-            &[(K * K * K, "GiB"), (K * K, "MiB"), (K, "KiB"), (1.0, "B")],
-        )
-    }
-
-    /// Chooses the largest unit in which the value is at least 1, or else the smallest unit.
-    fn in_largest(most: f64, units: &[(f64, &'static str)]) -> Self {
-        let fits = |unit: &&(f64, &str)| most >= unit.0;
-        let &(unit, name) = units.iter().find(fits).unwrap_or(&units[units.len() - 1]);
+        let (name, unit) = byte_unit(most);
         Self { most, unit, name }
     }
 

@@ -7,8 +7,8 @@ use crate::id::WorldRank;
 /// Every rank's numbers, in rank order. Using it again and again allocates nothing.
 #[derive(Debug, Default)]
 pub struct Gathered {
-    numbers: Vec<f64>,
-    /// The end of each rank's numbers.
+    bytes: Vec<u8>,
+    /// Where each rank's bytes end.
     ends: Vec<usize>,
     /// Blocks that have been read, to send again. A rank receives a block for each one that it sends, so
     /// there are enough.
@@ -16,61 +16,54 @@ pub struct Gathered {
 }
 
 impl Gathered {
-    /// Each rank's numbers, in rank order.
-    pub fn ranks(&self) -> impl Iterator<Item = &[f64]> {
+    /// Each rank's bytes, in rank order.
+    pub fn ranks(&self) -> impl Iterator<Item = &[u8]> {
         let starts = std::iter::once(&0).chain(&self.ends);
         starts
             .zip(&self.ends)
-            .map(|(&start, &end)| &self.numbers[start..end])
-    }
-
-    /// All numbers, in rank order.
-    pub fn numbers(&self) -> &[f64] {
-        &self.numbers
+            .map(|(&start, &end)| &self.bytes[start..end])
     }
 
     fn clear(&mut self) {
-        self.numbers.clear();
+        self.bytes.clear();
         self.ends.clear();
     }
 
-    fn push(&mut self, numbers: &[f64]) {
-        self.numbers.extend_from_slice(numbers);
-        self.ends.push(self.numbers.len());
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        self.ends.push(self.bytes.len());
     }
 
     /// Adds the numbers of a block that [`to_block`] wrote.
     fn push_block(&mut self, block: Vec<u8>) {
-        let mut numbers = block
-            .as_chunks::<8>()
-            .0
-            .iter()
-            .map(|bytes| f64::from_le_bytes(*bytes));
-        while let Some(count) = numbers.next() {
-            self.numbers.extend(numbers.by_ref().take(count as usize));
-            self.ends.push(self.numbers.len());
+        let mut rest = &block[..];
+        while let Some((length, after)) = rest.split_first_chunk() {
+            let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
+            let (bytes, after) = after.split_at(length.min(after.len()));
+            self.push(bytes);
+            rest = after;
         }
         self.blocks.push(block);
     }
 
-    /// Writes lists of numbers as a block: each is its length, then its numbers.
-    fn to_block<'a>(mut block: Vec<u8>, lists: impl Iterator<Item = &'a [f64]>) -> Vec<u8> {
+    /// The bytes of several ranks as a block, each behind its length.
+    fn to_block<'a>(mut block: Vec<u8>, ranks: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
         block.clear();
-        for list in lists {
-            block.extend((list.len() as f64).to_le_bytes());
-            block.extend(list.iter().flat_map(|number| number.to_le_bytes()));
+        for bytes in ranks {
+            block.extend((bytes.len() as u64).to_le_bytes());
+            block.extend_from_slice(bytes);
         }
         block
     }
 }
 
-/// Gathers every rank's numbers on every rank. Rank 0 gathers and passes them on.
+/// Gathers every rank's bytes on every rank. Rank 0 gathers and passes them on.
 ///
 /// # Errors
 /// [`crate::Error::PeerGone`].
 pub fn all_gather<W: 'static>(
     transport: &mut dyn Transport<W>,
-    mine: &[f64],
+    mine: &[u8],
     all: &mut Gathered,
 ) -> Result<()> {
     all.clear();

@@ -8,9 +8,10 @@ use pipewright_stages::loss::Loss;
 use pipewright_stages::optimizer::{LearningRate, Optimizer};
 use pipewright_stages::{Place, Stage, StageBuilder};
 
+use super::launch::launch;
 use super::links::connect;
 use super::parts::Parts;
-use super::{Pipeline, launch};
+use super::running::Pipeline;
 use crate::data::DataSource;
 use crate::error::Result;
 use crate::fabric::{WireFrame, World};
@@ -27,6 +28,13 @@ impl<S: Stage> Default for PipelineBuilder<S> {
         Self {
             parts: Parts::default(),
         }
+    }
+}
+
+impl<S: Stage> Pipeline<S> {
+    /// Begins to describe a pipeline.
+    pub fn builder() -> PipelineBuilder<S> {
+        PipelineBuilder::default()
     }
 }
 
@@ -151,7 +159,7 @@ impl<S: Stage> PipelineBuilder<S> {
     /// An error in one process is reported in all.
     pub fn launch(self) -> Result<Pipeline<S>> {
         warn_when_not_optimized();
-        launch::launch(self.parts)
+        launch(self.parts)
     }
 }
 

@@ -5,8 +5,7 @@ use std::fmt;
 use crate::Result;
 use crate::error::PlanError;
 use crate::plan::greedy::{Policy, Task, best, climb, in_flight, least_memory, policies};
-use crate::plan::{Costs, Goal, vee_in_flight};
-use crate::plan::{Simulation, simulate};
+use crate::plan::{Costs, Goal, Simulation, simulate, vee};
 use crate::schedule::{Links, Placement, Schedule};
 
 /// The name under which commands and configs ask for [`auto`].
@@ -212,7 +211,10 @@ fn ways<'a>(task: &'a Task<'_>) -> impl Iterator<Item = Policy> + 'a {
     let mut limits = Vec::new();
     if is_vee(task.placement) {
         let share = task.stages.iter().map(|stage| stage.saved).fold(0.0, f64::max);
-        limits.extend(vee_in_flight(ranks, (task.memory / share).clamp(2.0, 1e6) as u32));
+        limits.extend(vee::in_flight(
+            ranks,
+            (task.memory / share).clamp(2.0, 1e6) as u32,
+        ));
     }
     let shares = if stages == ranks {
         &SHARES[..1]

@@ -1,8 +1,7 @@
 //! One way to run a model, and how it would go.
 
 use crate::Result;
-use crate::plan::Costs;
-use crate::plan::{AUTO, Fitting, ModelCosts, Prediction};
+use crate::plan::{AUTO, Costs, Prediction};
 use crate::schedule::{Links, Schedule};
 
 /// A setting of a run, before the model is cut.
@@ -65,20 +64,6 @@ impl Candidate {
 }
 
 impl Setting {
-    /// The fastest way found to run this model. No rank holds more than `memory`, in the unit of the costs.
-    ///
-    /// # Errors
-    /// As for [`Fitting::setting`].
-    pub fn fit(&self, model: &ModelCosts, memory: Option<f64>) -> Result<Fit> {
-        let counts = None;
-        Fitting {
-            model,
-            counts,
-            memory,
-        }
-        .setting(self)
-    }
-
     /// Whether the schedule can have these numbers, with at least one layer a stage.
     pub fn is_possible(&self, layers: usize) -> bool {
         let stages = u64::from(self.ranks) * u64::from(self.chunks);

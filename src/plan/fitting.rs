@@ -22,6 +22,22 @@ pub struct Fitting<'a> {
     pub memory: Option<f64>,
 }
 
+impl Setting {
+    /// The fastest way found to run this model. No rank holds more than `memory`, in the unit of the costs.
+    ///
+    /// # Errors
+    /// As for [`Fitting::setting`].
+    pub fn fit(&self, model: &ModelCosts, memory: Option<f64>) -> Result<Fit> {
+        let counts = None;
+        Fitting {
+            model,
+            counts,
+            memory,
+        }
+        .setting(self)
+    }
+}
+
 impl Fitting<'_> {
     /// The fastest way found to run the model in this setting.
     ///

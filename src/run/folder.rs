@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::files::replace;
 use super::lock::LOCK;
+use crate::checkpoint::named_step;
 use crate::error::RunError;
 use crate::{Error, Result};
 
@@ -119,7 +120,7 @@ impl RunDir {
         for entry in fs::read_dir(&folder).map_err(Error::io("list", &folder))? {
             let entry = entry.map_err(Error::io("list", &folder))?;
             let path = entry.path();
-            found.extend(Self::step_of(&path).map(|step| (step, path)));
+            found.extend(named_step(&path).map(|step| (step, path)));
         }
         found.sort();
         Ok(found.into_iter().map(|(_, path)| path).collect())
@@ -142,13 +143,7 @@ impl RunDir {
         Ok(best.filter(|best| self.checkpoint(best.step).exists()))
     }
 
-    /// The number of steps in a checkpoint's folder name.
-    pub(super) fn step_of(checkpoint: &Path) -> Option<u64> {
-        let name = checkpoint.file_name()?.to_str()?;
-        name.strip_prefix("step-")?.parse().ok()
-    }
-
-    /// Refuses a folder that process 0 has made but this process does not see.
+    /// Refuses a folder that process 0 has made and that this process does not see.
     pub(super) fn check_shared(&self) -> Result<()> {
         match self.is_run() {
             true => Ok(()),

@@ -286,7 +286,7 @@ impl<S: Stage> Session<'_, S> {
         }
         checkpoint::remove(&bad)?;
         self.best = self.best.filter(|best| best.step != done);
-        let last = self.dir.last()?.and_then(|path| RunDir::step_of(&path));
+        let last = self.dir.last()?.and_then(|path| checkpoint::named_step(&path));
         let marked = self.writer.as_ref().map(|writer| writer.mark(last, self.best));
         self.warn(marked);
         Ok((Some(bad), false))

@@ -50,20 +50,24 @@ impl Schedule {
             placement,
             micro_batches,
             passes.into_iter().map(compute).collect(),
+            Expected::Passes,
         )
     }
 
-    /// The same from passes and reductions.
+    /// The same from passes and reductions, where these passes are expected. Steps belong to backward passes.
     pub(super) fn lowered(
         name: impl Into<String>,
         placement: Placement,
         micro_batches: u32,
         rows: Vec<Vec<Action>>,
+        expected: Expected,
     ) -> Result<Self> {
         let program = index(&rows, &placement, micro_batches)?;
-        check_set(&program, &placement, Expected::Passes)?;
+        check_set(&program, &placement, expected)?;
         let mut actions = lower(&program, &placement)?;
-        add_steps(&mut actions, &placement);
+        if expected == Expected::Passes {
+            add_steps(&mut actions, &placement);
+        }
         let schedule = Self {
             name: name.into(),
             placement,
@@ -89,20 +93,9 @@ impl Schedule {
         let forward = |cell| Action::Compute(Pass::Forward, cell);
         let rows = forwards
             .into_iter()
-            .map(|row| row.into_iter().map(forward).collect());
-        let rows: Vec<Vec<_>> = rows.collect();
-        let program = index(&rows, &placement, micro_batches)?;
-        check_set(&program, &placement, Expected::Forwards)?;
-        let actions = lower(&program, &placement)?;
-        let schedule = Self {
-            name: name.into(),
-            placement,
-            micro_batches,
-            actions,
-            pairs: BTreeSet::new(),
-        };
-        schedule.holds_on(Links::Ordered)?;
-        Ok(schedule)
+            .map(|row| row.into_iter().map(forward).collect())
+            .collect();
+        Self::lowered(name, placement, micro_batches, rows, Expected::Forwards)
     }
 
     /// Checks complete lists on these links, as they are, transfers included. If no list has steps, they are

@@ -15,10 +15,10 @@ pub(crate) const NONE: Id = u32::MAX;
 /// into an [`Id`].
 pub(crate) const MAX_CELLS: u64 = 1 << 23;
 
-/// The actions that a list may have once for each cell. `B` and `I` share a slot: both make the gradient of
-/// the input.
+/// The actions that a list may have once for each cell. `B` and `I` are of one kind: both make the
+/// gradient of the input.
 #[derive(Clone, Copy)]
-pub(crate) enum Slot {
+pub(crate) enum ActionKind {
     Forward,
     Backward,
     Weight,
@@ -28,9 +28,9 @@ pub(crate) enum Slot {
     RecvGradient,
 }
 
-const SLOTS: usize = 7;
+const KINDS: usize = 7;
 
-impl Slot {
+impl ActionKind {
     pub(crate) fn of(action: Action) -> Option<Self> {
         Some(match action {
             Action::Compute(Pass::Forward, _) => Self::Forward,
@@ -80,7 +80,7 @@ impl Place {
 }
 
 /// Lists of actions with an index: a whole schedule or a fragment. The index leaves out actions beyond the
-/// given stages and micro-batches. Of two actions for one slot, the index has the first.
+/// given stages and micro-batches. Of two actions of one kind for one cell, the index has the first.
 #[derive(Debug)]
 pub(crate) struct Program<'a> {
     rows: &'a [Vec<Action>],
@@ -90,13 +90,13 @@ pub(crate) struct Program<'a> {
     /// How many stages each direction has. The first stage of a direction takes no input from another stage.
     depth: u32,
     micro_batches: usize,
-    /// `[stage][micro_batch][slot]`.
-    slots: Vec<Id>,
+    /// `[stage][micro_batch][kind]`.
+    of_cells: Vec<Id>,
     /// Each stage's last action that makes weight gradients.
     last_weights: Vec<Id>,
     reductions: Vec<Id>,
     steps: Vec<Id>,
-    /// Pairs of actions for the same slot.
+    /// Pairs of actions of the same kind for the same cell.
     pub(crate) twice: Vec<(Id, Id)>,
 }
 
@@ -117,7 +117,7 @@ impl<'a> Program<'a> {
             stages,
             depth: stages as u32,
             micro_batches,
-            slots: vec![NONE; stages * micro_batches * SLOTS],
+            of_cells: vec![NONE; stages * micro_batches * KINDS],
             last_weights: vec![NONE; stages],
             reductions: vec![NONE; stages],
             steps: vec![NONE; stages],
@@ -144,29 +144,29 @@ impl<'a> Program<'a> {
 
     fn insert(&mut self, id: Id, action: Action) {
         let stage = action.stage().index();
-        let slot = match (action.cell(), Slot::of(action)) {
-            (Some(cell), Some(slot)) => match self.slot_index(slot, cell) {
-                Some(index) => &mut self.slots[index],
+        let place = match (action.cell(), ActionKind::of(action)) {
+            (Some(cell), Some(kind)) => match self.index_of(kind, cell) {
+                Some(index) => &mut self.of_cells[index],
                 None => return,
             },
             _ if stage >= self.stages => return,
             _ if matches!(action, Action::Reduce(_)) => &mut self.reductions[stage],
             _ => &mut self.steps[stage],
         };
-        if *slot == NONE {
-            *slot = id;
+        if *place == NONE {
+            *place = id;
         } else {
-            self.twice.push((*slot, id));
+            self.twice.push((*place, id));
         }
         if matches!(action, Action::Compute(Pass::Backward | Pass::BackwardWeight, _)) {
             self.last_weights[stage] = id;
         }
     }
 
-    fn slot_index(&self, slot: Slot, cell: Cell) -> Option<usize> {
+    fn index_of(&self, kind: ActionKind, cell: Cell) -> Option<usize> {
         let (stage, micro_batch) = (cell.stage.index(), cell.micro_batch.index());
         let inside = stage < self.stages && micro_batch < self.micro_batches;
-        inside.then(|| (stage * self.micro_batches + micro_batch) * SLOTS + slot as usize)
+        inside.then(|| (stage * self.micro_batches + micro_batch) * KINDS + kind as usize)
     }
 
     pub(crate) fn rows(&self) -> &'a [Vec<Action>] {
@@ -211,10 +211,10 @@ impl<'a> Program<'a> {
         })
     }
 
-    /// The id of the cell's action in this slot, or [`NONE`].
-    pub(crate) fn find(&self, slot: Slot, cell: Cell) -> Id {
-        self.slot_index(slot, cell)
-            .map_or(NONE, |index| self.slots[index])
+    /// The id of the cell's action of this kind, or [`NONE`].
+    pub(crate) fn find(&self, kind: ActionKind, cell: Cell) -> Id {
+        self.index_of(kind, cell)
+            .map_or(NONE, |index| self.of_cells[index])
     }
 
     /// The id of this stage's reduction, or [`NONE`].
@@ -236,19 +236,20 @@ impl<'a> Program<'a> {
     pub(crate) fn partner(&self, transfer: Action) -> Id {
         let other = transfer
             .partner()
-            .and_then(|other| Some((Slot::of(other)?, other.cell()?)));
-        other.map_or(NONE, |(slot, cell)| self.find(slot, cell))
+            .and_then(|other| Some((ActionKind::of(other)?, other.cell()?)));
+        other.map_or(NONE, |(kind, cell)| self.find(kind, cell))
     }
 
     /// The actions that have to be done before this one. Only actions of the lists themselves count.
     pub(crate) fn needs(&self, action: Action) -> [Id; 2] {
         match action {
             Action::Compute(Pass::Forward, cell) => [self.input(Flow::Activation, cell), NONE],
-            Action::Compute(Pass::Backward | Pass::BackwardInput, cell) => {
-                [self.find(Slot::Forward, cell), self.input(Flow::Gradient, cell)]
-            }
-            Action::Compute(Pass::BackwardWeight, cell) => [self.find(Slot::Backward, cell), NONE],
-            Action::Send(flow, cell) => [self.find(Slot::maker(flow), cell), NONE],
+            Action::Compute(Pass::Backward | Pass::BackwardInput, cell) => [
+                self.find(ActionKind::Forward, cell),
+                self.input(Flow::Gradient, cell),
+            ],
+            Action::Compute(Pass::BackwardWeight, cell) => [self.find(ActionKind::Backward, cell), NONE],
+            Action::Send(flow, cell) => [self.find(ActionKind::maker(flow), cell), NONE],
             Action::Recv(..) => [NONE; 2],
             Action::Reduce(stage) => [self.last_weight(stage), NONE],
             Action::Step(stage) => [self.last_weight(stage), self.reduction(stage)],
@@ -265,8 +266,8 @@ impl<'a> Program<'a> {
         let before = flow
             .before(cell.stage)
             .filter(|&stage| direction(stage) == direction(cell.stage));
-        match (self.find(Slot::recv(flow), cell), before) {
-            (NONE, Some(stage)) => self.find(Slot::maker(flow), Cell { stage, ..cell }),
+        match (self.find(ActionKind::recv(flow), cell), before) {
+            (NONE, Some(stage)) => self.find(ActionKind::maker(flow), Cell { stage, ..cell }),
             (recv, _) => recv,
         }
     }

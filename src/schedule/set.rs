@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::error::schedule::{ActionProblem, Advice, Problems, ScheduleError};
 use crate::id::{MicroBatch, Rank, StageId};
-use crate::schedule::program::{NONE, Place, Program, Slot, cells};
+use crate::schedule::program::{ActionKind, NONE, Place, Program, cells};
 use crate::schedule::{Action, Cell, Flow, Pass, Placement};
 
 /// How many problems one message names.
@@ -134,10 +134,10 @@ impl Set<'_> {
     }
 
     fn missing(&self, cell: Cell) -> Vec<ActionProblem> {
-        let found = |slot| self.program.find(slot, cell) != NONE;
+        let found = |kind| self.program.find(kind, cell) != NONE;
         let compute = |pass| Action::Compute(pass, cell);
         let mut missing = Vec::new();
-        if !found(Slot::Forward) {
+        if !found(ActionKind::Forward) {
             missing.push(self.lacks(compute(Pass::Forward), Advice::None));
         }
         if self.expected == Expected::Forwards {
@@ -145,9 +145,9 @@ impl Set<'_> {
         }
         let (input, weight) = (compute(Pass::BackwardInput), compute(Pass::BackwardWeight));
         let both = compute(Pass::Backward);
-        let backward = self.program.find(Slot::Backward, cell);
+        let backward = self.program.find(ActionKind::Backward, cell);
         let backward = (backward != NONE).then(|| self.program.place(backward).action);
-        match (backward, found(Slot::Weight)) {
+        match (backward, found(ActionKind::Weight)) {
             (None, false) => {
                 let halves = Advice::OrHalves(input.to_string(), weight.to_string());
                 missing.push(self.lacks(both, halves));
@@ -159,7 +159,10 @@ impl Set<'_> {
             }
             (Some(action), true) if action == both => {
                 missing.push(ActionProblem::SameWeightGradient {
-                    place: self.program.place(self.program.find(Slot::Weight, cell)).named(),
+                    place: self
+                        .program
+                        .place(self.program.find(ActionKind::Weight, cell))
+                        .named(),
                     backward: both.to_string(),
                     input: input.to_string(),
                 });

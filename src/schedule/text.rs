@@ -5,6 +5,7 @@ use crate::error::ScheduleError;
 use crate::id::{MicroBatch, Rank};
 use crate::schedule::action::split;
 use crate::schedule::pairs;
+use crate::schedule::set::Expected;
 use crate::schedule::{Action, Cell, Links, Pass, Placement, PlacementSpec, Schedule};
 
 /// Words of other systems that a schedule here does not have: sharding of parameters, and waits. A step waits
@@ -62,7 +63,7 @@ impl Schedule {
         let schedule = if lowered {
             Self::from_actions(name, placement, micro_batches, rows, links)?
         } else {
-            Self::lowered(name, placement, micro_batches, rows)?
+            Self::lowered(name, placement, micro_batches, rows, Expected::Passes)?
         };
         Ok(FromCsv {
             schedule: schedule.with_pairs(paired)?,

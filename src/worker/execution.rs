@@ -4,7 +4,7 @@ use pipewright_stages::loss::Score;
 use pipewright_stages::{ForwardContext, Mode, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::verdict::Outcome;
+use super::outcome::Outcome;
 use crate::data::DataSource;
 use crate::error::Result;
 use crate::id::{MicroBatch, StageId};

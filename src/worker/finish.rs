@@ -8,8 +8,8 @@ use pipewright_stages::{Parameter, Stage};
 
 use super::Worker;
 use super::execution::Execution;
+use super::outcome::{Outcome, Totals};
 use super::progress::WaitsFor;
-use super::verdict::{Outcome, Verdict};
 use crate::error::Result;
 use crate::id::StageId;
 
@@ -28,60 +28,56 @@ impl<S: Stage> Worker<S> {
             None => *run.outcome.insert(self.agree()?),
         };
         match agreed {
-            Outcome::Updated(verdict) => self.update(run, stage, &verdict),
+            Outcome::Updated(totals) => self.update(run, stage, &totals),
             Outcome::NotFinite(_) => self.discard_gradients(stage),
         }
     }
 
     fn agree(&mut self) -> Result<Outcome> {
         self.sum_tied_gradients()?;
-        for slot in &mut self.slots {
-            slot.stage
+        for chunk in &mut self.chunks {
+            chunk
+                .stage
                 .try_visit_parameters(&mut |parameter| parameter.start_grad_squares())?;
         }
         self.await_devices()?;
-        self.fill_ballot();
-        let (transport, ballots) = (&mut self.transport, &mut self.ballots);
+        self.tell_own();
+        let (transport, agreement) = (&mut self.transport, &mut self.agreement);
         self.meter
-            .wait(WaitsFor::All, || ballots.exchange(transport.as_mut()))?;
-        Ok(match self.ballots.verdict() {
-            Ok(verdict) => Outcome::Updated(verdict),
-            Err(fault) => Outcome::NotFinite(fault),
-        })
+            .wait(WaitsFor::All, || agreement.exchange(transport.as_mut()))?;
+        Ok(self.agreement.outcome())
     }
 
-    /// This rank's scores and the squared gradient of each of its parameters. A tied parameter counts only at
-    /// its first site.
-    fn fill_ballot(&mut self) {
+    /// This rank's scores, and each of its parameters' squared gradient; a tied parameter counts at its first
+    /// site only.
+    fn tell_own(&mut self) {
+        self.agreement.begin();
         if let Some(loss) = &mut self.loss {
-            let scores = self.scores.iter().enumerate();
-            let scores = scores.map(|(index, score)| score.unwrap_or_else(|| loss.finish(index as u32)));
-            self.ballots.begin(scores);
-        } else {
-            self.ballots.begin([].into_iter());
+            let scores = (0..).zip(&self.scores);
+            let scores = scores.map(|(index, score)| score.unwrap_or_else(|| loss.finish(index)));
+            self.agreement.tell_scores(scores);
         }
         let ties = &self.ties;
         let is_copy = |stage, index| {
             let mut copies = ties.iter().flat_map(|tie| &tie.sites[1..]);
             copies.any(|site| (site.stage, site.index) == (stage, index))
         };
-        for slot in &mut self.slots {
-            self.ballots.begin_stage(slot.id);
+        for chunk in &mut self.chunks {
             let mut index = 0;
-            slot.stage.visit_parameters(&mut |parameter| {
-                let copy = is_copy(slot.id, index);
-                self.ballots
-                    .push_square(if copy { 0.0 } else { parameter.grad_squares() });
+            chunk.stage.visit_parameters(&mut |parameter| {
+                let copy = is_copy(chunk.id, index);
+                let square = if copy { 0.0 } else { parameter.grad_squares() };
+                self.agreement.tell_gradient(chunk.id, index, square);
                 index += 1;
             });
         }
     }
 
-    fn update(&mut self, run: &Execution<'_>, stage: StageId, verdict: &Verdict) -> Result<()> {
+    fn update(&mut self, run: &Execution<'_>, stage: StageId, totals: &Totals) -> Result<()> {
         let clip = self
             .clip
-            .map_or(1.0, |limit| clip_factor(verdict.grad_norm, limit));
-        let weight = verdict.score.weight;
+            .map_or(1.0, |limit| clip_factor(totals.grad_norm, limit));
+        let weight = totals.score.weight;
         let scale = if weight > 0.0 { clip / weight } else { 0.0 };
         let update = Update {
             step: run.step + 1,
@@ -89,7 +85,7 @@ impl<S: Stage> Worker<S> {
             scale,
         };
         let optimizer = std::sync::Arc::clone(&self.optimizer);
-        let updated = self.slot(stage).stage.try_visit_parameters(&mut |parameter| {
+        let updated = self.chunk(stage).stage.try_visit_parameters(&mut |parameter| {
             optimizer.update(parameter, update)?;
             parameter.zero_grad()
         });
@@ -98,17 +94,17 @@ impl<S: Stage> Worker<S> {
 
     fn discard_gradients(&mut self, stage: StageId) -> Result<()> {
         let zero = &mut |parameter: &mut Parameter| parameter.zero_grad();
-        Ok(self.slot(stage).stage.try_visit_parameters(zero)?)
+        Ok(self.chunk(stage).stage.try_visit_parameters(zero)?)
     }
 
     /// Waits until the rank's device has finished all its work.
     pub(super) fn await_devices(&mut self) -> Result<()> {
-        let (slots, transport) = (&self.slots, &mut self.transport);
+        let (chunks, transport) = (&self.chunks, &mut self.transport);
         let since = Instant::now();
         // A device may itself wait for another rank's device.
         self.meter.wait(WaitsFor::All, || {
-            for slot in slots {
-                while !slot.stage.is_idle()? {
+            for chunk in chunks {
+                while !chunk.stage.is_idle()? {
                     transport.check()?;
                     if since.elapsed() < SPIN {
                         thread::yield_now();

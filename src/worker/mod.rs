@@ -1,26 +1,27 @@
 //! The interpreter: runs one rank's actions over its stages and its transport.
 
+mod agreement;
+mod chunk;
 mod execution;
 mod finish;
 mod forwards;
 mod meter;
+mod outcome;
 mod parameters;
 mod passes;
 mod progress;
-mod slot;
 mod store;
 mod ties;
 mod trace;
-mod verdict;
 
 pub(crate) use execution::Finding;
 pub(crate) use forwards::Forwards;
 pub use meter::RankReport;
+pub(crate) use outcome::{Fault, Outcome, Totals};
+pub(crate) use parameters::Tie;
 pub use parameters::{ParameterInfo, Site};
 pub(crate) use progress::{Progress, Reading, WaitsFor};
-pub(crate) use ties::Tie;
 pub(crate) use trace::{Record, timeline};
-pub(crate) use verdict::{Fault, Outcome, Verdict};
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -37,11 +38,11 @@ use crate::fabric::{Call, Transport};
 use crate::id::{MicroBatch, Rank, StageId, WorldRank};
 use crate::mesh::{Coordinate, Mesh};
 use crate::schedule::{Action, Cell, Pass, Schedule};
+use agreement::Agreement;
+use chunk::{Chunk, InFlight};
 use execution::Execution;
 use forwards::ROUNDS;
 use meter::Meter;
-use slot::{InFlight, Slot};
-use verdict::Ballots;
 
 /// Everything that a rank's thread needs to make its worker. That thread builds the stages, since they need
 /// not be `Send`.
@@ -76,7 +77,7 @@ pub(crate) struct Worker<S: Stage> {
     rank: Rank,
     schedule: Arc<Schedule>,
     transport: Box<dyn Transport<S::Wire> + Send>,
-    slots: Vec<Slot<S>>,
+    chunks: Vec<Chunk<S>>,
     loss: Option<Box<dyn Loss<S::Wire>>>,
     /// By micro-batch. `None`: the device has not reported the score yet.
     scores: Vec<Option<Score>>,
@@ -90,7 +91,7 @@ pub(crate) struct Worker<S: Stage> {
     ties: Vec<Tie>,
     /// Blocks that have been read. Their memory is used for blocks to send.
     blocks: Vec<Vec<u8>>,
-    ballots: Ballots,
+    agreement: Agreement,
     meter: Meter,
 }
 
@@ -115,7 +116,7 @@ impl<S: Stage> Worker<S> {
         let at = parts.mesh.coordinate(parts.transport.rank());
         let place = parts.mesh.place(parts.transport.rank());
         let micro_batches = parts.schedule.micro_batches();
-        let slots = parts
+        let chunks = parts
             .stages
             .into_iter()
             .map(|(id, build)| {
@@ -129,18 +130,18 @@ impl<S: Stage> Worker<S> {
                     device: place.device,
                     source,
                 })?;
-                Ok(Slot::new(id, stage, micro_batches.max(parts.schedule.stages())))
+                Ok(Chunk::new(id, stage, micro_batches.max(parts.schedule.stages())))
             })
             .collect::<Result<Vec<_>>>()?;
-        let clock = match slots.first() {
-            Some(slot) => slot.stage.clock()?,
+        let clock = match chunks.first() {
+            Some(chunk) => chunk.stage.clock()?,
             None => None,
         };
         Ok(Self {
             rank: parts.rank,
             schedule: parts.schedule,
             transport: parts.transport,
-            slots,
+            chunks,
             loss: parts.loss,
             scores: vec![None; micro_batches as usize],
             inputs: parts.inputs,
@@ -151,7 +152,7 @@ impl<S: Stage> Worker<S> {
             mesh: parts.mesh,
             ties: Vec::new(),
             blocks: Vec::new(),
-            ballots: Ballots::default(),
+            agreement: Agreement::default(),
             meter: Meter::new(clock, parts.progress),
         })
     }
@@ -161,7 +162,7 @@ impl<S: Stage> Worker<S> {
     /// # Errors
     /// When the stage refuses the shape.
     pub(crate) fn output_shape(&mut self, stage: StageId, input: &Shape) -> Result<Shape> {
-        Ok(self.slot(stage).stage.output_shape(input)?)
+        Ok(self.chunk(stage).stage.output_shape(input)?)
     }
 
     /// Checks that the loss takes the last stage's output and the data's targets.
@@ -329,23 +330,23 @@ impl<S: Stage> Worker<S> {
         self.mesh.world_rank(Coordinate { rank, ..self.at })
     }
 
-    fn slot(&mut self, stage: StageId) -> &mut Slot<S> {
-        self.slots
+    fn chunk(&mut self, stage: StageId) -> &mut Chunk<S> {
+        self.chunks
             .iter_mut()
-            .find(|slot| slot.id == stage)
+            .find(|chunk| chunk.id == stage)
             .expect("checked: the stage is on this rank")
     }
 
     fn cell(&mut self, cell: Cell) -> &mut InFlight<S> {
-        &mut self.slot(cell.stage).cells[cell.micro_batch.index()]
+        &mut self.chunk(cell.stage).cells[cell.micro_batch.index()]
     }
 
     /// The same micro-batch at the next stage (`1`) or the previous one (`-1`), if this rank has that stage
     /// too.
     fn neighbour(&mut self, cell: Cell, offset: i32) -> Option<&mut InFlight<S>> {
         let stage = StageId(cell.stage.0.wrapping_add_signed(offset));
-        let slot = self.slots.iter_mut().find(|slot| slot.id == stage)?;
-        Some(&mut slot.cells[cell.micro_batch.index()])
+        let chunk = self.chunks.iter_mut().find(|chunk| chunk.id == stage)?;
+        Some(&mut chunk.cells[cell.micro_batch.index()])
     }
 }
 

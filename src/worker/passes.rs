@@ -6,9 +6,9 @@ use std::fmt;
 use pipewright_stages::{Mode, Shape, Stage, Tensor};
 
 use super::Worker;
+use super::chunk::Held;
 use super::execution::{Execution, Finding};
 use super::progress::WaitsFor;
-use super::slot::Held;
 use crate::error::{Error, Result};
 use crate::fabric::Tag;
 use crate::id::{Rank, StageId};
@@ -21,7 +21,7 @@ impl<S: Stage> Worker<S> {
         };
         let target = self.target(run, cell)?;
         let shape = shape_of(&input);
-        let (output, saved) = match self.slot(cell.stage).stage.forward(run.context(cell), input) {
+        let (output, saved) = match self.chunk(cell.stage).stage.forward(run.context(cell), input) {
             Err(error) if run.is_search() => {
                 run.finding = Some(Finding {
                     stage: cell.stage,
@@ -60,7 +60,7 @@ impl<S: Stage> Worker<S> {
                     self.meter.take(inputs, run.step, cell.micro_batch)?
                 }
             };
-            return Ok(Some(self.slot(cell.stage).stage.load(input)?));
+            return Ok(Some(self.chunk(cell.stage).stage.load(input)?));
         };
         if self.schedule.rank_of(before) != self.rank {
             return self.wait(run, Flow::Activation, cell);
@@ -125,14 +125,14 @@ impl<S: Stage> Worker<S> {
 
     pub(super) fn backward(&mut self, run: &Execution<'_>, cell: Cell) -> Result<()> {
         let (saved, grad) = self.backward_inputs(run, cell)?;
-        let input_grad = self.slot(cell.stage).stage.backward(saved.value, grad)?;
+        let input_grad = self.chunk(cell.stage).stage.backward(saved.value, grad)?;
         self.meter.free(saved.bytes);
         self.give_back(cell, input_grad)
     }
 
     pub(super) fn backward_input(&mut self, run: &Execution<'_>, cell: Cell) -> Result<()> {
         let (saved, grad) = self.backward_inputs(run, cell)?;
-        let (input_grad, pending) = self.slot(cell.stage).stage.backward_input(saved.value, grad)?;
+        let (input_grad, pending) = self.chunk(cell.stage).stage.backward_input(saved.value, grad)?;
         let pending = Held::new(pending);
         self.meter.free(saved.bytes);
         self.meter.hold(pending.bytes);
@@ -154,7 +154,7 @@ impl<S: Stage> Worker<S> {
             .take()
             .expect("checked: forward before backward-input");
         self.meter.free(saved.bytes);
-        let saved = Held::new(self.slot(cell.stage).stage.restore(saved.value)?);
+        let saved = Held::new(self.chunk(cell.stage).stage.restore(saved.value)?);
         self.meter.hold(saved.bytes);
         Ok((saved, grad))
     }
@@ -186,7 +186,7 @@ impl<S: Stage> Worker<S> {
             .pending
             .take()
             .expect("checked: backward-input before backward-weight");
-        self.slot(cell.stage).stage.backward_weight(pending.value)?;
+        self.chunk(cell.stage).stage.backward_weight(pending.value)?;
         self.meter.free(pending.bytes);
         Ok(())
     }
@@ -242,8 +242,8 @@ impl<S: Stage> Worker<S> {
         let (rank, tag) = self.source(run, flow, cell);
         let peer = self.world_rank(rank);
         let transport = &mut self.transport;
-        let slot = self.slots.iter_mut().find(|slot| slot.id == cell.stage);
-        let stage = &mut slot.expect("checked: the stage is on this rank").stage;
+        let chunk = self.chunks.iter_mut().find(|chunk| chunk.id == cell.stage);
+        let stage = &mut chunk.expect("checked: the stage is on this rank").stage;
         let come = match run.is_search() {
             true => None,
             false => transport.poll(peer, tag)?,

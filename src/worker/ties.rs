@@ -2,58 +2,12 @@
 
 use pipewright_stages::{Device, Gradient, Parameter, Part, Stage};
 
+use super::Worker;
+use super::parameters::{Site, Tie};
 use super::progress::WaitsFor;
-use super::{Site, Worker};
 use crate::error::Result;
 use crate::fabric::Tag;
 use crate::id::{Rank, WorldRank};
-
-/// One tied parameter: layers say that they hold the same weights. Its gradients are summed over its sites,
-/// in their order, and so the copies stay equal.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Tie {
-    /// The name all sites share.
-    pub(crate) name: String,
-    /// Two or more sites: first the parameter itself, then its tied copies in layer order. The first site's
-    /// rank adds the gradients.
-    pub(crate) sites: Vec<Site>,
-}
-
-impl Tie {
-    /// The sites on one rank.
-    fn on(&self, rank: Rank) -> impl Iterator<Item = Site> {
-        self.sites.iter().copied().filter(move |site| site.rank == rank)
-    }
-
-    /// The ranks of the other sites, each once, without the first site's rank.
-    fn others(&self) -> impl Iterator<Item = Rank> {
-        let sites = self.sites.iter().enumerate();
-        let new =
-            sites.filter(|(index, site)| self.sites[..*index].iter().all(|other| other.rank != site.rank));
-        new.skip(1).map(|(_, site)| site.rank)
-    }
-
-    /// The ranks with which `rank` exchanges gradients and their sum.
-    fn partners(&self, rank: Rank) -> Vec<Rank> {
-        let first = self.sites[0].rank;
-        if rank == first {
-            self.others().collect()
-        } else if self.on(rank).next().is_some() {
-            vec![first]
-        } else {
-            Vec::new()
-        }
-    }
-
-    /// Where to find the numbers of the site with this index: the number of its rank's block among the other
-    /// ranks, and the number of the site in that block.
-    fn place(&self, index: usize) -> Option<(usize, usize)> {
-        let rank = self.sites[index].rank;
-        let block = self.others().position(|other| other == rank)?;
-        let before = self.sites[..index].iter().filter(|site| site.rank == rank);
-        Some((block, before.count()))
-    }
-}
 
 impl<S: Stage> Worker<S> {
     /// Connects the rank to its partners, and gives tied copies the first site's weights.
@@ -143,7 +97,7 @@ impl<S: Stage> Worker<S> {
         let first = tie.sites[0];
         for peer in tie.others() {
             if self.hands_over(peer) {
-                let wire = self.slot(first.stage).stage.wire_of(total)?;
+                let wire = self.chunk(first.stage).stage.wire_of(total)?;
                 self.send_wire(peer, sum_tag(first), wire)?;
                 continue;
             }
@@ -162,7 +116,7 @@ impl<S: Stage> Worker<S> {
         for site in tie.on(self.rank) {
             let gradient = Gradient::take(self.parameter(site));
             if handed {
-                let wire = self.slot(site.stage).stage.wire_of(&gradient)?;
+                let wire = self.chunk(site.stage).stage.wire_of(&gradient)?;
                 self.send_wire(to, gradient_tag(site), wire)?;
             } else {
                 gradient.append_to(&mut block)?;
@@ -190,7 +144,7 @@ impl<S: Stage> Worker<S> {
         let wire = self
             .meter
             .wait(WaitsFor::Rank(rank), || transport.wait(peer, tag))?;
-        Ok(self.slot(site.stage).stage.gradient_of(wire)?)
+        Ok(self.chunk(site.stage).stage.gradient_of(wire)?)
     }
 
     fn take_gradient(&mut self, tie: &Tie) -> Result<()> {
@@ -247,7 +201,7 @@ impl<S: Stage> Worker<S> {
     }
 
     fn parameter(&mut self, site: Site) -> &mut Parameter {
-        self.slot(site.stage).parameter(site.index)
+        self.chunk(site.stage).parameter(site.index)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::device::Device;
 use crate::shape::Shape;
+use crate::units::in_words;
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -60,7 +61,7 @@ pub enum ErrorKind {
     /// A device that has not as much memory as is wanted, whatever is given back before.
     #[error(
         "out of memory on {device}: {} wanted, {} free of {}; {}",
-        in_words(*wanted), in_words(*free), in_words(*total),
+        in_words(*wanted as f64), in_words(*free as f64), in_words(*total as f64),
         if *lasting {
             "what stays with each stage (weights, their gradients, the optimizer's state, room for matrix products) needs less on each \
              of more devices: more stages, fewer on this one"
@@ -139,16 +140,5 @@ pub(crate) fn check_positive(sizes: &[(&str, usize)]) -> Result<()> {
     match sizes.iter().find(|(_, size)| *size == 0) {
         Some((name, _)) => Err(Error::invalid(format!("{name} is 0: it must be at least 1"))),
         None => Ok(()),
-    }
-}
-
-/// Bytes in the unit that people read.
-fn in_words(bytes: u64) -> String {
-    const K: f64 = 1024.0;
-    let bytes = bytes as f64;
-    let units = [(K * K * K, "GiB"), (K * K, "MiB"), (K, "KiB")];
-    match units.into_iter().find(|(unit, _)| bytes >= *unit) {
-        Some((unit, name)) => format!("{:.1} {name}", bytes / unit),
-        None => format!("{bytes} bytes"),
     }
 }

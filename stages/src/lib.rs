@@ -72,6 +72,7 @@ mod stage;
 mod tensor;
 pub mod testing;
 pub mod threads;
+pub mod units;
 
 /// Whether the compiler optimised this package. Without optimisation, training takes hundreds of times as
 /// long.

@@ -79,7 +79,8 @@ fn holds(name: &str, config: &str) {
 
 fn gpt(dim: usize, layers: usize, vocab: usize, seq: usize, pipeline: &str) -> String {
     format!(
-        "[model]\ndim = {dim}\nlayers = {layers}\nheads = 4\nvocab = {vocab}\n[data]\nTEXT\nseq = {seq}\n[pipeline]\n{pipeline}\n"
+        "[model]\ndim = {dim}\nlayers = {layers}\nheads = 4\nvocab = {vocab}\n\
+         [data]\nTEXT\nseq = {seq}\n[pipeline]\n{pipeline}\n"
     )
 }
 

@@ -56,7 +56,8 @@ fn auto_says_what_it_chose_and_keeps_to_a_memory_in_bytes() {
     refused(
         plan("memory=10B"),
         &[
-            "pipeline.memory: 0.01 KiB is less than any cut of 6 layers into 2 stages holds with auto; the least found is ",
+            "pipeline.memory: 10 B is less than any cut of 6 layers into 2 stages holds with auto; the least \
+             found is ",
         ],
     );
     let train = |sets: &[&str]| {

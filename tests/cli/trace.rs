@@ -54,8 +54,8 @@ fn a_run_too_short_to_trace_is_refused() {
     };
     refused(
         &["--trace"],
-        "--trace=5: 0 of 6 steps are done, so 6 are to come, and the first 2 of these are not traced: trace at least 1 \
-         and at most 4",
+        "--trace=5: 0 of 6 steps are done, so 6 are to come, and the first 2 of these are not traced: trace \
+         at least 1 and at most 4",
     );
     refused(&["--trace=0"], "trace at least 1 and at most 4");
     refused(

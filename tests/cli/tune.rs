@@ -138,7 +138,8 @@ fn files_with_costs_that_do_not_fit_are_refused() {
             &["--set", "model.dim=32", "--set", "pipeline.micro_batch_size=4"],
         ]
         .concat(),
-        "measured for other settings (model.dim 16, now 32; pipeline.micro_batch_size 2, now 4): measure again with",
+        "measured for other settings (model.dim 16, now 32; pipeline.micro_batch_size 2, now 4): measure \
+         again with",
     );
     let wrong = |part: &str, with: &dyn Fn(&mut serde_json::Value)| {
         fs::write(place.path("costs.json"), whole.to_string()).unwrap();
@@ -287,7 +288,7 @@ fn tune_says_the_least_memory_that_works_and_refuses_sizes_and_ranks_that_are_no
     let (said, message) = (said.stdout(), said.stderr());
     assert_eq!(said, "");
     assert!(
-        message.contains("error: nothing fits into 0.98 KiB on a rank: the least that works is ")
+        message.contains("error: nothing fits into 1000 B on a rank: the least that works is ")
             && message
                 .contains(" KiB (1f1b: ranks 1, stages each 1, micro-batches 6, rows 1): raise --memory"),
         "{message}"
@@ -342,7 +343,8 @@ fn what_cannot_be_tuned_or_written_is_refused_before_anything_is_measured() {
 fn a_tuned_config_keeps_comments_order_and_what_is_not_about_speed() {
     let place = Place::new();
     let text = fs::read_to_string(place.path("my.toml")).unwrap();
-    let given = "[pipeline] # the cut\n# rows of a step\nbatch_size = 6\n  # how many\nmicro_batches = 3 # of them\npin = false\n";
+    let given = "[pipeline] # the cut\n# rows of a step\nbatch_size = 6\n  # how many\n\
+                 micro_batches = 3 # of them\npin = false\n";
     let text = text.replace("[pipeline]\nmicro_batches = 3\nmicro_batch_size = 2\n", given);
     fs::write(place.path("my.toml"), &text).unwrap();
     let tune = [

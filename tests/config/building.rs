@@ -70,7 +70,8 @@ fn optimizers_are_told_by_their_state() {
 #[test]
 fn changes_that_make_another_run_are_told_from_those_that_do_not() {
     let saved = parse("[pipeline]\nmicro_batch_size = 8").unwrap();
-    let harmless = "[pipeline]\nstages = 4\nchunks = 2\nschedule = 'looped-bfs'\nrecompute = 'full'\nthreads_per_rank = 2\npin = false\nbatch_size = 32\n\
+    let harmless = "[pipeline]\nstages = 4\nchunks = 2\nschedule = 'looped-bfs'\nrecompute = 'full'\n\
+                    threads_per_rank = 2\npin = false\nbatch_size = 32\n\
                     [train]\nsteps = 7\n[checkpoint]\nevery = 0\n[metrics]\nlisten = '127.0.0.1:1'";
     assert_eq!(parse(harmless).unwrap().changes_from(&saved).unwrap(), [""; 0]);
     let other = "[data]\npath = 'x'\n[optimizer]\nschedule = 'cosine'\n[train]\nsteps = 7";

@@ -52,7 +52,8 @@ fn ranks_are_what_a_list_is_counted_by() {
     all_refused(&[(
         "[pipeline]\nstages = 4\n\ndevices = ['cuda:0', 'cuda:1']",
         &[
-            "my.toml:4: pipeline.devices: the list has 2, and there are 4 ranks: give one device for all, or one for each",
+            "my.toml:4: pipeline.devices: the list has 2, and there are 4 ranks: give one device for all, or \
+             one for each",
         ],
     )]);
     let error = compose::places(&parse("").unwrap(), 0);

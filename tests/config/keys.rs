@@ -69,8 +69,8 @@ fn a_variable_with_one_underscore_is_told_and_others_are_passed_over() {
     );
     assert_eq!(
         refusal.to_string(),
-        "environment variable PIPEWRIGHT_MODEL_DIM sets nothing: two underscores stand between section and key, write \
-         PIPEWRIGHT_MODEL__DIM"
+        "environment variable PIPEWRIGHT_MODEL_DIM sets nothing: two underscores stand between section and \
+         key, write PIPEWRIGHT_MODEL__DIM"
     );
     said("PIPEWRIGHT_CUDA_LIBS").unwrap();
     said("PIPEWRIGHT_HOME").unwrap();

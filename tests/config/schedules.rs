@@ -36,7 +36,8 @@ fn stages_and_chunks_that_do_not_go_with_the_schedule_are_refused() {
         (
             "[pipeline]\nschedule = 'interleaved-1f1b'\nstages = 5",
             &[
-                "my.toml:3: pipeline.stages: 5, but schedule interleaved-1f1b wants 2 on each rank: use 4 or 6",
+                "my.toml:3: pipeline.stages: 5, but schedule interleaved-1f1b wants 2 on each rank: use 4 or \
+                 6",
             ],
         ),
         (
@@ -46,7 +47,8 @@ fn stages_and_chunks_that_do_not_go_with_the_schedule_are_refused() {
         (
             "[pipeline]\nchunks = 2",
             &[
-                "my.toml:2: pipeline.chunks: 2, but schedule 1f1b has 1 on each rank: change this or leave it out",
+                "my.toml:2: pipeline.chunks: 2, but schedule 1f1b has 1 on each rank: change this or leave \
+                 it out",
             ],
         ),
         (
@@ -94,12 +96,14 @@ fn a_file_that_does_not_fit_is_refused_with_the_key_or_the_cell() {
     );
     assert_eq!(
         refusal(csv, "stages = 2\nmicro_batches = 1\nchunks = 2"),
-        "my.toml:5: pipeline.chunks: 2, but the ranks of the schedule in mine.csv have [1, 1] stages: leave this out"
+        "my.toml:5: pipeline.chunks: 2, but the ranks of the schedule in mine.csv have [1, 1] stages: leave \
+         this out"
     );
     assert_eq!(
         refusal("0F0,0B0\n1F0,1C0\n", ""),
-        "my.toml:2: pipeline.schedule: mine.csv: rank 1, cell 1: \"1C0\" is not an action; known are 2F0, 2B0, 2I0, \
-         2W0, 2SEND_F0, 2RECV_F0, 2SEND_B0, 2RECV_B0 (stage, action, micro-batch), 2REDUCE_GRAD and 2STEP (stage)"
+        "my.toml:2: pipeline.schedule: mine.csv: rank 1, cell 1: \"1C0\" is not an action; known are 2F0, \
+         2B0, 2I0, 2W0, 2SEND_F0, 2RECV_F0, 2SEND_B0, 2RECV_B0 (stage, action, micro-batch), 2REDUCE_GRAD \
+         and 2STEP (stage)"
     );
     let gone = schedule(&parse("[pipeline]\nschedule = 'file:none.csv'").unwrap());
     assert!(

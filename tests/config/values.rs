@@ -163,13 +163,15 @@ fn impossible_values_say_what_to_do() {
         (
             "[pipeline]\nbatch_size = 30",
             &[
-                "pipeline.batch_size: a batch of 30 cannot be divided into 4 micro-batches: take 28 or 32 rows",
+                "pipeline.batch_size: a batch of 30 cannot be divided into 4 micro-batches: take 28 or 32 \
+                 rows",
             ],
         ),
         (
             "[pipeline]\nbatch_size = 32\nmicro_batch_size = 4",
             &[
-                "my.toml:3: pipeline.micro_batch_size: a batch of 32 over pipeline.micro_batches 4 makes 8 each",
+                "my.toml:3: pipeline.micro_batch_size: a batch of 32 over pipeline.micro_batches 4 makes 8 \
+                 each",
             ],
         ),
         (
@@ -244,8 +246,8 @@ fn sizes_beyond_any_machine_are_refused_with_the_limit() {
         ),
         (
             &["pipeline.micro_batch_size=1048576", "data.seq=1048576"],
-            "pipeline.micro_batch_size: a block's widest activation would have 1048576 x 1048576 x 4 x 128 numbers: at \
-             most 8589934592 are supported, lower one of these",
+            "pipeline.micro_batch_size: a block's widest activation would have 1048576 x 1048576 x 4 x 128 \
+             numbers: at most 8589934592 are supported, lower one of these",
         ),
         (
             &["model.layers=1000", "model.dim=4096"],
@@ -295,7 +297,8 @@ fn stages_partitions_and_schedules_that_cannot_be_are_named() {
     let said = with("recompute = ['none', 'full', 'full']");
     assert_eq!(
         said,
-        "my.toml:4: pipeline.recompute: the list has 3, pipeline.stages is 2: give one word a stage, or one for all"
+        "my.toml:4: pipeline.recompute: the list has 3, pipeline.stages is 2: give one word a stage, or one \
+         for all"
     );
     let said = with("partition = [['embed', 'h.0.atn'], ['h.0.mlp', 'head']]");
     assert!(
@@ -319,7 +322,8 @@ fn a_memory_that_is_none_is_refused_in_one_sentence() {
     all_refused(&[(
         "[pipeline]\nmemory = 'lots'",
         &[
-            "my.toml:2: pipeline.memory: expected a size above 0 such as 200MiB, 1.5GiB or 1000000, got \"lots\"",
+            "my.toml:2: pipeline.memory: expected a size above 0 such as 200MiB, 1.5GiB or 1000000, got \
+             \"lots\"",
         ],
     )]);
 }

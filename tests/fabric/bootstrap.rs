@@ -70,7 +70,8 @@ fn hear(mut from: &TcpStream) -> Value {
 /// A hello without proof.
 fn hello(version: &str) -> Value {
     json!({ "Hello": {
-        "process": 1, "processes": 2, "address": "127.0.0.1:9", "version": version, "program": "", "proof": vec![0; 32]
+        "process": 1, "processes": 2, "address": "127.0.0.1:9", "version": version, "program": "",
+        "proof": vec![0; 32]
     } })
 }
 
@@ -154,8 +155,9 @@ fn a_process_that_was_turned_away_is_named_when_nobody_else_comes() {
         assert_eq!(
             error.to_string(),
             format!(
-                "process 1 of 2 did not come to {address} within 2 s: start it, or give more time (launch.deadline); process 1 \
-                 runs version 0.0.1 of the program, process 0 version {version}: start the same file everywhere"
+                "process 1 of 2 did not come to {address} within 2 s: start it, or give more time \
+                 (launch.deadline); process 1 runs version 0.0.1 of the program, process 0 version \
+                 {version}: start the same file everywhere"
             )
         );
     });

@@ -212,15 +212,15 @@ macro_rules! suite {
             }
 
             #[test]
-            fn all_ranks_gather_the_same_numbers_in_rank_order() {
+            fn all_ranks_gather_the_same_bytes_in_rank_order() {
                 for ranks in [2, 4] {
                     let gather = |mut end: End| {
-                        let mine = vec![f64::from(end.rank().0); end.rank().index()];
+                        let mine = vec![end.rank().0 as u8; end.rank().index()];
                         let mut all = Gathered::default();
                         for _ in 0..3 {
                             all_gather(end.as_mut(), &mine, &mut all).expect("gathered");
                         }
-                        (end, all.ranks().map(<[f64]>::to_vec).collect::<Vec<_>>())
+                        (end, all.ranks().map(<[u8]>::to_vec).collect::<Vec<_>>())
                     };
                     let threads: Vec<_> = connect(ranks)
                         .into_iter()
@@ -230,8 +230,8 @@ macro_rules! suite {
                         .into_iter()
                         .map(|thread| thread.join().expect("no panic"))
                         .collect();
-                    let expected: Vec<Vec<f64>> = (0..ranks)
-                        .map(|rank| vec![f64::from(rank); rank as usize])
+                    let expected: Vec<Vec<u8>> = (0..ranks)
+                        .map(|rank| vec![rank as u8; rank as usize])
                         .collect();
                     assert!(ends.iter().all(|(_, all)| *all == expected));
                 }
@@ -243,9 +243,9 @@ macro_rules! suite {
 suite!(channels sockets channels_and_sockets);
 
 #[test]
-fn a_rank_alone_gathers_its_own_numbers() {
+fn a_rank_alone_gathers_its_own_bytes() {
     let mut end = crate::channels(1).pop().expect("one end");
     let mut all = Gathered::default();
-    all_gather(end.as_mut(), &[1.0, 2.0], &mut all).expect("gathered");
-    assert_eq!(all.numbers(), [1.0, 2.0]);
+    all_gather(end.as_mut(), &[1, 2], &mut all).expect("gathered");
+    assert_eq!(all.ranks().collect::<Vec<_>>(), [[1, 2]]);
 }

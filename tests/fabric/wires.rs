@@ -151,7 +151,8 @@ fn no_memory_is_made_for_dimensions_that_the_frame_has_no_numbers_for() {
     let error = b.wait(WorldRank(0), Tag(7)).map(|_| ()).expect_err("a boast");
     assert_eq!(
         error.to_string(),
-        "rank 1 cannot read the wire with tag 0x7 from rank 0: f32[8796093022208] has 35184372088832 bytes, and 40 came"
+        "rank 1 cannot read the wire with tag 0x7 from rank 0: f32[8796093022208] has 35184372088832 bytes, \
+         and 40 came"
     );
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// A module's path from the root of the crate, such as `plan`, `makers`.
+/// A module's path from the root of the crate, such as `plan`, `makers`; that of `lib.rs` is empty.
 type Module = Vec<String>;
 
 /// A name that a file imports: its whole path from the root of the crate, and whether the file re-exports it.
@@ -61,7 +61,7 @@ impl Files {
             for import in &self.imports[&file] {
                 let target = self.home(&import.path, 0);
                 if target.is_some_and(|target| {
-                    target[0] == file[0] && *target != file && reached.insert(target.clone())
+                    target.first() == file.first() && *target != file && reached.insert(target.clone())
                 }) {
                     open.extend(target.cloned());
                 }
@@ -73,7 +73,7 @@ impl Files {
     /// The file that defines the name at a path. If a file only re-exports the name, the search goes on at
     /// its source.
     fn home(&self, path: &[String], hops: usize) -> Option<&Module> {
-        let deepest = (1..=path.len())
+        let deepest = (0..=path.len())
             .rev()
             .find(|&length| self.imports.contains_key(&path[..length]))?;
         let (file, imports) = self.imports.get_key_value(&path[..deepest])?;
@@ -94,7 +94,7 @@ fn module(path: &Path) -> Module {
         .iter()
         .map(|name| name.to_string_lossy().into_owned())
         .collect();
-    if names.last().is_some_and(|name| name == "mod") {
+    if names.last().is_some_and(|name| name == "mod") || names == ["lib"] {
         names.pop();
     }
     names
@@ -134,7 +134,8 @@ fn imports(module: &Module, text: &str) -> Vec<Import> {
     }
     for (start, _) in code.match_indices("crate::").chain(code.match_indices("super::")) {
         let word = |letter: char| letter.is_alphanumeric() || letter == '_' || letter == ':';
-        if code[..start].ends_with(word) {
+        let is_visibility = code[..start].ends_with("(in ");
+        if is_visibility || code[..start].ends_with(word) {
             continue;
         }
         let path = code[start..].split(|letter| !word(letter)).next().unwrap_or("");

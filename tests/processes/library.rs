@@ -185,7 +185,8 @@ fn a_description_that_one_process_gets_wrong_is_told_in_all() {
         }
         builder.world(world).launch().expect_err("no stages").to_string()
     });
-    let cause = "the schedule has 2 stages, the pipeline was given 0: split the model into as many as the schedule has";
+    let cause = "the schedule has 2 stages, the pipeline was given 0: split the model into as many as the \
+        schedule has";
     assert_eq!(said, [format!("process 1: {cause}"), cause.to_owned()]);
 }
 

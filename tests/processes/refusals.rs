@@ -19,8 +19,8 @@ fn numbers_of_processes_that_make_no_sense_are_refused() {
     let refused = [
         (
             &[("WORLD_SIZE", "2")][..],
-            "error: WORLD_SIZE is 2, but RANK is not set: give each process its own, 0 to 1, or unset WORLD_SIZE to run in one \
-             process\n",
+            "error: WORLD_SIZE is 2, but RANK is not set: give each process its own, 0 to 1, or unset \
+             WORLD_SIZE to run in one process\n",
         ),
         (
             &[("WORLD_SIZE", "2"), ("RANK", "2")],
@@ -40,8 +40,8 @@ fn numbers_of_processes_that_make_no_sense_are_refused() {
         ),
         (
             &[("WORLD_SIZE", "2"), ("RANK", "1")],
-            "process 1: error: WORLD_SIZE is 2, but nobody says where process 0 listens: set MASTER_ADDR and MASTER_PORT, or \
-             launch.address = \"host:port\"\n",
+            "process 1: error: WORLD_SIZE is 2, but nobody says where process 0 listens: set MASTER_ADDR and \
+             MASTER_PORT, or launch.address = \"host:port\"\n",
         ),
     ];
     for (variables, said) in refused {
@@ -55,7 +55,10 @@ fn processes_that_cannot_share_the_ranks_are_refused() {
     for process in place.several(2, &["--set", "pipeline.stages=3"]) {
         let said = process.failed(2);
         assert!(
-            said.contains("error: 2 processes cannot share 3 ranks evenly: start 1, 3 of them (WORLD_SIZE), or change the stages"),
+            said.contains(
+                "error: 2 processes cannot share 3 ranks evenly: start 1, 3 of them (WORLD_SIZE), \
+                or change the stages"
+            ),
             "{said}"
         );
     }
@@ -130,8 +133,8 @@ fn differ(first: &[&str], second: &[&str]) -> [String; 2] {
 #[test]
 fn mixed_configs_are_refused_and_told_apart() {
     let said = differ(&[], &["--set", "model.dim=32"]);
-    let expected = "error: process 1 was started with another config: it has `[model] dim = 32`, process 0 `[model] dim = 16`; start \
-                    all with the same config and options\n";
+    let expected = "error: process 1 was started with another config: it has `[model] dim = 32`, process 0 \
+        `[model] dim = 16`; start all with the same config and options\n";
     assert_eq!(
         said,
         [0, 1].map(|process| format!("process {process}: {expected}"))
@@ -213,7 +216,8 @@ fn a_port_of_another_protocol_is_told() {
     });
     let said = Started::new(place.member(1, 2, &address, &[])).end().failed(2);
     let expected = format!(
-        "process 1: error: what listens at {address} is no process 0 of this program: it answers in another protocol"
+        "process 1: error: what listens at {address} is no process 0 of this program: it answers in another \
+         protocol"
     );
     assert!(said.starts_with(&expected), "{said}");
     answering.join().unwrap();
@@ -286,8 +290,8 @@ fn a_folder_that_processes_do_not_share_is_refused_before_the_first_step() {
     let first = Started::new(place.member(0, 2, &address, &[]));
     let second = Started::new(elsewhere.member(1, 2, &address, &[]));
     let [first, second] = [first, second].map(|process| process.end().failed(2));
-    let cause = "runs/small/run.json is not there, although process 0 has written it: the processes of a run need one file system \
-                 for its directory\n";
+    let cause = "runs/small/run.json is not there, although process 0 has written it: the processes of a run \
+        need one file system for its directory\n";
     assert_eq!(first, format!("process 0: error: process 1: {cause}"));
     assert_eq!(second, format!("process 1: error: {cause}"));
     assert!(!place.path("runs/small").exists());

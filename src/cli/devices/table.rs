@@ -1,8 +1,8 @@
 //! Devices as a table for people.
 
 use super::Cpu;
-use crate::config::Memory;
 use crate::stages::devices::{Found, GpuReport, Library, Report};
+use crate::stages::units::in_words;
 
 /// The devices, the libraries, and how to install what is missing.
 pub(super) fn table(cpu: &Cpu, report: &Report) -> String {
@@ -19,10 +19,9 @@ pub(super) fn table(cpu: &Cpu, report: &Report) -> String {
 
 fn gpu(gpu: &GpuReport) -> String {
     let (major, minor) = gpu.capability;
-    let in_words = |bytes: u64| Memory::in_words(bytes as f64);
     let free = gpu.free.map_or_else(
         || "cannot be used now".to_owned(),
-        |free| format!("{} free", in_words(free)),
+        |free| format!("{} free", in_words(free as f64)),
     );
     let runs = match &gpu.problem {
         None => "f32, bf16, fused attention",
@@ -32,7 +31,7 @@ fn gpu(gpu: &GpuReport) -> String {
         "{}  {}, compute capability {major}.{minor}, {}, {free}: {runs}\n",
         gpu.device,
         gpu.name,
-        in_words(gpu.total)
+        in_words(gpu.total as f64)
     )
 }
 

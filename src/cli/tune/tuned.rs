@@ -4,10 +4,9 @@ use std::path::{Path, PathBuf};
 
 use toml_edit::{DocumentMut, Item, RawString, TableLike};
 
-use super::Args;
 use super::grid::Found;
 use crate::cli::out::{Out, Replace};
-use crate::config::Config;
+use crate::config::{Config, Memory};
 use crate::plan::AUTO;
 use crate::{Error, Result};
 
@@ -46,18 +45,17 @@ impl Tuned {
         })
     }
 
-    /// Writes the config, and beside it the costs that led to its settings. It is the given file, with its
-    /// comments and with the new keys in `[pipeline]`. If that would not mean the same, a config with all
-    /// keys is written instead.
-    pub(super) fn write(&self, found: &Found, args: &Args) -> Result<()> {
+    /// Writes the config, and beside it the costs that its settings were found by. It is the `given` file with
+    /// other keys in `[pipeline]`, comments and all; where that would not say the same, all keys are written.
+    pub(super) fn write(&self, found: &Found, given: &Path, memory: Option<Memory>) -> Result<()> {
         self.costs.write(&found.measured_costs.to_json())?;
         let mut config = found.config.clone();
         config.pipeline.costs = Some(self.costs_path.clone());
         // The config with a searched schedule needs the memory limit of the search.
         let searched = (found.setting.schedule == AUTO).then_some(found.limit).flatten();
-        config.pipeline.memory = args.memory.or(searched);
+        config.pipeline.memory = memory.or(searched);
         let resolved = config.resolved_toml()?;
-        let given = std::fs::read_to_string(&args.config).map_err(Error::io("read", &args.config))?;
+        let given = std::fs::read_to_string(given).map_err(Error::io("read", given))?;
         let says_the_same = |text: &String| {
             Config::parse("tuned", text, &[], &[])
                 .and_then(|config| config.resolved_toml())

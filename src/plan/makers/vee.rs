@@ -3,7 +3,7 @@
 //!
 //! A micro-batch goes down the ranks and back up, first forward and then backward. A rank's first stage holds
 //! its activations for all of that time. Its second stage holds them only while the ranks below work. So
-//! ranks higher up give more of their limit to the first stage. [`shares`] follows the lifespans of a
+//! ranks higher up give more of their limit to the first stage. [`in_flight`] follows the lifespans of a
 //! building block in Qi et al., "Pipeline Parallelism with Controllable Memory" (arXiv 2405.15362). The order
 //! follows from the costs.
 
@@ -100,8 +100,8 @@ fn within(sizes: Sizes, costs: &Costs, limit: Limit, goal: Goal) -> Result<Order
         memory: f64::from(limit.held) * largest_share(&stages)
             - f64::from(limit.done) * freed.fold(0.0, f64::max),
     };
-    let shares = shares(ranks, 2 * limit.held);
-    let mut policies: Vec<_> = policies(ranks, shares.to_vec()).collect();
+    let limits = in_flight(ranks, 2 * limit.held);
+    let mut policies: Vec<_> = policies(ranks, limits.to_vec()).collect();
     policies.sort_by_key(|policy| promise(policy.rules[0]));
     let (_, listed) = best(&task, policies, goal).expect("a share fits one micro-batch");
     Ok(Order {
@@ -131,7 +131,7 @@ fn largest_share(stages: &[StageCost]) -> f64 {
 ///
 /// The second stage's part grows from 1 on rank 0 to a half on the last rank. In two of the ways the second
 /// stage may also use what the first leaves. The rank's memory then limits both together.
-pub(crate) fn shares(ranks: u32, limit: u32) -> [Vec<u32>; 4] {
+pub(crate) fn in_flight(ranks: u32, limit: u32) -> [Vec<u32>; 4] {
     let way = |rounding: u64, lends: bool| {
         let whole = 2 * u64::from(ranks - 1).max(1);
         let part =

@@ -186,8 +186,8 @@ fn too_little_memory_for_weights_is_told_before_anything_starts() {
         said.contains("cannot be built on cuda:0: ")
             && said.contains("out of memory on cuda:0: ")
             && said.contains(
-                "what stays with each stage (weights, their gradients, the optimizer's state, room for matrix products) \
-                 needs less on each of more devices"
+                "what stays with each stage (weights, their gradients, the optimizer's state, room for \
+                 matrix products) needs less on each of more devices"
             ),
         "{said}"
     );

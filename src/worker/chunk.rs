@@ -1,11 +1,11 @@
-//! One stage on its rank, with what is in flight through it.
+//! One of a rank's stages, with what is in flight through it.
 
 use pipewright_stages::{Bytes, Parameter, Shape, Stage};
 
 use crate::id::StageId;
 
 /// A stage and, for each micro-batch of the step, what it holds of it.
-pub(super) struct Slot<S: Stage> {
+pub(super) struct Chunk<S: Stage> {
     pub(super) id: StageId,
     pub(super) stage: S,
     pub(super) cells: Vec<InFlight<S>>,
@@ -56,7 +56,7 @@ impl<S: Stage> Default for InFlight<S> {
     }
 }
 
-impl<S: Stage> Slot<S> {
+impl<S: Stage> Chunk<S> {
     pub(super) fn new(id: StageId, stage: S, micro_batches: u32) -> Self {
         let cells = (0..micro_batches).map(|_| InFlight::default()).collect();
         Self { id, stage, cells }

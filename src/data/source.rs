@@ -1,0 +1,47 @@
+//! What a source of micro-batches has to give.
+
+use pipewright_stages::{Shape, Tensor};
+
+use super::Fingerprint;
+use crate::error::Result;
+use crate::id::MicroBatch;
+
+/// The target of a row that no loss counts: the filling of a last micro-batch that the data does not fill.
+pub const IGNORED: u32 = u32::MAX;
+
+/// A source of micro-batches: a pure function of position, so that resuming needs no state.
+pub trait DataSource: Send + Sync + 'static {
+    /// The input and the target of a micro-batch. Its number is that within the whole batch of a step, from
+    /// 0: where several replicas share a batch, each asks for its own numbers.
+    ///
+    /// # Errors
+    /// When the data cannot be read.
+    fn micro_batch(&self, step: u64, micro_batch: MicroBatch) -> Result<(Tensor, Tensor)>;
+
+    /// The shapes of every input and target.
+    fn shapes(&self) -> (Shape, Shape);
+
+    /// What tells this data from other data. Processes of a run compare it, and a checkpoint keeps it.
+    ///
+    /// The sources of this module look at all of their data. A source that does not say more is known by
+    /// micro-batch 0 of step 0.
+    ///
+    /// # Errors
+    /// When the data cannot be read.
+    fn fingerprint(&self) -> Result<Fingerprint> {
+        let (input, target) = self.micro_batch(0, MicroBatch(0))?;
+        Ok(Fingerprint::of_sample(
+            std::any::type_name::<Self>(),
+            &input,
+            &target,
+        ))
+    }
+
+    /// Whether there is data for every step, also for those after the last step of a training.
+    ///
+    /// Only then are micro-batches prepared a step ahead: nobody knows which step will be the last. Otherwise
+    /// the source is asked for the micro-batches of a step when that step begins.
+    fn is_endless(&self) -> bool {
+        false
+    }
+}

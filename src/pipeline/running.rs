@@ -1,0 +1,300 @@
+//! A running pipeline: it trains step by step, as a plain training loop would.
+
+use std::collections::BTreeMap;
+use std::fmt::Arguments;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pipewright_stages::Stage;
+use pipewright_stages::loss::Score;
+use pipewright_stages::optimizer::{LearningRate, Optimizer};
+use sha2::{Digest, Sha256};
+
+use super::hash;
+use super::metrics;
+use super::report::{Evaluation, StepReport};
+use super::shapes::check_shapes;
+use crate::actor::{Evaluate, Hash, Ranks, Search, Train};
+use crate::data::{DataSource, Fingerprint, Loader};
+use crate::error::{CallError, Error, Result};
+use crate::fabric::Call;
+use crate::id::MicroBatch;
+use crate::schedule::{Schedule, Timeline};
+use crate::worker::{
+    self, Fault, Finding, Forwards, Outcome, ParameterInfo, RankReport, Record, Site, Totals, Trained,
+};
+
+/// A running pipeline: one actor a rank, each on its own thread. Dropping it stops them.
+///
+/// In a run of several processes all of them make the same calls with the same arguments, in the same order.
+/// Another call in one of them is an error in all
+/// ([`FabricError::CallsDiffer`](crate::error::FabricError::CallsDiffer)).
+///
+/// After a rank has failed every call gives [`Error::Stopped`] with the cause; a step that only gave numbers
+/// that are not finite ([`Error::NotFinite`]) leaves the pipeline running with the weights of the step
+/// before.
+pub struct Pipeline<S: Stage> {
+    pub(super) ranks: Ranks<S>,
+    /// In the processes whose ranks take data.
+    pub(super) loader: Option<Loader>,
+    pub(super) data: Arc<dyn DataSource>,
+    pub(super) schedule: Arc<Schedule>,
+    pub(super) optimizer: Arc<dyn Optimizer>,
+    pub(super) learning_rate: LearningRate,
+    pub(super) config: String,
+    pub(super) parameters: Vec<ParameterInfo>,
+    /// What the clocks of processes are compared by.
+    pub(super) origin: Instant,
+    pub(super) next_step: u64,
+    pub(super) failure: Option<String>,
+}
+
+impl<S: Stage> Pipeline<S> {
+    /// The number of optimizer steps done, which is the next step's number.
+    pub fn next_step(&self) -> u64 {
+        self.next_step
+    }
+
+    /// The schedule it runs.
+    pub fn schedule(&self) -> &Schedule {
+        &self.schedule
+    }
+
+    /// The parameters in layer order; a tied one is listed at each of its sites.
+    pub fn parameters(&self) -> &[ParameterInfo] {
+        &self.parameters
+    }
+
+    /// This process's number among those of the run; 0 when it runs alone.
+    pub fn process(&self) -> u32 {
+        self.ranks.peers().process()
+    }
+
+    /// The number of processes of the run.
+    pub fn processes(&self) -> u32 {
+        self.ranks.peers().processes()
+    }
+
+    /// What tells its data from other data.
+    ///
+    /// # Errors
+    /// When the data cannot be read.
+    pub fn fingerprint(&self) -> Result<Fingerprint> {
+        self.data.fingerprint()
+    }
+
+    /// Runs one training step on all ranks and reports it.
+    ///
+    /// # Errors
+    /// [`Error::Action`] with the first cause when a rank fails; [`Error::NotFinite`]; [`Error::Stopped`].
+    pub fn step(&mut self) -> Result<StepReport> {
+        self.train(false).map(|(report, _)| report)
+    }
+
+    /// Runs one training step as [`Pipeline::step`] does, and gives what each rank did when: seconds since
+    /// the call, bytes held for backwards to come. A pass begins when it has all that it waits for; a
+    /// transfer lasts from its handing over until the receiver takes it up. Writing it down costs about half
+    /// a microsecond an action; the weights are the same.
+    ///
+    /// # Errors
+    /// As for [`Pipeline::step`].
+    pub fn step_traced(&mut self) -> Result<(StepReport, Timeline)> {
+        let (report, traces) = self.train(true)?;
+        Ok((report, worker::timeline(&self.schedule, traces)))
+    }
+
+    /// Runs one training step; the ranks' records are there when they are `traced`.
+    fn train(&mut self, traced: bool) -> Result<(StepReport, Vec<Record>)> {
+        let step = self.next_step;
+        let learning_rate = self.learning_rate.at(step);
+        let call = match traced {
+            false => self.begin(format_args!("step {step}"))?,
+            true => self.begin(format_args!("traced step {step}"))?,
+        };
+        let trace_from = traced.then(|| self.common_instant()).transpose();
+        let trace_from = self.note(trace_from)?;
+        let started = Instant::now();
+        if let Some(loader) = &self.loader {
+            loader.begin(step);
+        }
+        let answers = self.ranks.ask_all("training", |_| Train {
+            call,
+            step,
+            learning_rate,
+            trace_from,
+        });
+        let answers = self.note(answers)?;
+        let seconds = started.elapsed().as_secs_f64();
+        let totals = self.totals(step, &answers)?;
+        let ranks = answers.iter().map(|answer| RankReport {
+            bubble: 1.0 - answer.report.busy / seconds,
+            ..answer.report
+        });
+        let report = StepReport {
+            step,
+            loss: totals.score.mean(),
+            accuracy: totals.score.accuracy(),
+            grad_norm: totals.grad_norm,
+            learning_rate,
+            weight: totals.score.weight,
+            seconds,
+            ranks: ranks.collect(),
+        };
+        metrics::record(&report);
+        self.next_step += 1;
+        let traces = answers.into_iter().filter_map(|answer| answer.trace).collect();
+        Ok((report, traces))
+    }
+
+    /// One moment on the clocks of all processes, right before now.
+    fn common_instant(&self) -> Result<Instant> {
+        let offset = self.ranks.peers().offset(self.origin)?;
+        let now = self.origin.elapsed().as_secs_f64() + offset;
+        let all = self.ranks.spread("comparing clocks", Ok(vec![now]))?;
+        let last = all.into_iter().fold(now, f64::max) - offset;
+        let since = Duration::try_from_secs_f64(last).unwrap_or_default();
+        Ok(self.origin + since)
+    }
+
+    fn totals(&mut self, step: u64, answers: &[Trained]) -> Result<Totals> {
+        match answers.first().expect("a pipeline has at least one rank").outcome {
+            Outcome::Updated(totals) => Ok(totals),
+            Outcome::NotFinite(Fault::Loss(micro_batch)) => {
+                let place = self.search(step, micro_batch)?;
+                let what = format!("the loss of micro-batch {micro_batch} is not finite; {place}");
+                Err(Error::NotFinite { step, what })
+            }
+            Outcome::NotFinite(Fault::Gradient(stage, index)) => {
+                let at = |info: &&ParameterInfo| (info.site.stage, info.site.index) == (stage, index);
+                let name = self.parameters.iter().find(at).map_or("?", |info| &info.name);
+                let what = format!("the gradient is not finite, first at `{name}` (stage {stage})");
+                Err(Error::NotFinite { step, what })
+            }
+        }
+    }
+
+    /// Where a micro-batch's forward pass first gives a number that is not finite.
+    fn search(&mut self, step: u64, micro_batch: MicroBatch) -> Result<String> {
+        let call = self.begin(format_args!(
+            "search of step {step}, micro-batch {micro_batch} for a number that is not finite"
+        ))?;
+        let forwards = Arc::new(Forwards::new(self.schedule.placement(), 1)?);
+        let message = |_| Search {
+            call,
+            source: Arc::clone(&self.data),
+            step,
+            micro_batch,
+            forwards: Arc::clone(&forwards),
+        };
+        let findings = self
+            .ranks
+            .ask_all("looking for the first number that is not finite", message);
+        let found = self.note(findings)?.into_iter().flatten().next();
+        Ok(found.map_or_else(
+            || "every layer's output is finite, so the loss itself is at fault".to_owned(),
+            |Finding { stage, what }| format!("first in stage {stage}, {what}"),
+        ))
+    }
+
+    /// Runs forward only over the first micro-batches of a source's step 0, as many as are asked for.
+    ///
+    /// # Errors
+    /// [`CallError::NoMicroBatches`] when none are asked for, and
+    /// [`LaunchError::RefusedInput`](crate::error::LaunchError::RefusedInput) and its like when the stages
+    /// cannot work on what the source gives: the pipeline keeps running. Else as for [`Pipeline::step`].
+    pub fn evaluate(&mut self, source: Arc<dyn DataSource>, micro_batches: u32) -> Result<Evaluation> {
+        let shapes = source.shapes();
+        let call = self.begin(format_args!(
+            "evaluation of {micro_batches} micro-batches of {}",
+            shapes.0
+        ))?;
+        let forwards = Arc::new(Forwards::new(self.schedule.placement(), micro_batches)?);
+        if shapes != self.data.shapes() {
+            check_shapes(&self.ranks, &self.schedule, shapes)?;
+        }
+        let scores = self.ranks.ask_all("evaluating", |_| Evaluate {
+            call,
+            source: Arc::clone(&source),
+            forwards: Arc::clone(&forwards),
+        });
+        let mut total = Score::default();
+        for score in self.note(scores)? {
+            total.add(score);
+        }
+        Ok(Evaluation {
+            loss: total.mean(),
+            accuracy: total.accuracy(),
+            weight: total.weight,
+        })
+    }
+
+    /// The SHA-256, in hex, of all weights as little-endian `f32`, parameters in name order, tied ones once.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn weights_hash(&mut self) -> Result<String> {
+        self.begin(format_args!("hash of the weights"))?;
+        let mut by_name: BTreeMap<&str, Site> = BTreeMap::new();
+        for info in self.parameters.iter().filter(|info| !info.is_tied) {
+            by_name.insert(&info.name, info.site);
+        }
+        let sites: Vec<Site> = by_name.into_values().collect();
+        let mut hash = Sha256::new();
+        for run in sites.chunk_by(|a, b| a.rank == b.rank) {
+            let sites = run.to_vec();
+            let state = self
+                .ranks
+                .ask("hashing the weights", run[0].rank, Hash { hash, sites })?;
+            hash = hash::resumed(&state)?;
+        }
+        Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// Whether any process says yes: the same answer in each. A process alone answers itself.
+    ///
+    /// # Errors
+    /// [`Error::Process`] or [`Error::ProcessGone`] when another has failed.
+    pub fn any(&mut self, yes: bool) -> Result<bool> {
+        self.begin(format_args!("question whether any process says yes"))?;
+        let all = self.ranks.spread("agreeing", Ok(vec![u32::from(yes)]));
+        Ok(self.note(all)?.contains(&1))
+    }
+
+    /// Leaves for a failure outside the pipeline: the other processes are told why, and stop.
+    pub fn fail(&mut self, cause: &Error) {
+        self.ranks.peers().fail(cause);
+        self.failure.get_or_insert_with(|| cause.to_string());
+    }
+
+    /// Stops all ranks and waits for their threads to end.
+    pub fn stop(self) {}
+
+    /// Begins a call: all processes make the same ones. Nothing can be called after a failure.
+    pub(super) fn begin(&mut self, call: Arguments<'_>) -> Result<Call> {
+        if let Some(cause) = &self.failure {
+            return Err(Error::Stopped(format!(" after a failure: {cause}")));
+        }
+        let call = self.ranks.announce(call);
+        self.note(call)
+    }
+
+    /// Remembers a failure that has stopped the ranks.
+    pub(super) fn note<T>(&mut self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result {
+            self.failure = Some(error.to_string());
+        }
+        if let Err(Error::Call(CallError::Stalled { .. })) = &result {
+            // Perhaps it is the data source that does not return: then the loader's thread would never end.
+            std::mem::forget(self.loader.take());
+        }
+        result
+    }
+}
+
+impl<S: Stage> std::fmt::Debug for Pipeline<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pipeline")
+            .field("next_step", &self.next_step)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,95 @@
+//! A pipeline's checkpoints, which all processes write and read together.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use pipewright_stages::Stage;
+
+use super::running::Pipeline;
+use crate::actor::{Read, Write};
+use crate::checkpoint::{Checkpoint, Draft, TensorInfo};
+use crate::error::{CheckpointError, Error, Result};
+
+impl<S: Stage> Pipeline<S> {
+    /// Saves weights, optimizer state, step, config and the data's fingerprint as a checkpoint folder, with
+    /// checksums. Written beside its place and renamed into it: whatever goes wrong, a checkpoint that stood
+    /// there before still does. Only a checkpoint, or an empty folder, is ever replaced.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] when anything else stands there, which is left untouched; [`Error::Io`], as when
+    /// the disk is full. The pipeline keeps running.
+    pub fn save(&mut self, folder: impl AsRef<Path>) -> Result<()> {
+        self.begin(format_args!("saving of {}", folder.as_ref().display()))?;
+        let states = self.optimizer.state_names();
+        let first = self.ranks.peers().process() == 0;
+        let make = if first { Draft::create } else { Draft::beside };
+        let draft = make(folder.as_ref(), &self.tensors(), states).map(Arc::new);
+        let draft = self.all_do("beginning a checkpoint", draft)?;
+        let written = self.ranks.ask_all("writing a checkpoint", |_| Write {
+            draft: Arc::clone(&draft),
+        })?;
+        let done = if first {
+            // Weights are worth saving also when the data cannot be read any more.
+            let data = self.data.fingerprint().ok();
+            let written = written.into_iter().flatten().collect();
+            draft.finish(self.next_step, &self.config, data, written)
+        } else {
+            Ok(())
+        };
+        self.all_do("ending a checkpoint", done)
+    }
+
+    /// Loads a checkpoint saved with any number of stages; the next step continues where it was saved, bit
+    /// for bit. Every byte is compared with its checksum before.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] naming the file and the parameter, before any weight has changed; [`Error::Io`].
+    pub fn load(&mut self, folder: impl AsRef<Path>) -> Result<()> {
+        self.begin(format_args!("loading of {}", folder.as_ref().display()))?;
+        let states = self.optimizer.state_names();
+        let first = self.ranks.peers().process() == 0;
+        let checkpoint = Checkpoint::open(folder.as_ref()).and_then(|checkpoint| {
+            checkpoint.check(&self.tensors(), states)?;
+            if first {
+                checkpoint.verify()?;
+            }
+            Ok(Arc::new(checkpoint))
+        });
+        let checkpoint = self.all_do("opening a checkpoint", checkpoint)?;
+        self.check_same_step(folder.as_ref(), checkpoint.step())?;
+        let answers = self.ranks.ask_all("reading a checkpoint", |_| Read {
+            checkpoint: Arc::clone(&checkpoint),
+        });
+        self.note(answers)?;
+        self.next_step = checkpoint.step();
+        Ok(())
+    }
+
+    /// The parameters as a checkpoint knows them.
+    fn tensors(&self) -> Vec<TensorInfo> {
+        self.parameters.iter().map(TensorInfo::from).collect()
+    }
+
+    /// This process's part of what all do before any goes on; fails when any has failed.
+    fn all_do<T>(&self, what: &str, own: Result<T>) -> Result<T> {
+        let (done, value) = match own {
+            Ok(value) => (Ok(vec![()]), Some(value)),
+            Err(error) => (Err(error), None),
+        };
+        self.ranks.spread(what, done)?;
+        Ok(value.expect("a failure of this process's own is told above"))
+    }
+
+    /// Refuses checkpoints of several steps in what should be one folder.
+    fn check_same_step(&self, folder: &Path, step: u64) -> Result<()> {
+        let steps = self.ranks.spread("opening a checkpoint", Ok(vec![step]))?;
+        match steps.iter().position(|&other| other != steps[0]) {
+            None => Ok(()),
+            Some(process) => Err(Error::Checkpoint(CheckpointError::SeveralSteps {
+                folder: folder.to_owned(),
+                process,
+                steps: [steps[0], steps[process]],
+            })),
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! What all ranks agree on at the end of a step: loss, gradient norm, and whether they are finite.
+
+use pipewright_stages::loss::Score;
+use serde::{Deserialize, Serialize};
+
+use super::outcome::{Fault, Outcome, Totals};
+use crate::error::{Error, Result};
+use crate::fabric::{Gathered, Transport, all_gather};
+use crate::id::{MicroBatch, StageId};
+
+/// One thing that a rank tells all others.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+enum Entry {
+    /// Of the rank of the last stage.
+    Loss(BatchScore),
+    /// The squared gradient of a parameter.
+    Gradient(SquaredGradient),
+}
+
+/// The scores of all micro-batches, added in their order; or the first one whose loss is not finite.
+type BatchScore = std::result::Result<Score, MicroBatch>;
+
+/// The squares of a parameter's gradient, added up.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct SquaredGradient {
+    stage: StageId,
+    /// The parameter's place in the stage.
+    index: usize,
+    square: f64,
+}
+
+/// What the ranks tell each other at the end of a step, and what they make of it. Used again and again, it
+/// keeps its memory.
+#[derive(Debug)]
+pub(super) struct Agreement {
+    /// This rank's entries, one behind the other.
+    mine: Vec<u8>,
+    all: Gathered,
+    loss: BatchScore,
+    /// Those of all ranks, in parameter order.
+    gradients: Vec<SquaredGradient>,
+}
+
+impl Default for Agreement {
+    fn default() -> Self {
+        Self {
+            mine: Vec::new(),
+            all: Gathered::default(),
+            loss: Ok(Score::default()),
+            gradients: Vec::new(),
+        }
+    }
+}
+
+impl Agreement {
+    /// Forgets the step before.
+    pub(super) fn begin(&mut self) {
+        self.mine.clear();
+        self.gradients.clear();
+    }
+
+    /// The rank of the last stage tells the scores of all micro-batches, in their order.
+    pub(super) fn tell_scores(&mut self, scores: impl Iterator<Item = Score>) {
+        let mut loss: BatchScore = Ok(Score::default());
+        for (index, score) in (0..).zip(scores) {
+            match &mut loss {
+                Ok(_) if !score.sum.is_finite() => loss = Err(MicroBatch(index)),
+                Ok(total) => total.add(score),
+                Err(_) => {}
+            }
+        }
+        self.tell(Entry::Loss(loss));
+    }
+
+    /// This rank tells the squared gradient of a parameter, by its place in a stage.
+    pub(super) fn tell_gradient(&mut self, stage: StageId, index: usize, square: f64) {
+        self.tell(Entry::Gradient(SquaredGradient { stage, index, square }));
+    }
+
+    fn tell(&mut self, entry: Entry) {
+        postcard::to_io(&entry, &mut self.mine).expect("memory takes what is written");
+    }
+
+    /// Sends what this rank tells to all ranks, and hears what they tell.
+    ///
+    /// # Errors
+    /// [`Error::PeerGone`].
+    pub(super) fn exchange<W: 'static>(&mut self, transport: &mut dyn Transport<W>) -> Result<()> {
+        all_gather(transport, &self.mine, &mut self.all)?;
+        for (rank, mut told) in self.all.ranks().enumerate() {
+            while !told.is_empty() {
+                let (entry, rest) =
+                    postcard::take_from_bytes(told).map_err(|error| unreadable(rank, error))?;
+                match entry {
+                    Entry::Loss(loss) => self.loss = loss,
+                    Entry::Gradient(gradient) => self.gradients.push(gradient),
+                }
+                told = rest;
+            }
+        }
+        self.gradients
+            .sort_unstable_by_key(|gradient| (gradient.stage, gradient.index));
+        Ok(())
+    }
+
+    /// The step's numbers, or the first that is not finite.
+    pub(super) fn outcome(&self) -> Outcome {
+        let score = match self.loss {
+            Ok(score) => score,
+            Err(micro_batch) => return Outcome::NotFinite(Fault::Loss(micro_batch)),
+        };
+        let mut last_first = self.gradients.iter().rev();
+        if let Some(gradient) = last_first.find(|gradient| !gradient.square.is_finite()) {
+            return Outcome::NotFinite(Fault::Gradient(gradient.stage, gradient.index));
+        }
+        let squares: f64 = self.gradients.iter().map(|gradient| gradient.square).sum();
+        let grad_norm = if score.weight > 0.0 {
+            squares.sqrt() / score.weight
+        } else {
+            0.0
+        };
+        Outcome::Updated(Totals { score, grad_norm })
+    }
+}
+
+/// Processes run one build of the program, so what one has written another can read.
+fn unreadable(rank: usize, error: postcard::Error) -> Error {
+    Error::Stopped(format!(
+        ": what rank {rank} tells at the end of a step cannot be read: {error}"
+    ))
+}

@@ -1,0 +1,22 @@
+//! Bytes in the units that people read.
+
+/// The units and their bytes, the largest first.
+const UNITS: [(&str, f64); 4] = [
+    ("GiB", 1_073_741_824.0),
+    ("MiB", 1_048_576.0),
+    ("KiB", 1024.0),
+    ("B", 1.0),
+];
+
+/// The largest unit of which so many bytes are one or more, and the bytes that it has.
+pub fn byte_unit(bytes: f64) -> (&'static str, f64) {
+    let fits = |unit: &&(&str, f64)| bytes >= unit.1;
+    *UNITS.iter().find(fits).unwrap_or(&UNITS[UNITS.len() - 1])
+}
+
+/// So many bytes, for people: `1.50 GiB`, `512 B`.
+pub fn in_words(bytes: f64) -> String {
+    let (name, unit) = byte_unit(bytes);
+    let decimals = if unit > 1.0 { 2 } else { 0 };
+    format!("{:.decimals$} {name}", bytes / unit)
+}
