@@ -5,7 +5,7 @@ mod passing;
 #[path = "common/worlds.rs"]
 mod worlds;
 
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

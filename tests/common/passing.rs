@@ -5,11 +5,11 @@ use pipewright::id::MicroBatch;
 use pipewright::stages::{ForwardContext, Parameter, Result, Shape, Stage, StageBuilder, Tensor};
 
 /// Passes its input on. Each forward pass calls a function first.
-pub struct PassOn(Box<dyn FnMut(ForwardContext)>);
+pub(crate) struct PassOn(Box<dyn FnMut(ForwardContext)>);
 
 impl PassOn {
     /// Builds one that calls this function.
-    pub fn calling(call: impl FnMut(ForwardContext) + Clone + Send + 'static) -> StageBuilder<Self> {
+    pub(crate) fn calling(call: impl FnMut(ForwardContext) + Clone + Send + 'static) -> StageBuilder<Self> {
         Box::new(move || Ok(Self(Box::new(call.clone()))))
     }
 }
@@ -44,7 +44,7 @@ impl Stage for PassOn {
 }
 
 /// Inputs and targets of one number, 1.
-pub struct Ones;
+pub(crate) struct Ones;
 
 impl DataSource for Ones {
     fn micro_batch(&self, _: u64, _: MicroBatch) -> pipewright::Result<(Tensor, Tensor)> {
