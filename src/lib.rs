@@ -15,7 +15,8 @@
 //! # use pipewright::data::{Corpus, Windows};
 //! # use pipewright::stages::{loss::CrossEntropy, models::Gpt};
 //! # fn main() -> Result<()> {
-//! let gpt = Gpt { vocab: 256, dim: 32, layers: 2, heads: 4, context: 32, dropout: 0.1, tied: true, seed: 1 };
+//! let (dim, context) = (32, 32);
+//! let gpt = Gpt { vocab: 256, dim, layers: 2, heads: 4, context, dropout: 0.1, tied: true, seed: 1 };
 //! let corpus = Arc::new(Corpus::built_in());
 //! let windows = Windows::drawn(Arc::clone(&corpus), 0..corpus.count(), 4, 32, 1)?;
 //! let mut pipeline = Pipeline::builder()
@@ -35,7 +36,8 @@
 //! | --- | --- |
 //! | train step by step, evaluate, save, load | [`Pipeline`] |
 //! | train with a run directory, resume, validation, progress | [`run::Run`] |
-//! | take layers, losses, optimizers and models | [`stages::layers`], [`stages::loss`], [`stages::optimizer`], [`stages::models`] |
+//! | take ready layers and losses | [`stages::layers`], [`stages::loss`] |
+//! | take ready optimizers and models | [`stages::optimizer`], [`stages::models`] |
 //! | write a layer, or a whole stage | [`stages::Layer`], [`stages::Stage`] |
 //! | read data, or write a source | [`data`], [`data::DataSource`] |
 //! | take a schedule by its name | [`schedule::Schedule::named`] |

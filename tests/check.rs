@@ -127,7 +127,8 @@ fn stages_and_ranks_that_do_not_fit_are_refused() {
         .to_string();
     assert_eq!(
         lists,
-        "there are 0 lists of actions, but the stages are on 2 ranks (placement 0,1); give each list stages of its own, each on one rank"
+        "there are 0 lists of actions, but the stages are on 2 ranks (placement 0,1); \
+         give each list stages of its own, each on one rank"
     );
     let none = Schedule::from_passes("own", placement.clone(), 0, vec![vec![], vec![]])
         .unwrap_err()

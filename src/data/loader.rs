@@ -132,8 +132,8 @@ impl Feed {
         }
     }
 
-    /// One micro-batch of a step, if it has been prepared. Micro-batches of a step are taken in any order; those
-    /// of other steps, prepared before a jump, are dropped.
+    /// One micro-batch of a step, if it has been prepared. Micro-batches of a step are taken in any order. Those of
+    /// other steps, prepared before a jump, are dropped.
     ///
     /// # Errors
     /// Whatever the source reported.

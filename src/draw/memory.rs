@@ -13,8 +13,8 @@ const HEIGHT: f64 = 96.0;
 const FINEST: f64 = 12.0;
 /// The width of the last rank's curve.
 const THIN: f64 = 1.4;
-/// How much wider the curves before it may become, all together. Every curve is drawn where it belongs: where ranks
-/// hold the same, the narrow lines of later ranks lie inside of the wide lines of earlier ones.
+/// How much wider the curves before it may become, all together. Every curve is drawn where it belongs. Where
+/// ranks hold the same, the narrow lines of later ranks lie inside of the wide lines of earlier ones.
 const WIDER: f64 = 4.2;
 /// The most ranks that the key names.
 const NAMED: usize = 8;

@@ -13,7 +13,8 @@
 //! # fn main() -> Result<()> {
 //! # let folder = tempfile::tempdir().unwrap();
 //! # let path = folder.path().join("runs/small");
-//! # let gpt = Gpt { vocab: 256, dim: 16, layers: 2, heads: 2, context: 16, dropout: 0.1, tied: true, seed: 1 };
+//! # let (dim, context) = (16, 16);
+//! # let gpt = Gpt { vocab: 256, dim, layers: 2, heads: 2, context, dropout: 0.1, tied: true, seed: 1 };
 //! # let corpus = Arc::new(Corpus::text(&["src/run".into()])?);
 //! # let (all, cut) = (corpus.count(), corpus.count() - 1000);
 //! # let training = Windows::drawn(Arc::clone(&corpus), 0..cut, 2, 16, 1)?;

@@ -84,7 +84,8 @@ fn what_is_no_device_is_refused_with_the_entry() {
         (
             "[pipeline]\n\ndevices = ['cpu', 'gpu']",
             &[
-                "my.toml:3: pipeline.devices: expected devices such as \"cpu\" and \"cuda:0\" (\"gpu\" is not one), got [\"cpu\", \"gpu\"]",
+                "my.toml:3: pipeline.devices: expected devices such as \"cpu\" and \"cuda:0\" \
+                 (\"gpu\" is not one), got [\"cpu\", \"gpu\"]",
             ],
         ),
         (

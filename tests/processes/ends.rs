@@ -13,8 +13,8 @@ fn a_process_that_is_killed_ends_all_and_is_named() {
         for (process, ended) in others.into_iter().zip(started) {
             let said = ended.end().failed(1);
             let line = format!(
-                "process {process}: error: process {victim} has stopped without saying why: it was killed, or its machine or the \
-                 network failed\n"
+                "process {process}: error: process {victim} has stopped without saying why: \
+                 it was killed, or its machine or the network failed\n"
             );
             assert!(said.ends_with(&line), "{said}");
         }

@@ -144,7 +144,8 @@ fn a_process_that_is_killed_ends_the_transfers_of_the_others() {
         drop(started.remove(victim));
         let said = started.remove(0).end().failed(1);
         let line = format!(
-            "process {}: error: process {victim} has stopped without saying why: it was killed, or its machine or the network failed\n",
+            "process {}: error: process {victim} has stopped without saying why: \
+             it was killed, or its machine or the network failed\n",
             1 - victim
         );
         assert!(said.ends_with(&line), "{said}");

@@ -71,7 +71,8 @@ fn an_address_without_a_port_is_refused() {
         .failed(2);
     assert_eq!(
         said,
-        "error: --set: launch.address: \"localhost\" is not a host and port: write \"host:port\", such as \"127.0.0.1:29500\"\n"
+        "error: --set: launch.address: \"localhost\" is not a host and port: \
+         write \"host:port\", such as \"127.0.0.1:29500\"\n"
     );
 }
 

@@ -46,7 +46,7 @@ impl Tuned {
     }
 
     /// Writes the config, and beside it the costs that its settings were found by. It is the `given` file with
-    /// other keys in `[pipeline]`, comments and all; where that would not say the same, all keys are written.
+    /// other keys in `[pipeline]`, comments and all. Where that would not say the same, it writes all keys.
     pub(super) fn write(&self, found: &Found, given: &Path, memory: Option<Memory>) -> Result<()> {
         self.costs.write(&found.measured_costs.to_json())?;
         let mut config = found.config.clone();

@@ -193,7 +193,8 @@ fn what_cannot_be_measured_on_gpus_says_what_can() {
         let said = refused("cpu,cuda:0");
         assert!(
             said.contains(
-                "pipeline.devices: one cost of a layer is for all ranks, and these ranks are not all on the CPU, or all on GPUs"
+                "pipeline.devices: one cost of a layer is for all ranks, and these ranks \
+                 are not all on the CPU, or all on GPUs"
             ),
             "{said}"
         );

@@ -165,7 +165,8 @@ fn a_run_says_its_gpus_and_that_heads_have_no_fused_attention() {
         .run(&[&ON_GPU[..], &args, &sizes].concat())
         .done()
         .stdout();
-    let line = "\ndevices   cuda:0 in bf16; a vocabulary of 257 is slow, because scores are read 8 at a time: model.vocab=320 is faster\n";
+    let line = "\ndevices   cuda:0 in bf16; a vocabulary of 257 is slow, \
+                because scores are read 8 at a time: model.vocab=320 is faster\n";
     assert!(said.contains(line), "{said}");
     let said = machine.run(&[&ON_GPU[..], &["--run-dir", "f32", "--steps", "1"]].concat());
     let said = said.done().stdout();
