@@ -6,6 +6,7 @@ mod command;
 mod config;
 mod data;
 mod fabric;
+mod gradient;
 mod launch;
 mod mesh;
 pub mod plan;
@@ -21,6 +22,7 @@ pub use command::{Advice, CommandError, OutProblem, PromptProblem};
 pub use config::{ConfigError, MeantKey, Origin, ProcessesProblem};
 pub use data::{DataError, FileProblem, FolderProblem};
 pub use fabric::FabricError;
+pub use gradient::GradientError;
 pub use launch::{Giver, LaunchError, ParameterPlace};
 pub use mesh::MeshError;
 pub use plan::PlanError;
@@ -86,6 +88,9 @@ pub enum Error {
         /// What happened.
         kind: Box<Error>,
     },
+    /// A gradient does not fit what it belongs to.
+    #[error(transparent)]
+    Gradient(Box<GradientError>),
     /// A stage or layer failed.
     #[error(transparent)]
     Stage(#[from] pipewright_stages::Error),
@@ -142,6 +147,23 @@ impl From<ConfigError> for Error {
     }
 }
 
+impl From<GradientError> for Error {
+    fn from(error: GradientError) -> Self {
+        Self::Gradient(Box::new(error))
+    }
+}
+
+impl From<Error> for pipewright_stages::Error {
+    /// For a stage, or its builder, that calls this crate: the error of a stage as it was, any other as the
+    /// [source](std::error::Error::source).
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Stage(error) => error,
+            error => Self::other(error),
+        }
+    }
+}
+
 impl From<LaunchError> for Error {
     fn from(error: LaunchError) -> Self {
         Self::Launch(Box::new(error))
@@ -176,12 +198,12 @@ impl Error {
     pub(crate) fn is_out_of_memory(&self) -> bool {
         match self {
             Self::Action { kind, .. } => kind.is_out_of_memory(),
-            Self::Stage(error) => matches!(error.kind, ErrorKind::OutOfMemory { .. }),
+            Self::Stage(error) => matches!(error.kind, ErrorKind::OutOfMemory(_)),
             Self::Launch(error) => {
                 let LaunchError::Unbuildable { source, .. } = error.as_ref() else {
                     return false;
                 };
-                matches!(source.kind, ErrorKind::OutOfMemory { .. })
+                matches!(source.kind, ErrorKind::OutOfMemory(_))
             }
             _ => false,
         }

@@ -2,7 +2,7 @@
 
 use crate::clock::Clock;
 use crate::device::{Device, Place};
-use crate::error::{Error, Result};
+use crate::error::{DeviceError, Result};
 use crate::gradient::Gradient;
 use crate::parameter::Parameter;
 use crate::shape::Shape;
@@ -73,9 +73,7 @@ pub trait Stage: 'static {
     fn move_to(&mut self, place: Place) -> Result<()> {
         match place.device {
             Device::Cpu => Ok(()),
-            device => Err(Error::invalid(format!(
-                "this stage does not run on {device}, only on cpu"
-            ))),
+            device => Err(DeviceError::StageOnCpuOnly { device }.into()),
         }
     }
 
@@ -92,9 +90,7 @@ pub trait Stage: 'static {
     /// # Errors
     /// What the device reports; of a stage that nobody wrote this for, that it has none.
     fn wire_of(&self, _gradient: &Gradient) -> Result<Self::Wire> {
-        Err(Error::invalid(
-            "this stage gives no gradients to other ranks' GPUs",
-        ))
+        Err(DeviceError::GivesNoGradients.into())
     }
 
     /// What [`Stage::wire_of`] gave on another rank, on this stage's device.
@@ -102,9 +98,7 @@ pub trait Stage: 'static {
     /// # Errors
     /// As [`Stage::wire_of`].
     fn gradient_of(&self, _wire: Self::Wire) -> Result<Gradient> {
-        Err(Error::invalid(
-            "this stage takes no gradients from other ranks' GPUs",
-        ))
+        Err(DeviceError::TakesNoGradients.into())
     }
 
     /// Whether the device has done all that this thread has given it; a device that works while the host goes on is waited for by asking.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use crate::cuda::{self, Gpu, Memory, Ptr};
 use crate::device::{DType, Device, Place};
-use crate::error::{Error, Result};
+use crate::error::{Result, ShapeError};
 use crate::pool::Buffer;
 use crate::shape::{Kind, Shape};
 use crate::stage::Bytes;
@@ -288,10 +288,7 @@ fn check_count(shape: &Shape, count: usize) -> Result<()> {
     if shape.count() == count {
         return Ok(());
     }
-    Err(Error::invalid(format!(
-        "{count} elements do not fill {shape}, which has {}",
-        shape.count()
-    )))
+    Err(ShapeError::Count { shape: *shape, count }.into())
 }
 
 impl Bytes for Tensor {

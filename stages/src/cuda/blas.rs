@@ -12,7 +12,7 @@ use super::library::Library;
 use super::plan::Plan;
 use super::{Gpu, Memory, Ptr};
 use crate::device::{DType, Device};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{CudaError, Result};
 
 /// Scratch memory that algorithms may use, in bytes: as much as NVIDIA recommends for Hopper
 /// (cuBLAS documentation, `cublasSetWorkspace`).
@@ -155,14 +155,19 @@ impl Gpu {
                 self.stream(),
             )
         }
-        .map_err(refused(what))
+        .map_err(refused(what))?;
+        Ok(())
     }
 }
 
 /// What cuBLASLt refused: says what was being done.
-fn refused(what: impl fmt::Display) -> impl FnOnce(CublasError) -> Error {
-    move |CublasError(status)| Error {
-        place: String::new(),
-        kind: ErrorKind::Device(format!("{what}: {status:?}")),
+fn refused(call: impl fmt::Display) -> impl FnOnce(CublasError) -> CudaError {
+    move |CublasError(status)| CudaError {
+        library: Library::CublasLt,
+        call: call.to_string(),
+        code: status as u32,
+        name: format!("{status:?}"),
+        meaning: None,
+        remedy: None,
     }
 }

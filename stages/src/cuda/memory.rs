@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use super::driver::{self, Event, Stream, failed};
 use super::{Gpu, Ptr};
 use crate::device::Device;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, OutOfMemory, Result};
 
 /// How many blocks can be on their way home; one more is given back to CUDA.
 const ON_THE_WAY: usize = 4096;
@@ -106,7 +106,7 @@ impl Gpu {
     /// Memory for so many bytes, contents unspecified, for use on the compute stream.
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfMemory`].
+    /// [`OutOfMemory`].
     pub(crate) fn memory_of(&self, bytes: usize) -> Result<Memory> {
         self.take(false, bytes)
     }
@@ -114,8 +114,8 @@ impl Gpu {
     /// As [`Gpu::memory_of`], for what stays for as long as the stage: smaller passes would not make it less.
     pub(super) fn lasting_memory_of(&self, bytes: usize) -> Result<Memory> {
         self.memory_of(bytes).map_err(|mut error| {
-            if let ErrorKind::OutOfMemory { lasting, .. } = &mut error.kind {
-                *lasting = true;
+            if let ErrorKind::OutOfMemory(wanted) = &mut error.kind {
+                wanted.lasting = true;
             }
             error
         })
@@ -179,17 +179,13 @@ impl Gpu {
     }
 
     fn out_of_memory(&self, wanted: usize) -> Error {
-        let (free, total) = self.memory().unwrap_or_default();
-        Error {
-            place: String::new(),
-            kind: ErrorKind::OutOfMemory {
-                device: Device::Cuda(self.index()),
-                wanted: wanted as u64,
-                free,
-                total,
-                lasting: false,
-            },
-        }
+        let error = OutOfMemory {
+            device: Device::Cuda(self.index()),
+            wanted: wanted as u64,
+            left: self.memory().ok(),
+            lasting: false,
+        };
+        error.into()
     }
 
     /// What the compute stream was given until now makes the memory what it is: others wait for that.

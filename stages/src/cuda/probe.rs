@@ -8,7 +8,7 @@ use cudarc::driver::sys::CUdevice;
 use super::gpu::{capability, check_capability, count, missing};
 use super::library::{Found, Library};
 use crate::device::Device;
-use crate::error::Result;
+use crate::error::{DeviceError, Result};
 
 /// What of CUDA is on this machine.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ pub struct GpuReport {
     /// Bytes of it that nobody uses; none when it gives no context, such as when it is another process's alone.
     pub free: Option<u64>,
     /// Why nothing runs there; none when the kernels do: in `f32`, in `bf16`, and fused attention.
-    pub problem: Option<String>,
+    pub problem: Option<DeviceError>,
 }
 
 /// Looks for CUDA's libraries and for GPUs. Loads what libraries there are.
@@ -71,9 +71,7 @@ fn ask(index: u32) -> Result<GpuReport> {
         capability,
         total,
         free: free(handle),
-        problem: check_capability(index, capability)
-            .err()
-            .map(|error| error.to_string()),
+        problem: check_capability(index, capability).err(),
     })
 }
 

@@ -2,13 +2,12 @@
 
 use std::rc::Rc;
 
-use aligned_vec::AVec;
-
 use super::optimizer::Flat;
 use super::{Gpu, Memory, Pinned, Ptr};
 use crate::cpu::{adamw, sgd};
 use crate::device::{DType, Device, Place};
 use crate::error::Result;
+use crate::numbers::Numbers;
 use crate::parameter::Part;
 
 /// A parameter's numbers on a GPU: weights, gradient and the optimizer's tensors in `f32`, and the weights once more in the numbers that
@@ -162,7 +161,7 @@ impl Weights {
     }
 
     /// Takes over numbers from the host.
-    pub(crate) fn store(&mut self, part: Part, numbers: &[AVec<f32>]) -> Result<()> {
+    pub(crate) fn store(&mut self, part: Part, numbers: &[Numbers]) -> Result<()> {
         let gpu = self.gpu()?;
         match part {
             Part::Value => return self.store_value(&numbers[0]),
@@ -177,7 +176,7 @@ impl Weights {
     }
 
     /// Gives numbers to the host: waits for all work given before.
-    pub(crate) fn fetch(&self, part: Part, numbers: &mut [AVec<f32>]) -> Result<()> {
+    pub(crate) fn fetch(&self, part: Part, numbers: &mut [Numbers]) -> Result<()> {
         let gpu = self.gpu()?;
         let memories = match part {
             Part::Value => std::slice::from_ref(&self.value),

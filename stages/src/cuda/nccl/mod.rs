@@ -6,6 +6,7 @@
 
 mod handle;
 
+use std::fmt;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use cudarc::nccl::sys::{self, ncclDataType_t, ncclResult_t, ncclUniqueId};
 
 use super::{Gpu, Library};
 use crate::device::{DType, Device, Place};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{DeviceError, Error, NcclError, Result};
 use crate::stage::Bytes;
 use crate::tensor::Tensor;
 use handle::Handle;
@@ -43,10 +44,7 @@ impl UniqueId {
         // SAFETY: the library is there, and the pointer is to a local.
         match unsafe { sys::ncclGetUniqueId(&mut id) } {
             ncclResult_t::ncclSuccess => Ok(Self(id)),
-            code => Err(refused(&format!(
-                "NCCL cannot begin: {}",
-                Handle::default().describe(code)
-            ))),
+            code => Err(handle::cannot_begin(code)),
         }
     }
 
@@ -63,7 +61,7 @@ impl UniqueId {
 }
 
 /// Who takes part in a communicator.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
     /// This one's number, from 0.
     pub number: u32,
@@ -71,6 +69,13 @@ pub struct Member {
     pub of: u32,
     /// This one's GPU.
     pub device: Device,
+}
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { number, of, device } = self;
+        write!(f, "{device} (member {number} of {of})")
+    }
 }
 
 /// One member's part in transfers between GPUs. The thread that makes it is the one that uses it.
@@ -107,7 +112,8 @@ impl Communicator {
     ) -> Result<Self, E> {
         Library::Nccl.require()?;
         let Device::Cuda(gpu) = member.device else {
-            return Err(refused("NCCL links GPUs, and the cpu is none").into());
+            let device = member.device;
+            return Err(Error::from(NcclError::NoGpu { device }).into());
         };
         // Its context is the thread's from here on.
         Gpu::of(gpu)?;
@@ -178,11 +184,12 @@ impl Communicator {
     ) -> Result<(), E> {
         let Place { device, dtype } = tensor.place();
         if device != Device::Cuda(self.gpu) {
-            let own = Device::Cuda(self.gpu);
-            return Err(refused(&format!(
-                "{tensor:?} cannot be sent from {own}: it is on {device}"
-            ))
-            .into());
+            let error = DeviceError::Elsewhere {
+                shape: *tensor.shape(),
+                from: Device::Cuda(self.gpu),
+                on: device,
+            };
+            return Err(Error::from(error).into());
         }
         let gpu = Gpu::of(self.gpu)?;
         let (memory, stream) = (tensor.device_memory(), gpu.transfers());
@@ -199,7 +206,7 @@ impl Communicator {
     /// Queues the receipt of numbers from another member: a tensor on this member's GPU, marked as ready once they are there.
     ///
     /// # Errors
-    /// What NCCL or `going_on` reports; [`ErrorKind::OutOfMemory`].
+    /// What NCCL or `going_on` reports; [`OutOfMemory`](crate::error::OutOfMemory).
     pub fn receive<E: From<Error>>(
         &self,
         dims: &[usize],
@@ -287,12 +294,5 @@ fn numbers(dtype: DType) -> ncclDataType_t {
     match dtype {
         DType::F32 => ncclDataType_t::ncclFloat32,
         DType::Bf16 => ncclDataType_t::ncclBfloat16,
-    }
-}
-
-fn refused(message: &str) -> Error {
-    Error {
-        place: String::new(),
-        kind: ErrorKind::Device(message.to_owned()),
     }
 }

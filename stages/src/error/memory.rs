@@ -1,0 +1,59 @@
+//! Memory that a device does not have.
+
+use crate::device::Device;
+
+/// A device that has not as much memory as is wanted, whatever is given back before.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "out of memory on {device}: {} wanted{}; {}",
+    in_words(*wanted), left.map_or(String::new(), in_all), advice(*lasting)
+)]
+pub struct OutOfMemory {
+    /// The device.
+    pub device: Device,
+    /// Bytes asked for.
+    pub wanted: u64,
+    /// What the device has left, where it tells: a GPU does.
+    pub left: Option<Left>,
+    /// Whether it is for what stays for as long as the stage: its parameters, room for its matrix products.
+    pub lasting: bool,
+}
+
+/// What a device has left of its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Bytes that nobody uses.
+    pub free: u64,
+    /// Bytes of the device.
+    pub total: u64,
+}
+
+fn in_all(Left { free, total }: Left) -> String {
+    format!(", {} free of {}", in_words(free), in_words(total))
+}
+
+fn advice(lasting: bool) -> &'static str {
+    if lasting {
+        "what stays with each stage (weights, their gradients, the optimizer's state, room for matrix products) needs less on each \
+         of more devices: more stages, fewer on this one"
+    } else {
+        "less is needed with a smaller micro-batch (pipeline.micro_batch_size), recomputation (pipeline.recompute) or more stages \
+         on other devices"
+    }
+}
+
+/// Bytes in the unit that people read.
+fn in_words(bytes: u64) -> String {
+    const K: f64 = 1024.0;
+    let bytes = bytes as f64;
+    let units = [
+        (K * K * K * K, "TiB"),
+        (K * K * K, "GiB"),
+        (K * K, "MiB"),
+        (K, "KiB"),
+    ];
+    match units.into_iter().find(|(unit, _)| bytes >= *unit) {
+        Some((unit, name)) => format!("{:.1} {name}", bytes / unit),
+        None => format!("{bytes} bytes"),
+    }
+}
