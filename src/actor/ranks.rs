@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Runtime, StageActor};
-use crate::error::{CallError, Error, Result};
+use crate::error::{Error, Result};
 use crate::fabric::{Call, Peers};
 use crate::id::Rank;
 use crate::worker::Progress;
@@ -68,10 +68,12 @@ impl<S: Stage> Ranks<S> {
         <StageActor<S> as Actor>::Context: ToEnvelope<StageActor<S>, M>,
     {
         let own = self.runtime.ask_all(message);
-        if let Err(error @ Error::Call(CallError::Stalled { .. })) = own {
+        if let Err(error) = &own
+            && error.is_stall()
+        {
             // Ranks of other processes wait for the one that has stalled. So they are told before they are heard.
-            self.peers.fail(&error);
-            return Err(error);
+            self.peers.fail(error);
+            return own;
         }
         self.spread(what, own)
     }

@@ -48,10 +48,10 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// A schedule, or a placement, that cannot be.
     #[error(transparent)]
-    Schedule(#[from] ScheduleError),
+    Schedule(Box<ScheduleError>),
     /// Costs, or a search for a schedule, that cannot give one.
     #[error(transparent)]
-    Plan(#[from] PlanError),
+    Plan(Box<PlanError>),
     /// A config, or a value that was set in one, that cannot be used.
     #[error(transparent)]
     Config(Box<ConfigError>),
@@ -60,19 +60,19 @@ pub enum Error {
     Launch(Box<LaunchError>),
     /// A call of a running pipeline that cannot be done.
     #[error(transparent)]
-    Call(#[from] CallError),
+    Call(Box<CallError>),
     /// Processes that cannot find each other, or a link that cannot carry what it is given.
     #[error(transparent)]
-    Fabric(#[from] FabricError),
+    Fabric(Box<FabricError>),
     /// A run directory that cannot be used.
     #[error(transparent)]
-    Run(#[from] RunError),
+    Run(Box<RunError>),
     /// Measured costs that cannot be used, or ranks whose costs cannot be measured.
     #[error(transparent)]
-    Profile(#[from] ProfileError),
+    Profile(Box<ProfileError>),
     /// Arguments of a command that cannot be used.
     #[error(transparent)]
-    Command(#[from] CommandError),
+    Command(Box<CommandError>),
     /// Ranks, processes and devices that do not go together.
     #[error(transparent)]
     Mesh(#[from] MeshError),
@@ -86,6 +86,7 @@ pub enum Error {
         /// The action in text form, such as `2F5`.
         action: String,
         /// What happened.
+        #[source]
         kind: Box<Error>,
     },
     /// A gradient does not fit what it belongs to.
@@ -121,10 +122,10 @@ pub enum Error {
     },
     /// Data that cannot be read as what it was said to be; names the file.
     #[error(transparent)]
-    Data(#[from] DataError),
+    Data(Box<DataError>),
     /// A checkpoint that cannot be loaded or saved; names the file and the parameter.
     #[error(transparent)]
-    Checkpoint(#[from] CheckpointError),
+    Checkpoint(Box<CheckpointError>),
     /// The operating system refused; says what was being done to which file.
     #[error("cannot {what} {}: {source}", path.display())]
     Io {
@@ -140,17 +141,30 @@ pub enum Error {
     Stopped(String),
 }
 
-// In boxes: a result of every action is as large as the largest error.
-impl From<ConfigError> for Error {
-    fn from(error: ConfigError) -> Self {
-        Self::Config(Box::new(error))
-    }
+/// An error of a part is one of all, in a box: a result of every action is as large as the largest of them.
+macro_rules! parts {
+    ($($kind:ident($part:ty)),* $(,)?) => {$(
+        impl From<$part> for Error {
+            fn from(error: $part) -> Self {
+                Self::$kind(Box::new(error))
+            }
+        }
+    )*};
 }
 
-impl From<GradientError> for Error {
-    fn from(error: GradientError) -> Self {
-        Self::Gradient(Box::new(error))
-    }
+parts! {
+    Schedule(ScheduleError),
+    Plan(PlanError),
+    Config(ConfigError),
+    Launch(LaunchError),
+    Call(CallError),
+    Fabric(FabricError),
+    Run(RunError),
+    Profile(ProfileError),
+    Command(CommandError),
+    Gradient(GradientError),
+    Data(DataError),
+    Checkpoint(CheckpointError),
 }
 
 impl From<Error> for pipewright_stages::Error {
@@ -161,12 +175,6 @@ impl From<Error> for pipewright_stages::Error {
             Error::Stage(error) => error,
             error => Self::other(error),
         }
-    }
-}
-
-impl From<LaunchError> for Error {
-    fn from(error: LaunchError) -> Self {
-        Self::Launch(Box::new(error))
     }
 }
 
@@ -192,6 +200,11 @@ impl Error {
             Self::Action { kind, .. } => kind.is_echo(),
             _ => false,
         }
+    }
+
+    /// Whether a rank does not come to an end of what it does.
+    pub(crate) fn is_stall(&self) -> bool {
+        matches!(self, Self::Call(error) if matches!(**error, CallError::Stalled { .. }))
     }
 
     /// Whether a device has not as much memory as was wanted.

@@ -30,7 +30,7 @@ use sha2::{Digest, Sha256};
 use crate::actor::{Evaluate, Hash, Ranks, Read, Search, Train, Write};
 use crate::checkpoint::{Checkpoint, Draft, TensorInfo};
 use crate::data::{DataSource, Fingerprint, Loader};
-use crate::error::{CallError, CheckpointError, Error, Result};
+use crate::error::{CheckpointError, Error, Result};
 use crate::fabric::Call;
 use crate::id::MicroBatch;
 use crate::schedule::{Schedule, Timeline};
@@ -361,7 +361,7 @@ impl<S: Stage> Pipeline<S> {
         let steps = self.ranks.spread("opening a checkpoint", Ok(vec![step]))?;
         match steps.iter().position(|&other| other != steps[0]) {
             None => Ok(()),
-            Some(process) => Err(Error::Checkpoint(CheckpointError::SeveralSteps {
+            Some(process) => Err(Error::from(CheckpointError::SeveralSteps {
                 folder: folder.to_owned(),
                 process,
                 steps: [steps[0], steps[process]],
@@ -382,10 +382,10 @@ impl<S: Stage> Pipeline<S> {
     fn note<T>(&mut self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result {
             self.failure = Some(error.to_string());
-        }
-        if let Err(Error::Call(CallError::Stalled { .. })) = &result {
-            // Perhaps it is the data source that does not return: then the loader's thread would never end.
-            std::mem::forget(self.loader.take());
+            if error.is_stall() {
+                // Perhaps it is the data source that does not return: then the loader's thread would never end.
+                std::mem::forget(self.loader.take());
+            }
         }
         result
     }

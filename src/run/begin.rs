@@ -78,14 +78,16 @@ impl Run {
         let Some(checkpoint) = claim.checkpoint() else {
             return Ok(None);
         };
-        match checkpoint.check_data(&pipeline.fingerprint()?) {
-            Err(Error::Checkpoint(CheckpointError::OtherData { saved, given, .. }))
-                if self.allow_other_data =>
-            {
-                Ok(Some(format!("goes on with other data: {given}; it was {saved}")))
-            }
-            checked => checked.map(|()| None),
+        let Err(error) = checkpoint.check_data(&pipeline.fingerprint()?) else {
+            return Ok(None);
+        };
+        if self.allow_other_data
+            && let Error::Checkpoint(refusal) = &error
+            && let CheckpointError::OtherData { saved, given, .. } = refusal.as_ref()
+        {
+            return Ok(Some(format!("goes on with other data: {given}; it was {saved}")));
         }
+        Err(error)
     }
 
     /// Opens the files of the run in the process that leads, and has all processes look whether they see them.

@@ -4,7 +4,10 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::slice::{Iter, IterMut};
 
-use aligned_vec::{AVec, avec};
+use aligned_vec::AVec;
+
+use crate::error::OutOfMemory;
+use crate::pool;
 
 /// The numbers of a [`Parameter`](crate::Parameter), row-major: a slice of `f32` to read and to write.
 ///
@@ -28,8 +31,16 @@ impl Numbers {
     }
 
     /// So many zeros.
+    ///
+    /// # Panics
+    /// When there is not as much memory.
     pub(crate) fn zeros(count: usize) -> Self {
-        Self(avec![0.0; count])
+        let numbers = pool::allocate(count);
+        Self(numbers.unwrap_or_else(|| {
+            let lasting = true;
+            let error = OutOfMemory::on_host::<f32>(count);
+            panic!("{}", OutOfMemory { lasting, ..error })
+        }))
     }
 }
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use crate::cuda::{self, Gpu, Memory, Ptr};
 use crate::device::{DType, Device, Place};
-use crate::error::{Result, ShapeError};
+use crate::error::{OutOfMemory, Result, ShapeError};
 use crate::pool::Buffer;
 use crate::shape::{Kind, Shape};
 use crate::stage::Bytes;
@@ -26,6 +26,9 @@ enum Data {
 
 impl Tensor {
     /// An `f32` tensor from the current thread's pool whose contents are unspecified: for outputs that are overwritten whole.
+    ///
+    /// # Panics
+    /// When there is not as much memory; so do [`Tensor::zeros`] and [`Tensor::scratch_ids`].
     pub fn scratch(dims: &[usize]) -> Self {
         let shape = Shape::f32(dims);
         Self {
@@ -76,6 +79,17 @@ impl Tensor {
         })
     }
 
+    /// As [`Tensor::scratch`], of a layer that may fail.
+    #[inline]
+    pub(crate) fn on_host(dims: &[usize]) -> Result<Self> {
+        let shape = Shape::f32(dims);
+        let buffer = Buffer::try_pooled(shape.count());
+        Ok(Self {
+            shape,
+            data: Data::F32(buffer.ok_or_else(|| OutOfMemory::on_host::<f32>(shape.count()))?),
+        })
+    }
+
     /// Numbers on a GPU whose contents are unspecified.
     pub(crate) fn on_gpu(gpu: &Gpu, dtype: DType, dims: &[usize]) -> Result<Self> {
         let count: usize = dims.iter().product();
@@ -88,7 +102,7 @@ impl Tensor {
     pub(crate) fn beside(&self, dims: &[usize]) -> Result<Self> {
         match self.gpu()? {
             Some(gpu) => Self::on_gpu(&gpu, self.dtype(), dims),
-            None => Ok(Self::scratch(dims)),
+            None => Self::on_host(dims),
         }
     }
 

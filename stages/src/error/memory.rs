@@ -19,6 +19,19 @@ pub struct OutOfMemory {
     pub lasting: bool,
 }
 
+impl OutOfMemory {
+    /// The host has no memory for so many numbers.
+    #[cold]
+    pub(crate) fn on_host<T>(count: usize) -> Self {
+        Self {
+            device: Device::Cpu,
+            wanted: (count as u64).saturating_mul(size_of::<T>() as u64),
+            left: None,
+            lasting: false,
+        }
+    }
+}
+
 /// What a device has left of its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {

@@ -75,7 +75,7 @@ impl Layer for Attention {
                 lse
             }
             None => {
-                let mut lse = Tensor::scratch(&sums);
+                let mut lse = Tensor::on_host(&sums)?;
                 attention::forward(output.f32_mut(), lse.f32_mut(), input.f32(), self.sizes(&shape));
                 lse
             }

@@ -100,7 +100,7 @@ impl Layer for Embedding {
             gpu.embedding(dtype, output.at(), ids.at(), tokens, positions, sizes)?;
             return Ok((output, Kept::new(ctx, [input])));
         }
-        let mut output = Tensor::scratch(shape.dims());
+        let mut output = Tensor::on_host(shape.dims())?;
         let (tokens, positions) = (&self.tokens.value, &self.positions.value);
         let rows = (By(output.f32_mut(), dim), By(input.ids(), 1));
         cut(rows, dim, |first, (output, ids)| {

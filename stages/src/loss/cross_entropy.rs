@@ -62,7 +62,7 @@ impl CrossEntropy {
         self.check(logits.shape(), target.shape())?;
         let (classes, ids) = (logits.shape().last(), target.ids());
         self.check_classes(ids, classes)?;
-        let mut rows = Tensor::scratch(&[ids.len(), 4]);
+        let mut rows = Tensor::on_host(&[ids.len(), 4])?;
         let all = ((By(logits.f32_mut(), classes), By(rows.f32_mut(), 4)), By(ids, 1));
         cut(all, EXP * classes, |_, ((logits, rows), ids)| {
             let rows = logits.chunks_exact_mut(classes).zip(rows.as_chunks_mut().0);
