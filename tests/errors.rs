@@ -1,5 +1,5 @@
-//! An error of a user's stage stays whole on its way to the caller, and `?` takes errors of stages and of the engine to
-//! each other.
+//! An error of a user's stage stays whole on its way to the caller, and `?` takes errors of stages and of the
+//! engine to each other.
 
 use std::error::Error as _;
 use std::fmt;
@@ -91,7 +91,7 @@ fn the_error_of_a_users_layer_is_among_the_causes_of_what_a_step_gives() {
         error.to_string(),
         "rank 0, action 0 (0F0): burns: the disk is on fire"
     );
-    let found = successors(error.source(), |error| error.source()).find_map(|error| error.downcast_ref());
+    let found = successors(error.source(), |&error| error.source()).find_map(|error| error.downcast_ref());
     assert_eq!(found, Some(&OnFire("disk")));
 }
 

@@ -1,4 +1,5 @@
-//! Everything that can go wrong, with where it happened: a file for each part of the engine, and here what all parts share.
+//! Everything that can go wrong, with where it happened: a file for each part of the engine, and here what
+//! all parts share.
 
 mod call;
 mod checkpoint;

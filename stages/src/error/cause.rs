@@ -4,7 +4,8 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-/// An error of another library, or of the user; that error is the [source](Error::source) of this one. Clones share it.
+/// An error of another library, or of the user; that error is the [source](Error::source) of this one. Clones
+/// share it.
 #[derive(Clone)]
 pub struct Cause(Arc<dyn Error + Send + Sync>);
 

@@ -58,7 +58,8 @@ pub struct CudaError {
 pub enum CudaRemedy {
     /// Find the call that is at fault. A GPU works behind the program, so a later call tells of it.
     #[error(
-        "the fault may lie in work given before this call: with CUDA_LAUNCH_BLOCKING=1 the call that is at fault fails"
+        "the fault may lie in work given before this call: with CUDA_LAUNCH_BLOCKING=1 the call that is at \
+         fault fails"
     )]
     FindCall,
     /// End other programs that use the GPU.

@@ -9,8 +9,8 @@ use crate::shape::Shape;
 pub enum DeviceError {
     /// No GPU at all.
     #[error(
-        "the CUDA driver is there and has no GPU (`nvidia-smi -L` lists those of the machine; CUDA_VISIBLE_DEVICES \
-         hides some)"
+        "the CUDA driver is there and has no GPU (`nvidia-smi -L` lists those of the machine; \
+         CUDA_VISIBLE_DEVICES hides some)"
     )]
     NoGpu,
     /// A GPU that CUDA does not see.
@@ -69,7 +69,8 @@ pub enum DeviceError {
     },
     /// More sequences in a micro-batch than a kernel takes.
     #[error(
-        "{count} sequences at once are too many for a GPU's attention, which takes {most}: choose smaller micro-batches"
+        "{count} sequences at once are too many for a GPU's attention, which takes {most}: choose smaller \
+         micro-batches"
     )]
     ManySequences {
         /// The sequences.

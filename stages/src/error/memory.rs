@@ -47,11 +47,11 @@ fn in_all(Left { free, total }: Left) -> String {
 
 fn advice(lasting: bool) -> &'static str {
     if lasting {
-        "what stays with each stage (weights, their gradients, the optimizer's state, room for matrix products) needs less on each \
-         of more devices: more stages, fewer on this one"
+        "what stays with each stage (weights, their gradients, the optimizer's state, room for matrix \
+         products) needs less on each of more devices: more stages, fewer on this one"
     } else {
-        "less is needed with a smaller micro-batch (pipeline.micro_batch_size), recomputation (pipeline.recompute) or more stages \
-         on other devices"
+        "less is needed with a smaller micro-batch (pipeline.micro_batch_size), recomputation \
+         (pipeline.recompute) or more stages on other devices"
     }
 }
 

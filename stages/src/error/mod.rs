@@ -1,4 +1,5 @@
-//! What can go wrong inside a stage: where it happened in the struct, what happened in the kind. A file for each part.
+//! What can go wrong inside a stage: where it happened in the struct, what happened in the kind. A file for
+//! each part.
 
 mod cause;
 mod cuda;
@@ -30,11 +31,11 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A failure inside a stage, with the layer it happened in.
 ///
-/// A layer of your own gives one with [`Error::shape`] or [`Error::other`]. The engine adds the layer's name, if it is a
-/// layer of a [`Sequential`](crate::Sequential).
+/// A layer of your own gives one with [`Error::shape`] or [`Error::other`]. The engine adds the layer's name,
+/// if it is a layer of a [`Sequential`](crate::Sequential).
 ///
-/// The operator `?` makes one of `std::io::Error`, and of `Box<dyn std::error::Error + Send + Sync>`. For an error type
-/// of your own, write the conversion:
+/// The operator `?` makes one of `std::io::Error`, and of `Box<dyn std::error::Error + Send + Sync>`. For an
+/// error type of your own, write the conversion:
 ///
 /// ```
 /// use pipewright_stages::Error;

@@ -45,8 +45,9 @@ pub enum NcclError {
     },
     /// Something that has not ended in time.
     #[error(
-        "NCCL: {call}: {member}: not done within {} s, although all processes are there: NCCL_DEBUG=INFO tells how far \
-         it came, NCCL_SOCKET_IFNAME names the network to use; or give more time (launch.deadline)",
+        "NCCL: {call}: {member}: not done within {} s, although all processes are there: NCCL_DEBUG=INFO \
+         tells how far it came, NCCL_SOCKET_IFNAME names the network to use; or give more time \
+         (launch.deadline)",
         deadline.as_secs_f64()
     )]
     TooLate {
@@ -66,8 +67,8 @@ pub enum NcclRemedy {
     /// Give each member a GPU of its own.
     #[error(
         "ranks that send to other processes need a GPU each: give each process its own (pipeline.devices, \
-         CUDA_VISIBLE_DEVICES; {} is the first one that a process sees); to try things out, processes may share one if \
-         each has its own NCCL_HOSTID",
+         CUDA_VISIBLE_DEVICES; {} is the first one that a process sees); to try things out, processes may \
+         share one if each has its own NCCL_HOSTID",
         Device::Cuda(0)
     )]
     OwnGpu,

@@ -16,7 +16,8 @@ pub enum ShapeError {
     },
     /// An input gradient of another shape than the input.
     #[error(
-        "backward_input gave an input gradient of {got}, and the input was {expected}: they must have one shape"
+        "backward_input gave an input gradient of {got}, and the input was {expected}: they must have one \
+         shape"
     )]
     InputGradient {
         /// The shape of the input.
