@@ -62,10 +62,6 @@ pub mod checkpoint;
 pub mod checksum;
 pub mod cli;
 pub mod compose;
-#[allow(
-    clippy::result_large_err,
-    reason = "a config is read once, and its refusals have many fields"
-)]
 pub mod config;
 pub mod data;
 pub mod draw;

@@ -164,8 +164,11 @@ fn micro_batches_that_do_not_begin_with_0_are_named() {
 #[test]
 fn an_error_has_its_place_in_fields() {
     let read = Schedule::from_csv("own", "0F0,0B0\n1F0,,1G0", None, Links::Buffered);
-    let Err(Error::Schedule(ScheduleError::Cell { rank, cell, source })) = read else {
+    let Err(Error::Schedule(error)) = read else {
         panic!("{read:?}");
+    };
+    let ScheduleError::Cell { rank, cell, source } = *error else {
+        panic!("{error:?}");
     };
     assert_eq!((rank, cell), (Rank(1), 2));
     assert!(
@@ -179,8 +182,11 @@ fn an_error_has_its_place_in_fields() {
         "{source:?}"
     );
     let stuck = Schedule::from_csv("own", "0B0,0F0", None, Links::Buffered);
-    let Err(Error::Schedule(ScheduleError::Deadlock(deadlock))) = stuck else {
+    let Err(Error::Schedule(error)) = stuck else {
         panic!("{stuck:?}");
+    };
+    let ScheduleError::Deadlock(deadlock) = *error else {
+        panic!("{error:?}");
     };
     assert!(deadlock.cycle);
     assert_eq!((deadlock.waits.len(), deadlock.waits[0].who.index), (2, 0));

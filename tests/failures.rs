@@ -116,7 +116,7 @@ fn launch_on(
     let stage = |index| -> StageBuilder<Faulty> {
         let fault = if index == faulty { fault } else { Fault::Nothing };
         Box::new(move || match fault {
-            Fault::FailsToBuild => Err(StageError::invalid("no weights here")),
+            Fault::FailsToBuild => Err(StageError::other("no weights here")),
             fault => Ok(Faulty(fault)),
         })
     };

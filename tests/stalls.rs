@@ -56,13 +56,16 @@ fn a_stage_that_does_not_return_is_told_with_who_waits_for_whom() {
     let mut pipeline = builder.launch().expect("it starts");
     pipeline.step().expect("the gate is open");
     let error = pipeline.step().expect_err("the gate is shut");
-    let Error::Call(CallError::Stalled {
+    let Error::Call(call) = &error else {
+        panic!("another error: {error}");
+    };
+    let CallError::Stalled {
         rank,
         action,
         limit,
         others,
         ..
-    }) = &error
+    } = call.as_ref()
     else {
         panic!("another error: {error}");
     };

@@ -35,8 +35,7 @@ impl Timer {
         filler.move_to(place)?;
         let clock = filler.clock()?;
         Ok(Self {
-            clock: clock
-                .ok_or_else(|| Error::invalid(format!("{} has no clock: name a GPU", place.device)))?,
+            clock: clock.ok_or_else(|| Error::other(format!("{} has no clock: name a GPU", place.device)))?,
             filling: filler.load(Tensor::zeros(&[filling]))?,
             filler,
             spans: Vec::new(),

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 
 use super::runtime::Runtime;
 use super::stage_actor::StageActor;
-use crate::error::{CallError, Error, Result};
+use crate::error::{Error, Result};
 use crate::fabric::{Call, Peers};
 use crate::id::Rank;
 use crate::worker::Progress;
@@ -70,11 +70,12 @@ impl<S: Stage> Ranks<S> {
         <StageActor<S> as Actor>::Context: ToEnvelope<StageActor<S>, M>,
     {
         let own = self.runtime.ask_all(message);
-        if let Err(error @ Error::Call(CallError::Stalled { .. })) = own {
-            // Ranks of other processes wait for the stalled rank. So tell them before waiting for their
-            // answers.
-            self.peers.fail(&error);
-            return Err(error);
+        if let Err(error) = &own
+            && error.is_stall()
+        {
+            // Ranks of other processes wait for the one that has stalled. So they are told before they are heard.
+            self.peers.fail(error);
+            return own;
         }
         self.spread(what, own)
     }

@@ -114,7 +114,7 @@ impl Contents {
     }
 
     fn differs(&self, tensor: &str, difference: Difference) -> Error {
-        Error::Checkpoint(CheckpointError::OtherTensors {
+        Error::from(CheckpointError::OtherTensors {
             path: self.path.clone(),
             tensor: tensor.to_owned(),
             difference: Box::new(difference),

@@ -91,7 +91,7 @@ impl Checkpoint {
                         contents: data.contents,
                     })
                 };
-                Err(Error::Checkpoint(CheckpointError::OtherData {
+                Err(Error::from(CheckpointError::OtherData {
                     folder: self.folder.clone(),
                     saved: known(saved),
                     given: known(given),

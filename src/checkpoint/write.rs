@@ -219,7 +219,7 @@ impl TensorFile {
                 header: Checksum::of(&self.layout.header),
                 tensors,
             }),
-            Some(tensor) => Err(Error::Checkpoint(CheckpointError::NotWritten {
+            Some(tensor) => Err(Error::from(CheckpointError::NotWritten {
                 path: self.path.clone(),
                 tensor: tensor.clone(),
             })),

@@ -125,7 +125,7 @@ pub(super) fn unknown(
         origin,
         section: section.to_owned(),
         key: key.to_owned(),
-        meant,
+        meant: Box::new(meant),
     }
 }
 

@@ -41,7 +41,7 @@ fn value<T: DeserializeOwned>(section: &str, key: &str, entry: &Entry) -> Result
     Err(ConfigError::Value {
         origin: Some(entry.origin.clone()),
         key: format!("{section}.{key}"),
-        problem: wrong_type(mismatch, &entry.value),
+        problem: Box::new(wrong_type(mismatch, &entry.value)),
     })
 }
 

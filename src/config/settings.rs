@@ -100,7 +100,7 @@ impl Config {
 
     /// An error about the value of a key, with the place where the key was set.
     pub(crate) fn refuse(&self, key: &str, problem: impl Into<ValueProblem>) -> Error {
-        let (key, problem) = (key.to_owned(), problem.into());
+        let (key, problem) = (key.to_owned(), Box::new(problem.into()));
         let origin = self.origins.get(&key).cloned();
         ConfigError::Value { origin, key, problem }.into()
     }

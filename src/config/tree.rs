@@ -74,7 +74,7 @@ impl Tree {
             ConfigError::Syntax {
                 origin: origin(span.start),
                 text: text[span].to_owned(),
-                source,
+                source: Box::new(source),
             }
         };
         for (section, contents) in DeTable::parse(text).map_err(syntax)?.into_inner() {

@@ -189,7 +189,7 @@ impl Piece {
             let block = &mut block[..BLOCK.min(self.count() - at) as usize];
             self.read(at, block)?;
             if let Some(index) = block.iter().position(|&token| token as usize >= vocabulary) {
-                return Err(Error::Data(DataError::TokenOutside {
+                return Err(Error::from(DataError::TokenOutside {
                     path: self.path.clone(),
                     token: block[index],
                     position: at + index as u64,

@@ -35,7 +35,7 @@ impl LabelledImages {
         let labels = Header::read(&labels, 1..=1)?;
         // Compare before reading the contents, which may be long.
         if images.items() != labels.items() {
-            return Err(Error::Data(DataError::NotAPair {
+            return Err(Error::from(DataError::NotAPair {
                 images: (images.path().to_owned(), images.items()),
                 labels: (labels.path().to_owned(), labels.items()),
             }));
@@ -77,7 +77,7 @@ impl LabelledImages {
             .position(|&label| usize::from(label) >= classes)
         {
             None => Ok(()),
-            Some(image) => Err(Error::Data(DataError::LabelOutside {
+            Some(image) => Err(Error::from(DataError::LabelOutside {
                 path: self.labels.path.clone(),
                 label: self.labels.bytes[image],
                 image,
@@ -120,5 +120,5 @@ fn images_in(folder: &Path) -> Result<PathBuf> {
         },
     };
     let path = folder.to_owned();
-    Err(Error::Data(DataError::Folder { path, problem }))
+    Err(Error::from(DataError::Folder { path, problem }))
 }

@@ -82,7 +82,7 @@ fn read(
 ) -> std::result::Result<(Tensor, Tensor), Arc<Error>> {
     let read = catch_unwind(AssertUnwindSafe(|| source.micro_batch(step, micro_batch)));
     read.unwrap_or_else(|panic| {
-        Err(Error::Data(DataError::Panicked {
+        Err(Error::from(DataError::Panicked {
             step,
             micro_batch,
             message: panic_message(panic.as_ref()),
@@ -93,7 +93,7 @@ fn read(
 
 /// The error that both ranks receive, the one for inputs and the one for targets.
 fn failed(step: u64, micro_batch: MicroBatch, source: &Arc<Error>) -> Error {
-    Error::Data(DataError::Source {
+    Error::from(DataError::Source {
         step,
         micro_batch,
         source: Arc::clone(source),

@@ -9,7 +9,7 @@ pub(super) fn check_span(data: &str, span: &Range<u64>, count: u64) -> Result<()
     if span.start <= span.end && span.end <= count {
         return Ok(());
     }
-    Err(Error::Data(DataError::OutsideData {
+    Err(Error::from(DataError::OutsideData {
         data: data.to_owned(),
         start: span.start,
         end: span.end,

@@ -33,7 +33,7 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<Vec<(PathBuf, Tokens, u64)>> {
             let before = found.files.len();
             found.add_folder(path)?;
             if found.files[before..].iter().all(|(.., bytes)| *bytes == 0) {
-                return Err(Error::Data(DataError::Folder {
+                return Err(Error::from(DataError::Folder {
                     path: path.clone(),
                     problem: FolderProblem::NoText,
                 }));

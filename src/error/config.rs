@@ -42,7 +42,7 @@ pub enum ConfigError {
         /// The text there.
         text: String,
         /// What is wrong with it.
-        source: toml::de::Error,
+        source: Box<toml::de::Error>,
     },
     /// A section that does not exist.
     #[error(
@@ -70,7 +70,7 @@ pub enum ConfigError {
         /// The key.
         key: String,
         /// What was probably meant.
-        meant: MeantKey,
+        meant: Box<MeantKey>,
     },
     /// A key outside of all sections.
     #[error("{origin}: `{key}` is in no section: {}", in_a_section(key, sections))]
@@ -121,7 +121,7 @@ pub enum ConfigError {
         /// The section and the key, such as `model.dim`.
         key: String,
         /// What is wrong with the value.
-        problem: ValueProblem,
+        problem: Box<ValueProblem>,
     },
     /// Settings that cannot be written as TOML.
     #[error("cannot write the config: {0}")]

@@ -6,6 +6,7 @@ mod command;
 mod config;
 mod data;
 mod fabric;
+mod gradient;
 mod launch;
 mod mesh;
 pub mod plan;
@@ -21,6 +22,7 @@ pub use command::{Advice, CommandError, OutProblem, PromptProblem};
 pub use config::{ConfigError, MeantKey, Origin, ProcessesProblem};
 pub use data::{DataError, FileProblem, FolderProblem};
 pub use fabric::FabricError;
+pub use gradient::GradientError;
 pub use launch::{Giver, LaunchError, ParameterPlace};
 pub use mesh::MeshError;
 pub use plan::PlanError;
@@ -46,11 +48,11 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// A schedule or a placement that is wrong.
     #[error(transparent)]
-    Schedule(#[from] ScheduleError),
-    /// Costs, sizes or limits for which there is no schedule, cut or picture.
+    Schedule(Box<ScheduleError>),
+    /// Costs, or a search for a schedule, that cannot give one.
     #[error(transparent)]
-    Plan(#[from] PlanError),
-    /// A config, or a value in it, that cannot be used.
+    Plan(Box<PlanError>),
+    /// A config, or a value that was set in one, that cannot be used.
     #[error(transparent)]
     Config(Box<ConfigError>),
     /// Parts of a pipeline that do not fit together. Nothing was started.
@@ -58,20 +60,20 @@ pub enum Error {
     Launch(Box<LaunchError>),
     /// A call of a running pipeline that fails.
     #[error(transparent)]
-    Call(#[from] CallError),
-    /// Processes that cannot find each other or that differ, and wires that cannot be sent or received.
+    Call(Box<CallError>),
+    /// Processes that cannot find each other, or a link that cannot carry what it is given.
     #[error(transparent)]
-    Fabric(#[from] FabricError),
+    Fabric(Box<FabricError>),
     /// A run directory that cannot be used.
     #[error(transparent)]
-    Run(#[from] RunError),
+    Run(Box<RunError>),
     /// Measured costs that cannot be used, or ranks whose costs cannot be measured.
     #[error(transparent)]
-    Profile(#[from] ProfileError),
+    Profile(Box<ProfileError>),
     /// Arguments of a command that cannot be used.
     #[error(transparent)]
-    Command(#[from] CommandError),
-    /// Ranks, processes and devices that do not fit together.
+    Command(Box<CommandError>),
+    /// Ranks, processes and devices that do not go together.
     #[error(transparent)]
     Mesh(#[from] MeshError),
     /// An action of a rank failed while a step ran.
@@ -84,8 +86,12 @@ pub enum Error {
         /// The action in text form, such as `2F5`.
         action: String,
         /// What happened.
+        #[source]
         kind: Box<Error>,
     },
+    /// A gradient does not fit what it belongs to.
+    #[error(transparent)]
+    Gradient(Box<GradientError>),
     /// A stage or layer failed.
     #[error(transparent)]
     Stage(#[from] pipewright_stages::Error),
@@ -118,11 +124,11 @@ pub enum Error {
     },
     /// Data that cannot be used. The error names the file.
     #[error(transparent)]
-    Data(#[from] DataError),
-    /// A checkpoint that cannot be loaded or saved. The error names the file and the parameter.
+    Data(Box<DataError>),
+    /// A checkpoint that cannot be loaded or saved; names the file and the parameter.
     #[error(transparent)]
-    Checkpoint(#[from] CheckpointError),
-    /// The operating system refused something. The error says what, for which file.
+    Checkpoint(Box<CheckpointError>),
+    /// The operating system refused; says what was being done to which file.
     #[error("cannot {what} {}: {source}", path.display())]
     Io {
         /// What was being done, such as "read".
@@ -137,16 +143,40 @@ pub enum Error {
     Stopped(String),
 }
 
-// Boxed, because the result of every action is as large as the largest error.
-impl From<ConfigError> for Error {
-    fn from(error: ConfigError) -> Self {
-        Self::Config(Box::new(error))
-    }
+/// An error of a part is one of all, in a box: a result of every action is as large as the largest of them.
+macro_rules! parts {
+    ($($kind:ident($part:ty)),* $(,)?) => {$(
+        impl From<$part> for Error {
+            fn from(error: $part) -> Self {
+                Self::$kind(Box::new(error))
+            }
+        }
+    )*};
 }
 
-impl From<LaunchError> for Error {
-    fn from(error: LaunchError) -> Self {
-        Self::Launch(Box::new(error))
+parts! {
+    Schedule(ScheduleError),
+    Plan(PlanError),
+    Config(ConfigError),
+    Launch(LaunchError),
+    Call(CallError),
+    Fabric(FabricError),
+    Run(RunError),
+    Profile(ProfileError),
+    Command(CommandError),
+    Gradient(GradientError),
+    Data(DataError),
+    Checkpoint(CheckpointError),
+}
+
+impl From<Error> for pipewright_stages::Error {
+    /// For a stage, or its builder, that calls this crate: the error of a stage as it was, any other as the
+    /// [source](std::error::Error::source).
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Stage(error) => error,
+            error => Self::other(error),
+        }
     }
 }
 
@@ -174,16 +204,21 @@ impl Error {
         }
     }
 
-    /// Whether a device had too little memory.
+    /// Whether a rank does not come to an end of what it does.
+    pub(crate) fn is_stall(&self) -> bool {
+        matches!(self, Self::Call(error) if matches!(**error, CallError::Stalled { .. }))
+    }
+
+    /// Whether a device has not as much memory as was wanted.
     pub(crate) fn is_out_of_memory(&self) -> bool {
         match self {
             Self::Action { kind, .. } => kind.is_out_of_memory(),
-            Self::Stage(error) => matches!(error.kind, ErrorKind::OutOfMemory { .. }),
+            Self::Stage(error) => matches!(error.kind, ErrorKind::OutOfMemory(_)),
             Self::Launch(error) => {
                 let LaunchError::Unbuildable { source, .. } = error.as_ref() else {
                     return false;
                 };
-                matches!(source.kind, ErrorKind::OutOfMemory { .. })
+                matches!(source.kind, ErrorKind::OutOfMemory(_))
             }
             _ => false,
         }

@@ -46,7 +46,7 @@ impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Stopped(rank) => Self::PeerGone(rank),
-            Failure::Fabric(error) => Self::Fabric((*error).clone()),
+            Failure::Fabric(error) => FabricError::clone(&error).into(),
         }
     }
 }

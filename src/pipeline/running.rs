@@ -16,7 +16,7 @@ use super::report::{Evaluation, StepReport};
 use super::shapes::check_shapes;
 use crate::actor::{Evaluate, Hash, Ranks, Search, Train};
 use crate::data::{DataSource, Fingerprint, Loader};
-use crate::error::{CallError, Error, Result};
+use crate::error::{Error, Result};
 use crate::fabric::Call;
 use crate::id::MicroBatch;
 use crate::schedule::{Schedule, Timeline};
@@ -282,10 +282,10 @@ impl<S: Stage> Pipeline<S> {
     pub(super) fn note<T>(&mut self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result {
             self.failure = Some(error.to_string());
-        }
-        if let Err(Error::Call(CallError::Stalled { .. })) = &result {
-            // Perhaps it is the data source that does not return: then the loader's thread would never end.
-            std::mem::forget(self.loader.take());
+            if error.is_stall() {
+                // Perhaps it is the data source that does not return: then the loader's thread would never end.
+                std::mem::forget(self.loader.take());
+            }
         }
         result
     }

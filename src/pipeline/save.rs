@@ -85,7 +85,7 @@ impl<S: Stage> Pipeline<S> {
         let steps = self.ranks.spread("opening a checkpoint", Ok(vec![step]))?;
         match steps.iter().position(|&other| other != steps[0]) {
             None => Ok(()),
-            Some(process) => Err(Error::Checkpoint(CheckpointError::SeveralSteps {
+            Some(process) => Err(Error::from(CheckpointError::SeveralSteps {
                 folder: folder.to_owned(),
                 process,
                 steps: [steps[0], steps[process]],

@@ -78,16 +78,18 @@ impl Run {
         let Some(checkpoint) = claim.checkpoint() else {
             return Ok(None);
         };
-        match checkpoint.check_data(&pipeline.fingerprint()?) {
-            Err(Error::Checkpoint(CheckpointError::OtherData { saved, given, .. }))
-                if self.allow_other_data =>
-            {
-                Ok(Some(format!(
-                    "continues with other data: {given}; it was {saved}"
-                )))
-            }
-            checked => checked.map(|()| None),
+        let Err(error) = checkpoint.check_data(&pipeline.fingerprint()?) else {
+            return Ok(None);
+        };
+        if self.allow_other_data
+            && let Error::Checkpoint(refusal) = &error
+            && let CheckpointError::OtherData { saved, given, .. } = refusal.as_ref()
+        {
+            return Ok(Some(format!(
+                "continues with other data: {given}; it was {saved}"
+            )));
         }
+        Err(error)
     }
 
     /// Opens the run's files in the process that leads. All processes check that they see them.

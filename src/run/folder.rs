@@ -147,7 +147,7 @@ impl RunDir {
     pub(super) fn check_shared(&self) -> Result<()> {
         match self.is_run() {
             true => Ok(()),
-            false => Err(Error::Run(RunError::NotShared(self.mark_path()))),
+            false => Err(Error::from(RunError::NotShared(self.mark_path()))),
         }
     }
 
@@ -192,13 +192,13 @@ impl RunDir {
         let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
         let mark: Mark = match serde_json::from_str(&text) {
             Ok(mark) => mark,
-            Err(source) => return Err(Error::Run(RunError::Mark { path, source })),
+            Err(source) => return Err(Error::from(RunError::Mark { path, source })),
         };
         if mark.format == FORMAT {
             return Ok(mark);
         }
         let (found, known) = (mark.format, FORMAT);
-        Err(Error::Run(RunError::Format { path, found, known }))
+        Err(Error::from(RunError::Format { path, found, known }))
     }
 
     /// Writes the mark of a run directory.

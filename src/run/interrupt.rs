@@ -40,7 +40,7 @@ impl Interrupt {
         let interrupt = Self::new();
         interrupt
             .watch(first)
-            .map_err(|source| Error::Run(RunError::Signals { source }))?;
+            .map_err(|source| Error::from(RunError::Signals { source }))?;
         Ok(interrupt)
     }
 
@@ -72,5 +72,5 @@ impl Interrupt {
 pub fn report_file_limits() -> Result<()> {
     flag::register(SIGXFSZ, Arc::default())
         .map(drop)
-        .map_err(|source| Error::Run(RunError::Signals { source }))
+        .map_err(|source| Error::from(RunError::Signals { source }))
 }

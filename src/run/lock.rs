@@ -34,7 +34,7 @@ impl Lock {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let text = fs::read_to_string(&path).unwrap_or_default();
-                return Err(Error::Run(RunError::InUse {
+                return Err(Error::from(RunError::InUse {
                     path: run.to_owned(),
                     holder: serde_json::from_str(&text).ok(),
                 }));

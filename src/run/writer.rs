@@ -70,7 +70,7 @@ impl Writer {
     pub(super) fn check_place(&self) -> Result<()> {
         match self.lock.is_in_place() {
             true => Ok(()),
-            false => Err(Error::Run(RunError::Gone(self.dir.path().to_owned()))),
+            false => Err(Error::from(RunError::Gone(self.dir.path().to_owned()))),
         }
     }
 

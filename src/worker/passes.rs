@@ -1,7 +1,6 @@
 //! What a compute pass, a send and a receive do on a rank.
 
 use std::any::Any;
-use std::fmt;
 
 use pipewright_stages::{Mode, Shape, Stage, Tensor};
 
@@ -9,7 +8,7 @@ use super::Worker;
 use super::chunk::Held;
 use super::execution::{Execution, Finding};
 use super::progress::WaitsFor;
-use crate::error::{Error, Result};
+use crate::error::{GradientError, Result};
 use crate::fabric::Tag;
 use crate::id::{Rank, StageId};
 use crate::schedule::{Cell, Flow};
@@ -108,7 +107,9 @@ impl<S: Stage> Worker<S> {
             return Ok(());
         }
         let (score, grad) = loss.start(cell.micro_batch.0, output, target)?;
-        check_gradient(&"the loss", "an output", shape, &grad)?;
+        if let Some((output, got)) = unlike(shape, &grad) {
+            return Err(GradientError::OfOutput { output, got }.into());
+        }
         self.scores[cell.micro_batch.index()] = score;
         self.cell(cell).grad = Some(grad);
         Ok(())
@@ -165,14 +166,12 @@ impl<S: Stage> Worker<S> {
         if cell.stage == StageId(0) {
             return Ok(());
         }
-        let input_grad = input_grad.ok_or_else(|| no_input_gradient(cell.stage))?;
+        let stage = cell.stage;
+        let input_grad = input_grad.ok_or(GradientError::Missing { stage })?;
         let shape = self.cell(cell).input_shape.take();
-        check_gradient(
-            &format_args!("stage {}", cell.stage),
-            "an input",
-            shape,
-            &input_grad,
-        )?;
+        if let Some((input, got)) = unlike(shape, &input_grad) {
+            return Err(GradientError::OfInput { stage, input, got }.into());
+        }
         match self.neighbour(cell, -1) {
             Some(before) => before.grad = Some(input_grad),
             None => self.cell(cell).input_grad = Some(input_grad),
@@ -288,27 +287,8 @@ fn shape_of<W: 'static>(wire: &W) -> Option<Shape> {
     wire.downcast_ref::<Tensor>().map(|tensor| *tensor.shape())
 }
 
-/// Refuses a gradient whose shape differs from that of the value it belongs to.
-fn check_gradient<W: 'static>(
-    giver: &dyn fmt::Display,
-    of: &str,
-    shape: Option<Shape>,
-    gradient: &W,
-) -> Result<()> {
-    match (shape, shape_of(gradient)) {
-        (Some(shape), Some(got)) if shape.dims() != got.dims() => {
-            Err(Error::Stage(pipewright_stages::Error::invalid(format!(
-                "{giver} gave a gradient of {got} for {of} of {shape}: \
-                 a gradient has the shape of what it belongs to"
-            ))))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn no_input_gradient(stage: StageId) -> Error {
-    Error::Stage(pipewright_stages::Error::invalid(format!(
-        "stage {stage} gave no input gradient, which the stage before it needs; \
-         only the first stage of a model may give none"
-    )))
+/// The shape of what a gradient belongs to, and its own, where the two differ.
+fn unlike<W: 'static>(shape: Option<Shape>, gradient: &W) -> Option<(Shape, Shape)> {
+    let (shape, got) = (shape?, shape_of(gradient)?);
+    (shape.dims() != got.dims()).then_some((shape, got))
 }

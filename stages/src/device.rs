@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::Error;
+use crate::error::{Error, SettingError};
 
 /// What a stage runs on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -33,9 +33,10 @@ impl FromStr for Device {
             ("cpu", _) => Ok(Self::Cpu),
             ("cuda", _) => Ok(Self::Cuda(0)),
             (_, Some(Ok(index))) => Ok(Self::Cuda(index)),
-            _ => Err(Error::invalid(format!(
-                "`{text}` is no device: write `cpu`, or `cuda:0` for the first GPU"
-            ))),
+            _ => {
+                let name = text.to_owned();
+                Err(SettingError::NoDevice { name }.into())
+            }
         }
     }
 }

@@ -1,10 +1,9 @@
 //! A parameter's gradient as a value of its own, to be summed with others.
 
-use aligned_vec::AVec;
-
 use crate::cuda::Memory;
 use crate::device::{DType, Device, Place};
-use crate::error::{Error, Result};
+use crate::error::{DeviceError, Result};
+use crate::numbers::Numbers;
 use crate::parameter::Parameter;
 use crate::tensor::Tensor;
 
@@ -13,12 +12,12 @@ const ONE_DEVICE: &str = "the stages of a rank are on one device";
 
 /// A gradient taken out of its parameter. It stays on the parameter's device.
 #[derive(Debug)]
-pub struct Gradient(Numbers);
+pub struct Gradient(Held);
 
 #[derive(Debug)]
-enum Numbers {
-    Host(AVec<f32>),
-    /// Device memory and the number of elements. The parameter shares the memory.
+enum Held {
+    Host(Numbers),
+    /// Shared with the parameter.
     Gpu(Memory, usize),
 }
 
@@ -26,14 +25,14 @@ impl Gradient {
     /// Takes the gradient out of a parameter. [`Gradient::put_back`] returns it.
     pub fn take(parameter: &mut Parameter) -> Self {
         Self(match parameter.on_gpu() {
-            Some(weights) => Numbers::Gpu(weights.grad_memory(), weights.count()),
-            None => Numbers::Host(std::mem::replace(&mut parameter.grad, AVec::new(0))),
+            Some(weights) => Held::Gpu(weights.grad_memory(), weights.count()),
+            None => Held::Host(std::mem::replace(&mut parameter.grad, Numbers::none())),
         })
     }
 
     /// Returns the gradient to the parameter that it was taken out of.
     pub fn put_back(self, parameter: &mut Parameter) {
-        if let Numbers::Host(numbers) = self.0 {
+        if let Held::Host(numbers) = self.0 {
             parameter.grad = numbers;
         }
     }
@@ -44,14 +43,14 @@ impl Gradient {
     /// When the GPU reports an error, of this call or of earlier work.
     pub fn add(&mut self, other: &Parameter) -> Result<()> {
         match (&mut self.0, other.on_gpu()) {
-            (Numbers::Host(total), None) => {
+            (Held::Host(total), None) => {
                 total
                     .iter_mut()
                     .zip(&*other.grad)
                     .for_each(|(number, more)| *number += more);
                 Ok(())
             }
-            (Numbers::Gpu(total, count), Some(weights)) => {
+            (Held::Gpu(total, count), Some(weights)) => {
                 let at = total.at();
                 weights.gpu()?.add(DType::F32, at, at, weights.grad(), *count)
             }
@@ -65,11 +64,11 @@ impl Gradient {
     /// When the GPU reports an error, of this call or of earlier work.
     pub fn add_gradient(&mut self, other: &Self) -> Result<()> {
         match (&mut self.0, &other.0) {
-            (Numbers::Gpu(total, count), Numbers::Gpu(more, _)) => {
+            (Held::Gpu(total, count), Held::Gpu(more, _)) => {
                 let at = total.at();
                 total.gpu()?.add(DType::F32, at, at, more.at(), *count)
             }
-            (_, Numbers::Host(more)) => self.add_numbers(bytemuck::cast_slice(more)),
+            (_, Held::Host(more)) => self.add_numbers(bytemuck::cast_slice(more)),
             _ => unreachable!("{ONE_DEVICE}"),
         }
     }
@@ -79,8 +78,8 @@ impl Gradient {
     /// # Errors
     /// When the gradient is on the host, or the GPU reports an error, of this call or of earlier work.
     pub(crate) fn to_tensor(&self) -> Result<Tensor> {
-        let Numbers::Gpu(memory, count) = &self.0 else {
-            return Err(Error::invalid("a gradient on the host goes to others as bytes"));
+        let Held::Gpu(memory, count) = &self.0 else {
+            return Err(DeviceError::GradientOnHost.into());
         };
         let gpu = memory.gpu()?;
         let copy = Tensor::on_gpu(&gpu, DType::F32, &[*count])?;
@@ -97,7 +96,7 @@ impl Gradient {
         let dtype = DType::F32;
         let count = tensor.shape().count();
         let here = tensor.arrive(Place { device, dtype })?;
-        Ok(Self(Numbers::Gpu(here.into_memory(), count)))
+        Ok(Self(Held::Gpu(here.into_memory(), count)))
     }
 
     /// Adds `f32` numbers in the byte form of [`Gradient::append_to`].
@@ -106,7 +105,7 @@ impl Gradient {
     /// When the GPU reports an error, of this call or of earlier work.
     pub fn add_numbers(&mut self, bytes: &[u8]) -> Result<()> {
         match &mut self.0 {
-            Numbers::Host(total) => {
+            Held::Host(total) => {
                 let more = bytes.as_chunks().0.iter().map(|bytes| f32::from_ne_bytes(*bytes));
                 total
                     .iter_mut()
@@ -114,7 +113,7 @@ impl Gradient {
                     .for_each(|(number, more)| *number += more);
                 Ok(())
             }
-            Numbers::Gpu(total, count) => {
+            Held::Gpu(total, count) => {
                 let gpu = total.gpu()?;
                 let (at, more) = (total.at(), gpu.upload(bytes)?);
                 gpu.add(DType::F32, at, at, more.at(), *count)
@@ -129,11 +128,11 @@ impl Gradient {
     /// When the GPU reports an error, of this call or of earlier work.
     pub fn append_to(&self, block: &mut Vec<u8>) -> Result<()> {
         match &self.0 {
-            Numbers::Host(numbers) => {
+            Held::Host(numbers) => {
                 block.extend_from_slice(bytemuck::cast_slice(numbers));
                 Ok(())
             }
-            Numbers::Gpu(memory, count) => {
+            Held::Gpu(memory, count) => {
                 let start = block.len();
                 block.resize(start + count * size_of::<f32>(), 0);
                 memory.gpu()?.download(memory.at(), &mut block[start..])
@@ -147,8 +146,8 @@ impl Gradient {
     /// When the GPU reports an error, of this call or of earlier work.
     pub fn copy_to(&self, other: &mut Parameter) -> Result<()> {
         match (&self.0, other.on_gpu()) {
-            (Numbers::Host(numbers), None) => other.grad.copy_from_slice(numbers),
-            (Numbers::Gpu(memory, count), Some(weights)) => {
+            (Held::Host(numbers), None) => other.grad.copy_from_slice(numbers),
+            (Held::Gpu(memory, count), Some(weights)) => {
                 return weights
                     .gpu()?
                     .copy(weights.grad(), memory.at(), count * size_of::<f32>());

@@ -1,11 +1,10 @@
 //! Named weights with their gradient and optimizer state.
 
-use aligned_vec::{AVec, avec};
-
 use crate::cuda::{Gpu, Weights};
 use crate::device::{Device, Place};
 use crate::error::Result;
 use crate::identity::Shard;
+use crate::numbers::Numbers;
 use crate::rng;
 
 /// How a parameter's weights start. Random numbers are keyed by (seed, name).
@@ -46,12 +45,12 @@ pub struct Parameter {
     dims: Vec<usize>,
     is_tied: bool,
     shard: Shard,
-    /// The weights, row-major. They start at a cache line, like all operands of products.
-    pub value: AVec<f32>,
-    /// The gradient of the summed loss. Zero between steps.
-    pub grad: AVec<f32>,
-    /// The optimizer's tensors, each as large as `value`. Empty before the first step.
-    pub state: Vec<AVec<f32>>,
+    /// The weights, row-major.
+    pub value: Numbers,
+    /// The gradient of the summed loss; zero between steps.
+    pub grad: Numbers,
+    /// The optimizer's tensors, each as large as `value`; empty before the first step.
+    pub state: Vec<Numbers>,
     on_gpu: Option<Weights>,
 }
 
@@ -60,7 +59,7 @@ impl Parameter {
     pub fn new(name: impl Into<String>, dims: &[usize], init: Init, seed: u64) -> Self {
         let name = name.into();
         let count = dims.iter().product();
-        let mut value = avec![0.0; count];
+        let mut value = Numbers::zeros(count);
         match init {
             Init::Zeros => {}
             Init::Ones => value.fill(1.0),
@@ -73,7 +72,7 @@ impl Parameter {
             is_tied: false,
             shard: Shard::WHOLE,
             value,
-            grad: avec![0.0; count],
+            grad: Numbers::zeros(count),
             state: Vec::new(),
             on_gpu: None,
         }
@@ -176,7 +175,7 @@ impl Parameter {
             return Ok(());
         };
         if part == Part::State && self.state.len() != weights.states() {
-            self.state = vec![avec![0.0; self.value.len()]; weights.states()];
+            self.state = vec![Numbers::zeros(self.value.len()); weights.states()];
         }
         let numbers = match part {
             Part::Value => std::slice::from_mut(&mut self.value),
@@ -216,7 +215,7 @@ impl Parameter {
 
     /// Makes `count` tensors of zeros for the optimizer.
     pub fn make_state(&mut self, count: usize) {
-        self.state = vec![avec![0.0; self.value.len()]; count];
+        self.state = vec![Numbers::zeros(self.value.len()); count];
     }
 
     /// The name, also used in checkpoints.

@@ -10,11 +10,12 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Weak};
 use std::thread::LocalKey;
 
-use aligned_vec::{AVec, avec};
+use aligned_vec::AVec;
 use crossbeam_queue::ArrayQueue;
 
-/// How many buffers can wait in a thread's queue of returned buffers. One more is freed. A step returns a few
-/// for each micro-batch.
+use crate::error::OutOfMemory;
+
+/// How many buffers can be on their way home to a thread; one more is freed. A step has a few a micro-batch.
 const ON_THE_WAY: usize = 4096;
 
 /// Numbers in memory. Clones share them, and writing to shared numbers copies them first. The last owner
@@ -91,17 +92,18 @@ impl<T: Number> Pool<T> {
         }
     }
 
-    fn take(&self, count: usize) -> Arc<Block<T>> {
+    /// None where there is not as much memory.
+    fn take(&self, count: usize) -> Option<Arc<Block<T>>> {
         let home = self.home.get_or_init(|| Arc::new(ArrayQueue::new(ON_THE_WAY)));
-        self.shelves.take(count).unwrap_or_else(|| {
+        self.shelves.take(count).or_else(|| {
             while let Some(block) = home.pop() {
                 self.put(block);
             }
-            self.shelves.take(count).unwrap_or_else(|| {
-                Arc::new(Block {
-                    numbers: avec![T::default(); count],
+            self.shelves.take(count).or_else(|| {
+                Some(Arc::new(Block {
+                    numbers: allocate(count)?,
                     home: Arc::downgrade(home),
-                })
+                }))
             })
         })
     }
@@ -117,10 +119,28 @@ impl<T: Number> Pool<T> {
     }
 }
 
+/// So many numbers, all 0, that begin with a line of the cache; none where there is not as much memory.
+pub(crate) fn allocate<T: Copy + Default>(count: usize) -> Option<AVec<T>> {
+    let mut numbers = AVec::new(0);
+    numbers.try_reserve_exact(count).ok()?;
+    numbers.resize(count, T::default());
+    Some(numbers)
+}
+
 impl<T: Number> Buffer<T> {
-    /// `count` numbers from the current thread's pool. Their contents are unspecified.
+    /// `count` numbers from the current thread's pool, contents unspecified; none where there is not as much memory.
+    pub(crate) fn try_pooled(count: usize) -> Option<Self> {
+        T::pool()
+            .with(|pool| pool.take(count))
+            .map(|block| Self(Some(block)))
+    }
+
+    /// As [`Buffer::try_pooled`].
+    ///
+    /// # Panics
+    /// When there is not as much memory.
     pub(crate) fn pooled(count: usize) -> Self {
-        Self(Some(T::pool().with(|pool| pool.take(count))))
+        Self::try_pooled(count).unwrap_or_else(|| panic!("{}", OutOfMemory::on_host::<T>(count)))
     }
 
     /// An identity of the memory: equal for two buffers exactly if they share memory.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use crate::clock::{Clock, clock};
 use crate::cuda::{self, Gpu};
 use crate::device::{Device, Place};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{DeviceError, Error, Result, ShapeError, ValueError};
 use crate::gradient::Gradient;
 use crate::kept::{Entry, Kept, List};
 use crate::layer::Layer;
@@ -64,11 +64,8 @@ impl Stage for Sequential {
         cuda::check(place)?;
         let on_gpu = place.device != Device::Cpu;
         if let Some(layer) = self.layers.iter().find(|layer| on_gpu && !layer.runs_on_gpus()) {
-            let message = format!(
-                "this layer does not run on {}, only on cpu: put the rank of its stage on the CPU",
-                place.device
-            );
-            return Err(Error::invalid(message).at(layer.name()));
+            let device = place.device;
+            return Err(Error::from(DeviceError::LayerOnCpuOnly { device }).at(layer.name()));
         }
         self.place = place;
         self.try_visit_parameters(&mut |parameter| {
@@ -176,7 +173,7 @@ fn run(layers: &mut [Box<dyn Layer>], ctx: ForwardContext, input: Tensor, kept: 
             .forward(ctx, tensor)
             .map_err(|error| error.at(layer.name()))?;
         if ctx.mode == Mode::Probe {
-            probe(layer.as_mut(), &output)?;
+            probe(layer.as_mut(), &output).map_err(|error| error.at(layer.name()))?;
         }
         if ctx.mode != Mode::Evaluate {
             kept.push_of(shape, saved);
@@ -219,20 +216,16 @@ pub(crate) fn forward_again(
 
 /// Fails when a layer's parameter or output is not finite.
 fn probe(layer: &mut dyn Layer, output: &Tensor) -> Result<()> {
-    let name = layer.name().to_owned();
     let finite = |numbers: &[f32]| numbers.iter().all(|number| number.is_finite());
-    let not_finite = |what: String| Error {
-        place: name.clone(),
-        kind: ErrorKind::NotFinite(what),
-    };
     for parameter in layer.parameters() {
         parameter.fetch(Part::Value)?;
         if !finite(&parameter.value) {
-            return Err(not_finite(format!("parameter `{}`", parameter.name())));
+            let name = parameter.name().to_owned();
+            return Err(ValueError::Parameter { name }.into());
         }
     }
     if output.shape().kind() == Kind::F32 && !finite(output.clone().to(Place::default())?.f32()) {
-        return Err(not_finite("its output".to_owned()));
+        return Err(ValueError::Output.into());
     }
     Ok(())
 }
@@ -250,11 +243,7 @@ fn checked_backward_input(
         && *grad.shape() != expected
     {
         let got = *grad.shape();
-        return Err(ErrorKind::GradientShape {
-            expected: Box::new(expected),
-            got: Box::new(got),
-        }
-        .into());
+        return Err(ShapeError::InputGradient { expected, got }.into());
     }
     Ok((input_grad, pending))
 }

@@ -2,7 +2,7 @@
 
 use crate::clock::Clock;
 use crate::device::{Device, Place};
-use crate::error::{Error, Result};
+use crate::error::{DeviceError, Result};
 use crate::gradient::Gradient;
 use crate::parameter::Parameter;
 use crate::shape::Shape;
@@ -77,9 +77,7 @@ pub trait Stage: 'static {
     fn move_to(&mut self, place: Place) -> Result<()> {
         match place.device {
             Device::Cpu => Ok(()),
-            device => Err(Error::invalid(format!(
-                "this stage does not run on {device}, only on cpu"
-            ))),
+            device => Err(DeviceError::StageOnCpuOnly { device }.into()),
         }
     }
 
@@ -98,9 +96,7 @@ pub trait Stage: 'static {
     /// # Errors
     /// When the device reports an error. The default always fails.
     fn wire_of(&self, _gradient: &Gradient) -> Result<Self::Wire> {
-        Err(Error::invalid(
-            "this stage gives no gradients to other ranks' GPUs",
-        ))
+        Err(DeviceError::GivesNoGradients.into())
     }
 
     /// Takes a gradient out of a wire that [`Stage::wire_of`] made on another rank, to this stage's device.
@@ -108,9 +104,7 @@ pub trait Stage: 'static {
     /// # Errors
     /// As [`Stage::wire_of`].
     fn gradient_of(&self, _wire: Self::Wire) -> Result<Gradient> {
-        Err(Error::invalid(
-            "this stage takes no gradients from other ranks' GPUs",
-        ))
+        Err(DeviceError::TakesNoGradients.into())
     }
 
     /// Whether the device has done all work that this thread queued. The caller polls this function to wait

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use crate::cuda::{self, Gpu, Memory, Ptr};
 use crate::device::{DType, Device, Place};
-use crate::error::{Error, Result};
+use crate::error::{OutOfMemory, Result, ShapeError};
 use crate::pool::Buffer;
 use crate::shape::{Kind, Shape};
 use crate::stage::Bytes;
@@ -78,7 +78,18 @@ impl Tensor {
         })
     }
 
-    /// A tensor on a GPU. Its contents are unspecified.
+    /// As [`Tensor::scratch`], of a layer that may fail.
+    #[inline]
+    pub(crate) fn on_host(dims: &[usize]) -> Result<Self> {
+        let shape = Shape::f32(dims);
+        let buffer = Buffer::try_pooled(shape.count());
+        Ok(Self {
+            shape,
+            data: Data::F32(buffer.ok_or_else(|| OutOfMemory::on_host::<f32>(shape.count()))?),
+        })
+    }
+
+    /// Numbers on a GPU whose contents are unspecified.
     pub(crate) fn on_gpu(gpu: &Gpu, dtype: DType, dims: &[usize]) -> Result<Self> {
         let count: usize = dims.iter().product();
         let memory = gpu.memory_of(count * dtype.bytes())?;
@@ -90,7 +101,7 @@ impl Tensor {
     pub(crate) fn beside(&self, dims: &[usize]) -> Result<Self> {
         match self.gpu()? {
             Some(gpu) => Self::on_gpu(&gpu, self.dtype(), dims),
-            None => Ok(Self::scratch(dims)),
+            None => Self::on_host(dims),
         }
     }
 
@@ -293,10 +304,7 @@ fn check_count(shape: &Shape, count: usize) -> Result<()> {
     if shape.count() == count {
         return Ok(());
     }
-    Err(Error::invalid(format!(
-        "{count} elements do not fill {shape}, which has {}",
-        shape.count()
-    )))
+    Err(ShapeError::Count { shape: *shape, count }.into())
 }
 
 impl Bytes for Tensor {

@@ -11,9 +11,9 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::thread::{Builder, JoinHandle};
 
-use rayon::{ThreadPool, ThreadPoolBuilder};
+use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 
-use crate::error::{Error, Result};
+use crate::error::{Cause, Error, Result, SettingError};
 
 thread_local! {
     static COUNT: Cell<usize> = const { Cell::new(1) };
@@ -52,13 +52,18 @@ pub fn start(count: usize, on_start: impl Fn(usize) + Clone + Send + 'static) ->
                 Ok(())
             })
             .build();
-        threads.pool = Some(pool.map_err(|error| Error::invalid(format!("no {count} threads: {error}")))?);
+        threads.pool = Some(pool.map_err(|error| refused(count, error))?);
         COUNT.set(count);
     }
     Ok(threads)
 }
 
-/// The helpers of a thread. They end when this is dropped.
+fn refused(count: usize, error: ThreadPoolBuildError) -> Error {
+    let source = Cause::new(error);
+    SettingError::Threads { count, source }.into()
+}
+
+/// Helpers of a thread, until it is dropped.
 #[must_use]
 pub struct Threads {
     pool: Option<ThreadPool>,

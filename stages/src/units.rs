@@ -1,7 +1,8 @@
 //! Bytes in the units that people read.
 
 /// The units and their bytes, the largest first.
-const UNITS: [(&str, f64); 4] = [
+const UNITS: [(&str, f64); 5] = [
+    ("TiB", 1_099_511_627_776.0),
     ("GiB", 1_073_741_824.0),
     ("MiB", 1_048_576.0),
     ("KiB", 1024.0),

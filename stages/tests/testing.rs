@@ -1,5 +1,6 @@
 //! What the gradient check finds, and its messages.
 
+use pipewright_stages::error::ShapeError;
 use pipewright_stages::layers::{Dropout, LayerNorm, Relu, Residual};
 use pipewright_stages::models::Gpt;
 use pipewright_stages::testing::{CheckError, GradientCheck, Problem, Way, check_gradients};
@@ -217,8 +218,10 @@ fn wrong_shapes_are_found() {
         panic!("{error}")
     };
     let (expected, got) = (Shape::f32(&[2, 3]), Shape::f32(&[3, 2]));
-    let (expected, got) = (Box::new(expected), Box::new(got));
-    assert_eq!(error.kind, ErrorKind::GradientShape { expected, got });
+    assert_eq!(
+        error.kind,
+        ErrorKind::from(ShapeError::InputGradient { expected, got })
+    );
 }
 
 #[test]

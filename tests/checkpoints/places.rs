@@ -94,13 +94,16 @@ fn a_place_without_a_name_is_refused() {
     let mut pipeline = recipe(1, false, 2).pipeline(1, "gpipe");
     for place in ["/", ".."] {
         let error = pipeline.save(place).expect_err("it must be refused");
+        let Error::Checkpoint(error) = error else {
+            panic!("{error:?}");
+        };
         assert!(
             matches!(
-                error,
-                Error::Checkpoint(CheckpointError::NotOurs {
+                *error,
+                CheckpointError::NotOurs {
                     problem: PlaceProblem::NoName,
                     ..
-                })
+                }
             ),
             "{error:?}"
         );

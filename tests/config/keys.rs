@@ -90,7 +90,7 @@ fn a_refusal_has_its_place_and_its_kind_in_fields() {
         line: 3,
     };
     assert_eq!((origin, key.as_str()), (Some(line), "model.dim"));
-    assert!(matches!(problem, ValueProblem::Zero), "{problem:?}");
+    assert!(matches!(*problem, ValueProblem::Zero), "{problem:?}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::*;
 
 fn refused(run: Run) -> RunError {
     match run.begin(&mut pipeline()).map(drop) {
-        Err(Error::Run(error)) => error,
+        Err(Error::Run(error)) => *error,
         other => panic!("{other:?}"),
     }
 }
@@ -119,7 +119,10 @@ fn a_directory_that_is_removed_or_moved_ends_the_run_with_words() {
             }
         };
         let result = place.run().steps(9).on(take).train(&mut pipeline());
-        assert!(matches!(result, Err(Error::Run(RunError::Gone(_)))), "{result:?}");
+        let Err(Error::Run(error)) = result else {
+            panic!("{result:?}");
+        };
+        assert!(matches!(*error, RunError::Gone(_)), "{error:?}");
         assert!(!place.path().exists(), "nothing is made anew");
     }
 }

@@ -118,7 +118,10 @@ fn other_data_is_refused_until_it_is_allowed_and_then_the_history_names_both() {
     let again = || place.run().steps(3).resume(Resume::Always);
     let mut other = pipeline_on(Times(3.0));
     let error = again().train(&mut other).expect_err("other data");
-    let Error::Checkpoint(CheckpointError::OtherData { folder, saved, given }) = &error else {
+    let Error::Checkpoint(refusal) = &error else {
+        panic!("{error:?}");
+    };
+    let CheckpointError::OtherData { folder, saved, given } = refusal.as_ref() else {
         panic!("{error:?}");
     };
     assert_eq!(*folder, place.dir().checkpoint(2));
@@ -146,7 +149,7 @@ fn other_data_is_refused_until_it_is_allowed_and_then_the_history_names_both() {
         .train(&mut pipeline())
         .expect_err("the first data is now the other");
     assert!(
-        matches!(error, Error::Checkpoint(CheckpointError::OtherData { .. })),
+        matches!(&error, Error::Checkpoint(refusal) if matches!(**refusal, CheckpointError::OtherData { .. })),
         "{error:?}"
     );
 }

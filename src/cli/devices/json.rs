@@ -40,7 +40,7 @@ struct Gpu<'a> {
     memory_free: Option<u64>,
     bf16: bool,
     fused_attention: bool,
-    problem: Option<&'a str>,
+    problem: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -80,7 +80,7 @@ fn gpu(gpu: &GpuReport) -> Gpu<'_> {
         memory_free: gpu.free,
         bf16: gpu.problem.is_none(),
         fused_attention: gpu.problem.is_none(),
-        problem: gpu.problem.as_deref(),
+        problem: gpu.problem.as_ref().map(ToString::to_string),
     }
 }
 
@@ -89,6 +89,6 @@ fn library(found: &Found) -> Library<'_> {
         name: found.library.name(),
         version: found.version.map(|version| version.to_string()),
         path: found.path.as_deref(),
-        problem: found.problem(),
+        problem: found.problem().map(|problem| problem.to_string()),
     }
 }

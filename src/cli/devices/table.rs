@@ -23,10 +23,10 @@ fn gpu(gpu: &GpuReport) -> String {
         || "cannot be used now".to_owned(),
         |free| format!("{} free", in_words(free as f64)),
     );
-    let runs = match &gpu.problem {
-        None => "f32, bf16, fused attention",
-        Some(problem) => problem,
-    };
+    let runs = gpu.problem.as_ref().map_or_else(
+        || "f32, bf16, fused attention".to_owned(),
+        |problem| problem.to_string(),
+    );
     format!(
         "{}  {}, compute capability {major}.{minor}, {}, {free}: {runs}\n",
         gpu.device,

@@ -5,7 +5,7 @@ use super::launch::{Arg, kernel};
 use super::{Gpu, Grid, Ptr};
 use crate::cpu::attention::Sizes;
 use crate::device::DType;
-use crate::error::{Error, Result};
+use crate::error::{DeviceError, Result};
 
 /// The fused kernels for a head width.
 struct Fused {
@@ -86,10 +86,8 @@ fn by_warps(batch: usize, sizes: Sizes) -> Result<Grid> {
     let width = sizes.width();
     let warps = (PLAIN_SHARED / (PLAIN_BYTES * width)).min(MOST_WARPS);
     if warps == 0 {
-        let widest = PLAIN_SHARED / PLAIN_BYTES;
-        return Err(Error::invalid(format!(
-            "heads of {width} numbers are too wide for a GPU, which takes {widest}: choose more heads"
-        )));
+        let most = PLAIN_SHARED / PLAIN_BYTES;
+        return Err(DeviceError::WideHeads { width, most }.into());
     }
     let blocks = (batch * sizes.heads * sizes.time).div_ceil(warps);
     Ok(Grid {
@@ -119,9 +117,8 @@ impl Gpu {
         let [out, lse, qkv] = [out, lse, qkv].map(Arg::from);
         if let Some(fused) = Fused::of(dtype, sizes) {
             if batch > MOST_DEEP {
-                return Err(Error::invalid(format!(
-                    "{batch} sequences at once are too many for a GPU's attention, which takes {MOST_DEEP}: choose smaller micro-batches"
-                )));
+                let (count, most) = (batch, MOST_DEEP);
+                return Err(DeviceError::ManySequences { count, most }.into());
             }
             let grid = by_rows(QUERIES, batch, sizes, fused.shared[0]);
             return self.launch(fused.forward, grid, &[out, lse, qkv, (sizes.time as u32).into()]);

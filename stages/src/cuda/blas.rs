@@ -12,7 +12,7 @@ use super::library::Library;
 use super::plan::Plan;
 use super::{Gpu, Memory, Ptr};
 use crate::device::{DType, Device};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{CudaError, Result};
 
 /// The scratch memory that algorithms may use, in bytes. NVIDIA recommends this much for Hopper (cuBLAS
 /// documentation, `cublasSetWorkspace`).
@@ -157,14 +157,19 @@ impl Gpu {
                 self.stream(),
             )
         }
-        .map_err(refused(what))
+        .map_err(refused(what))?;
+        Ok(())
     }
 }
 
-/// The error for a failed cuBLASLt call. `what` names the operation.
-fn refused(what: impl fmt::Display) -> impl FnOnce(CublasError) -> Error {
-    move |CublasError(status)| Error {
-        place: String::new(),
-        kind: ErrorKind::Device(format!("{what}: {status:?}")),
+/// What cuBLASLt refused: says what was being done.
+fn refused(call: impl fmt::Display) -> impl FnOnce(CublasError) -> CudaError {
+    move |CublasError(status)| CudaError {
+        library: Library::CublasLt,
+        call: call.to_string(),
+        code: status as u32,
+        name: format!("{status:?}"),
+        meaning: None,
+        remedy: None,
     }
 }

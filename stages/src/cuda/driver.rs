@@ -1,5 +1,6 @@
 //! CUDA's streams, events and memory. Each has one owner, and is freed when the owner is dropped.
 
+use std::borrow::Cow;
 use std::ffi::c_void;
 
 use cudarc::driver::result::{self, DriverError};
@@ -10,24 +11,36 @@ use cudarc::driver::sys::{
 
 use super::Ptr;
 use super::gpu::context_of;
-use crate::error::{Error, ErrorKind, Result};
+use super::library::Library;
+use crate::error::{CudaError, CudaRemedy, Error, Result};
 
-/// The error for a failed CUDA call. `what` names the operation.
-pub(super) fn failed(what: &str) -> impl FnOnce(DriverError) -> Error {
-    move |DriverError(code)| Error {
-        place: String::new(),
-        kind: ErrorKind::Device(format!("{what}: {}", describe(code))),
+/// What CUDA refused: says what was being done.
+pub(super) fn failed(call: &str) -> impl FnOnce(DriverError) -> Error {
+    move |error| refused(call, error).into()
+}
+
+/// As [`failed`], of the driver alone.
+pub(super) fn refused(call: &str, error: DriverError) -> CudaError {
+    let name = error.error_name().map(|name| name.to_string_lossy());
+    let meaning = error.error_string().map(|text| text.to_string_lossy());
+    CudaError {
+        library: Library::Driver,
+        call: call.to_owned(),
+        code: error.0 as u32,
+        name: name.map_or_else(|_| format!("{:?}", error.0), Cow::into_owned),
+        meaning: meaning.ok().map(Cow::into_owned),
+        remedy: remedy(error.0),
     }
 }
 
-/// CUDA's name and description of an error.
-fn describe(code: CUresult) -> String {
-    let error = DriverError(code);
-    let name = error.error_name().map(|name| name.to_string_lossy());
-    let text = error.error_string().map(|text| text.to_string_lossy());
-    match (name, text) {
-        (Ok(name), Ok(text)) => format!("{name}, {text}"),
-        _ => format!("{code:?}"),
+fn remedy(code: CUresult) -> Option<CudaRemedy> {
+    match code {
+        CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
+        | CUresult::CUDA_ERROR_LAUNCH_FAILED
+        | CUresult::CUDA_ERROR_MISALIGNED_ADDRESS
+        | CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION => Some(CudaRemedy::FindCall),
+        CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE => Some(CudaRemedy::EndOthers),
+        _ => None,
     }
 }
 

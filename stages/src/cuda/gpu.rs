@@ -16,7 +16,7 @@ use super::memory::Shelf;
 use super::module::Kernels;
 use super::staging::Staging;
 use crate::device::{DType, Device, Place};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{DeviceError, Error, Left, Result};
 
 /// A GPU as one thread uses it. The streams, kernels and memory here belong to the thread. Each rank has one
 /// such thread.
@@ -150,10 +150,11 @@ impl Gpu {
         self.stream.synchronize()
     }
 
-    /// The free and the total memory of the device, in bytes.
-    pub(super) fn memory(&self) -> Result<(u64, u64)> {
+    /// Bytes free and in all on the device.
+    pub(super) fn memory(&self) -> Result<Left> {
         let (free, total) = result::mem_get_info().map_err(failed("asking for free memory"))?;
-        Ok((free as u64, total as u64))
+        let (free, total) = (free as u64, total as u64);
+        Ok(Left { free, total })
     }
 }
 
@@ -164,9 +165,7 @@ impl Gpu {
 pub(crate) fn check(place: Place) -> Result<()> {
     match (place.device, place.dtype) {
         (Device::Cpu, DType::F32) => Ok(()),
-        (Device::Cpu, DType::Bf16) => Err(Error::invalid(
-            "the cpu computes in f32 only: set dtype to f32, or the device to a GPU such as cuda:0",
-        )),
+        (Device::Cpu, DType::Bf16) => Err(DeviceError::Bf16OnCpu.into()),
         (Device::Cuda(index), _) => {
             Gpu::of(index)?;
             Gpu::of(index)?.blas().map(|_| ())
@@ -222,25 +221,15 @@ pub(crate) fn count() -> Result<u32> {
 fn start() -> Result<()> {
     Library::Driver.require()?;
     match result::init() {
-        Err(DriverError(CUresult::CUDA_ERROR_NO_DEVICE)) => Err(device_error(
-            "the CUDA driver is there and has no GPU (`nvidia-smi -L` lists those of the machine; CUDA_VISIBLE_DEVICES hides some)"
-                .to_owned(),
-        )),
+        Err(DriverError(CUresult::CUDA_ERROR_NO_DEVICE)) => Err(DeviceError::NoGpu.into()),
         started => started.map_err(failed("starting CUDA")),
     }
 }
 
 /// The error for a device that does not exist.
 pub(super) fn missing(index: u32, count: u32) -> Error {
-    let devices = (0..count).map(|index| Device::Cuda(index).to_string());
-    let there = match count {
-        0 => "CUDA sees no GPU".to_owned(),
-        _ => format!("CUDA sees {}", devices.collect::<Vec<_>>().join(", ")),
-    };
-    device_error(format!(
-        "there is no {}: {there} (`pipewright devices` lists them; CUDA_VISIBLE_DEVICES hides some)",
-        Device::Cuda(index)
-    ))
+    let device = Device::Cuda(index);
+    DeviceError::Missing { device, count }.into()
 }
 
 /// The device's compute capability.
@@ -257,21 +246,11 @@ pub(super) fn capability(index: u32) -> Result<(i32, i32)> {
     ))
 }
 
-/// Fails for a device that cannot run the kernels. They need the matrix instructions of compute capability
-/// 8.0.
-pub(super) fn check_capability(index: u32, (major, minor): (i32, i32)) -> Result<()> {
-    if major >= 8 {
+/// Refuses a device that the kernels do not run on: their matrix instructions came with compute capability 8.0.
+pub(super) fn check_capability(index: u32, capability: (i32, i32)) -> Result<(), DeviceError> {
+    if capability.0 >= 8 {
         return Ok(());
     }
-    Err(device_error(format!(
-        "{} has compute capability {major}.{minor}, and the kernels need 8.0 (Ampere) or newer",
-        Device::Cuda(index)
-    )))
-}
-
-fn device_error(message: String) -> Error {
-    Error {
-        place: String::new(),
-        kind: ErrorKind::Device(message),
-    }
+    let device = Device::Cuda(index);
+    Err(DeviceError::Capability { device, capability })
 }

@@ -6,7 +6,7 @@ use std::{fmt, fs};
 
 use cudarc::{cublaslt, driver, nccl, nvrtc};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{LibraryError, Result};
 
 /// A CUDA library. None is linked; each is loaded when it is first needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,19 +45,16 @@ pub struct Found {
 }
 
 impl Found {
-    /// Why the library cannot be used, and what to do. `None` if it can be used.
-    pub fn problem(&self) -> Option<String> {
+    /// Why the library cannot be used and what to do; none when it can.
+    pub fn problem(&self) -> Option<LibraryError> {
         let library = self.library;
-        let (name, oldest, remedy) = (library.name(), library.oldest(), library.remedy());
         match self.version {
-            None => Some(format!("no {name} ({}) was found: {remedy}", library.file())),
-            Some(version) if version < oldest => {
-                let path = self.path.as_deref().unwrap_or(Path::new(library.file()));
-                let (path, product) = (path.display(), library.product());
-                Some(format!(
-                    "this {name} is too old ({path}, {product} {version}; {product} {oldest} or newer is needed): {remedy}"
-                ))
-            }
+            None => Some(LibraryError::Missing { library }),
+            Some(version) if version < library.oldest() => Some(LibraryError::TooOld {
+                library,
+                path: self.path.clone(),
+                version,
+            }),
             Some(_) => None,
         }
     }
@@ -107,8 +104,8 @@ impl Library {
         }
     }
 
-    /// The product that its version number belongs to.
-    fn product(self) -> &'static str {
+    /// What its version is a version of.
+    pub(crate) fn product(self) -> &'static str {
         match self {
             Self::Driver | Self::Nvrtc => "CUDA",
             Self::CublasLt => "cuBLAS",
@@ -116,8 +113,8 @@ impl Library {
         }
     }
 
-    /// The oldest version that has the interface used here.
-    fn oldest(self) -> Version {
+    /// The oldest version whose interface is the one used here.
+    pub(crate) fn oldest(self) -> Version {
         match self {
             Self::Driver | Self::Nvrtc => Version(13, 0, None),
             Self::CublasLt => Version(13, 0, Some(0)),
@@ -151,12 +148,9 @@ impl Library {
     /// # Errors
     /// When the loader does not find the library, or finds one that is too old. The error says what to do.
     pub fn require(self) -> Result<()> {
-        self.find().problem().map_or(Ok(()), |problem| {
-            Err(Error {
-                place: String::new(),
-                kind: ErrorKind::Device(problem),
-            })
-        })
+        self.find()
+            .problem()
+            .map_or(Ok(()), |problem| Err(problem.into()))
     }
 
     fn is_present(self) -> bool {

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use super::driver::{self, Event, Stream, failed};
 use super::{Gpu, Ptr};
 use crate::device::Device;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, OutOfMemory, Result};
 
 /// How many blocks can wait in a thread's queue of returned blocks. One more is freed.
 const ON_THE_WAY: usize = 4096;
@@ -109,7 +109,7 @@ impl Gpu {
     /// Memory of this many bytes, for use on the compute stream. Its contents are unspecified.
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfMemory`].
+    /// [`OutOfMemory`].
     pub(crate) fn memory_of(&self, bytes: usize) -> Result<Memory> {
         self.take(false, bytes)
     }
@@ -118,8 +118,8 @@ impl Gpu {
     /// smaller micro-batches would not help.
     pub(super) fn lasting_memory_of(&self, bytes: usize) -> Result<Memory> {
         self.memory_of(bytes).map_err(|mut error| {
-            if let ErrorKind::OutOfMemory { lasting, .. } = &mut error.kind {
-                *lasting = true;
+            if let ErrorKind::OutOfMemory(wanted) = &mut error.kind {
+                wanted.lasting = true;
             }
             error
         })
@@ -183,17 +183,13 @@ impl Gpu {
     }
 
     fn out_of_memory(&self, wanted: usize) -> Error {
-        let (free, total) = self.memory().unwrap_or_default();
-        Error {
-            place: String::new(),
-            kind: ErrorKind::OutOfMemory {
-                device: Device::Cuda(self.index()),
-                wanted: wanted as u64,
-                free,
-                total,
-                lasting: false,
-            },
-        }
+        let error = OutOfMemory {
+            device: Device::Cuda(self.index()),
+            wanted: wanted as u64,
+            left: self.memory().ok(),
+            lasting: false,
+        };
+        error.into()
     }
 
     /// Marks the memory as ready after all work on the compute stream so far. Other streams wait for that.

@@ -9,16 +9,16 @@ use std::sync::Arc;
 use std::{fs, process};
 
 use cudarc::driver::result::module;
-use cudarc::driver::sys::{self as driver, CUfunction, CUmodule};
+use cudarc::driver::sys::{CUfunction, CUfunction_attribute, CUmodule};
 use cudarc::nvrtc::result as nvrtc;
 use cudarc::nvrtc::sys;
 use parking_lot::Mutex;
 
 use super::cache_folder;
-use super::driver::failed;
+use super::driver::{self, failed};
 use super::library::Library;
 use super::source::SOURCE;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{CudaError, CudaRemedy, Result};
 
 /// From this many bytes of dynamic shared memory on, a kernel needs permission.
 const FREE_SHARED: u32 = 48 << 10;
@@ -41,9 +41,11 @@ impl Kernels {
     /// them first if no earlier run has.
     pub(super) fn load(capability: (i32, i32)) -> Result<Self> {
         let code = compiled(capability)?;
-        // SAFETY: the bytes are a cubin from the compiler.
-        let module =
-            unsafe { module::load_data(code.as_ptr().cast()) }.map_err(failed("loading the kernels"))?;
+        // SAFETY: the bytes are a cubin, as the compiler gave it.
+        let module = unsafe { module::load_data(code.as_ptr().cast()) }.map_err(|error| CudaError {
+            remedy: Some(CudaRemedy::CompileAgain),
+            ..driver::refused("loading the kernels", error)
+        })?;
         Ok(Self {
             module,
             functions: RefCell::default(),
@@ -59,8 +61,8 @@ impl Kernels {
         // SAFETY: the module stays loaded while `self` lives.
         let function = unsafe { module::get_function(self.module, c_name) }.map_err(failed(name))?;
         if shared >= FREE_SHARED {
-            let attribute = driver::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-            // SAFETY: the function belongs to a loaded module.
+            let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: the function is of a loaded module.
             unsafe {
                 cudarc::driver::result::function::set_function_attribute(function, attribute, shared as i32)
             }
@@ -137,8 +139,8 @@ fn keep(file: &std::path::Path, code: &[u8]) -> std::io::Result<()> {
 /// Compiles CUDA C++ to a cubin.
 fn compile(source: &str, architecture: &str) -> Result<Vec<u8>> {
     let source = CString::new(source).expect("the kernels' source has no zero byte");
-    let program =
-        nvrtc::create_program(&source, Some(c"pipewright.cu")).map_err(refused("making a program"))?;
+    let program = nvrtc::create_program(&source, Some(c"pipewright.cu"))
+        .map_err(|error| refused("making a program", error))?;
     let code = code_of(program, architecture);
     // SAFETY: the program was made above and is not used any more.
     let _ = unsafe { nvrtc::destroy_program(program) };
@@ -155,26 +157,32 @@ fn code_of(program: sys::nvrtcProgram, architecture: &str) -> Result<Vec<u8>> {
         let log: Vec<u8> = log.into_iter().map(|letter| letter as u8).collect();
         let log = String::from_utf8_lossy(&log);
         let log = log.trim_end_matches('\0').trim_end();
-        return Err(refused(&format!(
-            "compiling the kernels for {architecture}: {log}"
-        ))(error));
+        return Err(CudaError {
+            meaning: Some(log.to_owned()),
+            ..refused(&format!("compiling the kernels for {architecture}"), error)
+        }
+        .into());
     }
     let mut size = 0;
     // SAFETY: as above; the pointer is to a local.
     unsafe { sys::nvrtcGetCUBINSize(program, &mut size) }
         .result()
-        .map_err(refused("reading the compiled kernels"))?;
+        .map_err(|error| refused("reading the compiled kernels", error))?;
     let mut code = vec![0_u8; size];
     // SAFETY: as above; there is room for as many bytes as the compiler said.
     unsafe { sys::nvrtcGetCUBIN(program, code.as_mut_ptr().cast::<c_char>()) }
         .result()
-        .map_err(refused("reading the compiled kernels"))?;
+        .map_err(|error| refused("reading the compiled kernels", error))?;
     Ok(code)
 }
 
-fn refused(what: &str) -> impl FnOnce(nvrtc::NvrtcError) -> Error {
-    move |error| Error {
-        place: String::new(),
-        kind: ErrorKind::Device(format!("{what}: {:?}", error.0)),
+fn refused(call: &str, nvrtc::NvrtcError(code): nvrtc::NvrtcError) -> CudaError {
+    CudaError {
+        library: Library::Nvrtc,
+        call: call.to_owned(),
+        code: code as u32,
+        name: format!("{code:?}"),
+        meaning: None,
+        remedy: None,
     }
 }

@@ -42,7 +42,7 @@ fn uploaded(gpu: &Gpu, tensor: &Tensor) -> Result<Tensor> {
 }
 
 fn downloaded(gpu: &Gpu, tensor: &Tensor) -> Result<Tensor> {
-    let mut copy = Tensor::scratch(tensor.dims());
+    let mut copy = Tensor::on_host(tensor.dims())?;
     gpu.download(tensor.at(), bytemuck::cast_slice_mut(copy.f32_mut()))?;
     Ok(copy)
 }

@@ -8,7 +8,7 @@ use cudarc::driver::sys::CUdevice;
 use super::gpu::{capability, check_capability, count, missing};
 use super::library::{Found, Library};
 use crate::device::Device;
-use crate::error::Result;
+use crate::error::{DeviceError, Result};
 
 /// What this machine has for CUDA.
 #[derive(Clone, Debug)]
@@ -33,8 +33,8 @@ pub struct GpuReport {
     /// The free memory in bytes. `None` if the GPU gives no context, for example because another process uses
     /// it exclusively.
     pub free: Option<u64>,
-    /// Why the kernels do not run there. `None` if they do: in `f32`, in `bf16` and fused attention.
-    pub problem: Option<String>,
+    /// Why nothing runs there; none when the kernels do: in `f32`, in `bf16`, and fused attention.
+    pub problem: Option<DeviceError>,
 }
 
 /// Looks for CUDA's libraries and for GPUs. Loads the libraries that it finds.
@@ -72,9 +72,7 @@ fn ask(index: u32) -> Result<GpuReport> {
         capability,
         total,
         free: free(handle),
-        problem: check_capability(index, capability)
-            .err()
-            .map(|error| error.to_string()),
+        problem: check_capability(index, capability).err(),
     })
 }
 

@@ -2,13 +2,12 @@
 
 use std::rc::Rc;
 
-use aligned_vec::AVec;
-
 use super::optimizer::Flat;
 use super::{Gpu, Memory, Pinned, Ptr};
 use crate::cpu::{adamw, sgd};
 use crate::device::{DType, Device, Place};
 use crate::error::Result;
+use crate::numbers::Numbers;
 use crate::parameter::Part;
 
 /// A parameter's numbers on a GPU: weights, gradient and the optimizer's tensors in `f32`. If products use
@@ -161,8 +160,8 @@ impl Weights {
         }
     }
 
-    /// Copies numbers from the host.
-    pub(crate) fn store(&mut self, part: Part, numbers: &[AVec<f32>]) -> Result<()> {
+    /// Takes over numbers from the host.
+    pub(crate) fn store(&mut self, part: Part, numbers: &[Numbers]) -> Result<()> {
         let gpu = self.gpu()?;
         match part {
             Part::Value => return self.store_value(&numbers[0]),
@@ -176,8 +175,8 @@ impl Weights {
         pairs.try_for_each(|(memory, numbers)| gpu.upload_to(memory.at(), bytemuck::cast_slice(numbers)))
     }
 
-    /// Copies numbers to the host. Waits for all work queued before.
-    pub(crate) fn fetch(&self, part: Part, numbers: &mut [AVec<f32>]) -> Result<()> {
+    /// Gives numbers to the host: waits for all work given before.
+    pub(crate) fn fetch(&self, part: Part, numbers: &mut [Numbers]) -> Result<()> {
         let gpu = self.gpu()?;
         let memories = match part {
             Part::Value => std::slice::from_ref(&self.value),

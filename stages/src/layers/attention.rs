@@ -2,7 +2,7 @@
 
 use crate::cpu::attention::{self, Saved, Sizes};
 use crate::device::DType;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, SettingError};
 use crate::kept::Kept;
 use crate::layer::Layer;
 use crate::shape::{Kind, Shape};
@@ -28,9 +28,7 @@ impl Attention {
     /// When `dim` is not divisible by `heads`.
     pub fn new(name: &str, dim: usize, heads: usize) -> Result<Self> {
         if dim == 0 || heads == 0 || !dim.is_multiple_of(heads) {
-            let message =
-                format!("dim {dim} is not divisible by heads {heads}: choose heads that divide dim");
-            return Err(Error::invalid(message).at(name));
+            return Err(Error::from(SettingError::Heads { dim, heads }).at(name));
         }
         Ok(Self {
             name: name.to_owned(),
@@ -77,7 +75,7 @@ impl Layer for Attention {
                 lse
             }
             None => {
-                let mut lse = Tensor::scratch(&sums);
+                let mut lse = Tensor::on_host(&sums)?;
                 attention::forward(output.f32_mut(), lse.f32_mut(), input.f32(), self.sizes(&shape));
                 lse
             }

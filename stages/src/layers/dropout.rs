@@ -2,7 +2,7 @@
 
 use super::check_numbers;
 use crate::cpu::dropout::dropout;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, SettingError};
 use crate::kept::Kept;
 use crate::layer::Layer;
 use crate::rng;
@@ -29,9 +29,7 @@ impl Dropout {
     /// When `rate` is not in `0..1`.
     pub fn new(name: &str, rate: f32, seed: u64) -> Result<Self> {
         if !(0.0..1.0).contains(&rate) {
-            let message =
-                format!("dropout {rate} is not a probability below 1: choose one in 0..1, such as 0.1");
-            return Err(Error::invalid(message).at(name));
+            return Err(Error::from(SettingError::Dropout { rate }).at(name));
         }
         Ok(Self {
             name: name.to_owned(),

@@ -3,7 +3,7 @@
 use crate::cpu::elementwise::{add, add_into};
 use crate::cpu::parts::{By, cut};
 use crate::cuda::{ByToken, Gpu};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result, ValueError};
 use crate::kept::Kept;
 use crate::layer::Layer;
 use crate::parameter::{Init, Parameter};
@@ -56,14 +56,10 @@ impl Embedding {
     fn check_tokens(&self, ids: &[u32]) -> Result<()> {
         let limit = self.tokens.dims()[0];
         match ids.iter().find(|&&id| id as usize >= limit) {
-            Some(&id) => Err(Error {
-                place: self.name.clone(),
-                kind: ErrorKind::OutOfRange {
-                    what: "token",
-                    id,
-                    limit,
-                },
-            }),
+            Some(&id) => {
+                let what = "token";
+                Err(Error::from(ValueError::OutOfRange { what, id, limit }).at(&self.name))
+            }
             None => Ok(()),
         }
     }
@@ -104,7 +100,7 @@ impl Layer for Embedding {
             gpu.embedding(dtype, output.at(), ids.at(), tokens, positions, sizes)?;
             return Ok((output, Kept::new(ctx, [input])));
         }
-        let mut output = Tensor::scratch(shape.dims());
+        let mut output = Tensor::on_host(shape.dims())?;
         let (tokens, positions) = (&self.tokens.value, &self.positions.value);
         let rows = (By(output.f32_mut(), dim), By(input.ids(), 1));
         cut(rows, dim, |first, (output, ids)| {

@@ -6,7 +6,7 @@ use crate::cpu::matmul::{self, Packed, Right, Start, matmul};
 use crate::cpu::matrix::Matrix;
 use crate::cuda::{self, Gpu, Product};
 use crate::device::DType;
-use crate::error::{Error, Result, check_positive};
+use crate::error::{Error, Result, ShapeError, check_positive};
 use crate::kept::Kept;
 use crate::layer::Layer;
 use crate::parameter::{Init, Parameter};
@@ -122,12 +122,12 @@ impl Linear {
     /// When its dimensions are not those of the layer's weight.
     pub fn with_weight(mut self, weight: Parameter) -> Result<Self> {
         if weight.dims() != self.weight.dims() {
-            let (expected, got) = (self.weight.dims(), weight.dims());
-            let message = format!(
-                "expected a weight of {expected:?}, got `{}` of {got:?}",
-                weight.name()
-            );
-            return Err(Error::invalid(message).at(&self.name));
+            let error = ShapeError::Weight {
+                expected: self.weight.dims().to_vec(),
+                name: weight.name().to_owned(),
+                got: weight.dims().to_vec(),
+            };
+            return Err(Error::from(error).at(&self.name));
         }
         self.weight = weight;
         (self.forward_weight, self.backward_weight) = (None, None);

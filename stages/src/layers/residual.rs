@@ -1,7 +1,7 @@
 //! The residual connection.
 
 use crate::cpu::elementwise;
-use crate::error::{Error, Result};
+use crate::error::{Result, ShapeError};
 use crate::kept::Kept;
 use crate::layer::Layer;
 use crate::parameter::Parameter;
@@ -56,9 +56,8 @@ impl Layer for Residual {
         if output == *input {
             return Ok(output);
         }
-        Err(Error::invalid(format!(
-            "the layers inside a residual must keep the shape: {input} became {output}"
-        )))
+        let input = *input;
+        Err(ShapeError::Residual { input, output }.into())
     }
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {

@@ -1,10 +1,10 @@
 //! Cross-entropy over classes.
 
-use super::{Loss, Score};
+use super::{Loss, Score, refused};
 use crate::cpu::parts::{By, EXP, cut};
 use crate::cpu::softmax;
 use crate::cuda::{Gpu, Logits, Scores};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Result, ShapeError, ValueError};
 use crate::shape::{Kind, Shape};
 use crate::tensor::Tensor;
 
@@ -62,7 +62,7 @@ impl CrossEntropy {
         self.check(logits.shape(), target.shape())?;
         let (classes, ids) = (logits.shape().last(), target.ids());
         self.check_classes(ids, classes)?;
-        let mut rows = Tensor::scratch(&[ids.len(), 4]);
+        let mut rows = Tensor::on_host(&[ids.len(), 4])?;
         let all = ((By(logits.f32_mut(), classes), By(rows.f32_mut(), 4)), By(ids, 1));
         cut(all, EXP * classes, |_, ((logits, rows), ids)| {
             let rows = logits.chunks_exact_mut(classes).zip(rows.as_chunks_mut().0);
@@ -89,14 +89,11 @@ impl CrossEntropy {
     fn check_classes(&self, ids: &[u32], limit: usize) -> Result<()> {
         let unknown = |id: &&u32| self.ignore != Some(**id) && **id as usize >= limit;
         match ids.iter().find(unknown) {
-            Some(&id) => Err(Error {
-                place: "loss".to_owned(),
-                kind: ErrorKind::OutOfRange {
-                    what: "class",
-                    id,
-                    limit,
-                },
-            }),
+            Some(&id) => Err(refused(ValueError::OutOfRange {
+                what: "class",
+                id,
+                limit,
+            })),
             None => Ok(()),
         }
     }
@@ -126,11 +123,15 @@ impl Loss<Tensor> for CrossEntropy {
     fn check(&self, output: &Shape, target: &Shape) -> Result<()> {
         let logits = output.kind() == Kind::F32 && !output.dims().is_empty() && output.last() > 0;
         if !logits {
-            return Err(super::unfit("f32[.., classes] as the output", output));
+            return Err(refused(ShapeError::Output {
+                expected: "f32[.., classes]",
+                got: *output,
+            }));
         }
         let expected = Shape::ids(&output.dims()[..output.dims().len() - 1]);
         if *target != expected {
-            return Err(super::unfit(format!("{expected} as the target"), target));
+            let got = *target;
+            return Err(refused(ShapeError::Target { expected, got }));
         }
         Ok(())
     }

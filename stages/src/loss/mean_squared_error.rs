@@ -1,8 +1,8 @@
 //! Mean squared error.
 
-use super::{Loss, Score};
+use super::{Loss, Score, refused};
 use crate::cuda::{Gpu, Scores};
-use crate::error::Result;
+use crate::error::{Result, ShapeError};
 use crate::shape::{Kind, Shape};
 use crate::tensor::Tensor;
 
@@ -39,10 +39,10 @@ impl Loss<Tensor> for MeanSquaredError {
         if output.kind() == Kind::F32 && output == target {
             return Ok(());
         }
-        Err(super::unfit(
-            format!("{} as the target", Shape::f32(output.dims())),
-            target,
-        ))
+        Err(refused(ShapeError::Target {
+            expected: Shape::f32(output.dims()),
+            got: *target,
+        }))
     }
 
     fn start(

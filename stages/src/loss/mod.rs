@@ -99,7 +99,7 @@ impl Score {
     }
 }
 
-/// The error for an output or target whose shape does not fit.
-fn unfit(expected: impl std::fmt::Display, got: &Shape) -> Error {
-    Error::invalid(format!("expected {expected}, got {got}")).at("loss")
+/// The refusal of an output or target.
+fn refused(error: impl Into<Error>) -> Error {
+    error.into().at("loss")
 }

@@ -1,7 +1,7 @@
 //! The multi-layer perceptron.
 
 use super::{LayerSpec, Model};
-use crate::error::{Error, Result, check_positive};
+use crate::error::{Result, SettingError, check_positive};
 use crate::layer::Layer;
 use crate::layers::{Dropout, Flatten, Linear, Relu};
 use crate::parameter::Init;
@@ -27,11 +27,8 @@ impl Mlp {
     /// When there are fewer than two sizes, a size is 0, or `dropout` is not in `0..1`.
     pub fn model(&self) -> Result<Model> {
         if self.sizes.len() < 2 {
-            let message = format!(
-                "sizes {:?} are too few: give the input's and the output's width at least",
-                self.sizes
-            );
-            return Err(Error::invalid(message));
+            let sizes = self.sizes.clone();
+            return Err(SettingError::Widths { sizes }.into());
         }
         self.sizes
             .iter()

@@ -9,7 +9,7 @@ pub use gpt::Gpt;
 pub use mlp::Mlp;
 pub use sizes::UnitSizes;
 
-use crate::error::{Error, Result};
+use crate::error::{PartitionError, Result};
 use crate::layer::Layer;
 use crate::sequential::Sequential;
 use crate::stage::{BuildStage, StageBuilder};
@@ -162,9 +162,11 @@ impl Model {
     pub fn cut(self, counts: &[usize]) -> Result<Vec<StageBuilder<Sequential>>> {
         let (sum, count) = (counts.iter().sum::<usize>(), self.units.len());
         if sum != count {
-            return Err(Error::invalid(format!(
-                "stages of {counts:?} layers do not make up the model's {count}"
-            )));
+            return Err(PartitionError::Counts {
+                counts: counts.to_vec(),
+                layers: count,
+            }
+            .into());
         }
         let mut units = self.units.into_iter();
         let stages = counts.iter().enumerate().map(|(index, &count)| {

@@ -1,8 +1,9 @@
 //! Which units go to which stage.
 
+use std::cmp::Ordering;
 use std::ops::Range;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, PartitionError, Result};
 
 /// How many units each stage gets so that the most expensive stage is as cheap as possible. Every stage gets
 /// at least one unit. Of equally good splits it takes the one with the cheapest early stages.
@@ -39,12 +40,11 @@ pub(super) fn balance(costs: &[f64], stages: usize) -> Result<Vec<usize>> {
 
 fn check_stages(units: usize, stages: usize) -> Result<()> {
     if stages == 0 {
-        return Err(Error::invalid("0 stages: a pipeline has at least 1"));
+        return Err(PartitionError::NoStages.into());
     }
     if stages > units {
-        let message =
-            format!("{stages} stages for {units} layers: use at most {units} stages or a deeper model");
-        return Err(Error::invalid(message));
+        let layers = units;
+        return Err(PartitionError::TooManyStages { stages, layers }.into());
     }
     Ok(())
 }
@@ -60,38 +60,36 @@ pub(super) fn by_names(names: &[&str], partition: &[Vec<String>]) -> Result<Vec<
             next = take(names, next, find_range(names, entry)?, stage)?;
         }
         if next == before {
-            return Err(wrong(format!(
-                "stage {stage} is empty: give it a layer or leave it out"
-            )));
+            return Err(wrong(PartitionError::EmptyStage { stage }));
         }
         counts.push(next - before);
     }
     match names.get(next) {
-        Some(missing) => Err(wrong(format!("layer `{missing}` is missing: add it to a stage"))),
+        Some(&missing) => {
+            let layer = missing.to_owned();
+            Err(wrong(PartitionError::MissingAtEnd { layer }))
+        }
         None => Ok(counts),
     }
 }
 
-/// The error for a wrong partition.
-fn wrong(problem: String) -> Error {
-    Error::invalid(problem).at("partition")
+/// The refusal of a partition.
+fn wrong(error: PartitionError) -> Error {
+    Error::from(error).at("partition")
 }
 
 /// Gives a stage a range of units. Fails unless the range starts at unit `next`; returns the unit after it.
 fn take(names: &[&str], next: usize, range: Range<usize>, stage: usize) -> Result<usize> {
-    let name = names[range.start];
-    if range.start == next {
-        return Ok(range.end);
+    let name = || names[range.start].to_owned();
+    match range.start.cmp(&next) {
+        Ordering::Equal => Ok(range.end),
+        Ordering::Less => Err(wrong(PartitionError::Again { layer: name(), stage })),
+        Ordering::Greater => Err(wrong(PartitionError::Missing {
+            layer: names[next].to_owned(),
+            next: name(),
+            stage,
+        })),
     }
-    let problem = if range.start < next {
-        format!("layer `{name}` comes again in stage {stage}: name it once, in the model's order")
-    } else {
-        format!(
-            "layer `{}` is missing before `{name}` in stage {stage}: keep the model's order",
-            names[next]
-        )
-    };
-    Err(wrong(problem.to_string()))
 }
 
 /// The units that an entry names.
@@ -101,7 +99,8 @@ fn find_range(names: &[&str], entry: &str) -> Result<Range<usize>> {
     };
     let (first, last) = (find(names, first)?, find(names, last)?);
     if first.start >= last.end {
-        return Err(wrong(format!("`{entry}` runs backwards: turn it round")));
+        let entry = entry.to_owned();
+        return Err(wrong(PartitionError::Backwards { entry }));
     }
     Ok(first.start..last.end)
 }
@@ -119,9 +118,10 @@ fn find(names: &[&str], entry: &str) -> Result<Range<usize>> {
             .min_by_key(|name| distance(name, entry))
             .copied()
             .unwrap_or_default();
-        return Err(wrong(format!(
-            "unknown layer `{entry}`: did you mean `{nearest}`?"
-        )));
+        return Err(wrong(PartitionError::Unknown {
+            entry: entry.to_owned(),
+            nearest: nearest.to_owned(),
+        }));
     };
     let count = names[start..].iter().take_while(|name| is_in(name)).count();
     Ok(start..start + count)

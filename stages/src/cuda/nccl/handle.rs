@@ -9,19 +9,18 @@ use std::time::Duration;
 use cudarc::nccl::sys::{self, ncclComm_t, ncclConfig_t, ncclResult_t, ncclUniqueId};
 use parking_lot::Mutex;
 
-use super::{Member, refused};
-use crate::device::Device;
-use crate::error::{Error, Result};
+use super::Member;
+use crate::error::{Error, NcclError, NcclRemedy, Result};
 
 /// The time limit for an abort, because NCCL's abort can hang.
 const ABORT: Duration = Duration::from_secs(10);
 
-/// A communicator, until it is aborted.
-#[derive(Debug, Default)]
+/// A communicator until it is aborted.
+#[derive(Debug)]
 pub(super) struct Handle {
     raw: Mutex<Option<Raw>>,
-    /// The member that it belongs to, in words.
-    whose: String,
+    /// Whose it is.
+    member: Member,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +40,7 @@ impl Handle {
         let code = unsafe { sys::ncclCommInitRankConfig(&mut raw, of, id, number, &mut config) };
         let handle = Self {
             raw: Mutex::new((!raw.is_null()).then_some(Raw(raw))),
-            whose: format!("{} (member {number} of {of})", member.device),
+            member,
         };
         (handle, code)
     }
@@ -53,10 +52,7 @@ impl Handle {
     pub(super) fn call<T>(&self, call: impl FnOnce(ncclComm_t) -> T) -> Result<T> {
         match *self.raw.lock() {
             Some(Raw(raw)) => Ok(call(raw)),
-            None => Err(refused(&format!(
-                "the transfers of {} have been ended, since another rank has stopped",
-                self.whose
-            ))),
+            None => Err(NcclError::Ended { member: self.member }.into()),
         }
     }
 
@@ -97,33 +93,47 @@ impl Handle {
         }
     }
 
-    /// The error for a failed NCCL call. It says what was being done, and what to do.
-    pub(super) fn failed(&self, what: &str, code: ncclResult_t) -> Error {
-        let (whose, said) = (&self.whose, self.describe(code));
-        refused(&format!("NCCL: {what}: {whose}: {said}; {}", remedy(code, &said)))
-    }
-
-    /// The error for an operation that exceeded its deadline.
-    pub(super) fn too_late(&self, what: &str, deadline: Duration) -> Error {
-        refused(&format!(
-            "NCCL: {what}: {}: not done within {} s, although all processes are there: NCCL_DEBUG=INFO tells how far it came, \
-             NCCL_SOCKET_IFNAME names the network to use; or give more time (launch.deadline)",
-            self.whose,
-            deadline.as_secs_f64()
-        ))
-    }
-
-    /// NCCL's description of a result, and of its last error.
-    pub(super) fn describe(&self, code: ncclResult_t) -> String {
+    /// What NCCL refused or lost: says what was being done, and what to do.
+    pub(super) fn failed(&self, call: &str, code: ncclResult_t) -> Error {
         let raw = self.raw.lock().map_or(ptr::null_mut(), |raw| raw.0);
-        // SAFETY: the library is there, because the result came from it. Both functions return nothing, or
-        // text that stays valid until the next call.
-        let [general, last] =
-            unsafe { [sys::ncclGetErrorString(code), sys::ncclGetLastError(raw)] }.map(text);
-        match last.trim() {
-            "" => general,
-            last => format!("{general}: {last}"),
-        }
+        let meaning = describe(raw, code);
+        let error = NcclError::Refused {
+            call: call.to_owned(),
+            member: self.member,
+            code: code as u32,
+            remedy: remedy(code, &meaning),
+            meaning,
+        };
+        error.into()
+    }
+
+    /// Something has not come in time.
+    pub(super) fn too_late(&self, call: &str, deadline: Duration) -> Error {
+        let error = NcclError::TooLate {
+            call: call.to_owned(),
+            member: self.member,
+            deadline,
+        };
+        error.into()
+    }
+}
+
+/// What NCCL says when it gives no id, so that there is no communicator yet.
+pub(super) fn cannot_begin(code: ncclResult_t) -> Error {
+    let error = NcclError::CannotBegin {
+        code: code as u32,
+        meaning: describe(ptr::null_mut(), code),
+    };
+    error.into()
+}
+
+/// NCCL's words for a result, and for the last thing that went wrong.
+fn describe(raw: ncclComm_t, code: ncclResult_t) -> String {
+    // SAFETY: the library is there, as it gave the result; both give text that stays until the next call, or nothing.
+    let [general, last] = unsafe { [sys::ncclGetErrorString(code), sys::ncclGetLastError(raw)] }.map(text);
+    match last.trim() {
+        "" => general,
+        last => format!("{general}: {last}"),
     }
 }
 
@@ -135,22 +145,15 @@ fn text(text: *const c_char) -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-fn remedy(code: ncclResult_t, said: &str) -> String {
-    // The wording of NCCL up to 2.29, and the wording since then.
-    if said.contains("Duplicate GPU") || said.contains("using the same GPU") {
-        return format!(
-            "ranks that send to other processes need a GPU each: give each process its own (pipeline.devices, CUDA_VISIBLE_DEVICES; \
-             {} is the first one that a process sees); to try things out, processes may share one if each has its own NCCL_HOSTID",
-            Device::Cuda(0)
-        );
+fn remedy(code: ncclResult_t, meaning: &str) -> NcclRemedy {
+    // The words of NCCL up to 2.29, and from then on.
+    if meaning.contains("Duplicate GPU") || meaning.contains("using the same GPU") {
+        return NcclRemedy::OwnGpu;
     }
     match code {
-        ncclResult_t::ncclRemoteError | ncclResult_t::ncclSystemError => {
-            "see the other processes' output, and the network (NCCL_SOCKET_IFNAME names the one to use)"
-        }
-        _ => "NCCL_DEBUG=WARN tells more",
+        ncclResult_t::ncclRemoteError | ncclResult_t::ncclSystemError => NcclRemedy::OthersOrNetwork,
+        _ => NcclRemedy::Debug,
     }
-    .to_owned()
 }
 
 /// The configuration of a communicator that does not block. NCCL chooses all else.

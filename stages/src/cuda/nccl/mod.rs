@@ -7,6 +7,7 @@
 
 mod handle;
 
+use std::fmt;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use cudarc::nccl::sys::{self, ncclDataType_t, ncclResult_t, ncclUniqueId};
 
 use super::{Gpu, Library};
 use crate::device::{DType, Device, Place};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{DeviceError, Error, NcclError, Result};
 use crate::stage::Bytes;
 use crate::tensor::Tensor;
 use handle::Handle;
@@ -44,10 +45,7 @@ impl UniqueId {
         // SAFETY: the library is there, and the pointer is to a local.
         match unsafe { sys::ncclGetUniqueId(&mut id) } {
             ncclResult_t::ncclSuccess => Ok(Self(id)),
-            code => Err(refused(&format!(
-                "NCCL cannot begin: {}",
-                Handle::default().describe(code)
-            ))),
+            code => Err(handle::cannot_begin(code)),
         }
     }
 
@@ -63,8 +61,8 @@ impl UniqueId {
     }
 }
 
-/// One member of a communicator.
-#[derive(Clone, Copy, Debug)]
+/// Who takes part in a communicator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
     /// This member's number, from 0.
     pub number: u32,
@@ -74,7 +72,14 @@ pub struct Member {
     pub device: Device,
 }
 
-/// One member's part in transfers between GPUs. Only the thread that makes it uses it.
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { number, of, device } = self;
+        write!(f, "{device} (member {number} of {of})")
+    }
+}
+
+/// One member's part in transfers between GPUs. The thread that makes it is the one that uses it.
 ///
 /// Dropping it ends this member's transfers. Transfers of other members with this one then never end, so
 /// those members must [abort](Aborter) too.
@@ -110,7 +115,8 @@ impl Communicator {
     ) -> Result<Self, E> {
         Library::Nccl.require()?;
         let Device::Cuda(gpu) = member.device else {
-            return Err(refused("NCCL links GPUs, and the cpu is none").into());
+            let device = member.device;
+            return Err(Error::from(NcclError::NoGpu { device }).into());
         };
         // This makes the GPU's context the current one of the thread.
         Gpu::of(gpu)?;
@@ -184,11 +190,12 @@ impl Communicator {
     ) -> Result<(), E> {
         let Place { device, dtype } = tensor.place();
         if device != Device::Cuda(self.gpu) {
-            let own = Device::Cuda(self.gpu);
-            return Err(refused(&format!(
-                "{tensor:?} cannot be sent from {own}: it is on {device}"
-            ))
-            .into());
+            let error = DeviceError::Elsewhere {
+                shape: *tensor.shape(),
+                from: Device::Cuda(self.gpu),
+                on: device,
+            };
+            return Err(Error::from(error).into());
         }
         let gpu = Gpu::of(self.gpu)?;
         let (memory, stream) = (tensor.device_memory(), gpu.transfers());
@@ -296,12 +303,5 @@ fn numbers(dtype: DType) -> ncclDataType_t {
     match dtype {
         DType::F32 => ncclDataType_t::ncclFloat32,
         DType::Bf16 => ncclDataType_t::ncclBfloat16,
-    }
-}
-
-fn refused(message: &str) -> Error {
-    Error {
-        place: String::new(),
-        kind: ErrorKind::Device(message.to_owned()),
     }
 }

@@ -1,0 +1,100 @@
+//! Devices that are not there, and what does not run on them.
+
+use crate::device::Device;
+use crate::shape::Shape;
+
+/// A device that is not there, or on which something does not run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// No GPU at all.
+    #[error(
+        "the CUDA driver is there and has no GPU (`nvidia-smi -L` lists those of the machine; \
+         CUDA_VISIBLE_DEVICES hides some)"
+    )]
+    NoGpu,
+    /// A GPU that CUDA does not see.
+    #[error(
+        "there is no {device}: {} (`pipewright devices` lists them; CUDA_VISIBLE_DEVICES hides some)",
+        seen(*count)
+    )]
+    Missing {
+        /// The GPU.
+        device: Device,
+        /// How many CUDA sees.
+        count: u32,
+    },
+    /// A GPU that the kernels do not run on: their matrix instructions came with compute capability 8.0.
+    #[error(
+        "{device} has compute capability {}.{}, and the kernels need 8.0 (Ampere) or newer",
+        capability.0, capability.1
+    )]
+    Capability {
+        /// The GPU.
+        device: Device,
+        /// Its compute capability: major, minor.
+        capability: (i32, i32),
+    },
+    /// `bf16` on the CPU.
+    #[error("the cpu computes in f32 only: set dtype to f32, or the device to a GPU such as cuda:0")]
+    Bf16OnCpu,
+    /// A layer that was written for the CPU only.
+    #[error("this layer does not run on {device}, only on cpu: put the rank of its stage on the CPU")]
+    LayerOnCpuOnly {
+        /// The device that it was to run on.
+        device: Device,
+    },
+    /// A stage that was written for the CPU only.
+    #[error("this stage does not run on {device}, only on cpu")]
+    StageOnCpuOnly {
+        /// The device that it was to run on.
+        device: Device,
+    },
+    /// A stage that does not say how its gradients go to other ranks' GPUs.
+    #[error("this stage gives no gradients to other ranks' GPUs")]
+    GivesNoGradients,
+    /// A stage that does not say how gradients come from other ranks' GPUs.
+    #[error("this stage takes no gradients from other ranks' GPUs")]
+    TakesNoGradients,
+    /// A gradient on the host that was to go to another rank's GPU as a tensor.
+    #[error("a gradient on the host goes to others as bytes")]
+    GradientOnHost,
+    /// Heads that no kernel takes.
+    #[error("heads of {width} numbers are too wide for a GPU, which takes {most}: choose more heads")]
+    WideHeads {
+        /// The width of a head.
+        width: usize,
+        /// The widest that a kernel takes.
+        most: usize,
+    },
+    /// More sequences in a micro-batch than a kernel takes.
+    #[error(
+        "{count} sequences at once are too many for a GPU's attention, which takes {most}: choose smaller \
+         micro-batches"
+    )]
+    ManySequences {
+        /// The sequences.
+        count: usize,
+        /// The most that a kernel takes.
+        most: usize,
+    },
+    /// A tensor that was to be sent from a GPU, and is not there.
+    #[error("a tensor of {shape} cannot be sent from {from}: it is on {on}")]
+    Elsewhere {
+        /// The tensor's shape.
+        shape: Shape,
+        /// The GPU that was to send it.
+        from: Device,
+        /// Where it is.
+        on: Device,
+    },
+}
+
+/// The GPUs that CUDA sees.
+fn seen(count: u32) -> String {
+    let devices: Vec<_> = (0..count).map(|index| Device::Cuda(index).to_string()).collect();
+    match count {
+        0 => "CUDA sees no GPU".to_owned(),
+        _ => format!("CUDA sees {}", devices.join(", ")),
+    }
+}

@@ -1,0 +1,207 @@
+//! What can go wrong inside a stage: where it happened in the struct, what happened in the kind. A file for
+//! each part.
+
+mod cause;
+mod cuda;
+mod device;
+mod memory;
+mod nccl;
+mod partition;
+mod setting;
+mod shape;
+mod value;
+
+pub use cause::Cause;
+pub use cuda::{CudaError, CudaRemedy, LibraryError};
+pub use device::DeviceError;
+pub use memory::{Left, OutOfMemory};
+pub use nccl::{NcclError, NcclRemedy};
+pub use partition::PartitionError;
+pub use setting::SettingError;
+pub(crate) use setting::check_positive;
+pub use shape::ShapeError;
+pub use value::ValueError;
+
+use std::fmt;
+
+use crate::shape::Shape;
+
+/// A result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A failure inside a stage, with the layer it happened in.
+///
+/// A layer of your own gives one with [`Error::shape`] or [`Error::other`]. The engine adds the layer's name,
+/// if it is a layer of a [`Sequential`](crate::Sequential).
+///
+/// The operator `?` makes one of `std::io::Error`, and of `Box<dyn std::error::Error + Send + Sync>`. For an
+/// error type of your own, write the conversion:
+///
+/// ```
+/// use pipewright_stages::Error;
+///
+/// #[derive(Debug)]
+/// struct NoSuchExpert(usize);
+///
+/// impl std::fmt::Display for NoSuchExpert {
+///     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+///         write!(f, "there is no expert {}", self.0)
+///     }
+/// }
+///
+/// impl std::error::Error for NoSuchExpert {}
+///
+/// impl From<NoSuchExpert> for Error {
+///     fn from(error: NoSuchExpert) -> Self {
+///         Self::other(error)
+///     }
+/// }
+///
+/// fn expert(index: usize) -> Result<usize, NoSuchExpert> {
+///     if index < 8 { Ok(index) } else { Err(NoSuchExpert(index)) }
+/// }
+///
+/// fn forward() -> pipewright_stages::Result<usize> {
+///     Ok(expert(9)?)
+/// }
+///
+/// let error = forward().unwrap_err().at("moe");
+/// assert_eq!(error.to_string(), "moe: there is no expert 9");
+/// let source = std::error::Error::source(&error).unwrap();
+/// assert!(source.is::<NoSuchExpert>());
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Error {
+    /// The layer or parameter, such as `h.3.attn`; empty when the failure has no such place.
+    pub place: String,
+    /// What happened.
+    pub kind: ErrorKind,
+}
+
+/// What went wrong inside a stage.
+// In boxes: a result of every pass is as large as the largest kind.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Tensors whose shapes do not fit.
+    #[error(transparent)]
+    Shape(Box<ShapeError>),
+    /// Numbers or ids that cannot be worked on.
+    #[error(transparent)]
+    Value(Box<ValueError>),
+    /// A setting that makes no sense.
+    #[error(transparent)]
+    Setting(Box<SettingError>),
+    /// Layers that cannot be cut into stages as asked.
+    #[error(transparent)]
+    Partition(Box<PartitionError>),
+    /// A device that is not there, or on which something does not run.
+    #[error(transparent)]
+    Device(Box<DeviceError>),
+    /// One of CUDA's libraries is missing or too old.
+    #[error(transparent)]
+    Library(Box<LibraryError>),
+    /// A call that CUDA refused.
+    #[error(transparent)]
+    Cuda(Box<CudaError>),
+    /// Transfers between GPUs that NCCL cannot do.
+    #[error(transparent)]
+    Nccl(Box<NcclError>),
+    /// A device that has not as much memory as is wanted.
+    #[error(transparent)]
+    OutOfMemory(Box<OutOfMemory>),
+    /// A failure of a stage or layer written by the user.
+    #[error(transparent)]
+    Other(Cause),
+}
+
+impl Error {
+    /// A failure of a stage or layer of the user's own: an error, or a text. An error stays whole, as the
+    /// [source](std::error::Error::source) of this one.
+    pub fn other(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        ErrorKind::Other(Cause::new(cause)).into()
+    }
+
+    /// A shape that a layer refuses.
+    pub fn shape(expected: impl Into<String>, got: &Shape) -> Self {
+        let expected = expected.into();
+        ShapeError::Input { expected, got: *got }.into()
+    }
+
+    /// The same failure with the layer it happened in; a place that is already known stays.
+    #[must_use]
+    pub fn at(mut self, place: &str) -> Self {
+        if self.place.is_empty() {
+            self.place = place.to_owned();
+        }
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { place, kind } = self;
+        match place.as_str() {
+            "" => write!(f, "{kind}"),
+            place => write!(f, "{place}: {kind}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.kind.source()
+    }
+}
+
+impl From<ErrorKind> for Error {
+    /// Without a place.
+    fn from(kind: ErrorKind) -> Self {
+        let place = String::new();
+        Self { place, kind }
+    }
+}
+
+impl From<std::io::Error> for Error {
+    /// As [`Error::other`].
+    fn from(error: std::io::Error) -> Self {
+        Self::other(error)
+    }
+}
+
+impl From<Box<dyn std::error::Error + Send + Sync>> for Error {
+    /// As [`Error::other`].
+    fn from(error: Box<dyn std::error::Error + Send + Sync>) -> Self {
+        Self::other(error)
+    }
+}
+
+/// An error of a part is a kind, and an error without a place.
+macro_rules! parts {
+    ($($kind:ident($part:ty)),* $(,)?) => {$(
+        impl From<$part> for ErrorKind {
+            fn from(error: $part) -> Self {
+                Self::$kind(Box::new(error))
+            }
+        }
+
+        impl From<$part> for Error {
+            /// Without a place.
+            fn from(error: $part) -> Self {
+                ErrorKind::from(error).into()
+            }
+        }
+    )*};
+}
+
+parts! {
+    Shape(ShapeError),
+    Value(ValueError),
+    Setting(SettingError),
+    Partition(PartitionError),
+    Device(DeviceError),
+    Library(LibraryError),
+    Cuda(CudaError),
+    Nccl(NcclError),
+    OutOfMemory(OutOfMemory),
+}

@@ -1,0 +1,26 @@
+//! Numbers or ids that cannot be worked on.
+
+/// Numbers or ids that cannot be worked on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ValueError {
+    /// A token or class outside the range the layer knows.
+    #[error("{what} {id} is outside 0..{limit}")]
+    OutOfRange {
+        /// "token" or "class".
+        what: &'static str,
+        /// The number that was found.
+        id: u32,
+        /// The number of known tokens or classes.
+        limit: usize,
+    },
+    /// A parameter with a number that is NaN or infinite.
+    #[error("parameter `{name}` is not finite (NaN or infinite)")]
+    Parameter {
+        /// The parameter's name.
+        name: String,
+    },
+    /// An output with a number that is NaN or infinite.
+    #[error("its output is not finite (NaN or infinite)")]
+    Output,
+}
