@@ -39,7 +39,7 @@ use crate::{Error, Result};
     after_help = "\
 First steps:
   pipewright train                                              train a small GPT on a built-in text
-  pipewright sample runs/gpt-text --prompt \"First Citizen:\"    write text with it
+  pipewright sample runs/gpt-text --prompt \"First Citizen:\"     write text with it
   pipewright plan --ranks 4 --micro-batches 8 --schedule 1f1b   see what a schedule does
   pipewright help COMMAND                                       more about a command, with examples"
 )]

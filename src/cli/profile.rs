@@ -29,7 +29,7 @@ For a first config, take the config.toml that `pipewright train` writes into run
 pub(super) struct Args {
     /// The config, a TOML file
     config: PathBuf,
-    /// Set a key of the config; repeat it for more
+    /// Set a key of the config; may be repeated
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
     sets: Vec<String>,
     /// Where to write the costs

@@ -16,7 +16,7 @@ use crate::stages::Stage;
 #[command(after_help = "\
 Examples (`pipewright train` makes such a run):
   pipewright sample runs/gpt-text --prompt \"First Citizen:\"
-  pipewright sample runs/gpt-text/checkpoints/step-00000500 --temperature 0 --tokens 100")]
+  pipewright sample runs/gpt-text/checkpoints/step-00000700 --temperature 0 --tokens 100")]
 pub(super) struct Args {
     /// The folder of a run, for its newest checkpoint, or the folder of a checkpoint
     path: PathBuf,

@@ -38,5 +38,5 @@ fn verify_looks_at_every_checkpoint_of_a_run_and_names_what_is_damaged() {
 fn verify_of_what_is_no_checkpoint_is_refused() {
     let place = Place::new();
     let said = place.run(&["verify", "."]).refused();
-    assert!(said.contains("no checkpoint"), "{said}");
+    assert!(said.contains("neither a checkpoint nor a run"), "{said}");
 }
