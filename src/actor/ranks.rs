@@ -15,6 +15,7 @@ use super::{Runtime, StageActor};
 use crate::error::{CallError, Error, Result};
 use crate::fabric::{Call, Peers};
 use crate::id::Rank;
+use crate::interrupt::Interrupt;
 use crate::worker::Progress;
 
 /// All ranks. What is asked of them here is asked in every process, and every process has the answers.
@@ -36,6 +37,11 @@ impl<S: Stage> Ranks<S> {
                 Err(error)
             }
         }
+    }
+
+    /// From here on no call lasts longer than this allows.
+    pub(crate) fn heed(&mut self, interrupt: Interrupt) {
+        self.peers.heed(interrupt);
     }
 
     /// Announces a call, with its arguments, before its ranks begin it.
@@ -67,9 +73,10 @@ impl<S: Stage> Ranks<S> {
         StageActor<S>: Handler<M>,
         <StageActor<S> as Actor>::Context: ToEnvelope<StageActor<S>, M>,
     {
-        let own = self.runtime.ask_all(message);
-        if let Err(error @ Error::Call(CallError::Stalled { .. })) = own {
-            // Ranks of other processes wait for the one that has stalled. So they are told before they are heard.
+        let keep_waiting = |progress| self.peers.keep_waiting(progress);
+        let own = self.runtime.ask_all(message, &keep_waiting);
+        if let Err(error @ Error::Call(CallError::Stalled { .. } | CallError::Interrupted { .. })) = own {
+            // Ranks of other processes wait for those of this one. So they are told before they are heard.
             self.peers.fail(&error);
             return Err(error);
         }

@@ -13,6 +13,7 @@ mod loader;
 mod permutation;
 mod range;
 mod share;
+mod summed;
 mod text;
 mod tokens;
 mod windows;
@@ -23,6 +24,7 @@ pub use images::Images;
 pub use labelled::LabelledImages;
 pub use loader::{Feed, Loader};
 pub use share::Share;
+pub(crate) use summed::Summed;
 pub use tokens::Width;
 pub use windows::Windows;
 
@@ -49,7 +51,7 @@ pub trait DataSource: Send + Sync + 'static {
     /// What tells this data from other data. Processes of a run compare it, and a checkpoint keeps it.
     ///
     /// The sources of this module look at all of their data. A source that does not say more is known by
-    /// micro-batch 0 of step 0.
+    /// micro-batch 0 of step 0. Several processes also compare each batch of it after the step that took it.
     ///
     /// # Errors
     /// When the data cannot be read.

@@ -15,7 +15,7 @@ pub mod schedule;
 mod schedule_file;
 mod value;
 
-pub use call::{CallError, WaitingRank};
+pub use call::{CallError, EndsNow, WaitingRank};
 pub use checkpoint::{CheckpointError, Damage, Difference, KnownData, Part, PlaceProblem};
 pub use command::{Advice, CommandError, OutProblem, PromptProblem};
 pub use config::{ConfigError, MeantKey, Origin, ProcessesProblem};

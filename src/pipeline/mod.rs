@@ -6,6 +6,7 @@ mod hash;
 mod launch;
 mod links;
 mod metrics;
+mod not_finite;
 mod parts;
 mod report;
 mod setup;
@@ -27,16 +28,14 @@ use pipewright_stages::loss::Score;
 use pipewright_stages::optimizer::{LearningRate, Optimizer};
 use sha2::{Digest, Sha256};
 
-use crate::actor::{Evaluate, Hash, Ranks, Read, Search, Train, Write};
+use crate::actor::{Evaluate, Hash, Ranks, Read, Train, Write};
 use crate::checkpoint::{Checkpoint, Draft, TensorInfo};
-use crate::data::{DataSource, Fingerprint, Loader};
+use crate::data::{DataSource, Fingerprint, Loader, Summed};
 use crate::error::{CallError, CheckpointError, Error, Result};
 use crate::fabric::Call;
-use crate::id::MicroBatch;
+use crate::interrupt::Interrupt;
 use crate::schedule::{Schedule, Timeline};
-use crate::worker::{
-    self, Fault, Finding, Forwards, Outcome, ParameterInfo, RankReport, Record, Site, Trained, Verdict,
-};
+use crate::worker::{self, Forwards, ParameterInfo, RankReport, Record, Site};
 use shapes::check_shapes;
 
 /// A running pipeline: one actor a rank, each on its own thread. Dropping it stops them.
@@ -51,6 +50,8 @@ pub struct Pipeline<S: Stage> {
     /// In the processes whose ranks take data.
     loader: Option<Loader>,
     data: Arc<dyn DataSource>,
+    /// What the loader reads, in several processes whose data is known by a sample alone.
+    summed: Option<Arc<Summed>>,
     schedule: Arc<Schedule>,
     optimizer: Arc<dyn Optimizer>,
     learning_rate: LearningRate,
@@ -143,6 +144,10 @@ impl<S: Stage> Pipeline<S> {
         });
         let answers = self.note(answers)?;
         let seconds = started.elapsed().as_secs_f64();
+        if let Some(data) = &self.summed {
+            let same = alike::same_batches(&self.ranks, &format!("step {step}"), data, step);
+            self.note(same)?;
+        }
         let verdict = self.verdict(step, &answers)?;
         let ranks = answers.iter().map(|answer| RankReport {
             bubble: 1.0 - answer.report.busy / seconds,
@@ -174,46 +179,6 @@ impl<S: Stage> Pipeline<S> {
         Ok(self.origin + since)
     }
 
-    fn verdict(&mut self, step: u64, answers: &[Trained]) -> Result<Verdict> {
-        match answers.first().expect("a pipeline has at least one rank").outcome {
-            Outcome::Updated(verdict) => Ok(verdict),
-            Outcome::NotFinite(Fault::Loss(micro_batch)) => {
-                let place = self.search(step, micro_batch)?;
-                let what = format!("the loss of micro-batch {micro_batch} is not finite; {place}");
-                Err(Error::NotFinite { step, what })
-            }
-            Outcome::NotFinite(Fault::Gradient(stage, index)) => {
-                let at = |info: &&ParameterInfo| (info.site.stage, info.site.index) == (stage, index);
-                let name = self.parameters.iter().find(at).map_or("?", |info| &info.name);
-                let what = format!("the gradient is not finite, first at `{name}` (stage {stage})");
-                Err(Error::NotFinite { step, what })
-            }
-        }
-    }
-
-    /// Where a micro-batch's forward pass first gives a number that is not finite.
-    fn search(&mut self, step: u64, micro_batch: MicroBatch) -> Result<String> {
-        let call = self.begin(format_args!(
-            "search of step {step}, micro-batch {micro_batch} for a number that is not finite"
-        ))?;
-        let forwards = Arc::new(Forwards::new(self.schedule.placement(), 1)?);
-        let message = |_| Search {
-            call,
-            source: Arc::clone(&self.data),
-            step,
-            micro_batch,
-            forwards: Arc::clone(&forwards),
-        };
-        let findings = self
-            .ranks
-            .ask_all("looking for the first number that is not finite", message);
-        let found = self.note(findings)?.into_iter().flatten().next();
-        Ok(found.map_or_else(
-            || "every layer's output is finite, so the loss itself is at fault".to_owned(),
-            |Finding { stage, what }| format!("first in stage {stage}, {what}"),
-        ))
-    }
-
     /// Runs forward only over the first micro-batches of a source's step 0, as many as are asked for.
     ///
     /// # Errors
@@ -222,14 +187,16 @@ impl<S: Stage> Pipeline<S> {
     /// the source gives: the pipeline keeps running. Else as for [`Pipeline::step`].
     pub fn evaluate(&mut self, source: Arc<dyn DataSource>, micro_batches: u32) -> Result<Evaluation> {
         let shapes = source.shapes();
+        let (known, summed) = alike::known(self.processes(), &source);
         let call = self.begin(format_args!(
-            "evaluation of {micro_batches} micro-batches of {}",
+            "evaluation of {micro_batches} micro-batches of {}{known}",
             shapes.0
         ))?;
         let forwards = Arc::new(Forwards::new(self.schedule.placement(), micro_batches)?);
         if shapes != self.data.shapes() {
             check_shapes(&self.ranks, &self.schedule, shapes)?;
         }
+        let source = summed.clone().map_or(source, |summed| summed as _);
         let scores = self.ranks.ask_all("evaluating", |_| Evaluate {
             call,
             source: Arc::clone(&source),
@@ -238,6 +205,10 @@ impl<S: Stage> Pipeline<S> {
         let mut total = Score::default();
         for score in self.note(scores)? {
             total.add(score);
+        }
+        if let Some(data) = &summed {
+            let same = alike::same_batches(&self.ranks, "the evaluation", data, 0);
+            self.note(same)?;
         }
         Ok(Evaluation {
             loss: total.mean(),
@@ -337,6 +308,13 @@ impl<S: Stage> Pipeline<S> {
         Ok(self.note(all)?.contains(&1))
     }
 
+    /// From here on a call ends, with an error, when somebody asks for an end at once
+    /// ([`Interrupt::request_now`]). In several processes it also ends when somebody asks for an end and another
+    /// process does not answer. A [`Run`](crate::run::Run) does this with the interrupt that it is given.
+    pub fn heed(&mut self, interrupt: Interrupt) {
+        self.ranks.heed(interrupt);
+    }
+
     /// Leaves for a failure outside the pipeline: the other processes are told why, and stop.
     pub fn fail(&mut self, cause: &Error) {
         self.ranks.peers().fail(cause);
@@ -383,7 +361,7 @@ impl<S: Stage> Pipeline<S> {
         if let Err(error) = &result {
             self.failure = Some(error.to_string());
         }
-        if let Err(Error::Call(CallError::Stalled { .. })) = &result {
+        if let Err(Error::Call(CallError::Stalled { .. } | CallError::Interrupted { .. })) = &result {
             // Perhaps it is the data source that does not return: then the loader's thread would never end.
             std::mem::forget(self.loader.take());
         }

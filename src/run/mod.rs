@@ -55,7 +55,6 @@ mod files;
 mod folder;
 mod forecast;
 mod history;
-mod interrupt;
 mod listeners;
 mod lock;
 mod metrics;
@@ -71,8 +70,9 @@ pub use claim::Resume;
 pub use event::{Ended, Event, Failed, Flow, Outcome, Task, Warning};
 pub use folder::{Best, RunDir};
 pub use forecast::Forecast;
-pub use interrupt::{Interrupt, report_file_limits};
 pub use progress::Progress;
 pub use session::Session;
 pub use settings::Run;
+
+pub use crate::interrupt::{Interrupt, report_file_limits};
 pub(crate) use trace::title;

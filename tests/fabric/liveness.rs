@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use pipewright::Error;
 use pipewright::fabric::{self, End, Membership, Peers, Transport, World};
 use pipewright::id::WorldRank;
 
@@ -19,16 +20,17 @@ const SILENCE: Duration = Duration::from_secs(2);
 /// More than sockets take in while nobody reads.
 const BLOCKS: usize = 64;
 
-fn join(process: u32, address: &str) -> (End<Number>, Peers) {
+fn join(process: u32, processes: u32, address: &str) -> (End<Number>, Peers) {
     let membership = Membership {
         process,
-        processes: 2,
+        processes,
         address: address.to_owned(),
         deadline: Duration::from_secs(60),
         silence: SILENCE,
     };
-    let world = World::join(&membership, "the same").expect("both come");
-    let (mut ends, peers) = fabric::ends(world, &mesh(2, 2), 2, ROOM).expect("connected");
+    let world = World::join(&membership, "the same").expect("all come");
+    let mesh = mesh(processes, processes);
+    let (mut ends, peers) = fabric::ends(world, &mesh, 2, ROOM).expect("connected");
     (ends.pop().expect("one rank"), peers)
 }
 
@@ -64,7 +66,7 @@ fn signal(child: &Child, signal: &str) {
 fn a_process_that_is_stopped_for_longer_than_the_silence_goes_on() {
     const NAME: &str = "a_process_that_is_stopped_for_longer_than_the_silence_goes_on";
     if let Some((process, address)) = place() {
-        let (mut end, _peers) = join(process, &address);
+        let (mut end, _peers) = join(process, 2, &address);
         end.send_bytes(WorldRank(0), Vec::new()).expect("sent");
         let bytes = (0..BLOCKS).map(|_| end.recv_bytes(WorldRank(0)).expect("it goes on").len());
         let all = bytes.sum::<usize>() as u64;
@@ -75,7 +77,7 @@ fn a_process_that_is_stopped_for_longer_than_the_silence_goes_on() {
     }
     let address = free_address();
     let mut child = again(Command::new(this_program()), NAME, 1, &address);
-    let (mut end, _peers) = join(0, &address);
+    let (mut end, _peers) = join(0, 2, &address);
     end.recv_bytes(WorldRank(1)).expect("it is there");
     signal(&child, "-STOP");
     let stopped = Instant::now();
@@ -94,6 +96,34 @@ fn a_process_that_is_stopped_for_longer_than_the_silence_goes_on() {
     assert!(stopped.elapsed() >= 2 * SILENCE, "nothing waited for it");
     end.send_bytes(WorldRank(1), Vec::new()).expect("sent");
     assert!(child.wait().expect("it ends").success());
+}
+
+#[test]
+fn a_rank_that_sends_to_a_stopped_process_learns_that_another_has_ended() {
+    const NAME: &str = "a_rank_that_sends_to_a_stopped_process_learns_that_another_has_ended";
+    if let Some((process, address)) = place() {
+        let (mut end, _peers) = join(process, 3, &address);
+        end.send_bytes(WorldRank(0), Vec::new()).expect("sent");
+        // It is stopped, or killed, here.
+        let _ = end.recv_bytes(WorldRank(0)).and_then(|_| end.recv_bytes(WorldRank(0)));
+        return;
+    }
+    let address = free_address();
+    let start = |process| again(Command::new(this_program()), NAME, process, &address);
+    let mut children = [1, 2].map(start);
+    let (mut end, _peers) = join(0, 3, &address);
+    for rank in [1, 2].map(WorldRank) {
+        end.recv_bytes(rank).expect("it is there");
+    }
+    signal(&children[0], "-STOP");
+    signal(&children[1], "-KILL");
+    let sent = (0..BLOCKS).try_for_each(|_| end.send_bytes(WorldRank(1), vec![7; 1 << 20]));
+    let error = sent.expect_err("nobody reads so much");
+    assert!(matches!(error, Error::PeerGone(_)), "{error}");
+    for child in &mut children {
+        child.kill().expect("it has not been waited for");
+        child.wait().expect("it ends");
+    }
 }
 
 /// Two machines with a cable between them; none where the system allows no network namespaces.
@@ -160,7 +190,7 @@ fn await_line(from: &mut BufReader<ChildStdout>, wanted: &str) {
 fn a_machine_whose_cable_is_cut_is_gone_for_both_whether_they_send_or_wait() {
     const NAME: &str = "a_machine_whose_cable_is_cut_is_gone_for_both_whether_they_send_or_wait";
     if let Some((process, address)) = place() {
-        let (mut end, peers) = join(process, &address);
+        let (mut end, peers) = join(process, 2, &address);
         let peer = WorldRank(1 - process);
         end.send_bytes(peer, Vec::new()).expect("sent");
         end.recv_bytes(peer).expect("it is there");

@@ -2,13 +2,16 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError};
+use crossbeam_channel::Receiver;
 
 use super::part::{Failure, Order, read};
 use super::reader::Heard;
-use crate::error::{Error, FabricError, Result};
+use crate::error::{Error, FabricError};
+
+/// How often whoever listens may look around.
+const MOMENT: Duration = Duration::from_millis(100);
 
 /// What the other processes have said. They are heard all at once, so that one that says nothing hides none
 /// that does.
@@ -63,20 +66,27 @@ impl Ears {
         {
             return Some(read(process, (self.process, call), &part));
         }
+        self.end_of(process).map(Err)
+    }
+
+    /// Why the first process that says nothing any more does not, if there is one.
+    pub(super) fn first_end(&self) -> Option<Failure> {
+        (0..self.ends.len()).find_map(|process| self.end_of(process as u32))
+    }
+
+    fn end_of(&self, process: u32) -> Option<Failure> {
         let failed = |order, cause| Failure::new(order, Error::Process { process, cause });
-        Some(Err(match self.ends[process as usize].clone()? {
+        Some(match self.ends[process as usize].clone()? {
             End::Left(cause) if cause.is_empty() => failed(Order::Left, "it has ended".to_owned()),
             End::Left(cause) => failed(Order::Cause, cause),
             End::Lost => Failure::new(Order::Lost, Error::ProcessGone(process)),
-        }))
+        })
     }
 
-    /// Waits for a word of any process, no longer than `until`; whether one came.
+    /// Waits a moment for a word of any process, no longer than `until`; whether one came.
     pub(super) fn listen(&mut self, until: Option<Instant>) -> bool {
-        let word = match until {
-            Some(until) => self.heard.recv_deadline(until),
-            None => self.heard.recv().map_err(|_| RecvTimeoutError::Disconnected),
-        };
+        let moment = Instant::now() + MOMENT;
+        let word = self.heard.recv_deadline(until.map_or(moment, |until| until.min(moment)));
         let Ok((process, heard)) = word else { return false };
         let process = process as usize;
         match heard {
@@ -88,15 +98,5 @@ impl Ears {
             }
         }
         true
-    }
-
-    /// A process's part, as soon as it says it.
-    pub(super) fn wait_for(&mut self, process: u32, number: u64, call: &str) -> Result<Vec<u8>> {
-        loop {
-            if let Some(part) = self.part(process, number, call) {
-                return part.map_err(|failure| failure.error);
-            }
-            self.listen(None);
-        }
     }
 }

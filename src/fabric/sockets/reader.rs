@@ -84,6 +84,8 @@ pub(super) struct Reader<W> {
     /// What the other process itself says.
     pub(super) heard: Sender<(u32, Heard)>,
     pub(super) calls: Arc<Calls>,
+    /// Those to the other processes.
+    pub(super) connections: Vec<Option<Arc<Connection>>>,
 }
 
 /// What the thread keeps from frame to frame.
@@ -120,6 +122,9 @@ impl<W: WireFrame> Reader<W> {
         }
         self.tell(Heard::Ended);
         self.deliveries.alarm.go_off();
+        for connection in self.connections.iter().flatten() {
+            connection.hurry();
+        }
     }
 
     fn frame(&self, stream: &mut Stream) -> io::Result<()> {

@@ -45,7 +45,8 @@ const LINES: usize = 2;
 pub(super) struct Lines {
     /// What carries frames.
     pub(super) data: TcpStream,
-    /// Nothing is ever written here. So its end, and nothing else, says that the other machine has gone.
+    /// It is idle, but for the question of a process that shall end whether the other is there. So the system
+    /// can tell by it that the other machine has gone.
     pub(super) watch: TcpStream,
 }
 
