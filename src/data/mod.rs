@@ -66,8 +66,9 @@ pub trait DataSource: Send + Sync + 'static {
 
     /// Whether there is data for every step, also for those after the last step of a training.
     ///
-    /// Only then are micro-batches prepared a step ahead: nobody knows which step will be the last. Otherwise
-    /// the source is asked for the micro-batches of a step when that step begins.
+    /// Then micro-batches are always prepared a step ahead. Otherwise they are where it is known that there will be
+    /// another step, as in a `run::Run`; after the last one that is known, the source is asked for the
+    /// micro-batches of a step when that step begins.
     fn is_endless(&self) -> bool {
         false
     }

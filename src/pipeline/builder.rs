@@ -8,12 +8,11 @@ use pipewright_stages::loss::Loss;
 use pipewright_stages::optimizer::{LearningRate, Optimizer};
 use pipewright_stages::{Place, Stage, StageBuilder};
 
-use super::links::connect;
 use super::parts::Parts;
 use super::{Pipeline, launch};
 use crate::data::DataSource;
 use crate::error::Result;
-use crate::fabric::{WireFrame, World};
+use crate::fabric::{World, WireFrame, ends_by_nccl};
 use crate::schedule::Schedule;
 
 /// A pipeline being described. A schedule, its stages, a loss and data are needed; the rest has defaults.
@@ -128,7 +127,7 @@ impl<S: Stage> PipelineBuilder<S> {
     where
         S::Wire: WireFrame,
     {
-        self.parts.world = Some((world, connect));
+        self.parts.world = Some((world, ends_by_nccl));
         self
     }
 

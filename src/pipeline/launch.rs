@@ -67,6 +67,7 @@ pub(super) fn launch<S: Stage>(mut parts: Parts<S>) -> Result<Pipeline<S>> {
         parameters,
         origin: Instant::now(),
         next_step: 0,
+        known_steps: 0,
         failure: None,
     })
 }

@@ -1,11 +1,11 @@
-//! The fabrics that a pipeline's ranks need: how much room, which ways, and what puts them together.
+//! What a pipeline's ranks need of their fabrics: how much room, and which ways.
 
 use std::sync::Arc;
 
 use pipewright_stages::Device;
 
 use crate::error::{FabricError, Result};
-use crate::fabric::{self, End, GpuPairs, Peers, WireFrame, World};
+use crate::fabric::GpuPairs;
 use crate::id::{Rank, StageId, WorldRank};
 use crate::mesh::{Coordinate, Mesh};
 use crate::schedule::{Action, Flow, Links, Schedule};
@@ -23,24 +23,6 @@ pub(super) fn room(schedule: &Schedule) -> usize {
     let evaluation = 4 * schedule.stages() as usize;
     let most = ranks.map(receives).max().unwrap_or(0).max(evaluation);
     most + 4 * schedule.ranks() as usize
-}
-
-/// The connected ends of this process's ranks, and what all processes do together: see [`fabric::ends`].
-/// Wires between these pairs of GPUs go by NCCL, if they can.
-///
-/// # Errors
-/// When another process has failed, or the system gives no thread.
-pub(super) fn connect<W: WireFrame>(
-    world: World,
-    mesh: &Mesh,
-    threads: usize,
-    room: usize,
-    gpus: GpuPairs,
-) -> Result<(Vec<End<W>>, Peers)> {
-    let deadline = world.deadline();
-    let (ends, peers) = fabric::ends(world, mesh, threads, room)?;
-    let share = |mine| peers.share("starting NCCL", mine);
-    Ok((fabric::carry(ends, gpus, deadline, share)?, peers))
 }
 
 /// The pairs of ranks on GPUs of different processes between which the schedule sends.

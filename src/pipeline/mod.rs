@@ -60,6 +60,8 @@ pub struct Pipeline<S: Stage> {
     /// What the clocks of processes are compared by.
     origin: Instant,
     next_step: u64,
+    /// So many steps there will be, as far as is known.
+    known_steps: u64,
     failure: Option<String>,
 }
 
@@ -134,7 +136,7 @@ impl<S: Stage> Pipeline<S> {
         let trace_from = self.note(trace_from)?;
         let started = Instant::now();
         if let Some(loader) = &self.loader {
-            loader.begin(step);
+            loader.begin(step, step + 1 < self.known_steps);
         }
         let answers = self.ranks.ask_all("training", |_| Train {
             call,
@@ -306,6 +308,12 @@ impl<S: Stage> Pipeline<S> {
         self.begin(format_args!("question whether any process says yes"))?;
         let all = self.ranks.spread("agreeing", Ok(vec![u32::from(yes)]));
         Ok(self.note(all)?.contains(&1))
+    }
+
+    /// Says that there will be so many steps in all, unless something ends the training before. Then the data of the
+    /// next one is read while one runs, also from a source that is not [endless](DataSource::is_endless).
+    pub fn expect_steps(&mut self, steps: u64) {
+        self.known_steps = steps;
     }
 
     /// From here on a call ends, with an error, when somebody asks for an end at once

@@ -21,6 +21,7 @@ impl Run {
     /// data before, and what [`Pipeline::load`] gives. The other processes are told.
     pub fn begin<S: Stage>(mut self, pipeline: &mut Pipeline<S>) -> Result<Session<'_, S>> {
         pipeline.heed(self.interrupt.clone());
+        pipeline.expect_steps(self.steps);
         let leads = pipeline.process() == 0;
         let claim = match self.claim.take() {
             Some(claim) => Ok(claim),

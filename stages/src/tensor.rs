@@ -150,7 +150,8 @@ impl Tensor {
         Ok(self.at())
     }
 
-    /// The same numbers in another place. Ids stay where they are, on the host. To the host it waits until they are there.
+    /// The same numbers in another place, from where they may be sent to another rank. Ids stay where they are, on the
+    /// host. To the host it waits until they are there.
     ///
     /// # Errors
     /// When there is no such device, it has not as much memory, or it cannot take such numbers.
@@ -159,8 +160,14 @@ impl Tensor {
         if self.shape.kind() == Kind::Ids || self.place() == place {
             return Ok(self);
         }
+        if let Some(gpu) = self.gpu()? {
+            // Perhaps a transfer fills it, which has marked it: the mark below must not hide that.
+            gpu.wait_ready(self.device_memory())?;
+        }
         self.mark_ready()?;
-        self.arrive(place)
+        let there = self.arrive(place)?;
+        there.mark_ready()?;
+        Ok(there)
     }
 
     /// Another thread may have it from here on: what this thread has put on the GPU's stream until now makes it what it is.

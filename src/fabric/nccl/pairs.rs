@@ -12,7 +12,7 @@ use crate::mesh::Mesh;
 /// are members of one communicator, and perhaps some guests: ranks between which no schedule sends, and tied
 /// parameters may.
 #[derive(Debug, Default)]
-pub(crate) struct GpuPairs {
+pub struct GpuPairs {
     /// Each once: the sending and the receiving rank.
     pairs: Vec<[WorldRank; 2]>,
     /// The members, in order, and the GPU of each.
@@ -20,8 +20,8 @@ pub(crate) struct GpuPairs {
 }
 
 impl GpuPairs {
-    /// These pairs, each of which may stand there several times.
-    pub(crate) fn new(mut pairs: Vec<[WorldRank; 2]>, mesh: &Mesh) -> Self {
+    /// These pairs of a sending and a receiving rank, each of which may stand there several times.
+    pub fn new(mut pairs: Vec<[WorldRank; 2]>, mesh: &Mesh) -> Self {
         pairs.sort_unstable();
         pairs.dedup();
         let mut ends = pairs.concat();
