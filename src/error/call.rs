@@ -52,7 +52,9 @@ pub enum EndsNow {
     #[error("interrupted a second time")]
     Asked,
     /// A process does not answer, so the step would not end.
-    #[error("interrupted, and process {0} does not answer: it is stopped, or its machine or the network has failed")]
+    #[error(
+        "interrupted, and process {0} does not answer: it is stopped, or its machine or the network has failed"
+    )]
     Silent(u32),
     /// The process was told to end (SIGTERM), and its ranks have only waited for so long.
     #[error("told to end, and nothing has gone on here for {} s", .0.as_secs_f64())]

@@ -73,7 +73,10 @@ pub(super) fn known(processes: u32, data: &Arc<dyn DataSource>) -> (String, Opti
     match data.fingerprint() {
         Ok(known) => {
             let summed = known.is_sample.then(|| Arc::new(Summed::new(Arc::clone(data))));
-            (format!(", fingerprint {} ({})", known.contents, known.batches), summed)
+            (
+                format!(", fingerprint {} ({})", known.contents, known.batches),
+                summed,
+            )
         }
         Err(error) => (format!(", which cannot be read: {error}"), None),
     }
@@ -83,15 +86,12 @@ pub(super) fn known(processes: u32, data: &Arc<dyn DataSource>) -> (String, Opti
 ///
 /// # Errors
 /// [`FabricError::DataDiffers`] on every process.
-pub(super) fn same_batches<S: Stage>(
-    ranks: &Ranks<S>,
-    call: &str,
-    data: &Summed,
-    step: u64,
-) -> Result<()> {
+pub(super) fn same_batches<S: Stage>(ranks: &Ranks<S>, call: &str, data: &Summed, step: u64) -> Result<()> {
     let all = ranks.spread("comparing the data", Ok(vec![data.take(step)]))?;
     let mut readers = (0..).zip(&all).filter(|(_, sums)| !sums.is_empty());
-    let Some((first, expected)) = readers.next() else { return Ok(()) };
+    let Some((first, expected)) = readers.next() else {
+        return Ok(());
+    };
     for (process, sums) in readers {
         let mut pairs = expected.iter().zip(sums);
         if let Some(((at, _), _)) = pairs.find(|(ours, theirs)| ours != theirs) {

@@ -12,7 +12,7 @@ use super::parts::Parts;
 use super::{Pipeline, launch};
 use crate::data::DataSource;
 use crate::error::Result;
-use crate::fabric::{World, WireFrame, ends_by_nccl};
+use crate::fabric::{WireFrame, World, ends_by_nccl};
 use crate::schedule::Schedule;
 
 /// A pipeline being described. A schedule, its stages, a loss and data are needed; the rest has defaults.

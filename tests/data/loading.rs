@@ -62,7 +62,10 @@ fn a_source_is_read_a_step_ahead_where_another_step_is_known_to_come() {
     inputs.take(0, MicroBatch(0)).unwrap();
     // It waits for nobody to begin step 1: ending the loader lets it finish what it was told.
     drop(loader);
-    assert_eq!(source.asked.lock().unwrap().iter().copied().collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(
+        source.asked.lock().unwrap().iter().copied().collect::<Vec<_>>(),
+        [0, 1]
+    );
 }
 
 #[test]

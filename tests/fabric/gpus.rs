@@ -130,6 +130,9 @@ impl Drop for OnThread {
     fn drop(&mut self) {
         drop(self.jobs.take());
         let thread = self.thread.take().expect("it runs");
-        assert!(thread.join().is_ok() || thread::panicking(), "its thread panicked");
+        assert!(
+            thread.join().is_ok() || thread::panicking(),
+            "its thread panicked"
+        );
     }
 }

@@ -109,7 +109,9 @@ fn a_rank_that_sends_to_a_stopped_process_learns_that_another_has_ended() {
         let (mut end, _peers) = join(process, 3, &address);
         end.send_bytes(WorldRank(0), Vec::new()).expect("sent");
         // It is stopped, or killed, here.
-        let _ = end.recv_bytes(WorldRank(0)).and_then(|_| end.recv_bytes(WorldRank(0)));
+        let _ = end
+            .recv_bytes(WorldRank(0))
+            .and_then(|_| end.recv_bytes(WorldRank(0)));
         return;
     }
     let address = free_address();
@@ -202,7 +204,15 @@ impl Swallowing {
             && in_it(&["addr", "add", "192.0.2.2/24", "dev", "cable"])
             && in_it(&["link", "set", "cable", "up"])
             && in_it(&["link", "set", "nobody", "up"])
-            && in_it(&["neigh", "add", "192.0.2.1", "lladdr", "02:00:00:00:00:01", "dev", "cable"]);
+            && in_it(&[
+                "neigh",
+                "add",
+                "192.0.2.1",
+                "lladdr",
+                "02:00:00:00:00:01",
+                "dev",
+                "cable",
+            ]);
         if !made {
             eprintln!("skipped: the system allows no network namespaces, or has no `ip`");
         }
@@ -296,7 +306,11 @@ fn a_machine_whose_cable_is_cut_is_gone_for_both_whether_they_send_or_wait() {
 
 /// How many sockets this process has, and how many threads.
 fn sockets_and_threads() -> [usize; 2] {
-    let entries = |path| std::fs::read_dir(path).expect("this is Linux").map(|entry| entry.expect("an entry"));
+    let entries = |path| {
+        std::fs::read_dir(path)
+            .expect("this is Linux")
+            .map(|entry| entry.expect("an entry"))
+    };
     let files = entries("/proc/self/fd").filter_map(|entry| std::fs::read_link(entry.path()).ok());
     let sockets = files.filter(|file| file.to_string_lossy().starts_with("socket:"));
     [sockets.count(), entries("/proc/self/task").count()]
@@ -309,7 +323,10 @@ fn ends_that_cannot_be_made_leave_no_socket_and_no_thread() {
     if let Some((_, address)) = place() {
         let before = sockets_and_threads();
         let world = World::join(&membership(0, 3, &address), "the same").expect("all come");
-        assert!(sockets_and_threads()[0] >= before[0] + 4, "two lines to each of two");
+        assert!(
+            sockets_and_threads()[0] >= before[0] + 4,
+            "two lines to each of two"
+        );
         // Room for one file more: the first connection can be read from, the second one cannot.
         let mut files: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
         files.pop();

@@ -15,11 +15,11 @@ mod worlds;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
+use gpus::nccl;
 use pipewright::Result;
 use pipewright::fabric::{self, Call, End, Peers, Tag, Transport, WireFrame, World, connect};
 use pipewright::id::WorldRank;
 use pipewright::mesh::Mesh;
-use gpus::nccl;
 use worlds::in_processes;
 
 /// Less than what is on the way at once in some of these tests.

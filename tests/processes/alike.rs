@@ -238,7 +238,10 @@ fn data_of_ones_own_that_differs_in_a_later_step_is_refused_there() {
         let (shift, at) = (world.process(), (3, 2));
         let builder = small().builder(schedule("1f1b", 4)).expect("it fits");
         let builder = builder.data(Arc::new(AlteredLater { shift, at }));
-        let mut pipeline = builder.world(world).launch().expect("their first batches are equal");
+        let mut pipeline = builder
+            .world(world)
+            .launch()
+            .expect("their first batches are equal");
         (0..3).for_each(|_| drop(pipeline.step().expect("the same data")));
         [pipeline.step(), pipeline.step()].map(|step| step.expect_err("other data").to_string())
     });
@@ -253,7 +256,10 @@ fn data_of_ones_own_that_differs_in_a_later_step_is_refused_there() {
 fn an_evaluation_on_data_that_differs_is_refused() {
     for (at, told) in [
         ((0, 0), "all have to make the same calls"),
-        ((0, 1), "the data of the evaluation differ: process 1 has read another micro-batch 1 than"),
+        (
+            (0, 1),
+            "the data of the evaluation differ: process 1 has read another micro-batch 1 than",
+        ),
     ] {
         let said = in_processes(2, |world| {
             let shift = world.process();

@@ -154,8 +154,14 @@ fn a_process_that_is_told_to_end_does_not_wait_for_one_that_is_stopped() {
         let [first, second] = end_beside_a_stopped_one(|first| first.signal(signal));
         let cause = "interrupted, and process 1 does not answer: it is stopped, ";
         assert!(first.contains(&format!("process 0: error: {cause}")), "{first}");
-        assert!(first.contains("its steps since the last checkpoint are lost"), "{first}");
-        assert!(second.contains(&format!("process 1: error: process 0: {cause}")), "{second}");
+        assert!(
+            first.contains("its steps since the last checkpoint are lost"),
+            "{first}"
+        );
+        assert!(
+            second.contains(&format!("process 1: error: process 0: {cause}")),
+            "{second}"
+        );
     }
 }
 
@@ -168,9 +174,16 @@ fn a_second_signal_ends_a_process_that_waits_for_another_at_once_and_both_say_so
     });
     let cause = "interrupted a second time; ";
     assert!(first.contains(&format!("process 0: error: {cause}")), "{first}");
-    let waits = ["waits for rank 1", "waits for the other ranks", "process 1 is waited for"];
+    let waits = [
+        "waits for rank 1",
+        "waits for the other ranks",
+        "process 1 is waited for",
+    ];
     assert!(waits.iter().any(|words| first.contains(words)), "{first}");
-    assert!(second.contains(&format!("process 1: error: process 0: {cause}")), "{second}");
+    assert!(
+        second.contains(&format!("process 1: error: process 0: {cause}")),
+        "{second}"
+    );
 }
 
 #[test]
@@ -182,6 +195,9 @@ fn a_process_that_is_stopped_does_not_keep_others_from_the_end_of_a_third() {
     drop(started.remove(3));
     for process in [2, 0] {
         let said = started.remove(process).end().failed(1);
-        assert!(said.contains("error: process 3 has stopped without a word"), "{said}");
+        assert!(
+            said.contains("error: process 3 has stopped without a word"),
+            "{said}"
+        );
     }
 }

@@ -108,7 +108,13 @@ impl Connection {
     }
 
     /// As [`Connection::tell`], for whoever cannot wait for a process that does not read.
-    pub(super) fn tell_before(&self, until: Instant, kind: Kind, number: u64, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn tell_before(
+        &self,
+        until: Instant,
+        kind: Kind,
+        number: u64,
+        bytes: &[u8],
+    ) -> io::Result<()> {
         let mut out = self.out_before(until).ok_or(io::ErrorKind::TimedOut)?;
         let left = until.saturating_duration_since(Instant::now());
         self.stream

@@ -69,9 +69,11 @@ impl Ears {
         self.end_of(process).map(Err)
     }
 
-    /// Why the first process that says nothing any more does not, if there is one.
-    pub(super) fn first_end(&self) -> Option<Failure> {
-        (0..self.ends.len()).find_map(|process| self.end_of(process as u32))
+    /// The failure of the first process that has failed or was lost, if there is one. Others may have left because
+    /// they have done their part.
+    pub(super) fn first_failure(&self) -> Option<Failure> {
+        let mut ends = (0..self.ends.len()).filter_map(|process| self.end_of(process as u32));
+        ends.find(|failure| failure.order != Order::Left)
     }
 
     fn end_of(&self, process: u32) -> Option<Failure> {
@@ -86,7 +88,9 @@ impl Ears {
     /// Waits a moment for a word of any process, no longer than `until`; whether one came.
     pub(super) fn listen(&mut self, until: Option<Instant>) -> bool {
         let moment = Instant::now() + MOMENT;
-        let word = self.heard.recv_deadline(until.map_or(moment, |until| until.min(moment)));
+        let word = self
+            .heard
+            .recv_deadline(until.map_or(moment, |until| until.min(moment)));
         let Ok((process, heard)) = word else { return false };
         let process = process as usize;
         match heard {

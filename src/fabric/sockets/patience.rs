@@ -75,7 +75,10 @@ impl Patience {
             };
         }
         self.silent = 0;
-        self.answered = connections.iter().map(|connection| answers(connection).unwrap_or(0)).collect();
+        self.answered = connections
+            .iter()
+            .map(|connection| answers(connection).unwrap_or(0))
+            .collect();
         for connection in connections.iter().flatten() {
             connection.ask();
         }

@@ -262,7 +262,7 @@ impl Peers {
                 break part.map_err(|failure| failure.error)?;
             }
             // The one that is asked may itself wait for another, which has ended.
-            if let Some(failure) = ears.first_end() {
+            if let Some(failure) = ears.first_failure() {
                 return Err(failure.error);
             }
             self.listen(&mut ears, None, vec![process])?;
