@@ -60,9 +60,9 @@ impl Interrupt {
         self.0.soon.load(Ordering::SeqCst)
     }
 
-    /// Asks when the process gets SIGINT (Ctrl-C), SIGTERM or SIGHUP, and calls `first` on a thread of its own. The
-    /// second of these signals asks for an end at once; a process that is still there 3 seconds later is ended with
-    /// status 1.
+    /// Asks when the process gets SIGINT (Ctrl-C), SIGTERM or SIGHUP, and calls `first` on a thread of its
+    /// own. The second of these signals asks for an end at once; a process that is still there 3 seconds
+    /// later is ended with status 1.
     ///
     /// # Errors
     /// [`Error::Run`] when the system refuses.
@@ -91,7 +91,8 @@ impl Interrupt {
     }
 }
 
-/// Makes a write beyond the limit on the size of files (`ulimit -f`) an error, where it would end the process.
+/// Makes a write beyond the limit on the size of files (`ulimit -f`) an error, where it would end the
+/// process.
 ///
 /// # Errors
 /// [`Error::Run`] when the system refuses.

@@ -18,8 +18,8 @@ const PARTS: u32 = 8;
 /// The longest time between two looks at whether to go on waiting.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Says whether to go on waiting, or why not. It is given a number that changes with what the ranks do; none while one
-/// of them has something to do that is its own.
+/// Says whether to go on waiting, or why not. It is given a number that changes with what the ranks do; none
+/// while one of them has something to do that is its own.
 pub(super) type KeepWaiting<'a> = &'a dyn Fn(Option<u64>) -> Result<(), EndsNow>;
 
 /// Ranks of this process, and the time that one action of theirs may take.

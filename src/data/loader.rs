@@ -72,8 +72,8 @@ impl Loader {
         Ok((loader, Feed::new(input_items), Feed::new(target_items)))
     }
 
-    /// Says that the ranks begin a step, and whether it `goes_on` after it: then the next one is read ahead. That of
-    /// an endless source always is.
+    /// Says that the ranks begin a step, and whether it `goes_on` after it: then the next one is read ahead.
+    /// That of an endless source always is.
     pub fn begin(&self, step: u64, goes_on: bool) {
         if let Some(steps) = &self.steps {
             // A loader that has ended shows in the feeds.

@@ -66,9 +66,9 @@ pub trait DataSource: Send + Sync + 'static {
 
     /// Whether there is data for every step, also for those after the last step of a training.
     ///
-    /// Then micro-batches are always prepared a step ahead. Otherwise they are where it is known that there will be
-    /// another step, as in a `run::Run`; after the last one that is known, the source is asked for the
-    /// micro-batches of a step when that step begins.
+    /// Then micro-batches are always prepared a step ahead. Otherwise they are where it is known that there
+    /// will be another step, as in a `run::Run`; after the last one that is known, the source is asked for
+    /// the micro-batches of a step when that step begins.
     fn is_endless(&self) -> bool {
         false
     }

@@ -21,7 +21,8 @@ const HELD: u64 = 256 << 20;
 /// How many of these files stay open. Systems often let a process open 1,024.
 const OPEN: u32 = 256;
 
-/// The files of text that were found, how many of their bytes are held in memory, and how many files are open.
+/// The files of text that were found, how many of their bytes are held in memory, and how many files are
+/// open.
 #[derive(Default)]
 struct Found {
     files: Vec<(PathBuf, Tokens, u64)>,

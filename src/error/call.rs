@@ -33,7 +33,7 @@ pub enum CallError {
     /// Somebody wants the run to end, and not after its step. The pipeline has stopped.
     #[error(
         "{why}{}{}; the run ends at once, and its steps since the last checkpoint are lost",
-        list(ranks), processes.iter().map(|process| format!("; process {process} is waited for")).collect::<String>()
+        list(ranks), awaited(processes)
     )]
     Interrupted {
         /// Why not after its step.
@@ -53,7 +53,8 @@ pub enum EndsNow {
     Asked,
     /// A process does not answer, so the step would not end.
     #[error(
-        "interrupted, and process {0} does not answer: it is stopped, or its machine or the network has failed"
+        "interrupted, and process {0} does not answer: it is stopped, or its machine or the network has \
+         failed"
     )]
     Silent(u32),
     /// The process was told to end (SIGTERM), and its ranks have only waited for so long.
@@ -84,4 +85,9 @@ impl fmt::Display for WaitingRank {
 
 fn list(others: &[WaitingRank]) -> String {
     others.iter().map(|other| format!("; {other}")).collect()
+}
+
+fn awaited(processes: &[u32]) -> String {
+    let words = |process: &u32| format!("; process {process} is waited for");
+    processes.iter().map(words).collect()
 }

@@ -97,9 +97,9 @@ pub enum FabricError {
     },
     /// Two processes have read other data, which nothing told before.
     #[error(
-        "the data of {call} differ: process {} has read another micro-batch {micro_batch} than process {}. All \
-         processes need the same data, and a source has to give the same numbers whenever it is asked for a step \
-         and a micro-batch",
+        "the data of {call} differ: process {} has read another micro-batch {micro_batch} than process {}. \
+         All processes need the same data, and a source has to give the same numbers whenever it is asked \
+         for a step and a micro-batch",
         processes[1], processes[0]
     )]
     DataDiffers {

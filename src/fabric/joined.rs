@@ -1,5 +1,5 @@
-//! Ranks of several processes: those of its own process a rank reaches by channels, the others by sockets, and the
-//! numbers of GPUs go by NCCL.
+//! Ranks of several processes: those of its own process a rank reaches by channels, the others by sockets,
+//! and the numbers of GPUs go by NCCL.
 
 use super::channels::Channel;
 use super::inbox::inbox;
@@ -43,11 +43,12 @@ pub fn ends<W: WireFrame>(
     Ok((ends.collect(), peers))
 }
 
-/// The same as [`ends`], with wires between these pairs of GPUs carried by NCCL, if they are tensors. Each end's
-/// [`Transport::start`](super::Transport::start) then connects it.
+/// The same as [`ends`], with wires between these pairs of GPUs carried by NCCL, if they are tensors. Each
+/// end's [`Transport::start`](super::Transport::start) then connects it.
 ///
 /// # Errors
-/// As for [`ends`]; when another process has failed, two ranks of a process would need one GPU, or NCCL is missing.
+/// As for [`ends`]; when another process has failed, two ranks of a process would need one GPU, or NCCL is
+/// missing.
 pub fn ends_by_nccl<W: WireFrame>(
     world: World,
     mesh: &Mesh,

@@ -310,15 +310,17 @@ impl<S: Stage> Pipeline<S> {
         Ok(self.note(all)?.contains(&1))
     }
 
-    /// Says that there will be so many steps in all, unless something ends the training before. Then the data of the
-    /// next one is read while one runs, also from a source that is not [endless](DataSource::is_endless).
+    /// Says that there will be so many steps in all, unless something ends the training before. Then the data
+    /// of the next one is read while one runs, also from a source that is not
+    /// [endless](DataSource::is_endless).
     pub fn expect_steps(&mut self, steps: u64) {
         self.known_steps = steps;
     }
 
     /// From here on a call ends, with an error, when somebody asks for an end at once
-    /// ([`Interrupt::request_now`]). In several processes it also ends when somebody asks for an end and another
-    /// process does not answer. A [`Run`](crate::run::Run) does this with the interrupt that it is given.
+    /// ([`Interrupt::request_now`]). In several processes it also ends when somebody asks for an end and
+    /// another process does not answer. A [`Run`](crate::run::Run) does this with the interrupt that it is
+    /// given.
     pub fn heed(&mut self, interrupt: Interrupt) {
         self.ranks.heed(interrupt);
     }

@@ -150,8 +150,8 @@ impl Tensor {
         Ok(self.at())
     }
 
-    /// The same numbers in another place, from where they may be sent to another rank. Ids stay where they are, on the
-    /// host. To the host it waits until they are there.
+    /// The same numbers in another place, from where they may be sent to another rank. Ids stay where they
+    /// are, on the host. To the host it waits until they are there.
     ///
     /// # Errors
     /// When there is no such device, it has not as much memory, or it cannot take such numbers.

@@ -245,7 +245,7 @@ fn data_of_ones_own_that_differs_in_a_later_step_is_refused_there() {
         (0..3).for_each(|_| drop(pipeline.step().expect("the same data")));
         [pipeline.step(), pipeline.step()].map(|step| step.expect_err("other data").to_string())
     });
-    let told = "the data of step 3 differ: process 1 has read another micro-batch 2 than process 0. All processes need";
+    let told = "the data of step 3 differ: process 1 has read another micro-batch 2 than process 0. All ";
     for [first, then] in said {
         assert!(first.starts_with(told), "{first}");
         assert_eq!(then, format!("the pipeline has stopped after a failure: {first}"));

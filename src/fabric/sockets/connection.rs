@@ -73,7 +73,8 @@ impl Connection {
         self.stream.try_clone()
     }
 
-    /// Until the connection ends: answers the other process, and ends the connection when its machine has gone.
+    /// Until the connection ends: answers the other process, and ends the connection when its machine has
+    /// gone.
     pub(super) fn watch(&self) {
         let (mut line, mut byte) = (&self.watch, [0]);
         loop {
@@ -89,8 +90,8 @@ impl Connection {
         }
     }
 
-    /// Asks the other process whether it is there. Its answer comes whatever its ranks do, and however much is
-    /// on the way to them.
+    /// Asks the other process whether it is there. Its answer comes whatever its ranks do, and however much
+    /// is on the way to them.
     pub(super) fn ask(&self) {
         // Who is gone gives no answer.
         let _ = (&self.watch).write(&ASK);
@@ -123,8 +124,8 @@ impl Connection {
         self.or_close(block(&mut out, head, bytes))
     }
 
-    /// From here on no frame waits for longer than a moment for a process that does not read: the run is over, and
-    /// the frame's sender has to learn it.
+    /// From here on no frame waits for longer than a moment for a process that does not read: the run is
+    /// over, and the frame's sender has to learn it.
     pub(super) fn hurry(&self) {
         // It is for frames to come: one that waits already is ended with the connection.
         let _ = self.stream.set_write_timeout(Some(GRACE));
@@ -236,8 +237,8 @@ pub(super) fn farewell(connections: &[Option<Arc<Connection>>], cause: Option<&E
 /// Has the system ask whether the other machine is there, and end the connection when it is not heard of for
 /// so long.
 ///
-/// Only an idle connection is asked about, so this is one on which next to nothing is written. A process that is
-/// stopped reads nothing, and then what it is sent waits here, for as long as it takes; but its machine
+/// Only an idle connection is asked about, so this is one on which next to nothing is written. A process that
+/// is stopped reads nothing, and then what it is sent waits here, for as long as it takes; but its machine
 /// answers. A machine that has gone answers nothing.
 fn probe(stream: &TcpStream, silence: Duration) -> io::Result<()> {
     let second = Duration::from_secs(1);

@@ -69,8 +69,8 @@ impl Ears {
         self.end_of(process).map(Err)
     }
 
-    /// The failure of the first process that has failed or was lost, if there is one. Others may have left because
-    /// they have done their part.
+    /// The failure of the first process that has failed or was lost, if there is one. Others may have left
+    /// because they have done their part.
     pub(super) fn first_failure(&self) -> Option<Failure> {
         let mut ends = (0..self.ends.len()).filter_map(|process| self.end_of(process as u32));
         ends.find(|failure| failure.order != Order::Left)

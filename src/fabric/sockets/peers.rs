@@ -96,8 +96,9 @@ impl Peers {
         self.interrupt = interrupt;
     }
 
-    /// Whether to go on waiting for other processes. `progress` is a number that changes with whatever is done;
-    /// none while a rank of this process has something to do itself. To be asked every tenth of a second.
+    /// Whether to go on waiting for other processes. `progress` is a number that changes with whatever is
+    /// done; none while a rank of this process has something to do itself. To be asked every tenth of a
+    /// second.
     ///
     /// # Errors
     /// Why not, once somebody wants this process to end.
