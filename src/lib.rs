@@ -68,6 +68,7 @@ pub mod draw;
 pub mod error;
 pub mod fabric;
 pub mod id;
+mod interrupt;
 pub mod mesh;
 mod nearest;
 pub mod pipeline;

@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use passing::{Ones, PassOn};
-use pipewright::error::CallError;
+use pipewright::error::{CallError, EndsNow};
 use pipewright::id::Rank;
+use pipewright::run::Interrupt;
 use pipewright::schedule::Schedule;
 use pipewright::stages::loss::MeanSquaredError;
 use pipewright::stages::{ForwardContext, Mode};
@@ -99,4 +100,34 @@ fn the_other_processes_are_told() {
         said[1]
     );
     assert_eq!(said[0], format!("process 1: {}", said[1]));
+}
+
+#[test]
+fn somebody_who_asks_for_an_end_at_once_does_not_wait_for_a_stage_that_does_not_return() {
+    let (builder, open) = gated(3);
+    let mut pipeline = builder.stall_limit(None).launch().expect("it starts");
+    let interrupt = Interrupt::new();
+    pipeline.heed(interrupt.clone());
+    pipeline.step().expect("the gate is open");
+    // An end after the step changes nothing in the step.
+    interrupt.request();
+    std::thread::scope(|scope| {
+        let step = scope.spawn(|| pipeline.step().expect_err("the gate is shut"));
+        interrupt.request_now();
+        let error = step.join().expect("no panic");
+        let Error::Call(call) = &error else {
+            panic!("{error}")
+        };
+        let CallError::Interrupted { why, .. } = call.as_ref() else {
+            panic!("another error: {error}");
+        };
+        assert_eq!(*why, EndsNow::Asked);
+        assert!(
+            error.to_string().starts_with("interrupted a second time"),
+            "{error}"
+        );
+    });
+    // Dropping it does not wait for the rank that is still blocked.
+    drop(pipeline);
+    drop(open);
 }

@@ -16,6 +16,7 @@ use super::stage_actor::StageActor;
 use crate::error::{Error, Result};
 use crate::fabric::{Call, Peers};
 use crate::id::Rank;
+use crate::interrupt::Interrupt;
 use crate::worker::Progress;
 
 /// All ranks. Every process makes the same requests here, and every process receives all answers.
@@ -37,6 +38,11 @@ impl<S: Stage> Ranks<S> {
                 Err(error)
             }
         }
+    }
+
+    /// From here on no call lasts longer than this allows.
+    pub(crate) fn heed(&mut self, interrupt: Interrupt) {
+        self.peers.heed(interrupt);
     }
 
     /// Announces a call, with its arguments, before its ranks begin it.
@@ -69,11 +75,12 @@ impl<S: Stage> Ranks<S> {
         StageActor<S>: Handler<M>,
         <StageActor<S> as Actor>::Context: ToEnvelope<StageActor<S>, M>,
     {
-        let own = self.runtime.ask_all(message);
+        let keep_waiting = |progress| self.peers.keep_waiting(progress);
+        let own = self.runtime.ask_all(message, &keep_waiting);
         if let Err(error) = &own
-            && error.is_stall()
+            && error.is_left_early()
         {
-            // Ranks of other processes wait for the one that has stalled. So they are told before they are heard.
+            // Ranks of other processes wait for ranks of this one. So they are told before they are heard.
             self.peers.fail(error);
             return own;
         }

@@ -13,7 +13,7 @@ use futures_util::future::join_all;
 use pipewright_stages::Stage;
 
 use super::stage_actor::StageActor;
-use super::watch::Watch;
+use super::watch::{KeepWaiting, Watch};
 use crate::error::{Error, Result};
 use crate::id::Rank;
 use crate::worker::Progress;
@@ -84,8 +84,12 @@ impl<S: Stage> Runtime<S> {
     /// Sends every rank a message and waits for all answers, in rank order.
     ///
     /// # Errors
-    /// If ranks fail: the first cause, not the errors that followed from it.
-    pub(crate) fn ask_all<M, T>(&self, message: impl FnMut(Rank) -> M) -> Result<Vec<T>>
+    /// The first cause when any rank fails, not the echoes of the others; and as [`Watch::wait`].
+    pub(crate) fn ask_all<M, T>(
+        &self,
+        message: impl FnMut(Rank) -> M,
+        keep_waiting: KeepWaiting<'_>,
+    ) -> Result<Vec<T>>
     where
         M: Message<Result = Result<T>> + Send + 'static,
         T: Send + 'static,
@@ -99,7 +103,7 @@ impl<S: Stage> Runtime<S> {
             .zip(messages)
             .map(|(actor, message)| actor.send(message));
         let answers: Vec<Result<T>> = self
-            .wait(join_all(answers))?
+            .wait(join_all(answers), keep_waiting)?
             .into_iter()
             .map(|answer| answer.unwrap_or_else(|error| gone(&error)))
             .collect();
@@ -113,15 +117,12 @@ impl<S: Stage> Runtime<S> {
         failures.swap_remove(first.unwrap_or(0)).map(|_| Vec::new())
     }
 
-    /// Waits for the answers of all ranks, and watches for a rank that stalls.
-    fn wait<T>(&self, answers: impl Future<Output = T>) -> Result<T> {
-        let Some(limit) = self.stall_limit else {
-            return Ok(block_on(answers));
-        };
+    /// Waits for the answers of all ranks.
+    fn wait<T>(&self, answers: impl Future<Output = T>, keep_waiting: KeepWaiting<'_>) -> Result<T> {
         let ranks = self.ranks.clone().map(Rank);
-        let watch = Watch::new(limit, ranks.zip(self.progress.iter().map(Arc::as_ref)));
+        let watch = Watch::new(self.stall_limit, ranks.zip(self.progress.iter().map(Arc::as_ref)));
         Ok(watch
-            .wait(answers)
+            .wait(answers, keep_waiting)
             .inspect_err(|_| self.has_stalled.store(true, Ordering::Relaxed))?)
     }
 

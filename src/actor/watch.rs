@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use crate::error::{CallError, WaitingRank};
+use crate::error::{CallError, EndsNow, WaitingRank};
 use crate::id::Rank;
 use crate::worker::{Progress, Reading, WaitsFor};
 
@@ -15,9 +15,16 @@ use crate::worker::{Progress, Reading, WaitsFor};
 /// debugger, only one part is lost and not the whole limit.
 const PARTS: u32 = 8;
 
-/// This process's ranks, and the longest time that one of their actions may take.
+/// The longest time between two looks at whether to go on waiting.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Says whether to go on waiting, or why not. It is given a number that changes with what the ranks do; none
+/// while one of them has something to do that is its own.
+pub(super) type KeepWaiting<'a> = &'a dyn Fn(Option<u64>) -> Result<(), EndsNow>;
+
+/// Ranks of this process, and the time that one action of theirs may take.
 pub(super) struct Watch<'a> {
-    limit: Duration,
+    limit: Option<Duration>,
     ranks: Vec<Watched<'a>>,
 }
 
@@ -30,8 +37,8 @@ struct Watched<'a> {
 }
 
 impl<'a> Watch<'a> {
-    /// Watches these ranks.
-    pub(super) fn new(limit: Duration, ranks: impl Iterator<Item = (Rank, &'a Progress)>) -> Self {
+    /// A watch over these ranks; an action of theirs may take any time when there is no limit.
+    pub(super) fn new(limit: Option<Duration>, ranks: impl Iterator<Item = (Rank, &'a Progress)>) -> Self {
         let ranks = ranks.map(|(rank, progress)| Watched {
             rank,
             progress,
@@ -47,19 +54,24 @@ impl<'a> Watch<'a> {
     /// Waits for the ranks' answers.
     ///
     /// # Errors
-    /// [`CallError::Stalled`] when one action of a rank takes longer than the limit. The time in which a rank
-    /// waits for other ranks does not count.
-    pub(super) fn wait<T>(mut self, answers: impl Future<Output = T>) -> Result<T, CallError> {
+    /// [`CallError::Stalled`] when a rank takes longer than the limit for what is its own to do. A rank that waits for others
+    /// is not to blame. [`CallError::Interrupted`] when there is a reason not to go on waiting.
+    pub(super) fn wait<T>(
+        mut self,
+        answers: impl Future<Output = T>,
+        keep_waiting: KeepWaiting<'_>,
+    ) -> Result<T, CallError> {
         let mut answers = pin!(answers);
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         let mut context = Context::from_waker(&waker);
-        let part = self.limit / PARTS;
+        let part = self.limit.map_or(Duration::MAX, |limit| limit / PARTS);
         let mut since = Instant::now();
         loop {
             if let Poll::Ready(answers) = answers.as_mut().poll(&mut context) {
                 return Ok(answers);
             }
-            thread::park_timeout(part.saturating_sub(since.elapsed()));
+            keep_waiting(self.progress()).map_err(|why| self.interrupted(why))?;
+            thread::park_timeout(part.saturating_sub(since.elapsed()).min(LOOK));
             if since.elapsed() >= part {
                 since = Instant::now();
                 self.look()?;
@@ -77,9 +89,28 @@ impl<'a> Watch<'a> {
             rank,
             index,
             action: action.to_string(),
-            limit: self.limit,
-            others: self.ranks.iter().filter_map(Watched::waiting).collect(),
+            limit: self.limit.unwrap_or(Duration::MAX),
+            others: self.waiting(),
         })
+    }
+
+    /// A number that changes with what the ranks do; none while one of them does not wait for others.
+    fn progress(&self) -> Option<u64> {
+        let readings = || self.ranks.iter().filter_map(|watched| watched.progress.read());
+        let all_wait = readings().all(|reading| reading.waits != WaitsFor::Nobody);
+        (all_wait && readings().next().is_some()).then(|| readings().map(|reading| reading.count).sum())
+    }
+
+    fn interrupted(&self, why: EndsNow) -> CallError {
+        CallError::Interrupted {
+            why,
+            ranks: self.waiting(),
+            processes: Vec::new(),
+        }
+    }
+
+    fn waiting(&self) -> Vec<WaitingRank> {
+        self.ranks.iter().filter_map(Watched::waiting).collect()
     }
 }
 

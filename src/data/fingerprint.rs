@@ -18,18 +18,20 @@ pub struct Fingerprint {
     pub contents: Checksum,
     /// How micro-batches are taken from the contents, in words: which part, how many rows, which seed.
     pub batches: String,
+    /// Whether only a sample of the contents was looked at. Then processes also compare each batch that they
+    /// read.
+    #[serde(default)]
+    pub is_sample: bool,
 }
 
 impl Fingerprint {
     /// The fingerprint of a source from one sample: the input and the target of micro-batch 0 of step 0.
     pub fn of_sample(name: &str, input: &Tensor, target: &Tensor) -> Self {
-        let mut contents = ChecksumBuilder::new();
-        add(&mut contents, input);
-        add(&mut contents, target);
         Self {
             name: name.to_owned(),
-            contents: contents.checksum(),
+            contents: of_tensors(input, target),
             batches: "known by micro-batch 0 of step 0".to_owned(),
+            is_sample: true,
         }
     }
 
@@ -52,6 +54,14 @@ impl fmt::Display for Fingerprint {
             self.name, self.contents, self.batches
         )
     }
+}
+
+/// The checksum of a micro-batch.
+pub(super) fn of_tensors(input: &Tensor, target: &Tensor) -> Checksum {
+    let mut checksum = ChecksumBuilder::new();
+    add(&mut checksum, input);
+    add(&mut checksum, target);
+    checksum.checksum()
 }
 
 /// Adds a tensor: its dimensions and its numbers.

@@ -139,6 +139,7 @@ impl DataSource for Images {
             name: self.all.name(),
             contents: self.all.checksum(),
             batches: format!("{rows} images from {start}..{end}, {order}"),
+            is_sample: false,
         })
     }
 

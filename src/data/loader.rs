@@ -16,11 +16,18 @@ type Item = (u64, MicroBatch, Result<Tensor>);
 /// The background thread. It is told which step comes next, and ends when this is dropped.
 #[derive(Debug)]
 pub struct Loader {
-    steps: Option<Sender<u64>>,
+    steps: Option<Sender<Begun>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Where a rank takes its inputs or its targets from.
+/// A step that has begun.
+struct Begun {
+    step: u64,
+    /// Whether there will be another one after it.
+    goes_on: bool,
+}
+
+/// Where a rank takes its inputs, or its targets, from.
 #[derive(Debug)]
 pub struct Feed {
     items: Receiver<Item>,
@@ -65,11 +72,12 @@ impl Loader {
         Ok((loader, Feed::new(input_items), Feed::new(target_items)))
     }
 
-    /// Tells the thread that the ranks begin a step.
-    pub fn begin(&self, step: u64) {
+    /// Says that the ranks begin a step, and whether it `goes_on` after it: then the next one is read ahead.
+    /// That of an endless source always is.
+    pub fn begin(&self, step: u64, goes_on: bool) {
         if let Some(steps) = &self.steps {
-            // If the thread has ended, the feeds report it.
-            let _ = steps.send(step);
+            // A loader that has ended shows in the feeds.
+            let _ = steps.send(Begun { step, goes_on });
         }
     }
 }
@@ -100,15 +108,14 @@ fn failed(step: u64, micro_batch: MicroBatch, source: &Arc<Error>) -> Error {
     })
 }
 
-/// Produces each requested step, unless it was prepared ahead. For an endless source it then prepares the
-/// next step.
-fn run(requested: &Receiver<u64>, endless: bool, mut produce: impl FnMut(u64)) {
+/// Produces each step asked for, unless that was done ahead, and the one after it, if there is one.
+fn run(requested: &Receiver<Begun>, endless: bool, mut produce: impl FnMut(u64)) {
     let mut ahead = None;
-    for step in requested {
+    for Begun { step, goes_on } in requested {
         if ahead != Some(step) {
             produce(step);
         }
-        if endless {
+        if endless || goes_on {
             produce(step + 1);
             ahead = Some(step + 1);
         }

@@ -24,7 +24,7 @@ pub trait DataSource: Send + Sync + 'static {
     /// What tells this data from other data. Processes of a run compare it, and a checkpoint keeps it.
     ///
     /// The sources of this module look at all of their data. A source that does not say more is known by
-    /// micro-batch 0 of step 0.
+    /// micro-batch 0 of step 0. Several processes also compare each of its batches, after the step that took it.
     ///
     /// # Errors
     /// When the data cannot be read.
@@ -39,8 +39,9 @@ pub trait DataSource: Send + Sync + 'static {
 
     /// Whether there is data for every step, also for those after the last step of a training.
     ///
-    /// Only then are micro-batches prepared a step ahead: nobody knows which step will be the last. Otherwise
-    /// the source is asked for the micro-batches of a step when that step begins.
+    /// Then micro-batches are always prepared a step ahead. Otherwise they are prepared ahead only where it is
+    /// known that another step follows, as in a [`Run`](crate::run::Run). For the last known step, the source is
+    /// asked when that step begins.
     fn is_endless(&self) -> bool {
         false
     }

@@ -18,11 +18,16 @@ const SNIFFED: u64 = 8000;
 /// How many bytes of text are held in memory. Later files are read when their tokens are needed.
 const HELD: u64 = 256 << 20;
 
-/// The text files that were found, and how many of their bytes are in memory.
+/// How many of these files stay open. Systems often let a process open 1,024.
+const OPEN: u32 = 256;
+
+/// The files of text that were found, how many of their bytes are held in memory, and how many files are
+/// open.
 #[derive(Default)]
 struct TextFiles {
     files: Vec<(PathBuf, Tokens, u64)>,
     held: u64,
+    open: u32,
 }
 
 /// Every file's path, text and length, in order.
@@ -84,8 +89,11 @@ impl TextFiles {
             file::read_at(&file, &mut text, 0).map_err(Error::io("read", &path))?;
             self.held += bytes;
             Tokens::Text(text)
-        } else {
+        } else if self.open < OPEN {
+            self.open += 1;
             Tokens::TextFile(file)
+        } else {
+            Tokens::TextAt(path.clone())
         };
         self.files.push((path, tokens, bytes));
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +35,8 @@ pub(super) enum Tokens {
     BuiltIn(&'static [u8]),
     /// Text that is too long for memory.
     TextFile(File),
+    /// The same, in a file that is opened when it is read.
+    TextAt(PathBuf),
     /// A token file.
     File(File, Width),
 }
@@ -64,7 +66,7 @@ impl Tokens {
     /// The bytes of a token.
     fn width(&self) -> u64 {
         match self {
-            Self::Text(_) | Self::BuiltIn(_) | Self::TextFile(_) => 1,
+            Self::Text(_) | Self::BuiltIn(_) | Self::TextFile(_) | Self::TextAt(_) => 1,
             Self::File(_, Width::U16) => 2,
             Self::File(_, Width::U32) => 4,
         }
@@ -112,6 +114,7 @@ impl Tokens {
             Self::Text(text) => text,
             Self::BuiltIn(text) => text,
             Self::TextFile(file) | Self::File(file, _) => return file::read_at(file, bytes, at),
+            Self::TextAt(path) => return file::read_at(&File::open(path)?, bytes, at),
         };
         bytes.copy_from_slice(&held[at as usize..][..bytes.len()]);
         Ok(())

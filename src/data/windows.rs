@@ -145,6 +145,7 @@ impl DataSource for Windows {
             name: self.corpus.name(),
             contents: self.corpus.checksum()?,
             batches: format!("{rows} windows of {seq} tokens from {start}..{end}, {order}"),
+            is_sample: false,
         })
     }
 

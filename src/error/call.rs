@@ -30,6 +30,37 @@ pub enum CallError {
         /// The other ranks of this process that wait.
         others: Vec<WaitingRank>,
     },
+    /// Somebody wants the run to end, and not after its step. The pipeline has stopped.
+    #[error(
+        "{why}{}{}; the run ends at once, and its steps since the last checkpoint are lost",
+        list(ranks),
+        awaited(processes)
+    )]
+    Interrupted {
+        /// Why not after its step.
+        why: EndsNow,
+        /// The ranks of this process that wait.
+        ranks: Vec<WaitingRank>,
+        /// The processes that have not come to the end of a call that has ended here.
+        processes: Vec<u32>,
+    },
+}
+
+/// Why a run that is interrupted does not end after its step, but in the middle of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EndsNow {
+    /// Somebody has asked for that.
+    #[error("interrupted a second time")]
+    Asked,
+    /// A process does not answer, so the step would not end.
+    #[error(
+        "interrupted, and process {0} does not answer: it is stopped, or its machine or the network has \
+         failed"
+    )]
+    Silent(u32),
+    /// The process was told to end (SIGTERM), and its ranks have only waited for so long.
+    #[error("told to end, and nothing has gone on here for {} s", .0.as_secs_f64())]
+    Still(Duration),
 }
 
 /// A rank that waits.
@@ -55,4 +86,9 @@ impl fmt::Display for WaitingRank {
 
 fn list(others: &[WaitingRank]) -> String {
     others.iter().map(|other| format!("; {other}")).collect()
+}
+
+fn awaited(processes: &[u32]) -> String {
+    let words = |process: &u32| format!("; process {process} is waited for");
+    processes.iter().map(words).collect()
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::id::WorldRank;
+use crate::id::{MicroBatch, WorldRank};
 
 /// Processes that cannot find each other or that differ, and wires that cannot be sent or received.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -98,11 +98,23 @@ pub enum FabricError {
         /// What process 0 has.
         first: String,
     },
-    /// A process's number is too large.
+    /// Two processes have read other data, which nothing told before.
     #[error(
-        "RANK is {process} and WORLD_SIZE {processes}: ranks of processes go from 0 to {}",
-        processes.saturating_sub(1)
+        "the data of {call} differ: process {} has read another micro-batch {micro_batch} than process {}. \
+         All processes need the same data, and a source has to give the same numbers whenever it is asked \
+         for a step and a micro-batch",
+        processes[1], processes[0]
     )]
+    DataDiffers {
+        /// What the data was read for, such as `step 3`.
+        call: String,
+        /// The first micro-batch that differs.
+        micro_batch: MicroBatch,
+        /// The processes.
+        processes: [u32; 2],
+    },
+    /// A process's number is out of range.
+    #[error("RANK is {process} and WORLD_SIZE {processes}: ranks of processes go from 0 to {}", processes.saturating_sub(1))]
     NoSuchProcess {
         /// The process.
         process: u32,

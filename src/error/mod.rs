@@ -16,7 +16,7 @@ pub mod schedule;
 mod schedule_file;
 mod value;
 
-pub use call::{CallError, WaitingRank};
+pub use call::{CallError, EndsNow, WaitingRank};
 pub use checkpoint::{CheckpointError, Damage, Difference, KnownData, Part, PlaceProblem};
 pub use command::{Advice, CommandError, OutProblem, PromptProblem};
 pub use config::{ConfigError, MeantKey, Origin, ProcessesProblem};
@@ -204,9 +204,10 @@ impl Error {
         }
     }
 
-    /// Whether a rank does not come to an end of what it does.
-    pub(crate) fn is_stall(&self) -> bool {
-        matches!(self, Self::Call(error) if matches!(**error, CallError::Stalled { .. }))
+    /// Whether a call was left while ranks were still at work in it.
+    pub(crate) fn is_left_early(&self) -> bool {
+        matches!(self, Self::Call(error)
+            if matches!(**error, CallError::Stalled { .. } | CallError::Interrupted { .. }))
     }
 
     /// Whether a device has not as much memory as was wanted.

@@ -4,7 +4,7 @@ use super::channels::Channel;
 use super::inbox::inbox;
 use super::packet::Route;
 use super::sockets::{Deliveries, SocketRoute, World};
-use super::{Alarm, End, Peers, WireFrame};
+use super::{Alarm, End, GpuPairs, Peers, WireFrame, nccl};
 use crate::error::Result;
 use crate::id::WorldRank;
 use crate::mesh::Mesh;
@@ -40,4 +40,23 @@ pub fn ends<W: WireFrame>(
     let ends = own.clone().map(WorldRank).zip(inboxes);
     let ends = ends.map(|(rank, inbox)| End::new(rank, inbox, mesh.world().map(route).collect(), &alarm));
     Ok((ends.collect(), peers))
+}
+
+/// The same as [`ends`], with wires between these pairs of GPUs carried by NCCL, if they are tensors. Each
+/// end's [`Transport::start`](super::Transport::start) then connects it.
+///
+/// # Errors
+/// As for [`ends`]; when another process has failed, two ranks of a process would need one GPU, or NCCL is
+/// missing.
+pub fn ends_by_nccl<W: WireFrame>(
+    world: World,
+    mesh: &Mesh,
+    threads: usize,
+    room: usize,
+    gpus: GpuPairs,
+) -> Result<(Vec<End<W>>, Peers)> {
+    let deadline = world.deadline();
+    let (ends, peers) = ends(world, mesh, threads, room)?;
+    let share = |mine| peers.share("starting NCCL", mine);
+    Ok((nccl::carry(ends, gpus, deadline, share)?, peers))
 }

@@ -1,12 +1,17 @@
-//! What must be equal in all processes of a run. It is compared at launch, before anything is built.
+//! What has to be equal in all processes of a run. It is compared when a pipeline is launched, before
+//! anything is built; and data that is known by a sample alone is compared batch by batch.
+
+use std::sync::Arc;
 
 use pipewright_stages::Stage;
 use sha2::{Digest, Sha256};
 
 use super::parts::Parts;
 use super::setup::Setup;
-use crate::error::Result;
-use crate::id::Rank;
+use crate::actor::Ranks;
+use crate::data::{DataSource, Summed};
+use crate::error::{FabricError, Result};
+use crate::id::{MicroBatch, Rank};
 use crate::schedule::Schedule;
 
 /// The parts that must be equal, by name. The first difference in this order is reported.
@@ -59,7 +64,50 @@ pub(super) fn parts<S: Stage>(parts: &Parts<S>, setup: &Setup<S::Wire>) -> Resul
     Ok(all)
 }
 
-/// A summary of a rank's actions: their number, the first ones, and a hash of all.
+/// What tells an evaluation's data from other data, in words, and the data as processes compare it batch by
+/// batch, where only a sample of it is known. A process alone compares nothing.
+pub(super) fn known(processes: u32, data: &Arc<dyn DataSource>) -> (String, Option<Arc<Summed>>) {
+    if processes == 1 {
+        return (String::new(), None);
+    }
+    match data.fingerprint() {
+        Ok(known) => {
+            let summed = known.is_sample.then(|| Arc::new(Summed::new(Arc::clone(data))));
+            (
+                format!(", fingerprint {} ({})", known.contents, known.batches),
+                summed,
+            )
+        }
+        Err(error) => (format!(", which cannot be read: {error}"), None),
+    }
+}
+
+/// Refuses batches that are not the same in all processes that have read them. `call` names what they were
+/// read for.
+///
+/// # Errors
+/// [`FabricError::DataDiffers`] on every process.
+pub(super) fn same_batches<S: Stage>(ranks: &Ranks<S>, call: &str, data: &Summed, step: u64) -> Result<()> {
+    let all = ranks.spread("comparing the data", Ok(vec![data.take(step)]))?;
+    let mut readers = (0..).zip(&all).filter(|(_, sums)| !sums.is_empty());
+    let Some((first, expected)) = readers.next() else {
+        return Ok(());
+    };
+    for (process, sums) in readers {
+        let mut pairs = expected.iter().zip(sums);
+        if let Some(((at, _), _)) = pairs.find(|(ours, theirs)| ours != theirs) {
+            return Err(FabricError::DataDiffers {
+                call: call.to_owned(),
+                micro_batch: MicroBatch(*at),
+                processes: [first, process],
+            }
+            .into());
+        }
+    }
+    Ok(())
+}
+
+/// A rank's actions in few words: their number, the first ones, and a hash of all.
 fn order(schedule: &Schedule, rank: Rank) -> String {
     const SHOWN: usize = 12;
     let actions = schedule.actions(rank);

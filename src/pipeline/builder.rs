@@ -9,12 +9,11 @@ use pipewright_stages::optimizer::{LearningRate, Optimizer};
 use pipewright_stages::{Place, Stage, StageBuilder};
 
 use super::launch::launch;
-use super::links::connect;
 use super::parts::Parts;
 use super::running::Pipeline;
 use crate::data::DataSource;
 use crate::error::Result;
-use crate::fabric::{WireFrame, World};
+use crate::fabric::{WireFrame, World, ends_by_nccl};
 use crate::schedule::Schedule;
 
 /// Describes a pipeline and launches it. A schedule, its stages, a loss and data are required. The rest has
@@ -143,7 +142,7 @@ impl<S: Stage> PipelineBuilder<S> {
     where
         S::Wire: WireFrame,
     {
-        self.parts.world = Some((world, connect));
+        self.parts.world = Some((world, ends_by_nccl));
         self
     }
 

@@ -49,13 +49,18 @@ pub(super) fn launch<S: Stage>(mut parts: Parts<S>) -> Result<Pipeline<S>> {
     }
     let cores = cores(parts.pin, all).into_iter().skip(before * threads);
     let ranks = Ranks::start(setup.own.clone(), peers, parts.stall_limit)?;
+    let (_, summed) = alike::known(ranks.peers().processes(), &setup.data);
     let (schedule, data) = (Arc::clone(&setup.schedule), Arc::clone(&setup.data));
+    if let Some(summed) = &summed {
+        setup.data = Arc::clone(summed) as _;
+    }
     let started = start(&mut parts, setup, &ranks, ends, cores);
     let (loader, parameters) = started.inspect_err(|error| ranks.peers().fail(error))?;
     Ok(Pipeline {
         ranks,
         loader,
         data,
+        summed,
         schedule,
         optimizer: parts.optimizer,
         learning_rate: parts.learning_rate,
@@ -63,6 +68,7 @@ pub(super) fn launch<S: Stage>(mut parts: Parts<S>) -> Result<Pipeline<S>> {
         parameters,
         origin: Instant::now(),
         next_step: 0,
+        known_steps: 0,
         failure: None,
     })
 }

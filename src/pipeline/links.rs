@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pipewright_stages::Device;
 
 use crate::error::{FabricError, Result};
-use crate::fabric::{self, End, GpuPairs, Peers, WireFrame, World};
+use crate::fabric::GpuPairs;
 use crate::id::{Rank, StageId, WorldRank};
 use crate::mesh::{Coordinate, Mesh};
 use crate::schedule::{Action, Flow, Links, Schedule};
@@ -24,24 +24,6 @@ pub(super) fn room(schedule: &Schedule) -> usize {
     let evaluation = 4 * schedule.stages() as usize;
     let most = ranks.map(receives).max().unwrap_or(0).max(evaluation);
     most + 4 * schedule.ranks() as usize
-}
-
-/// Connects the ends of this process's ranks, and the processes: see [`fabric::ends`]. Wires between these
-/// pairs of GPUs go by NCCL, if possible.
-///
-/// # Errors
-/// When another process has failed, or the system cannot start a thread.
-pub(super) fn connect<W: WireFrame>(
-    world: World,
-    mesh: &Mesh,
-    threads: usize,
-    room: usize,
-    gpus: GpuPairs,
-) -> Result<(Vec<End<W>>, Peers)> {
-    let deadline = world.deadline();
-    let (ends, peers) = fabric::ends(world, mesh, threads, room)?;
-    let share = |mine| peers.share("starting NCCL", mine);
-    Ok((fabric::carry(ends, gpus, deadline, share)?, peers))
 }
 
 /// The pairs of ranks on GPUs of different processes between which the schedule sends.

@@ -6,6 +6,7 @@ mod hash;
 mod launch;
 mod links;
 mod metrics;
+mod not_finite;
 mod parts;
 mod report;
 mod running;

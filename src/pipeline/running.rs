@@ -10,19 +10,18 @@ use pipewright_stages::loss::Score;
 use pipewright_stages::optimizer::{LearningRate, Optimizer};
 use sha2::{Digest, Sha256};
 
+use super::alike;
 use super::hash;
 use super::metrics;
 use super::report::{Evaluation, StepReport};
 use super::shapes::check_shapes;
-use crate::actor::{Evaluate, Hash, Ranks, Search, Train};
-use crate::data::{DataSource, Fingerprint, Loader};
+use crate::actor::{Evaluate, Hash, Ranks, Train};
+use crate::data::{DataSource, Fingerprint, Loader, Summed};
 use crate::error::{Error, Result};
 use crate::fabric::Call;
-use crate::id::MicroBatch;
+use crate::interrupt::Interrupt;
 use crate::schedule::{Schedule, Timeline};
-use crate::worker::{
-    self, Fault, Finding, Forwards, Outcome, ParameterInfo, RankReport, Record, Site, Totals, Trained,
-};
+use crate::worker::{self, Forwards, ParameterInfo, RankReport, Record, Site};
 
 /// A running pipeline: one actor a rank, each on its own thread. Dropping it stops them.
 ///
@@ -38,6 +37,8 @@ pub struct Pipeline<S: Stage> {
     /// In the processes whose ranks take data.
     pub(super) loader: Option<Loader>,
     pub(super) data: Arc<dyn DataSource>,
+    /// What the loader reads, in several processes whose data is known only by a sample.
+    pub(super) summed: Option<Arc<Summed>>,
     pub(super) schedule: Arc<Schedule>,
     pub(super) optimizer: Arc<dyn Optimizer>,
     pub(super) learning_rate: LearningRate,
@@ -46,6 +47,8 @@ pub struct Pipeline<S: Stage> {
     /// What the clocks of processes are compared by.
     pub(super) origin: Instant,
     pub(super) next_step: u64,
+    /// The number of steps of the training, as far as is known.
+    pub(super) known_steps: u64,
     pub(super) failure: Option<String>,
 }
 
@@ -115,7 +118,7 @@ impl<S: Stage> Pipeline<S> {
         let trace_from = self.note(trace_from)?;
         let started = Instant::now();
         if let Some(loader) = &self.loader {
-            loader.begin(step);
+            loader.begin(step, step + 1 < self.known_steps);
         }
         let answers = self.ranks.ask_all("training", |_| Train {
             call,
@@ -125,6 +128,10 @@ impl<S: Stage> Pipeline<S> {
         });
         let answers = self.note(answers)?;
         let seconds = started.elapsed().as_secs_f64();
+        if let Some(data) = &self.summed {
+            let same = alike::same_batches(&self.ranks, &format!("step {step}"), data, step);
+            self.note(same)?;
+        }
         let totals = self.totals(step, &answers)?;
         let ranks = answers.iter().map(|answer| RankReport {
             bubble: 1.0 - answer.report.busy / seconds,
@@ -156,46 +163,6 @@ impl<S: Stage> Pipeline<S> {
         Ok(self.origin + since)
     }
 
-    fn totals(&mut self, step: u64, answers: &[Trained]) -> Result<Totals> {
-        match answers.first().expect("a pipeline has at least one rank").outcome {
-            Outcome::Updated(totals) => Ok(totals),
-            Outcome::NotFinite(Fault::Loss(micro_batch)) => {
-                let place = self.search(step, micro_batch)?;
-                let what = format!("the loss of micro-batch {micro_batch} is not finite; {place}");
-                Err(Error::NotFinite { step, what })
-            }
-            Outcome::NotFinite(Fault::Gradient(stage, index)) => {
-                let at = |info: &&ParameterInfo| (info.site.stage, info.site.index) == (stage, index);
-                let name = self.parameters.iter().find(at).map_or("?", |info| &info.name);
-                let what = format!("the gradient is not finite, first at `{name}` (stage {stage})");
-                Err(Error::NotFinite { step, what })
-            }
-        }
-    }
-
-    /// Where a micro-batch's forward pass first gives a number that is not finite.
-    fn search(&mut self, step: u64, micro_batch: MicroBatch) -> Result<String> {
-        let call = self.begin(format_args!(
-            "search of step {step}, micro-batch {micro_batch} for a number that is not finite"
-        ))?;
-        let forwards = Arc::new(Forwards::new(self.schedule.placement(), 1)?);
-        let message = |_| Search {
-            call,
-            source: Arc::clone(&self.data),
-            step,
-            micro_batch,
-            forwards: Arc::clone(&forwards),
-        };
-        let findings = self
-            .ranks
-            .ask_all("looking for the first number that is not finite", message);
-        let found = self.note(findings)?.into_iter().flatten().next();
-        Ok(found.map_or_else(
-            || "every layer's output is finite, so the loss itself is at fault".to_owned(),
-            |Finding { stage, what }| format!("first in stage {stage}, {what}"),
-        ))
-    }
-
     /// Runs forward only over the first micro-batches of a source's step 0, as many as are asked for.
     ///
     /// # Errors
@@ -204,14 +171,16 @@ impl<S: Stage> Pipeline<S> {
     /// cannot work on what the source gives: the pipeline keeps running. Else as for [`Pipeline::step`].
     pub fn evaluate(&mut self, source: Arc<dyn DataSource>, micro_batches: u32) -> Result<Evaluation> {
         let shapes = source.shapes();
+        let (known, summed) = alike::known(self.processes(), &source);
         let call = self.begin(format_args!(
-            "evaluation of {micro_batches} micro-batches of {}",
+            "evaluation of {micro_batches} micro-batches of {}{known}",
             shapes.0
         ))?;
         let forwards = Arc::new(Forwards::new(self.schedule.placement(), micro_batches)?);
         if shapes != self.data.shapes() {
             check_shapes(&self.ranks, &self.schedule, shapes)?;
         }
+        let source = summed.clone().map_or(source, |summed| summed as _);
         let scores = self.ranks.ask_all("evaluating", |_| Evaluate {
             call,
             source: Arc::clone(&source),
@@ -220,6 +189,10 @@ impl<S: Stage> Pipeline<S> {
         let mut total = Score::default();
         for score in self.note(scores)? {
             total.add(score);
+        }
+        if let Some(data) = &summed {
+            let same = alike::same_batches(&self.ranks, "the evaluation", data, 0);
+            self.note(same)?;
         }
         Ok(Evaluation {
             loss: total.mean(),
@@ -260,6 +233,21 @@ impl<S: Stage> Pipeline<S> {
         Ok(self.note(all)?.contains(&1))
     }
 
+    /// Says how many steps there will be in all, unless something ends the training before. Then the data of the
+    /// next step is read while a step runs, also from a source that is not
+    /// [endless](DataSource::is_endless).
+    pub fn expect_steps(&mut self, steps: u64) {
+        self.known_steps = steps;
+    }
+
+    /// From here on a call ends, with an error, when somebody asks for an end at once
+    /// ([`Interrupt::request_now`]). In several processes it also ends when somebody asks for an end and
+    /// another process does not answer. A [`Run`](crate::run::Run) does this with the interrupt that it is
+    /// given.
+    pub fn heed(&mut self, interrupt: Interrupt) {
+        self.ranks.heed(interrupt);
+    }
+
     /// Leaves for a failure outside the pipeline: the other processes are told why, and stop.
     pub fn fail(&mut self, cause: &Error) {
         self.ranks.peers().fail(cause);
@@ -282,7 +270,7 @@ impl<S: Stage> Pipeline<S> {
     pub(super) fn note<T>(&mut self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result {
             self.failure = Some(error.to_string());
-            if error.is_stall() {
+            if error.is_left_early() {
                 // Perhaps it is the data source that does not return: then the loader's thread would never end.
                 std::mem::forget(self.loader.take());
             }

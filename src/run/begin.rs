@@ -20,6 +20,8 @@ impl Run {
     /// [`Error::Run`] when the directory cannot be used, [`CheckpointError::OtherData`] when the run trained
     /// on other data before, and whatever [`Pipeline::load`] returns. The other processes are told.
     pub fn begin<S: Stage>(mut self, pipeline: &mut Pipeline<S>) -> Result<Session<'_, S>> {
+        pipeline.heed(self.interrupt.clone());
+        pipeline.expect_steps(self.steps);
         let leads = pipeline.process() == 0;
         let claim = match self.claim.take() {
             Some(claim) => Ok(claim),

@@ -56,7 +56,6 @@ mod files;
 mod folder;
 mod forecast;
 mod history;
-mod interrupt;
 mod listeners;
 mod lock;
 mod metrics;
@@ -72,8 +71,9 @@ pub use claim::Resume;
 pub use event::{Ended, Event, Failed, Flow, Outcome, Task, Warning};
 pub use folder::{Best, RunDir};
 pub use forecast::Forecast;
-pub use interrupt::{Interrupt, report_file_limits};
 pub use progress::Progress;
 pub use session::Session;
 pub use settings::Run;
+
+pub use crate::interrupt::{Interrupt, report_file_limits};
 pub(crate) use trace::title;

@@ -9,12 +9,12 @@ use pipewright_stages::Stage;
 use super::event::{Ended, Event, Failed, Outcome, Task};
 use super::folder::{Best, RunDir};
 use super::forecast::Forecast;
-use super::interrupt::Interrupt;
 use super::listeners::Listeners;
 use super::metrics::Line;
 use super::settings::Validation;
 use super::trace::Tracer;
 use super::writer::{Failure, Writer};
+use crate::interrupt::Interrupt;
 use crate::pipeline::{Evaluation, Pipeline, StepReport};
 use crate::{Error, Result, checkpoint};
 

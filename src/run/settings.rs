@@ -9,12 +9,12 @@ use super::claim::{Claim, Resume};
 use super::event::{Event, Flow, Outcome};
 use super::folder::RunDir;
 use super::forecast::Forecast;
-use super::interrupt::Interrupt;
 use super::picture::Labels;
 use super::progress::Progress;
 use crate::Result;
 use crate::checkpoint::Checkpoint;
 use crate::data::DataSource;
+use crate::interrupt::Interrupt;
 use crate::pipeline::Pipeline;
 
 /// A listener of a run.

@@ -173,8 +173,14 @@ impl Tensor {
         if self.shape.kind() == Kind::Ids || self.place() == place {
             return Ok(self);
         }
+        if let Some(gpu) = self.gpu()? {
+            // Perhaps a transfer fills it, which has marked it: the mark below must not hide that.
+            gpu.wait_ready(self.device_memory())?;
+        }
         self.mark_ready()?;
-        self.arrive(place)
+        let there = self.arrive(place)?;
+        there.mark_ready()?;
+        Ok(there)
     }
 
     /// Lets another thread use the tensor from here on: that thread's work will wait for the work that this

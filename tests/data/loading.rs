@@ -26,15 +26,15 @@ impl DataSource for Steps {
     }
 }
 
-/// The steps that a source is asked for when steps 0 to 2 are trained.
-fn asked(endless: bool) -> Vec<u64> {
+/// The steps that a source is asked for when steps 0 to 2 are trained, of which there are `known` ones.
+fn asked(endless: bool, known: u64) -> Vec<u64> {
     let source = Arc::new(Steps {
         asked: Mutex::default(),
         endless,
     });
     let (loader, mut inputs, mut targets) = Loader::start(source.clone(), 2).unwrap();
     for step in 0..3 {
-        loader.begin(step);
+        loader.begin(step, step + 1 < known);
         for micro_batch in (0..2).map(MicroBatch) {
             assert_eq!(inputs.take(step, micro_batch).unwrap().ids(), [step as u32]);
             assert_eq!(targets.take(step, micro_batch).unwrap().ids(), [step as u32]);
@@ -47,10 +47,28 @@ fn asked(endless: bool) -> Vec<u64> {
 
 #[test]
 fn a_source_is_never_asked_for_a_step_that_has_not_begun() {
-    assert_eq!(asked(false), [0, 1, 2]);
+    assert_eq!(asked(false, 0), [0, 1, 2]);
+    assert_eq!(asked(false, 3), [0, 1, 2]);
+}
+
+#[test]
+fn a_source_is_read_a_step_ahead_where_another_step_is_known_to_come() {
+    let source = Arc::new(Steps {
+        asked: Mutex::default(),
+        endless: false,
+    });
+    let (loader, mut inputs, _targets) = Loader::start(source.clone(), 1).unwrap();
+    loader.begin(0, true);
+    inputs.take(0, MicroBatch(0)).unwrap();
+    // It waits for nobody to begin step 1: ending the loader lets it finish what it was told.
+    drop(loader);
+    assert_eq!(
+        source.asked.lock().unwrap().iter().copied().collect::<Vec<_>>(),
+        [0, 1]
+    );
 }
 
 #[test]
 fn an_endless_source_is_read_a_step_ahead() {
-    assert_eq!(asked(true), [0, 1, 2, 3]);
+    assert_eq!(asked(true, 3), [0, 1, 2, 3]);
 }

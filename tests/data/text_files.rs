@@ -101,3 +101,23 @@ fn text_beyond_what_memory_holds_is_read_from_its_file() {
     let (input, _) = windows.micro_batch(0, MicroBatch(0)).unwrap();
     assert_eq!(as_text(input.ids()), "\0\0\0the en");
 }
+
+#[test]
+#[cfg(target_os = "linux")]
+fn text_in_more_files_than_a_process_may_open_is_read() {
+    let folder = folder(&[("last", b"the end")]);
+    let long = folder.path().join("long.txt");
+    fs::File::create(&long).unwrap().set_len(256 << 20).unwrap();
+    let many = folder.path().join("many");
+    fs::create_dir(&many).unwrap();
+    (0..600).for_each(|index| fs::write(many.join(format!("{index:03}")), "word ").unwrap());
+    let corpus = Corpus::text(&[long, many.clone(), folder.path().join("last")]).unwrap();
+    let open = fs::read_dir("/proc/self/fd").unwrap();
+    let of_these = open.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+    assert!(of_these.filter(|file| file.starts_with(&many)).count() < 300);
+    let (corpus, end) = (Arc::new(corpus), (256 << 20) + 600 * 5 + 7);
+    assert_eq!(corpus.count(), end);
+    let windows = Windows::even(Arc::clone(&corpus), end - 18..end, 1, 17, 1).unwrap();
+    let (input, _) = windows.micro_batch(0, MicroBatch(0)).unwrap();
+    assert_eq!(as_text(input.ids()), " word word the en");
+}

@@ -1,9 +1,11 @@
 //! A process that is stopped is not gone. A process whose machine is gone is.
 
 use std::io::{BufRead, BufReader, Read};
+use std::net::ToSocketAddrs;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use pipewright::Error;
 use pipewright::fabric::{self, End, Membership, Peers, Transport, World};
 use pipewright::id::WorldRank;
 
@@ -19,16 +21,20 @@ const SILENCE: Duration = Duration::from_secs(2);
 /// More than the buffers of sockets hold while nobody reads.
 const BLOCKS: usize = 64;
 
-fn join(process: u32, address: &str) -> (End<Number>, Peers) {
-    let membership = Membership {
+fn membership(process: u32, processes: u32, address: &str) -> Membership {
+    Membership {
         process,
-        processes: 2,
+        processes,
         address: address.to_owned(),
         deadline: Duration::from_secs(60),
         silence: SILENCE,
-    };
-    let world = World::join(&membership, "the same").expect("both come");
-    let (mut ends, peers) = fabric::ends(world, &mesh(2, 2), 2, ROOM).expect("connected");
+    }
+}
+
+fn join(process: u32, processes: u32, address: &str) -> (End<Number>, Peers) {
+    let world = World::join(&membership(process, processes, address), "the same").expect("all come");
+    let mesh = mesh(processes, processes);
+    let (mut ends, peers) = fabric::ends(world, &mesh, 2, ROOM).expect("connected");
     (ends.pop().expect("one rank"), peers)
 }
 
@@ -64,7 +70,7 @@ fn signal(child: &Child, signal: &str) {
 fn a_process_that_is_stopped_for_longer_than_the_silence_goes_on() {
     const NAME: &str = "a_process_that_is_stopped_for_longer_than_the_silence_goes_on";
     if let Some((process, address)) = place() {
-        let (mut end, _peers) = join(process, &address);
+        let (mut end, _peers) = join(process, 2, &address);
         end.send_bytes(WorldRank(0), Vec::new()).expect("sent");
         let bytes = (0..BLOCKS).map(|_| end.recv_bytes(WorldRank(0)).expect("it goes on").len());
         let all = bytes.sum::<usize>() as u64;
@@ -75,7 +81,7 @@ fn a_process_that_is_stopped_for_longer_than_the_silence_goes_on() {
     }
     let address = free_address();
     let mut child = again(Command::new(this_program()), NAME, 1, &address);
-    let (mut end, _peers) = join(0, &address);
+    let (mut end, _peers) = join(0, 2, &address);
     end.recv_bytes(WorldRank(1)).expect("it is there");
     signal(&child, "-STOP");
     let stopped = Instant::now();
@@ -96,7 +102,37 @@ fn a_process_that_is_stopped_for_longer_than_the_silence_goes_on() {
     assert!(child.wait().expect("it ends").success());
 }
 
-/// Two machines with a cable between them. `None` if the system allows no network namespaces.
+#[test]
+fn a_rank_that_sends_to_a_stopped_process_learns_that_another_has_ended() {
+    const NAME: &str = "a_rank_that_sends_to_a_stopped_process_learns_that_another_has_ended";
+    if let Some((process, address)) = place() {
+        let (mut end, _peers) = join(process, 3, &address);
+        end.send_bytes(WorldRank(0), Vec::new()).expect("sent");
+        // It is stopped, or killed, here.
+        let _ = end
+            .recv_bytes(WorldRank(0))
+            .and_then(|_| end.recv_bytes(WorldRank(0)));
+        return;
+    }
+    let address = free_address();
+    let start = |process| again(Command::new(this_program()), NAME, process, &address);
+    let mut children = [1, 2].map(start);
+    let (mut end, _peers) = join(0, 3, &address);
+    for rank in [1, 2].map(WorldRank) {
+        end.recv_bytes(rank).expect("it is there");
+    }
+    signal(&children[0], "-STOP");
+    signal(&children[1], "-KILL");
+    let sent = (0..BLOCKS).try_for_each(|_| end.send_bytes(WorldRank(1), vec![7; 1 << 20]));
+    let error = sent.expect_err("nobody reads so much");
+    assert!(matches!(error, Error::PeerGone(_)), "{error}");
+    for child in &mut children {
+        child.kill().expect("it has not been waited for");
+        child.wait().expect("it ends");
+    }
+}
+
+/// Two machines with a cable between them; none where the system allows no network namespaces.
 struct Machines(u32);
 
 impl Machines {
@@ -146,6 +182,78 @@ fn ip(arguments: &[&str]) -> bool {
     done.is_ok_and(|status| status.success())
 }
 
+/// A machine on which the name `two` has two addresses, the first of which swallows what it is sent.
+struct Swallowing(String);
+
+impl Swallowing {
+    const HOSTS: &str = "192.0.2.1 two\n127.0.0.1 two\n";
+    /// In this order.
+    const ORDER: &str = "precedence ::ffff:192.0.2.0/120 100\nprecedence ::ffff:0:0/96 10\n";
+
+    fn new() -> Option<Self> {
+        let machine = Self(format!("pipewright-{}-names", std::process::id()));
+        let name = machine.0.as_str();
+        let files = std::fs::create_dir_all(machine.files())
+            .and_then(|()| std::fs::write(machine.files().join("hosts"), Self::HOSTS))
+            .and_then(|()| std::fs::write(machine.files().join("gai.conf"), Self::ORDER));
+        let in_it = |arguments: &[&str]| ip(&[&["-n", name], arguments].concat());
+        let made = files.is_ok()
+            && ip(&["netns", "add", name])
+            && in_it(&["link", "set", "lo", "up"])
+            && in_it(&["link", "add", "cable", "type", "veth", "peer", "name", "nobody"])
+            && in_it(&["addr", "add", "192.0.2.2/24", "dev", "cable"])
+            && in_it(&["link", "set", "cable", "up"])
+            && in_it(&["link", "set", "nobody", "up"])
+            && in_it(&[
+                "neigh",
+                "add",
+                "192.0.2.1",
+                "lladdr",
+                "02:00:00:00:00:01",
+                "dev",
+                "cable",
+            ]);
+        if !made {
+            eprintln!("skipped: the system allows no network namespaces, or has no `ip`");
+        }
+        made.then_some(machine)
+    }
+
+    /// Where `ip` finds what stands for files of /etc.
+    fn files(&self) -> std::path::PathBuf {
+        std::path::Path::new("/etc/netns").join(&self.0)
+    }
+}
+
+impl Drop for Swallowing {
+    fn drop(&mut self) {
+        ip(&["netns", "del", &self.0]);
+        // Where they could not be written there is nothing to remove.
+        let _ = std::fs::remove_dir_all(self.files());
+    }
+}
+
+#[test]
+fn a_name_whose_first_address_swallows_what_it_is_sent_is_reached_at_the_second() {
+    const NAME: &str = "a_name_whose_first_address_swallows_what_it_is_sent_is_reached_at_the_second";
+    if let Some((process, address)) = place() {
+        let first = (&*address).to_socket_addrs().expect("it is known").next();
+        assert_eq!(first, Some(([192, 0, 2, 1], 29500).into()));
+        let (_end, peers) = join(process, 2, &address);
+        peers.share("a test", Ok(Vec::new())).expect("both are here");
+        return;
+    }
+    let Some(machine) = Swallowing::new() else { return };
+    let start = |process| {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &machine.0]).arg(this_program());
+        again(command, NAME, process, "two:29500")
+    };
+    for mut child in [0, 1].map(start) {
+        assert!(child.wait().expect("it ends").success());
+    }
+}
+
 /// Reads until this line.
 fn await_line(from: &mut BufReader<ChildStdout>, wanted: &str) {
     let mut line = String::new();
@@ -160,7 +268,7 @@ fn await_line(from: &mut BufReader<ChildStdout>, wanted: &str) {
 fn a_machine_whose_cable_is_cut_is_gone_for_both_whether_they_send_or_wait() {
     const NAME: &str = "a_machine_whose_cable_is_cut_is_gone_for_both_whether_they_send_or_wait";
     if let Some((process, address)) = place() {
-        let (mut end, peers) = join(process, &address);
+        let (mut end, peers) = join(process, 2, &address);
         let peer = WorldRank(1 - process);
         end.send_bytes(peer, Vec::new()).expect("sent");
         end.recv_bytes(peer).expect("it is there");
@@ -194,4 +302,57 @@ fn a_machine_whose_cable_is_cut_is_gone_for_both_whether_they_send_or_wait() {
         assert!(rest.contains(&expected), "{rest}");
         assert!(children[process].wait().expect("it ends").success());
     }
+}
+
+/// How many sockets this process has, and how many threads.
+fn sockets_and_threads() -> [usize; 2] {
+    let entries = |path| {
+        std::fs::read_dir(path)
+            .expect("this is Linux")
+            .map(|entry| entry.expect("an entry"))
+    };
+    let files = entries("/proc/self/fd").filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    let sockets = files.filter(|file| file.to_string_lossy().starts_with("socket:"));
+    [sockets.count(), entries("/proc/self/task").count()]
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn ends_that_cannot_be_made_leave_no_socket_and_no_thread() {
+    const NAME: &str = "ends_that_cannot_be_made_leave_no_socket_and_no_thread";
+    if let Some((_, address)) = place() {
+        let before = sockets_and_threads();
+        let world = World::join(&membership(0, 3, &address), "the same").expect("all come");
+        assert!(
+            sockets_and_threads()[0] >= before[0] + 4,
+            "two lines to each of two"
+        );
+        // Room for one file more: the first connection can be read from, the second one cannot.
+        let mut files: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
+        files.pop();
+        let made = fabric::ends::<Number>(world, &mesh(3, 3), 3, ROOM);
+        drop(files);
+        let error = made.map(|_| ()).expect_err("there is no room").to_string();
+        assert!(error.contains("cannot be set up: Too many open files"), "{error}");
+        assert_eq!(sockets_and_threads(), before);
+        return;
+    }
+    let address = free_address();
+    let mut limited = Command::new("sh");
+    limited
+        .args(["-c", "ulimit -n 100; exec \"$0\" \"$@\""])
+        .arg(this_program());
+    let mut child = again(limited, NAME, 0, &address);
+    let others = [1, 2].map(|process| {
+        let address = address.clone();
+        std::thread::spawn(move || {
+            let (_end, peers) = join(process, 3, &address);
+            let told = peers.share("a test", Ok(Vec::new()));
+            told.expect_err("process 0 has left").to_string()
+        })
+    });
+    for other in others {
+        assert_eq!(other.join().expect("no panic"), "process 0: it has ended");
+    }
+    assert!(child.wait().expect("it ends").success());
 }

@@ -2,8 +2,12 @@
 
 mod bootstrap;
 mod carrier;
+#[path = "../../stages/tests/emulator/mod.rs"]
+mod emulator;
+mod gpus;
 mod liveness;
 mod suite;
+mod unordered;
 mod wires;
 #[path = "../common/worlds.rs"]
 mod worlds;
@@ -11,6 +15,7 @@ mod worlds;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
+use gpus::nccl;
 use pipewright::Result;
 use pipewright::fabric::{self, Call, End, Peers, Tag, Transport, WireFrame, World, connect};
 use pipewright::id::WorldRank;
@@ -106,8 +111,24 @@ impl Transport<Number> for Held {
         self.0.stop();
     }
 
+    fn is_direct(&self, peer: WorldRank) -> bool {
+        self.0.is_direct(peer)
+    }
+
+    fn start(&mut self, partners: &[WorldRank]) -> Result<()> {
+        self.0.start(partners)
+    }
+
+    fn check(&mut self) -> Result<()> {
+        self.0.check()
+    }
+
     fn send(&mut self, peer: WorldRank, tag: Tag, wire: Number) -> Result<()> {
         self.0.send(peer, tag, wire)
+    }
+
+    fn post_recv(&mut self, peer: WorldRank, tag: Tag) -> Result<()> {
+        self.0.post_recv(peer, tag)
     }
 
     fn wait(&mut self, peer: WorldRank, tag: Tag) -> Result<Number> {

@@ -63,6 +63,42 @@ impl WireFrame for Faulty {
     }
 }
 
+/// A wire of so many bytes, of which no more than a few are ever in memory.
+struct Long(u64);
+
+const PIECE: usize = 1 << 20;
+
+impl WireFrame for Long {
+    fn describe(&self, description: &mut Vec<u8>) {
+        description.push(0);
+    }
+
+    fn bytes(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&self, to: &mut dyn Write) -> io::Result<()> {
+        let (piece, mut left) = (vec![7; PIECE], self.0);
+        while left > 0 {
+            let next = left.min(PIECE as u64);
+            to.write_all(&piece[..next as usize])?;
+            left -= next;
+        }
+        Ok(())
+    }
+
+    fn read(_: &[u8], bytes: u64, from: &mut dyn Read) -> io::Result<Self> {
+        let (mut piece, mut read) = (vec![0; PIECE], 0);
+        while read < bytes {
+            let next = (bytes - read).min(PIECE as u64) as usize;
+            from.read_exact(&mut piece[..next])?;
+            assert_eq!((piece[0], piece[next - 1]), (7, 7));
+            read += next as u64;
+        }
+        Ok(Self(read))
+    }
+}
+
 /// The ends of two processes with a rank each.
 fn pair<W: WireFrame>() -> [(End<W>, Peers); 2] {
     let ends = in_processes(2, |world| {
@@ -167,4 +203,23 @@ fn wires_of_many_bytes_arrive_whole() {
         a.send(WorldRank(1), Tag(7), sent.clone()).expect("sent");
         assert_eq!(b.wait(WorldRank(0), Tag(7)).expect("arrives"), sent);
     }
+}
+
+#[test]
+fn a_wire_of_more_than_two_gib_is_carried() {
+    const LONGEST: u64 = (1 << 31) + 5;
+    let [(mut a, _a), (mut b, _b)] = pair();
+    // A wire that is much longer than those before it waits in memory until it is there. So they grow.
+    let lengths: Vec<u64> = (20..31).map(|power| 1 << power).chain([LONGEST]).collect();
+    let sent = lengths.clone();
+    let sending = std::thread::spawn(move || {
+        for length in sent {
+            a.send(WorldRank(1), Tag(length), Long(length)).expect("sent");
+        }
+        a
+    });
+    for length in lengths {
+        assert_eq!(b.wait(WorldRank(0), Tag(length)).expect("arrives").0, length);
+    }
+    drop(sending.join().expect("no panic"));
 }

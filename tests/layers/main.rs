@@ -28,6 +28,7 @@ const TABLE: &[Row] = &[
     ("checksum", 0, &[]),
     ("id", 0, &[]),
     ("nearest", 0, &[]),
+    ("interrupt", 0, &["error"]),
     ("error", 0, &["id", "checksum"]),
 ];
 

@@ -213,3 +213,63 @@ fn processes_that_make_different_calls_are_told_both_and_stop() {
         }
     }
 }
+
+/// Data that differs from other data in one token of one step and micro-batch.
+struct AlteredLater {
+    shift: u32,
+    at: (u64, u32),
+}
+
+impl DataSource for AlteredLater {
+    fn micro_batch(&self, step: u64, at: MicroBatch) -> pipewright::Result<(Tensor, Tensor)> {
+        let (mut input, target) = TOKENS.micro_batch(step, at)?;
+        if (step, at.0) == self.at {
+            input.ids_mut()[3] = (input.ids()[3] + self.shift) % 17;
+        }
+        Ok((input, target))
+    }
+
+    fn shapes(&self) -> (Shape, Shape) {
+        TOKENS.shapes()
+    }
+}
+
+#[test]
+fn data_of_ones_own_that_differs_in_a_later_step_is_refused_there() {
+    let said = in_processes(2, |world| {
+        let (shift, at) = (world.process(), (3, 2));
+        let builder = small().builder(schedule("1f1b", 4)).expect("it fits");
+        let builder = builder.data(Arc::new(AlteredLater { shift, at }));
+        let mut pipeline = builder
+            .world(world)
+            .launch()
+            .expect("their first batches are equal");
+        (0..3).for_each(|_| drop(pipeline.step().expect("the same data")));
+        [pipeline.step(), pipeline.step()].map(|step| step.expect_err("other data").to_string())
+    });
+    let told = "the data of step 3 differ: process 1 has read another micro-batch 2 than process 0. All ";
+    for [first, then] in said {
+        assert!(first.starts_with(told), "{first}");
+        assert_eq!(then, format!("the pipeline has stopped after a failure: {first}"));
+    }
+}
+
+#[test]
+fn an_evaluation_on_data_that_differs_is_refused() {
+    for (at, told) in [
+        ((0, 0), "all have to make the same calls"),
+        (
+            (0, 1),
+            "the data of the evaluation differ: process 1 has read another micro-batch 1 than",
+        ),
+    ] {
+        let said = in_processes(2, |world| {
+            let shift = world.process();
+            let builder = small().builder(schedule("1f1b", 4)).expect("it fits");
+            let mut pipeline = builder.world(world).launch().expect("it starts");
+            let evaluated = pipeline.evaluate(Arc::new(AlteredLater { shift, at }), 3);
+            evaluated.expect_err("other data").to_string()
+        });
+        assert!(said.iter().all(|said| said.contains(told)), "{said:?}");
+    }
+}

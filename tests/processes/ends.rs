@@ -135,3 +135,69 @@ fn a_process_that_is_killed_while_others_still_come_ends_those_that_wait_at_once
         "{said}"
     );
 }
+
+/// The end of a process that was told to end while process 1 is stopped, which then goes on.
+fn end_beside_a_stopped_one(tell: impl Fn(&mut Started)) -> [String; 2] {
+    let place = Place::new();
+    let mut started = place.start_long(2, &[]);
+    started[1].signal("-STOP");
+    tell(&mut started[0]);
+    let [first, second] = started.try_into().ok().expect("two");
+    let first = first.end().failed(1);
+    second.signal("-CONT");
+    [first, second.end().failed(1)]
+}
+
+#[test]
+fn a_process_that_is_told_to_end_does_not_wait_for_one_that_is_stopped() {
+    for signal in ["-TERM", "-INT"] {
+        let [first, second] = end_beside_a_stopped_one(|first| first.signal(signal));
+        let cause = "interrupted, and process 1 does not answer: it is stopped, ";
+        assert!(first.contains(&format!("process 0: error: {cause}")), "{first}");
+        assert!(
+            first.contains("its steps since the last checkpoint are lost"),
+            "{first}"
+        );
+        assert!(
+            second.contains(&format!("process 1: error: process 0: {cause}")),
+            "{second}"
+        );
+    }
+}
+
+#[test]
+fn a_second_signal_ends_a_process_that_waits_for_another_at_once_and_both_say_so() {
+    let [first, second] = end_beside_a_stopped_one(|first| {
+        first.signal("-INT");
+        first.await_said("Ctrl-C again to stop at once");
+        first.signal("-INT");
+    });
+    let cause = "interrupted a second time; ";
+    assert!(first.contains(&format!("process 0: error: {cause}")), "{first}");
+    let waits = [
+        "waits for rank 1",
+        "waits for the other ranks",
+        "process 1 is waited for",
+    ];
+    assert!(waits.iter().any(|words| first.contains(words)), "{first}");
+    assert!(
+        second.contains(&format!("process 1: error: process 0: {cause}")),
+        "{second}"
+    );
+}
+
+#[test]
+fn a_process_that_is_stopped_does_not_keep_others_from_the_end_of_a_third() {
+    let place = Place::new();
+    let mut started = place.start_long(4, &["--set", "pipeline.stages=4"]);
+    started[1].signal("-STOP");
+    started[3].signal("-KILL");
+    drop(started.remove(3));
+    for process in [2, 0] {
+        let said = started.remove(process).end().failed(1);
+        assert!(
+            said.contains("error: process 3 has stopped without a word"),
+            "{said}"
+        );
+    }
+}

@@ -17,6 +17,7 @@ mod refusals;
 mod training;
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -159,6 +160,15 @@ impl Started {
         assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
     }
 
+    /// Waits until it has said this on its standard error.
+    fn await_said(&mut self, words: &str) {
+        let (from, mut said, mut byte) = (self.0.stderr.as_mut().unwrap(), String::new(), [0]);
+        while !said.contains(words) {
+            from.read_exact(&mut byte).expect("it speaks");
+            said.push(char::from(byte[0]));
+        }
+    }
+
     fn end(mut self) -> Ended {
         let since = Instant::now();
         while self.0.try_wait().unwrap().is_none() && since.elapsed() < PATIENCE {
@@ -167,7 +177,7 @@ impl Started {
         let late = self.0.try_wait().unwrap().is_none();
         // It may have ended already.
         let _ = self.0.kill();
-        let read = |from: &mut dyn std::io::Read| {
+        let read = |from: &mut dyn Read| {
             let mut text = String::new();
             from.read_to_string(&mut text).unwrap();
             text

@@ -224,3 +224,35 @@ fn what_another_process_says_has_no_characters_that_a_terminal_obeys() {
     });
     assert_eq!(all[1], "process 0: panicked: \\u{1b}[2Jgone\\r\nand over");
 }
+
+#[test]
+fn clocks_are_not_waited_for_when_another_process_has_failed() {
+    // Process 1 never answers process 0.
+    let (told, silent) = crossbeam_channel::bounded::<()>(0);
+    let all = in_processes(3, |world| {
+        let (process, mesh) = (
+            world.process(),
+            Mesh::new([1, 3, 1], 3, &[]).expect("a rank each"),
+        );
+        let (_ends, peers) = fabric::ends::<Tensor>(world, &mesh, 1, 100).expect("connected");
+        match process {
+            0 => {
+                let error = peers
+                    .offset(Instant::now())
+                    .expect_err("one has left")
+                    .to_string();
+                told.send(()).expect("the second one waits");
+                error
+            }
+            1 => {
+                silent.recv().expect("told");
+                String::new()
+            }
+            _ => {
+                peers.fail(&Error::Panicked("over".to_owned()));
+                String::new()
+            }
+        }
+    });
+    assert_eq!(all[0], "process 2: panicked: over");
+}

@@ -13,7 +13,7 @@ use super::{Alarm, Carrier, End, KeepGoing, TensorForm, Transport, WireFrame};
 use crate::error::{Error, FabricError, Result};
 use crate::id::WorldRank;
 
-pub(crate) use pairs::GpuPairs;
+pub use pairs::GpuPairs;
 
 /// The same ends, with a carrier: NCCL moves tensors between these pairs of GPUs. All processes call it with
 /// the ends of their own ranks. `share` gives every process's block to all. `deadline` limits the time to
@@ -21,7 +21,7 @@ pub(crate) use pairs::GpuPairs;
 ///
 /// # Errors
 /// When two ranks of a process would need one GPU, when NCCL is missing, or when another process fails.
-pub(crate) fn carry<W: WireFrame>(
+pub(super) fn carry<W: WireFrame>(
     ends: Vec<End<W>>,
     pairs: GpuPairs,
     deadline: Duration,

@@ -11,16 +11,16 @@ use crate::mesh::Mesh;
 /// The pairs of ranks on GPUs of different processes between which a schedule sends. All their ranks are
 /// members of one communicator. It may also have guests: ranks whose tied parameters may need it.
 #[derive(Debug, Default)]
-pub(crate) struct GpuPairs {
-    /// The sending and the receiving rank of each pair. Each pair is listed once.
+pub struct GpuPairs {
+    /// Each once: the sending and the receiving rank.
     pairs: Vec<[WorldRank; 2]>,
     /// The members in rank order, and the GPU of each.
     members: Vec<(WorldRank, Device)>,
 }
 
 impl GpuPairs {
-    /// Makes the communicator's members. `pairs` may contain a pair several times.
-    pub(crate) fn new(mut pairs: Vec<[WorldRank; 2]>, mesh: &Mesh) -> Self {
+    /// These pairs of a sending and a receiving rank, each of which may stand there several times.
+    pub fn new(mut pairs: Vec<[WorldRank; 2]>, mesh: &Mesh) -> Self {
         pairs.sort_unstable();
         pairs.dedup();
         let mut ends = pairs.concat();

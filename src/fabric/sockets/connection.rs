@@ -3,8 +3,10 @@
 use std::io::{self, BufWriter, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use socket2::{SockRef, TcpKeepalive};
@@ -23,6 +25,13 @@ pub(super) const BUFFER: usize = 1 << 16;
 /// How many sent blocks are kept, so that their memory can be used again.
 const SPARE: usize = 256;
 
+/// How long a process that does not read keeps whoever leaves.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// What one process asks the other on the second line, and the answer.
+const ASK: [u8; 1] = [b'?'];
+const ANSWER: [u8; 1] = [b'!'];
+
 /// The sending end of a socket, which the ranks of a process share.
 pub(in crate::fabric) struct Connection {
     out: Mutex<Out>,
@@ -30,7 +39,9 @@ pub(in crate::fabric) struct Connection {
     stream: TcpStream,
     /// Its end shows that the other machine has gone.
     watch: TcpStream,
-    /// Memory of sent blocks, for blocks to receive. A block is received for each one that is sent.
+    /// How often the other process has answered that it is there.
+    answers: AtomicU64,
+    /// Memory of blocks that were sent, for blocks that come: each one that is sent is answered by another.
     spare: (Sender<Vec<u8>>, Receiver<Vec<u8>>),
 }
 
@@ -52,6 +63,7 @@ impl Connection {
             }),
             stream,
             watch,
+            answers: AtomicU64::new(0),
             spare: bounded(SPARE),
         })
     }
@@ -63,18 +75,62 @@ impl Connection {
 
     /// Waits until the connection ends, and closes it if the other machine has gone.
     pub(super) fn watch(&self) {
-        match (&self.watch).read(&mut [0]) {
-            // The other process has ended. Its last frames are read first.
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
-            Err(_) => self.close(),
+        let (mut line, mut byte) = (&self.watch, [0]);
+        loop {
+            match line.read(&mut byte) {
+                // The other process has ended: what it still said is read first.
+                Ok(0) => return,
+                // If it cannot be told, the next read says why.
+                Ok(_) if byte == ASK => drop(line.write(&ANSWER)),
+                Ok(_) => drop(self.answers.fetch_add(1, Ordering::Relaxed)),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return,
+                Err(_) => return self.close(),
+            }
         }
     }
 
-    /// Sends a frame from process to process. `number` is that of the call or part.
+    /// Asks the other process whether it is there. Its answer comes whatever its ranks do, and however much
+    /// is on the way to them.
+    pub(super) fn ask(&self) {
+        // Who is gone gives no answer.
+        let _ = (&self.watch).write(&ASK);
+    }
+
+    /// How often it has answered.
+    pub(super) fn answers(&self) -> u64 {
+        self.answers.load(Ordering::Relaxed)
+    }
+
+    /// Sends a frame from process to process; `number` is the number of what it is part of.
     pub(super) fn tell(&self, kind: Kind, number: u64, bytes: &[u8]) -> io::Result<()> {
         let head = head(kind, [WorldRank(0); 2], Call { attempt: 0, number }, Tag(0));
         self.block(head, bytes)
+    }
+
+    /// As [`Connection::tell`], for whoever cannot wait for a process that does not read.
+    pub(super) fn tell_before(
+        &self,
+        until: Instant,
+        kind: Kind,
+        number: u64,
+        bytes: &[u8],
+    ) -> io::Result<()> {
+        let mut out = self.out_before(until).ok_or(io::ErrorKind::TimedOut)?;
+        let left = until.saturating_duration_since(Instant::now());
+        self.stream
+            .set_write_timeout(Some(left.max(Duration::from_millis(1))))?;
+        let head = head(kind, [WorldRank(0); 2], Call { attempt: 0, number }, Tag(0));
+        self.or_close(block(&mut out, head, bytes))
+    }
+
+    /// From here on no frame waits for longer than a moment for a process that does not read: the run is
+    /// over, and the frame's sender has to learn it.
+    pub(super) fn hurry(&self) {
+        // It is for frames to come: one that waits already is ended with the connection.
+        let _ = self.stream.set_write_timeout(Some(GRACE));
+        if self.out_before(Instant::now() + GRACE).is_none() {
+            self.close();
+        }
     }
 
     /// Tells a rank of the other process that a wire between the two has failed.
@@ -101,11 +157,12 @@ impl Connection {
     }
 
     fn block(&self, head: Head, bytes: &[u8]) -> io::Result<()> {
-        let length = bytes.len() as u64;
-        let stream = &mut self.out().stream;
-        Head { length, ..head }.write(stream)?;
-        stream.write_all(bytes)?;
-        stream.flush()
+        self.or_close(block(&mut self.out(), head, bytes))
+    }
+
+    /// What became of a frame. After a half of one there can be no other.
+    fn or_close<T>(&self, frame: io::Result<T>) -> io::Result<T> {
+        frame.inspect_err(|_| self.close())
     }
 
     /// Sends a wire, or only its description if its numbers are `carried` otherwise. Returns why the wire
@@ -143,6 +200,25 @@ impl Connection {
         // If a thread panicked in the middle of a frame, its rank has ended, and so has the run.
         self.out.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// The same, if it is free before this moment.
+    fn out_before(&self, until: Instant) -> Option<MutexGuard<'_, Out>> {
+        loop {
+            match self.out.try_lock() {
+                Ok(out) => return Some(out),
+                Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) if Instant::now() >= until => return None,
+                Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+}
+
+fn block(out: &mut Out, head: Head, bytes: &[u8]) -> io::Result<()> {
+    let length = bytes.len() as u64;
+    Head { length, ..head }.write(&mut out.stream)?;
+    out.stream.write_all(bytes)?;
+    out.stream.flush()
 }
 
 /// Tells all that this process leaves, and the cause if it is this process's failure. Then closes the
@@ -150,9 +226,10 @@ impl Connection {
 pub(super) fn farewell(connections: &[Option<Arc<Connection>>], cause: Option<&Error>) {
     let cause = cause.filter(|error| !error.is_echo());
     let cause = cause.map_or(String::new(), ToString::to_string);
+    let until = Instant::now() + GRACE;
     for connection in connections.iter().flatten() {
-        // A process that has gone needs no farewell.
-        let _ = connection.tell(Kind::Farewell, 0, cause.as_bytes());
+        // Whoever is gone needs no word.
+        let _ = connection.tell_before(until, Kind::Farewell, 0, cause.as_bytes());
         connection.close();
     }
 }
@@ -205,6 +282,7 @@ impl SocketRoute {
     fn wire<W: WireFrame>(&self, head: Head, wire: &W, carried: bool) -> Result<()> {
         let (from, to, tag) = (head.route[0], self.to, head.tag.0);
         let sent = self.connection.wire(head, wire, carried);
+        let sent = self.connection.or_close(sent);
         let Err(source) = sent.map_err(|_| Error::PeerGone(to))? else {
             return Ok(());
         };

@@ -2,13 +2,16 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError};
+use crossbeam_channel::Receiver;
 
 use super::part::{Failure, Order, read};
 use super::reader::Heard;
-use crate::error::{Error, FabricError, Result};
+use crate::error::{Error, FabricError};
+
+/// How often whoever listens may look around.
+const MOMENT: Duration = Duration::from_millis(100);
 
 /// What the other processes have said. All are heard at once, so that a silent one does not hide the others.
 pub(super) struct Ears {
@@ -61,20 +64,31 @@ impl Ears {
         {
             return Some(read(process, (self.process, call), &part));
         }
+        self.end_of(process).map(Err)
+    }
+
+    /// The failure of the first process that has failed or was lost, if there is one. Others may have left
+    /// because they have done their part.
+    pub(super) fn first_failure(&self) -> Option<Failure> {
+        let mut ends = (0..self.ends.len()).filter_map(|process| self.end_of(process as u32));
+        ends.find(|failure| failure.order != Order::Left)
+    }
+
+    fn end_of(&self, process: u32) -> Option<Failure> {
         let failed = |order, cause| Failure::new(order, Error::Process { process, cause });
-        Some(Err(match self.ends[process as usize].clone()? {
+        Some(match self.ends[process as usize].clone()? {
             End::Left(cause) if cause.is_empty() => failed(Order::Left, "it has ended".to_owned()),
             End::Left(cause) => failed(Order::Cause, cause),
             End::Lost => Failure::new(Order::Lost, Error::ProcessGone(process)),
-        }))
+        })
     }
 
     /// Waits until any process says something, but not after `until`. Returns whether one did.
     pub(super) fn listen(&mut self, until: Option<Instant>) -> bool {
-        let word = match until {
-            Some(until) => self.heard.recv_deadline(until),
-            None => self.heard.recv().map_err(|_| RecvTimeoutError::Disconnected),
-        };
+        let moment = Instant::now() + MOMENT;
+        let word = self
+            .heard
+            .recv_deadline(until.map_or(moment, |until| until.min(moment)));
         let Ok((process, heard)) = word else { return false };
         let process = process as usize;
         match heard {
@@ -86,15 +100,5 @@ impl Ears {
             }
         }
         true
-    }
-
-    /// Waits for a process's block.
-    pub(super) fn wait_for(&mut self, process: u32, number: u64, call: &str) -> Result<Vec<u8>> {
-        loop {
-            if let Some(part) = self.part(process, number, call) {
-                return part.map_err(|failure| failure.error);
-            }
-            self.listen(None);
-        }
     }
 }

@@ -7,6 +7,7 @@ mod ears;
 mod head;
 mod numbers;
 mod part;
+mod patience;
 mod peers;
 mod reader;
 mod text;

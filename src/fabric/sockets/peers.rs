@@ -13,9 +13,11 @@ use super::connection::{Connection, farewell};
 use super::ears::Ears;
 use super::head::Kind;
 use super::part::{self, Failure, Order};
+use super::patience::Patience;
 use super::reader::Heard;
-use crate::error::{Error, FabricError, Result};
+use crate::error::{CallError, EndsNow, Error, FabricError, Result};
 use crate::fabric::Call;
+use crate::interrupt::Interrupt;
 
 /// How often clocks are compared. The quickest answer is the most exact.
 const PINGS: usize = 8;
@@ -41,6 +43,8 @@ pub struct Peers {
     announced: AtomicU64,
     /// The number of the last block that was shared.
     shared: AtomicU64,
+    interrupt: Interrupt,
+    patience: Mutex<Patience>,
 }
 
 impl Peers {
@@ -63,6 +67,8 @@ impl Peers {
             calls: Arc::new(Calls::new(process, processes)),
             announced: AtomicU64::new(0),
             shared: AtomicU64::new(0),
+            interrupt: Interrupt::default(),
+            patience: Mutex::default(),
         }
     }
 
@@ -85,9 +91,25 @@ impl Peers {
         self.connections.len() as u32
     }
 
-    /// Announces the next call, before this process's ranks begin it. `call` is its name with its arguments,
-    /// such as `evaluate(30 micro-batches)`. Returns the call's number, which every rank needs for
-    /// [`super::super::Transport::begin`].
+    /// From here on nobody waits for other processes for longer than this allows.
+    pub fn heed(&mut self, interrupt: Interrupt) {
+        self.interrupt = interrupt;
+    }
+
+    /// Whether to go on waiting for other processes. `progress` is a number that changes with whatever is
+    /// done; none while a rank of this process has something to do itself. To be asked every tenth of a
+    /// second.
+    ///
+    /// # Errors
+    /// Why not, once somebody wants this process to end.
+    pub(crate) fn keep_waiting(&self, progress: Option<u64>) -> std::result::Result<(), EndsNow> {
+        let mut patience = self.patience.lock().unwrap_or_else(PoisonError::into_inner);
+        patience.look(&self.interrupt, &self.connections, progress)
+    }
+
+    /// Announces the next call that all processes make, with its arguments, such as `evaluate(30
+    /// micro-batches)`, before this process's ranks begin it. Gives the call's number, for
+    /// [`super::super::Transport::begin`] on every rank.
     ///
     /// It does not wait. The n-th call of this process is compared with the n-th call of every other process
     /// as soon as both are known. If they differ, both processes fail with the same error: in this call or
@@ -143,11 +165,7 @@ impl Peers {
             return mine.map(|block| vec![block]);
         }
         let number = self.next_share();
-        let part = part::write(what, &mine);
-        for connection in self.connections.iter().flatten() {
-            // If a process cannot be reached, the receiving thread notices it.
-            let _ = connection.tell(Kind::Part, number, &part);
-        }
+        self.tell_part(number, what, &mine);
         let mut ears = self.ears();
         let mut answers = Answers::new(self.processes());
         answers.put(self.process, mine.map_err(Failure::own));
@@ -159,14 +177,41 @@ impl Peers {
                     answers.put(process, part);
                 }
             }
-            if answers.is_complete() || !ears.listen(answers.until) {
+            if answers.is_complete() || answers.until.is_some_and(|until| Instant::now() >= until) {
                 return answers.result();
             }
+            let missing = (0..self.processes()).filter(|process| answers.is_missing(*process));
+            self.listen(&mut ears, answers.until, missing.collect())?;
         }
     }
 
-    /// The difference between this process's clock and process 0's, in seconds. Added to the seconds since
-    /// `origin` on this process, it gives those since `origin` on process 0.
+    /// Tells all what came of this process's part. A failure is told also when one of them does not read.
+    fn tell_part(&self, number: u64, what: &str, mine: &Result<Vec<u8>>) {
+        let part = part::write(what, mine);
+        let until = Instant::now() + GRACE;
+        for connection in self.connections.iter().flatten() {
+            // One that cannot be reached shows where it is heard.
+            let _ = match mine {
+                Ok(_) => connection.tell(Kind::Part, number, &part),
+                Err(_) => connection.tell_before(until, Kind::Part, number, &part),
+            };
+        }
+    }
+
+    /// Waits a moment for a word of any process; those that are `missing` are waited for.
+    fn listen(&self, ears: &mut Ears, until: Option<Instant>, missing: Vec<u32>) -> Result<()> {
+        if !ears.listen(until) {
+            self.keep_waiting(Some(0)).map_err(|why| CallError::Interrupted {
+                why,
+                ranks: Vec::new(),
+                processes: missing,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// What to add to seconds since `origin` on this process's clock to have those since `origin` on process
+    /// 0's.
     ///
     /// # Errors
     /// As for [`Peers::share`].
@@ -212,7 +257,17 @@ impl Peers {
 
     /// Receives a number from another process.
     fn ask(&self, process: u32, of: u64) -> Result<f64> {
-        let block = self.ears().wait_for(process, of, CLOCKS)?;
+        let mut ears = self.ears();
+        let block = loop {
+            if let Some(part) = ears.part(process, of, CLOCKS) {
+                break part.map_err(|failure| failure.error)?;
+            }
+            // The one that is asked may itself wait for another, which has ended.
+            if let Some(failure) = ears.first_failure() {
+                return Err(failure.error);
+            }
+            self.listen(&mut ears, None, vec![process])?;
+        };
         let bytes = block.as_chunks().0.first();
         Ok(bytes.map_or(0.0, |bytes| f64::from_le_bytes(*bytes)))
     }

@@ -80,6 +80,8 @@ pub(super) struct Reader<W> {
     /// For what the other process itself says.
     pub(super) heard: Sender<(u32, Heard)>,
     pub(super) calls: Arc<Calls>,
+    /// Those to the other processes.
+    pub(super) connections: Vec<Option<Arc<Connection>>>,
 }
 
 /// What the thread keeps between frames.
@@ -116,6 +118,9 @@ impl<W: WireFrame> Reader<W> {
         }
         self.tell(Heard::Ended);
         self.deliveries.alarm.go_off();
+        for connection in self.connections.iter().flatten() {
+            connection.hurry();
+        }
     }
 
     fn frame(&self, stream: &mut Stream) -> io::Result<()> {

@@ -105,6 +105,7 @@ impl World {
                 theirs: mesh.ranks_of(process),
                 heard: tell.clone(),
                 calls: peers.calls(),
+                connections: connections.clone(),
             };
             let stream = connection.incoming().map_err(no_connection)?;
             peers.add(start(format!("from process {process}"), move || {

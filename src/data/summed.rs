@@ -1,0 +1,58 @@
+//! A source that remembers what it gave, as checksums.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pipewright_stages::{Shape, Tensor};
+
+use super::fingerprint::of_tensors;
+use super::{DataSource, Fingerprint};
+use crate::checksum::Checksum;
+use crate::error::Result;
+use crate::id::MicroBatch;
+
+/// A source that remembers the checksums of the micro-batches that it gave: two processes can compare them.
+pub(crate) struct Summed {
+    source: Arc<dyn DataSource>,
+    sums: Mutex<BTreeMap<(u64, MicroBatch), Checksum>>,
+}
+
+impl Summed {
+    pub(crate) fn new(source: Arc<dyn DataSource>) -> Self {
+        Self {
+            source,
+            sums: Mutex::default(),
+        }
+    }
+
+    /// The checksums of what was given of a step, and forgets them and those of earlier steps.
+    pub(crate) fn take(&self, step: u64) -> Vec<(u32, Checksum)> {
+        let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
+        let later = sums.split_off(&(step + 1, MicroBatch(0)));
+        let taken = std::mem::replace(&mut *sums, later);
+        let of_step = taken.into_iter().filter(|((of, _), _)| *of == step);
+        of_step.map(|((_, at), sum)| (at.0, sum)).collect()
+    }
+}
+
+impl DataSource for Summed {
+    fn micro_batch(&self, step: u64, micro_batch: MicroBatch) -> Result<(Tensor, Tensor)> {
+        let (input, target) = self.source.micro_batch(step, micro_batch)?;
+        let sum = of_tensors(&input, &target);
+        let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
+        sums.insert((step, micro_batch), sum);
+        Ok((input, target))
+    }
+
+    fn shapes(&self) -> (Shape, Shape) {
+        self.source.shapes()
+    }
+
+    fn fingerprint(&self) -> Result<Fingerprint> {
+        self.source.fingerprint()
+    }
+
+    fn is_endless(&self) -> bool {
+        self.source.is_endless()
+    }
+}
