@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use pipewright::data::DataSource;
 use pipewright::error::CallError;
-use pipewright::id::{MicroBatch, Rank};
+use pipewright::id::{MicroBatch, WorldRank};
 use pipewright::schedule::Schedule;
 use pipewright::stages::loss::MeanSquaredError;
 use pipewright::stages::{ForwardContext, Mode, Parameter, Result, Shape, Stage, StageBuilder, Tensor};
@@ -108,7 +108,10 @@ fn a_stage_that_does_not_return_is_told_with_who_waits_for_whom() {
     else {
         panic!("another error: {error}");
     };
-    assert_eq!((*rank, action.as_str(), *limit), (Rank(BLOCKED), "1F0", LIMIT));
+    assert_eq!(
+        (*rank, action.as_str(), *limit),
+        (WorldRank(BLOCKED), "1F0", LIMIT)
+    );
     let others: Vec<String> = others.iter().map(ToString::to_string).collect();
     assert_eq!(
         others,

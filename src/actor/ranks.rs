@@ -1,7 +1,6 @@
 //! All ranks of a run: the actors of this process, and through the other processes theirs.
 
 use std::fmt::Arguments;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,13 +13,15 @@ use serde::de::DeserializeOwned;
 use super::{Runtime, StageActor};
 use crate::error::{CallError, Error, Result};
 use crate::fabric::{Call, Peers};
-use crate::id::Rank;
+use crate::id::{Rank, WorldRank};
+use crate::mesh::{Coordinate, Mesh};
 use crate::worker::Progress;
 
 /// All ranks. What is asked of them here is asked in every process, and every process has the answers.
 pub(crate) struct Ranks<S: Stage> {
     runtime: Runtime<S>,
     peers: Peers,
+    mesh: Mesh,
 }
 
 impl<S: Stage> Ranks<S> {
@@ -28,9 +29,10 @@ impl<S: Stage> Ranks<S> {
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub(crate) fn start(own: Range<u32>, peers: Peers, stall_limit: Option<Duration>) -> Result<Self> {
+    pub(crate) fn start(mesh: Mesh, peers: Peers, stall_limit: Option<Duration>) -> Result<Self> {
+        let own = mesh.ranks_of(peers.process()).collect();
         match Runtime::start(own, stall_limit) {
-            Ok(runtime) => Ok(Self { runtime, peers }),
+            Ok(runtime) => Ok(Self { runtime, peers, mesh }),
             Err(error) => {
                 peers.fail(&error);
                 Err(error)
@@ -47,7 +49,7 @@ impl<S: Stage> Ranks<S> {
     }
 
     /// Where a rank of this process says what it does.
-    pub(crate) fn progress(&self, rank: Rank) -> Arc<Progress> {
+    pub(crate) fn progress(&self, rank: WorldRank) -> Arc<Progress> {
         self.runtime.progress(rank)
     }
 
@@ -56,11 +58,12 @@ impl<S: Stage> Ranks<S> {
         &self.peers
     }
 
-    /// Sends every rank a message, those of other processes through these, and waits for all answers, in rank order.
+    /// Sends every rank a message, those of other processes through these, and waits for all answers, in the order of
+    /// world ranks.
     ///
     /// # Errors
     /// The first cause when any rank fails, not the echoes of the others.
-    pub(crate) fn ask_all<M, T>(&self, what: &str, message: impl FnMut(Rank) -> M) -> Result<Vec<T>>
+    pub(crate) fn ask_all<M, T>(&self, what: &str, message: impl FnMut(WorldRank) -> M) -> Result<Vec<T>>
     where
         M: Message<Result = Result<T>> + Send + 'static,
         T: Serialize + DeserializeOwned + Send + 'static,
@@ -76,7 +79,8 @@ impl<S: Stage> Ranks<S> {
         self.spread(what, own)
     }
 
-    /// Sends one rank a message and waits for its answer, which every process gets.
+    /// Sends a message to the rank at a place in the pipeline, that of the first replica and shard, and waits
+    /// for its answer, which every process gets.
     ///
     /// # Errors
     /// What the rank reports.
@@ -87,8 +91,9 @@ impl<S: Stage> Ranks<S> {
         StageActor<S>: Handler<M>,
         <StageActor<S> as Actor>::Context: ToEnvelope<StageActor<S>, M>,
     {
-        let own = if self.runtime.has(rank) {
-            self.runtime.ask(rank, message).map(|answer| vec![answer])
+        let first = self.mesh.world_rank(Coordinate::of_first(rank));
+        let own = if self.runtime.has(first) {
+            self.runtime.ask(first, message).map(|answer| vec![answer])
         } else {
             Ok(Vec::new())
         };

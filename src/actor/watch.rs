@@ -8,7 +8,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use crate::error::{CallError, WaitingRank};
-use crate::id::Rank;
+use crate::id::WorldRank;
 use crate::worker::{Progress, Reading, WaitsFor};
 
 /// In how many parts the time limit is watched. A process that was stopped for a while, as by a debugger, loses one part and
@@ -23,7 +23,7 @@ pub(super) struct Watch<'a> {
 
 /// A rank, what was last seen of it, and for how many parts of the limit nothing has changed.
 struct Watched<'a> {
-    rank: Rank,
+    rank: WorldRank,
     progress: &'a Progress,
     count: u64,
     parts: u32,
@@ -31,7 +31,7 @@ struct Watched<'a> {
 
 impl<'a> Watch<'a> {
     /// A watch over these ranks.
-    pub(super) fn new(limit: Duration, ranks: impl Iterator<Item = (Rank, &'a Progress)>) -> Self {
+    pub(super) fn new(limit: Duration, ranks: impl Iterator<Item = (WorldRank, &'a Progress)>) -> Self {
         let ranks = ranks.map(|(rank, progress)| Watched {
             rank,
             progress,
@@ -85,7 +85,7 @@ impl<'a> Watch<'a> {
 
 impl Watched<'_> {
     /// What the rank has been doing for as long as the limit allows.
-    fn stalled(&mut self) -> Option<(Rank, Reading)> {
+    fn stalled(&mut self) -> Option<(WorldRank, Reading)> {
         let busy = self
             .progress
             .read()

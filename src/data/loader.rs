@@ -29,7 +29,8 @@ pub struct Feed {
 }
 
 impl Loader {
-    /// Starts the thread for a source; gives the feed of inputs and the feed of targets.
+    /// Starts the thread for a source; gives the feed of inputs and the feed of targets. Micro-batches count from
+    /// 0: there is one replica, which takes all of the batch.
     ///
     /// # Errors
     /// When the system gives no thread.

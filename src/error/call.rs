@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::id::Rank;
+use crate::id::WorldRank;
 
 /// Calls of a running pipeline that cannot be done.
 #[derive(Debug, thiserror::Error)]
@@ -20,7 +20,7 @@ pub enum CallError {
     )]
     Stalled {
         /// The rank.
-        rank: Rank,
+        rank: WorldRank,
         /// The action's place in the rank's list, from 0.
         index: usize,
         /// The action in text form, such as `2F5`.
@@ -36,11 +36,11 @@ pub enum CallError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitingRank {
     /// The rank.
-    pub rank: Rank,
+    pub rank: WorldRank,
     /// Its action in text form.
     pub action: String,
     /// The rank that it waits for; all others where it is none in particular.
-    pub on: Option<Rank>,
+    pub on: Option<WorldRank>,
 }
 
 impl fmt::Display for WaitingRank {

@@ -8,6 +8,7 @@ mod links;
 mod metrics;
 mod parts;
 mod report;
+mod seat;
 mod setup;
 mod shapes;
 mod ties;

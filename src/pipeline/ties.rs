@@ -2,15 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use pipewright_stages::Shard;
+
 use crate::error::{LaunchError, ParameterPlace, Result};
 use crate::worker::{ParameterInfo, Tie};
 
 /// The tied parameters. `parameters` are in layer order.
 ///
 /// # Errors
-/// [`LaunchError`] when two parameters have one name and shard and nobody has tied them, when a copy has no original, and when
+/// [`LaunchError`] when a parameter is not whole, when two parameters have one name and shard and nobody has tied them, when a copy has no original, and when
 /// a copy has other dimensions.
 pub(super) fn ties(parameters: &[ParameterInfo]) -> Result<Vec<Tie>> {
+    parameters.iter().try_for_each(check_whole)?;
     let mut by_identity: BTreeMap<_, Vec<&ParameterInfo>> = BTreeMap::new();
     for info in parameters {
         by_identity
@@ -20,6 +23,19 @@ pub(super) fn ties(parameters: &[ParameterInfo]) -> Result<Vec<Tie>> {
     }
     let ties = by_identity.into_values().map(|sites| tie(&sites));
     ties.filter_map(Result::transpose).collect()
+}
+
+/// Refuses a part of a tensor: checkpoints and the hash of the weights know whole tensors only.
+fn check_whole(parameter: &ParameterInfo) -> Result<()> {
+    if parameter.shard == Shard::WHOLE {
+        return Ok(());
+    }
+    Err(LaunchError::Sharded {
+        name: parameter.name.clone(),
+        shard: parameter.shard,
+        place: place(parameter),
+    }
+    .into())
 }
 
 /// The tie of all parameters of one name and shard; none when there is only one.

@@ -241,7 +241,7 @@ impl<S: Stage> Worker<S> {
         let transport = &mut self.transport;
         let told = self
             .meter
-            .wait(WaitsFor::Rank(last), || transport.recv_bytes(peer));
+            .wait(WaitsFor::Rank(peer), || transport.recv_bytes(peer));
         told.map(|_| ())
     }
 
@@ -306,7 +306,7 @@ impl<S: Stage> Worker<S> {
             }
             Action::Send(flow, cell) => self.send(run, flow, cell),
             Action::Recv(flow, cell) => self.announce(run, flow, cell),
-            // The group of a stage's replicas has one member, so there is nothing to add.
+            // Launch refuses several replicas, so there is nothing to add.
             Action::Reduce(_) => Ok(()),
             Action::Step(stage) => self.step(run, stage),
         }

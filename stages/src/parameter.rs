@@ -106,7 +106,8 @@ impl Parameter {
         self.is_tied
     }
 
-    /// Says which part of its tensor it holds. Its dimensions and numbers are those of this part alone.
+    /// Says which part of its tensor it holds. Its dimensions and numbers are those of this part alone. Pipelines
+    /// train whole parameters only so far, and refuse others.
     ///
     /// # Panics
     /// When there is no such part.

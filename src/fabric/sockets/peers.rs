@@ -107,7 +107,7 @@ impl Peers {
             }
             self.calls.ours(&text)?;
         }
-        Ok(Call { attempt: 0, number })
+        Ok(Call::first(number))
     }
 
     /// Refuses processes that are not alike. `parts` are what has to be equal: names, and values in words or
