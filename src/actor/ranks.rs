@@ -58,8 +58,8 @@ impl<S: Stage> Ranks<S> {
         &self.peers
     }
 
-    /// Sends every rank a message, those of other processes through these, and waits for all answers, in the order of
-    /// world ranks.
+    /// Sends every rank a message, those of other processes through these, and waits for all answers, in the
+    /// order of world ranks.
     ///
     /// # Errors
     /// The first cause when any rank fails, not the echoes of the others.

@@ -1,5 +1,7 @@
 //! Starting a pipeline: connections, actors, stages, ties, and the checks that all fits together.
 
+mod seat;
+
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -7,7 +9,6 @@ use pipewright_stages::{Device, Stage};
 
 use super::links::room;
 use super::parts::Parts;
-use super::seat::Seat;
 use super::setup::Setup;
 use super::shapes::check_shapes;
 use super::ties::ties;
@@ -18,6 +19,7 @@ use crate::error::Result;
 use crate::fabric::{self, End, Peers, Transport};
 use crate::id::StageId;
 use crate::worker::{ParameterInfo, WorkerParts};
+use seat::Seat;
 
 pub(super) fn launch<S: Stage>(mut parts: Parts<S>) -> Result<Pipeline<S>> {
     let world = parts.world.take();

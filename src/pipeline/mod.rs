@@ -8,7 +8,6 @@ mod links;
 mod metrics;
 mod parts;
 mod report;
-mod seat;
 mod setup;
 mod shapes;
 mod ties;
