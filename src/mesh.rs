@@ -14,7 +14,6 @@
 //! process.
 
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 
 use pipewright_stages::Place;
@@ -39,6 +38,15 @@ pub struct Coordinate {
 }
 
 impl Coordinate {
+    /// This place in the pipeline, in the first replica and the first shard.
+    pub fn of_first(rank: Rank) -> Self {
+        Self {
+            replica: 0,
+            rank,
+            shard: 0,
+        }
+    }
+
     /// The index on one axis, from 0.
     pub fn on(self, axis: Axis) -> u32 {
         match axis {
@@ -123,6 +131,14 @@ impl Mesh {
         })
     }
 
+    /// A mesh of one pipeline: one replica, one shard. For `processes` and `places` see [`Mesh::new`].
+    ///
+    /// # Errors
+    /// As for [`Mesh::new`].
+    pub fn of_pipeline(ranks: u32, processes: u32, places: &[Place]) -> Result<Self> {
+        Self::new([1, ranks, 1], processes, places)
+    }
+
     /// How many ranks there are along an axis.
     pub fn size(&self, axis: Axis) -> u32 {
         self.sizes[axis as usize]
@@ -174,19 +190,22 @@ impl Mesh {
         rank.0 / self.ranks_each()
     }
 
-    /// The ranks that a process holds: consecutive ones.
-    pub fn ranks_of(&self, process: u32) -> Range<u32> {
+    /// The ranks that a process holds: consecutive ones, in order.
+    pub fn ranks_of(
+        &self,
+        process: u32,
+    ) -> impl DoubleEndedIterator<Item = WorldRank> + ExactSizeIterator + use<> {
         let each = self.ranks_each();
-        process * each..(process + 1) * each
+        (process * each..(process + 1) * each).map(WorldRank)
+    }
+
+    /// How many ranks every process holds.
+    pub fn ranks_each(&self) -> u32 {
+        self.world_size() / self.processes
     }
 
     /// Where a rank computes.
     pub fn place(&self, rank: WorldRank) -> Place {
         self.places[rank.index()]
-    }
-
-    /// How many ranks every process holds.
-    fn ranks_each(&self) -> u32 {
-        self.world_size() / self.processes
     }
 }

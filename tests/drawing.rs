@@ -285,7 +285,7 @@ fn a_reduction_is_a_mark_on_its_ranks_row_and_an_event_of_its_own() {
     let plain = Schedule::named("zb-v", 3, 4).unwrap();
     let step = plain
         .clone()
-        .with_reductions()
+        .for_replicas(2)
         .timeline(&costs, Links::Buffered)
         .unwrap();
     let text = picture(&[&step], false);

@@ -43,7 +43,7 @@ fn gpipe_is_pytorchs_cell_for_cell_lowering_included() {
             ["WAIT_REDUCE_GRAD"]
         );
         let ours = Schedule::gpipe(read.schedule.ranks(), read.schedule.micro_batches()).unwrap();
-        let ours = ours.with_reductions();
+        let ours = ours.for_replicas(2);
         assert_eq!(read.schedule.csv_with_comms(), ours.csv_with_comms(), "{name}");
         read.schedule.holds_on(Links::Ordered).unwrap();
     }
@@ -171,7 +171,7 @@ fn fixed_orders_with_several_stages_a_rank_are_the_same_cell_for_cell() {
         if theirs.has_reductions() {
             assert_eq!(
                 without_transfers(&theirs),
-                without_transfers(&ours.with_reductions()),
+                without_transfers(&ours.for_replicas(2)),
                 "{name}"
             );
         }

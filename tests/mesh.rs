@@ -92,12 +92,12 @@ fn processes_hold_consecutive_ranks_as_many_each() {
         let world: u32 = sizes.iter().product();
         for processes in (1..=world).filter(|&processes| world.is_multiple_of(processes)) {
             let mesh = mesh(sizes, processes);
-            let held: Vec<u32> = (0..processes)
-                .flat_map(|process| mesh.ranks_of(process))
-                .collect();
-            assert_eq!(held, (0..world).collect::<Vec<_>>());
+            let held = (0..processes).flat_map(|process| mesh.ranks_of(process));
+            assert!(held.eq(mesh.world()));
             for rank in mesh.world() {
-                assert!(mesh.ranks_of(mesh.process(rank)).contains(&rank.0));
+                let mut of_its_process = mesh.ranks_of(mesh.process(rank));
+                assert_eq!(of_its_process.len() as u32, mesh.ranks_each());
+                assert!(of_its_process.any(|other| other == rank));
             }
         }
     }
@@ -107,6 +107,18 @@ fn processes_hold_consecutive_ranks_as_many_each() {
             .all(|rank| mesh.process(rank) == 1),
         "a replica a process"
     );
+}
+
+#[test]
+fn a_mesh_of_one_pipeline_has_its_ranks_as_world_ranks() {
+    let mesh = Mesh::of_pipeline(6, 3, &[]).expect("an even share");
+    assert_eq!(Axis::ALL.map(|axis| mesh.size(axis)), [1, 6, 1]);
+    assert_eq!((mesh.processes(), mesh.ranks_each()), (3, 2));
+    for rank in (0..6).map(Rank) {
+        let at = Coordinate::of_first(rank);
+        assert_eq!(mesh.world_rank(at), WorldRank(rank.0));
+        assert_eq!(mesh.coordinate(WorldRank(rank.0)), at);
+    }
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn schedules() -> impl Strategy<Value = Schedule> {
         |(placement, micro_batches, by_pass, split)| simple(&placement, micro_batches, by_pass, split),
     );
     (prop_oneof![named, own], any::<bool>()).prop_map(|(schedule, reduces)| match reduces {
-        true => schedule.with_reductions(),
+        true => schedule.for_replicas(2),
         false => schedule,
     })
 }

@@ -325,7 +325,7 @@ fn passes_hide_reductions_and_the_step_waits_for_the_rest() {
     };
     let costs = Costs::share(cost, 0.0).unwrap();
     let plain = Schedule::one_f_one_b(3, 4).unwrap();
-    let reduced = plain.clone().with_reductions();
+    let reduced = plain.clone().for_replicas(2);
     let [without, with] =
         [&plain, &reduced].map(|schedule| simulate(schedule, &costs, Links::Buffered).unwrap());
     assert_eq!(without.exposed_reductions, 0.0);
@@ -343,7 +343,7 @@ fn passes_hide_reductions_and_the_step_waits_for_the_rest() {
 
     let two = Schedule::make("interleaved-1f1b", 2, Some(2), 4, &costs)
         .unwrap()
-        .with_reductions();
+        .for_replicas(2);
     let with = simulate(&two, &costs, Links::Buffered).unwrap();
     let timeline = two.timeline(&costs, Links::Buffered).unwrap();
     let hidden = timeline
@@ -371,7 +371,7 @@ fn ordered_links_do_one_reduction_of_a_rank_after_the_other() {
     let schedule = Schedule::from_csv("own", "0F0,1F0,1B0,0B0", None, Links::Ordered)
         .unwrap()
         .schedule;
-    let schedule = schedule.with_reductions();
+    let schedule = schedule.for_replicas(2);
     assert_eq!(
         schedule.csv_with_comms(),
         "0F0,1F0,1B0,1REDUCE_GRAD,0B0,0REDUCE_GRAD\n"

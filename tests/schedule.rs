@@ -295,9 +295,11 @@ proptest! {
         micro_batches in 1..9u32,
     ) {
         let plain = Schedule::named(name, ranks, micro_batches).unwrap();
-        let schedule = plain.clone().with_reductions();
+        let schedule = plain.clone().for_replicas(2);
         prop_assert_eq!(schedule.csv(), plain.csv());
-        prop_assert_eq!(schedule.clone().with_reductions(), schedule.clone());
+        prop_assert_eq!(plain.clone().for_replicas(1), plain.clone());
+        prop_assert_eq!(plain.clone().for_replicas(3), schedule.clone());
+        prop_assert_eq!(schedule.clone().for_replicas(2), schedule.clone());
         let read = Schedule::from_csv(name, &schedule.csv_with_comms(), None, Links::Ordered).unwrap();
         prop_assert_eq!(read.schedule.csv_with_comms(), schedule.csv_with_comms());
         for rank in (0..ranks).map(Rank) {

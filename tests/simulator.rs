@@ -81,7 +81,7 @@ prop_compose! {
         let placement = random_placement(ranks, ranks + more, &mut pick);
         let rows = random_rows(&placement, micro_batches, &mut pick);
         let schedule = Schedule::from_passes("random", placement, micro_batches, rows).unwrap();
-        let schedule = if reduces { schedule.with_reductions() } else { schedule };
+        let schedule = if reduces { schedule.for_replicas(2) } else { schedule };
         let schedule = (0..late).fold(schedule, |schedule, _| later(schedule, &mut pick));
         let stages = stages[..schedule.stages() as usize].to_vec();
         Case { schedule, stages, comm }

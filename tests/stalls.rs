@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use passing::{Ones, PassOn};
 use pipewright::error::{CallError, EndsNow};
-use pipewright::id::Rank;
+use pipewright::id::WorldRank;
 use pipewright::run::Interrupt;
 use pipewright::schedule::Schedule;
 use pipewright::stages::loss::MeanSquaredError;
@@ -70,7 +70,10 @@ fn a_stage_that_does_not_return_is_told_with_who_waits_for_whom() {
     else {
         panic!("another error: {error}");
     };
-    assert_eq!((*rank, action.as_str(), *limit), (Rank(BLOCKED), "1F0", LIMIT));
+    assert_eq!(
+        (*rank, action.as_str(), *limit),
+        (WorldRank(BLOCKED), "1F0", LIMIT)
+    );
     let others: Vec<String> = others.iter().map(ToString::to_string).collect();
     assert_eq!(
         others,

@@ -5,23 +5,34 @@ mod common;
 use std::sync::Arc;
 
 use common::RandomRows;
-use pipewright::Pipeline;
+use pipewright::error::LaunchError;
 use pipewright::schedule::Schedule;
 use pipewright::stages::layers::Linear;
 use pipewright::stages::loss::CrossEntropy;
 use pipewright::stages::models::{LayerSpec, Model};
-use pipewright::stages::{Init, Parameter, Sequential};
+use pipewright::stages::{Init, Parameter, Sequential, Shard};
+use pipewright::{Error, Pipeline};
 
 const WIDTH: usize = 4;
 
 /// A layer whose weight has this name, and is a tied copy if `is_copy` is set.
 fn layer(name: &'static str, weight: &'static str, is_copy: bool) -> LayerSpec {
+    layer_with(name, weight, move |parameter| match is_copy {
+        true => parameter.tied(),
+        false => parameter,
+    })
+}
+
+/// A layer whose weight has this name, and is what is made of it.
+fn layer_with(
+    name: &'static str,
+    weight: &'static str,
+    make: impl Fn(Parameter) -> Parameter + Send + 'static,
+) -> LayerSpec {
     LayerSpec::of(name, 1.0, move || {
         let init = Init::Normal(0.5);
-        let parameter = Parameter::new(weight, &[WIDTH, WIDTH], init, 1);
-        let parameter = if is_copy { parameter.tied() } else { parameter };
         Linear::new(name, [WIDTH, WIDTH], init, 1)
-            .with_weight(parameter)
+            .with_weight(make(Parameter::new(weight, &[WIDTH, WIDTH], init, 1)))
             .expect("the same dimensions")
     })
 }
@@ -82,5 +93,31 @@ fn a_declared_copy_stays_equal_whichever_of_the_two_comes_first() {
     };
     for copies in [[false, true], [true, false]] {
         assert_eq!(hash(copies, 1), hash(copies, 2));
+    }
+}
+
+#[test]
+fn a_part_of_a_tensor_is_refused_also_beside_the_other_parts() {
+    let part = |name, index| {
+        let shard = Shard { index, of: 2 };
+        layer_with(name, "same", move |parameter| parameter.sharded(shard))
+    };
+    for stages in [1, 2] {
+        let error = launch(vec![part("one", 0), part("two", 1)], stages).expect_err("two parts");
+        assert_eq!(
+            error.to_string(),
+            "the parameter `same` of layer `one` in stage 0 is shard 0 of 2: the engine trains whole parameters only, \
+             so leave out `Parameter::sharded`"
+        );
+        let Error::Launch(error) = error else {
+            panic!("another error: {error}")
+        };
+        assert!(matches!(
+            *error,
+            LaunchError::Sharded {
+                shard: Shard { index: 0, of: 2 },
+                ..
+            }
+        ));
     }
 }

@@ -1,7 +1,6 @@
 //! All ranks of a run: this process's actors, and the ranks of other processes.
 
 use std::fmt::Arguments;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,24 +14,27 @@ use super::runtime::Runtime;
 use super::stage_actor::StageActor;
 use crate::error::{Error, Result};
 use crate::fabric::{Call, Peers};
-use crate::id::Rank;
+use crate::id::{Rank, WorldRank};
 use crate::interrupt::Interrupt;
+use crate::mesh::{Coordinate, Mesh};
 use crate::worker::Progress;
 
 /// All ranks. Every process makes the same requests here, and every process receives all answers.
 pub(crate) struct Ranks<S: Stage> {
     runtime: Runtime<S>,
     peers: Peers,
+    mesh: Mesh,
 }
 
 impl<S: Stage> Ranks<S> {
     /// Starts this process's ranks.
     ///
     /// # Errors
-    /// When the system cannot start a thread.
-    pub(crate) fn start(own: Range<u32>, peers: Peers, stall_limit: Option<Duration>) -> Result<Self> {
+    /// When the system gives no thread.
+    pub(crate) fn start(mesh: Mesh, peers: Peers, stall_limit: Option<Duration>) -> Result<Self> {
+        let own = mesh.ranks_of(peers.process()).collect();
         match Runtime::start(own, stall_limit) {
-            Ok(runtime) => Ok(Self { runtime, peers }),
+            Ok(runtime) => Ok(Self { runtime, peers, mesh }),
             Err(error) => {
                 peers.fail(&error);
                 Err(error)
@@ -53,8 +55,8 @@ impl<S: Stage> Ranks<S> {
         self.peers.announce(call)
     }
 
-    /// Where to read the progress of one of this process's ranks.
-    pub(crate) fn progress(&self, rank: Rank) -> Arc<Progress> {
+    /// Where a rank of this process says what it does.
+    pub(crate) fn progress(&self, rank: WorldRank) -> Arc<Progress> {
         self.runtime.progress(rank)
     }
 
@@ -67,8 +69,8 @@ impl<S: Stage> Ranks<S> {
     /// ranks and shares their answers.
     ///
     /// # Errors
-    /// If ranks fail: the first cause, not the errors that followed from it.
-    pub(crate) fn ask_all<M, T>(&self, what: &str, message: impl FnMut(Rank) -> M) -> Result<Vec<T>>
+    /// The first cause when any rank fails, not the echoes of the others.
+    pub(crate) fn ask_all<M, T>(&self, what: &str, message: impl FnMut(WorldRank) -> M) -> Result<Vec<T>>
     where
         M: Message<Result = Result<T>> + Send + 'static,
         T: Serialize + DeserializeOwned + Send + 'static,
@@ -98,8 +100,9 @@ impl<S: Stage> Ranks<S> {
         StageActor<S>: Handler<M>,
         <StageActor<S> as Actor>::Context: ToEnvelope<StageActor<S>, M>,
     {
-        let own = if self.runtime.has(rank) {
-            self.runtime.ask(rank, message).map(|answer| vec![answer])
+        let first = self.mesh.world_rank(Coordinate::of_first(rank));
+        let own = if self.runtime.has(first) {
+            self.runtime.ask(first, message).map(|answer| vec![answer])
         } else {
             Ok(Vec::new())
         };

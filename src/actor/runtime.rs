@@ -1,6 +1,5 @@
 //! The actix system on its own thread. Each rank has one arbiter, which is a thread.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -15,12 +14,13 @@ use pipewright_stages::Stage;
 use super::stage_actor::StageActor;
 use super::watch::{KeepWaiting, Watch};
 use crate::error::{Error, Result};
-use crate::id::Rank;
+use crate::id::WorldRank;
 use crate::worker::Progress;
 
 /// The running actors of this process's ranks. Dropping it stops them and waits for their threads to end.
 pub(crate) struct Runtime<S: Stage> {
-    ranks: Range<u32>,
+    /// In order, as the actors.
+    ranks: Vec<WorldRank>,
     actors: Vec<Addr<StageActor<S>>>,
     /// Each rank's progress.
     progress: Vec<Arc<Progress>>,
@@ -36,8 +36,8 @@ impl<S: Stage> Runtime<S> {
     /// Starts one actor for each of these ranks.
     ///
     /// # Errors
-    /// When the system cannot start a thread.
-    pub(crate) fn start(ranks: Range<u32>, stall_limit: Option<Duration>) -> Result<Self> {
+    /// When the system gives no thread.
+    pub(crate) fn start(ranks: Vec<WorldRank>, stall_limit: Option<Duration>) -> Result<Self> {
         let count = ranks.len();
         let (started, ready) = crossbeam_channel::bounded(1);
         let thread = std::thread::Builder::new()
@@ -66,7 +66,7 @@ impl<S: Stage> Runtime<S> {
             .map(|handle| StageActor::start_in_arbiter(handle, |_| StageActor::new()))
             .collect();
         Ok(Self {
-            progress: ranks.clone().map(|_| Arc::default()).collect(),
+            progress: ranks.iter().map(|_| Arc::default()).collect(),
             stall_limit,
             has_stalled: AtomicBool::new(false),
             ranks,
@@ -76,9 +76,15 @@ impl<S: Stage> Runtime<S> {
         })
     }
 
-    /// Whether this rank runs here.
-    pub(crate) fn has(&self, rank: Rank) -> bool {
-        self.ranks.contains(&rank.0)
+    /// Whether it runs this rank.
+    pub(crate) fn has(&self, rank: WorldRank) -> bool {
+        self.ranks.contains(&rank)
+    }
+
+    /// The place of one of its ranks among them.
+    fn index(&self, rank: WorldRank) -> usize {
+        let found = self.ranks.binary_search(&rank);
+        found.expect("only this process's own ranks are asked for")
     }
 
     /// Sends every rank a message and waits for all answers, in rank order.
@@ -87,7 +93,7 @@ impl<S: Stage> Runtime<S> {
     /// The first cause when any rank fails, not the echoes of the others; and as [`Watch::wait`].
     pub(crate) fn ask_all<M, T>(
         &self,
-        message: impl FnMut(Rank) -> M,
+        message: impl FnMut(WorldRank) -> M,
         keep_waiting: KeepWaiting<'_>,
     ) -> Result<Vec<T>>
     where
@@ -96,7 +102,7 @@ impl<S: Stage> Runtime<S> {
         StageActor<S>: Handler<M>,
         <StageActor<S> as Actor>::Context: ToEnvelope<StageActor<S>, M>,
     {
-        let messages = self.ranks.clone().map(Rank).map(message);
+        let messages = self.ranks.iter().copied().map(message);
         let answers = self
             .actors
             .iter()
@@ -119,31 +125,30 @@ impl<S: Stage> Runtime<S> {
 
     /// Waits for the answers of all ranks.
     fn wait<T>(&self, answers: impl Future<Output = T>, keep_waiting: KeepWaiting<'_>) -> Result<T> {
-        let ranks = self.ranks.clone().map(Rank);
+        let ranks = self.ranks.iter().copied();
         let watch = Watch::new(self.stall_limit, ranks.zip(self.progress.iter().map(Arc::as_ref)));
         Ok(watch
             .wait(answers, keep_waiting)
             .inspect_err(|_| self.has_stalled.store(true, Ordering::Relaxed))?)
     }
 
-    /// Where to read the progress of one of its ranks.
-    pub(crate) fn progress(&self, rank: Rank) -> Arc<Progress> {
-        Arc::clone(&self.progress[(rank.0 - self.ranks.start) as usize])
+    /// Where one of its ranks says what it does.
+    pub(crate) fn progress(&self, rank: WorldRank) -> Arc<Progress> {
+        Arc::clone(&self.progress[self.index(rank)])
     }
 
     /// Sends one of its ranks a message and waits for its answer.
     ///
     /// # Errors
-    /// Whatever the rank reports.
-    pub(crate) fn ask<M, T>(&self, rank: Rank, message: M) -> Result<T>
+    /// What the rank reports.
+    pub(crate) fn ask<M, T>(&self, rank: WorldRank, message: M) -> Result<T>
     where
         M: Message<Result = Result<T>> + Send + 'static,
         T: Send + 'static,
         StageActor<S>: Handler<M>,
         <StageActor<S> as Actor>::Context: ToEnvelope<StageActor<S>, M>,
     {
-        block_on(self.actors[(rank.0 - self.ranks.start) as usize].send(message))
-            .unwrap_or_else(|error| gone(&error))
+        block_on(self.actors[self.index(rank)].send(message)).unwrap_or_else(|error| gone(&error))
     }
 }
 

@@ -8,7 +8,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use crate::error::{CallError, EndsNow, WaitingRank};
-use crate::id::Rank;
+use crate::id::WorldRank;
 use crate::worker::{Progress, Reading, WaitsFor};
 
 /// The time limit is counted in this many parts. If the process was stopped for a while, for example by a
@@ -30,7 +30,7 @@ pub(super) struct Watch<'a> {
 
 /// A rank, its last reading, and for how many parts of the limit that reading has not changed.
 struct Watched<'a> {
-    rank: Rank,
+    rank: WorldRank,
     progress: &'a Progress,
     count: u64,
     parts: u32,
@@ -38,7 +38,10 @@ struct Watched<'a> {
 
 impl<'a> Watch<'a> {
     /// A watch over these ranks; an action of theirs may take any time when there is no limit.
-    pub(super) fn new(limit: Option<Duration>, ranks: impl Iterator<Item = (Rank, &'a Progress)>) -> Self {
+    pub(super) fn new(
+        limit: Option<Duration>,
+        ranks: impl Iterator<Item = (WorldRank, &'a Progress)>,
+    ) -> Self {
         let ranks = ranks.map(|(rank, progress)| Watched {
             rank,
             progress,
@@ -115,8 +118,8 @@ impl<'a> Watch<'a> {
 }
 
 impl Watched<'_> {
-    /// The rank that has stalled, and its reading.
-    fn stalled(&mut self) -> Option<(Rank, Reading)> {
+    /// What the rank has been doing for as long as the limit allows.
+    fn stalled(&mut self) -> Option<(WorldRank, Reading)> {
         let busy = self
             .progress
             .read()

@@ -206,7 +206,8 @@ fn of_options(args: &Args) -> Result<Subject> {
     };
     Ok(Subject {
         schedule: match args.reduce {
-            Some(_) => schedule.with_reductions(),
+            // The same for any number of them, but for the time.
+            Some(_) => schedule.for_replicas(2),
             None => schedule,
         },
         costs,

@@ -60,7 +60,7 @@ pub(super) fn join(config: &Config, plan: &PipelinePlan, options: &str) -> Resul
     let Some(membership) = config.membership(&environment())? else {
         return Ok(None);
     };
-    Mesh::new([1, plan.schedule.ranks(), 1], membership.processes, &[])?;
+    Mesh::of_pipeline(plan.schedule.ranks(), membership.processes, &[])?;
     let program = format!(
         "{}
 [options]

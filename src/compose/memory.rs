@@ -1,7 +1,5 @@
 //! The memory that a config's training needs, and the check that the machine has it.
 
-use std::ops::Range;
-
 use pipewright_stages::devices::name_and_memory;
 use pipewright_stages::models::UnitSizes;
 use pipewright_stages::units::in_words;
@@ -110,18 +108,15 @@ fn of_stage(units: &[UnitSizes], place: Place, states: f64, how: Recompute) -> S
 /// process this is.
 pub fn check_memory(config: &Config, ranks: &[RankMemory]) -> Result<()> {
     let places = places(config, ranks.len() as u32)?;
-    let here = match config::processes(&environment())? {
-        Some([process, processes]) => {
-            Mesh::new([1, ranks.len() as u32, 1], processes, &[])?.ranks_of(process)
-        }
-        None => 0..ranks.len() as u32,
-    };
-    let mut devices: Vec<Device> = places.iter().map(|place| place.device).collect();
+    let [process, processes] = config::processes(&environment())?.unwrap_or([0, 1]);
+    let mesh = Mesh::of_pipeline(ranks.len() as u32, processes, &places)?;
+    let here = || mesh.ranks_of(process);
+    let mut devices: Vec<Device> = here().map(|rank| mesh.place(rank).device).collect();
     devices.sort();
     devices.dedup();
     for device in devices {
-        let of_device = in_range(&here).filter(|&rank| places[rank].device == device);
-        let needed = sum(of_device.map(|rank| &ranks[rank]));
+        let of_device = here().filter(|&rank| mesh.place(rank).device == device);
+        let needed = sum(of_device.map(|rank| &ranks[mesh.coordinate(rank).rank.index()]));
         if let Some((limit, whose)) = limit(device).filter(|(limit, _)| needed.total() > *limit) {
             return Err(too_much(config, needed, limit, &whose));
         }
@@ -156,10 +151,6 @@ pub fn check_memory_to_measure(config: &Config) -> Result<()> {
         warning: None,
     };
     check_memory(&config, &memory(&config, &plan)?)
-}
-
-fn in_range(ranks: &Range<u32>) -> impl Iterator<Item = usize> + use<> {
-    ranks.clone().map(|rank| rank as usize)
 }
 
 fn sum<'a>(ranks: impl Iterator<Item = &'a RankMemory>) -> RankMemory {

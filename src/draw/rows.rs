@@ -145,7 +145,9 @@ impl Digits {
     }
 }
 
-/// A mark for each reduction, along the lower edge of its rank's row: passes go on at the same time.
+/// A mark for each reduction, along the lower edge of its rank's row: passes go on at the same time. On
+/// buffered links two reductions of a rank may overlap, and then their marks look like one. The events of a
+/// trace tell them apart.
 fn reductions(page: &mut Page, frame: &Frame, timeline: &Timeline, top: f64) {
     let mut data = String::new();
     let thick = frame.row * REDUCTION;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::id::Rank;
+use crate::id::WorldRank;
 
 /// A call of a running pipeline that fails.
 #[derive(Debug, thiserror::Error)]
@@ -20,7 +20,7 @@ pub enum CallError {
     )]
     Stalled {
         /// The rank.
-        rank: Rank,
+        rank: WorldRank,
         /// The action's place in the rank's list, from 0.
         index: usize,
         /// The action in text form, such as `2F5`.
@@ -67,11 +67,11 @@ pub enum EndsNow {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitingRank {
     /// The rank.
-    pub rank: Rank,
+    pub rank: WorldRank,
     /// Its action in text form.
     pub action: String,
-    /// The rank that it waits for. `None`: for all other ranks.
-    pub on: Option<Rank>,
+    /// The rank that it waits for; all others where it is none in particular.
+    pub on: Option<WorldRank>,
 }
 
 impl fmt::Display for WaitingRank {

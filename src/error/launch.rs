@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use pipewright_stages::{Device, Shape};
+use pipewright_stages::{Device, Shape, Shard};
 
 use super::Error;
 use crate::id::{Rank, StageId};
@@ -41,7 +41,17 @@ pub enum LaunchError {
         /// Its placement.
         placement: String,
     },
-    /// The number of stages differs from the schedule's.
+    /// The mesh has several replicas of the pipeline, or several shards.
+    #[error(
+        "the mesh has replicas: {replicas}, shards: {shards}; the engine trains one replica of one shard"
+    )]
+    SeveralPipelines {
+        /// The replicas.
+        replicas: u32,
+        /// The shards of each rank.
+        shards: u32,
+    },
+    /// There are more or fewer stages than the schedule has.
     #[error(
         "the schedule has {expected} stages, the pipeline was given {given}: split the model into as many \
          as the schedule has"
@@ -75,6 +85,19 @@ pub enum LaunchError {
         device: Device,
         /// The reason.
         source: pipewright_stages::Error,
+    },
+    /// A parameter is not the whole of its tensor.
+    #[error(
+        "the parameter `{name}` of {place} is {shard}: the engine trains whole parameters only, so leave out \
+         `Parameter::sharded`"
+    )]
+    Sharded {
+        /// The name.
+        name: String,
+        /// Which part of the tensor it is.
+        shard: Shard,
+        /// Where it is.
+        place: ParameterPlace,
     },
     /// Two parameters have one name, and neither is declared to be a tied copy of the other.
     #[error(

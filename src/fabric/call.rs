@@ -13,6 +13,13 @@ pub struct Call {
     pub number: u64,
 }
 
+impl Call {
+    /// The first attempt of the call of this number. Nothing starts ranks again yet, so there is no other.
+    pub fn first(number: u64) -> Self {
+        Self { attempt: 0, number }
+    }
+}
+
 /// Names one wire between two ranks within a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tag(pub u64);

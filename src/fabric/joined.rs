@@ -24,20 +24,21 @@ pub fn ends<W: WireFrame>(
     room: usize,
 ) -> Result<(Vec<End<W>>, Peers)> {
     assert_eq!(mesh.processes(), world.processes(), "one mesh for all processes");
-    let own = mesh.ranks_of(world.process());
-    let (senders, inboxes): (Vec<_>, Vec<_>) = own.clone().map(|_| inbox(threads, room)).unzip();
+    let own: Vec<WorldRank> = mesh.ranks_of(world.process()).collect();
+    let (senders, inboxes): (Vec<_>, Vec<_>) = own.iter().map(|_| inbox(threads, room)).unzip();
     let alarm = Alarm::default();
-    let (connections, peers) = world.open(mesh, &Deliveries::new(own.clone(), senders.clone(), &alarm))?;
+    let deliveries = Deliveries::new(own.clone(), senders, &alarm);
+    let (connections, peers) = world.open(mesh, &deliveries)?;
     let route = |to: WorldRank| -> Box<dyn Route<W>> {
         match &connections[mesh.process(to) as usize] {
             Some(connection) => Box::new(SocketRoute::new(connection, to)),
             None => Box::new(Channel {
                 to,
-                inbox: senders[(to.0 - own.start) as usize].clone(),
+                inbox: deliveries.inbox(to).expect("it is of this process").clone(),
             }),
         }
     };
-    let ends = own.clone().map(WorldRank).zip(inboxes);
+    let ends = own.into_iter().zip(inboxes);
     let ends = ends.map(|(rank, inbox)| End::new(rank, inbox, mesh.world().map(route).collect(), &alarm));
     Ok((ends.collect(), peers))
 }

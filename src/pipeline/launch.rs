@@ -1,5 +1,7 @@
 //! Launches a pipeline: connections, actors, stages, ties, and the checks that everything fits together.
 
+mod seat;
+
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -18,12 +20,11 @@ use crate::error::Result;
 use crate::fabric::{self, End, Peers, Transport};
 use crate::id::StageId;
 use crate::worker::{ParameterInfo, WorkerParts};
+use seat::Seat;
 
 pub(super) fn launch<S: Stage>(mut parts: Parts<S>) -> Result<Pipeline<S>> {
     let world = parts.world.take();
-    let processes = world
-        .as_ref()
-        .map(|(world, _)| [world.processes(), world.process()]);
+    let processes = world.as_ref().map_or(1, |(world, _)| world.processes());
     let mut setup = match Setup::of(&mut parts, processes) {
         Ok(setup) => setup,
         Err(error) => {
@@ -33,12 +34,14 @@ pub(super) fn launch<S: Stage>(mut parts: Parts<S>) -> Result<Pipeline<S>> {
             return Err(error);
         }
     };
-    let threads = parts.threads_per_rank.saturating_mul(setup.own.len());
+    let threads = parts
+        .threads_per_rank
+        .saturating_mul(setup.mesh.ranks_each() as usize);
     let (before, beside) = world
         .as_ref()
         .map_or((0, 1), |(world, _)| (world.local_rank(), world.local_size()));
     let all = threads.saturating_mul(beside);
-    let room = room(&setup.schedule);
+    let room = room(&setup.schedule, &setup.mesh);
     let (ends, peers) = match world {
         Some((world, connect)) => connect(world, &setup.mesh, all, room, std::mem::take(&mut setup.gpus))?,
         None => (fabric::connect(setup.mesh.world_size(), all, room), Peers::none()),
@@ -48,7 +51,7 @@ pub(super) fn launch<S: Stage>(mut parts: Parts<S>) -> Result<Pipeline<S>> {
         compared.inspect_err(|error| peers.fail(error))?;
     }
     let cores = cores(parts.pin, all).into_iter().skip(before * threads);
-    let ranks = Ranks::start(setup.own.clone(), peers, parts.stall_limit)?;
+    let ranks = Ranks::start(setup.mesh.clone(), peers, parts.stall_limit)?;
     let (_, summed) = alike::known(ranks.peers().processes(), &setup.data);
     let (schedule, data) = (Arc::clone(&setup.schedule), Arc::clone(&setup.data));
     if let Some(summed) = &summed {
@@ -114,43 +117,38 @@ fn worker_parts<S: Stage>(
     ranks: &Ranks<S>,
     ends: Vec<End<S::Wire>>,
 ) -> Result<(Option<Loader>, Vec<WorkerParts<S>>)> {
-    let (schedule, own, mesh) = (setup.schedule, setup.own, setup.mesh);
-    let worker = |transport: End<S::Wire>| WorkerParts {
-        rank: mesh.coordinate(transport.rank()).rank,
-        progress: ranks.progress(mesh.coordinate(transport.rank()).rank),
+    let (schedule, mesh) = (setup.schedule, setup.mesh);
+    let seats = ends
+        .iter()
+        .map(|end| Seat::of(end.rank(), &mesh, schedule.placement()));
+    let seats: Vec<Seat> = seats.collect();
+    let takes_data = seats.iter().any(Seat::takes_data);
+    let started = takes_data.then(|| Loader::start(setup.data, schedule.micro_batches()));
+    let (loader, mut inputs, mut targets) = match started.transpose()? {
+        Some((loader, inputs, targets)) => (Some(loader), Some(inputs), Some(targets)),
+        None => (None, None, None),
+    };
+    let mut loss = Some(setup.loss);
+    let mut builders: Vec<_> = std::mem::take(&mut given.stages).into_iter().map(Some).collect();
+    let mut builder = |stage: StageId| {
+        let builder = builders[stage.index()].take();
+        (stage, builder.expect("checked: one rank has the stage"))
+    };
+    let worker = |(transport, seat): (End<S::Wire>, Seat)| WorkerParts {
+        rank: seat.rank,
+        progress: ranks.progress(transport.rank()),
         schedule: Arc::clone(&schedule),
         transport: Box::new(transport) as _,
-        stages: Vec::new(),
-        loss: None,
-        inputs: None,
-        targets: None,
+        stages: seat.stages.into_iter().map(&mut builder).collect(),
+        loss: loss.take_if(|_| seat.has_loss),
+        inputs: inputs.take_if(|_| seat.takes_inputs),
+        targets: targets.take_if(|_| seat.has_loss),
         mesh: mesh.clone(),
         optimizer: Arc::clone(&given.optimizer),
         clip: given.clip,
     };
-    let mut parts: Vec<_> = ends.into_iter().map(worker).collect();
-    let place = |stage| {
-        let rank = schedule.rank_of(stage).0;
-        own.contains(&rank).then(|| (rank - own.start) as usize)
-    };
-    for (stage, build) in (0..).map(StageId).zip(std::mem::take(&mut given.stages)) {
-        if let Some(place) = place(stage) {
-            parts[place].stages.push((stage, build));
-        }
-    }
-    let (first, last) = (place(StageId(0)), place(schedule.last_stage()));
-    if first.or(last).is_none() {
-        return Ok((None, parts));
-    }
-    let (loader, inputs, targets) = Loader::start(setup.data, schedule.micro_batches())?;
-    if let Some(first) = first {
-        parts[first].inputs = Some(inputs);
-    }
-    if let Some(last) = last {
-        parts[last].targets = Some(targets);
-        parts[last].loss = Some(setup.loss);
-    }
-    Ok((Some(loader), parts))
+    let parts = ends.into_iter().zip(seats).map(worker).collect();
+    Ok((loader, parts))
 }
 
 /// One core for each thread. Empty when there are fewer cores than threads, or only one thread.

@@ -10,10 +10,9 @@ use crate::id::{Rank, StageId, WorldRank};
 use crate::mesh::{Coordinate, Mesh};
 use crate::schedule::{Action, Flow, Links, Schedule};
 
-/// How many wires and blocks can be on the way to a rank at once: the wires of a step or of an evaluation,
-/// and what each peer may send before it receives an answer (for a tied parameter, for the end of a step, for
-/// its own end).
-pub(super) fn room(schedule: &Schedule) -> usize {
+/// How many wires and blocks can be on the way to a rank at once: a step's wires, or an evaluation's, and
+/// from each peer what it says before it hears again, of a tied parameter, of the step's end, of its own end.
+pub(super) fn room(schedule: &Schedule, mesh: &Mesh) -> usize {
     let ranks = (0..schedule.ranks()).map(Rank);
     let receives = |rank| {
         let actions = schedule.actions(rank).iter();
@@ -23,7 +22,7 @@ pub(super) fn room(schedule: &Schedule) -> usize {
     };
     let evaluation = 4 * schedule.stages() as usize;
     let most = ranks.map(receives).max().unwrap_or(0).max(evaluation);
-    most + 4 * schedule.ranks() as usize
+    most + 4 * mesh.world_size() as usize
 }
 
 /// The pairs of ranks on GPUs of different processes between which the schedule sends.

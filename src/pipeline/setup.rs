@@ -1,6 +1,5 @@
 //! The checked parts of a pipeline: all are there, and they fit each other.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use pipewright_stages::Stage;
@@ -11,7 +10,7 @@ use super::parts::Parts;
 use crate::data::DataSource;
 use crate::error::{LaunchError, Result};
 use crate::fabric::GpuPairs;
-use crate::mesh::Mesh;
+use crate::mesh::{Axis, Mesh};
 use crate::schedule::Schedule;
 
 /// What is launched: all parts are there, and they fit each other.
@@ -22,8 +21,6 @@ pub(super) struct Setup<W> {
     pub(super) loss_name: &'static str,
     /// Where every rank of the run is.
     pub(super) mesh: Mesh,
-    /// This process's ranks.
-    pub(super) own: Range<u32>,
     /// The GPUs of different processes between which the schedule sends.
     pub(super) gpus: GpuPairs,
 }
@@ -31,18 +28,18 @@ pub(super) struct Setup<W> {
 impl<W> Setup<W> {
     /// # Errors
     /// [`LaunchError`] when a part is missing or two do not fit each other.
-    pub(super) fn of<S: Stage<Wire = W>>(parts: &mut Parts<S>, processes: Option<[u32; 2]>) -> Result<Self> {
+    pub(super) fn of<S: Stage<Wire = W>>(parts: &mut Parts<S>, processes: u32) -> Result<Self> {
         let missing = |part| LaunchError::Missing { part };
         let schedule = parts.schedule.take().ok_or(missing("schedule"))?;
         let data = parts.data.take().ok_or(missing("data"))?;
         let (loss, loss_name) = parts.loss.take().ok_or(missing("loss"))?;
-        let schedule = Arc::new(schedule.in_turn());
+        let schedule = schedule.in_turn();
         check_threads(parts.threads_per_rank)?;
         check_directions(&schedule)?;
         check_count(&schedule, parts.stages.len())?;
-        let [processes, process] = processes.unwrap_or([1, 0]);
-        let mesh = Mesh::new([1, schedule.ranks(), 1], processes, &parts.places)?;
-        let own = mesh.ranks_of(process);
+        let mesh = Mesh::of_pipeline(schedule.ranks(), processes, &parts.places)?;
+        check_mesh(&mesh)?;
+        let schedule = Arc::new(schedule.for_replicas(mesh.size(Axis::Data)));
         let gpus = between_gpus(&schedule, &mesh)?;
         Ok(Self {
             schedule,
@@ -50,7 +47,6 @@ impl<W> Setup<W> {
             loss,
             loss_name,
             mesh,
-            own,
             gpus,
         })
     }
@@ -60,6 +56,15 @@ fn check_threads(threads: usize) -> Result<()> {
     match threads {
         0 => Err(LaunchError::NoThreads.into()),
         _ => Ok(()),
+    }
+}
+
+/// Each stage has one builder, for one rank; and nothing adds up gradients over replicas.
+fn check_mesh(mesh: &Mesh) -> Result<()> {
+    let [replicas, shards] = [Axis::Data, Axis::Tensor].map(|axis| mesh.size(axis));
+    match [replicas, shards] {
+        [1, 1] => Ok(()),
+        _ => Err(LaunchError::SeveralPipelines { replicas, shards }.into()),
     }
 }
 
@@ -84,4 +89,27 @@ fn check_count(schedule: &Schedule, stages: usize) -> Result<()> {
         given: stages,
     }
     .into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mesh_of_more_than_one_pipeline_is_refused() {
+        let refusal = |sizes| {
+            let mesh = Mesh::new(sizes, 1, &[]).expect("a mesh");
+            check_mesh(&mesh).expect_err("more than one").to_string()
+        };
+        assert_eq!(
+            refusal([2, 3, 1]),
+            "the mesh has replicas: 2, shards: 1; the engine trains one replica of one shard"
+        );
+        assert_eq!(
+            refusal([1, 3, 2]),
+            "the mesh has replicas: 1, shards: 2; the engine trains one replica of one shard"
+        );
+        let one = Mesh::of_pipeline(3, 1, &[]).expect("a mesh");
+        assert!(check_mesh(&one).is_ok());
+    }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use pipewright_stages::Shard;
+
 use crate::error::{LaunchError, ParameterPlace, Result};
 use crate::worker::{ParameterInfo, Tie};
 
@@ -11,6 +13,7 @@ use crate::worker::{ParameterInfo, Tie};
 /// [`LaunchError`] when two parameters that are not tied have one name and shard, when a copy has no
 /// original, or when a copy has other dimensions.
 pub(super) fn ties(parameters: &[ParameterInfo]) -> Result<Vec<Tie>> {
+    parameters.iter().try_for_each(check_whole)?;
     let mut by_identity: BTreeMap<_, Vec<&ParameterInfo>> = BTreeMap::new();
     for info in parameters {
         by_identity
@@ -22,7 +25,20 @@ pub(super) fn ties(parameters: &[ParameterInfo]) -> Result<Vec<Tie>> {
     ties.filter_map(Result::transpose).collect()
 }
 
-/// The tie of all parameters of one name and shard. `None` when there is only one.
+/// Refuses a part of a tensor: checkpoints and the hash of the weights know whole tensors only.
+fn check_whole(parameter: &ParameterInfo) -> Result<()> {
+    if parameter.shard == Shard::WHOLE {
+        return Ok(());
+    }
+    Err(LaunchError::Sharded {
+        name: parameter.name.clone(),
+        shard: parameter.shard,
+        place: place(parameter),
+    }
+    .into())
+}
+
+/// The tie of all parameters of one name and shard; none when there is only one.
 fn tie(sites: &[&ParameterInfo]) -> Result<Option<Tie>> {
     let mut originals = sites.iter().filter(|info| !info.is_tied);
     let Some(&original) = originals.next() else {

@@ -129,12 +129,13 @@ impl Schedule {
         })
     }
 
-    /// The same schedule with a reduction for each stage: the sum of its gradients over its replicas. It
-    /// comes after the stage's last backward-weight and the sends behind that. A schedule that has reductions
-    /// stays unchanged.
+    /// The same schedule, lowered for so many replicas of the pipeline. For several, each stage gets a
+    /// reduction: the sum of its gradients over its replicas. It comes after the stage's last backward-weight
+    /// and the sends behind that. Every number above one gives the same schedule; one replica has nothing to
+    /// add. A schedule that has reductions stays unchanged.
     #[must_use]
-    pub fn with_reductions(mut self) -> Self {
-        if !self.has_reductions() {
+    pub fn for_replicas(mut self, replicas: u32) -> Self {
+        if replicas > 1 && !self.has_reductions() {
             add_reductions(&mut self.actions);
         }
         self

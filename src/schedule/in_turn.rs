@@ -27,7 +27,7 @@ impl Schedule {
             .and_then(|schedule| schedule.with_pairs(pairs))
             .expect("no pass waits for a backward-weight, so what was in order stays in order");
         match self.has_reductions() {
-            true => schedule.with_reductions(),
+            true => schedule.for_replicas(2),
             false => schedule,
         }
     }

@@ -244,7 +244,7 @@ impl<S: Stage> Worker<S> {
         let transport = &mut self.transport;
         let told = self
             .meter
-            .wait(WaitsFor::Rank(last), || transport.recv_bytes(peer));
+            .wait(WaitsFor::Rank(peer), || transport.recv_bytes(peer));
         told.map(|_| ())
     }
 

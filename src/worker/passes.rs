@@ -213,16 +213,18 @@ impl<S: Stage> Worker<S> {
 
     /// Sends a wire. It waits only while the receiver has no room.
     pub(super) fn send_wire(&mut self, rank: Rank, tag: Tag, wire: S::Wire) -> Result<()> {
-        self.meter.progress.wait_for(WaitsFor::Rank(rank));
-        let sent = self.transport.send(self.world_rank(rank), tag, wire);
+        let peer = self.world_rank(rank);
+        self.meter.progress.wait_for(WaitsFor::Rank(peer));
+        let sent = self.transport.send(peer, tag, wire);
         self.meter.progress.wait_for(WaitsFor::Nobody);
         sent
     }
 
     /// Sends a block. It waits only while the receiver has no room.
     pub(super) fn send_block(&mut self, rank: Rank, block: Vec<u8>) -> Result<()> {
-        self.meter.progress.wait_for(WaitsFor::Rank(rank));
-        let sent = self.transport.send_bytes(self.world_rank(rank), block);
+        let peer = self.world_rank(rank);
+        self.meter.progress.wait_for(WaitsFor::Rank(peer));
+        let sent = self.transport.send_bytes(peer, block);
         self.meter.progress.wait_for(WaitsFor::Nobody);
         sent
     }
@@ -254,7 +256,7 @@ impl<S: Stage> Worker<S> {
                 self.meter.begin_pass()?;
                 Some(wire)
             }
-            None => self.meter.wait(WaitsFor::Rank(rank), || {
+            None => self.meter.wait(WaitsFor::Rank(peer), || {
                 if run.is_search() && transport.recv_bytes(peer)?.is_empty() {
                     return Ok(None);
                 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::id::{MicroBatch, Rank, StageId};
+use crate::id::{MicroBatch, StageId, WorldRank};
 use crate::schedule::{Action, Cell, Flow, Pass};
 
 /// What a rank is doing now. The rank writes a few numbers for each action, without a lock. Another thread
@@ -30,7 +30,7 @@ pub(crate) enum WaitsFor {
     /// All other ranks.
     All,
     /// One other rank.
-    Rank(Rank),
+    Rank(WorldRank),
 }
 
 /// A reading of the progress of a rank that runs actions.
@@ -82,7 +82,7 @@ impl Progress {
             waits: match self.waits.load(Ordering::Relaxed) {
                 0 => WaitsFor::Nobody,
                 1 => WaitsFor::All,
-                rank => WaitsFor::Rank(Rank(rank - 2)),
+                rank => WaitsFor::Rank(WorldRank(rank - 2)),
             },
         })
     }

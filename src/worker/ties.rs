@@ -143,7 +143,7 @@ impl<S: Stage> Worker<S> {
         let (peer, transport) = (self.world_rank(rank), &mut self.transport);
         let wire = self
             .meter
-            .wait(WaitsFor::Rank(rank), || transport.wait(peer, tag))?;
+            .wait(WaitsFor::Rank(peer), || transport.wait(peer, tag))?;
         Ok(self.chunk(site.stage).stage.gradient_of(wire)?)
     }
 
@@ -191,7 +191,7 @@ impl<S: Stage> Worker<S> {
     fn block_from(&mut self, rank: Rank) -> Result<Vec<u8>> {
         let (peer, transport) = (self.world_rank(rank), &mut self.transport);
         self.meter
-            .wait(WaitsFor::Rank(rank), || transport.recv_bytes(peer))
+            .wait(WaitsFor::Rank(peer), || transport.recv_bytes(peer))
     }
 
     fn empty_block(&mut self) -> Vec<u8> {

@@ -11,7 +11,7 @@ use crate::Number;
 type End = Box<dyn Transport<Number> + Send>;
 
 fn call(number: u64) -> Call {
-    Call { attempt: 0, number }
+    Call::first(number)
 }
 
 /// `$connect` gives the connected ends of 2 or 4 ranks.

@@ -103,7 +103,7 @@ impl Connection {
 
     /// Sends a frame from process to process; `number` is the number of what it is part of.
     pub(super) fn tell(&self, kind: Kind, number: u64, bytes: &[u8]) -> io::Result<()> {
-        let head = head(kind, [WorldRank(0); 2], Call { attempt: 0, number }, Tag(0));
+        let head = head(kind, [WorldRank(0); 2], Call::first(number), Tag(0));
         self.block(head, bytes)
     }
 
@@ -119,7 +119,7 @@ impl Connection {
         let left = until.saturating_duration_since(Instant::now());
         self.stream
             .set_write_timeout(Some(left.max(Duration::from_millis(1))))?;
-        let head = head(kind, [WorldRank(0); 2], Call { attempt: 0, number }, Tag(0));
+        let head = head(kind, [WorldRank(0); 2], Call::first(number), Tag(0));
         self.or_close(block(&mut out, head, bytes))
     }
 

@@ -129,7 +129,7 @@ impl Peers {
             }
             self.calls.ours(&text)?;
         }
-        Ok(Call { attempt: 0, number })
+        Ok(Call::first(number))
     }
 
     /// Refuses processes that differ. `parts` are names and values of what must be equal, as text or as

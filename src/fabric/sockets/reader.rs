@@ -2,7 +2,6 @@
 
 use std::io::{self, BufReader, ErrorKind, Read};
 use std::net::TcpStream;
-use std::ops::Range;
 use std::sync::Arc;
 
 use crossbeam_channel::Sender;
@@ -33,13 +32,14 @@ pub(super) enum Heard {
 
 /// The inboxes of this process's ranks, and the alarm for ranks that cannot look into theirs.
 pub(in crate::fabric) struct Deliveries<W> {
-    own: Range<u32>,
+    /// In order.
+    own: Vec<WorldRank>,
     inboxes: Vec<InboxSender<W>>,
     alarm: Alarm,
 }
 
 impl<W> Deliveries<W> {
-    pub(in crate::fabric) fn new(own: Range<u32>, inboxes: Vec<InboxSender<W>>, alarm: &Alarm) -> Self {
+    pub(in crate::fabric) fn new(own: Vec<WorldRank>, inboxes: Vec<InboxSender<W>>, alarm: &Alarm) -> Self {
         Self {
             own,
             inboxes,
@@ -51,9 +51,9 @@ impl<W> Deliveries<W> {
         Self::new(self.own.clone(), self.inboxes.clone(), &self.alarm)
     }
 
-    fn inbox(&self, rank: WorldRank) -> Option<&InboxSender<W>> {
-        let index = rank.0.checked_sub(self.own.start)?;
-        self.inboxes.get(index as usize)
+    pub(in crate::fabric) fn inbox(&self, rank: WorldRank) -> Option<&InboxSender<W>> {
+        let index = self.own.binary_search(&rank).ok()?;
+        self.inboxes.get(index)
     }
 
     /// Puts a packet, valid in every attempt, into each inbox.
@@ -76,8 +76,8 @@ pub(super) struct Reader<W> {
     pub(super) connection: Arc<Connection>,
     pub(super) deliveries: Deliveries<W>,
     /// The other process's ranks.
-    pub(super) theirs: Range<u32>,
-    /// For what the other process itself says.
+    pub(super) theirs: Vec<WorldRank>,
+    /// What the other process itself says.
     pub(super) heard: Sender<(u32, Heard)>,
     pub(super) calls: Arc<Calls>,
     /// Those to the other processes.
@@ -113,8 +113,8 @@ impl<W: WireFrame> Reader<W> {
         }
         // The other process must notice it too.
         self.connection.close();
-        for rank in self.theirs.clone().map(WorldRank) {
-            self.deliveries.deliver_to_all(rank, || Content::Stopped);
+        for rank in &self.theirs {
+            self.deliveries.deliver_to_all(*rank, || Content::Stopped);
         }
         self.tell(Heard::Ended);
         self.deliveries.alarm.go_off();
@@ -205,7 +205,7 @@ impl<W: WireFrame> Reader<W> {
         let [from, to] = head.route;
         let inbox = self.deliveries.inbox(to);
         let inbox = inbox
-            .filter(|_| self.theirs.contains(&from.0))
+            .filter(|_| self.theirs.contains(&from))
             .ok_or_else(|| invalid(format!("a frame from rank {from} to rank {to}")))?;
         let call = head.call;
         // A rank that has stopped needs nothing.
@@ -216,9 +216,8 @@ impl<W: WireFrame> Reader<W> {
     /// Ends all waits: of this process's ranks, and of calls to all processes.
     fn fail(&self, error: FabricError) {
         let error = Arc::new(error);
-        self.deliveries.deliver_to_all(WorldRank(self.theirs.start), || {
-            Content::Failed(Arc::clone(&error))
-        });
+        self.deliveries
+            .deliver_to_all(self.theirs[0], || Content::Failed(Arc::clone(&error)));
         self.tell(Heard::Failed(error));
         self.deliveries.alarm.go_off();
     }

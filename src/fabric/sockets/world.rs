@@ -102,7 +102,7 @@ impl World {
                 process,
                 connection: Arc::clone(connection),
                 deliveries: deliveries.copy(),
-                theirs: mesh.ranks_of(process),
+                theirs: mesh.ranks_of(process).collect(),
                 heard: tell.clone(),
                 calls: peers.calls(),
                 connections: connections.clone(),
