@@ -33,7 +33,8 @@ pub enum CallError {
     /// Somebody wants the run to end, and not after its step. The pipeline has stopped.
     #[error(
         "{why}{}{}; the run ends at once, and its steps since the last checkpoint are lost",
-        list(ranks), awaited(processes)
+        list(ranks),
+        awaited(processes)
     )]
     Interrupted {
         /// Why not after its step.
