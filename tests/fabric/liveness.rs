@@ -237,7 +237,7 @@ impl Drop for Swallowing {
 fn a_name_whose_first_address_swallows_what_it_is_sent_is_reached_at_the_second() {
     const NAME: &str = "a_name_whose_first_address_swallows_what_it_is_sent_is_reached_at_the_second";
     if let Some((process, address)) = place() {
-        let first = (&*address).to_socket_addrs().expect("it is known").next();
+        let first = address.to_socket_addrs().expect("it is known").next();
         assert_eq!(first, Some(([192, 0, 2, 1], 29500).into()));
         let (_end, peers) = join(process, 2, &address);
         peers.share("a test", Ok(Vec::new())).expect("both are here");
