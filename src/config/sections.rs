@@ -10,6 +10,7 @@ use super::devices::Devices;
 use super::memory::Memory;
 use super::values::{Balanced, Partition, Paths, RecomputeBy, Sizes};
 use crate::data::{Share, Width};
+use crate::pipeline::STALL_LIMIT;
 
 /// `[model]`: what is trained.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -152,6 +153,8 @@ pub struct Pipeline {
     /// cores as threads. Two runs on one machine would be pinned to the same cores: `false` lets them share
     /// all.
     pub pin: bool,
+    /// Seconds that one action of a rank may take before it counts as a stall; 0 for any time.
+    pub stall_limit: u64,
 }
 
 impl Default for Pipeline {
@@ -171,6 +174,7 @@ impl Default for Pipeline {
             dtype: DType::F32,
             threads_per_rank: 1,
             pin: true,
+            stall_limit: STALL_LIMIT.as_secs(),
         }
     }
 }

@@ -15,7 +15,8 @@ pub enum CallError {
     /// A rank does not come to an end of what it does. The pipeline has stopped, and the rank's thread is left alone.
     #[error(
         "rank {rank} has been at action {index} ({action}) for {} s or longer, and waits for no other rank: what it \
-         calls there does not return{}. If that is as it should be, allow more time with `stall_limit`",
+         calls there does not return{}. If that is as it should be, allow more time with the config's \
+         `pipeline.stall_limit`, or with `PipelineBuilder::stall_limit` in Rust",
         limit.as_secs_f64(), list(others)
     )]
     Stalled {

@@ -7,6 +7,7 @@ mod launch;
 mod links;
 mod metrics;
 mod parts;
+mod prepare;
 mod report;
 mod setup;
 mod shapes;
@@ -14,6 +15,8 @@ mod ties;
 
 pub use builder::PipelineBuilder;
 pub(crate) use launch::cores;
+pub(crate) use parts::STALL_LIMIT;
+pub(crate) use report::score;
 pub use report::{Evaluation, StepReport};
 
 use std::collections::BTreeMap;
@@ -37,7 +40,6 @@ use crate::schedule::{Schedule, Timeline};
 use crate::worker::{
     self, Fault, Finding, Forwards, Outcome, ParameterInfo, RankReport, Record, Site, Trained, Verdict,
 };
-use shapes::check_shapes;
 
 /// A running pipeline: one actor a rank, each on its own thread. Dropping it stops them.
 ///
@@ -226,10 +228,7 @@ impl<S: Stage> Pipeline<S> {
             "evaluation of {micro_batches} micro-batches of {}",
             shapes.0
         ))?;
-        let forwards = Arc::new(Forwards::new(self.schedule.placement(), micro_batches)?);
-        if shapes != self.data.shapes() {
-            check_shapes(&self.ranks, &self.schedule, shapes)?;
-        }
+        let forwards = Arc::new(self.forwards(shapes, micro_batches)?);
         let scores = self.ranks.ask_all("evaluating", |_| Evaluate {
             call,
             source: Arc::clone(&source),

@@ -37,7 +37,7 @@ pub(super) struct Parts<S: Stage> {
 pub(super) type Connect<W> = fn(World, &Mesh, usize, usize, GpuPairs) -> Result<(Vec<End<W>>, Peers)>;
 
 /// Longer than any action of a model that trains: what takes longer has most likely stopped for ever.
-const STALL_LIMIT: Duration = Duration::from_secs(30 * 60);
+pub(crate) const STALL_LIMIT: Duration = Duration::from_secs(30 * 60);
 
 impl<S: Stage> Default for Parts<S> {
     fn default() -> Self {

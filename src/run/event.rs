@@ -3,7 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::folder::Best;
+use super::best::Best;
+use super::forecast::{ForecastReport, StepTime};
 use crate::Error;
 use crate::pipeline::{Evaluation, StepReport};
 
@@ -30,8 +31,8 @@ pub enum Event<'a> {
         /// Its folder.
         path: &'a Path,
     },
-    /// There is a prediction of how long a step takes.
-    Predicted(&'a str),
+    /// The passes of the first steps tell how long a step takes.
+    Predicted(StepTime),
     /// Something beside the training failed, and the run goes on.
     Warning(&'a Warning),
     /// The run ends in good order; all is saved.
@@ -40,16 +41,16 @@ pub enum Event<'a> {
     Failed(&'a Failed),
 }
 
-/// What a listener answers. `()` means [`Flow::Continue`], so a closure need not answer.
+/// What a listener answers: what the run does next. `()` means [`Next::Continue`], so a closure need not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flow {
+pub enum Next {
     /// The run goes on.
     Continue,
     /// The run saves and ends after this step.
     Stop,
 }
 
-impl From<()> for Flow {
+impl From<()> for Next {
     fn from((): ()) -> Self {
         Self::Continue
     }
@@ -62,7 +63,7 @@ pub enum Ended {
     Done,
     /// It was interrupted from outside: see [`Interrupt`](super::Interrupt).
     Interrupted,
-    /// A listener answered [`Flow::Stop`].
+    /// A listener answered [`Next::Stop`].
     Stopped,
 }
 
@@ -84,7 +85,7 @@ pub struct Outcome {
     /// The checkpoint with the lowest validation loss, where there was a validation.
     pub best: Option<Best>,
     /// What was predicted of a step and what was measured, where that was asked for.
-    pub forecast: Option<String>,
+    pub forecast: Option<ForecastReport>,
     /// The step whose trace was written, where traces were asked for.
     pub traced: Option<u64>,
     /// What failed beside the training, the first of each kind.
@@ -100,7 +101,7 @@ impl fmt::Display for Outcome {
         };
         write!(f, "{word}: {} steps in {:.1} s", self.trained, self.seconds)?;
         if let Some(validation) = &self.validation {
-            write!(f, ", validation {}", score(validation.loss, validation.accuracy))?;
+            write!(f, ", validation {validation}")?;
         }
         write!(f, "; saved as {}", self.checkpoint.display())
     }
@@ -133,6 +134,8 @@ pub enum Task {
     Prune,
     /// To write into `run.json` which checkpoints are the last and the best one.
     Mark,
+    /// To hold the lock of the run directory.
+    Lock,
 }
 
 impl fmt::Display for Warning {
@@ -145,6 +148,7 @@ impl fmt::Display for Warning {
             Task::Forecast => "predict how long a step takes",
             Task::Prune => "remove old checkpoints",
             Task::Mark => "write which checkpoints are the last and the best one",
+            Task::Lock => "hold the lock of the run directory all the time",
         };
         write!(
             f,
@@ -157,8 +161,8 @@ impl fmt::Display for Warning {
 /// What is left of a run after a failure.
 #[derive(Debug)]
 pub struct Failed {
-    /// A checkpoint that was removed because its weights gave numbers that are not finite.
-    pub removed: Option<PathBuf>,
+    /// Where a checkpoint is now whose weights gave numbers that are not finite.
+    pub set_aside: Option<PathBuf>,
     /// The checkpoint that a resumed run goes on from.
     pub last: Option<PathBuf>,
     /// Whether the weights of `last` gave numbers that are not finite. Then it is the only checkpoint.
@@ -169,8 +173,12 @@ pub struct Failed {
 
 impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(removed) = &self.removed {
-            writeln!(f, "removed {}: its weights gave these numbers", removed.display())?;
+        if let Some(aside) = &self.set_aside {
+            let aside = aside.display();
+            writeln!(
+                f,
+                "the checkpoint whose weights gave these numbers is set aside as {aside}"
+            )?;
         }
         let Some(last) = &self.last else {
             return write!(f, "there is no checkpoint yet");
@@ -191,12 +199,4 @@ impl fmt::Display for Failed {
         }
         Ok(())
     }
-}
-
-/// A loss in words, with the accuracy where there is one.
-pub(super) fn score(loss: f64, accuracy: Option<f64>) -> String {
-    let accuracy = accuracy.map_or(String::new(), |accuracy| {
-        format!("  accuracy {:.1} %", 100.0 * accuracy)
-    });
-    format!("loss {loss:.4}{accuracy}")
 }

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::files::replace;
+use super::best::{Best, BestSoFar};
+use super::files::{partial, replace, sync_folder};
 use super::lock::LOCK;
+use crate::checkpoint::{self, Checkpoint};
 use crate::error::RunError;
 use crate::{Error, Result};
 
@@ -20,6 +22,7 @@ const FORMAT: u32 = 1;
 /// | --- | --- |
 /// | `run.json` | the mark of a run directory; which checkpoint is the last one and which the best |
 /// | `checkpoints/step-00000100` | the checkpoint after 100 steps |
+/// | `checkpoints/step-00000100.not-finite` | the same, set aside: its weights gave numbers that are not finite |
 /// | `metrics.jsonl` | a line a step |
 /// | `history.jsonl` | a line each time that a process began, resumed or ended the run |
 /// | `loss.svg` | the losses as a picture |
@@ -27,15 +30,6 @@ const FORMAT: u32 = 1;
 /// | `lock` | which process trains here |
 #[derive(Clone, Debug)]
 pub struct RunDir(PathBuf);
-
-/// The checkpoint with the lowest validation loss of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Best {
-    /// The steps that it has behind it.
-    pub step: u64,
-    /// Its validation loss.
-    pub validation_loss: f64,
-}
 
 /// What `run.json` holds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -46,16 +40,20 @@ pub(super) struct Mark {
     /// The best checkpoint, likewise.
     best: Option<PathBuf>,
     best_validation: Option<Best>,
+    /// What the best checkpoint was validated on.
+    #[serde(default)]
+    validation: Option<String>,
 }
 
 impl Mark {
     /// For these checkpoints, by the steps that they have behind them.
-    pub(super) fn new(last: Option<u64>, best: Option<Best>) -> Self {
+    pub(super) fn new(last: Option<u64>, so_far: &BestSoFar) -> Self {
         Self {
             format: FORMAT,
             last: last.map(place),
-            best: best.map(|best| place(best.step)),
-            best_validation: best,
+            best: so_far.best.map(|best| place(best.step)),
+            best_validation: so_far.best,
+            validation: so_far.validation.clone(),
         }
     }
 }
@@ -101,9 +99,15 @@ impl RunDir {
         self.0.join(place(step))
     }
 
-    /// Whether there is a run in it.
+    /// Whether it holds the mark of a run, `run.json`.
     pub fn is_run(&self) -> bool {
         self.mark_path().is_file()
+    }
+
+    /// Whether there is a run in it, with its mark or without: a run of an earlier version has none.
+    pub(super) fn holds_run(&self) -> Result<bool> {
+        let is_ours = |newest: PathBuf| Checkpoint::open(&newest).is_ok();
+        Ok(self.is_run() || self.last()?.is_some_and(is_ours))
     }
 
     /// The checkpoints, oldest first.
@@ -138,8 +142,33 @@ impl RunDir {
     /// # Errors
     /// [`Error::Io`]; [`Error::Run`] when `run.json` is damaged.
     pub fn best(&self) -> Result<Option<Best>> {
-        let best = self.mark()?.best_validation;
-        Ok(best.filter(|best| self.checkpoint(best.step).exists()))
+        Ok(self.best_so_far()?.best)
+    }
+
+    /// The best checkpoint and what it was validated on; nothing in a run without a mark.
+    pub(super) fn best_so_far(&self) -> Result<BestSoFar> {
+        if !self.is_run() {
+            return Ok(BestSoFar::default());
+        }
+        let mark = self.mark()?;
+        Ok(BestSoFar {
+            best: mark
+                .best_validation
+                .filter(|best| self.checkpoint(best.step).exists()),
+            validation: mark.validation,
+        })
+    }
+
+    /// Gives a checkpoint another name, under which no run goes on from it. Gives that name.
+    pub(super) fn set_aside(&self, step: u64) -> Result<PathBuf> {
+        let from = self.checkpoint(step);
+        let to = from.with_extension("not-finite");
+        // One of an earlier attempt at the same steps.
+        checkpoint::remove(&to)?;
+        fs::rename(&from, &to)
+            .and_then(|()| sync_folder(&self.checkpoints_folder()))
+            .map_err(Error::io("rename", &from))?;
+        Ok(to)
     }
 
     /// The steps that a checkpoint has behind it, by the name of its folder.
@@ -164,6 +193,7 @@ impl RunDir {
             self.metrics(),
             self.history(),
             self.mark_path(),
+            partial(&self.mark_path()),
             lock,
         ] {
             // Why the run did not begin is what the user is told.
@@ -177,14 +207,15 @@ impl RunDir {
         self.0.join(CHECKPOINTS)
     }
 
-    /// Whether the folder does not exist, or holds nothing but the lock.
+    /// Whether the folder does not exist, or holds nothing but what a run that was killed while it began has left:
+    /// the lock, and a mark that is not in its place.
     pub(super) fn is_free(&self) -> Result<bool> {
         if !self.0.exists() {
             return Ok(true);
         }
-        let entries = fs::read_dir(&self.0).map_err(Error::io("list", &self.0))?;
-        for entry in entries {
-            if entry.map_err(Error::io("list", &self.0))?.file_name() != LOCK {
+        let left = [self.0.join(LOCK), partial(&self.mark_path())];
+        for entry in fs::read_dir(&self.0).map_err(Error::io("list", &self.0))? {
+            if !left.contains(&entry.map_err(Error::io("list", &self.0))?.path()) {
                 return Ok(false);
             }
         }
@@ -197,7 +228,10 @@ impl RunDir {
         let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
         let mark: Mark = match serde_json::from_str(&text) {
             Ok(mark) => mark,
-            Err(source) => return Err(Error::Run(RunError::Mark { path, source })),
+            Err(source) => {
+                let newest = self.last()?;
+                return Err(RunError::Mark { path, source, newest }.into());
+            }
         };
         if mark.format == FORMAT {
             return Ok(mark);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
@@ -61,14 +61,4 @@ impl Interrupt {
             .spawn(wait)?;
         Ok(())
     }
-}
-
-/// Makes a write beyond the limit on the size of files (`ulimit -f`) an error, where it would end the process.
-///
-/// # Errors
-/// [`Error::Run`] when the system refuses.
-pub fn report_file_limits() -> Result<()> {
-    flag::register(SIGXFSZ, Arc::default())
-        .map(drop)
-        .map_err(|source| Error::Run(RunError::Signals { source }))
 }

@@ -6,17 +6,18 @@ use std::time::Instant;
 
 use pipewright_stages::Stage;
 
+use super::best::{Best, BestSoFar};
 use super::event::{Ended, Event, Failed, Outcome, Task};
-use super::folder::{Best, RunDir};
+use super::folder::RunDir;
 use super::forecast::Forecast;
 use super::interrupt::Interrupt;
 use super::listeners::Listeners;
 use super::metrics::Line;
-use super::settings::Validation;
 use super::trace::Tracer;
+use super::validation::Validation;
 use super::writer::{Failure, Writer};
 use crate::pipeline::{Evaluation, Pipeline, StepReport};
-use crate::{Error, Result, checkpoint};
+use crate::{Error, Result};
 
 /// A run that is ready for its next step.
 pub struct Session<'p, S: Stage> {
@@ -34,10 +35,12 @@ pub struct Session<'p, S: Stage> {
     pub(super) first: u64,
     /// The newest checkpoint of this run.
     pub(super) saved: Option<u64>,
-    pub(super) best: Option<Best>,
+    pub(super) best: BestSoFar,
     pub(super) forecast: Option<Forecast>,
     pub(super) tracer: Option<Tracer>,
     pub(super) traced: Option<u64>,
+    /// What was odd about its beginning.
+    pub(super) notes: Vec<String>,
 }
 
 impl<S: Stage> Session<'_, S> {
@@ -56,12 +59,28 @@ impl<S: Stage> Session<'_, S> {
         self.writer.is_some()
     }
 
+    /// What was odd about its beginning: it goes on with other data, say.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Leaves before the first step. The other processes are told why, and the directory of a new run is taken back.
+    pub fn abandon(self, cause: &Error) {
+        if self.pipeline.processes() > 1 {
+            self.pipeline.fail(cause);
+        }
+        if let Some(writer) = &self.writer {
+            writer.abandon();
+        }
+    }
+
     /// Trains up to the last step, or to the end of the step in which somebody asks it to end, and saves.
     ///
     /// # Errors
     /// What [`Pipeline::step`], [`Pipeline::evaluate`] and [`Pipeline::save`] give, [`Error::NotFinite`] for the loss
-    /// of a validation too; [`RunError::Gone`](crate::error::RunError::Gone). A checkpoint whose weights gave numbers
-    /// that are not finite is removed when there is an older one.
+    /// of a validation too; [`RunError::Gone`](crate::error::RunError::Gone) and
+    /// [`RunError::Taken`](crate::error::RunError::Taken). A checkpoint whose weights gave numbers that are not finite
+    /// is set aside when there is an older one. A validation that is refused costs no steps: they are saved before.
     pub fn train(mut self) -> Result<Outcome> {
         let result = self.run();
         if let Err(error) = &result {
@@ -99,7 +118,7 @@ impl<S: Stage> Session<'_, S> {
             seconds: started.elapsed().as_secs_f64(),
             validation,
             checkpoint: self.dir.checkpoint(done),
-            best: self.best,
+            best: self.best.best,
             forecast: self.forecast.as_ref().and_then(Forecast::result),
             traced: self.traced,
             warnings: self.listeners.take_warnings(),
@@ -116,18 +135,21 @@ impl<S: Stage> Session<'_, S> {
     /// One step, with its validation and its checkpoint where these are due.
     fn step(&mut self) -> Result<Option<Evaluation>> {
         let report = self.advance()?;
-        if let Some(writer) = &self.writer {
-            writer.check_place()?;
-        }
+        self.check_place()?;
         if self.saved == Some(report.step) {
             // This step has shown that the newest checkpoint is good: older ones may go.
             self.prune();
         }
         self.listeners.tell(&Event::Step(&report));
-        let validation = self.validate()?;
+        let validated = self.validate();
+        let validation = validated.as_ref().copied().unwrap_or_default();
         let line = Line::new(&report, validation.map(|(evaluation, _)| evaluation));
         let written = self.writer.as_mut().map(|writer| writer.line(&line));
         self.warn(written);
+        if let Err(error) = validated {
+            self.save_before(&error);
+            return Err(error);
+        }
         let best = validation.is_some_and(|(_, best)| best);
         if best || is_due(self.done(), self.save_every) {
             self.save()?;
@@ -155,7 +177,7 @@ impl<S: Stage> Session<'_, S> {
             }
         }
         match forecast.map(|forecast| forecast.add(schedule, &report, timeline)) {
-            Some(Ok(Some(line))) => self.listeners.tell(&Event::Predicted(&line)),
+            Some(Ok(Some(predicted))) => self.listeners.tell(&Event::Predicted(predicted)),
             Some(Err(error)) => {
                 self.forecast = None;
                 self.listeners.warn(Task::Forecast, error);
@@ -182,15 +204,10 @@ impl<S: Stage> Session<'_, S> {
             let what = format!("the loss of the validation before it is {validation_loss}");
             return Err(Error::NotFinite { step, what });
         }
-        let best = self
-            .best
-            .is_none_or(|best| validation_loss < best.validation_loss);
-        if best {
-            self.best = Some(Best {
-                step,
-                validation_loss,
-            });
-        }
+        let best = self.best.offer(Best {
+            step,
+            validation_loss,
+        });
         self.listeners.tell(&Event::Validation {
             step,
             evaluation: &evaluation,
@@ -199,20 +216,37 @@ impl<S: Stage> Session<'_, S> {
         Ok(Some((evaluation, best)))
     }
 
+    /// Saves what was trained when the run ends although the pipeline goes on, as when a validation is refused.
+    fn save_before(&mut self, end: &Error) {
+        let is_sound = !matches!(end, Error::NotFinite { .. }) && self.pipeline.goes_on();
+        if is_sound && self.saved != Some(self.done()) {
+            // Why the run ends is what the caller is told, with the newest checkpoint there is.
+            let _ = self.save();
+        }
+    }
+
+    /// Refuses to go on in a directory that is no longer this run's.
+    fn check_place(&mut self) -> Result<()> {
+        if let Some(writer) = &mut self.writer
+            && let Some((task, error)) = writer.check_place()?
+        {
+            self.listeners.warn(task, error);
+        }
+        Ok(())
+    }
+
     fn save(&mut self) -> Result<()> {
         let step = self.done();
         let path = self.dir.checkpoint(step);
-        if let Some(writer) = &self.writer {
-            writer.check_place()?;
-            let synced = Some(writer.sync());
-            self.warn(synced);
-        }
+        self.check_place()?;
+        let synced = self.writer.as_ref().map(Writer::sync);
+        self.warn(synced);
         self.pipeline.save(&path)?;
         self.saved = Some(step);
         let marked = self
             .writer
             .as_ref()
-            .map(|writer| writer.mark(self.saved, self.best));
+            .map(|writer| writer.mark(self.saved, &self.best));
         self.warn(marked);
         self.prune();
         let drawn = self.writer.as_ref().map(Writer::draw);
@@ -225,7 +259,7 @@ impl<S: Stage> Session<'_, S> {
         if self.writer.is_none() {
             return;
         }
-        if let Err(error) = self.dir.prune(self.keep, self.best, self.done()) {
+        if let Err(error) = self.dir.prune(self.keep, self.best.best, self.done()) {
             self.listeners.warn(Task::Prune, error);
         }
     }
@@ -254,16 +288,16 @@ impl<S: Stage> Session<'_, S> {
         self.note(&format!("failed: {error}"));
         let not_finite = matches!(error, Error::NotFinite { .. });
         let result = if not_finite {
-            self.remove_bad()
+            self.set_aside_bad()
         } else {
             Ok((None, false))
         };
-        let (removed, last_is_bad) = result.unwrap_or_else(|error| {
+        let (set_aside, last_is_bad) = result.unwrap_or_else(|error| {
             self.listeners.warn(Task::Prune, error);
             (None, false)
         });
         let failed = Failed {
-            removed,
+            set_aside,
             last: self.dir.last().ok().flatten(),
             last_is_bad,
             repeats: not_finite,
@@ -271,9 +305,9 @@ impl<S: Stage> Session<'_, S> {
         self.listeners.tell(&Event::Failed(&failed));
     }
 
-    /// Removes the checkpoint whose weights gave numbers that are not finite, if there is an older one. Gives the
-    /// checkpoint that was removed, and whether there is only the bad one.
-    fn remove_bad(&mut self) -> Result<(Option<PathBuf>, bool)> {
+    /// Sets the checkpoint aside whose weights gave numbers that are not finite, if there is an older one. Gives where
+    /// it is now, and whether there is only the bad one.
+    fn set_aside_bad(&mut self) -> Result<(Option<PathBuf>, bool)> {
         let done = self.done();
         let bad = self.dir.checkpoint(done);
         if !bad.exists() {
@@ -282,12 +316,13 @@ impl<S: Stage> Session<'_, S> {
         if self.dir.newest_good(done)?.is_none() {
             return Ok((None, true));
         }
-        checkpoint::remove(&bad)?;
-        self.best = self.best.filter(|best| best.step != done);
+        let aside = self.dir.set_aside(done)?;
+        self.note(&format!("set aside {}", aside.display()));
+        self.best.forget(done);
         let last = self.dir.last()?.and_then(|path| RunDir::step_of(&path));
-        let marked = self.writer.as_ref().map(|writer| writer.mark(last, self.best));
+        let marked = self.writer.as_ref().map(|writer| writer.mark(last, &self.best));
         self.warn(marked);
-        Ok((Some(bad), false))
+        Ok((Some(aside), false))
     }
 }
 

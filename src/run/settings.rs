@@ -1,24 +1,24 @@
 //! What a run is to do.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use pipewright_stages::Stage;
 
 use super::claim::{Claim, Resume};
-use super::event::{Event, Flow, Outcome};
+use super::event::{Event, Next, Outcome};
 use super::folder::RunDir;
 use super::forecast::Forecast;
 use super::interrupt::Interrupt;
-use super::picture::Labels;
+use super::picture::{Labels, LossUnit};
 use super::progress::Progress;
+use super::validation::Validation;
 use crate::Result;
 use crate::checkpoint::Checkpoint;
-use crate::data::DataSource;
+use crate::fabric::World;
 use crate::pipeline::Pipeline;
 
 /// A listener of a run.
-pub(super) type Listener = Box<dyn FnMut(&Event<'_>) -> Flow>;
+pub(super) type Listener = Box<dyn FnMut(&Event<'_>) -> Next>;
 
 /// A run being described: how long, what it validates on, what it saves, and who listens.
 ///
@@ -40,13 +40,6 @@ pub struct Run {
     pub(super) trace: Option<u64>,
     pub(super) listeners: Vec<Listener>,
     pub(super) claim: Option<Claim>,
-}
-
-/// What a run validates on.
-pub(super) struct Validation {
-    pub(super) source: Arc<dyn DataSource>,
-    pub(super) micro_batches: u32,
-    pub(super) every: u64,
 }
 
 impl Run {
@@ -86,15 +79,11 @@ impl Run {
         Self { resume, ..self }
     }
 
-    /// Validates on so many micro-batches of a source, every so many steps and after the last one. The checkpoint with
-    /// the lowest validation loss is kept, beside the newest ones. No validation when not said.
+    /// Validates, and keeps the checkpoint with the lowest validation loss, beside the newest ones. No validation when
+    /// not said.
     #[must_use]
-    pub fn validate(self, source: Arc<dyn DataSource>, micro_batches: u32, every: u64) -> Self {
-        let validation = Some(Validation {
-            source,
-            micro_batches,
-            every,
-        });
+    pub fn validate(self, validation: Validation) -> Self {
+        let validation = Some(validation);
         Self { validation, ..self }
     }
 
@@ -104,8 +93,8 @@ impl Run {
         Self { save_every, ..self }
     }
 
-    /// How many of the newest checkpoints are kept; 3 when not said. The best one is kept too, and so is the newest
-    /// one that a later step has shown to be good.
+    /// How many of the newest checkpoints are kept, 1 or more; 3 when not said. The best one is kept too, and so is the
+    /// newest one that a later step has shown to be good.
     #[must_use]
     pub fn keep(self, keep: usize) -> Self {
         Self { keep, ..self }
@@ -128,10 +117,14 @@ impl Run {
         Self { config, ..self }
     }
 
-    /// The unit of the loss, for the picture, such as `nats per token`; none when not said.
+    /// What the loss is measured in, and what it is the mean of, in the singular: `loss_unit("nats", "token")`. The
+    /// picture says `nats per token`, and the progress counts `tokens`. When not said, it counts `targets`.
     #[must_use]
-    pub fn loss_unit(mut self, unit: &str) -> Self {
-        self.labels.unit = Some(unit.to_owned());
+    pub fn loss_unit(mut self, quantity: &str, target: &str) -> Self {
+        self.labels.unit = Some(LossUnit {
+            quantity: quantity.to_owned(),
+            target: target.to_owned(),
+        });
         self
     }
 
@@ -163,21 +156,23 @@ impl Run {
         Self { trace, ..self }
     }
 
-    /// Tells a listener what happens. It may answer [`Flow::Stop`]; in several processes one such answer stops all.
+    /// Tells a listener what happens. It may answer [`Next::Stop`]; in several processes one such answer stops all.
     #[must_use]
-    pub fn on<R: Into<Flow>>(mut self, mut listener: impl FnMut(&Event<'_>) -> R + 'static) -> Self {
+    pub fn on<R: Into<Next>>(mut self, mut listener: impl FnMut(&Event<'_>) -> R + 'static) -> Self {
         self.listeners.push(Box::new(move |event| listener(event).into()));
         self
     }
 
     /// Looks at the run directory now and takes its lock when there is a run to go on with. So a directory that
     /// cannot be used is refused before data is opened and stages are built. Without it, [`Run::begin`] does this.
-    /// In several processes only the first one calls it.
+    /// In a world of several processes, the first one does it for all.
     ///
     /// # Errors
     /// [`Error::Run`](crate::Error::Run) when the directory cannot be used; nothing in it has changed.
-    pub fn claim(mut self) -> Result<Self> {
-        self.claim = Some(Claim::new(self.dir.clone(), self.resume)?);
+    pub fn claim(mut self, world: Option<&World>) -> Result<Self> {
+        if world.is_none_or(|world| world.process() == 0) {
+            self.claim = Some(Claim::new(self.dir.clone(), self.resume)?);
+        }
         Ok(self)
     }
 

@@ -13,6 +13,7 @@ mod gpus;
 mod library;
 mod peers;
 mod refusals;
+mod runs;
 mod training;
 
 use std::fs;
