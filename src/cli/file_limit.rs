@@ -8,7 +8,8 @@ use signal_hook::flag;
 use crate::Result;
 use crate::error::RunError;
 
-/// Makes a write beyond the limit on the size of files (`ulimit -f`) an error, where it would end the process.
+/// Makes a write beyond the limit on the size of files (`ulimit -f`) an error, where it would end the
+/// process.
 pub(super) fn report() -> Result<()> {
     flag::register(SIGXFSZ, Arc::default())
         .map(drop)

@@ -90,7 +90,8 @@ impl Config {
         }
     }
 
-    /// What the loss is measured in, and what it is the mean of: nats a token or image, as it is a cross-entropy.
+    /// What the loss is measured in, and what it is the mean of: nats a token or image, as it is a
+    /// cross-entropy.
     pub fn loss_unit(&self) -> (&'static str, &'static str) {
         match self.data.kind {
             DataKind::Idx => ("nats", "image"),

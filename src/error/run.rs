@@ -10,8 +10,8 @@ use super::Error;
 
 /// A run that cannot begin or go on. It names the run directory, or the file in it.
 ///
-/// All but [`RunError::Gone`], [`RunError::Taken`] and [`RunError::LockRemoved`] are told before the first step;
-/// nothing in the directory has changed then.
+/// All but [`RunError::Gone`], [`RunError::Taken`] and [`RunError::LockRemoved`] are told before the first
+/// step; nothing in the directory has changed then.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {

@@ -8,8 +8,8 @@ use crate::error::Result;
 use crate::worker::Forwards;
 
 impl<S: Stage> Pipeline<S> {
-    /// Refuses processes whose parts differ: names and values, in an order that is the same in every process. `what`
-    /// names the call.
+    /// Refuses processes whose parts differ: names and values, in an order that is the same in every process.
+    /// `what` names the call.
     ///
     /// # Errors
     /// [`FabricError::NotAlike`](crate::error::FabricError::NotAlike), in all processes.

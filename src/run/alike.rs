@@ -3,8 +3,8 @@
 use super::settings::Run;
 
 impl Run {
-    /// The settings that have to be equal, by name, in the order in which a difference is told. `data` is that of the
-    /// validation.
+    /// The settings that have to be equal, by name, in the order in which a difference is told. `data` is
+    /// that of the validation.
     pub(super) fn in_common(&self, data: Option<&str>) -> Vec<(String, String)> {
         let number = |number: Option<u64>| number.map_or("none".to_owned(), |number| number.to_string());
         let validation = self.validation.as_ref();

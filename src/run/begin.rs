@@ -20,9 +20,9 @@ impl Run {
     ///
     /// # Errors
     /// [`Error::Run`] when the directory or a setting cannot be used, [`CheckpointError::OtherData`] when the run
-    /// trained on other data before, [`FabricError::NotAlike`](crate::error::FabricError::NotAlike) when the settings
-    /// differ between processes, and what [`Pipeline::load`] and [`Pipeline::evaluate`] give. The other processes are
-    /// told.
+    /// trained on other data before, [`FabricError::NotAlike`](crate::error::FabricError::NotAlike) when the
+    /// settings differ between processes, and what [`Pipeline::load`] and [`Pipeline::evaluate`] give. The
+    /// other processes are told.
     pub fn begin<S: Stage>(mut self, pipeline: &mut Pipeline<S>) -> Result<Session<'_, S>> {
         let validated = self.check(pipeline)?;
         let claim = self.take_claim(pipeline)?;
@@ -43,17 +43,12 @@ impl Run {
         let best = agree(pipeline, best)?;
         let leads = pipeline.process() == 0;
         let writer = self.open(pipeline, claim, leads)?;
-        let screen = self.progress.filter(|_| leads);
-        let targets = self.labels.targets();
         let mut session = Session {
             pipeline,
             saved: self.dir.checkpoint(done).exists().then_some(done),
+            listeners: self.listeners(leads, done),
             dir: self.dir,
             writer,
-            listeners: Listeners::new(
-                screen.map(|progress| progress.show((done, self.steps), targets)),
-                self.listeners,
-            ),
             interrupt: self.interrupt,
             validation: self.validation,
             steps: self.steps,
@@ -64,15 +59,14 @@ impl Run {
             forecast: self.forecast,
             tracer,
             traced: None,
-            notes: Vec::new(),
+            notes,
         };
-        session.note(if resumed { "resumed" } else { "began" });
-        notes.iter().for_each(|odd| session.note(odd));
-        session.notes = notes;
+        session.note_beginning(resumed);
         Ok(session)
     }
 
-    /// Refuses settings that cannot be, or that differ between processes. Gives what the run validates on, in words.
+    /// Refuses settings that cannot be, or that differ between processes. Gives what the run validates on, in
+    /// words.
     fn check<S: Stage>(&self, pipeline: &mut Pipeline<S>) -> Result<Option<String>> {
         let kept = match self.keep {
             0 => Err(RunError::KeepsNothing.into()),
@@ -146,6 +140,13 @@ impl Run {
             ));
         }
         Ok(so_far)
+    }
+
+    /// The listeners, and in the process that leads the screen.
+    fn listeners(&mut self, leads: bool, done: u64) -> Listeners {
+        let progress = self.progress.filter(|_| leads);
+        let screen = progress.map(|progress| progress.show((done, self.steps), self.labels.targets()));
+        Listeners::new(screen, std::mem::take(&mut self.listeners))
     }
 
     /// Opens the files of the run in the process that leads, and has all processes look whether they see them.

@@ -41,7 +41,8 @@ pub enum Event<'a> {
     Failed(&'a Failed),
 }
 
-/// What a listener answers: what the run does next. `()` means [`Next::Continue`], so a closure need not answer.
+/// What a listener answers: what the run does next. `()` means [`Next::Continue`], so a closure need not
+/// answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// The run goes on.

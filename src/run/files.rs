@@ -26,8 +26,8 @@ pub(super) fn replace(path: &Path, text: &str) -> Result<()> {
     })
 }
 
-/// Where a file is written before it takes its place. It has one name, so that the next write takes up what a kill
-/// has left.
+/// Where a file is written before it takes its place. It has one name, so that the next write takes up what a
+/// kill has left.
 pub(super) fn partial(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.partial"))

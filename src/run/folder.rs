@@ -207,8 +207,8 @@ impl RunDir {
         self.0.join(CHECKPOINTS)
     }
 
-    /// Whether the folder does not exist, or holds nothing but what a run that was killed while it began has left:
-    /// the lock, and a mark that is not in its place.
+    /// Whether the folder does not exist, or holds nothing but what a run that was killed while it began has
+    /// left: the lock, and a mark that is not in its place.
     pub(super) fn is_free(&self) -> Result<bool> {
         if !self.0.exists() {
             return Ok(true);

@@ -14,7 +14,8 @@ impl RunDir {
         Ok(self.checkpoints()?.into_iter().rfind(|path| *path != unproven))
     }
 
-    /// Removes all checkpoints but the `keep` newest, one at least, the best, and the newest that is known to be good.
+    /// Removes all checkpoints but the `keep` newest, one at least, the best, and the newest that is known to
+    /// be good.
     pub(super) fn prune(&self, keep: usize, best: Option<Best>, done: u64) -> Result<()> {
         let (all, good) = (self.checkpoints()?, self.newest_good(done)?);
         let best = best.map(|best| self.checkpoint(best.step));

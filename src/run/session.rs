@@ -64,7 +64,8 @@ impl<S: Stage> Session<'_, S> {
         &self.notes
     }
 
-    /// Leaves before the first step. The other processes are told why, and the directory of a new run is taken back.
+    /// Leaves before the first step. The other processes are told why, and the directory of a new run is
+    /// taken back.
     pub fn abandon(self, cause: &Error) {
         if self.pipeline.processes() > 1 {
             self.pipeline.fail(cause);
@@ -80,7 +81,8 @@ impl<S: Stage> Session<'_, S> {
     /// What [`Pipeline::step`], [`Pipeline::evaluate`] and [`Pipeline::save`] give, [`Error::NotFinite`] for the loss
     /// of a validation too; [`RunError::Gone`](crate::error::RunError::Gone) and
     /// [`RunError::Taken`](crate::error::RunError::Taken). A checkpoint whose weights gave numbers that are not finite
-    /// is set aside when there is an older one. A validation that is refused costs no steps: they are saved before.
+    /// is set aside when there is an older one. A validation that is refused costs no steps: they are saved
+    /// before.
     pub fn train(mut self) -> Result<Outcome> {
         let result = self.run();
         if let Err(error) = &result {
@@ -216,7 +218,8 @@ impl<S: Stage> Session<'_, S> {
         Ok(Some((evaluation, best)))
     }
 
-    /// Saves what was trained when the run ends although the pipeline goes on, as when a validation is refused.
+    /// Saves what was trained when the run ends although the pipeline goes on, as when a validation is
+    /// refused.
     fn save_before(&mut self, end: &Error) {
         let is_sound = !matches!(end, Error::NotFinite { .. }) && self.pipeline.goes_on();
         if is_sound && self.saved != Some(self.done()) {
@@ -264,8 +267,16 @@ impl<S: Stage> Session<'_, S> {
         }
     }
 
+    /// Writes into the run's history that it begins, and what is odd about that.
+    pub(super) fn note_beginning(&mut self, resumed: bool) {
+        self.note(if resumed { "resumed" } else { "began" });
+        for odd in self.notes.clone() {
+            self.note(&odd);
+        }
+    }
+
     /// Writes into the run's history that something happened.
-    pub(super) fn note(&mut self, event: &str) {
+    fn note(&mut self, event: &str) {
         let step = self.done();
         let noted = self.writer.as_mut().map(|writer| writer.note(step, event));
         self.warn(noted);
@@ -305,8 +316,8 @@ impl<S: Stage> Session<'_, S> {
         self.listeners.tell(&Event::Failed(&failed));
     }
 
-    /// Sets the checkpoint aside whose weights gave numbers that are not finite, if there is an older one. Gives where
-    /// it is now, and whether there is only the bad one.
+    /// Sets the checkpoint aside whose weights gave numbers that are not finite, if there is an older one.
+    /// Gives where it is now, and whether there is only the bad one.
     fn set_aside_bad(&mut self) -> Result<(Option<PathBuf>, bool)> {
         let done = self.done();
         let bad = self.dir.checkpoint(done);

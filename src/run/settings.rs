@@ -79,8 +79,8 @@ impl Run {
         Self { resume, ..self }
     }
 
-    /// Validates, and keeps the checkpoint with the lowest validation loss, beside the newest ones. No validation when
-    /// not said.
+    /// Validates, and keeps the checkpoint with the lowest validation loss, beside the newest ones. No
+    /// validation when not said.
     #[must_use]
     pub fn validate(self, validation: Validation) -> Self {
         let validation = Some(validation);
@@ -93,8 +93,8 @@ impl Run {
         Self { save_every, ..self }
     }
 
-    /// How many of the newest checkpoints are kept, 1 or more; 3 when not said. The best one is kept too, and so is the
-    /// newest one that a later step has shown to be good.
+    /// How many of the newest checkpoints are kept, 1 or more; 3 when not said. The best one is kept too, and
+    /// so is the newest one that a later step has shown to be good.
     #[must_use]
     pub fn keep(self, keep: usize) -> Self {
         Self { keep, ..self }
@@ -117,8 +117,9 @@ impl Run {
         Self { config, ..self }
     }
 
-    /// What the loss is measured in, and what it is the mean of, in the singular: `loss_unit("nats", "token")`. The
-    /// picture says `nats per token`, and the progress counts `tokens`. When not said, it counts `targets`.
+    /// What the loss is measured in, and what it is the mean of, in the singular: after
+    /// `loss_unit("nats", "token")` the picture says `nats per token`, and the progress counts `tokens`.
+    /// When not said, it counts `targets`.
     #[must_use]
     pub fn loss_unit(mut self, quantity: &str, target: &str) -> Self {
         self.labels.unit = Some(LossUnit {
@@ -156,7 +157,8 @@ impl Run {
         Self { trace, ..self }
     }
 
-    /// Tells a listener what happens. It may answer [`Next::Stop`]; in several processes one such answer stops all.
+    /// Tells a listener what happens. It may answer [`Next::Stop`]; in several processes one such answer
+    /// stops all.
     #[must_use]
     pub fn on<R: Into<Next>>(mut self, mut listener: impl FnMut(&Event<'_>) -> R + 'static) -> Self {
         self.listeners.push(Box::new(move |event| listener(event).into()));

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use crate::Result;
 use crate::data::{DataSource, Fingerprint};
 
-/// What a run validates on, and how often. Without more than a source it is one micro-batch, after the last step.
+/// What a run validates on, and how often. Without more than a source it is one micro-batch, after the last
+/// step.
 #[derive(Clone)]
 pub struct Validation {
     pub(super) source: Arc<dyn DataSource>,

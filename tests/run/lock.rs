@@ -36,12 +36,12 @@ fn a_lock_that_is_removed_is_made_anew_and_the_run_goes_on_with_one_warning() {
 #[test]
 fn a_run_whose_lock_another_has_taken_ends_and_says_who_has_it() {
     let place = Place::new();
-    let mut other = None;
+    let mut others = Vec::new();
     let take = move |path: &Path| {
         fs::remove_file(path.join("lock")).expect("removed");
         let lock = File::create_new(path.join("lock")).expect("made");
         lock.lock().expect("nobody has it");
-        other = Some(lock);
+        others.push(lock);
         fs::write(
             path.join("lock"),
             r#"{"pid": 7, "host": "there", "since": "2026-01-31T12:00:00Z"}"#,
