@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use signal_hook::{flag, low_level};
+use signal_hook::low_level;
 
 use crate::error::RunError;
 use crate::{Error, Result};
@@ -89,15 +89,4 @@ impl Interrupt {
             low_level::exit(1);
         }
     }
-}
-
-/// Makes a write beyond the limit on the size of files (`ulimit -f`) an error, where it would end the
-/// process.
-///
-/// # Errors
-/// [`Error::Run`] when the system refuses.
-pub fn report_file_limits() -> Result<()> {
-    flag::register(SIGXFSZ, Arc::default())
-        .map(drop)
-        .map_err(|source| Error::from(RunError::Signals { source }))
 }

@@ -114,3 +114,15 @@ fn a_quick_first_stage_waits_for_a_slow_last_one() {
         );
     }
 }
+
+#[test]
+fn an_evaluation_is_told_as_its_loss_and_its_accuracy() {
+    let mut evaluation = pipewright::Evaluation {
+        loss: 0.51234,
+        accuracy: Some(0.25),
+        weight: 4.0,
+    };
+    assert_eq!(evaluation.to_string(), "loss 0.5123  accuracy 25.0 %");
+    evaluation.accuracy = None;
+    assert_eq!(evaluation.to_string(), "loss 0.5123");
+}

@@ -79,6 +79,9 @@ fn a_stage_that_does_not_return_is_told_with_who_waits_for_whom() {
         others,
         ["rank 0 (0B0) waits for rank 1", "rank 2 (2F0) waits for rank 1"]
     );
+    for way in ["`pipeline.stall_limit`", "`PipelineBuilder::stall_limit`"] {
+        assert!(error.to_string().contains(way), "{error}");
+    }
     let after = pipeline.step().expect_err("it has stopped").to_string();
     assert_eq!(
         after,

@@ -38,7 +38,9 @@ impl Introduction {
             ),
             threads_per_rank: pipeline.threads_per_rank,
             devices: describe_gpus(config),
-            prediction: prediction.and_then(|prediction| Forecast::by_costs(prediction).beginning()),
+            prediction: prediction
+                .and_then(|prediction| Forecast::by_costs(prediction).predicted())
+                .map(|predicted| format!("predicted {predicted} by the costs of its layers")),
             memory,
             changes,
         }
@@ -69,6 +71,7 @@ impl Introduction {
                 self.changes.join(", ")
             ));
         }
+        lines.extend(session.notes().iter().map(|odd| format!("note      {odd}")));
         super::print(&(lines.join("\n") + "\n" + &self.memory))
     }
 

@@ -10,6 +10,7 @@ mod check;
 mod costs;
 mod cuda_env;
 mod devices;
+mod file_limit;
 mod generate;
 mod introduction;
 mod memory;
@@ -28,7 +29,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::run::{report_file_limits, title};
+use crate::run::title;
 use crate::{Error, Result};
 
 /// Pipeline-parallel training: a model is cut into stages, and micro-batches go through them.
@@ -96,7 +97,7 @@ impl From<Error> for Failure {
 /// Runs the command of this process's arguments and returns its exit status.
 pub fn main() -> ExitCode {
     refuse_apart(std::env::args());
-    let result = report_file_limits()
+    let result = file_limit::report()
         .map_err(Failure::failed)
         .and_then(|()| run(Cli::parse().command));
     result.unwrap_or_else(|Failure { error, status }| {

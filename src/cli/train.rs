@@ -15,8 +15,9 @@ use crate::checkpoint::Checkpoint;
 use crate::compose::{self, TrainingData};
 use crate::config::Config;
 use crate::error::RunError;
+use crate::fabric::World;
 use crate::pipeline::Pipeline;
-use crate::run::{Ended, Forecast, Interrupt, Outcome, Progress, Resume, Run, RunDir};
+use crate::run::{Ended, Forecast, Interrupt, Outcome, Progress, Resume, Run, RunDir, Validation};
 use crate::stages::{RecomputedStage, Sequential};
 
 /// Train the model of a config, cut into pipeline stages.
@@ -94,8 +95,11 @@ pub(super) fn run(args: &Args) -> std::result::Result<ExitCode, Failure> {
     let interrupt = on_interrupt(role).map_err(Failure::refused)?;
     let run = prepared.run.interrupt(interrupt);
     let session = run.begin(&mut prepared.pipeline).map_err(Failure::refused)?;
-    if role.leads() {
-        prepared.introduction.print(&session)?;
+    if role.leads()
+        && let Err(error) = prepared.introduction.print(&session)
+    {
+        session.abandon(&error);
+        return Err(Failure::refused(error));
     }
     let dir = session.dir().clone();
     let outcome = session.train().map_err(Failure::failed)?;
@@ -153,7 +157,7 @@ fn prepare(args: &Args, role: Role) -> Result<Prepared> {
     let memory = compose::memory(&config, &plan)?;
     compose::check_memory(&config, &memory)?;
     let world = processes::join(&config, &plan, &args.in_common())?;
-    let (data, run) = match open(run, &config, role) {
+    let (data, run) = match open(run, &config, role, world.as_ref()) {
         Ok(opened) => opened,
         Err(error) => {
             if let Some(world) = world {
@@ -183,19 +187,20 @@ fn prepare(args: &Args, role: Role) -> Result<Prepared> {
 
 /// The run that the arguments and the config ask for.
 fn describe(run: Run, args: &Args, config: &Config, data: TrainingData) -> Result<Run> {
-    let progress = Progress::default()
-        .every(config.train.print_every)
-        .unit(config.unit());
+    let (quantity, target) = config.loss_unit();
     let mut run = run
         .steps(args.steps.unwrap_or(config.train.steps))
         .allow_other_data(args.allow_other_data)
         .save_every(config.checkpoint.every)
         .keep(config.checkpoint.keep)
         .config(config.resolved_toml()?)
-        .loss_unit(config.loss_unit())
-        .progress(progress);
+        .loss_unit(quantity, target)
+        .progress(Progress::default().every(config.train.print_every));
     if let Some(source) = data.validation.filter(|_| config.train.validate_every > 0) {
-        run = run.validate(source, data.validation_micro_batches, config.train.validate_every);
+        let validation = Validation::new(source)
+            .micro_batches(data.validation_micro_batches)
+            .every(config.train.validate_every);
+        run = run.validate(validation);
     }
     Ok(match args.trace {
         Some(steps) => run.trace(steps),
@@ -203,11 +208,11 @@ fn describe(run: Run, args: &Args, config: &Config, data: TrainingData) -> Resul
     })
 }
 
-/// Opens what exists: the data, and the run to resume.
-fn open(run: Run, config: &Config, role: Role) -> Result<(TrainingData, Run)> {
-    let run = match role {
-        Role::First => run.claim()?,
-        Role::Alone | Role::Other => run,
+/// What is there already: the data, and the run to go on with.
+fn open(run: Run, config: &Config, role: Role, world: Option<&World>) -> Result<(TrainingData, Run)> {
+    let run = match world {
+        Some(_) => run.claim(world)?,
+        None => run,
     };
     if role.leads() {
         serve_metrics(config)?;
@@ -258,7 +263,7 @@ fn choose(args: &Args, role: Role) -> Result<(Config, Run)> {
     };
     let mut run = Run::new(&folder).resume(resume);
     if role == Role::Alone {
-        run = run.claim()?;
+        run = run.claim(None)?;
     }
     let saved = RunDir::at(folder).config();
     let config = config.map_or_else(|| Config::load(&saved, &args.sets), Ok)?;

@@ -1,6 +1,7 @@
 //! The optimizer, the loss and the learning rate; and the pipeline made of all parts.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use pipewright_stages::loss::CrossEntropy;
 use pipewright_stages::optimizer::{AdamW, LearningRate, Optimizer, Sgd};
@@ -35,6 +36,10 @@ pub fn launch(
         .learning_rate(learning_rate(config))
         .threads_per_rank(config.pipeline.threads_per_rank)
         .pin(config.pipeline.pin)
+        .stall_limit(match config.pipeline.stall_limit {
+            0 => None,
+            seconds => Some(Duration::from_secs(seconds)),
+        })
         .config(config.resolved_toml()?);
     if config.optimizer.clip > 0.0 {
         builder = builder.clip(config.optimizer.clip);

@@ -5,8 +5,8 @@ use toml::{Table, Value};
 use super::{Config, LearningRateSchedule, keys};
 use crate::error::Result;
 
-/// Keys that change speed, memory, output or kept files, but no weight.
-const HARMLESS: [&str; 9] = [
+/// Keys that change speed, memory, what is shown or what is kept, and no weight.
+const HARMLESS: [&str; 10] = [
     "pipeline.stages",
     "pipeline.chunks",
     "pipeline.schedule",
@@ -16,6 +16,7 @@ const HARMLESS: [&str; 9] = [
     "pipeline.recompute",
     "pipeline.threads_per_rank",
     "pipeline.pin",
+    "pipeline.stall_limit",
 ];
 
 impl Config {

@@ -10,6 +10,7 @@ use super::devices::Devices;
 use super::memory::Memory;
 use super::values::{Balanced, Partition, Paths, RecomputeBy, Sizes};
 use crate::data::{Share, Width};
+use crate::pipeline::STALL_LIMIT;
 
 /// `[model]`: what is trained.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -150,6 +151,8 @@ pub struct Pipeline {
     /// Whether each thread of the ranks on the CPU is pinned to a core of its own, if there are enough cores.
     /// Two runs on one machine would be pinned to the same cores: with `false` they share all cores.
     pub pin: bool,
+    /// Seconds that one action of a rank may take before it counts as a stall; 0 for any time.
+    pub stall_limit: u64,
 }
 
 impl Default for Pipeline {
@@ -169,6 +172,7 @@ impl Default for Pipeline {
             dtype: DType::F32,
             threads_per_rank: 1,
             pin: true,
+            stall_limit: STALL_LIMIT.as_secs(),
         }
     }
 }

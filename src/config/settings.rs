@@ -90,11 +90,12 @@ impl Config {
         }
     }
 
-    /// The unit of the loss, which is a cross-entropy.
-    pub fn loss_unit(&self) -> &'static str {
+    /// What the loss is measured in, and what it is the mean of: nats a token or image, as it is a
+    /// cross-entropy.
+    pub fn loss_unit(&self) -> (&'static str, &'static str) {
         match self.data.kind {
-            DataKind::Idx => "nats per image",
-            DataKind::Text | DataKind::Tokens => "nats per token",
+            DataKind::Idx => ("nats", "image"),
+            DataKind::Text | DataKind::Tokens => ("nats", "token"),
         }
     }
 

@@ -15,7 +15,8 @@ pub enum CallError {
     /// One action of a rank does not end. The pipeline has stopped, but the rank's thread is not ended.
     #[error(
         "rank {rank} has not finished action {index} ({action}) after {} s, and it waits for no other rank: \
-         what it calls there does not return{}. If it only needs more time, raise `stall_limit`",
+         what it calls there does not return{}. If it only needs more time, raise \
+         `pipeline.stall_limit` in the config, or `PipelineBuilder::stall_limit` in Rust",
         limit.as_secs_f64(), list(others)
     )]
     Stalled {

@@ -81,12 +81,25 @@ pub enum RunError {
         source: Box<Error>,
     },
     /// The file that marks a run directory cannot be read.
-    #[error("{} is not the mark of a run that this program knows: {source}", path.display())]
+    #[error(
+        "{} is not the mark of a run that this program knows: {source}; {}",
+        path.display(),
+        match newest {
+            Some(newest) => format!(
+                "move the file away, and --resume goes on from {} and writes it anew",
+                newest.display()
+            ),
+            None => "there is no checkpoint to go on from: begin another run in another directory with \
+                     --run-dir DIR".to_owned(),
+        }
+    )]
     Mark {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         source: serde_json::Error,
+        /// The newest checkpoint.
+        newest: Option<PathBuf>,
     },
     /// A run directory was made by another version of this program.
     #[error("{} has format {found}, this program reads format {known}", path.display())]
@@ -150,6 +163,9 @@ pub enum RunError {
         /// The system's reason.
         source: std::io::Error,
     },
+    /// A run was to keep no checkpoint.
+    #[error("a run that keeps 0 checkpoints leaves nothing to resume from: keep 1 or more")]
+    KeepsNothing,
     /// The directory of the run was removed, moved or replaced while the run went on.
     #[error(
         "the run directory {} was removed, moved or replaced while this run trained in it: the run ends \
@@ -157,6 +173,22 @@ pub enum RunError {
         .0.display()
     )]
     Gone(PathBuf),
+    /// The lock's file was removed or replaced while the run went on. In a warning.
+    #[error("{} was removed or replaced; it is made anew and held", .0.display())]
+    LockRemoved(PathBuf),
+    /// The lock's file was removed or replaced while the run went on, and another process has it.
+    #[error(
+        "the lock of the run directory {} was removed or replaced, and another run has begun there{}: this run ends \
+         here, and its steps since the last checkpoint are lost",
+        path.display(),
+        holder.as_ref().map_or(String::new(), |holder| format!(", of {holder}"))
+    )]
+    Taken {
+        /// The run directory.
+        path: PathBuf,
+        /// Who trains there now, where that could be read.
+        holder: Option<Holder>,
+    },
 }
 
 /// The process that holds the lock of a run directory.

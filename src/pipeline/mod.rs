@@ -8,6 +8,7 @@ mod links;
 mod metrics;
 mod not_finite;
 mod parts;
+mod prepare;
 mod report;
 mod running;
 mod save;
@@ -17,5 +18,7 @@ mod ties;
 
 pub use builder::PipelineBuilder;
 pub(crate) use launch::cores;
+pub(crate) use parts::STALL_LIMIT;
+pub(crate) use report::score;
 pub use report::{Evaluation, StepReport};
 pub use running::Pipeline;

@@ -40,13 +40,11 @@ impl StepReport {
 
 impl fmt::Display for StepReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "step {:>5}  loss {:.4}", self.step, self.loss)?;
-        if let Some(accuracy) = self.accuracy {
-            write!(f, "  accuracy {:.1} %", 100.0 * accuracy)?;
-        }
         write!(
             f,
-            "  grad norm {:.3}  {:.0} targets/s  bubble {:.1} %",
+            "step {:>5}  {}  grad norm {:.3}  {:.0} targets/s  bubble {:.1} %",
+            self.step,
+            score(self.loss, self.accuracy),
             self.grad_norm,
             self.rate(),
             100.0 * self.bubble()
@@ -63,4 +61,18 @@ pub struct Evaluation {
     pub accuracy: Option<f64>,
     /// The targets counted.
     pub weight: f64,
+}
+
+impl fmt::Display for Evaluation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&score(self.loss, self.accuracy))
+    }
+}
+
+/// A loss in words, with the accuracy where there is one.
+pub(crate) fn score(loss: f64, accuracy: Option<f64>) -> String {
+    let accuracy = accuracy.map_or(String::new(), |accuracy| {
+        format!("  accuracy {:.1} %", 100.0 * accuracy)
+    });
+    format!("loss {loss:.4}{accuracy}")
 }

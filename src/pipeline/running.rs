@@ -14,14 +14,13 @@ use super::alike;
 use super::hash;
 use super::metrics;
 use super::report::{Evaluation, StepReport};
-use super::shapes::check_shapes;
 use crate::actor::{Evaluate, Hash, Ranks, Train};
 use crate::data::{DataSource, Fingerprint, Loader, Summed};
 use crate::error::{Error, Result};
 use crate::fabric::Call;
 use crate::interrupt::Interrupt;
 use crate::schedule::{Schedule, Timeline};
-use crate::worker::{self, Forwards, ParameterInfo, RankReport, Record, Site};
+use crate::worker::{self, ParameterInfo, RankReport, Record, Site};
 
 /// A running pipeline: one actor a rank, each on its own thread. Dropping it stops them.
 ///
@@ -176,10 +175,7 @@ impl<S: Stage> Pipeline<S> {
             "evaluation of {micro_batches} micro-batches of {}{known}",
             shapes.0
         ))?;
-        let forwards = Arc::new(Forwards::new(self.schedule.placement(), micro_batches)?);
-        if shapes != self.data.shapes() {
-            check_shapes(&self.ranks, &self.schedule, shapes)?;
-        }
+        let forwards = Arc::new(self.forwards(shapes, micro_batches)?);
         let source = summed.clone().map_or(source, |summed| summed as _);
         let scores = self.ranks.ask_all("evaluating", |_| Evaluate {
             call,

@@ -2,60 +2,55 @@
 
 use pipewright_stages::Stage;
 
+use super::best::BestSoFar;
 use super::claim::Claim;
 use super::listeners::Listeners;
 use super::session::Session;
 use super::settings::Run;
 use super::trace::Tracer;
+use super::validation::Validation;
 use super::writer::Writer;
 use crate::error::{CheckpointError, RunError};
 use crate::pipeline::Pipeline;
 use crate::{Error, Result};
 
 impl Run {
-    /// Makes the directory of a new run, or loads the newest checkpoint of an existing run. Afterwards the
-    /// run is ready for its first step.
+    /// Makes the directory of a new run, or loads the newest checkpoint of the one that is there: everything up to the
+    /// first step. A validation that the pipeline cannot do is refused here, and not only when it is due.
     ///
     /// # Errors
-    /// [`Error::Run`] when the directory cannot be used, [`CheckpointError::OtherData`] when the run trained
-    /// on other data before, and whatever [`Pipeline::load`] returns. The other processes are told.
+    /// [`Error::Run`] when the directory or a setting cannot be used, [`CheckpointError::OtherData`] when the run
+    /// trained on other data before, [`FabricError::NotAlike`](crate::error::FabricError::NotAlike) when the
+    /// settings differ between processes, and what [`Pipeline::load`] and [`Pipeline::evaluate`] give. The
+    /// other processes are told.
     pub fn begin<S: Stage>(mut self, pipeline: &mut Pipeline<S>) -> Result<Session<'_, S>> {
         pipeline.heed(self.interrupt.clone());
         pipeline.expect_steps(self.steps);
-        let leads = pipeline.process() == 0;
-        let claim = match self.claim.take() {
-            Some(claim) => Ok(claim),
-            None if leads => Claim::new(self.dir.clone(), self.resume),
-            None => Claim::following(self.dir.clone(), self.resume),
-        };
-        let claim = agree(pipeline, claim)?;
-        let resumed = pipeline.any(claim.from().is_some())?;
-        let seen = match claim.from().is_some() == resumed {
-            true => Ok(()),
-            false => Err(RunError::NotShared(self.dir.path().to_owned()).into()),
-        };
-        agree(pipeline, seen)?;
-        let other_data = self.check_data(&claim, pipeline);
-        let other_data = agree(pipeline, other_data)?;
+        let validated = self.check(pipeline)?;
+        let claim = self.take_claim(pipeline)?;
+        let resumed = claim.from().is_some();
+        let mut notes = self.check_data(&claim, pipeline)?;
+        if resumed && !self.dir.is_run() {
+            notes.push(
+                "there was no run.json: it is written anew, and no best checkpoint is known".to_owned(),
+            );
+        }
         if let Some(folder) = claim.from() {
             pipeline.load(folder)?;
         }
         let done = pipeline.next_step();
         let tracer = self.trace.map(|traced| Tracer::new(traced, done, self.steps));
         let tracer = agree(pipeline, tracer.transpose())?;
-        let best = if resumed { self.dir.best() } else { Ok(None) };
+        let best = self.best_so_far(resumed, validated, &mut notes);
         let best = agree(pipeline, best)?;
+        let leads = pipeline.process() == 0;
         let writer = self.open(pipeline, claim, leads)?;
-        let screen = self.progress.filter(|_| leads);
         let mut session = Session {
             pipeline,
             saved: self.dir.checkpoint(done).exists().then_some(done),
+            listeners: self.listeners(leads, done),
             dir: self.dir,
             writer,
-            listeners: Listeners::new(
-                screen.map(|progress| progress.show(done, self.steps)),
-                self.listeners,
-            ),
             interrupt: self.interrupt,
             validation: self.validation,
             steps: self.steps,
@@ -66,35 +61,98 @@ impl Run {
             forecast: self.forecast,
             tracer,
             traced: None,
+            notes,
         };
-        session.note(if resumed { "resumed" } else { "began" });
-        if let Some(other_data) = other_data {
-            session.note(&other_data);
-        }
+        session.note_beginning(resumed);
         Ok(session)
     }
 
-    /// Refuses other data than the checkpoint was trained on, unless that is allowed. Then it returns the
-    /// line for the history.
-    fn check_data<S: Stage>(&self, claim: &Claim, pipeline: &Pipeline<S>) -> Result<Option<String>> {
-        let Some(checkpoint) = claim.checkpoint() else {
+    /// Refuses settings that cannot be, or that differ between processes. Gives what the run validates on, in
+    /// words.
+    fn check<S: Stage>(&self, pipeline: &mut Pipeline<S>) -> Result<Option<String>> {
+        let kept = match self.keep {
+            0 => Err(RunError::KeepsNothing.into()),
+            _ => Ok(()),
+        };
+        agree(pipeline, kept)?;
+        let data = self.validation.as_ref().map(Validation::data).transpose();
+        let data = agree(pipeline, data)?;
+        pipeline.compare("comparing runs", self.in_common(data.as_deref()))?;
+        let (Some(validation), Some(data)) = (&self.validation, data) else {
             return Ok(None);
         };
-        let Err(error) = checkpoint.check_data(&pipeline.fingerprint()?) else {
-            return Ok(None);
-        };
-        if self.allow_other_data
-            && let Error::Checkpoint(refusal) = &error
-            && let CheckpointError::OtherData { saved, given, .. } = refusal.as_ref()
-        {
-            return Ok(Some(format!(
-                "continues with other data: {given}; it was {saved}"
-            )));
-        }
-        Err(error)
+        pipeline.check_evaluation(validation.source.shapes(), validation.micro_batches)?;
+        Ok(Some(format!(
+            "{} micro-batches of {data}",
+            validation.micro_batches
+        )))
     }
 
-    /// Opens the run's files in the process that leads. All processes check that they see them.
+    /// Claims the directory, in all processes for a run that goes on from one checkpoint, or for a new one.
+    fn take_claim<S: Stage>(&mut self, pipeline: &mut Pipeline<S>) -> Result<Claim> {
+        let claim = match self.claim.take() {
+            Some(claim) => Ok(claim),
+            None if pipeline.process() == 0 => Claim::new(self.dir.clone(), self.resume),
+            None => Claim::following(self.dir.clone(), self.resume),
+        };
+        let claim = agree(pipeline, claim)?;
+        let resumed = pipeline.any(claim.from().is_some())?;
+        let seen = match claim.from().is_some() == resumed {
+            true => Ok(()),
+            false => Err(RunError::NotShared(self.dir.path().to_owned()).into()),
+        };
+        agree(pipeline, seen).map(|()| claim)
+    }
+
+    /// Refuses data other than what the checkpoint was trained on, unless that is allowed. Then it gives what the
+    /// history says.
+    fn check_data<S: Stage>(&self, claim: &Claim, pipeline: &mut Pipeline<S>) -> Result<Vec<String>> {
+        let checked = match claim.checkpoint() {
+            Some(checkpoint) => pipeline
+                .fingerprint()
+                .and_then(|given| checkpoint.check_data(&given)),
+            None => Ok(()),
+        };
+        let checked = match checked {
+            Err(Error::Checkpoint(refusal)) if self.allow_other_data => match *refusal {
+                CheckpointError::OtherData { saved, given, .. } => Ok(vec![format!(
+                    "continues with other data: {given}; it was {saved}"
+                )]),
+                refusal => Err(refusal.into()),
+            },
+            checked => checked.map(|()| Vec::new()),
+        };
+        agree(pipeline, checked)
+    }
+
+    /// The best checkpoint of a run that goes on. One that was validated on something else counts no more.
+    fn best_so_far(
+        &self,
+        resumed: bool,
+        validated: Option<String>,
+        notes: &mut Vec<String>,
+    ) -> Result<BestSoFar> {
+        let mut so_far = match resumed {
+            true => self.dir.best_so_far()?,
+            false => BestSoFar::default(),
+        };
+        if let Some(best) = validated.and_then(|validated| so_far.go_on(validated)) {
+            notes.push(format!(
+                "validates on other data than before, so the checkpoint after {} steps is the best no more",
+                best.step
+            ));
+        }
+        Ok(so_far)
+    }
+
+    /// The listeners, and in the process that leads the screen.
+    fn listeners(&mut self, leads: bool, done: u64) -> Listeners {
+        let progress = self.progress.filter(|_| leads);
+        let screen = progress.map(|progress| progress.show((done, self.steps), self.labels.targets()));
+        Listeners::new(screen, std::mem::take(&mut self.listeners))
+    }
+
+    /// Opens the files of the run in the process that leads, and has all processes look whether they see them.
     fn open<S: Stage>(
         &self,
         pipeline: &mut Pipeline<S>,
@@ -102,20 +160,19 @@ impl Run {
         leads: bool,
     ) -> Result<Option<Writer>> {
         let (config, labels) = (self.config.as_deref(), self.labels.clone());
-        let new = claim.from().is_none();
         let open = || Writer::begin((&self.dir, claim), (config, labels), pipeline.next_step());
         let writer = leads.then(open).transpose();
         let writer = agree(pipeline, writer)?;
         let seen = self.dir.check_shared();
         let seen = agree(pipeline, seen);
-        if let (Err(_), Some(writer), true) = (&seen, &writer, new) {
+        if let (Err(_), Some(writer)) = (&seen, &writer) {
             writer.abandon();
         }
         seen.map(|()| writer)
     }
 }
 
-/// This process's value, once all processes have theirs. A failure in one process is a failure in all.
+/// What this process has, once all processes have theirs; what fails in one of them fails in all.
 fn agree<S: Stage, T>(pipeline: &mut Pipeline<S>, own: Result<T>) -> Result<T> {
     if pipeline.processes() > 1 {
         if let Err(error) = &own {

@@ -38,7 +38,7 @@ impl Claim {
     pub(super) fn new(dir: RunDir, resume: Resume) -> Result<Self> {
         let path = || dir.path().to_owned();
         let free = dir.is_free()?;
-        Err(match (resume, dir.is_run()) {
+        Err(match (resume, dir.holds_run()?) {
             (Resume::Always, _) if free => RunError::Nothing(path()),
             (Resume::Never | Resume::IfThere, _) if free => return Ok(Self::of_new(dir)),
             (Resume::Never, false) => RunError::NotEmpty(path()),
@@ -52,7 +52,7 @@ impl Claim {
 
     /// The same in a process that does not lead: it takes no lock.
     pub(super) fn following(dir: RunDir, resume: Resume) -> Result<Self> {
-        let resumes = resume != Resume::Never && dir.is_run();
+        let resumes = resume != Resume::Never && dir.holds_run()?;
         let from = if resumes { dir.last()? } else { None };
         Ok(Self {
             from,
@@ -71,9 +71,9 @@ impl Claim {
 
     fn of_run(dir: RunDir) -> Result<Self> {
         let lock = Some(Lock::take(dir.path())?);
-        // A damaged `run.json` is refused here, before data is opened. Its contents are read when the run
+        // Here a damaged `run.json` is refused before data is opened; what it says is used when the run
         // begins.
-        dir.mark()?;
+        dir.best_so_far()?;
         let mut all = dir.checkpoints()?;
         let Some(newest) = all.pop() else {
             return Err(RunError::NoCheckpoint(dir.path().to_owned()).into());

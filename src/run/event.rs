@@ -3,7 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::folder::Best;
+use super::best::Best;
+use super::forecast::{ForecastReport, StepTime};
 use crate::Error;
 use crate::pipeline::{Evaluation, StepReport};
 
@@ -30,9 +31,9 @@ pub enum Event<'a> {
         /// Its folder.
         path: &'a Path,
     },
-    /// There is a prediction of how long a step takes.
-    Predicted(&'a str),
-    /// A task besides the training failed. The run continues.
+    /// The passes of the first steps tell how long a step takes.
+    Predicted(StepTime),
+    /// Something beside the training failed, and the run goes on.
     Warning(&'a Warning),
     /// The run has ended normally, and everything is saved.
     End(&'a Outcome),
@@ -40,16 +41,17 @@ pub enum Event<'a> {
     Failed(&'a Failed),
 }
 
-/// What a listener answers. `()` means [`Flow::Continue`], so a closure need not answer.
+/// What a listener answers: what the run does next. `()` means [`Next::Continue`], so a closure need not
+/// answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flow {
-    /// The run continues.
+pub enum Next {
+    /// The run goes on.
     Continue,
     /// The run saves and ends after this step.
     Stop,
 }
 
-impl From<()> for Flow {
+impl From<()> for Next {
     fn from((): ()) -> Self {
         Self::Continue
     }
@@ -62,7 +64,7 @@ pub enum Ended {
     Done,
     /// It was interrupted from outside: see [`Interrupt`](super::Interrupt).
     Interrupted,
-    /// A listener answered [`Flow::Stop`].
+    /// A listener answered [`Next::Stop`].
     Stopped,
 }
 
@@ -83,9 +85,9 @@ pub struct Outcome {
     pub checkpoint: PathBuf,
     /// The checkpoint with the lowest validation loss, if there was a validation.
     pub best: Option<Best>,
-    /// The prediction of a step and its measured values, if a forecast was asked for.
-    pub forecast: Option<String>,
-    /// The step whose trace was written, if traces were asked for.
+    /// What was predicted of a step and what was measured, where that was asked for.
+    pub forecast: Option<ForecastReport>,
+    /// The step whose trace was written, where traces were asked for.
     pub traced: Option<u64>,
     /// The first failure of each task besides the training.
     pub warnings: Vec<Warning>,
@@ -100,7 +102,7 @@ impl fmt::Display for Outcome {
         };
         write!(f, "{word}: {} steps in {:.1} s", self.trained, self.seconds)?;
         if let Some(validation) = &self.validation {
-            write!(f, ", validation {}", score(validation.loss, validation.accuracy))?;
+            write!(f, ", validation {validation}")?;
         }
         write!(f, "; saved as {}", self.checkpoint.display())
     }
@@ -133,6 +135,8 @@ pub enum Task {
     Prune,
     /// To write into `run.json` which checkpoints are the last and the best one.
     Mark,
+    /// To hold the lock of the run directory.
+    Lock,
 }
 
 impl fmt::Display for Warning {
@@ -145,6 +149,7 @@ impl fmt::Display for Warning {
             Task::Forecast => "predict how long a step takes",
             Task::Prune => "remove old checkpoints",
             Task::Mark => "write which checkpoints are the last and the best one",
+            Task::Lock => "hold the lock of the run directory all the time",
         };
         write!(
             f,
@@ -158,9 +163,9 @@ impl fmt::Display for Warning {
 /// The state of a run after a failure.
 #[derive(Debug)]
 pub struct Failed {
-    /// A checkpoint that was removed because its weights gave numbers that are not finite.
-    pub removed: Option<PathBuf>,
-    /// The checkpoint from which a resumed run continues.
+    /// Where a checkpoint is now whose weights gave numbers that are not finite.
+    pub set_aside: Option<PathBuf>,
+    /// The checkpoint that a resumed run goes on from.
     pub last: Option<PathBuf>,
     /// Whether the weights of `last` gave numbers that are not finite. Then it is the only checkpoint.
     pub last_is_bad: bool,
@@ -170,8 +175,12 @@ pub struct Failed {
 
 impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(removed) = &self.removed {
-            writeln!(f, "removed {}: its weights gave these numbers", removed.display())?;
+        if let Some(aside) = &self.set_aside {
+            let aside = aside.display();
+            writeln!(
+                f,
+                "the checkpoint whose weights gave these numbers is set aside as {aside}"
+            )?;
         }
         let Some(last) = &self.last else {
             return write!(f, "there is no checkpoint yet");
@@ -193,12 +202,4 @@ impl fmt::Display for Failed {
         }
         Ok(())
     }
-}
-
-/// A loss as text, with the accuracy if there is one.
-pub(super) fn score(loss: f64, accuracy: Option<f64>) -> String {
-    let accuracy = accuracy.map_or(String::new(), |accuracy| {
-        format!("  accuracy {:.1} %", 100.0 * accuracy)
-    });
-    format!("loss {loss:.4}{accuracy}")
 }

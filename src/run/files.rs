@@ -1,9 +1,8 @@
 //! Files that are replaced as a whole and survive a power failure.
 
-use std::fs::{File, Permissions};
+use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use crate::{Error, Result};
@@ -12,16 +11,26 @@ use crate::{Error, Result};
 /// file is still whole.
 pub(super) fn replace(path: &Path, text: &str) -> Result<()> {
     let folder = path.parent().expect("a file of a run is in the run directory");
+    let partial = partial(path);
     let write = || {
-        let mut file = tempfile::Builder::new()
-            .permissions(Permissions::from_mode(0o666))
-            .tempfile_in(folder)?;
+        let mut file = File::create(&partial)?;
         file.write_all(text.as_bytes())?;
-        file.as_file().sync_all()?;
-        file.persist(path)?;
+        file.sync_all()?;
+        fs::rename(&partial, path)?;
         sync_folder(folder)
     };
-    write().map_err(Error::io("write", path))
+    write().map_err(|error| {
+        // Why the file could not be written is what the user is told.
+        let _ = fs::remove_file(&partial);
+        Error::io("write", path)(error)
+    })
+}
+
+/// Where a file is written before it takes its place. It has one name, so that the next write takes up what a
+/// kill has left.
+pub(super) fn partial(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.partial"))
 }
 
 /// Waits until the disk has a folder's entries.

@@ -1,13 +1,14 @@
-//! The directory of a run: its files and their names.
+//! The directory of a run: what is in it, and under which names.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::files::replace;
+use super::best::{Best, BestSoFar};
+use super::files::{partial, replace, sync_folder};
 use super::lock::LOCK;
-use crate::checkpoint::named_step;
+use crate::checkpoint::{self, Checkpoint};
 use crate::error::RunError;
 use crate::{Error, Result};
 
@@ -21,6 +22,7 @@ const FORMAT: u32 = 1;
 /// | --- | --- |
 /// | `run.json` | the mark of a run directory; which checkpoint is the last one and which the best |
 /// | `checkpoints/step-00000100` | the checkpoint after 100 steps |
+/// | `checkpoints/step-00000100.not-finite` | the same, set aside: its weights gave numbers that are not finite |
 /// | `metrics.jsonl` | a line a step |
 /// | `history.jsonl` | a line each time that a process began, resumed or ended the run |
 /// | `loss.svg` | the losses as a picture |
@@ -29,39 +31,34 @@ const FORMAT: u32 = 1;
 #[derive(Clone, Debug)]
 pub struct RunDir(PathBuf);
 
-/// The checkpoint with the lowest validation loss of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Best {
-    /// The number of optimizer steps done.
-    pub step: u64,
-    /// Its validation loss.
-    pub validation_loss: f64,
-}
-
-/// The contents of `run.json`.
+/// What `run.json` holds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Mark {
     format: u32,
     /// The last checkpoint, as a path inside of the run directory.
     last: Option<PathBuf>,
-    /// The best checkpoint, as a path inside of the run directory.
+    /// The best checkpoint, likewise.
     best: Option<PathBuf>,
     best_validation: Option<Best>,
+    /// What the best checkpoint was validated on.
+    #[serde(default)]
+    validation: Option<String>,
 }
 
 impl Mark {
-    /// The mark for these checkpoints, given by their numbers of steps.
-    pub(super) fn new(last: Option<u64>, best: Option<Best>) -> Self {
+    /// For these checkpoints, by the steps that they have behind them.
+    pub(super) fn new(last: Option<u64>, so_far: &BestSoFar) -> Self {
         Self {
             format: FORMAT,
             last: last.map(place),
-            best: best.map(|best| place(best.step)),
-            best_validation: best,
+            best: so_far.best.map(|best| place(best.step)),
+            best_validation: so_far.best,
+            validation: so_far.validation.clone(),
         }
     }
 }
 
-/// The path in a run directory of the checkpoint after `step` steps.
+/// Where the checkpoint after so many steps is in a run directory.
 fn place(step: u64) -> PathBuf {
     Path::new(CHECKPOINTS).join(format!("step-{step:08}"))
 }
@@ -92,19 +89,25 @@ impl RunDir {
         self.0.join("loss.svg")
     }
 
-    /// The events of the run, a line of JSON each.
+    /// What happened to the run, a line of JSON each time.
     pub fn history(&self) -> PathBuf {
         self.0.join("history.jsonl")
     }
 
-    /// The path of the checkpoint after `step` steps.
+    /// Where the checkpoint after so many steps belongs.
     pub fn checkpoint(&self, step: u64) -> PathBuf {
         self.0.join(place(step))
     }
 
-    /// Whether there is a run in it.
+    /// Whether it holds the mark of a run, `run.json`.
     pub fn is_run(&self) -> bool {
         self.mark_path().is_file()
+    }
+
+    /// Whether there is a run in it, with its mark or without: a run of an earlier version has none.
+    pub(super) fn holds_run(&self) -> Result<bool> {
+        let is_ours = |newest: PathBuf| Checkpoint::open(&newest).is_ok();
+        Ok(self.is_run() || self.last()?.is_some_and(is_ours))
     }
 
     /// The checkpoints, oldest first.
@@ -120,13 +123,13 @@ impl RunDir {
         for entry in fs::read_dir(&folder).map_err(Error::io("list", &folder))? {
             let entry = entry.map_err(Error::io("list", &folder))?;
             let path = entry.path();
-            found.extend(named_step(&path).map(|step| (step, path)));
+            found.extend(checkpoint::named_step(&path).map(|step| (step, path)));
         }
         found.sort();
         Ok(found.into_iter().map(|(_, path)| path).collect())
     }
 
-    /// The checkpoint from which a resumed run continues: the newest one.
+    /// The checkpoint that a resumed run goes on from: the newest one.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -134,13 +137,38 @@ impl RunDir {
         Ok(self.checkpoints()?.pop())
     }
 
-    /// The checkpoint with the lowest validation loss, if there was a validation.
+    /// The checkpoint with the lowest validation loss, where there was a validation.
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::Run`] when `run.json` is damaged.
     pub fn best(&self) -> Result<Option<Best>> {
-        let best = self.mark()?.best_validation;
-        Ok(best.filter(|best| self.checkpoint(best.step).exists()))
+        Ok(self.best_so_far()?.best)
+    }
+
+    /// The best checkpoint and what it was validated on; nothing in a run without a mark.
+    pub(super) fn best_so_far(&self) -> Result<BestSoFar> {
+        if !self.is_run() {
+            return Ok(BestSoFar::default());
+        }
+        let mark = self.mark()?;
+        Ok(BestSoFar {
+            best: mark
+                .best_validation
+                .filter(|best| self.checkpoint(best.step).exists()),
+            validation: mark.validation,
+        })
+    }
+
+    /// Gives a checkpoint another name, under which no run goes on from it. Gives that name.
+    pub(super) fn set_aside(&self, step: u64) -> Result<PathBuf> {
+        let from = self.checkpoint(step);
+        let to = from.with_extension("not-finite");
+        // One of an earlier attempt at the same steps.
+        checkpoint::remove(&to)?;
+        fs::rename(&from, &to)
+            .and_then(|()| sync_folder(&self.checkpoints_folder()))
+            .map_err(Error::io("rename", &from))?;
+        Ok(to)
     }
 
     /// Refuses a folder that process 0 has made and that this process does not see.
@@ -159,9 +187,10 @@ impl RunDir {
             self.metrics(),
             self.history(),
             self.mark_path(),
+            partial(&self.mark_path()),
             lock,
         ] {
-            // The user is told why the run did not begin. A failure here would only hide that.
+            // Why the run did not begin is what the user is told.
             let _ = fs::remove_file(file);
         }
         let _ = fs::remove_dir(self.checkpoints_folder());
@@ -172,14 +201,15 @@ impl RunDir {
         self.0.join(CHECKPOINTS)
     }
 
-    /// Whether the folder does not exist, or holds nothing but the lock.
+    /// Whether the folder does not exist, or holds nothing but what a run that was killed while it began has
+    /// left: the lock, and a mark that is not in its place.
     pub(super) fn is_free(&self) -> Result<bool> {
         if !self.0.exists() {
             return Ok(true);
         }
-        let entries = fs::read_dir(&self.0).map_err(Error::io("list", &self.0))?;
-        for entry in entries {
-            if entry.map_err(Error::io("list", &self.0))?.file_name() != LOCK {
+        let left = [self.0.join(LOCK), partial(&self.mark_path())];
+        for entry in fs::read_dir(&self.0).map_err(Error::io("list", &self.0))? {
+            if !left.contains(&entry.map_err(Error::io("list", &self.0))?.path()) {
                 return Ok(false);
             }
         }
@@ -192,7 +222,10 @@ impl RunDir {
         let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
         let mark: Mark = match serde_json::from_str(&text) {
             Ok(mark) => mark,
-            Err(source) => return Err(Error::from(RunError::Mark { path, source })),
+            Err(source) => {
+                let newest = self.last()?;
+                return Err(RunError::Mark { path, source, newest }.into());
+            }
         };
         if mark.format == FORMAT {
             return Ok(mark);

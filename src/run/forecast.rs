@@ -21,18 +21,29 @@ const KEPT: usize = 100;
 /// Predicts the time and the bubble of a step, and compares them with the measured ones.
 #[derive(Debug, Default)]
 pub struct Forecast {
-    predicted: Option<Step>,
+    predicted: Option<StepTime>,
     steps: u64,
     traced: Vec<(StepReport, Timeline)>,
     /// Seconds and bubble.
     measured: VecDeque<(f64, f64)>,
 }
 
-/// Seconds and idle share.
-#[derive(Clone, Copy, Debug)]
-struct Step {
-    step: f64,
-    bubble: f64,
+/// How long a step takes, and how much of it is bubble.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepTime {
+    /// Seconds.
+    pub seconds: f64,
+    /// The idle share, averaged over the ranks.
+    pub bubble: f64,
+}
+
+/// What was predicted of a run's steps and what was measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ForecastReport {
+    /// The prediction.
+    pub predicted: StepTime,
+    /// The medians of the newest steps.
+    pub measured: StepTime,
 }
 
 impl Forecast {
@@ -44,16 +55,16 @@ impl Forecast {
     /// A prediction from a simulation with the layers' costs.
     pub fn by_costs(prediction: &Prediction) -> Self {
         let Prediction { step, bubble, .. } = *prediction;
+        let seconds = step;
         Self {
-            predicted: Some(Step { step, bubble }),
+            predicted: Some(StepTime { seconds, bubble }),
             ..Self::default()
         }
     }
 
-    /// The prediction, if it is known before the first step.
-    pub(crate) fn beginning(&self) -> Option<String> {
+    /// The prediction, where there is one yet.
+    pub fn predicted(&self) -> Option<StepTime> {
         self.predicted
-            .map(|predicted| format!("predicted {predicted} by the costs of its layers"))
     }
 
     /// Whether the next step's passes are needed.
@@ -67,7 +78,7 @@ impl Forecast {
         schedule: &Schedule,
         report: &StepReport,
         timeline: Option<Timeline>,
-    ) -> Result<Option<String>> {
+    ) -> Result<Option<StepTime>> {
         self.steps += 1;
         if self.steps > WARM_UP {
             if self.measured.len() == KEPT {
@@ -80,34 +91,39 @@ impl Forecast {
         if self.predicted.is_some() || (self.traced.len() as u64) < TRACED {
             return Ok(None);
         }
-        let predicted = predict(schedule, &std::mem::take(&mut self.traced))?;
-        self.predicted = Some(predicted);
-        Ok(Some(format!(
-            "predicted {predicted} by the passes of the first steps"
-        )))
+        self.predicted = Some(predict(schedule, &std::mem::take(&mut self.traced))?);
+        Ok(self.predicted)
     }
 
-    /// The prediction and the measured values.
-    pub(super) fn result(&self) -> Option<String> {
+    /// What was predicted and what came.
+    pub(super) fn result(&self) -> Option<ForecastReport> {
         let predicted = self.predicted?;
         let middle = |part: fn(&(f64, f64)) -> f64| median(self.measured.iter().map(part));
-        let (seconds, idle) = (middle(|step| step.0)?, middle(|step| step.1)?);
-        let measured = Step {
-            step: seconds,
-            bubble: idle,
-        };
-        Some(format!("predicted {predicted}; measured {measured}"))
+        let (seconds, bubble) = (middle(|step| step.0)?, middle(|step| step.1)?);
+        let measured = StepTime { seconds, bubble };
+        Some(ForecastReport { predicted, measured })
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for StepTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "step {:.4} s, bubble {:.1} %", self.step, 100.0 * self.bubble)
+        write!(
+            f,
+            "step {:.4} s, bubble {:.1} %",
+            self.seconds,
+            100.0 * self.bubble
+        )
     }
 }
 
-/// The simulated step of the schedule, if every pass and the end of the step take their median times.
-fn predict(schedule: &Schedule, steps: &[(StepReport, Timeline)]) -> Result<Step> {
+impl fmt::Display for ForecastReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "predicted {}; measured {}", self.predicted, self.measured)
+    }
+}
+
+/// What the schedule gives when every pass takes its median time, and the end of a step too.
+fn predict(schedule: &Schedule, steps: &[(StepReport, Timeline)]) -> Result<StepTime> {
     let timelines = || steps.iter().map(|(_, timeline)| timeline);
     let costs = Costs::measured(timelines())?;
     let simulation = simulate(schedule, &costs, Links::Buffered)?;
@@ -133,8 +149,8 @@ fn predict(schedule: &Schedule, steps: &[(StepReport, Timeline)]) -> Result<Step
     let step = simulation.makespan + median(steps.iter().map(end)).unwrap_or(0.0);
     let busy = simulation.ranks.iter().map(|rank| rank.busy).sum::<f64>() / ranks;
     let busy = busy + median(steps.iter().map(beside)).unwrap_or(0.0);
-    Ok(Step {
-        step,
+    Ok(StepTime {
+        seconds: step,
         bubble: (1.0 - busy / step).max(0.0),
     })
 }

@@ -1,6 +1,6 @@
 //! The listeners of a run.
 
-use super::event::{Event, Flow, Task, Warning};
+use super::event::{Event, Next, Task, Warning};
 use super::progress::Screen;
 use super::settings::Listener;
 use crate::Error;
@@ -28,7 +28,7 @@ impl Listeners {
             screen.show(event);
         }
         for listener in &mut self.listeners {
-            self.stopped |= listener(event) == Flow::Stop;
+            self.stopped |= listener(event) == Next::Stop;
         }
     }
 

@@ -1,7 +1,7 @@
-//! The lock of a run directory: only one process trains there.
+//! The lock of a run directory: one process trains there.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{Seek, Write};
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -12,50 +12,99 @@ use crate::{Error, Result};
 /// The lock's file in a run directory.
 pub(super) const LOCK: &str = "lock";
 
-/// A lock. The system releases it when the process ends, for whatever reason.
+/// A lock that is held. The system releases it when the process ends, however it ends.
 #[derive(Debug)]
 pub(super) struct Lock {
+    /// The run directory, open: so no other directory gets its number.
+    dir: File,
     file: File,
-    path: PathBuf,
+    run: PathBuf,
 }
 
 impl Lock {
-    /// Takes the lock of a run directory. The directory must exist.
+    /// Takes the lock of a run directory, which exists.
     pub(super) fn take(run: &Path) -> Result<Self> {
-        let path = run.join(LOCK);
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(Error::io("open", &path))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let text = fs::read_to_string(&path).unwrap_or_default();
-                return Err(Error::from(RunError::InUse {
-                    path: run.to_owned(),
-                    holder: serde_json::from_str(&text).ok(),
-                }));
-            }
-            Err(TryLockError::Error(error)) => return Err(Error::io("lock", &path)(error)),
-        }
-        // The lock also works without its holder's name, for example on a full disk.
-        let _ = sign(&mut file);
-        Ok(Self { file, path })
+        Ok(Self {
+            dir: File::open(run).map_err(Error::io("open", run))?,
+            file: take(run)?,
+            run: run.to_owned(),
+        })
     }
 
-    /// Whether the file is still at its path. It is not if the run directory was removed or moved.
-    pub(super) fn is_in_place(&self) -> bool {
-        let ids = |of: fs::Metadata| (of.dev(), of.ino());
-        let here = fs::metadata(&self.path).map(ids).ok();
-        here.is_some() && here == self.file.metadata().map(ids).ok()
+    /// Refuses to go on in a run directory that was removed, moved or replaced.
+    pub(super) fn check_place(&self) -> Result<()> {
+        match is_same(&self.dir, &self.run) {
+            Ok(true) => Ok(()),
+            // No answer is no reason to end a run.
+            Err(error) if !is_gone(&error) => Ok(()),
+            Ok(false) | Err(_) => Err(RunError::Gone(self.run.clone()).into()),
+        }
+    }
+
+    /// Takes the lock again when somebody has removed or replaced its file, and tells that in a warning.
+    ///
+    /// # Errors
+    /// [`RunError::Taken`] when another process has the lock by now.
+    pub(super) fn keep(&mut self) -> Result<Option<Error>> {
+        let path = self.run.join(LOCK);
+        match is_same(&self.file, &path) {
+            Ok(true) => return Ok(None),
+            Err(error) if !is_gone(&error) => return Ok(None),
+            Ok(false) | Err(_) => {}
+        }
+        match take(&self.run) {
+            Ok(file) => {
+                self.file = file;
+                Ok(Some(RunError::LockRemoved(path).into()))
+            }
+            Err(Error::Run(error)) => match *error {
+                RunError::InUse { path, holder } => Err(RunError::Taken { path, holder }.into()),
+                error => Ok(Some(error.into())),
+            },
+            Err(error) => Ok(Some(error)),
+        }
     }
 }
 
+/// The lock's file, locked; it is made where there is none.
+fn take(run: &Path) -> Result<File> {
+    let path = run.join(LOCK);
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&path)
+        .map_err(Error::io("open", &path))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            return Err(Error::from(RunError::InUse {
+                path: run.to_owned(),
+                holder: serde_json::from_str(&text).ok(),
+            }));
+        }
+        Err(TryLockError::Error(error)) => return Err(Error::io("lock", &path)(error)),
+    }
+    // The lock is held without its holder's name too, as on a full disk.
+    let _ = sign(&mut file);
+    Ok(file)
+}
+
+/// Whether what is open still has this path.
+fn is_same(open: &File, path: &Path) -> io::Result<bool> {
+    let ids = |of: Metadata| (of.dev(), of.ino());
+    Ok(ids(fs::metadata(path)?) == ids(open.metadata()?))
+}
+
+/// Whether this says that there is nothing at a path.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
 /// Writes who holds the lock.
-fn sign(file: &mut File) -> std::io::Result<()> {
+fn sign(file: &mut File) -> io::Result<()> {
     let holder = Holder {
         pid: std::process::id(),
         host: gethostname::gethostname().to_string_lossy().into_owned(),

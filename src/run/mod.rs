@@ -8,7 +8,7 @@
 //! # use pipewright::{Pipeline, Result, schedule::Schedule};
 //! # use pipewright::data::{Corpus, Windows};
 //! # use pipewright::stages::{loss::CrossEntropy, models::Gpt};
-//! use pipewright::run::{Event, Flow, Progress, Resume, Run};
+//! use pipewright::run::{Event, Next, Progress, Resume, Run, Validation};
 //!
 //! # fn main() -> Result<()> {
 //! # let folder = tempfile::tempdir().unwrap();
@@ -28,12 +28,13 @@
 //! let outcome = Run::new(&path)
 //!     .steps(20)
 //!     .resume(Resume::IfThere)
-//!     .validate(validation, 4, 10) // 4 micro-batches, every 10 steps
+//!     .validate(Validation::new(validation).micro_batches(4).every(10))
 //!     .save_every(10)
-//!     .progress(Progress::default().unit("tokens"))
+//!     .loss_unit("nats", "token")
+//!     .progress(Progress::default())
 //!     .on(|event| match event {
-//!         Event::Validation { evaluation, .. } if evaluation.loss < 1.0 => Flow::Stop,
-//!         _ => Flow::Continue,
+//!         Event::Validation { evaluation, .. } if evaluation.loss < 1.0 => Next::Stop,
+//!         _ => Next::Continue,
 //!     })
 //!     .train(&mut pipeline)?;
 //! assert_eq!(outcome.steps, 20);
@@ -48,7 +49,9 @@
 //! A run prints nothing and handles no signals unless you ask for it: see [`Run::progress`] and
 //! [`Interrupt::on_signals`].
 
+mod alike;
 mod begin;
+mod best;
 mod claim;
 mod curve;
 mod event;
@@ -65,15 +68,18 @@ mod prune;
 mod session;
 mod settings;
 mod trace;
+mod validation;
 mod writer;
 
+pub use best::Best;
 pub use claim::Resume;
-pub use event::{Ended, Event, Failed, Flow, Outcome, Task, Warning};
-pub use folder::{Best, RunDir};
-pub use forecast::Forecast;
+pub use event::{Ended, Event, Failed, Next, Outcome, Task, Warning};
+pub use folder::RunDir;
+pub use forecast::{Forecast, ForecastReport, StepTime};
 pub use progress::Progress;
 pub use session::Session;
 pub use settings::Run;
 
-pub use crate::interrupt::{Interrupt, report_file_limits};
+pub use crate::interrupt::Interrupt;
 pub(crate) use trace::title;
+pub use validation::Validation;

@@ -24,8 +24,22 @@ type Drawn = std::result::Result<(), Box<dyn std::error::Error>>;
 #[derive(Clone, Debug)]
 pub(super) struct Labels {
     pub(super) title: String,
-    /// The unit of the losses, such as `nats per token`.
-    pub(super) unit: Option<String>,
+    pub(super) unit: Option<LossUnit>,
+}
+
+impl Labels {
+    /// What the loss counts.
+    pub(super) fn targets(&self) -> String {
+        let target = self.unit.as_ref().map_or("target", |unit| &unit.target);
+        format!("{target}s")
+    }
+}
+
+/// What losses are measured in, and what they are means of: nats per token.
+#[derive(Clone, Debug)]
+pub(super) struct LossUnit {
+    pub(super) quantity: String,
+    pub(super) target: String,
 }
 
 /// Draws the training loss, and the validation loss if there is one.
@@ -70,7 +84,7 @@ fn chart(
         .y_label_area_size(60)
         .build_cartesian_2d(steps, losses)?;
     let axis = match &labels.unit {
-        Some(unit) => format!("loss ({unit})"),
+        Some(LossUnit { quantity, target }) => format!("loss ({quantity} per {target})"),
         None => "loss".to_owned(),
     };
     chart

@@ -4,8 +4,8 @@ use std::io::{self, IsTerminal, Write};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::event::{Event, score};
-use crate::pipeline::StepReport;
+use super::event::Event;
+use crate::pipeline::{StepReport, score};
 
 const BAR: &str = "{bar:24} {pos}/{len}  {msg}  {eta} left";
 
@@ -13,15 +13,11 @@ const BAR: &str = "{bar:24} {pos}/{len}  {msg}  {eta} left";
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     every: u64,
-    unit: &'static str,
 }
 
 impl Default for Progress {
     fn default() -> Self {
-        Self {
-            every: 10,
-            unit: "targets",
-        }
+        Self { every: 10 }
     }
 }
 
@@ -29,17 +25,11 @@ impl Progress {
     /// Without a terminal: prints a line for every `every`th step. Default: 10.
     #[must_use]
     pub fn every(self, every: u64) -> Self {
-        Self { every, ..self }
+        Self { every }
     }
 
-    /// The unit of the rate, for example `tokens` or `images`. Default: `targets`.
-    #[must_use]
-    pub fn unit(self, unit: &'static str) -> Self {
-        Self { unit, ..self }
-    }
-
-    /// Begins to show a run of `steps` steps. `done` of them are done.
-    pub(super) fn show(self, done: u64, steps: u64) -> Screen {
+    /// Begins to show a run of `steps` steps, of which `done` are done, and whose losses count these targets.
+    pub(super) fn show(self, (done, steps): (u64, u64), targets: String) -> Screen {
         let bar = io::stderr().is_terminal().then(|| {
             let style = ProgressStyle::with_template(BAR).expect("the template is fixed");
             let bar = ProgressBar::new(steps).with_style(style).with_position(done);
@@ -49,6 +39,7 @@ impl Progress {
         Screen {
             bar,
             progress: self,
+            targets,
             last: steps.saturating_sub(1),
         }
     }
@@ -59,6 +50,7 @@ impl Progress {
 pub(super) struct Screen {
     bar: Option<ProgressBar>,
     progress: Progress,
+    targets: String,
     last: u64,
 }
 
@@ -67,12 +59,13 @@ impl Screen {
     pub(super) fn show(&self, event: &Event<'_>) {
         match event {
             Event::Step(report) => self.step(report),
-            Event::Validation { step, evaluation, .. } => self.say(&format!(
-                "validation after {step} steps: {}",
-                score(evaluation.loss, evaluation.accuracy)
-            )),
+            Event::Validation { step, evaluation, .. } => {
+                self.say(&format!("validation after {step} steps: {evaluation}"));
+            }
             Event::Checkpoint { .. } => {}
-            Event::Predicted(line) => self.say(line),
+            Event::Predicted(predicted) => {
+                self.say(&format!("predicted {predicted} by the passes of the first steps"));
+            }
             Event::Warning(warning) => self.complain(&warning.to_string()),
             Event::End(outcome) => {
                 self.clear();
@@ -103,7 +96,7 @@ impl Screen {
             "{}  {} {}/s  bubble {:.0} %",
             score(report.loss, report.accuracy),
             thousands(report.rate()),
-            self.progress.unit,
+            self.targets,
             100.0 * report.bubble()
         )
     }

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::folder::{Best, RunDir};
+use super::best::Best;
+use super::folder::RunDir;
 use crate::{Result, checkpoint};
 
 impl RunDir {
@@ -18,7 +19,7 @@ impl RunDir {
     pub(super) fn prune(&self, keep: usize, best: Option<Best>, done: u64) -> Result<()> {
         let (all, good) = (self.checkpoints()?, self.newest_good(done)?);
         let best = best.map(|best| self.checkpoint(best.step));
-        all[..all.len().saturating_sub(keep)]
+        all[..all.len().saturating_sub(keep.max(1))]
             .iter()
             .filter(|old| Some(*old) != good.as_ref() && Some(*old) != best.as_ref())
             .try_for_each(|old| checkpoint::remove(old))

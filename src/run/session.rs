@@ -6,23 +6,25 @@ use std::time::Instant;
 
 use pipewright_stages::Stage;
 
+use super::best::{Best, BestSoFar};
 use super::event::{Ended, Event, Failed, Outcome, Task};
-use super::folder::{Best, RunDir};
+use super::folder::RunDir;
 use super::forecast::Forecast;
 use super::listeners::Listeners;
 use super::metrics::Line;
-use super::settings::Validation;
 use super::trace::Tracer;
+use super::validation::Validation;
 use super::writer::{Failure, Writer};
+use crate::checkpoint;
 use crate::interrupt::Interrupt;
 use crate::pipeline::{Evaluation, Pipeline, StepReport};
-use crate::{Error, Result, checkpoint};
+use crate::{Error, Result};
 
 /// A run that is ready for its next step.
 pub struct Session<'p, S: Stage> {
     pub(super) pipeline: &'p mut Pipeline<S>,
     pub(super) dir: RunDir,
-    /// Only in the process that leads.
+    /// In the process that leads.
     pub(super) writer: Option<Writer>,
     pub(super) listeners: Listeners,
     pub(super) interrupt: Interrupt,
@@ -34,10 +36,12 @@ pub struct Session<'p, S: Stage> {
     pub(super) first: u64,
     /// The newest checkpoint of this run.
     pub(super) saved: Option<u64>,
-    pub(super) best: Option<Best>,
+    pub(super) best: BestSoFar,
     pub(super) forecast: Option<Forecast>,
     pub(super) tracer: Option<Tracer>,
     pub(super) traced: Option<u64>,
+    /// What was odd about its beginning.
+    pub(super) notes: Vec<String>,
 }
 
 impl<S: Stage> Session<'_, S> {
@@ -56,13 +60,30 @@ impl<S: Stage> Session<'_, S> {
         self.writer.is_some()
     }
 
-    /// Trains up to the last step, or until the run is asked to end, and saves.
+    /// What was odd about its beginning: it goes on with other data, say.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Leaves before the first step. The other processes are told why, and the directory of a new run is
+    /// taken back.
+    pub fn abandon(self, cause: &Error) {
+        if self.pipeline.processes() > 1 {
+            self.pipeline.fail(cause);
+        }
+        if let Some(writer) = &self.writer {
+            writer.abandon();
+        }
+    }
+
+    /// Trains up to the last step, or to the end of the step in which somebody asks it to end, and saves.
     ///
     /// # Errors
-    /// Whatever [`Pipeline::step`], [`Pipeline::evaluate`] and [`Pipeline::save`] return;
-    /// [`Error::NotFinite`] also for the loss of a validation;
-    /// [`RunError::Gone`](crate::error::RunError::Gone). A checkpoint whose weights gave numbers that are not
-    /// finite is removed if there is an older one.
+    /// What [`Pipeline::step`], [`Pipeline::evaluate`] and [`Pipeline::save`] give, [`Error::NotFinite`] for the loss
+    /// of a validation too; [`RunError::Gone`](crate::error::RunError::Gone) and
+    /// [`RunError::Taken`](crate::error::RunError::Taken). A checkpoint whose weights gave numbers that are not finite
+    /// is set aside when there is an older one. A validation that is refused costs no steps: they are saved
+    /// before.
     pub fn train(mut self) -> Result<Outcome> {
         let result = self.run();
         if let Err(error) = &result {
@@ -100,7 +121,7 @@ impl<S: Stage> Session<'_, S> {
             seconds: started.elapsed().as_secs_f64(),
             validation,
             checkpoint: self.dir.checkpoint(done),
-            best: self.best,
+            best: self.best.best,
             forecast: self.forecast.as_ref().and_then(Forecast::result),
             traced: self.traced,
             warnings: self.listeners.take_warnings(),
@@ -114,21 +135,24 @@ impl<S: Stage> Session<'_, S> {
         self.pipeline.next_step()
     }
 
-    /// One step, with its validation and its checkpoint if they are due.
+    /// One step, with its validation and its checkpoint where these are due.
     fn step(&mut self) -> Result<Option<Evaluation>> {
         let report = self.advance()?;
-        if let Some(writer) = &self.writer {
-            writer.check_place()?;
-        }
+        self.check_place()?;
         if self.saved == Some(report.step) {
-            // This step has shown that the newest checkpoint is good, so older ones may be removed.
+            // This step has shown that the newest checkpoint is good: older ones may go.
             self.prune();
         }
         self.listeners.tell(&Event::Step(&report));
-        let validation = self.validate()?;
+        let validated = self.validate();
+        let validation = validated.as_ref().copied().unwrap_or_default();
         let line = Line::new(&report, validation.map(|(evaluation, _)| evaluation));
         let written = self.writer.as_mut().map(|writer| writer.line(&line));
         self.warn(written);
+        if let Err(error) = validated {
+            self.save_before(&error);
+            return Err(error);
+        }
         let best = validation.is_some_and(|(_, best)| best);
         if best || is_due(self.done(), self.save_every) {
             self.save()?;
@@ -136,7 +160,7 @@ impl<S: Stage> Session<'_, S> {
         Ok(validation.map(|(evaluation, _)| evaluation))
     }
 
-    /// One step of the pipeline. It is traced if its passes are needed.
+    /// One step of the pipeline, traced when somebody wants that.
     fn advance(&mut self) -> Result<StepReport> {
         let next = self.done();
         let tracer = self.tracer.as_mut().filter(|tracer| tracer.wants(next));
@@ -156,7 +180,7 @@ impl<S: Stage> Session<'_, S> {
             }
         }
         match forecast.map(|forecast| forecast.add(schedule, &report, timeline)) {
-            Some(Ok(Some(line))) => self.listeners.tell(&Event::Predicted(&line)),
+            Some(Ok(Some(predicted))) => self.listeners.tell(&Event::Predicted(predicted)),
             Some(Err(error)) => {
                 self.forecast = None;
                 self.listeners.warn(Task::Forecast, error);
@@ -166,7 +190,7 @@ impl<S: Stage> Session<'_, S> {
         Ok(report)
     }
 
-    /// The validation after this step, if one is due, and whether its loss is the lowest so far.
+    /// The validation after this step, where one is due, and whether its loss is the lowest so far.
     fn validate(&mut self) -> Result<Option<(Evaluation, bool)>> {
         let step = self.done();
         let Some(validation) = self
@@ -183,15 +207,10 @@ impl<S: Stage> Session<'_, S> {
             let what = format!("the loss of the validation before it is {validation_loss}");
             return Err(Error::NotFinite { step, what });
         }
-        let best = self
-            .best
-            .is_none_or(|best| validation_loss < best.validation_loss);
-        if best {
-            self.best = Some(Best {
-                step,
-                validation_loss,
-            });
-        }
+        let best = self.best.offer(Best {
+            step,
+            validation_loss,
+        });
         self.listeners.tell(&Event::Validation {
             step,
             evaluation: &evaluation,
@@ -200,20 +219,38 @@ impl<S: Stage> Session<'_, S> {
         Ok(Some((evaluation, best)))
     }
 
+    /// Saves what was trained when the run ends although the pipeline goes on, as when a validation is
+    /// refused.
+    fn save_before(&mut self, end: &Error) {
+        let is_sound = !matches!(end, Error::NotFinite { .. }) && self.pipeline.goes_on();
+        if is_sound && self.saved != Some(self.done()) {
+            // Why the run ends is what the caller is told, with the newest checkpoint there is.
+            let _ = self.save();
+        }
+    }
+
+    /// Refuses to go on in a directory that is no longer this run's.
+    fn check_place(&mut self) -> Result<()> {
+        if let Some(writer) = &mut self.writer
+            && let Some((task, error)) = writer.check_place()?
+        {
+            self.listeners.warn(task, error);
+        }
+        Ok(())
+    }
+
     fn save(&mut self) -> Result<()> {
         let step = self.done();
         let path = self.dir.checkpoint(step);
-        if let Some(writer) = &self.writer {
-            writer.check_place()?;
-            let synced = Some(writer.sync());
-            self.warn(synced);
-        }
+        self.check_place()?;
+        let synced = self.writer.as_ref().map(Writer::sync);
+        self.warn(synced);
         self.pipeline.save(&path)?;
         self.saved = Some(step);
         let marked = self
             .writer
             .as_ref()
-            .map(|writer| writer.mark(self.saved, self.best));
+            .map(|writer| writer.mark(self.saved, &self.best));
         self.warn(marked);
         self.prune();
         let drawn = self.writer.as_ref().map(Writer::draw);
@@ -226,13 +263,21 @@ impl<S: Stage> Session<'_, S> {
         if self.writer.is_none() {
             return;
         }
-        if let Err(error) = self.dir.prune(self.keep, self.best, self.done()) {
+        if let Err(error) = self.dir.prune(self.keep, self.best.best, self.done()) {
             self.listeners.warn(Task::Prune, error);
         }
     }
 
-    /// Adds an event to the run's history.
-    pub(super) fn note(&mut self, event: &str) {
+    /// Writes into the run's history that it begins, and what is odd about that.
+    pub(super) fn note_beginning(&mut self, resumed: bool) {
+        self.note(if resumed { "resumed" } else { "began" });
+        for odd in self.notes.clone() {
+            self.note(&odd);
+        }
+    }
+
+    /// Writes into the run's history that something happened.
+    fn note(&mut self, event: &str) {
         let step = self.done();
         let noted = self.writer.as_mut().map(|writer| writer.note(step, event));
         self.warn(noted);
@@ -244,8 +289,7 @@ impl<S: Stage> Session<'_, S> {
         }
     }
 
-    /// After a failure: tells the other processes, and tells the listeners from which checkpoint the run can
-    /// continue.
+    /// After a failure: tells the other processes, and the listeners what there is to go on from.
     fn fail(&mut self, error: &Error) {
         if self.pipeline.processes() > 1 {
             self.pipeline.fail(error);
@@ -256,16 +300,16 @@ impl<S: Stage> Session<'_, S> {
         self.note(&format!("failed: {error}"));
         let not_finite = matches!(error, Error::NotFinite { .. });
         let result = if not_finite {
-            self.remove_bad()
+            self.set_aside_bad()
         } else {
             Ok((None, false))
         };
-        let (removed, last_is_bad) = result.unwrap_or_else(|error| {
+        let (set_aside, last_is_bad) = result.unwrap_or_else(|error| {
             self.listeners.warn(Task::Prune, error);
             (None, false)
         });
         let failed = Failed {
-            removed,
+            set_aside,
             last: self.dir.last().ok().flatten(),
             last_is_bad,
             repeats: not_finite,
@@ -273,9 +317,9 @@ impl<S: Stage> Session<'_, S> {
         self.listeners.tell(&Event::Failed(&failed));
     }
 
-    /// Removes the checkpoint whose weights gave numbers that are not finite, if there is an older one.
-    /// Returns the removed checkpoint, and whether the bad one is the only one.
-    fn remove_bad(&mut self) -> Result<(Option<PathBuf>, bool)> {
+    /// Sets the checkpoint aside whose weights gave numbers that are not finite, if there is an older one.
+    /// Gives where it is now, and whether there is only the bad one.
+    fn set_aside_bad(&mut self) -> Result<(Option<PathBuf>, bool)> {
         let done = self.done();
         let bad = self.dir.checkpoint(done);
         if !bad.exists() {
@@ -284,12 +328,13 @@ impl<S: Stage> Session<'_, S> {
         if self.dir.newest_good(done)?.is_none() {
             return Ok((None, true));
         }
-        checkpoint::remove(&bad)?;
-        self.best = self.best.filter(|best| best.step != done);
+        let aside = self.dir.set_aside(done)?;
+        self.note(&format!("set aside {}", aside.display()));
+        self.best.forget(done);
         let last = self.dir.last()?.and_then(|path| checkpoint::named_step(&path));
-        let marked = self.writer.as_ref().map(|writer| writer.mark(last, self.best));
+        let marked = self.writer.as_ref().map(|writer| writer.mark(last, &self.best));
         self.warn(marked);
-        Ok((Some(bad), false))
+        Ok((Some(aside), false))
     }
 }
 
@@ -302,7 +347,7 @@ impl<S: Stage> std::fmt::Debug for Session<'_, S> {
     }
 }
 
-/// Whether something that happens every `every` steps happens after `done` steps. With 0 it never happens.
+/// Whether something that happens every so many steps happens after `done` steps; never when that is 0.
 fn is_due(done: u64, every: u64) -> bool {
     every > 0 && done.is_multiple_of(every)
 }

@@ -1,29 +1,29 @@
-//! The settings of a run.
+//! What a run is to do.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use pipewright_stages::Stage;
 
 use super::claim::{Claim, Resume};
-use super::event::{Event, Flow, Outcome};
+use super::event::{Event, Next, Outcome};
 use super::folder::RunDir;
 use super::forecast::Forecast;
-use super::picture::Labels;
+use super::picture::{Labels, LossUnit};
 use super::progress::Progress;
+use super::validation::Validation;
 use crate::Result;
 use crate::checkpoint::Checkpoint;
-use crate::data::DataSource;
+use crate::fabric::World;
 use crate::interrupt::Interrupt;
 use crate::pipeline::Pipeline;
 
 /// A listener of a run.
-pub(super) type Listener = Box<dyn FnMut(&Event<'_>) -> Flow>;
+pub(super) type Listener = Box<dyn FnMut(&Event<'_>) -> Next>;
 
-/// Describes a run: how long it trains, what it validates on, what it saves, and who listens.
+/// A run being described: how long, what it validates on, what it saves, and who listens.
 ///
-/// With only a directory, it does 1,000 steps, saves after the last one, prints nothing, and refuses a
-/// directory that is not empty.
+/// Without more than a directory it does 1,000 steps, saves after the last one, prints nothing and refuses a
+/// directory that holds anything.
 pub struct Run {
     pub(super) dir: RunDir,
     pub(super) resume: Resume,
@@ -42,15 +42,8 @@ pub struct Run {
     pub(super) claim: Option<Claim>,
 }
 
-/// The data of a run's validations.
-pub(super) struct Validation {
-    pub(super) source: Arc<dyn DataSource>,
-    pub(super) micro_batches: u32,
-    pub(super) every: u64,
-}
-
 impl Run {
-    /// A run in this directory. The directory is made when the run begins.
+    /// A run in this directory, which is made when the run begins.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         let dir = RunDir::at(dir);
         let name = dir.path().file_name().unwrap_or(dir.path().as_os_str());
@@ -74,47 +67,41 @@ impl Run {
         }
     }
 
-    /// The steps of the whole run, with those before it was resumed. Default: 1,000.
+    /// The steps of the whole run, those before it was resumed too; 1,000 when not said.
     #[must_use]
     pub fn steps(self, steps: u64) -> Self {
         Self { steps, ..self }
     }
 
-    /// What to do if there is a run in the directory. Default: [`Resume::Never`].
+    /// What to do with a run that is there already; [`Resume::Never`] when not said.
     #[must_use]
     pub fn resume(self, resume: Resume) -> Self {
         Self { resume, ..self }
     }
 
-    /// Validates on the first `micro_batches` micro-batches of a source, every `every` steps and after the
-    /// last one. The checkpoint with the lowest validation loss is kept, besides the newest ones. Default: no
-    /// validation.
+    /// Validates, and keeps the checkpoint with the lowest validation loss, beside the newest ones. No
+    /// validation when not said.
     #[must_use]
-    pub fn validate(self, source: Arc<dyn DataSource>, micro_batches: u32, every: u64) -> Self {
-        let validation = Some(Validation {
-            source,
-            micro_batches,
-            every,
-        });
+    pub fn validate(self, validation: Validation) -> Self {
+        let validation = Some(validation);
         Self { validation, ..self }
     }
 
-    /// Saves a checkpoint every `save_every` steps, besides the one at the end. Default: 0, only the one at
-    /// the end.
+    /// Saves a checkpoint every so many steps, beside the one at the end; 0, only the one at the end, when not said.
     #[must_use]
     pub fn save_every(self, save_every: u64) -> Self {
         Self { save_every, ..self }
     }
 
-    /// How many of the newest checkpoints are kept. Default: 3. The best one is kept too, and so is the
-    /// newest one that a later step has shown to be good.
+    /// How many of the newest checkpoints are kept, 1 or more; 3 when not said. The best one is kept too, and
+    /// so is the newest one that a later step has shown to be good.
     #[must_use]
     pub fn keep(self, keep: usize) -> Self {
         Self { keep, ..self }
     }
 
-    /// Whether the run may be resumed on other data than it trained on before. The run's history records it.
-    /// Default: false.
+    /// Whether the run may be resumed on data other than what it trained on before; false when not said. It is written
+    /// into the run's history.
     #[must_use]
     pub fn allow_other_data(self, allow_other_data: bool) -> Self {
         Self {
@@ -123,68 +110,75 @@ impl Run {
         }
     }
 
-    /// The settings of the run as a text, which is kept as `config.toml`. Default: none.
+    /// The settings of the run as a text, kept as `config.toml`; none when not said.
     #[must_use]
     pub fn config(self, config: String) -> Self {
         let config = Some(config);
         Self { config, ..self }
     }
 
-    /// The unit of the loss for the picture, such as `nats per token`. Default: none.
+    /// What the loss is measured in, and what it is the mean of, in the singular: after
+    /// `loss_unit("nats", "token")` the picture says `nats per token`, and the progress counts `tokens`.
+    /// When not said, it counts `targets`.
     #[must_use]
-    pub fn loss_unit(mut self, unit: &str) -> Self {
-        self.labels.unit = Some(unit.to_owned());
+    pub fn loss_unit(mut self, quantity: &str, target: &str) -> Self {
+        self.labels.unit = Some(LossUnit {
+            quantity: quantity.to_owned(),
+            target: target.to_owned(),
+        });
         self
     }
 
-    /// Ends the run after the current step when this request is made. Default: nothing interrupts the run.
+    /// Ends the run after the step in which somebody asks for it. Nobody can when not said.
     #[must_use]
     pub fn interrupt(self, interrupt: Interrupt) -> Self {
         Self { interrupt, ..self }
     }
 
-    /// Shows the run to a person. Default: nothing is printed.
+    /// Shows the run to a person. Nothing is printed when not said.
     #[must_use]
     pub fn progress(self, progress: Progress) -> Self {
         let progress = Some(progress);
         Self { progress, ..self }
     }
 
-    /// Predicts how long a step takes. Default: no prediction.
+    /// Predicts how long a step takes. No prediction when not said.
     #[must_use]
     pub fn forecast(self, forecast: Forecast) -> Self {
         let forecast = Some(forecast);
         Self { forecast, ..self }
     }
 
-    /// Traces `steps` steps and writes the one with the median time: as `trace.svg`, as `trace.json` (for
-    /// ui.perfetto.dev) and, together with the plan, as `plan-and-trace.svg`. Default: no traces.
+    /// Traces so many steps, and writes the one with the median time as `trace.svg`, `trace.json` (for
+    /// ui.perfetto.dev) and, beside what was planned, as `plan-and-trace.svg`. No traces when not said.
     #[must_use]
     pub fn trace(self, steps: u64) -> Self {
         let trace = Some(steps);
         Self { trace, ..self }
     }
 
-    /// Adds a listener, which is told every event. It may answer [`Flow::Stop`]. With several processes, one
-    /// such answer stops all.
+    /// Tells a listener what happens. It may answer [`Next::Stop`]; in several processes one such answer
+    /// stops all.
     #[must_use]
-    pub fn on<R: Into<Flow>>(mut self, mut listener: impl FnMut(&Event<'_>) -> R + 'static) -> Self {
+    pub fn on<R: Into<Next>>(mut self, mut listener: impl FnMut(&Event<'_>) -> R + 'static) -> Self {
         self.listeners.push(Box::new(move |event| listener(event).into()));
         self
     }
 
-    /// Checks the run directory now, and takes its lock if there is a run to continue. So a directory that
-    /// cannot be used is refused before data is opened and stages are built. Without this call,
-    /// [`Run::begin`] does it. With several processes, only the first one calls it.
+    /// Looks at the run directory now and takes its lock when there is a run to go on with. So a directory that
+    /// cannot be used is refused before data is opened and stages are built. Without it, [`Run::begin`] does this.
+    /// In a world of several processes, the first one does it for all.
     ///
     /// # Errors
     /// [`Error::Run`](crate::Error::Run) when the directory cannot be used; nothing in it has changed.
-    pub fn claim(mut self) -> Result<Self> {
-        self.claim = Some(Claim::new(self.dir.clone(), self.resume)?);
+    pub fn claim(mut self, world: Option<&World>) -> Result<Self> {
+        if world.is_none_or(|world| world.process() == 0) {
+            self.claim = Some(Claim::new(self.dir.clone(), self.resume)?);
+        }
         Ok(self)
     }
 
-    /// The checkpoint from which a claimed run continues. `None` for a new run.
+    /// The checkpoint that a claimed run goes on from; none in a new run.
     pub fn resumes_from(&self) -> Option<&Checkpoint> {
         self.claim.as_ref()?.checkpoint()
     }

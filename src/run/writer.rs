@@ -1,33 +1,35 @@
-//! The files that the leading process of a run writes.
+//! What the process that leads a run writes.
 
 use std::fs;
 
+use super::best::BestSoFar;
 use super::claim::Claim;
 use super::event::Task;
 use super::files::replace;
-use super::folder::{Best, Mark, RunDir};
+use super::folder::{Mark, RunDir};
 use super::history::History;
 use super::lock::Lock;
 use super::metrics::{Line, Metrics};
 use super::picture::{self, Labels};
-use crate::error::RunError;
 use crate::{Error, Result, checkpoint};
 
 /// The files of a run, open in the process that leads it.
 #[derive(Debug)]
 pub(super) struct Writer {
     dir: RunDir,
+    /// Whether it has made the run.
+    new: bool,
     lock: Lock,
     metrics: Metrics,
     history: History,
     labels: Labels,
 }
 
-/// A failed task of the writer.
+/// A task of the writer's that failed.
 pub(super) type Failure = (Task, Error);
 
 impl Writer {
-    /// Makes the directory of a new run, or opens that of a run that continues after `step` steps.
+    /// Makes the directory of a new run, or opens that of one that goes on, after `step` steps.
     pub(super) fn begin(
         (dir, claim): (&RunDir, Claim),
         (config, labels): (Option<&str>, Labels),
@@ -36,8 +38,8 @@ impl Writer {
         let new = claim.from().is_none();
         let lock = claim.lock()?;
         let open = || -> Result<_> {
-            if new {
-                dir.set_mark(&Mark::new(None, None))?;
+            if !dir.is_run() {
+                dir.set_mark(&Mark::new((!new).then_some(step), &BestSoFar::default()))?;
             }
             let folder = dir.checkpoints_folder();
             fs::create_dir_all(&folder).map_err(Error::io("create", &folder))?;
@@ -54,6 +56,7 @@ impl Writer {
         let (metrics, history) = opened?;
         Ok(Self {
             dir: dir.clone(),
+            new,
             lock,
             metrics,
             history,
@@ -61,37 +64,38 @@ impl Writer {
         })
     }
 
-    /// Removes a new run that did not begin, so that the next one may have the same name.
+    /// Takes back a run that is new and has done no step: the next one may have the same name.
     pub(super) fn abandon(&self) {
-        self.dir.abandon();
+        if self.new {
+            self.dir.abandon();
+        }
     }
 
-    /// Fails if the run's directory is no longer there.
-    pub(super) fn check_place(&self) -> Result<()> {
-        match self.lock.is_in_place() {
-            true => Ok(()),
-            false => Err(Error::from(RunError::Gone(self.dir.path().to_owned()))),
-        }
+    /// Refuses to go on in a directory that is no longer there, or that another process has taken.
+    pub(super) fn check_place(&mut self) -> Result<Option<Failure>> {
+        self.lock.check_place()?;
+        let odd = self.lock.keep()?;
+        Ok(odd.map(|error| (Task::Lock, error)))
     }
 
     pub(super) fn line(&mut self, line: &Line) -> std::result::Result<(), Failure> {
         self.metrics.add(line).map_err(|error| (Task::Metrics, error))
     }
 
-    /// Records an event, after `step` steps.
+    /// Writes down that something happened after so many steps.
     pub(super) fn note(&mut self, step: u64, event: &str) -> std::result::Result<(), Failure> {
         self.history
             .add(step, event)
             .map_err(|error| (Task::History, error))
     }
 
-    /// Waits until the disk has the numbers of the checkpoint that is about to be saved.
+    /// Makes the numbers durable that belong to the checkpoint that is about to be saved.
     pub(super) fn sync(&self) -> std::result::Result<(), Failure> {
         self.metrics.sync().map_err(|error| (Task::Metrics, error))
     }
 
-    /// Records which checkpoints are the last and the best one.
-    pub(super) fn mark(&self, last: Option<u64>, best: Option<Best>) -> std::result::Result<(), Failure> {
+    /// Says which checkpoints are the last and the best one.
+    pub(super) fn mark(&self, last: Option<u64>, best: &BestSoFar) -> std::result::Result<(), Failure> {
         self.dir
             .set_mark(&Mark::new(last, best))
             .map_err(|error| (Task::Mark, error))

@@ -43,20 +43,41 @@ fn weights_that_have_blown_up_do_not_cost_the_last_good_checkpoint() {
     );
     assert!(said.contains("error: step 3: "), "{said}");
     assert!(
-        said.contains("removed runs/small/checkpoints/step-00000003: its weights gave these numbers"),
+        said.contains(
+            "the checkpoint whose weights gave these numbers is set aside as \
+             runs/small/checkpoints/step-00000003.not-finite"
+        ),
         "{said}"
     );
     assert!(
         said.contains("the newest checkpoint is runs/small/checkpoints/step-00000002: --resume continues"),
         "{said}"
     );
-    assert_eq!(place.checkpoints("runs/small"), ["step-00000002"]);
+    let aside = "step-00000003.not-finite";
+    assert_eq!(place.checkpoints("runs/small"), ["step-00000002", aside]);
+    let again = failed(&place, &[BLOW_UP, "checkpoint.every=1", "train.validate_every=0"]);
+    assert!(again.contains(aside), "{again}");
     train(&place, &["--resume"], &SAVE_ALL).done();
     assert_eq!(place.steps("runs/small"), [0, 1, 2, 3, 4, 5]);
     assert_eq!(
         place.checkpoints("runs/small"),
-        ["step-00000005", "step-00000006"]
+        [aside, "step-00000005", "step-00000006"],
+        "what was set aside is never removed"
     );
+    place
+        .run(&["verify", &format!("runs/small/checkpoints/{aside}")])
+        .done();
+}
+
+#[test]
+fn a_run_whose_first_lines_cannot_be_printed_leaves_nothing_behind() {
+    let place = Place::new();
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut command = place.command(&["train", "my.toml"]);
+    let said = Run(command.stdout(full).output().unwrap()).refused();
+    assert!(said.contains("cannot write to standard output"), "{said}");
+    assert!(!place.path("runs/small").exists());
+    place.run(&["train", "my.toml"]).done();
 }
 
 #[test]

@@ -82,10 +82,10 @@ fn the_loss_has_the_unit_of_what_the_data_holds() {
     let unit = |config: &str| parse(config).unwrap().loss_unit();
     assert_eq!(
         unit("[model]\nkind = 'mlp'\n[data]\nkind = 'idx'\n"),
-        "nats per image"
+        ("nats", "image")
     );
-    assert_eq!(unit("[data]\nkind = 'tokens'\n"), "nats per token");
-    assert_eq!(unit("[data]\nkind = 'text'\n"), "nats per token");
+    assert_eq!(unit("[data]\nkind = 'tokens'\n"), ("nats", "token"));
+    assert_eq!(unit("[data]\nkind = 'text'\n"), ("nats", "token"));
 }
 
 #[test]

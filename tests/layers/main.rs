@@ -214,6 +214,15 @@ fn no_file_outgrows_its_idea() {
 }
 
 #[test]
+fn a_model_of_one_s_own_trains_with_resume_in_fewer_than_60_lines() {
+    let example = read(&root().join("examples/run.rs"));
+    assert!(example.lines().count() < 60, "{} lines", example.lines().count());
+    for part in ["Model::new(", "Resume::", "Validation::", "impl DataSource"] {
+        assert!(example.contains(part), "{part}");
+    }
+}
+
+#[test]
 fn the_reader_of_imports_sees_all_forms_and_the_judge_refuses() {
     let source = "use crate::id::Rank;\n// use crate::cli::Command;\nuse crate::{\n    plan::{Costs, \
         cli},\n    data,\n};\nlet a = crate::worker::run(my_crate::x);";

@@ -14,6 +14,7 @@ mod gpus;
 mod library;
 mod peers;
 mod refusals;
+mod runs;
 mod training;
 
 use std::fs;

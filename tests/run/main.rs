@@ -1,7 +1,9 @@
 //! The training loop as a user of the library calls it.
 
 mod directory;
+mod lock;
 mod resume;
+mod settings;
 mod warnings;
 
 use std::cell::RefCell;
@@ -13,7 +15,7 @@ use std::sync::Arc;
 use pipewright::data::DataSource;
 use pipewright::error::{CheckpointError, RunError};
 use pipewright::id::MicroBatch;
-use pipewright::run::{Ended, Event, Flow, Resume, Run, RunDir, Task};
+use pipewright::run::{Ended, Event, Forecast, Next, Resume, Run, RunDir, Task, Validation};
 use pipewright::schedule::Schedule;
 use pipewright::stages::loss::MeanSquaredError;
 use pipewright::stages::models::Mlp;
@@ -101,6 +103,11 @@ impl Place {
     }
 }
 
+/// Two micro-batches of targets that are the numbers times this.
+fn validation(factor: f32) -> Validation {
+    Validation::new(Arc::new(Times(factor))).micro_batches(2)
+}
+
 /// All files in a folder, with their bytes.
 fn contents(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
@@ -124,7 +131,7 @@ fn listeners_hear_steps_validations_checkpoints_and_the_end_in_order() {
         .run()
         .steps(4)
         .save_every(3)
-        .validate(Arc::new(Times(2.0)), 2, 2);
+        .validate(validation(2.0).every(2));
     let outcome = run
         .on(move |event| {
             note.borrow_mut().push(match event {
@@ -158,8 +165,8 @@ fn listeners_hear_steps_validations_checkpoints_and_the_end_in_order() {
 fn a_listener_stops_the_run_which_is_saved_where_it_stopped() {
     let place = Place::new();
     let stop = |event: &Event<'_>| match event {
-        Event::Step(report) if report.step == 2 => Flow::Stop,
-        _ => Flow::Continue,
+        Event::Step(report) if report.step == 2 => Next::Stop,
+        _ => Next::Continue,
     };
     let run = place.run().steps(9).on(stop);
     let outcome = run.train(&mut pipeline()).expect("it trains");
@@ -170,10 +177,9 @@ fn a_listener_stops_the_run_which_is_saved_where_it_stopped() {
 #[test]
 fn the_best_checkpoint_is_kept_beside_the_newest_and_run_json_names_both() {
     let place = Place::new();
-    // With each step the model gets nearer to a factor of 2, and so further from -1. So the first validation
-    // is the best.
-    let away = Arc::new(Times(-1.0));
-    let run = place.run().steps(40).save_every(5).keep(1).validate(away, 2, 5);
+    // Step by step the model comes nearer to a factor of 2, and so away from -1: the first validation is the best.
+    let away = validation(-1.0).every(5);
+    let run = place.run().steps(40).save_every(5).keep(1).validate(away);
     let outcome = run.train(&mut pipeline()).expect("it trains");
     let best = outcome.best.expect("there were validations");
     assert_eq!(best.step, 5);
@@ -186,4 +192,22 @@ fn the_best_checkpoint_is_kept_beside_the_newest_and_run_json_names_both() {
     let mark: serde_json::Value = serde_json::from_str(&place.read("run.json")).expect("JSON");
     assert_eq!(mark["last"], "checkpoints/step-00000040");
     assert_eq!(mark["best"], "checkpoints/step-00000005");
+}
+
+#[test]
+fn a_forecast_tells_a_step_s_time_and_bubble_as_numbers() {
+    let place = Place::new();
+    let heard = Rc::new(RefCell::new(Vec::new()));
+    let note = Rc::clone(&heard);
+    let listen = move |event: &Event<'_>| {
+        if let Event::Predicted(predicted) = event {
+            note.borrow_mut().push(*predicted);
+        }
+    };
+    let run = place.run().steps(8).forecast(Forecast::by_passes()).on(listen);
+    let outcome = run.train(&mut pipeline()).expect("it trains");
+    let report = outcome.forecast.expect("there were steps enough");
+    assert_eq!(*heard.borrow(), [report.predicted]);
+    assert!(report.predicted.seconds > 0.0 && report.measured.seconds > 0.0);
+    assert!((0.0..1.0).contains(&report.measured.bubble), "{report}");
 }

@@ -72,7 +72,7 @@ fn the_best_checkpoint_of_earlier_steps_is_remembered() {
             .save_every(5)
             .keep(1)
             .resume(Resume::IfThere);
-        let run = run.validate(Arc::new(Times(-1.0)), 2, 5);
+        let run = run.validate(validation(-1.0).every(5));
         run.train(&mut pipeline())
             .expect("it trains")
             .best
@@ -81,6 +81,92 @@ fn the_best_checkpoint_of_earlier_steps_is_remembered() {
     let first = train(10);
     assert_eq!((first.step, train(30)), (5, first));
     assert!(place.checkpoints().contains(&5));
+}
+
+#[test]
+fn the_best_checkpoint_of_another_validation_counts_no_more_and_the_history_says_so() {
+    let place = Place::new();
+    let train = |steps, factor| {
+        let run = place
+            .run()
+            .steps(steps)
+            .save_every(5)
+            .keep(1)
+            .resume(Resume::IfThere);
+        let run = run.validate(validation(factor).every(5));
+        let best = run.train(&mut pipeline()).expect("it trains").best;
+        best.expect("there were validations")
+    };
+    let easy = train(10, 2.0);
+    let hard = train(20, -9.0);
+    assert!(
+        hard.step > 10 && hard.validation_loss > easy.validation_loss,
+        "{easy:?}, {hard:?}"
+    );
+    assert_eq!(place.dir().best().expect("it is read"), Some(hard));
+    let history = place.read("history.jsonl");
+    let said = format!(
+        "validates on other data than before, so the checkpoint after {} steps is",
+        easy.step
+    );
+    assert!(history.contains(&said), "{history}");
+    assert_eq!(train(30, -9.0), hard, "the same validation again");
+}
+
+#[test]
+fn what_a_killed_write_left_keeps_no_run_from_beginning_and_is_taken_up() {
+    let place = Place::new();
+    fs::create_dir(place.path()).expect("made");
+    fs::write(place.path().join(".run.json.partial"), "ha").expect("written");
+    place.train(2);
+    fs::write(place.path().join(".loss.svg.partial"), "ha").expect("written");
+    place.train(4);
+    let left = fs::read_dir(place.path()).expect("a folder");
+    let names = left.map(|entry| entry.expect("an entry").file_name());
+    let hidden: Vec<_> = names
+        .filter(|name| name.to_string_lossy().starts_with('.'))
+        .collect();
+    assert!(hidden.is_empty(), "{hidden:?}");
+}
+
+#[test]
+fn a_run_of_an_earlier_version_goes_on_and_is_marked() {
+    let place = Place::new();
+    place.train(2);
+    fs::remove_file(place.path().join("run.json")).expect("removed");
+    let state = place.dir().checkpoint(2).join("state.json");
+    fs::write(state, r#"{"format": 1, "step": 2, "config": ""}"#).expect("written");
+    let error = place.run().train(&mut pipeline()).expect_err("there is a run");
+    assert!(
+        matches!(&error, Error::Run(error) if matches!(**error, RunError::Exists(_))),
+        "{error:?}"
+    );
+    let run = place.run().steps(4).resume(Resume::Always);
+    let outcome = run.train(&mut pipeline()).expect("it goes on");
+    assert_eq!(outcome.trained, 2);
+    assert!(place.dir().is_run());
+    let history = place.read("history.jsonl");
+    assert!(history.contains("there was no run.json"), "{history}");
+}
+
+#[test]
+fn a_damaged_mark_is_refused_with_the_way_on() {
+    let place = Place::new();
+    place.train(2);
+    let mark = place.path().join("run.json");
+    fs::write(&mark, "{\"format\"").expect("written");
+    let again = || place.run().steps(4).resume(Resume::Always).train(&mut pipeline());
+    let said = again().expect_err("it is damaged").to_string();
+    let way = format!(
+        "move the file away, and --resume goes on from {}",
+        place.dir().checkpoint(2).display()
+    );
+    assert!(
+        said.contains("run.json is not the mark of a run") && said.contains(&way),
+        "{said}"
+    );
+    fs::rename(&mark, place.0.path().join("away")).expect("moved");
+    assert_eq!(again().expect("it goes on").trained, 2);
 }
 
 #[test]

@@ -93,11 +93,16 @@ fn the_picture_names_the_run_the_unit_and_both_curves() {
     let run = place
         .run()
         .steps(6)
-        .validate(Arc::new(Times(2.0)), 2, 2)
-        .loss_unit("per number");
+        .validate(validation(2.0).every(2))
+        .loss_unit("squares", "number");
     run.train(&mut pipeline()).expect("it trains");
     let svg = place.read("loss.svg");
-    for part in ["Loss of run", "loss (per number)", "training", "validation"] {
+    for part in [
+        "Loss of run",
+        "loss (squares per number)",
+        "training",
+        "validation",
+    ] {
         assert!(svg.contains(part), "{part}");
     }
 }

@@ -1,0 +1,78 @@
+//! What becomes of a run whose lock or whose directory somebody takes away.
+
+use std::fs::{File, TryLockError};
+
+use super::*;
+
+/// Does something in the run directory after step 1 of a run of six.
+fn train(place: &Place, mut meddle: impl FnMut(&Path) + 'static) -> (Result<Vec<Task>>, bool) {
+    let (path, held) = (place.path(), Rc::new(RefCell::new(false)));
+    let seen = Rc::clone(&held);
+    let listen = move |event: &Event<'_>| match event {
+        Event::Step(report) if report.step == 1 || report.step == 3 => meddle(&path),
+        Event::Step(report) if report.step == 4 => {
+            let lock = File::open(path.join("lock")).expect("it is there");
+            *seen.borrow_mut() = matches!(lock.try_lock(), Err(TryLockError::WouldBlock));
+        }
+        _ => {}
+    };
+    let outcome = place.run().steps(6).on(listen).train(&mut pipeline());
+    let tasks = outcome.map(|outcome| outcome.warnings.iter().map(|warning| warning.task).collect());
+    let held = *held.borrow();
+    (tasks, held)
+}
+
+#[test]
+fn a_lock_that_is_removed_is_made_anew_and_the_run_goes_on_with_one_warning() {
+    let place = Place::new();
+    let (tasks, held) = train(&place, |path| {
+        fs::remove_file(path.join("lock")).expect("removed")
+    });
+    assert_eq!(tasks.expect("the run goes on"), [Task::Lock]);
+    assert!(held, "nobody else may train there");
+    assert_eq!(place.checkpoints(), [6]);
+}
+
+#[test]
+fn a_run_whose_lock_another_has_taken_ends_and_says_who_has_it() {
+    let place = Place::new();
+    let mut others = Vec::new();
+    let take = move |path: &Path| {
+        fs::remove_file(path.join("lock")).expect("removed");
+        let lock = File::create_new(path.join("lock")).expect("made");
+        lock.lock().expect("nobody has it");
+        others.push(lock);
+        fs::write(
+            path.join("lock"),
+            r#"{"pid": 7, "host": "there", "since": "2026-01-31T12:00:00Z"}"#,
+        )
+        .expect("signed");
+    };
+    let (tasks, _) = train(&place, take);
+    let error = tasks.expect_err("it ends");
+    assert!(
+        matches!(&error, Error::Run(error) if matches!(**error, RunError::Taken { .. })),
+        "{error:?}"
+    );
+    let said = error.to_string();
+    assert!(
+        said.contains("another run has begun there, of process 7 on host there"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_directory_that_is_replaced_ends_the_run_also_when_there_is_a_lock_in_it() {
+    let place = Place::new();
+    let replace = |path: &Path| {
+        fs::rename(path, path.with_file_name("elsewhere")).expect("moved");
+        fs::create_dir(path).expect("made");
+        fs::write(path.join("lock"), "").expect("made");
+    };
+    let (tasks, _) = train(&place, replace);
+    assert!(
+        matches!(&tasks, Err(Error::Run(error)) if matches!(**error, RunError::Gone(_))),
+        "{tasks:?}"
+    );
+    assert_eq!(contents(&place.path()).len(), 1, "nothing is written there");
+}
