@@ -71,7 +71,10 @@ fn a_later_attempt_is_refused_where_a_carrier_may_hold_numbers_of_an_earlier_one
     // These numbers wait in the carrier. The next receive would take them, whatever it is for.
     a.send(WorldRank(1), Tag(7), Number(1)).expect("sent");
     a.stop();
-    let again = Call { attempt: 1, number: 0 };
+    let again = Call {
+        attempt: 1,
+        number: 0,
+    };
     let error = b.begin(again).expect_err("it has a carrier");
     let FabricError::CarrierKept { rank, attempt } = fabric_error(&error) else {
         panic!("{error}")
@@ -89,11 +92,17 @@ fn a_rank_that_refuses_an_attempt_ends_it_for_the_others() {
     });
     let [(mut a, _a), (b, _b)] = ends.try_into().ok().expect("two ends");
     let mut b = b.carried_by(Box::new(Reaching(Vec::new())));
-    let again = Call { attempt: 1, number: 0 };
+    let again = Call {
+        attempt: 1,
+        number: 0,
+    };
     a.begin(again).expect("it has no carrier");
     b.begin(again).expect_err("it has a carrier");
     drop(b);
-    assert!(matches!(a.wait(WorldRank(1), Tag(0)), Err(Error::PeerGone(WorldRank(1)))));
+    assert!(matches!(
+        a.wait(WorldRank(1), Tag(0)),
+        Err(Error::PeerGone(WorldRank(1)))
+    ));
 }
 
 fn fabric_error(error: &Error) -> &FabricError {
