@@ -46,7 +46,7 @@ fn beside() -> [(End<Number>, Peers); 2] {
         let end: End<Number> = ends.pop().expect("one rank");
         (end.carried_by(Box::new(beside)), peers)
     });
-    ends.try_into().ok().expect("two ends")
+    ends.try_into().expect("two ends")
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn a_rank_that_refuses_an_attempt_ends_it_for_the_others() {
         let (mut ends, peers) = fabric::ends::<Number>(world, &mesh(2, 2), 2, ROOM).expect("connected");
         (ends.pop().expect("one rank"), peers)
     });
-    let [(mut a, _a), (b, _b)] = ends.try_into().ok().expect("two ends");
+    let [(mut a, _a), (b, _b)] = ends.try_into().expect("two ends");
     let mut b = b.carried_by(Box::new(Reaching(Vec::new())));
     let again = Call {
         attempt: 1,
