@@ -289,14 +289,6 @@ fn options_about_a_config_are_refused_without_one() {
 }
 
 #[test]
-fn a_plan_of_a_hundred_thousand_ranks_is_a_line_a_rank() {
-    let (status, out, err) = run("plan --ranks 100000 --micro-batches 1 --schedule 1f1b");
-    assert_eq!((status, err.as_str()), (0, ""));
-    assert!(out.contains("\n99999 "), "the last rank");
-    assert!(out.ends_with("the timetable is wider than 160 columns; --format csv prints the passes\n"));
-}
-
-#[test]
 fn check_refuses_with_2_and_names_the_file_and_the_cell() {
     assert_eq!(
         check("0F0,0F1,0B0,0B1\n1F0,1B0,1B1\n", ""),

@@ -20,7 +20,7 @@ use pipewright::{Error, Pipeline, PipelineBuilder};
 use worlds::in_processes;
 
 /// Much longer than these stages need, even on a busy machine.
-const LIMIT: Duration = Duration::from_secs(2);
+const LIMIT: Duration = Duration::from_millis(500);
 
 /// The rank that blocks.
 const BLOCKED: u32 = 1;
@@ -101,7 +101,7 @@ fn the_other_processes_are_told() {
         pipeline.step().expect_err("the gate is shut").to_string()
     });
     assert!(
-        said[1].starts_with("rank 1 has not finished action ") && said[1].contains("(1F0) after 2 s"),
+        said[1].starts_with("rank 1 has not finished action ") && said[1].contains("(1F0) after 0.5 s"),
         "{}",
         said[1]
     );

@@ -63,6 +63,17 @@ pub enum FabricError {
         /// The call's number.
         call: u64,
     },
+    /// A later attempt was begun with the carrier of an earlier one.
+    #[error(
+        "rank {rank} cannot begin attempt {attempt}: its carrier may still hold numbers of an earlier \
+         attempt; connect the ranks anew"
+    )]
+    CarrierKept {
+        /// The rank that has the carrier.
+        rank: WorldRank,
+        /// The attempt.
+        attempt: u32,
+    },
     /// Another process sends damaged bytes, or another protocol.
     #[error("process {process} sends what cannot be read: {source}")]
     Unreadable {
@@ -265,6 +276,7 @@ impl FabricError {
                 | Self::NoCarrier { .. }
                 | Self::Unreceivable { .. }
                 | Self::LeftOver { .. }
+                | Self::CarrierKept { .. }
                 | Self::Unreadable { .. }
                 | Self::CallsDiffer { .. }
         )

@@ -34,8 +34,8 @@ pub trait Carrier<W>: Send {
     /// whether it did; if not, the socket carries them. A rank's sends and receives are called in the order
     /// of the schedule.
     ///
+    /// # Errors
     /// Whatever the carrier reports. The rank then stops.
-    /// Whatever the carrier reports; the rank stops.
     fn send(&mut self, peer: WorldRank, wire: &W, keep_going: KeepGoing<'_>) -> Result<bool>;
 
     /// Receives the wire of this description from a rank of another process. Since the description has come,

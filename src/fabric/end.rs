@@ -151,7 +151,13 @@ impl<W: Send + 'static> Transport<W> for End<W> {
 
     fn begin(&mut self, call: Call) -> Result<()> {
         self.posted.clear();
-        self.inbox.begin(call)
+        let is_restart = call.attempt > self.inbox.call().attempt;
+        self.inbox.begin(call)?;
+        if is_restart && self.carrier.is_some() {
+            let (rank, attempt) = (self.rank, call.attempt);
+            return Err(self.inbox.refuse(FabricError::CarrierKept { rank, attempt }));
+        }
+        Ok(())
     }
 
     fn stop(&mut self) {

@@ -74,7 +74,6 @@ impl<W> Inbox<W> {
 
     /// Begins a call. Packets of earlier calls are dropped, and so is a failure of an earlier attempt.
     pub(super) fn begin(&mut self, call: Call) -> Result<()> {
-        let restarted = call.attempt > self.call.attempt;
         self.call = call;
         if self
             .failed
@@ -92,10 +91,14 @@ impl<W> Inbox<W> {
             !stale
         });
         match left_over {
-            // In a new attempt the carrier is new too.
-            Some((from, of)) if !restarted => Err(self.fail(Failure::Fabric(Arc::new(left(from, of))))),
-            _ => Ok(()),
+            Some((from, of)) => Err(self.refuse(left(from, of))),
+            None => Ok(()),
         }
+    }
+
+    /// Nothing can be taken until a later attempt, because of this error.
+    pub(super) fn refuse(&mut self, error: FabricError) -> Error {
+        self.fail(Failure::Fabric(Arc::new(error)))
     }
 
     /// This inbox's own rank has stopped: nothing can be taken until a later attempt.
@@ -193,8 +196,8 @@ impl<W> Inbox<W> {
             Content::Failed(error) if !is_old_attempt => {
                 Err(self.fail_in(packet.call().attempt, Failure::Fabric(Arc::clone(error))))
             }
-            Content::Description(..) if packet.call() < self.call && !is_old_attempt => {
-                Err(self.fail(Failure::Fabric(Arc::new(left(packet.from, packet.call())))))
+            Content::Description(..) if packet.call() < self.call => {
+                Err(self.refuse(left(packet.from, packet.call())))
             }
             _ => Ok(packet.call() >= self.call),
         }

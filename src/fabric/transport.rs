@@ -19,13 +19,15 @@ pub trait Transport<W>: 'static {
     /// not taken is dropped. Whatever a faster peer sends for a later call waits until that call begins here.
     ///
     /// A later attempt also makes an end usable again if, in an earlier attempt, its peers have stopped or it
-    /// has stopped itself. Ranks of a process that has ended do not come back.
+    /// has stopped itself. Ranks of a process that has ended do not come back. An end with a carrier refuses a
+    /// later attempt.
     ///
     /// Every rank begins the same calls, in the same order. It neither allocates nor waits.
     ///
     /// # Errors
     /// [`crate::error::FabricError::LeftOver`] when a wire of an earlier call was announced, and a carrier
-    /// still has its numbers. The next receive would take them for its own.
+    /// still has its numbers. The next receive would take them for its own. For the same reason
+    /// [`crate::error::FabricError::CarrierKept`], when an end with a carrier begins a later attempt.
     fn begin(&mut self, call: Call) -> Result<()>;
 
     /// Tells every peer that this rank has stopped, as dropping the end does. [`Transport::begin`] with a

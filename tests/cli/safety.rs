@@ -1,5 +1,8 @@
 //! What a run that fails leaves behind, and what it prints.
 
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+
 use super::*;
 
 const SAVE_ALL: [&str; 2] = ["checkpoint.every=1", "checkpoint.keep=1"];
@@ -207,22 +210,28 @@ fn a_damaged_newest_checkpoint_says_how_to_continue_from_the_one_before() {
     );
 }
 
+/// An output that takes no byte more, and its other end, which nobody reads.
+fn full() -> (Stdio, UnixStream) {
+    let (output, unread) = UnixStream::pair().unwrap();
+    output.set_nonblocking(true).unwrap();
+    let mut filling = &output;
+    while filling.write(&[0; 4096]).is_ok() {}
+    output.set_nonblocking(false).unwrap();
+    (OwnedFd::from(output).into(), unread)
+}
+
 #[test]
 fn a_second_interruption_ends_at_once_as_a_failure() {
     let place = Place::new();
+    // The run has begun but cannot print its first lines. So it neither ends nor saves.
+    let (output, _unread) = full();
     let mut child = place
-        .command(&["train", "my.toml", "--set", "pipeline.micro_batches=50000"])
-        .stdout(Stdio::piped())
+        .command(&["train", "my.toml"])
+        .stdout(output)
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut stdout = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert!(
-        stdout.any(|line| line.unwrap().starts_with("run ")),
-        "the first step is about to begin"
-    );
-    // The save takes seconds. An interruption before it would save at once.
-    std::thread::sleep(Duration::from_millis(500));
+    wait_until(|| place.path("runs/small/checkpoints").exists());
     signal(&child, "-INT");
     let mut stderr = BufReader::new(child.stderr.take().unwrap()).lines();
     assert!(stderr.any(|line| line.unwrap().contains("Ctrl-C again to stop at once, unsaved")));

@@ -35,6 +35,23 @@ fn a_run_leaves_its_config_numbers_picture_and_checkpoints() {
 }
 
 #[test]
+fn without_a_config_the_built_in_text_is_trained_on_in_any_folder() {
+    let folder = TempDir::new().unwrap();
+    let small = ["model.dim=16", "data.seq=16", "pipeline.micro_batches=2"];
+    let sets = small.iter().flat_map(|set| ["--set", set]);
+    let mut command = Command::new(cargo_bin("pipewright"));
+    command.current_dir(folder.path()).args(["train", "--steps", "1"]);
+    let run = Run(command.args(sets).output().unwrap()).done();
+    assert!(run.stdout().contains("`built-in text`"), "{}", run.stdout());
+    assert!(
+        folder
+            .path()
+            .join("runs/gpt-text/checkpoints/step-00000001")
+            .is_dir()
+    );
+}
+
+#[test]
 fn a_line_of_numbers_has_every_field() {
     let place = Place::new();
     place.run(&["train", "my.toml", "--run-dir", "here"]).done();

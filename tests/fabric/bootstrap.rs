@@ -111,13 +111,36 @@ fn a_hello_that_was_overheard_takes_nobodys_seat() {
     });
 }
 
+/// How many connections process 0 keeps open that have not said anything yet.
+const SILENT: usize = 64;
+
 #[test]
-fn connections_that_say_nothing_and_messages_of_any_length_leave_room_for_those_who_come() {
-    let mut idle = Vec::new();
+fn connections_that_say_nothing_take_few_places_and_leave_room_for_those_who_come() {
     join_in_spite_of(|address| {
-        idle.extend((0..80).map(|_| connect(address)));
-        let mut large = connect(address);
-        large.write_all(&frame(1 << 40, b"{")).expect("sent");
+        let mut silent: Vec<TcpStream> = (0..SILENT).map(|_| connect(address)).collect();
+        for stream in &silent {
+            hear(stream);
+        }
+        let next = connect(address);
+        next.set_read_timeout(Some(Duration::from_millis(50)))
+            .expect("not zero");
+        next.peek(&mut [0]).expect_err("there is no place for it");
+        next.set_read_timeout(None).expect("it was set before");
+        silent.pop();
+        hear(&next);
+    });
+}
+
+#[test]
+fn a_message_that_is_too_long_is_not_read() {
+    join_in_spite_of(|address| {
+        let mut stranger = connect(address);
+        hear(&stranger);
+        stranger.write_all(&frame(1 << 40, b"{")).expect("sent");
+        // More than the buffers of sockets hold.
+        let megabyte = vec![b' '; 1 << 20];
+        let sent = (0..64).try_for_each(|_| stranger.write_all(&megabyte));
+        sent.expect_err("the connection is closed");
     });
 }
 

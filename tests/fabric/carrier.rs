@@ -2,10 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
 
 use pipewright::error::FabricError;
-use pipewright::fabric::{self, Alarm, Carrier, End, KeepGoing, Peers, Tag, Transport};
+use pipewright::fabric::{self, Alarm, Call, Carrier, End, KeepGoing, Peers, Tag, Transport};
 use pipewright::id::WorldRank;
 use pipewright::{Error, Result};
 
@@ -35,8 +34,8 @@ impl Carrier<Number> for Beside {
     }
 }
 
-#[test]
-fn a_carrier_receives_in_the_order_of_the_schedule_whatever_is_waited_for_first() {
+/// Two ends with such carriers.
+fn beside() -> [(End<Number>, Peers); 2] {
     let (to, from) = crossbeam_channel::unbounded();
     let ends = in_processes(2, |world| {
         let (mut ends, peers) = fabric::ends(world, &mesh(2, 2), 2, ROOM).expect("connected");
@@ -47,9 +46,12 @@ fn a_carrier_receives_in_the_order_of_the_schedule_whatever_is_waited_for_first(
         let end: End<Number> = ends.pop().expect("one rank");
         (end.carried_by(Box::new(beside)), peers)
     });
-    let Ok([(mut a, _a), (mut b, _b)]) = <[_; 2]>::try_from(ends) else {
-        panic!("two ends")
-    };
+    ends.try_into().expect("two ends")
+}
+
+#[test]
+fn a_carrier_receives_in_the_order_of_the_schedule_whatever_is_waited_for_first() {
+    let [(mut a, _a), (mut b, _b)] = beside();
     for number in 0..6 {
         a.send(WorldRank(1), Tag(number), Number(number as u32))
             .expect("sent");
@@ -60,6 +62,53 @@ fn a_carrier_receives_in_the_order_of_the_schedule_whatever_is_waited_for_first(
             b.wait(WorldRank(0), Tag(number)).expect("arrives"),
             Number(number as u32)
         );
+    }
+}
+
+#[test]
+fn a_later_attempt_is_refused_where_a_carrier_may_hold_numbers_of_an_earlier_one() {
+    let [(mut a, _a), (mut b, _b)] = beside();
+    // These numbers wait in the carrier. The next receive would take them, whatever it is for.
+    a.send(WorldRank(1), Tag(7), Number(1)).expect("sent");
+    a.stop();
+    let again = Call {
+        attempt: 1,
+        number: 0,
+    };
+    let error = b.begin(again).expect_err("it has a carrier");
+    let FabricError::CarrierKept { rank, attempt } = fabric_error(&error) else {
+        panic!("{error}")
+    };
+    assert_eq!((*rank, *attempt), (WorldRank(1), 1));
+    let after = b.wait(WorldRank(0), Tag(7)).expect_err("it stays refused");
+    assert_eq!(after.to_string(), error.to_string());
+}
+
+#[test]
+fn a_rank_that_refuses_an_attempt_ends_it_for_the_others() {
+    let ends = in_processes(2, |world| {
+        let (mut ends, peers) = fabric::ends::<Number>(world, &mesh(2, 2), 2, ROOM).expect("connected");
+        (ends.pop().expect("one rank"), peers)
+    });
+    let [(mut a, _a), (b, _b)] = ends.try_into().expect("two ends");
+    let mut b = b.carried_by(Box::new(Reaching(Vec::new())));
+    let again = Call {
+        attempt: 1,
+        number: 0,
+    };
+    a.begin(again).expect("it has no carrier");
+    b.begin(again).expect_err("it has a carrier");
+    drop(b);
+    assert!(matches!(
+        a.wait(WorldRank(1), Tag(0)),
+        Err(Error::PeerGone(WorldRank(1)))
+    ));
+}
+
+fn fabric_error(error: &Error) -> &FabricError {
+    match error {
+        Error::Fabric(error) => error,
+        other => panic!("{other}"),
     }
 }
 
@@ -146,6 +195,7 @@ impl Carrier<Number> for Log {
     }
 
     fn check(&mut self) -> Result<()> {
+        self.add("check");
         let (rank, cause) = (WorldRank(0), "a wire is lost".to_owned());
         Err(FabricError::Told { rank, cause }.into())
     }
@@ -184,9 +234,13 @@ fn a_rank_that_stops_sets_off_the_others_alarm_and_is_the_cause_of_what_a_carrie
     let [(a, _, _a), (mut b, log, _b)] = logged();
     let report = b.check().expect_err("a report").to_string();
     assert_eq!(report, "a wire is lost");
+    assert_eq!(log.take(), ["check"]);
+    let carriers = log.clone();
     let stopping = thread::spawn(move || {
         // The carrier must notice first.
-        thread::sleep(Duration::from_millis(20));
+        while carriers.take() != ["check"] {
+            thread::yield_now();
+        }
         drop(a);
     });
     assert!(matches!(b.check(), Err(Error::PeerGone(WorldRank(0)))));

@@ -1,5 +1,8 @@
 //! How a run of several processes ends early: all of them end, and say why.
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
 use super::*;
 
 #[test]
@@ -102,33 +105,46 @@ fn a_process_that_cannot_write_tells_the_others() {
     assert_eq!(checkpoints(&place.path("runs/small")), ["step-00000002"]);
 }
 
-/// How many sockets a process has.
-fn sockets(process: &Started) -> usize {
-    let entries = fs::read_dir(format!("/proc/{}/fd", process.0.id()))
-        .into_iter()
-        .flatten();
-    let open = entries.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
-    open.filter(|file| file.to_string_lossy().starts_with("socket:"))
-        .count()
+/// Connects to process 0 once it listens.
+fn connect(address: &str) -> TcpStream {
+    let since = Instant::now();
+    loop {
+        match TcpStream::connect(address) {
+            Ok(stream) => return stream,
+            Err(error) => assert!(since.elapsed() < PATIENCE, "it does not listen: {error}"),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Passes one message of processes that connect on from one to the other.
+fn pass_on(mut from: &TcpStream, mut to: &TcpStream) {
+    let mut head = [0; 16];
+    from.read_exact(&mut head).unwrap();
+    let length = u64::from_le_bytes(head[8..].try_into().unwrap());
+    let mut text = vec![0; length as usize];
+    from.read_exact(&mut text).unwrap();
+    to.write_all(&[&head[..], &text].concat()).unwrap();
 }
 
 #[test]
-#[cfg(target_os = "linux")]
 fn a_process_that_is_killed_while_others_still_come_ends_those_that_wait_at_once() {
     let place = Place::new();
     let address = worlds::free_address();
     let args = ["--set", "pipeline.stages=3", "--set", "launch.deadline=300"];
     let first = Started::new(place.member(0, 3, &address, &args));
-    let second = Started::new(place.member(1, 3, &address, &args));
-    let since = Instant::now();
-    // A process has joined when process 0 has its connection and the listening socket, and it has one more.
-    while sockets(&first) < 2 || sockets(&second) < 2 {
-        assert!(since.elapsed() < PATIENCE, "it does not come");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    // By now its number is known too.
-    std::thread::sleep(Duration::from_millis(300));
+    // The second process connects through this test, which sees when it has said who it is.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap();
+    let between = port.local_addr().unwrap().to_string();
+    let second = Started::new(place.member(1, 3, &between, &args));
+    let (mut from_second, _) = port.accept().unwrap();
+    let to_first = connect(&address);
+    pass_on(&to_first, &from_second);
+    pass_on(&from_second, &to_first);
     second.signal("-KILL");
+    let more = from_second.read(&mut [0]);
+    assert!(matches!(more, Ok(0) | Err(_)), "it is gone");
+    drop(to_first);
     let said = first.end().failed(2);
     assert!(
         said.contains("process 1 stopped while the processes were connecting"),

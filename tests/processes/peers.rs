@@ -1,6 +1,5 @@
 //! What processes do together, over a mesh of sockets.
 
-use std::thread;
 use std::time::{Duration, Instant};
 
 use pipewright::Error;
@@ -83,16 +82,29 @@ fn processes_that_are_not_at_the_same_call_are_told() {
     );
 }
 
+/// By how much the clock of each process is later than that of the process before it.
+const APART: Duration = Duration::from_secs(1000);
+
 #[test]
-fn clocks_of_processes_are_compared() {
-    let all = all_call(3, |peers| {
-        thread::sleep(Duration::from_millis(300 * u64::from(peers.process())));
-        let origin = Instant::now();
-        (origin, peers.offset(origin).expect("compared"))
+fn clocks_of_processes_are_compared_to_within_the_time_that_it_takes() {
+    let now = Instant::now();
+    let all = in_processes(3, |world| {
+        let (process, mesh) = (
+            world.process(),
+            Mesh::new([1, 3, 1], 3, &[]).expect("a rank each"),
+        );
+        let (_ends, peers) = fabric::ends::<Tensor>(world, &mesh, 1, 100).expect("connected");
+        let offset = peers.offset(now - process * APART).expect("compared");
+        (offset, now.elapsed().as_secs_f64())
     });
-    for &(origin, offset) in &all {
-        let later = origin.duration_since(all[0].0).as_secs_f64();
-        assert!((later - offset).abs() < 0.1, "{later} and {offset}");
+    // A question and its answer both lie within the time that process 0 has taken.
+    let [(first, took), others @ ..] = &all[..] else {
+        panic!("three processes")
+    };
+    assert_eq!(*first, 0.0);
+    for ((offset, _), process) in others.iter().zip(1u32..) {
+        let expected = -(process * APART).as_secs_f64();
+        assert!((offset - expected).abs() <= *took, "{offset}, not {expected}");
     }
 }
 

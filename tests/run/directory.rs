@@ -43,6 +43,26 @@ fn a_new_run_holds_the_lock_too() {
 }
 
 #[test]
+fn of_several_new_runs_that_find_a_directory_free_at_the_same_moment_one_trains() {
+    let place = Place::new();
+    let claim = || place.run().steps(1).claim().expect("it is free");
+    let [first, second, third] = [claim(), claim(), claim()];
+    let mut own = pipeline();
+    let session = first.begin(&mut own).expect("nobody trains there");
+    let before = contents(&place.path());
+    let error = refused(second);
+    assert!(matches!(error, RunError::InUse { .. }), "{error:?}");
+    assert_eq!(contents(&place.path()), before);
+    session.train().expect("it trains");
+    let before = contents(&place.path());
+    let error = refused(third);
+    assert!(matches!(error, RunError::Exists(_)), "{error:?}");
+    let unlocked = |(path, _): &(PathBuf, Vec<u8>)| !path.ends_with("lock");
+    let without_lock = |all: Vec<_>| all.into_iter().filter(unlocked).collect::<Vec<_>>();
+    assert_eq!(without_lock(contents(&place.path())), without_lock(before));
+}
+
+#[test]
 fn a_folder_that_holds_no_run_is_left_as_it_is() {
     let place = Place::new();
     fs::create_dir(place.path()).expect("made");
