@@ -45,7 +45,7 @@ fn a_new_run_holds_the_lock_too() {
 #[test]
 fn of_several_new_runs_that_find_a_directory_free_at_the_same_moment_one_trains() {
     let place = Place::new();
-    let claim = || place.run().steps(1).claim().expect("it is free");
+    let claim = || place.run().steps(1).claim(None).expect("it is free");
     let [first, second, third] = [claim(), claim(), claim()];
     let mut own = pipeline();
     let session = first.begin(&mut own).expect("nobody trains there");
