@@ -217,7 +217,7 @@ impl<S: Stage> Pipeline<S> {
     /// Runs forward only over the first micro-batches of a source's step 0, as many as are asked for.
     ///
     /// # Errors
-    /// [`CallError::NoMicroBatches`] when none are asked for, and
+    /// [`NoMicroBatches`](crate::error::CallError::NoMicroBatches) when none are asked for, and
     /// [`LaunchError::RefusedInput`](crate::error::LaunchError::RefusedInput) and its like when the stages cannot work on what
     /// the source gives: the pipeline keeps running. Else as for [`Pipeline::step`].
     pub fn evaluate(&mut self, source: Arc<dyn DataSource>, micro_batches: u32) -> Result<Evaluation> {
