@@ -30,7 +30,7 @@ impl<S: Stage> Ranks<S> {
     /// Starts this process's ranks.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// When the system cannot start a thread.
     pub(crate) fn start(mesh: Mesh, peers: Peers, stall_limit: Option<Duration>) -> Result<Self> {
         let own = mesh.ranks_of(peers.process()).collect();
         match Runtime::start(own, stall_limit) {
@@ -55,7 +55,7 @@ impl<S: Stage> Ranks<S> {
         self.peers.announce(call)
     }
 
-    /// Where a rank of this process says what it does.
+    /// Where to read the progress of one of this process's ranks.
     pub(crate) fn progress(&self, rank: WorldRank) -> Arc<Progress> {
         self.runtime.progress(rank)
     }

@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// while one of them has something to do that is its own.
 pub(super) type KeepWaiting<'a> = &'a dyn Fn(Option<u64>) -> Result<(), EndsNow>;
 
-/// Ranks of this process, and the time that one action of theirs may take.
+/// This process's ranks, and the longest time that one of their actions may take.
 pub(super) struct Watch<'a> {
     limit: Option<Duration>,
     ranks: Vec<Watched<'a>>,
@@ -118,7 +118,7 @@ impl<'a> Watch<'a> {
 }
 
 impl Watched<'_> {
-    /// What the rank has been doing for as long as the limit allows.
+    /// The rank that has stalled, and its reading.
     fn stalled(&mut self) -> Option<(WorldRank, Reading)> {
         let busy = self
             .progress
