@@ -1,4 +1,4 @@
-//! The refusal of a file that is not as it was written.
+//! The error for a file that has changed since it was written.
 
 use std::path::Path;
 
