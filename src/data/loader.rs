@@ -27,7 +27,7 @@ struct Begun {
     goes_on: bool,
 }
 
-/// Where a rank takes its inputs, or its targets, from.
+/// Where a rank takes its inputs or its targets from.
 #[derive(Debug)]
 pub struct Feed {
     items: Receiver<Item>,
@@ -76,7 +76,7 @@ impl Loader {
     /// That of an endless source always is.
     pub fn begin(&self, step: u64, goes_on: bool) {
         if let Some(steps) = &self.steps {
-            // A loader that has ended shows in the feeds.
+            // If the thread has ended, the feeds report it.
             let _ = steps.send(Begun { step, goes_on });
         }
     }

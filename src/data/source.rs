@@ -6,13 +6,13 @@ use super::Fingerprint;
 use crate::error::Result;
 use crate::id::MicroBatch;
 
-/// The target of a row that no loss counts: the filling of a last micro-batch that the data does not fill.
+/// The target of a row that no loss counts. It fills the last micro-batch if there is not enough data.
 pub const IGNORED: u32 = u32::MAX;
 
-/// A source of micro-batches: a pure function of position, so that resuming needs no state.
+/// A source of micro-batches: a pure function of the position, so that resuming needs no state.
 pub trait DataSource: Send + Sync + 'static {
-    /// The input and the target of a micro-batch. Its number is that within the whole batch of a step, from
-    /// 0: where several replicas share a batch, each asks for its own numbers.
+    /// The input and the target of a micro-batch. Micro-batches are numbered from 0 over the whole batch of a
+    /// step. If several replicas share a batch, each asks for its own numbers.
     ///
     /// # Errors
     /// When the data cannot be read.
