@@ -71,7 +71,7 @@ pub struct WaitingRank {
     pub rank: WorldRank,
     /// Its action in text form.
     pub action: String,
-    /// The rank that it waits for; all others where it is none in particular.
+    /// The rank that it waits for. `None`: for all other ranks.
     pub on: Option<WorldRank>,
 }
 

@@ -49,10 +49,10 @@ pub enum Error {
     /// A schedule or a placement that is wrong.
     #[error(transparent)]
     Schedule(Box<ScheduleError>),
-    /// Costs, or a search for a schedule, that cannot give one.
+    /// Costs, sizes or limits for which there is no schedule, cut or picture.
     #[error(transparent)]
     Plan(Box<PlanError>),
-    /// A config, or a value that was set in one, that cannot be used.
+    /// A config, or a value in it, that cannot be used.
     #[error(transparent)]
     Config(Box<ConfigError>),
     /// Parts of a pipeline that do not fit together. Nothing was started.
@@ -61,7 +61,7 @@ pub enum Error {
     /// A call of a running pipeline that fails.
     #[error(transparent)]
     Call(Box<CallError>),
-    /// Processes that cannot find each other, or a link that cannot carry what it is given.
+    /// Processes that cannot find each other or that differ, and wires that cannot be sent or received.
     #[error(transparent)]
     Fabric(Box<FabricError>),
     /// A run directory that cannot be used.
@@ -73,7 +73,7 @@ pub enum Error {
     /// Arguments of a command that cannot be used.
     #[error(transparent)]
     Command(Box<CommandError>),
-    /// Ranks, processes and devices that do not go together.
+    /// Ranks, processes and devices that do not fit together.
     #[error(transparent)]
     Mesh(#[from] MeshError),
     /// An action of a rank failed while a step ran.
@@ -125,10 +125,10 @@ pub enum Error {
     /// Data that cannot be used. The error names the file.
     #[error(transparent)]
     Data(Box<DataError>),
-    /// A checkpoint that cannot be loaded or saved; names the file and the parameter.
+    /// A checkpoint that cannot be loaded or saved. The error names the file and the parameter.
     #[error(transparent)]
     Checkpoint(Box<CheckpointError>),
-    /// The operating system refused; says what was being done to which file.
+    /// The operating system refused something. The error says what, for which file.
     #[error("cannot {what} {}: {source}", path.display())]
     Io {
         /// What was being done, such as "read".
@@ -210,7 +210,7 @@ impl Error {
             if matches!(**error, CallError::Stalled { .. } | CallError::Interrupted { .. }))
     }
 
-    /// Whether a device has not as much memory as was wanted.
+    /// Whether a device had too little memory.
     pub(crate) fn is_out_of_memory(&self) -> bool {
         match self {
             Self::Action { kind, .. } => kind.is_out_of_memory(),
