@@ -41,7 +41,7 @@ pub(in crate::fabric) struct Connection {
     watch: TcpStream,
     /// How often the other process has answered that it is there.
     answers: AtomicU64,
-    /// Memory of blocks that were sent, for blocks that come: each one that is sent is answered by another.
+    /// Memory of sent blocks, for blocks to receive. A block is received for each one that is sent.
     spare: (Sender<Vec<u8>>, Receiver<Vec<u8>>),
 }
 
@@ -78,7 +78,7 @@ impl Connection {
         let (mut line, mut byte) = (&self.watch, [0]);
         loop {
             match line.read(&mut byte) {
-                // The other process has ended: what it still said is read first.
+                // The other process has ended. Its last frames are read first.
                 Ok(0) => return,
                 // If it cannot be told, the next read says why.
                 Ok(_) if byte == ASK => drop(line.write(&ANSWER)),
@@ -101,7 +101,7 @@ impl Connection {
         self.answers.load(Ordering::Relaxed)
     }
 
-    /// Sends a frame from process to process; `number` is the number of what it is part of.
+    /// Sends a frame from process to process. `number` is that of the call or part.
     pub(super) fn tell(&self, kind: Kind, number: u64, bytes: &[u8]) -> io::Result<()> {
         let head = head(kind, [WorldRank(0); 2], Call::first(number), Tag(0));
         self.block(head, bytes)
@@ -228,7 +228,7 @@ pub(super) fn farewell(connections: &[Option<Arc<Connection>>], cause: Option<&E
     let cause = cause.map_or(String::new(), ToString::to_string);
     let until = Instant::now() + GRACE;
     for connection in connections.iter().flatten() {
-        // Whoever is gone needs no word.
+        // A process that has gone needs no farewell.
         let _ = connection.tell_before(until, Kind::Farewell, 0, cause.as_bytes());
         connection.close();
     }

@@ -210,8 +210,8 @@ impl Peers {
         Ok(())
     }
 
-    /// What to add to seconds since `origin` on this process's clock to have those since `origin` on process
-    /// 0's.
+    /// The difference between this process's clock and process 0's, in seconds. Added to the seconds since
+    /// `origin` on this process, it gives those since `origin` on process 0.
     ///
     /// # Errors
     /// As for [`Peers::share`].
