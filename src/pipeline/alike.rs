@@ -107,7 +107,7 @@ pub(super) fn same_batches<S: Stage>(ranks: &Ranks<S>, call: &str, data: &Summed
     Ok(())
 }
 
-/// A rank's actions in few words: their number, the first ones, and a hash of all.
+/// A summary of a rank's actions: their number, the first ones, and a hash of all.
 fn order(schedule: &Schedule, rank: Rank) -> String {
     const SHOWN: usize = 12;
     let actions = schedule.actions(rank);

@@ -29,7 +29,7 @@ impl<S: Stage> Pipeline<S> {
         }
     }
 
-    /// Where a micro-batch's forward pass first gives a number that is not finite.
+    /// Searches for the first number that is not finite in a micro-batch's forward pass.
     fn search(&mut self, step: u64, micro_batch: MicroBatch) -> Result<String> {
         let call = self.begin(format_args!(
             "search of step {step}, micro-batch {micro_batch} for a number that is not finite"

@@ -38,7 +38,7 @@ fn check_whole(parameter: &ParameterInfo) -> Result<()> {
     .into())
 }
 
-/// The tie of all parameters of one name and shard; none when there is only one.
+/// The tie of all parameters of one name and shard. `None` when there is only one.
 fn tie(sites: &[&ParameterInfo]) -> Result<Option<Tie>> {
     let mut originals = sites.iter().filter(|info| !info.is_tied);
     let Some(&original) = originals.next() else {
