@@ -104,8 +104,8 @@ impl Run {
         agree(pipeline, seen).map(|()| claim)
     }
 
-    /// Refuses data other than what the checkpoint was trained on, unless that is allowed. Then it gives what the
-    /// history says.
+    /// Refuses other data than the checkpoint was trained on, unless that is allowed. Then it returns the
+    /// line for the history.
     fn check_data<S: Stage>(&self, claim: &Claim, pipeline: &mut Pipeline<S>) -> Result<Vec<String>> {
         let checked = match claim.checkpoint() {
             Some(checkpoint) => pipeline
@@ -152,7 +152,7 @@ impl Run {
         Listeners::new(screen, std::mem::take(&mut self.listeners))
     }
 
-    /// Opens the files of the run in the process that leads, and has all processes look whether they see them.
+    /// Opens the run's files in the process that leads. All processes check that they see them.
     fn open<S: Stage>(
         &self,
         pipeline: &mut Pipeline<S>,
@@ -172,7 +172,7 @@ impl Run {
     }
 }
 
-/// What this process has, once all processes have theirs; what fails in one of them fails in all.
+/// This process's value, once all processes have theirs. A failure in one process is a failure in all.
 fn agree<S: Stage, T>(pipeline: &mut Pipeline<S>, own: Result<T>) -> Result<T> {
     if pipeline.processes() > 1 {
         if let Err(error) = &own {

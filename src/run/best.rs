@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// The checkpoint with the lowest validation loss of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Best {
-    /// The steps that it has behind it.
+    /// The number of optimizer steps done.
     pub step: u64,
     /// Its validation loss.
     pub validation_loss: f64,

@@ -33,7 +33,7 @@ pub enum Event<'a> {
     },
     /// The passes of the first steps tell how long a step takes.
     Predicted(StepTime),
-    /// Something beside the training failed, and the run goes on.
+    /// A task besides the training failed. The run continues.
     Warning(&'a Warning),
     /// The run has ended normally, and everything is saved.
     End(&'a Outcome),
@@ -45,7 +45,7 @@ pub enum Event<'a> {
 /// answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// The run goes on.
+    /// The run continues.
     Continue,
     /// The run saves and ends after this step.
     Stop,
@@ -85,9 +85,9 @@ pub struct Outcome {
     pub checkpoint: PathBuf,
     /// The checkpoint with the lowest validation loss, if there was a validation.
     pub best: Option<Best>,
-    /// What was predicted of a step and what was measured, where that was asked for.
+    /// The prediction of a step and its measured values, if a forecast was asked for.
     pub forecast: Option<ForecastReport>,
-    /// The step whose trace was written, where traces were asked for.
+    /// The step whose trace was written, if traces were asked for.
     pub traced: Option<u64>,
     /// The first failure of each task besides the training.
     pub warnings: Vec<Warning>,
@@ -165,7 +165,7 @@ impl fmt::Display for Warning {
 pub struct Failed {
     /// Where a checkpoint is now whose weights gave numbers that are not finite.
     pub set_aside: Option<PathBuf>,
-    /// The checkpoint that a resumed run goes on from.
+    /// The checkpoint from which a resumed run continues.
     pub last: Option<PathBuf>,
     /// Whether the weights of `last` gave numbers that are not finite. Then it is the only checkpoint.
     pub last_is_bad: bool,

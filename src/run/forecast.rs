@@ -95,7 +95,7 @@ impl Forecast {
         Ok(self.predicted)
     }
 
-    /// What was predicted and what came.
+    /// The prediction and the measured values.
     pub(super) fn result(&self) -> Option<ForecastReport> {
         let predicted = self.predicted?;
         let middle = |part: fn(&(f64, f64)) -> f64| median(self.measured.iter().map(part));
@@ -122,7 +122,7 @@ impl fmt::Display for ForecastReport {
     }
 }
 
-/// What the schedule gives when every pass takes its median time, and the end of a step too.
+/// The simulated step of the schedule, if every pass and the end of the step take their median times.
 fn predict(schedule: &Schedule, steps: &[(StepReport, Timeline)]) -> Result<StepTime> {
     let timelines = || steps.iter().map(|(_, timeline)| timeline);
     let costs = Costs::measured(timelines())?;

@@ -1,4 +1,4 @@
-//! The lock of a run directory: one process trains there.
+//! The lock of a run directory: only one process trains there.
 
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Seek, Write};
@@ -12,7 +12,7 @@ use crate::{Error, Result};
 /// The lock's file in a run directory.
 pub(super) const LOCK: &str = "lock";
 
-/// A lock that is held. The system releases it when the process ends, however it ends.
+/// A lock. The system releases it when the process ends, for whatever reason.
 #[derive(Debug)]
 pub(super) struct Lock {
     /// The run directory, open: so no other directory gets its number.
@@ -22,7 +22,7 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock of a run directory, which exists.
+    /// Takes the lock of a run directory. The directory must exist.
     pub(super) fn take(run: &Path) -> Result<Self> {
         Ok(Self {
             dir: File::open(run).map_err(Error::io("open", run))?,
@@ -87,7 +87,7 @@ fn take(run: &Path) -> Result<File> {
         }
         Err(TryLockError::Error(error)) => return Err(Error::io("lock", &path)(error)),
     }
-    // The lock is held without its holder's name too, as on a full disk.
+    // The lock also works without its holder's name, for example on a full disk.
     let _ = sign(&mut file);
     Ok(file)
 }

@@ -24,7 +24,7 @@ use crate::{Error, Result};
 pub struct Session<'p, S: Stage> {
     pub(super) pipeline: &'p mut Pipeline<S>,
     pub(super) dir: RunDir,
-    /// In the process that leads.
+    /// Only in the process that leads.
     pub(super) writer: Option<Writer>,
     pub(super) listeners: Listeners,
     pub(super) interrupt: Interrupt,
@@ -135,12 +135,12 @@ impl<S: Stage> Session<'_, S> {
         self.pipeline.next_step()
     }
 
-    /// One step, with its validation and its checkpoint where these are due.
+    /// One step, with its validation and its checkpoint if they are due.
     fn step(&mut self) -> Result<Option<Evaluation>> {
         let report = self.advance()?;
         self.check_place()?;
         if self.saved == Some(report.step) {
-            // This step has shown that the newest checkpoint is good: older ones may go.
+            // This step has shown that the newest checkpoint is good, so older ones may be removed.
             self.prune();
         }
         self.listeners.tell(&Event::Step(&report));
@@ -160,7 +160,7 @@ impl<S: Stage> Session<'_, S> {
         Ok(validation.map(|(evaluation, _)| evaluation))
     }
 
-    /// One step of the pipeline, traced when somebody wants that.
+    /// One step of the pipeline. It is traced if its passes are needed.
     fn advance(&mut self) -> Result<StepReport> {
         let next = self.done();
         let tracer = self.tracer.as_mut().filter(|tracer| tracer.wants(next));
@@ -190,7 +190,7 @@ impl<S: Stage> Session<'_, S> {
         Ok(report)
     }
 
-    /// The validation after this step, where one is due, and whether its loss is the lowest so far.
+    /// The validation after this step, if one is due, and whether its loss is the lowest so far.
     fn validate(&mut self) -> Result<Option<(Evaluation, bool)>> {
         let step = self.done();
         let Some(validation) = self
@@ -276,7 +276,7 @@ impl<S: Stage> Session<'_, S> {
         }
     }
 
-    /// Writes into the run's history that something happened.
+    /// Adds an event to the run's history.
     fn note(&mut self, event: &str) {
         let step = self.done();
         let noted = self.writer.as_mut().map(|writer| writer.note(step, event));
@@ -289,7 +289,8 @@ impl<S: Stage> Session<'_, S> {
         }
     }
 
-    /// After a failure: tells the other processes, and the listeners what there is to go on from.
+    /// After a failure: tells the other processes, and tells the listeners from which checkpoint the run can
+    /// continue.
     fn fail(&mut self, error: &Error) {
         if self.pipeline.processes() > 1 {
             self.pipeline.fail(error);
@@ -347,7 +348,7 @@ impl<S: Stage> std::fmt::Debug for Session<'_, S> {
     }
 }
 
-/// Whether something that happens every so many steps happens after `done` steps; never when that is 0.
+/// Whether something that happens every `every` steps happens after `done` steps. With 0 it never happens.
 fn is_due(done: u64, every: u64) -> bool {
     every > 0 && done.is_multiple_of(every)
 }

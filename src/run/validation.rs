@@ -1,4 +1,4 @@
-//! What a run validates on.
+//! The data of a run's validations.
 
 use std::fmt;
 use std::sync::Arc;
