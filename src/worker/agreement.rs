@@ -123,7 +123,7 @@ impl Agreement {
     }
 }
 
-/// Processes run one build of the program, so what one has written another can read.
+/// All processes run the same build of the program, so each can read what another has written.
 fn unreadable(rank: usize, error: postcard::Error) -> Error {
     Error::Stopped(format!(
         ": what rank {rank} tells at the end of a step cannot be read: {error}"
