@@ -28,7 +28,7 @@ struct Wishes {
 }
 
 impl Interrupt {
-    /// A wish that nobody has yet.
+    /// No request yet.
     pub fn new() -> Self {
         Self::default()
     }
@@ -45,7 +45,7 @@ impl Interrupt {
         self.0.now.store(true, Ordering::SeqCst);
     }
 
-    /// Whether somebody has asked.
+    /// Whether the run was asked to end.
     pub fn is_requested(&self) -> bool {
         self.0.after_step.load(Ordering::SeqCst)
     }
