@@ -15,7 +15,8 @@ use crossbeam_queue::ArrayQueue;
 
 use crate::error::OutOfMemory;
 
-/// How many buffers can be on their way home to a thread; one more is freed. A step has a few a micro-batch.
+/// How many buffers can wait in a thread's queue of returned buffers. One more is freed. A step returns a few
+/// for each micro-batch.
 const ON_THE_WAY: usize = 4096;
 
 /// Numbers in memory. Clones share them, and writing to shared numbers copies them first. The last owner

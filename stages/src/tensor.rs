@@ -89,7 +89,7 @@ impl Tensor {
         })
     }
 
-    /// Numbers on a GPU whose contents are unspecified.
+    /// A tensor on a GPU. Its contents are unspecified.
     pub(crate) fn on_gpu(gpu: &Gpu, dtype: DType, dims: &[usize]) -> Result<Self> {
         let count: usize = dims.iter().product();
         let memory = gpu.memory_of(count * dtype.bytes())?;

@@ -14,7 +14,7 @@ use super::gpu::context_of;
 use super::library::Library;
 use crate::error::{CudaError, CudaRemedy, Error, Result};
 
-/// What CUDA refused: says what was being done.
+/// The error for a failed CUDA call. `call` names the operation.
 pub(super) fn failed(call: &str) -> impl FnOnce(DriverError) -> Error {
     move |error| refused(call, error).into()
 }
