@@ -19,7 +19,7 @@ use crate::worker::Progress;
 
 /// The running actors of this process's ranks. Dropping it stops them and waits for their threads to end.
 pub(crate) struct Runtime<S: Stage> {
-    /// In order, as the actors.
+    /// In the order of the actors.
     ranks: Vec<WorldRank>,
     actors: Vec<Addr<StageActor<S>>>,
     /// Each rank's progress.
@@ -81,7 +81,7 @@ impl<S: Stage> Runtime<S> {
         self.ranks.contains(&rank)
     }
 
-    /// The place of one of its ranks among them.
+    /// The index of a rank of this process.
     fn index(&self, rank: WorldRank) -> usize {
         let found = self.ranks.binary_search(&rank);
         found.expect("only this process's own ranks are asked for")
@@ -90,7 +90,8 @@ impl<S: Stage> Runtime<S> {
     /// Sends every rank a message and waits for all answers, in rank order.
     ///
     /// # Errors
-    /// The first cause when any rank fails, not the echoes of the others; and as [`Watch::wait`].
+    /// When any rank fails: the first cause, and not the errors that follow from it. Also the errors of
+    /// [`Watch::wait`].
     pub(crate) fn ask_all<M, T>(
         &self,
         message: impl FnMut(WorldRank) -> M,

@@ -1,4 +1,4 @@
-//! The actor of one rank: its threads, and the worker that they are for.
+//! The actor of one rank: its worker, and the threads on which the worker runs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
