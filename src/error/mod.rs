@@ -89,7 +89,7 @@ pub enum Error {
         #[source]
         kind: Box<Error>,
     },
-    /// A gradient does not fit what it belongs to.
+    /// A gradient is missing or has the wrong shape.
     #[error(transparent)]
     Gradient(Box<GradientError>),
     /// A stage or layer failed.
@@ -143,7 +143,8 @@ pub enum Error {
     Stopped(String),
 }
 
-/// An error of a part is one of all, in a box: a result of every action is as large as the largest of them.
+/// Each part's error becomes an [`Error`], in a box: the result of every action is as large as the largest
+/// error.
 macro_rules! parts {
     ($($kind:ident($part:ty)),* $(,)?) => {$(
         impl From<$part> for Error {
@@ -170,8 +171,8 @@ parts! {
 }
 
 impl From<Error> for pipewright_stages::Error {
-    /// For a stage, or its builder, that calls this crate: the error of a stage as it was, any other as the
-    /// [source](std::error::Error::source).
+    /// For a stage, or its builder, that calls this crate. The error of a stage is returned as it was. Any
+    /// other error becomes the [source](std::error::Error::source).
     fn from(error: Error) -> Self {
         match error {
             Error::Stage(error) => error,
@@ -204,7 +205,7 @@ impl Error {
         }
     }
 
-    /// Whether a call was left while ranks were still at work in it.
+    /// Whether the call ended while ranks were still at work in it.
     pub(crate) fn is_left_early(&self) -> bool {
         matches!(self, Self::Call(error)
             if matches!(**error, CallError::Stalled { .. } | CallError::Interrupted { .. }))
