@@ -19,7 +19,7 @@ pub struct GpuPairs {
 }
 
 impl GpuPairs {
-    /// These pairs of a sending and a receiving rank, each of which may stand there several times.
+    /// From pairs of a sending and a receiving rank. `pairs` may contain a pair several times.
     pub fn new(mut pairs: Vec<[WorldRank; 2]>, mesh: &Mesh) -> Self {
         pairs.sort_unstable();
         pairs.dedup();

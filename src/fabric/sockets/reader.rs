@@ -80,7 +80,7 @@ pub(super) struct Reader<W> {
     /// For what the other process itself says.
     pub(super) heard: Sender<(u32, Heard)>,
     pub(super) calls: Arc<Calls>,
-    /// Those to the other processes.
+    /// The connections to all processes.
     pub(super) connections: Vec<Option<Arc<Connection>>>,
 }
 
