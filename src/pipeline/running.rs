@@ -22,7 +22,7 @@ use crate::interrupt::Interrupt;
 use crate::schedule::{Schedule, Timeline};
 use crate::worker::{self, ParameterInfo, RankReport, Record, Site};
 
-/// A running pipeline: one actor a rank, each on its own thread. Dropping it stops them.
+/// A running pipeline: one actor for each rank, each on its own thread. Dropping it stops them.
 ///
 /// With several processes, all must make the same calls with the same arguments, in the same order. Otherwise
 /// all of them get [`FabricError::CallsDiffer`](crate::error::FabricError::CallsDiffer).
@@ -34,7 +34,8 @@ pub struct Pipeline<S: Stage> {
     /// In the processes whose ranks need data.
     pub(super) loader: Option<Loader>,
     pub(super) data: Arc<dyn DataSource>,
-    /// What the loader reads, in several processes whose data is known only by a sample.
+    /// The loader's source, with checksums. Only for several processes, and if the fingerprint covers only a
+    /// sample.
     pub(super) summed: Option<Arc<Summed>>,
     pub(super) schedule: Arc<Schedule>,
     pub(super) optimizer: Arc<dyn Optimizer>,
@@ -44,7 +45,7 @@ pub struct Pipeline<S: Stage> {
     /// The clocks of processes are compared by their time since this instant.
     pub(super) origin: Instant,
     pub(super) next_step: u64,
-    /// The number of steps of the training, as far as is known.
+    /// The number of steps of the training, if known.
     pub(super) known_steps: u64,
     pub(super) failure: Option<String>,
 }
@@ -227,17 +228,16 @@ impl<S: Stage> Pipeline<S> {
         Ok(self.note(all)?.contains(&1))
     }
 
-    /// Says how many steps there will be in all, unless something ends the training before. Then the data of the
-    /// next step is read while a step runs, also from a source that is not
+    /// Sets how many steps there will be in all, unless something ends the training earlier. Then the data of
+    /// the next step is read while a step runs, even from a source that is not
     /// [endless](DataSource::is_endless).
     pub fn expect_steps(&mut self, steps: u64) {
         self.known_steps = steps;
     }
 
-    /// From here on a call ends, with an error, when somebody asks for an end at once
-    /// ([`Interrupt::request_now`]). In several processes it also ends when somebody asks for an end and
-    /// another process does not answer. A [`Run`](crate::run::Run) does this with the interrupt that it is
-    /// given.
+    /// From now on this interrupt can end a call early, with an error: at once after
+    /// [`Interrupt::request_now`]. With several processes, also after [`Interrupt::request`], if another
+    /// process does not answer. A [`Run`](crate::run::Run) calls this with its own interrupt.
     pub fn heed(&mut self, interrupt: Interrupt) {
         self.ranks.heed(interrupt);
     }

@@ -25,7 +25,7 @@ pub(super) fn ties(parameters: &[ParameterInfo]) -> Result<Vec<Tie>> {
     ties.filter_map(Result::transpose).collect()
 }
 
-/// Refuses a part of a tensor: checkpoints and the hash of the weights know whole tensors only.
+/// Refuses a part of a tensor: checkpoints and the hash of the weights only know whole tensors.
 fn check_whole(parameter: &ParameterInfo) -> Result<()> {
     if parameter.shard == Shard::WHOLE {
         return Ok(());
