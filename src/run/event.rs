@@ -31,7 +31,7 @@ pub enum Event<'a> {
         /// Its folder.
         path: &'a Path,
     },
-    /// The passes of the first steps tell how long a step takes.
+    /// The predicted time of a step, from the passes of the first steps.
     Predicted(StepTime),
     /// A task besides the training failed. The run continues.
     Warning(&'a Warning),
@@ -41,8 +41,8 @@ pub enum Event<'a> {
     Failed(&'a Failed),
 }
 
-/// What a listener answers: what the run does next. `()` means [`Next::Continue`], so a closure need not
-/// answer.
+/// A listener's answer: what the run does next. `()` means [`Next::Continue`], so a closure need not return
+/// anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// The run continues.
@@ -163,7 +163,7 @@ impl fmt::Display for Warning {
 /// The state of a run after a failure.
 #[derive(Debug)]
 pub struct Failed {
-    /// Where a checkpoint is now whose weights gave numbers that are not finite.
+    /// The new path of a checkpoint whose weights gave numbers that are not finite.
     pub set_aside: Option<PathBuf>,
     /// The checkpoint from which a resumed run continues.
     pub last: Option<PathBuf>,

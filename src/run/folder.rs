@@ -40,7 +40,7 @@ pub(super) struct Mark {
     /// The best checkpoint, as a path inside of the run directory.
     best: Option<PathBuf>,
     best_validation: Option<Best>,
-    /// What the best checkpoint was validated on.
+    /// The micro-batches and the data of the best checkpoint's validation.
     #[serde(default)]
     validation: Option<String>,
 }
@@ -104,7 +104,7 @@ impl RunDir {
         self.mark_path().is_file()
     }
 
-    /// Whether there is a run in it, with its mark or without: a run of an earlier version has none.
+    /// Whether there is a run in it. A run of an earlier version has no mark, but it has checkpoints.
     pub(super) fn holds_run(&self) -> Result<bool> {
         let is_ours = |newest: PathBuf| Checkpoint::open(&newest).is_ok();
         Ok(self.is_run() || self.last()?.is_some_and(is_ours))
@@ -145,7 +145,7 @@ impl RunDir {
         Ok(self.best_so_far()?.best)
     }
 
-    /// The best checkpoint and what it was validated on; nothing in a run without a mark.
+    /// The best checkpoint, and the data of its validation. Both are empty in a run without a mark.
     pub(super) fn best_so_far(&self) -> Result<BestSoFar> {
         if !self.is_run() {
             return Ok(BestSoFar::default());
@@ -159,11 +159,11 @@ impl RunDir {
         })
     }
 
-    /// Gives a checkpoint another name, under which no run goes on from it. Gives that name.
+    /// Renames a checkpoint, so that no run continues from it. Returns its new path.
     pub(super) fn set_aside(&self, step: u64) -> Result<PathBuf> {
         let from = self.checkpoint(step);
         let to = from.with_extension("not-finite");
-        // One of an earlier attempt at the same steps.
+        // An earlier try of the same steps may have left one.
         checkpoint::remove(&to)?;
         fs::rename(&from, &to)
             .and_then(|()| sync_folder(&self.checkpoints_folder()))
@@ -201,8 +201,8 @@ impl RunDir {
         self.0.join(CHECKPOINTS)
     }
 
-    /// Whether the folder does not exist, or holds nothing but what a run that was killed while it began has
-    /// left: the lock, and a mark that is not in its place.
+    /// Whether a new run may begin in the folder: it does not exist, or it is empty. A run that was killed
+    /// while it began may have left the lock and an unfinished mark. These do not count.
     pub(super) fn is_free(&self) -> Result<bool> {
         if !self.0.exists() {
             return Ok(true);

@@ -37,7 +37,7 @@ pub struct StepTime {
     pub bubble: f64,
 }
 
-/// What was predicted of a run's steps and what was measured.
+/// The predicted and the measured time of a run's steps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ForecastReport {
     /// The prediction.
@@ -62,7 +62,7 @@ impl Forecast {
         }
     }
 
-    /// The prediction, where there is one yet.
+    /// The prediction, if there is one already.
     pub fn predicted(&self) -> Option<StepTime> {
         self.predicted
     }

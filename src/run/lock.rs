@@ -15,7 +15,7 @@ pub(super) const LOCK: &str = "lock";
 /// A lock. The system releases it when the process ends, for whatever reason.
 #[derive(Debug)]
 pub(super) struct Lock {
-    /// The run directory, open: so no other directory gets its number.
+    /// The run directory. While it is open, no other directory can get its inode number.
     dir: File,
     file: File,
     run: PathBuf,
@@ -31,20 +31,20 @@ impl Lock {
         })
     }
 
-    /// Refuses to go on in a run directory that was removed, moved or replaced.
+    /// Fails if the run directory was removed, moved or replaced.
     pub(super) fn check_place(&self) -> Result<()> {
         match is_same(&self.dir, &self.run) {
             Ok(true) => Ok(()),
-            // No answer is no reason to end a run.
+            // If the file system does not answer, the run continues.
             Err(error) if !is_gone(&error) => Ok(()),
             Ok(false) | Err(_) => Err(RunError::Gone(self.run.clone()).into()),
         }
     }
 
-    /// Takes the lock again when somebody has removed or replaced its file, and tells that in a warning.
+    /// If the lock's file was removed or replaced, takes the lock again and returns a warning.
     ///
     /// # Errors
-    /// [`RunError::Taken`] when another process has the lock by now.
+    /// [`RunError::Taken`] when another process has taken the lock in between.
     pub(super) fn keep(&mut self) -> Result<Option<Error>> {
         let path = self.run.join(LOCK);
         match is_same(&self.file, &path) {
@@ -66,7 +66,7 @@ impl Lock {
     }
 }
 
-/// The lock's file, locked; it is made where there is none.
+/// The lock's file, locked. It is made if it does not exist.
 fn take(run: &Path) -> Result<File> {
     let path = run.join(LOCK);
     let mut file = OpenOptions::new()
@@ -92,13 +92,13 @@ fn take(run: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// Whether what is open still has this path.
+/// Whether an open file or directory is still the one at this path.
 fn is_same(open: &File, path: &Path) -> io::Result<bool> {
     let ids = |of: Metadata| (of.dev(), of.ino());
     Ok(ids(fs::metadata(path)?) == ids(open.metadata()?))
 }
 
-/// Whether this says that there is nothing at a path.
+/// Whether the error says that there is nothing at a path.
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }

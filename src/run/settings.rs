@@ -79,8 +79,8 @@ impl Run {
         Self { resume, ..self }
     }
 
-    /// Validates, and keeps the checkpoint with the lowest validation loss, beside the newest ones. No
-    /// validation when not said.
+    /// Validates, and keeps the checkpoint with the lowest validation loss, besides the newest ones. Default:
+    /// no validation.
     #[must_use]
     pub fn validate(self, validation: Validation) -> Self {
         let validation = Some(validation);
@@ -94,8 +94,8 @@ impl Run {
         Self { save_every, ..self }
     }
 
-    /// How many of the newest checkpoints are kept, 1 or more; 3 when not said. The best one is kept too, and
-    /// so is the newest one that a later step has shown to be good.
+    /// How many of the newest checkpoints are kept, 1 or more. Default: 3. The best one is kept too, and so
+    /// is the newest one that a later step has shown to be good.
     #[must_use]
     pub fn keep(self, keep: usize) -> Self {
         Self { keep, ..self }
@@ -118,9 +118,9 @@ impl Run {
         Self { config, ..self }
     }
 
-    /// What the loss is measured in, and what it is the mean of, in the singular: after
-    /// `loss_unit("nats", "token")` the picture says `nats per token`, and the progress counts `tokens`.
-    /// When not said, it counts `targets`.
+    /// The unit of the loss, and what the loss is the mean over, in the singular. After `loss_unit("nats",
+    /// "token")` the picture says `nats per token`, and the progress counts `tokens`. Default: it counts
+    /// `targets`.
     #[must_use]
     pub fn loss_unit(mut self, quantity: &str, target: &str) -> Self {
         self.labels.unit = Some(LossUnit {
@@ -158,17 +158,17 @@ impl Run {
         Self { trace, ..self }
     }
 
-    /// Tells a listener what happens. It may answer [`Next::Stop`]; in several processes one such answer
-    /// stops all.
+    /// Adds a listener, which is told every event. It may answer [`Next::Stop`]. With several processes, one
+    /// such answer stops all.
     #[must_use]
     pub fn on<R: Into<Next>>(mut self, mut listener: impl FnMut(&Event<'_>) -> R + 'static) -> Self {
         self.listeners.push(Box::new(move |event| listener(event).into()));
         self
     }
 
-    /// Looks at the run directory now and takes its lock when there is a run to go on with. So a directory that
-    /// cannot be used is refused before data is opened and stages are built. Without it, [`Run::begin`] does this.
-    /// In a world of several processes, the first one does it for all.
+    /// Checks the run directory now, and takes its lock if there is a run to continue. So a directory that
+    /// cannot be used is refused before data is opened and stages are built. Without this call,
+    /// [`Run::begin`] does it. In a world of several processes, the first one does it for all.
     ///
     /// # Errors
     /// [`Error::Run`](crate::Error::Run) when the directory cannot be used; nothing in it has changed.

@@ -17,7 +17,7 @@ use crate::{Error, Result, checkpoint};
 #[derive(Debug)]
 pub(super) struct Writer {
     dir: RunDir,
-    /// Whether it has made the run.
+    /// Whether the run is new.
     new: bool,
     lock: Lock,
     metrics: Metrics,
@@ -64,14 +64,14 @@ impl Writer {
         })
     }
 
-    /// Takes back a run that is new and has done no step: the next one may have the same name.
+    /// Removes a new run that did not begin, so that the next one may have the same name.
     pub(super) fn abandon(&self) {
         if self.new {
             self.dir.abandon();
         }
     }
 
-    /// Refuses to go on in a directory that is no longer there, or that another process has taken.
+    /// Fails if the run directory is no longer there, or if another process has taken it.
     pub(super) fn check_place(&mut self) -> Result<Option<Failure>> {
         self.lock.check_place()?;
         let odd = self.lock.keep()?;
