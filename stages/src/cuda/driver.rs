@@ -19,7 +19,7 @@ pub(super) fn failed(call: &str) -> impl FnOnce(DriverError) -> Error {
     move |error| refused(call, error).into()
 }
 
-/// As [`failed`], of the driver alone.
+/// As [`failed`], but as the driver's error type.
 pub(super) fn refused(call: &str, error: DriverError) -> CudaError {
     let name = error.error_name().map(|name| name.to_string_lossy());
     let meaning = error.error_string().map(|text| text.to_string_lossy());

@@ -118,7 +118,7 @@ impl Handle {
     }
 }
 
-/// What NCCL says when it gives no id, so that there is no communicator yet.
+/// The error when NCCL returns no id. There is no communicator yet.
 pub(super) fn cannot_begin(code: ncclResult_t) -> Error {
     let error = NcclError::CannotBegin {
         code: code as u32,
