@@ -60,7 +60,7 @@ pub enum EndsNow {
     )]
     Silent(u32),
     /// The process was told to end (SIGTERM), and for this time its ranks have only waited.
-    #[error("told to end, and nothing has gone on here for {} s", .0.as_secs_f64())]
+    #[error("told to end, but no rank here has made progress for {} s", .0.as_secs_f64())]
     Still(Duration),
 }
 

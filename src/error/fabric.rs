@@ -125,7 +125,10 @@ pub enum FabricError {
         processes: [u32; 2],
     },
     /// A process's number is too large.
-    #[error("RANK is {process} and WORLD_SIZE {processes}: ranks of processes go from 0 to {}", processes.saturating_sub(1))]
+    #[error(
+        "RANK is {process} and WORLD_SIZE {processes}: ranks of processes go from 0 to {}",
+        processes.saturating_sub(1)
+    )]
     NoSuchProcess {
         /// The process.
         process: u32,
