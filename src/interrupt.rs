@@ -12,23 +12,23 @@ use signal_hook::low_level;
 use crate::error::RunError;
 use crate::{Error, Result};
 
-/// How long a run that shall end at once may take to say why, and to tell the other processes.
+/// How long a run may take to end at once: it reports the reason and tells the other processes.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 
-/// A wish that a run ends after the step that it is in, or at once. Clones share the wish.
+/// A request to end a run, after its current step or at once. Clones share the request.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt(Arc<Wishes>);
 
 #[derive(Debug, Default)]
 struct Wishes {
     after_step: AtomicBool,
-    /// Whoever asked will not wait long.
+    /// The sender will not wait for long.
     soon: AtomicBool,
     now: AtomicBool,
 }
 
 impl Interrupt {
-    /// A wish that nobody has yet.
+    /// No request yet.
     pub fn new() -> Self {
         Self::default()
     }
@@ -38,31 +38,31 @@ impl Interrupt {
         self.0.after_step.store(true, Ordering::SeqCst);
     }
 
-    /// Asks the run to end at once, in the middle of a step. It fails then, with
+    /// Asks the run to end at once, in the middle of a step. The run then fails with
     /// [`CallError::Interrupted`](crate::error::CallError::Interrupted), and nothing is saved.
     pub fn request_now(&self) {
         self.request();
         self.0.now.store(true, Ordering::SeqCst);
     }
 
-    /// Whether somebody has asked.
+    /// Whether the run was asked to end.
     pub fn is_requested(&self) -> bool {
         self.0.after_step.load(Ordering::SeqCst)
     }
 
-    /// Whether somebody has asked for an end at once.
+    /// Whether the run was asked to end at once.
     pub(crate) fn is_urgent(&self) -> bool {
         self.0.now.load(Ordering::SeqCst)
     }
 
-    /// Whether somebody has asked who will not wait for as long as a step takes: the sender of a SIGTERM.
+    /// Whether the request came by SIGTERM. Its sender may not wait for as long as a step takes.
     pub(crate) fn is_soon(&self) -> bool {
         self.0.soon.load(Ordering::SeqCst)
     }
 
-    /// Asks when the process gets SIGINT (Ctrl-C), SIGTERM or SIGHUP, and calls `first` on a thread of its
-    /// own. The second of these signals asks for an end at once; a process that is still there 3 seconds
-    /// later is ended with status 1.
+    /// Makes the request when the process receives SIGINT (Ctrl-C), SIGTERM or SIGHUP, and calls `first` on a
+    /// thread of its own. The second of these signals asks the run to end at once. If the process is still
+    /// running 3 seconds later, it is ended with status 1.
     ///
     /// # Errors
     /// [`Error::Run`] when the system refuses.

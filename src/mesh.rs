@@ -38,7 +38,7 @@ pub struct Coordinate {
 }
 
 impl Coordinate {
-    /// This place in the pipeline, in the first replica and the first shard.
+    /// The place of pipeline rank `rank`, in the first replica and the first shard.
     pub fn of_first(rank: Rank) -> Self {
         Self {
             replica: 0,
@@ -131,7 +131,7 @@ impl Mesh {
         })
     }
 
-    /// A mesh of one pipeline: one replica, one shard. For `processes` and `places` see [`Mesh::new`].
+    /// A mesh with one replica and one shard. For `processes` and `places` see [`Mesh::new`].
     ///
     /// # Errors
     /// As for [`Mesh::new`].

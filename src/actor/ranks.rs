@@ -30,7 +30,7 @@ impl<S: Stage> Ranks<S> {
     /// Starts this process's ranks.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// When the system cannot start a thread.
     pub(crate) fn start(mesh: Mesh, peers: Peers, stall_limit: Option<Duration>) -> Result<Self> {
         let own = mesh.ranks_of(peers.process()).collect();
         match Runtime::start(own, stall_limit) {
@@ -42,7 +42,7 @@ impl<S: Stage> Ranks<S> {
         }
     }
 
-    /// From here on no call lasts longer than this allows.
+    /// From now on this interrupt may end a call early.
     pub(crate) fn heed(&mut self, interrupt: Interrupt) {
         self.peers.heed(interrupt);
     }
@@ -55,7 +55,7 @@ impl<S: Stage> Ranks<S> {
         self.peers.announce(call)
     }
 
-    /// Where a rank of this process says what it does.
+    /// Where to read the progress of one of this process's ranks.
     pub(crate) fn progress(&self, rank: WorldRank) -> Arc<Progress> {
         self.runtime.progress(rank)
     }
@@ -69,7 +69,7 @@ impl<S: Stage> Ranks<S> {
     /// ranks and shares their answers.
     ///
     /// # Errors
-    /// The first cause when any rank fails, not the echoes of the others.
+    /// When any rank fails: the first cause, and not the errors that follow from it.
     pub(crate) fn ask_all<M, T>(&self, what: &str, message: impl FnMut(WorldRank) -> M) -> Result<Vec<T>>
     where
         M: Message<Result = Result<T>> + Send + 'static,
@@ -82,7 +82,8 @@ impl<S: Stage> Ranks<S> {
         if let Err(error) = &own
             && error.is_left_early()
         {
-            // Ranks of other processes wait for ranks of this one. So they are told before they are heard.
+            // Ranks of other processes wait for ranks of this one. So tell them of a failure before waiting
+            // for them.
             self.peers.fail(error);
             return own;
         }

@@ -19,7 +19,7 @@ use crate::worker::Progress;
 
 /// The running actors of this process's ranks. Dropping it stops them and waits for their threads to end.
 pub(crate) struct Runtime<S: Stage> {
-    /// In order, as the actors.
+    /// In the order of the actors.
     ranks: Vec<WorldRank>,
     actors: Vec<Addr<StageActor<S>>>,
     /// Each rank's progress.
@@ -36,7 +36,7 @@ impl<S: Stage> Runtime<S> {
     /// Starts one actor for each of these ranks.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// When the system cannot start a thread.
     pub(crate) fn start(ranks: Vec<WorldRank>, stall_limit: Option<Duration>) -> Result<Self> {
         let count = ranks.len();
         let (started, ready) = crossbeam_channel::bounded(1);
@@ -76,12 +76,12 @@ impl<S: Stage> Runtime<S> {
         })
     }
 
-    /// Whether it runs this rank.
+    /// Whether this rank runs here.
     pub(crate) fn has(&self, rank: WorldRank) -> bool {
         self.ranks.contains(&rank)
     }
 
-    /// The place of one of its ranks among them.
+    /// The index of a rank of this process.
     fn index(&self, rank: WorldRank) -> usize {
         let found = self.ranks.binary_search(&rank);
         found.expect("only this process's own ranks are asked for")
@@ -90,7 +90,8 @@ impl<S: Stage> Runtime<S> {
     /// Sends every rank a message and waits for all answers, in rank order.
     ///
     /// # Errors
-    /// The first cause when any rank fails, not the echoes of the others; and as [`Watch::wait`].
+    /// When any rank fails: the first cause, and not the errors that follow from it. Also the errors of
+    /// [`Watch::wait`].
     pub(crate) fn ask_all<M, T>(
         &self,
         message: impl FnMut(WorldRank) -> M,
@@ -123,7 +124,7 @@ impl<S: Stage> Runtime<S> {
         failures.swap_remove(first.unwrap_or(0)).map(|_| Vec::new())
     }
 
-    /// Waits for the answers of all ranks.
+    /// Waits for the answers of all ranks, and watches for a rank that stalls.
     fn wait<T>(&self, answers: impl Future<Output = T>, keep_waiting: KeepWaiting<'_>) -> Result<T> {
         let ranks = self.ranks.iter().copied();
         let watch = Watch::new(self.stall_limit, ranks.zip(self.progress.iter().map(Arc::as_ref)));
@@ -132,7 +133,7 @@ impl<S: Stage> Runtime<S> {
             .inspect_err(|_| self.has_stalled.store(true, Ordering::Relaxed))?)
     }
 
-    /// Where one of its ranks says what it does.
+    /// Where to read the progress of one of its ranks.
     pub(crate) fn progress(&self, rank: WorldRank) -> Arc<Progress> {
         Arc::clone(&self.progress[self.index(rank)])
     }
@@ -140,7 +141,7 @@ impl<S: Stage> Runtime<S> {
     /// Sends one of its ranks a message and waits for its answer.
     ///
     /// # Errors
-    /// What the rank reports.
+    /// Whatever the rank reports.
     pub(crate) fn ask<M, T>(&self, rank: WorldRank, message: M) -> Result<T>
     where
         M: Message<Result = Result<T>> + Send + 'static,

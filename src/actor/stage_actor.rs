@@ -1,4 +1,4 @@
-//! The actor of one rank: its threads, and the worker that they are for.
+//! The actor of one rank: its worker, and the threads on which the worker runs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -12,12 +12,12 @@ use crate::worker::Worker;
 /// One rank of the pipeline, on threads of its own.
 pub(crate) struct StageActor<S: Stage> {
     pub(super) worker: Option<Box<Worker<S>>>,
-    /// The thread's helpers, from [`Build`] on.
+    /// The thread's helpers. [`Build`] makes them.
     pub(super) threads: Option<Threads>,
 }
 
 impl<S: Stage> StageActor<S> {
-    /// An actor whose worker a [`Build`] message will make.
+    /// An actor without a worker. A [`Build`] message makes the worker.
     pub(crate) fn new() -> Self {
         Self {
             worker: None,
@@ -25,8 +25,8 @@ impl<S: Stage> StageActor<S> {
         }
     }
 
-    /// Lets the worker do a job after which it cannot go on if the job fails: dropping it tells all other
-    /// ranks to stop.
+    /// Runs a job without which the worker cannot continue. If it fails, the worker is dropped, which tells
+    /// all other ranks to stop.
     pub(super) fn must<T>(&mut self, job: impl FnOnce(&mut Worker<S>) -> Result<T>) -> Result<T> {
         let result = self.ask(job);
         if result.is_err() {
@@ -35,7 +35,7 @@ impl<S: Stage> StageActor<S> {
         result
     }
 
-    /// Lets the worker do a job after which it can go on even if the job fails.
+    /// Runs a job after which the worker can continue, even if the job fails.
     pub(super) fn ask<T>(&mut self, job: impl FnOnce(&mut Worker<S>) -> Result<T>) -> Result<T> {
         let worker = self
             .worker

@@ -15,14 +15,14 @@ use crate::worker::{Progress, Reading, WaitsFor};
 /// debugger, only one part is lost and not the whole limit.
 const PARTS: u32 = 8;
 
-/// The longest time between two looks at whether to go on waiting.
+/// The longest time between two calls of [`KeepWaiting`].
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Says whether to go on waiting, or why not. It is given a number that changes with what the ranks do; none
-/// while one of them has something to do that is its own.
+/// Returns `Ok` to keep waiting, or the reason to end. Its argument is a number that changes whenever a rank
+/// makes progress. It is `None` while a rank works and does not wait for others.
 pub(super) type KeepWaiting<'a> = &'a dyn Fn(Option<u64>) -> Result<(), EndsNow>;
 
-/// Ranks of this process, and the time that one action of theirs may take.
+/// This process's ranks, and the longest time that one of their actions may take.
 pub(super) struct Watch<'a> {
     limit: Option<Duration>,
     ranks: Vec<Watched<'a>>,
@@ -37,7 +37,7 @@ struct Watched<'a> {
 }
 
 impl<'a> Watch<'a> {
-    /// A watch over these ranks; an action of theirs may take any time when there is no limit.
+    /// A watch over these ranks. Without a limit, an action may take any time.
     pub(super) fn new(
         limit: Option<Duration>,
         ranks: impl Iterator<Item = (WorldRank, &'a Progress)>,
@@ -57,8 +57,8 @@ impl<'a> Watch<'a> {
     /// Waits for the ranks' answers.
     ///
     /// # Errors
-    /// [`CallError::Stalled`] when a rank takes longer than the limit for what is its own to do. A rank that waits for others
-    /// is not to blame. [`CallError::Interrupted`] when there is a reason not to go on waiting.
+    /// [`CallError::Stalled`] when a rank takes longer than the limit for an action, without waiting for
+    /// another rank. [`CallError::Interrupted`] when `keep_waiting` returns a reason to end.
     pub(super) fn wait<T>(
         mut self,
         answers: impl Future<Output = T>,
@@ -97,7 +97,8 @@ impl<'a> Watch<'a> {
         })
     }
 
-    /// A number that changes with what the ranks do; none while one of them does not wait for others.
+    /// A number that changes whenever a rank makes progress. `None` while a rank works and does not wait for
+    /// others.
     fn progress(&self) -> Option<u64> {
         let readings = || self.ranks.iter().filter_map(|watched| watched.progress.read());
         let all_wait = readings().all(|reading| reading.waits != WaitsFor::Nobody);
@@ -118,7 +119,7 @@ impl<'a> Watch<'a> {
 }
 
 impl Watched<'_> {
-    /// What the rank has been doing for as long as the limit allows.
+    /// The rank that has stalled, and its reading.
     fn stalled(&mut self) -> Option<(WorldRank, Reading)> {
         let busy = self
             .progress

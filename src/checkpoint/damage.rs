@@ -1,17 +1,17 @@
-//! The refusal of a file that is not as it was written.
+//! The error for a file that has changed since it was written.
 
 use std::path::Path;
 
 use crate::checksum::Checksum;
 use crate::error::{CheckpointError, Damage, Error, Part, Result};
 
-/// The refusal of a file, with what is wrong with it.
+/// The error for a damaged file. `damage` says what is wrong with it.
 pub(super) fn damaged(path: &Path, damage: Damage) -> Error {
     let path = path.to_owned();
     CheckpointError::Damaged { path, damage }.into()
 }
 
-/// Refuses a part of a file whose checksum is not the one that was written.
+/// Refuses a part of a file whose checksum differs from the one that was written.
 pub(super) fn compare(path: &Path, part: Part, found: Checksum, expected: Checksum) -> Result<()> {
     if found == expected {
         return Ok(());

@@ -15,7 +15,7 @@ pub(super) const MODEL: &str = "model.safetensors";
 pub(super) const OPTIMIZER: &str = "optimizer.safetensors";
 /// The description.
 pub(super) const STATE: &str = "state.json";
-/// The hidden folder in which a checkpoint is written, or taken apart.
+/// The hidden folder in which a checkpoint is written, or removed.
 pub(super) const PARTIAL: &str = "partial";
 /// The hidden folder in which the old checkpoint waits while the new one takes its place.
 pub(super) const ASIDE: &str = "old";

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo as Entry};
 
-/// A parameter as a checkpoint knows it: a name and dimensions.
+/// A parameter in a checkpoint: its name and its dimensions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TensorInfo {
     /// The parameter's name.

@@ -208,7 +208,7 @@ fn describe(run: Run, args: &Args, config: &Config, data: TrainingData) -> Resul
     })
 }
 
-/// What is there already: the data, and the run to go on with.
+/// Opens what exists: the data, and the run to resume.
 fn open(run: Run, config: &Config, role: Role, world: Option<&World>) -> Result<(TrainingData, Run)> {
     let run = match world {
         Some(_) => run.claim(world)?,

@@ -5,7 +5,7 @@ use toml::{Table, Value};
 use super::{Config, LearningRateSchedule, keys};
 use crate::error::Result;
 
-/// Keys that change speed, memory, what is shown or what is kept, and no weight.
+/// Keys that change speed, memory, output or kept files, but no weight.
 const HARMLESS: [&str; 10] = [
     "pipeline.stages",
     "pipeline.chunks",

@@ -36,7 +36,7 @@ impl Memory {
         Self(bytes as f64)
     }
 
-    /// So many bytes, for people, and no less than they are: `1.51 GiB`.
+    /// A number of bytes as people write it, rounded up: `1.51 GiB`.
     pub fn enough(bytes: f64) -> String {
         let (_, unit) = byte_unit(bytes);
         let last_digit = (unit / 100.0).max(1.0);

@@ -32,7 +32,7 @@ pub struct Model {
     pub sizes: Sizes,
     /// The probability of dropout, from 0 to below 1.
     pub dropout: f64,
-    /// The seed of the first weights and of dropout.
+    /// The seed of the starting weights and of dropout.
     pub seed: u64,
 }
 

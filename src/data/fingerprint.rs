@@ -18,7 +18,7 @@ pub struct Fingerprint {
     pub contents: Checksum,
     /// How micro-batches are taken from the contents, in words: which part, how many rows, which seed.
     pub batches: String,
-    /// Whether only a sample of the contents was looked at. Then processes also compare each batch that they
+    /// Whether it covers only a sample of the contents. Then processes also compare each batch that they
     /// read.
     #[serde(default)]
     pub is_sample: bool,

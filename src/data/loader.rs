@@ -23,11 +23,11 @@ pub struct Loader {
 /// A step that has begun.
 struct Begun {
     step: u64,
-    /// Whether there will be another one after it.
+    /// Whether another step follows it.
     goes_on: bool,
 }
 
-/// Where a rank takes its inputs, or its targets, from.
+/// Where a rank takes its inputs or its targets from.
 #[derive(Debug)]
 pub struct Feed {
     items: Receiver<Item>,
@@ -72,11 +72,11 @@ impl Loader {
         Ok((loader, Feed::new(input_items), Feed::new(target_items)))
     }
 
-    /// Says that the ranks begin a step, and whether it `goes_on` after it: then the next one is read ahead.
-    /// That of an endless source always is.
+    /// Tells the thread that the ranks begin a step. `goes_on`: another step follows, so its data is read
+    /// ahead. An endless source is always read ahead.
     pub fn begin(&self, step: u64, goes_on: bool) {
         if let Some(steps) = &self.steps {
-            // A loader that has ended shows in the feeds.
+            // If the thread has ended, the feeds report it.
             let _ = steps.send(Begun { step, goes_on });
         }
     }
@@ -108,7 +108,8 @@ fn failed(step: u64, micro_batch: MicroBatch, source: &Arc<Error>) -> Error {
     })
 }
 
-/// Produces each step asked for, unless that was done ahead, and the one after it, if there is one.
+/// Produces each requested step, unless it was produced ahead. Then it produces the following step, if there
+/// is one.
 fn run(requested: &Receiver<Begun>, endless: bool, mut produce: impl FnMut(u64)) {
     let mut ahead = None;
     for Begun { step, goes_on } in requested {
@@ -139,8 +140,8 @@ impl Feed {
         }
     }
 
-    /// One micro-batch of a step, if it has been prepared. Micro-batches of a step are taken in any order. Those of
-    /// other steps, prepared before a jump, are dropped.
+    /// One micro-batch of a step, if it is ready. The micro-batches of a step may be taken in any order.
+    /// Those of other steps, which were prepared before a jump, are dropped.
     ///
     /// # Errors
     /// Whatever the source reported.
@@ -161,7 +162,7 @@ impl Feed {
         Ok(None)
     }
 
-    /// Waits for one micro-batch of a step: see [`Feed::poll`].
+    /// Waits for one micro-batch of a step. Otherwise as [`Feed::poll`].
     ///
     /// # Errors
     /// Whatever the source reported, or [`Error::Stopped`] when the thread has ended.

@@ -1,4 +1,4 @@
-//! What a source of micro-batches has to give.
+//! What a source of micro-batches must provide.
 
 use pipewright_stages::{Shape, Tensor};
 
@@ -6,13 +6,13 @@ use super::Fingerprint;
 use crate::error::Result;
 use crate::id::MicroBatch;
 
-/// The target of a row that no loss counts: the filling of a last micro-batch that the data does not fill.
+/// The target of a row that no loss counts. It fills the last micro-batch if there is not enough data.
 pub const IGNORED: u32 = u32::MAX;
 
-/// A source of micro-batches: a pure function of position, so that resuming needs no state.
+/// A source of micro-batches: a pure function of the position, so that resuming needs no state.
 pub trait DataSource: Send + Sync + 'static {
-    /// The input and the target of a micro-batch. Its number is that within the whole batch of a step, from
-    /// 0: where several replicas share a batch, each asks for its own numbers.
+    /// The input and the target of a micro-batch. Micro-batches are numbered from 0 over the whole batch of a
+    /// step. If several replicas share a batch, each asks for its own numbers.
     ///
     /// # Errors
     /// When the data cannot be read.
@@ -21,10 +21,11 @@ pub trait DataSource: Send + Sync + 'static {
     /// The shapes of every input and target.
     fn shapes(&self) -> (Shape, Shape);
 
-    /// What tells this data from other data. Processes of a run compare it, and a checkpoint keeps it.
+    /// The fingerprint of this data: it differs for other data. The processes of a run compare it, and
+    /// checkpoints contain it.
     ///
-    /// The sources of this module look at all of their data. A source that does not say more is known by
-    /// micro-batch 0 of step 0. Several processes also compare each of its batches, after the step that took it.
+    /// The sources of this module use all of their data. The default uses only micro-batch 0 of step 0. Then
+    /// several processes also compare each batch, after the step that used it.
     ///
     /// # Errors
     /// When the data cannot be read.
@@ -37,11 +38,11 @@ pub trait DataSource: Send + Sync + 'static {
         ))
     }
 
-    /// Whether there is data for every step, also for those after the last step of a training.
+    /// Whether there is data for every step, even for steps after the last one of a training.
     ///
-    /// Then micro-batches are always prepared a step ahead. Otherwise they are prepared ahead only where it is
-    /// known that another step follows, as in a [`Run`](crate::run::Run). For the last known step, the source is
-    /// asked when that step begins.
+    /// If `true`, micro-batches are always prepared a step ahead. If `false`, they are prepared ahead only
+    /// when it is known that another step follows, as in a [`Run`](crate::run::Run). Otherwise the source is
+    /// asked when the step begins.
     fn is_endless(&self) -> bool {
         false
     }

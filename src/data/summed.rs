@@ -1,4 +1,4 @@
-//! A source that remembers what it gave, as checksums.
+//! A source that remembers the checksums of its micro-batches.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,8 @@ use crate::checksum::Checksum;
 use crate::error::Result;
 use crate::id::MicroBatch;
 
-/// A source that remembers the checksums of the micro-batches that it gave: two processes can compare them.
+/// A source that remembers the checksums of the micro-batches that it returned, so that processes can compare
+/// them.
 pub(crate) struct Summed {
     source: Arc<dyn DataSource>,
     sums: Mutex<BTreeMap<(u64, MicroBatch), Checksum>>,
@@ -25,7 +26,7 @@ impl Summed {
         }
     }
 
-    /// The checksums of what was given of a step, and forgets them and those of earlier steps.
+    /// Takes out the checksums of a step's micro-batches. Those of earlier steps are forgotten.
     pub(crate) fn take(&self, step: u64) -> Vec<(u32, Checksum)> {
         let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
         let later = sums.split_off(&(step + 1, MicroBatch(0)));

@@ -18,11 +18,10 @@ const SNIFFED: u64 = 8000;
 /// How many bytes of text are held in memory. Later files are read when their tokens are needed.
 const HELD: u64 = 256 << 20;
 
-/// How many of these files stay open. Systems often let a process open 1,024.
+/// How many of these files stay open. Many systems let a process open 1,024 files.
 const OPEN: u32 = 256;
 
-/// The files of text that were found, how many of their bytes are held in memory, and how many files are
-/// open.
+/// The text files that were found, how many of their bytes are in memory, and how many of the files are open.
 #[derive(Default)]
 struct TextFiles {
     files: Vec<(PathBuf, Tokens, u64)>,

@@ -35,7 +35,7 @@ pub(super) enum Tokens {
     BuiltIn(&'static [u8]),
     /// Text that is too long for memory.
     TextFile(File),
-    /// The same, in a file that is opened when it is read.
+    /// The same. The file is opened for each read.
     TextAt(PathBuf),
     /// A token file.
     File(File, Width),

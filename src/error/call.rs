@@ -31,26 +31,26 @@ pub enum CallError {
         /// The other ranks of this process that wait.
         others: Vec<WaitingRank>,
     },
-    /// Somebody wants the run to end, and not after its step. The pipeline has stopped.
+    /// The run was asked to end at once, in the middle of a step. The pipeline has stopped.
     #[error(
         "{why}{}{}; the run ends at once, and its steps since the last checkpoint are lost",
         list(ranks),
         awaited(processes)
     )]
     Interrupted {
-        /// Why not after its step.
+        /// Why the call did not wait for the end of the step.
         why: EndsNow,
         /// The ranks of this process that wait.
         ranks: Vec<WaitingRank>,
-        /// The processes that have not come to the end of a call that has ended here.
+        /// The processes that have not finished a call which this process has finished.
         processes: Vec<u32>,
     },
 }
 
-/// Why a run that is interrupted does not end after its step, but in the middle of it.
+/// Why an interrupted run ends in the middle of a step, and not after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndsNow {
-    /// Somebody has asked for that.
+    /// A second signal, or `Interrupt::request_now`, asked for it.
     #[error("interrupted a second time")]
     Asked,
     /// A process does not answer, so the step would not end.
@@ -59,8 +59,8 @@ pub enum EndsNow {
          failed"
     )]
     Silent(u32),
-    /// The process was told to end (SIGTERM), and its ranks have only waited for so long.
-    #[error("told to end, and nothing has gone on here for {} s", .0.as_secs_f64())]
+    /// The process was told to end (SIGTERM), and for this time its ranks have only waited.
+    #[error("told to end, but no rank here has made progress for {} s", .0.as_secs_f64())]
     Still(Duration),
 }
 
@@ -71,7 +71,7 @@ pub struct WaitingRank {
     pub rank: WorldRank,
     /// Its action in text form.
     pub action: String,
-    /// The rank that it waits for; all others where it is none in particular.
+    /// The rank that it waits for. `None`: for all other ranks.
     pub on: Option<WorldRank>,
 }
 

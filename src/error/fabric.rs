@@ -63,7 +63,7 @@ pub enum FabricError {
         /// The call's number.
         call: u64,
     },
-    /// A later attempt was begun with the carrier of an earlier one.
+    /// A later attempt would use the carrier of an earlier one.
     #[error(
         "rank {rank} cannot begin attempt {attempt}: its carrier may still hold numbers of an earlier \
          attempt; connect the ranks anew"
@@ -109,7 +109,7 @@ pub enum FabricError {
         /// What process 0 has.
         first: String,
     },
-    /// Two processes have read other data, which nothing told before.
+    /// Two processes have read different data, although their fingerprints are equal.
     #[error(
         "the data of {call} differ: process {} has read another micro-batch {micro_batch} than process {}. \
          All processes need the same data, and a source has to give the same numbers whenever it is asked \
@@ -124,8 +124,11 @@ pub enum FabricError {
         /// The processes.
         processes: [u32; 2],
     },
-    /// A process's number is out of range.
-    #[error("RANK is {process} and WORLD_SIZE {processes}: ranks of processes go from 0 to {}", processes.saturating_sub(1))]
+    /// A process's number is too large.
+    #[error(
+        "RANK is {process} and WORLD_SIZE {processes}: ranks of processes go from 0 to {}",
+        processes.saturating_sub(1)
+    )]
     NoSuchProcess {
         /// The process.
         process: u32,

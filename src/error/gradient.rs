@@ -1,15 +1,15 @@
-//! Gradients that do not fit what they belong to.
+//! Gradients that are missing or have the wrong shape.
 
 use pipewright_stages::Shape;
 
 use crate::id::StageId;
 
-/// A gradient that a stage or the loss did not give, or gave in another shape than that of what it belongs
-/// to.
+/// A gradient that a stage or the loss did not return, or whose shape differs from that of the value it
+/// belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GradientError {
-    /// A stage's input gradient has another shape than its input.
+    /// The shape of a stage's input gradient differs from that of its input.
     #[error(
         "stage {stage} gave a gradient of {got} for an input of {input}: a gradient has the shape of what it \
          belongs to"
@@ -22,7 +22,7 @@ pub enum GradientError {
         /// The shape of the gradient.
         got: Shape,
     },
-    /// The loss's gradient has another shape than the output that it judges.
+    /// The shape of the loss's gradient differs from that of the model's output.
     #[error(
         "the loss gave a gradient of {got} for an output of {output}: a gradient has the shape of what it \
          belongs to"
@@ -33,7 +33,7 @@ pub enum GradientError {
         /// The shape of the gradient.
         got: Shape,
     },
-    /// A stage that is not the first gave no input gradient.
+    /// A stage returned no input gradient, and it is not the first one.
     #[error(
         "stage {stage} gave no input gradient, which the stage before it needs; only the first stage of a \
          model may give none"

@@ -41,17 +41,17 @@ pub enum LaunchError {
         /// Its placement.
         placement: String,
     },
-    /// The mesh has several replicas of the pipeline, or several shards.
+    /// The mesh has several replicas of the pipeline, or several shards. The engine cannot train these yet.
     #[error(
         "the mesh has replicas: {replicas}, shards: {shards}; the engine trains one replica of one shard"
     )]
     SeveralPipelines {
-        /// The replicas.
+        /// The number of replicas.
         replicas: u32,
-        /// The shards of each rank.
+        /// The number of shards of each pipeline rank.
         shards: u32,
     },
-    /// There are more or fewer stages than the schedule has.
+    /// The number of stages differs from the schedule's.
     #[error(
         "the schedule has {expected} stages, the pipeline was given {given}: split the model into as many \
          as the schedule has"
@@ -86,7 +86,7 @@ pub enum LaunchError {
         /// The reason.
         source: pipewright_stages::Error,
     },
-    /// A parameter is not the whole of its tensor.
+    /// A parameter holds only a part of its tensor.
     #[error(
         "the parameter `{name}` of {place} is {shard}: the engine trains whole parameters only, so leave out \
          `Parameter::sharded`"
@@ -94,7 +94,7 @@ pub enum LaunchError {
     Sharded {
         /// The name.
         name: String,
-        /// Which part of the tensor it is.
+        /// The part of the tensor.
         shard: Shard,
         /// Where it is.
         place: ParameterPlace,

@@ -49,10 +49,10 @@ pub enum Error {
     /// A schedule or a placement that is wrong.
     #[error(transparent)]
     Schedule(Box<ScheduleError>),
-    /// Costs, or a search for a schedule, that cannot give one.
+    /// Costs, sizes or limits for which there is no schedule, cut or picture.
     #[error(transparent)]
     Plan(Box<PlanError>),
-    /// A config, or a value that was set in one, that cannot be used.
+    /// A config, or a value in it, that cannot be used.
     #[error(transparent)]
     Config(Box<ConfigError>),
     /// Parts of a pipeline that do not fit together. Nothing was started.
@@ -61,7 +61,7 @@ pub enum Error {
     /// A call of a running pipeline that fails.
     #[error(transparent)]
     Call(Box<CallError>),
-    /// Processes that cannot find each other, or a link that cannot carry what it is given.
+    /// Processes that cannot find each other or that differ, and wires that cannot be sent or received.
     #[error(transparent)]
     Fabric(Box<FabricError>),
     /// A run directory that cannot be used.
@@ -73,7 +73,7 @@ pub enum Error {
     /// Arguments of a command that cannot be used.
     #[error(transparent)]
     Command(Box<CommandError>),
-    /// Ranks, processes and devices that do not go together.
+    /// Ranks, processes and devices that do not fit together.
     #[error(transparent)]
     Mesh(#[from] MeshError),
     /// An action of a rank failed while a step ran.
@@ -89,7 +89,7 @@ pub enum Error {
         #[source]
         kind: Box<Error>,
     },
-    /// A gradient does not fit what it belongs to.
+    /// A gradient is missing or has the wrong shape.
     #[error(transparent)]
     Gradient(Box<GradientError>),
     /// A stage or layer failed.
@@ -125,10 +125,10 @@ pub enum Error {
     /// Data that cannot be used. The error names the file.
     #[error(transparent)]
     Data(Box<DataError>),
-    /// A checkpoint that cannot be loaded or saved; names the file and the parameter.
+    /// A checkpoint that cannot be loaded or saved. The error names the file and the parameter.
     #[error(transparent)]
     Checkpoint(Box<CheckpointError>),
-    /// The operating system refused; says what was being done to which file.
+    /// The operating system refused something. The error says what, for which file.
     #[error("cannot {what} {}: {source}", path.display())]
     Io {
         /// What was being done, such as "read".
@@ -143,7 +143,8 @@ pub enum Error {
     Stopped(String),
 }
 
-/// An error of a part is one of all, in a box: a result of every action is as large as the largest of them.
+/// Each part's error becomes an [`Error`], in a box: the result of every action is as large as the largest
+/// error.
 macro_rules! parts {
     ($($kind:ident($part:ty)),* $(,)?) => {$(
         impl From<$part> for Error {
@@ -170,8 +171,8 @@ parts! {
 }
 
 impl From<Error> for pipewright_stages::Error {
-    /// For a stage, or its builder, that calls this crate: the error of a stage as it was, any other as the
-    /// [source](std::error::Error::source).
+    /// For a stage, or its builder, that calls this crate. The error of a stage is returned as it was. Any
+    /// other error becomes the [source](std::error::Error::source).
     fn from(error: Error) -> Self {
         match error {
             Error::Stage(error) => error,
@@ -204,13 +205,13 @@ impl Error {
         }
     }
 
-    /// Whether a call was left while ranks were still at work in it.
+    /// Whether the call ended while ranks were still at work in it.
     pub(crate) fn is_left_early(&self) -> bool {
         matches!(self, Self::Call(error)
             if matches!(**error, CallError::Stalled { .. } | CallError::Interrupted { .. }))
     }
 
-    /// Whether a device has not as much memory as was wanted.
+    /// Whether a device had too little memory.
     pub(crate) fn is_out_of_memory(&self) -> bool {
         match self {
             Self::Action { kind, .. } => kind.is_out_of_memory(),

@@ -163,30 +163,30 @@ pub enum RunError {
         /// The system's reason.
         source: std::io::Error,
     },
-    /// A run was to keep no checkpoint.
+    /// A run was asked to keep 0 checkpoints.
     #[error("a run that keeps 0 checkpoints leaves nothing to resume from: keep 1 or more")]
     KeepsNothing,
-    /// The directory of the run was removed, moved or replaced while the run went on.
+    /// The directory of the run was removed, moved or replaced during the run.
     #[error(
         "the run directory {} was removed, moved or replaced while this run trained in it: the run ends \
          here, and its steps since the last checkpoint are lost",
         .0.display()
     )]
     Gone(PathBuf),
-    /// The lock's file was removed or replaced while the run went on. In a warning.
-    #[error("{} was removed or replaced; it is made anew and held", .0.display())]
+    /// The lock's file was removed or replaced during the run. This is only a warning.
+    #[error("{} was removed or replaced: a new one was made and locked", .0.display())]
     LockRemoved(PathBuf),
-    /// The lock's file was removed or replaced while the run went on, and another process has it.
+    /// The lock's file was removed or replaced during the run, and another process has locked the new one.
     #[error(
-        "the lock of the run directory {} was removed or replaced, and another run has begun there{}: this run ends \
-         here, and its steps since the last checkpoint are lost",
+        "the lock of the run directory {} was removed or replaced, and another run has begun there{}: this run \
+         ends here, and its steps since the last checkpoint are lost",
         path.display(),
         holder.as_ref().map_or(String::new(), |holder| format!(", of {holder}"))
     )]
     Taken {
         /// The run directory.
         path: PathBuf,
-        /// Who trains there now, where that could be read.
+        /// The process that trains there now, if known.
         holder: Option<Holder>,
     },
 }

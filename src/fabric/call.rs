@@ -6,7 +6,7 @@
 /// A later attempt comes after every call of an earlier one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Call {
-    /// How often the ranks were started again after a failure: at first 0.
+    /// How often the ranks were restarted after a failure. It begins at 0.
     pub attempt: u32,
     /// The number of the call, the same in every process. Whatever ranks send before the first call belongs
     /// to call 0.
@@ -14,7 +14,8 @@ pub struct Call {
 }
 
 impl Call {
-    /// The first attempt of the call of this number. Nothing starts ranks again yet, so there is no other.
+    /// The first attempt of the call with this number. Nothing restarts ranks yet, so there are no later
+    /// attempts.
     pub fn first(number: u64) -> Self {
         Self { attempt: 0, number }
     }

@@ -4,11 +4,11 @@ use super::Transport;
 use crate::error::Result;
 use crate::id::WorldRank;
 
-/// Every rank's numbers, in rank order. Using it again and again allocates nothing.
+/// Every rank's bytes, in rank order. Using it again and again allocates nothing.
 #[derive(Debug, Default)]
 pub struct Gathered {
     bytes: Vec<u8>,
-    /// Where each rank's bytes end.
+    /// The end of each rank's bytes.
     ends: Vec<usize>,
     /// Blocks that have been read, to send again. A rank receives a block for each one that it sends, so
     /// there are enough.
@@ -34,7 +34,7 @@ impl Gathered {
         self.ends.push(self.bytes.len());
     }
 
-    /// Adds the numbers of a block that [`to_block`] wrote.
+    /// Adds the bytes of a block that [`Gathered::to_block`] wrote.
     fn push_block(&mut self, block: Vec<u8>) {
         let mut rest = &block[..];
         while let Some((length, after)) = rest.split_first_chunk() {
@@ -46,7 +46,7 @@ impl Gathered {
         self.blocks.push(block);
     }
 
-    /// The bytes of several ranks as a block, each behind its length.
+    /// Writes the bytes of several ranks as a block: for each rank the length, then the bytes.
     fn to_block<'a>(mut block: Vec<u8>, ranks: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
         block.clear();
         for bytes in ranks {

@@ -119,13 +119,13 @@ impl<W: Send + 'static> End<W> {
         Ok(())
     }
 
-    /// Waits for the wire of this tag.
+    /// Waits for the wire with this tag.
     fn fetch(&mut self, peer: WorldRank, tag: Tag) -> Result<W> {
         let content = self.inbox.take(peer, is_wire(tag))?;
         self.unpack(peer, content)
     }
 
-    /// The wire that has come, or whose description has.
+    /// The wire itself. If only its description has come, the carrier receives it.
     fn unpack(&mut self, peer: WorldRank, content: Content<W>) -> Result<W> {
         match content {
             Content::Wire(_, wire) | Content::Carried(_, wire) => Ok(wire),
@@ -235,7 +235,7 @@ impl<W: Send + 'static> Transport<W> for End<W> {
     }
 }
 
-/// Whether a packet is the wire of this tag, or describes it.
+/// Whether a packet is the wire with this tag, or its description.
 fn is_wire<W>(tag: Tag) -> impl Fn(&Content<W>) -> bool {
     move |content| {
         matches!(

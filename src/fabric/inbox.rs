@@ -96,7 +96,7 @@ impl<W> Inbox<W> {
         }
     }
 
-    /// Nothing can be taken until a later attempt, because of this error.
+    /// Stores an error, which every later call returns, until a later attempt begins.
     pub(super) fn refuse(&mut self, error: FabricError) -> Error {
         self.fail(Failure::Fabric(Arc::new(error)))
     }
@@ -123,7 +123,7 @@ impl<W> Inbox<W> {
         self.early.push_back(Packet::new(from, call, content));
     }
 
-    /// The first wanted packet of this call from a rank, if it has come. Fails once any peer has stopped.
+    /// The first wanted packet of this call from a rank, if it has arrived. Fails once any peer has stopped.
     pub(super) fn poll(
         &mut self,
         from: WorldRank,

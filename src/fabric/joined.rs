@@ -43,12 +43,12 @@ pub fn ends<W: WireFrame>(
     Ok((ends.collect(), peers))
 }
 
-/// The same as [`ends`], with wires between these pairs of GPUs carried by NCCL, if they are tensors. Each
-/// end's [`Transport::start`](super::Transport::start) then connects it.
+/// The same as [`ends`], but NCCL carries the wires between these pairs of GPUs, if they are tensors.
+/// [`Transport::start`](super::Transport::start) of each end then makes the connections.
 ///
 /// # Errors
-/// As for [`ends`]; when another process has failed, two ranks of a process would need one GPU, or NCCL is
-/// missing.
+/// As for [`ends`]. Also when another process has failed, when two ranks of a process would need one GPU, or
+/// when NCCL is missing.
 pub fn ends_by_nccl<W: WireFrame>(
     world: World,
     mesh: &Mesh,

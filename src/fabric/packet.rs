@@ -6,8 +6,8 @@ use super::{Call, Tag};
 use crate::error::{FabricError, Result};
 use crate::id::WorldRank;
 
-/// One thing that a rank sends to another. It holds the fields of its [`Call`] one by one. So it has no
-/// padding, and fewer bytes go from core to core.
+/// One thing that a rank sends to another. It holds the two fields of its [`Call`], and not the `Call`
+/// itself. So it needs no padding, and fewer bytes go from core to core.
 pub(super) struct Packet<W> {
     pub(super) from: WorldRank,
     attempt: u32,

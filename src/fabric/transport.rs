@@ -18,16 +18,16 @@ pub trait Transport<W>: 'static {
     /// Begins a call. Whatever is sent from now on belongs to it. Whatever came for an earlier call and was
     /// not taken is dropped. Whatever a faster peer sends for a later call waits until that call begins here.
     ///
-    /// A later attempt also makes an end usable again if, in an earlier attempt, its peers have stopped or it
-    /// has stopped itself. Ranks of a process that has ended do not come back. An end with a carrier refuses a
-    /// later attempt.
+    /// An end cannot be used any more when it or one of its peers has stopped. A later attempt makes it
+    /// usable again, except in two cases: a process with some of the ranks has ended, or the end has a
+    /// carrier.
     ///
     /// Every rank begins the same calls, in the same order. It neither allocates nor waits.
     ///
     /// # Errors
     /// [`crate::error::FabricError::LeftOver`] when a wire of an earlier call was announced, and a carrier
-    /// still has its numbers. The next receive would take them for its own. For the same reason
-    /// [`crate::error::FabricError::CarrierKept`], when an end with a carrier begins a later attempt.
+    /// still has its numbers. The next receive would take them for its own. For the same reason,
+    /// [`crate::error::FabricError::CarrierKept`] when an end with a carrier begins a later attempt.
     fn begin(&mut self, call: Call) -> Result<()>;
 
     /// Tells every peer that this rank has stopped, as dropping the end does. [`Transport::begin`] with a
@@ -73,7 +73,8 @@ pub trait Transport<W>: 'static {
         Ok(())
     }
 
-    /// A wire of the current call, if it has come. An end that cannot tell without waiting gives none.
+    /// A wire of the current call, if it has arrived. `None` also if the end cannot know that without
+    /// waiting.
     ///
     /// # Errors
     /// As for [`Transport::wait`].

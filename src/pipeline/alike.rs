@@ -1,5 +1,5 @@
-//! What has to be equal in all processes of a run. It is compared when a pipeline is launched, before
-//! anything is built; and data that is known by a sample alone is compared batch by batch.
+//! What must be equal in all processes of a run. It is compared when a pipeline is launched, before anything
+//! is built. If the fingerprint of the data covers only a sample, each batch is compared too.
 
 use std::sync::Arc;
 
@@ -64,8 +64,9 @@ pub(super) fn parts<S: Stage>(parts: &Parts<S>, setup: &Setup<S::Wire>) -> Resul
     Ok(all)
 }
 
-/// What tells an evaluation's data from other data, in words, and the data as processes compare it batch by
-/// batch, where only a sample of it is known. A process alone compares nothing.
+/// The fingerprint of an evaluation's data, as text that the call's name contains. If the fingerprint covers
+/// only a sample, also the data with checksums, so that processes can compare each batch. A run of one
+/// process compares nothing.
 pub(super) fn known(processes: u32, data: &Arc<dyn DataSource>) -> (String, Option<Arc<Summed>>) {
     if processes == 1 {
         return (String::new(), None);
@@ -82,8 +83,8 @@ pub(super) fn known(processes: u32, data: &Arc<dyn DataSource>) -> (String, Opti
     }
 }
 
-/// Refuses batches that are not the same in all processes that have read them. `call` names what they were
-/// read for.
+/// Refuses batches that differ between processes. Only processes that have read them are compared. `call`
+/// names what they were read for.
 ///
 /// # Errors
 /// [`FabricError::DataDiffers`] on every process.
@@ -107,7 +108,7 @@ pub(super) fn same_batches<S: Stage>(ranks: &Ranks<S>, call: &str, data: &Summed
     Ok(())
 }
 
-/// A rank's actions in few words: their number, the first ones, and a hash of all.
+/// A summary of a rank's actions: their number, the first ones, and a hash of all.
 fn order(schedule: &Schedule, rank: Rank) -> String {
     const SHOWN: usize = 12;
     let actions = schedule.actions(rank);

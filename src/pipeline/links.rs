@@ -10,8 +10,9 @@ use crate::id::{Rank, StageId, WorldRank};
 use crate::mesh::{Coordinate, Mesh};
 use crate::schedule::{Action, Flow, Links, Schedule};
 
-/// How many wires and blocks can be on the way to a rank at once: a step's wires, or an evaluation's, and
-/// from each peer what it says before it hears again, of a tied parameter, of the step's end, of its own end.
+/// How many wires and blocks can be on the way to a rank at once: the wires of a step or of an evaluation,
+/// and what each peer may send before it receives an answer (for a tied parameter, for the end of a step, for
+/// its own end).
 pub(super) fn room(schedule: &Schedule, mesh: &Mesh) -> usize {
     let ranks = (0..schedule.ranks()).map(Rank);
     let receives = |rank| {

@@ -1,4 +1,4 @@
-//! What a step with a number that is not finite tells.
+//! What a step reports when a number is not finite.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::id::MicroBatch;
 use crate::worker::{Fault, Finding, Forwards, Outcome, ParameterInfo, Totals, Trained};
 
 impl<S: Stage> Pipeline<S> {
-    /// What the ranks agreed on: the step's totals, or where a number is not finite.
+    /// The step's totals, on which the ranks have agreed. If a number is not finite, an error with its place.
     pub(super) fn totals(&mut self, step: u64, answers: &[Trained]) -> Result<Totals> {
         match answers.first().expect("a pipeline has at least one rank").outcome {
             Outcome::Updated(totals) => Ok(totals),
@@ -29,7 +29,7 @@ impl<S: Stage> Pipeline<S> {
         }
     }
 
-    /// Where a micro-batch's forward pass first gives a number that is not finite.
+    /// Searches for the first number that is not finite in a micro-batch's forward pass.
     fn search(&mut self, step: u64, micro_batch: MicroBatch) -> Result<String> {
         let call = self.begin(format_args!(
             "search of step {step}, micro-batch {micro_batch} for a number that is not finite"

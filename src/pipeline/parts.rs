@@ -36,7 +36,7 @@ pub(super) struct Parts<S: Stage> {
 /// Connects the ranks of all processes, for the wires of the stages.
 pub(super) type Connect<W> = fn(World, &Mesh, usize, usize, GpuPairs) -> Result<(Vec<End<W>>, Peers)>;
 
-/// Longer than any action of a model that trains: what takes longer has most likely stopped for ever.
+/// Longer than any action in normal training. An action that takes longer has most likely hung.
 pub(crate) const STALL_LIMIT: Duration = Duration::from_secs(30 * 60);
 
 impl<S: Stage> Default for Parts<S> {

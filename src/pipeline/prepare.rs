@@ -1,4 +1,4 @@
-//! What a run asks of its pipeline before the first step.
+//! The checks that a run makes with its pipeline before the first step.
 
 use pipewright_stages::{Shape, Stage};
 
@@ -8,8 +8,8 @@ use crate::error::Result;
 use crate::worker::Forwards;
 
 impl<S: Stage> Pipeline<S> {
-    /// Refuses processes whose parts differ: names and values, in an order that is the same in every process.
-    /// `what` names the call.
+    /// Refuses processes whose parts differ. `parts` are names and values, in the same order in every
+    /// process. `what` names the call.
     ///
     /// # Errors
     /// [`FabricError::NotAlike`](crate::error::FabricError::NotAlike), in all processes.
@@ -19,10 +19,10 @@ impl<S: Stage> Pipeline<S> {
         self.note(compared)
     }
 
-    /// Refuses an evaluation that cannot be, as [`Pipeline::evaluate`] does, and does none.
+    /// Refuses an evaluation that [`Pipeline::evaluate`] would refuse. It evaluates nothing.
     ///
     /// # Errors
-    /// As for [`Pipeline::evaluate`]: the pipeline keeps running.
+    /// As for [`Pipeline::evaluate`]. The pipeline continues to run.
     pub(crate) fn check_evaluation(&mut self, shapes: (Shape, Shape), micro_batches: u32) -> Result<()> {
         self.begin(format_args!(
             "check of an evaluation of {micro_batches} micro-batches of {}",
@@ -31,12 +31,12 @@ impl<S: Stage> Pipeline<S> {
         self.forwards(shapes, micro_batches).map(drop)
     }
 
-    /// Whether it takes calls: no failure has stopped it.
+    /// Whether calls are still possible: no failure has stopped the pipeline.
     pub(crate) fn goes_on(&self) -> bool {
         self.failure.is_none()
     }
 
-    /// The forward passes of an evaluation. Refuses what the stages cannot work on.
+    /// The forward passes of an evaluation. Refuses shapes that the stages refuse.
     pub(super) fn forwards(&self, shapes: (Shape, Shape), micro_batches: u32) -> Result<Forwards> {
         let forwards = Forwards::new(self.schedule.placement(), micro_batches)?;
         if shapes != self.data.shapes() {

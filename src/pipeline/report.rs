@@ -69,7 +69,7 @@ impl fmt::Display for Evaluation {
     }
 }
 
-/// A loss in words, with the accuracy where there is one.
+/// A loss as text, with the accuracy if there is one.
 pub(crate) fn score(loss: f64, accuracy: Option<f64>) -> String {
     let accuracy = accuracy.map_or(String::new(), |accuracy| {
         format!("  accuracy {:.1} %", 100.0 * accuracy)

@@ -22,37 +22,36 @@ use crate::interrupt::Interrupt;
 use crate::schedule::{Schedule, Timeline};
 use crate::worker::{self, ParameterInfo, RankReport, Record, Site};
 
-/// A running pipeline: one actor a rank, each on its own thread. Dropping it stops them.
+/// A running pipeline: one actor for each rank, each on its own thread. Dropping it stops them.
 ///
-/// In a run of several processes all of them make the same calls with the same arguments, in the same order.
-/// Another call in one of them is an error in all
-/// ([`FabricError::CallsDiffer`](crate::error::FabricError::CallsDiffer)).
+/// With several processes, all must make the same calls with the same arguments, in the same order. Otherwise
+/// all of them get [`FabricError::CallsDiffer`](crate::error::FabricError::CallsDiffer).
 ///
-/// After a rank has failed every call gives [`Error::Stopped`] with the cause; a step that only gave numbers
-/// that are not finite ([`Error::NotFinite`]) leaves the pipeline running with the weights of the step
-/// before.
+/// After a rank has failed, every call returns [`Error::Stopped`] with the cause. After [`Error::NotFinite`]
+/// the pipeline continues to run, with the weights of the previous step.
 pub struct Pipeline<S: Stage> {
     pub(super) ranks: Ranks<S>,
-    /// In the processes whose ranks take data.
+    /// In the processes whose ranks need data.
     pub(super) loader: Option<Loader>,
     pub(super) data: Arc<dyn DataSource>,
-    /// What the loader reads, in several processes whose data is known only by a sample.
+    /// The loader's source, with checksums. Only for several processes, and if the fingerprint covers only a
+    /// sample.
     pub(super) summed: Option<Arc<Summed>>,
     pub(super) schedule: Arc<Schedule>,
     pub(super) optimizer: Arc<dyn Optimizer>,
     pub(super) learning_rate: LearningRate,
     pub(super) config: String,
     pub(super) parameters: Vec<ParameterInfo>,
-    /// What the clocks of processes are compared by.
+    /// The clocks of processes are compared by their time since this instant.
     pub(super) origin: Instant,
     pub(super) next_step: u64,
-    /// The number of steps of the training, as far as is known.
+    /// The number of steps of the training, if known.
     pub(super) known_steps: u64,
     pub(super) failure: Option<String>,
 }
 
 impl<S: Stage> Pipeline<S> {
-    /// The number of optimizer steps done, which is the next step's number.
+    /// The number of the next step, which is also the number of optimizer steps done.
     pub fn next_step(&self) -> u64 {
         self.next_step
     }
@@ -62,12 +61,12 @@ impl<S: Stage> Pipeline<S> {
         &self.schedule
     }
 
-    /// The parameters in layer order; a tied one is listed at each of its sites.
+    /// The parameters in layer order. A tied parameter is listed at each of its sites.
     pub fn parameters(&self) -> &[ParameterInfo] {
         &self.parameters
     }
 
-    /// This process's number among those of the run; 0 when it runs alone.
+    /// This process's number in the run. It is 0 in a run of one process.
     pub fn process(&self) -> u32 {
         self.ranks.peers().process()
     }
@@ -77,7 +76,7 @@ impl<S: Stage> Pipeline<S> {
         self.ranks.peers().processes()
     }
 
-    /// What tells its data from other data.
+    /// The fingerprint of the training data: it differs for other data.
     ///
     /// # Errors
     /// When the data cannot be read.
@@ -93,10 +92,10 @@ impl<S: Stage> Pipeline<S> {
         self.train(false).map(|(report, _)| report)
     }
 
-    /// Runs one training step as [`Pipeline::step`] does, and gives what each rank did when: seconds since
-    /// the call, bytes held for backwards to come. A pass begins when it has all that it waits for; a
-    /// transfer lasts from its handing over until the receiver takes it up. Writing it down costs about half
-    /// a microsecond an action; the weights are the same.
+    /// Runs one training step as [`Pipeline::step`] does, and returns its timeline: when each rank did what,
+    /// in seconds since the call, and the bytes that it held for later backward passes. A pass begins when it
+    /// has all that it waits for. A transfer lasts from its send until the receiver takes it. Tracing costs
+    /// about half a microsecond an action, and changes no weight.
     ///
     /// # Errors
     /// As for [`Pipeline::step`].
@@ -105,7 +104,7 @@ impl<S: Stage> Pipeline<S> {
         Ok((report, worker::timeline(&self.schedule, traces)))
     }
 
-    /// Runs one training step; the ranks' records are there when they are `traced`.
+    /// Runs one training step. If it is `traced`, the ranks' records are returned too.
     fn train(&mut self, traced: bool) -> Result<(StepReport, Vec<Record>)> {
         let step = self.next_step;
         let learning_rate = self.learning_rate.at(step);
@@ -152,7 +151,7 @@ impl<S: Stage> Pipeline<S> {
         Ok((report, traces))
     }
 
-    /// One moment on the clocks of all processes, right before now.
+    /// One instant, just before now, on the clocks of all processes.
     fn common_instant(&self) -> Result<Instant> {
         let offset = self.ranks.peers().offset(self.origin)?;
         let now = self.origin.elapsed().as_secs_f64() + offset;
@@ -162,12 +161,12 @@ impl<S: Stage> Pipeline<S> {
         Ok(self.origin + since)
     }
 
-    /// Runs forward only over the first micro-batches of a source's step 0, as many as are asked for.
+    /// Runs only forward, over the first `micro_batches` micro-batches of a source's step 0.
     ///
     /// # Errors
-    /// [`CallError::NoMicroBatches`] when none are asked for, and
-    /// [`LaunchError::RefusedInput`](crate::error::LaunchError::RefusedInput) and its like when the stages
-    /// cannot work on what the source gives: the pipeline keeps running. Else as for [`Pipeline::step`].
+    /// [`CallError::NoMicroBatches`] when `micro_batches` is 0. [`LaunchError`](crate::error::LaunchError)
+    /// when the stages refuse the shapes of the source: the pipeline continues to run. Otherwise as for
+    /// [`Pipeline::step`].
     pub fn evaluate(&mut self, source: Arc<dyn DataSource>, micro_batches: u32) -> Result<Evaluation> {
         let shapes = source.shapes();
         let (known, summed) = alike::known(self.processes(), &source);
@@ -197,7 +196,7 @@ impl<S: Stage> Pipeline<S> {
         })
     }
 
-    /// The SHA-256, in hex, of all weights as little-endian `f32`, parameters in name order, tied ones once.
+    /// The SHA-256, in hex, of all weights as little-endian `f32`: parameters in name order, tied ones once.
     ///
     /// # Errors
     /// [`Error::Stopped`].
@@ -219,32 +218,31 @@ impl<S: Stage> Pipeline<S> {
         Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// Whether any process says yes: the same answer in each. A process alone answers itself.
+    /// Whether any process passes `true`. Every process receives the same answer.
     ///
     /// # Errors
-    /// [`Error::Process`] or [`Error::ProcessGone`] when another has failed.
+    /// [`Error::Process`] or [`Error::ProcessGone`] when another process has failed.
     pub fn any(&mut self, yes: bool) -> Result<bool> {
         self.begin(format_args!("question whether any process says yes"))?;
         let all = self.ranks.spread("agreeing", Ok(vec![u32::from(yes)]));
         Ok(self.note(all)?.contains(&1))
     }
 
-    /// Says how many steps there will be in all, unless something ends the training before. Then the data of the
-    /// next step is read while a step runs, also from a source that is not
+    /// Sets how many steps there will be in all, unless something ends the training earlier. Then the data of
+    /// the next step is read while a step runs, even from a source that is not
     /// [endless](DataSource::is_endless).
     pub fn expect_steps(&mut self, steps: u64) {
         self.known_steps = steps;
     }
 
-    /// From here on a call ends, with an error, when somebody asks for an end at once
-    /// ([`Interrupt::request_now`]). In several processes it also ends when somebody asks for an end and
-    /// another process does not answer. A [`Run`](crate::run::Run) does this with the interrupt that it is
-    /// given.
+    /// From now on this interrupt can end a call early, with an error: at once after
+    /// [`Interrupt::request_now`]. With several processes, also after [`Interrupt::request`], if another
+    /// process does not answer. A [`Run`](crate::run::Run) calls this with its own interrupt.
     pub fn heed(&mut self, interrupt: Interrupt) {
         self.ranks.heed(interrupt);
     }
 
-    /// Leaves for a failure outside the pipeline: the other processes are told why, and stop.
+    /// Stops after a failure outside of the pipeline. The other processes are told the cause, and stop too.
     pub fn fail(&mut self, cause: &Error) {
         self.ranks.peers().fail(cause);
         self.failure.get_or_insert_with(|| cause.to_string());
@@ -253,7 +251,7 @@ impl<S: Stage> Pipeline<S> {
     /// Stops all ranks and waits for their threads to end.
     pub fn stop(self) {}
 
-    /// Begins a call: all processes make the same ones. Nothing can be called after a failure.
+    /// Begins a call, which all processes must make. After a failure it returns an error.
     pub(super) fn begin(&mut self, call: Arguments<'_>) -> Result<Call> {
         if let Some(cause) = &self.failure {
             return Err(Error::Stopped(format!(" after a failure: {cause}")));
@@ -267,7 +265,8 @@ impl<S: Stage> Pipeline<S> {
         if let Err(error) = &result {
             self.failure = Some(error.to_string());
             if error.is_left_early() {
-                // Perhaps it is the data source that does not return: then the loader's thread would never end.
+                // The data source itself may hang. Then the loader's thread would never end, so it is not
+                // joined.
                 std::mem::forget(self.loader.take());
             }
         }

@@ -11,13 +11,13 @@ use crate::checkpoint::{Checkpoint, Draft, TensorInfo};
 use crate::error::{CheckpointError, Error, Result};
 
 impl<S: Stage> Pipeline<S> {
-    /// Saves weights, optimizer state, step, config and the data's fingerprint as a checkpoint folder, with
-    /// checksums. Written beside its place and renamed into it: whatever goes wrong, a checkpoint that stood
-    /// there before still does. Only a checkpoint, or an empty folder, is ever replaced.
+    /// Saves a checkpoint folder: weights, optimizer state, step, config, the data's fingerprint, and
+    /// checksums. It is written under another name and then renamed: if anything fails, an earlier checkpoint
+    /// of this name is still there. Only a checkpoint or an empty folder is ever replaced.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] when anything else stands there, which is left untouched; [`Error::Io`], as when
-    /// the disk is full. The pipeline keeps running.
+    /// [`Error::Checkpoint`] when something else is at this path: it is left untouched. [`Error::Io`], for
+    /// example when the disk is full. The pipeline continues to run.
     pub fn save(&mut self, folder: impl AsRef<Path>) -> Result<()> {
         self.begin(format_args!("saving of {}", folder.as_ref().display()))?;
         let states = self.optimizer.state_names();
@@ -29,7 +29,7 @@ impl<S: Stage> Pipeline<S> {
             draft: Arc::clone(&draft),
         })?;
         let done = if first {
-            // Weights are worth saving also when the data cannot be read any more.
+            // If the data cannot be read any more, the weights are still worth saving.
             let data = self.data.fingerprint().ok();
             let written = written.into_iter().flatten().collect();
             draft.finish(self.next_step, &self.config, data, written)
@@ -39,11 +39,11 @@ impl<S: Stage> Pipeline<S> {
         self.all_do("ending a checkpoint", done)
     }
 
-    /// Loads a checkpoint saved with any number of stages; the next step continues where it was saved, bit
-    /// for bit. Every byte is compared with its checksum before.
+    /// Loads a checkpoint that was saved with any number of stages. Training then continues where it was
+    /// saved, bit for bit. Every byte is compared with its checksum first.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] naming the file and the parameter, before any weight has changed; [`Error::Io`].
+    /// [`Error::Checkpoint`] with the file and the parameter (no weight has changed), or [`Error::Io`].
     pub fn load(&mut self, folder: impl AsRef<Path>) -> Result<()> {
         self.begin(format_args!("loading of {}", folder.as_ref().display()))?;
         let states = self.optimizer.state_names();
@@ -65,12 +65,12 @@ impl<S: Stage> Pipeline<S> {
         Ok(())
     }
 
-    /// The parameters as a checkpoint knows them.
+    /// The parameters, as a checkpoint describes them.
     fn tensors(&self) -> Vec<TensorInfo> {
         self.parameters.iter().map(TensorInfo::from).collect()
     }
 
-    /// This process's part of what all do before any goes on; fails when any has failed.
+    /// Waits until all processes have done their part. Fails if any has failed.
     fn all_do<T>(&self, what: &str, own: Result<T>) -> Result<T> {
         let (done, value) = match own {
             Ok(value) => (Ok(vec![()]), Some(value)),
@@ -80,7 +80,7 @@ impl<S: Stage> Pipeline<S> {
         Ok(value.expect("a failure of this process's own is told above"))
     }
 
-    /// Refuses checkpoints of several steps in what should be one folder.
+    /// Refuses a checkpoint whose step differs between processes: these opened different folders.
     fn check_same_step(&self, folder: &Path, step: u64) -> Result<()> {
         let steps = self.ranks.spread("opening a checkpoint", Ok(vec![step]))?;
         match steps.iter().position(|&other| other != steps[0]) {

@@ -59,7 +59,8 @@ fn check_threads(threads: usize) -> Result<()> {
     }
 }
 
-/// Each stage has one builder, for one rank; and nothing adds up gradients over replicas.
+/// The engine has no code for several replicas or shards: each stage has one builder, for one rank, and
+/// nothing sums gradients over replicas.
 fn check_mesh(mesh: &Mesh) -> Result<()> {
     let [replicas, shards] = [Axis::Data, Axis::Tensor].map(|axis| mesh.size(axis));
     match [replicas, shards] {

@@ -25,7 +25,7 @@ pub(super) fn ties(parameters: &[ParameterInfo]) -> Result<Vec<Tie>> {
     ties.filter_map(Result::transpose).collect()
 }
 
-/// Refuses a part of a tensor: checkpoints and the hash of the weights know whole tensors only.
+/// Refuses a part of a tensor: checkpoints and the hash of the weights only know whole tensors.
 fn check_whole(parameter: &ParameterInfo) -> Result<()> {
     if parameter.shard == Shard::WHOLE {
         return Ok(());
@@ -38,7 +38,7 @@ fn check_whole(parameter: &ParameterInfo) -> Result<()> {
     .into())
 }
 
-/// The tie of all parameters of one name and shard; none when there is only one.
+/// The tie of all parameters of one name and shard. `None` when there is only one.
 fn tie(sites: &[&ParameterInfo]) -> Result<Option<Tie>> {
     let mut originals = sites.iter().filter(|info| !info.is_tied);
     let Some(&original) = originals.next() else {

@@ -1,10 +1,11 @@
-//! What has to be equal in all processes of a run beside their pipelines. It is compared when the run begins.
+//! The settings that must be equal in all processes of a run, besides their pipelines. They are compared when
+//! the run begins.
 
 use super::settings::Run;
 
 impl Run {
-    /// The settings that have to be equal, by name, in the order in which a difference is told. `data` is
-    /// that of the validation.
+    /// The settings that must be equal, by name. The first difference in this order is reported. `data` is
+    /// the data of the validation.
     pub(super) fn in_common(&self, data: Option<&str>) -> Vec<(String, String)> {
         let number = |number: Option<u64>| number.map_or("none".to_owned(), |number| number.to_string());
         let validation = self.validation.as_ref();

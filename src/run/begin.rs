@@ -15,14 +15,15 @@ use crate::pipeline::Pipeline;
 use crate::{Error, Result};
 
 impl Run {
-    /// Makes the directory of a new run, or loads the newest checkpoint of the one that is there: everything up to the
-    /// first step. A validation that the pipeline cannot do is refused here, and not only when it is due.
+    /// Makes the directory of a new run, or loads the newest checkpoint of an existing run. Afterwards the
+    /// run is ready for its first step. A validation that the pipeline cannot run is refused here, and not
+    /// only when it is due.
     ///
     /// # Errors
-    /// [`Error::Run`] when the directory or a setting cannot be used, [`CheckpointError::OtherData`] when the run
-    /// trained on other data before, [`FabricError::NotAlike`](crate::error::FabricError::NotAlike) when the
-    /// settings differ between processes, and what [`Pipeline::load`] and [`Pipeline::evaluate`] give. The
-    /// other processes are told.
+    /// [`Error::Run`] when the directory or a setting cannot be used, [`CheckpointError::OtherData`] when the
+    /// run trained on other data before, [`FabricError::NotAlike`](crate::error::FabricError::NotAlike) when
+    /// the settings differ between processes, and whatever [`Pipeline::load`] and [`Pipeline::evaluate`]
+    /// return. The other processes are told.
     pub fn begin<S: Stage>(mut self, pipeline: &mut Pipeline<S>) -> Result<Session<'_, S>> {
         pipeline.heed(self.interrupt.clone());
         pipeline.expect_steps(self.steps);
@@ -67,8 +68,8 @@ impl Run {
         Ok(session)
     }
 
-    /// Refuses settings that cannot be, or that differ between processes. Gives what the run validates on, in
-    /// words.
+    /// Refuses impossible settings, and settings that differ between processes. Returns the micro-batches and
+    /// the data of the validation, as text.
     fn check<S: Stage>(&self, pipeline: &mut Pipeline<S>) -> Result<Option<String>> {
         let kept = match self.keep {
             0 => Err(RunError::KeepsNothing.into()),
@@ -88,7 +89,7 @@ impl Run {
         )))
     }
 
-    /// Claims the directory, in all processes for a run that goes on from one checkpoint, or for a new one.
+    /// Claims the directory. All processes must continue from a checkpoint, or all must begin a new run.
     fn take_claim<S: Stage>(&mut self, pipeline: &mut Pipeline<S>) -> Result<Claim> {
         let claim = match self.claim.take() {
             Some(claim) => Ok(claim),
@@ -104,8 +105,8 @@ impl Run {
         agree(pipeline, seen).map(|()| claim)
     }
 
-    /// Refuses data other than what the checkpoint was trained on, unless that is allowed. Then it gives what the
-    /// history says.
+    /// Refuses other data than the checkpoint was trained on, unless that is allowed. If it is, it returns a
+    /// line for the history.
     fn check_data<S: Stage>(&self, claim: &Claim, pipeline: &mut Pipeline<S>) -> Result<Vec<String>> {
         let checked = match claim.checkpoint() {
             Some(checkpoint) => pipeline
@@ -125,7 +126,8 @@ impl Run {
         agree(pipeline, checked)
     }
 
-    /// The best checkpoint of a run that goes on. One that was validated on something else counts no more.
+    /// The best checkpoint of a resumed run. If it was validated on other data, it is forgotten, and a note
+    /// says so.
     fn best_so_far(
         &self,
         resumed: bool,
@@ -138,21 +140,21 @@ impl Run {
         };
         if let Some(best) = validated.and_then(|validated| so_far.go_on(validated)) {
             notes.push(format!(
-                "validates on other data than before, so the checkpoint after {} steps is the best no more",
+                "validates on other data than before: the checkpoint after {} steps is no longer the best one",
                 best.step
             ));
         }
         Ok(so_far)
     }
 
-    /// The listeners, and in the process that leads the screen.
+    /// The listeners. In the process that leads, also the screen.
     fn listeners(&mut self, leads: bool, done: u64) -> Listeners {
         let progress = self.progress.filter(|_| leads);
         let screen = progress.map(|progress| progress.show((done, self.steps), self.labels.targets()));
         Listeners::new(screen, std::mem::take(&mut self.listeners))
     }
 
-    /// Opens the files of the run in the process that leads, and has all processes look whether they see them.
+    /// Opens the run's files in the process that leads. All processes check that they see them.
     fn open<S: Stage>(
         &self,
         pipeline: &mut Pipeline<S>,
@@ -172,7 +174,7 @@ impl Run {
     }
 }
 
-/// What this process has, once all processes have theirs; what fails in one of them fails in all.
+/// This process's value, once all processes have theirs. A failure in one process is a failure in all.
 fn agree<S: Stage, T>(pipeline: &mut Pipeline<S>, own: Result<T>) -> Result<T> {
     if pipeline.processes() > 1 {
         if let Err(error) = &own {

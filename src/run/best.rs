@@ -5,29 +5,30 @@ use serde::{Deserialize, Serialize};
 /// The checkpoint with the lowest validation loss of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Best {
-    /// The steps that it has behind it.
+    /// The number of steps after which it was saved.
     pub step: u64,
     /// Its validation loss.
     pub validation_loss: f64,
 }
 
-/// The best checkpoint so far, among those of one validation: losses on other data cannot be compared.
+/// The best checkpoint so far, of one validation. Losses of different validation data cannot be compared.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BestSoFar {
     pub(super) best: Option<Best>,
-    /// The micro-batches and the data of the validation, in words.
+    /// The micro-batches and the data of the validation, as text.
     pub(super) validation: Option<String>,
 }
 
 impl BestSoFar {
-    /// Goes on with this validation. Gives the best checkpoint of another one, which is forgotten.
+    /// Sets the validation. If it differs from the previous one, the best checkpoint is forgotten and
+    /// returned.
     pub(super) fn go_on(&mut self, validation: String) -> Option<Best> {
         let is_other = self.validation.as_ref() != Some(&validation);
         self.validation = Some(validation);
         self.best.take_if(|_| is_other)
     }
 
-    /// Takes a checkpoint when its loss is the lowest so far, and says whether it is.
+    /// Takes a checkpoint if its loss is the lowest so far. Returns whether it is.
     pub(super) fn offer(&mut self, checkpoint: Best) -> bool {
         let is_best = self
             .best
@@ -38,7 +39,7 @@ impl BestSoFar {
         is_best
     }
 
-    /// Forgets the checkpoint after so many steps.
+    /// Forgets the checkpoint after `step` steps.
     pub(super) fn forget(&mut self, step: u64) {
         self.best.take_if(|best| best.step == step);
     }

@@ -71,7 +71,7 @@ impl Claim {
 
     fn of_run(dir: RunDir) -> Result<Self> {
         let lock = Some(Lock::take(dir.path())?);
-        // Here a damaged `run.json` is refused before data is opened; what it says is used when the run
+        // A damaged `run.json` is refused here, before data is opened. Its contents are read when the run
         // begins.
         dir.best_so_far()?;
         let mut all = dir.checkpoints()?;

@@ -31,9 +31,9 @@ pub enum Event<'a> {
         /// Its folder.
         path: &'a Path,
     },
-    /// The passes of the first steps tell how long a step takes.
+    /// The predicted time of a step, from the passes of the first steps.
     Predicted(StepTime),
-    /// Something beside the training failed, and the run goes on.
+    /// A task besides the training failed. The run continues.
     Warning(&'a Warning),
     /// The run has ended normally, and everything is saved.
     End(&'a Outcome),
@@ -41,11 +41,11 @@ pub enum Event<'a> {
     Failed(&'a Failed),
 }
 
-/// What a listener answers: what the run does next. `()` means [`Next::Continue`], so a closure need not
-/// answer.
+/// A listener's answer: what the run does next. `()` means [`Next::Continue`], so a closure need not return
+/// anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// The run goes on.
+    /// The run continues.
     Continue,
     /// The run saves and ends after this step.
     Stop,
@@ -85,9 +85,9 @@ pub struct Outcome {
     pub checkpoint: PathBuf,
     /// The checkpoint with the lowest validation loss, if there was a validation.
     pub best: Option<Best>,
-    /// What was predicted of a step and what was measured, where that was asked for.
+    /// The prediction of a step and its measured values, if a forecast was asked for.
     pub forecast: Option<ForecastReport>,
-    /// The step whose trace was written, where traces were asked for.
+    /// The step whose trace was written, if traces were asked for.
     pub traced: Option<u64>,
     /// The first failure of each task besides the training.
     pub warnings: Vec<Warning>,
@@ -163,9 +163,9 @@ impl fmt::Display for Warning {
 /// The state of a run after a failure.
 #[derive(Debug)]
 pub struct Failed {
-    /// Where a checkpoint is now whose weights gave numbers that are not finite.
+    /// The new path of a checkpoint whose weights gave numbers that are not finite.
     pub set_aside: Option<PathBuf>,
-    /// The checkpoint that a resumed run goes on from.
+    /// The checkpoint from which a resumed run continues.
     pub last: Option<PathBuf>,
     /// Whether the weights of `last` gave numbers that are not finite. Then it is the only checkpoint.
     pub last_is_bad: bool,

@@ -20,14 +20,14 @@ pub(super) fn replace(path: &Path, text: &str) -> Result<()> {
         sync_folder(folder)
     };
     write().map_err(|error| {
-        // Why the file could not be written is what the user is told.
+        // The user is told why the file could not be written. A failure here would only hide that.
         let _ = fs::remove_file(&partial);
         Error::io("write", path)(error)
     })
 }
 
-/// Where a file is written before it takes its place. It has one name, so that the next write takes up what a
-/// kill has left.
+/// The path at which a file is written before it is renamed. It is always the same path. So the next write
+/// replaces what a killed process has left.
 pub(super) fn partial(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.partial"))

@@ -1,4 +1,4 @@
-//! The directory of a run: what is in it, and under which names.
+//! The directory of a run: its files and their names.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,22 +31,22 @@ const FORMAT: u32 = 1;
 #[derive(Clone, Debug)]
 pub struct RunDir(PathBuf);
 
-/// What `run.json` holds.
+/// The contents of `run.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Mark {
     format: u32,
     /// The last checkpoint, as a path inside of the run directory.
     last: Option<PathBuf>,
-    /// The best checkpoint, likewise.
+    /// The best checkpoint, as a path inside of the run directory.
     best: Option<PathBuf>,
     best_validation: Option<Best>,
-    /// What the best checkpoint was validated on.
+    /// The micro-batches and the data of the best checkpoint's validation.
     #[serde(default)]
     validation: Option<String>,
 }
 
 impl Mark {
-    /// For these checkpoints, by the steps that they have behind them.
+    /// The mark for these checkpoints, given by their numbers of steps.
     pub(super) fn new(last: Option<u64>, so_far: &BestSoFar) -> Self {
         Self {
             format: FORMAT,
@@ -58,7 +58,7 @@ impl Mark {
     }
 }
 
-/// Where the checkpoint after so many steps is in a run directory.
+/// The path in a run directory of the checkpoint after `step` steps.
 fn place(step: u64) -> PathBuf {
     Path::new(CHECKPOINTS).join(format!("step-{step:08}"))
 }
@@ -89,12 +89,12 @@ impl RunDir {
         self.0.join("loss.svg")
     }
 
-    /// What happened to the run, a line of JSON each time.
+    /// The events of the run, a line of JSON each.
     pub fn history(&self) -> PathBuf {
         self.0.join("history.jsonl")
     }
 
-    /// Where the checkpoint after so many steps belongs.
+    /// The path of the checkpoint after `step` steps.
     pub fn checkpoint(&self, step: u64) -> PathBuf {
         self.0.join(place(step))
     }
@@ -104,7 +104,7 @@ impl RunDir {
         self.mark_path().is_file()
     }
 
-    /// Whether there is a run in it, with its mark or without: a run of an earlier version has none.
+    /// Whether there is a run in it. A run of an earlier version has no mark, but it has checkpoints.
     pub(super) fn holds_run(&self) -> Result<bool> {
         let is_ours = |newest: PathBuf| Checkpoint::open(&newest).is_ok();
         Ok(self.is_run() || self.last()?.is_some_and(is_ours))
@@ -129,7 +129,7 @@ impl RunDir {
         Ok(found.into_iter().map(|(_, path)| path).collect())
     }
 
-    /// The checkpoint that a resumed run goes on from: the newest one.
+    /// The checkpoint from which a resumed run continues: the newest one.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -137,7 +137,7 @@ impl RunDir {
         Ok(self.checkpoints()?.pop())
     }
 
-    /// The checkpoint with the lowest validation loss, where there was a validation.
+    /// The checkpoint with the lowest validation loss, if there was a validation.
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::Run`] when `run.json` is damaged.
@@ -145,7 +145,7 @@ impl RunDir {
         Ok(self.best_so_far()?.best)
     }
 
-    /// The best checkpoint and what it was validated on; nothing in a run without a mark.
+    /// The best checkpoint, and the data of its validation. Both are empty in a run without a mark.
     pub(super) fn best_so_far(&self) -> Result<BestSoFar> {
         if !self.is_run() {
             return Ok(BestSoFar::default());
@@ -159,11 +159,11 @@ impl RunDir {
         })
     }
 
-    /// Gives a checkpoint another name, under which no run goes on from it. Gives that name.
+    /// Renames a checkpoint, so that no run continues from it. Returns its new path.
     pub(super) fn set_aside(&self, step: u64) -> Result<PathBuf> {
         let from = self.checkpoint(step);
         let to = from.with_extension("not-finite");
-        // One of an earlier attempt at the same steps.
+        // An earlier try of the same steps may have left one.
         checkpoint::remove(&to)?;
         fs::rename(&from, &to)
             .and_then(|()| sync_folder(&self.checkpoints_folder()))
@@ -171,7 +171,7 @@ impl RunDir {
         Ok(to)
     }
 
-    /// Refuses a folder that process 0 has made and that this process does not see.
+    /// Refuses a folder that process 0 has made but this process does not see.
     pub(super) fn check_shared(&self) -> Result<()> {
         match self.is_run() {
             true => Ok(()),
@@ -190,7 +190,7 @@ impl RunDir {
             partial(&self.mark_path()),
             lock,
         ] {
-            // Why the run did not begin is what the user is told.
+            // The user is told why the run did not begin. A failure here would only hide that.
             let _ = fs::remove_file(file);
         }
         let _ = fs::remove_dir(self.checkpoints_folder());
@@ -201,8 +201,8 @@ impl RunDir {
         self.0.join(CHECKPOINTS)
     }
 
-    /// Whether the folder does not exist, or holds nothing but what a run that was killed while it began has
-    /// left: the lock, and a mark that is not in its place.
+    /// Whether a new run may begin in the folder: it does not exist, or it is empty. A run that was killed
+    /// while it began may have left the lock and an unfinished mark. These do not count.
     pub(super) fn is_free(&self) -> Result<bool> {
         if !self.0.exists() {
             return Ok(true);

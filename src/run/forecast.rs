@@ -37,7 +37,7 @@ pub struct StepTime {
     pub bubble: f64,
 }
 
-/// What was predicted of a run's steps and what was measured.
+/// The predicted and the measured time of a run's steps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ForecastReport {
     /// The prediction.
@@ -62,7 +62,7 @@ impl Forecast {
         }
     }
 
-    /// The prediction, where there is one yet.
+    /// The prediction, if there is one already.
     pub fn predicted(&self) -> Option<StepTime> {
         self.predicted
     }
@@ -95,7 +95,7 @@ impl Forecast {
         Ok(self.predicted)
     }
 
-    /// What was predicted and what came.
+    /// The prediction and the measured values.
     pub(super) fn result(&self) -> Option<ForecastReport> {
         let predicted = self.predicted?;
         let middle = |part: fn(&(f64, f64)) -> f64| median(self.measured.iter().map(part));
@@ -122,7 +122,7 @@ impl fmt::Display for ForecastReport {
     }
 }
 
-/// What the schedule gives when every pass takes its median time, and the end of a step too.
+/// The simulated step of the schedule, if every pass and the end of the step take their median times.
 fn predict(schedule: &Schedule, steps: &[(StepReport, Timeline)]) -> Result<StepTime> {
     let timelines = || steps.iter().map(|(_, timeline)| timeline);
     let costs = Costs::measured(timelines())?;

@@ -1,4 +1,4 @@
-//! The lock of a run directory: one process trains there.
+//! The lock of a run directory: only one process trains there.
 
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Seek, Write};
@@ -12,17 +12,17 @@ use crate::{Error, Result};
 /// The lock's file in a run directory.
 pub(super) const LOCK: &str = "lock";
 
-/// A lock that is held. The system releases it when the process ends, however it ends.
+/// A lock. The system releases it when the process ends, for whatever reason.
 #[derive(Debug)]
 pub(super) struct Lock {
-    /// The run directory, open: so no other directory gets its number.
+    /// The run directory. While it is open, no other directory can get its inode number.
     dir: File,
     file: File,
     run: PathBuf,
 }
 
 impl Lock {
-    /// Takes the lock of a run directory, which exists.
+    /// Takes the lock of a run directory. The directory must exist.
     pub(super) fn take(run: &Path) -> Result<Self> {
         Ok(Self {
             dir: File::open(run).map_err(Error::io("open", run))?,
@@ -31,20 +31,20 @@ impl Lock {
         })
     }
 
-    /// Refuses to go on in a run directory that was removed, moved or replaced.
+    /// Fails if the run directory was removed, moved or replaced.
     pub(super) fn check_place(&self) -> Result<()> {
         match is_same(&self.dir, &self.run) {
             Ok(true) => Ok(()),
-            // No answer is no reason to end a run.
+            // If the file system does not answer, the run continues.
             Err(error) if !is_gone(&error) => Ok(()),
             Ok(false) | Err(_) => Err(RunError::Gone(self.run.clone()).into()),
         }
     }
 
-    /// Takes the lock again when somebody has removed or replaced its file, and tells that in a warning.
+    /// If the lock's file was removed or replaced, takes the lock again and returns a warning.
     ///
     /// # Errors
-    /// [`RunError::Taken`] when another process has the lock by now.
+    /// [`RunError::Taken`] when another process has taken the lock in between.
     pub(super) fn keep(&mut self) -> Result<Option<Error>> {
         let path = self.run.join(LOCK);
         match is_same(&self.file, &path) {
@@ -66,7 +66,7 @@ impl Lock {
     }
 }
 
-/// The lock's file, locked; it is made where there is none.
+/// The lock's file, locked. It is made if it does not exist.
 fn take(run: &Path) -> Result<File> {
     let path = run.join(LOCK);
     let mut file = OpenOptions::new()
@@ -87,18 +87,18 @@ fn take(run: &Path) -> Result<File> {
         }
         Err(TryLockError::Error(error)) => return Err(Error::io("lock", &path)(error)),
     }
-    // The lock is held without its holder's name too, as on a full disk.
+    // The lock also works without its holder's name, for example on a full disk.
     let _ = sign(&mut file);
     Ok(file)
 }
 
-/// Whether what is open still has this path.
+/// Whether an open file or directory is still the one at this path.
 fn is_same(open: &File, path: &Path) -> io::Result<bool> {
     let ids = |of: Metadata| (of.dev(), of.ino());
     Ok(ids(fs::metadata(path)?) == ids(open.metadata()?))
 }
 
-/// Whether this says that there is nothing at a path.
+/// Whether the error says that there is nothing at a path.
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }

@@ -28,14 +28,14 @@ pub(super) struct Labels {
 }
 
 impl Labels {
-    /// What the loss counts.
+    /// What the loss counts, in the plural.
     pub(super) fn targets(&self) -> String {
         let target = self.unit.as_ref().map_or("target", |unit| &unit.target);
         format!("{target}s")
     }
 }
 
-/// What losses are measured in, and what they are means of: nats per token.
+/// The unit of the loss, and what it is the mean over: nats per token.
 #[derive(Clone, Debug)]
 pub(super) struct LossUnit {
     pub(super) quantity: String,

@@ -28,7 +28,8 @@ impl Progress {
         Self { every }
     }
 
-    /// Begins to show a run of `steps` steps, of which `done` are done, and whose losses count these targets.
+    /// Begins to show a run of `steps` steps. `done` of them are done. `targets` names what the rate counts,
+    /// for example `tokens`.
     pub(super) fn show(self, (done, steps): (u64, u64), targets: String) -> Screen {
         let bar = io::stderr().is_terminal().then(|| {
             let style = ProgressStyle::with_template(BAR).expect("the template is fixed");

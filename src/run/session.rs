@@ -24,7 +24,7 @@ use crate::{Error, Result};
 pub struct Session<'p, S: Stage> {
     pub(super) pipeline: &'p mut Pipeline<S>,
     pub(super) dir: RunDir,
-    /// In the process that leads.
+    /// Only in the process that leads.
     pub(super) writer: Option<Writer>,
     pub(super) listeners: Listeners,
     pub(super) interrupt: Interrupt,
@@ -40,7 +40,7 @@ pub struct Session<'p, S: Stage> {
     pub(super) forecast: Option<Forecast>,
     pub(super) tracer: Option<Tracer>,
     pub(super) traced: Option<u64>,
-    /// What was odd about its beginning.
+    /// Notes about its beginning.
     pub(super) notes: Vec<String>,
 }
 
@@ -60,13 +60,13 @@ impl<S: Stage> Session<'_, S> {
         self.writer.is_some()
     }
 
-    /// What was odd about its beginning: it goes on with other data, say.
+    /// Notes about its beginning, for example that it continues with other data.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// Leaves before the first step. The other processes are told why, and the directory of a new run is
-    /// taken back.
+    /// Ends before the first step. The other processes are told the cause. The directory of a new run is
+    /// removed.
     pub fn abandon(self, cause: &Error) {
         if self.pipeline.processes() > 1 {
             self.pipeline.fail(cause);
@@ -76,14 +76,16 @@ impl<S: Stage> Session<'_, S> {
         }
     }
 
-    /// Trains up to the last step, or to the end of the step in which somebody asks it to end, and saves.
+    /// Trains up to the last step, or until the run is asked to end, and saves.
     ///
     /// # Errors
-    /// What [`Pipeline::step`], [`Pipeline::evaluate`] and [`Pipeline::save`] give, [`Error::NotFinite`] for the loss
-    /// of a validation too; [`RunError::Gone`](crate::error::RunError::Gone) and
-    /// [`RunError::Taken`](crate::error::RunError::Taken). A checkpoint whose weights gave numbers that are not finite
-    /// is set aside when there is an older one. A validation that is refused costs no steps: they are saved
-    /// before.
+    /// Whatever [`Pipeline::step`], [`Pipeline::evaluate`] and [`Pipeline::save`] return;
+    /// [`Error::NotFinite`] also for the loss of a validation;
+    /// [`RunError::Gone`](crate::error::RunError::Gone) and
+    /// [`RunError::Taken`](crate::error::RunError::Taken).
+    ///
+    /// A checkpoint whose weights gave numbers that are not finite is set aside if there is an older one. If
+    /// a validation is refused, the steps before it are saved.
     pub fn train(mut self) -> Result<Outcome> {
         let result = self.run();
         if let Err(error) = &result {
@@ -135,12 +137,12 @@ impl<S: Stage> Session<'_, S> {
         self.pipeline.next_step()
     }
 
-    /// One step, with its validation and its checkpoint where these are due.
+    /// One step, with its validation and its checkpoint if they are due.
     fn step(&mut self) -> Result<Option<Evaluation>> {
         let report = self.advance()?;
         self.check_place()?;
         if self.saved == Some(report.step) {
-            // This step has shown that the newest checkpoint is good: older ones may go.
+            // This step has shown that the newest checkpoint is good, so older ones may be removed.
             self.prune();
         }
         self.listeners.tell(&Event::Step(&report));
@@ -160,7 +162,7 @@ impl<S: Stage> Session<'_, S> {
         Ok(validation.map(|(evaluation, _)| evaluation))
     }
 
-    /// One step of the pipeline, traced when somebody wants that.
+    /// One step of the pipeline. It is traced if its passes are needed.
     fn advance(&mut self) -> Result<StepReport> {
         let next = self.done();
         let tracer = self.tracer.as_mut().filter(|tracer| tracer.wants(next));
@@ -190,7 +192,7 @@ impl<S: Stage> Session<'_, S> {
         Ok(report)
     }
 
-    /// The validation after this step, where one is due, and whether its loss is the lowest so far.
+    /// The validation after this step, if one is due, and whether its loss is the lowest so far.
     fn validate(&mut self) -> Result<Option<(Evaluation, bool)>> {
         let step = self.done();
         let Some(validation) = self
@@ -219,17 +221,17 @@ impl<S: Stage> Session<'_, S> {
         Ok(Some((evaluation, best)))
     }
 
-    /// Saves what was trained when the run ends although the pipeline goes on, as when a validation is
-    /// refused.
+    /// Saves the trained steps when the run ends but the pipeline could continue, for example when a
+    /// validation is refused.
     fn save_before(&mut self, end: &Error) {
         let is_sound = !matches!(end, Error::NotFinite { .. }) && self.pipeline.goes_on();
         if is_sound && self.saved != Some(self.done()) {
-            // Why the run ends is what the caller is told, with the newest checkpoint there is.
+            // The caller is told why the run ends, and which checkpoint is the newest.
             let _ = self.save();
         }
     }
 
-    /// Refuses to go on in a directory that is no longer this run's.
+    /// Fails if the directory no longer belongs to this run.
     fn check_place(&mut self) -> Result<()> {
         if let Some(writer) = &mut self.writer
             && let Some((task, error)) = writer.check_place()?
@@ -268,7 +270,7 @@ impl<S: Stage> Session<'_, S> {
         }
     }
 
-    /// Writes into the run's history that it begins, and what is odd about that.
+    /// Adds the beginning to the run's history, with the notes about it.
     pub(super) fn note_beginning(&mut self, resumed: bool) {
         self.note(if resumed { "resumed" } else { "began" });
         for odd in self.notes.clone() {
@@ -276,7 +278,7 @@ impl<S: Stage> Session<'_, S> {
         }
     }
 
-    /// Writes into the run's history that something happened.
+    /// Adds an event to the run's history.
     fn note(&mut self, event: &str) {
         let step = self.done();
         let noted = self.writer.as_mut().map(|writer| writer.note(step, event));
@@ -289,7 +291,8 @@ impl<S: Stage> Session<'_, S> {
         }
     }
 
-    /// After a failure: tells the other processes, and the listeners what there is to go on from.
+    /// After a failure: tells the other processes, and tells the listeners from which checkpoint the run can
+    /// continue.
     fn fail(&mut self, error: &Error) {
         if self.pipeline.processes() > 1 {
             self.pipeline.fail(error);
@@ -318,7 +321,7 @@ impl<S: Stage> Session<'_, S> {
     }
 
     /// Sets the checkpoint aside whose weights gave numbers that are not finite, if there is an older one.
-    /// Gives where it is now, and whether there is only the bad one.
+    /// Returns its new path, and whether the bad one is the only one.
     fn set_aside_bad(&mut self) -> Result<(Option<PathBuf>, bool)> {
         let done = self.done();
         let bad = self.dir.checkpoint(done);
@@ -347,7 +350,7 @@ impl<S: Stage> std::fmt::Debug for Session<'_, S> {
     }
 }
 
-/// Whether something that happens every so many steps happens after `done` steps; never when that is 0.
+/// Whether something that happens every `every` steps happens after `done` steps. With 0 it never happens.
 fn is_due(done: u64, every: u64) -> bool {
     every > 0 && done.is_multiple_of(every)
 }

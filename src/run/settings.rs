@@ -1,4 +1,4 @@
-//! What a run is to do.
+//! The settings of a run.
 
 use std::path::PathBuf;
 
@@ -20,10 +20,10 @@ use crate::pipeline::Pipeline;
 /// A listener of a run.
 pub(super) type Listener = Box<dyn FnMut(&Event<'_>) -> Next>;
 
-/// A run being described: how long, what it validates on, what it saves, and who listens.
+/// Describes a run: how long it trains, what it validates on, what it saves, and who listens.
 ///
-/// Without more than a directory it does 1,000 steps, saves after the last one, prints nothing and refuses a
-/// directory that holds anything.
+/// With only a directory, it does 1,000 steps, saves after the last one, prints nothing, and refuses a
+/// directory that is not empty.
 pub struct Run {
     pub(super) dir: RunDir,
     pub(super) resume: Resume,
@@ -43,7 +43,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// A run in this directory, which is made when the run begins.
+    /// A run in this directory. The directory is made when the run begins.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         let dir = RunDir::at(dir);
         let name = dir.path().file_name().unwrap_or(dir.path().as_os_str());
@@ -67,41 +67,42 @@ impl Run {
         }
     }
 
-    /// The steps of the whole run, those before it was resumed too; 1,000 when not said.
+    /// The steps of the whole run, with those before it was resumed. Default: 1,000.
     #[must_use]
     pub fn steps(self, steps: u64) -> Self {
         Self { steps, ..self }
     }
 
-    /// What to do with a run that is there already; [`Resume::Never`] when not said.
+    /// What to do if there is a run in the directory. Default: [`Resume::Never`].
     #[must_use]
     pub fn resume(self, resume: Resume) -> Self {
         Self { resume, ..self }
     }
 
-    /// Validates, and keeps the checkpoint with the lowest validation loss, beside the newest ones. No
-    /// validation when not said.
+    /// Validates, and keeps the checkpoint with the lowest validation loss, besides the newest ones. Default:
+    /// no validation.
     #[must_use]
     pub fn validate(self, validation: Validation) -> Self {
         let validation = Some(validation);
         Self { validation, ..self }
     }
 
-    /// Saves a checkpoint every so many steps, beside the one at the end; 0, only the one at the end, when not said.
+    /// Saves a checkpoint every `save_every` steps, besides the one at the end. Default: 0, only the one at
+    /// the end.
     #[must_use]
     pub fn save_every(self, save_every: u64) -> Self {
         Self { save_every, ..self }
     }
 
-    /// How many of the newest checkpoints are kept, 1 or more; 3 when not said. The best one is kept too, and
-    /// so is the newest one that a later step has shown to be good.
+    /// How many of the newest checkpoints are kept, 1 or more. Default: 3. The best one is kept too, and so
+    /// is the newest one that a later step has shown to be good.
     #[must_use]
     pub fn keep(self, keep: usize) -> Self {
         Self { keep, ..self }
     }
 
-    /// Whether the run may be resumed on data other than what it trained on before; false when not said. It is written
-    /// into the run's history.
+    /// Whether the run may be resumed on other data than it trained on before. The run's history records it.
+    /// Default: false.
     #[must_use]
     pub fn allow_other_data(self, allow_other_data: bool) -> Self {
         Self {
@@ -110,16 +111,16 @@ impl Run {
         }
     }
 
-    /// The settings of the run as a text, kept as `config.toml`; none when not said.
+    /// The settings of the run as a text, which is kept as `config.toml`. Default: none.
     #[must_use]
     pub fn config(self, config: String) -> Self {
         let config = Some(config);
         Self { config, ..self }
     }
 
-    /// What the loss is measured in, and what it is the mean of, in the singular: after
-    /// `loss_unit("nats", "token")` the picture says `nats per token`, and the progress counts `tokens`.
-    /// When not said, it counts `targets`.
+    /// The unit of the loss, and what the loss is the mean over, in the singular. After `loss_unit("nats",
+    /// "token")` the picture says `nats per token`, and the progress counts `tokens`. Default: it counts
+    /// `targets`.
     #[must_use]
     pub fn loss_unit(mut self, quantity: &str, target: &str) -> Self {
         self.labels.unit = Some(LossUnit {
@@ -129,45 +130,45 @@ impl Run {
         self
     }
 
-    /// Ends the run after the step in which somebody asks for it. Nobody can when not said.
+    /// Ends the run after the current step when this request is made. Default: nothing interrupts the run.
     #[must_use]
     pub fn interrupt(self, interrupt: Interrupt) -> Self {
         Self { interrupt, ..self }
     }
 
-    /// Shows the run to a person. Nothing is printed when not said.
+    /// Shows the run to a person. Default: nothing is printed.
     #[must_use]
     pub fn progress(self, progress: Progress) -> Self {
         let progress = Some(progress);
         Self { progress, ..self }
     }
 
-    /// Predicts how long a step takes. No prediction when not said.
+    /// Predicts how long a step takes. Default: no prediction.
     #[must_use]
     pub fn forecast(self, forecast: Forecast) -> Self {
         let forecast = Some(forecast);
         Self { forecast, ..self }
     }
 
-    /// Traces so many steps, and writes the one with the median time as `trace.svg`, `trace.json` (for
-    /// ui.perfetto.dev) and, beside what was planned, as `plan-and-trace.svg`. No traces when not said.
+    /// Traces `steps` steps and writes the one with the median time: as `trace.svg`, as `trace.json` (for
+    /// ui.perfetto.dev) and, together with the plan, as `plan-and-trace.svg`. Default: no traces.
     #[must_use]
     pub fn trace(self, steps: u64) -> Self {
         let trace = Some(steps);
         Self { trace, ..self }
     }
 
-    /// Tells a listener what happens. It may answer [`Next::Stop`]; in several processes one such answer
-    /// stops all.
+    /// Adds a listener, which is told every event. It may answer [`Next::Stop`]. With several processes, one
+    /// such answer stops all.
     #[must_use]
     pub fn on<R: Into<Next>>(mut self, mut listener: impl FnMut(&Event<'_>) -> R + 'static) -> Self {
         self.listeners.push(Box::new(move |event| listener(event).into()));
         self
     }
 
-    /// Looks at the run directory now and takes its lock when there is a run to go on with. So a directory that
-    /// cannot be used is refused before data is opened and stages are built. Without it, [`Run::begin`] does this.
-    /// In a world of several processes, the first one does it for all.
+    /// Checks the run directory now, and takes its lock if there is a run to continue. So a directory that
+    /// cannot be used is refused before data is opened and stages are built. Without this call,
+    /// [`Run::begin`] does it. In a world of several processes, the first one does it for all.
     ///
     /// # Errors
     /// [`Error::Run`](crate::Error::Run) when the directory cannot be used; nothing in it has changed.
@@ -178,7 +179,7 @@ impl Run {
         Ok(self)
     }
 
-    /// The checkpoint that a claimed run goes on from; none in a new run.
+    /// The checkpoint from which a claimed run continues. `None` for a new run.
     pub fn resumes_from(&self) -> Option<&Checkpoint> {
         self.claim.as_ref()?.checkpoint()
     }

@@ -1,4 +1,4 @@
-//! What a run validates on.
+//! The validations of a run.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,8 +6,7 @@ use std::sync::Arc;
 use crate::Result;
 use crate::data::{DataSource, Fingerprint};
 
-/// What a run validates on, and how often. Without more than a source it is one micro-batch, after the last
-/// step.
+/// What a run validates on, and how often. Default: on one micro-batch, after the last step.
 #[derive(Clone)]
 pub struct Validation {
     pub(super) source: Arc<dyn DataSource>,
@@ -16,7 +15,7 @@ pub struct Validation {
 }
 
 impl Validation {
-    /// On the first micro-batches of this source's step 0.
+    /// A validation on the first micro-batches of this source's step 0.
     pub fn new(source: Arc<dyn DataSource>) -> Self {
         Self {
             source,
@@ -25,7 +24,7 @@ impl Validation {
         }
     }
 
-    /// On so many micro-batches, 1 or more; 1 when not said.
+    /// The number of micro-batches, 1 or more. Default: 1.
     #[must_use]
     pub fn micro_batches(self, micro_batches: u32) -> Self {
         Self {
@@ -34,13 +33,13 @@ impl Validation {
         }
     }
 
-    /// Every so many steps, beside once after the last step; 0, only after the last step, when not said.
+    /// Validates every `steps` steps, besides once after the last step. Default: 0, only after the last step.
     #[must_use]
     pub fn every(self, steps: u64) -> Self {
         Self { every: steps, ..self }
     }
 
-    /// Its data, as processes compare it.
+    /// A text that names its data. It must be equal in all processes.
     pub(super) fn data(&self) -> Result<String> {
         let Fingerprint {
             contents, batches, ..

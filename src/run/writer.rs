@@ -1,4 +1,4 @@
-//! What the process that leads a run writes.
+//! The files that the leading process of a run writes.
 
 use std::fs;
 
@@ -17,7 +17,7 @@ use crate::{Error, Result, checkpoint};
 #[derive(Debug)]
 pub(super) struct Writer {
     dir: RunDir,
-    /// Whether it has made the run.
+    /// Whether the run is new.
     new: bool,
     lock: Lock,
     metrics: Metrics,
@@ -25,11 +25,11 @@ pub(super) struct Writer {
     labels: Labels,
 }
 
-/// A task of the writer's that failed.
+/// A failed task of the writer.
 pub(super) type Failure = (Task, Error);
 
 impl Writer {
-    /// Makes the directory of a new run, or opens that of one that goes on, after `step` steps.
+    /// Makes the directory of a new run, or opens that of a run that continues after `step` steps.
     pub(super) fn begin(
         (dir, claim): (&RunDir, Claim),
         (config, labels): (Option<&str>, Labels),
@@ -64,14 +64,14 @@ impl Writer {
         })
     }
 
-    /// Takes back a run that is new and has done no step: the next one may have the same name.
+    /// Removes a new run that did not begin, so that the next one may have the same name.
     pub(super) fn abandon(&self) {
         if self.new {
             self.dir.abandon();
         }
     }
 
-    /// Refuses to go on in a directory that is no longer there, or that another process has taken.
+    /// Fails if the run directory is no longer there, or if another process has taken it.
     pub(super) fn check_place(&mut self) -> Result<Option<Failure>> {
         self.lock.check_place()?;
         let odd = self.lock.keep()?;
@@ -82,19 +82,19 @@ impl Writer {
         self.metrics.add(line).map_err(|error| (Task::Metrics, error))
     }
 
-    /// Writes down that something happened after so many steps.
+    /// Records an event, after `step` steps.
     pub(super) fn note(&mut self, step: u64, event: &str) -> std::result::Result<(), Failure> {
         self.history
             .add(step, event)
             .map_err(|error| (Task::History, error))
     }
 
-    /// Makes the numbers durable that belong to the checkpoint that is about to be saved.
+    /// Waits until the disk has the numbers of the checkpoint that is about to be saved.
     pub(super) fn sync(&self) -> std::result::Result<(), Failure> {
         self.metrics.sync().map_err(|error| (Task::Metrics, error))
     }
 
-    /// Says which checkpoints are the last and the best one.
+    /// Records which checkpoints are the last and the best one.
     pub(super) fn mark(&self, last: Option<u64>, best: &BestSoFar) -> std::result::Result<(), Failure> {
         self.dir
             .set_mark(&Mark::new(last, best))

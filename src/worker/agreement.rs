@@ -8,19 +8,20 @@ use crate::error::{Error, Result};
 use crate::fabric::{Gathered, Transport, all_gather};
 use crate::id::{MicroBatch, StageId};
 
-/// One thing that a rank tells all others.
+/// One value that a rank sends to all others.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 enum Entry {
-    /// Of the rank of the last stage.
+    /// From the rank of the last stage: the loss of the batch.
     Loss(BatchScore),
     /// The squared gradient of a parameter.
     Gradient(SquaredGradient),
 }
 
-/// The scores of all micro-batches, added in their order; or the first one whose loss is not finite.
+/// The sum of the scores of all micro-batches, added in their order. If a loss is not finite, the first such
+/// micro-batch.
 type BatchScore = std::result::Result<Score, MicroBatch>;
 
-/// The squares of a parameter's gradient, added up.
+/// The sum of the squares of a parameter's gradient.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct SquaredGradient {
     stage: StageId,
@@ -29,15 +30,15 @@ struct SquaredGradient {
     square: f64,
 }
 
-/// What the ranks tell each other at the end of a step, and what they make of it. Used again and again, it
-/// keeps its memory.
+/// What the ranks send each other at the end of a step, and what follows from it. It is used again in each
+/// step and keeps its memory.
 #[derive(Debug)]
 pub(super) struct Agreement {
-    /// This rank's entries, one behind the other.
+    /// This rank's entries, one after the other.
     mine: Vec<u8>,
     all: Gathered,
     loss: BatchScore,
-    /// Those of all ranks, in parameter order.
+    /// The squared gradients of all ranks, in parameter order.
     gradients: Vec<SquaredGradient>,
 }
 
@@ -53,13 +54,14 @@ impl Default for Agreement {
 }
 
 impl Agreement {
-    /// Forgets the step before.
+    /// Forgets the previous step.
     pub(super) fn begin(&mut self) {
         self.mine.clear();
         self.gradients.clear();
     }
 
-    /// The rank of the last stage tells the scores of all micro-batches, in their order.
+    /// Adds the loss of the batch, on the rank of the last stage. `scores` are those of all micro-batches, in
+    /// their order.
     pub(super) fn tell_scores(&mut self, scores: impl Iterator<Item = Score>) {
         let mut loss: BatchScore = Ok(Score::default());
         for (index, score) in (0..).zip(scores) {
@@ -72,7 +74,7 @@ impl Agreement {
         self.tell(Entry::Loss(loss));
     }
 
-    /// This rank tells the squared gradient of a parameter, by its place in a stage.
+    /// Adds the squared gradient of a parameter, which is named by its place in a stage.
     pub(super) fn tell_gradient(&mut self, stage: StageId, index: usize, square: f64) {
         self.tell(Entry::Gradient(SquaredGradient { stage, index, square }));
     }
@@ -81,7 +83,7 @@ impl Agreement {
         postcard::to_io(&entry, &mut self.mine).expect("memory takes what is written");
     }
 
-    /// Sends what this rank tells to all ranks, and hears what they tell.
+    /// Sends this rank's entries to all ranks, and receives theirs.
     ///
     /// # Errors
     /// [`Error::PeerGone`].
@@ -123,7 +125,7 @@ impl Agreement {
     }
 }
 
-/// Processes run one build of the program, so what one has written another can read.
+/// All processes run the same build of the program, so each can read what another has written.
 fn unreadable(rank: usize, error: postcard::Error) -> Error {
     Error::Stopped(format!(
         ": what rank {rank} tells at the end of a step cannot be read: {error}"

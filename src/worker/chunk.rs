@@ -1,24 +1,24 @@
-//! One of a rank's stages, with what is in flight through it.
+//! One of a rank's stages, with its micro-batches in flight.
 
 use pipewright_stages::{Bytes, Parameter, Shape, Stage};
 
 use crate::id::StageId;
 
-/// A stage and, for each micro-batch of the step, what it holds of it.
+/// A stage and what it holds for each micro-batch of the step.
 pub(super) struct Chunk<S: Stage> {
     pub(super) id: StageId,
     pub(super) stage: S,
     pub(super) cells: Vec<InFlight<S>>,
 }
 
-/// What a stage holds of one micro-batch.
+/// What a stage holds for one micro-batch.
 pub(super) struct InFlight<S: Stage> {
     /// From the stage before on the same rank.
     pub(super) input: Option<S::Wire>,
     /// For the next stage, until it is sent.
     pub(super) output: Option<S::Wire>,
     pub(super) saved: Option<Held<S::Saved>>,
-    /// The shape of the forward pass's input, which its gradient has to have; known for tensors.
+    /// The shape of the forward pass's input, if it is a tensor. Its gradient must have the same shape.
     pub(super) input_shape: Option<Shape>,
     /// The output's gradient, from the loss or from the next stage on the same rank.
     pub(super) grad: Option<S::Wire>,

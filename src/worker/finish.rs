@@ -48,8 +48,8 @@ impl<S: Stage> Worker<S> {
         Ok(self.agreement.outcome())
     }
 
-    /// This rank's scores, and each of its parameters' squared gradient; a tied parameter counts at its first
-    /// site only.
+    /// This rank's scores and the squared gradient of each of its parameters. A tied parameter counts only at
+    /// its first site.
     fn tell_own(&mut self) {
         self.agreement.begin();
         if let Some(loss) = &mut self.loss {

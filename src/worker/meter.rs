@@ -105,7 +105,7 @@ impl Meter {
         result
     }
 
-    /// Takes a micro-batch. If it is not there yet, the time until it comes counts as waiting.
+    /// Takes a micro-batch. If it is not ready yet, the time until then counts as waiting.
     pub(super) fn take(&mut self, feed: &mut Feed, step: u64, micro_batch: MicroBatch) -> Result<Tensor> {
         match feed.poll(step, micro_batch)? {
             Some(tensor) => self.begin_pass().map(|()| tensor),

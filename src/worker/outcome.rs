@@ -1,4 +1,4 @@
-//! How a step ended, the same on all ranks.
+//! How a step ended. It is the same on all ranks.
 
 use pipewright_stages::loss::Score;
 use serde::{Deserialize, Serialize};
@@ -28,6 +28,6 @@ pub(crate) struct Totals {
 pub(crate) enum Fault {
     /// The loss of a micro-batch.
     Loss(MicroBatch),
-    /// The gradient of a parameter: the last in the model, so the first that backward gave.
+    /// The gradient of a parameter: the last such parameter in the model, which backward reached first.
     Gradient(StageId, usize),
 }

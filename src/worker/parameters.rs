@@ -9,7 +9,7 @@ use crate::id::{Rank, StageId};
 /// A parameter without its numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParameterInfo {
-    /// The name, as in a checkpoint.
+    /// The name, also used in checkpoints.
     pub name: String,
     /// Which part it holds of the tensor of that name.
     pub shard: Shard,
@@ -43,14 +43,14 @@ pub struct Site {
     pub index: usize,
 }
 
-/// One parameter that several layers hold, because they say so. The gradients are summed over the sites, in
-/// their order, and the copies stay equal.
+/// One tied parameter: layers say that they hold the same weights. Its gradients are summed over its sites,
+/// in their order, and so the copies stay equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tie {
     /// The name all sites share.
     pub(crate) name: String,
-    /// Two or more sites: that of the parameter itself, then those of its tied copies, in layer order. The
-    /// first one's rank adds up.
+    /// Two or more sites: first the parameter itself, then its tied copies in layer order. The first site's
+    /// rank adds the gradients.
     pub(crate) sites: Vec<Site>,
 }
 
@@ -60,7 +60,7 @@ impl Tie {
         self.sites.iter().copied().filter(move |site| site.rank == rank)
     }
 
-    /// The ranks of the sites but the first one's, each once.
+    /// The ranks of the other sites, each once, without the first site's rank.
     pub(super) fn others(&self) -> impl Iterator<Item = Rank> {
         let sites = self.sites.iter().enumerate();
         let new =
@@ -68,7 +68,7 @@ impl Tie {
         new.skip(1).map(|(_, site)| site.rank)
     }
 
-    /// The ranks that one gives gradients to and gets their sum from, or the other way round.
+    /// The ranks with which `rank` exchanges gradients and their sum.
     pub(super) fn partners(&self, rank: Rank) -> Vec<Rank> {
         let first = self.sites[0].rank;
         if rank == first {
@@ -80,8 +80,8 @@ impl Tie {
         }
     }
 
-    /// Where the numbers of the site of this index are: the block of its rank among those of the others, and
-    /// the place in it.
+    /// Where to find the numbers of the site with this index: the number of its rank's block among the other
+    /// ranks, and the number of the site in that block.
     pub(super) fn place(&self, index: usize) -> Option<(usize, usize)> {
         let rank = self.sites[index].rank;
         let block = self.others().position(|other| other == rank)?;

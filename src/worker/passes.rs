@@ -249,7 +249,7 @@ impl<S: Stage> Worker<S> {
             true => None,
             false => transport.poll(peer, tag)?,
         };
-        // A wire that has come is not timed: reading the clock would take longer than taking the wire.
+        // Taking a wire that has already arrived is not timed: reading the clock would take longer.
         let wire = match come {
             Some(wire) => {
                 let wire = stage.receive(wire)?;
@@ -289,7 +289,7 @@ fn shape_of<W: 'static>(wire: &W) -> Option<Shape> {
     wire.downcast_ref::<Tensor>().map(|tensor| *tensor.shape())
 }
 
-/// The shape of what a gradient belongs to, and its own, where the two differ.
+/// The expected and the actual shape of a gradient, if they differ.
 fn unlike<W: 'static>(shape: Option<Shape>, gradient: &W) -> Option<(Shape, Shape)> {
     let (shape, got) = (shape?, shape_of(gradient)?);
     (shape.dims() != got.dims()).then_some((shape, got))

@@ -9,8 +9,8 @@ use crate::schedule::{Action, Cell, Flow, Pass};
 /// may read them at any time. A reading may mix two actions; the next one then has another
 /// [count](Reading::count), which shows progress.
 ///
-/// It has cache lines of its own. On a line shared with another rank, each store would wait for that rank's
-/// core.
+/// It has cache lines of its own. If it shared a line with another rank, each write would wait for that
+/// rank's core.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Progress {

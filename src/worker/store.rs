@@ -33,7 +33,7 @@ impl<S: Stage> Worker<S> {
         all
     }
 
-    /// Writes this rank's parameters into a checkpoint, and tells their checksums. A tied parameter is
+    /// Writes this rank's parameters into a checkpoint and returns their checksums. A tied parameter is
     /// written at its first site.
     ///
     /// # Errors

@@ -17,7 +17,7 @@ pub struct Gradient(Held);
 #[derive(Debug)]
 enum Held {
     Host(Numbers),
-    /// Shared with the parameter.
+    /// Device memory and the number of elements. The parameter shares the memory.
     Gpu(Memory, usize),
 }
 

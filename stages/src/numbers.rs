@@ -33,7 +33,7 @@ impl Numbers {
     /// So many zeros.
     ///
     /// # Panics
-    /// When there is not as much memory.
+    /// When there is too little memory.
     pub(crate) fn zeros(count: usize) -> Self {
         let numbers = pool::allocate(count);
         Self(numbers.unwrap_or_else(|| {

@@ -47,9 +47,9 @@ pub struct Parameter {
     shard: Shard,
     /// The weights, row-major.
     pub value: Numbers,
-    /// The gradient of the summed loss; zero between steps.
+    /// The gradient of the summed loss. Zero between steps.
     pub grad: Numbers,
-    /// The optimizer's tensors, each as large as `value`; empty before the first step.
+    /// The optimizer's tensors, each as large as `value`. Empty before the first step.
     pub state: Vec<Numbers>,
     on_gpu: Option<Weights>,
 }

@@ -15,7 +15,8 @@ use crossbeam_queue::ArrayQueue;
 
 use crate::error::OutOfMemory;
 
-/// How many buffers can be on their way home to a thread; one more is freed. A step has a few a micro-batch.
+/// How many buffers can wait in a thread's queue of returned buffers. One more is freed. A step returns a few
+/// for each micro-batch.
 const ON_THE_WAY: usize = 4096;
 
 /// Numbers in memory. Clones share them, and writing to shared numbers copies them first. The last owner
@@ -92,7 +93,7 @@ impl<T: Number> Pool<T> {
         }
     }
 
-    /// None where there is not as much memory.
+    /// `None` if there is too little memory.
     fn take(&self, count: usize) -> Option<Arc<Block<T>>> {
         let home = self.home.get_or_init(|| Arc::new(ArrayQueue::new(ON_THE_WAY)));
         self.shelves.take(count).or_else(|| {
@@ -119,7 +120,8 @@ impl<T: Number> Pool<T> {
     }
 }
 
-/// So many numbers, all 0, that begin with a line of the cache; none where there is not as much memory.
+/// `count` numbers, all 0. They start at a cache line, like all operands of products. `None` if there is too
+/// little memory.
 pub(crate) fn allocate<T: Copy + Default>(count: usize) -> Option<AVec<T>> {
     let mut numbers = AVec::new(0);
     numbers.try_reserve_exact(count).ok()?;
@@ -128,7 +130,8 @@ pub(crate) fn allocate<T: Copy + Default>(count: usize) -> Option<AVec<T>> {
 }
 
 impl<T: Number> Buffer<T> {
-    /// `count` numbers from the current thread's pool, contents unspecified; none where there is not as much memory.
+    /// `count` numbers from the current thread's pool. Their contents are unspecified. `None` if there is too
+    /// little memory.
     pub(crate) fn try_pooled(count: usize) -> Option<Self> {
         T::pool()
             .with(|pool| pool.take(count))
@@ -138,7 +141,7 @@ impl<T: Number> Buffer<T> {
     /// As [`Buffer::try_pooled`].
     ///
     /// # Panics
-    /// When there is not as much memory.
+    /// When there is too little memory.
     pub(crate) fn pooled(count: usize) -> Self {
         Self::try_pooled(count).unwrap_or_else(|| panic!("{}", OutOfMemory::on_host::<T>(count)))
     }

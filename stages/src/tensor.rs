@@ -78,7 +78,7 @@ impl Tensor {
         })
     }
 
-    /// As [`Tensor::scratch`], of a layer that may fail.
+    /// As [`Tensor::scratch`], but too little memory is an error and not a panic.
     #[inline]
     pub(crate) fn on_host(dims: &[usize]) -> Result<Self> {
         let shape = Shape::f32(dims);
@@ -89,7 +89,7 @@ impl Tensor {
         })
     }
 
-    /// Numbers on a GPU whose contents are unspecified.
+    /// A tensor on a GPU. Its contents are unspecified.
     pub(crate) fn on_gpu(gpu: &Gpu, dtype: DType, dims: &[usize]) -> Result<Self> {
         let count: usize = dims.iter().product();
         let memory = gpu.memory_of(count * dtype.bytes())?;
@@ -174,7 +174,8 @@ impl Tensor {
             return Ok(self);
         }
         if let Some(gpu) = self.gpu()? {
-            // Perhaps a transfer fills it, which has marked it: the mark below must not hide that.
+            // A transfer that still fills the memory has marked it. The mark below replaces that mark, so
+            // this stream must wait for the transfer first.
             gpu.wait_ready(self.device_memory())?;
         }
         self.mark_ready()?;

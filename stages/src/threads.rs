@@ -63,7 +63,7 @@ fn refused(count: usize, error: ThreadPoolBuildError) -> Error {
     SettingError::Threads { count, source }.into()
 }
 
-/// Helpers of a thread, until it is dropped.
+/// The helpers of a thread. They end when this is dropped.
 #[must_use]
 pub struct Threads {
     pool: Option<ThreadPool>,

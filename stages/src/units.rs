@@ -9,13 +9,13 @@ const UNITS: [(&str, f64); 5] = [
     ("B", 1.0),
 ];
 
-/// The largest unit of which so many bytes are one or more, and the bytes that it has.
+/// The largest unit that is at most `bytes`, and its number of bytes.
 pub fn byte_unit(bytes: f64) -> (&'static str, f64) {
     let fits = |unit: &&(&str, f64)| bytes >= unit.1;
     *UNITS.iter().find(fits).unwrap_or(&UNITS[UNITS.len() - 1])
 }
 
-/// So many bytes, for people: `1.50 GiB`, `512 B`.
+/// A number of bytes as people write it: `1.50 GiB`, `512 B`.
 pub fn in_words(bytes: f64) -> String {
     let (name, unit) = byte_unit(bytes);
     let decimals = if unit > 1.0 { 2 } else { 0 };

@@ -76,7 +76,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     super::print(&(table(&grid, args, run.max(SHOWN)) + "chosen: " + &best.in_words()))?;
     match (&tuned, &args.out) {
         (Some(tuned), Some(out)) => {
-            // A failure is said on a line of its own.
+            // A failure is printed on a line of its own.
             let written = tuned.write(best, &args.config, args.memory);
             let end = written.is_ok().then(|| format!("; written to {}", out.display()));
             super::print(&(end.unwrap_or_default() + "\n"))?;

@@ -45,8 +45,9 @@ impl Tuned {
         })
     }
 
-    /// Writes the config, and beside it the costs that its settings were found by. It is the `given` file with
-    /// other keys in `[pipeline]`, comments and all. Where that would not say the same, it writes all keys.
+    /// Writes the config, and beside it the costs that were used to find its settings. The config is the text
+    /// of the `given` file, with its comments and with new values in `[pipeline]`. If that text would mean
+    /// something else, the config has all keys.
     pub(super) fn write(&self, found: &Found, given: &Path, memory: Option<Memory>) -> Result<()> {
         self.costs.write(&found.measured_costs.to_json())?;
         let mut config = found.config.clone();

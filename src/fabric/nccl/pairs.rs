@@ -12,14 +12,14 @@ use crate::mesh::Mesh;
 /// members of one communicator. It may also have guests: ranks whose tied parameters may need it.
 #[derive(Debug, Default)]
 pub struct GpuPairs {
-    /// Each once: the sending and the receiving rank.
+    /// The sending and the receiving rank of each pair. Each pair is listed once.
     pairs: Vec<[WorldRank; 2]>,
     /// The members in rank order, and the GPU of each.
     members: Vec<(WorldRank, Device)>,
 }
 
 impl GpuPairs {
-    /// These pairs of a sending and a receiving rank, each of which may stand there several times.
+    /// From pairs of a sending and a receiving rank. `pairs` may contain a pair several times.
     pub fn new(mut pairs: Vec<[WorldRank; 2]>, mesh: &Mesh) -> Self {
         pairs.sort_unstable();
         pairs.dedup();

@@ -25,10 +25,10 @@ pub(super) const BUFFER: usize = 1 << 16;
 /// How many sent blocks are kept, so that their memory can be used again.
 const SPARE: usize = 256;
 
-/// How long a process that does not read keeps whoever leaves.
+/// How long a process that leaves waits for another one that does not read.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// What one process asks the other on the second line, and the answer.
+/// The question that one process sends on the second connection, and the answer.
 const ASK: [u8; 1] = [b'?'];
 const ANSWER: [u8; 1] = [b'!'];
 
@@ -39,9 +39,9 @@ pub(in crate::fabric) struct Connection {
     stream: TcpStream,
     /// Its end shows that the other machine has gone.
     watch: TcpStream,
-    /// How often the other process has answered that it is there.
+    /// How many questions the other process has answered.
     answers: AtomicU64,
-    /// Memory of blocks that were sent, for blocks that come: each one that is sent is answered by another.
+    /// Memory of sent blocks, for blocks to receive. A block is received for each one that is sent.
     spare: (Sender<Vec<u8>>, Receiver<Vec<u8>>),
 }
 
@@ -78,9 +78,9 @@ impl Connection {
         let (mut line, mut byte) = (&self.watch, [0]);
         loop {
             match line.read(&mut byte) {
-                // The other process has ended: what it still said is read first.
+                // The other process has ended. Its last frames are read first.
                 Ok(0) => return,
-                // If it cannot be told, the next read says why.
+                // If the answer cannot be sent, the next read fails.
                 Ok(_) if byte == ASK => drop(line.write(&ANSWER)),
                 Ok(_) => drop(self.answers.fetch_add(1, Ordering::Relaxed)),
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return,
@@ -89,25 +89,25 @@ impl Connection {
         }
     }
 
-    /// Asks the other process whether it is there. Its answer comes whatever its ranks do, and however much
-    /// is on the way to them.
+    /// Asks the other process to answer. It answers even if its ranks are busy, or if much data is on the way
+    /// to them.
     pub(super) fn ask(&self) {
-        // Who is gone gives no answer.
+        // If the process has gone, there is no answer.
         let _ = (&self.watch).write(&ASK);
     }
 
-    /// How often it has answered.
+    /// How many questions it has answered.
     pub(super) fn answers(&self) -> u64 {
         self.answers.load(Ordering::Relaxed)
     }
 
-    /// Sends a frame from process to process; `number` is the number of what it is part of.
+    /// Sends a frame from process to process. `number` is that of the call or part.
     pub(super) fn tell(&self, kind: Kind, number: u64, bytes: &[u8]) -> io::Result<()> {
         let head = head(kind, [WorldRank(0); 2], Call::first(number), Tag(0));
         self.block(head, bytes)
     }
 
-    /// As [`Connection::tell`], for whoever cannot wait for a process that does not read.
+    /// As [`Connection::tell`], but it fails if the other process has not read the frame by `until`.
     pub(super) fn tell_before(
         &self,
         until: Instant,
@@ -123,10 +123,11 @@ impl Connection {
         self.or_close(block(&mut out, head, bytes))
     }
 
-    /// From here on no frame waits for longer than a moment for a process that does not read: the run is
-    /// over, and the frame's sender has to learn it.
+    /// From now on no frame waits long for a process that does not read. The run is over, and the frame's
+    /// sender must learn it.
     pub(super) fn hurry(&self) {
-        // It is for frames to come: one that waits already is ended with the connection.
+        // The time limit holds only for later frames. If a frame waits already, closing the connection ends
+        // it.
         let _ = self.stream.set_write_timeout(Some(GRACE));
         if self.out_before(Instant::now() + GRACE).is_none() {
             self.close();
@@ -160,7 +161,7 @@ impl Connection {
         self.or_close(block(&mut self.out(), head, bytes))
     }
 
-    /// What became of a frame. After a half of one there can be no other.
+    /// The result of a frame. If it failed, the connection is closed: no frame can follow half a frame.
     fn or_close<T>(&self, frame: io::Result<T>) -> io::Result<T> {
         frame.inspect_err(|_| self.close())
     }
@@ -201,7 +202,7 @@ impl Connection {
         self.out.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same, if it is free before this moment.
+    /// The same, but `None` if another thread still holds it at `until`.
     fn out_before(&self, until: Instant) -> Option<MutexGuard<'_, Out>> {
         loop {
             match self.out.try_lock() {
@@ -228,7 +229,7 @@ pub(super) fn farewell(connections: &[Option<Arc<Connection>>], cause: Option<&E
     let cause = cause.map_or(String::new(), ToString::to_string);
     let until = Instant::now() + GRACE;
     for connection in connections.iter().flatten() {
-        // Whoever is gone needs no word.
+        // A process that has gone needs no farewell.
         let _ = connection.tell_before(until, Kind::Farewell, 0, cause.as_bytes());
         connection.close();
     }

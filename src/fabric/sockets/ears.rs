@@ -10,7 +10,7 @@ use super::part::{Failure, Order, read};
 use super::reader::Heard;
 use crate::error::{Error, FabricError};
 
-/// How often whoever listens may look around.
+/// How long one call of [`Ears::listen`] may last.
 const MOMENT: Duration = Duration::from_millis(100);
 
 /// What the other processes have said. All are heard at once, so that a silent one does not hide the others.
@@ -67,8 +67,8 @@ impl Ears {
         self.end_of(process).map(Err)
     }
 
-    /// The failure of the first process that has failed or was lost, if there is one. Others may have left
-    /// because they have done their part.
+    /// The failure of the first process that has failed or was lost, if there is one. A process that left
+    /// without a failure does not count: it may have done its part.
     pub(super) fn first_failure(&self) -> Option<Failure> {
         let mut ends = (0..self.ends.len()).filter_map(|process| self.end_of(process as u32));
         ends.find(|failure| failure.order != Order::Left)

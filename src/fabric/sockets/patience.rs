@@ -1,4 +1,4 @@
-//! How long to wait for the other processes once somebody wants this one to end.
+//! How long to wait for the other processes when this one was asked to end.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,33 +7,33 @@ use super::connection::Connection;
 use crate::error::EndsNow;
 use crate::interrupt::Interrupt;
 
-/// The time between two looks. What has to last for a while is counted in looks: a process that was stopped
-/// itself for a while has not looked meanwhile.
+/// The time between two checks. Longer times are counted in checks. While this process itself is stopped, it
+/// makes no checks, so that time does not count.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A process that does not answer for so many looks is stopped, or its machine is.
+/// After this many checks without an answer from a process, that process is stopped, or its machine is.
 const SILENT: u32 = 50;
 
-/// Who sends a SIGTERM often sends a SIGKILL half a minute later. A step that has not gone on for so many
-/// looks will most likely not end before that.
+/// A SIGTERM is often followed by a SIGKILL half a minute later. After this many checks without progress, the
+/// step will most likely not end before that.
 const STILL: u32 = 200;
 
-/// What has been seen since somebody wants this process to end.
+/// What the checks have found since this process was asked to end.
 #[derive(Default)]
 pub(super) struct Patience {
     looked: Option<Instant>,
-    /// By process: how often it had answered when it was last asked.
+    /// By process: how many questions it had answered when it was last asked.
     answered: Vec<u64>,
-    /// For how many looks one of them has not answered.
+    /// For how many checks one of them has not answered.
     silent: u32,
     progress: Option<u64>,
-    /// For how many looks that has been the progress.
+    /// For how many checks the progress has not changed.
     still: u32,
 }
 
 impl Patience {
-    /// Whether to go on waiting. `progress` is a number that changes with whatever is done; none while a rank
-    /// of this process has something to do itself.
+    /// Returns `Ok` to keep waiting. `progress` is a number that changes whenever a rank of this process
+    /// makes progress. It is `None` while one of them works and does not wait for others.
     pub(super) fn look(
         &mut self,
         interrupt: &Interrupt,
@@ -57,7 +57,7 @@ impl Patience {
         }
     }
 
-    /// Asks all processes whether they are there, when all have answered the last time.
+    /// Asks all processes to answer, if all have answered the last question.
     fn listen(&mut self, connections: &[Option<Arc<Connection>>]) -> Result<(), EndsNow> {
         let answers = |connection: &Option<Arc<Connection>>| {
             let connection = connection.as_ref();

@@ -91,25 +91,25 @@ impl Peers {
         self.connections.len() as u32
     }
 
-    /// From here on nobody waits for other processes for longer than this allows.
+    /// From now on this interrupt may end a wait for other processes.
     pub fn heed(&mut self, interrupt: Interrupt) {
         self.interrupt = interrupt;
     }
 
-    /// Whether to go on waiting for other processes. `progress` is a number that changes with whatever is
-    /// done; none while a rank of this process has something to do itself. To be asked every tenth of a
-    /// second.
+    /// Returns `Ok` to keep waiting for other processes. Call it every tenth of a second. `progress` is a
+    /// number that changes whenever a rank of this process makes progress. It is `None` while one of them
+    /// works and does not wait for others.
     ///
     /// # Errors
-    /// Why not, once somebody wants this process to end.
+    /// The reason to end, when this process was asked to end and cannot wait any longer.
     pub(crate) fn keep_waiting(&self, progress: Option<u64>) -> std::result::Result<(), EndsNow> {
         let mut patience = self.patience.lock().unwrap_or_else(PoisonError::into_inner);
         patience.look(&self.interrupt, &self.connections, progress)
     }
 
-    /// Announces the next call that all processes make, with its arguments, such as `evaluate(30
-    /// micro-batches)`, before this process's ranks begin it. Gives the call's number, for
-    /// [`super::super::Transport::begin`] on every rank.
+    /// Announces the next call, before this process's ranks begin it. `call` is its name with its arguments,
+    /// such as `evaluate(30 micro-batches)`. Returns the call, which every rank needs for
+    /// [`super::super::Transport::begin`].
     ///
     /// It does not wait. The n-th call of this process is compared with the n-th call of every other process
     /// as soon as both are known. If they differ, both processes fail with the same error: in this call or
@@ -185,12 +185,13 @@ impl Peers {
         }
     }
 
-    /// Tells all what came of this process's part. A failure is told also when one of them does not read.
+    /// Sends this process's part, or its failure, to all others. If one of them does not read, a failure does
+    /// not wait for it.
     fn tell_part(&self, number: u64, what: &str, mine: &Result<Vec<u8>>) {
         let part = part::write(what, mine);
         let until = Instant::now() + GRACE;
         for connection in self.connections.iter().flatten() {
-            // One that cannot be reached shows where it is heard.
+            // If a process cannot be reached, the receiving thread notices it.
             let _ = match mine {
                 Ok(_) => connection.tell(Kind::Part, number, &part),
                 Err(_) => connection.tell_before(until, Kind::Part, number, &part),
@@ -198,7 +199,7 @@ impl Peers {
         }
     }
 
-    /// Waits a moment for a word of any process; those that are `missing` are waited for.
+    /// Listens to all processes for a moment. `missing` are those that the call waits for, for the error.
     fn listen(&self, ears: &mut Ears, until: Option<Instant>, missing: Vec<u32>) -> Result<()> {
         if !ears.listen(until) {
             self.keep_waiting(Some(0)).map_err(|why| CallError::Interrupted {
@@ -210,8 +211,8 @@ impl Peers {
         Ok(())
     }
 
-    /// What to add to seconds since `origin` on this process's clock to have those since `origin` on process
-    /// 0's.
+    /// The difference between this process's clock and process 0's, in seconds. Added to the seconds since
+    /// `origin` on this process, it gives those since `origin` on process 0.
     ///
     /// # Errors
     /// As for [`Peers::share`].
@@ -262,7 +263,7 @@ impl Peers {
             if let Some(part) = ears.part(process, of, CLOCKS) {
                 break part.map_err(|failure| failure.error)?;
             }
-            // The one that is asked may itself wait for another, which has ended.
+            // The asked process may itself wait for another one, which has failed.
             if let Some(failure) = ears.first_failure() {
                 return Err(failure.error);
             }

@@ -63,7 +63,7 @@ impl<W> Deliveries<W> {
             number: u64::MAX,
         };
         for inbox in &self.inboxes {
-            // A rank that has stopped needs no word.
+            // A rank that has stopped does not need it.
             let _ = inbox.send(Packet::new(from, call, content()));
         }
     }
@@ -77,10 +77,10 @@ pub(super) struct Reader<W> {
     pub(super) deliveries: Deliveries<W>,
     /// The other process's ranks.
     pub(super) theirs: Vec<WorldRank>,
-    /// What the other process itself says.
+    /// For what the other process itself says.
     pub(super) heard: Sender<(u32, Heard)>,
     pub(super) calls: Arc<Calls>,
-    /// Those to the other processes.
+    /// The connections to all processes.
     pub(super) connections: Vec<Option<Arc<Connection>>>,
 }
 
@@ -208,7 +208,7 @@ impl<W: WireFrame> Reader<W> {
             .filter(|_| self.theirs.contains(&from))
             .ok_or_else(|| invalid(format!("a frame from rank {from} to rank {to}")))?;
         let call = head.call;
-        // A rank that has stopped needs nothing.
+        // A rank that has stopped does not need it.
         let _ = inbox.send(Packet::new(from, call, content));
         Ok(())
     }

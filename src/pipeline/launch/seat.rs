@@ -1,24 +1,25 @@
-//! What each rank of the mesh has: stages, data, the loss.
+//! What each rank of the mesh holds: stages, data, the loss.
 
 use crate::id::{Rank, StageId, WorldRank};
 use crate::mesh::Mesh;
 use crate::schedule::Placement;
 
-/// What a rank has. Its place in the pipeline says it, so it is the same in every replica and shard.
+/// What a rank holds. It depends only on the place in the pipeline, so it is the same in every replica and
+/// shard.
 #[derive(Debug)]
 pub(super) struct Seat {
     /// The place in the pipeline.
     pub(super) rank: Rank,
     /// The stages, in order.
     pub(super) stages: Vec<StageId>,
-    /// Whether inputs come to it: it has the first stage.
+    /// Whether it has the first stage, which needs inputs.
     pub(super) takes_inputs: bool,
-    /// Whether targets and the loss come to it: it has the last stage.
+    /// Whether it has the last stage, which needs targets and the loss.
     pub(super) has_loss: bool,
 }
 
 impl Seat {
-    /// What this rank has of stages that are placed so.
+    /// What this rank holds under this placement.
     pub(super) fn of(rank: WorldRank, mesh: &Mesh, placement: &Placement) -> Self {
         let rank = mesh.coordinate(rank).rank;
         let stages: Vec<StageId> = placement.stages_on(rank).collect();
@@ -30,7 +31,7 @@ impl Seat {
         }
     }
 
-    /// Whether inputs or targets come to it.
+    /// Whether it needs inputs or targets.
     pub(super) fn takes_data(&self) -> bool {
         self.takes_inputs || self.has_loss
     }
@@ -67,7 +68,7 @@ mod tests {
         }
     }
 
-    /// Each stage is on the rank where the placement has it; one rank takes inputs, and one has the loss.
+    /// Each stage is on its rank in the placement. One rank takes inputs, and one has the loss.
     fn check(seats: &[Seat], placement: &Placement) {
         let mut stages: Vec<_> = seats
             .iter()

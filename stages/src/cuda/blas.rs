@@ -162,7 +162,7 @@ impl Gpu {
     }
 }
 
-/// What cuBLASLt refused: says what was being done.
+/// The error for a failed cuBLASLt call. `call` names the operation.
 fn refused(call: impl fmt::Display) -> impl FnOnce(CublasError) -> CudaError {
     move |CublasError(status)| CudaError {
         library: Library::CublasLt,

@@ -14,12 +14,12 @@ use super::gpu::context_of;
 use super::library::Library;
 use crate::error::{CudaError, CudaRemedy, Error, Result};
 
-/// What CUDA refused: says what was being done.
+/// The error for a failed CUDA call. `call` names the operation.
 pub(super) fn failed(call: &str) -> impl FnOnce(DriverError) -> Error {
     move |error| refused(call, error).into()
 }
 
-/// As [`failed`], of the driver alone.
+/// As [`failed`], but as the driver's error type.
 pub(super) fn refused(call: &str, error: DriverError) -> CudaError {
     let name = error.error_name().map(|name| name.to_string_lossy());
     let meaning = error.error_string().map(|text| text.to_string_lossy());

@@ -150,7 +150,7 @@ impl Gpu {
         self.stream.synchronize()
     }
 
-    /// Bytes free and in all on the device.
+    /// The free and the total memory of the device, in bytes.
     pub(super) fn memory(&self) -> Result<Left> {
         let (free, total) = result::mem_get_info().map_err(failed("asking for free memory"))?;
         let (free, total) = (free as u64, total as u64);
@@ -246,7 +246,8 @@ pub(super) fn capability(index: u32) -> Result<(i32, i32)> {
     ))
 }
 
-/// Refuses a device that the kernels do not run on: their matrix instructions came with compute capability 8.0.
+/// Fails for a device that cannot run the kernels. They need the matrix instructions of compute capability
+/// 8.0.
 pub(super) fn check_capability(index: u32, capability: (i32, i32)) -> Result<(), DeviceError> {
     if capability.0 >= 8 {
         return Ok(());

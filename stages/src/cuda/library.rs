@@ -45,7 +45,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// Why the library cannot be used and what to do; none when it can.
+    /// Why the library cannot be used, and what to do. `None` if it can be used.
     pub fn problem(&self) -> Option<LibraryError> {
         let library = self.library;
         match self.version {
@@ -104,7 +104,7 @@ impl Library {
         }
     }
 
-    /// What its version is a version of.
+    /// The product that its version number belongs to.
     pub(crate) fn product(self) -> &'static str {
         match self {
             Self::Driver | Self::Nvrtc => "CUDA",
@@ -113,7 +113,7 @@ impl Library {
         }
     }
 
-    /// The oldest version whose interface is the one used here.
+    /// The oldest version that has the interface used here.
     pub(crate) fn oldest(self) -> Version {
         match self {
             Self::Driver | Self::Nvrtc => Version(13, 0, None),

@@ -41,7 +41,7 @@ impl Kernels {
     /// them first if no earlier run has.
     pub(super) fn load(capability: (i32, i32)) -> Result<Self> {
         let code = compiled(capability)?;
-        // SAFETY: the bytes are a cubin, as the compiler gave it.
+        // SAFETY: the bytes are a cubin from the compiler.
         let module = unsafe { module::load_data(code.as_ptr().cast()) }.map_err(|error| CudaError {
             remedy: Some(CudaRemedy::CompileAgain),
             ..driver::refused("loading the kernels", error)
@@ -62,7 +62,7 @@ impl Kernels {
         let function = unsafe { module::get_function(self.module, c_name) }.map_err(failed(name))?;
         if shared >= FREE_SHARED {
             let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-            // SAFETY: the function is of a loaded module.
+            // SAFETY: the function belongs to a loaded module.
             unsafe {
                 cudarc::driver::result::function::set_function_attribute(function, attribute, shared as i32)
             }

@@ -33,7 +33,7 @@ pub struct GpuReport {
     /// The free memory in bytes. `None` if the GPU gives no context, for example because another process uses
     /// it exclusively.
     pub free: Option<u64>,
-    /// Why nothing runs there; none when the kernels do: in `f32`, in `bf16`, and fused attention.
+    /// Why the kernels do not run there. `None` if they do: in `f32`, in `bf16` and fused attention.
     pub problem: Option<DeviceError>,
 }
 

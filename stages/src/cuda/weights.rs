@@ -160,7 +160,7 @@ impl Weights {
         }
     }
 
-    /// Takes over numbers from the host.
+    /// Copies numbers from the host.
     pub(crate) fn store(&mut self, part: Part, numbers: &[Numbers]) -> Result<()> {
         let gpu = self.gpu()?;
         match part {
@@ -175,7 +175,7 @@ impl Weights {
         pairs.try_for_each(|(memory, numbers)| gpu.upload_to(memory.at(), bytemuck::cast_slice(numbers)))
     }
 
-    /// Gives numbers to the host: waits for all work given before.
+    /// Copies numbers to the host. Waits for all work queued before.
     pub(crate) fn fetch(&self, part: Part, numbers: &mut [Numbers]) -> Result<()> {
         let gpu = self.gpu()?;
         let memories = match part {

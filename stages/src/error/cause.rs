@@ -4,13 +4,13 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-/// An error of another library, or of the user; that error is the [source](Error::source) of this one. Clones
-/// share it.
+/// An error of another library, or of the user. It is the [source](Error::source) of this one. Clones share
+/// it.
 #[derive(Clone)]
 pub struct Cause(Arc<dyn Error + Send + Sync>);
 
 impl Cause {
-    /// An error as a cause; a text is one too.
+    /// A cause from an error or from a text.
     pub fn new(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self(error.into().into())
     }
@@ -35,7 +35,7 @@ impl fmt::Debug for Cause {
 }
 
 impl PartialEq for Cause {
-    /// Two that say the same: other libraries' errors cannot be compared in another way.
+    /// Two causes are equal if their texts are. Other libraries' errors cannot be compared in another way.
     fn eq(&self, other: &Self) -> bool {
         self.0.to_string() == other.0.to_string()
     }

@@ -1,4 +1,4 @@
-//! Libraries of CUDA's that are missing, and calls that they refused.
+//! CUDA libraries that are missing, and calls that they refused.
 
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ pub enum LibraryError {
     TooOld {
         /// The library.
         library: Library,
-        /// The file that was loaded, where the system tells.
+        /// The loaded file, if the system reports it.
         path: Option<PathBuf>,
         /// Its version.
         version: Version,
@@ -40,15 +40,15 @@ pub enum LibraryError {
 pub struct CudaError {
     /// The library.
     pub library: Library,
-    /// What was being done, such as "making a stream"; of a kernel its name.
+    /// The operation, such as "making a stream". For a kernel, its name.
     pub call: String,
-    /// The library's number for what went wrong.
+    /// The library's error code.
     pub code: u32,
-    /// The library's name of that number, such as `CUDA_ERROR_ILLEGAL_ADDRESS`.
+    /// The library's name of that code, such as `CUDA_ERROR_ILLEGAL_ADDRESS`.
     pub name: String,
-    /// What the library says of it.
+    /// The library's description of it.
     pub meaning: Option<String>,
-    /// What to do, where that is known.
+    /// What to do, if known.
     pub remedy: Option<CudaRemedy>,
 }
 
@@ -56,7 +56,7 @@ pub struct CudaError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CudaRemedy {
-    /// Find the call that is at fault. A GPU works behind the program, so a later call tells of it.
+    /// Find the faulty call. A GPU runs behind the program, so a later call may report the error.
     #[error(
         "the fault may lie in work given before this call: with CUDA_LAUNCH_BLOCKING=1 the call that is at \
          fault fails"

@@ -1,9 +1,9 @@
-//! Devices that are not there, and what does not run on them.
+//! Devices that do not exist, and what does not run on a device.
 
 use crate::device::Device;
 use crate::shape::Shape;
 
-/// A device that is not there, or on which something does not run.
+/// A device does not exist, or something does not run on it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
@@ -24,7 +24,7 @@ pub enum DeviceError {
         /// How many CUDA sees.
         count: u32,
     },
-    /// A GPU that the kernels do not run on: their matrix instructions came with compute capability 8.0.
+    /// A GPU that cannot run the kernels. They need the matrix instructions of compute capability 8.0.
     #[error(
         "{device} has compute capability {}.{}, and the kernels need 8.0 (Ampere) or newer",
         capability.0, capability.1
@@ -41,49 +41,49 @@ pub enum DeviceError {
     /// A layer that was written for the CPU only.
     #[error("this layer does not run on {device}, only on cpu: put the rank of its stage on the CPU")]
     LayerOnCpuOnly {
-        /// The device that it was to run on.
+        /// The device on which it should run.
         device: Device,
     },
     /// A stage that was written for the CPU only.
     #[error("this stage does not run on {device}, only on cpu")]
     StageOnCpuOnly {
-        /// The device that it was to run on.
+        /// The device on which it should run.
         device: Device,
     },
-    /// A stage that does not say how its gradients go to other ranks' GPUs.
+    /// A stage that cannot send its gradients to other ranks' GPUs.
     #[error("this stage gives no gradients to other ranks' GPUs")]
     GivesNoGradients,
-    /// A stage that does not say how gradients come from other ranks' GPUs.
+    /// A stage that cannot receive gradients from other ranks' GPUs.
     #[error("this stage takes no gradients from other ranks' GPUs")]
     TakesNoGradients,
-    /// A gradient on the host that was to go to another rank's GPU as a tensor.
+    /// A gradient on the host should be sent to another rank's GPU as a tensor.
     #[error("a gradient on the host goes to others as bytes")]
     GradientOnHost,
-    /// Heads that no kernel takes.
+    /// Heads that are too wide for the kernels.
     #[error("heads of {width} numbers are too wide for a GPU, which takes {most}: choose more heads")]
     WideHeads {
         /// The width of a head.
         width: usize,
-        /// The widest that a kernel takes.
+        /// The largest width that a kernel supports.
         most: usize,
     },
-    /// More sequences in a micro-batch than a kernel takes.
+    /// More sequences in a micro-batch than a kernel supports.
     #[error(
         "{count} sequences at once are too many for a GPU's attention, which takes {most}: choose smaller \
          micro-batches"
     )]
     ManySequences {
-        /// The sequences.
+        /// The number of sequences.
         count: usize,
-        /// The most that a kernel takes.
+        /// The largest number that a kernel supports.
         most: usize,
     },
-    /// A tensor that was to be sent from a GPU, and is not there.
+    /// A tensor should be sent from a GPU, but it is on another device.
     #[error("a tensor of {shape} cannot be sent from {from}: it is on {on}")]
     Elsewhere {
         /// The tensor's shape.
         shape: Shape,
-        /// The GPU that was to send it.
+        /// The GPU that should send it.
         from: Device,
         /// Where it is.
         on: Device,

@@ -1,9 +1,9 @@
-//! Memory that a device does not have.
+//! A device has too little memory.
 
 use crate::device::Device;
 use crate::units::in_words;
 
-/// A device that has not as much memory as is wanted, whatever is given back before.
+/// A device has too little memory, even after freeing what is not in use.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "out of memory on {device}: {} wanted{}; {}",
@@ -14,14 +14,15 @@ pub struct OutOfMemory {
     pub device: Device,
     /// Bytes asked for.
     pub wanted: u64,
-    /// What the device has left, where it tells: a GPU does.
+    /// The device's free memory, if it reports it. A GPU does.
     pub left: Option<Left>,
-    /// Whether it is for what stays for as long as the stage: its parameters, room for its matrix products.
+    /// Whether the memory is for something that lives as long as the stage: its parameters, or room for its
+    /// matrix products.
     pub lasting: bool,
 }
 
 impl OutOfMemory {
-    /// The host has no memory for so many numbers.
+    /// The host has no memory for `count` numbers.
     #[cold]
     pub(crate) fn on_host<T>(count: usize) -> Self {
         Self {
@@ -33,12 +34,12 @@ impl OutOfMemory {
     }
 }
 
-/// What a device has left of its memory.
+/// The free and the total memory of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {
-    /// Bytes that nobody uses.
+    /// Free bytes.
     pub free: u64,
-    /// Bytes of the device.
+    /// All bytes of the device.
     pub total: u64,
 }
 

@@ -1,5 +1,5 @@
-//! What can go wrong inside a stage: where it happened in the struct, what happened in the kind. A file for
-//! each part.
+//! What can go wrong inside a stage: the struct says where it happened, the kind says what happened. Each
+//! part has a file.
 
 mod cause;
 mod cuda;
@@ -31,10 +31,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A failure inside a stage, with the layer it happened in.
 ///
-/// A layer of your own gives one with [`Error::shape`] or [`Error::other`]. The engine adds the layer's name,
+/// A layer of your own makes one with [`Error::shape`] or [`Error::other`]. The engine adds the layer's name,
 /// if it is a layer of a [`Sequential`](crate::Sequential).
 ///
-/// The operator `?` makes one of `std::io::Error`, and of `Box<dyn std::error::Error + Send + Sync>`. For an
+/// The operator `?` converts `std::io::Error` and `Box<dyn std::error::Error + Send + Sync>` into one. For an
 /// error type of your own, write the conversion:
 ///
 /// ```
@@ -72,21 +72,21 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Error {
-    /// The layer or parameter, such as `h.3.attn`; empty when the failure has no such place.
+    /// The layer or parameter, such as `h.3.attn`. Empty when the failure has no such place.
     pub place: String,
     /// What happened.
     pub kind: ErrorKind,
 }
 
 /// What went wrong inside a stage.
-// In boxes: a result of every pass is as large as the largest kind.
+// In boxes, because the result of every pass is as large as the largest kind.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// Tensors whose shapes do not fit.
     #[error(transparent)]
     Shape(Box<ShapeError>),
-    /// Numbers or ids that cannot be worked on.
+    /// Invalid numbers or ids.
     #[error(transparent)]
     Value(Box<ValueError>),
     /// A setting that makes no sense.
@@ -95,7 +95,7 @@ pub enum ErrorKind {
     /// Layers that cannot be cut into stages as asked.
     #[error(transparent)]
     Partition(Box<PartitionError>),
-    /// A device that is not there, or on which something does not run.
+    /// A device that does not exist, or that cannot run something.
     #[error(transparent)]
     Device(Box<DeviceError>),
     /// One of CUDA's libraries is missing or too old.
@@ -107,7 +107,7 @@ pub enum ErrorKind {
     /// Transfers between GPUs that NCCL cannot do.
     #[error(transparent)]
     Nccl(Box<NcclError>),
-    /// A device that has not as much memory as is wanted.
+    /// A device with too little memory.
     #[error(transparent)]
     OutOfMemory(Box<OutOfMemory>),
     /// A failure of a stage or layer written by the user.
@@ -116,8 +116,8 @@ pub enum ErrorKind {
 }
 
 impl Error {
-    /// A failure of a stage or layer of the user's own: an error, or a text. An error stays whole, as the
-    /// [source](std::error::Error::source) of this one.
+    /// A failure of a stage or layer written by the user, from an error or a text. The given error is kept as
+    /// the [source](std::error::Error::source) of this one.
     pub fn other(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         ErrorKind::Other(Cause::new(cause)).into()
     }
@@ -128,7 +128,7 @@ impl Error {
         ShapeError::Input { expected, got: *got }.into()
     }
 
-    /// The same failure with the layer it happened in; a place that is already known stays.
+    /// The same failure with the layer it happened in. If the place is already known, it stays.
     #[must_use]
     pub fn at(mut self, place: &str) -> Self {
         if self.place.is_empty() {
@@ -176,7 +176,7 @@ impl From<Box<dyn std::error::Error + Send + Sync>> for Error {
     }
 }
 
-/// An error of a part is a kind, and an error without a place.
+/// Each part's error becomes an [`ErrorKind`], and an [`Error`] without a place.
 macro_rules! parts {
     ($($kind:ident($part:ty)),* $(,)?) => {$(
         impl From<$part> for ErrorKind {

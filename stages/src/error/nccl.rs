@@ -9,41 +9,41 @@ use crate::device::Device;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NcclError {
-    /// It gives no id for members to meet under.
+    /// NCCL returns no id, which the members need to find each other.
     #[error("NCCL cannot begin: {meaning}")]
     CannotBegin {
-        /// Its number for what went wrong.
+        /// NCCL's error code.
         code: u32,
-        /// What it says.
+        /// NCCL's description of it.
         meaning: String,
     },
-    /// A member that is no GPU.
-    #[error("NCCL links GPUs, and the {device} is none")]
+    /// A member that is not a GPU.
+    #[error("NCCL links GPUs only, and {device} is not a GPU")]
     NoGpu {
         /// The member's device.
         device: Device,
     },
-    /// Transfers that were ended here, as another rank has stopped.
+    /// Transfers that were ended, because another rank has stopped.
     #[error("the transfers of {member} have been ended, since another rank has stopped")]
     Ended {
-        /// Whose they are.
+        /// The member that they belong to.
         member: Member,
     },
     /// A call that it refused, or a transfer that it lost.
     #[error("NCCL: {call}: {member}: {meaning}; {remedy}")]
     Refused {
-        /// What was being done, such as "linking the GPUs".
+        /// The operation, such as "linking the GPUs".
         call: String,
-        /// Who did it.
+        /// The member that did it.
         member: Member,
-        /// NCCL's number for what went wrong.
+        /// NCCL's error code.
         code: u32,
-        /// What NCCL says.
+        /// NCCL's description of it.
         meaning: String,
         /// What to do.
         remedy: NcclRemedy,
     },
-    /// Something that has not ended in time.
+    /// An operation that exceeded its deadline.
     #[error(
         "NCCL: {call}: {member}: not done within {} s, although all processes are there: NCCL_DEBUG=INFO \
          tells how far it came, NCCL_SOCKET_IFNAME names the network to use; or give more time \
@@ -51,11 +51,11 @@ pub enum NcclError {
         deadline.as_secs_f64()
     )]
     TooLate {
-        /// What was being done.
+        /// The operation.
         call: String,
-        /// Who did it.
+        /// The member that did it.
         member: Member,
-        /// How long it was waited for.
+        /// The deadline.
         deadline: Duration,
     },
 }
@@ -75,7 +75,7 @@ pub enum NcclRemedy {
     /// Look at the other processes and the network.
     #[error("see the other processes' output, and the network (NCCL_SOCKET_IFNAME names the one to use)")]
     OthersOrNetwork,
-    /// Have NCCL tell more.
+    /// Let NCCL print more.
     #[error("NCCL_DEBUG=WARN tells more")]
     Debug,
 }

@@ -29,13 +29,13 @@ pub enum PartitionError {
         /// The stage, from 0.
         stage: usize,
     },
-    /// A layer that no stage has, behind all that they have.
+    /// No stage has the model's last layers. This is the first of them.
     #[error("layer `{layer}` is missing: add it to a stage")]
     MissingAtEnd {
         /// The layer.
         layer: String,
     },
-    /// A layer that no stage has, and a later one that comes in its place.
+    /// No stage has this layer. The next layer of the model is in its place.
     #[error("layer `{layer}` is missing before `{next}` in stage {stage}: keep the model's order")]
     Missing {
         /// The layer that is missing.
@@ -45,12 +45,12 @@ pub enum PartitionError {
         /// The stage that has that layer, from 0.
         stage: usize,
     },
-    /// A layer that stands twice.
+    /// A layer that is listed twice.
     #[error("layer `{layer}` comes again in stage {stage}: name it once, in the model's order")]
     Again {
         /// The layer.
         layer: String,
-        /// The stage where it stands the second time, from 0.
+        /// The stage of the second one, from 0.
         stage: usize,
     },
     /// A range whose end comes before its start.

@@ -38,10 +38,10 @@ pub enum SettingError {
         /// The name.
         name: String,
     },
-    /// Threads that the system does not give.
-    #[error("no {count} threads: {source}")]
+    /// Threads that the system cannot start.
+    #[error("cannot start {count} threads: {source}")]
     Threads {
-        /// How many were wanted.
+        /// How many there should be.
         count: usize,
         /// The system's reason.
         source: Cause,

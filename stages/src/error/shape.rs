@@ -6,7 +6,7 @@ use crate::shape::Shape;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ShapeError {
-    /// An input that the layer does not work on.
+    /// An input whose shape the layer does not accept.
     #[error("expected an input of {expected}, got {got}")]
     Input {
         /// What the layer accepts, in words.
@@ -25,7 +25,7 @@ pub enum ShapeError {
         /// The shape of its gradient.
         got: Shape,
     },
-    /// An output that the loss does not judge.
+    /// An output whose shape the loss does not accept.
     #[error("expected {expected} as the output, got {got}")]
     Output {
         /// What the loss accepts, in words.
@@ -33,7 +33,7 @@ pub enum ShapeError {
         /// The shape of the output.
         got: Shape,
     },
-    /// A target that does not fit the output.
+    /// A target whose shape does not fit the output.
     #[error("expected {expected} as the target, got {got}")]
     Target {
         /// The shape that fits.
@@ -41,28 +41,28 @@ pub enum ShapeError {
         /// The shape of the target.
         got: Shape,
     },
-    /// The layers inside a residual give another shape than they take, so that the two cannot be added.
+    /// The layers inside a residual change the shape, so that their input and output cannot be added.
     #[error("the layers inside a residual must keep the shape: {input} became {output}")]
     Residual {
         /// The shape of the input.
         input: Shape,
-        /// What it became.
+        /// The shape of the output.
         output: Shape,
     },
-    /// More or fewer elements than the shape has.
+    /// A number of elements that differs from that of the shape.
     #[error("{count} elements do not fill {shape}, which has {}", shape.count())]
     Count {
         /// The shape.
         shape: Shape,
-        /// The elements.
+        /// The number of elements.
         count: usize,
     },
-    /// A parameter that is given to a layer in place of its own, and has other dimensions.
+    /// A parameter that should replace a layer's own, but has other dimensions.
     #[error("expected a weight of {expected:?}, got `{name}` of {got:?}")]
     Weight {
-        /// The dimensions of the layer's own.
+        /// The dimensions of the layer's own parameter.
         expected: Vec<usize>,
-        /// The name of the given one.
+        /// The name of the given parameter.
         name: String,
         /// Its dimensions.
         got: Vec<usize>,

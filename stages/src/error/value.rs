@@ -1,6 +1,6 @@
-//! Numbers or ids that cannot be worked on.
+//! Invalid numbers or ids.
 
-/// Numbers or ids that cannot be worked on.
+/// Invalid numbers or ids.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ValueError {

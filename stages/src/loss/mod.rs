@@ -99,7 +99,7 @@ impl Score {
     }
 }
 
-/// The refusal of an output or target.
+/// The error for an output or target whose shape does not fit.
 fn refused(error: impl Into<Error>) -> Error {
     error.into().at("loss")
 }

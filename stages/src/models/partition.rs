@@ -73,7 +73,7 @@ pub(super) fn by_names(names: &[&str], partition: &[Vec<String>]) -> Result<Vec<
     }
 }
 
-/// The refusal of a partition.
+/// The error for a wrong partition.
 fn wrong(error: PartitionError) -> Error {
     Error::from(error).at("partition")
 }

@@ -15,7 +15,7 @@ use crate::error::{Error, NcclError, NcclRemedy, Result};
 /// The time limit for an abort, because NCCL's abort can hang.
 const ABORT: Duration = Duration::from_secs(10);
 
-/// A communicator until it is aborted.
+/// A communicator, until it is aborted.
 #[derive(Debug)]
 pub(super) struct Handle {
     raw: Mutex<Option<Raw>>,
@@ -93,7 +93,7 @@ impl Handle {
         }
     }
 
-    /// What NCCL refused or lost: says what was being done, and what to do.
+    /// The error for a failed NCCL call. It says what was being done, and what to do.
     pub(super) fn failed(&self, call: &str, code: ncclResult_t) -> Error {
         let raw = self.raw.lock().map_or(ptr::null_mut(), |raw| raw.0);
         let meaning = describe(raw, code);
@@ -107,7 +107,7 @@ impl Handle {
         error.into()
     }
 
-    /// Something has not come in time.
+    /// The error for an operation that exceeded its deadline.
     pub(super) fn too_late(&self, call: &str, deadline: Duration) -> Error {
         let error = NcclError::TooLate {
             call: call.to_owned(),
@@ -118,7 +118,7 @@ impl Handle {
     }
 }
 
-/// What NCCL says when it gives no id, so that there is no communicator yet.
+/// The error when NCCL returns no id. There is no communicator yet.
 pub(super) fn cannot_begin(code: ncclResult_t) -> Error {
     let error = NcclError::CannotBegin {
         code: code as u32,
@@ -127,9 +127,10 @@ pub(super) fn cannot_begin(code: ncclResult_t) -> Error {
     error.into()
 }
 
-/// NCCL's words for a result, and for the last thing that went wrong.
+/// NCCL's description of a result, and of its last error.
 fn describe(raw: ncclComm_t, code: ncclResult_t) -> String {
-    // SAFETY: the library is there, as it gave the result; both give text that stays until the next call, or nothing.
+    // SAFETY: the library is there, because the result came from it. Both functions return nothing, or text
+    // that stays valid until the next call.
     let [general, last] = unsafe { [sys::ncclGetErrorString(code), sys::ncclGetLastError(raw)] }.map(text);
     match last.trim() {
         "" => general,
@@ -146,7 +147,7 @@ fn text(text: *const c_char) -> String {
 }
 
 fn remedy(code: ncclResult_t, meaning: &str) -> NcclRemedy {
-    // The words of NCCL up to 2.29, and from then on.
+    // The wording of NCCL up to 2.29, and the wording since then.
     if meaning.contains("Duplicate GPU") || meaning.contains("using the same GPU") {
         return NcclRemedy::OwnGpu;
     }

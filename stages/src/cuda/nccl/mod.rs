@@ -61,7 +61,7 @@ impl UniqueId {
     }
 }
 
-/// Who takes part in a communicator.
+/// One member of a communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
     /// This member's number, from 0.
