@@ -165,7 +165,7 @@ type Call = (
     fn(&mut Pipeline<Sequential>, &Path) -> pipewright::Result<()>,
 );
 
-const CALLS: [Call; 7] = [
+const CALLS: [Call; 8] = [
     ("step 1", |pipeline, _| pipeline.step().map(drop)),
     ("traced step 1", |pipeline, _| pipeline.step_traced().map(drop)),
     ("evaluation of 3 micro-batches of ids[2, 8]", |pipeline, _| {
@@ -176,6 +176,9 @@ const CALLS: [Call; 7] = [
     }),
     ("saving of ", |pipeline, folder| {
         pipeline.save(folder.join("checkpoint"))
+    }),
+    ("loading of ", |pipeline, folder| {
+        pipeline.load(folder.join("from-before"))
     }),
     ("hash of the weights", |pipeline, _| {
         pipeline.weights_hash().map(drop)
@@ -188,6 +191,8 @@ const CALLS: [Call; 7] = [
 #[test]
 fn processes_that_make_different_calls_are_told_both_and_stop() {
     let folder = tempfile::TempDir::new().expect("a folder");
+    let mut alone = small().pipeline(1, "1f1b");
+    alone.save(folder.path().join("from-before")).expect("saved");
     for first in CALLS {
         for second in CALLS.iter().filter(|second| second.0 != first.0) {
             let said = in_processes(2, |world| {
@@ -257,7 +262,7 @@ fn data_of_ones_own_that_differs_in_a_later_step_is_refused_there() {
 #[test]
 fn an_evaluation_on_data_that_differs_is_refused() {
     for (at, told) in [
-        ((0, 0), "all have to make the same calls"),
+        ((0, 0), "all processes must make the same calls"),
         (
             (0, 1),
             "the data of the evaluation differ: process 1 has read another micro-batch 1 than",
