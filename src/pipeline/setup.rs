@@ -19,7 +19,6 @@ pub(super) struct Setup<W> {
     pub(super) schedule: Arc<Schedule>,
     pub(super) data: Arc<dyn DataSource>,
     pub(super) loss: Box<dyn Loss<W>>,
-    pub(super) loss_name: &'static str,
     /// Where every rank of the run is.
     pub(super) mesh: Mesh,
     /// This process's ranks.
@@ -35,7 +34,7 @@ impl<W> Setup<W> {
         let missing = |part| LaunchError::Missing { part };
         let schedule = parts.schedule.take().ok_or(missing("schedule"))?;
         let data = parts.data.take().ok_or(missing("data"))?;
-        let (loss, loss_name) = parts.loss.take().ok_or(missing("loss"))?;
+        let loss = parts.loss.take().ok_or(missing("loss"))?;
         let schedule = Arc::new(schedule.in_turn());
         check_threads(parts.threads_per_rank)?;
         check_directions(&schedule)?;
@@ -48,7 +47,6 @@ impl<W> Setup<W> {
             schedule,
             data,
             loss,
-            loss_name,
             mesh,
             own,
             gpus,
