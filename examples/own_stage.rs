@@ -92,6 +92,7 @@ impl Stage for Blocks {
 }
 
 /// Mean-squared error on the activation; the loss does not look at `x`.
+#[derive(Debug)]
 struct OnActivation(MeanSquaredError);
 
 impl Loss<Wire> for OnActivation {

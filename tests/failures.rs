@@ -69,6 +69,7 @@ impl Stage for Faulty {
 }
 
 /// A loss that is the output itself.
+#[derive(Debug)]
 struct Sum;
 
 impl Loss<Tensor> for Sum {

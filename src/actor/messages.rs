@@ -149,6 +149,12 @@ message! {
 }
 
 message! {
+    /// Compares what the rank will read from a checkpoint with its checksums.
+    Verify { /** The checkpoint. */ checkpoint: Arc<Checkpoint> } -> (),
+    ask |worker, message| worker.verify(&message.checkpoint)
+}
+
+message! {
     /// Reads weights and optimizer state from a checkpoint.
     Read { /** The checkpoint. */ checkpoint: Arc<Checkpoint> } -> (),
     must |worker, message| worker.read(&message.checkpoint)

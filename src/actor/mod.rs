@@ -8,5 +8,7 @@ mod runtime;
 mod stage_actor;
 mod watch;
 
-pub(crate) use messages::{Build, CheckLoss, Evaluate, Hash, OutputShape, Read, Search, Tied, Train, Write};
+pub(crate) use messages::{
+    Build, CheckLoss, Evaluate, Hash, OutputShape, Read, Search, Tied, Train, Verify, Write,
+};
 pub(crate) use ranks::Ranks;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use safetensors::Dtype;
@@ -145,28 +145,45 @@ impl Contents {
 
     /// Reads all tensors and compares each with its checksum. Returns their count and their bytes.
     pub(super) fn verify(&self) -> Result<(usize, u64)> {
+        self.verify_these(self.tensors.keys().map(String::as_str))
+    }
+
+    /// Reads these tensors, which must exist, and compares each with its checksum. Returns their count and
+    /// their bytes.
+    pub(super) fn verify_these<T: AsRef<str>>(
+        &self,
+        tensors: impl Iterator<Item = T>,
+    ) -> Result<(usize, u64)> {
         let mut file = self.file()?;
         let mut block = vec![0; BLOCK];
-        let mut total = 0;
-        for (tensor, entry) in &self.tensors {
-            file.seek(SeekFrom::Start(entry.offset))
-                .map_err(Error::io("read", &self.path))?;
-            let mut checksum = ChecksumBuilder::new();
-            let mut left = entry.bytes();
-            while left > 0 {
-                let block = &mut block[..left.min(BLOCK as u64) as usize];
-                file.read_exact(block).map_err(Error::io("read", &self.path))?;
-                checksum.add(block);
-                left -= block.len() as u64;
-            }
+        let (mut count, mut bytes) = (0, 0);
+        for tensor in tensors {
+            let entry = &self.tensors[tensor.as_ref()];
+            let found = sum(&mut file, entry, &mut block).map_err(Error::io("read", &self.path))?;
             if let Some(expected) = entry.checksum {
-                let part = Part::Tensor(tensor.clone());
-                compare(&self.path, part, checksum.checksum(), expected)?;
+                let part = Part::Tensor(tensor.as_ref().to_owned());
+                compare(&self.path, part, found, expected)?;
             }
-            total += entry.bytes();
+            count += 1;
+            bytes += entry.bytes();
         }
-        Ok((self.tensors.len(), total))
+        Ok((count, bytes))
     }
+}
+
+/// The checksum of a tensor's bytes, read block by block.
+fn sum(file: &mut File, entry: &Entry, block: &mut [u8]) -> io::Result<Checksum> {
+    file.seek(SeekFrom::Start(entry.offset))?;
+    let mut checksum = ChecksumBuilder::new();
+    let mut left = entry.bytes();
+    while left > 0 {
+        let length = left.min(block.len() as u64);
+        let block = &mut block[..length as usize];
+        file.read_exact(block)?;
+        checksum.add(block);
+        left -= length;
+    }
+    Ok(checksum.checksum())
 }
 
 /// Reads the header: its length, then its text.

@@ -10,6 +10,7 @@ use super::damage::damaged;
 use super::folder::{self, ASIDE, MODEL, OPTIMIZER, STATE, beside};
 use super::layout::{TensorInfo, state_name, tensors};
 use super::state::State;
+use crate::checksum::Checksum;
 use crate::data::Fingerprint;
 use crate::error::{CheckpointError, Damage, Error, KnownData, Result};
 
@@ -18,6 +19,8 @@ use crate::error::{CheckpointError, Damage, Error, KnownData, Result};
 pub struct Checkpoint {
     pub(super) folder: PathBuf,
     pub(super) state: State,
+    /// The checksum of the whole description.
+    description: Checksum,
     pub(super) model: Contents,
     pub(super) optimizer: Contents,
 }
@@ -52,6 +55,7 @@ impl Checkpoint {
             folder: folder.to_owned(),
             model: open(MODEL)?,
             optimizer: open(OPTIMIZER)?,
+            description: Checksum::of(&bytes),
             state,
         })
     }
@@ -59,6 +63,12 @@ impl Checkpoint {
     /// The number of optimizer steps done.
     pub fn step(&self) -> u64 {
         self.state.step
+    }
+
+    /// The checksum of its description, `state.json`. Two checkpoints with equal descriptions have equal
+    /// tensors, except those of format 1.
+    pub fn description(&self) -> Checksum {
+        self.description
     }
 
     /// The config of the run that saved it.

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::Checkpoint;
+use super::layout::state_name;
 use crate::error::Result;
 
 /// What was verified.
@@ -34,6 +35,23 @@ impl Checkpoint {
             bytes: model_bytes + optimizer_bytes,
             checksums: self.has_checksums(),
         })
+    }
+
+    /// As [`Checkpoint::verify`], but reads only the tensors of these parameters, with the optimizer's
+    /// `states` of each. Call [`Checkpoint::check`] first.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::verify`].
+    pub fn verify_parameters(&self, parameters: &[&str], states: &[&str]) -> Result<()> {
+        self.model.verify_these(parameters.iter())?;
+        let of = |parameter: &&str| {
+            states
+                .iter()
+                .map(|state| state_name(parameter, state))
+                .collect::<Vec<_>>()
+        };
+        self.optimizer.verify_these(parameters.iter().flat_map(of))?;
+        Ok(())
     }
 }
 

@@ -57,17 +57,20 @@ pub enum CheckpointError {
     },
     /// Two processes have different checkpoints in a folder of one name.
     #[error(
-        "{} is of step {} for process 0 and of step {} for process {process}: all processes need one file \
-         system",
-        folder.display(), steps[0], steps[1]
+        "{} is not one checkpoint for all processes: for process 0 it is of step {} (checksum {} of its \
+         `state.json`), for process {process} of step {} ({}): give all processes one file system, or copies \
+         of one checkpoint",
+        folder.display(), steps[0], descriptions[0], steps[1], descriptions[1]
     )]
-    SeveralSteps {
+    SeveralCheckpoints {
         /// The folder.
         folder: PathBuf,
         /// The process that differs from process 0.
         process: usize,
         /// The step of process 0, and of that process.
         steps: [u64; 2],
+        /// The checksum of `state.json` for process 0, and for that process.
+        descriptions: [Checksum; 2],
     },
     /// A folder's name gives another step than its contents.
     #[error("{}: the folder's name says step {named}, the checkpoint is of step {step}", folder.display())]

@@ -40,7 +40,7 @@ pub(super) fn parts<S: Stage>(parts: &Parts<S>, setup: &Setup<S::Wire>) -> Resul
             order(schedule, rank),
         );
     }
-    add("the loss", setup.loss_name.to_owned());
+    add("the loss", format!("{:?}", setup.loss));
     add("the optimizer", format!("{:?}", parts.optimizer));
     add("the learning rate", format!("{:?}", parts.learning_rate));
     add(

@@ -1,6 +1,5 @@
 //! The builder of a pipeline.
 
-use std::any::type_name;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
@@ -55,8 +54,8 @@ impl<S: Stage> PipelineBuilder<S> {
 
     /// The loss of the last stage's output.
     #[must_use]
-    pub fn loss<L: Loss<S::Wire>>(mut self, loss: L) -> Self {
-        self.parts.loss = Some((Box::new(loss), type_name::<L>()));
+    pub fn loss(mut self, loss: impl Loss<S::Wire>) -> Self {
+        self.parts.loss = Some(Box::new(loss));
         self
     }
 
@@ -137,6 +136,11 @@ impl<S: Stage> PipelineBuilder<S> {
     ///
     /// Every process builds the same pipeline from the same parts and makes the same calls. Each receives the
     /// same results. Both parts and calls are compared, and a difference is an error in all processes.
+    ///
+    /// A process builds only the stages of its own ranks. So stages are compared by their descriptions
+    /// ([`BuildStage::describe`](pipewright_stages::BuildStage::describe)): what a closure does inside is not
+    /// compared. Two processes that build one parameter are refused. A parameter that none builds is not
+    /// missed, but [`Pipeline::parameters`] lists those of all processes.
     #[must_use]
     pub fn world(mut self, world: World) -> Self
     where

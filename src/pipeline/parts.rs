@@ -13,14 +13,11 @@ use crate::fabric::{End, GpuPairs, Peers, World};
 use crate::mesh::Mesh;
 use crate::schedule::Schedule;
 
-/// A loss, and the name of its type.
-type NamedLoss<W> = (Box<dyn Loss<W>>, &'static str);
-
 /// What a pipeline is made of. A schedule, its stages, a loss and data are required. The rest has defaults.
 pub(super) struct Parts<S: Stage> {
     pub(super) schedule: Option<Schedule>,
     pub(super) stages: Vec<StageBuilder<S>>,
-    pub(super) loss: Option<NamedLoss<S::Wire>>,
+    pub(super) loss: Option<Box<dyn Loss<S::Wire>>>,
     pub(super) data: Option<Arc<dyn DataSource>>,
     pub(super) optimizer: Arc<dyn Optimizer>,
     pub(super) learning_rate: LearningRate,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pipewright_stages::Stage;
 
 use super::running::Pipeline;
-use crate::actor::{Read, Write};
+use crate::actor::{Read, Verify, Write};
 use crate::checkpoint::{Checkpoint, Draft, TensorInfo};
 use crate::error::{CheckpointError, Error, Result};
 
@@ -47,16 +47,15 @@ impl<S: Stage> Pipeline<S> {
     pub fn load(&mut self, folder: impl AsRef<Path>) -> Result<()> {
         self.begin(format_args!("loading of {}", folder.as_ref().display()))?;
         let states = self.optimizer.state_names();
-        let first = self.ranks.peers().process() == 0;
         let checkpoint = Checkpoint::open(folder.as_ref()).and_then(|checkpoint| {
             checkpoint.check(&self.tensors(), states)?;
-            if first {
-                checkpoint.verify()?;
-            }
             Ok(Arc::new(checkpoint))
         });
         let checkpoint = self.all_do("opening a checkpoint", checkpoint)?;
-        self.check_same_step(folder.as_ref(), checkpoint.step())?;
+        self.check_same(folder.as_ref(), &checkpoint)?;
+        self.ranks.ask_all("verifying a checkpoint", |_| Verify {
+            checkpoint: Arc::clone(&checkpoint),
+        })?;
         let answers = self.ranks.ask_all("reading a checkpoint", |_| Read {
             checkpoint: Arc::clone(&checkpoint),
         });
@@ -80,15 +79,17 @@ impl<S: Stage> Pipeline<S> {
         Ok(value.expect("a failure of this process's own is told above"))
     }
 
-    /// Refuses a checkpoint whose step differs between processes: these opened different folders.
-    fn check_same_step(&self, folder: &Path, step: u64) -> Result<()> {
-        let steps = self.ranks.spread("opening a checkpoint", Ok(vec![step]))?;
-        match steps.iter().position(|&other| other != steps[0]) {
+    /// Refuses different checkpoints in what should be one folder.
+    fn check_same(&self, folder: &Path, checkpoint: &Checkpoint) -> Result<()> {
+        let own = (checkpoint.step(), checkpoint.description());
+        let all = self.ranks.spread("comparing a checkpoint", Ok(vec![own]))?;
+        match all.iter().position(|other| *other != all[0]) {
             None => Ok(()),
-            Some(process) => Err(Error::from(CheckpointError::SeveralSteps {
+            Some(process) => Err(Error::from(CheckpointError::SeveralCheckpoints {
                 folder: folder.to_owned(),
                 process,
-                steps: [steps[0], steps[process]],
+                steps: [all[0].0, all[process].0],
+                descriptions: [all[0].1, all[process].1],
             })),
         }
     }

@@ -18,7 +18,6 @@ pub(super) struct Setup<W> {
     pub(super) schedule: Arc<Schedule>,
     pub(super) data: Arc<dyn DataSource>,
     pub(super) loss: Box<dyn Loss<W>>,
-    pub(super) loss_name: &'static str,
     /// Where every rank of the run is.
     pub(super) mesh: Mesh,
     /// The GPUs of different processes between which the schedule sends.
@@ -32,7 +31,7 @@ impl<W> Setup<W> {
         let missing = |part| LaunchError::Missing { part };
         let schedule = parts.schedule.take().ok_or(missing("schedule"))?;
         let data = parts.data.take().ok_or(missing("data"))?;
-        let (loss, loss_name) = parts.loss.take().ok_or(missing("loss"))?;
+        let loss = parts.loss.take().ok_or(missing("loss"))?;
         let schedule = schedule.in_turn();
         check_threads(parts.threads_per_rank)?;
         check_directions(&schedule)?;
@@ -45,7 +44,6 @@ impl<W> Setup<W> {
             schedule,
             data,
             loss,
-            loss_name,
             mesh,
             gpus,
         })

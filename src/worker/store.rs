@@ -62,6 +62,17 @@ impl<S: Stage> Worker<S> {
         draft.write(parameters.map(|(_, parameter)| &*parameter))
     }
 
+    /// Compares all that [`Worker::read`] will read with its checksums. No weight changes.
+    ///
+    /// # Errors
+    /// As for [`Worker::read`].
+    pub(crate) fn verify(&mut self, checkpoint: &Checkpoint) -> Result<()> {
+        let states = self.optimizer.state_names();
+        let parameters = self.chunks.iter_mut().flat_map(|chunk| chunk.stage.parameters());
+        let names: Vec<&str> = parameters.map(|parameter| parameter.name()).collect();
+        checkpoint.verify_parameters(&names, states)
+    }
+
     /// Reads this rank's parameters from a checkpoint. It must hold exactly the model's parameters.
     ///
     /// # Errors

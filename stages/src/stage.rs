@@ -218,6 +218,33 @@ pub trait Stage: 'static {
 }
 
 /// Makes a stage. A closure without arguments implements this trait.
+///
+/// Nobody can look into a closure: if processes of a run are given closures that leave out a layer, or that
+/// start with other weights, nothing tells. Implement the trait for a type of your own, with a description,
+/// where several processes build stages of your own.
+///
+/// ```
+/// use pipewright_stages::layers::Relu;
+/// use pipewright_stages::{BuildStage, Result, Sequential};
+///
+/// #[derive(Debug)]
+/// struct Mine {
+///     layers: std::ops::Range<usize>,
+/// }
+///
+/// impl BuildStage<Sequential> for Mine {
+///     fn build(&self) -> Result<Sequential> {
+///         let layer = |index| Box::new(Relu::new(&format!("relu.{index}"))) as _;
+///         Ok(Sequential::new(self.layers.clone().map(layer).collect()))
+///     }
+///
+///     fn describe(&self) -> String {
+///         format!("{self:?}")
+///     }
+/// }
+///
+/// assert_eq!(Mine { layers: 0..3 }.describe(), "Mine { layers: 0..3 }");
+/// ```
 pub trait BuildStage<S>: Send {
     /// Makes the stage with its starting weights. Each call makes the same stage.
     ///
@@ -225,8 +252,9 @@ pub trait BuildStage<S>: Send {
     /// When the stage cannot be made. The error names the layer.
     fn build(&self) -> Result<S>;
 
-    /// Describes the stage in words: its layers and the settings of the model. The processes of a run compare
-    /// the descriptions, so that all cut the model at the same layers. Empty by default.
+    /// Describes the stage in words: its layers, and all settings that its numbers depend on, such as a seed.
+    /// The processes of a run compare the descriptions of all stages, so that all cut the same model at the
+    /// same layers. Empty by default, and for closures.
     fn describe(&self) -> String {
         String::new()
     }

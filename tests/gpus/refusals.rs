@@ -118,6 +118,7 @@ impl Optimizer for Slowly {
 }
 
 /// A loss that does not support GPUs.
+#[derive(Debug)]
 struct Nothing;
 
 impl Loss<Tensor> for Nothing {

@@ -10,7 +10,7 @@ use pipewright::schedule::Schedule;
 use pipewright::stages::loss::{CrossEntropy, Loss, Score};
 use pipewright::stages::models::Gpt;
 use pipewright::stages::optimizer::{AdamW, LearningRate, Sgd};
-use pipewright::stages::{DType, Device, Place, Result, Sequential, Shape, Tensor};
+use pipewright::stages::{DType, Device, Place, Result, Sequential, Shape, StageBuilder, Tensor};
 use pipewright::{Pipeline, PipelineBuilder};
 
 use crate::common::{RandomTokens, Recipe, recipe};
@@ -71,6 +71,7 @@ impl DataSource for Altered {
 }
 
 /// Another loss of the same numbers.
+#[derive(Debug)]
 struct OtherLoss(CrossEntropy);
 
 impl Loss<Tensor> for OtherLoss {
@@ -128,6 +129,13 @@ fn processes_that_build_different_pipelines_are_refused() {
     refused("the loss", |builder| {
         builder.loss(OtherLoss(CrossEntropy::default()))
     });
+    let said = refused("the loss", |builder| builder.loss(CrossEntropy::ignoring(255)));
+    assert!(
+        said.ends_with(
+            "it has CrossEntropy { ignore: Some(255) }, process 0 has CrossEntropy { ignore: None }"
+        ),
+        "{said}"
+    );
     refused("the optimizer", |builder| {
         builder.optimizer(Sgd {
             momentum: 0.9,
@@ -159,13 +167,60 @@ fn processes_that_build_different_pipelines_are_refused() {
     });
 }
 
+/// What two processes get that are given closures, which cannot be compared. Process 1 cuts the model after
+/// another number of layers.
+fn by_closures(cut_after: usize) -> Vec<pipewright::Result<Vec<String>>> {
+    in_processes(2, |world| {
+        let first = [4, cut_after][world.process() as usize];
+        let model = (small().model)();
+        let stages = model.cut(&[first, 8 - first]).expect("it fits");
+        let closure = |stage: StageBuilder<Sequential>| Box::new(move || stage.build()) as _;
+        let builder = small().builder(schedule("1f1b", 4)).expect("it fits");
+        let builder = builder.stages(stages.into_iter().map(closure).collect());
+        let pipeline = builder.world(world).launch()?;
+        let names = pipeline
+            .parameters()
+            .iter()
+            .map(|parameter| parameter.name.clone());
+        Ok(names.collect())
+    })
+}
+
+#[test]
+fn a_layer_that_two_processes_build_is_refused_in_both() {
+    let said = by_closures(3)
+        .into_iter()
+        .map(|launched| launched.expect_err("twice").to_string());
+    let said: Vec<String> = said.collect();
+    assert_eq!(said[0], said[1]);
+    assert!(
+        said[0].contains("`h.1.attn.") && said[0].contains("stage 0") && said[0].contains("stage 1"),
+        "{}",
+        said[0]
+    );
+}
+
+#[test]
+fn a_layer_that_no_process_builds_is_in_the_list_of_none() {
+    let lists = by_closures(5)
+        .into_iter()
+        .map(|launched| launched.expect("closures say nothing"));
+    let lists: Vec<Vec<String>> = lists.collect();
+    assert_eq!(lists[0], lists[1]);
+    let of = |unit: &str| lists[0].iter().filter(|name| name.starts_with(unit)).count();
+    assert_eq!(
+        [of("h.1.mlp"), of("h.1.attn"), of("h.2.mlp")].map(|count| count > 0),
+        [false, true, true]
+    );
+}
+
 /// A call of a pipeline, and how messages name it.
 type Call = (
     &'static str,
     fn(&mut Pipeline<Sequential>, &Path) -> pipewright::Result<()>,
 );
 
-const CALLS: [Call; 7] = [
+const CALLS: [Call; 8] = [
     ("step 1", |pipeline, _| pipeline.step().map(drop)),
     ("traced step 1", |pipeline, _| pipeline.step_traced().map(drop)),
     ("evaluation of 3 micro-batches of ids[2, 8]", |pipeline, _| {
@@ -176,6 +231,9 @@ const CALLS: [Call; 7] = [
     }),
     ("saving of ", |pipeline, folder| {
         pipeline.save(folder.join("checkpoint"))
+    }),
+    ("loading of ", |pipeline, folder| {
+        pipeline.load(folder.join("from-before"))
     }),
     ("hash of the weights", |pipeline, _| {
         pipeline.weights_hash().map(drop)
@@ -188,6 +246,8 @@ const CALLS: [Call; 7] = [
 #[test]
 fn processes_that_make_different_calls_are_told_both_and_stop() {
     let folder = tempfile::TempDir::new().expect("a folder");
+    let mut alone = small().pipeline(1, "1f1b");
+    alone.save(folder.path().join("from-before")).expect("saved");
     for first in CALLS {
         for second in CALLS.iter().filter(|second| second.0 != first.0) {
             let said = in_processes(2, |world| {
@@ -257,7 +317,7 @@ fn data_of_ones_own_that_differs_in_a_later_step_is_refused_there() {
 #[test]
 fn an_evaluation_on_data_that_differs_is_refused() {
     for (at, told) in [
-        ((0, 0), "all have to make the same calls"),
+        ((0, 0), "all processes must make the same calls"),
         (
             (0, 1),
             "the data of the evaluation differ: process 1 has read another micro-batch 1 than",

@@ -14,7 +14,10 @@ use crate::tensor::Tensor;
 ///
 /// A loss is a sum with a weight, never a mean. So micro-batches of unequal weight give the gradient of one
 /// big batch, and the step divides once.
-pub trait Loss<W>: Send + 'static {
+///
+/// The processes of a run compare the text that `Debug` gives before the first step. So it should have all
+/// settings of the loss, and nothing that differs between processes.
+pub trait Loss<W>: std::fmt::Debug + Send + 'static {
     /// Checks, before the first step, that the shapes of output and target fit each other.
     ///
     /// # Errors
