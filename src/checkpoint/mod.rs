@@ -15,6 +15,7 @@ mod contents;
 mod damage;
 mod folder;
 mod layout;
+mod lock;
 mod read;
 mod state;
 mod verify;

@@ -16,8 +16,8 @@ impl<S: Stage> Pipeline<S> {
     /// there before still does. Only a checkpoint, or an empty folder, is ever replaced.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] when anything else stands there, which is left untouched; [`Error::Io`], as when
-    /// the disk is full. The pipeline keeps running.
+    /// [`Error::Checkpoint`] when anything else stands there, which is left untouched, or when another program
+    /// is saving to the same place; [`Error::Io`], as when the disk is full. The pipeline keeps running.
     pub fn save(&mut self, folder: impl AsRef<Path>) -> Result<()> {
         self.begin(format_args!("saving of {}", folder.as_ref().display()))?;
         let states = self.optimizer.state_names();
