@@ -233,6 +233,16 @@ impl<S: Stage> Pipeline<S> {
         Ok(self.note(all)?.contains(&1))
     }
 
+    /// Waits until all processes have come as far as this in beginning a run.
+    ///
+    /// # Errors
+    /// As for [`Pipeline::any`].
+    pub(crate) fn meet(&mut self) -> Result<()> {
+        self.begin(format_args!("beginning of a run"))?;
+        let all = self.ranks.spread("beginning a run", Ok(vec![()]));
+        self.note(all).map(drop)
+    }
+
     /// Says how many steps there will be in all, unless something ends the training before. Then the data of the
     /// next step is read while a step runs, also from a source that is not
     /// [endless](DataSource::is_endless).
