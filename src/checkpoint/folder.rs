@@ -88,7 +88,7 @@ pub fn remove(folder: &Path) -> Result<()> {
 }
 
 /// Cleans up a folder of checkpoints after saves and removals that were killed. If a checkpoint was about to
-/// be replaced, it is put back. Files that are not part of a checkpoint stay, and so does a checkpoint that is
+/// be replaced, it is put back. Files that are not part of a checkpoint stay. So does a checkpoint that is
 /// being written.
 ///
 /// # Errors
