@@ -7,7 +7,9 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use crate::error::{CheckpointError, Error, PlaceProblem, Result};
+use super::lock::Lock;
+use super::state::State;
+use crate::error::{CheckpointError, Damage, Error, PlaceProblem, Result};
 
 /// The weights.
 pub(super) const MODEL: &str = "model.safetensors";
@@ -80,13 +82,14 @@ pub fn remove(folder: &Path) -> Result<()> {
     if !replaceable(folder)? {
         return Ok(());
     }
-    clear(&partial)?;
+    clear_unused(&partial)?;
     rename("remove", folder, &partial)?;
     clear(&partial)
 }
 
 /// Cleans up a folder of checkpoints after saves and removals that were killed. If a checkpoint was about to
-/// be replaced, it is put back. Files that are not part of a checkpoint stay.
+/// be replaced, it is put back. Files that are not part of a checkpoint stay. So does a checkpoint that is
+/// being written.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -100,6 +103,7 @@ pub fn tidy(checkpoints: &Path) -> Result<()> {
             continue;
         }
         match waiting.filter(|place| !place.exists()) {
+            None if Lock::take(&path).is_err() => {}
             None => clear(&path)?,
             Some(place) if path.join(STATE).exists() => rename("put back", &path, &place)?,
             // Perhaps the only copy of some tensors, without their description. It stays.
@@ -130,10 +134,13 @@ pub(super) fn replace(place: &Path) -> Result<()> {
 }
 
 /// Makes the hidden folder in which the checkpoint of this path is written.
-pub(super) fn begin(place: &Path) -> Result<PathBuf> {
+///
+/// # Errors
+/// As for [`check_place`], and [`CheckpointError::InUse`] when another program is saving there.
+pub(super) fn begin(place: &Path) -> Result<Lock> {
     check_place(place)?;
     let partial = beside(place, PARTIAL);
-    clear(&partial)?;
+    clear_unused(&partial)?;
     let parent = parent(place);
     let mut missing: Vec<&Path> = parent.ancestors().take_while(|folder| !folder.exists()).collect();
     fs::create_dir_all(parent).map_err(Error::io("create", parent))?;
@@ -141,8 +148,21 @@ pub(super) fn begin(place: &Path) -> Result<PathBuf> {
     while let Some(made) = missing.pop() {
         sync(self::parent(made))?;
     }
-    fs::create_dir(&partial).map_err(Error::io("create", &partial))?;
-    Ok(partial)
+    match fs::create_dir(&partial) {
+        // Another program has just made it. One of the two gets the lock.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        made => made.map_err(Error::io("create", &partial))?,
+    }
+    Lock::take(&partial)
+}
+
+/// Removes what a killed save or removal has left in a hidden folder. Refuses a folder that is being written.
+fn clear_unused(litter: &Path) -> Result<()> {
+    if !check_litter(litter)? {
+        return Ok(());
+    }
+    let _lock = Lock::take(litter)?;
+    clear(litter)
 }
 
 /// Removes the remains of a checkpoint in a hidden folder. The description goes first: if the process is
@@ -173,10 +193,32 @@ fn rename(what: &'static str, from: &Path, to: &Path) -> Result<()> {
 fn replaceable(path: &Path) -> Result<bool> {
     match existing(path)? {
         Existing::Nothing => Ok(false),
-        Existing::Empty | Existing::Ours { described: true } => Ok(true),
+        Existing::Empty => Ok(true),
+        Existing::Ours { described: true } => check_described(path).map(|()| true),
         Existing::Ours { described: false } => Err(not_ours(path, PlaceProblem::NoState)),
         Existing::Other(problem) => Err(not_ours(path, problem)),
     }
+}
+
+/// Refuses a folder whose `state.json` no version of this program has written. One that has changed since is
+/// accepted: a damaged checkpoint may be replaced.
+fn check_described(folder: &Path) -> Result<()> {
+    let path = folder.join(STATE);
+    let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
+    match State::parse(&path, &bytes) {
+        Err(Error::Checkpoint(error)) if is_foreign(&error) => {
+            Err(not_ours(folder, PlaceProblem::ForeignState))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn is_foreign(error: &CheckpointError) -> bool {
+    let damage = match error {
+        CheckpointError::Damaged { damage, .. } => damage,
+        _ => return false,
+    };
+    matches!(damage, Damage::Syntax(_))
 }
 
 /// Whether a hidden folder with parts of a checkpoint is at this path. Refuses anything else.

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::folder::{self, MODEL, OPTIMIZER, PARTIAL, STATE, beside};
 use super::layout::{Layout, TensorInfo, state_name, tensors};
+use super::lock::Lock;
 use super::state::{FORMAT, State, Sums};
 use crate::checksum::{Checksum, ChecksumBuilder};
 use crate::data::Fingerprint;
@@ -38,13 +39,18 @@ pub struct Written {
 
 /// The hidden folder in which a checkpoint is written. Dropping it removes what is left there.
 #[derive(Debug)]
-struct Partial(PathBuf);
+struct Partial {
+    path: PathBuf,
+    lock: Lock,
+}
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        // An error here follows an earlier one, which has been reported. After the rename there is nothing to
-        // remove.
-        let _ = folder::clear(&self.0);
+        // After the rename there is nothing to remove: what is there now belongs to another save.
+        if self.lock.is_in_place() {
+            // An error here follows an earlier one, which has been reported.
+            let _ = folder::clear(&self.path);
+        }
     }
 }
 
@@ -60,10 +66,13 @@ impl Draft {
     ///
     /// # Errors
     /// [`CheckpointError::NotOurs`] when something else than a checkpoint is there: it is left untouched.
+    /// [`CheckpointError::InUse`] when another program is saving to the same place.
     /// [`Error::Io`] when the folder or its files cannot be made.
     pub fn create(place: &Path, parameters: &[TensorInfo], states: &'static [&'static str]) -> Result<Self> {
-        let partial = Partial(folder::begin(place)?);
+        let lock = folder::begin(place)?;
         let draft = Self::lay_out(place, parameters, states);
+        let path = draft.folder.clone();
+        let partial = Partial { path, lock };
         draft.model.create()?;
         draft.optimizer.create()?;
         Ok(Self {

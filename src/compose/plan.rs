@@ -6,6 +6,7 @@ use super::schedule::{FILE, equal_costs, in_file, ranks_and_chunks, unfitted};
 use crate::checksum::Checksum;
 use crate::config::{Config, Memory, Partition};
 use crate::error::{Error, Result, ValueProblem};
+use crate::id::Rank;
 use crate::plan::{AUTO, Fit, Fitting, Goal, ModelCosts, Prediction, Setting, Wanted, auto};
 use crate::schedule::{Links, Schedule};
 
@@ -59,8 +60,8 @@ impl PipelinePlan {
             self.counts,
             self.schedule.placement()
         );
-        for (rank, row) in self.schedule.csv().lines().enumerate() {
-            text += &format!("order of rank {rank} = {}\n", Checksum::of(row.as_bytes()));
+        for rank in (0..self.schedule.ranks()).map(Rank) {
+            text += &format!("order of rank {rank} = {}\n", self.schedule.checksum(rank));
         }
         text
     }

@@ -1,6 +1,7 @@
 //! Images with one label each, from a pair of IDX files.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use super::file::{unreadable, wrong};
 use super::idx::{Header, Idx};
@@ -12,6 +13,7 @@ use crate::error::{DataError, Error, FileProblem, FolderProblem, Result};
 pub struct LabelledImages {
     pub(super) images: Idx,
     pub(super) labels: Idx,
+    checksum: OnceLock<Checksum>,
 }
 
 impl LabelledImages {
@@ -43,6 +45,7 @@ impl LabelledImages {
         Ok(Self {
             images: images.contents()?,
             labels: labels.contents()?,
+            checksum: OnceLock::new(),
         })
     }
 
@@ -51,13 +54,15 @@ impl LabelledImages {
         format!("`{}`", self.images.path.display())
     }
 
-    /// The checksum of all images, their dimensions and their labels.
+    /// The checksum of all images, their dimensions and their labels. It is computed once.
     pub(super) fn checksum(&self) -> Checksum {
-        let mut checksum = ChecksumBuilder::new();
-        checksum.add(format!("{:?}", self.images.dims).as_bytes());
-        checksum.add(&self.images.bytes);
-        checksum.add(&self.labels.bytes);
-        checksum.checksum()
+        *self.checksum.get_or_init(|| {
+            let mut checksum = ChecksumBuilder::new();
+            checksum.add(format!("{:?}", self.images.dims).as_bytes());
+            checksum.add(&self.images.bytes);
+            checksum.add(&self.labels.bytes);
+            checksum.checksum()
+        })
     }
 
     /// The number of images.

@@ -6,6 +6,7 @@
 mod corpus;
 mod file;
 mod fingerprint;
+mod fingerprinted;
 mod idx;
 mod images;
 mod labelled;
@@ -21,6 +22,7 @@ mod windows;
 
 pub use corpus::Corpus;
 pub use fingerprint::Fingerprint;
+pub(crate) use fingerprinted::Fingerprinted;
 pub use images::Images;
 pub use labelled::LabelledImages;
 pub use loader::{Feed, Loader};

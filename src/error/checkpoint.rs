@@ -19,6 +19,15 @@ pub enum CheckpointError {
         /// Why it is no checkpoint.
         problem: PlaceProblem,
     },
+    /// Another program, or another pipeline, is saving a checkpoint to the same place.
+    #[error(
+        "{} is being written: another program saves a checkpoint to the same place; give each its own folder",
+        path.display()
+    )]
+    InUse {
+        /// The hidden folder in which it is written.
+        path: PathBuf,
+    },
     /// A file of a checkpoint is damaged.
     #[error("{}: not a whole file: {damage}; use an earlier checkpoint", path.display())]
     Damaged {
@@ -132,6 +141,9 @@ pub enum PlaceProblem {
         /// What it holds.
         name: String,
     },
+    /// Its description is of another program, or cannot be read any more.
+    #[error("is not a checkpoint: its `state.json` is not one of a checkpoint")]
+    ForeignState,
     /// It has a file of tensors but no description.
     #[error("is not a checkpoint: it has no `state.json`")]
     NoState,

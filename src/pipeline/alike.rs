@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use pipewright_stages::Stage;
-use sha2::{Digest, Sha256};
 
 use super::parts::Parts;
 use super::setup::Setup;
@@ -112,9 +111,11 @@ pub(super) fn same_batches<S: Stage>(ranks: &Ranks<S>, call: &str, data: &Summed
 fn order(schedule: &Schedule, rank: Rank) -> String {
     const SHOWN: usize = 12;
     let actions = schedule.actions(rank);
-    let texts: Vec<String> = actions.iter().map(ToString::to_string).collect();
-    let hash = Sha256::digest(texts.join(",").as_bytes());
-    let hash: String = hash[..6].iter().map(|byte| format!("{byte:02x}")).collect();
-    let shown = texts[..texts.len().min(SHOWN)].join(",");
-    format!("{} actions, {shown},... (SHA-256 {hash})", texts.len())
+    let shown: Vec<String> = actions.iter().take(SHOWN).map(ToString::to_string).collect();
+    format!(
+        "{} actions, {},... (checksum {})",
+        actions.len(),
+        shown.join(","),
+        schedule.checksum(rank)
+    )
 }

@@ -228,8 +228,18 @@ impl<S: Stage> Pipeline<S> {
         Ok(self.note(all)?.contains(&1))
     }
 
-    /// Sets how many steps there will be in all, unless something ends the training earlier. Then the data of
-    /// the next step is read while a step runs, even from a source that is not
+    /// Waits until all processes have come as far as this in beginning a run.
+    ///
+    /// # Errors
+    /// As for [`Pipeline::any`].
+    pub(crate) fn meet(&mut self) -> Result<()> {
+        self.begin(format_args!("beginning of a run"))?;
+        let all = self.ranks.spread("beginning a run", Ok(vec![()]));
+        self.note(all).map(drop)
+    }
+
+    /// Says how many steps there will be in all, unless something ends the training before. Then the data of the
+    /// next step is read while a step runs, also from a source that is not
     /// [endless](DataSource::is_endless).
     pub fn expect_steps(&mut self, steps: u64) {
         self.known_steps = steps;

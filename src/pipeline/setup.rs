@@ -7,7 +7,7 @@ use pipewright_stages::loss::Loss;
 
 use super::links::between_gpus;
 use super::parts::Parts;
-use crate::data::DataSource;
+use crate::data::{DataSource, Fingerprinted};
 use crate::error::{LaunchError, Result};
 use crate::fabric::GpuPairs;
 use crate::mesh::{Axis, Mesh};
@@ -31,6 +31,7 @@ impl<W> Setup<W> {
         let missing = |part| LaunchError::Missing { part };
         let schedule = parts.schedule.take().ok_or(missing("schedule"))?;
         let data = parts.data.take().ok_or(missing("data"))?;
+        let data = Arc::new(Fingerprinted::new(data)) as _;
         let loss = parts.loss.take().ok_or(missing("loss"))?;
         let schedule = schedule.in_turn();
         check_threads(parts.threads_per_rank)?;

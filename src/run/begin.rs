@@ -180,7 +180,7 @@ fn agree<S: Stage, T>(pipeline: &mut Pipeline<S>, own: Result<T>) -> Result<T> {
         if let Err(error) = &own {
             pipeline.fail(error);
         } else {
-            pipeline.any(false)?;
+            pipeline.meet()?;
         }
     }
     own

@@ -1,6 +1,7 @@
 //! Schedules as CSV: a row a rank, cells separated by commas, an empty cell where the rank is idle.
 
 use crate::Result;
+use crate::checksum::Checksum;
 use crate::error::ScheduleError;
 use crate::id::{MicroBatch, Rank};
 use crate::schedule::action::split;
@@ -82,6 +83,12 @@ impl Schedule {
     /// written as three actions: the text says what the engine does, and the mark of the pair is lost.
     pub fn csv_with_comms(&self) -> String {
         self.write(|action| !matches!(action, Action::Step(_)))
+    }
+
+    /// The checksum of a rank's whole list: passes, transfers, reductions and steps, in their order.
+    pub fn checksum(&self, rank: Rank) -> Checksum {
+        let texts: Vec<String> = self.actions(rank).iter().map(ToString::to_string).collect();
+        Checksum::of(texts.join(",").as_bytes())
     }
 
     fn write(&self, keep: impl Fn(&Action) -> bool) -> String {

@@ -3,7 +3,6 @@
 use std::sync::LazyLock;
 
 use pipewright::checkpoint::Checkpoint;
-use pipewright::data::Fingerprint;
 use pipewright::error::{CheckpointError, Damage};
 use proptest::prelude::*;
 

@@ -8,11 +8,15 @@ mod places;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use common::{Recipe, recipe};
+use pipewright::data::{DataSource, Fingerprint};
+use pipewright::id::MicroBatch;
 use pipewright::schedule::Schedule;
-use pipewright::stages::Sequential;
 use pipewright::stages::models::Gpt;
+use pipewright::stages::{Sequential, Shape, Tensor};
 use pipewright::{Error, Pipeline};
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
@@ -318,4 +322,37 @@ fn other_programs_can_read_the_weights() {
     assert!(tensors.tensor("lm_head.weight").is_err());
     let schedule = Schedule::gpipe(1, 2).expect("sizes");
     assert_eq!(recipe.launch(schedule).expect("it starts").next_step(), 0);
+}
+
+/// Data that counts how often it was asked for its fingerprint.
+struct Counted(Arc<dyn DataSource>, AtomicU32);
+
+impl DataSource for Counted {
+    fn micro_batch(&self, step: u64, at: MicroBatch) -> pipewright::Result<(Tensor, Tensor)> {
+        self.0.micro_batch(step, at)
+    }
+
+    fn shapes(&self) -> (Shape, Shape) {
+        self.0.shapes()
+    }
+
+    fn fingerprint(&self) -> pipewright::Result<Fingerprint> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.fingerprint()
+    }
+}
+
+#[test]
+fn data_is_asked_for_its_fingerprint_once() {
+    let recipe = recipe(1, false, 2);
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = Arc::new(Counted(Arc::clone(&recipe.data), AtomicU32::new(0)));
+    let schedule = Schedule::named("gpipe", 1, 2).expect("the sizes fit");
+    let builder = recipe.builder(schedule).expect("the model fits");
+    let mut pipeline = builder.data(Arc::clone(&data) as _).launch().expect("it starts");
+    for name in ["one", "two", "three"] {
+        pipeline.save(folder.path().join(name)).expect("it is saved");
+    }
+    pipeline.fingerprint().expect("it is known");
+    assert_eq!(data.1.load(Ordering::Relaxed), 1);
 }

@@ -30,7 +30,7 @@ fn write(path: PathBuf, text: &str) {
 /// What is in a place already: its name, and how to make it.
 type Standing = (&'static str, fn(&Path));
 
-const NOT_OURS: [Standing; 5] = [
+const NOT_OURS: [Standing; 6] = [
     ("is not a checkpoint: it holds `notes.txt`", |place| {
         write(place.join("notes.txt"), "years of work");
     }),
@@ -45,6 +45,16 @@ const NOT_OURS: [Standing; 5] = [
     ("is not a checkpoint: it holds `state.json`", |place| {
         write(place.join("state.json/precious"), "a folder of that name");
     }),
+    (
+        "is not a checkpoint: its `state.json` is not one of a checkpoint",
+        |place| {
+            write(
+                place.join("state.json"),
+                "{\"step\": 7, \"of\": \"another program\"}",
+            );
+            write(place.join("model.safetensors"), "somebody else's");
+        },
+    ),
     ("is not a folder", |place| write(place.to_owned(), "a file")),
 ];
 
@@ -216,4 +226,44 @@ fn a_checkpoint_that_lacks_a_tensor_is_not_put_in_its_place() {
     );
     drop(draft);
     assert!(everything(folder.path()).is_empty());
+}
+
+#[test]
+fn a_damaged_checkpoint_may_be_replaced() {
+    let recipe = recipe(1, false, 2);
+    let (_folder, place) = saved(&recipe);
+    let state = place.join("state.json");
+    let text = fs::read_to_string(&state).expect("it is there");
+    fs::write(&state, text.replacen("\"step\": 2", "\"step\": 3", 1)).expect("written");
+    refusal(&recipe, &place);
+    let mut pipeline = recipe.pipeline(1, "gpipe");
+    pipeline.save(&place).expect("it is ours");
+    pipeline.load(&place).expect("whole");
+}
+
+#[test]
+fn two_programs_that_save_at_one_place_do_not_write_into_one_folder() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = folder.path().join("last");
+    let create = || Draft::create(&place, &[], &[]);
+    let first = create().expect("nothing is there");
+    let before = everything(folder.path());
+    let refused = create().expect_err("the first one is not done");
+    assert!(
+        refused
+            .to_string()
+            .contains(".last.partial is being written: another program saves"),
+        "{refused}"
+    );
+    remove(&place).expect("there is nothing to remove");
+    tidy(folder.path()).expect("what is being written is no leftover");
+    assert_eq!(everything(folder.path()), before);
+    first.finish(1, "", None, Vec::new()).expect("it is complete");
+    // The first one is done, but not dropped. It must not remove what the second one writes.
+    let second = create().expect("the first one is done");
+    drop(first);
+    second.finish(2, "", None, Vec::new()).expect("it is complete");
+    drop(second);
+    assert_eq!(Checkpoint::open(&place).expect("it opens").step(), 2);
+    assert_eq!(everything(folder.path()).len(), 4, "a folder with three files");
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use pipewright::data::DataSource;
 use pipewright::id::MicroBatch;
+use pipewright::run::Run;
 use pipewright::schedule::Schedule;
 use pipewright::stages::loss::{CrossEntropy, Loss, Score};
 use pipewright::stages::models::Gpt;
@@ -271,6 +272,25 @@ fn processes_that_make_different_calls_are_told_both_and_stop() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn the_beginning_of_a_run_is_no_question_of_another_process() {
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let said = in_processes(2, |world| {
+        let process = world.process();
+        let builder = small().builder(schedule("1f1b", 4)).expect("it fits");
+        let mut pipeline = builder.world(world).launch().expect("it starts");
+        let error = match process {
+            0 => Run::new(folder.path().join("run")).begin(&mut pipeline).err(),
+            _ => pipeline.any(true).err(),
+        };
+        error.expect("they differ").to_string()
+    });
+    for said in said {
+        assert!(said.contains("question whether any process says yes"), "{said}");
+        assert!(said.ends_with("all processes must make the same calls"), "{said}");
     }
 }
 

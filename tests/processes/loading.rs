@@ -57,7 +57,7 @@ fn checkpoints_of_two_runs_at_one_step_are_not_mixed() {
     let parent = TempDir::new().expect("a folder");
     let folders = folders(parent.path());
     for (folder, learning_rate) in folders.iter().zip([0.01, 0.02]) {
-        save(&[folder.clone()], learning_rate);
+        save(std::slice::from_ref(folder), learning_rate);
     }
     for said in refused(&folders) {
         assert!(

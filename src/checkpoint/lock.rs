@@ -1,0 +1,40 @@
+//! The lock of a hidden folder: two programs that save at one place do not write into one folder.
+
+use std::fs::{self, File, TryLockError};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::error::{CheckpointError, Error, Result};
+
+/// A folder that nobody else may write to or remove. The system releases the lock when the process ends, for
+/// whatever reason. Where the file system has no locks, everybody gets one.
+#[derive(Debug)]
+pub(super) struct Lock {
+    file: File,
+    path: PathBuf,
+}
+
+impl Lock {
+    /// Locks a folder, which must exist.
+    ///
+    /// # Errors
+    /// [`CheckpointError::InUse`] when another holds the lock, or has just put another folder there.
+    pub(super) fn take(path: &Path) -> Result<Self> {
+        let file = File::open(path).map_err(Error::io("open", path))?;
+        let taken = !matches!(file.try_lock(), Err(TryLockError::WouldBlock));
+        let path = path.to_owned();
+        let lock = Self { file, path };
+        // Perhaps somebody removed the folder, and made it again, before it was locked.
+        if taken && lock.is_in_place() {
+            return Ok(lock);
+        }
+        Err(CheckpointError::InUse { path: lock.path }.into())
+    }
+
+    /// Whether the folder is still at its path.
+    pub(super) fn is_in_place(&self) -> bool {
+        let ids = |of: fs::Metadata| (of.dev(), of.ino());
+        let here = fs::metadata(&self.path).map(ids).ok();
+        here.is_some() && here == self.file.metadata().map(ids).ok()
+    }
+}
