@@ -178,8 +178,8 @@ pub enum RunError {
     LockRemoved(PathBuf),
     /// The lock's file was removed or replaced during the run, and another process has locked the new one.
     #[error(
-        "the lock of the run directory {} was removed or replaced, and another run has begun there{}: this run \
-         ends here, and its steps since the last checkpoint are lost",
+        "the lock of the run directory {} was removed or replaced, and another run has begun there{}: this \
+         run ends here, and its steps since the last checkpoint are lost",
         path.display(),
         holder.as_ref().map_or(String::new(), |holder| format!(", of {holder}"))
     )]

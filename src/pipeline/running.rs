@@ -164,9 +164,9 @@ impl<S: Stage> Pipeline<S> {
     /// Runs only forward, over the first `micro_batches` micro-batches of a source's step 0.
     ///
     /// # Errors
-    /// [`CallError::NoMicroBatches`] when `micro_batches` is 0. [`LaunchError`](crate::error::LaunchError)
-    /// when the stages refuse the shapes of the source: the pipeline continues to run. Otherwise as for
-    /// [`Pipeline::step`].
+    /// [`CallError::NoMicroBatches`](crate::error::CallError::NoMicroBatches) when `micro_batches` is 0.
+    /// [`LaunchError`](crate::error::LaunchError) when the stages refuse the shapes of the source: the
+    /// pipeline continues to run. Otherwise as for [`Pipeline::step`].
     pub fn evaluate(&mut self, source: Arc<dyn DataSource>, micro_batches: u32) -> Result<Evaluation> {
         let shapes = source.shapes();
         let (known, summed) = alike::known(self.processes(), &source);

@@ -140,7 +140,7 @@ impl Run {
         };
         if let Some(best) = validated.and_then(|validated| so_far.go_on(validated)) {
             notes.push(format!(
-                "validates on other data than before: the checkpoint after {} steps is no longer the best one",
+                "validates on other data than before: the checkpoint after {} steps is no longer the best",
                 best.step
             ));
         }

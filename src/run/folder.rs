@@ -22,7 +22,7 @@ const FORMAT: u32 = 1;
 /// | --- | --- |
 /// | `run.json` | the mark of a run directory; which checkpoint is the last one and which the best |
 /// | `checkpoints/step-00000100` | the checkpoint after 100 steps |
-/// | `checkpoints/step-00000100.not-finite` | the same, set aside: its weights gave numbers that are not finite |
+/// | `checkpoints/step-00000100.not-finite` | set aside: its weights gave numbers that are not finite |
 /// | `metrics.jsonl` | a line a step |
 /// | `history.jsonl` | a line each time that a process began, resumed or ended the run |
 /// | `loss.svg` | the losses as a picture |

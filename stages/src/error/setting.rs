@@ -39,7 +39,7 @@ pub enum SettingError {
         name: String,
     },
     /// Threads that the system cannot start.
-    #[error("cannot start {count} threads: {source}")]
+    #[error("no {count} threads: {source}")]
     Threads {
         /// How many there should be.
         count: usize,

@@ -214,7 +214,8 @@ impl Communicator {
     /// ready once the numbers are there.
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfMemory`], or when NCCL reports an error or `going_on` fails.
+    /// [`ErrorKind::OutOfMemory`](crate::ErrorKind::OutOfMemory), or when NCCL reports an error or `going_on`
+    /// fails.
     pub fn receive<E: From<Error>>(
         &self,
         dims: &[usize],
