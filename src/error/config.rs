@@ -131,6 +131,14 @@ pub enum ConfigError {
     Processes(#[from] ProcessesProblem),
 }
 
+impl ConfigError {
+    /// Whether training would need more memory than a device has.
+    pub(super) fn is_out_of_memory(&self) -> bool {
+        matches!(self, Self::Value { problem, .. }
+            if matches!(**problem, ValueProblem::TooMuchMemory { .. }))
+    }
+}
+
 /// Which key was probably meant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -210,9 +210,10 @@ impl Error {
             if matches!(**error, CallError::Stalled { .. } | CallError::Interrupted { .. }))
     }
 
-    /// Whether a device has not as much memory as was wanted.
+    /// Whether a device has not as much memory as was wanted, or as will be by an estimate.
     pub(crate) fn is_out_of_memory(&self) -> bool {
         match self {
+            Self::Config(error) => error.is_out_of_memory(),
             Self::Action { kind, .. } => kind.is_out_of_memory(),
             Self::Stage(error) => matches!(error.kind, ErrorKind::OutOfMemory(_)),
             Self::Launch(error) => {

@@ -36,7 +36,7 @@ pub(super) fn launch<S: Stage>(mut parts: Parts<S>) -> Result<Pipeline<S>> {
     let threads = parts.threads_per_rank.saturating_mul(setup.own.len());
     let (before, beside) = world
         .as_ref()
-        .map_or((0, 1), |(world, _)| (world.local_rank(), world.local_size()));
+        .map_or((0, 1), |(world, _)| (world.local_rank(), world.local().len()));
     let all = threads.saturating_mul(beside);
     let room = room(&setup.schedule);
     let (ends, peers) = match world {
