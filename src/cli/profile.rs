@@ -42,7 +42,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let out = Out::check(&args.out, Replace::Costs)?;
     let config = Config::load(&args.config, &args.sets).map_err(CommandError::refused)?;
     cuda_env::enter_for(&config);
-    let limits = compose::memory_limits(&config);
+    let limits = compose::memory_limits(&config)?;
     let measured = measure(&config, "what each layer costs", &limits)?;
     super::print(&table(&measured))?;
     out.write(&measured.to_json())?;

@@ -188,7 +188,7 @@ fn prepare(args: &Args, role: Role) -> Result<Prepared> {
 /// Refuses training for which this machine has too little memory, together with the other processes here.
 fn check_memory(config: &Config, ranks: &[RankMemory], world: Option<&World>) -> Result<()> {
     let here = RanksHere::of(world, ranks.len() as u32)?;
-    compose::check_memory(config, ranks, &here, &compose::memory_limits(config))
+    compose::check_memory(config, ranks, &here, &compose::memory_limits(config)?)
 }
 
 /// The run that the arguments and the config ask for.

@@ -1,21 +1,23 @@
 //! Whether the machine has the memory that a config's training needs.
 
-use pipewright_stages::Device;
-use pipewright_stages::Recompute;
 use pipewright_stages::devices::{free_memory, name_and_memory};
 use pipewright_stages::units::in_words;
+use pipewright_stages::{Device, Recompute};
 
 use super::costs::recomputed;
 use super::model::model;
 use super::schedule::unfitted;
 use super::{PipelinePlan, memory, places};
-use crate::config::{Config, RecomputeBy, environment};
-use crate::error::{Error, Result, ValueProblem};
+use crate::config::{Config, Memory, RecomputeBy, environment};
+use crate::error::{ConfigError, Error, Result, ValueProblem};
 use crate::fabric::World;
 use crate::mesh::Mesh;
 use crate::plan::RankMemory;
 use crate::profile::MemoryLimit;
 use crate::schedule::Schedule;
+
+/// The variable that says how much memory the run may take on this machine's CPU.
+const ALLOWED: &str = "PIPEWRIGHT_MEMORY";
 
 /// The variable by which each process may see other GPUs under the same number.
 const OWN_GPUS: &str = "CUDA_VISIBLE_DEVICES";
@@ -59,22 +61,46 @@ impl RanksHere {
     }
 }
 
-/// The memory limits of the CPU and of the GPUs of a config, as they are now. A GPU that is missing has none:
-/// it is refused elsewhere.
-pub fn memory_limits(config: &Config) -> Vec<(Device, MemoryLimit)> {
-    let cpu = MemoryLimit::here().into_iter();
+/// The memory limits of the CPU and of the GPUs of a config, as they are now. On the CPU, what the variable
+/// `PIPEWRIGHT_MEMORY` allows comes before what the system tells. A GPU that is missing has no limit: it is
+/// refused elsewhere.
+///
+/// # Errors
+/// When the variable is no size.
+pub fn memory_limits(config: &Config) -> Result<Vec<(Device, MemoryLimit)>> {
+    let environment = environment();
+    let value = |name| environment.iter().find(|(variable, _)| variable == name);
+    let cpu = match value(ALLOWED) {
+        Some((_, text)) => vec![allowed(text)?],
+        None => MemoryLimit::here(),
+    };
+    let own_gpus = value(OWN_GPUS).is_some();
     let gpus = config.pipeline.devices.gpus().into_iter();
-    let gpus = gpus.filter_map(|index| Some((Device::Cuda(index), of_gpu(index)?)));
-    cpu.map(|limit| (Device::Cpu, limit)).chain(gpus).collect()
+    let gpus = gpus.filter_map(|index| Some((Device::Cuda(index), of_gpu(index, own_gpus)?)));
+    let cpu = cpu.into_iter().map(|limit| (Device::Cpu, limit));
+    Ok(cpu.chain(gpus).collect())
 }
 
-fn of_gpu(index: u32) -> Option<MemoryLimit> {
+fn allowed(text: &str) -> Result<MemoryLimit> {
+    let allowed: Memory = text.parse().map_err(|problem| ConfigError::NoMemory {
+        text: text.to_owned(),
+        problem,
+    })?;
+    Ok(MemoryLimit {
+        bytes: allowed.bytes() as u64,
+        free: allowed.bytes() as u64,
+        set_by: format!("{ALLOWED} allows"),
+        shared: true,
+    })
+}
+
+fn of_gpu(index: u32, own_gpus: bool) -> Option<MemoryLimit> {
     let (name, bytes) = name_and_memory(index).ok()?;
     Some(MemoryLimit {
         bytes,
         free: free_memory(index).unwrap_or(bytes),
         set_by: format!("{} ({name}) has", Device::Cuda(index)),
-        shared: !environment().iter().any(|(variable, _)| variable == OWN_GPUS),
+        shared: !own_gpus,
     })
 }
 

@@ -126,6 +126,14 @@ pub enum ConfigError {
     /// Settings that cannot be written as TOML.
     #[error("cannot write the config: {0}")]
     NotWritten(#[from] toml::ser::Error),
+    /// The environment variable `PIPEWRIGHT_MEMORY` is no size.
+    #[error("PIPEWRIGHT_MEMORY is `{text}`: {problem}")]
+    NoMemory {
+        /// Its value.
+        text: String,
+        /// What was expected.
+        problem: String,
+    },
     /// Environment variables do not say which process of a run this is.
     #[error(transparent)]
     Processes(#[from] ProcessesProblem),

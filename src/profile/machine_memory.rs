@@ -36,8 +36,7 @@ impl MemoryLimit {
         };
         let limits = [
             of_address_space(root).map(limit("this process may use (ulimit -v)", false)),
-            of_control_groups(root)
-                .map(limit("the control group (cgroup) of this process may use", true)),
+            of_control_groups(root).map(limit("the control group (cgroup) of this process may use", true)),
             of_machine(root).map(limit("this machine has", true)),
         ];
         limits.into_iter().flatten().collect()

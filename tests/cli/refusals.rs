@@ -137,12 +137,3 @@ fn training_that_needs_more_memory_than_there_is() {
     assert_eq!(rows.len(), 2, "{run}");
     assert!(run.contains(" in all, estimated\n"), "{run}");
 }
-
-/// Runs the command with less address space than this many rows need.
-fn limited_to_rows(place: &Place, args: &str) -> Run {
-    let program = cargo_bin("pipewright");
-    let rows = "my.toml --set pipeline.micro_batch_size=100000";
-    let script = format!("ulimit -v 3000000; exec {} {args} {rows}", program.display());
-    let mut shell = Command::new("sh");
-    Run(shell.args(["-c", &script]).current_dir(place.path(".")).output().unwrap())
-}

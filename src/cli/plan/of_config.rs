@@ -36,7 +36,7 @@ pub(super) fn subject(path: &Path, args: &Args) -> Result<Subject> {
         eprintln!("{why}");
     }
     let held = compose::memory(&config, &plan)?;
-    let limits = compose::memory_limits(&config);
+    let limits = compose::memory_limits(&config)?;
     let all = RanksHere::all(plan.schedule.ranks());
     if let Err(error) = compose::check_memory(&config, &held, &all, &limits) {
         eprintln!("warning: {error}");

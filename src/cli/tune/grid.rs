@@ -58,7 +58,7 @@ impl Grid {
             above: 0,
             least: None,
             starved: None,
-            limits: compose::memory_limits(base),
+            limits: compose::memory_limits(base)?,
             unit: base.unit(),
         };
         let batch = base.micro_batch_size() * base.pipeline.micro_batches as usize;
