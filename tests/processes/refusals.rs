@@ -411,11 +411,11 @@ fn processes_that_together_need_more_memory_than_their_machine_has_are_refused()
         end_all((0..processes).map(start).collect())
     };
     let run = train(1, "1GiB").swap_remove(0).done().stdout;
-    let line = run.lines().find(|line| line.ends_with(" KiB in all, estimated"));
+    let line = run.lines().find(|line| line.ends_with(" MiB in all, estimated"));
     let all: f64 = line.unwrap().split(' ').next().unwrap().parse().unwrap();
     fs::remove_dir_all(place.path("runs")).unwrap();
     // Each of the two needs less.
-    for process in train(2, &format!("{}KiB", 0.75 * all)) {
+    for process in train(2, &format!("{}MiB", 0.75 * all)) {
         let said = process.failed(2);
         assert!(
             said.contains("training needs about ")
@@ -424,5 +424,5 @@ fn processes_that_together_need_more_memory_than_their_machine_has_are_refused()
             "{said}"
         );
     }
-    train(2, &format!("{}KiB", 1.01 * all)).swap_remove(0).done();
+    train(2, &format!("{}MiB", 1.05 * all)).swap_remove(0).done();
 }
