@@ -31,8 +31,8 @@ pub fn memory(config: &Config, plan: &PipelinePlan) -> Result<Vec<RankMemory>> {
     plan::memory(&plan.schedule, &costs, &stages, data)
 }
 
-/// Costs for a plan that nothing was measured for: every pass takes the time 1, and what is kept is estimated,
-/// in units of this many bytes.
+/// Costs for a plan that nothing was measured for. Every pass takes the time 1. What is kept is estimated, in
+/// units of this many bytes.
 ///
 /// # Errors
 /// As for [`memory`].

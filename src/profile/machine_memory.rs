@@ -1,7 +1,7 @@
 //! How much memory this process may use, and how much of it is free.
 
 use std::fs::read_to_string;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// A limit to the memory of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,7 +113,7 @@ fn of_control_groups(root: &Path) -> Option<[u64; 2]> {
 }
 
 /// The limit of one control group, and how much of it is free. A group without a limit says `max`.
-fn of_group(folder: &PathBuf, names: &Names) -> Option<[u64; 2]> {
+fn of_group(folder: &Path, names: &Names) -> Option<[u64; 2]> {
     let number = |file: &str| read_to_string(folder.join(file)).ok()?.trim().parse::<u64>().ok();
     let bytes = number(names.limit)?;
     let facts = read_to_string(folder.join("memory.stat")).unwrap_or_default();

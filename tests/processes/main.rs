@@ -12,6 +12,7 @@ mod emulator;
 mod ends;
 mod gpus;
 mod library;
+mod memory;
 mod peers;
 mod refusals;
 mod training;
