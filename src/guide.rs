@@ -24,6 +24,7 @@ pages! {
     schedules_in_figures: "../book/src/schedules-in-figures.md",
     own_schedule: "../book/src/own-schedule.md",
     micro_batches: "../book/src/micro-batches.md",
+    memory: "../book/src/memory.md",
     recompute: "../book/src/recompute.md",
     tuning: "../book/src/tuning.md",
     data: "../book/src/data.md",

@@ -7,14 +7,15 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::Result;
 use crate::compose;
 use crate::config::Config;
-use crate::profile::Measured;
+use crate::profile::{Measured, MemoryLimit};
+use crate::stages::Device;
 
 const BAR: &str = "measuring {msg}  {bar:24} {pos}/{len}";
 
-/// Measures the costs of a config's layers.
-pub(super) fn measure(config: &Config, what: &str) -> Result<Measured> {
+/// Measures the costs of a config's layers, within these limits.
+pub(super) fn measure(config: &Config, what: &str, limits: &[(Device, MemoryLimit)]) -> Result<Measured> {
     compose::check_measurable(config)?;
-    compose::check_memory_to_measure(config)?;
+    compose::check_memory_to_measure(config, limits)?;
     let gpus = compose::kinds_of_gpus(config);
     if gpus.len() > 1 {
         eprintln!(

@@ -13,7 +13,7 @@ use crate::Result;
 use crate::draw::{Panel, Picture, Units};
 use crate::error::CommandError;
 use crate::id::Rank;
-use crate::plan::{AUTO, Simulation, Wanted, auto, period, simulate};
+use crate::plan::{AUTO, RankMemory, Simulation, Wanted, auto, period, simulate};
 use crate::plan::{Costs, Goal, StageCost};
 use crate::schedule::{Action, Links, Schedule};
 
@@ -127,6 +127,7 @@ pub(super) fn run(args: Args) -> Result<()> {
     let Subject {
         schedule,
         costs,
+        measured,
         training,
     } = match &args.config {
         Some(path) => of_config::subject(path, &args)?,
@@ -138,7 +139,7 @@ pub(super) fn run(args: Args) -> Result<()> {
         Format::Csv if args.with_comms => schedule.csv_with_comms(),
         Format::Csv => schedule.csv(),
         Format::Json => json::json(&plan()?)?,
-        Format::Svg => svg(&args, &schedule, &costs)?,
+        Format::Svg => svg(&args, &schedule, &costs, measured)?,
     })
 }
 
@@ -146,6 +147,8 @@ pub(super) fn run(args: Args) -> Result<()> {
 struct Subject {
     schedule: Schedule,
     costs: Costs,
+    /// Whether they were measured, so that times are seconds and sizes are bytes.
+    measured: bool,
     /// The training, if there is a config.
     training: Option<Training>,
 }
@@ -154,8 +157,10 @@ struct Subject {
 struct Training {
     /// The forecast of a step, as text.
     forecast: String,
-    /// Tokens or images a second.
-    rate: f64,
+    /// Tokens or images a second, if the costs were measured.
+    rate: Option<f64>,
+    /// The estimated memory of each rank.
+    memory: Vec<RankMemory>,
 }
 
 /// Refuses options that need a config. The parser accepts them when other options exclude a config.
@@ -211,6 +216,7 @@ fn of_options(args: &Args) -> Result<Subject> {
             None => schedule,
         },
         costs,
+        measured: false,
         training: None,
     })
 }
@@ -275,17 +281,16 @@ impl<'a> Plan<'a> {
 }
 
 /// The picture of the timeline.
-fn svg(args: &Args, schedule: &Schedule, costs: &Costs) -> Result<String> {
+fn svg(args: &Args, schedule: &Schedule, costs: &Costs, measured: bool) -> Result<String> {
     let timeline = schedule.timeline(costs, args.links)?;
     let picture = Picture {
         panels: vec![Panel {
             title: super::title(schedule),
             timeline: &timeline,
         }],
-        units: if args.config.is_some() {
-            Units::SecondsAndBytes
-        } else {
-            Units::Plain
+        units: match measured {
+            true => Units::SecondsAndBytes,
+            false => Units::Plain,
         },
         transfers: args.with_comms,
     };

@@ -6,6 +6,7 @@ use super::costs::measure;
 use super::cuda_env;
 use super::out::{Out, Replace};
 use crate::Result;
+use crate::compose;
 use crate::config::Config;
 use crate::error::CommandError;
 use crate::plan::{LayerCost, Link};
@@ -41,7 +42,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let out = Out::check(&args.out, Replace::Costs)?;
     let config = Config::load(&args.config, &args.sets).map_err(CommandError::refused)?;
     cuda_env::enter_for(&config);
-    let measured = measure(&config, "what each layer costs")?;
+    let limits = compose::memory_limits(&config)?;
+    let measured = measure(&config, "what each layer costs", &limits)?;
     super::print(&table(&measured))?;
     out.write(&measured.to_json())?;
     super::print(&format!("written to {}\n", args.out.display()))

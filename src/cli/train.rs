@@ -12,11 +12,12 @@ use super::memory;
 use super::processes::{self, Role};
 use crate::Result;
 use crate::checkpoint::Checkpoint;
-use crate::compose::{self, TrainingData};
+use crate::compose::{self, RanksHere, TrainingData};
 use crate::config::Config;
 use crate::error::RunError;
 use crate::fabric::World;
 use crate::pipeline::Pipeline;
+use crate::plan::RankMemory;
 use crate::run::{Ended, Forecast, Interrupt, Outcome, Progress, Resume, Run, RunDir, Validation};
 use crate::stages::{RecomputedStage, Sequential};
 
@@ -155,9 +156,11 @@ fn prepare(args: &Args, role: Role) -> Result<Prepared> {
         eprintln!("{why}");
     }
     let memory = compose::memory(&config, &plan)?;
-    compose::check_memory(&config, &memory)?;
     let world = processes::join(&config, &plan, &args.in_common())?;
-    let (data, run) = match open(run, &config, role, world.as_ref()) {
+    // After the data, which is no longer free memory then.
+    let opened = open(run, &config, role, world.as_ref())
+        .and_then(|opened| check_memory(&config, &memory, world.as_ref()).map(|()| opened));
+    let (data, run) = match opened {
         Ok(opened) => opened,
         Err(error) => {
             if let Some(world) = world {
@@ -183,6 +186,12 @@ fn prepare(args: &Args, role: Role) -> Result<Prepared> {
         pipeline,
         introduction,
     })
+}
+
+/// Refuses training for which this machine has too little memory, together with the other processes here.
+fn check_memory(config: &Config, ranks: &[RankMemory], world: Option<&World>) -> Result<()> {
+    let here = RanksHere::of(world, ranks.len() as u32)?;
+    compose::check_memory(config, ranks, &here, &compose::memory_limits(config)?)
 }
 
 /// The run that the arguments and the config ask for.

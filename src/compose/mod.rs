@@ -6,6 +6,7 @@
 
 mod costs;
 mod data;
+mod enough_memory;
 mod memory;
 mod model;
 mod pipeline;
@@ -15,7 +16,8 @@ mod schedule;
 
 pub use costs::{check_measurable, costs_of, costs_under_any, measure};
 pub use data::{TrainingData, data};
-pub use memory::{check_memory, check_memory_to_measure, memory};
+pub use enough_memory::{RanksHere, check_memory, check_memory_to_measure, memory_limits};
+pub use memory::{estimated_costs, memory};
 pub use model::{model, stages};
 pub use pipeline::{launch, learning_rate, loss, optimizer};
 pub use places::{describe_gpus, gpu_memory, kinds_of_gpus, places};

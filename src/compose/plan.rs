@@ -46,6 +46,18 @@ pub fn plan(config: &Config) -> Result<PipelinePlan> {
 }
 
 impl PipelinePlan {
+    /// A cut and a schedule, of which nothing else is known.
+    pub fn of(counts: Vec<usize>, schedule: &Schedule) -> Self {
+        Self {
+            counts,
+            schedule: schedule.clone().in_turn(),
+            costs: None,
+            prediction: None,
+            why: None,
+            warning: None,
+        }
+    }
+
     /// What must be equal in all processes of a run, besides the config's text: the files that it names may
     /// differ between machines. One line each for the costs, the cut, and the order of each rank. Costs and
     /// orders are checksums.
@@ -101,12 +113,8 @@ fn by_estimates(config: &Config) -> Result<PipelinePlan> {
         _ => (unfitted(config)?, None),
     };
     Ok(PipelinePlan {
-        counts: estimated_counts(config)?,
-        schedule: schedule.in_turn(),
-        costs: None,
-        prediction: None,
         why,
-        warning: None,
+        ..PipelinePlan::of(estimated_counts(config)?, &schedule)
     })
 }
 

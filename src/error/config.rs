@@ -126,9 +126,25 @@ pub enum ConfigError {
     /// Settings that cannot be written as TOML.
     #[error("cannot write the config: {0}")]
     NotWritten(#[from] toml::ser::Error),
+    /// The environment variable `PIPEWRIGHT_MEMORY` is no size.
+    #[error("PIPEWRIGHT_MEMORY is `{text}`: {problem}")]
+    NoMemory {
+        /// Its value.
+        text: String,
+        /// What was expected.
+        problem: String,
+    },
     /// Environment variables do not say which process of a run this is.
     #[error(transparent)]
     Processes(#[from] ProcessesProblem),
+}
+
+impl ConfigError {
+    /// Whether training would need more memory than a device has.
+    pub(super) fn is_out_of_memory(&self) -> bool {
+        matches!(self, Self::Value { problem, .. }
+            if matches!(**problem, ValueProblem::TooMuchMemory { .. }))
+    }
 }
 
 /// Which key was probably meant.

@@ -214,6 +214,7 @@ impl Error {
     /// Whether a device had too little memory.
     pub(crate) fn is_out_of_memory(&self) -> bool {
         match self {
+            Self::Config(error) => error.is_out_of_memory(),
             Self::Action { kind, .. } => kind.is_out_of_memory(),
             Self::Stage(error) => matches!(error.kind, ErrorKind::OutOfMemory(_)),
             Self::Launch(error) => {

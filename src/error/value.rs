@@ -251,8 +251,9 @@ pub enum ValueProblem {
     },
     /// Training that needs more memory than a device has.
     #[error(
-        "training needs about {needed} of memory, and {whose} {limit}: {of_model} for weights, gradients \
-         and the optimizer, {of_batch} for activations and buffers; {advice}"
+        "training needs about {needed} of memory{}, and {whose} {limit}, of which {free} is free: {of_model} \
+         for weights, gradients and the optimizer, {of_batch} for activations and buffers; {advice}",
+        in_processes(*processes)
     )]
     TooMuchMemory {
         /// All the memory that is needed. All sizes here are texts.
@@ -261,6 +262,10 @@ pub enum ValueProblem {
         whose: String,
         /// The limit.
         limit: String,
+        /// How much of it is free.
+        free: String,
+        /// How many processes need it together.
+        processes: usize,
         /// What weights, gradients and the optimizer need.
         of_model: String,
         /// What activations and buffers need.
@@ -291,6 +296,13 @@ fn divisors(dim: usize) -> String {
     let heads = (1..=dim.min(64)).filter(|heads| dim.is_multiple_of(*heads));
     let heads: Vec<_> = heads.map(|heads| heads.to_string()).collect();
     heads.join(", ")
+}
+
+fn in_processes(count: usize) -> String {
+    match count {
+        0 | 1 => String::new(),
+        count => format!(" in the {count} processes of this machine"),
+    }
 }
 
 fn between(least: u32, most: u32) -> String {

@@ -39,7 +39,7 @@ pub(super) fn launch<S: Stage>(mut parts: Parts<S>) -> Result<Pipeline<S>> {
         .saturating_mul(setup.mesh.ranks_each() as usize);
     let (before, beside) = world
         .as_ref()
-        .map_or((0, 1), |(world, _)| (world.local_rank(), world.local_size()));
+        .map_or((0, 1), |(world, _)| (world.local_rank(), world.local().len()));
     let all = threads.saturating_mul(beside);
     let room = room(&setup.schedule, &setup.mesh);
     let (ends, peers) = match world {

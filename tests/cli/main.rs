@@ -180,6 +180,8 @@ mod planned;
 
 mod refusals;
 
+mod memory;
+
 mod safety;
 
 mod sample;

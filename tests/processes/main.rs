@@ -13,6 +13,7 @@ mod ends;
 mod gpus;
 mod library;
 mod loading;
+mod memory;
 mod peers;
 mod refusals;
 mod runs;

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::Plan;
+use super::{Plan, Training};
 use crate::Result;
 use crate::error::CommandError;
 use crate::plan::RankSimulation;
@@ -26,6 +26,9 @@ struct Printed<'a> {
     exposed_reductions: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     targets_per_second: Option<f64>,
+    /// Only with a config.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory: Option<Vec<Memory>>,
     busy: Vec<f64>,
     warm_up: Vec<f64>,
     waiting: Vec<f64>,
@@ -40,6 +43,17 @@ struct Printed<'a> {
 struct Waited {
     on: u32,
     time: f64,
+}
+
+/// Bytes that a rank holds, by the estimate.
+#[derive(Serialize)]
+struct Memory {
+    weights: f64,
+    gradients: f64,
+    optimizer: f64,
+    activations: f64,
+    buffers: f64,
+    all: f64,
 }
 
 /// The plan as one line of JSON.
@@ -59,7 +73,8 @@ pub(super) fn json(plan: &Plan<'_>) -> Result<String> {
         step_with_barrier: simulation.step,
         step_without_barrier: plan.period,
         exposed_reductions: schedule.has_reductions().then_some(simulation.exposed_reductions),
-        targets_per_second: plan.training.as_ref().map(|training| training.rate),
+        targets_per_second: plan.training.as_ref().and_then(|training| training.rate),
+        memory: plan.training.as_ref().map(memory),
         busy: each(|rank| rank.busy),
         warm_up: each(|rank| rank.warm_up),
         waiting: each(|rank| rank.waiting),
@@ -71,6 +86,20 @@ pub(super) fn json(plan: &Plan<'_>) -> Result<String> {
     };
     let text = serde_json::to_string(&printed).map_err(CommandError::from)?;
     Ok(text + "\n")
+}
+
+fn memory(training: &Training) -> Vec<Memory> {
+    let ranks = training.memory.iter();
+    ranks
+        .map(|rank| Memory {
+            weights: rank.weights,
+            gradients: rank.gradients,
+            optimizer: rank.optimizer,
+            activations: rank.activations,
+            buffers: rank.buffers,
+            all: rank.total(),
+        })
+        .collect()
 }
 
 fn waits(rank: &RankSimulation) -> Vec<Waited> {

@@ -6,17 +6,22 @@ use super::{Args, Format, Subject, Training};
 use crate::Result;
 use crate::cli::costs::measure;
 use crate::cli::{cuda_env, memory};
-use crate::compose;
+use crate::compose::{self, PipelinePlan, RanksHere};
 use crate::config::Config;
 use crate::error::CommandError;
-use crate::plan::{Costs, Prediction};
+use crate::plan::{Costs, ModelCosts, Prediction, RankMemory};
+use crate::profile::MemoryLimit;
+use crate::stages::Device;
 
-/// The schedule that `train` runs for this config, the costs of its stages, and a forecast of a step. Times
-/// are in seconds and sizes in bytes; a table has milliseconds and MiB.
+/// The schedule that `train` runs for this config, the costs of its stages, a forecast of a step, and the
+/// memory of its ranks. Times are in seconds and sizes in bytes; a table has milliseconds and MiB.
 ///
 /// Costs come from the file that the config names. Without one the layers are measured now. That measurement
 /// only says how long a step takes: it changes neither the cut nor the order. CSV contains no times, so
-/// nothing is measured for it.
+/// nothing is measured for it. Where there is too little memory to measure, every pass takes the time 1.
+///
+/// Training that needs more memory than this machine has is planned with a warning, since it may be for
+/// another machine.
 pub(super) fn subject(path: &Path, args: &Args) -> Result<Subject> {
     let mut config = Config::load(path, &args.sets).map_err(CommandError::refused)?;
     if let Some(costs) = &args.costs {
@@ -31,47 +36,111 @@ pub(super) fn subject(path: &Path, args: &Args) -> Result<Subject> {
         eprintln!("{why}");
     }
     let held = compose::memory(&config, &plan)?;
-    let layers = match (plan.costs, args.format) {
-        (Some(costs), _) => costs,
-        (None, Format::Csv) => {
-            return Ok(Subject {
-                schedule: plan.schedule,
-                costs: Costs::default(),
-                training: None,
-            });
-        }
-        (None, _) => {
-            let measured = measure(&config, "what each layer costs, since no file tells")?;
-            compose::costs_of(&config, measured)?
-        }
-    };
-    let (time, memory) = match args.format {
-        Format::Table => (1e3, 1.0 / f64::from(1 << 20)),
-        Format::Csv | Format::Json | Format::Svg => (1.0, 1.0),
-    };
-    let costs = layers.in_units(time, memory).stages(&plan.counts)?;
-    let prediction = Prediction::of(&plan.schedule, &costs, args.links)?;
-    let (step, unit) = (prediction.step / time, config.unit());
-    let rate = config.targets() as f64 / step;
-    if let Err(error) = compose::check_memory(&config, &held) {
+    let limits = compose::memory_limits(&config)?;
+    let all = RanksHere::all(plan.schedule.ranks());
+    if let Err(error) = compose::check_memory(&config, &held, &all, &limits) {
         eprintln!("warning: {error}");
     }
-    let counts: Vec<String> = plan.counts.iter().map(ToString::to_string).collect();
-    Ok(Subject {
-        schedule: plan.schedule,
-        costs,
-        training: Some(Training {
-            forecast: format!(
-                "{}: predicted step {step:.4} s, {rate:.0} {unit}/s, bubble {:.1} %, peak {:.1} MiB on a \
-                 rank\n\
-                 layers of each stage: {}; times in ms, memory in MiB\n\n{}\n",
-                path.display(),
-                100.0 * prediction.bubble,
-                prediction.peak_memory,
-                counts.join(", "),
-                memory::table(&held)
-            ),
-            rate,
-        }),
-    })
+    if let (None, Format::Csv) = (&plan.costs, args.format) {
+        return Ok(Subject {
+            schedule: plan.schedule,
+            costs: Costs::default(),
+            measured: false,
+            training: None,
+        });
+    }
+    let told = Told {
+        path,
+        config: &config,
+        args,
+        held,
+    };
+    match layers(&config, &plan, &limits)? {
+        Some(layers) => told.predicted(plan, layers),
+        None => told.unmeasured(plan),
+    }
+}
+
+/// What the layers cost: as a file says, or measured now. `None` where there is too little memory to measure.
+fn layers(
+    config: &Config,
+    plan: &PipelinePlan,
+    limits: &[(Device, MemoryLimit)],
+) -> Result<Option<ModelCosts>> {
+    if let Some(costs) = &plan.costs {
+        return Ok(Some(costs.clone()));
+    }
+    match measure(config, "what each layer costs, since no file tells", limits) {
+        Ok(measured) => compose::costs_of(config, measured).map(Some),
+        Err(error) if error.is_out_of_memory() => {
+            eprintln!(
+                "warning: the costs of layers are not measured, so every pass takes the time 1 (--costs FILE \
+                 names costs that were measured elsewhere): {error}"
+            );
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// What is told of a config's training.
+struct Told<'a> {
+    path: &'a Path,
+    config: &'a Config,
+    args: &'a Args,
+    held: Vec<RankMemory>,
+}
+
+impl Told<'_> {
+    /// With the prediction of a step by these costs.
+    fn predicted(self, plan: PipelinePlan, layers: ModelCosts) -> Result<Subject> {
+        let time = match self.args.format {
+            Format::Table => 1e3,
+            Format::Csv | Format::Json | Format::Svg => 1.0,
+        };
+        let costs = layers.in_units(time, 1.0 / self.unit()).stages(&plan.counts)?;
+        let prediction = Prediction::of(&plan.schedule, &costs, self.args.links)?;
+        let (step, unit) = (prediction.step / time, self.config.unit());
+        let rate = self.config.targets() as f64 / step;
+        let first = format!(
+            "predicted step {step:.4} s, {rate:.0} {unit}/s, bubble {:.1} %, peak {:.1} MiB on a rank",
+            100.0 * prediction.bubble,
+            prediction.peak_memory,
+        );
+        Ok(self.subject(plan, costs, &first, Some(rate)))
+    }
+
+    /// With estimated memory, and without times.
+    fn unmeasured(self, plan: PipelinePlan) -> Result<Subject> {
+        let costs = compose::estimated_costs(self.config, &plan, self.unit())?;
+        Ok(self.subject(plan, costs, "not measured, every pass takes the time 1", None))
+    }
+
+    /// How many bytes a unit of memory has.
+    fn unit(&self) -> f64 {
+        match self.args.format {
+            Format::Table => f64::from(1 << 20),
+            Format::Csv | Format::Json | Format::Svg => 1.0,
+        }
+    }
+
+    fn subject(self, plan: PipelinePlan, costs: Costs, first: &str, rate: Option<f64>) -> Subject {
+        let counts: Vec<String> = plan.counts.iter().map(ToString::to_string).collect();
+        let times = if rate.is_some() { "times in ms, " } else { "" };
+        Subject {
+            schedule: plan.schedule,
+            costs,
+            measured: rate.is_some(),
+            training: Some(Training {
+                forecast: format!(
+                    "{}: {first}\nlayers of each stage: {}; {times}memory in MiB\n\n{}\n",
+                    self.path.display(),
+                    counts.join(", "),
+                    memory::table(&self.held)
+                ),
+                rate,
+                memory: self.held,
+            }),
+        }
+    }
 }

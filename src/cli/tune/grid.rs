@@ -3,11 +3,12 @@
 use std::rc::Rc;
 
 use crate::cli::costs::measure;
-use crate::compose;
+use crate::compose::{self, PipelinePlan, RanksHere};
 use crate::config::{Balanced, Config, Memory, Partition, RecomputeBy};
 use crate::plan::{AUTO, Candidate, Contender, Fit, ModelCosts, Setting, best};
-use crate::profile::Measured;
+use crate::profile::{Measured, MemoryLimit};
 use crate::schedule::Schedule;
+use crate::stages::Device;
 use crate::{Error, Result};
 
 /// The largest number of stages on a rank.
@@ -42,6 +43,8 @@ pub(super) struct Grid {
     pub(super) least: Option<(f64, String)>,
     /// The last error about a device's memory.
     pub(super) starved: Option<Error>,
+    /// What the devices have, before anything was measured.
+    limits: Vec<(Device, MemoryLimit)>,
     /// The unit of the rate: tokens or images.
     pub(super) unit: &'static str,
 }
@@ -55,6 +58,7 @@ impl Grid {
             above: 0,
             least: None,
             starved: None,
+            limits: compose::memory_limits(base)?,
             unit: base.unit(),
         };
         let batch = base.micro_batch_size() * base.pipeline.micro_batches as usize;
@@ -63,11 +67,7 @@ impl Grid {
                 let micro_batches = (batch / rows) as u32;
                 let config = with_rows(base, ranks, micro_batches, rows);
                 let what = format!("ranks {ranks}, micro-batches {micro_batches}, rows {rows}");
-                if let Err(error) = compose::check_memory_to_measure(&config) {
-                    grid.leave_out(&what, error);
-                    break;
-                }
-                let measured = match measure(&config, &what) {
+                let measured = match measure(&config, &what, &grid.limits) {
                     // A larger micro-batch would not fit either.
                     Err(error) if error.is_out_of_memory() => {
                         grid.leave_out(&what, error);
@@ -80,7 +80,8 @@ impl Grid {
                 let before = grid.found.len();
                 grid.add_all(&config, ranks, &measured, limit)?;
                 // A larger micro-batch needs more memory. If nothing fits now, nothing larger does.
-                if grid.found.len() == before && grid.above > 0 {
+                let too_large = grid.above > 0 || grid.starved.is_some();
+                if grid.found.len() == before && too_large {
                     break;
                 }
             }
@@ -121,8 +122,10 @@ impl Grid {
                     continue;
                 }
                 let words = in_words(&setting, config.micro_batch_size());
-                if let Err(error) = self.add(config, setting, &costs, measured, limit) {
-                    eprintln!("left out {words}: {error}");
+                match self.add(config, setting, &costs, measured, limit) {
+                    Err(error) if error.is_out_of_memory() => self.leave_out(&words, error),
+                    Err(error) => eprintln!("left out {words}: {error}"),
+                    Ok(()) => {}
                 }
             }
         }
@@ -141,14 +144,18 @@ impl Grid {
     ) -> Result<()> {
         match setting.fit(costs, limit.map(Memory::bytes))? {
             Fit::Within(candidate) if setting.schedule == AUTO && candidate.schedule.name() != AUTO => {}
-            Fit::Within(candidate) => self.found.push(Found {
-                config: with_setting(config, &setting, &candidate, costs),
-                setting,
-                candidate: *candidate,
-                limit,
-                measured_costs: Rc::clone(measured),
-                measured: None,
-            }),
+            Fit::Within(candidate) => {
+                let config = with_setting(config, &setting, &candidate, costs);
+                self.check_memory(&config, &candidate, costs)?;
+                self.found.push(Found {
+                    config,
+                    setting,
+                    candidate: *candidate,
+                    limit,
+                    measured_costs: Rc::clone(measured),
+                    measured: None,
+                });
+            }
             Fit::Above(bytes) => {
                 self.above += 1;
                 if self.least.as_ref().is_none_or(|(least, _)| bytes < *least) {
@@ -157,6 +164,17 @@ impl Grid {
             }
         }
         Ok(())
+    }
+
+    /// Refuses a setting for which a device has too little memory.
+    fn check_memory(&self, config: &Config, candidate: &Candidate, costs: &ModelCosts) -> Result<()> {
+        let plan = PipelinePlan {
+            costs: Some(costs.clone()),
+            ..PipelinePlan::of(candidate.counts.clone(), &candidate.schedule)
+        };
+        let held = compose::memory(config, &plan)?;
+        let all = RanksHere::all(plan.schedule.ranks());
+        compose::check_memory(config, &held, &all, &self.limits)
     }
 
     /// Says that a setting is left out because a device has too little memory.

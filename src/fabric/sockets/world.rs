@@ -21,8 +21,8 @@ pub struct World {
     process: u32,
     /// By process. `None` for this one.
     connections: Vec<Option<Arc<Connection>>>,
-    local_rank: usize,
-    local_size: usize,
+    /// The processes on this one's machine, with this one, in order.
+    local: Vec<u32>,
     deadline: Duration,
 }
 
@@ -45,8 +45,7 @@ impl World {
         Ok(Self {
             process: membership.process,
             connections,
-            local_rank: joined.local_rank,
-            local_size: joined.local_size,
+            local: joined.local,
             deadline: membership.deadline,
         })
     }
@@ -63,12 +62,13 @@ impl World {
 
     /// This process's number among those of its machine, from 0.
     pub fn local_rank(&self) -> usize {
-        self.local_rank
+        let before = self.local.iter().take_while(|&&process| process < self.process);
+        before.count()
     }
 
-    /// The number of processes on its machine: those with the same address.
-    pub fn local_size(&self) -> usize {
-        self.local_size
+    /// The numbers of the processes on its machine, with its own, in order: those with the same address.
+    pub fn local(&self) -> &[u32] {
+        &self.local
     }
 
     /// How long the processes wait for each other when they make connections.

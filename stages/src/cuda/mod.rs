@@ -42,7 +42,7 @@ pub(crate) use loss::Logits;
 pub(crate) use memory::Memory;
 pub(crate) use moved::arrived;
 pub(crate) use norm::Rows;
-pub use probe::{GpuReport, Report, name_and_memory, probe};
+pub use probe::{GpuReport, Report, free_memory, name_and_memory, probe};
 pub(crate) use scores::Scores;
 pub(crate) use staging::Pinned;
 pub(crate) use weights::Weights;

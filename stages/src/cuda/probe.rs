@@ -62,6 +62,13 @@ pub fn name_and_memory(index: u32) -> Result<(String, u64)> {
     Ok((name, total as u64))
 }
 
+/// The free memory of a GPU in bytes. `None` if there is no such GPU, or if it gives no context.
+pub fn free_memory(index: u32) -> Option<u64> {
+    // This loads the driver, without which nothing else may be called.
+    count().ok().filter(|count| index < *count)?;
+    free(device::get(index as i32).ok()?)
+}
+
 fn ask(index: u32) -> Result<GpuReport> {
     let (name, total) = name_and_memory(index)?;
     let handle = device::get(index as i32).map_err(super::driver::failed("finding a device"))?;

@@ -53,10 +53,8 @@ pub(super) struct Lines {
 pub(super) struct Joined {
     /// By process. `None` for this one.
     pub(super) lines: Vec<Option<Lines>>,
-    /// This process's number among those of its machine, from 0.
-    pub(super) local_rank: usize,
-    /// How many processes there are on its machine.
-    pub(super) local_size: usize,
+    /// The processes on this one's machine, with this one, in order.
+    pub(super) local: Vec<u32>,
 }
 
 /// Where every process is. All know it once the last one has connected.
@@ -89,11 +87,11 @@ pub(super) fn join(membership: &Membership, program: &str) -> Result<Joined> {
         others::come(membership, hello)?
     };
     let own = known.addresses[process as usize].ip();
-    let same = |addresses: &[SocketAddr]| addresses.iter().filter(|address| address.ip() == own).count();
+    let all = (0..).zip(&known.addresses);
+    let local = all.filter_map(|(number, address)| (address.ip() == own).then_some(number));
     Ok(Joined {
         lines,
-        local_rank: same(&known.addresses[..process as usize]),
-        local_size: same(&known.addresses),
+        local: local.collect(),
     })
 }
 

@@ -1,0 +1,195 @@
+//! Whether the machine has the memory that a config's training needs.
+
+use pipewright_stages::devices::{free_memory, name_and_memory};
+use pipewright_stages::units::in_words;
+use pipewright_stages::{Device, Recompute};
+
+use super::costs::recomputed;
+use super::model::model;
+use super::schedule::unfitted;
+use super::{PipelinePlan, memory, places};
+use crate::config::{Config, Memory, RecomputeBy, environment};
+use crate::error::{ConfigError, Error, Result, ValueProblem};
+use crate::fabric::World;
+use crate::id::Rank;
+use crate::mesh::Mesh;
+use crate::plan::RankMemory;
+use crate::profile::MemoryLimit;
+use crate::schedule::Schedule;
+
+/// The variable that says how much memory the run may take on this machine's CPU.
+const ALLOWED: &str = "PIPEWRIGHT_MEMORY";
+
+/// The variable by which each process may see other GPUs under the same number.
+const OWN_GPUS: &str = "CUDA_VISIBLE_DEVICES";
+
+/// The ranks whose memory counts together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RanksHere {
+    /// The ranks of this process.
+    pub of_process: Vec<Rank>,
+    /// The ranks of all processes on this machine.
+    pub of_machine: Vec<Rank>,
+    /// How many processes of the run are on this machine.
+    pub processes: usize,
+}
+
+impl RanksHere {
+    /// All of this many ranks, in one process.
+    pub fn all(ranks: u32) -> Self {
+        Self {
+            of_process: (0..ranks).map(Rank).collect(),
+            of_machine: (0..ranks).map(Rank).collect(),
+            processes: 1,
+        }
+    }
+
+    /// Those of a process among several, or all if there is only one.
+    ///
+    /// # Errors
+    /// When the processes cannot have equally many ranks.
+    pub fn of(world: Option<&World>, ranks: u32) -> Result<Self> {
+        let Some(world) = world else {
+            return Ok(Self::all(ranks));
+        };
+        let mesh = Mesh::of_pipeline(ranks, world.processes(), &[])?;
+        let ranks_of = |process| mesh.ranks_of(process).map(|rank| mesh.coordinate(rank).rank);
+        Ok(Self {
+            of_process: ranks_of(world.process()).collect(),
+            of_machine: world
+                .local()
+                .iter()
+                .flat_map(|&process| ranks_of(process))
+                .collect(),
+            processes: world.local().len(),
+        })
+    }
+}
+
+/// The memory limits of the CPU and of the GPUs of a config, as they are now. On the CPU, what the variable
+/// `PIPEWRIGHT_MEMORY` allows comes before what the system tells. A GPU that is missing has no limit: it is
+/// refused elsewhere.
+///
+/// # Errors
+/// When the variable is no size.
+pub fn memory_limits(config: &Config) -> Result<Vec<(Device, MemoryLimit)>> {
+    let environment = environment();
+    let value = |name| environment.iter().find(|(variable, _)| variable == name);
+    let cpu = match value(ALLOWED) {
+        Some((_, text)) => vec![allowed(text)?],
+        None => MemoryLimit::here(),
+    };
+    let own_gpus = value(OWN_GPUS).is_some();
+    let gpus = config.pipeline.devices.gpus().into_iter();
+    let gpus = gpus.filter_map(|index| Some((Device::Cuda(index), of_gpu(index, own_gpus)?)));
+    let cpu = cpu.into_iter().map(|limit| (Device::Cpu, limit));
+    Ok(cpu.chain(gpus).collect())
+}
+
+fn allowed(text: &str) -> Result<MemoryLimit> {
+    let allowed: Memory = text.parse().map_err(|problem| ConfigError::NoMemory {
+        text: text.to_owned(),
+        problem,
+    })?;
+    Ok(MemoryLimit {
+        bytes: allowed.bytes() as u64,
+        free: allowed.bytes() as u64,
+        set_by: format!("{ALLOWED} allows"),
+        shared: true,
+    })
+}
+
+fn of_gpu(index: u32, own_gpus: bool) -> Option<MemoryLimit> {
+    let (name, bytes) = name_and_memory(index).ok()?;
+    Some(MemoryLimit {
+        bytes,
+        free: free_memory(index).unwrap_or(bytes),
+        set_by: format!("{} ({name}) has", Device::Cuda(index)),
+        shared: !own_gpus,
+    })
+}
+
+/// Refuses training for which a device has too little free memory, by the estimate of [`memory`].
+///
+/// # Errors
+/// The error names the key to change. As for [`places`] too.
+pub fn check_memory(
+    config: &Config,
+    ranks: &[RankMemory],
+    here: &RanksHere,
+    limits: &[(Device, MemoryLimit)],
+) -> Result<()> {
+    let places = places(config, ranks.len() as u32)?;
+    for (device, limit) in limits {
+        let (sharers, processes) = match limit.shared {
+            true => (&here.of_machine, here.processes),
+            false => (&here.of_process, 1),
+        };
+        let of_device = sharers.iter().map(|rank| rank.index());
+        let of_device = of_device.filter(|&rank| places[rank].device == *device);
+        let needed = sum(of_device.map(|rank| &ranks[rank]));
+        if needed.total() > limit.free as f64 {
+            return Err(too_much(config, needed, processes, limit));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses to measure if this machine or a GPU has too little memory for it.
+///
+/// # Errors
+/// As for [`check_memory`]. Also when the model has fewer layers than ranks.
+pub fn check_memory_to_measure(config: &Config, limits: &[(Device, MemoryLimit)]) -> Result<()> {
+    let mut config = config.clone();
+    // Layers are measured without full recomputation, even where their stages recompute everything.
+    let word = match recomputed(&config)? {
+        Recompute::Selective => Recompute::Selective,
+        Recompute::None | Recompute::Full => Recompute::None,
+    };
+    config.pipeline.recompute = RecomputeBy::All(word);
+    let units = model(&config)?;
+    let ranks = unfitted(&config)?.ranks().min(units.names().len() as u32);
+    let schedule = Schedule::named("zb-h1", ranks, config.pipeline.micro_batches)?;
+    let mut devices = places(&config, unfitted(&config)?.ranks())?;
+    devices.truncate(ranks as usize);
+    config.pipeline.devices.0 = devices.iter().map(|place| place.device).collect();
+    let plan = PipelinePlan::of(units.balanced(ranks)?, &schedule);
+    let held = memory(&config, &plan)?;
+    check_memory(&config, &held, &RanksHere::all(ranks), limits)
+}
+
+fn sum<'a>(ranks: impl Iterator<Item = &'a RankMemory>) -> RankMemory {
+    ranks.fold(RankMemory::default(), |sum, rank| RankMemory {
+        weights: sum.weights + rank.weights,
+        gradients: sum.gradients + rank.gradients,
+        optimizer: sum.optimizer + rank.optimizer,
+        activations: sum.activations + rank.activations,
+        buffers: sum.buffers + rank.buffers,
+    })
+}
+
+fn too_much(config: &Config, needed: RankMemory, processes: usize, limit: &MemoryLimit) -> Error {
+    let of_batch = needed.activations + needed.buffers;
+    let of_model = needed.weights + needed.gradients + needed.optimizer;
+    let (key, advice) = match of_batch > of_model {
+        true => (
+            config.rows_key(),
+            "lower it, recompute (pipeline.recompute), or spread the model over more machines or GPUs",
+        ),
+        false => (
+            "model",
+            "make the model narrower or shallower, or spread it over more machines or GPUs",
+        ),
+    };
+    let problem = ValueProblem::TooMuchMemory {
+        needed: in_words(needed.total()),
+        processes,
+        whose: limit.set_by.clone(),
+        limit: in_words(limit.bytes as f64),
+        free: in_words(limit.free as f64),
+        of_model: in_words(of_model),
+        of_batch: in_words(of_batch),
+        advice,
+    };
+    config.refuse(key, problem)
+}

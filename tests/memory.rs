@@ -1,0 +1,166 @@
+//! Training that needs more memory than there is: which ranks count together, and against what.
+
+#[path = "common/worlds.rs"]
+mod worlds;
+
+use std::fs;
+use std::path::Path;
+
+use pipewright::compose::{self, RanksHere};
+use pipewright::config::Config;
+use pipewright::plan::RankMemory;
+use pipewright::profile::MemoryLimit;
+use pipewright::stages::Device;
+use tempfile::TempDir;
+
+const MIB: u64 = 1 << 20;
+
+/// A config of this many ranks on these devices.
+fn config(ranks: usize, devices: &str) -> Config {
+    let text = format!("[pipeline]\nstages = {ranks}\nmicro_batches = 2\ndevices = '{devices}'\n");
+    Config::parse("my.toml", &text, &[], &[]).unwrap()
+}
+
+/// Ranks that need this many MiB each.
+fn ranks<const N: usize>(needed: [u64; N]) -> [RankMemory; N] {
+    needed.map(|needed| RankMemory {
+        weights: (needed * MIB) as f64,
+        ..RankMemory::default()
+    })
+}
+
+/// A limit of 200 MiB, of which this much is free.
+fn limit(free: u64, shared: bool) -> MemoryLimit {
+    MemoryLimit {
+        bytes: 200 * MIB,
+        free: free * MIB,
+        set_by: "the box has".to_owned(),
+        shared,
+    }
+}
+
+/// Process 0 of two on one machine, with a rank each.
+fn first_of_two() -> RanksHere {
+    RanksHere {
+        of_process: vec![0],
+        of_machine: vec![0, 1],
+        processes: 2,
+    }
+}
+
+#[test]
+fn ranks_of_all_processes_of_a_machine_count_against_what_they_share() {
+    let (config, ranks) = (config(2, "cpu"), ranks([60, 60]));
+    let check =
+        |here: &RanksHere, limit| compose::check_memory(&config, &ranks, here, &[(Device::Cpu, limit)]);
+    let refused = check(&first_of_two(), limit(100, true)).unwrap_err().to_string();
+    assert!(
+        refused.contains(
+            "training needs about 120.00 MiB of memory in the 2 processes of this machine, and the box has \
+             200.00 MiB, of which 100.00 MiB is free: 120.00 MiB for weights"
+        ),
+        "{refused}"
+    );
+    check(&first_of_two(), limit(120, true)).unwrap();
+    check(&first_of_two(), limit(60, false)).unwrap();
+    let refused = check(&RanksHere::all(2), limit(100, false))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        refused.contains("training needs about 120.00 MiB of memory, and the box has"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn each_device_has_the_ranks_that_are_on_it() {
+    let (config, ranks) = (config(3, "cuda:0,cuda:1,cuda:0"), ranks([40, 90, 50]));
+    let check = |first, second| {
+        let limits = [
+            (Device::Cuda(0), limit(first, true)),
+            (Device::Cuda(1), limit(second, true)),
+            (Device::Cpu, limit(0, true)),
+        ];
+        compose::check_memory(&config, &ranks, &RanksHere::all(3), &limits).is_ok()
+    };
+    assert!(check(90, 90), "no rank is on the CPU");
+    assert!(!check(89, 90));
+    assert!(!check(90, 89));
+}
+
+#[test]
+fn processes_know_which_ranks_are_on_their_machine() {
+    let here = worlds::in_processes(2, |world| RanksHere::of(Some(&world), 4).unwrap());
+    let expected = |of_process: &[u32]| RanksHere {
+        of_process: of_process.to_vec(),
+        of_machine: vec![0, 1, 2, 3],
+        processes: 2,
+    };
+    assert_eq!(here, [expected(&[0, 1]), expected(&[2, 3])]);
+    assert_eq!(RanksHere::of(None, 4).unwrap(), RanksHere::all(4));
+}
+
+/// The limits that a system with these files has: bytes, free bytes and whether all processes share them.
+fn limits(files: &[(&str, &str)]) -> Vec<(u64, u64, bool)> {
+    let root = TempDir::new().unwrap();
+    for (name, text) in files {
+        let path = root.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    let limits = MemoryLimit::under(root.path()).into_iter();
+    limits
+        .map(|limit| (limit.bytes, limit.free, limit.shared))
+        .collect()
+}
+
+#[test]
+fn what_others_hold_is_not_free() {
+    let machine = (
+        "proc/meminfo",
+        "MemTotal:  1000 kB\nMemFree:  10 kB\nMemAvailable:  300 kB\n",
+    );
+    assert_eq!(limits(&[machine]), [(1_024_000, 307_200, true)]);
+    let process = [
+        (
+            "proc/self/limits",
+            "Max address space         5000                 9000  bytes\n",
+        ),
+        ("proc/self/status", "VmPeak:  9 kB\nVmSize:  2 kB\n"),
+    ];
+    assert_eq!(limits(&process), [(5000, 5000 - 2048, false)]);
+    let unlimited = [(
+        "proc/self/limits",
+        "Max address space         unlimited            unlimited  bytes\n",
+    )];
+    assert_eq!(limits(&unlimited), []);
+    assert!(MemoryLimit::under(Path::new("/nowhere")).is_empty());
+}
+
+#[test]
+fn the_control_group_with_the_least_free_memory_counts() {
+    let second = [
+        ("proc/self/cgroup", "0::/job/task\n"),
+        ("sys/fs/cgroup/job/task/memory.max", "max\n"),
+        ("sys/fs/cgroup/job/task/memory.current", "100\n"),
+        ("sys/fs/cgroup/job/memory.max", "1000\n"),
+        ("sys/fs/cgroup/job/memory.current", "700\n"),
+        (
+            "sys/fs/cgroup/job/memory.stat",
+            "anon 1\nfile 9\ninactive_file 150\nactive_file 50\n",
+        ),
+        ("sys/fs/cgroup/memory.max", "600\n"),
+        ("sys/fs/cgroup/memory.current", "50\n"),
+    ];
+    assert_eq!(limits(&second), [(1000, 500, true)]);
+    let first = [
+        ("proc/self/cgroup", "5:cpu:/\n4:memory:/job\n0::/\n"),
+        ("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "1000\n"),
+        ("sys/fs/cgroup/memory/job/memory.usage_in_bytes", "900\n"),
+        (
+            "sys/fs/cgroup/memory/job/memory.stat",
+            "inactive_file 7\ntotal_inactive_file 20\ntotal_active_file 30\n",
+        ),
+    ];
+    assert_eq!(limits(&first), [(1000, 150, true)]);
+}
