@@ -69,8 +69,8 @@ pub enum LaunchError {
     NotOnDevice {
         /// The rank.
         rank: Rank,
-        /// The optimizer or the loss, as text.
-        what: String,
+        /// What does not run there.
+        what: CpuOnly,
         /// Where the rank's stages run.
         device: Device,
     },
@@ -160,6 +160,24 @@ pub enum LaunchError {
         /// The loss's error.
         source: Box<Error>,
     },
+}
+
+/// A part of a pipeline that runs on the CPU only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CpuOnly {
+    /// The optimizer, as its `Debug` shows it.
+    Optimizer(String),
+    /// The loss.
+    Loss,
+}
+
+impl fmt::Display for CpuOnly {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Optimizer(optimizer) => write!(f, "the optimizer {optimizer}"),
+            Self::Loss => f.write_str("the loss"),
+        }
+    }
 }
 
 /// Where a stage's input comes from.

@@ -9,6 +9,7 @@ mod fabric;
 mod gradient;
 mod launch;
 mod mesh;
+mod not_finite;
 pub mod plan;
 mod profile;
 mod run;
@@ -23,8 +24,9 @@ pub use config::{ConfigError, MeantKey, Origin, ProcessesProblem};
 pub use data::{DataError, FileProblem, FolderProblem};
 pub use fabric::FabricError;
 pub use gradient::GradientError;
-pub use launch::{Giver, LaunchError, ParameterPlace};
+pub use launch::{CpuOnly, Giver, LaunchError, ParameterPlace};
 pub use mesh::MeshError;
+pub use not_finite::{Finding, Found, NotFinite};
 pub use plan::PlanError;
 pub use profile::{CostsProblem, ProfileError};
 pub use run::{Holder, RunError};
@@ -120,7 +122,7 @@ pub enum Error {
         /// The step, from 0.
         step: u64,
         /// What is not finite, and where it was found first.
-        what: String,
+        what: Box<NotFinite>,
     },
     /// Data that cannot be used. The error names the file.
     #[error(transparent)]
