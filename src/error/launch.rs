@@ -28,6 +28,17 @@ pub enum LaunchError {
         /// The system's error.
         source: pipewright_stages::Error,
     },
+    /// The system cannot start the threads that the ranks of a process run on.
+    #[error(
+        "cannot start the threads of {ranks} ranks: {source}; start more processes, with fewer ranks each, or \
+         raise the limit of threads (`ulimit -u`)"
+    )]
+    RankThreads {
+        /// How many ranks the process has.
+        ranks: usize,
+        /// The system's reason.
+        source: std::io::Error,
+    },
     /// The schedule has stages in several directions, as DualPipe has.
     #[error(
         "schedule {schedule} goes in {directions} directions (placement {placement}); the engine trains \

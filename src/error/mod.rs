@@ -22,7 +22,7 @@ pub use checkpoint::{CheckpointError, Damage, Difference, KnownData, Part, Place
 pub use command::{Advice, CommandError, OutProblem, PromptProblem};
 pub use config::{ConfigError, MeantKey, Origin, ProcessesProblem};
 pub use data::{DataError, FileProblem, FolderProblem};
-pub use fabric::FabricError;
+pub use fabric::{FabricError, PartOf};
 pub use gradient::GradientError;
 pub use launch::{CpuOnly, Giver, LaunchError, ParameterPlace};
 pub use mesh::MeshError;
@@ -140,9 +140,15 @@ pub enum Error {
         /// The system's reason.
         source: std::io::Error,
     },
-    /// The pipeline has stopped, after an earlier failure or because it was told to.
-    #[error("the pipeline has stopped{0}")]
-    Stopped(String),
+    /// The pipeline has stopped, so it takes no calls.
+    #[error(
+        "the pipeline has stopped{}",
+        cause.as_ref().map_or(String::new(), |cause| format!(" after a failure: {cause}"))
+    )]
+    Stopped {
+        /// The message of the failure after which it stopped; none where a rank knows only that it has.
+        cause: Option<String>,
+    },
 }
 
 /// An error of a part is one of all, in a box: a result of every action is as large as the largest of them.
@@ -200,7 +206,7 @@ impl Error {
     /// Whether it only follows from another failure.
     pub(crate) fn is_echo(&self) -> bool {
         match self {
-            Self::PeerGone(_) | Self::Stopped(_) | Self::Process { .. } | Self::ProcessGone(_) => true,
+            Self::PeerGone(_) | Self::Stopped { .. } | Self::Process { .. } | Self::ProcessGone(_) => true,
             Self::Action { kind, .. } => kind.is_echo(),
             _ => false,
         }

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use pipewright_stages::{ErrorKind, ValueError};
+use pipewright_stages::ErrorKind;
+use pipewright_stages::error::ValueError;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{MicroBatch, StageId};

@@ -205,7 +205,9 @@ impl<S: Stage> Session<'_, S> {
         let evaluation = self.pipeline.evaluate(source, validation.micro_batches)?;
         let validation_loss = evaluation.loss;
         if !validation_loss.is_finite() {
-            let what = Box::new(NotFinite::Validation { loss: validation_loss });
+            let what = Box::new(NotFinite::Validation {
+                loss: validation_loss,
+            });
             return Err(Error::NotFinite { step, what });
         }
         let best = self.best.offer(Best {
