@@ -9,10 +9,10 @@ use pipewright::data::DataSource;
 use pipewright::error::{Found, NotFinite};
 use pipewright::id::{MicroBatch, StageId};
 use pipewright::schedule::{Links, Schedule};
-use pipewright::stages::layers::{Init, Linear};
+use pipewright::stages::layers::Linear;
 use pipewright::stages::loss::{CrossEntropy, Loss, MeanSquaredError, Score};
 use pipewright::stages::optimizer::LearningRate;
-use pipewright::stages::{ForwardContext, Mode, Sequential, Shape, Stage, StageBuilder, Tensor};
+use pipewright::stages::{ForwardContext, Init, Mode, Sequential, Shape, Stage, StageBuilder, Tensor};
 use pipewright::{Error, Pipeline, Result};
 
 #[test]
