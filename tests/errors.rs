@@ -161,8 +161,8 @@ fn what_keeps_ranks_from_starting_or_answering_is_said_without_a_pipeline_that_h
         ),
         (
             FabricError::NcclDiffers { givers: vec![0, 2] }.into(),
-            "the processes do not agree which ranks NCCL connects: its id comes from processes 0, 2, where one \
-             process gives it; start all with the same devices and the same schedule",
+            "the processes do not agree which ranks NCCL connects: its id comes from processes 0, 2, where \
+             one process gives it; start all with the same devices and the same schedule",
         ),
         (
             CallError::NoAnswer { rank: WorldRank(3) }.into(),

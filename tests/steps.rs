@@ -204,8 +204,8 @@ fn a_gradient_that_is_not_finite_is_named_by_its_parameter() {
     let error = pipeline.step().expect_err("the gradient is infinite");
     assert_eq!(
         error.to_string(),
-        "step 0: the gradient is not finite, first at `fc.weight` (stage 0); the weights are those from before \
-         this step"
+        "step 0: the gradient is not finite, first at `fc.weight` (stage 0); the weights are those from \
+         before this step"
     );
     let Error::NotFinite { what, .. } = error else {
         panic!("{error}")
