@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use pipewright::checkpoint::Checkpoint;
 use pipewright::data::DataSource;
-use pipewright::error::LaunchError;
-use pipewright::id::MicroBatch;
+use pipewright::error::{CallError, FabricError, LaunchError};
+use pipewright::id::{MicroBatch, WorldRank};
 use pipewright::schedule::Schedule;
 use pipewright::stages::layers::Relu;
 use pipewright::stages::loss::MeanSquaredError;
@@ -131,4 +131,46 @@ fn an_error_of_a_stage_goes_through_the_engines_and_back_as_it_was() {
 fn an_error_is_small_since_each_action_gives_a_result_of_it() {
     assert!(size_of::<Error>() <= 64, "{}", size_of::<Error>());
     assert!(size_of::<stages::Error>() <= 48, "{}", size_of::<stages::Error>());
+}
+
+#[test]
+fn what_keeps_ranks_from_starting_or_answering_is_said_without_a_pipeline_that_has_stopped() {
+    let no_room = || std::io::Error::other("no room");
+    let (process, source) = (1, Arc::new(no_room()));
+    let errors: [(Error, &str); 6] = [
+        (
+            LaunchError::RankThreads {
+                ranks: 4,
+                source: no_room(),
+            }
+            .into(),
+            "cannot start the threads of 4 ranks: no room; start more processes, with fewer ranks each, or \
+             raise the limit of threads (`ulimit -u`)",
+        ),
+        (
+            FabricError::Thread {
+                process,
+                source: Arc::clone(&source),
+            }
+            .into(),
+            "cannot start a thread for the connection to process 1: no room",
+        ),
+        (
+            FabricError::CannotSetUp { process, source }.into(),
+            "cannot set up the connection to process 1: no room",
+        ),
+        (
+            FabricError::NcclDiffers { givers: vec![0, 2] }.into(),
+            "the processes do not agree which ranks NCCL connects: its id comes from processes 0, 2, where \
+             one process gives it; start all with the same devices and the same schedule",
+        ),
+        (
+            CallError::NoAnswer { rank: WorldRank(3) }.into(),
+            "rank 3 does not answer: its thread has ended",
+        ),
+        (Error::Stopped { cause: None }, "the pipeline has stopped"),
+    ];
+    for (error, said) in errors {
+        assert_eq!(error.to_string(), said);
+    }
 }

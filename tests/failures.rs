@@ -237,6 +237,10 @@ fn a_pipeline_that_has_failed_says_why_ever_after() {
             error.to_string(),
             format!("the pipeline has stopped after a failure: {first}")
         );
+        assert!(
+            matches!(error, Error::Stopped { cause: Some(cause) } if cause == first.to_string()),
+            "the cause is in a field"
+        );
     }
     pipeline.stop();
 }

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use pipewright::compose::{self, RanksHere};
 use pipewright::config::Config;
+use pipewright::id::Rank;
 use pipewright::plan::RankMemory;
 use pipewright::profile::MemoryLimit;
 use pipewright::stages::Device;
@@ -42,8 +43,8 @@ fn limit(free: u64, shared: bool) -> MemoryLimit {
 /// Process 0 of two on one machine, with a rank each.
 fn first_of_two() -> RanksHere {
     RanksHere {
-        of_process: vec![0],
-        of_machine: vec![0, 1],
+        of_process: vec![Rank(0)],
+        of_machine: vec![Rank(0), Rank(1)],
         processes: 2,
     }
 }
@@ -92,8 +93,8 @@ fn each_device_has_the_ranks_that_are_on_it() {
 fn processes_know_which_ranks_are_on_their_machine() {
     let here = worlds::in_processes(2, |world| RanksHere::of(Some(&world), 4).unwrap());
     let expected = |of_process: &[u32]| RanksHere {
-        of_process: of_process.to_vec(),
-        of_machine: vec![0, 1, 2, 3],
+        of_process: of_process.iter().copied().map(Rank).collect(),
+        of_machine: (0..4).map(Rank).collect(),
         processes: 2,
     };
     assert_eq!(here, [expected(&[0, 1]), expected(&[2, 3])]);

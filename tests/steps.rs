@@ -5,13 +5,15 @@ mod common;
 use std::sync::Arc;
 
 use common::{RandomTokens, recipe};
-use pipewright::Error;
 use pipewright::data::DataSource;
-use pipewright::id::MicroBatch;
+use pipewright::error::{Found, NotFinite};
+use pipewright::id::{MicroBatch, StageId};
 use pipewright::schedule::{Links, Schedule};
-use pipewright::stages::loss::{CrossEntropy, Loss, Score};
+use pipewright::stages::layers::Linear;
+use pipewright::stages::loss::{CrossEntropy, Loss, MeanSquaredError, Score};
 use pipewright::stages::optimizer::LearningRate;
-use pipewright::stages::{ForwardContext, Mode, Stage};
+use pipewright::stages::{ForwardContext, Init, Mode, Sequential, Shape, Stage, StageBuilder, Tensor};
+use pipewright::{Error, Pipeline, Result};
 
 #[test]
 fn every_rank_reports_its_time_and_memory() {
@@ -141,15 +143,27 @@ fn a_loss_that_is_not_finite_stops_before_the_update_and_says_where_it_began() {
         let Error::NotFinite { step, what } = &error else {
             panic!("{error}")
         };
-        assert!(
-            *step >= 1 && what.starts_with("the loss of micro-batch 0 is not finite; first in stage "),
-            "{error}"
-        );
-        assert!(
-            what.contains("parameter `") || what.contains("its output"),
-            "{error}"
-        );
+        let NotFinite::Loss {
+            micro_batch: MicroBatch(0),
+            found: Some(found),
+        } = what.as_ref()
+        else {
+            panic!("{error}")
+        };
+        assert!(*step >= 1 && found.stage.0 < stages, "{error}");
         let text = error.to_string();
+        let layer = found.layer.as_ref().expect("a stage of layers names the layer");
+        let what = match &found.what {
+            Found::Parameter { name } => format!("parameter `{name}`"),
+            Found::Output => "its output".to_owned(),
+            other => panic!("{other}"),
+        };
+        let start = format!(
+            "step {step}: the loss of micro-batch 0 is not finite; first in stage {}, {layer}: {what} is not \
+             finite",
+            found.stage
+        );
+        assert!(text.starts_with(&start), "{text}");
         assert!(
             text.ends_with("the weights are those from before this step"),
             "{text}"
@@ -157,6 +171,47 @@ fn a_loss_that_is_not_finite_stops_before_the_update_and_says_where_it_began() {
         assert_eq!(pipeline.next_step(), *step, "the step does not count");
         pipeline.weights_hash().expect("the pipeline still runs");
     }
+}
+
+/// Inputs whose product with a gradient is infinite.
+struct Huge;
+
+impl DataSource for Huge {
+    fn micro_batch(&self, _: u64, _: MicroBatch) -> Result<(Tensor, Tensor)> {
+        let tensor = |number| Tensor::from_vec(&[1, 1], vec![number]);
+        Ok((tensor(f32::MAX)?, tensor(2.0)?))
+    }
+
+    fn shapes(&self) -> (Shape, Shape) {
+        (Shape::f32(&[1, 1]), Shape::f32(&[1, 1]))
+    }
+}
+
+#[test]
+fn a_gradient_that_is_not_finite_is_named_by_its_parameter() {
+    let build: StageBuilder<Sequential> = Box::new(|| {
+        let layer = Linear::new("fc", [1, 1], Init::Zeros, 0);
+        Ok(Sequential::new(vec![Box::new(layer)]))
+    });
+    let mut pipeline = Pipeline::builder()
+        .schedule(Schedule::gpipe(1, 1).expect("the sizes fit"))
+        .stages(vec![build])
+        .loss(MeanSquaredError::default())
+        .data(Arc::new(Huge))
+        .pin(false)
+        .launch()
+        .expect("it starts");
+    let error = pipeline.step().expect_err("the gradient is infinite");
+    assert_eq!(
+        error.to_string(),
+        "step 0: the gradient is not finite, first at `fc.weight` (stage 0); the weights are those from \
+         before this step"
+    );
+    let Error::NotFinite { what, .. } = error else {
+        panic!("{error}")
+    };
+    let (parameter, stage) = ("fc.weight".to_owned(), StageId(0));
+    assert_eq!(*what, NotFinite::Gradient { parameter, stage });
 }
 
 #[test]

@@ -13,10 +13,10 @@ use sha2::digest::common::hazmat::SerializableState;
 use super::stage_actor::{StageActor, caught};
 use crate::checkpoint::{Checkpoint, Draft, Written};
 use crate::data::DataSource;
-use crate::error::{LaunchError, Result};
+use crate::error::{Finding, LaunchError, Result};
 use crate::fabric::Call;
 use crate::id::{MicroBatch, Rank, StageId};
-use crate::worker::{Finding, Forwards, ParameterInfo, Site, Tie, Trained, Worker, WorkerParts};
+use crate::worker::{Forwards, ParameterInfo, Site, Tie, Trained, Worker, WorkerParts};
 
 /// Declares a message, its answer, and what the worker does for it.
 macro_rules! message {

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 use super::runtime::Runtime;
 use super::stage_actor::StageActor;
-use crate::error::{Error, Result};
+use crate::error::{CallError, Result};
 use crate::fabric::{Call, Peers};
 use crate::id::{Rank, WorldRank};
 use crate::interrupt::Interrupt;
@@ -101,15 +101,19 @@ impl<S: Stage> Ranks<S> {
         StageActor<S>: Handler<M>,
         <StageActor<S> as Actor>::Context: ToEnvelope<StageActor<S>, M>,
     {
-        let first = self.mesh.world_rank(Coordinate::of_first(rank));
+        let first = self.first(rank);
         let own = if self.runtime.has(first) {
             self.runtime.ask(first, message).map(|answer| vec![answer])
         } else {
             Ok(Vec::new())
         };
         let mut all = self.spread(what, own)?;
-        all.pop()
-            .ok_or_else(|| Error::Stopped(format!(": no process has rank {rank}")))
+        all.pop().ok_or_else(|| CallError::NoSuchRank { rank }.into())
+    }
+
+    /// The rank that answers for a rank of the pipeline.
+    pub(crate) fn first(&self, rank: Rank) -> WorldRank {
+        self.mesh.world_rank(Coordinate::of_first(rank))
     }
 
     /// The values of all processes, in process order.
@@ -124,19 +128,13 @@ impl<S: Stage> Ranks<S> {
         if self.peers.processes() == 1 {
             return own;
         }
-        let own = own.and_then(|own| postcard::to_stdvec(&own).map_err(|error| unreadable(what, error)));
-        let mut all = Vec::new();
-        for block in self.peers.share(what, own)? {
-            let values: Vec<T> = postcard::from_bytes(&block).map_err(|error| unreadable(what, error))?;
-            all.extend(values);
-        }
-        Ok(all)
+        Ok(self
+            .peers
+            .share_values(what, own)?
+            .into_iter()
+            .flatten()
+            .collect())
     }
-}
-
-/// All processes run the same build of the program, so each can read what another has written.
-fn unreadable(what: &str, error: postcard::Error) -> Error {
-    Error::Stopped(format!(": a process's part in {what} cannot be read: {error}"))
 }
 
 impl<S: Stage> std::fmt::Debug for Ranks<S> {

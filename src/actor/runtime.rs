@@ -1,5 +1,6 @@
 //! The actix system on its own thread. Each rank has one arbiter, which is a thread.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -13,7 +14,7 @@ use pipewright_stages::Stage;
 
 use super::stage_actor::StageActor;
 use super::watch::{KeepWaiting, Watch};
-use crate::error::{Error, Result};
+use crate::error::{CallError, Error, LaunchError, Result, panic_message};
 use crate::id::WorldRank;
 use crate::worker::Progress;
 
@@ -39,6 +40,7 @@ impl<S: Stage> Runtime<S> {
     /// When the system cannot start a thread.
     pub(crate) fn start(ranks: Vec<WorldRank>, stall_limit: Option<Duration>) -> Result<Self> {
         let count = ranks.len();
+        let no_threads = |source| Error::from(LaunchError::RankThreads { ranks: count, source });
         let (started, ready) = crossbeam_channel::bounded(1);
         let thread = std::thread::Builder::new()
             .name("pipeline".to_owned())
@@ -57,10 +59,13 @@ impl<S: Stage> Runtime<S> {
                     let _ = arbiter.join();
                 }
             })
-            .map_err(|error| Error::Stopped(format!(": no thread for it: {error}")))?;
-        let (system, handles) = ready
-            .recv()
-            .map_err(|_| Error::Stopped(": its threads could not be started".to_owned()))?;
+            .map_err(no_threads)?;
+        let Ok((system, handles)) = ready.recv() else {
+            let panic = thread
+                .join()
+                .expect_err("it ends before it is ready only by a panic");
+            return Err(no_threads(io::Error::other(panic_message(panic.as_ref()))));
+        };
         let actors = handles
             .iter()
             .map(|handle| StageActor::start_in_arbiter(handle, |_| StageActor::new()))
@@ -112,7 +117,8 @@ impl<S: Stage> Runtime<S> {
         let answers: Vec<Result<T>> = self
             .wait(join_all(answers), keep_waiting)?
             .into_iter()
-            .map(|answer| answer.unwrap_or_else(|error| gone(&error)))
+            .zip(&self.ranks)
+            .map(|(answer, rank)| answer.unwrap_or_else(|_| no_answer(*rank)))
             .collect();
         let (answers, mut failures): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
         if failures.is_empty() {
@@ -149,12 +155,12 @@ impl<S: Stage> Runtime<S> {
         StageActor<S>: Handler<M>,
         <StageActor<S> as Actor>::Context: ToEnvelope<StageActor<S>, M>,
     {
-        block_on(self.actors[self.index(rank)].send(message)).unwrap_or_else(|error| gone(&error))
+        block_on(self.actors[self.index(rank)].send(message)).unwrap_or_else(|_| no_answer(rank))
     }
 }
 
-fn gone<T>(error: &actix::MailboxError) -> Result<T> {
-    Err(Error::Stopped(format!(": an actor does not answer ({error})")))
+fn no_answer<T>(rank: WorldRank) -> Result<T> {
+    Err(CallError::NoAnswer { rank }.into())
 }
 
 impl<S: Stage> Drop for Runtime<S> {

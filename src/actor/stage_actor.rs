@@ -37,10 +37,7 @@ impl<S: Stage> StageActor<S> {
 
     /// Runs a job after which the worker can continue, even if the job fails.
     pub(super) fn ask<T>(&mut self, job: impl FnOnce(&mut Worker<S>) -> Result<T>) -> Result<T> {
-        let worker = self
-            .worker
-            .as_mut()
-            .ok_or_else(|| Error::Stopped(String::new()))?;
+        let worker = self.worker.as_mut().ok_or(Error::Stopped { cause: None })?;
         caught(|| job(worker))
     }
 }

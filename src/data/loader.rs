@@ -165,14 +165,14 @@ impl Feed {
     /// Waits for one micro-batch of a step. Otherwise as [`Feed::poll`].
     ///
     /// # Errors
-    /// Whatever the source reported, or [`Error::Stopped`] when the thread has ended.
+    /// Whatever the source reported, or [`DataError::LoaderEnded`].
     pub fn take(&mut self, step: u64, micro_batch: MicroBatch) -> Result<Tensor> {
         loop {
             if let Some(tensor) = self.poll(step, micro_batch)? {
                 return Ok(tensor);
             }
             let item = self.items.recv();
-            let item = item.map_err(|_| Error::Stopped(": its data loader has ended".to_owned()))?;
+            let item = item.map_err(|_| DataError::LoaderEnded { step, micro_batch })?;
             self.early.push(item);
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::id::WorldRank;
+use crate::id::{Rank, WorldRank};
 
 /// A call of a running pipeline that fails.
 #[derive(Debug, thiserror::Error)]
@@ -12,6 +12,18 @@ pub enum CallError {
     /// There is nothing to evaluate. The pipeline continues to run.
     #[error("an evaluation of 0 micro-batches has no loss: ask for 1 or more")]
     NoMicroBatches,
+    /// No process has the rank that is asked.
+    #[error("no process has rank {rank}")]
+    NoSuchRank {
+        /// The rank.
+        rank: Rank,
+    },
+    /// A rank cannot answer.
+    #[error("rank {rank} does not answer: its thread has ended")]
+    NoAnswer {
+        /// The rank.
+        rank: WorldRank,
+    },
     /// One action of a rank does not end. The pipeline has stopped, but the rank's thread is not ended.
     #[error(
         "rank {rank} has not finished action {index} ({action}) after {} s, and it waits for no other rank: \

@@ -149,6 +149,14 @@ pub enum DataError {
     /// An error of your own source.
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
+    /// The thread that reads a pipeline's data has ended.
+    #[error("the data loader has ended before it gave micro-batch {micro_batch} of step {step}")]
+    LoaderEnded {
+        /// The step, from 0.
+        step: u64,
+        /// The micro-batch.
+        micro_batch: MicroBatch,
+    },
     /// The system cannot start a thread.
     #[error("cannot start the data loader's thread: {source}")]
     Thread {

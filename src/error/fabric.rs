@@ -1,5 +1,6 @@
 //! Errors between ranks and between processes.
 
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 
@@ -80,6 +81,32 @@ pub enum FabricError {
         /// The other process.
         process: u32,
         /// What is wrong with them.
+        source: Arc<io::Error>,
+    },
+    /// What a process or a rank tells the others in a call cannot be read.
+    #[error("{of}'s part in `{call}` cannot be read: {source}")]
+    UnreadablePart {
+        /// Who tells it.
+        of: PartOf,
+        /// The call.
+        call: String,
+        /// What is wrong with it.
+        source: Arc<io::Error>,
+    },
+    /// The system gives no thread for a connection.
+    #[error("cannot start a thread for the connection to process {process}: {source}")]
+    Thread {
+        /// The other process.
+        process: u32,
+        /// The system's reason.
+        source: Arc<io::Error>,
+    },
+    /// A connection cannot be set up.
+    #[error("cannot set up the connection to process {process}: {source}")]
+    CannotSetUp {
+        /// The other process.
+        process: u32,
+        /// The system's reason.
         source: Arc<io::Error>,
     },
     /// Two processes make different calls.
@@ -258,6 +285,19 @@ pub enum FabricError {
         /// Their GPU.
         device: pipewright_stages::Device,
     },
+    /// The processes do not agree which ranks NCCL connects: not exactly one of them gives its id.
+    #[error(
+        "the processes do not agree which ranks NCCL connects: {}, where one process gives it; start all \
+         with the same devices and the same schedule",
+        match givers.as_slice() {
+            [] => "no process gives its id".to_owned(),
+            givers => format!("its id comes from processes {}", list(givers)),
+        }
+    )]
+    NcclDiffers {
+        /// The processes that give an id.
+        givers: Vec<u32>,
+    },
     /// An announced wire cannot be received.
     #[error("rank {from} announces a wire to rank {to}, but the two have no link for it")]
     Unreceivable {
@@ -268,7 +308,39 @@ pub enum FabricError {
     },
 }
 
+/// Who tells the others something in a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartOf {
+    /// A process.
+    Process(u32),
+    /// A rank.
+    Rank(WorldRank),
+}
+
+impl fmt::Display for PartOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Process(process) => write!(f, "process {process}"),
+            Self::Rank(rank) => write!(f, "rank {rank}"),
+        }
+    }
+}
+
 impl FabricError {
+    /// A part in a call that cannot be read. Processes run one build of the program, so what one has written
+    /// another can read, unless it was damaged.
+    pub(crate) fn unreadable_part(
+        of: PartOf,
+        call: &str,
+        error: impl std::error::Error + Send + Sync + 'static,
+    ) -> Self {
+        Self::UnreadablePart {
+            of,
+            call: call.to_owned(),
+            source: Arc::new(io::Error::new(io::ErrorKind::InvalidData, error)),
+        }
+    }
+
     /// Whether the processes were refused before any work began.
     pub(crate) fn is_refusal(&self) -> bool {
         !matches!(
@@ -281,6 +353,9 @@ impl FabricError {
                 | Self::LeftOver { .. }
                 | Self::CarrierKept { .. }
                 | Self::Unreadable { .. }
+                | Self::UnreadablePart { .. }
+                | Self::Thread { .. }
+                | Self::CannotSetUp { .. }
                 | Self::CallsDiffer { .. }
         )
     }

@@ -28,6 +28,17 @@ pub enum LaunchError {
         /// The system's error.
         source: pipewright_stages::Error,
     },
+    /// The system cannot start the threads that the ranks of a process run on.
+    #[error(
+        "cannot start the threads of {ranks} ranks: {source}; start more processes, with fewer ranks each, or \
+         raise the limit of threads (`ulimit -u`)"
+    )]
+    RankThreads {
+        /// How many ranks the process has.
+        ranks: usize,
+        /// The system's reason.
+        source: std::io::Error,
+    },
     /// The schedule has stages in several directions, as DualPipe has.
     #[error(
         "schedule {schedule} goes in {directions} directions (placement {placement}); the engine trains \
@@ -69,8 +80,8 @@ pub enum LaunchError {
     NotOnDevice {
         /// The rank.
         rank: Rank,
-        /// The optimizer or the loss, as text.
-        what: String,
+        /// What does not run there.
+        what: CpuOnly,
         /// Where the rank's stages run.
         device: Device,
     },
@@ -160,6 +171,24 @@ pub enum LaunchError {
         /// The loss's error.
         source: Box<Error>,
     },
+}
+
+/// A part of a pipeline that runs on the CPU only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CpuOnly {
+    /// The optimizer, as its `Debug` shows it.
+    Optimizer(String),
+    /// The loss.
+    Loss,
+}
+
+impl fmt::Display for CpuOnly {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Optimizer(optimizer) => write!(f, "the optimizer {optimizer}"),
+            Self::Loss => f.write_str("the loss"),
+        }
+    }
 }
 
 /// Where a stage's input comes from.

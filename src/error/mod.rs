@@ -9,6 +9,7 @@ mod fabric;
 mod gradient;
 mod launch;
 mod mesh;
+mod not_finite;
 pub mod plan;
 mod profile;
 mod run;
@@ -21,10 +22,11 @@ pub use checkpoint::{CheckpointError, Damage, Difference, KnownData, Part, Place
 pub use command::{Advice, CommandError, OutProblem, PromptProblem};
 pub use config::{ConfigError, MeantKey, Origin, ProcessesProblem};
 pub use data::{DataError, FileProblem, FolderProblem};
-pub use fabric::FabricError;
+pub use fabric::{FabricError, PartOf};
 pub use gradient::GradientError;
-pub use launch::{Giver, LaunchError, ParameterPlace};
+pub use launch::{CpuOnly, Giver, LaunchError, ParameterPlace};
 pub use mesh::MeshError;
+pub use not_finite::{Finding, Found, NotFinite};
 pub use plan::PlanError;
 pub use profile::{CostsProblem, ProfileError};
 pub use run::{Holder, RunError};
@@ -120,7 +122,7 @@ pub enum Error {
         /// The step, from 0.
         step: u64,
         /// What is not finite, and where it was found first.
-        what: String,
+        what: Box<NotFinite>,
     },
     /// Data that cannot be used. The error names the file.
     #[error(transparent)]
@@ -138,9 +140,15 @@ pub enum Error {
         /// The system's reason.
         source: std::io::Error,
     },
-    /// The pipeline has stopped, after an earlier failure or because it was told to.
-    #[error("the pipeline has stopped{0}")]
-    Stopped(String),
+    /// The pipeline has stopped, so it takes no calls.
+    #[error(
+        "the pipeline has stopped{}",
+        cause.as_ref().map_or(String::new(), |cause| format!(" after a failure: {cause}"))
+    )]
+    Stopped {
+        /// The message of the failure after which it stopped; none where a rank knows only that it has.
+        cause: Option<String>,
+    },
 }
 
 /// Each part's error becomes an [`Error`], in a box: the result of every action is as large as the largest
@@ -199,7 +207,7 @@ impl Error {
     /// Whether it only follows from another failure.
     pub(crate) fn is_echo(&self) -> bool {
         match self {
-            Self::PeerGone(_) | Self::Stopped(_) | Self::Process { .. } | Self::ProcessGone(_) => true,
+            Self::PeerGone(_) | Self::Stopped { .. } | Self::Process { .. } | Self::ProcessGone(_) => true,
             Self::Action { kind, .. } => kind.is_echo(),
             _ => false,
         }

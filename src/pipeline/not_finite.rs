@@ -6,9 +6,9 @@ use pipewright_stages::Stage;
 
 use super::running::Pipeline;
 use crate::actor::Search;
-use crate::error::{Error, Result};
+use crate::error::{Error, Finding, NotFinite, Result};
 use crate::id::MicroBatch;
-use crate::worker::{Fault, Finding, Forwards, Outcome, ParameterInfo, Totals, Trained};
+use crate::worker::{Fault, Forwards, Outcome, ParameterInfo, Totals, Trained};
 
 impl<S: Stage> Pipeline<S> {
     /// The step's totals, on which the ranks have agreed. If a number is not finite, an error with its place.
@@ -16,21 +16,22 @@ impl<S: Stage> Pipeline<S> {
         match answers.first().expect("a pipeline has at least one rank").outcome {
             Outcome::Updated(totals) => Ok(totals),
             Outcome::NotFinite(Fault::Loss(micro_batch)) => {
-                let place = self.search(step, micro_batch)?;
-                let what = format!("the loss of micro-batch {micro_batch} is not finite; {place}");
+                let found = self.search(step, micro_batch)?;
+                let what = Box::new(NotFinite::Loss { micro_batch, found });
                 Err(Error::NotFinite { step, what })
             }
             Outcome::NotFinite(Fault::Gradient(stage, index)) => {
                 let at = |info: &&ParameterInfo| (info.site.stage, info.site.index) == (stage, index);
-                let name = self.parameters.iter().find(at).map_or("?", |info| &info.name);
-                let what = format!("the gradient is not finite, first at `{name}` (stage {stage})");
+                let info = self.parameters.iter().find(at);
+                let parameter = info.map_or("?", |info| &info.name).to_owned();
+                let what = Box::new(NotFinite::Gradient { parameter, stage });
                 Err(Error::NotFinite { step, what })
             }
         }
     }
 
-    /// Searches for the first number that is not finite in a micro-batch's forward pass.
-    fn search(&mut self, step: u64, micro_batch: MicroBatch) -> Result<String> {
+    /// Where a micro-batch's forward pass first gives a number that is not finite.
+    fn search(&mut self, step: u64, micro_batch: MicroBatch) -> Result<Option<Finding>> {
         let call = self.begin(format_args!(
             "search of step {step}, micro-batch {micro_batch} for a number that is not finite"
         ))?;
@@ -45,10 +46,6 @@ impl<S: Stage> Pipeline<S> {
         let findings = self
             .ranks
             .ask_all("looking for the first number that is not finite", message);
-        let found = self.note(findings)?.into_iter().flatten().next();
-        Ok(found.map_or_else(
-            || "every layer's output is finite, so the loss itself is at fault".to_owned(),
-            |Finding { stage, what }| format!("first in stage {stage}, {what}"),
-        ))
+        Ok(self.note(findings)?.into_iter().flatten().next())
     }
 }

@@ -210,10 +210,9 @@ impl<S: Stage> Pipeline<S> {
         let mut hash = Sha256::new();
         for run in sites.chunk_by(|a, b| a.rank == b.rank) {
             let sites = run.to_vec();
-            let state = self
-                .ranks
-                .ask("hashing the weights", run[0].rank, Hash { hash, sites })?;
-            hash = hash::resumed(&state)?;
+            let rank = run[0].rank;
+            let state = self.ranks.ask(hash::CALL, rank, Hash { hash, sites })?;
+            hash = hash::resumed(self.ranks.first(rank), &state)?;
         }
         Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
     }
@@ -264,7 +263,8 @@ impl<S: Stage> Pipeline<S> {
     /// Begins a call, which all processes must make. After a failure it returns an error.
     pub(super) fn begin(&mut self, call: Arguments<'_>) -> Result<Call> {
         if let Some(cause) = &self.failure {
-            return Err(Error::Stopped(format!(" after a failure: {cause}")));
+            let cause = Some(cause.clone());
+            return Err(Error::Stopped { cause });
         }
         let call = self.ranks.announce(call);
         self.note(call)

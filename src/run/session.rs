@@ -16,6 +16,7 @@ use super::trace::Tracer;
 use super::validation::Validation;
 use super::writer::{Failure, Writer};
 use crate::checkpoint;
+use crate::error::NotFinite;
 use crate::interrupt::Interrupt;
 use crate::pipeline::{Evaluation, Pipeline, StepReport};
 use crate::{Error, Result};
@@ -206,7 +207,9 @@ impl<S: Stage> Session<'_, S> {
         let evaluation = self.pipeline.evaluate(source, validation.micro_batches)?;
         let validation_loss = evaluation.loss;
         if !validation_loss.is_finite() {
-            let what = format!("the loss of the validation before it is {validation_loss}");
+            let what = Box::new(NotFinite::Validation {
+                loss: validation_loss,
+            });
             return Err(Error::NotFinite { step, what });
         }
         let best = self.best.offer(Best {

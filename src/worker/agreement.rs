@@ -4,9 +4,9 @@ use pipewright_stages::loss::Score;
 use serde::{Deserialize, Serialize};
 
 use super::outcome::{Fault, Outcome, Totals};
-use crate::error::{Error, Result};
+use crate::error::{FabricError, PartOf, Result};
 use crate::fabric::{Gathered, Transport, all_gather};
-use crate::id::{MicroBatch, StageId};
+use crate::id::{MicroBatch, StageId, WorldRank};
 
 /// One value that a rank sends to all others.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -86,13 +86,14 @@ impl Agreement {
     /// Sends this rank's entries to all ranks, and receives theirs.
     ///
     /// # Errors
-    /// [`Error::PeerGone`].
+    /// [`crate::Error::PeerGone`], or [`FabricError::UnreadablePart`].
     pub(super) fn exchange<W: 'static>(&mut self, transport: &mut dyn Transport<W>) -> Result<()> {
         all_gather(transport, &self.mine, &mut self.all)?;
-        for (rank, mut told) in self.all.ranks().enumerate() {
+        for (rank, mut told) in (0..).map(WorldRank).zip(self.all.ranks()) {
             while !told.is_empty() {
-                let (entry, rest) =
-                    postcard::take_from_bytes(told).map_err(|error| unreadable(rank, error))?;
+                let (entry, rest) = postcard::take_from_bytes(told).map_err(|error| {
+                    FabricError::unreadable_part(PartOf::Rank(rank), "ending a step", error)
+                })?;
                 match entry {
                     Entry::Loss(loss) => self.loss = loss,
                     Entry::Gradient(gradient) => self.gradients.push(gradient),
@@ -123,11 +124,4 @@ impl Agreement {
         };
         Outcome::Updated(Totals { score, grad_norm })
     }
-}
-
-/// All processes run the same build of the program, so each can read what another has written.
-fn unreadable(rank: usize, error: postcard::Error) -> Error {
-    Error::Stopped(format!(
-        ": what rank {rank} tells at the end of a step cannot be read: {error}"
-    ))
 }

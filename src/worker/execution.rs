@@ -2,12 +2,11 @@
 
 use pipewright_stages::loss::Score;
 use pipewright_stages::{ForwardContext, Mode, Tensor};
-use serde::{Deserialize, Serialize};
 
 use super::outcome::Outcome;
 use crate::data::DataSource;
-use crate::error::Result;
-use crate::id::{MicroBatch, StageId};
+use crate::error::{Finding, Result};
+use crate::id::MicroBatch;
 use crate::schedule::{Action, Cell};
 
 /// One run of a schedule, and its results so far.
@@ -27,15 +26,6 @@ pub(super) struct Execution<'a> {
     pub(super) score: Score,
     /// In a search: what this rank found.
     pub(super) finding: Option<Finding>,
-}
-
-/// What a rank found when it searched for a number that is not finite.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Finding {
-    /// The stage.
-    pub(crate) stage: StageId,
-    /// The stage's message: the layer, and which of its numbers is not finite.
-    pub(crate) what: String,
 }
 
 impl<'a> Execution<'a> {

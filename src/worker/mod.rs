@@ -14,7 +14,6 @@ mod store;
 mod ties;
 mod trace;
 
-pub(crate) use execution::Finding;
 pub(crate) use forwards::Forwards;
 pub use meter::RankReport;
 pub(crate) use outcome::{Fault, Outcome, Totals};
@@ -33,7 +32,7 @@ use pipewright_stages::{Device, Shape, Stage, StageBuilder};
 use serde::{Deserialize, Serialize};
 
 use crate::data::{DataSource, Feed};
-use crate::error::{Error, LaunchError, Result, panic_message};
+use crate::error::{CpuOnly, Error, Finding, LaunchError, Result, panic_message};
 use crate::fabric::{Call, Transport};
 use crate::id::{MicroBatch, Rank, StageId, WorldRank};
 use crate::mesh::{Coordinate, Mesh};
@@ -364,15 +363,15 @@ fn check_place<S: Stage>(parts: &WorkerParts<S>) -> Result<()> {
     if device == Device::Cpu {
         return Ok(());
     }
-    let refuse = |what: String| {
+    let refuse = |what| {
         let rank = parts.rank;
         Err(LaunchError::NotOnDevice { rank, what, device }.into())
     };
     if !parts.optimizer.runs_on_gpus() {
-        return refuse(format!("the optimizer {:?}", parts.optimizer));
+        return refuse(CpuOnly::Optimizer(format!("{:?}", parts.optimizer)));
     }
     match &parts.loss {
-        Some(loss) if !loss.runs_on_gpus() => refuse("the loss".to_owned()),
+        Some(loss) if !loss.runs_on_gpus() => refuse(CpuOnly::Loss),
         _ => Ok(()),
     }
 }

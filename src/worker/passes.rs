@@ -6,9 +6,9 @@ use pipewright_stages::{Mode, Shape, Stage, Tensor};
 
 use super::Worker;
 use super::chunk::Held;
-use super::execution::{Execution, Finding};
+use super::execution::Execution;
 use super::progress::WaitsFor;
-use crate::error::{GradientError, Result};
+use crate::error::{Finding, GradientError, Result};
 use crate::fabric::Tag;
 use crate::id::{Rank, StageId};
 use crate::schedule::{Cell, Flow};
@@ -22,10 +22,7 @@ impl<S: Stage> Worker<S> {
         let shape = shape_of(&input);
         let (output, saved) = match self.chunk(cell.stage).stage.forward(run.context(cell), input) {
             Err(error) if run.is_search() => {
-                run.finding = Some(Finding {
-                    stage: cell.stage,
-                    what: error.to_string(),
-                });
+                run.finding = Some(Finding::new(cell.stage, error));
                 return Ok(());
             }
             done => done?,

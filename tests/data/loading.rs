@@ -72,3 +72,18 @@ fn a_source_is_read_a_step_ahead_where_another_step_is_known_to_come() {
 fn an_endless_source_is_read_a_step_ahead() {
     assert_eq!(asked(true, 3), [0, 1, 2, 3]);
 }
+
+#[test]
+fn a_loader_that_has_ended_is_named_with_what_it_did_not_give() {
+    let source = Arc::new(Steps {
+        asked: Mutex::default(),
+        endless: false,
+    });
+    let (loader, mut inputs, _targets) = Loader::start(source, 1).unwrap();
+    drop(loader);
+    let error = inputs.take(3, MicroBatch(0)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the data loader has ended before it gave micro-batch 0 of step 3"
+    );
+}

@@ -199,6 +199,24 @@ fn processes_that_are_not_alike_are_told_the_first_part_that_differs() {
 }
 
 #[test]
+fn a_part_that_cannot_be_read_is_named_with_its_process_and_its_call() {
+    let all = two_processes(|process, _end, peers| match process {
+        // A list of 3, without them.
+        0 => peers
+            .share("comparing", Ok(vec![3]))
+            .expect("shared")
+            .len()
+            .to_string(),
+        _ => peers
+            .compare("comparing", Ok(Vec::new()))
+            .expect_err("3 are missing")
+            .to_string(),
+    });
+    let start = "process 0's part in `comparing` cannot be read: ";
+    assert!(all[0] == "2" && all[1].starts_with(start), "{all:?}");
+}
+
+#[test]
 fn a_process_that_says_nothing_does_not_hide_the_end_of_another() {
     // The second process never makes the call that the others wait in.
     let (told, silent) = crossbeam_channel::bounded::<()>(0);

@@ -4,7 +4,7 @@ use pipewright_stages::Device;
 use pipewright_stages::devices::Library;
 use pipewright_stages::nccl::UniqueId;
 
-use crate::error::{Error, FabricError, Result};
+use crate::error::{FabricError, Result};
 use crate::id::WorldRank;
 use crate::mesh::Mesh;
 
@@ -93,7 +93,10 @@ impl GpuPairs {
     ) -> Result<UniqueId> {
         let blocks = share(self.own_part(own))?;
         let bytes = blocks.concat().try_into().map_err(|_| {
-            Error::Stopped(": the processes do not agree which ranks NCCL connects".to_owned())
+            let gives = |(process, block): (u32, &Vec<u8>)| (!block.is_empty()).then_some(process);
+            FabricError::NcclDiffers {
+                givers: (0..).zip(&blocks).filter_map(gives).collect(),
+            }
         })?;
         Ok(UniqueId::from_bytes(bytes))
     }

@@ -7,6 +7,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, never};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::calls::Calls;
 use super::connection::{Connection, farewell};
@@ -15,7 +17,7 @@ use super::head::Kind;
 use super::part::{self, Failure, Order};
 use super::patience::Patience;
 use super::reader::Heard;
-use crate::error::{CallError, EndsNow, Error, FabricError, Result};
+use crate::error::{CallError, EndsNow, Error, FabricError, PartOf, Result};
 use crate::fabric::Call;
 use crate::interrupt::Interrupt;
 
@@ -139,13 +141,7 @@ impl Peers {
     /// [`FabricError::NotAlike`] on every process, with the first part that differs. Otherwise as for
     /// [`Peers::share`].
     pub fn compare(&self, what: &str, parts: Result<Vec<(String, String)>>) -> Result<()> {
-        let unreadable = |_| Error::Stopped(format!(": a process's part in {what} cannot be read"));
-        let mine = parts.and_then(|parts| postcard::to_stdvec(&parts).map_err(unreadable));
-        let blocks = self.share(what, mine)?;
-        let parts = blocks.iter().map(|block| postcard::from_bytes(block));
-        let all = parts
-            .collect::<postcard::Result<Vec<Vec<(String, String)>>>>()
-            .map_err(unreadable)?;
+        let all = self.share_values(what, parts)?;
         for (process, parts) in (0..).zip(&all).skip(1) {
             if let Some(error) = difference(&all[0], process, parts) {
                 return Err(error.into());
@@ -185,8 +181,23 @@ impl Peers {
         }
     }
 
-    /// Sends this process's part, or its failure, to all others. If one of them does not read, a failure does
-    /// not wait for it.
+    /// Gives every process's value to all, in process order: see [`Peers::share`].
+    ///
+    /// # Errors
+    /// As for [`Peers::share`], and [`FabricError::UnreadablePart`].
+    pub(crate) fn share_values<T>(&self, what: &str, mine: Result<T>) -> Result<Vec<T>>
+    where
+        T: Serialize + DeserializeOwned,
+    {
+        let mine = mine.map(|value| postcard::to_stdvec(&value).expect("memory takes what is written"));
+        let read = |(process, block): (u32, Vec<u8>)| {
+            postcard::from_bytes(&block)
+                .map_err(|error| FabricError::unreadable_part(PartOf::Process(process), what, error).into())
+        };
+        (0..).zip(self.share(what, mine)?).map(read).collect()
+    }
+
+    /// Tells all what came of this process's part. A failure is told also when one of them does not read.
     fn tell_part(&self, number: u64, what: &str, mine: &Result<Vec<u8>>) {
         let part = part::write(what, mine);
         let until = Instant::now() + GRACE;

@@ -10,7 +10,7 @@ use crossbeam_channel::unbounded;
 use super::connection::{Connection, farewell};
 use super::reader::{Deliveries, Reader};
 use super::{Peers, bootstrap};
-use crate::error::{Error, Result};
+use crate::error::{Error, FabricError, Result};
 use crate::fabric::WireFrame;
 use crate::mesh::Mesh;
 
@@ -37,10 +37,10 @@ impl World {
     pub fn join(membership: &Membership, program: &str) -> Result<Self> {
         let joined = bootstrap::join(membership, program)?;
         let mut connections = Vec::new();
-        for lines in joined.lines {
+        for (process, lines) in (0..).zip(joined.lines) {
             let connection = lines.map(|lines| Connection::new(lines, membership.silence));
-            let connection = connection.transpose();
-            connections.push(connection.map_err(no_connection)?.map(Arc::new));
+            let connection = connection.transpose().map_err(cannot_set_up(process))?;
+            connections.push(connection.map(Arc::new));
         }
         Ok(Self {
             process: membership.process,
@@ -107,30 +107,27 @@ impl World {
                 calls: peers.calls(),
                 connections: connections.clone(),
             };
-            let stream = connection.incoming().map_err(no_connection)?;
-            peers.add(start(format!("from process {process}"), move || {
-                reader.run(stream)
-            })?);
+            let stream = connection.incoming().map_err(cannot_set_up(process))?;
+            peers.add(start("from", process, move || reader.run(stream))?);
             let watched = Arc::clone(connection);
-            peers.add(start(format!("watch process {process}"), move || {
-                watched.watch()
-            })?);
+            peers.add(start("watch", process, move || watched.watch())?);
         }
         Ok((connections, peers))
     }
 }
 
-fn start(name: String, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
-    thread::Builder::new()
-        .name(name)
-        .spawn(run)
-        .map_err(|error| Error::Stopped(format!(": no thread for a connection: {error}")))
+/// Starts a thread for the connection to a process.
+fn start(does: &str, process: u32, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    let thread = thread::Builder::new().name(format!("{does} process {process}"));
+    let started = thread.spawn(run).map_err(Arc::new);
+    Ok(started.map_err(|source| FabricError::Thread { process, source })?)
 }
 
-fn no_connection(error: io::Error) -> Error {
-    Error::Stopped(format!(
-        ": a connection to another process cannot be set up: {error}"
-    ))
+fn cannot_set_up(process: u32) -> impl Fn(io::Error) -> FabricError {
+    move |error| FabricError::CannotSetUp {
+        process,
+        source: Arc::new(error),
+    }
 }
 
 /// If this process ends before the run begins, the others are told.
