@@ -71,7 +71,7 @@ fn a_cell_of_a_micro_batch_that_is_not_there_is_named() {
     // PyTorch 2.15's printed 1F1B, in which the last rank's forwards are off by one
     assert_eq!(
         refusal("0F0,0F1,0B0,0B1\n1F1,1B0,1F2,1B1"),
-        "2 problems:\n  rank 1, action 2 (1F2): there is no micro-batch 2, only 0 to 1; remove the cell\n  \
+        "2 problems:\n  rank 1, action 2 (1F2): there is no micro-batch 2, only 0 to 1; remove the action\n  \
          rank 1 \
          lacks 1F0"
     );
@@ -82,7 +82,7 @@ fn a_cell_of_a_micro_batch_that_is_not_there_is_named() {
     );
     assert_eq!(
         refusal("0F4294967295,0B0,0F0"),
-        "rank 0, action 0 (0F4294967295): there is no micro-batch 4294967295, only 0 to 0; remove the cell"
+        "rank 0, action 0 (0F4294967295): there is no micro-batch 4294967295, only 0 to 0; remove the action"
     );
 }
 
@@ -90,15 +90,15 @@ fn a_cell_of_a_micro_batch_that_is_not_there_is_named() {
 fn a_cell_on_the_wrong_rank_is_named() {
     assert_eq!(
         refusal("0F0,0F1,0B0,0B1,1B1\n1F0,1B0,1F1"),
-        "rank 0, action 4 (1B1): stage 1 is on rank 1; move the cell there"
+        "rank 0, action 4 (1B1): stage 1 is on rank 1; move the action there"
     );
     assert_eq!(
         csv("0F0,1F0,1B0,0B0\n2F0,2B0", Some("0,1,0"), Links::Buffered).unwrap_err(),
-        "4 problems:\n  rank 0, action 1 (1F0): stage 1 is on rank 1; move the cell there\n  rank 0, \
+        "4 problems:\n  rank 0, action 1 (1F0): stage 1 is on rank 1; move the action there\n  rank 0, \
          action 2 \
-         (1B0): stage 1 is on rank 1; move the cell there\n  rank 1, action 0 (2F0): stage 2 is on \
+         (1B0): stage 1 is on rank 1; move the action there\n  rank 1, action 0 (2F0): stage 2 is on \
          rank 0; move \
-         the cell there\n  and 1 more"
+         the action there\n  and 1 more"
     );
 }
 
@@ -139,7 +139,7 @@ fn stages_and_ranks_that_do_not_fit_are_refused() {
         .unwrap_err()
         .to_string();
     assert!(
-        stage.contains("rank 0, action 0 (7F0): there is no stage 7, only 0 to 1; remove the cell"),
+        stage.contains("rank 0, action 0 (7F0): there is no stage 7, only 0 to 1; remove the action"),
         "{stage}"
     );
 }
@@ -167,10 +167,10 @@ fn an_error_has_its_place_in_fields() {
     let Err(Error::Schedule(error)) = read else {
         panic!("{read:?}");
     };
-    let ScheduleError::Cell { rank, cell, source } = *error else {
+    let ScheduleError::Entry { rank, entry, source } = *error else {
         panic!("{error:?}");
     };
-    assert_eq!((rank, cell), (Rank(1), 2));
+    assert_eq!((rank, entry), (Rank(1), 2));
     assert!(
         matches!(
             *source,
@@ -256,12 +256,12 @@ fn a_lowered_schedule_is_judged_on_the_links_named() {
 fn a_cell_that_cannot_be_read_is_named_by_its_rank_and_place() {
     let text = refusal("0F0,0B0\n1F0,,1G0");
     assert!(
-        text.starts_with("rank 1, cell 2: \"1G0\" is not an action; known are 2F0, "),
+        text.starts_with("rank 1, entry 2: \"1G0\" is not an action; known are 2F0, "),
         "{text}"
     );
     assert_eq!(
         refusal("0F0,(0B0;0F1)OVERLAP_F_B"),
-        "rank 0, cell 1: \"(0B0;0F1)OVERLAP_F_B\" is not a pair of a forward and a backward; write it as \
+        "rank 0, entry 1: \"(0B0;0F1)OVERLAP_F_B\" is not a pair of a forward and a backward; write it as \
          (0F7;7B3)OVERLAP_F_B"
     );
 }
@@ -291,7 +291,7 @@ fn every_stage_has_one_reduction_or_none_has_one() {
     );
     assert_eq!(
         refusal("0F0,0B0,0REDUCE_GRAD,1REDUCE_GRAD\n1F0,1B0"),
-        "rank 0, action 3 (1REDUCE_GRAD): stage 1 is on rank 1; move the cell there"
+        "rank 0, action 3 (1REDUCE_GRAD): stage 1 is on rank 1; move the action there"
     );
 }
 

@@ -10,7 +10,7 @@ pub use deadlock::{Deadlock, Reason, Wait};
 
 use crate::id::{MicroBatch, Rank, StageId};
 
-/// A schedule or a placement that is wrong. Ranks, stages, micro-batches, actions and cells are counted from
+/// A schedule or a placement that is wrong. Ranks, stages, micro-batches, actions and entries are counted from
 /// 0.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -23,13 +23,13 @@ pub enum ScheduleError {
         /// The right form.
         expected: Expected,
     },
-    /// A cell of a CSV that cannot be read.
-    #[error("rank {rank}, cell {cell}: {source}")]
-    Cell {
+    /// An entry of a CSV row that cannot be read.
+    #[error("rank {rank}, entry {entry}: {source}")]
+    Entry {
         /// The rank whose row it is in.
         rank: Rank,
-        /// Its place in the row, idle cells included.
-        cell: usize,
+        /// Its place in the row, empty entries included.
+        entry: usize,
         /// What is wrong with it.
         source: Box<ScheduleError>,
     },
