@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::error::CommandError;
-use crate::schedule::{FromCsv, Links, PlacementSpec, Schedule};
+use crate::schedule::{FromCsv, LinkKind, PlacementSpec, Schedule};
 use crate::{Error, Result};
 
 /// Check a schedule from a file: accept it, or name the entry that is wrong and why.
@@ -32,8 +32,8 @@ pub(super) struct Args {
     placement: Option<PlacementSpec>,
     /// For a file with transfers: what the links promise, buffered (transfers may overtake each other) or
     /// ordered (one queue a rank, as in NCCL)
-    #[arg(long, default_value_t = Links::Buffered)]
-    links: Links,
+    #[arg(long, default_value_t = LinkKind::Buffered)]
+    links: LinkKind,
 }
 
 pub(super) fn run(args: Args) -> Result<()> {
@@ -51,7 +51,7 @@ pub(super) fn run(args: Args) -> Result<()> {
     }
 }
 
-fn answer(read: &FromCsv, links: Links) -> String {
+fn answer(read: &FromCsv, links: LinkKind) -> String {
     let FromCsv {
         schedule,
         lowered,
@@ -79,7 +79,7 @@ fn answer(read: &FromCsv, links: Links) -> String {
             words.join(", ")
         );
     }
-    text += &match schedule.holds_on(Links::Ordered) {
+    text += &match schedule.holds_on(LinkKind::Ordered) {
         Ok(()) => "ordered links: safe\n".into(),
         Err(error) => format!("ordered links: not safe: {error}\n"),
     };

@@ -256,7 +256,7 @@ pub enum FabricError {
         device: pipewright_stages::Device,
     },
     /// An announced wire cannot be received.
-    #[error("rank {from} announces a wire to rank {to}, but the two have no link for it")]
+    #[error("rank {from} announces a wire to rank {to}, but NCCL does not connect the two")]
     Unreceivable {
         /// The sending rank.
         from: WorldRank,

@@ -61,7 +61,7 @@ pub enum Error {
     /// A call of a running pipeline that fails.
     #[error(transparent)]
     Call(Box<CallError>),
-    /// Processes that cannot find each other, or a link that cannot carry what it is given.
+    /// Processes that cannot find each other, or a connection that cannot carry what it is given.
     #[error(transparent)]
     Fabric(Box<FabricError>),
     /// A run directory that cannot be used.
@@ -98,7 +98,7 @@ pub enum Error {
     /// A stage panicked.
     #[error("panicked: {0}")]
     Panicked(String),
-    /// The rank at the other end of a link has stopped.
+    /// A rank to which this one sends, or from which it receives, has stopped.
     #[error("rank {0} has stopped")]
     PeerGone(WorldRank),
     /// Another process of the run has failed.

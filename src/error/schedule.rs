@@ -10,8 +10,8 @@ pub use deadlock::{Deadlock, Reason, Wait};
 
 use crate::id::{MicroBatch, Rank, StageId};
 
-/// A schedule or a placement that is wrong. Ranks, stages, micro-batches, actions and entries are counted from
-/// 0.
+/// A schedule or a placement that is wrong. Ranks, stages, micro-batches, actions and entries are counted
+/// from 0.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleError {
@@ -207,8 +207,8 @@ pub enum Expected {
     Pair,
     /// A placement.
     Placement,
-    /// The promise of links.
-    Links,
+    /// A kind of links.
+    LinkKind,
 }
 
 impl fmt::Display for Expected {
@@ -222,7 +222,7 @@ impl fmt::Display for Expected {
             Self::Placement => {
                 "is not a placement; known are looped, vee and a list of the stages' ranks such as 0,1,1,0"
             }
-            Self::Links => "are no links; known are buffered and ordered",
+            Self::LinkKind => "are no links; known are buffered and ordered",
         })
     }
 }

@@ -6,7 +6,7 @@ use crate::id::{MicroBatch, Rank};
 use crate::schedule::action::split;
 use crate::schedule::pairs;
 use crate::schedule::set::Expected;
-use crate::schedule::{Action, Cell, Links, Pass, Placement, PlacementSpec, Schedule};
+use crate::schedule::{Action, Cell, LinkKind, Pass, Placement, PlacementSpec, Schedule};
 
 /// Words of other systems that a schedule here does not have: sharding of parameters, and waits. A step waits
 /// for its stage's reduction by itself, and a sender for its buffers.
@@ -44,7 +44,7 @@ impl Schedule {
         name: &str,
         text: &str,
         placement: Option<&PlacementSpec>,
-        links: Links,
+        links: LinkKind,
     ) -> Result<FromCsv> {
         let Rows {
             rows,
