@@ -57,7 +57,7 @@ pub(super) fn between_gpus(schedule: &Schedule, mesh: &Mesh) -> Result<GpuPairs>
         .map(|rank| mesh.coordinate(rank))
         .filter(|at| at.rank == ends[0])
     {
-        gpus = gpus.with_guests(ends.map(|rank| mesh.world_rank(Coordinate { rank, ..at })), mesh);
+        gpus = gpus.with_members(ends.map(|rank| mesh.world_rank(Coordinate { rank, ..at })), mesh);
     }
     Ok(gpus)
 }
