@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::checksum::Checksum;
-use crate::error::{CheckpointError, Damage, Error, Part, Result};
+use crate::error::{CheckpointError, Damage, Error, FilePart, Result};
 
 /// The refusal of a file, with what is wrong with it.
 pub(super) fn damaged(path: &Path, damage: Damage) -> Error {
@@ -12,7 +12,7 @@ pub(super) fn damaged(path: &Path, damage: Damage) -> Error {
 }
 
 /// Refuses a part of a file whose checksum is not the one that was written.
-pub(super) fn compare(path: &Path, part: Part, found: Checksum, expected: Checksum) -> Result<()> {
+pub(super) fn compare(path: &Path, part: FilePart, found: Checksum, expected: Checksum) -> Result<()> {
     if found == expected {
         return Ok(());
     }

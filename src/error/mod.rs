@@ -17,7 +17,7 @@ mod schedule_file;
 mod value;
 
 pub use call::{CallError, EndsNow, WaitingRank};
-pub use checkpoint::{CheckpointError, Damage, Difference, KnownData, Part, PlaceProblem};
+pub use checkpoint::{CheckpointError, Damage, Difference, FilePart, KnownData, PlaceProblem};
 pub use command::{Advice, CommandError, OutProblem, PromptProblem};
 pub use config::{ConfigError, MeantKey, Origin, ProcessesProblem};
 pub use data::{DataError, FileProblem, FolderProblem};
