@@ -44,15 +44,7 @@ pub(super) fn come(
     let listener = TcpListener::bind((own, 0)).map_err(cannot)?;
     let mut hello = hello(listener.local_addr().map_err(cannot)?);
     hello.proof = hello.proof(binary(), challenge);
-    let said = send(&first, &Message::Hello(hello)).and_then(|()| receive(&first, deadline + GRACE));
-    let known = match said {
-        Ok(Message::Welcome { addresses, pass }) if addresses.len() == membership.processes as usize => {
-            Known { addresses, pass }
-        }
-        Ok(Message::Refused(why)) => return Err(FabricError::Refused { cause: plain(&why) }.into()),
-        Ok(_) => return Err(foreign(address).into()),
-        Err(error) => return Err(unheard(membership, error).into()),
-    };
+    let known = introduce(membership, &first, hello, deadline)?;
     // The others began to wait when the last process connected.
     let deadline = Instant::now() + membership.deadline;
     let acceptor = Acceptor::new(listener).map_err(cannot)?;
@@ -73,6 +65,19 @@ pub(super) fn come(
             Some(Event::Came(..)) => {}
             None => return Err(FabricError::Vanished { process: 0 }.into()),
         }
+    }
+}
+
+/// Says hello to process 0, and waits until it has heard all and tells their addresses.
+fn introduce(membership: &Membership, first: &TcpStream, hello: Hello, deadline: Instant) -> Result<Known> {
+    let said = send(first, &Message::Hello(hello)).and_then(|()| receive(first, deadline + GRACE));
+    match said {
+        Ok(Message::Welcome { addresses, pass }) if addresses.len() == membership.processes as usize => {
+            Ok(Known { addresses, pass })
+        }
+        Ok(Message::Refused(why)) => Err(FabricError::Refused { cause: plain(&why) }.into()),
+        Ok(_) => Err(foreign(&membership.address).into()),
+        Err(error) => Err(unheard(membership, error).into()),
     }
 }
 
