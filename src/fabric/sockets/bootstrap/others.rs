@@ -58,14 +58,8 @@ pub(super) fn come(
     }
     connected?;
     send(&first, &Message::Connected).map_err(|error| unheard(membership, error))?;
-    loop {
-        match acceptor.next(deadline + GRACE) {
-            Some(Event::Said(_, said)) => return ready(said).map(|()| (known, table.lines())),
-            // All have connected already.
-            Some(Event::Came(..)) => {}
-            None => return Err(FabricError::Vanished { process: 0 }.into()),
-        }
-    }
+    wait_until_ready(&acceptor, deadline + GRACE)?;
+    Ok((known, table.lines()))
 }
 
 /// Says hello to process 0, and waits until it has heard all and tells their addresses.
@@ -96,6 +90,18 @@ fn connect(acceptor: &Acceptor, table: &mut Table, known: &Known, deadline: Inst
                 let process = table.process();
                 return Err(FabricError::NotConnected { process, processes }.into());
             }
+        }
+    }
+}
+
+/// Waits until process 0 says that all are connected.
+fn wait_until_ready(acceptor: &Acceptor, deadline: Instant) -> Result<()> {
+    loop {
+        match acceptor.next(deadline) {
+            Some(Event::Said(_, said)) => return ready(said),
+            // All have connected already.
+            Some(Event::Came(..)) => {}
+            None => return Err(FabricError::Vanished { process: 0 }.into()),
         }
     }
 }
