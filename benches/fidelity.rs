@@ -8,7 +8,7 @@ mod support;
 
 use pipewright::plan::{Costs, StageCost};
 use pipewright::plan::{RankSimulation, simulate};
-use pipewright::schedule::{Links, Schedule};
+use pipewright::schedule::{LinkKind, Schedule};
 use pipewright::{RankReport, Result};
 
 /// Measured steps, after one that is not measured.
@@ -63,7 +63,7 @@ fn main() -> Result<()> {
 fn compare(name: &str, ranks: u32, micro_batches: u32) -> Result<f64> {
     let costs = Costs::share(SHARE, 0.0)?;
     let schedule = Schedule::make(name, ranks, None, micro_batches, &costs)?.in_turn();
-    let simulation = simulate(&schedule, &costs, Links::Buffered)?;
+    let simulation = simulate(&schedule, &costs, LinkKind::Buffered)?;
     let mut pipeline = support::pipeline(schedule.clone(), costs.of(schedule.placement())?)?;
     pipeline.step()?;
     let mut reports = (0..STEPS).map(|_| pipeline.step()).collect::<Result<Vec<_>>>()?;

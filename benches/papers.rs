@@ -6,7 +6,7 @@
 
 use pipewright::plan::{Costs, Goal, StageCost};
 use pipewright::plan::{Simulation, Wanted, auto, simulate};
-use pipewright::schedule::{Links, Schedule};
+use pipewright::schedule::{LinkKind, Schedule};
 
 /// Ranks, micro-batches; forward, backward-input, backward-weight and transfer in ms.
 const TIMES: [(u32, u32, [f64; 4]); 12] = [
@@ -68,7 +68,7 @@ fn main() -> pipewright::Result<()> {
         let mut cells = vec![ranks.to_string(), micro_batches.to_string()];
         for (name, published) in PUBLISHED {
             let schedule = Schedule::make(name, ranks, None, micro_batches, &costs)?;
-            let ours = simulate(&schedule, &costs, Links::Buffered)?;
+            let ours = simulate(&schedule, &costs, LinkKind::Buffered)?;
             cells.push(cell(&ours, published.get(setting)));
         }
         let chosen = auto(&Wanted {
@@ -77,7 +77,7 @@ fn main() -> pipewright::Result<()> {
             micro_batches,
             costs: &costs,
             memory: Some(f64::from(ranks)),
-            links: Links::Buffered,
+            links: LinkKind::Buffered,
             goal: Goal::Span,
         })?;
         cells.push(cell(&chosen.simulation, None));

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use pipewright::plan::Costs;
 use pipewright::plan::{period, simulate};
-use pipewright::schedule::{Links, Schedule};
+use pipewright::schedule::{LinkKind, Schedule};
 
 fn main() {
     println!(
@@ -32,10 +32,10 @@ fn measure(name: &str, ranks: u32, chunks: Option<u32>, micro_batches: u32) {
         .map(|rank| schedule.actions(pipewright::id::Rank(rank)).len())
         .sum();
     let start = Instant::now();
-    simulate(&schedule, &costs, Links::Ordered).expect("one made from passes holds on any links");
+    simulate(&schedule, &costs, LinkKind::Ordered).expect("one made from passes holds on any links");
     let simulated = milliseconds(start);
     let start = Instant::now();
-    period(&schedule, &costs, Links::Buffered).expect("one made from passes holds on any links");
+    period(&schedule, &costs, LinkKind::Buffered).expect("one made from passes holds on any links");
     let periodic = milliseconds(start);
     let chunks = schedule.stages() / ranks;
     println!(

@@ -6,7 +6,7 @@ mod random;
 
 use common::{Recipe, recipe};
 use pipewright::id::Rank;
-use pipewright::schedule::{Action, Links, Schedule};
+use pipewright::schedule::{Action, LinkKind, Schedule};
 use proptest::prelude::*;
 use random::{Rows, random_placement, random_rows};
 
@@ -126,7 +126,7 @@ proptest! {
         let mut draws = seed.iter().cycle();
         let mut pick = |count: usize| draws.next().expect("endless").index(count.max(1));
         (0..mutations).for_each(|_| mutate(&mut rows, &mut pick));
-        let links = if ordered { Links::Ordered } else { Links::Buffered };
+        let links = if ordered { LinkKind::Ordered } else { LinkKind::Buffered };
         match Schedule::from_actions("mutant", schedule.placement().clone(), micro_batches, rows, links) {
             Ok(mutant) => within_a_minute(move || assert_right(&recipe(2, true, micro_batches), mutant)),
             Err(error) => prop_assert!(matches!(error, pipewright::Error::Schedule(_))),

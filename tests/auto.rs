@@ -2,7 +2,7 @@
 
 use pipewright::plan::{Auto, Wanted, auto, simulate};
 use pipewright::plan::{Costs, Goal, StageCost};
-use pipewright::schedule::{Links, Placement, Schedule};
+use pipewright::schedule::{LinkKind, Placement, Schedule};
 
 fn share([forward, backward_input, backward_weight, comm]: [f64; 4], pending: f64) -> Costs {
     let share = StageCost {
@@ -22,7 +22,7 @@ fn wanted(ranks: u32, micro_batches: u32, costs: &Costs) -> Wanted<'_> {
         micro_batches,
         costs,
         memory: None,
-        links: Links::Buffered,
+        links: LinkKind::Buffered,
         goal: Goal::Makespan,
     }
 }
@@ -45,7 +45,7 @@ fn it_is_never_longer_than_a_schedule_with_a_name_that_fits_and_never_too_large(
                 .filter_map(|(name, chunks)| {
                     Schedule::make(name, ranks, Some(chunks), micro_batches, &costs).ok()
                 })
-                .map(|schedule| simulate(&schedule.in_turn(), &costs, Links::Buffered).unwrap())
+                .map(|schedule| simulate(&schedule.in_turn(), &costs, LinkKind::Buffered).unwrap())
                 .collect();
             for memory in [1.0, 1.5, f64::from(ranks), 2.0 * f64::from(ranks)] {
                 let auto = chosen(&Wanted {

@@ -4,9 +4,9 @@ use pipewright::Error;
 use pipewright::error::ScheduleError;
 use pipewright::error::schedule::Expected;
 use pipewright::id::Rank;
-use pipewright::schedule::{Cell, Links, Pass, Placement, PlacementSpec, Schedule, replay};
+use pipewright::schedule::{Cell, LinkKind, Pass, Placement, PlacementSpec, Schedule, replay};
 
-fn csv(text: &str, placement: Option<&str>, links: Links) -> Result<Schedule, String> {
+fn csv(text: &str, placement: Option<&str>, links: LinkKind) -> Result<Schedule, String> {
     let placement = placement.map(|text| text.parse::<PlacementSpec>().unwrap());
     match Schedule::from_csv("own", text, placement.as_ref(), links) {
         Ok(read) => Ok(read.schedule),
@@ -16,7 +16,7 @@ fn csv(text: &str, placement: Option<&str>, links: Links) -> Result<Schedule, St
 }
 
 fn refusal(text: &str) -> String {
-    csv(text, None, Links::Buffered).unwrap_err()
+    csv(text, None, LinkKind::Buffered).unwrap_err()
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn every_maker_is_accepted_at_any_size() {
                     (schedule.ranks(), schedule.micro_batches()),
                     (ranks, micro_batches)
                 );
-                schedule.holds_on(Links::Buffered).unwrap();
+                schedule.holds_on(LinkKind::Buffered).unwrap();
             }
         }
     }
@@ -71,7 +71,7 @@ fn a_cell_of_a_micro_batch_that_is_not_there_is_named() {
     // PyTorch 2.15's printed 1F1B, in which the last rank's forwards are off by one
     assert_eq!(
         refusal("0F0,0F1,0B0,0B1\n1F1,1B0,1F2,1B1"),
-        "2 problems:\n  rank 1, action 2 (1F2): there is no micro-batch 2, only 0 to 1; remove the cell\n  \
+        "2 problems:\n  rank 1, action 2 (1F2): there is no micro-batch 2, only 0 to 1; remove the action\n  \
          rank 1 \
          lacks 1F0"
     );
@@ -82,7 +82,7 @@ fn a_cell_of_a_micro_batch_that_is_not_there_is_named() {
     );
     assert_eq!(
         refusal("0F4294967295,0B0,0F0"),
-        "rank 0, action 0 (0F4294967295): there is no micro-batch 4294967295, only 0 to 0; remove the cell"
+        "rank 0, action 0 (0F4294967295): there is no micro-batch 4294967295, only 0 to 0; remove the action"
     );
 }
 
@@ -90,15 +90,15 @@ fn a_cell_of_a_micro_batch_that_is_not_there_is_named() {
 fn a_cell_on_the_wrong_rank_is_named() {
     assert_eq!(
         refusal("0F0,0F1,0B0,0B1,1B1\n1F0,1B0,1F1"),
-        "rank 0, action 4 (1B1): stage 1 is on rank 1; move the cell there"
+        "rank 0, action 4 (1B1): stage 1 is on rank 1; move the action there"
     );
     assert_eq!(
-        csv("0F0,1F0,1B0,0B0\n2F0,2B0", Some("0,1,0"), Links::Buffered).unwrap_err(),
-        "4 problems:\n  rank 0, action 1 (1F0): stage 1 is on rank 1; move the cell there\n  rank 0, \
+        csv("0F0,1F0,1B0,0B0\n2F0,2B0", Some("0,1,0"), LinkKind::Buffered).unwrap_err(),
+        "4 problems:\n  rank 0, action 1 (1F0): stage 1 is on rank 1; move the action there\n  rank 0, \
          action 2 \
-         (1B0): stage 1 is on rank 1; move the cell there\n  rank 1, action 0 (2F0): stage 2 is on \
+         (1B0): stage 1 is on rank 1; move the action there\n  rank 1, action 0 (2F0): stage 2 is on \
          rank 0; move \
-         the cell there\n  and 1 more"
+         the action there\n  and 1 more"
     );
 }
 
@@ -139,7 +139,7 @@ fn stages_and_ranks_that_do_not_fit_are_refused() {
         .unwrap_err()
         .to_string();
     assert!(
-        stage.contains("rank 0, action 0 (7F0): there is no stage 7, only 0 to 1; remove the cell"),
+        stage.contains("rank 0, action 0 (7F0): there is no stage 7, only 0 to 1; remove the action"),
         "{stage}"
     );
 }
@@ -163,14 +163,14 @@ fn micro_batches_that_do_not_begin_with_0_are_named() {
 
 #[test]
 fn an_error_has_its_place_in_fields() {
-    let read = Schedule::from_csv("own", "0F0,0B0\n1F0,,1G0", None, Links::Buffered);
+    let read = Schedule::from_csv("own", "0F0,0B0\n1F0,,1G0", None, LinkKind::Buffered);
     let Err(Error::Schedule(error)) = read else {
         panic!("{read:?}");
     };
-    let ScheduleError::Cell { rank, cell, source } = *error else {
+    let ScheduleError::Entry { rank, entry, source } = *error else {
         panic!("{error:?}");
     };
-    assert_eq!((rank, cell), (Rank(1), 2));
+    assert_eq!((rank, entry), (Rank(1), 2));
     assert!(
         matches!(
             *source,
@@ -181,7 +181,7 @@ fn an_error_has_its_place_in_fields() {
         ),
         "{source:?}"
     );
-    let stuck = Schedule::from_csv("own", "0B0,0F0", None, Links::Buffered);
+    let stuck = Schedule::from_csv("own", "0B0,0F0", None, LinkKind::Buffered);
     let Err(Error::Schedule(error)) = stuck else {
         panic!("{stuck:?}");
     };
@@ -196,7 +196,7 @@ fn an_error_has_its_place_in_fields() {
 fn transfers_have_to_be_those_that_the_placement_calls_for() {
     let lowered = |rank0: &str, rank1: &str| refusal(&format!("{rank0}\n{rank1}"));
     let (rank0, rank1) = ("0F0,0SEND_F0,0RECV_B0,0B0", "1RECV_F0,1F0,1B0,1SEND_B0");
-    csv(&format!("{rank0}\n{rank1}"), None, Links::Ordered).unwrap();
+    csv(&format!("{rank0}\n{rank1}"), None, LinkKind::Ordered).unwrap();
     assert_eq!(lowered("0F0,0RECV_B0,0B0", rank1), "rank 0 lacks 0SEND_F0");
     assert_eq!(lowered(rank0, "1RECV_F0,1F0,1B0"), "rank 1 lacks 1SEND_B0");
     assert_eq!(
@@ -240,28 +240,28 @@ fn a_lowered_schedule_is_judged_on_the_links_named() {
 0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1
 1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1
 ";
-    let schedule = csv(text, None, Links::Buffered).unwrap();
+    let schedule = csv(text, None, LinkKind::Buffered).unwrap();
     let cycle = "rank 0, action 3 (0SEND_F1) waits for rank 1, action 4 (1RECV_F1)";
     assert!(
         schedule
-            .holds_on(Links::Ordered)
+            .holds_on(LinkKind::Ordered)
             .unwrap_err()
             .to_string()
             .contains(cycle)
     );
-    assert!(csv(text, None, Links::Ordered).unwrap_err().contains(cycle));
+    assert!(csv(text, None, LinkKind::Ordered).unwrap_err().contains(cycle));
 }
 
 #[test]
 fn a_cell_that_cannot_be_read_is_named_by_its_rank_and_place() {
     let text = refusal("0F0,0B0\n1F0,,1G0");
     assert!(
-        text.starts_with("rank 1, cell 2: \"1G0\" is not an action; known are 2F0, "),
+        text.starts_with("rank 1, entry 2: \"1G0\" is not an action; known are 2F0, "),
         "{text}"
     );
     assert_eq!(
         refusal("0F0,(0B0;0F1)OVERLAP_F_B"),
-        "rank 0, cell 1: \"(0B0;0F1)OVERLAP_F_B\" is not a pair of a forward and a backward; write it as \
+        "rank 0, entry 1: \"(0B0;0F1)OVERLAP_F_B\" is not a pair of a forward and a backward; write it as \
          (0F7;7B3)OVERLAP_F_B"
     );
 }
@@ -269,7 +269,7 @@ fn a_cell_that_cannot_be_read_is_named_by_its_rank_and_place() {
 #[test]
 fn cells_about_shards_and_waits_are_left_out_and_counted() {
     let text = "0UNSHARD,0F0,,0B0,0REDUCE_GRAD,0RESHARD\r\n1F0,1B0,1REDUCE_GRAD,1WAIT_REDUCE_GRAD\r\n\r\n";
-    let read = Schedule::from_csv("own", text, None, Links::Buffered).unwrap();
+    let read = Schedule::from_csv("own", text, None, LinkKind::Buffered).unwrap();
     assert_eq!(
         read.left_out,
         [("UNSHARD", 1), ("RESHARD", 1), ("WAIT_REDUCE_GRAD", 1)]
@@ -280,7 +280,12 @@ fn cells_about_shards_and_waits_are_left_out_and_counted() {
 
 #[test]
 fn every_stage_has_one_reduction_or_none_has_one() {
-    csv("0F0,0B0,0REDUCE_GRAD\n1F0,1B0,1REDUCE_GRAD", None, Links::Ordered).unwrap();
+    csv(
+        "0F0,0B0,0REDUCE_GRAD\n1F0,1B0,1REDUCE_GRAD",
+        None,
+        LinkKind::Ordered,
+    )
+    .unwrap();
     assert_eq!(
         refusal("0F0,0B0,0REDUCE_GRAD\n1F0,1B0"),
         "rank 1 lacks 1REDUCE_GRAD, though other stages have a reduction; give each stage one, or none"
@@ -291,7 +296,7 @@ fn every_stage_has_one_reduction_or_none_has_one() {
     );
     assert_eq!(
         refusal("0F0,0B0,0REDUCE_GRAD,1REDUCE_GRAD\n1F0,1B0"),
-        "rank 0, action 3 (1REDUCE_GRAD): stage 1 is on rank 1; move the cell there"
+        "rank 0, action 3 (1REDUCE_GRAD): stage 1 is on rank 1; move the action there"
     );
 }
 
@@ -315,7 +320,12 @@ fn a_reduction_comes_after_the_stages_backward_weights_and_before_its_step() {
         refusal("0F0,0B0,0STEP,0REDUCE_GRAD"),
         "rank 0, action 3 (0REDUCE_GRAD) comes after 0STEP; put the steps at the end of the rank's list"
     );
-    csv("0F0,1F0,1B0,1REDUCE_GRAD,0B0,0REDUCE_GRAD", None, Links::Ordered).unwrap();
+    csv(
+        "0F0,1F0,1B0,1REDUCE_GRAD,0B0,0REDUCE_GRAD",
+        None,
+        LinkKind::Ordered,
+    )
+    .unwrap();
 }
 
 #[test]
@@ -326,7 +336,7 @@ fn a_reduction_takes_its_place_in_the_queue_of_ordered_links() {
 0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD
 1RECV_F0,1F0,1B0,1REDUCE_GRAD,1SEND_B0
 ";
-    csv(text, None, Links::Ordered).unwrap();
+    csv(text, None, LinkKind::Ordered).unwrap();
     let stuck = replay(
         &[
             ["0F0", "0SEND_F0", "0B0"]
@@ -336,7 +346,7 @@ fn a_reduction_takes_its_place_in_the_queue_of_ordered_links() {
                 .map(|text| text.parse().unwrap())
                 .to_vec(),
         ],
-        Links::Ordered,
+        LinkKind::Ordered,
     );
     let text = stuck.unwrap_err().to_string();
     assert!(

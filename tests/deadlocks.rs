@@ -1,6 +1,6 @@
 //! Lists of actions that deadlock, and the errors that refuse them.
 
-use pipewright::schedule::{Action, Links, Schedule, replay};
+use pipewright::schedule::{Action, LinkKind, Schedule, replay};
 
 fn rows(texts: &[&str]) -> Vec<Vec<Action>> {
     let row = |text: &&str| {
@@ -11,7 +11,7 @@ fn rows(texts: &[&str]) -> Vec<Vec<Action>> {
     texts.iter().map(row).collect()
 }
 
-fn refusal(texts: &[&str], links: Links) -> String {
+fn refusal(texts: &[&str], links: LinkKind) -> String {
     replay(&rows(texts), links).unwrap_err().to_string()
 }
 
@@ -19,9 +19,9 @@ fn refusal(texts: &[&str], links: Links) -> String {
 fn two_sends_that_face_each_other_lock_ordered_links() {
     // pytorch/pytorch#172668
     let fragment = ["0SEND_F1 2RECV_F0 2F0", "1SEND_F0 1RECV_F1 1F1"];
-    replay(&rows(&fragment), Links::Buffered).unwrap();
+    replay(&rows(&fragment), LinkKind::Buffered).unwrap();
     assert_eq!(
-        refusal(&fragment, Links::Ordered),
+        refusal(&fragment, LinkKind::Ordered),
         "\
 the schedule cannot end on ordered links; these wait for each other:
   rank 0, action 0 (0SEND_F1) waits for rank 1, action 1 (1RECV_F1)
@@ -39,9 +39,9 @@ fn a_send_ahead_of_a_receive_locks_even_with_ranks_alternating() {
         "2SEND_F1 0F2 0SEND_F2 2RECV_B0 2B0", //
         "3RECV_F1 3SEND_B0 3F1 3B1 1RECV_F2 3SEND_B1 1F2",
     ];
-    replay(&rows(&fragment), Links::Buffered).unwrap();
+    replay(&rows(&fragment), LinkKind::Buffered).unwrap();
     assert_eq!(
-        refusal(&fragment, Links::Ordered),
+        refusal(&fragment, LinkKind::Ordered),
         "\
 the schedule cannot end on ordered links; these wait for each other:
   rank 0, action 2 (0SEND_F2) waits for rank 1, action 4 (1RECV_F2)
@@ -55,7 +55,7 @@ put these transfers in the same order on both ranks, or leave transfers out: low
 #[test]
 fn a_pass_behind_another_ranks_later_send_locks_any_links() {
     let fragment = ["0F0 0RECV_B0 0B0 0SEND_F0", "1RECV_F0 1F0 1B0 1SEND_B0"];
-    for links in [Links::Buffered, Links::Ordered] {
+    for links in [LinkKind::Buffered, LinkKind::Ordered] {
         let text = refusal(&fragment, links);
         let cycle = "
   rank 0, action 1 (0RECV_B0) waits for rank 1, action 3 (1SEND_B0)
@@ -71,7 +71,7 @@ move one of them after what it needs";
 
 #[test]
 fn a_pass_ahead_of_its_own_receive_waits_for_ever() {
-    let text = refusal(&["0F0 0SEND_F0", "1F0 1RECV_F0"], Links::Buffered);
+    let text = refusal(&["0F0 0SEND_F0", "1F0 1RECV_F0"], LinkKind::Buffered);
     assert_eq!(
         text,
         "\
@@ -84,7 +84,7 @@ move one of them after what it needs"
 
 #[test]
 fn a_transfer_with_one_end_is_named() {
-    let text = refusal(&["0F0", "1RECV_F0 1F0"], Links::Buffered);
+    let text = refusal(&["0F0", "1RECV_F0 1F0"], LinkKind::Buffered);
     assert_eq!(
         text,
         "\
@@ -93,8 +93,8 @@ the schedule cannot end on buffered links; these wait for what never happens:
   rank 1, action 0 (1RECV_F0) has no other end
 add the missing end, or leave transfers out: lowering places them"
     );
-    replay(&rows(&["0F0 0SEND_F0", "1F0"]), Links::Buffered).unwrap();
-    let text = refusal(&["0F0 0SEND_F0", "1F0"], Links::Ordered);
+    replay(&rows(&["0F0 0SEND_F0", "1F0"]), LinkKind::Buffered).unwrap();
+    let text = refusal(&["0F0 0SEND_F0", "1F0"], LinkKind::Ordered);
     assert!(
         text.contains("rank 0, action 1 (0SEND_F0) has no other end"),
         "{text}"
@@ -122,7 +122,7 @@ fn what_pytorch_lowers_in_its_own_tests_ends_on_ordered_links() {
         ],
     ];
     for case in cases {
-        replay(&rows(case), Links::Ordered).unwrap();
+        replay(&rows(case), LinkKind::Ordered).unwrap();
     }
 }
 
@@ -148,8 +148,8 @@ fn receives_that_pytorch_defers_or_posts_early_lock_ordered_links_only() {
         ),
     ];
     for (fragment, queued) in queued {
-        replay(&rows(&fragment), Links::Buffered).unwrap();
-        let text = refusal(&fragment, Links::Ordered);
+        replay(&rows(&fragment), LinkKind::Buffered).unwrap();
+        let text = refusal(&fragment, LinkKind::Ordered);
         assert!(text.contains(queued), "{text}");
     }
 }
@@ -157,14 +157,14 @@ fn receives_that_pytorch_defers_or_posts_early_lock_ordered_links_only() {
 #[test]
 fn a_replay_refuses_what_stands_twice_or_on_two_ranks() {
     assert_eq!(
-        refusal(&["0F0 0F0"], Links::Buffered),
+        refusal(&["0F0 0F0"], LinkKind::Buffered),
         "rank 0, action 1 (0F0) was already done at rank 0, action 0 (0F0); remove one of them"
     );
     assert_eq!(
-        refusal(&["0F0", "0F1"], Links::Buffered),
+        refusal(&["0F0", "0F1"], LinkKind::Buffered),
         "stage 0 is on ranks 0 and 1 (0F1 on rank 1); keep a stage on one rank"
     );
-    let text = refusal(&["4294967295F4294967295"], Links::Buffered);
+    let text = refusal(&["4294967295F4294967295"], LinkKind::Buffered);
     assert_eq!(
         text,
         "4294967295 stages x 4294967295 micro-batches are too many; at most 2^23 cells are supported"
@@ -173,13 +173,13 @@ fn a_replay_refuses_what_stands_twice_or_on_two_ranks() {
 
 #[test]
 fn the_replay_of_nothing_ends() {
-    replay(&[], Links::Ordered).unwrap();
-    replay(&[vec![], vec![]], Links::Ordered).unwrap();
+    replay(&[], LinkKind::Ordered).unwrap();
+    replay(&[vec![], vec![]], LinkKind::Ordered).unwrap();
 }
 
 /// The refusal of lists with transfers.
 fn refusal_of_actions(text: &str) -> String {
-    Schedule::from_csv("mine", text, None, Links::Buffered)
+    Schedule::from_csv("mine", text, None, LinkKind::Buffered)
         .expect_err("it must be refused")
         .to_string()
 }

@@ -3,7 +3,7 @@
 
 use pipewright::draw::{Panel, Picture, Units, trace_events};
 use pipewright::plan::{Costs, StageCost};
-use pipewright::schedule::{Links, Schedule, Timeline};
+use pipewright::schedule::{LinkKind, Schedule, Timeline};
 use roxmltree::{Document, Node};
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 fn timeline(name: &str, ranks: u32, micro_batches: u32, comm: f64) -> Option<Timeline> {
     let costs = Costs::share(StageCost::default(), comm).unwrap();
     let schedule = Schedule::make(name, ranks, None, micro_batches, &costs).ok()?;
-    Some(schedule.timeline(&costs, Links::Buffered).unwrap())
+    Some(schedule.timeline(&costs, LinkKind::Buffered).unwrap())
 }
 
 fn picture(timelines: &[&Timeline], transfers: bool) -> String {
@@ -258,7 +258,7 @@ fn what_a_backward_makes_again_is_a_peak_of_the_curve_and_of_the_counter() {
     let cost = StageCost::default().recomputed(0.25);
     let schedule = Schedule::make("1f1b", 1, None, 1, &Costs::default()).unwrap();
     let costs = Costs::share(cost, 0.0).unwrap();
-    let step = schedule.timeline(&costs, Links::Buffered).unwrap();
+    let step = schedule.timeline(&costs, LinkKind::Buffered).unwrap();
     let text = picture(&[&step], false);
     assert!(text.contains("most memory held 1 (rank 0)"), "{text}");
     let events: Value = serde_json::from_str(&trace_events("step", &step)).unwrap();
@@ -286,7 +286,7 @@ fn a_reduction_is_a_mark_on_its_ranks_row_and_an_event_of_its_own() {
     let step = plain
         .clone()
         .for_replicas(2)
-        .timeline(&costs, Links::Buffered)
+        .timeline(&costs, LinkKind::Buffered)
         .unwrap();
     let text = picture(&[&step], false);
     let document = Document::parse(&text).unwrap();
@@ -308,7 +308,7 @@ fn a_reduction_is_a_mark_on_its_ranks_row_and_an_event_of_its_own() {
             .collect();
         assert_eq!(ends, [("b", 1e6 * reduction.start), ("e", 1e6 * reduction.end)]);
     }
-    let without = plain.timeline(&costs, Links::Buffered).unwrap();
+    let without = plain.timeline(&costs, LinkKind::Buffered).unwrap();
     let text = picture(&[&without], false);
     assert!(
         !text.contains("reduction") && !text.contains("class=\"q\""),

@@ -10,7 +10,7 @@ use std::path::Path;
 use pipewright::id::Rank;
 use pipewright::plan::{Costs, StageCost};
 use pipewright::plan::{Simulation, period, simulate};
-use pipewright::schedule::{Action, FromCsv, Links, Schedule};
+use pipewright::schedule::{Action, FromCsv, LinkKind, Schedule};
 use printed::{folder, table};
 
 /// The files in a folder whose names have this start and this end, with their text.
@@ -25,7 +25,7 @@ fn files(folder: &Path, start: &str, end: &str) -> BTreeMap<String, String> {
 }
 
 fn read(text: &str) -> Result<FromCsv, String> {
-    Schedule::from_csv("fixture", text, None, Links::Buffered).map_err(|error| error.to_string())
+    Schedule::from_csv("fixture", text, None, LinkKind::Buffered).map_err(|error| error.to_string())
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn gpipe_is_pytorchs_cell_for_cell_lowering_included() {
         let ours = Schedule::gpipe(read.schedule.ranks(), read.schedule.micro_batches()).unwrap();
         let ours = ours.for_replicas(2);
         assert_eq!(read.schedule.csv_with_comms(), ours.csv_with_comms(), "{name}");
-        read.schedule.holds_on(Links::Ordered).unwrap();
+        read.schedule.holds_on(LinkKind::Ordered).unwrap();
     }
 }
 
@@ -115,7 +115,7 @@ fn every_schedule_is_accepted_simulated_and_written_as_it_was_read() {
     for (name, text) in schedules() {
         let read = read(&text).unwrap_or_else(|refusal| panic!("{name}: {refusal}"));
         let schedule = read.schedule;
-        simulate(&schedule, &Costs::default(), Links::Buffered).unwrap();
+        simulate(&schedule, &Costs::default(), LinkKind::Buffered).unwrap();
         let written = if read.lowered {
             schedule.csv_with_comms()
         } else {
@@ -188,8 +188,12 @@ fn dualpipe_idles_as_its_readme_says_where_a_pair_sends_at_its_end() {
             "pytorch-2.15/dualpipev_p4_m8_v2_comms.csv" => (27.0, 4.5),
             _ => continue,
         };
-        let simulation =
-            simulate(&read(&text).unwrap().schedule, &Costs::default(), Links::Buffered).unwrap();
+        let simulation = simulate(
+            &read(&text).unwrap().schedule,
+            &Costs::default(),
+            LinkKind::Buffered,
+        )
+        .unwrap();
         let peaks = simulation.ranks.iter().map(|rank| rank.peak_activations);
         assert_eq!(
             (simulation.makespan, peaks.fold(0.0, f64::max)),
@@ -260,12 +264,12 @@ fn the_simulator_agrees_at_unit_costs_with_every_row() {
                 continue;
             }
             let schedule = read(&fs::read_to_string(path).unwrap()).unwrap().schedule;
-            let simulation = simulate(&schedule, &costs, Links::Buffered).unwrap();
+            let simulation = simulate(&schedule, &costs, LinkKind::Buffered).unwrap();
             let [activations, memory] = peaks(&simulation);
             let bubbles = [simulation.bubble_span, simulation.bubble_makespan];
             let ours = [simulation.span, simulation.makespan, activations, memory];
             check(&row, columns, &[ours.as_slice(), &bubbles].concat());
-            let period = period(&schedule, &costs, Links::Buffered).unwrap();
+            let period = period(&schedule, &costs, LinkKind::Buffered).unwrap();
             assert!(
                 (period - simulation.span).abs() < 1e-9,
                 "{row:?}: period {period}"
@@ -292,7 +296,7 @@ fn the_simulator_gives_the_papers_bubbles_for_1f1b() {
             ..StageCost::default()
         };
         let costs = Costs::share(share, number("T_comm")).unwrap();
-        let simulation = simulate(&schedule, &costs, Links::Buffered).unwrap();
+        let simulation = simulate(&schedule, &costs, LinkKind::Buffered).unwrap();
         assert!(
             (simulation.bubble_span - number("bubble_rate")).abs() <= 5.1e-5,
             "{row:?} {simulation:?}"

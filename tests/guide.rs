@@ -9,7 +9,7 @@ use assert_cmd::Command;
 use pipewright::config::Config;
 use pipewright::plan::{Costs, StageCost};
 use pipewright::plan::{RankSimulation, Simulation, simulate};
-use pipewright::schedule::{Links, Schedule};
+use pipewright::schedule::{LinkKind, Schedule};
 use toml::{Table, Value};
 
 /// A fenced block of a page: its language, its text and the line it begins on.
@@ -194,7 +194,7 @@ fn planned(name: &str, ranks: u32, micro_batches: u32, pending: f64) -> Simulati
     };
     let costs = Costs::share(share, 0.0).expect("costs");
     let schedule = Schedule::make(name, ranks, None, micro_batches, &costs).expect(name);
-    simulate(&schedule, &costs, Links::Buffered).expect(name)
+    simulate(&schedule, &costs, LinkKind::Buffered).expect(name)
 }
 
 fn most(simulation: &Simulation, of: fn(&RankSimulation) -> f64) -> f64 {

@@ -3,7 +3,7 @@
 mod oracle;
 
 use pipewright::id::Rank;
-use pipewright::schedule::{Action, Cell, Links, Pass, Placement, Schedule};
+use pipewright::schedule::{Action, Cell, LinkKind, Pass, Placement, Schedule};
 use proptest::prelude::*;
 
 /// Passes in an order that works on any placement: by micro-batch or by pass, with backward whole or in two
@@ -129,7 +129,7 @@ proptest! {
         let mut rows = rows(&schedule);
         mutations.iter().for_each(|mutation| mutate(&mut rows, mutation));
         let (placement, micro_batches) = (schedule.placement(), schedule.micro_batches());
-        for links in [Links::Buffered, Links::Ordered] {
+        for links in [LinkKind::Buffered, LinkKind::Ordered] {
             let mutant =
                 Schedule::from_actions("mutant", placement.clone(), micro_batches, rows.clone(), links);
             let runs = oracle::runs(&rows, placement, micro_batches, links);
@@ -149,7 +149,7 @@ proptest! {
         let (placement, micro_batches) = (schedule.placement(), schedule.micro_batches());
         match Schedule::from_passes("mutant", placement.clone(), micro_batches, passes) {
             Ok(mutant) => {
-                prop_assert!(oracle::runs(&rows(&mutant), placement, micro_batches, Links::Ordered));
+                prop_assert!(oracle::runs(&rows(&mutant), placement, micro_batches, LinkKind::Ordered));
             }
             Err(refusal) => {
                 let runs = oracle::passes_run(&mutated, placement, micro_batches);

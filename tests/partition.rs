@@ -2,8 +2,8 @@
 
 use pipewright::id::Rank;
 use pipewright::plan::StageCost;
-use pipewright::plan::{Fit, LayerCost, Link, ModelCosts, Prediction, Setting, partition, simulate};
-use pipewright::schedule::{Action, Links, Schedule};
+use pipewright::plan::{Fit, LayerCost, LinkCost, ModelCosts, Prediction, Setting, partition, simulate};
+use pipewright::schedule::{Action, LinkKind, Schedule};
 use proptest::prelude::*;
 
 /// Layers with these times (a third for each pass) that keep this many bytes.
@@ -25,7 +25,7 @@ fn model(times: &[f64], saved: &[f64]) -> ModelCosts {
         output: 1.0,
     };
     let layers = times.iter().zip(saved).enumerate().map(layer).collect();
-    ModelCosts::new(layers, 0.0, Link::default()).unwrap()
+    ModelCosts::new(layers, 0.0, LinkCost::default()).unwrap()
 }
 
 fn light(times: &[f64]) -> ModelCosts {
@@ -119,7 +119,7 @@ fn the_first_ranks_get_less_when_memory_is_short() {
 fn what_two_layers_share_counts_once_in_one_stage() {
     let mut layers = model(&[1.0; 3], &[10.0; 3]).layers().to_vec();
     layers[2].shared = 4.0;
-    let model = ModelCosts::new(layers, 0.0, Link::default()).unwrap();
+    let model = ModelCosts::new(layers, 0.0, LinkCost::default()).unwrap();
     assert_eq!(model.stage(0..3).saved, 26.0);
     assert_eq!(model.stage(2..3).saved, 10.0);
     assert_eq!(
@@ -134,7 +134,7 @@ fn costs_that_are_none_are_refused_by_layer() {
     for wrong in [-1.0, f64::NAN, f64::INFINITY] {
         let mut layers = light(&[1.0; 2]).layers().to_vec();
         layers[1].cost.backward_input = wrong;
-        let error = ModelCosts::new(layers, 0.0, Link::default())
+        let error = ModelCosts::new(layers, 0.0, LinkCost::default())
             .unwrap_err()
             .to_string();
         assert!(
@@ -183,7 +183,7 @@ fn a_memory_limit_counts_what_a_backward_makes_again() {
             let counts = partition(&model, &schedule, memory).ok()?;
             let costs = model.stages(&counts).unwrap();
             Some(
-                Prediction::of(&schedule, &costs, Links::Buffered)
+                Prediction::of(&schedule, &costs, LinkKind::Buffered)
                     .unwrap()
                     .peak_memory,
             )
@@ -237,19 +237,19 @@ fn auto_tries_cuts_for_both_placements_and_cuts_without_the_limit() {
 fn a_prediction_counts_the_update_as_work() {
     let mut layers = light(&[3.0; 2]).layers().to_vec();
     layers[0].cost.update = 2.0;
-    let costs = ModelCosts::new(layers, 0.0, Link::default())
+    let costs = ModelCosts::new(layers, 0.0, LinkCost::default())
         .unwrap()
         .stages(&[1, 1])
         .unwrap();
     let schedule = schedule("1f1b", 2, 1, 1);
-    let prediction = Prediction::of(&schedule, &costs, Links::Buffered).unwrap();
+    let prediction = Prediction::of(&schedule, &costs, LinkKind::Buffered).unwrap();
     assert_eq!(
         prediction.step, 8.0,
         "two stages of 3 in a row, and the longer update"
     );
     assert!((prediction.bubble - 0.5).abs() < 1e-12, "{}", prediction.bubble);
     assert_eq!(
-        simulate(&schedule, &costs, Links::Buffered).unwrap().makespan,
+        simulate(&schedule, &costs, LinkKind::Buffered).unwrap().makespan,
         6.0
     );
 }
@@ -284,7 +284,7 @@ proptest! {
 fn a_backward_in_one_piece_costs_what_was_measured_of_it() {
     let mut layers = light(&[3.0; 2]).layers().to_vec();
     layers[0].backward = 1.0;
-    let costs = ModelCosts::new(layers, 0.0, Link::default()).unwrap();
+    let costs = ModelCosts::new(layers, 0.0, LinkCost::default()).unwrap();
     let work = |name| costs.clone().under(&schedule(name, 2, 1, 4)).stage(0..1).work();
     assert_eq!((work("1f1b"), work("zb-h1")), (2.0, 3.0));
 }

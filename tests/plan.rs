@@ -2,7 +2,7 @@
 
 use pipewright::id::Rank;
 use pipewright::plan::{Costs, Simulation, StageCost, Wait, period, simulate};
-use pipewright::schedule::{Links, Schedule};
+use pipewright::schedule::{LinkKind, Schedule};
 use proptest::prelude::*;
 
 fn close(a: f64, b: f64) -> bool {
@@ -21,7 +21,7 @@ fn costs([forward, backward_input, backward_weight]: [f64; 3], comm: f64) -> Cos
 
 fn simulated(name: &str, ranks: u32, micro_batches: u32, costs: Costs) -> Simulation {
     let schedule = Schedule::named(name, ranks, micro_batches).unwrap();
-    simulate(&schedule, &costs, Links::Buffered).unwrap()
+    simulate(&schedule, &costs, LinkKind::Buffered).unwrap()
 }
 
 fn peaks(simulation: &Simulation) -> Vec<f64> {
@@ -96,10 +96,10 @@ fn a_chunk_costs_its_part_of_the_rank() {
     let csv =
         "0F0,0F1,0F2,3F0,3I0,3W0,3F1,3I1,3W1,0F3,0I0,0W0,3F2,3I2,3W2,0I1,0W1,3F3,3I3,0I2,3W3,0I3,0W2,0W3
 1F0,2F0,1F1,2F1,2I0,2W0,1F2,1I0,1W0,2F2,2I1,2W1,1F3,1I1,1W1,2F3,2I2,1I2,2I3,1I3,2W2,1W2,2W3,1W3";
-    let schedule = Schedule::from_csv("zb-v", csv, None, Links::Buffered)
+    let schedule = Schedule::from_csv("zb-v", csv, None, LinkKind::Buffered)
         .unwrap()
         .schedule;
-    let simulation = simulate(&schedule, &Costs::default(), Links::Buffered).unwrap();
+    let simulation = simulate(&schedule, &Costs::default(), LinkKind::Buffered).unwrap();
     assert_eq!((simulation.span, simulation.makespan), (12.0, 12.5));
     assert_eq!(
         (
@@ -112,7 +112,7 @@ fn a_chunk_costs_its_part_of_the_rank() {
     // Without a barrier, the steps overlap, so the span decides.
     assert_eq!(simulation.step, 12.5);
     assert_eq!(
-        period(&schedule, &Costs::default(), Links::Buffered).unwrap(),
+        period(&schedule, &Costs::default(), LinkKind::Buffered).unwrap(),
         12.0
     );
 }
@@ -122,7 +122,7 @@ fn each_rank_says_where_its_time_goes() {
     // rank 0 | F0 F1 .. .. .. .. B0 B0 .. B1 B1
     // rank 1 | .. .. F0 B0 B0 F1 B1 B1            at a column a unit, with transfers that take one
     let schedule = Schedule::one_f_one_b(2, 2).unwrap();
-    let simulation = simulate(&schedule, &costs([1.0; 3], 1.0), Links::Buffered).unwrap();
+    let simulation = simulate(&schedule, &costs([1.0; 3], 1.0), LinkKind::Buffered).unwrap();
     let [first, last] = &simulation.ranks[..] else {
         panic!("2 ranks");
     };
@@ -148,7 +148,7 @@ fn each_rank_says_where_its_time_goes() {
 #[test]
 fn memory_changes_at_each_pass_by_what_the_stage_says() {
     let csv = "0F0,0F1,0I0,0I1,0W0,0W1\n1F0,1I0,1F1,1I1,1W0,1W1";
-    let schedule = Schedule::from_csv("own", csv, None, Links::Buffered)
+    let schedule = Schedule::from_csv("own", csv, None, LinkKind::Buffered)
         .unwrap()
         .schedule;
     let peaks = |saved, pending| {
@@ -158,7 +158,7 @@ fn memory_changes_at_each_pass_by_what_the_stage_says() {
             ..StageCost::default()
         };
         let costs = Costs::each(vec![share; 2], 0.0).unwrap();
-        let simulation = simulate(&schedule, &costs, Links::Buffered).unwrap();
+        let simulation = simulate(&schedule, &costs, LinkKind::Buffered).unwrap();
         assert_eq!(
             simulation
                 .ranks
@@ -185,7 +185,8 @@ fn transfers_take_their_time_and_on_ordered_links_their_turn() {
     let costs = costs([1.0; 3], 1.0);
     let makespans = |name| {
         let schedule = Schedule::named(name, 4, 8).unwrap();
-        [Links::Buffered, Links::Ordered].map(|links| simulate(&schedule, &costs, links).unwrap().makespan)
+        [LinkKind::Buffered, LinkKind::Ordered]
+            .map(|links| simulate(&schedule, &costs, links).unwrap().makespan)
     };
     assert_eq!(makespans("gpipe"), [39.0, 67.0]);
     assert_eq!(makespans("1f1b"), [49.0, 52.0]);
@@ -197,10 +198,10 @@ fn a_schedule_that_locks_ordered_links_is_not_simulated_on_them() {
 0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1
 1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1
 ";
-    let schedule = Schedule::from_csv("own", csv, None, Links::Buffered)
+    let schedule = Schedule::from_csv("own", csv, None, LinkKind::Buffered)
         .unwrap()
         .schedule;
-    let refusal = simulate(&schedule, &Costs::default(), Links::Ordered)
+    let refusal = simulate(&schedule, &Costs::default(), LinkKind::Ordered)
         .unwrap_err()
         .to_string();
     assert!(refusal.contains("is queued behind"), "{refusal}");
@@ -241,7 +242,7 @@ fn costs_that_are_no_times_are_refused() {
 #[test]
 fn costs_of_another_number_of_stages_are_refused() {
     let costs = Costs::each(vec![StageCost::default(); 3], 0.0).unwrap();
-    let refusal = simulate(&Schedule::gpipe(2, 2).unwrap(), &costs, Links::Buffered).unwrap_err();
+    let refusal = simulate(&Schedule::gpipe(2, 2).unwrap(), &costs, LinkKind::Buffered).unwrap_err();
     assert_eq!(
         refusal.to_string(),
         "there are costs of 3 stages for 2 (placement 0,1); give one a stage"
@@ -277,11 +278,11 @@ proptest! {
         let updates = &updates[..ranks as usize];
         let costs = Costs::each(updates.iter().map(stage).collect(), 0.0).unwrap();
         let schedule = Schedule::one_f_one_b(ranks, micro_batches).unwrap();
-        let simulation = simulate(&schedule, &costs, Links::Buffered).unwrap();
+        let simulation = simulate(&schedule, &costs, LinkKind::Buffered).unwrap();
         let longest = updates.iter().copied().fold(0.0, f64::max);
         prop_assert!(close(simulation.step, simulation.makespan + longest));
         let held_up = simulation.ranks.iter().zip(updates).map(|(rank, update)| rank.span + update);
-        let period = period(&schedule, &costs, Links::Buffered).unwrap();
+        let period = period(&schedule, &costs, LinkKind::Buffered).unwrap();
         prop_assert!(close(period, held_up.fold(0.0, f64::max)));
     }
 
@@ -310,8 +311,8 @@ proptest! {
         let costs = costs(times, comm);
         for name in Schedule::names() {
             let schedule = Schedule::named(name, ranks, micro_batches).unwrap();
-            let ordered = simulate(&schedule, &costs, Links::Ordered).unwrap().makespan;
-            prop_assert!(ordered >= simulate(&schedule, &costs, Links::Buffered).unwrap().makespan - 1e-9);
+            let ordered = simulate(&schedule, &costs, LinkKind::Ordered).unwrap().makespan;
+            prop_assert!(ordered >= simulate(&schedule, &costs, LinkKind::Buffered).unwrap().makespan - 1e-9);
         }
     }
 }
@@ -327,7 +328,7 @@ fn passes_hide_reductions_and_the_step_waits_for_the_rest() {
     let plain = Schedule::one_f_one_b(3, 4).unwrap();
     let reduced = plain.clone().for_replicas(2);
     let [without, with] =
-        [&plain, &reduced].map(|schedule| simulate(schedule, &costs, Links::Buffered).unwrap());
+        [&plain, &reduced].map(|schedule| simulate(schedule, &costs, LinkKind::Buffered).unwrap());
     assert_eq!(without.exposed_reductions, 0.0);
     assert_eq!((with.makespan, with.step), (without.makespan, without.step + 2.5));
     assert_eq!(
@@ -344,8 +345,8 @@ fn passes_hide_reductions_and_the_step_waits_for_the_rest() {
     let two = Schedule::make("interleaved-1f1b", 2, Some(2), 4, &costs)
         .unwrap()
         .for_replicas(2);
-    let with = simulate(&two, &costs, Links::Buffered).unwrap();
-    let timeline = two.timeline(&costs, Links::Buffered).unwrap();
+    let with = simulate(&two, &costs, LinkKind::Buffered).unwrap();
+    let timeline = two.timeline(&costs, LinkKind::Buffered).unwrap();
     let hidden = timeline
         .reductions
         .iter()
@@ -368,7 +369,7 @@ fn ordered_links_do_one_reduction_of_a_rank_after_the_other() {
         0.0,
     )
     .unwrap();
-    let schedule = Schedule::from_csv("own", "0F0,1F0,1B0,0B0", None, Links::Ordered)
+    let schedule = Schedule::from_csv("own", "0F0,1F0,1B0,0B0", None, LinkKind::Ordered)
         .unwrap()
         .schedule;
     let schedule = schedule.for_replicas(2);
@@ -383,6 +384,6 @@ fn ordered_links_do_one_reduction_of_a_rank_after_the_other() {
             .map(|reduction| (reduction.stage.0, reduction.start, reduction.end))
             .collect()
     };
-    assert_eq!(times(Links::Buffered), [(1, 2.0, 5.0), (0, 3.0, 6.0)]);
-    assert_eq!(times(Links::Ordered), [(1, 2.0, 5.0), (0, 5.0, 8.0)]);
+    assert_eq!(times(LinkKind::Buffered), [(1, 2.0, 5.0), (0, 3.0, 6.0)]);
+    assert_eq!(times(LinkKind::Ordered), [(1, 2.0, 5.0), (0, 5.0, 8.0)]);
 }

@@ -8,7 +8,7 @@ use common::{Recipe, recipe};
 use pipewright::Pipeline;
 use pipewright::plan::simulate;
 use pipewright::plan::{Costs, StageCost};
-use pipewright::schedule::{Links, Schedule};
+use pipewright::schedule::{LinkKind, Schedule};
 use pipewright::stages::loss::CrossEntropy;
 use pipewright::stages::{
     Bytes, ForwardContext, Mode, Recompute, RecomputedStage, Sequential, Stage, recompute,
@@ -70,7 +70,7 @@ fn any_order_that_the_checker_accepts_gives_the_same_bits() {
     let rows = "0F0,0F2,0F1,2F0,2F2,2F1,2I0,2I2,2B1,0I0,2W2,0I1,0I2,0W0,2W0,0W2,0W1\n\
                 1F0,1F2,1F1,3F0,3F2,3F1,3B0,3I2,3B1,1B0,1I1,1I2,3W2,1W2,1W1";
     for how in ALL {
-        let schedule = Schedule::from_csv("mine", rows, None, Links::Ordered)
+        let schedule = Schedule::from_csv("mine", rows, None, LinkKind::Ordered)
             .expect("a valid order")
             .schedule;
         let hash = train(&mut launch(&recipe, schedule, &[how; 4]), 2);
@@ -182,7 +182,7 @@ fn the_planned_peak_is_the_measured_one() {
             ("interleaved-1f1b", 2),
         ] {
             let schedule = Schedule::make(name, ranks, Option::None, 8, &costs).expect("the sizes fit");
-            let planned = simulate(&schedule, &costs, Links::Buffered)
+            let planned = simulate(&schedule, &costs, LinkKind::Buffered)
                 .expect("it ends")
                 .ranks;
             let planned: Vec<_> = planned.iter().map(|rank| rank.peak_memory).collect();
@@ -259,7 +259,7 @@ fn a_planned_step_takes_one_forward_a_backward_more() {
     let schedule = Schedule::named("gpipe", 3, 4).expect("the sizes fit");
     let makespan = |cost| {
         let costs = Costs::share(StageCost { update: 0.0, ..cost }, 0.0).expect("costs");
-        simulate(&schedule, &costs, Links::Buffered)
+        simulate(&schedule, &costs, LinkKind::Buffered)
             .expect("it ends")
             .makespan
     };

@@ -2,7 +2,7 @@
 
 use pipewright::Error;
 use pipewright::id::{Rank, StageId};
-use pipewright::schedule::{Action, Cell, Flow, Links, Pass, Placement, PlacementSpec, Schedule};
+use pipewright::schedule::{Action, Cell, Flow, LinkKind, Pass, Placement, PlacementSpec, Schedule};
 use proptest::prelude::*;
 
 fn lines(text: &str) -> String {
@@ -65,7 +65,7 @@ fn one_rank_sends_nothing() {
 #[test]
 fn a_timetable_shows_stages_where_ranks_have_several() {
     let csv = "0F0,3F0,3B0,0B0\n1F0,2F0,2B0,1B0\n";
-    let schedule = Schedule::from_csv("vee", csv, None, Links::Buffered)
+    let schedule = Schedule::from_csv("vee", csv, None, LinkKind::Buffered)
         .unwrap()
         .schedule;
     let timetable = "rank 0 | 0F0 ... ... 3F0 3B0 ... ... 0B0\nrank 1 | ... 1F0 2F0 ... ... 2B0 1B0\n";
@@ -85,7 +85,7 @@ fn lowering_equals_pytorch_for_gpipe() {
 #[test]
 fn lowering_adds_no_transfer_between_stages_of_one_rank() {
     let csv = "0F0,3F0,3B0,0B0\n1F0,2F0,2B0,1B0\n";
-    let schedule = Schedule::from_csv("vee", csv, None, Links::Buffered)
+    let schedule = Schedule::from_csv("vee", csv, None, LinkKind::Buffered)
         .unwrap()
         .schedule;
     let comms = "\
@@ -271,7 +271,7 @@ proptest! {
 
     #[test]
     fn no_text_makes_the_reader_panic(text in "[0-9FBIW,;()_SENDRCVTP\n]{0,60}") {
-        let _ = Schedule::from_csv("fuzz", &text, None, Links::Ordered);
+        let _ = Schedule::from_csv("fuzz", &text, None, LinkKind::Ordered);
     }
 
     #[test]
@@ -281,9 +281,9 @@ proptest! {
         micro_batches in 1..9u32,
     ) {
         let schedule = Schedule::named(name, ranks, micro_batches).unwrap();
-        let passes = Schedule::from_csv(name, &schedule.csv(), None, Links::Buffered).unwrap();
+        let passes = Schedule::from_csv(name, &schedule.csv(), None, LinkKind::Buffered).unwrap();
         prop_assert_eq!((&passes.schedule, passes.lowered), (&schedule, false));
-        let comms = Schedule::from_csv(name, &schedule.csv_with_comms(), None, Links::Ordered).unwrap();
+        let comms = Schedule::from_csv(name, &schedule.csv_with_comms(), None, LinkKind::Ordered).unwrap();
         prop_assert_eq!(comms.schedule.csv_with_comms(), schedule.csv_with_comms());
         prop_assert_eq!(comms.lowered, ranks > 1);
     }
@@ -300,7 +300,7 @@ proptest! {
         prop_assert_eq!(plain.clone().for_replicas(1), plain.clone());
         prop_assert_eq!(plain.clone().for_replicas(3), schedule.clone());
         prop_assert_eq!(schedule.clone().for_replicas(2), schedule.clone());
-        let read = Schedule::from_csv(name, &schedule.csv_with_comms(), None, Links::Ordered).unwrap();
+        let read = Schedule::from_csv(name, &schedule.csv_with_comms(), None, LinkKind::Ordered).unwrap();
         prop_assert_eq!(read.schedule.csv_with_comms(), schedule.csv_with_comms());
         for rank in (0..ranks).map(Rank) {
             let row = schedule.actions(rank);

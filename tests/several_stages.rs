@@ -4,7 +4,7 @@
 use pipewright::id::Rank;
 use pipewright::plan::{Costs, StageCost};
 use pipewright::plan::{Simulation, simulate};
-use pipewright::schedule::{Cell, Links, Pass, Placement, Schedule};
+use pipewright::schedule::{Cell, LinkKind, Pass, Placement, Schedule};
 use proptest::prelude::*;
 
 fn costs(forward: f64, backward_input: f64, backward_weight: f64) -> Costs {
@@ -22,7 +22,7 @@ fn made(name: &str, ranks: u32, chunks: u32, micro_batches: u32) -> Schedule {
 }
 
 fn simulated(schedule: &Schedule, costs: &Costs) -> Simulation {
-    simulate(schedule, costs, Links::Buffered).unwrap()
+    simulate(schedule, costs, LinkKind::Buffered).unwrap()
 }
 
 fn peak(simulation: &Simulation) -> f64 {
@@ -114,7 +114,7 @@ fn a_pair_is_a_forward_with_a_backward_behind_it() {
 #[test]
 fn two_pipelines_that_run_towards_each_other_are_told_by_where_they_begin() {
     let csv = "0F0,3F0,3B0,0B0\n2F0,1F0,1B0,2B0\n";
-    let read = Schedule::from_csv("own", csv, None, Links::Ordered)
+    let read = Schedule::from_csv("own", csv, None, LinkKind::Ordered)
         .unwrap()
         .schedule;
     assert_eq!(read.placement(), &Placement::bidirectional(2).unwrap());

@@ -8,7 +8,7 @@ use clock::{Clock, Times};
 use pipewright::id::Rank;
 use pipewright::plan::{Costs, StageCost};
 use pipewright::plan::{RankSimulation, Simulation, period, simulate};
-use pipewright::schedule::{Action, Cell, Flow, Links, Pass, Schedule};
+use pipewright::schedule::{Action, Cell, Flow, LinkKind, Pass, Schedule};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use random::{random_placement, random_rows};
@@ -45,7 +45,7 @@ impl Case {
         Costs::each(self.stages.clone(), self.comm).unwrap()
     }
 
-    fn clock(&self, links: Links) -> Clock<'_> {
+    fn clock(&self, links: LinkKind) -> Clock<'_> {
         Clock {
             schedule: &self.schedule,
             costs: &self.stages,
@@ -55,8 +55,8 @@ impl Case {
     }
 
     /// The kinds of links that it can be simulated on.
-    fn links(&self) -> impl Iterator<Item = Links> + '_ {
-        [Links::Buffered, Links::Ordered]
+    fn links(&self) -> impl Iterator<Item = LinkKind> + '_ {
+        [LinkKind::Buffered, LinkKind::Ordered]
             .into_iter()
             .filter(|&links| self.schedule.holds_on(links).is_ok())
     }
@@ -104,7 +104,7 @@ fn later(schedule: Schedule, mut pick: impl FnMut(usize) -> usize) -> Schedule {
     }
     rows[rank].swap(at, at + 1);
     let (placement, micro_batches) = (schedule.placement().clone(), schedule.micro_batches());
-    Schedule::from_actions("late", placement, micro_batches, rows, Links::Buffered).unwrap_or(schedule)
+    Schedule::from_actions("late", placement, micro_batches, rows, LinkKind::Buffered).unwrap_or(schedule)
 }
 
 /// The totals of a rank, computed from the times of its passes.
@@ -312,12 +312,12 @@ proptest! {
 
     #[test]
     fn a_period_is_the_growth_of_the_oracles_times_in_the_long_run(case in case()) {
-        let clock = case.clock(Links::Buffered);
+        let clock = case.clock(LinkKind::Buffered);
         let mut ends = vec![vec![0.0; case.schedule.ranks() as usize]];
         for step in 0..24 {
             ends.push(clock.times(&ends[step]).1);
         }
-        let period = period(&case.schedule, &case.costs(), Links::Buffered).unwrap();
+        let period = period(&case.schedule, &case.costs(), LinkKind::Buffered).unwrap();
         let ends = ends[24].iter().zip(&ends[12]);
         let growth: Vec<_> = ends.map(|(late, early)| (late - early) / 12.0).collect();
         let (slow, fast) = growth.iter().fold((f64::INFINITY, 0.0), |(slow, fast): (f64, f64), &growth| {
@@ -350,13 +350,13 @@ fn a_backward_holds_what_it_makes_again_until_its_end() {
             [1.5, 3.0, 11.5, 14.0],
         ),
     ] {
-        let schedule = Schedule::from_csv("own", csv, None, Links::Buffered)
+        let schedule = Schedule::from_csv("own", csv, None, LinkKind::Buffered)
             .unwrap()
             .schedule;
-        let simulation = simulate(&schedule, &costs, Links::Buffered).unwrap();
+        let simulation = simulate(&schedule, &costs, LinkKind::Buffered).unwrap();
         let ours: Vec<_> = simulation.ranks.iter().map(|rank| rank.peak_memory).collect();
         assert_eq!(ours, peaks);
-        let timeline = schedule.timeline(&costs, Links::Buffered).unwrap();
+        let timeline = schedule.timeline(&costs, LinkKind::Buffered).unwrap();
         let ours: Vec<_> = timeline.ranks[0].iter().map(|timed| timed.most).collect();
         assert_eq!(ours[..4], most);
     }
@@ -370,7 +370,7 @@ fn whole_micro_batches_are_whole_numbers_however_many_chunks_they_are_made_of() 
             let Ok(schedule) = Schedule::make(name, 3, Some(chunks), 4, &costs) else {
                 continue;
             };
-            for rank in simulate(&schedule, &costs, Links::Buffered).unwrap().ranks {
+            for rank in simulate(&schedule, &costs, LinkKind::Buffered).unwrap().ranks {
                 if rank.peak_activations.fract() == 0.0 {
                     assert_eq!(rank.peak_memory, rank.peak_activations, "{name}, {chunks} chunks");
                 }

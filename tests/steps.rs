@@ -8,7 +8,7 @@ use common::{RandomTokens, recipe};
 use pipewright::data::DataSource;
 use pipewright::error::{Found, NotFinite};
 use pipewright::id::{MicroBatch, StageId};
-use pipewright::schedule::{Links, Schedule};
+use pipewright::schedule::{LinkKind, Schedule};
 use pipewright::stages::layers::Linear;
 use pipewright::stages::loss::{CrossEntropy, Loss, MeanSquaredError, Score};
 use pipewright::stages::optimizer::LearningRate;
@@ -237,7 +237,7 @@ fn a_token_outside_the_vocabulary_is_named_with_rank_and_action() {
 fn a_schedule_that_takes_micro_batches_out_of_order_gives_the_same_bits() {
     let recipe = recipe(2, true, 3);
     let rows = "0F0,0F2,0F1,0I1,0I2,0B0,0W2,0W1\n1F2,1F0,1F1,1B1,1I2,1B0,1W2";
-    let mine = Schedule::from_csv("mine", rows, None, Links::Ordered)
+    let mine = Schedule::from_csv("mine", rows, None, LinkKind::Ordered)
         .expect("a valid order")
         .schedule;
     let mut pipeline = recipe.launch(mine).expect("it starts");

@@ -6,7 +6,7 @@ mod common;
 use common::recipe;
 use pipewright::id::Rank;
 use pipewright::plan::{Costs, StageCost};
-use pipewright::schedule::{Action, Cell, Flow, Links, Pass, Schedule, Timed, Timeline};
+use pipewright::schedule::{Action, Cell, Flow, LinkKind, Pass, Schedule, Timed, Timeline};
 
 /// The pass that sends (or receives) this flow from (or to) this cell.
 fn pass_of(timeline: &Timeline, flow: Flow, cell: Cell) -> Timed {
@@ -115,7 +115,7 @@ fn costs_measured_in_a_planned_step_are_those_it_was_planned_with() {
             continue;
         }
         let costs = Costs::each((0..stages as usize).map(each).collect(), 0.25).unwrap();
-        let timeline = schedule.timeline(&costs, Links::Buffered).unwrap();
+        let timeline = schedule.timeline(&costs, LinkKind::Buffered).unwrap();
         let measured = Costs::measured(&[timeline]).unwrap();
         assert_eq!(measured, costs, "{name}");
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use pipewright::plan::{Costs, StageCost};
 use pipewright::plan::{Simulation, simulate};
-use pipewright::schedule::{Links, Pass, Placement, Schedule};
+use pipewright::schedule::{LinkKind, Pass, Placement, Schedule};
 use printed::{folder, table};
 use proptest::prelude::*;
 
@@ -24,7 +24,7 @@ fn limit(name: &str, ranks: u32) -> u32 {
 
 fn made(name: &str, ranks: u32, micro_batches: u32, costs: &Costs) -> (Schedule, Simulation) {
     let schedule = Schedule::make(name, ranks, None, micro_batches, costs).unwrap();
-    let simulation = simulate(&schedule, costs, Links::Buffered).unwrap();
+    let simulation = simulate(&schedule, costs, LinkKind::Buffered).unwrap();
     (schedule, simulation)
 }
 
@@ -187,10 +187,10 @@ proptest! {
             .fold(0.0, f64::max);
         let costs = Costs::each(stages, comm).unwrap();
         let schedule = Schedule::make(name, ranks, None, micro_batches, &costs).unwrap();
-        let timeline = schedule.timeline(&costs, Links::Buffered).unwrap();
+        let timeline = schedule.timeline(&costs, LinkKind::Buffered).unwrap();
         let held = timeline.ranks.iter().flatten().map(|timed| timed.held).fold(0.0, f64::max);
         prop_assert!(held <= f64::from(limit(name, ranks)) * largest * (1.0 + 1e-6));
-        schedule.holds_on(Links::Ordered).unwrap();
+        schedule.holds_on(LinkKind::Ordered).unwrap();
     }
 
     #[test]

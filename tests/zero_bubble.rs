@@ -7,7 +7,7 @@ use std::path::Path;
 
 use pipewright::plan::{Costs, StageCost};
 use pipewright::plan::{Simulation, simulate};
-use pipewright::schedule::{Links, Schedule};
+use pipewright::schedule::{LinkKind, Schedule};
 use printed::table;
 use proptest::prelude::*;
 
@@ -16,12 +16,12 @@ fn made(name: &str, ranks: u32, chunks: u32, micro_batches: u32, costs: &Costs) 
 }
 
 fn simulated(schedule: &Schedule, costs: &Costs) -> Simulation {
-    simulate(schedule, costs, Links::Buffered).unwrap()
+    simulate(schedule, costs, LinkKind::Buffered).unwrap()
 }
 
 /// The most that each rank holds.
 fn held(schedule: &Schedule, costs: &Costs) -> Vec<f64> {
-    let timeline = schedule.timeline(costs, Links::Buffered).unwrap();
+    let timeline = schedule.timeline(costs, LinkKind::Buffered).unwrap();
     let most = |row: &Vec<_>| {
         row.iter()
             .map(|timed: &pipewright::schedule::Timed| timed.held)

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use pipewright::id::{MicroBatch, Rank};
 use pipewright::plan::simulate;
-use pipewright::schedule::Links;
+use pipewright::schedule::LinkKind;
 use pipewright::stages::loss::CrossEntropy;
 use pipewright::stages::optimizer::{AdamW, Decay, LearningRate};
 use pipewright::stages::{Kind as Numbers, Place, Stage, Tensor};
@@ -113,7 +113,7 @@ impl Given {
     /// busiest rank.
     pub(crate) fn train(&self, schedule: &str, threads: usize) -> Result<Value> {
         let plan = self.size.plan(schedule, self.ranks)?;
-        let bubble = simulate(&plan.schedule, &plan.costs, Links::Buffered)?.bubble_makespan;
+        let bubble = simulate(&plan.schedule, &plan.costs, LinkKind::Buffered)?.bubble_makespan;
         let ranks = (0..plan.schedule.ranks()).map(Rank);
         let actions = ranks.map(|rank| plan.schedule.actions(rank).len()).max();
         let mut pipeline = Pipeline::builder()

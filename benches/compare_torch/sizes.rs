@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pipewright::data::{Corpus, DataSource, Images, LabelledImages, Windows};
 use pipewright::plan::StageCost;
-use pipewright::plan::{Candidate, Fit, LayerCost, Link, ModelCosts, Setting};
+use pipewright::plan::{Candidate, Fit, LayerCost, LinkCost, ModelCosts, Setting};
 use pipewright::schedule::Pass;
 use pipewright::stages::models::{Gpt, LayerSpec, Mlp, Model};
 
@@ -236,6 +236,6 @@ impl Size {
                 output: 0.0,
             }
         });
-        Ok(ModelCosts::new(layers.collect(), 0.0, Link::default())?)
+        Ok(ModelCosts::new(layers.collect(), 0.0, LinkCost::default())?)
     }
 }

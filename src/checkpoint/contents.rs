@@ -12,7 +12,7 @@ use super::damage::{compare, damaged};
 use super::layout::TensorInfo;
 use super::state::Sums;
 use crate::checksum::{Checksum, ChecksumBuilder};
-use crate::error::{CheckpointError, Damage, Difference, Error, Part, Result};
+use crate::error::{CheckpointError, Damage, Difference, Error, FilePart, Result};
 
 /// How many bytes are read at a time when all are verified.
 const BLOCK: usize = 1 << 20;
@@ -46,7 +46,7 @@ impl Contents {
         let size = file.metadata().map_err(Error::io("read", &path))?.len();
         let header = read_header(&mut file, &path, size)?;
         if let Some(sums) = sums {
-            compare(&path, Part::Header, Checksum::of(&header), sums.header)?;
+            compare(&path, FilePart::Header, Checksum::of(&header), sums.header)?;
         }
         let metadata: Metadata =
             serde_json::from_slice(&header[8..]).map_err(|error| damaged(&path, Damage::Syntax(error)))?;
@@ -135,7 +135,7 @@ impl Contents {
         match entry.checksum {
             Some(expected) => compare(
                 &self.path,
-                Part::Tensor(tensor.to_owned()),
+                FilePart::Tensor(tensor.to_owned()),
                 Checksum::of(bytes),
                 expected,
             ),
@@ -161,7 +161,7 @@ impl Contents {
             let entry = &self.tensors[tensor.as_ref()];
             let found = sum(&mut file, entry, &mut block).map_err(Error::io("read", &self.path))?;
             if let Some(expected) = entry.checksum {
-                let part = Part::Tensor(tensor.as_ref().to_owned());
+                let part = FilePart::Tensor(tensor.as_ref().to_owned());
                 compare(&self.path, part, found, expected)?;
             }
             count += 1;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::checksum::Checksum;
-use crate::error::{CheckpointError, Damage, Error, Part, Result};
+use crate::error::{CheckpointError, Damage, Error, FilePart, Result};
 
 /// The error for a damaged file. `damage` says what is wrong with it.
 pub(super) fn damaged(path: &Path, damage: Damage) -> Error {
@@ -11,8 +11,8 @@ pub(super) fn damaged(path: &Path, damage: Damage) -> Error {
     CheckpointError::Damaged { path, damage }.into()
 }
 
-/// Refuses a part of a file whose checksum differs from the one that was written.
-pub(super) fn compare(path: &Path, part: Part, found: Checksum, expected: Checksum) -> Result<()> {
+/// Refuses a part of a file whose checksum is not the one that was written.
+pub(super) fn compare(path: &Path, part: FilePart, found: Checksum, expected: Checksum) -> Result<()> {
     if found == expected {
         return Ok(());
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::damage::{compare, damaged};
 use crate::checksum::Checksum;
 use crate::data::Fingerprint;
-use crate::error::{CheckpointError, Damage, Part, Result};
+use crate::error::{CheckpointError, Damage, FilePart, Result};
 
 /// The format that this version writes.
 pub(super) const FORMAT: u32 = 2;
@@ -89,6 +89,6 @@ fn check_seal(path: &Path, bytes: &[u8]) -> Result<bool> {
     let Some(expected) = written.filter(|&checksum| seal(checksum).as_bytes() == end) else {
         return Ok(false);
     };
-    compare(path, Part::Description, Checksum::of(text), expected)?;
+    compare(path, FilePart::Description, Checksum::of(text), expected)?;
     Ok(true)
 }

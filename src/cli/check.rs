@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 
 use crate::error::CommandError;
-use crate::schedule::{FromCsv, Links, PlacementSpec, Schedule};
+use crate::schedule::{FromCsv, LinkKind, PlacementSpec, Schedule};
 use crate::{Error, Result};
 
-/// Check a schedule from a file: accept it, or name the cell that is wrong and why.
+/// Check a schedule from a file: accept it, or name the entry that is wrong and why.
 ///
 /// The file is CSV in PyTorch's form, for example written by plan --format csv. Each row is a rank, and each
-/// cell is an action: 2F0 is the forward of stage 2 on micro-batch 0. F is a forward and B a whole backward;
+/// entry is an action: 2F0 is the forward of stage 2 on micro-batch 0. F is a forward and B a whole backward;
 /// I and W are a backward's two halves (input and weights). SEND_F, RECV_F, SEND_B and RECV_B are transfers.
-/// REDUCE_GRAD sums a stage's gradients over its replicas. In an empty cell the rank is idle.
+/// REDUCE_GRAD sums a stage's gradients over its replicas. In an empty entry the rank is idle.
 ///
 /// If the file has no transfers, they are added, and the schedule then works on all links. If it has
 /// transfers, they are checked as they are. Exit status: 0 accepted, 2 refused.
@@ -27,13 +27,13 @@ pub(super) struct Args {
     /// The schedule, a CSV file
     file: PathBuf,
     /// The rank of each stage: looped (0,1,..,0,1,..), vee (0,1,..,1,0) or a list such as 0,1,1,0 [default:
-    /// each stage is on the rank whose row has its cells]
+    /// each stage is on the rank whose row has its actions]
     #[arg(long)]
     placement: Option<PlacementSpec>,
     /// For a file with transfers: what the links promise, buffered (transfers may overtake each other) or
     /// ordered (one queue a rank, as in NCCL)
-    #[arg(long, default_value_t = Links::Buffered)]
-    links: Links,
+    #[arg(long, default_value_t = LinkKind::Buffered)]
+    links: LinkKind,
 }
 
 pub(super) fn run(args: Args) -> Result<()> {
@@ -51,7 +51,7 @@ pub(super) fn run(args: Args) -> Result<()> {
     }
 }
 
-fn answer(read: &FromCsv, links: Links) -> String {
+fn answer(read: &FromCsv, links: LinkKind) -> String {
     let FromCsv {
         schedule,
         lowered,
@@ -79,7 +79,7 @@ fn answer(read: &FromCsv, links: Links) -> String {
             words.join(", ")
         );
     }
-    text += &match schedule.holds_on(Links::Ordered) {
+    text += &match schedule.holds_on(LinkKind::Ordered) {
         Ok(()) => "ordered links: safe\n".into(),
         Err(error) => format!("ordered links: not safe: {error}\n"),
     };

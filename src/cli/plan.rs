@@ -15,7 +15,7 @@ use crate::error::CommandError;
 use crate::id::Rank;
 use crate::plan::{AUTO, RankMemory, Simulation, Wanted, auto, period, simulate};
 use crate::plan::{Costs, Goal, StageCost};
-use crate::schedule::{Action, Links, Schedule};
+use crate::schedule::{Action, LinkKind, Schedule};
 
 /// Show what a schedule does and costs, without running it.
 ///
@@ -104,8 +104,8 @@ pub(super) struct Args {
     comm: f64,
     /// What the links promise: buffered (transfers may overtake each other, as papers assume) or ordered (one
     /// queue a rank, as in NCCL)
-    #[arg(long, default_value_t = Links::Buffered)]
-    links: Links,
+    #[arg(long, default_value_t = LinkKind::Buffered)]
+    links: LinkKind,
     /// The output: a table for people, CSV in PyTorch's form with a row for each rank, JSON for scripts, or
     /// an SVG picture of the timeline
     #[arg(long, value_enum, default_value_t = Format::Table)]
@@ -239,7 +239,7 @@ fn chosen(args: &Args, ranks: u32, micro_batches: u32, costs: &Costs) -> Result<
 /// A schedule and the results of its simulation.
 struct Plan<'a> {
     schedule: &'a Schedule,
-    links: Links,
+    links: LinkKind,
     simulation: Simulation,
     /// As a pipeline runs it, if that differs.
     in_turn: Option<Simulation>,

@@ -9,7 +9,7 @@ use crate::Result;
 use crate::compose;
 use crate::config::Config;
 use crate::error::CommandError;
-use crate::plan::{LayerCost, Link};
+use crate::plan::{LayerCost, LinkCost};
 use crate::profile::Measured;
 
 /// Measure what each layer of a model costs on this machine.
@@ -62,7 +62,7 @@ fn table(measured: &Measured) -> String {
     );
     text.extend(layers.iter().map(|layer| line(layer, width)));
     let link = measured.costs.link();
-    text + &match link == Link::default() {
+    text + &match link == LinkCost::default() {
         true => "\none rank makes no transfers: what they cost was not measured\n".to_owned(),
         false => format!(
             "\na transfer between two ranks: {:.1} µs and {:.3} ns a byte\n",

@@ -8,7 +8,7 @@ use crate::config::{Config, Memory, Partition};
 use crate::error::{Error, Result, ValueProblem};
 use crate::id::Rank;
 use crate::plan::{AUTO, Fit, Fitting, Goal, ModelCosts, Prediction, Setting, Wanted, auto};
-use crate::schedule::{Links, Schedule};
+use crate::schedule::{LinkKind, Schedule};
 
 /// How a config's model is cut, and in which order its passes run.
 #[derive(Clone, Debug)]
@@ -132,7 +132,7 @@ fn chosen(config: &Config) -> Result<(Schedule, Option<String>)> {
         micro_batches,
         costs: &equal_costs()?,
         memory: None,
-        links: Links::Buffered,
+        links: LinkKind::Buffered,
         goal: Goal::Makespan,
     })
     .map_err(|error| config.refuse("pipeline.schedule", ValueProblem::Schedule(Box::new(error))))?;

@@ -7,7 +7,7 @@ use crate::error::{Result, ScheduleFileProblem, ValueProblem};
 use crate::nearest::nearest;
 use crate::plan::{AUTO, like_auto};
 use crate::plan::{Costs, StageCost};
-use crate::schedule::{Links, Schedule};
+use crate::schedule::{LinkKind, Schedule};
 
 /// The prefix of a schedule's file name.
 pub(super) const FILE: &str = "file:";
@@ -87,7 +87,7 @@ pub(super) fn in_file(config: &Config, path: &str) -> Result<Schedule> {
         config.refuse(key, ScheduleFileProblem::Unreadable { path, source })
     })?;
     let name = Path::new(&path).file_stem().unwrap_or_default().to_string_lossy();
-    let schedule = Schedule::from_csv(&name, &text, None, Links::Buffered);
+    let schedule = Schedule::from_csv(&name, &text, None, LinkKind::Buffered);
     let schedule = schedule.map_err(|error| {
         let (path, source) = (path.clone(), Box::new(error));
         config.refuse(key, ScheduleFileProblem::Wrong { path, source })

@@ -182,42 +182,26 @@ fn batch_size(config: &Config, batch: usize) -> Result<()> {
 fn optimizer(config: &Config) -> Result<()> {
     let optimizer = &config.optimizer;
     let (rate, eps, clip) = (optimizer.learning_rate, optimizer.eps, optimizer.clip);
-    let decay = optimizer.weight_decay;
+    let (momentum, decay) = (optimizer.momentum, optimizer.weight_decay);
+    let (first, second) = optimizer.betas;
     let above = "it must be above 0";
     let share = |value: f64| (0.0..1.0).contains(&value);
-    number(config, "learning_rate", rate, rate > 0.0, above)?;
-    for beta in [optimizer.betas.0, optimizer.betas.1] {
-        number(
-            config,
-            "betas",
-            beta,
-            share(beta),
-            "both must be from 0 to below 1",
-        )?;
+    for (key, value, holds, must) in [
+        ("learning_rate", rate, rate > 0.0, above),
+        ("betas", first, share(first), "both must be from 0 to below 1"),
+        ("betas", second, share(second), "both must be from 0 to below 1"),
+        ("eps", eps, eps > 0.0, above),
+        (
+            "momentum",
+            momentum,
+            share(momentum),
+            "it must be from 0 to below 1",
+        ),
+        ("weight_decay", decay, decay >= 0.0, "it must be 0 or more"),
+        ("clip", clip, clip >= 0.0, "it must be 0 (no clipping) or more"),
+    ] {
+        number(config, key, value, holds, must)?;
     }
-    number(config, "eps", eps, eps > 0.0, above)?;
-    let momentum = optimizer.momentum;
-    number(
-        config,
-        "momentum",
-        momentum,
-        share(momentum),
-        "it must be from 0 to below 1",
-    )?;
-    number(
-        config,
-        "weight_decay",
-        decay,
-        decay >= 0.0,
-        "it must be 0 or more",
-    )?;
-    number(
-        config,
-        "clip",
-        clip,
-        clip >= 0.0,
-        "it must be 0 (no clipping) or more",
-    )?;
     match optimizer.schedule {
         LearningRateSchedule::Constant => Ok(()),
         LearningRateSchedule::Cosine => cosine(config),

@@ -13,17 +13,30 @@ const SWATCH: f64 = 12.0;
 
 /// One line under the first heading.
 pub(super) fn draw(page: &mut Page, picture: &Picture<'_>, frame: &Frame) {
-    let mut chunks: BTreeMap<Pass, usize> = BTreeMap::new();
+    let shades = shades(picture);
+    page.down(10.0);
+    let x = colours(page, picture, &shades);
+    notes(page, picture, frame, (x, &shades));
+    page.down(12.0);
+}
+
+/// Of each kind of pass, the most stages of a rank that have it: each has a shade.
+fn shades(picture: &Picture<'_>) -> BTreeMap<Pass, usize> {
+    let mut shades: BTreeMap<Pass, usize> = BTreeMap::new();
     for row in picture.timelines().flat_map(|timeline| &timeline.ranks) {
         let count = stages(row).len();
         for pass in row {
-            let most = chunks.entry(pass.pass).or_default();
+            let most = shades.entry(pass.pass).or_default();
             *most = count.max(*most);
         }
     }
-    page.down(10.0);
+    shades
+}
+
+/// The colours and lines with their names. Returns where the next text starts.
+fn colours(page: &mut Page, picture: &Picture<'_>, shades: &BTreeMap<Pass, usize>) -> f64 {
     let mut x = MARGIN;
-    for (&pass, &count) in &chunks {
+    for (&pass, &count) in shades {
         for chunk in 0..count {
             swatch(page, x, &Colour::pass(pass, chunk, count).hex());
             x += SWATCH;
@@ -45,6 +58,16 @@ pub(super) fn draw(page: &mut Page, picture: &Picture<'_>, frame: &Frame) {
             x = words(page, x + 22.0, name);
         }
     }
+    x
+}
+
+/// What numbers and shades mean, where there are any.
+fn notes(
+    page: &mut Page,
+    picture: &Picture<'_>,
+    frame: &Frame,
+    (mut x, shades): (f64, &BTreeMap<Pass, usize>),
+) {
     let numbered = picture.timelines().any(|timeline| {
         let digits = Digits::of(frame, timeline);
         timeline
@@ -53,7 +76,7 @@ pub(super) fn draw(page: &mut Page, picture: &Picture<'_>, frame: &Frame) {
             .flatten()
             .any(|pass| digits.fit(frame, pass))
     });
-    let shaded = chunks.values().any(|count| *count > 1);
+    let shaded = shades.values().any(|count| *count > 1);
     for (holds, note) in [
         (numbered, "numbers: micro-batches"),
         (shaded, "shades: a rank's stages, the first dark"),
@@ -67,7 +90,6 @@ pub(super) fn draw(page: &mut Page, picture: &Picture<'_>, frame: &Frame) {
             x += text_width(note, 13.0) + 18.0;
         }
     }
-    page.down(12.0);
 }
 
 fn swatch(page: &mut Page, x: f64, colour: &str) {

@@ -185,7 +185,7 @@ pub enum Damage {
     #[error("{part} has the checksum {found}, {expected} was saved")]
     Checksum {
         /// A tensor or another part.
-        part: Part,
+        part: FilePart,
         /// The checksum of the bytes in the file.
         found: Checksum,
         /// The saved checksum.
@@ -196,7 +196,7 @@ pub enum Damage {
 /// A part of a checkpoint's file that has a checksum.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Part {
+pub enum FilePart {
     /// The description, `state.json`.
     #[error("the description")]
     Description,

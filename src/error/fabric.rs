@@ -299,7 +299,7 @@ pub enum FabricError {
         givers: Vec<u32>,
     },
     /// An announced wire cannot be received.
-    #[error("rank {from} announces a wire to rank {to}, but the two have no link for it")]
+    #[error("rank {from} announces a wire to rank {to}, but NCCL does not connect the two")]
     Unreceivable {
         /// The sending rank.
         from: WorldRank,

@@ -18,7 +18,7 @@ mod schedule_file;
 mod value;
 
 pub use call::{CallError, EndsNow, WaitingRank};
-pub use checkpoint::{CheckpointError, Damage, Difference, KnownData, Part, PlaceProblem};
+pub use checkpoint::{CheckpointError, Damage, Difference, FilePart, KnownData, PlaceProblem};
 pub use command::{Advice, CommandError, OutProblem, PromptProblem};
 pub use config::{ConfigError, MeantKey, Origin, ProcessesProblem};
 pub use data::{DataError, FileProblem, FolderProblem};
@@ -100,7 +100,7 @@ pub enum Error {
     /// A stage panicked.
     #[error("panicked: {0}")]
     Panicked(String),
-    /// The rank at the other end of a link has stopped.
+    /// A rank to which this one sends, or from which it receives, has stopped.
     #[error("rank {0} has stopped")]
     PeerGone(WorldRank),
     /// Another process of the run has failed.

@@ -10,8 +10,8 @@ pub use deadlock::{Deadlock, Reason, Wait};
 
 use crate::id::{MicroBatch, Rank, StageId};
 
-/// A schedule or a placement that is wrong. Ranks, stages, micro-batches, actions and cells are counted from
-/// 0.
+/// A schedule or a placement that is wrong. Ranks, stages, micro-batches, actions and entries are counted
+/// from 0.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleError {
@@ -23,13 +23,13 @@ pub enum ScheduleError {
         /// The right form.
         expected: Expected,
     },
-    /// A cell of a CSV that cannot be read.
-    #[error("rank {rank}, cell {cell}: {source}")]
-    Cell {
+    /// An entry of a CSV row that cannot be read.
+    #[error("rank {rank}, entry {entry}: {source}")]
+    Entry {
         /// The rank whose row it is in.
         rank: Rank,
-        /// Its place in the row, idle cells included.
-        cell: usize,
+        /// Its place in the row, empty entries included.
+        entry: usize,
         /// What is wrong with it.
         source: Box<ScheduleError>,
     },
@@ -207,8 +207,8 @@ pub enum Expected {
     Pair,
     /// A placement.
     Placement,
-    /// The promise of links.
-    Links,
+    /// A kind of links.
+    LinkKind,
 }
 
 impl fmt::Display for Expected {
@@ -222,7 +222,7 @@ impl fmt::Display for Expected {
             Self::Placement => {
                 "is not a placement; known are looped, vee and a list of the stages' ranks such as 0,1,1,0"
             }
-            Self::Links => "are no links; known are buffered and ordered",
+            Self::LinkKind => "are no links; known are buffered and ordered",
         })
     }
 }

@@ -8,12 +8,12 @@ use std::time::Instant;
 use pipewright_stages::{Device, Stage};
 
 use super::alike;
-use super::links::room;
 use super::parts::Parts;
 use super::running::Pipeline;
 use super::setup::Setup;
 use super::shapes::check_shapes;
 use super::ties::ties;
+use super::transfers::room;
 use crate::actor::{Build, Ranks, Tied};
 use crate::data::Loader;
 use crate::error::Result;

@@ -4,7 +4,6 @@ mod alike;
 mod builder;
 mod hash;
 mod launch;
-mod links;
 mod metrics;
 mod not_finite;
 mod parts;
@@ -15,6 +14,7 @@ mod save;
 mod setup;
 mod shapes;
 mod ties;
+mod transfers;
 
 pub use builder::PipelineBuilder;
 pub(crate) use launch::cores;

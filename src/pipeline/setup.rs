@@ -5,8 +5,8 @@ use std::sync::Arc;
 use pipewright_stages::Stage;
 use pipewright_stages::loss::Loss;
 
-use super::links::between_gpus;
 use super::parts::Parts;
+use super::transfers::between_gpus;
 use crate::data::{DataSource, Fingerprinted};
 use crate::error::{LaunchError, Result};
 use crate::fabric::GpuPairs;

@@ -6,7 +6,7 @@ use crate::Result;
 use crate::error::PlanError;
 use crate::plan::greedy::{Policy, Task, best, climb, in_flight, least_memory, policies};
 use crate::plan::{Costs, Goal, Simulation, simulate, vee};
-use crate::schedule::{Links, Placement, Schedule};
+use crate::schedule::{LinkKind, Placement, Schedule};
 
 /// The name under which commands and configs ask for [`auto`].
 pub const AUTO: &str = "auto";
@@ -47,7 +47,7 @@ pub struct Wanted<'a> {
     /// The most that a rank may hold, in the unit of the costs' memory.
     pub memory: Option<f64>,
     /// What the links promise.
-    pub links: Links,
+    pub links: LinkKind,
     /// What to make as short as possible.
     pub goal: Goal,
 }

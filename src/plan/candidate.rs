@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::plan::{AUTO, Costs, Prediction};
-use crate::schedule::{Links, Schedule};
+use crate::schedule::{LinkKind, Schedule};
 
 /// A setting of a run, before the model is cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub enum Fit {
 
 impl Candidate {
     pub(super) fn new(counts: Vec<usize>, costs: Costs, schedule: Schedule) -> Result<Self> {
-        let prediction = Prediction::of(&schedule, &costs, Links::Buffered)?;
+        let prediction = Prediction::of(&schedule, &costs, LinkKind::Buffered)?;
         Ok(Self {
             counts,
             costs,

@@ -4,7 +4,7 @@ use crate::Result;
 use crate::id::{Rank, StageId};
 use crate::plan::kept::Kept;
 use crate::plan::{Costs, StageCost};
-use crate::schedule::{Action, Cell, Flow, Links, Pass, Placement, Schedule, Timed};
+use crate::schedule::{Action, Cell, Flow, LinkKind, Pass, Placement, Schedule, Timed};
 use crate::schedule::{Event, Id, NONE, Program, Replay};
 use crate::schedule::{TimedReduction, TimedTransfer, Timeline};
 
@@ -29,7 +29,7 @@ pub(crate) enum Played {
 /// time where the stage steps.
 pub(crate) struct Clock<'a> {
     program: Program<'a>,
-    links: Links,
+    links: LinkKind,
     times: Times<'a>,
 }
 
@@ -39,7 +39,7 @@ impl<'a> Clock<'a> {
     /// # Errors
     /// [`PlanError::OtherStages`](crate::error::PlanError::OtherStages) when the costs are for another number
     /// of stages.
-    pub(crate) fn new(schedule: &'a Schedule, costs: &Costs, links: Links) -> Result<Self> {
+    pub(crate) fn new(schedule: &'a Schedule, costs: &Costs, links: LinkKind) -> Result<Self> {
         let stages = costs.of(schedule.placement())?;
         let program = schedule.program();
         let ranks = schedule.ranks() as usize;
@@ -51,7 +51,7 @@ impl<'a> Clock<'a> {
                 kept: Kept::new(schedule.placement(), &stages),
                 stages,
                 free: vec![0.0; ranks],
-                queue: (links == Links::Ordered && (ranks > 1 || schedule.has_reductions()))
+                queue: (links == LinkKind::Ordered && (ranks > 1 || schedule.has_reductions()))
                     .then(|| vec![0.0; ranks]),
                 at: vec![0.0; program.len()],
             },
@@ -214,7 +214,7 @@ impl Schedule {
     /// [`PlanError::OtherStages`](crate::error::PlanError::OtherStages) when the costs are for another number
     /// of stages. [`ScheduleError::Deadlock`](crate::error::ScheduleError::Deadlock) when the schedule cannot
     /// end on these links.
-    pub fn timeline(&self, costs: &Costs, links: Links) -> Result<Timeline> {
+    pub fn timeline(&self, costs: &Costs, links: LinkKind) -> Result<Timeline> {
         let mut timeline = Timeline {
             ranks: vec![Vec::new(); self.ranks() as usize],
             transfers: Vec::new(),

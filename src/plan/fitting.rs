@@ -6,7 +6,7 @@ use crate::plan::{
     AUTO, Candidate, Fit, ModelCosts, Prediction, Setting, Wanted, auto, like_auto, partition,
 };
 use crate::plan::{Costs, Goal};
-use crate::schedule::{Links, Schedule};
+use crate::schedule::{LinkKind, Schedule};
 
 /// Each new partition may hold at most this share of what the previous one held.
 const TIGHTER: f64 = 0.97;
@@ -79,7 +79,7 @@ impl Fitting<'_> {
         let memory = self.memory.unwrap_or(f64::INFINITY);
         let (mut limit, mut least) = (memory, f64::INFINITY);
         loop {
-            let unfitted_peak = Prediction::of(&unfitted, &candidate.costs, Links::Buffered)?.peak_memory;
+            let unfitted_peak = Prediction::of(&unfitted, &candidate.costs, LinkKind::Buffered)?.peak_memory;
             match candidate.within(memory) {
                 Fit::Above(bytes) => least = least.min(bytes),
                 within => return Ok(within),
@@ -167,7 +167,7 @@ impl Fitting<'_> {
             micro_batches: setting.micro_batches,
             costs: &costs,
             memory: self.memory,
-            links: Links::Buffered,
+            links: LinkKind::Buffered,
             goal: Goal::Makespan,
         })?;
         let why = Some(chosen.to_string());

@@ -12,11 +12,11 @@ pub(super) struct Holding {
     ranks: Vec<Vec<Moment>>,
 }
 
-type Moment = Vec<Share>;
+type Moment = Vec<Held>;
 
 /// What one stage holds at one moment.
 #[derive(Clone, Copy, Debug)]
-struct Share {
+struct Held {
     stage: usize,
     saved: u32,
     pending: u32,
@@ -35,11 +35,11 @@ impl Holding {
 
     /// The most bytes that a rank holds. Stages without a cost yet count as 0.
     pub(super) fn peak(&self, rank: usize, stages: &[StageCost]) -> f64 {
-        let bytes = |share: &Share| {
-            let cost = stages.get(share.stage);
+        let bytes = |held: &Held| {
+            let cost = stages.get(held.stage);
             cost.map_or(0.0, |cost| {
-                let restored = if share.restored { cost.restored } else { 0.0 };
-                cost.held(share.saved, share.pending) + restored
+                let restored = if held.restored { cost.restored } else { 0.0 };
+                cost.held(held.saved, held.pending) + restored
             })
         };
         let moments = self.ranks[rank].iter();
@@ -55,7 +55,7 @@ fn moments(schedule: &Schedule, rank: Rank) -> Vec<Moment> {
     let mut now: Moment = schedule
         .placement()
         .stages_on(rank)
-        .map(|stage| Share {
+        .map(|stage| Held {
             stage: stage.index(),
             saved: 0,
             pending: 0,
@@ -66,19 +66,19 @@ fn moments(schedule: &Schedule, rank: Rank) -> Vec<Moment> {
     for (pass, cell) in schedule.passes(rank) {
         let at = now
             .iter()
-            .position(|share| share.stage == cell.stage.index())
+            .position(|held| held.stage == cell.stage.index())
             .expect("checked: the stage is on this rank");
         if matches!(pass, Pass::Backward | Pass::BackwardInput) {
             now[at].restored = true;
             add(&mut moments, &now);
             now[at].restored = false;
         }
-        let share = &mut now[at];
+        let held = &mut now[at];
         match pass {
-            Pass::Forward => share.saved += 1,
-            Pass::Backward => share.saved -= 1,
-            Pass::BackwardInput => (share.saved, share.pending) = (share.saved - 1, share.pending + 1),
-            Pass::BackwardWeight => share.pending -= 1,
+            Pass::Forward => held.saved += 1,
+            Pass::Backward => held.saved -= 1,
+            Pass::BackwardInput => (held.saved, held.pending) = (held.saved - 1, held.pending + 1),
+            Pass::BackwardWeight => held.pending -= 1,
         }
         add(&mut moments, &now);
     }
@@ -94,7 +94,7 @@ fn add(moments: &mut Vec<Moment>, now: &Moment) {
 
 /// Whether every stage holds at most as much at one moment as at the other.
 fn within(one: &Moment, other: &Moment) -> bool {
-    let within = |(one, other): (&Share, &Share)| {
+    let within = |(one, other): (&Held, &Held)| {
         one.saved <= other.saved && one.pending <= other.pending && one.restored <= other.restored
     };
     one.iter().zip(other).all(within)

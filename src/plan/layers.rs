@@ -26,9 +26,9 @@ pub struct LayerCost {
     pub output: f64,
 }
 
-/// The time of a transfer between two ranks: `latency + bytes * per_byte` seconds.
+/// What a link costs, in the time of a transfer: `latency + bytes * per_byte` seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Link {
+pub struct LinkCost {
     /// Seconds of any transfer.
     pub latency: f64,
     /// Seconds of each byte.
@@ -40,7 +40,7 @@ pub struct Link {
 pub struct ModelCosts {
     layers: Vec<LayerCost>,
     input: f64,
-    link: Link,
+    link: LinkCost,
     recomputed: bool,
 }
 
@@ -50,7 +50,7 @@ impl ModelCosts {
     /// # Errors
     /// [`PlanError`] naming the layer and the cost that is negative or not a number. Also when there is no
     /// layer.
-    pub fn new(layers: Vec<LayerCost>, input: f64, link: Link) -> Result<Self> {
+    pub fn new(layers: Vec<LayerCost>, input: f64, link: LinkCost) -> Result<Self> {
         if layers.is_empty() {
             return Err(PlanError::NoLayer.into());
         }
@@ -147,8 +147,8 @@ impl ModelCosts {
         self.input
     }
 
-    /// A link between two ranks.
-    pub fn link(&self) -> Link {
+    /// What a transfer between two ranks costs.
+    pub fn link(&self) -> LinkCost {
         self.link
     }
 

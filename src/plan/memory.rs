@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::id::Rank;
 use crate::plan::{Costs, simulate};
-use crate::schedule::{Links, Pass, Schedule};
+use crate::schedule::{LinkKind, Pass, Schedule};
 
 /// How many activations are assumed to travel between two ranks at once, and how many gradients.
 const ON_THE_WAY: f64 = 2.0;
@@ -71,7 +71,7 @@ pub fn memory(
     stages: &[StageMemory],
     data: DataMemory,
 ) -> Result<Vec<RankMemory>> {
-    let simulation = simulate(schedule, costs, Links::Buffered)?;
+    let simulation = simulate(schedule, costs, LinkKind::Buffered)?;
     let rank_of: Vec<usize> = schedule.placement().iter().map(Rank::index).collect();
     let mut ranks: Vec<RankMemory> = simulation
         .ranks

@@ -24,7 +24,7 @@ pub use choose::{Contender, TIE, best};
 pub(crate) use clock::{Clock, Played};
 pub use costs::{Costs, StageCost};
 pub use fitting::Fitting;
-pub use layers::{LayerCost, Link, ModelCosts};
+pub use layers::{LayerCost, LinkCost, ModelCosts};
 pub use makers::greedy::Goal;
 pub(crate) use makers::{greedy, vee};
 pub(crate) use measured::median;

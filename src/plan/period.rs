@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::plan::{Clock, Costs};
-use crate::schedule::{Links, Schedule};
+use crate::schedule::{LinkKind, Schedule};
 
 /// How many steps are played at most.
 const STEPS: usize = 256;
@@ -23,7 +23,7 @@ const CLOSE: f64 = 1e-9;
 ///
 /// # Errors
 /// As [`simulate`](crate::plan::simulate).
-pub fn period(schedule: &Schedule, costs: &Costs, links: Links) -> Result<f64> {
+pub fn period(schedule: &Schedule, costs: &Costs, links: LinkKind) -> Result<f64> {
     let mut clock = Clock::new(schedule, costs, links)?;
     let mut past: Vec<Vec<f64>> = vec![clock.fronts().collect()];
     let (mut least, mut most) = (0.0, f64::INFINITY);

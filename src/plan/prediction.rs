@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::plan::Costs;
 use crate::plan::{Simulation, simulate};
-use crate::schedule::{Links, Schedule};
+use crate::schedule::{LinkKind, Schedule};
 
 /// A step as a [report](crate::StepReport) counts it, including the parameter update. Times are in the unit
 /// of the costs.
@@ -22,7 +22,7 @@ impl Prediction {
     ///
     /// # Errors
     /// As for [`simulate`].
-    pub fn of(schedule: &Schedule, costs: &Costs, links: Links) -> Result<Self> {
+    pub fn of(schedule: &Schedule, costs: &Costs, links: LinkKind) -> Result<Self> {
         let simulation = simulate(schedule, costs, links)?;
         let updates = costs.of(schedule.placement())?;
         let updates = updates.iter().map(|stage| stage.update).sum();

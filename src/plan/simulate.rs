@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::id::Rank;
 use crate::plan::{Clock, Costs, Played};
-use crate::schedule::{Cell, Flow, Links, Pass, Placement, Schedule, Timed, TimedReduction};
+use crate::schedule::{Cell, Flow, LinkKind, Pass, Placement, Schedule, Timed, TimedReduction};
 
 /// How a step goes under given costs. Times are in the unit of the costs.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,7 +78,7 @@ pub struct Wait {
 /// [`PlanError::OtherStages`](crate::error::PlanError::OtherStages) when the costs are for another number of
 /// stages. [`ScheduleError::Deadlock`](crate::error::ScheduleError::Deadlock) when the schedule cannot end on
 /// these links.
-pub fn simulate(schedule: &Schedule, costs: &Costs, links: Links) -> Result<Simulation> {
+pub fn simulate(schedule: &Schedule, costs: &Costs, links: LinkKind) -> Result<Simulation> {
     let placement = schedule.placement();
     let mut totals = vec![Totals::default(); schedule.ranks() as usize];
     Clock::new(schedule, costs, links)?.step(|played| match played {

@@ -2,7 +2,7 @@
 
 use crate::id::Rank;
 use crate::plan::{Costs, StageCost};
-use crate::schedule::{Action, Links, Pass, Schedule, Timed};
+use crate::schedule::{Action, LinkKind, Pass, Schedule, Timed};
 
 impl Schedule {
     /// A timetable for people: a line for each rank and a column for each pass. All passes are drawn with the
@@ -35,7 +35,7 @@ impl Schedule {
         let alike =
             Costs::each(vec![pass; self.stages() as usize], 0.0).expect("its costs are numbers from 0 on");
         let rows = self
-            .timeline(&alike, Links::Buffered)
+            .timeline(&alike, LinkKind::Buffered)
             .expect("checked: holds on buffered links")
             .ranks;
         let texts = |row: &Vec<Timed>| row.iter().map(|timed| self.short(timed)).collect();

@@ -6,7 +6,7 @@ use super::link::{ROUNDS, join};
 use crate::error::{Error, Result};
 use crate::fabric::{End, Tag, Transport, connect};
 use crate::id::WorldRank;
-use crate::plan::Link;
+use crate::plan::LinkCost;
 use crate::plan::median;
 
 /// Measures messages of up to `bytes` bytes from each rank to the next one. The result is the slowest pair's.
@@ -14,12 +14,12 @@ use crate::plan::median;
 ///
 /// # Errors
 /// When the system cannot start a thread. Also whatever a GPU reports.
-pub(super) fn measure(bytes: u64, ranks: u32, places: &[Place]) -> Result<Link> {
+pub(super) fn measure(bytes: u64, ranks: u32, places: &[Place]) -> Result<LinkCost> {
     let place = |rank: u32| places[rank as usize % places.len()];
     let mut ways: Vec<[Place; 2]> = (1..ranks).map(|rank| [place(rank - 1), place(rank)]).collect();
     ways.sort_by_key(|[from, to]| (from.device, to.device));
     ways.dedup();
-    let mut slowest = Link::default();
+    let mut slowest = LinkCost::default();
     for [from, to] in ways {
         let numbers = (bytes as usize / to.dtype.bytes()).max(1);
         let latency = one_way(1, from, to)?;

@@ -9,7 +9,7 @@ use serde_path_to_error::Segment;
 
 use super::cpu::Cpu;
 use crate::error::{CostsProblem, ProfileError, Result};
-use crate::plan::{LayerCost, Link, ModelCosts, StageCost};
+use crate::plan::{LayerCost, LinkCost, ModelCosts, StageCost};
 
 /// The version of the file's format.
 const VERSION: u64 = 1;
@@ -106,7 +106,7 @@ impl Measured {
 
     /// The text of `costs.json`.
     pub fn to_json(&self) -> String {
-        let Link { latency, per_byte } = self.costs.link();
+        let LinkCost { latency, per_byte } = self.costs.link();
         let file = File {
             version: VERSION,
             settings: self.settings.clone(),
@@ -157,7 +157,7 @@ impl TryFrom<File> for Measured {
     fn try_from(file: File) -> std::result::Result<Self, CostsProblem> {
         let LinkForm { latency, per_byte } = file.link;
         let layers = file.layers.into_iter().map(LayerCost::from).collect();
-        let costs = ModelCosts::new(layers, file.input, Link { latency, per_byte })
+        let costs = ModelCosts::new(layers, file.input, LinkCost { latency, per_byte })
             .map_err(|error| CostsProblem::Number(Box::new(error)))?;
         if costs.stage(0..costs.layers().len()).work() == 0.0 {
             return Err(CostsProblem::NoTimes);

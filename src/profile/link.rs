@@ -9,7 +9,7 @@ use crate::error::{Error, Result, panic_message};
 use crate::fabric::{End, Tag, Transport, connect};
 use crate::id::WorldRank;
 use crate::pipeline::cores;
-use crate::plan::Link;
+use crate::plan::LinkCost;
 use crate::plan::median;
 
 /// How many messages are timed.
@@ -24,12 +24,12 @@ const PAUSE: Duration = Duration::from_micros(300);
 ///
 /// # Errors
 /// When the system cannot start a thread.
-pub(super) fn measure(bytes: u64, pin: bool) -> Result<Link> {
+pub(super) fn measure(bytes: u64, pin: bool) -> Result<LinkCost> {
     let numbers = (bytes / 4).max(1) as usize;
     let (latency, _) = one_way(1, pin)?;
     let (arrival, reading) = one_way(numbers, pin)?;
     let extra = (arrival - latency).max(0.0) + reading;
-    Ok(Link {
+    Ok(LinkCost {
         latency,
         per_byte: extra / (4 * numbers) as f64,
     })

@@ -7,7 +7,7 @@ use crate::Result;
 use crate::pipeline::StepReport;
 use crate::plan::{Costs, median};
 use crate::plan::{Prediction, simulate};
-use crate::schedule::{Links, Schedule, Timeline};
+use crate::schedule::{LinkKind, Schedule, Timeline};
 
 /// Steps that do not count: memory is touched for the first time, and caches are cold.
 const WARM_UP: u64 = 1;
@@ -126,7 +126,7 @@ impl fmt::Display for ForecastReport {
 fn predict(schedule: &Schedule, steps: &[(StepReport, Timeline)]) -> Result<StepTime> {
     let timelines = || steps.iter().map(|(_, timeline)| timeline);
     let costs = Costs::measured(timelines())?;
-    let simulation = simulate(schedule, &costs, Links::Buffered)?;
+    let simulation = simulate(schedule, &costs, LinkKind::Buffered)?;
     let ranks = simulation.ranks.len() as f64;
     let end = |(report, timeline): &(StepReport, Timeline)| {
         let last = timeline

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::FontDesc;
 
@@ -17,6 +18,9 @@ const AXIS: RGBColor = RGBColor(87, 96, 106);
 const GRID: RGBColor = RGBColor(233, 236, 239);
 const TRAINING: RGBColor = RGBColor(100, 149, 204);
 const VALIDATION: RGBColor = RGBColor(190, 60, 30);
+
+/// Steps to the right, losses upwards.
+type Plane = Cartesian2d<RangedCoordf64, RangedCoordf64>;
 
 type Drawn = std::result::Result<(), Box<dyn std::error::Error>>;
 
@@ -83,21 +87,7 @@ fn chart(
         .x_label_area_size(44)
         .y_label_area_size(60)
         .build_cartesian_2d(steps, losses)?;
-    let axis = match &labels.unit {
-        Some(LossUnit { quantity, target }) => format!("loss ({quantity} per {target})"),
-        None => "loss".to_owned(),
-    };
-    chart
-        .configure_mesh()
-        .x_desc("step")
-        .y_desc(axis)
-        .label_style((FONT, 11).into_font().color(&AXIS))
-        .axis_desc_style((FONT, 13).into_font().color(&INK))
-        .axis_style(AXIS)
-        .bold_line_style(GRID)
-        .x_label_formatter(&|step| format!("{step:.0}"))
-        .light_line_style(TRANSPARENT)
-        .draw()?;
+    axes(&mut chart, labels)?;
     let mut series = |name: &str, points: Vec<Point>, style: ShapeStyle| -> Drawn {
         if !points.is_empty() {
             let line = chart.draw_series(LineSeries::new(points, style))?;
@@ -115,5 +105,24 @@ fn chart(
         .background_style(WHITE)
         .draw()?;
     area.present()?;
+    Ok(())
+}
+
+fn axes(chart: &mut ChartContext<'_, SVGBackend<'_>, Plane>, labels: &Labels) -> Drawn {
+    let axis = match &labels.unit {
+        Some(LossUnit { quantity, target }) => format!("loss ({quantity} per {target})"),
+        None => "loss".to_owned(),
+    };
+    chart
+        .configure_mesh()
+        .x_desc("step")
+        .y_desc(axis)
+        .label_style((FONT, 11).into_font().color(&AXIS))
+        .axis_desc_style((FONT, 13).into_font().color(&INK))
+        .axis_style(AXIS)
+        .bold_line_style(GRID)
+        .x_label_formatter(&|step| format!("{step:.0}"))
+        .light_line_style(TRANSPARENT)
+        .draw()?;
     Ok(())
 }

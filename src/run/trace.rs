@@ -6,7 +6,7 @@ use crate::Result;
 use crate::draw::{Panel, Picture, Units, trace_events};
 use crate::error::RunError;
 use crate::plan::Costs;
-use crate::schedule::{Links, Schedule, Timeline};
+use crate::schedule::{LinkKind, Schedule, Timeline};
 
 /// The first steps are not traced: memory is still being allocated, and caches are cold.
 const SETTLING: u64 = 2;
@@ -79,7 +79,7 @@ impl Tracer {
 
 /// Writes the step as a picture, as events, and as a picture together with the plan for these costs.
 fn write(traced: &Traced, schedule: &Schedule, costs: &Costs, dir: &RunDir) -> Result<()> {
-    let planned = schedule.timeline(costs, Links::Buffered)?;
+    let planned = schedule.timeline(costs, LinkKind::Buffered)?;
     let sizes = title(schedule);
     let measured = Panel {
         title: format!("{sizes}, step {} as measured", traced.step),

@@ -9,7 +9,7 @@ use crate::schedule::lower::{add_reductions, add_steps, lower};
 use crate::schedule::program::Program;
 use crate::schedule::replay::{Event, Replay};
 use crate::schedule::set::{Expected, check_set};
-use crate::schedule::{Action, Cell, Links, Pass, Placement};
+use crate::schedule::{Action, Cell, LinkKind, Pass, Placement};
 
 /// What every rank does in one step, in order: passes, transfers, reductions, parameter updates.
 ///
@@ -31,8 +31,8 @@ impl Schedule {
     /// The result holds on ordered links, and so on all links.
     ///
     /// # Errors
-    /// [`ScheduleError::Actions`] when a cell is missing, repeated, on the wrong rank or not called for. It
-    /// names the cells, their ranks and places. [`ScheduleError::Deadlock`] when the order cannot end. It
+    /// [`ScheduleError::Actions`] when an action is missing, repeated, on the wrong rank or not called for. It
+    /// names the actions, their ranks and places. [`ScheduleError::Deadlock`] when the order cannot end. It
     /// names who waits for whom.
     pub fn from_passes(
         name: impl Into<String>,
@@ -75,7 +75,7 @@ impl Schedule {
             actions,
             pairs: BTreeSet::new(),
         };
-        schedule.holds_on(Links::Ordered)?;
+        schedule.holds_on(LinkKind::Ordered)?;
         Ok(schedule)
     }
 
@@ -108,7 +108,7 @@ impl Schedule {
         placement: Placement,
         micro_batches: u32,
         mut actions: Vec<Vec<Action>>,
-        links: Links,
+        links: LinkKind,
     ) -> Result<Self> {
         if !actions
             .iter()
@@ -154,7 +154,7 @@ impl Schedule {
     ///
     /// # Errors
     /// [`ScheduleError::Deadlock`] naming who waits for whom.
-    pub fn holds_on(&self, links: Links) -> Result<()> {
+    pub fn holds_on(&self, links: LinkKind) -> Result<()> {
         Ok(Replay::new(&self.program(), links).run(|_| ())?)
     }
 

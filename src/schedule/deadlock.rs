@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::error::schedule::{Deadlock, Reason, ScheduleError, Wait};
-use crate::schedule::Links;
+use crate::schedule::LinkKind;
 use crate::schedule::program::{Id, NONE};
 use crate::schedule::replay::{Replay, State, Stuck};
 
@@ -55,7 +55,7 @@ fn next(replay: &Replay<'_>, id: Id) -> (Reason, Id) {
         };
     }
     let head = replay.head[at.rank.index()];
-    if replay.links == Links::Ordered && id != head {
+    if replay.links == LinkKind::Ordered && id != head {
         return (Reason::Queue(place(head)), head);
     }
     match replay.program.partner(at.action) {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::id::{Rank, StageId};
 use crate::schedule::program::Program;
 use crate::schedule::replay::{Event, Replay};
-use crate::schedule::{Action, Cell, Links, Pass, Placement};
+use crate::schedule::{Action, Cell, LinkKind, Pass, Placement};
 
 /// Adds the transfers that `placement` calls for to the passes and reductions of `program`.
 ///
@@ -19,7 +19,7 @@ pub(super) fn lower(program: &Program<'_>, placement: &Placement) -> Result<Vec<
         .iter()
         .map(|row| Vec::with_capacity(3 * row.len() + 1))
         .collect();
-    Replay::new(program, Links::Buffered).run(|event| {
+    Replay::new(program, LinkKind::Buffered).run(|event| {
         if let Event::Ran { rank, action, .. } = event {
             rows[rank].push(action);
             if let Some((send, recv, to)) = transfer(action, placement) {

@@ -4,7 +4,7 @@ mod action;
 mod check;
 mod deadlock;
 mod in_turn;
-mod links;
+mod link;
 mod lower;
 mod pairs;
 mod placement;
@@ -16,7 +16,7 @@ mod timeline;
 
 pub use action::{Action, Cell, Flow, Pass};
 pub use check::Schedule;
-pub use links::Links;
+pub use link::LinkKind;
 pub use placement::{Placement, PlacementSpec};
 pub(crate) use program::{Id, MAX_CELLS, NONE, Program};
 pub use replay::replay;

@@ -146,17 +146,6 @@ impl Placement {
             }
             .into());
         }
-        let mut votes: Vec<(Rank, usize)> = vec![(Rank(0), 0); stages];
-        for (rank, row) in (0..).map(Rank).zip(rows) {
-            for action in row {
-                let (choice, lead) = &mut votes[action.stage().index()];
-                match *lead {
-                    0 => (*choice, *lead) = (rank, 1),
-                    _ if *choice == rank => *lead += 1,
-                    _ => *lead -= 1,
-                }
-            }
-        }
         let mut seen = vec![false; stages];
         rows.iter()
             .flatten()
@@ -168,7 +157,7 @@ impl Placement {
             }
             .into());
         }
-        let home: Vec<Rank> = votes.into_iter().map(|(rank, _)| rank).collect();
+        let home = ranks_of_most(rows, stages);
         if let Some(error) = rank_of_others(rows, &home) {
             return Err(error.into());
         }
@@ -187,6 +176,22 @@ impl Placement {
         let first = first.and_then(|row| row.iter().find_map(|action| action.compute()));
         vee && first.is_some_and(|(_, cell)| cell.stage.0 == self.ranks)
     }
+}
+
+/// By stage, the rank that has more of its actions than all others together, if there is one.
+fn ranks_of_most(rows: &[Vec<Action>], stages: usize) -> Vec<Rank> {
+    let mut votes: Vec<(Rank, usize)> = vec![(Rank(0), 0); stages];
+    for (rank, row) in (0..).map(Rank).zip(rows) {
+        for action in row {
+            let (choice, lead) = &mut votes[action.stage().index()];
+            match *lead {
+                0 => (*choice, *lead) = (rank, 1),
+                _ if *choice == rank => *lead += 1,
+                _ => *lead -= 1,
+            }
+        }
+    }
+    votes.into_iter().map(|(rank, _)| rank).collect()
 }
 
 /// The error for a rank that has actions, but only of stages on other ranks.

@@ -7,7 +7,7 @@ use crate::Result;
 use crate::error::ScheduleError;
 use crate::id::{Rank, StageId};
 use crate::schedule::program::{Id, NONE, Program};
-use crate::schedule::{Action, Cell, Flow, Links};
+use crate::schedule::{Action, Cell, Flow, LinkKind};
 
 /// Replays lists of actions on these links, one list a rank: a whole schedule or a fragment.
 ///
@@ -19,7 +19,7 @@ use crate::schedule::{Action, Cell, Flow, Links};
 /// [`ScheduleError::Deadlock`] when the replay cannot end. It names who waits for whom, with rank, action and
 /// place in the list. Other kinds of [`ScheduleError`] when an action is listed twice or a stage is on two
 /// ranks.
-pub fn replay(rows: &[Vec<Action>], links: Links) -> Result<()> {
+pub fn replay(rows: &[Vec<Action>], links: LinkKind) -> Result<()> {
     let stages = rows
         .iter()
         .flatten()
@@ -93,7 +93,7 @@ pub(crate) struct Stuck<'a> {
 /// times rounds.
 pub(crate) struct Replay<'a> {
     pub(crate) program: &'a Program<'a>,
-    pub(crate) links: Links,
+    pub(crate) links: LinkKind,
     pub(crate) state: Vec<State>,
     /// Each rank's next action.
     pub(crate) next: Vec<Id>,
@@ -108,7 +108,7 @@ pub(crate) struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    pub(crate) fn new(program: &'a Program<'a>, links: Links) -> Self {
+    pub(crate) fn new(program: &'a Program<'a>, links: LinkKind) -> Self {
         let ranks = program.rows().len();
         let mut replay = Self {
             program,
@@ -158,10 +158,10 @@ impl<'a> Replay<'a> {
         }
         self.state[id as usize] = State::Announced;
         match self.links {
-            Links::Buffered => {
+            LinkKind::Buffered => {
                 self.communicate(id, action, rank, visit);
             }
-            Links::Ordered => self.communicate_heads(rank, visit),
+            LinkKind::Ordered => self.communicate_heads(rank, visit),
         }
     }
 
@@ -262,6 +262,10 @@ impl<'a> Replay<'a> {
                 .find(|&rank| places[rank] < self.program.start(rank + 1))
                 .map(|rank| places[rank])
         };
-        left(&self.next).or_else(|| (self.links == Links::Ordered).then(|| left(&self.head)).flatten())
+        left(&self.next).or_else(|| {
+            (self.links == LinkKind::Ordered)
+                .then(|| left(&self.head))
+                .flatten()
+        })
     }
 }

@@ -135,40 +135,14 @@ impl Set<'_> {
 
     fn missing(&self, cell: Cell) -> Vec<ActionProblem> {
         let found = |kind| self.program.find(kind, cell) != NONE;
-        let compute = |pass| Action::Compute(pass, cell);
         let mut missing = Vec::new();
         if !found(ActionKind::Forward) {
-            missing.push(self.lacks(compute(Pass::Forward), Advice::None));
+            missing.push(self.lacks(Action::Compute(Pass::Forward, cell), Advice::None));
         }
         if self.expected == Expected::Forwards {
             return missing;
         }
-        let (input, weight) = (compute(Pass::BackwardInput), compute(Pass::BackwardWeight));
-        let both = compute(Pass::Backward);
-        let backward = self.program.find(ActionKind::Backward, cell);
-        let backward = (backward != NONE).then(|| self.program.place(backward).action);
-        match (backward, found(ActionKind::Weight)) {
-            (None, false) => {
-                let halves = Advice::OrHalves(input.to_string(), weight.to_string());
-                missing.push(self.lacks(both, halves));
-            }
-            (None, true) => missing.push(self.lacks(input, Advice::NeededBy(weight.to_string()))),
-            (Some(action), false) if action == input => {
-                let (backward, input) = (both.to_string(), input.to_string());
-                missing.push(self.lacks(weight, Advice::OrWhole { backward, input }));
-            }
-            (Some(action), true) if action == both => {
-                missing.push(ActionProblem::SameWeightGradient {
-                    place: self
-                        .program
-                        .place(self.program.find(ActionKind::Weight, cell))
-                        .named(),
-                    backward: both.to_string(),
-                    input: input.to_string(),
-                });
-            }
-            _ => {}
-        }
+        missing.extend(self.missing_backward(cell));
         if self.expected == Expected::Actions {
             missing.extend(
                 [Flow::Activation, Flow::Gradient]
@@ -177,6 +151,33 @@ impl Set<'_> {
             );
         }
         missing
+    }
+
+    /// What this cell's backward lacks, or has too much: it is whole, or two halves.
+    fn missing_backward(&self, cell: Cell) -> Option<ActionProblem> {
+        let compute = |pass| Action::Compute(pass, cell);
+        let (input, weight) = (compute(Pass::BackwardInput), compute(Pass::BackwardWeight));
+        let both = compute(Pass::Backward);
+        let backward = self.program.find(ActionKind::Backward, cell);
+        let backward = (backward != NONE).then(|| self.program.place(backward).action);
+        let weight_at = self.program.find(ActionKind::Weight, cell);
+        match (backward, weight_at != NONE) {
+            (None, false) => {
+                let halves = Advice::OrHalves(input.to_string(), weight.to_string());
+                Some(self.lacks(both, halves))
+            }
+            (None, true) => Some(self.lacks(input, Advice::NeededBy(weight.to_string()))),
+            (Some(action), false) if action == input => {
+                let (backward, input) = (both.to_string(), input.to_string());
+                Some(self.lacks(weight, Advice::OrWhole { backward, input }))
+            }
+            (Some(action), true) if action == both => Some(ActionProblem::SameWeightGradient {
+                place: self.program.place(weight_at).named(),
+                backward: both.to_string(),
+                input: input.to_string(),
+            }),
+            _ => None,
+        }
     }
 
     /// The problems of this cell's output: its send and its receive, where they are missing.

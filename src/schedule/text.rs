@@ -1,4 +1,4 @@
-//! Schedules as CSV: a row a rank, cells separated by commas, an empty cell where the rank is idle.
+//! Schedules as CSV: a row a rank, entries separated by commas, an empty one where the rank is idle.
 
 use crate::Result;
 use crate::checksum::Checksum;
@@ -7,7 +7,7 @@ use crate::id::{MicroBatch, Rank};
 use crate::schedule::action::split;
 use crate::schedule::pairs;
 use crate::schedule::set::Expected;
-use crate::schedule::{Action, Cell, Links, Pass, Placement, PlacementSpec, Schedule};
+use crate::schedule::{Action, Cell, LinkKind, Pass, Placement, PlacementSpec, Schedule};
 
 /// Words of other systems that a schedule here does not have: sharding of parameters, and waits. A step waits
 /// for its stage's reduction by itself, and a sender for its buffers.
@@ -26,7 +26,7 @@ pub struct FromCsv {
     pub schedule: Schedule,
     /// Whether the text had transfers of its own.
     pub lowered: bool,
-    /// For each word that was left out, such as `UNSHARD`, how many cells had it.
+    /// For each word that was left out, such as `UNSHARD`, how many entries had it.
     pub left_out: Vec<(&'static str, usize)>,
 }
 
@@ -35,17 +35,17 @@ impl Schedule {
     /// reductions or none.
     ///
     /// A text with passes only is lowered and holds on all links. A text with transfers is checked as it is,
-    /// on `links`. Without a `placement`, each stage is on the rank that has its cells.
+    /// on `links`. Without a `placement`, each stage is on the rank that has its actions.
     ///
     /// # Errors
-    /// [`ScheduleError::Cell`] for a cell that is no action, with its rank and its place in the row. Other
-    /// errors are those of [`Schedule::from_actions`]. Their places count actions: an idle cell counts
+    /// [`ScheduleError::Entry`] for an entry that is no action, with its rank and its place in the row. Other
+    /// errors are those of [`Schedule::from_actions`]. Their places count actions: an empty entry counts
     /// as none, and a pair as two. All count from 0.
     pub fn from_csv(
         name: &str,
         text: &str,
         placement: Option<&PlacementSpec>,
-        links: Links,
+        links: LinkKind,
     ) -> Result<FromCsv> {
         let Rows {
             rows,
@@ -94,7 +94,7 @@ impl Schedule {
     fn write(&self, keep: impl Fn(&Action) -> bool) -> String {
         let mut text = String::new();
         for rank in (0..self.ranks()).map(Rank) {
-            let mut cells = Vec::new();
+            let mut entries = Vec::new();
             let mut kept = self.actions(rank).iter().filter(|action| keep(action)).peekable();
             while let Some(action) = kept.next() {
                 let backward = match action {
@@ -103,12 +103,12 @@ impl Schedule {
                     }
                     _ => None,
                 };
-                cells.push(match backward {
+                entries.push(match backward {
                     Some(backward) => pairs::write(*action, *backward),
                     None => action.to_string(),
                 });
             }
-            text += &cells.join(",");
+            text += &entries.join(",");
             text.push('\n');
         }
         text
@@ -135,11 +135,11 @@ impl Rows {
             .zip(text.trim_start_matches('\u{feff}').trim_end().lines())
         {
             let mut actions = Vec::new();
-            for (cell, text) in line.split(',').map(str::trim).enumerate() {
-                all.read_cell(text, &mut actions)
-                    .map_err(|error| ScheduleError::Cell {
+            for (entry, text) in line.split(',').map(str::trim).enumerate() {
+                all.read_entry(text, &mut actions)
+                    .map_err(|error| ScheduleError::Entry {
                         rank,
-                        cell,
+                        entry,
                         source: Box::new(error),
                     })?;
             }
@@ -152,16 +152,20 @@ impl Rows {
         Ok(all)
     }
 
-    fn read_cell(&mut self, cell: &str, actions: &mut Vec<Action>) -> std::result::Result<(), ScheduleError> {
-        let (stage, word, _) = split(cell);
+    fn read_entry(
+        &mut self,
+        entry: &str,
+        actions: &mut Vec<Action>,
+    ) -> std::result::Result<(), ScheduleError> {
+        let (stage, word, _) = split(entry);
         let left_out = self.left_out.iter_mut().find(|(known, _)| *known == word);
         if let Some((_, count)) = left_out.filter(|_| !stage.is_empty()) {
             *count += 1;
-        } else if let Some(pair) = pairs::read(cell)? {
+        } else if let Some(pair) = pairs::read(entry)? {
             self.paired.extend(pair[0].cell());
             actions.extend(pair);
-        } else if !cell.is_empty() {
-            actions.push(cell.parse()?);
+        } else if !entry.is_empty() {
+            actions.push(entry.parse()?);
         }
         Ok(())
     }

@@ -28,7 +28,7 @@ use std::time::Instant;
 
 use pipewright_stages::loss::{Loss, Score};
 use pipewright_stages::optimizer::Optimizer;
-use pipewright_stages::{Device, Shape, Stage, StageBuilder};
+use pipewright_stages::{Device, Place, Shape, Stage, StageBuilder};
 use serde::{Deserialize, Serialize};
 
 use crate::data::{DataSource, Feed};
@@ -118,12 +118,8 @@ impl<S: Stage> Worker<S> {
         let chunks = parts
             .stages
             .into_iter()
-            .map(|(id, build)| {
-                let built = build.build().and_then(|mut stage| {
-                    stage.move_to(place)?;
-                    Ok(stage)
-                });
-                let stage = built.map_err(|source| LaunchError::Unbuildable {
+            .map(|(id, builder)| {
+                let stage = build_stage(builder, place).map_err(|source| LaunchError::Unbuildable {
                     stage: id,
                     rank: parts.rank,
                     device: place.device,
@@ -355,6 +351,13 @@ impl<S: Stage> std::fmt::Debug for Worker<S> {
             .field("rank", &self.rank)
             .finish_non_exhaustive()
     }
+}
+
+/// Builds a stage and moves it to where it computes.
+fn build_stage<S: Stage>(builder: StageBuilder<S>, place: Place) -> pipewright_stages::Result<S> {
+    let mut stage = builder.build()?;
+    stage.move_to(place)?;
+    Ok(stage)
 }
 
 /// Refuses an optimizer or a loss that cannot run on the rank's device.

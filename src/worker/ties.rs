@@ -33,7 +33,7 @@ impl<S: Stage> Worker<S> {
 
     /// Sums the gradients of each tied parameter over its sites. A rank sends one block with the gradients of
     /// its sites and receives one with their sum, so the blocks' memory is used again. Between GPUs that NCCL
-    /// links, each gradient is a wire instead.
+    /// connects, each gradient is a wire instead.
     pub(super) fn sum_tied_gradients(&mut self) -> Result<()> {
         self.for_each_tie(|worker, tie| {
             let first = tie.sites[0];

@@ -101,7 +101,7 @@ fn a_file_that_does_not_fit_is_refused_with_the_key_or_the_cell() {
     );
     assert_eq!(
         refusal("0F0,0B0\n1F0,1C0\n", ""),
-        "my.toml:2: pipeline.schedule: mine.csv: rank 1, cell 1: \"1C0\" is not an action; known are 2F0, \
+        "my.toml:2: pipeline.schedule: mine.csv: rank 1, entry 1: \"1C0\" is not an action; known are 2F0, \
          2B0, 2I0, 2W0, 2SEND_F0, 2RECV_F0, 2SEND_B0, 2RECV_B0 (stage, action, micro-batch), 2REDUCE_GRAD \
          and 2STEP (stage)"
     );

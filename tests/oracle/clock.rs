@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use pipewright::id::Rank;
 use pipewright::plan::StageCost;
-use pipewright::schedule::{Action, Cell, Flow, Links, Pass, Schedule};
+use pipewright::schedule::{Action, Cell, Flow, LinkKind, Pass, Schedule};
 
 /// When each pass, each transfer (by its send) and each reduction starts and ends.
 pub(crate) type Times = BTreeMap<Action, (f64, f64)>;
@@ -15,7 +15,7 @@ pub(crate) struct Clock<'a> {
     pub(crate) schedule: &'a Schedule,
     pub(crate) costs: &'a [StageCost],
     pub(crate) comm: f64,
-    pub(crate) links: Links,
+    pub(crate) links: LinkKind,
 }
 
 impl Clock<'_> {
@@ -106,7 +106,7 @@ impl Clock<'_> {
         for &send in sends {
             let recv = send.partner().expect("a send has another end");
             let mut start = reached[&send];
-            if self.links == Links::Ordered {
+            if self.links == LinkKind::Ordered {
                 let ahead = [send, recv].map(|end| self.ahead(end, times));
                 start = ahead.into_iter().fold(start.max(reached[&recv]), f64::max);
             }
@@ -115,8 +115,8 @@ impl Clock<'_> {
         for (&action, &now) in reached {
             if let Action::Reduce(stage) = action {
                 let start = match self.links {
-                    Links::Buffered => now,
-                    Links::Ordered => now.max(self.ahead(action, times)),
+                    LinkKind::Buffered => now,
+                    LinkKind::Ordered => now.max(self.ahead(action, times)),
                 };
                 times.insert(action, (start, start + self.costs[stage.index()].reduce));
             }

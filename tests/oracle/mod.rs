@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pipewright::id::{Rank, StageId};
-use pipewright::schedule::{Action, Cell, Flow, Links, Pass, Placement};
+use pipewright::schedule::{Action, Cell, Flow, LinkKind, Pass, Placement};
 
 /// Whether these lists are a whole step of training, with each action once and on the right rank, and run to
 /// their end.
-pub(crate) fn runs(rows: &[Vec<Action>], placement: &Placement, micro_batches: u32, links: Links) -> bool {
+pub(crate) fn runs(rows: &[Vec<Action>], placement: &Placement, micro_batches: u32, links: LinkKind) -> bool {
     let mut rows = rows.to_vec();
     if !rows
         .iter()
@@ -115,7 +115,7 @@ fn whole(rows: &[Vec<Action>], placement: &Placement, micro_batches: u32, transf
 struct Run<'a> {
     rows: &'a [Vec<Action>],
     placement: &'a Placement,
-    links: Links,
+    links: LinkKind,
     next: Vec<usize>,
     /// What each rank can use: its own outputs, and what it has received.
     there: Vec<BTreeSet<(Flow, StageId, Cell)>>,
@@ -125,7 +125,7 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(rows: &'a [Vec<Action>], placement: &'a Placement, links: Links) -> Self {
+    fn new(rows: &'a [Vec<Action>], placement: &'a Placement, links: LinkKind) -> Self {
         let (there, queues) = (vec![BTreeSet::new(); rows.len()], vec![Vec::new(); rows.len()]);
         Self {
             rows,
@@ -218,7 +218,7 @@ impl<'a> Run<'a> {
 
     /// Makes one transfer or reduction happen.
     fn transfer(&mut self) -> bool {
-        let reach = if self.links == Links::Ordered {
+        let reach = if self.links == LinkKind::Ordered {
             1
         } else {
             usize::MAX

@@ -3,7 +3,7 @@
 //! The loader reads `LD_LIBRARY_PATH` when a process starts. So a command that needs a GPU looks for missing
 //! libraries and restarts itself once, with their folders in that variable.
 
-mod links;
+mod folder;
 mod places;
 
 use std::cell::LazyCell;
@@ -34,7 +34,7 @@ pub(super) fn enter() {
     if found.is_empty() {
         return;
     }
-    let links = links::make(&found).map_err(|error| eprintln!("warning: {error}"));
+    let links = folder::make(&found).map_err(|error| eprintln!("warning: {error}"));
     let mut path: Vec<PathBuf> = links.into_iter().chain(own).collect();
     for folder in found.iter().filter_map(|(_, file)| file.parent()) {
         if !path.iter().any(|known| known == folder) {

@@ -53,7 +53,7 @@ impl fmt::Display for Problems {
 #[non_exhaustive]
 pub enum ActionProblem {
     /// The placement has no such stage.
-    #[error("{place}: there is no stage {stage}, only 0 to {last}; remove the cell")]
+    #[error("{place}: there is no stage {stage}, only 0 to {last}; remove the action")]
     NoSuchStage {
         /// The action.
         place: ActionPlace,
@@ -63,7 +63,7 @@ pub enum ActionProblem {
         last: StageId,
     },
     /// The schedule has no such micro-batch.
-    #[error("{place}: there is no micro-batch {micro_batch}, only 0 to {last}; remove the cell")]
+    #[error("{place}: there is no micro-batch {micro_batch}, only 0 to {last}; remove the action")]
     NoSuchMicroBatch {
         /// The action.
         place: ActionPlace,
@@ -73,7 +73,7 @@ pub enum ActionProblem {
         last: MicroBatch,
     },
     /// An action is on another rank than its stage.
-    #[error("{place}: stage {stage} is on rank {home}; move the cell there")]
+    #[error("{place}: stage {stage} is on rank {home}; move the action there")]
     WrongRank {
         /// The action.
         place: ActionPlace,

@@ -9,7 +9,7 @@ use crate::id::WorldRank;
 use crate::mesh::Mesh;
 
 /// The pairs of ranks on GPUs of different processes between which a schedule sends. All their ranks are
-/// members of one communicator. It may also have guests: ranks whose tied parameters may need it.
+/// members of one communicator. It may have two more members: ranks whose tied parameters may need it.
 #[derive(Debug, Default)]
 pub struct GpuPairs {
     /// The sending and the receiving rank of each pair. Each pair is listed once.
@@ -33,19 +33,19 @@ impl GpuPairs {
         }
     }
 
-    /// Adds two guests, if there are pairs, and if no other rank of the guest's process uses NCCL on the
-    /// guest's GPU.
-    pub(crate) fn with_guests(mut self, guests: [WorldRank; 2], mesh: &Mesh) -> Self {
+    /// Adds two members, if there are pairs, and if no other rank of a new member's process uses NCCL on its
+    /// GPU.
+    pub(crate) fn with_members(mut self, new: [WorldRank; 2], mesh: &Mesh) -> Self {
         let device = |rank| mesh.place(rank).device;
-        let is_free = |guest: WorldRank| {
+        let is_free = |new: WorldRank| {
             let taken = |&(rank, of): &(WorldRank, Device)| {
-                rank != guest && mesh.process(rank) == mesh.process(guest) && of == device(guest)
+                rank != new && mesh.process(rank) == mesh.process(new) && of == device(new)
             };
-            device(guest) != Device::Cpu && !self.members.iter().any(taken)
+            device(new) != Device::Cpu && !self.members.iter().any(taken)
         };
-        let far = mesh.process(guests[0]) != mesh.process(guests[1]);
-        if far && !self.is_empty() && guests.into_iter().all(is_free) {
-            self.members.extend(guests.map(|guest| (guest, device(guest))));
+        let far = mesh.process(new[0]) != mesh.process(new[1]);
+        if far && !self.is_empty() && new.into_iter().all(is_free) {
+            self.members.extend(new.map(|rank| (rank, device(rank))));
             self.members.sort_unstable_by_key(|member| member.0);
             self.members.dedup();
         }

@@ -3,13 +3,13 @@
 mod bootstrap;
 mod calls;
 mod connection;
-mod ears;
 mod head;
 mod numbers;
 mod part;
 mod patience;
 mod peers;
 mod reader;
+mod received;
 mod text;
 mod world;
 

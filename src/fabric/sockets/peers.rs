@@ -12,11 +12,11 @@ use serde::de::DeserializeOwned;
 
 use super::calls::Calls;
 use super::connection::{Connection, farewell};
-use super::ears::Ears;
 use super::head::Kind;
 use super::part::{self, Failure, Order};
 use super::patience::Patience;
 use super::reader::Heard;
+use super::received::Received;
 use crate::error::{CallError, EndsNow, Error, FabricError, PartOf, Result};
 use crate::fabric::Call;
 use crate::interrupt::Interrupt;
@@ -38,7 +38,7 @@ const GRACE: Duration = Duration::from_secs(1);
 pub struct Peers {
     process: u32,
     connections: Vec<Option<Arc<Connection>>>,
-    ears: Mutex<Ears>,
+    received: Mutex<Received>,
     readers: Vec<JoinHandle<()>>,
     calls: Arc<Calls>,
     /// The number of the last call that was announced.
@@ -64,7 +64,7 @@ impl Peers {
         Self {
             process,
             connections,
-            ears: Mutex::new(Ears::new(process, processes, heard)),
+            received: Mutex::new(Received::new(process, processes, heard)),
             readers: Vec::new(),
             calls: Arc::new(Calls::new(process, processes)),
             announced: AtomicU64::new(0),
@@ -162,13 +162,13 @@ impl Peers {
         }
         let number = self.next_share();
         self.tell_part(number, what, &mine);
-        let mut ears = self.ears();
+        let mut received = self.received();
         let mut answers = Answers::new(self.processes());
         answers.put(self.process, mine.map_err(Failure::own));
         loop {
             for process in 0..self.processes() {
                 if answers.is_missing(process)
-                    && let Some(part) = ears.part(process, number, what)
+                    && let Some(part) = received.part(process, number, what)
                 {
                     answers.put(process, part);
                 }
@@ -177,7 +177,7 @@ impl Peers {
                 return answers.result();
             }
             let missing = (0..self.processes()).filter(|process| answers.is_missing(*process));
-            self.listen(&mut ears, answers.until, missing.collect())?;
+            self.listen(&mut received, answers.until, missing.collect())?;
         }
     }
 
@@ -210,9 +210,9 @@ impl Peers {
         }
     }
 
-    /// Listens to all processes for a moment. `missing` are those that the call waits for, for the error.
-    fn listen(&self, ears: &mut Ears, until: Option<Instant>, missing: Vec<u32>) -> Result<()> {
-        if !ears.listen(until) {
+    /// Waits a moment for a word of any process; those that are `missing` are waited for.
+    fn listen(&self, received: &mut Received, until: Option<Instant>, missing: Vec<u32>) -> Result<()> {
+        if !received.listen(until) {
             self.keep_waiting(Some(0)).map_err(|why| CallError::Interrupted {
                 why,
                 ranks: Vec::new(),
@@ -269,16 +269,16 @@ impl Peers {
 
     /// Receives a number from another process.
     fn ask(&self, process: u32, of: u64) -> Result<f64> {
-        let mut ears = self.ears();
+        let mut received = self.received();
         let block = loop {
-            if let Some(part) = ears.part(process, of, CLOCKS) {
+            if let Some(part) = received.part(process, of, CLOCKS) {
                 break part.map_err(|failure| failure.error)?;
             }
-            // The asked process may itself wait for another one, which has failed.
-            if let Some(failure) = ears.first_failure() {
+            // The one that is asked may itself wait for another, which has ended.
+            if let Some(failure) = received.first_failure() {
                 return Err(failure.error);
             }
-            self.listen(&mut ears, None, vec![process])?;
+            self.listen(&mut received, None, vec![process])?;
         };
         let bytes = block.as_chunks().0.first();
         Ok(bytes.map_or(0.0, |bytes| f64::from_le_bytes(*bytes)))
@@ -288,8 +288,8 @@ impl Peers {
         1 + self.shared.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn ears(&self) -> MutexGuard<'_, Ears> {
-        self.ears.lock().unwrap_or_else(PoisonError::into_inner)
+    fn received(&self) -> MutexGuard<'_, Received> {
+        self.received.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -98,36 +98,37 @@ fn within(sizes: Sizes, costs: &Costs, limit: u32, in_flight: &[Vec<u32>], goal:
     })
 }
 
-/// The policies to try, the most promising first. They were selected on random costs: each improves on those
-/// before it.
+/// The rules to try, the most promising first: what comes first, patience, fill, even. They were selected on
+/// random costs: each improves on those before it.
+const RULES: [(First, f64, f64, bool); 18] = [
+    (First::InTurn, 0.0, 1.0, false),
+    (First::InTurn, 0.5, 0.25, false),
+    (First::InTurn, 0.0, 0.5, false),
+    (First::InTurn, 0.8, 0.0, false),
+    (First::InTurn, 0.0, 1.0, true),
+    (First::InTurn, 0.9, 0.0, false),
+    (First::InTurn, 0.97, 0.0, false),
+    (First::InTurn, 0.0, 0.25, false),
+    (First::InTurn, 0.1, 0.0, false),
+    (First::InTurn, 0.1, 1.0, true),
+    (First::InTurn, 0.5, 0.5, true),
+    (First::Backward, 0.5, 0.0, false),
+    (First::InTurn, 1.0, 0.25, false),
+    (First::InTurn, 0.25, 0.25, false),
+    (First::Backward, 0.0, 0.5, false),
+    (First::InTurn, 0.0, 0.0, false),
+    (First::Backward, 0.1, 0.25, false),
+    (First::Forward, 0.0, 0.5, false),
+];
+
+/// The policies to try, the most promising first.
 fn policies(sizes: Sizes, in_flight: &[Vec<u32>]) -> impl Iterator<Item = Policy> {
-    use First::{Backward, Forward, InTurn};
-    let rules = [
-        (InTurn, 0.0, 1.0, false),
-        (InTurn, 0.5, 0.25, false),
-        (InTurn, 0.0, 0.5, false),
-        (InTurn, 0.8, 0.0, false),
-        (InTurn, 0.0, 1.0, true),
-        (InTurn, 0.9, 0.0, false),
-        (InTurn, 0.97, 0.0, false),
-        (InTurn, 0.0, 0.25, false),
-        (InTurn, 0.1, 0.0, false),
-        (InTurn, 0.1, 1.0, true),
-        (InTurn, 0.5, 0.5, true),
-        (Backward, 0.5, 0.0, false),
-        (InTurn, 1.0, 0.25, false),
-        (InTurn, 0.25, 0.25, false),
-        (Backward, 0.0, 0.5, false),
-        (InTurn, 0.0, 0.0, false),
-        (Backward, 0.1, 0.25, false),
-        (Forward, 0.0, 0.5, false),
-    ];
     let orders: &[bool] = if sizes.chunks == 1 {
         &[false]
     } else {
         &[true, false]
     };
-    rules.into_iter().flat_map(move |(first, patience, fill, even)| {
+    RULES.into_iter().flat_map(move |(first, patience, fill, even)| {
         let rule = Rule {
             first,
             patience,

@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAdd
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::acceptor::{Acceptor, Event};
 use super::alike::objection;
-use super::desk::{Desk, Event};
 use super::message::{Hello, Message, send};
 use super::peer::Table;
 use super::{Known, Lines, Membership, anywhere, binary, is_own_name};
@@ -18,9 +18,9 @@ use crate::fabric::sockets::text::plain;
 struct Gathering<'a> {
     membership: &'a Membership,
     own: Hello,
-    desk: Desk,
+    acceptor: Acceptor,
     /// By process.
-    seats: Vec<Option<(TcpStream, Hello)>>,
+    members: Vec<Option<(TcpStream, Hello)>>,
     /// Which processes were refused, and why.
     turned_away: Vec<String>,
     deadline: Instant,
@@ -40,22 +40,22 @@ pub(super) fn gather(
     let mut gathering = Gathering {
         membership,
         own: hello(own),
-        desk: Desk::new(listener).map_err(cannot)?,
-        seats: (0..membership.processes).map(|_| None).collect(),
+        acceptor: Acceptor::new(listener).map_err(cannot)?,
+        members: (0..membership.processes).map(|_| None).collect(),
         turned_away: Vec::new(),
         deadline: Instant::now() + membership.deadline,
     };
-    let joined = gathering.seat_all().and_then(|()| gathering.connect());
+    let joined = gathering.admit_all().and_then(|()| gathering.connect());
     joined.inspect_err(|error| gathering.tell_all(&Message::Refused(error.to_string())))
 }
 
 impl Gathering<'_> {
     /// Waits until all other processes have connected.
-    fn seat_all(&mut self) -> Result<()> {
-        while self.seats[1..].iter().any(Option::is_none) {
-            match self.desk.next(self.deadline) {
+    fn admit_all(&mut self) -> Result<()> {
+        while self.members[1..].iter().any(Option::is_none) {
+            match self.acceptor.next(self.deadline) {
                 Some(Event::Came(stream, Message::Hello(hello), challenge)) => {
-                    self.seat(stream, hello, challenge)?;
+                    self.admit(stream, hello, challenge)?;
                 }
                 Some(Event::Came(..)) => {}
                 Some(Event::Said(process, _)) => return Err(FabricError::Vanished { process }.into()),
@@ -65,9 +65,9 @@ impl Gathering<'_> {
         Ok(())
     }
 
-    /// Gives a new process its seat. A process that runs another program is refused, and all others continue
+    /// Admits a new process. A process that runs another program is refused, and all others continue
     /// to wait.
-    fn seat(&mut self, stream: TcpStream, hello: Hello, challenge: u64) -> Result<()> {
+    fn admit(&mut self, stream: TcpStream, hello: Hello, challenge: u64) -> Result<()> {
         if hello.proof != hello.proof(binary(), challenge) {
             let why = stranger(&self.own, &hello);
             // If it has gone already, nothing is lost.
@@ -76,9 +76,9 @@ impl Gathering<'_> {
             return Ok(());
         }
         let process = hello.process;
-        let seat = self.seats.get(process as usize);
+        let member = self.members.get(process as usize);
         let twice = || format!("two processes came with RANK {process}: give each its own");
-        let taken = seat.is_some_and(Option::is_some).then(twice);
+        let taken = member.is_some_and(Option::is_some).then(twice);
         if let Some(cause) = objection(&self.own, &hello).or(taken) {
             // As above.
             let _ = send(&stream, &Message::Refused(cause.clone()));
@@ -86,10 +86,10 @@ impl Gathering<'_> {
         }
         // From here until all are connected.
         let deadline = self.deadline + self.membership.deadline;
-        self.desk
+        self.acceptor
             .hear(process, &stream, 1, deadline)
             .map_err(|_| FabricError::Vanished { process })?;
-        self.seats[process as usize] = Some((stream, hello));
+        self.members[process as usize] = Some((stream, hello));
         Ok(())
     }
 
@@ -103,8 +103,8 @@ impl Gathering<'_> {
         let mut table = Table::new(0, self.membership.processes, self.own.address);
         let mut connected = 1;
         let deadline = Instant::now() + self.membership.deadline;
-        while connected < self.seats.len() || !table.missing().is_empty() {
-            match self.desk.next(deadline) {
+        while connected < self.members.len() || !table.missing().is_empty() {
+            match self.acceptor.next(deadline) {
                 Some(Event::Came(stream, message, _)) => table.take(stream, &message, known.pass),
                 Some(Event::Said(_, Ok(Message::Connected))) => connected += 1,
                 Some(Event::Said(process, Ok(Message::Failed(why)))) => {
@@ -127,9 +127,9 @@ impl Gathering<'_> {
     }
 
     fn known(&self) -> Known {
-        let others = self.seats.iter().flatten().map(|(_, hello)| hello.address);
+        let others = self.members.iter().flatten().map(|(_, hello)| hello.address);
         let mut addresses: Vec<_> = std::iter::once(self.own.address).chain(others).collect();
-        let here = here(&self.seats);
+        let here = here(&self.members);
         for address in &mut addresses {
             if address.ip().is_unspecified() {
                 address.set_ip(here);
@@ -141,14 +141,14 @@ impl Gathering<'_> {
 
     /// Tells all processes that have connected. If one has gone, its receiver notices it.
     fn tell_all(&self, message: &Message) {
-        for (stream, _) in self.seats.iter().flatten() {
+        for (stream, _) in self.members.iter().flatten() {
             let _ = send(stream, message);
         }
     }
 
     fn too_late(&mut self) -> FabricError {
         let missing =
-            (1..self.membership.processes).filter(|&process| self.seats[process as usize].is_none());
+            (1..self.membership.processes).filter(|&process| self.members[process as usize].is_none());
         FabricError::Missing {
             processes: missing.collect(),
             of: self.membership.processes,
@@ -188,8 +188,8 @@ fn listen(address: &str) -> io::Result<(TcpListener, SocketAddr)> {
 }
 
 /// The address at which other machines reach this one, if any process is on another machine.
-fn here(seats: &[Option<(TcpStream, Hello)>]) -> IpAddr {
-    let own = seats
+fn here(members: &[Option<(TcpStream, Hello)>]) -> IpAddr {
+    let own = members
         .iter()
         .flatten()
         .filter_map(|(stream, _)| stream.local_addr().ok());

@@ -1,8 +1,8 @@
 //! How processes find each other. All connect to process 0, which tells each one the addresses of the others.
 //! Then each connects to each.
 
+mod acceptor;
 mod alike;
-mod desk;
 mod first;
 mod message;
 mod others;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::desk::{Desk, Event};
+use super::acceptor::{Acceptor, Event};
 use super::message::{Hello, Message, left, receive, send};
 use super::peer::Table;
 use super::{Known, Lines, Membership, anywhere, binary, is_own_name};
@@ -44,53 +44,64 @@ pub(super) fn come(
     let listener = TcpListener::bind((own, 0)).map_err(cannot)?;
     let mut hello = hello(listener.local_addr().map_err(cannot)?);
     hello.proof = hello.proof(binary(), challenge);
-    let said = send(&first, &Message::Hello(hello)).and_then(|()| receive(&first, deadline + GRACE));
-    let known = match said {
-        Ok(Message::Welcome { addresses, pass }) if addresses.len() == membership.processes as usize => {
-            Known { addresses, pass }
-        }
-        Ok(Message::Refused(why)) => return Err(FabricError::Refused { cause: plain(&why) }.into()),
-        Ok(_) => return Err(foreign(address).into()),
-        Err(error) => return Err(unheard(membership, error).into()),
-    };
+    let known = introduce(membership, &first, hello, deadline)?;
     // The others began to wait when the last process connected.
     let deadline = Instant::now() + membership.deadline;
-    let desk = Desk::new(listener).map_err(cannot)?;
-    desk.hear(0, &first, 1, deadline + GRACE).map_err(cannot)?;
+    let acceptor = Acceptor::new(listener).map_err(cannot)?;
+    acceptor.hear(0, &first, 1, deadline + GRACE).map_err(cannot)?;
     let at = first.peer_addr().map_err(cannot)?;
     let mut table = Table::new(membership.process, membership.processes, at);
-    let connected = connect(&desk, &mut table, &known, deadline);
+    let connected = connect(&acceptor, &mut table, &known, deadline);
     if let Err(error) = &connected {
         // If process 0 has gone, it has told the others why.
         let _ = send(&first, &Message::Failed(error.to_string()));
     }
     connected?;
     send(&first, &Message::Connected).map_err(|error| unheard(membership, error))?;
-    loop {
-        match desk.next(deadline + GRACE) {
-            Some(Event::Said(_, said)) => return ready(said).map(|()| (known, table.lines())),
-            // All have connected already.
-            Some(Event::Came(..)) => {}
-            None => return Err(FabricError::Vanished { process: 0 }.into()),
+    wait_until_ready(&acceptor, deadline + GRACE)?;
+    Ok((known, table.lines()))
+}
+
+/// Says hello to process 0, and waits until it has heard all and tells their addresses.
+fn introduce(membership: &Membership, first: &TcpStream, hello: Hello, deadline: Instant) -> Result<Known> {
+    let said = send(first, &Message::Hello(hello)).and_then(|()| receive(first, deadline + GRACE));
+    match said {
+        Ok(Message::Welcome { addresses, pass }) if addresses.len() == membership.processes as usize => {
+            Ok(Known { addresses, pass })
         }
+        Ok(Message::Refused(why)) => Err(FabricError::Refused { cause: plain(&why) }.into()),
+        Ok(_) => Err(foreign(&membership.address).into()),
+        Err(error) => Err(unheard(membership, error).into()),
     }
 }
 
 /// Connects to the processes with lower numbers, and waits for those with higher ones.
-fn connect(desk: &Desk, table: &mut Table, known: &Known, deadline: Instant) -> Result<()> {
+fn connect(acceptor: &Acceptor, table: &mut Table, known: &Known, deadline: Instant) -> Result<()> {
     table.reach_lower(known, deadline)?;
     loop {
         let processes = table.missing();
         if processes.is_empty() {
             return Ok(());
         }
-        match desk.next(deadline) {
+        match acceptor.next(deadline) {
             Some(Event::Came(stream, message, _)) => table.take(stream, &message, known.pass),
             Some(Event::Said(_, said)) => ready(said)?,
             None => {
                 let process = table.process();
                 return Err(FabricError::NotConnected { process, processes }.into());
             }
+        }
+    }
+}
+
+/// Waits until process 0 says that all are connected.
+fn wait_until_ready(acceptor: &Acceptor, deadline: Instant) -> Result<()> {
+    loop {
+        match acceptor.next(deadline) {
+            Some(Event::Said(_, said)) => return ready(said),
+            // All have connected already.
+            Some(Event::Came(..)) => {}
+            None => return Err(FabricError::Vanished { process: 0 }.into()),
         }
     }
 }
@@ -129,7 +140,7 @@ fn unheard(membership: &Membership, error: io::Error) -> FabricError {
 /// Connects to process 0 once it listens. Returns the connection and its challenge.
 fn reach(membership: &Membership, deadline: Instant) -> Result<(TcpStream, u64)> {
     loop {
-        let error = match attempt(&membership.address, deadline) {
+        let error = match connect_any(&membership.address, deadline) {
             Ok(stream) => match receive(&stream, deadline + GRACE) {
                 Ok(Message::Challenge(challenge)) => return Ok((stream, challenge)),
                 Ok(_) => return Err(foreign(&membership.address).into()),
@@ -150,8 +161,8 @@ fn reach(membership: &Membership, deadline: Instant) -> Result<(TcpStream, u64)>
     }
 }
 
-/// The first of the addresses that accepts a connection.
-fn attempt(address: &str, deadline: Instant) -> io::Result<TcpStream> {
+/// Connects to the first of the addresses that accepts.
+fn connect_any(address: &str, deadline: Instant) -> io::Result<TcpStream> {
     let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
     let addresses: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
     for address in &addresses {

@@ -30,14 +30,14 @@ pub(super) enum Event {
 }
 
 /// Waits for new connections and for known processes, all at once.
-pub(super) struct Desk {
+pub(super) struct Acceptor {
     listener: TcpListener,
     tell: Sender<Event>,
     events: Receiver<Event>,
     silent: Arc<AtomicUsize>,
 }
 
-impl Desk {
+impl Acceptor {
     pub(super) fn new(listener: TcpListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let (tell, events) = unbounded();

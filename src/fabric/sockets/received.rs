@@ -1,4 +1,4 @@
-//! What the other processes have said, by process.
+//! What was received from the other processes, by process.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,33 +13,34 @@ use crate::error::{Error, FabricError};
 /// How long one call of [`Ears::listen`] may last.
 const MOMENT: Duration = Duration::from_millis(100);
 
-/// What the other processes have said. All are heard at once, so that a silent one does not hide the others.
-pub(super) struct Ears {
+/// What was received from the other processes. All are heard at once, so that a silent one does not hide the
+/// others.
+pub(super) struct Received {
     process: u32,
     heard: Receiver<(u32, Heard)>,
     /// By process: its blocks, with their numbers, in order.
     parts: Vec<VecDeque<(u64, Vec<u8>)>>,
     /// By process: how it has ended, if it has.
-    ends: Vec<Option<End>>,
+    exits: Vec<Option<Exit>>,
     /// A failure that ends every call.
     failed: Option<Arc<FabricError>>,
 }
 
 #[derive(Clone)]
-enum End {
+enum Exit {
     /// It left. The text says why, if it was because of a failure.
     Left(String),
     /// It ended without a farewell.
     Lost,
 }
 
-impl Ears {
+impl Received {
     pub(super) fn new(process: u32, processes: u32, heard: Receiver<(u32, Heard)>) -> Self {
         Self {
             process,
             heard,
             parts: vec![VecDeque::new(); processes as usize],
-            ends: vec![None; processes as usize],
+            exits: vec![None; processes as usize],
             failed: None,
         }
     }
@@ -64,22 +65,22 @@ impl Ears {
         {
             return Some(read(process, (self.process, call), &part));
         }
-        self.end_of(process).map(Err)
+        self.exit_of(process).map(Err)
     }
 
     /// The failure of the first process that has failed or was lost, if there is one. A process that left
     /// without a failure does not count: it may have done its part.
     pub(super) fn first_failure(&self) -> Option<Failure> {
-        let mut ends = (0..self.ends.len()).filter_map(|process| self.end_of(process as u32));
-        ends.find(|failure| failure.order != Order::Left)
+        let mut exits = (0..self.exits.len()).filter_map(|process| self.exit_of(process as u32));
+        exits.find(|failure| failure.order != Order::Left)
     }
 
-    fn end_of(&self, process: u32) -> Option<Failure> {
+    fn exit_of(&self, process: u32) -> Option<Failure> {
         let failed = |order, cause| Failure::new(order, Error::Process { process, cause });
-        Some(match self.ends[process as usize].clone()? {
-            End::Left(cause) if cause.is_empty() => failed(Order::Left, "it has ended".to_owned()),
-            End::Left(cause) => failed(Order::Cause, cause),
-            End::Lost => Failure::new(Order::Lost, Error::ProcessGone(process)),
+        Some(match self.exits[process as usize].clone()? {
+            Exit::Left(cause) if cause.is_empty() => failed(Order::Left, "it has ended".to_owned()),
+            Exit::Left(cause) => failed(Order::Cause, cause),
+            Exit::Lost => Failure::new(Order::Lost, Error::ProcessGone(process)),
         })
     }
 
@@ -93,10 +94,10 @@ impl Ears {
         let process = process as usize;
         match heard {
             Heard::Part(number, part) => self.parts[process].push_back((number, part)),
-            Heard::Farewell(cause) => self.ends[process] = Some(End::Left(cause)),
+            Heard::Farewell(cause) => self.exits[process] = Some(Exit::Left(cause)),
             Heard::Failed(error) => self.failed = Some(error),
             Heard::Ended => {
-                self.ends[process].get_or_insert(End::Lost);
+                self.exits[process].get_or_insert(Exit::Lost);
             }
         }
         true

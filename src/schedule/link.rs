@@ -1,13 +1,13 @@
-//! What the fabric between ranks promises.
+//! What a link between two ranks promises.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::error::schedule::{Expected, ScheduleError};
 
-/// What the fabric between the ranks promises.
+/// A kind of links: what the links between ranks promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Links {
+pub enum LinkKind {
     /// A send is kept until its receive takes it. Transfers between two ranks may overtake each other. Papers
     /// assume such links, and channels inside a process are such links.
     Buffered,
@@ -17,7 +17,7 @@ pub enum Links {
     Ordered,
 }
 
-impl fmt::Display for Links {
+impl fmt::Display for LinkKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Buffered => "buffered",
@@ -26,7 +26,7 @@ impl fmt::Display for Links {
     }
 }
 
-impl FromStr for Links {
+impl FromStr for LinkKind {
     type Err = ScheduleError;
 
     fn from_str(text: &str) -> Result<Self, ScheduleError> {
@@ -35,7 +35,7 @@ impl FromStr for Links {
             "ordered" => Ok(Self::Ordered),
             _ => Err(ScheduleError::Text {
                 text: text.to_owned(),
-                expected: Expected::Links,
+                expected: Expected::LinkKind,
             }),
         }
     }

@@ -1,5 +1,5 @@
-//! A folder of links to libraries, under the names that are tried first. So no other version is loaded before
-//! them, and NCCL is found at all: its file is `libnccl.so.2`, a name that is not tried otherwise.
+//! A folder of symbolic links to libraries, under the names that are tried first. So no other version is loaded
+//! before them, and NCCL is found at all: its file is `libnccl.so.2`, a name that is not tried otherwise.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,8 @@ use crate::error::CommandError;
 use crate::stages::devices::{Library, cache_folder};
 use crate::{Error, Result};
 
-/// Makes a folder of links to these files in the user's cache. The same files always give the same folder.
+/// Makes a folder of symbolic links to these files in the user's cache. The same files always give the same
+/// folder.
 #[cfg(unix)]
 pub(super) fn make(files: &[(Library, PathBuf)]) -> Result<PathBuf> {
     use std::os::unix::fs::DirBuilderExt;
@@ -46,8 +47,8 @@ fn check_owner(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes a link, unless it is there. Several processes may do so at once: each makes its own link and renames
-/// it.
+/// Makes a symbolic link, unless it is there. Several processes may do so at once: each makes its own and
+/// renames it.
 #[cfg(unix)]
 fn link(to: &Path, at: &Path) -> Result<()> {
     if at.read_link().is_ok_and(|known| known == to) {

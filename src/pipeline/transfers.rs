@@ -1,4 +1,4 @@
-//! The fabrics that a pipeline's ranks need: their room, their links, and how they are connected.
+//! What a pipeline asks of its fabrics: room for transfers, and which of them go between GPUs.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::error::{FabricError, Result};
 use crate::fabric::GpuPairs;
 use crate::id::{Rank, StageId, WorldRank};
 use crate::mesh::{Coordinate, Mesh};
-use crate::schedule::{Action, Flow, Links, Schedule};
+use crate::schedule::{Action, Flow, LinkKind, Schedule};
 
 /// How many wires and blocks can be on the way to a rank at once: the wires of a step or of an evaluation,
 /// and what each peer may send before it receives an answer (for a tied parameter, for the end of a step, for
@@ -29,7 +29,7 @@ pub(super) fn room(schedule: &Schedule, mesh: &Mesh) -> usize {
 /// The pairs of ranks on GPUs of different processes between which the schedule sends.
 ///
 /// # Errors
-/// When NCCL's ordered links would let the schedule deadlock.
+/// When the ordered links of NCCL would let the schedule deadlock.
 pub(super) fn between_gpus(schedule: &Schedule, mesh: &Mesh) -> Result<GpuPairs> {
     let on_gpu = |rank: WorldRank| mesh.place(rank).device != Device::Cpu;
     let mut pairs = Vec::new();
@@ -45,7 +45,7 @@ pub(super) fn between_gpus(schedule: &Schedule, mesh: &Mesh) -> Result<GpuPairs>
     }
     if !pairs.is_empty() {
         schedule
-            .holds_on(Links::Ordered)
+            .holds_on(LinkKind::Ordered)
             .map_err(|error| FabricError::NotOrdered {
                 source: Arc::new(error),
             })?;
@@ -58,7 +58,7 @@ pub(super) fn between_gpus(schedule: &Schedule, mesh: &Mesh) -> Result<GpuPairs>
         .map(|rank| mesh.coordinate(rank))
         .filter(|at| at.rank == ends[0])
     {
-        gpus = gpus.with_guests(ends.map(|rank| mesh.world_rank(Coordinate { rank, ..at })), mesh);
+        gpus = gpus.with_members(ends.map(|rank| mesh.world_rank(Coordinate { rank, ..at })), mesh);
     }
     Ok(gpus)
 }
