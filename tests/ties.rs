@@ -106,8 +106,8 @@ fn a_part_of_a_tensor_is_refused_also_beside_the_other_parts() {
         let error = launch(vec![part("one", 0), part("two", 1)], stages).expect_err("two parts");
         assert_eq!(
             error.to_string(),
-            "the parameter `same` of layer `one` in stage 0 is shard 0 of 2: the engine trains whole parameters only, \
-             so leave out `Parameter::sharded`"
+            "the parameter `same` of layer `one` in stage 0 is shard 0 of 2: the engine trains whole \
+             parameters only, so leave out `Parameter::sharded`"
         );
         let Error::Launch(error) = error else {
             panic!("another error: {error}")

@@ -64,7 +64,8 @@ fn messages<S: Stage<Wire = Tensor>>(make: impl Fn() -> S) -> [Option<String>; 2
 
 fn refusal(got: &str) -> Option<String> {
     Some(format!(
-        "mine: backward_input gave an input gradient of {got}, and the input was f32[4, 8]: they must have one shape"
+        "mine: backward_input gave an input gradient of {got}, and the input was f32[4, 8]: they must \
+         have one shape"
     ))
 }
 

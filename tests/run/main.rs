@@ -177,7 +177,7 @@ fn a_listener_stops_the_run_which_is_saved_where_it_stopped() {
 #[test]
 fn the_best_checkpoint_is_kept_beside_the_newest_and_run_json_names_both() {
     let place = Place::new();
-    // Step by step the model comes nearer to a factor of 2, and so away from -1: the first validation is the best.
+    // Each step brings the model nearer to a factor of 2, and away from -1: the first validation is the best.
     let away = validation(-1.0).every(5);
     let run = place.run().steps(40).save_every(5).keep(1).validate(away);
     let outcome = run.train(&mut pipeline()).expect("it trains");

@@ -235,7 +235,8 @@ fn other_data_is_refused_until_it_is_allowed_and_then_the_history_names_both() {
         .train(&mut pipeline())
         .expect_err("the first data is now the other");
     assert!(
-        matches!(&error, Error::Checkpoint(refusal) if matches!(**refusal, CheckpointError::OtherData { .. })),
+        matches!(&error, Error::Checkpoint(refusal)
+            if matches!(**refusal, CheckpointError::OtherData { .. })),
         "{error:?}"
     );
 }

@@ -90,8 +90,8 @@ pub enum Problem {
     },
     /// The gradients of two micro-batches do not add up.
     #[error(
-        "{of} at {index:?} is {got} after two micro-batches, and the sum of both is {expected} (allowed: {allowed:.1e} \
-         apart): add with `+=` in backward_weight"
+        "{of} at {index:?} is {got} after two micro-batches, and the sum of both is {expected} \
+         (allowed: {allowed:.1e} apart): add with `+=` in backward_weight"
     )]
     Sum {
         /// The tensor.
@@ -144,7 +144,8 @@ impl fmt::Display for Way {
         f.write_str(match self {
             Self::Repeated => "forward runs a second time for the same micro-batch",
             Self::Apart => {
-                "passes of another micro-batch come between: keep nothing of a micro-batch in the layer itself"
+                "passes of another micro-batch come between: keep nothing of a micro-batch in the \
+                 layer itself"
             }
             Self::Whole => "backward runs as one and not in its two halves",
             Self::Again => "backward starts from what forward_again keeps",
