@@ -6,9 +6,9 @@
 //!   tensor and of both headers. Its last line is a checksum of itself. So every byte of a checkpoint is
 //!   covered.
 //!
-//! A checkpoint is written in a hidden folder beside its own, which is renamed when it is complete. Who writes
-//! there has the folder's lock. A folder that holds anything else than a checkpoint is never replaced and never
-//! removed.
+//! A checkpoint is written in a hidden folder beside its own, which is renamed when it is complete. Whoever
+//! writes there holds the folder's lock. A folder that holds anything but a checkpoint is never replaced, and
+//! never removed.
 //!
 //! The format has a number. Format 1 had no checksums: such checkpoints can be read but not verified.
 

@@ -30,8 +30,8 @@ pub enum LaunchError {
     },
     /// The system cannot start the threads that the ranks of a process run on.
     #[error(
-        "cannot start the threads of {ranks} ranks: {source}; start more processes, with fewer ranks each, or \
-         raise the limit of threads (`ulimit -u`)"
+        "cannot start the threads of {ranks} ranks: {source}; start more processes, with fewer ranks each, \
+         or raise the limit of threads (`ulimit -u`)"
     )]
     RankThreads {
         /// How many ranks the process has.

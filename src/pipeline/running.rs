@@ -237,8 +237,8 @@ impl<S: Stage> Pipeline<S> {
         self.note(all).map(drop)
     }
 
-    /// Says how many steps there will be in all, unless something ends the training before. Then the data of the
-    /// next step is read while a step runs, also from a source that is not
+    /// Says how many steps there will be in all, unless something ends the training before. Then the data of
+    /// the next step is read while a step runs, also from a source that is not
     /// [endless](DataSource::is_endless).
     pub fn expect_steps(&mut self, steps: u64) {
         self.known_steps = steps;

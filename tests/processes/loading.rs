@@ -36,8 +36,8 @@ fn save(places: &[PathBuf], learning_rate: f64) {
     }
 }
 
-/// What two processes say when each loads from its own folder. Afterwards both have the weights of before, and
-/// go on.
+/// What two processes say when each loads from its own folder. Afterwards both have the weights of before,
+/// and go on.
 fn refused(folders: &[PathBuf; 2]) -> Vec<String> {
     in_processes(2, |world| {
         let folder = &folders[world.process() as usize];

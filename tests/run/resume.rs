@@ -106,7 +106,7 @@ fn the_best_checkpoint_of_another_validation_counts_no_more_and_the_history_says
     assert_eq!(place.dir().best().expect("it is read"), Some(hard));
     let history = place.read("history.jsonl");
     let said = format!(
-        "validates on other data than before, so the checkpoint after {} steps is",
+        "validates on other data than before: the checkpoint after {} steps is no longer the best",
         easy.step
     );
     assert!(history.contains(&said), "{history}");

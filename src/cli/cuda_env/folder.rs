@@ -1,5 +1,6 @@
-//! A folder of symbolic links to libraries, under the names that are tried first. So no other version is loaded
-//! before them, and NCCL is found at all: its file is `libnccl.so.2`, a name that is not tried otherwise.
+//! A folder of symbolic links to libraries, under the names that are tried first. So no other version is
+//! loaded before them, and NCCL is found at all: its file is `libnccl.so.2`, a name that is not tried
+//! otherwise.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};

@@ -41,7 +41,10 @@ impl Seat {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::*;
+    use crate::id::StageId;
+    use crate::mesh::Mesh;
+    use crate::pipeline::launch::seat::Seat;
+    use crate::schedule::Placement;
 
     #[test]
     fn every_replica_and_shard_has_each_stage_the_data_and_the_loss_once() {
