@@ -333,7 +333,10 @@ fn ends_that_cannot_be_made_leave_no_socket_and_no_thread() {
         let made = fabric::ends::<Number>(world, &mesh(3, 3), 3, ROOM);
         drop(files);
         let error = made.map(|_| ()).expect_err("there is no room").to_string();
-        assert!(error.contains("cannot be set up: Too many open files"), "{error}");
+        assert!(
+            error.contains("cannot set up the connection to process 2: Too many open files"),
+            "{error}"
+        );
         assert_eq!(sockets_and_threads(), before);
         return;
     }
