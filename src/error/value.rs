@@ -251,9 +251,9 @@ pub enum ValueProblem {
     },
     /// Training that needs more memory than a device has.
     #[error(
-        "training needs about {needed} of memory{}, and {whose} {limit}, of which {free} is free: {of_model} \
-         for weights, gradients and the optimizer, {of_batch} for activations and buffers; {advice}",
-        in_processes(*processes)
+        "training needs about {needed} of memory{}, and {whose} {limit}{}: {of_model} for weights, gradients \
+         and the optimizer, {of_batch} for activations and buffers; {advice}",
+        in_processes(*processes), still_free(free, limit)
     )]
     TooMuchMemory {
         /// All the memory that is needed. All sizes here are texts.
@@ -296,6 +296,14 @@ fn divisors(dim: usize) -> String {
     let heads = (1..=dim.min(64)).filter(|heads| dim.is_multiple_of(*heads));
     let heads: Vec<_> = heads.map(|heads| heads.to_string()).collect();
     heads.join(", ")
+}
+
+/// How much of a limit is free, where that is not all of it.
+fn still_free(free: &str, limit: &str) -> String {
+    match free == limit {
+        true => String::new(),
+        false => format!(", of which {free} is free"),
+    }
 }
 
 fn in_processes(count: usize) -> String {
