@@ -212,7 +212,7 @@ fn a_process_that_is_stopped_does_not_keep_others_from_the_end_of_a_third() {
     for process in [2, 0] {
         let said = started.remove(process).end().failed(1);
         assert!(
-            said.contains("error: process 3 has stopped without a word"),
+            said.contains("error: process 3 has stopped without saying why"),
             "{said}"
         );
     }

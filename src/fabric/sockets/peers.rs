@@ -173,6 +173,10 @@ impl Peers {
                     answers.put(process, part);
                 }
             }
+            // A process may have done its part and ended since. One that is silent must not hide that.
+            if let Some((process, failure)) = received.first_failure() {
+                answers.fail(process, failure);
+            }
             if answers.is_complete() || answers.until.is_some_and(|until| Instant::now() >= until) {
                 return answers.result();
             }
@@ -275,7 +279,7 @@ impl Peers {
                 break part.map_err(|failure| failure.error)?;
             }
             // The one that is asked may itself wait for another, which has ended.
-            if let Some(failure) = received.first_failure() {
+            if let Some((_, failure)) = received.first_failure() {
                 return Err(failure.error);
             }
             self.listen(&mut received, None, vec![process])?;
@@ -323,14 +327,17 @@ impl Answers {
         self.missing[process as usize] = false;
         match part {
             Ok(block) => self.blocks[process as usize] = Some(block),
-            Err(failure) => {
-                self.until.get_or_insert_with(|| Instant::now() + GRACE);
-                let key = (failure.order, process);
-                let is_likelier = |(order, of, _): &(Order, u32, Error)| key < (*order, *of);
-                if self.first.as_ref().is_none_or(is_likelier) {
-                    self.first = Some((failure.order, process, failure.error));
-                }
-            }
+            Err(failure) => self.fail(process, failure),
+        }
+    }
+
+    /// A process has failed, in this call or since it did its part of the call.
+    fn fail(&mut self, process: u32, failure: Failure) {
+        self.until.get_or_insert_with(|| Instant::now() + GRACE);
+        let key = (failure.order, process);
+        let is_likelier = |(order, of, _): &(Order, u32, Error)| key < (*order, *of);
+        if self.first.as_ref().is_none_or(is_likelier) {
+            self.first = Some((failure.order, process, failure.error));
         }
     }
 
@@ -340,8 +347,8 @@ impl Answers {
 
     fn result(self) -> Result<Vec<Vec<u8>>> {
         match self.first {
-            Some((_, _, error)) => Err(error),
-            None => Ok(self.blocks.into_iter().flatten().collect()),
+            Some((_, _, error)) if self.blocks.contains(&None) => Err(error),
+            _ => Ok(self.blocks.into_iter().flatten().collect()),
         }
     }
 }

@@ -10,7 +10,7 @@ use super::part::{Failure, Order, read};
 use super::reader::Heard;
 use crate::error::{Error, FabricError};
 
-/// How long one call of [`Ears::listen`] may last.
+/// How long one call of [`Received::listen`] may last.
 const MOMENT: Duration = Duration::from_millis(100);
 
 /// What was received from the other processes. All are heard at once, so that a silent one does not hide the
@@ -70,9 +70,10 @@ impl Received {
 
     /// The failure of the first process that has failed or was lost, if there is one. A process that left
     /// without a failure does not count: it may have done its part.
-    pub(super) fn first_failure(&self) -> Option<Failure> {
-        let mut exits = (0..self.exits.len()).filter_map(|process| self.exit_of(process as u32));
-        exits.find(|failure| failure.order != Order::Left)
+    pub(super) fn first_failure(&self) -> Option<(u32, Failure)> {
+        let processes = 0..self.exits.len() as u32;
+        let mut exits = processes.filter_map(|process| Some((process, self.exit_of(process)?)));
+        exits.find(|(_, failure)| failure.order != Order::Left)
     }
 
     fn exit_of(&self, process: u32) -> Option<Failure> {
