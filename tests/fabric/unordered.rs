@@ -1,4 +1,4 @@
-//! What fabrics promise beyond, whose wires need not be taken in the order in which they were sent: not NCCL.
+//! What a fabric promises beyond the suite when its wires may be taken in any order. NCCL promises less.
 
 use std::thread;
 
@@ -11,7 +11,7 @@ use crate::Number;
 type End = Box<dyn Transport<Number> + Send>;
 
 fn call(number: u64) -> Call {
-    Call { attempt: 0, number }
+    Call::first(number)
 }
 
 /// `$connect` gives the connected ends of 2 or 4 ranks.

@@ -6,6 +6,7 @@ use pipewright::Error;
 use pipewright::fabric::{self, End, Peers, Tag, Transport};
 use pipewright::id::WorldRank;
 use pipewright::mesh::Mesh;
+use pipewright::run::Interrupt;
 use pipewright::stages::Tensor;
 
 use crate::worlds::in_processes;
@@ -216,30 +217,53 @@ fn a_part_that_cannot_be_read_is_named_with_its_process_and_its_call() {
     assert!(all[0] == "2" && all[1].starts_with(start), "{all:?}");
 }
 
-#[test]
-fn a_process_that_says_nothing_does_not_hide_the_end_of_another() {
-    // The second process never makes the call that the others wait in.
+/// What `ask` gives process 0 of three, when process 1 says nothing for as long and process 2 does `other`.
+fn beside_a_silent_one(ask: fn(&Peers) -> Error, other: fn(Peers)) -> String {
     let (told, silent) = crossbeam_channel::bounded::<()>(0);
-    let all = in_processes(3, |world| {
-        let (process, mesh) = (
-            world.process(),
-            Mesh::new([1, 3, 1], 3, &[]).expect("a rank each"),
-        );
+    let mut all = in_processes(3, |world| {
+        let process = world.process();
+        let mesh = Mesh::new([1, 3, 1], 3, &[]).expect("a rank each");
         let (_ends, peers) = fabric::ends::<Tensor>(world, &mesh, 1, 100).expect("connected");
         match process {
             0 => {
-                let error = peers.share("a test", Ok(Vec::new())).expect_err("one has left");
+                let error = ask(&peers).to_string();
                 told.send(()).expect("the second one waits");
-                error.to_string()
+                error
             }
             1 => {
                 silent.recv().expect("told");
                 String::new()
             }
-            _ => String::new(),
+            _ => {
+                other(peers);
+                String::new()
+            }
         }
     });
-    assert_eq!(all[0], "process 2: it has ended");
+    all.swap_remove(0)
+}
+
+/// The error of a call that all have to make.
+fn share(peers: &Peers) -> Error {
+    peers.share("a test", Ok(Vec::new())).expect_err("one has left")
+}
+
+#[test]
+fn a_process_that_says_nothing_does_not_hide_the_end_of_another() {
+    assert_eq!(beside_a_silent_one(share, drop), "process 2: it has ended");
+}
+
+#[test]
+fn a_process_that_says_nothing_does_not_hide_that_another_failed_after_its_part() {
+    let fail_after_its_part = |mut peers: Peers| {
+        // It ends its call right after it has told its part.
+        let interrupt = Interrupt::new();
+        interrupt.request_now();
+        peers.heed(interrupt);
+        peers.fail(&share(&peers));
+    };
+    let told = beside_a_silent_one(share, fail_after_its_part);
+    assert!(told.starts_with("process 2: interrupted"), "{told}");
 }
 
 #[test]
@@ -257,32 +281,7 @@ fn what_another_process_says_has_no_characters_that_a_terminal_obeys() {
 
 #[test]
 fn clocks_are_not_waited_for_when_another_process_has_failed() {
-    // Process 1 never answers process 0.
-    let (told, silent) = crossbeam_channel::bounded::<()>(0);
-    let all = in_processes(3, |world| {
-        let (process, mesh) = (
-            world.process(),
-            Mesh::new([1, 3, 1], 3, &[]).expect("a rank each"),
-        );
-        let (_ends, peers) = fabric::ends::<Tensor>(world, &mesh, 1, 100).expect("connected");
-        match process {
-            0 => {
-                let error = peers
-                    .offset(Instant::now())
-                    .expect_err("one has left")
-                    .to_string();
-                told.send(()).expect("the second one waits");
-                error
-            }
-            1 => {
-                silent.recv().expect("told");
-                String::new()
-            }
-            _ => {
-                peers.fail(&Error::Panicked("over".to_owned()));
-                String::new()
-            }
-        }
-    });
-    assert_eq!(all[0], "process 2: panicked: over");
+    let clocks = |peers: &Peers| peers.offset(Instant::now()).expect_err("one has left");
+    let fail = |peers: Peers| peers.fail(&Error::Panicked("over".to_owned()));
+    assert_eq!(beside_a_silent_one(clocks, fail), "process 2: panicked: over");
 }
