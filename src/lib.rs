@@ -67,6 +67,7 @@ pub mod data;
 pub mod draw;
 pub mod error;
 pub mod fabric;
+pub mod groups;
 pub mod id;
 mod interrupt;
 pub mod mesh;

@@ -6,7 +6,7 @@ use super::{Config, LearningRateSchedule, keys};
 use crate::error::Result;
 
 /// Keys that change speed, memory, output or kept files, but no weight.
-const HARMLESS: [&str; 10] = [
+const HARMLESS: [&str; 12] = [
     "pipeline.stages",
     "pipeline.chunks",
     "pipeline.schedule",
@@ -17,6 +17,8 @@ const HARMLESS: [&str; 10] = [
     "pipeline.threads_per_rank",
     "pipeline.pin",
     "pipeline.stall_limit",
+    "pipeline.replicas",
+    "optimizer.sharded",
 ];
 
 impl Config {

@@ -72,6 +72,8 @@ fn positive(config: &Config) -> Result<()> {
         ("pipeline.stages", Some(pipeline.stages as u64)),
         ("pipeline.chunks", pipeline.chunks.map(u64::from)),
         ("pipeline.micro_batches", Some(pipeline.micro_batches.into())),
+        ("pipeline.replicas", Some(pipeline.replicas.into())),
+        ("pipeline.gradient_groups", Some(pipeline.gradient_groups.into())),
         (
             "pipeline.micro_batch_size",
             pipeline.micro_batch_size.map(|size| size as u64),
@@ -153,6 +155,10 @@ fn pipeline(config: &Config) -> Result<()> {
     if let Some(batch) = pipeline.batch_size {
         batch_size(config, batch)?;
     }
+    let (replicas, groups) = (pipeline.replicas, pipeline.gradient_groups);
+    config.require(replicas <= groups, "pipeline.replicas", || {
+        ValueProblem::Replicas { replicas, groups }
+    })?;
     let Partition::Lists(lists) = &pipeline.partition else {
         return Ok(());
     };

@@ -10,6 +10,7 @@ use super::devices::Devices;
 use super::memory::Memory;
 use super::values::{Balanced, Partition, Paths, RecomputeBy, Sizes};
 use crate::data::{Share, Width};
+use crate::groups::Groups;
 use crate::pipeline::STALL_LIMIT;
 
 /// `[model]`: what is trained.
@@ -122,8 +123,13 @@ pub struct Pipeline {
     pub chunks: Option<u32>,
     /// The schedule: a name, `auto` for the shortest one, or `file:` and the path of a CSV file.
     pub schedule: String,
-    /// The number of micro-batches in a step.
+    /// The number of micro-batches in a step, over all replicas.
     pub micro_batches: u32,
+    /// Copies of the pipeline. Each has a share of the micro-batches, and their gradients are summed.
+    pub replicas: u32,
+    /// Into how many groups a batch's micro-batches are divided, to add up their gradients. A replica has
+    /// whole groups. See [`Groups`].
+    pub gradient_groups: u32,
     /// Rows of a micro-batch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub micro_batch_size: Option<usize>,
@@ -162,6 +168,8 @@ impl Default for Pipeline {
             chunks: None,
             schedule: "1f1b".to_owned(),
             micro_batches: 4,
+            replicas: 1,
+            gradient_groups: Groups::DEFAULT,
             micro_batch_size: None,
             batch_size: None,
             partition: Partition::Named(Balanced::Balanced),
@@ -203,6 +211,9 @@ pub struct Optimizer {
     pub decay: Decay,
     /// The largest norm of the whole gradient. A larger gradient is scaled down to it. 0: no clipping.
     pub clip: f64,
+    /// Whether each replica updates only its part of the weights, and holds only that part of the
+    /// optimizer's state (ZeRO-1).
+    pub sharded: bool,
 }
 
 /// The optimizers a config can name.
@@ -239,6 +250,7 @@ impl Default for Optimizer {
             weight_decay: 0.0,
             decay: Decay::Matrices,
             clip: 1.0,
+            sharded: false,
         }
     }
 }

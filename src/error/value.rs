@@ -126,6 +126,17 @@ pub enum ValueProblem {
         /// Micro-batches of a step.
         micro_batches: usize,
     },
+    /// More replicas than gradient groups.
+    #[error(
+        "{replicas} replicas cannot share {groups} gradient groups, because a replica has whole groups: set \
+         pipeline.gradient_groups to {replicas} or more, or use at most {groups} replicas"
+    )]
+    Replicas {
+        /// The replicas.
+        replicas: u32,
+        /// The gradient groups.
+        groups: u32,
+    },
     /// A list for another number of stages.
     #[error("the list has {has}, pipeline.stages is {stages}: give {advice}")]
     OtherStages {

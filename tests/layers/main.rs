@@ -25,6 +25,7 @@ const TABLE: &[Row] = &[
     ("fabric", 1, &[]),
     ("data", 1, &[]),
     ("mesh", 0, &["id", "error"]),
+    ("groups", 0, &[]),
     ("checksum", 0, &[]),
     ("id", 0, &[]),
     ("nearest", 0, &[]),
