@@ -92,7 +92,7 @@ impl Stage for Blocks {
 }
 
 /// Mean-squared error on the activation; the loss does not look at `x`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct OnActivation(MeanSquaredError);
 
 impl Loss<Wire> for OnActivation {

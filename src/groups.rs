@@ -8,7 +8,18 @@
 
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
+
 /// The gradient groups of a batch.
+///
+/// ```
+/// use pipewright::groups::Groups;
+///
+/// // 12 micro-batches in 8 groups, for 2 replicas.
+/// let groups = Groups::new(12, 8);
+/// assert_eq!(groups.of_replica(0, 2), 0..4);
+/// assert_eq!([groups.share(0, 2), groups.share(1, 2)], [0..6, 6..12]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Groups {
     micro_batches: u32,
@@ -49,6 +60,11 @@ impl Groups {
         guess + u32::from(guess + 1 < self.groups && self.before(guess + 1) <= micro_batch)
     }
 
+    /// Whether a micro-batch is the last one of its group.
+    pub fn ends_with(self, micro_batch: u32) -> bool {
+        self.before(self.of(micro_batch) + 1) == micro_batch + 1
+    }
+
     /// The groups of a replica, of so many replicas. With more replicas than groups, the last ones have none.
     pub fn of_replica(self, replica: u32, replicas: u32) -> Range<u32> {
         let before =
@@ -75,7 +91,7 @@ impl Groups {
 
 /// A node of the tree that adds the groups: the sum of `2^level` consecutive groups, or of fewer at the end.
 /// A node of level 0 is a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Node {
     level: u32,
     /// Among the nodes of its level.
@@ -91,8 +107,13 @@ impl Node {
         }
     }
 
+    /// The first group of its sum.
+    pub fn first_group(self) -> u32 {
+        self.index << self.level
+    }
+
     /// The node that has this one and the next one of the same level as its two parts, if there is one.
-    fn parent_after(self, left: Self) -> Option<Self> {
+    pub(crate) fn parent_after(self, left: Self) -> Option<Self> {
         let siblings = left.level == self.level && left.index + 1 == self.index && self.index % 2 == 1;
         siblings.then_some(Self {
             level: self.level + 1,
@@ -135,8 +156,13 @@ impl<T> Sums<T> {
         &self.nodes
     }
 
-    /// The sum of all, after the last group. `None` if there were none.
-    pub fn total(mut self, mut add: impl FnMut(T, T) -> T) -> Option<T> {
+    /// Forgets all sums.
+    pub fn clear(&mut self) {
+        self.nodes.clear();
+    }
+
+    /// The sum of all, after the last group. `None` if there were none. Nothing is left.
+    pub fn total(&mut self, mut add: impl FnMut(T, T) -> T) -> Option<T> {
         let (_, mut total) = self.nodes.pop()?;
         while let Some((_, earlier)) = self.nodes.pop() {
             total = add(earlier, total);

@@ -69,7 +69,7 @@ impl Stage for Faulty {
 }
 
 /// A loss that is the output itself.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Sum;
 
 impl Loss<Tensor> for Sum {

@@ -66,7 +66,7 @@ impl Stage for Sleeping {
     fn visit_parameters<'a>(&'a mut self, _: &mut dyn FnMut(&'a mut Parameter)) {}
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct NoLoss;
 
 impl Loss<Nothing> for NoLoss {

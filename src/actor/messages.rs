@@ -66,7 +66,7 @@ impl<S: Stage> Handler<Build<S>> for StageActor<S> {
         } = message;
         self.threads = Some(start_threads(parts.rank, threads, cores)?);
         self.worker = Some(Box::new(caught(|| Worker::build(parts))?));
-        self.must(|worker| Ok(worker.parameters()))
+        self.must(Worker::parameters)
     }
 }
 
@@ -115,13 +115,19 @@ message! {
 }
 
 message! {
-    /// Runs forward over a source's first micro-batches.
+    /// Runs forward over micro-batches of a source, and answers with their scores.
     Evaluate {
         /** The call. */ call: Call,
         /** The source. */ source: Arc<dyn DataSource>,
-        /** The passes. */ forwards: Arc<Forwards>
-    } -> Score,
-    must |worker, message| worker.evaluate(message.call, message.source.as_ref(), &message.forwards)
+        /** The number of the rank's first micro-batch. */ first: u32,
+        /** The passes, if the rank has any. */ forwards: Option<Arc<Forwards>>
+    } -> Vec<Score>,
+    must |worker, message| worker.evaluate(
+        message.call,
+        message.source.as_ref(),
+        message.first,
+        message.forwards.as_deref(),
+    )
 }
 
 message! {
@@ -144,8 +150,11 @@ message! {
 
 message! {
     /// Writes weights and optimizer state into a checkpoint. Answers with their checksums.
-    Write { /** The checkpoint. */ draft: Arc<Draft> } -> Vec<Written>,
-    ask |worker, message| worker.write(&message.draft)
+    Write {
+        /** The call. */ call: Call,
+        /** The checkpoint. */ draft: Arc<Draft>
+    } -> Vec<Written>,
+    ask |worker, message| worker.write(message.call, &message.draft)
 }
 
 message! {

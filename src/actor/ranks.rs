@@ -60,6 +60,11 @@ impl<S: Stage> Ranks<S> {
         self.runtime.progress(rank)
     }
 
+    /// Where every rank is.
+    pub(crate) fn mesh(&self) -> &Mesh {
+        &self.mesh
+    }
+
     /// The other processes.
     pub(crate) fn peers(&self) -> &Peers {
         &self.peers

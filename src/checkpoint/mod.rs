@@ -26,4 +26,4 @@ pub use folder::{named_step, remove, tidy};
 pub use layout::TensorInfo;
 pub use read::Checkpoint;
 pub use verify::Verified;
-pub use write::{Draft, Written};
+pub use write::{Draft, Writer, Written};

@@ -137,9 +137,16 @@ impl Checkpoint {
             let name = parameter.name().to_owned();
             self.model.read(&mut model, &name, &mut parameter.value)?;
             parameter.make_state(states.len());
+            let (owned, all) = (parameter.owned(), parameter.value.len());
             for (state, numbers) in states.iter().zip(&mut parameter.state) {
-                self.optimizer
-                    .read(&mut optimizer, &state_name(&name, state), numbers)?;
+                let tensor = state_name(&name, state);
+                if owned.len() == all {
+                    self.optimizer.read(&mut optimizer, &tensor, numbers)?;
+                    continue;
+                }
+                let mut whole = vec![0.0; all];
+                self.optimizer.read(&mut optimizer, &tensor, &mut whole)?;
+                numbers.copy_from_slice(&whole[owned.clone()]);
             }
         }
         Ok(())

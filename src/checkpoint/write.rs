@@ -6,7 +6,6 @@ use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use pipewright_stages::Parameter;
 use serde::{Deserialize, Serialize};
 
 use super::folder::{self, MODEL, OPTIMIZER, PARTIAL, STATE, beside};
@@ -37,6 +36,15 @@ pub struct Written {
     checksum: Checksum,
 }
 
+/// Writes the parameters of one rank.
+#[derive(Debug)]
+pub struct Writer<'a> {
+    draft: &'a Draft,
+    model: File,
+    optimizer: File,
+    written: Vec<Written>,
+}
+
 /// The hidden folder in which a checkpoint is written. Dropping it removes what is left there.
 #[derive(Debug)]
 struct Partial {
@@ -59,6 +67,49 @@ impl Drop for Partial {
 struct TensorFile {
     path: PathBuf,
     layout: Layout,
+}
+
+impl Writer<'_> {
+    /// Writes a parameter and its optimizer state: `states` are whole tensors, or none before the first step.
+    ///
+    /// # Errors
+    /// [`Error::Io`], for example when the disk is full.
+    pub fn write(&mut self, name: &str, numbers: &[f32], states: &[&[f32]]) -> Result<()> {
+        let draft = self.draft;
+        let checksum = draft.model.write(&mut self.model, name, numbers)?;
+        self.written.push(Written {
+            optimizer: false,
+            tensor: name.to_owned(),
+            checksum,
+        });
+        for (index, state) in draft.states.iter().enumerate() {
+            let tensor = state_name(name, state);
+            let checksum = match states.get(index) {
+                Some(numbers) => draft.optimizer.write(&mut self.optimizer, &tensor, numbers)?,
+                // Before the first step there is no state: the optimizer starts from the file's zeros.
+                None => of_zeros(numbers.len()),
+            };
+            self.written.push(Written {
+                optimizer: true,
+                tensor,
+                checksum,
+            });
+        }
+        Ok(())
+    }
+
+    /// Waits until all is on the disk. Returns what [`Draft::finish`] needs.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn finish(self) -> Result<Vec<Written>> {
+        let Draft { model, optimizer, .. } = self.draft;
+        self.model.sync_all().map_err(Error::io("write", &model.path))?;
+        self.optimizer
+            .sync_all()
+            .map_err(Error::io("write", &optimizer.path))?;
+        Ok(self.written)
+    }
 }
 
 impl Draft {
@@ -103,43 +154,19 @@ impl Draft {
         }
     }
 
-    /// Writes these parameters and their optimizer state. The rank that holds them calls it. Returns what
-    /// [`Draft::finish`] needs.
+    /// Opens the files. Each rank that holds parameters calls it.
     ///
     /// # Errors
-    /// [`Error::Io`], for example when the disk is full.
-    pub fn write<'a>(&self, parameters: impl Iterator<Item = &'a Parameter>) -> Result<Vec<Written>> {
+    /// [`CheckpointError::NotShared`] when this process cannot see the folder that another process has made.
+    /// [`Error::Io`].
+    pub fn open(&self) -> Result<Writer<'_>> {
         self.check_laid_out()?;
-        let mut model = self.model.open()?;
-        let mut optimizer = self.optimizer.open()?;
-        let mut written = Vec::new();
-        for parameter in parameters {
-            let (name, numbers) = (parameter.name(), &parameter.value);
-            let checksum = self.model.write(&mut model, name, numbers)?;
-            written.push(Written {
-                optimizer: false,
-                tensor: name.to_owned(),
-                checksum,
-            });
-            for (index, state) in self.states.iter().enumerate() {
-                let tensor = state_name(name, state);
-                let checksum = match parameter.state.get(index) {
-                    Some(numbers) => self.optimizer.write(&mut optimizer, &tensor, numbers)?,
-                    // Before the first step there is no state: the optimizer starts from the file's zeros.
-                    None => of_zeros(parameter.value.len()),
-                };
-                written.push(Written {
-                    optimizer: true,
-                    tensor,
-                    checksum,
-                });
-            }
-        }
-        model.sync_all().map_err(Error::io("write", &self.model.path))?;
-        optimizer
-            .sync_all()
-            .map_err(Error::io("write", &self.optimizer.path))?;
-        Ok(written)
+        Ok(Writer {
+            draft: self,
+            model: self.model.open()?,
+            optimizer: self.optimizer.open()?,
+            written: Vec::new(),
+        })
     }
 
     /// Refuses to write if this process cannot see the folder that another process has made.

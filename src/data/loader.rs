@@ -1,5 +1,6 @@
 //! A thread that prepares micro-batches while the ranks work. For an endless source it works one step ahead.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -36,19 +37,20 @@ pub struct Feed {
 }
 
 impl Loader {
-    /// Starts the thread for a source. Returns the feed of inputs and the feed of targets.
+    /// Starts the thread for these micro-batches of each step of a source. Returns the feed of inputs and the
+    /// feed of targets.
     ///
     /// # Errors
     /// When the system cannot start a thread.
-    pub fn start(source: Arc<dyn DataSource>, micro_batches: u32) -> Result<(Self, Feed, Feed)> {
+    pub fn start(source: Arc<dyn DataSource>, micro_batches: Range<u32>) -> Result<(Self, Feed, Feed)> {
         let (steps, requested) = unbounded();
         // Room for the current step, the next one, and one that was prepared in vain before a jump.
-        let room = 3 * micro_batches as usize;
+        let room = 3 * micro_batches.len();
         let (inputs, input_items) = bounded(room);
         let (targets, target_items) = bounded(room);
         let endless = source.is_endless();
         let produce = move |step| {
-            for micro_batch in (0..micro_batches).map(MicroBatch) {
+            for micro_batch in micro_batches.clone().map(MicroBatch) {
                 let (input, target) = match read(source.as_ref(), step, micro_batch) {
                     Ok((input, target)) => (Ok(input), Ok(target)),
                     Err(source) => (

@@ -52,15 +52,67 @@ pub enum LaunchError {
         /// Its placement.
         placement: String,
     },
-    /// The mesh has several replicas of the pipeline, or several shards. The engine cannot train these yet.
+    /// There are no replicas, or more than gradient groups.
     #[error(
-        "the mesh has replicas: {replicas}, shards: {shards}; the engine trains one replica of one shard"
+        "{replicas} replicas cannot share {groups} gradient groups, because a replica has whole groups: call \
+         `.replicas(...)` with 1 to {groups}, or `.gradient_groups(...)` with more"
     )]
-    SeveralPipelines {
+    Replicas {
         /// The number of replicas.
         replicas: u32,
-        /// The number of shards of each pipeline rank.
-        shards: u32,
+        /// The number of gradient groups.
+        groups: u32,
+    },
+    /// A replica's schedule does not fit its share of the micro-batches.
+    #[error(
+        "the schedule of replica {replica} has {given} micro-batches, and its share of a batch of {batch} is \
+         {share}: `Groups::share` says what each replica has"
+    )]
+    ReplicaSchedule {
+        /// The replica.
+        replica: u32,
+        /// The micro-batches of its schedule.
+        given: u32,
+        /// The micro-batches of all replicas.
+        batch: u32,
+        /// The micro-batches of its share.
+        share: u32,
+    },
+    /// The schedules of two replicas place the stages differently.
+    #[error(
+        "the schedule of replica {replica} places the stages on ranks {given}, that of replica 0 on {first}: \
+         give all replicas one placement"
+    )]
+    ReplicaPlacement {
+        /// The replica.
+        replica: u32,
+        /// Its placement.
+        given: String,
+        /// The placement of replica 0.
+        first: String,
+    },
+    /// Two replicas hold different parameters.
+    #[error(
+        "`{name}` of stage {stage} is not the same in replica 0 and in replica {replica}: {what}; the \
+         builder of the stage must make the same stage in each call"
+    )]
+    ReplicasDiffer {
+        /// The parameter of replica 0.
+        name: String,
+        /// Its stage.
+        stage: StageId,
+        /// The other replica.
+        replica: u32,
+        /// The difference.
+        what: ReplicaDifference,
+    },
+    /// The optimizer cannot be sharded.
+    #[error("{optimizer} cannot be sharded: {why}; leave out `.sharded(true)` (`optimizer.sharded`)")]
+    NotSharded {
+        /// The optimizer.
+        optimizer: String,
+        /// The reason.
+        why: WholeUpdates,
     },
     /// The number of stages differs from the schedule's.
     #[error(
@@ -233,4 +285,26 @@ fn on(device: Device) -> String {
         Device::Cpu => String::new(),
         device => format!(" on {device}"),
     }
+}
+
+/// Why an optimizer cannot be sharded over replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WholeUpdates {
+    /// It has no state, so there would be nothing to save.
+    #[error("it has no state, so there is nothing to save")]
+    NoState,
+    /// It needs all numbers of a parameter for an update.
+    #[error("it updates whole parameters only (`Optimizer::updates_parts`)")]
+    WholeParameters,
+}
+
+/// How the parameters of two replicas differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReplicaDifference {
+    /// One has another parameter in that place, or none.
+    #[error("the stage there has another parameter in its place, or other dimensions")]
+    Parameter,
+    /// They start with different weights.
+    #[error("it starts with other weights")]
+    Weights,
 }

@@ -1,6 +1,6 @@
 //! Exchanges among all ranks at the end of a step. They are made of blocks between two ranks.
 
-use super::Transport;
+use super::{Tag, Transport};
 use crate::error::Result;
 use crate::id::WorldRank;
 
@@ -70,18 +70,18 @@ pub fn all_gather<W: 'static>(
     if transport.rank() != WorldRank(0) {
         let block = all.blocks.pop().unwrap_or_default();
         let block = Gathered::to_block(block, std::iter::once(mine));
-        transport.send_bytes(WorldRank(0), block)?;
-        all.push_block(transport.recv_bytes(WorldRank(0))?);
+        transport.send_bytes(WorldRank(0), Tag(0), block)?;
+        all.push_block(transport.recv_bytes(WorldRank(0), Tag(0))?);
         return Ok(());
     }
     let peers = (1..transport.ranks()).map(WorldRank);
     all.push(mine);
     for peer in peers.clone() {
-        all.push_block(transport.recv_bytes(peer)?);
+        all.push_block(transport.recv_bytes(peer, Tag(0))?);
     }
     for peer in peers {
         let block = all.blocks.pop().unwrap_or_default();
-        transport.send_bytes(peer, Gathered::to_block(block, all.ranks()))?;
+        transport.send_bytes(peer, Tag(0), Gathered::to_block(block, all.ranks()))?;
     }
     Ok(())
 }

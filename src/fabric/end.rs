@@ -135,7 +135,7 @@ impl<W: Send + 'static> End<W> {
                 let rank = self.rank;
                 wire.ok_or_else(|| FabricError::NoCarrier { from: peer, to: rank }.into())
             }
-            Content::Block(_) | Content::Stopped | Content::Failed(_) => unreachable!("a wire was wanted"),
+            Content::Block(..) | Content::Stopped | Content::Failed(_) => unreachable!("a wire was wanted"),
         }
     }
 }
@@ -220,18 +220,33 @@ impl<W: Send + 'static> Transport<W> for End<W> {
         self.fetch(peer, tag)
     }
 
-    fn send_bytes(&mut self, peer: WorldRank, bytes: Vec<u8>) -> Result<()> {
-        self.post(peer, Content::Block(bytes))
+    fn send_bytes(&mut self, peer: WorldRank, tag: Tag, bytes: Vec<u8>) -> Result<()> {
+        self.post(peer, Content::Block(tag, bytes))
     }
 
-    fn recv_bytes(&mut self, peer: WorldRank) -> Result<Vec<u8>> {
-        match self
-            .inbox
-            .take(peer, |content| matches!(content, Content::Block(_)))?
-        {
-            Content::Block(bytes) => Ok(bytes),
-            _ => unreachable!("a block was wanted"),
-        }
+    fn recv_bytes(&mut self, peer: WorldRank, tag: Tag) -> Result<Vec<u8>> {
+        Ok(block(self.inbox.take(peer, is_block(tag))?))
+    }
+
+    fn poll_bytes(&mut self, peer: WorldRank, tag: Tag) -> Result<Option<Vec<u8>>> {
+        Ok(self.inbox.poll(peer, is_block(tag))?.map(block))
+    }
+
+    fn listen(&mut self) -> Result<()> {
+        self.inbox.listen()
+    }
+}
+
+/// Whether a packet is a block with this tag.
+fn is_block<W>(tag: Tag) -> impl Fn(&Content<W>) -> bool {
+    move |content| matches!(content, Content::Block(got, _) if *got == tag)
+}
+
+/// The bytes of a block.
+fn block<W>(content: Content<W>) -> Vec<u8> {
+    match content {
+        Content::Block(_, bytes) => bytes,
+        _ => unreachable!("a block was wanted"),
     }
 }
 

@@ -27,6 +27,8 @@ pub(super) struct Inbox<W> {
     packets: Receiver<Packet<W>>,
     /// Packets that came before they were asked for, in order.
     early: VecDeque<Packet<W>>,
+    /// Whether a packet has come early since [`Inbox::listen`] was called last.
+    news: bool,
     /// The current call.
     call: Call,
     /// Why nothing can be taken any more, and the attempt in which it happened.
@@ -59,6 +61,7 @@ pub(super) fn inbox<W>(threads: usize, room: usize) -> (InboxSender<W>, Inbox<W>
     let inbox = Inbox {
         packets,
         early: VecDeque::with_capacity(room),
+        news: false,
         call: Call::default(),
         failed: None,
         awake: if threads <= cores { AWAKE } else { Duration::ZERO },
@@ -112,6 +115,7 @@ impl<W> Inbox<W> {
         while let Ok(packet) = self.packets.try_recv() {
             if self.accept(&packet)? {
                 self.early.push_back(packet);
+                self.news = true;
             }
         }
         Ok(())
@@ -145,6 +149,7 @@ impl<W> Inbox<W> {
                 return Ok(Some(packet.content));
             }
             self.early.push_back(packet);
+            self.news = true;
         }
         Ok(None)
     }
@@ -159,11 +164,23 @@ impl<W> Inbox<W> {
             if let Some(content) = self.poll(from, &wanted)? {
                 return Ok(content);
             }
-            let packet = self.next();
-            if self.accept(&packet)? {
-                self.early.push_back(packet);
-            }
+            self.news = false;
+            self.listen()?;
         }
+    }
+
+    /// Waits for a packet and keeps it, unless one was kept since this was called last. So whoever polls for
+    /// several packets in turn, and listens when none has come, misses none. Fails once any peer has stopped.
+    pub(super) fn listen(&mut self) -> Result<()> {
+        self.look()?;
+        if std::mem::take(&mut self.news) {
+            return Ok(());
+        }
+        let packet = self.next();
+        if self.accept(&packet)? {
+            self.early.push_back(packet);
+        }
+        Ok(())
     }
 
     /// Closes the inbox. Nobody empties it any more, so nobody must wait for room in it.

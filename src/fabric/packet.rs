@@ -44,7 +44,7 @@ pub(super) enum Content<W> {
     /// The description of a wire whose numbers a [`super::Carrier`] will receive.
     Description(Tag, Vec<u8>),
     /// A block of host memory.
-    Block(Vec<u8>),
+    Block(Tag, Vec<u8>),
     /// The rank has stopped.
     Stopped,
     /// A wire could not be written, sent or read. Or the processes make different calls.

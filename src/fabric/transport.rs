@@ -89,15 +89,27 @@ pub trait Transport<W>: 'static {
     /// [`crate::Error::Fabric`] when the sender could not write the wire, or it cannot be read here.
     fn wait(&mut self, peer: WorldRank, tag: Tag) -> Result<W>;
 
-    /// Sends a block of host memory. Blocks between two ranks arrive in order.
+    /// Sends a block of host memory. Blocks of one tag between two ranks arrive in order.
     ///
     /// # Errors
     /// [`crate::Error::PeerGone`].
-    fn send_bytes(&mut self, peer: WorldRank, bytes: Vec<u8>) -> Result<()>;
+    fn send_bytes(&mut self, peer: WorldRank, tag: Tag, bytes: Vec<u8>) -> Result<()>;
 
-    /// Waits for a peer's next block of the current call.
+    /// Waits for a peer's next block of the current call with this tag.
     ///
     /// # Errors
     /// As for [`Transport::wait`].
-    fn recv_bytes(&mut self, peer: WorldRank) -> Result<Vec<u8>>;
+    fn recv_bytes(&mut self, peer: WorldRank, tag: Tag) -> Result<Vec<u8>>;
+
+    /// A peer's next block of the current call with this tag, if it has arrived.
+    ///
+    /// # Errors
+    /// As for [`Transport::wait`].
+    fn poll_bytes(&mut self, peer: WorldRank, tag: Tag) -> Result<Option<Vec<u8>>>;
+
+    /// Waits until something has arrived, from any peer.
+    ///
+    /// # Errors
+    /// As for [`Transport::wait`].
+    fn listen(&mut self) -> Result<()>;
 }

@@ -18,7 +18,7 @@ use crate::schedule::Schedule;
 /// # Errors
 /// When the data cannot be read.
 pub(super) fn parts<S: Stage>(parts: &Parts<S>, setup: &Setup<S::Wire>) -> Result<Vec<(String, String)>> {
-    let schedule = &setup.schedule;
+    let schedule = &setup.schedules[0];
     let mut all = Vec::new();
     let mut add = |name: &str, value: String| all.push((name.to_owned(), value));
     add(
@@ -26,20 +26,30 @@ pub(super) fn parts<S: Stage>(parts: &Parts<S>, setup: &Setup<S::Wire>) -> Resul
         format!(
             "{} of {} micro-batches, placement {}",
             schedule.name(),
-            schedule.micro_batches(),
+            setup.groups.micro_batches(),
             schedule.placement()
+        ),
+    );
+    add(
+        "the replicas",
+        format!(
+            "{} replicas, {} gradient groups, optimizer {}",
+            parts.replicas,
+            setup.groups.count(),
+            if parts.sharded { "sharded" } else { "not sharded" }
         ),
     );
     for (stage, builder) in parts.stages.iter().enumerate() {
         add(&format!("the layers of stage {stage}"), builder.describe());
     }
-    for rank in (0..schedule.ranks()).map(Rank) {
+    for rank in setup.mesh.world() {
+        let at = setup.mesh.coordinate(rank);
         add(
             &format!("the order of rank {rank}'s actions"),
-            order(schedule, rank),
+            order(&setup.schedules[at.replica as usize], at.rank),
         );
     }
-    add("the loss", format!("{:?}", setup.loss));
+    add("the loss", format!("{:?}", (setup.loss)()));
     add("the optimizer", format!("{:?}", parts.optimizer));
     add("the learning rate", format!("{:?}", parts.learning_rate));
     add(

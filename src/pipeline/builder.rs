@@ -8,7 +8,7 @@ use pipewright_stages::optimizer::{LearningRate, Optimizer};
 use pipewright_stages::{Place, Stage, StageBuilder};
 
 use super::launch::launch;
-use super::parts::Parts;
+use super::parts::{Parts, Schedules};
 use super::running::Pipeline;
 use crate::data::DataSource;
 use crate::error::Result;
@@ -37,11 +37,39 @@ impl<S: Stage> Pipeline<S> {
 }
 
 impl<S: Stage> PipelineBuilder<S> {
-    /// The schedule: which rank does what, in which order. Only the checker can make a [`Schedule`], so it is
-    /// correct.
+    /// The schedule: which rank does what, in which order, with all micro-batches of a batch. Only the checker
+    /// can make a [`Schedule`], so it is correct. Of several replicas, each runs the passes of its own
+    /// micro-batches in this order ([`Schedule::part`]).
     #[must_use]
     pub fn schedule(mut self, schedule: Schedule) -> Self {
-        self.parts.schedule = Some(schedule);
+        self.parts.schedules = Schedules::Whole(schedule);
+        self
+    }
+
+    /// A schedule for each replica, instead of [`PipelineBuilder::schedule`]. Each has as many micro-batches
+    /// as [`Groups::share`](crate::groups::Groups::share) says, and all have the same placement.
+    #[must_use]
+    pub fn replica_schedules(mut self, schedules: Vec<Schedule>) -> Self {
+        self.parts.replicas = schedules.len() as u32;
+        self.parts.schedules = Schedules::OfReplicas(schedules);
+        self
+    }
+
+    /// How many copies of the pipeline there are. Each has a share of every batch's micro-batches, and their
+    /// gradients are summed. The weights are the same, bit for bit, for any number up to that of the gradient
+    /// groups. Default: 1.
+    #[must_use]
+    pub fn replicas(mut self, replicas: u32) -> Self {
+        self.parts.replicas = replicas;
+        self
+    }
+
+    /// Into how many groups a batch's micro-batches are divided, to add up their gradients: see
+    /// [`Groups`](crate::groups::Groups). A replica has whole groups. Another number gives weights with other
+    /// rounding. Default: [`Groups::DEFAULT`](crate::groups::Groups::DEFAULT).
+    #[must_use]
+    pub fn gradient_groups(mut self, groups: u32) -> Self {
+        self.parts.gradient_groups = groups;
         self
     }
 
@@ -52,10 +80,10 @@ impl<S: Stage> PipelineBuilder<S> {
         self
     }
 
-    /// The loss of the last stage's output.
+    /// The loss of the last stage's output. Each replica has a copy.
     #[must_use]
-    pub fn loss(mut self, loss: impl Loss<S::Wire>) -> Self {
-        self.parts.loss = Some(Box::new(loss));
+    pub fn loss(mut self, loss: impl Loss<S::Wire> + Clone) -> Self {
+        self.parts.loss = Some(Box::new(move || Box::new(loss.clone())));
         self
     }
 
@@ -70,6 +98,15 @@ impl<S: Stage> PipelineBuilder<S> {
     #[must_use]
     pub fn optimizer(mut self, optimizer: impl Optimizer) -> Self {
         self.parts.optimizer = Arc::new(optimizer);
+        self
+    }
+
+    /// Whether each replica updates only its part of the weights, and holds only that part of the optimizer's
+    /// state. Rajbhandari et al., "ZeRO: memory optimizations toward training trillion parameter models"
+    /// (2020), stage 1. The weights are the same, bit for bit. Default: false.
+    #[must_use]
+    pub fn sharded(mut self, sharded: bool) -> Self {
+        self.parts.sharded = sharded;
         self
     }
 

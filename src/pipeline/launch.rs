@@ -1,5 +1,8 @@
 //! Launches a pipeline: connections, actors, stages, ties, and the checks that everything fits together.
 
+mod builders;
+mod feeds;
+mod replicas;
 mod seat;
 
 use std::sync::Arc;
@@ -19,7 +22,11 @@ use crate::data::Loader;
 use crate::error::Result;
 use crate::fabric::{self, End, Peers, Transport};
 use crate::id::StageId;
+use crate::mesh::Axis;
 use crate::worker::{ParameterInfo, WorkerParts};
+use builders::shared;
+use feeds::Feeds;
+use replicas::of_first_replica;
 use seat::Seat;
 
 pub(super) fn launch<S: Stage>(mut parts: Parts<S>) -> Result<Pipeline<S>> {
@@ -41,7 +48,7 @@ pub(super) fn launch<S: Stage>(mut parts: Parts<S>) -> Result<Pipeline<S>> {
         .as_ref()
         .map_or((0, 1), |(world, _)| (world.local_rank(), world.local().len()));
     let all = threads.saturating_mul(beside);
-    let room = room(&setup.schedule, &setup.mesh);
+    let room = room(&setup.schedules, &setup.mesh);
     let (ends, peers) = match world {
         Some((world, connect)) => connect(world, &setup.mesh, all, room, std::mem::take(&mut setup.gpus))?,
         None => (fabric::connect(setup.mesh.world_size(), all, room), Peers::none()),
@@ -53,18 +60,20 @@ pub(super) fn launch<S: Stage>(mut parts: Parts<S>) -> Result<Pipeline<S>> {
     let cores = cores(parts.pin, all).into_iter().skip(before * threads);
     let ranks = Ranks::start(setup.mesh.clone(), peers, parts.stall_limit)?;
     let (_, summed) = alike::known(ranks.peers().processes(), &setup.data);
-    let (schedule, data) = (Arc::clone(&setup.schedule), Arc::clone(&setup.data));
+    let (schedules, groups) = (setup.schedules.clone(), setup.groups);
+    let data = Arc::clone(&setup.data);
     if let Some(summed) = &summed {
         setup.data = Arc::clone(summed) as _;
     }
     let started = start(&mut parts, setup, &ranks, ends, cores);
-    let (loader, parameters) = started.inspect_err(|error| ranks.peers().fail(error))?;
+    let (loaders, parameters) = started.inspect_err(|error| ranks.peers().fail(error))?;
     Ok(Pipeline {
         ranks,
-        loader,
+        loaders,
         data,
         summed,
-        schedule,
+        schedules,
+        groups,
         optimizer: parts.optimizer,
         learning_rate: parts.learning_rate,
         config: parts.config,
@@ -83,11 +92,12 @@ fn start<S: Stage>(
     ranks: &Ranks<S>,
     ends: Vec<End<S::Wire>>,
     mut cores: impl Iterator<Item = core_affinity::CoreId>,
-) -> Result<(Option<Loader>, Vec<ParameterInfo>)> {
-    let schedule = Arc::clone(&setup.schedule);
+) -> Result<(Vec<Loader>, Vec<ParameterInfo>)> {
+    let schedule = Arc::clone(&setup.schedules[0]);
+    let mesh = setup.mesh.clone();
     let data = Arc::clone(&setup.data);
     let threads = given.threads_per_rank;
-    let (loader, parts) = worker_parts(given, setup, ranks, ends)?;
+    let (loaders, parts) = worker_parts(given, setup, ranks, ends)?;
     let mut parts = parts.into_iter();
     let built = ranks.ask_all("building the stages", |_| {
         let parts = parts.next().expect("one for each rank");
@@ -102,53 +112,57 @@ fn start<S: Stage>(
             threads,
         }
     })?;
-    let mut parameters: Vec<ParameterInfo> = built.into_iter().flatten().collect();
-    parameters.sort_by_key(|info| (info.site.stage, info.site.index));
+    let parameters = of_first_replica(built, &mesh)?;
     let ties = ties(&parameters)?;
     ranks.ask_all("connecting the ranks", |_| Tied { ties: ties.clone() })?;
     check_shapes(ranks, &schedule, data.shapes())?;
-    Ok((loader, parameters))
+    Ok((loaders, parameters))
 }
 
-/// What each of this process's ranks makes its worker from, and the loader if one of these ranks needs data.
+/// What each of this process's ranks makes its worker from, and the loaders of the replicas of which a rank
+/// here needs data.
 fn worker_parts<S: Stage>(
     given: &mut Parts<S>,
     setup: Setup<S::Wire>,
     ranks: &Ranks<S>,
     ends: Vec<End<S::Wire>>,
-) -> Result<(Option<Loader>, Vec<WorkerParts<S>>)> {
-    let (schedule, mesh) = (setup.schedule, setup.mesh);
-    let seats = ends
-        .iter()
-        .map(|end| Seat::of(end.rank(), &mesh, schedule.placement()));
-    let seats: Vec<Seat> = seats.collect();
-    let takes_data = seats.iter().any(Seat::takes_data);
-    let started = takes_data.then(|| Loader::start(setup.data, schedule.micro_batches()));
-    let (loader, mut inputs, mut targets) = match started.transpose()? {
-        Some((loader, inputs, targets)) => (Some(loader), Some(inputs), Some(targets)),
-        None => (None, None, None),
+) -> Result<(Vec<Loader>, Vec<WorkerParts<S>>)> {
+    let (mesh, placement) = (setup.mesh, setup.schedules[0].placement().clone());
+    let seat = |end: &End<S::Wire>| Seat::of(end.rank(), &mesh, &placement);
+    let mut feeds = Feeds::default();
+    for end in &ends {
+        let replica = mesh.coordinate(end.rank()).replica;
+        if seat(end).takes_data() && !feeds.has(replica) {
+            let share = setup.groups.share(replica, mesh.size(Axis::Data));
+            feeds.add(replica, Loader::start(Arc::clone(&setup.data), share)?);
+        }
+    }
+    let builders: Vec<_> = std::mem::take(&mut given.stages)
+        .into_iter()
+        .map(shared)
+        .collect();
+    let builder = |stage: StageId| (stage, builders[stage.index()]());
+    let worker = |transport: End<S::Wire>| {
+        let (rank, seat) = (transport.rank(), seat(&transport));
+        let replica = mesh.coordinate(rank).replica;
+        WorkerParts {
+            rank: seat.rank,
+            progress: ranks.progress(rank),
+            schedule: Arc::clone(&setup.schedules[replica as usize]),
+            transport: Box::new(transport) as _,
+            stages: seat.stages.iter().copied().map(builder).collect(),
+            loss: seat.has_loss.then(|| (setup.loss)()),
+            inputs: seat.takes_inputs.then(|| feeds.inputs(replica)).flatten(),
+            targets: seat.has_loss.then(|| feeds.targets(replica)).flatten(),
+            mesh: mesh.clone(),
+            groups: setup.groups,
+            sharded: given.sharded && mesh.size(Axis::Data) > 1,
+            optimizer: Arc::clone(&given.optimizer),
+            clip: given.clip,
+        }
     };
-    let mut loss = Some(setup.loss);
-    let mut builders: Vec<_> = std::mem::take(&mut given.stages).into_iter().map(Some).collect();
-    let mut builder = |stage: StageId| {
-        let builder = builders[stage.index()].take();
-        (stage, builder.expect("checked: one rank has the stage"))
-    };
-    let worker = |(transport, seat): (End<S::Wire>, Seat)| WorkerParts {
-        rank: seat.rank,
-        progress: ranks.progress(transport.rank()),
-        schedule: Arc::clone(&schedule),
-        transport: Box::new(transport) as _,
-        stages: seat.stages.into_iter().map(&mut builder).collect(),
-        loss: loss.take_if(|_| seat.has_loss),
-        inputs: inputs.take_if(|_| seat.takes_inputs),
-        targets: targets.take_if(|_| seat.has_loss),
-        mesh: mesh.clone(),
-        optimizer: Arc::clone(&given.optimizer),
-        clip: given.clip,
-    };
-    let parts = ends.into_iter().zip(seats).map(worker).collect();
-    Ok((loader, parts))
+    let parts = ends.into_iter().map(worker).collect();
+    Ok((feeds.loaders, parts))
 }
 
 /// One core for each thread. Empty when there are fewer cores than threads, or only one thread.

@@ -35,7 +35,7 @@ impl<S: Stage> Pipeline<S> {
         let call = self.begin(format_args!(
             "search of step {step}, micro-batch {micro_batch} for a number that is not finite"
         ))?;
-        let forwards = Arc::new(Forwards::new(self.schedule.placement(), 1)?);
+        let forwards = Arc::new(Forwards::new(self.schedule().placement(), 1)?);
         let message = |_| Search {
             call,
             source: Arc::clone(&self.data),

@@ -10,16 +10,20 @@ use pipewright_stages::{Place, Stage, StageBuilder};
 use crate::data::DataSource;
 use crate::error::Result;
 use crate::fabric::{End, GpuPairs, Peers, World};
+use crate::groups::Groups;
 use crate::mesh::Mesh;
 use crate::schedule::Schedule;
 
 /// What a pipeline is made of. A schedule, its stages, a loss and data are required. The rest has defaults.
 pub(super) struct Parts<S: Stage> {
-    pub(super) schedule: Option<Schedule>,
+    pub(super) schedules: Schedules,
+    pub(super) replicas: u32,
+    pub(super) gradient_groups: u32,
     pub(super) stages: Vec<StageBuilder<S>>,
-    pub(super) loss: Option<Box<dyn Loss<S::Wire>>>,
+    pub(super) loss: Option<Box<dyn Fn() -> Box<dyn Loss<S::Wire>>>>,
     pub(super) data: Option<Arc<dyn DataSource>>,
     pub(super) optimizer: Arc<dyn Optimizer>,
+    pub(super) sharded: bool,
     pub(super) learning_rate: LearningRate,
     pub(super) clip: Option<f64>,
     pub(super) places: Vec<Place>,
@@ -28,6 +32,16 @@ pub(super) struct Parts<S: Stage> {
     pub(super) stall_limit: Option<Duration>,
     pub(super) config: String,
     pub(super) world: Option<(World, Connect<S::Wire>)>,
+}
+
+/// The order of the passes, as it was given.
+pub(super) enum Schedules {
+    /// Not given.
+    Missing,
+    /// For all micro-batches of a batch.
+    Whole(Schedule),
+    /// For each replica's share of the micro-batches.
+    OfReplicas(Vec<Schedule>),
 }
 
 /// Connects the ranks of all processes, for the wires of the stages.
@@ -39,11 +53,14 @@ pub(crate) const STALL_LIMIT: Duration = Duration::from_secs(30 * 60);
 impl<S: Stage> Default for Parts<S> {
     fn default() -> Self {
         Self {
-            schedule: None,
+            schedules: Schedules::Missing,
+            replicas: 1,
+            gradient_groups: Groups::DEFAULT,
             stages: Vec::new(),
             loss: None,
             data: None,
             optimizer: Arc::new(AdamW::default()),
+            sharded: false,
             learning_rate: LearningRate::Constant(1e-3),
             clip: None,
             places: Vec::new(),

@@ -1,11 +1,17 @@
 //! The checks that a run makes with its pipeline before the first step.
 
+use std::sync::Arc;
+
 use pipewright_stages::{Shape, Stage};
 
 use super::running::Pipeline;
 use super::shapes::check_shapes;
-use crate::error::Result;
+use crate::error::{CallError, Result};
+use crate::groups::Groups;
 use crate::worker::Forwards;
+
+/// The forward passes of one replica: the number of its first micro-batch, and its passes if it has any.
+pub(super) type Passes = (u32, Option<Arc<Forwards>>);
 
 impl<S: Stage> Pipeline<S> {
     /// Refuses processes whose parts differ. `parts` are names and values, in the same order in every
@@ -36,11 +42,23 @@ impl<S: Stage> Pipeline<S> {
         self.failure.is_none()
     }
 
-    /// The forward passes of an evaluation. Refuses shapes that the stages refuse.
-    pub(super) fn forwards(&self, shapes: (Shape, Shape), micro_batches: u32) -> Result<Forwards> {
-        let forwards = Forwards::new(self.schedule.placement(), micro_batches)?;
+    /// The forward passes of an evaluation, by replica: the number of its first micro-batch, and its passes
+    /// if it has any. Refuses shapes that the stages refuse.
+    pub(super) fn forwards(&self, shapes: (Shape, Shape), micro_batches: u32) -> Result<Vec<Passes>> {
+        if micro_batches == 0 {
+            return Err(CallError::NoMicroBatches.into());
+        }
+        let (replicas, placement) = (self.replicas(), self.schedule().placement());
+        let shares = Groups::new(micro_batches, replicas);
+        let passes = |replica| {
+            let share = shares.share(replica, replicas);
+            let forwards = Forwards::new(placement, share.len() as u32);
+            let forwards = (!share.is_empty()).then(|| forwards.map(Arc::new));
+            Ok((share.start, forwards.transpose()?))
+        };
+        let forwards = (0..replicas).map(passes).collect::<Result<_>>()?;
         if shapes != self.data.shapes() {
-            check_shapes(&self.ranks, &self.schedule, shapes)?;
+            check_shapes(&self.ranks, self.schedule(), shapes)?;
         }
         Ok(forwards)
     }

@@ -18,6 +18,7 @@ use crate::actor::{Evaluate, Hash, Ranks, Train};
 use crate::data::{DataSource, Fingerprint, Loader, Summed};
 use crate::error::{Error, Result};
 use crate::fabric::Call;
+use crate::groups::Groups;
 use crate::interrupt::Interrupt;
 use crate::schedule::{Schedule, Timeline};
 use crate::worker::{self, ParameterInfo, RankReport, Record, Site};
@@ -31,13 +32,15 @@ use crate::worker::{self, ParameterInfo, RankReport, Record, Site};
 /// the pipeline continues to run, with the weights of the previous step.
 pub struct Pipeline<S: Stage> {
     pub(super) ranks: Ranks<S>,
-    /// In the processes whose ranks need data.
-    pub(super) loader: Option<Loader>,
+    /// Of the replicas of which a rank of this process needs data.
+    pub(super) loaders: Vec<Loader>,
     pub(super) data: Arc<dyn DataSource>,
     /// The loader's source, with checksums. Only for several processes, and if the fingerprint covers only a
     /// sample.
     pub(super) summed: Option<Arc<Summed>>,
-    pub(super) schedule: Arc<Schedule>,
+    /// By replica.
+    pub(super) schedules: Vec<Arc<Schedule>>,
+    pub(super) groups: Groups,
     pub(super) optimizer: Arc<dyn Optimizer>,
     pub(super) learning_rate: LearningRate,
     pub(super) config: String,
@@ -56,9 +59,19 @@ impl<S: Stage> Pipeline<S> {
         self.next_step
     }
 
-    /// The schedule it runs.
+    /// The schedule that the first replica runs.
     pub fn schedule(&self) -> &Schedule {
-        &self.schedule
+        &self.schedules[0]
+    }
+
+    /// The number of replicas.
+    pub fn replicas(&self) -> u32 {
+        self.schedules.len() as u32
+    }
+
+    /// The gradient groups of a batch, of which each replica has a share.
+    pub fn groups(&self) -> Groups {
+        self.groups
     }
 
     /// The parameters in layer order. A tied parameter is listed at each of its sites.
@@ -101,7 +114,8 @@ impl<S: Stage> Pipeline<S> {
     /// As for [`Pipeline::step`].
     pub fn step_traced(&mut self) -> Result<(StepReport, Timeline)> {
         let (report, traces) = self.train(true)?;
-        Ok((report, worker::timeline(&self.schedule, traces)))
+        let placement = self.schedule().placement();
+        Ok((report, worker::timeline(placement, self.ranks.mesh(), traces)))
     }
 
     /// Runs one training step. If it is `traced`, the ranks' records are returned too.
@@ -115,7 +129,7 @@ impl<S: Stage> Pipeline<S> {
         let trace_from = traced.then(|| self.common_instant()).transpose();
         let trace_from = self.note(trace_from)?;
         let started = Instant::now();
-        if let Some(loader) = &self.loader {
+        for loader in &self.loaders {
             loader.begin(step, step + 1 < self.known_steps);
         }
         let answers = self.ranks.ask_all("training", |_| Train {
@@ -174,15 +188,23 @@ impl<S: Stage> Pipeline<S> {
             "evaluation of {micro_batches} micro-batches of {}{known}",
             shapes.0
         ))?;
-        let forwards = Arc::new(self.forwards(shapes, micro_batches)?);
+        let forwards = self.forwards(shapes, micro_batches)?;
         let source = summed.clone().map_or(source, |summed| summed as _);
-        let scores = self.ranks.ask_all("evaluating", |_| Evaluate {
-            call,
-            source: Arc::clone(&source),
-            forwards: Arc::clone(&forwards),
+        let mesh = self.ranks.mesh().clone();
+        let scores = self.ranks.ask_all("evaluating", |rank| {
+            let (first, forwards) = forwards[mesh.coordinate(rank).replica as usize].clone();
+            Evaluate {
+                call,
+                source: Arc::clone(&source),
+                first,
+                forwards,
+            }
         });
+        // Only ranks of the last stage have scores. By replica, they are in the order of the micro-batches.
+        let mut scores: Vec<_> = mesh.world().zip(self.note(scores)?).collect();
+        scores.sort_by_key(|(rank, _)| mesh.coordinate(*rank).replica);
         let mut total = Score::default();
-        for score in self.note(scores)? {
+        for score in scores.into_iter().flat_map(|(_, scores)| scores) {
             total.add(score);
         }
         if let Some(data) = &summed {
@@ -275,9 +297,9 @@ impl<S: Stage> Pipeline<S> {
         if let Err(error) = &result {
             self.failure = Some(error.to_string());
             if error.is_left_early() {
-                // The data source itself may hang. Then the loader's thread would never end, so it is not
-                // joined.
-                std::mem::forget(self.loader.take());
+                // The data source itself may hang. Then the loaders' threads would never end, so they are
+                // not joined.
+                std::mem::forget(std::mem::take(&mut self.loaders));
             }
         }
         result

@@ -19,13 +19,14 @@ impl<S: Stage> Pipeline<S> {
     /// [`Error::Checkpoint`] when something else is at this path: it is left untouched. [`Error::Io`], for
     /// example when the disk is full. The pipeline continues to run.
     pub fn save(&mut self, folder: impl AsRef<Path>) -> Result<()> {
-        self.begin(format_args!("saving of {}", folder.as_ref().display()))?;
+        let call = self.begin(format_args!("saving of {}", folder.as_ref().display()))?;
         let states = self.optimizer.state_names();
         let first = self.ranks.peers().process() == 0;
         let make = if first { Draft::create } else { Draft::beside };
         let draft = make(folder.as_ref(), &self.tensors(), states).map(Arc::new);
         let draft = self.all_do("beginning a checkpoint", draft)?;
         let written = self.ranks.ask_all("writing a checkpoint", |_| Write {
+            call,
             draft: Arc::clone(&draft),
         })?;
         let done = if first {

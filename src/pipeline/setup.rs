@@ -5,19 +5,23 @@ use std::sync::Arc;
 use pipewright_stages::Stage;
 use pipewright_stages::loss::Loss;
 
-use super::parts::Parts;
+use super::parts::{Parts, Schedules};
 use super::transfers::between_gpus;
 use crate::data::{DataSource, Fingerprinted};
-use crate::error::{LaunchError, Result};
+use crate::error::{LaunchError, Result, WholeUpdates};
 use crate::fabric::GpuPairs;
-use crate::mesh::{Axis, Mesh};
+use crate::groups::Groups;
+use crate::mesh::Mesh;
 use crate::schedule::Schedule;
 
 /// What is launched: all parts are there, and they fit each other.
 pub(super) struct Setup<W> {
-    pub(super) schedule: Arc<Schedule>,
+    /// By replica.
+    pub(super) schedules: Vec<Arc<Schedule>>,
+    pub(super) groups: Groups,
     pub(super) data: Arc<dyn DataSource>,
-    pub(super) loss: Box<dyn Loss<W>>,
+    /// Makes the loss of one replica.
+    pub(super) loss: Box<dyn Fn() -> Box<dyn Loss<W>>>,
     /// Where every rank of the run is.
     pub(super) mesh: Mesh,
     /// The GPUs of different processes between which the schedule sends.
@@ -29,26 +33,74 @@ impl<W> Setup<W> {
     /// [`LaunchError`] when a part is missing or two do not fit each other.
     pub(super) fn of<S: Stage<Wire = W>>(parts: &mut Parts<S>, processes: u32) -> Result<Self> {
         let missing = |part| LaunchError::Missing { part };
-        let schedule = parts.schedule.take().ok_or(missing("schedule"))?;
+        let given = std::mem::replace(&mut parts.schedules, Schedules::Missing);
+        check_replicas(parts.replicas, parts.gradient_groups)?;
+        let (groups, schedules) = match given {
+            Schedules::Missing => return Err(missing("schedule").into()),
+            Schedules::Whole(whole) => shares(parts, &whole),
+            Schedules::OfReplicas(each) => of_replicas(parts, each)?,
+        };
         let data = parts.data.take().ok_or(missing("data"))?;
         let data = Arc::new(Fingerprinted::new(data)) as _;
         let loss = parts.loss.take().ok_or(missing("loss"))?;
-        let schedule = schedule.in_turn();
         check_threads(parts.threads_per_rank)?;
-        check_directions(&schedule)?;
-        check_count(&schedule, parts.stages.len())?;
-        let mesh = Mesh::of_pipeline(schedule.ranks(), processes, &parts.places)?;
-        check_mesh(&mesh)?;
-        let schedule = Arc::new(schedule.for_replicas(mesh.size(Axis::Data)));
-        let gpus = between_gpus(&schedule, &mesh)?;
+        check_sharded(parts)?;
+        let first = schedules.first().expect("checked: there are replicas");
+        check_directions(first)?;
+        check_count(first, parts.stages.len())?;
+        let mesh = Mesh::new([parts.replicas, first.ranks(), 1], processes, &parts.places)?;
+        let lowered = |schedule: Schedule| Arc::new(schedule.in_turn().for_replicas(parts.replicas));
+        let schedules: Vec<_> = schedules.into_iter().map(lowered).collect();
+        let gpus = between_gpus(&schedules, &mesh)?;
         Ok(Self {
-            schedule,
+            schedules,
+            groups,
             data,
             loss,
             mesh,
             gpus,
         })
     }
+}
+
+/// The gradient groups, and each replica's part of the schedule for the whole batch.
+fn shares<S: Stage>(parts: &Parts<S>, whole: &Schedule) -> (Groups, Vec<Schedule>) {
+    let groups = Groups::new(whole.micro_batches(), parts.gradient_groups);
+    let part = |replica| match groups.share(replica, parts.replicas) {
+        all if all.len() as u32 == whole.micro_batches() => whole.clone(),
+        share => whole.part(share),
+    };
+    (groups, (0..parts.replicas).map(part).collect())
+}
+
+/// The gradient groups, and the schedules that were given for the replicas.
+fn of_replicas<S: Stage>(parts: &Parts<S>, schedules: Vec<Schedule>) -> Result<(Groups, Vec<Schedule>)> {
+    let batch = schedules.iter().map(Schedule::micro_batches).sum();
+    let groups = Groups::new(batch, parts.gradient_groups);
+    for (replica, schedule) in (0..).zip(&schedules) {
+        let (given, share) = (schedule.micro_batches(), groups.share(replica, parts.replicas));
+        if given != share.len() as u32 {
+            let share = share.len() as u32;
+            return Err(LaunchError::ReplicaSchedule {
+                replica,
+                given,
+                batch,
+                share,
+            }
+            .into());
+        }
+        let [given, first] = [schedule, &schedules[0]].map(Schedule::placement);
+        if given != first {
+            let [given, first] = [given, first].map(ToString::to_string);
+            return Err(LaunchError::ReplicaPlacement {
+                replica,
+                given,
+                first,
+            }
+            .into());
+        }
+    }
+    Ok((groups, schedules))
 }
 
 fn check_threads(threads: usize) -> Result<()> {
@@ -58,14 +110,24 @@ fn check_threads(threads: usize) -> Result<()> {
     }
 }
 
-/// The engine has no code for several replicas or shards: each stage has one builder, for one rank, and
-/// nothing sums gradients over replicas.
-fn check_mesh(mesh: &Mesh) -> Result<()> {
-    let [replicas, shards] = [Axis::Data, Axis::Tensor].map(|axis| mesh.size(axis));
-    match [replicas, shards] {
-        [1, 1] => Ok(()),
-        _ => Err(LaunchError::SeveralPipelines { replicas, shards }.into()),
+fn check_replicas(replicas: u32, groups: u32) -> Result<()> {
+    match (1..=groups).contains(&replicas) {
+        true => Ok(()),
+        false => Err(LaunchError::Replicas { replicas, groups }.into()),
     }
+}
+
+/// Refuses to shard an optimizer that has no state, or that needs whole parameters.
+fn check_sharded<S: Stage>(parts: &Parts<S>) -> Result<()> {
+    let optimizer = &parts.optimizer;
+    let why = match (optimizer.state_names(), optimizer.updates_parts()) {
+        _ if !parts.sharded => return Ok(()),
+        ([], _) => WholeUpdates::NoState,
+        (_, false) => WholeUpdates::WholeParameters,
+        _ => return Ok(()),
+    };
+    let optimizer = format!("{optimizer:?}");
+    Err(LaunchError::NotSharded { optimizer, why }.into())
 }
 
 fn check_directions(schedule: &Schedule) -> Result<()> {
@@ -89,27 +151,4 @@ fn check_count(schedule: &Schedule, stages: usize) -> Result<()> {
         given: stages,
     }
     .into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_mesh_of_more_than_one_pipeline_is_refused() {
-        let refusal = |sizes| {
-            let mesh = Mesh::new(sizes, 1, &[]).expect("a mesh");
-            check_mesh(&mesh).expect_err("more than one").to_string()
-        };
-        assert_eq!(
-            refusal([2, 3, 1]),
-            "the mesh has replicas: 2, shards: 1; the engine trains one replica of one shard"
-        );
-        assert_eq!(
-            refusal([1, 3, 2]),
-            "the mesh has replicas: 1, shards: 2; the engine trains one replica of one shard"
-        );
-        let one = Mesh::of_pipeline(3, 1, &[]).expect("a mesh");
-        assert!(check_mesh(&one).is_ok());
-    }
 }

@@ -7,34 +7,41 @@ use pipewright_stages::Device;
 use crate::error::{FabricError, Result};
 use crate::fabric::GpuPairs;
 use crate::id::{Rank, StageId, WorldRank};
-use crate::mesh::{Coordinate, Mesh};
+use crate::mesh::{Axis, Coordinate, Mesh};
 use crate::schedule::{Action, Flow, LinkKind, Schedule};
+use crate::worker::WINDOW;
 
 /// How many wires and blocks can be on the way to a rank at once: the wires of a step or of an evaluation,
-/// and what each peer may send before it receives an answer (for a tied parameter, for the end of a step, for
-/// its own end).
-pub(super) fn room(schedule: &Schedule, mesh: &Mesh) -> usize {
-    let ranks = (0..schedule.ranks()).map(Rank);
-    let receives = |rank| {
+/// and what each peer may send before it receives an answer (for a tied parameter, for the sum of a stage's
+/// gradients over replicas, for the end of a step, for its own end).
+pub(super) fn room(schedules: &[Arc<Schedule>], mesh: &Mesh) -> usize {
+    let receives = |schedule: &Schedule, rank| {
         let actions = schedule.actions(rank).iter();
         actions
             .filter(|action| matches!(action, Action::Recv(..)))
             .count()
     };
-    let evaluation = 4 * schedule.stages() as usize;
-    let most = ranks.map(receives).max().unwrap_or(0).max(evaluation);
-    most + 4 * mesh.world_size() as usize
+    let ranks = |schedule: &Arc<Schedule>| (0..schedule.ranks()).map(Rank);
+    let steps = schedules
+        .iter()
+        .flat_map(|schedule| ranks(schedule).map(|rank| receives(schedule, rank)));
+    let evaluation = 4 * schedules[0].stages() as usize;
+    let most = steps.max().unwrap_or(0).max(evaluation);
+    let chunks = schedules[0].placement().chunks().into_iter().max().unwrap_or(1) as usize;
+    let others = mesh.size(Axis::Data) as usize - 1;
+    most + 4 * mesh.world_size() as usize + 3 * WINDOW * chunks * others
 }
 
 /// The pairs of ranks on GPUs of different processes between which the schedule sends.
 ///
 /// # Errors
 /// When the ordered links of NCCL would let the schedule deadlock.
-pub(super) fn between_gpus(schedule: &Schedule, mesh: &Mesh) -> Result<GpuPairs> {
+pub(super) fn between_gpus(schedules: &[Arc<Schedule>], mesh: &Mesh) -> Result<GpuPairs> {
     let on_gpu = |rank: WorldRank| mesh.place(rank).device != Device::Cpu;
     let mut pairs = Vec::new();
     for from in mesh.world() {
         let at = mesh.coordinate(from);
+        let schedule = &schedules[at.replica as usize];
         let world_rank = |rank| mesh.world_rank(Coordinate { rank, ..at });
         let actions = schedule.actions(at.rank).iter();
         let receivers = actions
@@ -44,14 +51,15 @@ pub(super) fn between_gpus(schedule: &Schedule, mesh: &Mesh) -> Result<GpuPairs>
         pairs.extend(far.filter(|&to| on_gpu(from) && on_gpu(to)).map(|to| [from, to]));
     }
     if !pairs.is_empty() {
-        schedule
-            .holds_on(LinkKind::Ordered)
-            .map_err(|error| FabricError::NotOrdered {
-                source: Arc::new(error),
-            })?;
+        let mut all = schedules.iter();
+        let ordered = all.try_for_each(|schedule| schedule.holds_on(LinkKind::Ordered));
+        ordered.map_err(|error| FabricError::NotOrdered {
+            source: Arc::new(error),
+        })?;
     }
     let mut gpus = GpuPairs::new(pairs, mesh);
     // The first and the last stage often share tied parameters.
+    let schedule = &schedules[0];
     let ends = [StageId(0), schedule.last_stage()].map(|stage| schedule.rank_of(stage));
     for at in mesh
         .world()

@@ -70,7 +70,7 @@ fn send(mut transport: End<Tensor>, place: Place, numbers: usize) -> Result<()> 
             std::thread::yield_now();
         }
         transport.send(WorldRank(1), Tag(round), wire)?;
-        transport.recv_bytes(WorldRank(1))?;
+        transport.recv_bytes(WorldRank(1), Tag(0))?;
     }
     Ok(())
 }
@@ -90,7 +90,7 @@ fn receive(mut transport: End<Tensor>, place: Place) -> Result<Vec<f64>> {
         let after = clock.mark()?;
         clock.wait()?;
         times.push(clock.seconds(before, after)?);
-        transport.send_bytes(WorldRank(0), Vec::new())?;
+        transport.send_bytes(WorldRank(0), Tag(0), Vec::new())?;
     }
     Ok(times)
 }

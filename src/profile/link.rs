@@ -93,7 +93,7 @@ fn send(mut transport: End<Tensor>, numbers: usize) -> Result<Vec<Instant>> {
         transport.send(WorldRank(1), Tag(round), message)?;
     }
     // If this end were dropped now, the receiver would lose the messages that it has not taken yet.
-    transport.recv_bytes(WorldRank(1))?;
+    transport.recv_bytes(WorldRank(1), Tag(0))?;
     Ok(sent)
 }
 
@@ -109,6 +109,6 @@ fn receive(mut transport: End<Tensor>) -> Result<Vec<[Instant; 3]>> {
         }
         received.push(times);
     }
-    transport.send_bytes(WorldRank(0), Vec::new())?;
+    transport.send_bytes(WorldRank(0), Tag(0), Vec::new())?;
     Ok(received)
 }

@@ -98,7 +98,7 @@ pub fn check_places(places: &[Place]) -> Result<()> {
 ///
 /// # Errors
 /// As [`check_places`], and whatever prevents launching the pipeline or running a step.
-pub fn measure<L: Loss<Tensor>, O: Optimizer>(
+pub fn measure<L: Loss<Tensor> + Clone, O: Optimizer>(
     subject: impl Fn() -> Result<Subject<L, O>>,
     mut tell: impl FnMut(u64, u64),
 ) -> Result<ModelCosts> {
@@ -139,7 +139,7 @@ fn largest(layers: &[LayerCost]) -> f64 {
 }
 
 /// Trains for a few steps under a schedule.
-fn train<L: Loss<Tensor>, O: Optimizer>(
+fn train<L: Loss<Tensor> + Clone, O: Optimizer>(
     subject: Subject<L, O>,
     schedule: &str,
     mut tell: impl FnMut(u64, u64),
@@ -164,7 +164,7 @@ fn train<L: Loss<Tensor>, O: Optimizer>(
 }
 
 /// Starts a pipeline with one stage a rank. Its layers, loss and optimizer send their times to the log.
-fn launch<L: Loss<Tensor>, O: Optimizer>(
+fn launch<L: Loss<Tensor> + Clone, O: Optimizer>(
     subject: Subject<L, O>,
     schedule: &str,
     log: Log,

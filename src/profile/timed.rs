@@ -93,6 +93,10 @@ impl Layer for Timed {
         self.inside.visit_parameters(visit);
     }
 
+    fn visit_gradients<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+        self.inside.visit_gradients(visit);
+    }
+
     fn recompute_interior(&mut self) {
         self.inside.recompute_interiors();
     }
@@ -103,7 +107,7 @@ impl Layer for Timed {
 }
 
 /// A loss that reports its time as the last layer's: that layer's output is what it works on.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct TimedLoss<L> {
     pub(super) loss: L,
     pub(super) layer: usize,
@@ -155,7 +159,9 @@ impl<O: Optimizer> Optimizer for TimedOptimizer<O> {
             // A step also sums the squared gradient before the update and clears the gradient after it.
             // Repeating both changes nothing. A CPU computes the sum in `grad_squares`, a GPU in
             // `start_grad_squares`.
-            black_box(parameter.grad_squares());
+            for piece in 0..parameter.pieces() {
+                black_box(parameter.grad_squares(piece));
+            }
             parameter.start_grad_squares()?;
             self.optimizer.update(parameter, update)?;
             parameter.zero_grad()

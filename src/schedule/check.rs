@@ -17,10 +17,10 @@ use crate::schedule::{Action, Cell, LinkKind, Pass, Placement};
 /// replay of the lists ends. The [module](crate::schedule) says what that promises.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    name: String,
-    placement: Placement,
-    micro_batches: u32,
-    actions: Vec<Vec<Action>>,
+    pub(super) name: String,
+    pub(super) placement: Placement,
+    pub(super) micro_batches: u32,
+    pub(super) actions: Vec<Vec<Action>>,
     /// The forwards of the pairs.
     pub(super) pairs: BTreeSet<Cell>,
 }

@@ -39,7 +39,7 @@ pub(super) fn add_steps(rows: &mut [Vec<Action>], placement: &Placement) {
 }
 
 /// Puts each stage's reduction behind its last backward-weight and behind the sends that follow it: other
-/// ranks wait for those sends.
+/// ranks wait for those sends. A stage without micro-batches has its reduction before its step.
 pub(super) fn add_reductions(rows: &mut [Vec<Action>]) {
     for row in rows {
         let mut last = BTreeMap::new();
@@ -56,6 +56,15 @@ pub(super) fn add_reductions(rows: &mut [Vec<Action>]) {
             let sends = row[index + 1..].iter().take_while(is_send).count();
             row.insert(index + 1 + sends, Action::Reduce(stage));
         }
+        let is_step = |action: &Action| matches!(action, Action::Step(_));
+        let first_step = row.iter().position(is_step).unwrap_or(row.len());
+        let reduced = |stage| row.contains(&Action::Reduce(stage));
+        let idle = row[first_step..].iter().map(|action| action.stage());
+        let idle: Vec<Action> = idle
+            .filter(|&stage| !reduced(stage))
+            .map(Action::Reduce)
+            .collect();
+        row.splice(first_step..first_step, idle);
     }
 }
 

@@ -7,6 +7,7 @@ mod in_turn;
 mod link;
 mod lower;
 mod pairs;
+mod part;
 mod placement;
 mod program;
 mod replay;

@@ -6,81 +6,97 @@ use serde::{Deserialize, Serialize};
 use super::outcome::{Fault, Outcome, Totals};
 use crate::error::{FabricError, PartOf, Result};
 use crate::fabric::{Gathered, Transport, all_gather};
+use crate::groups::{Node, Sums};
 use crate::id::{MicroBatch, StageId, WorldRank};
 
 /// One value that a rank sends to all others.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 enum Entry {
-    /// From the rank of the last stage: the loss of the batch.
-    Loss(BatchScore),
+    /// From a rank of the last stage: the loss of some gradient groups of the batch.
+    Loss(Node, GroupScore),
     /// The squared gradient of a parameter.
     Gradient(SquaredGradient),
 }
 
-/// The sum of the scores of all micro-batches, added in their order. If a loss is not finite, the first such
-/// micro-batch.
-type BatchScore = std::result::Result<Score, MicroBatch>;
+/// The sum of the scores of micro-batches, added in the order of their gradients. If a loss is not finite, the
+/// first such micro-batch.
+type GroupScore = std::result::Result<Score, MicroBatch>;
 
-/// The sum of the squares of a parameter's gradient.
+/// The sum of the squares of a piece of a parameter's gradient.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct SquaredGradient {
     stage: StageId,
     /// The parameter's place in the stage.
     index: usize,
+    piece: usize,
     square: f64,
 }
 
 /// What the ranks send each other at the end of a step, and what follows from it. It is used again in each
 /// step and keeps its memory.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Agreement {
     /// This rank's entries, one after the other.
     mine: Vec<u8>,
     all: Gathered,
-    loss: BatchScore,
+    sums: Sums<GroupScore>,
+    losses: Vec<(Node, GroupScore)>,
     /// The squared gradients of all ranks, in parameter order.
     gradients: Vec<SquaredGradient>,
-}
-
-impl Default for Agreement {
-    fn default() -> Self {
-        Self {
-            mine: Vec::new(),
-            all: Gathered::default(),
-            loss: Ok(Score::default()),
-            gradients: Vec::new(),
-        }
-    }
 }
 
 impl Agreement {
     /// Forgets the previous step.
     pub(super) fn begin(&mut self) {
         self.mine.clear();
+        self.losses.clear();
         self.gradients.clear();
     }
 
-    /// Adds the loss of the batch, on the rank of the last stage. `scores` are those of all micro-batches, in
-    /// their order.
-    pub(super) fn tell_scores(&mut self, scores: impl Iterator<Item = Score>) {
-        let mut loss: BatchScore = Ok(Score::default());
-        for (index, score) in (0..).zip(scores) {
-            match &mut loss {
-                Ok(_) if !score.sum.is_finite() => loss = Err(MicroBatch(index)),
-                Ok(total) => total.add(score),
-                Err(_) => {}
-            }
+    /// Adds the losses of a replica's micro-batches, on its rank of the last stage: each with its number and
+    /// its gradient group, in order.
+    pub(super) fn tell_scores(&mut self, scores: impl Iterator<Item = (MicroBatch, u32, Score)>) {
+        self.sums.clear();
+        let mut open: Option<(u32, GroupScore)> = None;
+        for (micro_batch, group, score) in scores {
+            let score = match score.sum.is_finite() {
+                true => Ok(score),
+                false => Err(micro_batch),
+            };
+            open = Some(match open {
+                Some((of, sum)) if of == group => (group, both(sum, score)),
+                done => {
+                    self.end_group(done);
+                    (group, score)
+                }
+            });
         }
-        self.tell(Entry::Loss(loss));
+        self.end_group(open);
+        for index in 0..self.sums.nodes().len() {
+            let (node, sum) = self.sums.nodes()[index];
+            self.tell(&Entry::Loss(node, sum));
+        }
+        self.sums.clear();
     }
 
-    /// Adds the squared gradient of a parameter, which is named by its place in a stage.
-    pub(super) fn tell_gradient(&mut self, stage: StageId, index: usize, square: f64) {
-        self.tell(Entry::Gradient(SquaredGradient { stage, index, square }));
+    fn end_group(&mut self, group: Option<(u32, GroupScore)>) {
+        if let Some((group, sum)) = group {
+            self.sums.push(Node::of_group(group), sum, both);
+        }
     }
 
-    fn tell(&mut self, entry: Entry) {
-        postcard::to_io(&entry, &mut self.mine).expect("memory takes what is written");
+    /// Adds the squares of a piece of a parameter's gradient. The parameter is named by its place in a stage.
+    pub(super) fn tell_gradient(&mut self, stage: StageId, index: usize, piece: usize, square: f64) {
+        self.tell(&Entry::Gradient(SquaredGradient {
+            stage,
+            index,
+            piece,
+            square,
+        }));
+    }
+
+    fn tell(&mut self, entry: &Entry) {
+        postcard::to_io(entry, &mut self.mine).expect("memory takes what is written");
     }
 
     /// Sends this rank's entries to all ranks, and receives theirs.
@@ -95,20 +111,24 @@ impl Agreement {
                     FabricError::unreadable_part(PartOf::Rank(rank), "ending a step", error)
                 })?;
                 match entry {
-                    Entry::Loss(loss) => self.loss = loss,
+                    Entry::Loss(node, loss) => self.losses.push((node, loss)),
                     Entry::Gradient(gradient) => self.gradients.push(gradient),
                 }
                 told = rest;
             }
         }
         self.gradients
-            .sort_unstable_by_key(|gradient| (gradient.stage, gradient.index));
+            .sort_unstable_by_key(|gradient| (gradient.stage, gradient.index, gradient.piece));
+        self.losses.sort_unstable_by_key(|(node, _)| node.first_group());
+        for (node, loss) in self.losses.drain(..) {
+            self.sums.push(node, loss, both);
+        }
         Ok(())
     }
 
     /// The step's numbers, or the first that is not finite.
-    pub(super) fn outcome(&self) -> Outcome {
-        let score = match self.loss {
+    pub(super) fn outcome(&mut self) -> Outcome {
+        let score = match self.sums.total(both).expect("some replica has micro-batches") {
             Ok(score) => score,
             Err(micro_batch) => return Outcome::NotFinite(Fault::Loss(micro_batch)),
         };
@@ -124,4 +144,11 @@ impl Agreement {
         };
         Outcome::Updated(Totals { score, grad_norm })
     }
+}
+
+/// The sum of the scores of earlier and later micro-batches.
+fn both(earlier: GroupScore, later: GroupScore) -> GroupScore {
+    let (mut sum, later) = (earlier?, later?);
+    sum.add(later);
+    Ok(sum)
 }

@@ -1,7 +1,13 @@
 //! One of a rank's stages, with its micro-batches in flight.
 
+use std::ops::Range;
+
 use pipewright_stages::{Bytes, Parameter, Shape, Stage};
 
+use super::partials::{Partials, visit};
+use super::reduction::Reduction;
+use super::slices::Span;
+use crate::error::Result;
 use crate::id::StageId;
 
 /// A stage and what it holds for each micro-batch of the step.
@@ -9,6 +15,9 @@ pub(super) struct Chunk<S: Stage> {
     pub(super) id: StageId,
     pub(super) stage: S,
     pub(super) cells: Vec<InFlight<S>>,
+    pub(super) partials: Partials,
+    /// `None` if there are no other replicas.
+    pub(super) reduction: Option<Reduction>,
 }
 
 /// What a stage holds for one micro-batch.
@@ -59,7 +68,36 @@ impl<S: Stage> Default for InFlight<S> {
 impl<S: Stage> Chunk<S> {
     pub(super) fn new(id: StageId, stage: S, micro_batches: u32) -> Self {
         let cells = (0..micro_batches).map(|_| InFlight::default()).collect();
-        Self { id, stage, cells }
+        Self {
+            id,
+            stage,
+            cells,
+            partials: Partials::default(),
+            reduction: None,
+        }
+    }
+
+    /// Appends numbers of one of the replica's sums, by its place among them. The last one is in the
+    /// parameters.
+    pub(super) fn append_sums(&mut self, node: usize, spans: &[Span], block: &mut Vec<u8>) -> Result<()> {
+        match self.partials.waiting().get(node) {
+            Some((_, sums)) => {
+                let mut spans = spans.iter();
+                Ok(spans.try_for_each(|(index, range)| sums[*index].append_to(range.clone(), block))?)
+            }
+            None => visit_spans(&mut self.stage, spans, |parameter, range| {
+                Ok(parameter.append_grad(range, block)?)
+            }),
+        }
+    }
+
+    /// Sets these numbers of the gradients.
+    pub(super) fn set_gradients(&mut self, spans: &[Span], mut block: &[u8]) -> Result<()> {
+        visit_spans(&mut self.stage, spans, |parameter, range| {
+            let (numbers, rest) = block.split_at(range.len() * size_of::<f32>());
+            block = rest;
+            Ok(parameter.set_grad(range.start, numbers)?)
+        })
     }
 
     /// One parameter by its place in the stage.
@@ -73,4 +111,19 @@ impl<S: Stage> Chunk<S> {
         });
         found.expect("the index is of a parameter that the stage has shown")
     }
+}
+
+/// Calls `act` with each span of these parameters, in order. Only gradients may change.
+fn visit_spans<S: Stage>(
+    stage: &mut S,
+    spans: &[Span],
+    mut act: impl FnMut(&mut Parameter, Range<usize>) -> Result<()>,
+) -> Result<()> {
+    let mut rest = spans.iter().peekable();
+    visit(stage, |index, parameter| {
+        while let Some((_, range)) = rest.next_if(|(of, _)| *of == index) {
+            act(parameter, range.clone())?;
+        }
+        Ok(())
+    })
 }

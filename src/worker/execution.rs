@@ -22,17 +22,19 @@ pub(super) struct Execution<'a> {
     source: Option<&'a dyn DataSource>,
     /// How the step ended, once the ranks have agreed.
     pub(super) outcome: Option<Outcome>,
-    /// The score of an evaluation, on the rank of the last stage.
-    pub(super) score: Score,
+    /// The scores of an evaluation's micro-batches, on the rank of the last stage.
+    pub(super) scores: Vec<Score>,
     /// In a search: what this rank found.
     pub(super) finding: Option<Finding>,
 }
 
 impl<'a> Execution<'a> {
-    /// A training step, with data from the loader.
-    pub(super) fn training(step: u64, learning_rate: f64) -> Self {
+    /// A training step, with data from the loader. `first`: the number, in the batch, of the schedule's first
+    /// micro-batch.
+    pub(super) fn training(step: u64, learning_rate: f64, first: u32) -> Self {
         Self {
             learning_rate,
+            first,
             ..Self::new(Mode::Train, step, None)
         }
     }
@@ -58,7 +60,7 @@ impl<'a> Execution<'a> {
             first: 0,
             source,
             outcome: None,
-            score: Score::default(),
+            scores: Vec::new(),
             finding: None,
         }
     }
@@ -71,6 +73,14 @@ impl<'a> Execution<'a> {
     /// The number, in the data, of a cell's micro-batch.
     pub(super) fn micro_batch(&self, cell: Cell) -> MicroBatch {
         MicroBatch(self.first + cell.micro_batch.0)
+    }
+
+    /// The cell with the number that its micro-batch has in the data.
+    pub(super) fn in_batch(&self, cell: Cell) -> Cell {
+        Cell {
+            micro_batch: self.micro_batch(cell),
+            ..cell
+        }
     }
 
     pub(super) fn context(&self, cell: Cell) -> ForwardContext {
@@ -89,14 +99,10 @@ impl<'a> Execution<'a> {
 
     /// The action for messages: its micro-batch has the number that it has in the data.
     pub(super) fn shown(&self, action: Action) -> Action {
-        let shown = |cell| Cell {
-            micro_batch: self.micro_batch(cell),
-            ..cell
-        };
         match action {
-            Action::Compute(pass, cell) => Action::Compute(pass, shown(cell)),
-            Action::Send(flow, cell) => Action::Send(flow, shown(cell)),
-            Action::Recv(flow, cell) => Action::Recv(flow, shown(cell)),
+            Action::Compute(pass, cell) => Action::Compute(pass, self.in_batch(cell)),
+            Action::Send(flow, cell) => Action::Send(flow, self.in_batch(cell)),
+            Action::Recv(flow, cell) => Action::Recv(flow, self.in_batch(cell)),
             other => other,
         }
     }

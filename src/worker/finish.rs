@@ -10,8 +10,9 @@ use super::Worker;
 use super::execution::Execution;
 use super::outcome::{Outcome, Totals};
 use super::progress::WaitsFor;
+use super::reduction::Reduction;
 use crate::error::Result;
-use crate::id::StageId;
+use crate::id::{MicroBatch, StageId};
 
 /// For this long a rank asks its device without a pause whether it has finished. A longer time would slow
 /// other ranks' threads: the driver serves one thread at a time.
@@ -34,6 +35,7 @@ impl<S: Stage> Worker<S> {
     }
 
     fn agree(&mut self) -> Result<Outcome> {
+        self.finish_reductions()?;
         self.sum_tied_gradients()?;
         for chunk in &mut self.chunks {
             chunk
@@ -48,13 +50,17 @@ impl<S: Stage> Worker<S> {
         Ok(self.agreement.outcome())
     }
 
-    /// This rank's scores and the squared gradient of each of its parameters. A tied parameter counts only at
-    /// its first site.
+    /// This rank's scores, and the squared gradients that it owns. A tied parameter counts only at its first
+    /// site.
     fn tell_own(&mut self) {
         self.agreement.begin();
+        let share = &self.share;
         if let Some(loss) = &mut self.loss {
-            let scores = (0..).zip(&self.scores);
-            let scores = scores.map(|(index, score)| score.unwrap_or_else(|| loss.finish(index)));
+            let scores = (0..).zip(&self.scores).map(|(index, score)| {
+                let micro_batch = MicroBatch(share.first() + index);
+                let score = score.unwrap_or_else(|| loss.finish(index));
+                (micro_batch, share.group(micro_batch), score)
+            });
             self.agreement.tell_scores(scores);
         }
         let ties = &self.ties;
@@ -63,11 +69,17 @@ impl<S: Stage> Worker<S> {
             copies.any(|site| (site.stage, site.index) == (stage, index))
         };
         for chunk in &mut self.chunks {
+            let (stage, slices) = (chunk.id, chunk.reduction.as_ref().map(Reduction::slices));
             let mut index = 0;
-            chunk.stage.visit_parameters(&mut |parameter| {
-                let copy = is_copy(chunk.id, index);
-                let square = if copy { 0.0 } else { parameter.grad_squares() };
-                self.agreement.tell_gradient(chunk.id, index, square);
+            chunk.stage.visit_gradients(&mut |parameter| {
+                let owned = slices.map_or(0..parameter.value.len(), |slices| {
+                    slices.owned(index, share.replica)
+                });
+                let pieces = owned.start / Parameter::PIECE..owned.end.div_ceil(Parameter::PIECE);
+                for piece in pieces.filter(|_| !is_copy(stage, index)) {
+                    let square = parameter.grad_squares(piece);
+                    self.agreement.tell_gradient(stage, index, piece, square);
+                }
                 index += 1;
             });
         }
@@ -89,7 +101,11 @@ impl<S: Stage> Worker<S> {
             optimizer.update(parameter, update)?;
             parameter.zero_grad()
         });
-        Ok(updated?)
+        updated?;
+        match self.sharded {
+            true => self.exchange_new_weights(stage),
+            false => Ok(()),
+        }
     }
 
     fn discard_gradients(&mut self, stage: StageId) -> Result<()> {

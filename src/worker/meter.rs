@@ -10,7 +10,7 @@ use super::progress::{Progress, WaitsFor};
 use super::trace::{RankTrace, Record};
 use crate::data::Feed;
 use crate::error::Result;
-use crate::id::MicroBatch;
+use crate::id::{MicroBatch, StageId};
 use crate::schedule::{Cell, Flow, Pass};
 
 /// Time that one rank spent and memory that it held in one step. Where the device has a clock, that clock
@@ -29,6 +29,7 @@ pub(super) struct Meter {
     passes: Vec<[usize; 2]>,
     started: Option<Instant>,
     waiting: Duration,
+    reducing: Duration,
     live_bytes: u64,
     peak_bytes: u64,
     /// The largest number of bytes held since the previous pass.
@@ -45,6 +46,9 @@ pub struct RankReport {
     pub busy: f64,
     /// Seconds spent waiting for wires, data or other ranks at the end of the step.
     pub waiting: f64,
+    /// Seconds of sums over replicas that no pass hid: from the rank's last pass until its sums were there,
+    /// and, with a sharded optimizer, the exchange of new weights. It includes the waiting for other replicas.
+    pub reducing: f64,
     /// The idle share of the step as the caller saw it: `1 - busy / seconds`.
     pub bubble: f64,
     /// The most bytes of activations held at once: what forward keeps for backward-input, and what
@@ -68,6 +72,7 @@ impl Meter {
             passes: Vec::new(),
             started: None,
             waiting: Duration::ZERO,
+            reducing: Duration::ZERO,
             live_bytes: 0,
             peak_bytes: 0,
             pass_peak: 0,
@@ -88,7 +93,7 @@ impl Meter {
         self.trace = origin.map(|origin| RankTrace::new(origin, self.clock.is_some()));
         self.zero = self.trace.as_ref().map_or(0.0, RankTrace::seconds);
         self.started = Some(Instant::now());
-        self.waiting = Duration::ZERO;
+        (self.waiting, self.reducing) = (Duration::ZERO, Duration::ZERO);
         (self.live_bytes, self.peak_bytes, self.pass_peak) = (0, 0, 0);
         (self.live_passes, self.in_flight) = (0, 0);
         Ok(())
@@ -151,6 +156,25 @@ impl Meter {
         }
     }
 
+    /// So much time went by for sums over replicas, without a pass.
+    pub(super) fn reduced(&mut self, time: Duration) {
+        self.reducing += time;
+    }
+
+    /// The sum of a stage's gradients over its replicas begins.
+    pub(super) fn reduction_starts(&mut self, stage: StageId) {
+        if let Some(trace) = &mut self.trace {
+            trace.reduction_starts(stage);
+        }
+    }
+
+    /// The sum of a stage's gradients over its replicas is there.
+    pub(super) fn reduction_ends(&mut self, stage: StageId) {
+        if let Some(trace) = &mut self.trace {
+            trace.reduction_ends(stage);
+        }
+    }
+
     /// The trace of the step. It waits for a device to finish its passes.
     pub(super) fn trace(&mut self) -> Result<Option<Record>> {
         let mut trace = self.trace.take();
@@ -197,6 +221,7 @@ impl Meter {
         Ok(RankReport {
             busy,
             waiting: (total - busy).max(0.0),
+            reducing: self.reducing.as_secs_f64(),
             bubble: 0.0,
             peak_bytes: self.peak_bytes,
             in_flight: self.in_flight,

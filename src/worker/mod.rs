@@ -6,10 +6,16 @@ mod execution;
 mod finish;
 mod forwards;
 mod meter;
+mod new_weights;
 mod outcome;
 mod parameters;
+mod partials;
 mod passes;
 mod progress;
+mod reduction;
+mod replicas;
+mod share;
+mod slices;
 mod store;
 mod ties;
 mod trace;
@@ -20,6 +26,7 @@ pub(crate) use outcome::{Fault, Outcome, Totals};
 pub(crate) use parameters::Tie;
 pub use parameters::{ParameterInfo, Site};
 pub(crate) use progress::{Progress, Reading, WaitsFor};
+pub(crate) use reduction::WINDOW;
 pub(crate) use trace::{Record, timeline};
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,7 +40,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::{DataSource, Feed};
 use crate::error::{CpuOnly, Error, Finding, LaunchError, Result, panic_message};
-use crate::fabric::{Call, Transport};
+use crate::fabric::{Call, Tag, Transport};
+use crate::groups::Groups;
 use crate::id::{MicroBatch, Rank, StageId, WorldRank};
 use crate::mesh::{Coordinate, Mesh};
 use crate::schedule::{Action, Cell, Pass, Schedule};
@@ -42,6 +50,7 @@ use chunk::{Chunk, InFlight};
 use execution::Execution;
 use forwards::ROUNDS;
 use meter::Meter;
+use share::Share;
 
 /// Everything that a rank's thread needs to make its worker. That thread builds the stages, since they need
 /// not be `Send`.
@@ -49,7 +58,7 @@ use meter::Meter;
 pub(crate) struct WorkerParts<S: Stage> {
     /// The rank.
     pub(crate) rank: Rank,
-    /// The whole pipeline's schedule.
+    /// The schedule of this rank's replica.
     pub(crate) schedule: Arc<Schedule>,
     /// This rank's end of the fabric.
     pub(crate) transport: Box<dyn Transport<S::Wire> + Send>,
@@ -63,6 +72,10 @@ pub(crate) struct WorkerParts<S: Stage> {
     pub(crate) targets: Option<Feed>,
     /// Where every rank of the run is.
     pub(crate) mesh: Mesh,
+    /// The gradient groups of a batch.
+    pub(crate) groups: Groups,
+    /// Whether each replica updates only its part of the weights.
+    pub(crate) sharded: bool,
     /// How weights change.
     pub(crate) optimizer: Arc<dyn Optimizer>,
     /// The largest global gradient norm. A larger gradient is scaled down to it.
@@ -87,6 +100,10 @@ pub(crate) struct Worker<S: Stage> {
     mesh: Mesh,
     /// This rank's coordinate in the mesh.
     at: Coordinate,
+    /// This rank's replica among the others.
+    share: Share,
+    /// Whether this replica updates only its part of the weights.
+    sharded: bool,
     ties: Vec<Tie>,
     /// Blocks that have been read. Their memory is used for blocks to send.
     blocks: Vec<Vec<u8>>,
@@ -144,6 +161,8 @@ impl<S: Stage> Worker<S> {
             optimizer: parts.optimizer,
             clip: parts.clip,
             at,
+            share: Share::new(parts.groups, &parts.mesh, parts.mesh.world_rank(at)),
+            sharded: parts.sharded,
             mesh: parts.mesh,
             ties: Vec::new(),
             blocks: Vec::new(),
@@ -193,7 +212,7 @@ impl<S: Stage> Worker<S> {
             self.await_devices()?;
         }
         let schedule = Arc::clone(&self.schedule);
-        let mut run = Execution::training(step, learning_rate);
+        let mut run = Execution::training(step, learning_rate, self.share.first());
         self.run(&schedule, &mut run)?;
         Ok(Trained {
             outcome: run.outcome.expect("lowering ends each rank with a step"),
@@ -202,8 +221,9 @@ impl<S: Stage> Worker<S> {
         })
     }
 
-    /// Runs forward over a source's first micro-batches. Returns the summed score on the rank of the last
-    /// stage, and zero on other ranks.
+    /// Runs forward over these micro-batches of a source's step 0, from `first` on. Returns their scores, in
+    /// order, on the rank of the last stage, and nothing on other ranks. `forwards`: `None` if this replica
+    /// has no micro-batches.
     ///
     /// # Errors
     /// [`Error::Action`] with the pass that failed.
@@ -211,21 +231,25 @@ impl<S: Stage> Worker<S> {
         &mut self,
         call: Call,
         source: &dyn DataSource,
-        forwards: &Forwards,
-    ) -> Result<Score> {
+        first: u32,
+        forwards: Option<&Forwards>,
+    ) -> Result<Vec<Score>> {
         self.transport.begin(call)?;
+        let Some(forwards) = forwards else {
+            return Ok(Vec::new());
+        };
         let mut run = Execution::evaluation(source);
         for round in 0..forwards.rounds() {
             self.await_room(round)?;
-            let schedule;
-            (run.first, schedule) = forwards.round(round);
+            let (before, schedule) = forwards.round(round);
+            run.first = first + before;
             self.meter.start(None)?;
             self.run(schedule, &mut run)?;
             self.make_room(round, forwards.rounds())?;
         }
         // If a peer has stopped, its last wires may be incomplete, and so the score would mean nothing.
         self.transport.check()?;
-        Ok(run.score)
+        Ok(run.scores)
     }
 
     /// Before the rank of the first stage begins a round, it waits until the rank of the last stage has done
@@ -239,7 +263,7 @@ impl<S: Stage> Worker<S> {
         let transport = &mut self.transport;
         let told = self
             .meter
-            .wait(WaitsFor::Rank(peer), || transport.recv_bytes(peer));
+            .wait(WaitsFor::Rank(peer), || transport.recv_bytes(peer, Tag(0)));
         told.map(|_| ())
     }
 
@@ -259,7 +283,8 @@ impl<S: Stage> Worker<S> {
     }
 
     /// Runs one training micro-batch forward and returns the first failure of this rank's stages, such as the
-    /// first layer whose output is not finite. `forwards` must be for one micro-batch.
+    /// first layer whose output is not finite. Only the first replica does it. `forwards` must be for one
+    /// micro-batch.
     ///
     /// # Errors
     /// [`Error::PeerGone`].
@@ -272,6 +297,9 @@ impl<S: Stage> Worker<S> {
         forwards: &Forwards,
     ) -> Result<Option<Finding>> {
         self.transport.begin(call)?;
+        if self.share.replica > 0 {
+            return Ok(None);
+        }
         let mut run = Execution::search(source, step, micro_batch);
         self.meter.start(None)?;
         self.run(forwards.round(0).1, &mut run)?;
@@ -301,12 +329,11 @@ impl<S: Stage> Worker<S> {
             Action::Compute(pass, cell) => {
                 self.meter.begin_pass()?;
                 self.pass(run, pass, cell)?;
-                self.meter.end_pass(pass, cell)
+                self.meter.end_pass(pass, run.in_batch(cell))
             }
             Action::Send(flow, cell) => self.send(run, flow, cell),
             Action::Recv(flow, cell) => self.announce(run, flow, cell),
-            // A stage has one replica, so there is nothing to add.
-            Action::Reduce(_) => Ok(()),
+            Action::Reduce(stage) => self.start_reduction(stage),
             Action::Step(stage) => self.step(run, stage),
         }
     }
@@ -315,7 +342,7 @@ impl<S: Stage> Worker<S> {
         match pass {
             Pass::Forward => self.forward(run, cell),
             Pass::BackwardInput => self.backward_input(run, cell),
-            Pass::BackwardWeight => self.backward_weight(cell),
+            Pass::BackwardWeight => self.backward_weight(run, cell),
             Pass::Backward => self.backward(run, cell),
         }
     }

@@ -4,6 +4,7 @@ use pipewright_stages::Shard;
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::TensorInfo;
+use crate::checksum::Checksum;
 use crate::id::{Rank, StageId};
 
 /// A parameter without its numbers.
@@ -21,6 +22,8 @@ pub struct ParameterInfo {
     pub dims: Vec<usize>,
     /// Where it is.
     pub site: Site,
+    /// The checksum of the weights it starts with, if there are several replicas to compare.
+    pub(crate) weights: Option<Checksum>,
 }
 
 impl From<&ParameterInfo> for TensorInfo {

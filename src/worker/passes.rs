@@ -53,7 +53,7 @@ impl<S: Stage> Worker<S> {
                 None => {
                     let inputs = self.inputs.as_mut();
                     let inputs = inputs.expect("built: the first stage's rank has inputs");
-                    self.meter.take(inputs, run.step, cell.micro_batch)?
+                    self.meter.take(inputs, run.step, run.micro_batch(cell))?
                 }
             };
             return Ok(Some(self.chunk(cell.stage).stage.load(input)?));
@@ -80,7 +80,7 @@ impl<S: Stage> Worker<S> {
             None => {
                 let targets = self.targets.as_mut();
                 let targets = targets.expect("built: the last stage's rank has targets");
-                self.meter.take(targets, run.step, cell.micro_batch)?
+                self.meter.take(targets, run.step, run.micro_batch(cell))?
             }
         };
         Ok(Some(target))
@@ -100,7 +100,7 @@ impl<S: Stage> Worker<S> {
             .as_mut()
             .expect("built: the last stage's rank has the loss");
         if run.mode != Mode::Train {
-            run.score.add(loss.score(output, target)?);
+            run.scores.push(loss.score(output, target)?);
             return Ok(());
         }
         let (score, grad) = loss.start(cell.micro_batch.0, output, target)?;
@@ -125,6 +125,7 @@ impl<S: Stage> Worker<S> {
         let (saved, grad) = self.backward_inputs(run, cell)?;
         let input_grad = self.chunk(cell.stage).stage.backward(saved.value, grad)?;
         self.meter.free(saved.bytes);
+        self.end_group(run, cell)?;
         self.give_back(cell, input_grad)
     }
 
@@ -176,7 +177,7 @@ impl<S: Stage> Worker<S> {
         Ok(())
     }
 
-    pub(super) fn backward_weight(&mut self, cell: Cell) -> Result<()> {
+    pub(super) fn backward_weight(&mut self, run: &Execution<'_>, cell: Cell) -> Result<()> {
         let pending = self
             .cell(cell)
             .pending
@@ -184,7 +185,18 @@ impl<S: Stage> Worker<S> {
             .expect("checked: backward-input before backward-weight");
         self.chunk(cell.stage).stage.backward_weight(pending.value)?;
         self.meter.free(pending.bytes);
-        Ok(())
+        self.end_group(run, cell)
+    }
+
+    /// If the micro-batch is the last of its gradient group, the group's sum is added to earlier ones.
+    fn end_group(&mut self, run: &Execution<'_>, cell: Cell) -> Result<()> {
+        match self.share.ends_group(run.micro_batch(cell)) {
+            Some((group, next)) => {
+                let chunk = self.chunk(cell.stage);
+                chunk.partials.close(&mut chunk.stage, group, next)
+            }
+            None => Ok(()),
+        }
     }
 
     pub(super) fn send(&mut self, run: &Execution<'_>, flow: Flow, cell: Cell) -> Result<()> {
@@ -204,7 +216,7 @@ impl<S: Stage> Worker<S> {
             }
         }
         let wire = wire.expect("checked: a pass before the send of its result");
-        self.meter.sent(flow, cell);
+        self.meter.sent(flow, run.in_batch(cell));
         self.send_wire(rank, tag(run, flow, cell.stage.max(to), cell), wire)
     }
 
@@ -221,7 +233,7 @@ impl<S: Stage> Worker<S> {
     pub(super) fn send_block(&mut self, rank: Rank, block: Vec<u8>) -> Result<()> {
         let peer = self.world_rank(rank);
         self.meter.progress.wait_for(WaitsFor::Rank(peer));
-        let sent = self.transport.send_bytes(peer, block);
+        let sent = self.transport.send_bytes(peer, Tag(0), block);
         self.meter.progress.wait_for(WaitsFor::Nobody);
         sent
     }
@@ -239,12 +251,13 @@ impl<S: Stage> Worker<S> {
     fn wait(&mut self, run: &Execution<'_>, flow: Flow, cell: Cell) -> Result<Option<S::Wire>> {
         let (rank, tag) = self.source(run, flow, cell);
         let peer = self.world_rank(rank);
+        let come = self.reduce_until(peer, tag)?;
         let transport = &mut self.transport;
         let chunk = self.chunks.iter_mut().find(|chunk| chunk.id == cell.stage);
         let stage = &mut chunk.expect("checked: the stage is on this rank").stage;
-        let come = match run.is_search() {
-            true => None,
-            false => transport.poll(peer, tag)?,
+        let come = match come {
+            None if !run.is_search() => transport.poll(peer, tag)?,
+            come => come,
         };
         // Taking a wire that has already arrived is not timed: reading the clock would take longer.
         let wire = match come {
@@ -254,13 +267,13 @@ impl<S: Stage> Worker<S> {
                 Some(wire)
             }
             None => self.meter.wait(WaitsFor::Rank(peer), || {
-                if run.is_search() && transport.recv_bytes(peer)?.is_empty() {
+                if run.is_search() && transport.recv_bytes(peer, Tag(0))?.is_empty() {
                     return Ok(None);
                 }
                 Ok(Some(stage.receive(transport.wait(peer, tag)?)?))
             })?,
         };
-        self.meter.taken(flow, cell);
+        self.meter.taken(flow, run.in_batch(cell));
         Ok(wire)
     }
 

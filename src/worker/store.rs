@@ -1,21 +1,33 @@
 //! A rank's weights: written to checkpoints, read from them, and hashed.
 
+use std::ops::Range;
+
 use pipewright_stages::{Parameter, Part, Stage};
 use sha2::{Digest, Sha256};
 
 use super::Worker;
 use super::parameters::{ParameterInfo, Site};
+use super::reduction::Topic;
 use crate::checkpoint::{Checkpoint, Draft, Written};
+use crate::checksum::Checksum;
 use crate::error::Result;
+use crate::fabric::Call;
 
 impl<S: Stage> Worker<S> {
     /// This rank's parameters, in layer order.
-    pub(crate) fn parameters(&mut self) -> Vec<ParameterInfo> {
-        let rank = self.rank;
+    ///
+    /// # Errors
+    /// Whatever a GPU reports.
+    pub(crate) fn parameters(&mut self) -> Result<Vec<ParameterInfo>> {
+        let (rank, compared) = (self.rank, self.share.replicas() > 1);
         let mut all = Vec::new();
         for chunk in &mut self.chunks {
             let mut layers = chunk.stage.parameter_layers().into_iter();
             for (index, parameter) in chunk.stage.parameters().into_iter().enumerate() {
+                if compared {
+                    parameter.fetch(Part::Value)?;
+                }
+                let weights = || Checksum::of(bytemuck::cast_slice(&parameter.value));
                 all.push(ParameterInfo {
                     name: parameter.name().to_owned(),
                     shard: parameter.shard(),
@@ -27,39 +39,111 @@ impl<S: Stage> Worker<S> {
                         stage: chunk.id,
                         index,
                     },
+                    weights: compared.then(weights),
                 });
             }
         }
-        all
+        Ok(all)
     }
 
     /// Writes this rank's parameters into a checkpoint and returns their checksums. A tied parameter is
-    /// written at its first site.
+    /// written at its first site. The first replica writes; with a sharded optimizer the others send it their
+    /// parts of the state, one parameter at a time.
     ///
     /// # Errors
     /// [`crate::Error::Io`].
-    pub(crate) fn write(&mut self, draft: &Draft) -> Result<Vec<Written>> {
+    pub(crate) fn write(&mut self, call: Call, draft: &Draft) -> Result<Vec<Written>> {
+        self.transport.begin(call)?;
+        if self.share.replica > 0 && !self.sharded {
+            return Ok(Vec::new());
+        }
         for chunk in &mut self.chunks {
             chunk.stage.try_visit_parameters(&mut |parameter| {
                 parameter.fetch(Part::Value)?;
                 parameter.fetch(Part::State)
             })?;
         }
-        let ties = &self.ties;
-        let copy = |site| ties.iter().any(|tie| tie.sites[1..].contains(&site));
-        let rank = self.rank;
-        let parameters = self.chunks.iter_mut().flat_map(|chunk| {
+        let sites = self.first_sites();
+        if self.share.replica > 0 {
+            sites.into_iter().try_for_each(|site| self.give_state(site))?;
+            return Ok(Vec::new());
+        }
+        let mut writer = draft.open();
+        let mut written = Ok(());
+        for site in sites {
+            let states = self.whole_state(site)?;
+            let parameter = self.chunk(site.stage).parameter(site.index);
+            // After an error the others' parts are still taken: they wait until theirs are.
+            if let (Ok(writer), Ok(())) = (&mut writer, &written) {
+                let own = parameter.state.iter().map(|numbers| &numbers[..]);
+                let states: Vec<&[f32]> = match &states {
+                    Some(whole) => whole.iter().map(Vec::as_slice).collect(),
+                    None => own.collect(),
+                };
+                written = writer.write(parameter.name(), &parameter.value, &states);
+            }
+        }
+        written?;
+        writer?.finish()
+    }
+
+    /// The sites of this rank's parameters. A tied parameter counts only at its first site.
+    fn first_sites(&mut self) -> Vec<Site> {
+        let (rank, ties) = (self.rank, &self.ties);
+        let mut sites = Vec::new();
+        for chunk in &mut self.chunks {
+            let count = chunk.stage.parameters().len();
             let stage = chunk.id;
-            let own = chunk.stage.parameters().into_iter().enumerate();
-            own.filter(move |(index, _)| {
-                !copy(Site {
-                    rank,
-                    stage,
-                    index: *index,
-                })
-            })
-        });
-        draft.write(parameters.map(|(_, parameter)| &*parameter))
+            let all = (0..count).map(|index| Site { rank, stage, index });
+            sites.extend(all.filter(|site| ties.iter().all(|tie| !tie.sites[1..].contains(site))));
+        }
+        sites
+    }
+
+    /// Sends the first replica this replica's part of a parameter's optimizer state.
+    fn give_state(&mut self, site: Site) -> Result<()> {
+        let mut block = Vec::new();
+        let parameter = self.chunk(site.stage).parameter(site.index);
+        for numbers in &parameter.state {
+            block.extend_from_slice(bytemuck::cast_slice(numbers));
+        }
+        let (first, tag) = (self.share.rank(0), Topic::State.tag(site.stage));
+        self.transport.send_bytes(first, tag, block)?;
+        // So the first replica has one parameter's state at a time.
+        self.transport.recv_bytes(first, tag).map(drop)
+    }
+
+    /// A parameter's optimizer state, with the parts of all replicas. `None` if this replica has all of it.
+    fn whole_state(&mut self, site: Site) -> Result<Option<Vec<Vec<f32>>>> {
+        if !self.sharded {
+            return Ok(None);
+        }
+        let parameter = self.chunk(site.stage).parameter(site.index);
+        let (owned, length) = (parameter.owned(), parameter.value.len());
+        let mut whole = vec![vec![0.0; length]; parameter.state.len()];
+        for (whole, own) in whole.iter_mut().zip(&parameter.state) {
+            whole[owned.clone()].copy_from_slice(own);
+        }
+        for replica in self.share.others() {
+            let (peer, tag) = (self.share.rank(replica), Topic::State.tag(site.stage));
+            let block = self.transport.recv_bytes(peer, tag)?;
+            self.transport.send_bytes(peer, tag, Vec::new())?;
+            let theirs = self.owned_by(site, replica);
+            let mut parts = block.chunks_exact((theirs.len() * size_of::<f32>()).max(1));
+            for (whole, part) in whole.iter_mut().zip(&mut parts) {
+                let numbers = part.as_chunks().0.iter().map(|bytes| f32::from_ne_bytes(*bytes));
+                let places = whole[theirs.clone()].iter_mut();
+                places.zip(numbers).for_each(|(place, number)| *place = number);
+            }
+        }
+        Ok(Some(whole))
+    }
+
+    /// The numbers of a parameter that a replica updates.
+    fn owned_by(&mut self, site: Site, replica: u32) -> Range<usize> {
+        let reduction = self.chunk(site.stage).reduction.as_ref();
+        let slices = reduction.expect("there are other replicas").slices();
+        slices.owned(site.index, replica)
     }
 
     /// Compares all that [`Worker::read`] will read with its checksums. No weight changes.

@@ -5,6 +5,8 @@ use pipewright_stages::{Device, Gradient, Parameter, Part, Stage};
 use super::Worker;
 use super::parameters::{Site, Tie};
 use super::progress::WaitsFor;
+use super::reduction::Reduction;
+use super::slices::Slices;
 use crate::error::Result;
 use crate::fabric::Tag;
 use crate::id::{Rank, WorldRank};
@@ -21,6 +23,7 @@ impl<S: Stage> Worker<S> {
         let partners: Vec<WorldRank> = partners.into_iter().map(|rank| self.world_rank(rank)).collect();
         self.transport.start(&partners)?;
         self.ties = ties;
+        self.divide_among_replicas();
         self.for_each_tie(|worker, tie| {
             let first = tie.sites[0];
             if first.rank == worker.rank {
@@ -31,9 +34,37 @@ impl<S: Stage> Worker<S> {
         })
     }
 
-    /// Sums the gradients of each tied parameter over its sites. A rank sends one block with the gradients of
-    /// its sites and receives one with their sum, so the blocks' memory is used again. Between GPUs that NCCL
-    /// connects, each gradient is a wire instead.
+    /// Says which replica adds up which gradients and, with a sharded optimizer, updates which weights. The
+    /// copies of a tied parameter are divided alike.
+    fn divide_among_replicas(&mut self) {
+        if self.share.replicas() == 1 {
+            return;
+        }
+        for chunk in &mut self.chunks {
+            let turn = |index| {
+                let is_here = |site: &Site| (site.stage, site.index) == (chunk.id, index);
+                let tie = self.ties.iter().find(|tie| tie.sites.iter().any(is_here));
+                tie.map_or(index, |tie| tie.sites[0].index)
+            };
+            let mut parameters = Vec::new();
+            chunk.stage.visit_gradients(&mut |parameter| {
+                parameters.push((parameter.value.len(), turn(parameters.len())))
+            });
+            let slices = Slices::new(parameters.into_iter(), self.share.replicas());
+            let mut index = 0;
+            chunk.stage.visit_gradients(&mut |parameter| {
+                if self.sharded {
+                    parameter.own(slices.owned(index, self.share.replica));
+                }
+                index += 1;
+            });
+            chunk.reduction = Some(Reduction::new(chunk.id, slices, &self.share, self.sharded));
+        }
+    }
+
+    /// Sums the gradients of each tied parameter over its sites: all numbers, or those that this replica
+    /// updates. A rank sends one block with the gradients of its sites and receives one with their sum, so
+    /// the blocks' memory is used again. Between GPUs that NCCL connects, each gradient is a wire instead.
     pub(super) fn sum_tied_gradients(&mut self) -> Result<()> {
         self.for_each_tie(|worker, tie| {
             let first = tie.sites[0];
@@ -79,9 +110,10 @@ impl<S: Stage> Worker<S> {
                     total.add_gradient(&more)?;
                 }
                 Some((block, place)) => {
-                    let size =
-                        size_of::<f32>() * self.parameter(tie.sites[0]).dims().iter().product::<usize>();
-                    total.add_numbers(&self.blocks[start + block][place * size..][..size])?;
+                    let owned = self.parameter(tie.sites[0]).owned();
+                    let size = size_of::<f32>() * owned.len();
+                    let numbers = &self.blocks[start + block][place * size..][..size];
+                    total.add_numbers(owned.start, numbers)?;
                 }
             }
         }
@@ -102,7 +134,7 @@ impl<S: Stage> Worker<S> {
                 continue;
             }
             let mut block = self.empty_block();
-            total.append_to(&mut block)?;
+            total.append_to(self.parameter(first).owned(), &mut block)?;
             self.send_block(peer, block)?;
         }
         Ok(())
@@ -114,12 +146,13 @@ impl<S: Stage> Worker<S> {
         let handed = self.hands_over(to);
         let mut block = if handed { Vec::new() } else { self.empty_block() };
         for site in tie.on(self.rank) {
+            let owned = self.parameter(site).owned();
             let gradient = Gradient::take(self.parameter(site));
             if handed {
                 let wire = self.chunk(site.stage).stage.wire_of(&gradient)?;
                 self.send_wire(to, gradient_tag(site), wire)?;
             } else {
-                gradient.append_to(&mut block)?;
+                gradient.append_to(owned, &mut block)?;
             }
             gradient.put_back(self.parameter(site));
         }
@@ -160,7 +193,8 @@ impl<S: Stage> Worker<S> {
         }
         let block = self.block_from(first.rank)?;
         for site in tie.on(self.rank) {
-            self.parameter(site).set_grad(&block)?;
+            let parameter = self.parameter(site);
+            parameter.set_grad(parameter.owned().start, &block)?;
         }
         self.blocks.push(block);
         Ok(())
@@ -191,7 +225,7 @@ impl<S: Stage> Worker<S> {
     fn block_from(&mut self, rank: Rank) -> Result<Vec<u8>> {
         let (peer, transport) = (self.world_rank(rank), &mut self.transport);
         self.meter
-            .wait(WaitsFor::Rank(peer), || transport.recv_bytes(peer))
+            .wait(WaitsFor::Rank(peer), || transport.recv_bytes(peer, Tag(0)))
     }
 
     fn empty_block(&mut self) -> Vec<u8> {

@@ -6,7 +6,9 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
-use crate::schedule::{Cell, Flow, Pass, Schedule, Timed, TimedTransfer, Timeline};
+use crate::id::{Rank, StageId, WorldRank};
+use crate::mesh::{Coordinate, Mesh};
+use crate::schedule::{Cell, Flow, Pass, Placement, Timed, TimedReduction, TimedTransfer, Timeline};
 
 /// One rank's record of the current step.
 #[derive(Debug)]
@@ -29,6 +31,8 @@ pub(crate) struct Record {
     pub(crate) sent: Vec<((Flow, Cell), f64)>,
     /// When each wire was taken. The cell is the sender's.
     pub(crate) taken: Vec<((Flow, Cell), f64)>,
+    /// When the sum of each stage's gradients over its replicas began and ended.
+    pub(crate) reductions: Vec<(StageId, [f64; 2])>,
 }
 
 impl RankTrace {
@@ -62,7 +66,10 @@ impl RankTrace {
 
     /// Turns marks into seconds since the origin.
     pub(super) fn set_seconds(&mut self, seconds: impl Fn(usize) -> Result<f64>) -> Result<()> {
-        let Record { passes, sent, taken } = &mut self.record;
+        // Reductions are the host's: their times are seconds already.
+        let Record {
+            passes, sent, taken, ..
+        } = &mut self.record;
         let passes = passes
             .iter_mut()
             .flat_map(|pass| [&mut pass.start, &mut pass.end]);
@@ -93,6 +100,21 @@ impl RankTrace {
         self.record.sent.push(((flow, cell), now));
     }
 
+    /// The sum of a stage's gradients over its replicas begins.
+    pub(super) fn reduction_starts(&mut self, stage: StageId) {
+        let now = self.seconds();
+        self.record.reductions.push((stage, [now; 2]));
+    }
+
+    /// The sum of a stage's gradients over its replicas is there.
+    pub(super) fn reduction_ends(&mut self, stage: StageId) {
+        let now = self.seconds();
+        let mut begun = self.record.reductions.iter_mut();
+        if let Some((_, [_, end])) = begun.find(|(of, _)| *of == stage) {
+            *end = now;
+        }
+    }
+
     /// The wire for this cell, the last that was waited for, was taken.
     pub(super) fn taken(&mut self, flow: Flow, cell: Cell) {
         if let Some(stage) = flow.before(cell.stage) {
@@ -102,36 +124,49 @@ impl RankTrace {
     }
 }
 
-/// The timeline of all ranks, from their records in rank order.
-pub(crate) fn timeline(schedule: &Schedule, traces: Vec<Record>) -> Timeline {
+/// The timeline of all ranks, from their records in the order of their numbers. Each world rank has a row, and
+/// micro-batches have their numbers in the batch.
+pub(crate) fn timeline(placement: &Placement, mesh: &Mesh, traces: Vec<Record>) -> Timeline {
     let taken: HashMap<_, _> = traces
         .iter()
         .flat_map(|trace| trace.taken.iter().copied())
         .collect();
-    let transfer = |&((flow, cell), start): &((Flow, Cell), f64)| {
+    let rows = || mesh.world().zip(&traces);
+    let row = |rank: WorldRank, stage: StageId| {
+        let at = mesh.coordinate(rank);
+        let rank = placement.rank(stage).expect("the placement has this stage");
+        Rank(mesh.world_rank(Coordinate { rank, ..at }).0)
+    };
+    let transfer = |(rank, ((flow, cell), start)): (WorldRank, ((Flow, Cell), f64))| {
         let to = flow.after(cell.stage)?;
         // Devices' clocks are a few microseconds off the host's. A wire must not be taken before it is sent.
         let end = taken.get(&(flow, cell))?.max(start);
-        let (from, to) = (schedule.rank_of(cell.stage), schedule.rank_of(to));
         Some(TimedTransfer {
             flow,
             cell,
-            from,
-            to,
+            from: row(rank, cell.stage),
+            to: row(rank, to),
             start,
             end,
         })
     };
-    let mut transfers: Vec<_> = traces
-        .iter()
-        .flat_map(|trace| &trace.sent)
-        .filter_map(transfer)
-        .collect();
+    let sent = rows().flat_map(|(rank, trace)| trace.sent.iter().map(move |sent| (rank, *sent)));
+    let mut transfers: Vec<_> = sent.filter_map(transfer).collect();
     transfers.sort_by(|a, b| a.start.total_cmp(&b.start));
+    let reduction = |rank: WorldRank, (stage, [start, end]): (StageId, [f64; 2])| TimedReduction {
+        stage,
+        rank: Rank(rank.0),
+        start,
+        end,
+    };
+    let mut reductions: Vec<_> = rows()
+        .flat_map(|(rank, trace)| trace.reductions.iter().map(move |of| reduction(rank, *of)))
+        .collect();
+    reductions.sort_by(|a, b| a.start.total_cmp(&b.start));
     let ranks = traces.into_iter().map(|trace| trace.passes).collect();
     Timeline {
         ranks,
         transfers,
-        ..Timeline::default()
+        reductions,
     }
 }

@@ -1,5 +1,7 @@
 //! A parameter's gradient as a value of its own, to be summed with others.
 
+use std::ops::Range;
+
 use crate::cuda::Memory;
 use crate::device::{DType, Device, Place};
 use crate::error::{DeviceError, Result};
@@ -9,6 +11,8 @@ use crate::tensor::Tensor;
 
 /// Code that uses the gradients of two stages together relies on this.
 const ONE_DEVICE: &str = "the stages of a rank are on one device";
+
+const SIZE: usize = size_of::<f32>();
 
 /// A gradient taken out of its parameter. It stays on the parameter's device.
 #[derive(Debug)]
@@ -34,6 +38,46 @@ impl Gradient {
     pub fn put_back(self, parameter: &mut Parameter) {
         if let Held::Host(numbers) = self.0 {
             parameter.grad = numbers;
+        }
+    }
+
+    /// Memory for a gradient of this parameter, on its device. Its numbers are unspecified.
+    ///
+    /// # Errors
+    /// When the GPU has too little memory.
+    pub fn beside(parameter: &Parameter) -> Result<Self> {
+        Ok(Self(match parameter.on_gpu() {
+            Some(weights) => Held::Gpu(weights.more_grad_memory()?, weights.count()),
+            None => Held::Host(Numbers::zeros(parameter.grad.len())),
+        }))
+    }
+
+    /// Takes over the parameter's gradient. The parameter gets this one's memory, filled with zeros.
+    ///
+    /// # Errors
+    /// When the GPU reports an error, of this call or of earlier work.
+    pub fn trade(&mut self, parameter: &mut Parameter) -> Result<()> {
+        match (&mut self.0, parameter.on_gpu_mut()) {
+            (Held::Host(numbers), None) => std::mem::swap(numbers, &mut parameter.grad),
+            (Held::Gpu(memory, _), Some(weights)) => weights.trade_grad(memory),
+            _ => unreachable!("{ONE_DEVICE}"),
+        }
+        parameter.zero_grad()
+    }
+
+    /// Adds this gradient to a parameter's.
+    ///
+    /// # Errors
+    /// When the GPU reports an error, of this call or of earlier work.
+    pub fn add_to(&self, parameter: &mut Parameter) -> Result<()> {
+        match (&self.0, parameter.on_gpu()) {
+            (Held::Host(more), None) => {
+                let pairs = parameter.grad.iter_mut().zip(&**more);
+                pairs.for_each(|(number, more)| *number += more);
+                Ok(())
+            }
+            (Held::Gpu(more, _), Some(weights)) => weights.add_grad(&*weights.gpu()?, more.at()),
+            _ => unreachable!("{ONE_DEVICE}"),
         }
     }
 
@@ -68,7 +112,7 @@ impl Gradient {
                 let at = total.at();
                 total.gpu()?.add(DType::F32, at, at, more.at(), *count)
             }
-            (_, Held::Host(more)) => self.add_numbers(bytemuck::cast_slice(more)),
+            (_, Held::Host(more)) => self.add_numbers(0, bytemuck::cast_slice(more)),
             _ => unreachable!("{ONE_DEVICE}"),
         }
     }
@@ -99,44 +143,38 @@ impl Gradient {
         Ok(Self(Held::Gpu(here.into_memory(), count)))
     }
 
-    /// Adds `f32` numbers in the byte form of [`Gradient::append_to`].
+    /// Adds `f32` numbers in the byte form of [`Gradient::append_to`], from this place on.
     ///
     /// # Errors
     /// When the GPU reports an error, of this call or of earlier work.
-    pub fn add_numbers(&mut self, bytes: &[u8]) -> Result<()> {
+    pub fn add_numbers(&mut self, start: usize, bytes: &[u8]) -> Result<()> {
         match &mut self.0 {
             Held::Host(total) => {
-                let more = bytes.as_chunks().0.iter().map(|bytes| f32::from_ne_bytes(*bytes));
-                total
-                    .iter_mut()
-                    .zip(more)
-                    .for_each(|(number, more)| *number += more);
+                let more = numbers_in(bytes);
+                let pairs = total[start..].iter_mut().zip(more);
+                pairs.for_each(|(number, more)| *number += more);
                 Ok(())
             }
-            Held::Gpu(total, count) => {
+            Held::Gpu(total, _) => {
                 let gpu = total.gpu()?;
-                let (at, more) = (total.at(), gpu.upload(bytes)?);
-                gpu.add(DType::F32, at, at, more.at(), *count)
+                let (at, more) = (total.at().offset(start * SIZE), gpu.upload(bytes)?);
+                gpu.add(DType::F32, at, at, more.at(), bytes.len() / SIZE)
             }
         }
     }
 
-    /// Appends the numbers to `block` as bytes. For a gradient on a GPU, it first waits for all work queued
+    /// Appends these numbers to `block` as bytes. For a gradient on a GPU, it first waits for all work queued
     /// before.
     ///
     /// # Errors
     /// When the GPU reports an error, of this call or of earlier work.
-    pub fn append_to(&self, block: &mut Vec<u8>) -> Result<()> {
+    pub fn append_to(&self, range: Range<usize>, block: &mut Vec<u8>) -> Result<()> {
         match &self.0 {
             Held::Host(numbers) => {
-                block.extend_from_slice(bytemuck::cast_slice(numbers));
+                block.extend_from_slice(bytemuck::cast_slice(&numbers[range]));
                 Ok(())
             }
-            Held::Gpu(memory, count) => {
-                let start = block.len();
-                block.resize(start + count * size_of::<f32>(), 0);
-                memory.gpu()?.download(memory.at(), &mut block[start..])
-            }
+            Held::Gpu(memory, _) => download(memory, range, block),
         }
     }
 
@@ -159,19 +197,68 @@ impl Gradient {
 }
 
 impl Parameter {
-    /// Sets the gradient from bytes that [`Gradient::append_to`] made.
+    /// Appends these numbers of the gradient to `block` as bytes. On a GPU it first waits for all work queued
+    /// before.
     ///
     /// # Errors
     /// When the GPU reports an error, of this call or of earlier work.
-    pub fn set_grad(&mut self, bytes: &[u8]) -> Result<()> {
-        if let Some(weights) = self.on_gpu() {
-            return weights.gpu()?.upload_to(weights.grad(), bytes);
+    pub fn append_grad(&self, range: Range<usize>, block: &mut Vec<u8>) -> Result<()> {
+        match self.on_gpu() {
+            Some(weights) => return download(&weights.grad_memory(), range, block),
+            None => block.extend_from_slice(bytemuck::cast_slice(&self.grad[range])),
         }
-        let numbers = bytes.as_chunks().0.iter().map(|bytes| f32::from_ne_bytes(*bytes));
-        self.grad
-            .iter_mut()
-            .zip(numbers)
-            .for_each(|(number, new)| *number = new);
         Ok(())
     }
+
+    /// Sets the gradient, from this place on, from bytes that [`Parameter::append_grad`] made.
+    ///
+    /// # Errors
+    /// When the GPU reports an error, of this call or of earlier work.
+    pub fn set_grad(&mut self, start: usize, bytes: &[u8]) -> Result<()> {
+        if let Some(weights) = self.on_gpu() {
+            let at = weights.grad().offset(start * SIZE);
+            return weights.gpu()?.upload_to(at, bytes);
+        }
+        let pairs = self.grad[start..].iter_mut().zip(numbers_in(bytes));
+        pairs.for_each(|(number, new)| *number = new);
+        Ok(())
+    }
+
+    /// Appends these weights to `block` as bytes. On a GPU it first waits for all work queued before.
+    ///
+    /// # Errors
+    /// When the GPU reports an error, of this call or of earlier work.
+    pub fn append_value(&self, range: Range<usize>, block: &mut Vec<u8>) -> Result<()> {
+        match self.on_gpu() {
+            Some(weights) => return download(&weights.value_memory(), range, block),
+            None => block.extend_from_slice(bytemuck::cast_slice(&self.value[range])),
+        }
+        Ok(())
+    }
+
+    /// Sets the weights, from this place on, from bytes that [`Parameter::append_value`] made.
+    ///
+    /// # Errors
+    /// When the GPU reports an error, of this call or of earlier work.
+    pub fn set_value(&mut self, start: usize, bytes: &[u8]) -> Result<()> {
+        if let Some(weights) = self.on_gpu() {
+            return weights.set_value(start, bytes);
+        }
+        let pairs = self.value[start..].iter_mut().zip(numbers_in(bytes));
+        pairs.for_each(|(number, new)| *number = new);
+        Ok(())
+    }
+}
+
+/// The numbers in these bytes.
+fn numbers_in(bytes: &[u8]) -> impl Iterator<Item = f32> {
+    bytes.as_chunks().0.iter().map(|bytes| f32::from_ne_bytes(*bytes))
+}
+
+/// Appends these numbers of a GPU's memory to `block`, after all work queued before.
+fn download(memory: &Memory, range: Range<usize>, block: &mut Vec<u8>) -> Result<()> {
+    let start = block.len();
+    block.resize(start + range.len() * SIZE, 0);
+    let at = memory.at().offset(range.start * SIZE);
+    memory.gpu()?.download(at, &mut block[start..])
 }

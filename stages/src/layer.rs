@@ -75,6 +75,12 @@ pub trait Layer: std::fmt::Debug + 'static {
     /// its weights must drop the cache here.
     fn visit_parameters<'a>(&'a mut self, _visit: &mut dyn FnMut(&'a mut Parameter)) {}
 
+    /// Like [`Layer::visit_parameters`], for a caller that changes no weight, only gradients. So a cache of
+    /// something computed from the weights may stay.
+    fn visit_gradients<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+        self.visit_parameters(visit);
+    }
+
     /// The parameters, in the order of [`Layer::visit_parameters`]. A layer of your own implements that
     /// function, not this one.
     fn parameters(&mut self) -> Vec<&mut Parameter> {

@@ -1,5 +1,7 @@
 //! Named weights with their gradient and optimizer state.
 
+use std::ops::Range;
+
 use crate::cuda::{Gpu, Weights};
 use crate::device::{Device, Place};
 use crate::error::Result;
@@ -49,12 +51,17 @@ pub struct Parameter {
     pub value: Numbers,
     /// The gradient of the summed loss. Zero between steps.
     pub grad: Numbers,
-    /// The optimizer's tensors, each as large as `value`. Empty before the first step.
+    /// The optimizer's tensors, each as long as [`Parameter::owned`]. Empty before the first step.
     pub state: Vec<Numbers>,
+    owned: Range<usize>,
     on_gpu: Option<Weights>,
 }
 
 impl Parameter {
+    /// The length of a piece: so many consecutive numbers, or what is left at the end. The norm of a gradient
+    /// is added up piece by piece, and replicas share the update of a parameter by whole pieces.
+    pub const PIECE: usize = 1 << 16;
+
     /// A parameter with its starting weights.
     pub fn new(name: impl Into<String>, dims: &[usize], init: Init, seed: u64) -> Self {
         let name = name.into();
@@ -74,6 +81,7 @@ impl Parameter {
             value,
             grad: Numbers::zeros(count),
             state: Vec::new(),
+            owned: 0..count,
             on_gpu: None,
         }
     }
@@ -124,6 +132,47 @@ impl Parameter {
         self.shard
     }
 
+    /// Says that the optimizer updates only these numbers here, and has state only for them. Other replicas
+    /// update the others. It must be said before there is any state.
+    ///
+    /// # Panics
+    /// When there is state, or when there are no such numbers.
+    pub fn own(&mut self, numbers: Range<usize>) {
+        assert!(
+            numbers.start <= numbers.end && numbers.end <= self.value.len(),
+            "{}: it has no numbers {numbers:?}",
+            self.name
+        );
+        assert!(self.state.is_empty(), "{}: it has state already", self.name);
+        if let Some(weights) = &mut self.on_gpu {
+            weights.own(numbers.clone());
+        }
+        self.owned = numbers;
+    }
+
+    /// The numbers that the optimizer updates here: all of them, unless [`Parameter::own`] said otherwise.
+    pub fn owned(&self) -> Range<usize> {
+        self.owned.clone()
+    }
+
+    /// What an optimizer needs on the CPU: the weights that it updates, their gradients, and its tensors, all
+    /// equally long.
+    pub fn owned_parts(&mut self) -> (&mut [f32], &[f32], &mut [Numbers]) {
+        let owned = self.owned.clone();
+        (&mut self.value[owned.clone()], &self.grad[owned], &mut self.state)
+    }
+
+    /// How many pieces there are.
+    pub fn pieces(&self) -> usize {
+        self.value.len().div_ceil(Self::PIECE)
+    }
+
+    /// The numbers of a piece.
+    pub fn piece(&self, piece: usize) -> Range<usize> {
+        let start = piece * Self::PIECE;
+        start..(start + Self::PIECE).min(self.value.len())
+    }
+
     /// Moves the numbers to a place. On a GPU, matrix products read a copy of the weights in the place's
     /// number format.
     ///
@@ -135,7 +184,11 @@ impl Parameter {
         }
         self.on_gpu = match place.device {
             Device::Cpu => None,
-            Device::Cuda(index) => Some(Weights::new(&*Gpu::of(index)?, place.dtype, &self.value)?),
+            Device::Cuda(index) => {
+                let mut weights = Weights::new(&*Gpu::of(index)?, place.dtype, &self.value)?;
+                weights.own(self.owned.clone());
+                Some(weights)
+            }
         };
         for part in [Part::Gradient, Part::State] {
             self.store(part)?;
@@ -175,7 +228,7 @@ impl Parameter {
             return Ok(());
         };
         if part == Part::State && self.state.len() != weights.states() {
-            self.state = vec![Numbers::zeros(self.value.len()); weights.states()];
+            self.state = vec![Numbers::zeros(self.owned.len()); weights.states()];
         }
         let numbers = match part {
             Part::Value => std::slice::from_mut(&mut self.value),
@@ -215,7 +268,7 @@ impl Parameter {
 
     /// Makes `count` tensors of zeros for the optimizer.
     pub fn make_state(&mut self, count: usize) {
-        self.state = vec![Numbers::zeros(self.value.len()); count];
+        self.state = vec![Numbers::zeros(self.owned.len()); count];
     }
 
     /// The name, also used in checkpoints.
@@ -242,14 +295,14 @@ impl Parameter {
         self.on_gpu.as_ref().map_or(Ok(()), Weights::start_squares)
     }
 
-    /// The sum of the squares of the gradient, in double precision, always added up in the same order. On a
-    /// GPU it is the sum of the last [start](Parameter::start_grad_squares); the GPU must be done.
-    pub fn grad_squares(&self) -> f64 {
+    /// The sum of the squares of a piece of the gradient, in double precision, always added up in the same
+    /// order. On a GPU it is the sum of the last [start](Parameter::start_grad_squares); the GPU must be done.
+    pub fn grad_squares(&self, piece: usize) -> f64 {
         if let Some(weights) = &self.on_gpu {
-            return weights.squares();
+            return weights.squares()[piece];
         }
         let mut lanes = [0.0_f64; 8];
-        let (chunks, rest) = self.grad.as_chunks::<8>();
+        let (chunks, rest) = self.grad[self.piece(piece)].as_chunks::<8>();
         for chunk in chunks {
             for (lane, &number) in lanes.iter_mut().zip(chunk) {
                 *lane += f64::from(number) * f64::from(number);

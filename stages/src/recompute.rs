@@ -199,4 +199,8 @@ impl<S: Stage<Wire: Clone>> Stage for RecomputedStage<S> {
     fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
         self.stage.visit_parameters(visit);
     }
+
+    fn visit_gradients<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+        self.stage.visit_gradients(visit);
+    }
 }

@@ -139,6 +139,10 @@ impl Stage for Sequential {
     fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
         visit_parameters(&mut self.layers, visit);
     }
+
+    fn visit_gradients<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+        visit_gradients(&mut self.layers, visit);
+    }
 }
 
 /// Lets another thread use the gradient from here on.
@@ -299,4 +303,12 @@ pub(crate) fn visit_parameters<'a>(
     visit: &mut dyn FnMut(&'a mut Parameter),
 ) {
     layers.iter_mut().for_each(|layer| layer.visit_parameters(visit));
+}
+
+/// Visits all layers' parameters, in order, and drops no cache.
+pub(crate) fn visit_gradients<'a>(
+    layers: &'a mut [Box<dyn Layer>],
+    visit: &mut dyn FnMut(&'a mut Parameter),
+) {
+    layers.iter_mut().for_each(|layer| layer.visit_gradients(visit));
 }

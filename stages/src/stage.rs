@@ -194,6 +194,12 @@ pub trait Stage: 'static {
     /// here.
     fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter));
 
+    /// Like [`Stage::visit_parameters`], for a caller that changes no weight, only gradients. So a cache of
+    /// something computed from the weights may stay.
+    fn visit_gradients<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+        self.visit_parameters(visit);
+    }
+
     /// Like [`Stage::visit_parameters`], but stops at the first error.
     ///
     /// # Errors

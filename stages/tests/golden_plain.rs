@@ -230,7 +230,7 @@ fn run(golden: &Golden) {
         let mean = 1.0 / score.weight;
         let squares: f64 = unique(&mut stage)
             .iter()
-            .map(|parameter| parameter.grad_squares())
+            .flat_map(|parameter| (0..parameter.pieces()).map(|piece| parameter.grad_squares(piece)))
             .sum();
         let norm = squares.sqrt() * mean;
         assert_relative(

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pipewright::data::DataSource;
+use pipewright::groups::Groups;
 use pipewright::id::MicroBatch;
 use pipewright::schedule::Schedule;
 use pipewright::stages::loss::{CrossEntropy, Loss, Score};
@@ -58,6 +59,9 @@ pub struct Recipe {
     pub learning_rate: LearningRate,
     pub clip: Option<f64>,
     pub threads_per_rank: usize,
+    pub replicas: u32,
+    pub gradient_groups: u32,
+    pub sharded: bool,
 }
 
 /// Random numbers with random classes.
@@ -128,6 +132,9 @@ pub fn recipe_of(
         },
         clip: Some(0.5),
         threads_per_rank: 1,
+        replicas: 1,
+        gradient_groups: Groups::DEFAULT,
+        sharded: false,
     }
 }
 
@@ -153,6 +160,9 @@ impl Recipe {
             .optimizer(self.optimizer)
             .learning_rate(self.learning_rate)
             .threads_per_rank(self.threads_per_rank)
+            .replicas(self.replicas)
+            .gradient_groups(self.gradient_groups)
+            .sharded(self.sharded)
             .pin(false);
         if let Some(clip) = self.clip {
             builder = builder.clip(clip);
@@ -180,7 +190,11 @@ impl Recipe {
     /// Training without the engine.
     pub fn plain(&self) -> Plain {
         let stage = (self.model)().whole().expect("the model can be built");
-        Plain::new(stage, Arc::new(self.optimizer), self.learning_rate, self.clip)
+        let plain = Plain::new(stage, Arc::new(self.optimizer), self.learning_rate, self.clip);
+        Plain {
+            gradient_groups: self.gradient_groups,
+            ..plain
+        }
     }
 
     /// The hash of all weights after some steps of the plain loop.
@@ -201,6 +215,7 @@ impl Recipe {
 /// A training loop over one stage, written by hand.
 pub struct Plain {
     pub stage: Sequential,
+    pub gradient_groups: u32,
     optimizer: Arc<dyn Optimizer>,
     learning_rate: LearningRate,
     clip: Option<f64>,
@@ -215,6 +230,7 @@ impl Plain {
     ) -> Self {
         Self {
             stage,
+            gradient_groups: Groups::DEFAULT,
             optimizer,
             learning_rate,
             clip,
@@ -230,6 +246,8 @@ impl Plain {
         loss: &mut dyn Loss<Tensor>,
     ) -> (f64, f64) {
         let mut total = Score::default();
+        let groups = Groups::new(micro_batches, self.gradient_groups);
+        let mut group_sums = Vec::new();
         for micro_batch in 0..micro_batches {
             let (input, target) = data.micro_batch(step, MicroBatch(micro_batch)).expect("data");
             let at = ForwardContext {
@@ -243,6 +261,20 @@ impl Plain {
             total.add(score);
             let (_, pending) = self.stage.backward_input(saved, grad).expect("backward-input");
             self.stage.backward_weight(pending).expect("backward-weight");
+            if groups.ends_with(micro_batch) {
+                let sums = self.stage.parameters().into_iter();
+                let sums = sums.map(|parameter| {
+                    let zeros = vec![0.0; parameter.grad.len()];
+                    let sum = parameter.grad.to_vec();
+                    parameter.grad.copy_from_slice(&zeros);
+                    sum
+                });
+                group_sums.push(sums.collect());
+            }
+        }
+        let sum = tree(group_sums);
+        for (parameter, sum) in self.stage.parameters().into_iter().zip(sum) {
+            parameter.grad.copy_from_slice(&sum);
         }
         let mut parameters = self.stage.parameters();
         let mut first_of: BTreeMap<String, Vec<usize>> = BTreeMap::new();
@@ -266,7 +298,8 @@ impl Plain {
         let counted = |index: &usize| first_of.values().any(|sites| sites[0] == *index);
         let squares: f64 = (0..parameters.len())
             .filter(counted)
-            .map(|index| parameters[index].grad_squares())
+            .map(|index| &parameters[index])
+            .flat_map(|parameter| (0..parameter.pieces()).map(|piece| parameter.grad_squares(piece)))
             .sum();
         let norm = squares.sqrt() / total.weight;
         let clip = self.clip.map_or(1.0, |limit| clip_factor(norm, limit));
@@ -304,4 +337,22 @@ impl Plain {
         }
         hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
+}
+
+/// The sum of the gradient groups: neighbours are added, then neighbours of these sums, and so on. An odd one
+/// at the end waits.
+fn tree(mut sums: Vec<Vec<Vec<f32>>>) -> Vec<Vec<f32>> {
+    while sums.len() > 1 {
+        let mut rest = sums.into_iter();
+        let mut next = Vec::new();
+        while let Some(mut sum) = rest.next() {
+            if let Some(other) = rest.next() {
+                let numbers = sum.iter_mut().flatten().zip(other.into_iter().flatten());
+                numbers.for_each(|(number, more)| *number += more);
+            }
+            next.push(sum);
+        }
+        sums = next;
+    }
+    sums.pop().expect("a batch has a micro-batch")
 }

@@ -32,7 +32,7 @@ fn asked(endless: bool, known: u64) -> Vec<u64> {
         asked: Mutex::default(),
         endless,
     });
-    let (loader, mut inputs, mut targets) = Loader::start(source.clone(), 2).unwrap();
+    let (loader, mut inputs, mut targets) = Loader::start(source.clone(), 0..2).unwrap();
     for step in 0..3 {
         loader.begin(step, step + 1 < known);
         for micro_batch in (0..2).map(MicroBatch) {
@@ -57,7 +57,7 @@ fn a_source_is_read_a_step_ahead_where_another_step_is_known_to_come() {
         asked: Mutex::default(),
         endless: false,
     });
-    let (loader, mut inputs, _targets) = Loader::start(source.clone(), 1).unwrap();
+    let (loader, mut inputs, _targets) = Loader::start(source.clone(), 0..1).unwrap();
     loader.begin(0, true);
     inputs.take(0, MicroBatch(0)).unwrap();
     // It waits for nobody to begin step 1: ending the loader lets it finish what it was told.
@@ -79,7 +79,7 @@ fn a_loader_that_has_ended_is_named_with_what_it_did_not_give() {
         asked: Mutex::default(),
         endless: false,
     });
-    let (loader, mut inputs, _targets) = Loader::start(source, 1).unwrap();
+    let (loader, mut inputs, _targets) = Loader::start(source, 0..1).unwrap();
     drop(loader);
     let error = inputs.take(3, MicroBatch(0)).unwrap_err();
     assert_eq!(

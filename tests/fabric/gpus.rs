@@ -117,12 +117,20 @@ impl Transport<Number> for OnThread {
         })
     }
 
-    fn send_bytes(&mut self, peer: WorldRank, bytes: Vec<u8>) -> Result<()> {
-        self.ask(move |end| end.send_bytes(peer, bytes))
+    fn send_bytes(&mut self, peer: WorldRank, tag: Tag, bytes: Vec<u8>) -> Result<()> {
+        self.ask(move |end| end.send_bytes(peer, tag, bytes))
     }
 
-    fn recv_bytes(&mut self, peer: WorldRank) -> Result<Vec<u8>> {
-        self.ask(move |end| end.recv_bytes(peer))
+    fn recv_bytes(&mut self, peer: WorldRank, tag: Tag) -> Result<Vec<u8>> {
+        self.ask(move |end| end.recv_bytes(peer, tag))
+    }
+
+    fn poll_bytes(&mut self, peer: WorldRank, tag: Tag) -> Result<Option<Vec<u8>>> {
+        self.ask(move |end| end.poll_bytes(peer, tag))
+    }
+
+    fn listen(&mut self) -> Result<()> {
+        self.ask(Transport::listen)
     }
 }
 

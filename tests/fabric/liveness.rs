@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use pipewright::Error;
-use pipewright::fabric::{self, End, Membership, Peers, Transport, World};
+use pipewright::fabric::{self, End, Membership, Peers, Tag, Transport, World};
 use pipewright::id::WorldRank;
 
 use crate::worlds::free_address;
@@ -71,18 +71,18 @@ fn a_process_that_is_stopped_for_longer_than_the_silence_goes_on() {
     const NAME: &str = "a_process_that_is_stopped_for_longer_than_the_silence_goes_on";
     if let Some((process, address)) = place() {
         let (mut end, _peers) = join(process, 2, &address);
-        end.send_bytes(WorldRank(0), Vec::new()).expect("sent");
-        let bytes = (0..BLOCKS).map(|_| end.recv_bytes(WorldRank(0)).expect("it goes on").len());
+        end.send_bytes(WorldRank(0), Tag(0), Vec::new()).expect("sent");
+        let bytes = (0..BLOCKS).map(|_| end.recv_bytes(WorldRank(0), Tag(0)).expect("it goes on").len());
         let all = bytes.sum::<usize>() as u64;
-        end.send_bytes(WorldRank(0), all.to_le_bytes().to_vec())
+        end.send_bytes(WorldRank(0), Tag(0), all.to_le_bytes().to_vec())
             .expect("sent");
-        end.recv_bytes(WorldRank(0)).expect("the end of the test");
+        end.recv_bytes(WorldRank(0), Tag(0)).expect("the end of the test");
         return;
     }
     let address = free_address();
     let mut child = again(Command::new(this_program()), NAME, 1, &address);
     let (mut end, _peers) = join(0, 2, &address);
-    end.recv_bytes(WorldRank(1)).expect("it is there");
+    end.recv_bytes(WorldRank(1), Tag(0)).expect("it is there");
     signal(&child, "-STOP");
     let stopped = Instant::now();
     std::thread::scope(|scope| {
@@ -91,14 +91,14 @@ fn a_process_that_is_stopped_for_longer_than_the_silence_goes_on() {
             signal(&child, "-CONT");
         });
         for _ in 0..BLOCKS {
-            end.send_bytes(WorldRank(1), vec![7; 1 << 20])
+            end.send_bytes(WorldRank(1), Tag(0), vec![7; 1 << 20])
                 .expect("it is not gone");
         }
     });
-    let all = end.recv_bytes(WorldRank(1)).expect("it goes on");
+    let all = end.recv_bytes(WorldRank(1), Tag(0)).expect("it goes on");
     assert_eq!(all, ((BLOCKS as u64) << 20).to_le_bytes());
     assert!(stopped.elapsed() >= 2 * SILENCE, "nothing waited for it");
-    end.send_bytes(WorldRank(1), Vec::new()).expect("sent");
+    end.send_bytes(WorldRank(1), Tag(0), Vec::new()).expect("sent");
     assert!(child.wait().expect("it ends").success());
 }
 
@@ -107,11 +107,11 @@ fn a_rank_that_sends_to_a_stopped_process_learns_that_another_has_ended() {
     const NAME: &str = "a_rank_that_sends_to_a_stopped_process_learns_that_another_has_ended";
     if let Some((process, address)) = place() {
         let (mut end, _peers) = join(process, 3, &address);
-        end.send_bytes(WorldRank(0), Vec::new()).expect("sent");
+        end.send_bytes(WorldRank(0), Tag(0), Vec::new()).expect("sent");
         // It is stopped, or killed, here.
         let _ = end
-            .recv_bytes(WorldRank(0))
-            .and_then(|_| end.recv_bytes(WorldRank(0)));
+            .recv_bytes(WorldRank(0), Tag(0))
+            .and_then(|_| end.recv_bytes(WorldRank(0), Tag(0)));
         return;
     }
     let address = free_address();
@@ -119,11 +119,11 @@ fn a_rank_that_sends_to_a_stopped_process_learns_that_another_has_ended() {
     let mut children = [1, 2].map(start);
     let (mut end, _peers) = join(0, 3, &address);
     for rank in [1, 2].map(WorldRank) {
-        end.recv_bytes(rank).expect("it is there");
+        end.recv_bytes(rank, Tag(0)).expect("it is there");
     }
     signal(&children[0], "-STOP");
     signal(&children[1], "-KILL");
-    let sent = (0..BLOCKS).try_for_each(|_| end.send_bytes(WorldRank(1), vec![7; 1 << 20]));
+    let sent = (0..BLOCKS).try_for_each(|_| end.send_bytes(WorldRank(1), Tag(0), vec![7; 1 << 20]));
     let error = sent.expect_err("nobody reads so much");
     assert!(matches!(error, Error::PeerGone(_)), "{error}");
     for child in &mut children {
@@ -270,14 +270,14 @@ fn a_machine_whose_cable_is_cut_is_gone_for_both_whether_they_send_or_wait() {
     if let Some((process, address)) = place() {
         let (mut end, peers) = join(process, 2, &address);
         let peer = WorldRank(1 - process);
-        end.send_bytes(peer, Vec::new()).expect("sent");
-        end.recv_bytes(peer).expect("it is there");
+        end.send_bytes(peer, Tag(0), Vec::new()).expect("sent");
+        end.recv_bytes(peer, Tag(0)).expect("it is there");
         println!("connected");
         // Process 0 sends more than anybody receives; process 1 waits.
         let error = loop {
             let done = match process {
-                0 => end.send_bytes(peer, vec![7; 1 << 20]),
-                _ => end.recv_bytes(peer).map(|_| ()),
+                0 => end.send_bytes(peer, Tag(0), vec![7; 1 << 20]),
+                _ => end.recv_bytes(peer, Tag(0)).map(|_| ()),
             };
             if let Err(error) = done {
                 break error.to_string();

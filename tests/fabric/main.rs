@@ -135,11 +135,19 @@ impl Transport<Number> for Held {
         self.0.wait(peer, tag)
     }
 
-    fn send_bytes(&mut self, peer: WorldRank, bytes: Vec<u8>) -> Result<()> {
-        self.0.send_bytes(peer, bytes)
+    fn send_bytes(&mut self, peer: WorldRank, tag: Tag, bytes: Vec<u8>) -> Result<()> {
+        self.0.send_bytes(peer, tag, bytes)
     }
 
-    fn recv_bytes(&mut self, peer: WorldRank) -> Result<Vec<u8>> {
-        self.0.recv_bytes(peer)
+    fn recv_bytes(&mut self, peer: WorldRank, tag: Tag) -> Result<Vec<u8>> {
+        self.0.recv_bytes(peer, tag)
+    }
+
+    fn poll_bytes(&mut self, peer: WorldRank, tag: Tag) -> Result<Option<Vec<u8>>> {
+        self.0.poll_bytes(peer, tag)
+    }
+
+    fn listen(&mut self) -> Result<()> {
+        self.0.listen()
     }
 }

@@ -97,12 +97,32 @@ macro_rules! suite {
             #[test]
             fn blocks_arrive_in_order_between_wires() {
                 let [mut a, mut b] = pair();
-                a.send_bytes(WorldRank(1), vec![1]).expect("sent");
+                a.send_bytes(WorldRank(1), Tag(0), vec![1]).expect("sent");
                 a.send(WorldRank(1), Tag(0), Number(5)).expect("sent");
-                a.send_bytes(WorldRank(1), vec![]).expect("sent");
+                a.send_bytes(WorldRank(1), Tag(0), vec![]).expect("sent");
                 assert_eq!(b.wait(WorldRank(0), Tag(0)).expect("arrives"), Number(5));
-                assert_eq!(b.recv_bytes(WorldRank(0)).expect("arrives"), [1]);
-                assert!(b.recv_bytes(WorldRank(0)).expect("arrives").is_empty());
+                assert_eq!(b.recv_bytes(WorldRank(0), Tag(0)).expect("arrives"), [1]);
+                assert!(b.recv_bytes(WorldRank(0), Tag(0)).expect("arrives").is_empty());
+            }
+
+            #[test]
+            fn blocks_are_matched_by_their_tags() {
+                let [mut a, mut b] = pair();
+                assert_eq!(b.poll_bytes(WorldRank(0), Tag(3)).expect("looked"), None);
+                for number in 0..4 {
+                    a.send_bytes(WorldRank(1), Tag(number % 2), vec![number as u8]).expect("sent");
+                }
+                assert_eq!(b.recv_bytes(WorldRank(0), Tag(1)).expect("arrives"), [1]);
+                assert_eq!(b.recv_bytes(WorldRank(0), Tag(0)).expect("arrives"), [0]);
+                assert_eq!(b.recv_bytes(WorldRank(0), Tag(0)).expect("arrives"), [2]);
+                assert_eq!(b.poll_bytes(WorldRank(0), Tag(0)).expect("looked"), None);
+                let three = loop {
+                    match b.poll_bytes(WorldRank(0), Tag(1)).expect("looked") {
+                        Some(block) => break block,
+                        None => b.listen().expect("something arrives"),
+                    }
+                };
+                assert_eq!(three, [3]);
             }
 
             #[test]
@@ -111,11 +131,11 @@ macro_rules! suite {
                 for number in 1..4 {
                     a.begin(call(number)).expect("begun");
                     a.send(WorldRank(1), Tag(7), Number(number as u32)).expect("sent");
-                    a.send_bytes(WorldRank(1), vec![number as u8]).expect("sent");
+                    a.send_bytes(WorldRank(1), Tag(0), vec![number as u8]).expect("sent");
                 }
                 for number in 1..4 {
                     b.begin(call(number)).expect("begun");
-                    assert_eq!(b.recv_bytes(WorldRank(0)).expect("arrives"), [number as u8]);
+                    assert_eq!(b.recv_bytes(WorldRank(0), Tag(0)).expect("arrives"), [number as u8]);
                     assert_eq!(b.wait(WorldRank(0), Tag(7)).expect("arrives"), Number(number as u32));
                 }
             }
@@ -145,7 +165,7 @@ macro_rules! suite {
                 let [a, mut b, mut c, _d] = four();
                 drop(a);
                 assert!(matches!(
-                    b.recv_bytes(WorldRank(2)),
+                    b.recv_bytes(WorldRank(2), Tag(0)),
                     Err(Error::PeerGone(WorldRank(0)))
                 ));
                 assert!(matches!(

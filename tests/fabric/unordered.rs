@@ -84,13 +84,13 @@ macro_rules! suite {
                 let [mut a, mut b] = pair();
                 a.begin(call(1)).expect("begun");
                 a.send(WorldRank(1), Tag(7), Number(1)).expect("sent");
-                a.send_bytes(WorldRank(1), vec![1]).expect("sent");
+                a.send_bytes(WorldRank(1), Tag(0), vec![1]).expect("sent");
                 a.begin(call(2)).expect("begun");
                 a.send(WorldRank(1), Tag(7), Number(2)).expect("sent");
-                a.send_bytes(WorldRank(1), vec![2]).expect("sent");
+                a.send_bytes(WorldRank(1), Tag(0), vec![2]).expect("sent");
                 b.begin(call(2)).expect("begun");
                 assert_eq!(b.wait(WorldRank(0), Tag(7)).expect("arrives"), Number(2));
-                assert_eq!(b.recv_bytes(WorldRank(0)).expect("arrives"), [2]);
+                assert_eq!(b.recv_bytes(WorldRank(0), Tag(0)).expect("arrives"), [2]);
             }
 
             #[test]
@@ -111,7 +111,7 @@ macro_rules! suite {
                 let [mut a, mut b] = pair();
                 a.send(WorldRank(1), Tag(7), Number(1)).expect("sent");
                 a.stop();
-                let error = b.recv_bytes(WorldRank(0)).expect_err("rank 0 has stopped");
+                let error = b.recv_bytes(WorldRank(0), Tag(0)).expect_err("rank 0 has stopped");
                 assert!(matches!(error, Error::PeerGone(WorldRank(0))), "{error}");
                 let error = a.wait(WorldRank(1), Tag(0)).expect_err("it has stopped itself");
                 assert!(matches!(error, Error::PeerGone(WorldRank(0))), "{error}");
@@ -120,8 +120,8 @@ macro_rules! suite {
                 b.begin(again).expect("begun");
                 a.send(WorldRank(1), Tag(7), Number(2)).expect("sent");
                 assert_eq!(b.wait(WorldRank(0), Tag(7)).expect("arrives"), Number(2));
-                b.send_bytes(WorldRank(0), vec![3]).expect("sent");
-                assert_eq!(a.recv_bytes(WorldRank(1)).expect("arrives"), [3]);
+                b.send_bytes(WorldRank(0), Tag(0), vec![3]).expect("sent");
+                assert_eq!(a.recv_bytes(WorldRank(1), Tag(0)).expect("arrives"), [3]);
             }
         }
     )*};

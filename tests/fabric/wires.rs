@@ -142,7 +142,9 @@ fn a_wire_that_cannot_be_read_fails_on_both_sides_for_its_own_reason() {
         let expected = format!("rank 1 cannot read the wire with tag 0x7 from rank 0: {reason}");
         let received = b.wait(WorldRank(0), Tag(7)).expect_err("it fails");
         assert_eq!(received.to_string(), expected);
-        let told = a.recv_bytes(WorldRank(1)).expect_err("the other rank has failed");
+        let told = a
+            .recv_bytes(WorldRank(1), Tag(0))
+            .expect_err("the other rank has failed");
         assert_eq!(told.to_string(), expected);
     }
 }

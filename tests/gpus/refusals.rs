@@ -118,7 +118,7 @@ impl Optimizer for Slowly {
 }
 
 /// A loss that does not support GPUs.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Nothing;
 
 impl Loss<Tensor> for Nothing {

@@ -72,7 +72,7 @@ impl DataSource for Altered {
 }
 
 /// Another loss of the same numbers.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct OtherLoss(CrossEntropy);
 
 impl Loss<Tensor> for OtherLoss {

@@ -145,7 +145,7 @@ fn another_call_in_one_process_ends_the_waits_of_ranks_in_their_transport() {
     let all = two_processes(|process, mut end, peers| {
         if process == 0 {
             // Process 1 has started its call.
-            end.recv_bytes(WorldRank(1)).expect("told");
+            end.recv_bytes(WorldRank(1), Tag(0)).expect("told");
             let announced = peers.announce(format_args!("save(here)"));
             let told = announced.and_then(|_| end.wait(WorldRank(1), Tag(0)));
             let told = told.expect_err("two calls").to_string();
@@ -155,7 +155,7 @@ fn another_call_in_one_process_ends_the_waits_of_ranks_in_their_transport() {
             return told;
         }
         peers.announce(format_args!("step({})", 3)).expect("the first");
-        end.send_bytes(WorldRank(0), Vec::new()).expect("sent");
+        end.send_bytes(WorldRank(0), Tag(0), Vec::new()).expect("sent");
         end.wait(WorldRank(0), Tag(0)).expect_err("two calls").to_string()
     });
     assert_eq!(all, DIFFERENT);

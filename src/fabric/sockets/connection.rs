@@ -326,8 +326,8 @@ impl<W: WireFrame> Route<W> for SocketRoute {
             Content::Description(tag, description) => {
                 connection.block(head(Kind::Description, tag), &description)
             }
-            Content::Block(bytes) => {
-                let sent = connection.block(head(Kind::Block, Tag(0)), &bytes);
+            Content::Block(tag, bytes) => {
+                let sent = connection.block(head(Kind::Block, tag), &bytes);
                 // With enough spare blocks, this one is freed.
                 let _ = connection.spare.0.try_send(bytes);
                 sent

@@ -135,7 +135,7 @@ impl<W: WireFrame> Reader<W> {
             Kind::Block => {
                 let mut block = self.connection.spare();
                 read(&mut stream.from, head.length, &mut block)?;
-                self.deliver(&head, Content::Block(block))
+                self.deliver(&head, Content::Block(head.tag, block))
             }
             Kind::Stopped => {
                 self.deliver(&head, Content::Stopped)?;

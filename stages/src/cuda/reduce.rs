@@ -4,6 +4,7 @@ use super::launch::kernel;
 use super::{Gpu, Grid, Ptr};
 use crate::device::DType;
 use crate::error::Result;
+use crate::parameter::Parameter;
 
 /// The columns that a block of `column_sums` adds up.
 const COLUMNS: usize = 256;
@@ -11,19 +12,12 @@ const COLUMNS: usize = 256;
 const SLICE: usize = 64;
 /// How many blocks `column_sums` is split into: four for each of the 132 multiprocessors of an H200.
 const BLOCKS: usize = 528;
-/// The most blocks of `sum_squares`.
-const MOST_BLOCKS: usize = 1056;
 const THREADS: u32 = 256;
 
 /// How many rows one block adds up.
 fn slice(rows: usize, columns: usize) -> usize {
     let slices = (BLOCKS / columns.div_ceil(COLUMNS)).max(1);
     rows.div_ceil(slices).max(SLICE)
-}
-
-/// How many blocks share a sum of squares.
-fn square_blocks(count: usize) -> usize {
-    count.div_ceil(8 * THREADS as usize).min(MOST_BLOCKS)
 }
 
 impl Gpu {
@@ -73,18 +67,20 @@ impl Gpu {
         self.launch("add_rows_f32", Grid::row(columns.div_ceil(32), 1024), &args)
     }
 
-    /// The bytes of scratch memory that [`Gpu::sum_squares`] needs.
-    pub(crate) fn sum_squares_scratch(count: usize) -> usize {
-        square_blocks(count) * 8
-    }
-
-    /// The sum of the squares of `count` `f32` numbers. Written to `out` as one `f64`; `out` may be pinned
-    /// memory of the host.
-    pub(crate) fn sum_squares(&self, out: Ptr, numbers: Ptr, count: usize, scratch: Ptr) -> Result<()> {
-        let blocks = square_blocks(count);
-        let args = [scratch.into(), numbers.into(), (count as u64).into()];
-        self.launch("sum_squares", Grid::row(blocks, THREADS), &args)?;
-        self.sum_doubles(out, scratch, blocks, 1)
+    /// The sums of the squares of `count` `f32` numbers, one `f64` for each [piece](Parameter::PIECE). `out`
+    /// may be pinned memory of the host.
+    pub(crate) fn sum_squares(&self, out: Ptr, numbers: Ptr, count: usize) -> Result<()> {
+        if count == 0 {
+            return Ok(());
+        }
+        let args = [
+            out.into(),
+            numbers.into(),
+            (count as u64).into(),
+            (Parameter::PIECE as u64).into(),
+        ];
+        let pieces = count.div_ceil(Parameter::PIECE);
+        self.launch("sum_squares", Grid::row(pieces, THREADS), &args)
     }
 
     /// `f64` `out[columns] = ` the sum of `input[rows, columns]` over rows. `out` may be pinned host memory.

@@ -1,5 +1,6 @@
 //! A parameter's numbers on a GPU.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use super::optimizer::Flat;
@@ -8,7 +9,7 @@ use crate::cpu::{adamw, sgd};
 use crate::device::{DType, Device, Place};
 use crate::error::Result;
 use crate::numbers::Numbers;
-use crate::parameter::Part;
+use crate::parameter::{Parameter, Part};
 
 /// A parameter's numbers on a GPU: weights, gradient and the optimizer's tensors in `f32`. If products use
 /// another number format, also a copy of the weights in that format.
@@ -18,9 +19,11 @@ pub(crate) struct Weights {
     count: usize,
     value: Memory,
     grad: Memory,
+    /// For the numbers that are owned.
     state: Vec<Memory>,
+    owned: Range<usize>,
     copy: Option<Memory>,
-    /// Where the GPU writes the sum of the squares of the gradient.
+    /// Where the GPU writes the sums of the squares of the gradient, one for each piece.
     squares: Pinned,
 }
 
@@ -39,8 +42,9 @@ impl Weights {
             value: gpu.lasting_memory_of(bytes)?,
             grad: gpu.lasting_memory_of(bytes)?,
             state: Vec::new(),
+            owned: 0..value.len(),
             copy,
-            squares: Pinned::new(size_of::<f64>())?,
+            squares: Pinned::new(value.len().div_ceil(Parameter::PIECE) * size_of::<f64>())?,
         };
         weights.store_value(value)?;
         Ok(weights)
@@ -71,13 +75,22 @@ impl Weights {
         self.copy.as_ref().unwrap_or(&self.value).at()
     }
 
+    /// As [`Parameter::own`].
+    pub(crate) fn own(&mut self, numbers: Range<usize>) {
+        self.owned = numbers;
+    }
+
     /// The weights, gradient and copy for an update.
     fn flat(&self) -> Flat {
+        let (start, full, half) = (self.owned.start, size_of::<f32>(), DType::Bf16.bytes());
         Flat {
-            value: self.value(),
-            grad: self.grad(),
-            half: self.copy.as_ref().map_or(Ptr::NONE, Memory::at),
-            count: self.count,
+            value: self.value().offset(full * start),
+            grad: self.grad().offset(full * start),
+            half: self
+                .copy
+                .as_ref()
+                .map_or(Ptr::NONE, |copy| copy.at().offset(half * start)),
+            count: self.owned.len(),
         }
     }
 
@@ -91,6 +104,35 @@ impl Weights {
         self.grad.clone()
     }
 
+    /// The weights' memory.
+    pub(crate) fn value_memory(&self) -> Memory {
+        self.value.clone()
+    }
+
+    /// Memory for another gradient.
+    pub(crate) fn more_grad_memory(&self) -> Result<Memory> {
+        self.gpu()?.lasting_memory_of(self.bytes())
+    }
+
+    /// Exchanges the gradient's memory for another one.
+    pub(crate) fn trade_grad(&mut self, memory: &mut Memory) {
+        std::mem::swap(&mut self.grad, memory);
+    }
+
+    /// Sets the weights from this place on.
+    pub(crate) fn set_value(&self, start: usize, bytes: &[u8]) -> Result<()> {
+        let gpu = self.gpu()?;
+        let at = self.value.at().offset(start * size_of::<f32>());
+        gpu.upload_to(at, bytes)?;
+        match &self.copy {
+            Some(copy) => {
+                let copy = copy.at().offset(start * DType::Bf16.bytes());
+                gpu.cast_to_bf16(copy, at, bytes.len() / size_of::<f32>())
+            }
+            None => Ok(()),
+        }
+    }
+
     /// The optimizer's tensors. Makes `N` tensors of zeros before the first update.
     pub(crate) fn state<const N: usize>(&mut self) -> Result<[Ptr; N]> {
         if self.state.len() != N {
@@ -101,9 +143,10 @@ impl Weights {
 
     fn make_state(&mut self, count: usize) -> Result<()> {
         let gpu = self.gpu()?;
+        let bytes = self.owned.len() * size_of::<f32>();
         let zeros = || {
-            let memory = gpu.lasting_memory_of(self.bytes())?;
-            gpu.clear(memory.at(), self.bytes())?;
+            let memory = gpu.lasting_memory_of(bytes)?;
+            gpu.clear(memory.at(), bytes)?;
             Ok(memory)
         };
         self.state = (0..count).map(|_| zeros()).collect::<Result<_>>()?;
@@ -139,16 +182,15 @@ impl Weights {
         self.gpu()?.sgd(self.flat(), momentum, by)
     }
 
-    /// Queues the sum of the squares of the gradient.
+    /// Queues the sums of the squares of the gradient.
     pub(crate) fn start_squares(&self) -> Result<()> {
-        let gpu = self.gpu()?;
-        let scratch = gpu.memory_of(Gpu::sum_squares_scratch(self.count))?;
-        gpu.sum_squares(self.squares.at(), self.grad.at(), self.count, scratch.at())
+        self.gpu()?
+            .sum_squares(self.squares.at(), self.grad.at(), self.count)
     }
 
-    /// The sum that was queued last. All work queued before must be done.
-    pub(crate) fn squares(&self) -> f64 {
-        self.squares.numbers()[0]
+    /// The sums that were queued last, one for each piece. All work queued before must be done.
+    pub(crate) fn squares(&self) -> &[f64] {
+        self.squares.numbers()
     }
 
     fn store_value(&self, value: &[f32]) -> Result<()> {

@@ -319,6 +319,10 @@ impl Layer for Linear {
 
     fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
         (self.forward_weight, self.backward_weight) = (None, None);
+        self.visit_gradients(visit);
+    }
+
+    fn visit_gradients<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
         visit(&mut self.weight);
         self.bias.iter_mut().for_each(visit);
     }

@@ -87,4 +87,9 @@ impl<C: Cheap> Layer for Recomputed<C> {
         self.cheap.visit_parameters(visit);
         self.linear.visit_parameters(visit);
     }
+
+    fn visit_gradients<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+        self.cheap.visit_gradients(visit);
+        self.linear.visit_gradients(visit);
+    }
 }

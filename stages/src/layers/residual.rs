@@ -94,6 +94,10 @@ impl Layer for Residual {
         sequential::visit_parameters(&mut self.layers, visit);
     }
 
+    fn visit_gradients<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+        sequential::visit_gradients(&mut self.layers, visit);
+    }
+
     fn recompute_interior(&mut self) {
         self.recompute = true;
     }

@@ -18,6 +18,16 @@ pub struct CrossEntropy {
     on_gpu: Scores,
 }
 
+impl Clone for CrossEntropy {
+    /// The same loss. Scores that a GPU has not given yet stay with this one.
+    fn clone(&self) -> Self {
+        Self {
+            ignore: self.ignore,
+            on_gpu: Scores::default(),
+        }
+    }
+}
+
 impl CrossEntropy {
     /// A loss that ignores targets of this class: they do not count and have no gradient.
     pub fn ignoring(class: u32) -> Self {

@@ -15,6 +15,13 @@ pub struct MeanSquaredError {
     on_gpu: Scores,
 }
 
+impl Clone for MeanSquaredError {
+    /// The same loss. Scores that a GPU has not given yet stay with this one.
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
 impl MeanSquaredError {
     /// Computes the score on the GPU, and turns the output into the gradient.
     fn run_on(&mut self, gpu: &Gpu, micro_batch: u32, output: &mut Tensor, target: &Tensor) -> Result<()> {

@@ -57,14 +57,18 @@ impl Optimizer for AdamW {
             return weights.adamw(scalars);
         }
         fill_state(parameter, 2);
-        let [mean, square] = &mut parameter.state[..] else {
+        let (value, grad, [mean, square]) = parameter.owned_parts() else {
             unreachable!("fill_state: two tensors, and checkpoints are checked against state_names")
         };
-        update(&mut parameter.value, &parameter.grad, mean, square, scalars);
+        update(value, grad, mean, square, scalars);
         Ok(())
     }
 
     fn runs_on_gpus(&self) -> bool {
+        true
+    }
+
+    fn updates_parts(&self) -> bool {
         true
     }
 }

@@ -17,7 +17,7 @@ pub trait Optimizer: std::fmt::Debug + Send + Sync + 'static {
     fn state_names(&self) -> &'static [&'static str];
 
     /// Updates the weights from `update.scale` times the gradient. The gradient does not change. Makes the
-    /// state if it is empty.
+    /// state if it is empty ([`Parameter::make_state`]).
     ///
     /// # Errors
     /// When the parameter is on a GPU that reports an error or cannot run this optimizer.
@@ -25,6 +25,13 @@ pub trait Optimizer: std::fmt::Debug + Send + Sync + 'static {
 
     /// Whether it also updates parameters on a GPU.
     fn runs_on_gpus(&self) -> bool {
+        false
+    }
+
+    /// Whether it can update a part of a parameter alone: the numbers of [`Parameter::owned`], from
+    /// [`Parameter::owned_parts`]. A replica with a sharded optimizer needs this. An optimizer whose update of
+    /// a number depends on other numbers cannot.
+    fn updates_parts(&self) -> bool {
         false
     }
 }
@@ -40,6 +47,10 @@ impl Optimizer for Box<dyn Optimizer> {
 
     fn runs_on_gpus(&self) -> bool {
         (**self).runs_on_gpus()
+    }
+
+    fn updates_parts(&self) -> bool {
+        (**self).updates_parts()
     }
 }
 

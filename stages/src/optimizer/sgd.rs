@@ -39,14 +39,19 @@ impl Optimizer for Sgd {
             return weights.sgd(with_momentum, scalars);
         }
         fill_state(parameter, self.state_names().len());
-        match parameter.state.first_mut() {
-            Some(momentum) => sgd::update(&mut parameter.value, &parameter.grad, momentum, scalars),
-            None => sgd::update_plain(&mut parameter.value, &parameter.grad, scalars),
+        let (value, grad, state) = parameter.owned_parts();
+        match state.first_mut() {
+            Some(momentum) => sgd::update(value, grad, momentum, scalars),
+            None => sgd::update_plain(value, grad, scalars),
         }
         Ok(())
     }
 
     fn runs_on_gpus(&self) -> bool {
+        true
+    }
+
+    fn updates_parts(&self) -> bool {
         true
     }
 }

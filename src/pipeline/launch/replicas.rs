@@ -1,0 +1,44 @@
+//! Whether all replicas start with the same parameters.
+
+use crate::error::{LaunchError, ReplicaDifference, Result};
+use crate::mesh::{Axis, Mesh};
+use crate::worker::ParameterInfo;
+
+/// The parameters of the first replica, in layer order. Refuses replicas that hold others, or that start with
+/// other weights. `built`: those of each world rank.
+pub(super) fn of_first_replica(built: Vec<Vec<ParameterInfo>>, mesh: &Mesh) -> Result<Vec<ParameterInfo>> {
+    let mut replicas = vec![Vec::new(); mesh.size(Axis::Data) as usize];
+    for (rank, infos) in mesh.world().zip(built) {
+        replicas[mesh.coordinate(rank).replica as usize].extend(infos);
+    }
+    let sites = |infos: &mut Vec<ParameterInfo>| {
+        infos.sort_by_key(|info| (info.site.stage, info.site.index));
+    };
+    replicas.iter_mut().for_each(sites);
+    let mut replicas = replicas.into_iter();
+    let first = replicas.next().expect("there is a first replica");
+    for (replica, other) in (1..).zip(replicas) {
+        same_parameters(&first, replica, &other)?;
+    }
+    Ok(first)
+}
+
+/// Refuses a replica whose parameters are not those of the first one.
+fn same_parameters(first: &[ParameterInfo], replica: u32, other: &[ParameterInfo]) -> Result<()> {
+    for (index, info) in first.iter().enumerate() {
+        let differs = |what| LaunchError::ReplicasDiffer {
+            name: info.name.clone(),
+            stage: info.site.stage,
+            replica,
+            what,
+        };
+        match other.get(index) {
+            Some(theirs) if theirs == info => {}
+            Some(theirs) if (&theirs.name, &theirs.dims) == (&info.name, &info.dims) => {
+                return Err(differs(ReplicaDifference::Weights).into());
+            }
+            _ => return Err(differs(ReplicaDifference::Parameter).into()),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,325 @@
+//! The sum of one stage's gradients over its replicas.
+//!
+//! Each replica owns some of the stage's numbers ([`Slices`]). It receives the other replicas' sums of these
+//! numbers, adds all up by the tree of [`groups`](crate::groups), and answers with the total. So what is added
+//! to what does not depend on who is early. A stage of few numbers is quicker without answers: each replica
+//! sends its sums to all others, and all add up everything.
+//!
+//! A replica sends an owner at most [`WINDOW`] buckets before their answers come. So what is on the way needs
+//! little memory, and the answers use the memory of what they answer.
+
+use pipewright_stages::Stage;
+
+use super::chunk::Chunk;
+use super::share::Share;
+use super::slices::{Slices, Span};
+use crate::error::Result;
+use crate::fabric::{Tag, Transport};
+use crate::groups::{Node, Sums};
+use crate::id::{StageId, WorldRank};
+
+/// How many buckets may be on the way to one replica.
+pub(crate) const WINDOW: usize = 4;
+
+/// A stage of at most so many numbers is reduced without answers.
+const FEW: usize = 1 << 14;
+
+/// What a block is about. Its tag has this number, and the stage.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Topic {
+    /// A replica's sums of a bucket, for the owner.
+    Sums = 1,
+    /// The owner's answer.
+    Answer,
+    /// The owner's new weights.
+    Weights,
+    /// A replica's part of the optimizer's state, for a checkpoint.
+    State,
+}
+
+impl Topic {
+    pub(super) fn tag(self, stage: StageId) -> Tag {
+        Tag((self as u64) << 32 | u64::from(stage.0))
+    }
+}
+
+/// What an owner answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answers {
+    /// The total.
+    Totals,
+    /// An empty block: the others do not need the total, because the owner updates the weights.
+    Receipts,
+    /// Nothing: all replicas own all numbers.
+    None,
+}
+
+/// What a rank uses to reach the others.
+pub(super) struct Reach<'a, W> {
+    pub(super) share: &'a Share,
+    pub(super) transport: &'a mut dyn Transport<W>,
+    /// Memory for blocks.
+    pub(super) blocks: &'a mut Vec<Vec<u8>>,
+}
+
+impl<W> Reach<'_, W> {
+    pub(super) fn block(&mut self) -> Vec<u8> {
+        let mut block = self.blocks.pop().unwrap_or_default();
+        block.clear();
+        block
+    }
+}
+
+/// A stage's reduction: how it is done, and how far it has come in this step.
+#[derive(Debug)]
+pub(super) struct Reduction {
+    stage: StageId,
+    answers: Answers,
+    slices: Slices,
+    /// All numbers, where all replicas own all.
+    whole: Vec<Vec<Span>>,
+    /// The sums that each replica makes, by replica.
+    nodes: Vec<Vec<Node>>,
+    is_active: bool,
+    /// How many buckets each owner has been sent, by replica.
+    sent: Vec<usize>,
+    /// How many of these are done, by replica.
+    done: Vec<usize>,
+    /// How many of its own buckets this rank has added up.
+    added: usize,
+    /// The next own bucket, by replica.
+    parts: Vec<Option<Vec<u8>>>,
+    sums: Sums<Vec<u8>>,
+}
+
+impl Reduction {
+    /// The reduction of a stage whose numbers are divided in this way.
+    pub(super) fn new(stage: StageId, slices: Slices, share: &Share, sharded: bool) -> Self {
+        let replicas = share.replicas() as usize;
+        let answers = match sharded {
+            true => Answers::Receipts,
+            false if slices.count() <= FEW => Answers::None,
+            false => Answers::Totals,
+        };
+        Self {
+            stage,
+            answers,
+            whole: vec![slices.whole()],
+            slices,
+            nodes: (0..share.replicas())
+                .map(|replica| share.nodes_of(replica))
+                .collect(),
+            is_active: false,
+            sent: vec![0; replicas],
+            done: vec![0; replicas],
+            added: 0,
+            parts: vec![None; replicas],
+            sums: Sums::default(),
+        }
+    }
+
+    /// Who owns which numbers.
+    pub(super) fn slices(&self) -> &Slices {
+        &self.slices
+    }
+
+    /// The stage's gradients of this replica are complete.
+    pub(super) fn start(&mut self, share: &Share) {
+        self.is_active = true;
+        self.added = 0;
+        self.sent.fill(0);
+        for replica in share.others() {
+            // Who has nothing to give waits for totals only.
+            let gives = !self.nodes[share.replica as usize].is_empty();
+            self.done[replica as usize] = match gives || self.answers == Answers::Totals {
+                true => 0,
+                false => self.buckets(replica).len(),
+            };
+        }
+    }
+
+    /// Whether the stage's gradients are being added up.
+    pub(super) fn is_active(&self) -> bool {
+        self.is_active
+    }
+
+    fn buckets(&self, owner: u32) -> &[Vec<Span>] {
+        match self.answers {
+            Answers::None => &self.whole,
+            _ => self.slices.of(owner),
+        }
+    }
+
+    /// Does all that it can without waiting. Returns whether it did anything.
+    ///
+    /// # Errors
+    /// When a peer has stopped, or the stage's device reports an error.
+    pub(super) fn progress<S: Stage>(
+        &mut self,
+        chunk: &mut Chunk<S>,
+        reach: &mut Reach<'_, S::Wire>,
+    ) -> Result<bool> {
+        let mut moved = false;
+        for owner in reach.share.others() {
+            moved |= self.give(owner, chunk, reach)?;
+            moved |= self.take_answers(owner, chunk, reach)?;
+        }
+        moved |= self.add_up(chunk, reach)?;
+        if self.awaited(reach.share).is_none() {
+            self.is_active = false;
+            chunk.partials.clear();
+        }
+        Ok(moved)
+    }
+
+    /// A rank that must do something before this reduction is done. `None` if it is done.
+    pub(super) fn awaited(&self, share: &Share) -> Option<WorldRank> {
+        let is_missing = |replica: &u32| {
+            let index = *replica as usize;
+            let for_own = self.added < self.buckets(share.replica).len();
+            let gives = for_own && self.parts[index].is_none() && !self.nodes[index].is_empty();
+            gives || self.done[index] < self.buckets(*replica).len()
+        };
+        share.others().find(is_missing).map(|replica| share.rank(replica))
+    }
+
+    /// Sends an owner this replica's sums of its next buckets.
+    fn give<S: Stage>(
+        &mut self,
+        owner: u32,
+        chunk: &mut Chunk<S>,
+        reach: &mut Reach<'_, S::Wire>,
+    ) -> Result<bool> {
+        let index = owner as usize;
+        let own = reach.share.replica as usize;
+        let mut moved = false;
+        while !self.nodes[own].is_empty()
+            && self.sent[index] < self.buckets(owner).len()
+            && self.sent[index] < self.done[index] + WINDOW
+        {
+            let mut block = reach.block();
+            let spans = &self.buckets(owner)[self.sent[index]];
+            for node in 0..self.nodes[own].len() {
+                chunk.append_sums(node, spans, &mut block)?;
+            }
+            let peer = reach.share.rank(owner);
+            reach
+                .transport
+                .send_bytes(peer, Topic::Sums.tag(self.stage), block)?;
+            self.sent[index] += 1;
+            if self.answers == Answers::None {
+                self.done[index] += 1;
+            }
+            moved = true;
+        }
+        Ok(moved)
+    }
+
+    /// Takes an owner's answers.
+    fn take_answers<S: Stage>(
+        &mut self,
+        owner: u32,
+        chunk: &mut Chunk<S>,
+        reach: &mut Reach<'_, S::Wire>,
+    ) -> Result<bool> {
+        let (index, peer) = (owner as usize, reach.share.rank(owner));
+        let mut moved = false;
+        while self.answers != Answers::None
+            && self.done[index] < self.buckets(owner).len()
+            && let Some(block) = reach.transport.poll_bytes(peer, Topic::Answer.tag(self.stage))?
+        {
+            if self.answers == Answers::Totals {
+                chunk.set_gradients(&self.buckets(owner)[self.done[index]], &block)?;
+            }
+            reach.blocks.push(block);
+            self.done[index] += 1;
+            moved = true;
+        }
+        Ok(moved)
+    }
+
+    /// Adds up the own buckets of which all replicas' sums have come, and answers.
+    fn add_up<S: Stage>(&mut self, chunk: &mut Chunk<S>, reach: &mut Reach<'_, S::Wire>) -> Result<bool> {
+        let mut moved = false;
+        while self.added < self.buckets(reach.share.replica).len() {
+            for replica in reach.share.others() {
+                let index = replica as usize;
+                if self.parts[index].is_none() && !self.nodes[index].is_empty() {
+                    let (peer, tag) = (reach.share.rank(replica), Topic::Sums.tag(self.stage));
+                    match reach.transport.poll_bytes(peer, tag)? {
+                        Some(part) => self.parts[index] = Some(part),
+                        None => return Ok(moved),
+                    }
+                }
+            }
+            let total = self.total(chunk, reach)?;
+            let spans = &self.buckets(reach.share.replica)[self.added];
+            chunk.set_gradients(spans, &total)?;
+            self.answer(total, reach)?;
+            self.added += 1;
+            moved = true;
+        }
+        Ok(moved)
+    }
+
+    /// The total of the next own bucket.
+    fn total<S: Stage>(&mut self, chunk: &mut Chunk<S>, reach: &mut Reach<'_, S::Wire>) -> Result<Vec<u8>> {
+        for replica in 0..reach.share.replicas() {
+            let mut part = self.parts[replica as usize].take();
+            let nodes = self.nodes[replica as usize].len();
+            for index in 0..nodes {
+                let block = match &part {
+                    Some(_) if nodes == 1 => part.take().expect("it is some"),
+                    Some(part) => {
+                        let size = part.len() / nodes;
+                        let mut block = reach.block();
+                        block.extend_from_slice(&part[index * size..][..size]);
+                        block
+                    }
+                    None => {
+                        let mut block = reach.block();
+                        let spans = &self.buckets(reach.share.replica)[self.added];
+                        chunk.append_sums(index, spans, &mut block)?;
+                        block
+                    }
+                };
+                let (node, blocks) = (self.nodes[replica as usize][index], &mut *reach.blocks);
+                self.sums.push(node, block, |a, b| added(a, b, blocks));
+            }
+            reach.blocks.extend(part);
+        }
+        let total = self.sums.total(|a, b| added(a, b, reach.blocks));
+        Ok(total.expect("the first replica has a group"))
+    }
+
+    /// Answers the other replicas. `total` is the sum of the next own bucket.
+    fn answer<W: 'static>(&self, total: Vec<u8>, reach: &mut Reach<'_, W>) -> Result<()> {
+        let waits = |replica: &u32| match self.answers {
+            Answers::Totals => true,
+            Answers::Receipts => !self.nodes[*replica as usize].is_empty(),
+            Answers::None => false,
+        };
+        for replica in reach.share.others().filter(waits) {
+            let mut block = reach.block();
+            if self.answers == Answers::Totals {
+                block.extend_from_slice(&total);
+            }
+            let peer = reach.share.rank(replica);
+            reach
+                .transport
+                .send_bytes(peer, Topic::Answer.tag(self.stage), block)?;
+        }
+        reach.blocks.push(total);
+        Ok(())
+    }
+}
+
+/// The sum of two blocks of `f32`, in the memory of the first. The second one's memory is used again.
+fn added(mut sum: Vec<u8>, more: Vec<u8>, blocks: &mut Vec<Vec<u8>>) -> Vec<u8> {
+    let numbers = sum.as_chunks_mut().0.iter_mut().zip(more.as_chunks().0);
+    for (number, more) in numbers {
+        *number = (f32::from_ne_bytes(*number) + f32::from_ne_bytes(*more)).to_ne_bytes();
+    }
+    blocks.push(more);
+    sum
+}

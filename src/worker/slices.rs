@@ -1,0 +1,151 @@
+//! Which replica adds up, and with a sharded optimizer updates, which numbers of a stage's parameters.
+
+use std::ops::Range;
+
+use pipewright_stages::Parameter;
+
+/// Numbers of one parameter: its place in the stage, and which of its numbers.
+pub(super) type Span = (usize, Range<usize>);
+
+/// The numbers of a bucket, if there are no more than [`BUCKETS`] of a replica.
+const BUCKET: usize = Parameter::PIECE;
+
+/// The most buckets of a replica. With more numbers, buckets are larger.
+const BUCKETS: usize = 256;
+
+/// The numbers of a stage's parameters, divided among the replicas. Each replica owns whole
+/// [pieces](Parameter::PIECE), about equally many. They travel in buckets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Slices {
+    /// By replica.
+    buckets: Vec<Vec<Vec<Span>>>,
+    /// By parameter, then by replica.
+    owned: Vec<Vec<Range<usize>>>,
+}
+
+impl Slices {
+    /// Divides parameters among so many replicas. `parameters`: the length of each, and a number by which its
+    /// pieces are dealt out. It is the same for all copies of a tied parameter.
+    pub(super) fn new(parameters: impl Iterator<Item = (usize, usize)>, replicas: u32) -> Self {
+        let replicas = replicas as usize;
+        let owned: Vec<Vec<Range<usize>>> = parameters
+            .map(|(length, turn)| {
+                let part = |replica| part(length, (replica + turn) % replicas, replicas);
+                (0..replicas).map(part).collect()
+            })
+            .collect();
+        let buckets = (0..replicas).map(|replica| buckets(&owned, replica)).collect();
+        Self { buckets, owned }
+    }
+
+    /// The buckets of a replica.
+    pub(super) fn of(&self, replica: u32) -> &[Vec<Span>] {
+        &self.buckets[replica as usize]
+    }
+
+    /// All numbers, as one bucket.
+    pub(super) fn whole(&self) -> Vec<Span> {
+        let lengths = self
+            .owned
+            .iter()
+            .map(|parts| parts.iter().map(ExactSizeIterator::len).sum());
+        lengths.map(|length| 0..length).enumerate().collect()
+    }
+
+    /// How many numbers there are.
+    pub(super) fn count(&self) -> usize {
+        self.owned.iter().flatten().map(ExactSizeIterator::len).sum()
+    }
+
+    /// The numbers of a parameter that a replica owns.
+    pub(super) fn owned(&self, parameter: usize, replica: u32) -> Range<usize> {
+        self.owned[parameter][replica as usize].clone()
+    }
+}
+
+/// One of so many parts of `length` numbers: whole pieces.
+fn part(length: usize, index: usize, parts: usize) -> Range<usize> {
+    let pieces = length.div_ceil(Parameter::PIECE);
+    let start = |index: usize| (index * pieces / parts * Parameter::PIECE).min(length);
+    start(index)..start(index + 1)
+}
+
+/// The buckets of one replica.
+fn buckets(owned: &[Vec<Range<usize>>], replica: usize) -> Vec<Vec<Span>> {
+    let parts = || owned.iter().map(|parts| &parts[replica]).enumerate();
+    let count: usize = parts().map(|(_, range)| range.len()).sum();
+    let size = BUCKET.max(count.div_ceil(BUCKETS));
+    let (mut all, mut bucket, mut room) = (Vec::new(), Vec::new(), size);
+    for (parameter, range) in parts() {
+        let mut rest = range.clone();
+        while !rest.is_empty() {
+            let end = rest.end.min(rest.start + room);
+            bucket.push((parameter, rest.start..end));
+            room -= end - rest.start;
+            rest.start = end;
+            if room == 0 {
+                all.push(std::mem::take(&mut bucket));
+                room = size;
+            }
+        }
+    }
+    if !bucket.is_empty() {
+        all.push(bucket);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LENGTHS: [usize; 7] = [1, 512, 65_536, 65_537, 1_000_003, 0, 3 * 65_536];
+
+    #[test]
+    fn every_number_is_owned_once_and_is_in_one_bucket() {
+        for replicas in 1..9 {
+            let slices = Slices::new(LENGTHS.into_iter().zip(0..), replicas);
+            for (index, length) in LENGTHS.into_iter().enumerate() {
+                let mut seen = vec![0_u8; length];
+                for replica in 0..replicas {
+                    let owned = slices.owned(index, replica);
+                    assert!(
+                        owned.is_empty() || owned.start % Parameter::PIECE == 0,
+                        "{owned:?}"
+                    );
+                    let spans = slices.of(replica).iter().flatten();
+                    for (_, range) in spans.filter(|(parameter, _)| *parameter == index) {
+                        assert!(range.start >= owned.start && range.end <= owned.end);
+                        seen[range.clone()].iter_mut().for_each(|count| *count += 1);
+                    }
+                }
+                assert!(
+                    seen.into_iter().all(|count| count == 1),
+                    "{length} over {replicas}"
+                );
+            }
+            assert_eq!(slices.count(), LENGTHS.into_iter().sum::<usize>());
+        }
+    }
+
+    #[test]
+    fn replicas_own_about_equally_many_numbers() {
+        let lengths = [1_usize << 20; 12].into_iter().chain([512; 24]);
+        for replicas in 2..9 {
+            let slices = Slices::new(lengths.clone().zip(0..), replicas);
+            let owned = |replica| -> usize {
+                let spans = slices.of(replica).iter().flatten();
+                spans.map(|(_, range)| range.len()).sum()
+            };
+            let most = (0..replicas).map(owned).max().expect("there are replicas");
+            let even = slices.count() / replicas as usize;
+            assert!(most <= even + even / 8, "{most} of {even} over {replicas}");
+        }
+    }
+
+    #[test]
+    fn a_large_stage_has_larger_buckets_and_not_more() {
+        let slices = Slices::new([(1 << 26, 0)].into_iter(), 2);
+        assert_eq!(slices.of(0).len(), BUCKETS);
+    }
+}
