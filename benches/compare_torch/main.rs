@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use pipewright::groups::Groups;
 use pipewright::stages::Place;
 use serde_json::json;
 
@@ -63,8 +64,17 @@ struct Run {
     data: PathBuf,
     #[arg(long)]
     steps: u64,
+    /// Ranks of a replica.
     #[arg(long, default_value_t = 2)]
     ranks: u32,
+    #[arg(long, default_value_t = 1)]
+    replicas: u32,
+    /// Gradient groups of a batch.
+    #[arg(long, default_value_t = Groups::DEFAULT)]
+    groups: u32,
+    /// Each replica updates only its part of the weights.
+    #[arg(long)]
+    sharded: bool,
 }
 
 impl Run {
@@ -74,6 +84,9 @@ impl Run {
             data: self.data,
             steps: self.steps,
             ranks: self.ranks,
+            replicas: self.replicas,
+            groups: self.groups,
+            sharded: self.sharded,
             place: Place::default(),
         })
     }

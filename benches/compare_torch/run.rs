@@ -34,7 +34,11 @@ pub(crate) struct Given {
     /// A file of text, or a folder with labelled images.
     pub(crate) data: PathBuf,
     pub(crate) steps: u64,
+    /// Ranks of a replica.
     pub(crate) ranks: u32,
+    pub(crate) replicas: u32,
+    pub(crate) groups: u32,
+    pub(crate) sharded: bool,
     /// The place of all stages.
     pub(crate) place: Place,
 }
@@ -128,6 +132,9 @@ impl Given {
             })
             .learning_rate(LearningRate::Constant(3e-4))
             .threads_per_rank(threads)
+            .replicas(self.replicas)
+            .gradient_groups(self.groups)
+            .sharded(self.sharded)
             .launch()?;
         let reports = (0..self.steps).map(|_| pipeline.step());
         let reports = reports.collect::<pipewright::Result<Vec<_>>>()?;
@@ -137,6 +144,7 @@ impl Given {
             "cut": plan.counts,
             "bubble": bubble,
             "measured_bubbles": each(StepReport::bubble),
+            "reducing": each(StepReport::reducing),
             "actions": actions,
             "seconds": each(|report| report.seconds),
             "losses": each(|report| report.loss),

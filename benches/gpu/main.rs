@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use pipewright::groups::Groups;
 use pipewright::stages::devices::probe;
 use pipewright::stages::{DType, Device, Place};
 
@@ -89,6 +90,9 @@ impl Arguments {
             data: self.data.clone(),
             steps: self.steps,
             ranks,
+            replicas: 1,
+            groups: Groups::DEFAULT,
+            sharded: false,
             place: self.place(),
         })
     }

@@ -30,7 +30,8 @@ impl Introduction {
         Self {
             data: data.summary.clone(),
             pipeline: format!(
-                "stages {}, schedule {}, micro-batches {} of {} rows",
+                "{}stages {}, schedule {}, micro-batches {} of {} rows",
+                replicas(config),
                 pipeline.stages,
                 pipeline.schedule,
                 pipeline.micro_batches,
@@ -49,7 +50,8 @@ impl Introduction {
     /// Prints it, a line each.
     pub(super) fn print<S: Stage>(&self, session: &Session<'_, S>) -> Result<()> {
         let pipeline = session.pipeline();
-        let threads = self.threads(pipeline.schedule().ranks() as usize);
+        let ranks = pipeline.schedule().ranks() * pipeline.replicas();
+        let threads = self.threads(ranks as usize);
         let mut lines = vec![
             format!("data      {}", self.data),
             format!("model     {} parameters", parameters(session)),
@@ -87,6 +89,15 @@ impl Introduction {
             }
             _ => format!(", {threads} threads a rank"),
         }
+    }
+}
+
+/// The part about replicas, if there are several.
+fn replicas(config: &Config) -> String {
+    match (config.pipeline.replicas, config.optimizer.sharded) {
+        (1, _) => String::new(),
+        (replicas, false) => format!("{replicas} replicas, "),
+        (replicas, true) => format!("{replicas} replicas, sharded optimizer, "),
     }
 }
 

@@ -7,7 +7,7 @@ use pipewright_stages::loss::CrossEntropy;
 use pipewright_stages::optimizer::{AdamW, LearningRate, Optimizer, Sgd};
 use pipewright_stages::{RecomputedStage, Sequential};
 
-use super::{TrainingData, places, stages};
+use super::{TrainingData, places_of_all, stages};
 use crate::config::{self, Config, LearningRateSchedule, OptimizerKind};
 use crate::data::IGNORED;
 use crate::error::Result;
@@ -18,7 +18,7 @@ use crate::schedule::Schedule;
 /// Starts the pipeline of a config under this schedule. `counts` are the layers of each stage.
 ///
 /// # Errors
-/// As for [`places`], [`stages`] and [`PipelineBuilder::launch`](crate::PipelineBuilder::launch).
+/// As for [`places_of_all`], [`stages`] and [`PipelineBuilder::launch`](crate::PipelineBuilder::launch).
 pub fn launch(
     config: &Config,
     data: &TrainingData,
@@ -27,12 +27,15 @@ pub fn launch(
     world: Option<World>,
 ) -> Result<Pipeline<RecomputedStage<Sequential>>> {
     let mut builder = Pipeline::builder()
-        .places(places(config, schedule.ranks())?)
+        .places(places_of_all(config, schedule.ranks())?)
         .schedule(schedule)
         .stages(stages(config, counts)?)
         .loss(loss())
         .data(Arc::clone(&data.train))
+        .replicas(config.pipeline.replicas)
+        .gradient_groups(config.pipeline.gradient_groups)
         .optimizer(optimizer(config))
+        .sharded(config.optimizer.sharded)
         .learning_rate(learning_rate(config))
         .threads_per_rank(config.pipeline.threads_per_rank)
         .pin(config.pipeline.pin)

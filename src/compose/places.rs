@@ -9,15 +9,29 @@ use crate::error::{Result, ValueProblem};
 /// How many `bf16` numbers a GPU reads at once: 16 bytes.
 const LOAD: usize = 8;
 
-/// The place of each rank. A rank on the CPU computes with `f32`, even if ranks on GPUs use `bf16`.
+/// The place of each rank of the first replica, which has `ranks` ranks. A rank on the CPU computes with
+/// `f32`, even if ranks on GPUs use `bf16`.
 ///
 /// # Errors
-/// When there are several devices, but not as many as ranks.
+/// When there are several devices, but not as many as ranks of a replica or as ranks in all.
 pub fn places(config: &Config, ranks: u32) -> Result<Vec<Place>> {
-    let (devices, ranks) = (&config.pipeline.devices.0, ranks as usize);
-    let count = devices.len();
-    config.require(count == 1 || count == ranks, "pipeline.devices", || {
-        ValueProblem::OtherRanks { has: count, ranks }
+    let mut all = places_of_all(config, ranks)?;
+    all.truncate(ranks as usize);
+    Ok(all)
+}
+
+/// The place of each rank of the run, replica by replica, if a replica has `ranks` ranks.
+///
+/// # Errors
+/// As for [`places`].
+pub fn places_of_all(config: &Config, ranks: u32) -> Result<Vec<Place>> {
+    let (devices, replicas) = (&config.pipeline.devices.0, config.pipeline.replicas);
+    let (count, all) = (devices.len(), replicas as usize * ranks as usize);
+    let fits = [1, ranks as usize, all].contains(&count);
+    config.require(fits, "pipeline.devices", || ValueProblem::OtherRanks {
+        has: count,
+        ranks: ranks as usize,
+        replicas,
     })?;
     let place = |device: &Device| Place {
         device: *device,
@@ -26,7 +40,7 @@ pub fn places(config: &Config, ranks: u32) -> Result<Vec<Place>> {
             _ => DType::F32,
         },
     };
-    Ok(devices.iter().cycle().take(ranks).map(place).collect())
+    Ok(devices.iter().cycle().take(all).map(place).collect())
 }
 
 /// The text about GPUs when a run begins: which GPUs, with which numbers, and which parts of the model are

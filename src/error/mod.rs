@@ -79,8 +79,10 @@ pub enum Error {
     #[error(transparent)]
     Mesh(#[from] MeshError),
     /// An action of a rank failed while a step ran.
-    #[error("rank {rank}, action {index} ({action}): {kind}")]
+    #[error("{}rank {rank}, action {index} ({action}): {kind}", of_replica(*replica))]
     Action {
+        /// The rank's replica, if there are several.
+        replica: Option<u32>,
         /// The rank whose action failed.
         rank: Rank,
         /// The action's place in the rank's list, from 0.
@@ -192,10 +194,17 @@ impl From<Error> for pipewright_stages::Error {
 impl Error {
     /// The same failure, with the action in which it happened. If the action is already known, it stays.
     #[must_use]
-    pub(crate) fn at_action(self, rank: Rank, index: usize, action: &impl ToString) -> Self {
+    pub(crate) fn at_action(
+        self,
+        replica: Option<u32>,
+        rank: Rank,
+        index: usize,
+        action: &impl ToString,
+    ) -> Self {
         match self {
             Self::Action { .. } => self,
             kind => Self::Action {
+                replica,
                 rank,
                 index,
                 action: action.to_string(),
@@ -265,4 +274,9 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "without a message".to_owned())
+}
+
+/// A replica in front of its rank, in messages.
+fn of_replica(replica: Option<u32>) -> String {
+    replica.map_or(String::new(), |replica| format!("replica {replica}, "))
 }

@@ -148,12 +148,17 @@ pub enum ValueProblem {
         advice: &'static str,
     },
     /// A list of devices for another number of ranks.
-    #[error("the list has {has}, and there are {ranks} ranks: give one device for all, or one for each")]
+    #[error(
+        "the list has {has}, and there are {}: give one device for all, or one for each",
+        ranks_in_words(*ranks, *replicas)
+    )]
     OtherRanks {
         /// How many devices there are.
         has: usize,
-        /// How many ranks there are.
+        /// How many ranks a replica has.
         ranks: usize,
+        /// How many replicas there are.
+        replicas: u32,
     },
     /// A warm-up that is longer than the training.
     #[error("{warmup} steps of warm-up do not fit into train.steps = {steps}: lower it or train longer")]
@@ -338,5 +343,12 @@ fn multiples(stages: usize, each: usize) -> String {
     match stages / each * each {
         0 => above.to_string(),
         below => format!("{below} or {above}"),
+    }
+}
+
+fn ranks_in_words(ranks: usize, replicas: u32) -> String {
+    match replicas {
+        1 => format!("{ranks} ranks"),
+        _ => format!("{replicas} replicas of {ranks} ranks"),
     }
 }

@@ -22,7 +22,7 @@ pub struct StepReport {
     /// Seconds from the call to its return, in this process. Only this number, and the bubbles that are
     /// computed from it, differ between processes.
     pub seconds: f64,
-    /// Each rank's share, in rank order.
+    /// Each rank's share, in the order of their numbers: over all replicas.
     pub ranks: Vec<RankReport>,
 }
 
@@ -30,6 +30,13 @@ impl StepReport {
     /// Targets (for a language model: tokens) a second.
     pub fn rate(&self) -> f64 {
         self.weight / self.seconds
+    }
+
+    /// The share of the step in which ranks only added up gradients over replicas, or exchanged new weights of
+    /// a sharded optimizer: the largest of all ranks.
+    pub fn reducing(&self) -> f64 {
+        let most = self.ranks.iter().map(|rank| rank.reducing).fold(0.0, f64::max);
+        most / self.seconds
     }
 
     /// The idle share of the step, averaged over the ranks.

@@ -159,7 +159,7 @@ impl<S: Stage> Pipeline<S> {
             seconds,
             ranks: ranks.collect(),
         };
-        metrics::record(&report);
+        metrics::record(&report, self.ranks.mesh());
         self.next_step += 1;
         let traces = answers.into_iter().filter_map(|answer| answer.trace).collect();
         Ok((report, traces))

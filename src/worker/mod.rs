@@ -309,6 +309,7 @@ impl<S: Stage> Worker<S> {
     /// Runs this rank's actions in order. An error or panic names its action.
     fn run(&mut self, schedule: &Schedule, run: &mut Execution<'_>) -> Result<()> {
         let rank = self.rank;
+        let replica = (self.share.replicas() > 1).then_some(self.share.replica);
         let progress = Arc::clone(&self.meter.progress);
         let result = schedule
             .actions(rank)
@@ -318,7 +319,7 @@ impl<S: Stage> Worker<S> {
                 progress.begin(index, run.shown(action));
                 catch_unwind(AssertUnwindSafe(|| self.perform(run, action)))
                     .unwrap_or_else(|panic| Err(Error::Panicked(panic_message(panic.as_ref()))))
-                    .map_err(|error| error.at_action(rank, index, &run.shown(action)))
+                    .map_err(|error| error.at_action(replica, rank, index, &run.shown(action)))
             });
         progress.end();
         result
