@@ -45,12 +45,14 @@ pub(super) fn prefix() -> String {
 
 /// Refuses a command for which several processes are of no use.
 pub(super) fn refuse(command: &str) -> Result<()> {
-    match config::processes(&environment())? {
+    match config::launched(&environment())? {
         None => Ok(()),
-        Some([_, processes]) => {
-            let command = command.to_owned();
-            Err(RunError::OneProcess { command, processes }.into())
+        Some(found) => Err(RunError::OneProcess {
+            command: command.to_owned(),
+            name: found.launcher.names()[1],
+            processes: found.processes,
         }
+        .into()),
     }
 }
 
@@ -60,6 +62,12 @@ pub(super) fn join(config: &Config, plan: &PipelinePlan, options: &str) -> Resul
     let Some(membership) = config.membership(&environment())? else {
         return Ok(None);
     };
+    if let Some(found) = config::launched(&environment())?.filter(|found| found.process == 0) {
+        super::print(&format!(
+            "processes {}, {}; process 0 at {}\n",
+            found.processes, found.launcher, membership.address
+        ))?;
+    }
     Mesh::of_pipeline(plan.schedule.ranks(), membership.processes, &[])?;
     let program = format!(
         "{}
