@@ -66,5 +66,8 @@ fn in_words(sizes: &[u32; 3]) -> String {
 fn divisors(ranks: u32) -> String {
     let fit = (1..=ranks).filter(|&processes| ranks.is_multiple_of(processes));
     let fit: Vec<_> = fit.map(|processes| processes.to_string()).collect();
-    fit.join(", ")
+    match fit.split_last() {
+        Some((last, others @ [_, ..])) => format!("{} or {last}", others.join(", ")),
+        _ => fit.concat(),
+    }
 }

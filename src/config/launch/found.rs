@@ -82,7 +82,7 @@ impl fmt::Display for Launcher {
             Self::Torchrun { run } => write!(f, "as torchrun says (run {run})"),
             Self::OpenMpi => f.write_str("as mpirun says (Open MPI)"),
             Self::Mpich => f.write_str("as mpiexec says (MPICH)"),
-            Self::Slurm { step } => write!(f, "as Slurm says (job {step})"),
+            Self::Slurm { step } => write!(f, "as Slurm says (step {step})"),
             Self::Kubernetes => f.write_str("as Kubernetes says"),
         }
     }

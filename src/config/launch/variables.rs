@@ -37,6 +37,7 @@ pub(super) fn position(environment: &Environment, names: Names) -> Result<Option
     };
     match number(environment, names[0])? {
         _ if processes == 0 => Err(Problem::NoProcesses { name: names[1] }),
+        None if processes == 1 => Ok(Some([0, 1])),
         None => Err(Problem::NotNumbered { names, processes }),
         Some(process) if process < processes => Ok(Some([process, processes])),
         Some(process) => Err(Problem::OutOfRange {
