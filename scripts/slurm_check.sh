@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Training under a real Slurm of one node, which this script makes from Debian's packages and takes down again.
+# Training under a real Slurm, which this script makes from Debian's packages on this machine and takes down again.
 #
 #   scripts/slurm_check.sh                  build, then check
 #   scripts/slurm_check.sh PIPEWRIGHT       check with this program
 #
-# Trains a few steps alone, by `srun`, by `srun --mpi=pmix`, by the batch scripts of examples/clusters, and by `mpirun`
-# inside of a batch job. Each has to end with the same weights. Ends with a table, and with 1 when one differs.
+# Trains a few steps alone, by `srun`, by `srun --mpi=pmix`, by the scripts of examples/clusters, by `mpirun` inside of a
+# batch job, and by `srun` on two nodes with 2 tasks and 1. Both nodes are this machine. Each has to end with the same
+# weights. Ends with a table, and with 1 when one differs.
 # Needs root: for apt-get, if a package is missing, and because Slurm runs as the user who starts it here.
 # Functions are called by name.
 # shellcheck disable=SC2317,SC2329
@@ -65,13 +66,12 @@ AuthType=auth/munge
 CredType=cred/munge
 AuthInfo=socket=$scratch/munge.socket
 SlurmctldPort=26817
-SlurmdPort=26818
 StateSaveLocation=$scratch/state
-SlurmdSpoolDir=$scratch/spool
+SlurmdSpoolDir=$scratch/spool/%n
 SlurmctldPidFile=$scratch/slurmctld.pid
-SlurmdPidFile=$scratch/slurmd.pid
+SlurmdPidFile=$scratch/slurmd.%n.pid
 SlurmctldLogFile=$scratch/slurmctld.log
-SlurmdLogFile=$scratch/slurmd.log
+SlurmdLogFile=$scratch/slurmd.%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
@@ -79,8 +79,10 @@ AccountingStorageType=accounting_storage/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 ReturnToService=2
-NodeName=$node NodeAddr=127.0.0.1 CPUs=$(nproc) State=UNKNOWN
-PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+NodeName=$node NodeAddr=127.0.0.1 Port=26818 CPUs=$(nproc) State=UNKNOWN
+NodeName=$node-2 NodeHostname=$node NodeAddr=127.0.0.1 Port=26819 CPUs=$(nproc) State=UNKNOWN
+PartitionName=one Nodes=$node Default=YES MaxTime=INFINITE State=UP
+PartitionName=two Nodes=ALL MaxTime=INFINITE State=UP
 END
 munged --foreground --force --key-file="$scratch/munge.key" --socket="$scratch/munge.socket" \
   --pid-file="$scratch/munged.pid" --seed-file="$scratch/munge.seed" > "$scratch/munged.log" 2>&1 &
@@ -91,17 +93,20 @@ for _ in $(seq 50); do
 done
 slurmctld -D > /dev/null 2>&1 &
 daemons+=($!)
-slurmd -D > /dev/null 2>&1 &
-daemons+=($!)
-is_idle() { [ "$(timeout 5 sinfo -h -o %T 2> /dev/null)" = idle ]; }
+for name in "$node" "$node-2"; do
+  mkdir "$scratch/spool/$name"
+  slurmd -D -N "$name" > /dev/null 2>&1 &
+  daemons+=($!)
+done
+is_idle() { [ "$(timeout 5 sinfo -h -p two -o %T 2> /dev/null)" = idle ]; }
 for _ in $(seq 100); do
   is_idle && break
   sleep 0.1
 done
-is_idle || give_up "the node is not idle: $(tail -qn 2 "$scratch"/*.log)"
+is_idle || give_up "the nodes are not idle: $(tail -qn 2 "$scratch"/*.log)"
 
 cp examples/gpt-text.toml "$scratch/my.toml"
-small=(--set model.dim=32 --set model.layers=2 --set data.seq=32 --set model.dropout=0.1 --set pipeline.stages=2
+small=(--set model.dim=32 --set model.layers=2 --set data.seq=32 --set model.dropout=0.1 --set pipeline.stages=6
   --set train.validate_every=0 --steps 5 --weights-hash)
 cd "$scratch" || exit 2
 export PIPEWRIGHT=$program OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -148,6 +153,8 @@ fi
 run batch-slurm.sh bash -c 'batch "$@"' batch "$root/examples/clusters/slurm.sh"
 run mpirun-in-a-job bash -c 'batch "$@"' batch "$scratch/nested.sh"
 run mpirun.sh "$root/examples/clusters/mpirun.sh"
+
+run two-nodes srun -p two -N 2 -n 3 "$program" train
 
 say "$(slurmd -V), $(mpirun --version | head -n 1), $(nproc) cores, $(date -u +%F)"
 printf '%s\n' "${rows[@]}"
