@@ -192,23 +192,24 @@ fn what_does_not_go_together_is_refused_with_words() {
     );
     assert_eq!(
         uneven.to_string(),
-        "4 processes cannot share 6 ranks evenly: start 1, 2, 3 or 6 of them, or change the stages or the \
-         replicas"
+        "4 processes cannot share 6 ranks evenly: start 1, 2, 3 or 6 of them, or change the ranks (replicas \
+         x stages / chunks)"
     );
     let said = |sizes, processes, places: &[Place]| refusal(sizes, processes, places).to_string();
     assert_eq!(
         said([2, 2, 1], 3, &[]),
         "3 processes cannot share 4 ranks (2 replicas x 2) evenly: start 1, 2 or 4 of them, or change the \
-         stages or the replicas"
+         ranks (replicas x stages / chunks)"
     );
     assert_eq!(
         said([2, 1, 3], 4, &[Place::default()]),
-        "4 processes cannot share 6 ranks (2 replicas x 1 x 3 shards) evenly: start 1, 2, 3 or 6 of them, or \
-         change the stages or the replicas"
+        "4 processes cannot share 6 ranks (2 replicas x 1 x 3 shards) evenly: start 1, 2, 3 or 6 of them, \
+         or change the ranks (replicas x stages / chunks)"
     );
     assert_eq!(
         said([1, 1, 1], 0, &[]),
-        "0 processes cannot share 1 ranks evenly: start 1 of them, or change the stages or the replicas"
+        "0 processes cannot share 1 ranks evenly: start 1 of them, or change the ranks (replicas x stages / \
+         chunks)"
     );
     let places = refusal([2, 3, 1], 1, &[Place::default(); 3]);
     assert_eq!(

@@ -7,8 +7,7 @@ set -euo pipefail
 
 hosts=${HOSTS:-$(dirname "$0")/hostfile}
 # mpirun gives each process its number, but does not tell where process 0 is: that is the first host of the file.
-# A build with MPI does not need these two variables.
 first=$(awk '!/^#/ {print $1; exit}' "$hosts")
 count=$(awk -F slots= '!/^#/ {count += $2} END {print count}' "$hosts")
-exec mpirun --hostfile "$hosts" -n "$count" -x MASTER_ADDR="$first" -x MASTER_PORT=29500 \
+exec mpirun --hostfile "$hosts" -n "$count" -x MASTER_ADDR="$first" \
   "${PIPEWRIGHT:-pipewright}" train "$@"

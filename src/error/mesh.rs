@@ -25,7 +25,8 @@ pub enum MeshError {
     },
     /// The processes cannot have equally many ranks.
     #[error(
-        "{processes} processes cannot share {} evenly: start {} of them, or change the stages or the replicas",
+        "{processes} processes cannot share {} evenly: start {} of them, or change the ranks (replicas x \
+         stages / chunks)",
         in_words(sizes),
         divisors(ranks(sizes))
     )]

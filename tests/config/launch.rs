@@ -221,11 +221,13 @@ fn what_launchers_cannot_mean_is_refused_with_their_variables() {
         ),
         (
             "WORLD_SIZE=2",
-            "WORLD_SIZE is 2, but RANK is not set: give each process its own, 0 to 1, or unset WORLD_SIZE to run in one process",
+            "WORLD_SIZE is 2, but RANK is not set: give each process its own, 0 to 1, or unset WORLD_SIZE \
+             to run in one process",
         ),
         (
             "RANK=2",
-            "RANK is 2, but WORLD_SIZE is not set: say how many processes there are, or unset RANK to run in one process",
+            "RANK is 2, but WORLD_SIZE is not set: say how many processes there are, or unset RANK to run \
+             in one process",
         ),
         (
             "WORLD_SIZE=2 RANK=0 MASTER_ADDR=a MASTER_PORT=0",
@@ -233,7 +235,8 @@ fn what_launchers_cannot_mean_is_refused_with_their_variables() {
         ),
         (
             "OMPI_COMM_WORLD_SIZE=2",
-            "OMPI_COMM_WORLD_SIZE is 2, but OMPI_COMM_WORLD_RANK is not set: give each process its own, 0 to 1, or unset OMPI_COMM_WORLD_SIZE to run in one process",
+            "OMPI_COMM_WORLD_SIZE is 2, but OMPI_COMM_WORLD_RANK is not set: give each process its own, 0 \
+             to 1, or unset OMPI_COMM_WORLD_SIZE to run in one process",
         ),
         (
             "PMI_SIZE=2 PMI_RANK=2",
@@ -241,11 +244,13 @@ fn what_launchers_cannot_mean_is_refused_with_their_variables() {
         ),
         (
             "SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0 SLURM_STEP_NODELIST=node[1-2",
-            "SLURM_STEP_NODELIST is `node[1-2`, which is no list of hosts such as node[01-04]: set launch.address",
+            "SLURM_STEP_NODELIST is `node[1-2`, which is no list of hosts such as node[01-04]: set \
+             launch.address",
         ),
         (
             "SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0 SLURM_STEP_NODELIST=node[]",
-            "SLURM_STEP_NODELIST is `node[]`, which is no list of hosts such as node[01-04]: set launch.address",
+            "SLURM_STEP_NODELIST is `node[]`, which is no list of hosts such as node[01-04]: set \
+             launch.address",
         ),
         (
             "SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0 SLURM_STEP_NODELIST=,a",
@@ -291,8 +296,8 @@ fn two_launchers_that_contradict_each_other_are_refused_with_both() {
             .expect_err(&variables)
             .to_string();
         let expected = format!(
-            "{both}: the launchers of this process contradict each other; start it with one of them, or unset \
-             the variables of the other"
+            "{both}: the launchers of this process contradict each other; start it with one of them, or \
+             unset the variables of the other"
         );
         assert_eq!(said, expected);
     }

@@ -48,8 +48,11 @@ pub(super) fn confirms(environment: &Environment, found: &Launched) -> Result<()
     }
 }
 
-/// The same with host and port of `MASTER_ADDR` and `MASTER_PORT`, where they are set.
+/// The same with host and port of `MASTER_ADDR` and `MASTER_PORT`, where they are set by hand.
 pub(super) fn meeting(environment: &Environment, mut found: Launched) -> Result<Launched> {
+    if matches!(found.launcher, Launcher::Torchrun { .. }) {
+        return Ok(found);
+    }
     if let Some(host) = text(environment, "MASTER_ADDR") {
         found.host = Some(host.to_owned());
     }

@@ -10,8 +10,8 @@
 //! 4. an indexed Job of Kubernetes, if its description says how many pods there are.
 //!
 //! `RANK` and `WORLD_SIZE` that are set by hand have no such place. They have to say the same as `mpirun` or
-//! `srun`, unless that has started only one process, as `srun --pty bash` does. In a Job of Kubernetes, `RANK`
-//! comes before the number of the pod.
+//! `srun`, unless that has started only one process, as `srun --pty bash` does. In a Job of Kubernetes,
+//! `RANK` comes before the number of the pod.
 
 mod by_hand;
 mod found;
@@ -40,8 +40,7 @@ const SILENCE: &str = "PIPEWRIGHT_SILENCE";
 /// [`ProcessesProblem`] when a variable is not a number, is missing, or is out of range, and when two
 /// launchers say different things.
 pub fn launched(environment: &[(String, String)]) -> Result<Option<Launched>> {
-    let found = innermost(environment).map_err(ConfigError::Processes)?;
-    Ok(found.filter(|found| found.processes > 1))
+    Ok(of_several(environment).map_err(ConfigError::Processes)?)
 }
 
 /// This process's number and the number of processes. `None` if it runs alone.
@@ -53,6 +52,13 @@ pub fn processes(environment: &[(String, String)]) -> Result<Option<[u32; 2]>> {
     Ok(found.map(|found| [found.process, found.processes]))
 }
 
+fn of_several(environment: &variables::Environment) -> variables::Result<Option<Launched>> {
+    match innermost(environment)?.filter(|found| found.processes > 1) {
+        Some(found) => by_hand::meeting(environment, found).map(Some),
+        None => Ok(None),
+    }
+}
+
 fn innermost(environment: &variables::Environment) -> variables::Result<Option<Launched>> {
     if let Some(found) = torchrun::read(environment)? {
         return Ok(Some(found));
@@ -61,16 +67,12 @@ fn innermost(environment: &variables::Environment) -> variables::Result<Option<L
         Some(found) => Some(found),
         None => slurm::read(environment)?,
     };
-    let found = match found.filter(|found| found.processes > 1) {
+    match found.filter(|found| found.processes > 1) {
         Some(found) => by_hand::confirms(environment, &found).map(|()| Some(found)),
         None => match kubernetes::read(environment)? {
             Some(found) => Ok(Some(found)),
             None => by_hand::read(environment),
         },
-    };
-    match found? {
-        Some(found) => by_hand::meeting(environment, found).map(Some),
-        None => Ok(None),
     }
 }
 

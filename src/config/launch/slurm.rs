@@ -11,9 +11,8 @@ const COUNT: &str = "SLURM_STEP_NUM_NODES";
 /// What `srun` says. Only its variables of a step count: those of the job, such as `SLURM_NTASKS`, are also
 /// there in the batch script itself, which is one process. Process 0 is on the first host of the step.
 pub(super) fn read(environment: &Environment) -> Result<Option<Launched>> {
-    let number_of = |name| text(environment, name);
-    let step = number_of("SLURM_JOB_ID").zip(number_of("SLURM_STEP_ID"));
-    let step = step.map(|(job, step)| format!("{job}.{step}"));
+    let [job, step] = ["SLURM_JOB_ID", "SLURM_STEP_ID"].map(|name| text(environment, name));
+    let step = job.zip(step).map(|(job, step)| format!("{job}.{step}"));
     let port = step.as_deref().map(port);
     let launcher = Launcher::Slurm {
         step: step.unwrap_or_default(),
