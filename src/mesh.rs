@@ -10,8 +10,8 @@
 //!
 //! So the shards of a pipeline rank have consecutive numbers, and so have the ranks of a replica. A process
 //! holds consecutive world ranks, and every process holds equally many. Launchers number the processes of a
-//! host consecutively. Shards talk to each other most often, then the stages of a pipeline, then replicas. The
-//! numbers keep as much of this as possible inside one process and one host.
+//! host consecutively. Shards talk to each other most often, then the stages of a pipeline, then replicas.
+//! The numbers keep as much of this as possible inside one process and one host.
 //!
 //! With [`Map::Replicas`], a pipeline rank has consecutive numbers in all replicas instead. This is for
 //! reductions that cost more than what passes from stage to stage:

@@ -62,12 +62,7 @@ pub(super) fn join(config: &Config, plan: &PipelinePlan, options: &str) -> Resul
     let Some(membership) = config.membership(&environment())? else {
         return Ok(None);
     };
-    if let Some(found) = config::launched(&environment())?.filter(|found| found.process == 0) {
-        super::print(&format!(
-            "processes {}, {}; process 0 at {}\n",
-            found.processes, found.launcher, membership.address
-        ))?;
-    }
+    announce(&membership.address)?;
     Mesh::of_pipeline(plan.schedule.ranks(), membership.processes, &[])?;
     let program = format!(
         "{}
@@ -78,4 +73,15 @@ pub(super) fn join(config: &Config, plan: &PipelinePlan, options: &str) -> Resul
         plan.in_common()
     );
     World::join(&membership, &program).map(Some)
+}
+
+/// Process 0 says who told it its place, before it waits for the others.
+fn announce(address: &str) -> Result<()> {
+    match config::launched(&environment())? {
+        Some(found) if found.process == 0 => super::print(&format!(
+            "processes {}, {}; process 0 at {address}\n",
+            found.processes, found.launcher
+        )),
+        _ => Ok(()),
+    }
 }
