@@ -9,14 +9,22 @@
 //! ```
 //!
 //! So the shards of a pipeline rank have consecutive numbers, and so have the ranks of a replica. A process
-//! holds consecutive world ranks, and every process holds equally many. Shards talk to each other most often,
-//! then the stages of a pipeline, then replicas. The numbers keep as much of this as possible inside one
-//! process.
+//! holds consecutive world ranks, and every process holds equally many. Launchers number the processes of a
+//! host consecutively. Shards talk to each other most often, then the stages of a pipeline, then replicas.
+//! The numbers keep as much of this as possible inside one process and one host.
+//!
+//! With [`Map::Replicas`], a pipeline rank has consecutive numbers in all replicas instead. This is for
+//! reductions that cost more than what passes from stage to stage:
+//!
+//! ```text
+//! world rank = (pipeline rank * replicas + replica) * shards + shard
+//! ```
 
 use std::fmt;
 use std::sync::Arc;
 
 use pipewright_stages::Place;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{MeshError, Result};
 use crate::id::{Rank, WorldRank};
@@ -78,12 +86,24 @@ impl fmt::Display for Coordinate {
     }
 }
 
+/// Which ranks have consecutive numbers, and so stay inside a process and a host as far as possible.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Map {
+    /// Those of a pipeline. Replicas are on different hosts.
+    #[default]
+    Pipeline,
+    /// The replicas of a pipeline rank. A pipeline goes from host to host.
+    Replicas,
+}
+
 /// The number of ranks on each axis, the coordinate of each world rank, and the process and device that hold
 /// it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mesh {
     /// By [`Axis::ALL`].
     sizes: [u32; 3],
+    map: Map,
     processes: u32,
     /// By world rank.
     places: Arc<[Place]>,
@@ -110,7 +130,7 @@ impl Mesh {
                 most: MAX_RANKS,
             })?;
         if processes == 0 || !ranks.is_multiple_of(processes) {
-            return Err(MeshError::Uneven { ranks, processes }.into());
+            return Err(MeshError::Uneven { sizes, processes }.into());
         }
         let places = match places {
             [] => vec![Place::default(); ranks as usize],
@@ -119,16 +139,24 @@ impl Mesh {
             other => {
                 return Err(MeshError::Places {
                     places: other.len(),
-                    ranks,
+                    sizes,
                 }
                 .into());
             }
         };
         Ok(Self {
             sizes,
+            map: Map::default(),
             processes,
             places: places.into(),
         })
+    }
+
+    /// The same mesh with other numbers for its coordinates. Processes and places stay those of the numbers.
+    #[must_use]
+    pub fn mapped(mut self, map: Map) -> Self {
+        self.map = map;
+        self
     }
 
     /// A mesh with one replica and one shard. For `processes` and `places` see [`Mesh::new`].
@@ -159,20 +187,34 @@ impl Mesh {
         (0..self.world_size()).map(WorldRank)
     }
 
+    /// Which ranks have consecutive numbers.
+    pub fn map(&self) -> Map {
+        self.map
+    }
+
     /// The coordinate of a world rank.
     pub fn coordinate(&self, rank: WorldRank) -> Coordinate {
-        let [_, ranks, shards] = self.sizes;
+        let [replicas, ranks, shards] = self.sizes;
+        let number = rank.0 / shards;
+        let (replica, rank_in_pipeline) = match self.map {
+            Map::Pipeline => (number / ranks, number % ranks),
+            Map::Replicas => (number % replicas, number / replicas),
+        };
         Coordinate {
-            replica: rank.0 / shards / ranks,
-            rank: Rank(rank.0 / shards % ranks),
+            replica,
+            rank: Rank(rank_in_pipeline),
             shard: rank.0 % shards,
         }
     }
 
     /// The world rank at a coordinate.
     pub fn world_rank(&self, at: Coordinate) -> WorldRank {
-        let [_, ranks, shards] = self.sizes;
-        WorldRank((at.replica * ranks + at.rank.0) * shards + at.shard)
+        let [replicas, ranks, shards] = self.sizes;
+        let number = match self.map {
+            Map::Pipeline => at.replica * ranks + at.rank.0,
+            Map::Replicas => at.rank.0 * replicas + at.replica,
+        };
+        WorldRank(number * shards + at.shard)
     }
 
     /// The ranks that differ from this one on one axis only, with this one, in the order of the axis.

@@ -11,6 +11,7 @@ mod sizes;
 
 use std::path::Path;
 
+use pipewright::groups::Groups;
 use pipewright::stages::{Place, Stage};
 use rate::Rates;
 use run::Given;
@@ -140,6 +141,9 @@ fn given(size: &str, folder: &Path, steps: u64) -> Given {
         data,
         steps,
         ranks: 2,
+        replicas: 1,
+        groups: Groups::DEFAULT,
+        sharded: false,
         place: Place::default(),
     }
 }

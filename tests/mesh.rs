@@ -3,7 +3,7 @@
 use pipewright::Error;
 use pipewright::error::MeshError;
 use pipewright::id::{Rank, WorldRank};
-use pipewright::mesh::{Axis, Coordinate, MAX_RANKS, Mesh};
+use pipewright::mesh::{Axis, Coordinate, MAX_RANKS, Map, Mesh};
 use pipewright::stages::{DType, Device, Place};
 
 fn mesh(sizes: [u32; 3], processes: u32) -> Mesh {
@@ -28,9 +28,46 @@ fn shards_stand_next_to_each_other_and_so_do_the_ranks_of_a_replica() {
 }
 
 #[test]
+fn the_replicas_of_a_rank_stand_next_to_each_other_if_the_map_says_so() {
+    let mesh = mesh([2, 3, 2], 3).mapped(Map::Replicas);
+    assert_eq!(mesh.map(), Map::Replicas);
+    let coordinates: Vec<_> = mesh
+        .world()
+        .map(|rank| mesh.coordinate(rank))
+        .map(|at| (at.rank.0, at.replica, at.shard))
+        .collect();
+    let first = [(0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 1, 1)];
+    assert_eq!(coordinates[..4], first);
+    assert_eq!(
+        coordinates[8..],
+        first.map(|(_, replica, shard)| (2, replica, shard))
+    );
+    // Replica 1, pipeline rank 2, shard 0.
+    assert_eq!(world_ranks(mesh.group(Axis::Data, WorldRank(10))), [8, 10]);
+    assert_eq!(world_ranks(mesh.group(Axis::Pipeline, WorldRank(10))), [2, 6, 10]);
+    assert_eq!(world_ranks(mesh.group(Axis::Tensor, WorldRank(10))), [10, 11]);
+    assert!(
+        mesh.group(Axis::Data, WorldRank(7))
+            .all(|rank| mesh.process(rank) == 1),
+        "a reduction stays in a process"
+    );
+}
+
+#[test]
+fn a_map_changes_nothing_for_one_replica_or_one_pipeline_rank() {
+    for sizes in [[1, 4, 2], [4, 1, 2]] {
+        let mesh = mesh(sizes, 2);
+        let other = mesh.clone().mapped(Map::Replicas);
+        for rank in mesh.world() {
+            assert_eq!(mesh.coordinate(rank), other.coordinate(rank), "{sizes:?}");
+        }
+    }
+}
+
+#[test]
 fn every_coordinate_is_one_world_rank_in_every_mesh() {
-    for sizes in all_sizes(4) {
-        let mesh = mesh(sizes, 1);
+    for (sizes, map) in all_sizes_and_maps(4) {
+        let mesh = mesh(sizes, 1).mapped(map);
         assert_eq!(mesh.world_size(), sizes.iter().product::<u32>());
         for (axis, size) in Axis::ALL.into_iter().zip(sizes) {
             assert_eq!(mesh.size(axis), size);
@@ -66,8 +103,8 @@ fn a_group_differs_on_its_axis_only() {
 
 #[test]
 fn groups_of_an_axis_divide_the_world() {
-    for sizes in all_sizes(4) {
-        let mesh = mesh(sizes, 1);
+    for (sizes, map) in all_sizes_and_maps(4) {
+        let mesh = mesh(sizes, 1).mapped(map);
         for axis in Axis::ALL {
             let mut seen = vec![0; mesh.world_size() as usize];
             for rank in mesh.world().filter(|&rank| mesh.coordinate(rank).on(axis) == 0) {
@@ -88,10 +125,10 @@ fn groups_of_an_axis_divide_the_world() {
 
 #[test]
 fn processes_hold_consecutive_ranks_as_many_each() {
-    for sizes in all_sizes(3) {
+    for (sizes, map) in all_sizes_and_maps(3) {
         let world: u32 = sizes.iter().product();
         for processes in (1..=world).filter(|&processes| world.is_multiple_of(processes)) {
-            let mesh = mesh(sizes, processes);
+            let mesh = mesh(sizes, processes).mapped(map);
             let held = (0..processes).flat_map(|process| mesh.ranks_of(process));
             assert!(held.eq(mesh.world()));
             for rank in mesh.world() {
@@ -149,19 +186,42 @@ fn what_does_not_go_together_is_refused_with_words() {
     assert_eq!(
         uneven,
         MeshError::Uneven {
-            ranks: 6,
+            sizes: [1, 6, 1],
             processes: 4
         }
     );
     assert_eq!(
         uneven.to_string(),
-        "4 processes cannot share 6 ranks evenly: start 1, 2, 3, 6 of them (WORLD_SIZE), or change the stages"
+        "4 processes cannot share 6 ranks evenly: start 1, 2, 3 or 6 of them, or change the ranks (replicas \
+         x stages / chunks)"
+    );
+    let said = |sizes, processes, places: &[Place]| refusal(sizes, processes, places).to_string();
+    assert_eq!(
+        said([2, 2, 1], 3, &[]),
+        "3 processes cannot share 4 ranks (2 replicas x 2) evenly: start 1, 2 or 4 of them, or change the \
+         ranks (replicas x stages / chunks)"
+    );
+    assert_eq!(
+        said([2, 1, 3], 4, &[Place::default()]),
+        "4 processes cannot share 6 ranks (2 replicas x 1 x 3 shards) evenly: start 1, 2, 3 or 6 of them, \
+         or change the ranks (replicas x stages / chunks)"
+    );
+    assert_eq!(
+        said([1, 1, 1], 0, &[]),
+        "0 processes cannot share 1 ranks evenly: start 1 of them, or change the ranks (replicas x stages / \
+         chunks)"
     );
     let places = refusal([2, 3, 1], 1, &[Place::default(); 3]);
-    assert_eq!(places, MeshError::Places { places: 3, ranks: 6 });
+    assert_eq!(
+        places,
+        MeshError::Places {
+            places: 3,
+            sizes: [2, 3, 1]
+        }
+    );
     assert_eq!(
         places.to_string(),
-        "3 places for 6 ranks: give one for each, or one for all"
+        "3 places for 6 ranks (2 replicas x 3): give one for each, or one for all"
     );
     for sizes in [[1 << 11, 1 << 11, 1], [u32::MAX, u32::MAX, u32::MAX]] {
         assert_eq!(
@@ -174,8 +234,10 @@ fn what_does_not_go_together_is_refused_with_words() {
     }
 }
 
-fn all_sizes(most: u32) -> Vec<[u32; 3]> {
+fn all_sizes_and_maps(most: u32) -> Vec<([u32; 3], Map)> {
     let to = || 1..=most;
-    to().flat_map(|a| to().flat_map(move |b| to().map(move |c| [a, b, c])))
+    let sizes = to().flat_map(|a| to().flat_map(move |b| to().map(move |c| [a, b, c])));
+    sizes
+        .flat_map(|sizes| [Map::Pipeline, Map::Replicas].map(|map| (sizes, map)))
         .collect()
 }

@@ -45,12 +45,14 @@ pub(super) fn prefix() -> String {
 
 /// Refuses a command for which several processes are of no use.
 pub(super) fn refuse(command: &str) -> Result<()> {
-    match config::processes(&environment())? {
+    match config::launched(&environment())? {
         None => Ok(()),
-        Some([_, processes]) => {
-            let command = command.to_owned();
-            Err(RunError::OneProcess { command, processes }.into())
+        Some(found) => Err(RunError::OneProcess {
+            command: command.to_owned(),
+            name: found.launcher.names()[1],
+            processes: found.processes,
         }
+        .into()),
     }
 }
 
@@ -60,6 +62,7 @@ pub(super) fn join(config: &Config, plan: &PipelinePlan, options: &str) -> Resul
     let Some(membership) = config.membership(&environment())? else {
         return Ok(None);
     };
+    announce(&membership.address)?;
     let sizes = [config.pipeline.replicas, plan.schedule.ranks(), 1];
     Mesh::new(sizes, membership.processes, &[])?;
     let program = format!(
@@ -71,4 +74,15 @@ pub(super) fn join(config: &Config, plan: &PipelinePlan, options: &str) -> Resul
         plan.in_common()
     );
     World::join(&membership, &program).map(Some)
+}
+
+/// Process 0 says who told it its place, before it waits for the others.
+fn announce(address: &str) -> Result<()> {
+    match config::launched(&environment())? {
+        Some(found) if found.process == 0 => super::print(&format!(
+            "processes {}, {}; process 0 at {address}\n",
+            found.processes, found.launcher
+        )),
+        _ => Ok(()),
+    }
 }

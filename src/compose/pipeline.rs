@@ -33,6 +33,7 @@ pub fn launch(
         .loss(loss())
         .data(Arc::clone(&data.train))
         .replicas(config.pipeline.replicas)
+        .map(config.launch.map)
         .gradient_groups(config.pipeline.gradient_groups)
         .optimizer(optimizer(config))
         .sharded(config.optimizer.sharded)

@@ -5,6 +5,8 @@ use pipewright_stages::{DType, Device, Place};
 
 use crate::config::{Config, Memory, Model, ModelKind};
 use crate::error::{Result, ValueProblem};
+use crate::id::{Rank, WorldRank};
+use crate::mesh::{Coordinate, Mesh};
 
 /// How many `bf16` numbers a GPU reads at once: 16 bytes.
 const LOAD: usize = 8;
@@ -15,32 +17,40 @@ const LOAD: usize = 8;
 /// # Errors
 /// When there are several devices, but not as many as ranks of a replica or as ranks in all.
 pub fn places(config: &Config, ranks: u32) -> Result<Vec<Place>> {
-    let mut all = places_of_all(config, ranks)?;
-    all.truncate(ranks as usize);
-    Ok(all)
+    let all = places_of_all(config, ranks)?;
+    let mesh = Mesh::new([config.pipeline.replicas, ranks, 1], 1, &[])?.mapped(config.launch.map);
+    let first = (0..ranks).map(|rank| mesh.world_rank(Coordinate::of_first(Rank(rank))));
+    Ok(first.map(|rank| all[rank.index()]).collect())
 }
 
-/// The place of each rank of the run, replica by replica, if a replica has `ranks` ranks.
+/// The place of each rank of the run, in the order of their numbers, if a replica has `ranks` ranks. A list
+/// with a device for each rank of a replica holds for all replicas.
 ///
 /// # Errors
 /// As for [`places`].
 pub fn places_of_all(config: &Config, ranks: u32) -> Result<Vec<Place>> {
     let (devices, replicas) = (&config.pipeline.devices.0, config.pipeline.replicas);
-    let (count, all) = (devices.len(), replicas as usize * ranks as usize);
-    let fits = [1, ranks as usize, all].contains(&count);
+    let mesh = Mesh::new([replicas, ranks, 1], 1, &[])?.mapped(config.launch.map);
+    let (count, ranks) = (devices.len(), ranks as usize);
+    let fits = [1, ranks, mesh.world_size() as usize].contains(&count);
     config.require(fits, "pipeline.devices", || ValueProblem::OtherRanks {
         has: count,
-        ranks: ranks as usize,
+        ranks,
         replicas,
     })?;
-    let place = |device: &Device| Place {
-        device: *device,
+    let device = |rank: WorldRank| match count {
+        1 => devices[0],
+        count if count == ranks => devices[mesh.coordinate(rank).rank.index()],
+        _ => devices[rank.index()],
+    };
+    let place = |device: Device| Place {
+        device,
         dtype: match (device, config.pipeline.dtype) {
             (Device::Cuda(_), DType::Bf16) => DType::Bf16,
             _ => DType::F32,
         },
     };
-    Ok(devices.iter().cycle().take(all).map(place).collect())
+    Ok(mesh.world().map(device).map(place).collect())
 }
 
 /// The text about GPUs when a run begins: which GPUs, with which numbers, and which parts of the model are

@@ -25,7 +25,7 @@ mod typed;
 mod values;
 
 pub use devices::Devices;
-pub use launch::processes;
+pub use launch::{Launched, Launcher, launched, processes};
 pub use memory::Memory;
 pub(crate) use parse::environment;
 pub use sections::{

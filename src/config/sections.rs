@@ -11,6 +11,7 @@ use super::memory::Memory;
 use super::values::{Balanced, Partition, Paths, RecomputeBy, Sizes};
 use crate::data::{Share, Width};
 use crate::groups::Groups;
+use crate::mesh::Map;
 use crate::pipeline::STALL_LIMIT;
 
 /// `[model]`: what is trained.
@@ -314,11 +315,13 @@ pub struct Metrics {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Launch {
-    /// Host and port at which process 0 listens. Default: `MASTER_ADDR` and `MASTER_PORT`.
+    /// Host and port at which process 0 listens. Default: what the launcher's variables say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
     /// The seconds in which all processes must have connected.
     pub deadline: u64,
+    /// Which ranks stay together inside of a host: those of a pipeline, or the replicas of a pipeline rank.
+    pub map: Map,
 }
 
 impl Default for Launch {
@@ -326,6 +329,7 @@ impl Default for Launch {
         Self {
             address: None,
             deadline: 60,
+            map: Map::Pipeline,
         }
     }
 }

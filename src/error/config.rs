@@ -187,15 +187,36 @@ pub enum ProcessesProblem {
         /// Its value.
         text: String,
     },
+    /// Text instead of a port.
+    #[error("{name} is `{text}`, which is no port: give a number from 1 to 65535")]
+    NoPort {
+        /// The variable.
+        name: &'static str,
+        /// Its value.
+        text: String,
+    },
+    /// Text instead of a list of hosts.
+    #[error("{name} is `{text}`, which is no list of hosts such as node[01-04]: set launch.address")]
+    NoHosts {
+        /// The variable.
+        name: &'static str,
+        /// Its value.
+        text: String,
+    },
     /// A run without processes.
-    #[error("WORLD_SIZE is 0: a run has 1 process or more")]
-    NoProcesses,
+    #[error("{name} is 0: a run has 1 process or more")]
+    NoProcesses {
+        /// The variable with the number of processes.
+        name: &'static str,
+    },
     /// A number outside of the run's processes.
     #[error(
-        "RANK is {process}, but WORLD_SIZE is {processes}: processes have the numbers 0 to {}",
-        processes - 1
+        "{} is {process}, but {} is {processes}: processes have the numbers 0 to {}",
+        names[0], names[1], processes - 1
     )]
     OutOfRange {
+        /// The variables with the process's number and the number of processes.
+        names: [&'static str; 2],
         /// The number.
         process: u32,
         /// How many processes there are.
@@ -203,23 +224,55 @@ pub enum ProcessesProblem {
     },
     /// A process without a number.
     #[error(
-        "WORLD_SIZE is {processes}, but RANK is not set: give each process its own, 0 to {}, or unset \
-         WORLD_SIZE to run in one process",
-        processes - 1
+        "{} is {processes}, but {} is not set: give each process its own, 0 to {}, or unset {} to run in one \
+         process",
+        names[1], names[0], processes - 1, names[1]
     )]
     NotNumbered {
+        /// The variables with the process's number and the number of processes.
+        names: [&'static str; 2],
         /// How many processes there are.
         processes: u32,
+    },
+    /// A process with a number, in a run without a number of processes.
+    #[error(
+        "RANK is {process}, but WORLD_SIZE is not set: say how many processes there are, or unset RANK to \
+         run in one process"
+    )]
+    NotCounted {
+        /// The number.
+        process: u32,
+    },
+    /// Two launchers say different things.
+    #[error(
+        "{}, but {}: the launchers of this process contradict each other; start it with one of them, or \
+         unset the variables of the other",
+        assigned(first),
+        assigned(second)
+    )]
+    Contradiction {
+        /// The variables of the one, with their values.
+        first: Vec<(&'static str, u32)>,
+        /// The variables of the other.
+        second: Vec<(&'static str, u32)>,
     },
     /// No setting says where process 0 listens.
     #[error(
-        "WORLD_SIZE is {processes}, but nobody says where process 0 listens: set MASTER_ADDR and \
-         MASTER_PORT, or launch.address = \"host:port\""
+        "{name} is {processes}, but nobody says where process 0 listens: set MASTER_ADDR and MASTER_PORT, or \
+         launch.address = \"host:port\""
     )]
     NoAddress {
+        /// The variable with the number of processes.
+        name: &'static str,
         /// How many processes there are.
         processes: u32,
     },
+}
+
+/// Variables with their values, such as `RANK=1 and WORLD_SIZE=2`.
+fn assigned(variables: &[(&str, u32)]) -> String {
+    let words = variables.iter().map(|(name, value)| format!("{name}={value}"));
+    words.collect::<Vec<_>>().join(" and ")
 }
 
 /// The text of a mistake, if it is short.

@@ -366,7 +366,7 @@ fn cannot_listen(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
             "the port is in use; end the run that has it, or give all processes another \
-             MASTER_PORT or launch.address (under torchrun the port is torchrun's own: set launch.address)"
+             MASTER_PORT or launch.address"
                 .to_owned()
         }
         io::ErrorKind::AddrNotAvailable => {

@@ -25,29 +25,50 @@ pub enum MeshError {
     },
     /// The processes cannot have equally many ranks.
     #[error(
-        "{processes} processes cannot share {ranks} ranks evenly: start {} of them (WORLD_SIZE), or change \
-         the stages",
-        divisors(*ranks)
+        "{processes} processes cannot share {} evenly: start {} of them, or change the ranks (replicas x \
+         stages / chunks)",
+        in_words(sizes),
+        divisors(ranks(sizes))
     )]
     Uneven {
-        /// All ranks of the run.
-        ranks: u32,
+        /// Replicas, pipeline ranks, tensor shards.
+        sizes: [u32; 3],
         /// The processes.
         processes: u32,
     },
     /// The number of places does not fit the ranks.
-    #[error("{places} places for {ranks} ranks: give one for each, or one for all")]
+    #[error("{places} places for {}: give one for each, or one for all", in_words(sizes))]
     Places {
         /// The places that were given.
         places: usize,
-        /// All ranks of the run.
-        ranks: u32,
+        /// Replicas, pipeline ranks, tensor shards.
+        sizes: [u32; 3],
     },
+}
+
+/// All ranks of a mesh that is not too large.
+fn ranks(sizes: &[u32; 3]) -> u32 {
+    sizes.iter().product()
+}
+
+/// The number of ranks, and what it is the product of if there are several replicas or shards.
+fn in_words(sizes: &[u32; 3]) -> String {
+    let ranks = ranks(sizes);
+    match sizes {
+        [1, _, 1] => format!("{ranks} ranks"),
+        [replicas, each, 1] => format!("{ranks} ranks ({replicas} replicas x {each})"),
+        [replicas, each, shards] => {
+            format!("{ranks} ranks ({replicas} replicas x {each} x {shards} shards)")
+        }
+    }
 }
 
 /// The numbers of processes that can share these ranks evenly.
 fn divisors(ranks: u32) -> String {
     let fit = (1..=ranks).filter(|&processes| ranks.is_multiple_of(processes));
     let fit: Vec<_> = fit.map(|processes| processes.to_string()).collect();
-    fit.join(", ")
+    match fit.split_last() {
+        Some((last, others @ [_, ..])) => format!("{} or {last}", others.join(", ")),
+        _ => fit.concat(),
+    }
 }

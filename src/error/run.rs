@@ -140,12 +140,14 @@ pub enum RunError {
     },
     /// Several processes run a command that would do the same in each.
     #[error(
-        "`{command}` runs in one process, but WORLD_SIZE is {processes}: unset it (only `train` runs in \
-         several)"
+        "`{command}` runs in one process, but {name} is {processes}: unset it, or start one process (only \
+         `train` runs in several)"
     )]
     OneProcess {
         /// The command.
         command: String,
+        /// The variable with the number of processes.
+        name: &'static str,
         /// The processes of the environment.
         processes: u32,
     },

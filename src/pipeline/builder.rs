@@ -13,6 +13,7 @@ use super::running::Pipeline;
 use crate::data::DataSource;
 use crate::error::Result;
 use crate::fabric::{WireFrame, World, ends_by_nccl};
+use crate::mesh::Map;
 use crate::schedule::Schedule;
 
 /// Describes a pipeline and launches it. A schedule, its stages, a loss and data are required. The rest has
@@ -129,6 +130,14 @@ impl<S: Stage> PipelineBuilder<S> {
     #[must_use]
     pub fn places(mut self, places: Vec<Place>) -> Self {
         self.parts.places = places;
+        self
+    }
+
+    /// Which ranks have consecutive numbers, and so are in one process: those of a pipeline, or those that hold
+    /// the same stages in all replicas. Default: [`Map::Pipeline`].
+    #[must_use]
+    pub fn map(mut self, map: Map) -> Self {
+        self.parts.map = map;
         self
     }
 

@@ -11,7 +11,7 @@ use crate::data::DataSource;
 use crate::error::Result;
 use crate::fabric::{End, GpuPairs, Peers, World};
 use crate::groups::Groups;
-use crate::mesh::Mesh;
+use crate::mesh::{Map, Mesh};
 use crate::schedule::Schedule;
 
 /// What a pipeline is made of. A schedule, its stages, a loss and data are required. The rest has defaults.
@@ -27,6 +27,7 @@ pub(super) struct Parts<S: Stage> {
     pub(super) learning_rate: LearningRate,
     pub(super) clip: Option<f64>,
     pub(super) places: Vec<Place>,
+    pub(super) map: Map,
     pub(super) pin: bool,
     pub(super) threads_per_rank: usize,
     pub(super) stall_limit: Option<Duration>,
@@ -64,6 +65,7 @@ impl<S: Stage> Default for Parts<S> {
             learning_rate: LearningRate::Constant(1e-3),
             clip: None,
             places: Vec::new(),
+            map: Map::default(),
             pin: true,
             threads_per_rank: 1,
             stall_limit: Some(STALL_LIMIT),

@@ -48,7 +48,7 @@ impl<W> Setup<W> {
         let first = schedules.first().expect("checked: there are replicas");
         check_directions(first)?;
         check_count(first, parts.stages.len())?;
-        let mesh = Mesh::new([parts.replicas, first.ranks(), 1], processes, &parts.places)?;
+        let mesh = Mesh::new([parts.replicas, first.ranks(), 1], processes, &parts.places)?.mapped(parts.map);
         let lowered = |schedule: Schedule| Arc::new(schedule.in_turn().for_replicas(parts.replicas));
         let schedules: Vec<_> = schedules.into_iter().map(lowered).collect();
         let gpus = between_gpus(&schedules, &mesh)?;

@@ -48,6 +48,8 @@ mod sources;
 
 mod keys;
 
+mod launch;
+
 mod values;
 
 mod building;

@@ -56,8 +56,8 @@ fn processes_that_cannot_share_the_ranks_are_refused() {
         let said = process.failed(2);
         assert!(
             said.contains(
-                "error: 2 processes cannot share 3 ranks evenly: start 1, 3 of them (WORLD_SIZE), \
-                or change the stages"
+                "error: 2 processes cannot share 3 ranks evenly: start 1 or 3 of them, or change the ranks \
+                 (replicas x stages / chunks)"
             ),
             "{said}"
         );

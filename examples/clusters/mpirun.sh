@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Several hosts by mpirun: mpirun.sh my.toml
+#
+# Run on 22 November 2026 with Open MPI 4.1.4 of Debian on one host with 2 cores (a hostfile `localhost slots=2`), by
+# scripts/slurm_check.sh. Not run on several hosts.
+set -euo pipefail
+
+hosts=${HOSTS:-$(dirname "$0")/hostfile}
+# mpirun gives each process its number, but does not tell where process 0 is: that is the first host of the file.
+first=$(awk '!/^#/ {print $1; exit}' "$hosts")
+count=$(awk -F slots= '!/^#/ {count += $2} END {print count}' "$hosts")
+exec mpirun --hostfile "$hosts" -n "$count" -x MASTER_ADDR="$first" \
+  "${PIPEWRIGHT:-pipewright}" train "$@"

@@ -1,0 +1,121 @@
+//! This process's place among those of its run: what launchers say, and which of them counts.
+//!
+//! A launcher may be started by another one: `mpirun` starts its helpers by `srun` when it is in a job of
+//! Slurm, and `torchrun` is often started once on each host by any of the others. The inner one has started
+//! this process, so it counts. From the inside to the outside:
+//!
+//! 1. `torchrun`, which marks its processes;
+//! 2. `mpirun` or `mpiexec`;
+//! 3. `srun`;
+//! 4. an indexed Job of Kubernetes, if its description says how many pods there are.
+//!
+//! `RANK` and `WORLD_SIZE` that are set by hand have no such place. They have to say the same as `mpirun` or
+//! `srun`, unless that has started only one process, as `srun --pty bash` does. In a Job of Kubernetes,
+//! `RANK` comes before the number of the pod.
+
+mod by_hand;
+mod found;
+mod kubernetes;
+mod mpi;
+mod slurm;
+mod torchrun;
+mod variables;
+
+use std::time::Duration;
+
+use toml::Value;
+
+use super::Config;
+use crate::error::{ConfigError, ProcessesProblem, Result};
+use crate::fabric::Membership;
+
+pub use found::{Launched, Launcher};
+
+/// After how many seconds of silence another machine counts as gone.
+const SILENCE: &str = "PIPEWRIGHT_SILENCE";
+
+/// This process's place, as a launcher says it in the environment. `None` if it runs alone.
+///
+/// # Errors
+/// [`ProcessesProblem`] when a variable is not a number, is missing, or is out of range, and when two
+/// launchers say different things.
+pub fn launched(environment: &[(String, String)]) -> Result<Option<Launched>> {
+    Ok(of_several(environment).map_err(ConfigError::Processes)?)
+}
+
+/// This process's number and the number of processes. `None` if it runs alone.
+///
+/// # Errors
+/// As for [`launched`].
+pub fn processes(environment: &[(String, String)]) -> Result<Option<[u32; 2]>> {
+    let found = launched(environment)?;
+    Ok(found.map(|found| [found.process, found.processes]))
+}
+
+fn of_several(environment: &variables::Environment) -> variables::Result<Option<Launched>> {
+    match innermost(environment)?.filter(|found| found.processes > 1) {
+        Some(found) => by_hand::meeting(environment, found).map(Some),
+        None => Ok(None),
+    }
+}
+
+fn innermost(environment: &variables::Environment) -> variables::Result<Option<Launched>> {
+    if let Some(found) = torchrun::read(environment)? {
+        return Ok(Some(found));
+    }
+    let found = match mpi::read(environment)? {
+        Some(found) => Some(found),
+        None => slurm::read(environment)?,
+    };
+    match found.filter(|found| found.processes > 1) {
+        Some(found) => by_hand::confirms(environment, &found).map(|()| Some(found)),
+        None => match kubernetes::read(environment)? {
+            Some(found) => Ok(Some(found)),
+            None => by_hand::read(environment),
+        },
+    }
+}
+
+impl Config {
+    /// This process's place in a run, from the environment. `None` if it runs alone. `launch.address`
+    /// overrides the environment's address.
+    ///
+    /// # Errors
+    /// As for [`launched`]. Also when neither the config nor the environment says where process 0 listens.
+    pub fn membership(&self, environment: &[(String, String)]) -> Result<Option<Membership>> {
+        let Some(found) = launched(environment)? else {
+            return Ok(None);
+        };
+        let address = self.launch.address.clone().or_else(|| found.address());
+        let address = address.ok_or_else(|| {
+            ConfigError::Processes(ProcessesProblem::NoAddress {
+                name: found.launcher.names()[1],
+                processes: found.processes,
+            })
+        })?;
+        Ok(Some(Membership {
+            process: found.process,
+            processes: found.processes,
+            address,
+            deadline: Duration::from_secs(self.launch.deadline),
+            silence: match variables::number(environment, SILENCE).map_err(ConfigError::Processes)? {
+                Some(seconds) => Duration::from_secs(seconds.into()),
+                None => Membership::SILENCE,
+            },
+        }))
+    }
+
+    /// What must be equal in all processes of a run: every key that counts, except where the processes find
+    /// each other and what is served.
+    ///
+    /// # Errors
+    /// When a number is too large for TOML.
+    pub fn in_common(&self) -> Result<String> {
+        let mut table = self.kept()?;
+        if let Some(Value::Table(launch)) = table.get_mut("launch") {
+            launch.retain(|key, _| key == "map");
+        }
+        table.remove("metrics");
+        Ok(table.to_string())
+    }
+}
