@@ -138,8 +138,8 @@ impl<T> Default for Sums<T> {
 }
 
 impl<T> Sums<T> {
-    /// Takes the next node's value. Adds it to the nodes before where the tree says so: `add` makes the sum of
-    /// an earlier and a later value.
+    /// Takes the next node's value. Adds it to the nodes before where the tree says so: `add` makes the sum
+    /// of an earlier and a later value.
     pub fn push(&mut self, node: Node, value: T, mut add: impl FnMut(T, T) -> T) {
         let (mut node, mut value) = (node, value);
         while let Some((left, _)) = self.nodes.last()

@@ -38,9 +38,9 @@ impl<S: Stage> Pipeline<S> {
 }
 
 impl<S: Stage> PipelineBuilder<S> {
-    /// The schedule: which rank does what, in which order, with all micro-batches of a batch. Only the checker
-    /// can make a [`Schedule`], so it is correct. Of several replicas, each runs the passes of its own
-    /// micro-batches in this order ([`Schedule::part`]).
+    /// The schedule: which rank does what, in which order, with all micro-batches of a batch. Only the
+    /// checker can make a [`Schedule`], so it is correct. Of several replicas, each runs the passes of its
+    /// own micro-batches in this order ([`Schedule::part`]).
     #[must_use]
     pub fn schedule(mut self, schedule: Schedule) -> Self {
         self.parts.schedules = Schedules::Whole(schedule);
@@ -133,8 +133,8 @@ impl<S: Stage> PipelineBuilder<S> {
         self
     }
 
-    /// Which ranks have consecutive numbers, and so are in one process: those of a pipeline, or those that hold
-    /// the same stages in all replicas. Default: [`Map::Pipeline`].
+    /// Which ranks have consecutive numbers, and so are in one process: those of a pipeline, or those that
+    /// hold the same stages in all replicas. Default: [`Map::Pipeline`].
     #[must_use]
     pub fn map(mut self, map: Map) -> Self {
         self.parts.map = map;

@@ -32,8 +32,8 @@ impl StepReport {
         self.weight / self.seconds
     }
 
-    /// The share of the step in which ranks only added up gradients over replicas, or exchanged new weights of
-    /// a sharded optimizer: the largest of all ranks.
+    /// The share of the step in which ranks only added up gradients over replicas, or exchanged new weights
+    /// of a sharded optimizer: the largest of all ranks.
     pub fn reducing(&self) -> f64 {
         let most = self.ranks.iter().map(|rank| rank.reducing).fold(0.0, f64::max);
         most / self.seconds

@@ -18,8 +18,8 @@ enum Entry {
     Gradient(SquaredGradient),
 }
 
-/// The sum of the scores of micro-batches, added in the order of their gradients. If a loss is not finite, the
-/// first such micro-batch.
+/// The sum of the scores of micro-batches, added in the order of their gradients. If a loss is not finite,
+/// the first such micro-batch.
 type GroupScore = std::result::Result<Score, MicroBatch>;
 
 /// The sum of the squares of a piece of a parameter's gradient.

@@ -5,7 +5,6 @@ use std::ops::Range;
 use pipewright_stages::{Bytes, Parameter, Shape, Stage};
 
 use super::partials::{Partials, visit};
-use super::reduction::Reduction;
 use super::slices::Span;
 use crate::error::Result;
 use crate::id::StageId;
@@ -16,8 +15,6 @@ pub(super) struct Chunk<S: Stage> {
     pub(super) stage: S,
     pub(super) cells: Vec<InFlight<S>>,
     pub(super) partials: Partials,
-    /// `None` if there are no other replicas.
-    pub(super) reduction: Option<Reduction>,
 }
 
 /// What a stage holds for one micro-batch.
@@ -73,7 +70,6 @@ impl<S: Stage> Chunk<S> {
             stage,
             cells,
             partials: Partials::default(),
-            reduction: None,
         }
     }
 
@@ -100,6 +96,22 @@ impl<S: Stage> Chunk<S> {
         })
     }
 
+    /// Appends these weights.
+    pub(super) fn append_weights(&mut self, spans: &[Span], block: &mut Vec<u8>) -> Result<()> {
+        visit_spans(&mut self.stage, spans, |parameter, range| {
+            Ok(parameter.append_value(range, block)?)
+        })
+    }
+
+    /// Sets these weights, after the stage's own update: it has dropped what it computed from old ones.
+    pub(super) fn set_weights(&mut self, spans: &[Span], mut block: &[u8]) -> Result<()> {
+        visit_spans(&mut self.stage, spans, |parameter, range| {
+            let (numbers, rest) = block.split_at(range.len() * size_of::<f32>());
+            block = rest;
+            Ok(parameter.set_value(range.start, numbers)?)
+        })
+    }
+
     /// One parameter by its place in the stage.
     pub(super) fn parameter(&mut self, index: usize) -> &mut Parameter {
         let mut indices = 0..;
@@ -113,7 +125,7 @@ impl<S: Stage> Chunk<S> {
     }
 }
 
-/// Calls `act` with each span of these parameters, in order. Only gradients may change.
+/// Calls `act` with each span of these parameters, in order.
 fn visit_spans<S: Stage>(
     stage: &mut S,
     spans: &[Span],
@@ -126,4 +138,10 @@ fn visit_spans<S: Stage>(
         }
         Ok(())
     })
+}
+
+/// A stage of this rank.
+pub(super) fn chunk_of<S: Stage>(chunks: &mut [Chunk<S>], stage: StageId) -> &mut Chunk<S> {
+    let chunk = chunks.iter_mut().find(|chunk| chunk.id == stage);
+    chunk.expect("checked: the stage is on this rank")
 }

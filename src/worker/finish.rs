@@ -69,7 +69,12 @@ impl<S: Stage> Worker<S> {
             copies.any(|site| (site.stage, site.index) == (stage, index))
         };
         for chunk in &mut self.chunks {
-            let (stage, slices) = (chunk.id, chunk.reduction.as_ref().map(Reduction::slices));
+            let stage = chunk.id;
+            let reduction = self
+                .reductions
+                .iter()
+                .find(|reduction| reduction.stage() == stage);
+            let slices = reduction.map(Reduction::slices);
             let mut index = 0;
             chunk.stage.visit_gradients(&mut |parameter| {
                 let owned = slices.map_or(0..parameter.value.len(), |slices| {

@@ -47,7 +47,8 @@ pub struct RankReport {
     /// Seconds spent waiting for wires, data or other ranks at the end of the step.
     pub waiting: f64,
     /// Seconds of sums over replicas that no pass hid: from the rank's last pass until its sums were there,
-    /// and, with a sharded optimizer, the exchange of new weights. It includes the waiting for other replicas.
+    /// and, with a sharded optimizer, the exchange of new weights. It includes the waiting for other
+    /// replicas.
     pub reducing: f64,
     /// The idle share of the step as the caller saw it: `1 - busy / seconds`.
     pub bubble: f64,

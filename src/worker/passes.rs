@@ -5,7 +5,7 @@ use std::any::Any;
 use pipewright_stages::{Mode, Shape, Stage, Tensor};
 
 use super::Worker;
-use super::chunk::Held;
+use super::chunk::{Held, chunk_of};
 use super::execution::Execution;
 use super::progress::WaitsFor;
 use crate::error::{Finding, GradientError, Result};
@@ -253,8 +253,7 @@ impl<S: Stage> Worker<S> {
         let peer = self.world_rank(rank);
         let come = self.reduce_until(peer, tag)?;
         let transport = &mut self.transport;
-        let chunk = self.chunks.iter_mut().find(|chunk| chunk.id == cell.stage);
-        let stage = &mut chunk.expect("checked: the stage is on this rank").stage;
+        let stage = &mut chunk_of(&mut self.chunks, cell.stage).stage;
         let come = match come {
             None if !run.is_search() => transport.poll(peer, tag)?,
             come => come,

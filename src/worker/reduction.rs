@@ -1,9 +1,9 @@
 //! The sum of one stage's gradients over its replicas.
 //!
 //! Each replica owns some of the stage's numbers ([`Slices`]). It receives the other replicas' sums of these
-//! numbers, adds all up by the tree of [`groups`](crate::groups), and answers with the total. So what is added
-//! to what does not depend on who is early. A stage of few numbers is quicker without answers: each replica
-//! sends its sums to all others, and all add up everything.
+//! numbers, adds all up by the tree of [`groups`](crate::groups), and answers with the total. So what is
+//! added to what does not depend on who is early. A stage of few numbers is quicker without answers: each
+//! replica sends its sums to all others, and all add up everything.
 //!
 //! A replica sends an owner at most [`WINDOW`] buckets before their answers come. So what is on the way needs
 //! little memory, and the answers use the memory of what they answer.
@@ -116,6 +116,11 @@ impl Reduction {
             parts: vec![None; replicas],
             sums: Sums::default(),
         }
+    }
+
+    /// The stage.
+    pub(super) fn stage(&self) -> StageId {
+        self.stage
     }
 
     /// Who owns which numbers.
@@ -322,4 +327,10 @@ fn added(mut sum: Vec<u8>, more: Vec<u8>, blocks: &mut Vec<Vec<u8>>) -> Vec<u8> 
     }
     blocks.push(more);
     sum
+}
+
+/// Who owns which numbers of a stage, if there are several replicas.
+pub(super) fn slices_of(reductions: &[Reduction], stage: StageId) -> &Slices {
+    let reduction = reductions.iter().find(|reduction| reduction.stage == stage);
+    reduction.expect("there are other replicas").slices()
 }

@@ -5,20 +5,50 @@ use std::time::Instant;
 use pipewright_stages::{Device, Stage};
 
 use super::Worker;
+use super::chunk::chunk_of;
+use super::parameters::Site;
 use super::progress::WaitsFor;
-use super::reduction::Reach;
+use super::reduction::{Reach, Reduction};
+use super::slices::Slices;
 use crate::error::Result;
 use crate::fabric::Tag;
 use crate::id::{StageId, WorldRank};
 
 impl<S: Stage> Worker<S> {
+    /// Says which replica adds up which gradients and, with a sharded optimizer, updates which weights. The
+    /// copies of a tied parameter are divided alike.
+    pub(super) fn divide_among_replicas(&mut self) {
+        if self.share.replicas() == 1 {
+            return;
+        }
+        for chunk in &mut self.chunks {
+            let turn = |index| {
+                let is_here = |site: &Site| (site.stage, site.index) == (chunk.id, index);
+                let tie = self.ties.iter().find(|tie| tie.sites.iter().any(is_here));
+                tie.map_or(index, |tie| tie.sites[0].index)
+            };
+            let mut parameters = Vec::new();
+            chunk.stage.visit_gradients(&mut |parameter| {
+                parameters.push((parameter.value.len(), turn(parameters.len())))
+            });
+            let slices = Slices::new(parameters.into_iter(), self.share.replicas());
+            let mut index = 0;
+            chunk.stage.visit_gradients(&mut |parameter| {
+                if self.sharded {
+                    parameter.own(slices.owned(index, self.share.replica));
+                }
+                index += 1;
+            });
+            let reduction = Reduction::new(chunk.id, slices, &self.share, self.sharded);
+            self.reductions.push(reduction);
+        }
+    }
+
     /// Starts the sum of a stage's gradients over its replicas. The first blocks are sent at once.
     pub(super) fn start_reduction(&mut self, stage: StageId) -> Result<()> {
-        let share = &self.share;
-        let chunk = self.chunks.iter_mut().find(|chunk| chunk.id == stage);
-        let chunk = chunk.expect("checked: the stage is on this rank");
-        if let Some(reduction) = &mut chunk.reduction {
-            reduction.start(share);
+        let mut reductions = self.reductions.iter_mut();
+        if let Some(reduction) = reductions.find(|reduction| reduction.stage() == stage) {
+            reduction.start(&self.share);
             self.meter.reduction_starts(stage);
             self.progress_reductions()?;
         }
@@ -27,8 +57,7 @@ impl<S: Stage> Worker<S> {
 
     /// Whether sums over replicas are under way.
     fn is_reducing(&self) -> bool {
-        let mut reductions = self.chunks.iter().filter_map(|chunk| chunk.reduction.as_ref());
-        reductions.any(|reduction| reduction.is_active())
+        self.reductions.iter().any(Reduction::is_active)
     }
 
     /// Continues all sums over replicas, without waiting. Returns whether it did anything.
@@ -39,16 +68,16 @@ impl<S: Stage> Worker<S> {
             transport: self.transport.as_mut(),
             blocks: &mut self.blocks,
         };
-        for chunk in &mut self.chunks {
-            let Some(mut reduction) = chunk.reduction.take_if(|reduction| reduction.is_active()) else {
-                continue;
-            };
-            let progress = reduction.progress(chunk, &mut reach);
+        for reduction in self
+            .reductions
+            .iter_mut()
+            .filter(|reduction| reduction.is_active())
+        {
+            let chunk = chunk_of(&mut self.chunks, reduction.stage());
+            moved |= reduction.progress(chunk, &mut reach)?;
             if !reduction.is_active() {
-                self.meter.reduction_ends(chunk.id);
+                self.meter.reduction_ends(reduction.stage());
             }
-            chunk.reduction = Some(reduction);
-            moved |= progress?;
         }
         Ok(moved)
     }
@@ -86,8 +115,9 @@ impl<S: Stage> Worker<S> {
 
     /// Waits until something arrives that a sum over replicas may need.
     fn await_replicas(&mut self) -> Result<()> {
-        let mut reductions = self.chunks.iter().filter_map(|chunk| chunk.reduction.as_ref());
-        let awaited = reductions
+        let awaited = self
+            .reductions
+            .iter()
             .find(|reduction| reduction.is_active())
             .and_then(|reduction| reduction.awaited(&self.share));
         let transport = &mut self.transport;

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::Worker;
 use super::parameters::{ParameterInfo, Site};
-use super::reduction::Topic;
+use super::reduction::{Topic, slices_of};
 use crate::checkpoint::{Checkpoint, Draft, Written};
 use crate::checksum::Checksum;
 use crate::error::Result;
@@ -140,10 +140,8 @@ impl<S: Stage> Worker<S> {
     }
 
     /// The numbers of a parameter that a replica updates.
-    fn owned_by(&mut self, site: Site, replica: u32) -> Range<usize> {
-        let reduction = self.chunk(site.stage).reduction.as_ref();
-        let slices = reduction.expect("there are other replicas").slices();
-        slices.owned(site.index, replica)
+    fn owned_by(&self, site: Site, replica: u32) -> Range<usize> {
+        slices_of(&self.reductions, site.stage).owned(site.index, replica)
     }
 
     /// Compares all that [`Worker::read`] will read with its checksums. No weight changes.

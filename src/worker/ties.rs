@@ -5,8 +5,6 @@ use pipewright_stages::{Device, Gradient, Parameter, Part, Stage};
 use super::Worker;
 use super::parameters::{Site, Tie};
 use super::progress::WaitsFor;
-use super::reduction::Reduction;
-use super::slices::Slices;
 use crate::error::Result;
 use crate::fabric::Tag;
 use crate::id::{Rank, WorldRank};
@@ -32,34 +30,6 @@ impl<S: Stage> Worker<S> {
                 worker.take_weights(tie)
             }
         })
-    }
-
-    /// Says which replica adds up which gradients and, with a sharded optimizer, updates which weights. The
-    /// copies of a tied parameter are divided alike.
-    fn divide_among_replicas(&mut self) {
-        if self.share.replicas() == 1 {
-            return;
-        }
-        for chunk in &mut self.chunks {
-            let turn = |index| {
-                let is_here = |site: &Site| (site.stage, site.index) == (chunk.id, index);
-                let tie = self.ties.iter().find(|tie| tie.sites.iter().any(is_here));
-                tie.map_or(index, |tie| tie.sites[0].index)
-            };
-            let mut parameters = Vec::new();
-            chunk.stage.visit_gradients(&mut |parameter| {
-                parameters.push((parameter.value.len(), turn(parameters.len())))
-            });
-            let slices = Slices::new(parameters.into_iter(), self.share.replicas());
-            let mut index = 0;
-            chunk.stage.visit_gradients(&mut |parameter| {
-                if self.sharded {
-                    parameter.own(slices.owned(index, self.share.replica));
-                }
-                index += 1;
-            });
-            chunk.reduction = Some(Reduction::new(chunk.id, slices, &self.share, self.sharded));
-        }
     }
 
     /// Sums the gradients of each tied parameter over its sites: all numbers, or those that this replica

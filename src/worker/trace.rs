@@ -124,8 +124,8 @@ impl RankTrace {
     }
 }
 
-/// The timeline of all ranks, from their records in the order of their numbers. Each world rank has a row, and
-/// micro-batches have their numbers in the batch.
+/// The timeline of all ranks, from their records in the order of their numbers. Each world rank has a row,
+/// and micro-batches have their numbers in the batch.
 pub(crate) fn timeline(placement: &Placement, mesh: &Mesh, traces: Vec<Record>) -> Timeline {
     let taken: HashMap<_, _> = traces
         .iter()

@@ -296,7 +296,8 @@ impl Parameter {
     }
 
     /// The sum of the squares of a piece of the gradient, in double precision, always added up in the same
-    /// order. On a GPU it is the sum of the last [start](Parameter::start_grad_squares); the GPU must be done.
+    /// order. On a GPU it is the sum of the last [start](Parameter::start_grad_squares); the GPU must be
+    /// done.
     pub fn grad_squares(&self, piece: usize) -> f64 {
         if let Some(weights) = &self.on_gpu {
             return weights.squares()[piece];

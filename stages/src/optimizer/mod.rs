@@ -29,8 +29,8 @@ pub trait Optimizer: std::fmt::Debug + Send + Sync + 'static {
     }
 
     /// Whether it can update a part of a parameter alone: the numbers of [`Parameter::owned`], from
-    /// [`Parameter::owned_parts`]. A replica with a sharded optimizer needs this. An optimizer whose update of
-    /// a number depends on other numbers cannot.
+    /// [`Parameter::owned_parts`]. A replica with a sharded optimizer needs this. An optimizer whose update
+    /// of a number depends on other numbers cannot.
     fn updates_parts(&self) -> bool {
         false
     }
