@@ -14,6 +14,7 @@ pages! {
     first_run: "../book/src/first-run.md",
     launch: "../book/src/launch.md",
     schedules: "../book/src/schedules.md",
+    replicas: "../book/src/replicas.md",
     one_stage: "../book/src/one-stage.md",
     several_stages: "../book/src/several-stages.md",
     two_halves: "../book/src/two-halves.md",
