@@ -40,8 +40,8 @@ impl Partials {
         }
         let earlier = &self.waiting[from..];
         visit(stage, |index, parameter| {
-            let mut latest_first = earlier.iter().rev();
-            latest_first.try_for_each(|(_, sums)| Ok(sums[index].add_to(parameter)?))
+            let latest_first = earlier.iter().rev().map(|(_, sums)| &sums[index]);
+            Ok(Gradient::add_in_turn(latest_first, parameter)?)
         })?;
         self.spare
             .extend(self.waiting.drain(from..).map(|(_, sums)| sums));

@@ -2,6 +2,9 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
+use crate::cpu::elementwise::add_in_turn;
 use crate::cuda::Memory;
 use crate::device::{DType, Device, Place};
 use crate::error::{DeviceError, Result};
@@ -52,7 +55,8 @@ impl Gradient {
         }))
     }
 
-    /// Takes over the parameter's gradient. The parameter gets this one's memory, filled with zeros.
+    /// Takes over the parameter's gradient. The parameter's next gradient starts a new sum, in this one's
+    /// memory.
     ///
     /// # Errors
     /// When the GPU reports an error, of this call or of earlier work.
@@ -62,23 +66,27 @@ impl Gradient {
             (Held::Gpu(memory, _), Some(weights)) => weights.trade_grad(memory),
             _ => unreachable!("{ONE_DEVICE}"),
         }
-        parameter.zero_grad()
+        parameter.start_sum()
     }
 
-    /// Adds this gradient to a parameter's.
+    /// Adds these gradients to a parameter's: the first one, then the second one, and so on.
     ///
     /// # Errors
     /// When the GPU reports an error, of this call or of earlier work.
-    pub fn add_to(&self, parameter: &mut Parameter) -> Result<()> {
-        match (&self.0, parameter.on_gpu()) {
-            (Held::Host(more), None) => {
-                let pairs = parameter.grad.iter_mut().zip(&**more);
-                pairs.for_each(|(number, more)| *number += more);
-                Ok(())
+    pub fn add_in_turn<'a>(
+        gradients: impl Iterator<Item = &'a Self>,
+        parameter: &mut Parameter,
+    ) -> Result<()> {
+        let mut on_host: SmallVec<[&[f32]; 4]> = SmallVec::new();
+        for gradient in gradients {
+            match (&gradient.0, parameter.on_gpu()) {
+                (Held::Host(more), None) => on_host.push(more),
+                (Held::Gpu(more, _), Some(weights)) => weights.add_grad(&*weights.gpu()?, more.at())?,
+                _ => unreachable!("{ONE_DEVICE}"),
             }
-            (Held::Gpu(more, _), Some(weights)) => weights.add_grad(&*weights.gpu()?, more.at()),
-            _ => unreachable!("{ONE_DEVICE}"),
         }
+        add_in_turn(&mut parameter.grad, &on_host);
+        Ok(())
     }
 
     /// Adds another parameter's gradient to this one.

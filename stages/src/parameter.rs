@@ -54,6 +54,10 @@ pub struct Parameter {
     /// The optimizer's tensors, each as long as [`Parameter::owned`]. Empty before the first step.
     pub state: Vec<Numbers>,
     owned: Range<usize>,
+    /// Whether the layer asks [`Parameter::starts_sum`] before it adds a gradient.
+    layer_starts_sums: bool,
+    /// Whether the next gradient starts a sum: the numbers of `grad` are unspecified, and count as zeros.
+    starts_sum: bool,
     on_gpu: Option<Weights>,
 }
 
@@ -82,6 +86,8 @@ impl Parameter {
             grad: Numbers::zeros(count),
             state: Vec::new(),
             owned: 0..count,
+            layer_starts_sums: false,
+            starts_sum: false,
             on_gpu: None,
         }
     }
@@ -264,6 +270,29 @@ impl Parameter {
         }
         self.grad.fill(0.0);
         Ok(())
+    }
+
+    /// Says that the parameter's layer asks [`Parameter::starts_sum`] each time before it adds a gradient.
+    pub(crate) fn layer_starts_sums(mut self) -> Self {
+        self.layer_starts_sums = true;
+        self
+    }
+
+    /// The next gradient starts a new sum. A layer that overwrites the old numbers saves setting them to zero.
+    ///
+    /// # Errors
+    /// When the GPU reports an error, of this call or of earlier work.
+    pub(crate) fn start_sum(&mut self) -> Result<()> {
+        if self.layer_starts_sums {
+            self.starts_sum = true;
+            return Ok(());
+        }
+        self.zero_grad()
+    }
+
+    /// Whether the gradient that is added now must overwrite the old numbers.
+    pub(crate) fn starts_sum(&mut self) -> bool {
+        std::mem::take(&mut self.starts_sum)
     }
 
     /// Makes `count` tensors of zeros for the optimizer.

@@ -19,6 +19,39 @@ fn add_part(sum: &mut [f32], addend: &[f32]) {
     }
 }
 
+/// `sum = c + (b + (a + sum))`, where `addends` are `a`, `b`, `c`: at most three at once, so that the sum is
+/// read and written once.
+pub(crate) fn add_in_turn(sum: &mut [f32], addends: &[&[f32]]) {
+    match addends {
+        [] => {}
+        [a] => add(sum, a),
+        [a, b] => cut(
+            ((By(sum, LINE), By(*a, LINE)), By(*b, LINE)),
+            LINE,
+            |_, ((sum, a), b)| add_two_part(sum, a, b),
+        ),
+        [a, b, c, rest @ ..] => {
+            let rows = ((By(&mut *sum, LINE), By(*a, LINE)), (By(*b, LINE), By(*c, LINE)));
+            cut(rows, LINE, |_, ((sum, a), (b, c))| add_three_part(sum, a, b, c));
+            add_in_turn(sum, rest);
+        }
+    }
+}
+
+#[multiversion(targets = "simd")]
+fn add_two_part(sum: &mut [f32], a: &[f32], b: &[f32]) {
+    for ((sum, &a), &b) in sum.iter_mut().zip(a).zip(b) {
+        *sum = b + (a + *sum);
+    }
+}
+
+#[multiversion(targets = "simd")]
+fn add_three_part(sum: &mut [f32], a: &[f32], b: &[f32], c: &[f32]) {
+    for (((sum, &a), &b), &c) in sum.iter_mut().zip(a).zip(b).zip(c) {
+        *sum = c + (b + (a + *sum));
+    }
+}
+
 /// `out = a + b`, for one row.
 #[multiversion(targets = "simd")]
 pub(crate) fn add_into(out: &mut [f32], a: &[f32], b: &[f32]) {

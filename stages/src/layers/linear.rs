@@ -73,7 +73,8 @@ impl Linear {
             inputs,
             outputs,
             layout: Layout::OutIn,
-            weight: Parameter::new(format!("{name}.weight"), &[outputs, inputs], init, seed),
+            weight: Parameter::new(format!("{name}.weight"), &[outputs, inputs], init, seed)
+                .layer_starts_sums(),
             bias: None,
             input_gradient: true,
             seed,
@@ -129,7 +130,7 @@ impl Linear {
             };
             return Err(Error::from(error).at(&self.name));
         }
-        self.weight = weight;
+        self.weight = weight.layer_starts_sums();
         (self.forward_weight, self.backward_weight) = (None, None);
         Ok(self)
     }
@@ -191,7 +192,7 @@ impl Linear {
     }
 
     /// [`Layer::backward_weight`] on a GPU.
-    fn weight_grad_on(&self, gpu: &Gpu, input: &Tensor, grad: &Tensor) -> Result<()> {
+    fn weight_grad_on(&self, gpu: &Gpu, input: &Tensor, grad: &Tensor, starts_sum: bool) -> Result<()> {
         let (rows, dtype) = (grad.shape().rows(), grad.dtype());
         let (sizes, left, right) = match self.layout {
             Layout::InOut => ([self.inputs, self.outputs], input, grad),
@@ -205,7 +206,11 @@ impl Linear {
             right_turned: false,
             dtype,
             out: DType::F32,
-            start: cuda::Start::Old,
+            start: if starts_sum {
+                cuda::Start::Zero
+            } else {
+                cuda::Start::Old
+            },
         };
         gpu.product(product, self.weight.weights().grad(), left.at(), right.at(), None)?;
         match &self.bias {
@@ -302,14 +307,16 @@ impl Layer for Linear {
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {
         let [input, grad] = pending.into_tensors();
+        let starts_sum = self.weight.starts_sum();
         if let Some(gpu) = grad.gpu()? {
-            return self.weight_grad_on(&gpu, &input, &grad);
+            return self.weight_grad_on(&gpu, &input, &grad, starts_sum);
         }
+        let start = if starts_sum { Start::Zero } else { Start::Old };
         let x = Matrix::new(input.f32(), self.inputs);
         let dy = Matrix::new(grad.f32(), self.outputs);
         match self.layout {
-            Layout::InOut => matmul(&mut self.weight.grad, Start::Old, x.t(), Right::Matrix(dy)),
-            Layout::OutIn => matmul(&mut self.weight.grad, Start::Old, dy.t(), Right::Matrix(x)),
+            Layout::InOut => matmul(&mut self.weight.grad, start, x.t(), Right::Matrix(dy)),
+            Layout::OutIn => matmul(&mut self.weight.grad, start, dy.t(), Right::Matrix(x)),
         }
         if let Some(bias) = &mut self.bias {
             add_rows(&mut bias.grad, grad.f32());
