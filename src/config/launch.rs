@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use super::Config;
+use super::mpi_place::by_mpi;
+use super::variables::{Environment, number, text};
 use crate::error::{ConfigError, ProcessesProblem, Result};
 use crate::fabric::Membership;
 
@@ -23,11 +25,14 @@ const SILENCE: &str = "PIPEWRIGHT_SILENCE";
 ///
 /// # Errors
 /// When a variable is not a number, is missing, or is out of range.
-pub fn processes(environment: &[(String, String)]) -> Result<Option<[u32; 2]>> {
-    processes_of(environment).map_err(|problem| ConfigError::Processes(problem).into())
+pub fn processes(environment: &Environment) -> Result<Option<[u32; 2]>> {
+    let mpi = by_mpi(environment).map_err(ConfigError::Processes)?;
+    let mpi = mpi.filter(|_| cfg!(feature = "mpi")).map(|mpi| mpi.place);
+    let said = processes_of(environment).map_err(ConfigError::Processes)?;
+    Ok(said.or(mpi))
 }
 
-fn processes_of(environment: &[(String, String)]) -> std::result::Result<Option<[u32; 2]>, ProcessesProblem> {
+fn processes_of(environment: &Environment) -> std::result::Result<Option<[u32; 2]>, ProcessesProblem> {
     let Some(count) = number(environment, SIZE)? else {
         return Ok(None);
     };
@@ -41,13 +46,14 @@ fn processes_of(environment: &[(String, String)]) -> std::result::Result<Option<
 }
 
 impl Config {
-    /// This process's place in a run, from the environment. `None` if it runs alone. `launch.address`
+    /// This process's place in a run by sockets, from the environment. `None` if it runs alone. `launch.address`
     /// overrides the environment's address, because a launcher may use its own port itself.
     ///
     /// # Errors
     /// As for [`processes`]. Also when neither the config nor the environment says where process 0 listens.
-    pub fn membership(&self, environment: &[(String, String)]) -> Result<Option<Membership>> {
-        let Some([process, processes]) = processes(environment)? else {
+    pub fn membership(&self, environment: &Environment) -> Result<Option<Membership>> {
+        let place = processes_of(environment).map_err(ConfigError::Processes)?;
+        let Some([process, processes]) = place else {
             return Ok(None);
         };
         let given = match (text(environment, HOST), text(environment, PORT)) {
@@ -63,10 +69,7 @@ impl Config {
             processes,
             address,
             deadline: Duration::from_secs(self.launch.deadline),
-            silence: match number(environment, SILENCE).map_err(ConfigError::Processes)? {
-                Some(seconds) => Duration::from_secs(seconds.into()),
-                None => Membership::SILENCE,
-            },
+            silence: silence(environment).map_err(ConfigError::Processes)?,
         }))
     }
 
@@ -83,23 +86,22 @@ impl Config {
     }
 }
 
-fn text<'a>(environment: &'a [(String, String)], name: &str) -> Option<&'a str> {
-    let found = environment
-        .iter()
-        .find(|(key, value)| key == name && !value.is_empty());
-    found.map(|(_, value)| value.as_str())
+/// How long another process or machine may be silent.
+pub(super) fn silence(environment: &Environment) -> std::result::Result<Duration, ProcessesProblem> {
+    let seconds = number(environment, SILENCE)?;
+    Ok(seconds.map_or(Membership::SILENCE, |seconds| Duration::from_secs(seconds.into())))
 }
 
-fn number(
-    environment: &[(String, String)],
-    name: &'static str,
-) -> std::result::Result<Option<u32>, ProcessesProblem> {
-    let Some(text) = text(environment, name) else {
-        return Ok(None);
-    };
-    let number = text.parse().map_err(|_| ProcessesProblem::NoNumber {
-        name,
-        text: text.to_owned(),
-    })?;
-    Ok(Some(number))
+/// Whether the environment has a number of processes.
+pub(super) fn is_counted(environment: &Environment) -> bool {
+    text(environment, SIZE).is_some()
+}
+
+/// The process's number and the number of processes, as `RANK` and `WORLD_SIZE` say them, if any is set.
+pub(super) fn said(environment: &Environment) -> std::result::Result<Option<[u32; 2]>, ProcessesProblem> {
+    let (process, processes) = (number(environment, NUMBER)?, number(environment, SIZE)?);
+    Ok(match (process, processes) {
+        (None, None) => None,
+        (process, processes) => Some([process.unwrap_or(0), processes.unwrap_or(1)]),
+    })
 }

@@ -211,6 +211,38 @@ pub enum ProcessesProblem {
         /// How many processes there are.
         processes: u32,
     },
+    /// Sockets are asked for, but nothing says where this process is in the run.
+    #[error(
+        "launch.fabric is \"sockets\", but nothing says which of several processes this is: set WORLD_SIZE and \
+         RANK, or leave launch.fabric out"
+    )]
+    NoPlace,
+    /// MPI is asked for, but no MPI launcher has started the process.
+    #[error(
+        "launch.fabric is \"mpi\", but no MPI launcher has started several processes: start them with \
+         `mpirun -n 4 pipewright train ...` or `srun --mpi=pmix pipewright train ...`"
+    )]
+    NotByMpi,
+    /// MPI is asked for, but this build does not have it.
+    #[error(
+        "launch.fabric is \"mpi\", but this program was built without MPI: install Open MPI or MPICH with its \
+         headers, and libclang, and build it with `cargo build --release --features mpi`"
+    )]
+    NoMpi,
+    /// An MPI launcher and `RANK` and `WORLD_SIZE` say different things.
+    #[error(
+        "RANK and WORLD_SIZE say process {} of {}, the MPI launcher says process {} of {} ({by}): unset RANK \
+         and WORLD_SIZE, or set launch.fabric = \"sockets\"",
+        said[0], said[1], mpi[0], mpi[1]
+    )]
+    TwoFabrics {
+        /// The process and the number of processes of these variables.
+        said: [u32; 2],
+        /// The same, from the MPI launcher.
+        mpi: [u32; 2],
+        /// The launcher's variable.
+        by: &'static str,
+    },
     /// No setting says where process 0 listens.
     #[error(
         "WORLD_SIZE is {processes}, but nobody says where process 0 listens: set MASTER_ADDR and \
