@@ -14,6 +14,8 @@ mod gpus;
 mod library;
 mod loading;
 mod memory;
+#[cfg(feature = "mpi")]
+mod mpi;
 mod peers;
 mod refusals;
 mod runs;

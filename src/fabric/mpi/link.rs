@@ -57,12 +57,17 @@ impl Link {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Whether nobody waits until the other process leaves too.
-    pub(super) fn is_given_up(&self) -> bool {
-        self.lost.load(Ordering::Acquire) || self.failed.load(Ordering::Acquire)
+    /// Whether the other process counts as gone.
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
     }
 
-    /// The other process counts as gone.
+    /// Whether this process leaves because the run has failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    /// From now on the other process counts as gone.
     pub(super) fn lose(&self) {
         self.lost.store(true, Ordering::Release);
         self.closed.store(true, Ordering::Release);

@@ -91,10 +91,12 @@ impl Receiver {
             return None;
         }
         let since = self.closed.get_or_insert_with(Instant::now).elapsed();
-        if links().all(|link| link.is_ended()) {
+        let mut left = links().filter(|link| !link.is_ended()).peekable();
+        if left.peek().is_none() {
             return Some(true);
         }
-        let given_up = links().any(|link| link.is_given_up());
-        (given_up && since > STUCK).then_some(false)
+        let may_wait = left.any(|link| !link.is_lost());
+        let has_failed = links().any(|link| link.has_failed());
+        (!may_wait || has_failed && since > STUCK).then_some(false)
     }
 }
