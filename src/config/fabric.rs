@@ -59,7 +59,7 @@ impl Config {
             }
             None => (
                 Fabric::Alone,
-                "none: one process, no launcher of several".to_owned(),
+                "channels: one process; nothing says that there are more".to_owned(),
             ),
         })
     }

@@ -269,6 +269,12 @@ pub enum FabricError {
     /// MPI was started in this process before, and it cannot be started twice.
     #[error("MPI was started in this process before: a process can take part in one run by MPI")]
     MpiTwice,
+    /// The system gives no thread for MPI.
+    #[error("cannot start the thread that receives by MPI: {source}")]
+    MpiThread {
+        /// The system's reason.
+        source: Arc<io::Error>,
+    },
     /// MPI does not let several threads call it.
     #[error(
         "this MPI does not let several threads call it (MPI_THREAD_MULTIPLE): build MPI with threads, or set \

@@ -36,7 +36,7 @@ const MPIRUN: [(&str, &str); 2] = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WO
 fn auto_takes_one_process_or_sockets_where_no_mpi_launcher_is() {
     assert_eq!(
         chosen("auto", &[]),
-        "alone: none: one process, no launcher of several"
+        "alone: channels: one process; nothing says that there are more"
     );
     assert_eq!(
         chosen("auto", &SOCKETS),
@@ -68,7 +68,10 @@ fn auto_takes_mpi_under_each_of_its_launchers() {
             format!("3 of 4: mpi between 4 processes: {size} is set, so an MPI launcher has started it");
         assert_eq!(chosen("auto", &[(number, "3"), (size, "4")]), said);
         let alone = chosen("auto", &[(number, "0"), (size, "1")]);
-        assert_eq!(alone, "alone: none: one process, no launcher of several");
+        assert_eq!(
+            alone,
+            "alone: channels: one process; nothing says that there are more"
+        );
     }
 }
 

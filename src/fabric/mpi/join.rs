@@ -50,10 +50,8 @@ impl World {
         // MPI must be started and ended on one thread.
         let thread = thread::Builder::new().name("mpi".to_owned());
         let thread = thread.spawn(move || run(&membership, &program, &tell, &given));
-        let thread = thread.map_err(|source| FabricError::Thread {
-            process,
-            source: Arc::new(source),
-        })?;
+        let thread = thread.map_err(Arc::new);
+        let thread = thread.map_err(|source| FabricError::MpiThread { source })?;
         let start = Box::new(Thread {
             give: Some(give),
             thread: Some(thread),

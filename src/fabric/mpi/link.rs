@@ -118,6 +118,7 @@ impl Line for Link {
         Ok(self.mpi.send(self.process, Kind::Frames, bytes, over))
     }
 
+    /// The limit is longer, because a message that waits beyond it ends the job.
     fn limit(&self, _wait: Duration) -> io::Result<()> {
         self.hurried.store(true, Ordering::Relaxed);
         Ok(())
