@@ -13,8 +13,8 @@ use pipewright::stages::Tensor;
 /// The variable that tells a process of this bench its part: its number and process 0's address, or `mpi`.
 const PART: &str = "PIPEWRIGHT_BENCH_FABRIC";
 
-/// How often each is sent there and back. The first tenth is not counted.
-const TIMES: usize = 2000;
+/// How often each is sent there and back, if it is small. The first tenth is not counted.
+const TIMES: usize = 1000;
 
 /// Longer than any part takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -72,11 +72,11 @@ fn take_part(part: &str) -> Result<()> {
     };
     let no_wire = |end: &mut End<Tensor>, peer| Ok(drop(end.wait(peer, Tag(0))?));
     for bytes in [64, 1 << 20] {
-        let time = one_way(end, &peers, |end, peer| block(end, peer, bytes), no_block)?;
+        let time = one_way(TIMES, end, &peers, |end, peer| block(end, peer, bytes), no_block)?;
         line += &format!("  block of {bytes} B: {time:7.1} us");
     }
-    for bytes in [64, 1 << 20, 16 << 20] {
-        let time = one_way(end, &peers, |end, peer| wire(end, peer, bytes), no_wire)?;
+    for (bytes, times) in [(64, TIMES), (1 << 20, TIMES), (16 << 20, TIMES / 10)] {
+        let time = one_way(times, end, &peers, |end, peer| wire(end, peer, bytes), no_wire)?;
         line += &format!("  wire of {bytes} B: {time:7.1} us");
     }
     if peers.process() == 0 {
@@ -87,14 +87,15 @@ fn take_part(part: &str) -> Result<()> {
 
 /// The median time from one process to the other, in microseconds.
 fn one_way(
+    times: usize,
     end: &mut End<Tensor>,
     peers: &Peers,
     send: impl Fn(&mut End<Tensor>, WorldRank) -> Result<()>,
     receive: impl Fn(&mut End<Tensor>, WorldRank) -> Result<()>,
 ) -> Result<f64> {
     let peer = WorldRank(1 - end.rank().0);
-    let mut times = Vec::new();
-    for _ in 0..TIMES {
+    let mut took = Vec::new();
+    for _ in 0..times {
         let since = Instant::now();
         if peers.process() == 0 {
             send(end, peer)?;
@@ -103,9 +104,9 @@ fn one_way(
             receive(end, peer)?;
             send(end, peer)?;
         }
-        times.push(since.elapsed());
+        took.push(since.elapsed());
     }
-    let counted = &mut times[TIMES / 10..];
+    let counted = &mut took[times / 10..];
     counted.sort_unstable();
     Ok(1e6 * counted[counted.len() / 2].as_secs_f64() / 2.0)
 }
