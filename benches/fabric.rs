@@ -65,12 +65,12 @@ fn take_part(part: &str) -> Result<()> {
     let end = &mut ends[0];
     let mut line = format!("{fabric:<8}");
     let block = |end: &mut End<Tensor>, peer, bytes| Ok(end.send_bytes(peer, vec![0; bytes])?);
-    let no_block = |end: &mut End<Tensor>, peer| Ok(drop(end.recv_bytes(peer)?));
+    let no_block = |end: &mut End<Tensor>, peer| end.recv_bytes(peer).map(drop).map_err(Into::into);
     let wire = |end: &mut End<Tensor>, peer, bytes| {
         let wire = Tensor::scratch(&[bytes / size_of::<f32>()]);
         Ok(end.send(peer, Tag(0), wire)?)
     };
-    let no_wire = |end: &mut End<Tensor>, peer| Ok(drop(end.wait(peer, Tag(0))?));
+    let no_wire = |end: &mut End<Tensor>, peer| end.wait(peer, Tag(0)).map(drop).map_err(Into::into);
     for bytes in [64, 1 << 20] {
         let time = one_way(TIMES, end, &peers, |end, peer| block(end, peer, bytes), no_block)?;
         line += &format!("  block of {bytes} B: {time:7.1} us");

@@ -163,7 +163,7 @@ impl Incoming {
         }
     }
 
-    fn from_rest(&mut self, into: &mut [u8]) -> usize {
+    fn take_rest(&mut self, into: &mut [u8]) -> usize {
         let rest = &self.rest[self.read..];
         let most = rest.len().min(into.len());
         into[..most].copy_from_slice(&rest[..most]);
@@ -176,7 +176,7 @@ impl Read for Incoming {
     /// A message goes straight into this memory if it is long enough.
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if self.read < self.rest.len() || into.is_empty() {
-            return Ok(self.from_rest(into));
+            return Ok(self.take_rest(into));
         }
         let pause = Pause::begin();
         loop {
@@ -195,7 +195,7 @@ impl Read for Incoming {
             self.rest.resize(length, 0);
             self.read = 0;
             self.link.take(arrived, &mut self.rest);
-            return Ok(self.from_rest(into));
+            return Ok(self.take_rest(into));
         }
     }
 }
