@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use super::MpiError;
 use crate::id::{MicroBatch, WorldRank};
 
 /// Processes that cannot find each other or that differ, and wires that cannot be sent or received.
@@ -266,33 +267,9 @@ pub enum FabricError {
         /// The process.
         process: u32,
     },
-    /// MPI was started in this process before, and it cannot be started twice.
-    #[error("MPI was started in this process before: a process can take part in one run by MPI")]
-    MpiTwice,
-    /// The system gives no thread for MPI.
-    #[error("cannot start the thread that receives by MPI: {source}")]
-    MpiThread {
-        /// The system's reason.
-        source: Arc<io::Error>,
-    },
-    /// MPI does not let several threads call it.
-    #[error(
-        "this MPI does not let several threads call it (MPI_THREAD_MULTIPLE): build MPI with threads, or set \
-         launch.fabric = \"sockets\""
-    )]
-    MpiThreads,
-    /// MPI gives a process another place than its environment.
-    #[error(
-        "two answers to where a process is: its environment says process {} of {}, MPI says process {} of {}; \
-         start it with the launcher of the MPI that it was built with, and unset RANK and WORLD_SIZE",
-        said[0], said[1], is[0], is[1]
-    )]
-    MpiDiffers {
-        /// The process and the number of processes in its environment.
-        said: [u32; 2],
-        /// The same, from MPI.
-        is: [u32; 2],
-    },
+    /// MPI cannot connect the processes.
+    #[error(transparent)]
+    Mpi(#[from] MpiError),
     /// The schedule would deadlock where transfers between two ranks happen one after the other.
     #[error("between GPUs of several processes transfers go one after the other: {source}")]
     NotOrdered {

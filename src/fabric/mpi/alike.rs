@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::library::Mpi;
-use crate::error::{FabricError, PartOf, Result};
+use crate::error::{FabricError, MpiError, PartOf, Result};
 use crate::fabric::processes::{binary, other_build, other_program};
 
 /// What a process says of itself.
@@ -40,7 +40,7 @@ pub(super) fn compare(mpi: &Mpi, place: [u32; 2], program: &str) -> Result<()> {
         let is = [process, mpi.processes()];
         if hello.place != is {
             let said = hello.place;
-            return Err(FabricError::MpiDiffers { said, is }.into());
+            return Err(FabricError::from(MpiError::Differs { said, is }).into());
         }
         let first = first.get_or_insert_with(|| Hello {
             place: hello.place,

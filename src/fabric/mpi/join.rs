@@ -12,7 +12,7 @@ use super::library::Mpi;
 use super::link::Link;
 use super::receiver;
 use super::watcher::Watcher;
-use crate::error::{FabricError, Result};
+use crate::error::{FabricError, MpiError, Result};
 use crate::fabric::World;
 use crate::fabric::processes::{Line, Lines, ReadsFrames, StartsReaders};
 
@@ -51,7 +51,7 @@ impl World {
         let thread = thread::Builder::new().name("mpi".to_owned());
         let thread = thread.spawn(move || run(&membership, &program, &tell, &given));
         let thread = thread.map_err(Arc::new);
-        let thread = thread.map_err(|source| FabricError::MpiThread { source })?;
+        let thread = thread.map_err(|source| FabricError::from(MpiError::Thread { source }))?;
         let start = Box::new(Thread {
             give: Some(give),
             thread: Some(thread),

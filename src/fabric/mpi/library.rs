@@ -10,7 +10,7 @@ use mpi::topology::SimpleCommunicator;
 use mpi::traits::*;
 
 use super::pause::Pause;
-use crate::error::{FabricError, Result};
+use crate::error::{FabricError, MpiError, Result};
 
 /// The most bytes of one message: MPI counts them in an `int`.
 const MOST: usize = 1 << 30;
@@ -48,9 +48,9 @@ impl Mpi {
     /// When it was started before, or when it does not let several threads call it.
     pub(super) fn start() -> Result<(Universe, &'static Self)> {
         let started = mpi::initialize_with_threading(Threading::Multiple);
-        let (universe, threading) = started.ok_or(FabricError::MpiTwice)?;
+        let (universe, threading) = started.ok_or(FabricError::from(MpiError::Twice))?;
         if threading != Threading::Multiple {
-            return Err(FabricError::MpiThreads.into());
+            return Err(FabricError::from(MpiError::NoThreads).into());
         }
         let all = universe.world().duplicate();
         // MPI cannot start again, so this is the only one.

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use pipewright::Error;
-use pipewright::error::FabricError;
+use pipewright::error::{FabricError, MpiError};
 use pipewright::fabric::{self, End, MpiMembership, Peers, Tag, Transport, WireFrame, World};
 use pipewright::id::WorldRank;
 use pipewright::stages::Tensor;
@@ -110,7 +110,7 @@ fn an_error_of_one_process_reaches_all() {
         let (mut end, peers) = end::<Number>(world);
         let process = peers.process();
         let mine = match process {
-            1 => Err(FabricError::MpiTwice.into()),
+            1 => Err(FabricError::from(MpiError::Twice).into()),
             _ => Ok(Vec::new()),
         };
         let error = peers.share("a test", mine).expect_err("process 1 has failed");
@@ -147,7 +147,7 @@ fn a_process_that_leaves_before_the_run_begins_is_missed_by_all() {
     let test = "a_process_that_leaves_before_the_run_begins_is_missed_by_all";
     in_worlds(2, test, |world| {
         if world.process() == 0 {
-            return world.fail(&FabricError::MpiTwice.into());
+            return world.fail(&FabricError::from(MpiError::Twice).into());
         }
         let (_end, peers) = end::<Number>(world);
         let error = peers.share("a test", Ok(Vec::new())).expect_err("it has left");
