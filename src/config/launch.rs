@@ -46,8 +46,8 @@ fn processes_of(environment: &Environment) -> std::result::Result<Option<[u32; 2
 }
 
 impl Config {
-    /// This process's place in a run by sockets, from the environment. `None` if it runs alone. `launch.address`
-    /// overrides the environment's address, because a launcher may use its own port itself.
+    /// This process's place in a run by sockets, from the environment. `None` if it runs alone.
+    /// `launch.address` overrides the environment's address, because a launcher may use its own port itself.
     ///
     /// # Errors
     /// As for [`processes`]. Also when neither the config nor the environment says where process 0 listens.

@@ -213,8 +213,8 @@ pub enum ProcessesProblem {
     },
     /// Sockets are asked for, but nothing says where this process is in the run.
     #[error(
-        "launch.fabric is \"sockets\", but nothing says which of several processes this is: set WORLD_SIZE and \
-         RANK, or leave launch.fabric out"
+        "launch.fabric is \"sockets\", but nothing says which of several processes this is: set WORLD_SIZE \
+         and RANK, or leave launch.fabric out"
     )]
     NoPlace,
     /// MPI is asked for, but no MPI launcher has started the process.
@@ -225,8 +225,8 @@ pub enum ProcessesProblem {
     NotByMpi,
     /// MPI is asked for, but this build does not have it.
     #[error(
-        "launch.fabric is \"mpi\", but this program was built without MPI: install Open MPI or MPICH with its \
-         headers, and libclang, and build it with `cargo build --release --features mpi`"
+        "launch.fabric is \"mpi\", but this program was built without MPI: install Open MPI or MPICH with \
+         its headers, and libclang, and build it with `cargo build --release --features mpi`"
     )]
     NoMpi,
     /// An MPI launcher and `RANK` and `WORLD_SIZE` say different things.

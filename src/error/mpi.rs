@@ -24,8 +24,8 @@ pub enum MpiError {
     NoThreads,
     /// MPI gives a process another place than its environment.
     #[error(
-        "two answers to where a process is: its environment says process {} of {}, MPI says process {} of {}; \
-         start it with the launcher of the MPI that it was built with, and unset RANK and WORLD_SIZE",
+        "two answers to where a process is: its environment says process {} of {}, MPI says process {} of \
+         {}; start it with the launcher of the MPI that it was built with, and unset RANK and WORLD_SIZE",
         said[0], said[1], is[0], is[1]
     )]
     Differs {

@@ -103,6 +103,21 @@ fn a_process_that_is_silent_ends_the_job_and_is_named() {
 }
 
 #[test]
+fn numbers_that_are_not_finite_end_the_job_with_their_words() {
+    let place = Place::new();
+    let args = [
+        "--set",
+        "optimizer.learning_rate=1e30",
+        "--set",
+        "train.validate_every=0",
+    ];
+    let said = Started::new(mpirun(&place, 2, &args)).end().failed(1);
+    let line = ": error: step 1: the loss of micro-batch 0 is not finite; first in stage ";
+    assert!(said.contains(line), "{said}");
+    assert!(!said.contains("has stopped"), "the first cause alone: {said}");
+}
+
+#[test]
 fn a_failure_of_one_process_ends_all_with_its_words() {
     let place = Place::new();
     fs::create_dir(place.path("other")).unwrap();
