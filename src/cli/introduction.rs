@@ -11,6 +11,7 @@ use crate::stages::Stage;
 pub(super) struct Introduction {
     data: String,
     pipeline: String,
+    fabric: String,
     threads_per_rank: usize,
     devices: Option<String>,
     prediction: Option<String>,
@@ -22,6 +23,7 @@ impl Introduction {
     pub(super) fn new(
         config: &Config,
         data: &TrainingData,
+        fabric: String,
         prediction: Option<&Prediction>,
         memory: String,
         changes: Vec<String>,
@@ -37,6 +39,7 @@ impl Introduction {
                 pipeline.micro_batches,
                 config.micro_batch_size(),
             ),
+            fabric,
             threads_per_rank: pipeline.threads_per_rank,
             devices: describe_gpus(config),
             prediction: prediction
@@ -56,6 +59,7 @@ impl Introduction {
             format!("data      {}", self.data),
             format!("model     {} parameters", parameters(session)),
             format!("pipeline  {}{threads}", self.pipeline),
+            format!("fabric    {}", self.fabric),
             format!("run       {}", session.dir().path().display()),
         ];
         lines.extend(

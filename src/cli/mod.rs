@@ -101,7 +101,10 @@ pub fn main() -> ExitCode {
         .map_err(Failure::failed)
         .and_then(|()| run(Cli::parse().command));
     result.unwrap_or_else(|Failure { error, status }| {
-        eprintln!("{}error: {error}", processes::prefix());
+        // In one piece, because a launcher may mix what its processes print.
+        let said = format!("{}error: {error}\n", processes::prefix());
+        // If nobody can read it, the status still tells that it failed.
+        let _ = io::stderr().write_all(said.as_bytes());
         ExitCode::from(status)
     })
 }

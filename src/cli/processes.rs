@@ -3,7 +3,7 @@
 
 use crate::Result;
 use crate::compose::PipelinePlan;
-use crate::config::{self, Config, environment};
+use crate::config::{self, Config, Fabric, environment};
 use crate::error::RunError;
 use crate::fabric::World;
 use crate::mesh::Mesh;
@@ -56,15 +56,15 @@ pub(super) fn refuse(command: &str) -> Result<()> {
     }
 }
 
-/// Connects to the other processes of a run, which must have the same plan. `None` if there is only one
-/// process. `options` are the command line's options that must be equal in all processes, one a line.
-pub(super) fn join(config: &Config, plan: &PipelinePlan, options: &str) -> Result<Option<World>> {
-    let Some(membership) = config.membership(&environment())? else {
-        return Ok(None);
+/// Connects to the other processes of a run, which must have the same plan. The world is `None` if there is
+/// only one process. The text says what connects them, and why. `options` are the command line's options that
+/// must be equal in all processes, one a line.
+pub(super) fn join(config: &Config, plan: &PipelinePlan, options: &str) -> Result<(Option<World>, String)> {
+    let (fabric, said) = config.fabric(&environment())?;
+    let check = |processes| {
+        let sizes = [config.pipeline.replicas, plan.schedule.ranks(), 1];
+        Mesh::new(sizes, processes, &[])
     };
-    announce(&membership.address)?;
-    let sizes = [config.pipeline.replicas, plan.schedule.ranks(), 1];
-    Mesh::new(sizes, membership.processes, &[])?;
     let program = format!(
         "{}
 [options]
@@ -73,7 +73,20 @@ pub(super) fn join(config: &Config, plan: &PipelinePlan, options: &str) -> Resul
         config.in_common()?,
         plan.in_common()
     );
-    World::join(&membership, &program).map(Some)
+    let world = match fabric {
+        Fabric::Alone => None,
+        Fabric::Sockets(membership) => {
+            announce(&membership.address)?;
+            check(membership.processes)?;
+            Some(World::join(&membership, &program)?)
+        }
+        #[cfg(feature = "mpi")]
+        Fabric::Mpi(membership) => {
+            check(membership.processes)?;
+            Some(World::join_by_mpi(&membership, &program)?)
+        }
+    };
+    Ok((world, said))
 }
 
 /// Process 0 says who told it its place, before it waits for the others.

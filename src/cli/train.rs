@@ -156,7 +156,7 @@ fn prepare(args: &Args, role: Role) -> Result<Prepared> {
         eprintln!("{why}");
     }
     let memory = compose::memory(&config, &plan)?;
-    let world = processes::join(&config, &plan, &args.in_common())?;
+    let (world, fabric) = processes::join(&config, &plan, &args.in_common())?;
     // After the data, which is no longer free memory then.
     let opened = open(run, &config, role, world.as_ref())
         .and_then(|opened| check_memory(&config, &memory, world.as_ref()).map(|()| opened));
@@ -179,7 +179,14 @@ fn prepare(args: &Args, role: Role) -> Result<Prepared> {
         .as_ref()
         .map_or_else(Forecast::by_passes, Forecast::by_costs);
     let prediction = plan.prediction.as_ref();
-    let introduction = Introduction::new(&config, &data, prediction, memory::table(&memory), changes);
+    let introduction = Introduction::new(
+        &config,
+        &data,
+        fabric,
+        prediction,
+        memory::table(&memory),
+        changes,
+    );
     let run = describe(run.forecast(forecast), args, &config, data)?;
     Ok(Prepared {
         run,

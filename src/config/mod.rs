@@ -11,11 +11,13 @@
 mod changes;
 mod check;
 mod devices;
+mod fabric;
 mod keys;
 mod kinds;
 mod launch;
 mod limits;
 mod memory;
+mod mpi_place;
 mod parse;
 mod read;
 mod sections;
@@ -23,14 +25,16 @@ mod settings;
 mod tree;
 mod typed;
 mod values;
+mod variables;
 
 pub use devices::Devices;
+pub use fabric::Fabric;
 pub use launch::{Launched, Launcher, launched, processes};
 pub use memory::Memory;
 pub(crate) use parse::environment;
 pub use sections::{
-    Checkpoint, Data, DataKind, Launch, LearningRateSchedule, Metrics, Model, ModelKind, Optimizer,
-    OptimizerKind, Pipeline, Train,
+    Checkpoint, Data, DataKind, FabricKind, Launch, LearningRateSchedule, Metrics, Model, ModelKind,
+    Optimizer, OptimizerKind, Pipeline, Train,
 };
 pub use settings::Config;
 pub use values::{Balanced, Partition, Paths, RecomputeBy, Sizes};

@@ -311,10 +311,25 @@ pub struct Metrics {
     pub listen: Option<std::net::SocketAddr>,
 }
 
-/// `[launch]`: where the processes of a run find each other, if there are several.
+/// What connects the processes of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FabricKind {
+    /// MPI, if the program is built with it and an MPI launcher has started it; otherwise sockets.
+    #[default]
+    Auto,
+    /// Sockets.
+    Sockets,
+    /// The system's MPI.
+    Mpi,
+}
+
+/// `[launch]`: how the processes of a run find and reach each other, if there are several.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Launch {
+    /// What connects them.
+    pub fabric: FabricKind,
     /// Host and port at which process 0 listens. Default: what the launcher's variables say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
@@ -327,6 +342,7 @@ pub struct Launch {
 impl Default for Launch {
     fn default() -> Self {
         Self {
+            fabric: FabricKind::Auto,
             address: None,
             deadline: 60,
             map: Map::Pipeline,

@@ -256,6 +256,24 @@ pub enum ProcessesProblem {
         /// The variables of the other.
         second: Vec<(&'static str, u32)>,
     },
+    /// Sockets are asked for, but nothing says where this process is in the run.
+    #[error(
+        "launch.fabric is \"sockets\", but nothing says which of several processes this is: set WORLD_SIZE \
+         and RANK, or leave launch.fabric out"
+    )]
+    NoPlace,
+    /// MPI is asked for, but no MPI launcher has started the process.
+    #[error(
+        "launch.fabric is \"mpi\", but no MPI launcher has started several processes: start them with \
+         `mpirun -n 4 pipewright train ...` or `srun --mpi=pmix pipewright train ...`"
+    )]
+    NotByMpi,
+    /// MPI is asked for, but this build does not have it.
+    #[error(
+        "launch.fabric is \"mpi\", but this program was built without MPI: install Open MPI or MPICH with \
+         its headers, and libclang, and build it with `cargo build --release --features mpi`"
+    )]
+    NoMpi,
     /// No setting says where process 0 listens.
     #[error(
         "{name} is {processes}, but nobody says where process 0 listens: set MASTER_ADDR and MASTER_PORT, or \

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use super::MpiError;
 use crate::id::{MicroBatch, WorldRank};
 
 /// Processes that cannot find each other or that differ, and wires that cannot be sent or received.
@@ -266,6 +267,9 @@ pub enum FabricError {
         /// The process.
         process: u32,
     },
+    /// MPI cannot connect the processes.
+    #[error(transparent)]
+    Mpi(#[from] MpiError),
     /// The schedule would deadlock where transfers between two ranks happen one after the other.
     #[error("between GPUs of several processes transfers go one after the other: {source}")]
     NotOrdered {

@@ -1,10 +1,10 @@
-//! Ends for several processes: channels inside a process, sockets between processes.
+//! Ends for several processes: channels inside a process, connections between processes.
 
 use super::channels::Channel;
 use super::inbox::inbox;
 use super::packet::Route;
-use super::sockets::{Deliveries, SocketRoute, World};
-use super::{Alarm, End, GpuPairs, Peers, WireFrame, nccl};
+use super::processes::{Deliveries, FarRoute};
+use super::{Alarm, End, GpuPairs, Peers, WireFrame, World, nccl};
 use crate::error::Result;
 use crate::id::WorldRank;
 use crate::mesh::Mesh;
@@ -13,7 +13,7 @@ use crate::mesh::Mesh;
 /// counts those of all ranks on this machine. For `threads` and `room` see [`super::connect`].
 ///
 /// # Errors
-/// When the system cannot start a thread to read from a socket. The connections are closed then.
+/// When the system cannot start a thread to read from a connection. The connections are closed then.
 ///
 /// # Panics
 /// When the mesh is for another number of processes than the world has.
@@ -31,7 +31,7 @@ pub fn ends<W: WireFrame>(
     let (connections, peers) = world.open(mesh, &deliveries)?;
     let route = |to: WorldRank| -> Box<dyn Route<W>> {
         match &connections[mesh.process(to) as usize] {
-            Some(connection) => Box::new(SocketRoute::new(connection, to)),
+            Some(connection) => Box::new(FarRoute::new(connection, to)),
             None => Box::new(Channel {
                 to,
                 inbox: deliveries.inbox(to).expect("it is of this process").clone(),

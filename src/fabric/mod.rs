@@ -8,8 +8,11 @@ mod collective;
 mod end;
 mod inbox;
 mod joined;
+#[cfg(feature = "mpi")]
+mod mpi;
 mod nccl;
 mod packet;
+mod processes;
 mod sockets;
 mod transport;
 mod wire;
@@ -21,7 +24,10 @@ pub use channels::connect;
 pub use collective::{Gathered, all_gather};
 pub use end::End;
 pub use joined::{ends, ends_by_nccl};
+#[cfg(feature = "mpi")]
+pub use mpi::MpiMembership;
 pub use nccl::GpuPairs;
-pub use sockets::{Membership, Peers, World};
+pub use processes::{Peers, World};
+pub use sockets::Membership;
 pub use transport::Transport;
 pub use wire::{TensorForm, WireFrame};

@@ -44,6 +44,8 @@ fn all_refused(cases: &[(&str, &[&str])]) {
     }
 }
 
+mod fabric;
+
 mod sources;
 
 mod keys;

@@ -6,6 +6,8 @@ mod carrier;
 mod emulator;
 mod gpus;
 mod liveness;
+#[cfg(feature = "mpi")]
+mod mpi;
 mod suite;
 mod unordered;
 mod wires;
@@ -16,6 +18,8 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 
 use gpus::nccl;
+#[cfg(feature = "mpi")]
+use mpi::mpi;
 use pipewright::Result;
 use pipewright::fabric::{self, Call, End, Peers, Tag, Transport, WireFrame, World, connect};
 use pipewright::id::WorldRank;

@@ -204,6 +204,8 @@ macro_rules! suite {
 }
 
 suite!(channels sockets channels_and_sockets nccl);
+#[cfg(feature = "mpi")]
+suite!(mpi);
 
 #[test]
 fn a_rank_alone_gathers_its_own_bytes() {

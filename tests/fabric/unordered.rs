@@ -128,3 +128,5 @@ macro_rules! suite {
 }
 
 suite!(channels sockets channels_and_sockets);
+#[cfg(feature = "mpi")]
+suite!(mpi);

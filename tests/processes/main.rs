@@ -15,6 +15,8 @@ mod launchers;
 mod library;
 mod loading;
 mod memory;
+#[cfg(feature = "mpi")]
+mod mpi;
 mod peers;
 mod refusals;
 mod runs;

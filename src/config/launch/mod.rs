@@ -19,7 +19,7 @@ mod kubernetes;
 mod mpi;
 mod slurm;
 mod torchrun;
-mod variables;
+use super::variables;
 
 use std::time::Duration;
 
@@ -50,6 +50,12 @@ pub fn launched(environment: &[(String, String)]) -> Result<Option<Launched>> {
 pub fn processes(environment: &[(String, String)]) -> Result<Option<[u32; 2]>> {
     let found = launched(environment)?;
     Ok(found.map(|found| [found.process, found.processes]))
+}
+
+/// How long another process or machine may be silent.
+pub(super) fn silence(environment: &[(String, String)]) -> Result<Duration> {
+    let seconds = variables::number(environment, SILENCE).map_err(ConfigError::Processes)?;
+    Ok(seconds.map_or(Membership::SILENCE, |seconds| Duration::from_secs(seconds.into())))
 }
 
 fn of_several(environment: &variables::Environment) -> variables::Result<Option<Launched>> {
@@ -98,10 +104,7 @@ impl Config {
             processes: found.processes,
             address,
             deadline: Duration::from_secs(self.launch.deadline),
-            silence: match variables::number(environment, SILENCE).map_err(ConfigError::Processes)? {
-                Some(seconds) => Duration::from_secs(seconds.into()),
-                None => Membership::SILENCE,
-            },
+            silence: silence(environment)?,
         }))
     }
 

@@ -10,9 +10,9 @@ use super::acceptor::{Acceptor, Event};
 use super::alike::objection;
 use super::message::{Hello, Message, send};
 use super::peer::Table;
-use super::{Known, Lines, Membership, anywhere, binary, is_own_name};
+use super::{Known, Membership, Pair, anywhere, is_own_name};
 use crate::error::{FabricError, Result};
-use crate::fabric::sockets::text::plain;
+use crate::fabric::processes::{binary, other_build, plain};
 
 /// Process 0 and the processes that have connected.
 struct Gathering<'a> {
@@ -30,7 +30,7 @@ struct Gathering<'a> {
 pub(super) fn gather(
     membership: &Membership,
     hello: impl FnOnce(SocketAddr) -> Hello,
-) -> Result<(Known, Vec<Option<Lines>>)> {
+) -> Result<(Known, Vec<Option<Pair>>)> {
     let address = &membership.address;
     let cannot = |source: io::Error| FabricError::CannotListen {
         address: address.clone(),
@@ -69,7 +69,7 @@ impl Gathering<'_> {
     /// to wait.
     fn admit(&mut self, stream: TcpStream, hello: Hello, challenge: u64) -> Result<()> {
         if hello.proof != hello.proof(binary(), challenge) {
-            let why = stranger(&self.own, &hello);
+            let why = other_build(hello.process, [&self.own.version, &hello.version]);
             // If it has gone already, nothing is lost.
             let _ = send(&stream, &Message::Refused(why.clone()));
             self.turned_away.push(why);
@@ -94,7 +94,7 @@ impl Gathering<'_> {
     }
 
     /// Tells all processes the addresses, and waits until each is connected with each.
-    fn connect(&mut self) -> Result<(Known, Vec<Option<Lines>>)> {
+    fn connect(&mut self) -> Result<(Known, Vec<Option<Pair>>)> {
         let known = self.known();
         self.tell_all(&Message::Welcome {
             addresses: known.addresses.clone(),
@@ -157,21 +157,6 @@ impl Gathering<'_> {
             turned_away: std::mem::take(&mut self.turned_away),
         }
     }
-}
-
-/// Why a process is refused: it does not run the same file.
-fn stranger(own: &Hello, other: &Hello) -> String {
-    let (process, version) = (other.process, plain(&other.version));
-    if version == own.version {
-        return format!(
-            "process {process} runs another build of the program: start the same file everywhere"
-        );
-    }
-    format!(
-        "process {process} runs version {version} of the program, process 0 version {}: start the same file \
-         everywhere",
-        own.version
-    )
 }
 
 /// Listens at this address.

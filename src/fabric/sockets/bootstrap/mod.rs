@@ -9,12 +9,10 @@ mod others;
 mod peer;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
-use std::sync::OnceLock;
 use std::time::Duration;
 
-use sha2::{Digest, Sha256};
-
 use crate::error::{FabricError, Result};
+use crate::fabric::processes::binary;
 use message::Hello;
 
 /// A process's place in a run of several processes.
@@ -42,7 +40,7 @@ impl Membership {
 const LINES: usize = 2;
 
 /// The connections between two processes.
-pub(super) struct Lines {
+pub(super) struct Pair {
     /// The connection for frames.
     pub(super) data: TcpStream,
     /// Nothing is ever written here. So it ends only when the other process or its machine has gone.
@@ -52,7 +50,7 @@ pub(super) struct Lines {
 /// The connections to all other processes.
 pub(super) struct Joined {
     /// By process. `None` for this one.
-    pub(super) lines: Vec<Option<Lines>>,
+    pub(super) pairs: Vec<Option<Pair>>,
     /// The processes on this one's machine, with this one, in order.
     pub(super) local: Vec<u32>,
 }
@@ -81,7 +79,7 @@ pub(super) fn join(membership: &Membership, program: &str) -> Result<Joined> {
         program: program.to_owned(),
         proof: [0; 32],
     };
-    let (known, lines) = if process == 0 {
+    let (known, pairs) = if process == 0 {
         first::gather(membership, hello)?
     } else {
         others::come(membership, hello)?
@@ -90,7 +88,7 @@ pub(super) fn join(membership: &Membership, program: &str) -> Result<Joined> {
     let all = (0..).zip(&known.addresses);
     let local = all.filter_map(|(number, address)| (address.ip() == own).then_some(number));
     Ok(Joined {
-        lines,
+        pairs,
         local: local.collect(),
     })
 }
@@ -109,13 +107,4 @@ fn anywhere(ip: IpAddr) -> IpAddr {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     }
-}
-
-/// A hash of the program's file. All zeros if the system does not tell which file it is.
-fn binary() -> &'static [u8; 32] {
-    static HASH: OnceLock<[u8; 32]> = OnceLock::new();
-    HASH.get_or_init(|| {
-        let file = std::env::current_exe().and_then(std::fs::read);
-        file.map_or([0; 32], |bytes| Sha256::digest(bytes).into())
-    })
 }

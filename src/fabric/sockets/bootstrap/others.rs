@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use super::acceptor::{Acceptor, Event};
 use super::message::{Hello, Message, left, receive, send};
 use super::peer::Table;
-use super::{Known, Lines, Membership, anywhere, binary, is_own_name};
+use super::{Known, Membership, Pair, anywhere, is_own_name};
 use crate::error::{FabricError, Result};
-use crate::fabric::sockets::text::plain;
+use crate::fabric::processes::{binary, plain};
 
 /// The pause between two tries to reach process 0.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -26,7 +26,7 @@ const ONE_ADDRESS: Duration = Duration::from_secs(2);
 pub(super) fn come(
     membership: &Membership,
     hello: impl FnOnce(SocketAddr) -> Hello,
-) -> Result<(Known, Vec<Option<Lines>>)> {
+) -> Result<(Known, Vec<Option<Pair>>)> {
     let deadline = Instant::now() + membership.deadline;
     let address = &membership.address;
     let (first, challenge) = reach(membership, deadline)?;

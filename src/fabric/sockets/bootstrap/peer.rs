@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::message::{Message, left, receive, send};
-use super::{Known, LINES, Lines};
+use super::{Known, LINES, Pair};
 use crate::error::{FabricError, Result};
 
 /// The connections to the other processes made so far.
@@ -86,9 +86,9 @@ impl Table {
     }
 
     /// The connections, when none is missing.
-    pub(super) fn lines(self) -> Vec<Option<Lines>> {
+    pub(super) fn lines(self) -> Vec<Option<Pair>> {
         let whole = |[data, watch]: [Option<TcpStream>; LINES]| {
-            Some(Lines {
+            Some(Pair {
                 data: data?,
                 watch: watch?,
             })

@@ -1,26 +1,20 @@
-//! The sending end of a socket to another process.
+//! The sending end of the connection to another process: frames on its line.
 
-use std::io::{self, BufWriter, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::io::{self, BufWriter, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use socket2::{SockRef, TcpKeepalive};
 
-use super::bootstrap::Lines;
 use super::head::{DESCRIPTION, Head, Kind};
+use super::line::{BUFFER, Line, Outlet};
 use super::numbers::{Outgoing, panicked};
 use crate::error::{Error, FabricError, Result};
 use crate::fabric::packet::{Content, Packet, Route};
 use crate::fabric::{Call, Tag, WireFrame};
 use crate::id::WorldRank;
-
-/// Frames up to this size go out in one piece.
-pub(super) const BUFFER: usize = 1 << 16;
 
 /// How many sent blocks are kept, so that their memory can be used again.
 const SPARE: usize = 256;
@@ -28,77 +22,40 @@ const SPARE: usize = 256;
 /// How long a process that leaves waits for another one that does not read.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The question that one process sends on the second connection, and the answer.
-const ASK: [u8; 1] = [b'?'];
-const ANSWER: [u8; 1] = [b'!'];
-
-/// The sending end of a socket, which the ranks of a process share.
+/// The sending end of a connection, which the ranks of a process share.
 pub(in crate::fabric) struct Connection {
     out: Mutex<Out>,
     /// For closing the connection while another thread writes.
-    stream: TcpStream,
-    /// Its end shows that the other machine has gone.
-    watch: TcpStream,
-    /// How many questions the other process has answered.
-    answers: AtomicU64,
+    line: Arc<dyn Line>,
     /// Memory of sent blocks, for blocks to receive. A block is received for each one that is sent.
     spare: (Sender<Vec<u8>>, Receiver<Vec<u8>>),
 }
 
 struct Out {
-    stream: BufWriter<TcpStream>,
+    stream: BufWriter<Outlet>,
     description: Vec<u8>,
 }
 
 impl Connection {
-    /// `silence`: how long the other machine may be silent.
-    pub(super) fn new(lines: Lines, silence: Duration) -> io::Result<Self> {
-        let Lines { data: stream, watch } = lines;
-        stream.set_nodelay(true)?;
-        probe(&watch, silence)?;
-        Ok(Self {
+    pub(super) fn new(line: Arc<dyn Line>) -> Self {
+        Self {
             out: Mutex::new(Out {
-                stream: BufWriter::with_capacity(BUFFER, stream.try_clone()?),
+                stream: BufWriter::with_capacity(BUFFER, Outlet(Arc::clone(&line))),
                 description: Vec::new(),
             }),
-            stream,
-            watch,
-            answers: AtomicU64::new(0),
+            line,
             spare: bounded(SPARE),
-        })
-    }
-
-    /// The receiving end.
-    pub(super) fn incoming(&self) -> io::Result<TcpStream> {
-        self.stream.try_clone()
-    }
-
-    /// Waits until the connection ends, and closes it if the other machine has gone.
-    pub(super) fn watch(&self) {
-        let (mut line, mut byte) = (&self.watch, [0]);
-        loop {
-            match line.read(&mut byte) {
-                // The other process has ended. Its last frames are read first.
-                Ok(0) => return,
-                // If the answer cannot be sent, the next read fails.
-                Ok(_) if byte == ASK => drop(line.write(&ANSWER)),
-                Ok(_) => drop(self.answers.fetch_add(1, Ordering::Relaxed)),
-                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return,
-                Err(_) => return self.close(),
-            }
         }
     }
 
-    /// Asks the other process to answer. It answers even if its ranks are busy, or if much data is on the way
-    /// to them.
+    /// Asks the other process to answer: see [`Line::ask`].
     pub(super) fn ask(&self) {
-        // If the process has gone, there is no answer.
-        let _ = (&self.watch).write(&ASK);
+        self.line.ask();
     }
 
     /// How many questions it has answered.
     pub(super) fn answers(&self) -> u64 {
-        self.answers.load(Ordering::Relaxed)
+        self.line.answers()
     }
 
     /// Sends a frame from process to process. `number` is that of the call or part.
@@ -117,8 +74,7 @@ impl Connection {
     ) -> io::Result<()> {
         let mut out = self.out_before(until).ok_or(io::ErrorKind::TimedOut)?;
         let left = until.saturating_duration_since(Instant::now());
-        self.stream
-            .set_write_timeout(Some(left.max(Duration::from_millis(1))))?;
+        self.line.limit(left.max(Duration::from_millis(1)))?;
         let head = head(kind, [WorldRank(0); 2], Call::first(number), Tag(0));
         self.or_close(block(&mut out, head, bytes))
     }
@@ -128,7 +84,7 @@ impl Connection {
     pub(super) fn hurry(&self) {
         // The time limit holds only for later frames. If a frame waits already, closing the connection ends
         // it.
-        let _ = self.stream.set_write_timeout(Some(GRACE));
+        let _ = self.line.limit(GRACE);
         if self.out_before(Instant::now() + GRACE).is_none() {
             self.close();
         }
@@ -152,9 +108,7 @@ impl Connection {
 
     /// Closes the connection in both directions.
     pub(super) fn close(&self) {
-        // If it was closed before, nothing is left to do.
-        let _ = self.stream.shutdown(Shutdown::Both);
-        let _ = self.watch.shutdown(Shutdown::Both);
+        self.line.close();
     }
 
     fn block(&self, head: Head, bytes: &[u8]) -> io::Result<()> {
@@ -225,34 +179,18 @@ fn block(out: &mut Out, head: Head, bytes: &[u8]) -> io::Result<()> {
 /// Tells all that this process leaves, and the cause if it is this process's failure. Then closes the
 /// connections.
 pub(super) fn farewell(connections: &[Option<Arc<Connection>>], cause: Option<&Error>) {
+    let has_failed = cause.is_some();
     let cause = cause.filter(|error| !error.is_echo());
     let cause = cause.map_or(String::new(), ToString::to_string);
     let until = Instant::now() + GRACE;
     for connection in connections.iter().flatten() {
+        if has_failed {
+            connection.line.fail();
+        }
         // A process that has gone needs no farewell.
         let _ = connection.tell_before(until, Kind::Farewell, 0, cause.as_bytes());
         connection.close();
     }
-}
-
-/// Makes the system ask whether the other machine is there, and end the connection after this much silence.
-///
-/// The system only asks on an idle connection, so nothing is ever written on this one. A stopped process
-/// reads nothing, so data for it waits on the other connection as long as necessary; but its machine answers
-/// here. A machine that has gone answers nothing.
-fn probe(stream: &TcpStream, silence: Duration) -> io::Result<()> {
-    let second = Duration::from_secs(1);
-    let (quiet, between) = ((silence / 3).max(second), (silence / 6).max(second));
-    let probes = silence
-        .saturating_sub(quiet)
-        .div_duration_f64(between)
-        .round()
-        .max(1.0);
-    let keepalive = TcpKeepalive::new()
-        .with_time(quiet)
-        .with_interval(between)
-        .with_retries(probes as u32);
-    SockRef::from(stream).set_tcp_keepalive(&keepalive)
 }
 
 fn head(kind: Kind, route: [WorldRank; 2], call: Call, tag: Tag) -> Head {
@@ -267,12 +205,12 @@ fn head(kind: Kind, route: [WorldRank; 2], call: Call, tag: Tag) -> Head {
 }
 
 /// The route to a rank of another process.
-pub(in crate::fabric) struct SocketRoute {
+pub(in crate::fabric) struct FarRoute {
     connection: Arc<Connection>,
     to: WorldRank,
 }
 
-impl SocketRoute {
+impl FarRoute {
     pub(in crate::fabric) fn new(connection: &Arc<Connection>, to: WorldRank) -> Self {
         Self {
             connection: Arc::clone(connection),
@@ -302,7 +240,7 @@ impl SocketRoute {
     }
 }
 
-impl<W: WireFrame> Route<W> for SocketRoute {
+impl<W: WireFrame> Route<W> for FarRoute {
     fn is_near(&self) -> bool {
         false
     }

@@ -1,13 +1,13 @@
-//! A wire's numbers on a socket. They are always as many bytes as the frame's head says.
+//! A wire's numbers on a line. They are always as many bytes as the frame's head says.
 //!
 //! The code that writes and reads a wire may be the user's. It may fail, panic, or write another number of
 //! bytes than it has announced. Then the wire has failed, but the connection continues with the next frame.
 
 use std::any::Any;
-use std::io::{self, BufReader, BufWriter, Read, Write};
-use std::net::TcpStream;
+use std::io::{self, BufWriter, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use super::line::{Inlet, Outlet};
 use crate::error::panic_message;
 use crate::fabric::WireFrame;
 
@@ -16,7 +16,7 @@ const BELIEVED: u64 = 1 << 20;
 
 /// Takes the numbers that a wire writes.
 pub(super) struct Outgoing<'a> {
-    stream: &'a mut BufWriter<TcpStream>,
+    stream: &'a mut BufWriter<Outlet>,
     left: u64,
     /// Why the connection cannot be written.
     lost: Option<io::Error>,
@@ -29,7 +29,7 @@ impl<'a> Outgoing<'a> {
     /// # Errors
     /// When the connection has failed.
     pub(super) fn write<W: WireFrame>(
-        stream: &'a mut BufWriter<TcpStream>,
+        stream: &'a mut BufWriter<Outlet>,
         bytes: u64,
         wire: &W,
     ) -> io::Result<io::Result<()>> {
@@ -80,7 +80,7 @@ impl Write for Outgoing<'_> {
 
 /// Gives a wire its numbers.
 pub(super) struct Incoming<'a> {
-    stream: &'a mut BufReader<TcpStream>,
+    stream: &'a mut Inlet,
     left: u64,
     /// Why the connection cannot be read.
     lost: Option<io::Error>,
@@ -96,7 +96,7 @@ impl Incoming<'_> {
     /// # Errors
     /// When the connection has failed.
     pub(super) fn read<W: WireFrame>(
-        stream: &mut BufReader<TcpStream>,
+        stream: &mut Inlet,
         description: &[u8],
         bytes: u64,
         largest: &mut u64,
@@ -149,8 +149,14 @@ impl Read for Incoming<'_> {
     }
 }
 
-/// Reads `length` bytes. Memory is allocated as they come, so a wrong length costs nothing.
+/// Reads `length` bytes. They go straight into memory that is there. Other memory is allocated as they come,
+/// so a wrong length costs nothing.
 pub(super) fn read(stream: &mut impl Read, length: u64, into: &mut Vec<u8>) -> io::Result<()> {
+    if length <= into.capacity() as u64 {
+        // Only what is longer than before is filled with zeros.
+        into.resize(length as usize, 0);
+        return stream.read_exact(into);
+    }
     into.clear();
     match stream.take(length).read_to_end(into)? as u64 {
         read if read == length => Ok(()),

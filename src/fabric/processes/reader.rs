@@ -1,14 +1,14 @@
-//! The receiving end of a socket: a thread that delivers what another process sends.
+//! The receiving end of a connection: delivers what another process sends.
 
-use std::io::{self, BufReader, ErrorKind, Read};
-use std::net::TcpStream;
+use std::io::{self, ErrorKind, Read};
 use std::sync::Arc;
 
 use crossbeam_channel::Sender;
 
 use super::calls::Calls;
-use super::connection::{BUFFER, Connection};
+use super::connection::Connection;
 use super::head::{DESCRIPTION, Head, Kind, invalid};
+use super::line::{Inlet, ReadsFrames};
 use super::numbers::{Incoming, read};
 use super::text::plain;
 use crate::error::FabricError;
@@ -82,29 +82,38 @@ pub(super) struct Reader<W> {
     pub(super) calls: Arc<Calls>,
     /// The connections to all processes.
     pub(super) connections: Vec<Option<Arc<Connection>>>,
+    pub(super) kept: Kept,
 }
 
-/// What the thread keeps between frames.
-struct Stream {
-    from: BufReader<TcpStream>,
+/// What is kept between frames.
+#[derive(Default)]
+pub(super) struct Kept {
     description: Vec<u8>,
     /// The bytes of the largest wire so far.
     largest: u64,
 }
 
+impl<W: WireFrame> ReadsFrames for Reader<W> {
+    fn frame(&mut self, from: &mut Inlet) -> bool {
+        let mut kept = std::mem::take(&mut self.kept);
+        let read = self.read_frame(&mut Stream {
+            from,
+            kept: &mut kept,
+        });
+        self.kept = kept;
+        read.map_err(|end| self.end(end)).is_ok()
+    }
+}
+
+/// A line, and what is kept between its frames.
+struct Stream<'a> {
+    from: &'a mut Inlet,
+    kept: &'a mut Kept,
+}
+
 impl<W: WireFrame> Reader<W> {
-    /// Reads until the other process or the connection ends. Then its ranks have stopped.
-    pub(super) fn run(self, stream: TcpStream) {
-        let mut stream = Stream {
-            from: BufReader::with_capacity(BUFFER, stream),
-            description: Vec::new(),
-            largest: 0,
-        };
-        let end = loop {
-            if let Err(end) = self.frame(&mut stream) {
-                break end;
-            }
-        };
+    /// The other process or the connection has ended. Then its ranks have stopped.
+    fn end(&self, end: io::Error) {
         if end.kind() == ErrorKind::InvalidData {
             self.fail(FabricError::Unreadable {
                 process: self.process,
@@ -123,8 +132,8 @@ impl<W: WireFrame> Reader<W> {
         }
     }
 
-    fn frame(&self, stream: &mut Stream) -> io::Result<()> {
-        let head = Head::read(&mut stream.from)?;
+    fn read_frame(&self, stream: &mut Stream<'_>) -> io::Result<()> {
+        let head = Head::read(stream.from)?;
         match head.kind {
             Kind::Wire => self.wire(&head, stream),
             Kind::Description => {
@@ -134,7 +143,7 @@ impl<W: WireFrame> Reader<W> {
             }
             Kind::Block => {
                 let mut block = self.connection.spare();
-                read(&mut stream.from, head.length, &mut block)?;
+                read(stream.from, head.length, &mut block)?;
                 self.deliver(&head, Content::Block(head.tag, block))
             }
             Kind::Stopped => {
@@ -158,7 +167,7 @@ impl<W: WireFrame> Reader<W> {
             }
             Kind::Part => {
                 let mut part = Vec::new();
-                read(&mut stream.from, head.length, &mut part)?;
+                read(stream.from, head.length, &mut part)?;
                 self.tell(Heard::Part(head.call.number, part));
                 Ok(())
             }
@@ -170,11 +179,11 @@ impl<W: WireFrame> Reader<W> {
         }
     }
 
-    fn wire(&self, head: &Head, stream: &mut Stream) -> io::Result<()> {
-        let mut description = std::mem::take(&mut stream.description);
+    fn wire(&self, head: &Head, stream: &mut Stream<'_>) -> io::Result<()> {
+        let mut description = std::mem::take(&mut stream.kept.description);
         read_description(head, stream, &mut description)?;
-        let wire = Incoming::read(&mut stream.from, &description, head.numbers, &mut stream.largest)?;
-        stream.description = description;
+        let wire = Incoming::read(stream.from, &description, head.numbers, &mut stream.kept.largest)?;
+        stream.kept.description = description;
         let mut is_good = [0];
         stream.from.read_exact(&mut is_good)?;
         if is_good == [0] {
@@ -228,16 +237,16 @@ impl<W: WireFrame> Reader<W> {
     }
 }
 
-fn read_description(head: &Head, stream: &mut Stream, into: &mut Vec<u8>) -> io::Result<()> {
+fn read_description(head: &Head, stream: &mut Stream<'_>, into: &mut Vec<u8>) -> io::Result<()> {
     if head.length > DESCRIPTION {
         return Err(invalid(format!("a description of {} bytes", head.length)));
     }
-    read(&mut stream.from, head.length, into)
+    read(stream.from, head.length, into)
 }
 
 /// The text of a frame, without characters that control a terminal.
-fn text(head: &Head, stream: &mut Stream) -> io::Result<String> {
+fn text(head: &Head, stream: &mut Stream<'_>) -> io::Result<String> {
     let mut bytes = Vec::new();
-    read(&mut stream.from, head.length, &mut bytes)?;
+    read(stream.from, head.length, &mut bytes)?;
     Ok(plain(&String::from_utf8_lossy(&bytes)))
 }

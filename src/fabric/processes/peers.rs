@@ -74,9 +74,9 @@ impl Peers {
         }
     }
 
-    /// Keeps a thread that reads from a connection, to join it at the end.
-    pub(super) fn add(&mut self, reader: JoinHandle<()>) {
-        self.readers.push(reader);
+    /// The threads that read from the connections. They are joined at the end.
+    pub(super) fn threads(&mut self) -> &mut Vec<JoinHandle<()>> {
+        &mut self.readers
     }
 
     pub(super) fn calls(&self) -> Arc<Calls> {

@@ -1,7 +1,7 @@
 //! Text from another process.
 
 /// The text with characters that control a terminal, such as escape codes, written out. Line ends stay.
-pub(super) fn plain(text: &str) -> String {
+pub(in crate::fabric) fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for letter in text.chars() {
         if letter.is_control() && letter != '\n' {

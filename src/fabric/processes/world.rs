@@ -1,53 +1,42 @@
-//! The processes of a run. Each is connected with each by sockets.
+//! The processes of a run. Each is connected with each.
 
-use std::io;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crossbeam_channel::unbounded;
 
 use super::connection::{Connection, farewell};
-use super::reader::{Deliveries, Reader};
-use super::{Peers, bootstrap};
-use crate::error::{Error, FabricError, Result};
+use super::line::{Lines, ReadsFrames, StartsReaders};
+use super::peers::Peers;
+use super::reader::{Deliveries, Kept, Reader};
+use crate::error::{Error, Result};
 use crate::fabric::WireFrame;
 use crate::mesh::Mesh;
-
-pub use bootstrap::Membership;
 
 /// Connected processes that run the same program with the same config. Each will hold its own ranks.
 pub struct World {
     process: u32,
     /// By process. `None` for this one.
     connections: Vec<Option<Arc<Connection>>>,
+    /// Starts the threads that read. `None` once they have started.
+    start: Option<Box<dyn StartsReaders>>,
     /// The processes on this one's machine, with this one, in order.
     local: Vec<u32>,
     deadline: Duration,
 }
 
 impl World {
-    /// Finds the other processes and connects to each of them. `program` is what must be equal in all, line
-    /// by line, such as the config. The program's file must be the same too.
-    ///
-    /// # Errors
-    /// [`crate::error::FabricError`] when the address cannot be used or reached, when a process does not
-    /// connect in time (the error names it), when another program listens there, or when processes differ:
-    /// the error says which one, and in what.
-    pub fn join(membership: &Membership, program: &str) -> Result<Self> {
-        let joined = bootstrap::join(membership, program)?;
-        let mut connections = Vec::new();
-        for (process, lines) in (0..).zip(joined.lines) {
-            let connection = lines.map(|lines| Connection::new(lines, membership.silence));
-            let connection = connection.transpose().map_err(cannot_set_up(process))?;
-            connections.push(connection.map(Arc::new));
+    /// The processes at the other ends of these lines. `deadline`: see [`World::deadline`].
+    pub(in crate::fabric) fn new(process: u32, lines: Lines, deadline: Duration) -> Self {
+        let Lines { lines, start, local } = lines;
+        let connection = |line: Option<_>| line.map(|line| Arc::new(Connection::new(line)));
+        Self {
+            process,
+            connections: lines.into_iter().map(connection).collect(),
+            start: Some(start),
+            local,
+            deadline,
         }
-        Ok(Self {
-            process: membership.process,
-            connections,
-            local: joined.local,
-            deadline: membership.deadline,
-        })
     }
 
     /// This process's number, from 0.
@@ -96,37 +85,24 @@ impl World {
         let (tell, heard) = unbounded();
         // From here on, dropping `peers` closes the connections and waits for the threads.
         let mut peers = Peers::new(self.process, connections.clone(), heard);
-        for (connection, process) in connections.iter().zip(0..) {
-            let Some(connection) = connection else { continue };
+        let reader = |(process, connection): (u32, &Option<Arc<Connection>>)| {
             let reader = Reader {
                 process,
-                connection: Arc::clone(connection),
+                connection: Arc::clone(connection.as_ref()?),
                 deliveries: deliveries.copy(),
                 theirs: mesh.ranks_of(process).collect(),
                 heard: tell.clone(),
                 calls: peers.calls(),
                 connections: connections.clone(),
+                kept: Kept::default(),
             };
-            let stream = connection.incoming().map_err(cannot_set_up(process))?;
-            peers.add(start("from", process, move || reader.run(stream))?);
-            let watched = Arc::clone(connection);
-            peers.add(start("watch", process, move || watched.watch())?);
+            Some(Box::new(reader) as Box<dyn ReadsFrames>)
+        };
+        let readers = (0..).zip(&connections).map(reader).collect();
+        if let Some(start) = self.start.take() {
+            start.start(readers, peers.threads())?;
         }
         Ok((connections, peers))
-    }
-}
-
-/// Starts a thread for the connection to a process.
-fn start(does: &str, process: u32, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
-    let thread = thread::Builder::new().name(format!("{does} process {process}"));
-    let started = thread.spawn(run).map_err(Arc::new);
-    Ok(started.map_err(|source| FabricError::Thread { process, source })?)
-}
-
-fn cannot_set_up(process: u32) -> impl Fn(io::Error) -> FabricError {
-    move |error| FabricError::CannotSetUp {
-        process,
-        source: Arc::new(error),
     }
 }
 

@@ -1,0 +1,138 @@
+//! A world whose processes are connected by MPI.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use super::alike::compare;
+use super::library::Mpi;
+use super::link::Link;
+use super::receiver;
+use super::watcher::Watcher;
+use crate::error::{FabricError, MpiError, Result};
+use crate::fabric::World;
+use crate::fabric::processes::{Line, Lines, ReadsFrames, StartsReaders};
+
+/// A process's place in a run that an MPI launcher started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MpiMembership {
+    /// Its number, from 0, as the launcher's environment says.
+    pub process: u32,
+    /// How many there are.
+    pub processes: u32,
+    /// How long to wait for the others when further connections are made. MPI itself waits as long as its
+    /// launcher lets it.
+    pub deadline: Duration,
+    /// How long another process may be silent before it counts as gone. A stopped process is silent too.
+    /// [`crate::fabric::Membership::SILENCE`] is the usual value.
+    pub silence: Duration,
+}
+
+impl World {
+    /// Connects to the other processes by MPI, which a process can do once. `program` is what must be equal
+    /// in all, line by line, such as the config. The program's file must be the same too.
+    ///
+    /// All processes leave together: the end of a run waits until all have left it, unless the run has
+    /// failed.
+    ///
+    /// # Errors
+    /// [`FabricError`] when MPI was started before, when it does not let several threads call it, when it
+    /// gives this process another place than the environment, or when processes differ: the error says which
+    /// one, and in what.
+    pub fn join_by_mpi(membership: &MpiMembership, program: &str) -> Result<Self> {
+        let (tell, told) = bounded(1);
+        let (give, given) = bounded(1);
+        let (membership, program) = (membership.clone(), program.to_owned());
+        let (process, deadline) = (membership.process, membership.deadline);
+        // MPI must be started and ended on one thread.
+        let thread = thread::Builder::new().name("mpi".to_owned());
+        let thread = thread.spawn(move || run(&membership, &program, &tell, &given));
+        let thread = thread.map_err(Arc::new);
+        let thread = thread.map_err(|source| FabricError::from(MpiError::Thread { source }))?;
+        let start = Box::new(Thread {
+            give: Some(give),
+            thread: Some(thread),
+        });
+        let (lines, local) = told.recv().expect("the thread first says how it began")?;
+        Ok(Self::new(process, Lines { lines, start, local }, deadline))
+    }
+}
+
+/// By process: its frames' reader.
+type Readers = Vec<Option<Box<dyn ReadsFrames>>>;
+
+/// The lines, and the processes on this one's machine.
+type Joined = (Vec<Option<Arc<dyn Line>>>, Vec<u32>);
+
+/// All that happens from the start of MPI to its end.
+fn run(membership: &MpiMembership, program: &str, tell: &Sender<Result<Joined>>, given: &Receiver<Readers>) {
+    let (universe, mpi) = match Mpi::start() {
+        Ok(started) => started,
+        Err(error) => return drop(tell.send(Err(error))),
+    };
+    let place = [membership.process, membership.processes];
+    if let Err(error) = compare(mpi, place, program) {
+        // All processes have found the same, and end MPI.
+        drop(universe);
+        return drop(tell.send(Err(error)));
+    }
+    let others = (0..mpi.processes()).map(|process| {
+        let link = || Arc::new(Link::new(mpi, process));
+        (process != mpi.process()).then(link)
+    });
+    let links: Vec<Option<Arc<Link>>> = others.collect();
+    let lines = links.iter().map(|link| Some(Arc::clone(link.as_ref()?) as _));
+    // The other end waits for it.
+    let _ = tell.send(Ok((lines.collect(), mpi.local())));
+    let (stop, silence) = (AtomicBool::new(false), membership.silence);
+    let watcher = Watcher {
+        mpi,
+        links: links.clone(),
+        silence,
+    };
+    let in_order = thread::scope(|scope| {
+        scope.spawn(|| watcher.run(&stop));
+        // There are none if the run ends before it begins.
+        let readers = given.recv().unwrap_or_default();
+        let in_order = receiver::Receiver::new(mpi, &links, readers).run();
+        stop.store(true, Ordering::Release);
+        in_order
+    });
+    if in_order {
+        drop(universe);
+    } else {
+        // The end of MPI waits for all processes. The end of this process without it ends the job.
+        std::mem::forget(universe);
+    }
+}
+
+/// The thread that has started MPI.
+struct Thread {
+    give: Option<Sender<Readers>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl StartsReaders for Thread {
+    fn start(mut self: Box<Self>, readers: Readers, threads: &mut Vec<JoinHandle<()>>) -> Result<()> {
+        threads.extend(self.thread.take());
+        if let Some(give) = self.give.take() {
+            // It waits for them.
+            let _ = give.send(readers);
+        }
+        Ok(())
+    }
+}
+
+/// A run that ends before it begins waits for the end of MPI.
+impl Drop for Thread {
+    fn drop(&mut self) {
+        drop(self.give.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic was printed.
+            let _ = thread.join();
+        }
+    }
+}

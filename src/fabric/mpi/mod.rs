@@ -1,0 +1,11 @@
+//! Processes that are connected by the system's MPI.
+
+mod alike;
+mod join;
+mod library;
+mod link;
+mod pause;
+mod receiver;
+mod watcher;
+
+pub use join::MpiMembership;

@@ -1,0 +1,44 @@
+//! How a thread waits for MPI, which wakes nobody.
+
+use std::hint;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a thread first looks again and again.
+const AWAKE: Duration = Duration::from_micros(20);
+
+/// How long it then leaves its core only to those that want it.
+const YIELDS: Duration = Duration::from_micros(200);
+
+/// The part of its wait so far that it sleeps then: so the sleep makes a wait little longer.
+const PART: u32 = 32;
+
+/// The longest sleep.
+const LONGEST: Duration = Duration::from_millis(1);
+
+/// A wait that began at some time.
+pub(super) struct Pause {
+    since: Instant,
+}
+
+impl Pause {
+    pub(super) fn begin() -> Self {
+        Self {
+            since: Instant::now(),
+        }
+    }
+
+    /// How long the wait lasts already.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.since.elapsed()
+    }
+
+    /// Waits a little before the next look.
+    pub(super) fn rest(&self) {
+        match self.elapsed() {
+            elapsed if elapsed < AWAKE => hint::spin_loop(),
+            elapsed if elapsed < YIELDS => thread::yield_now(),
+            elapsed => thread::sleep((elapsed / PART).min(LONGEST)),
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! What must be the same in all processes, and how they differ.
+
+use std::sync::OnceLock;
+
+use sha2::{Digest, Sha256};
+
+use super::text::plain;
+
+/// A hash of the program's file. All zeros if the system does not tell which file it is.
+pub(in crate::fabric) fn binary() -> &'static [u8; 32] {
+    static HASH: OnceLock<[u8; 32]> = OnceLock::new();
+    HASH.get_or_init(|| {
+        let file = std::env::current_exe().and_then(std::fs::read);
+        file.map_or([0; 32], |bytes| Sha256::digest(bytes).into())
+    })
+}
+
+/// Says that a process runs another program file than process 0. `versions` are those of process 0 and of
+/// that process.
+pub(in crate::fabric) fn other_build(process: u32, versions: [&str; 2]) -> String {
+    let [own, version] = [versions[0], &plain(versions[1])];
+    if version == own {
+        return format!(
+            "process {process} runs another build of the program: start the same file everywhere"
+        );
+    }
+    format!(
+        "process {process} runs version {version} of the program, process 0 version {own}: start the same \
+         file everywhere"
+    )
+}
+
+/// Says how the program of a process, such as its config, differs from that of process 0, if it does.
+pub(in crate::fabric) fn other_program(process: u32, first: &str, other: &str) -> Option<String> {
+    let difference = difference(first, other)?;
+    Some(format!(
+        "process {process} was started with another config: {difference}; start all with the same config \
+         and options"
+    ))
+}
+
+/// The first line that differs, with its section.
+fn difference(first: &str, other: &str) -> Option<String> {
+    if first == other {
+        return None;
+    }
+    let (mut ours, mut theirs) = (first.lines(), other.lines());
+    let mut section = String::new();
+    loop {
+        let pair = (ours.next(), theirs.next());
+        if let (Some(our), Some(their)) = pair
+            && our == their
+        {
+            if our.starts_with('[') {
+                section = format!("{our} ");
+            }
+            continue;
+        }
+        let shown = |line: Option<&str>| {
+            line.map_or_else(|| "nothing".to_owned(), |line| format!("`{section}{line}`"))
+        };
+        return Some(format!("it has {}, process 0 {}", shown(pair.1), shown(pair.0)));
+    }
+}

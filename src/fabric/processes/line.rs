@@ -1,0 +1,89 @@
+//! What a fabric gives for each other process: a line of bytes in both directions.
+
+use std::io::{self, BufReader, Read, Write};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::error::Result;
+
+/// Frames up to this size go out in one piece.
+pub(super) const BUFFER: usize = 1 << 16;
+
+/// The sending end of a line to another process. Its bytes arrive in order. The ranks of a process share it.
+pub(in crate::fabric) trait Line: Send + Sync {
+    /// Sends some of these bytes, as [`Write::write`]. Their memory may be used again when it returns.
+    ///
+    /// # Errors
+    /// When the line has ended, or when the other process did not take the bytes within the limit.
+    fn send(&self, bytes: &[u8]) -> io::Result<usize>;
+
+    /// From now on a send may wait this long. At first it may wait for ever.
+    ///
+    /// # Errors
+    /// Whatever the system reports.
+    fn limit(&self, wait: Duration) -> io::Result<()>;
+
+    /// Ends the line in both directions. What was sent before still arrives.
+    fn close(&self);
+
+    /// The run has failed. So closing must not wait for the other process.
+    fn fail(&self) {}
+
+    /// Asks the other process to answer. It answers even if its ranks are busy, or if much data is on the way
+    /// to them.
+    fn ask(&self);
+
+    /// How many questions it has answered.
+    fn answers(&self) -> u64;
+}
+
+/// [`Line::send`] as a stream.
+pub(super) struct Outlet(pub(super) Arc<dyn Line>);
+
+impl Write for Outlet {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.send(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The lines of a process, and what reads from them.
+pub(in crate::fabric) struct Lines {
+    /// By process. `None` for this one.
+    pub(in crate::fabric) lines: Vec<Option<Arc<dyn Line>>>,
+    pub(in crate::fabric) start: Box<dyn StartsReaders>,
+    /// The processes on this one's machine, with this one, in order.
+    pub(in crate::fabric) local: Vec<u32>,
+}
+
+/// Starts the threads that read from the lines.
+pub(in crate::fabric) trait StartsReaders: Send {
+    /// `readers`: by process, `None` for this one. The `threads` end some time after all lines were closed.
+    ///
+    /// # Errors
+    /// When the system cannot start a thread. `threads` has those that it did start.
+    fn start(
+        self: Box<Self>,
+        readers: Vec<Option<Box<dyn ReadsFrames>>>,
+        threads: &mut Vec<JoinHandle<()>>,
+    ) -> Result<()>;
+}
+
+/// The receiving end of a line.
+pub(in crate::fabric) type Inlet = BufReader<Box<dyn Read + Send>>;
+
+/// The receiving end of a line that is read from here.
+pub(in crate::fabric) fn inlet(from: impl Read + Send + 'static) -> Inlet {
+    BufReader::with_capacity(BUFFER, Box::new(from))
+}
+
+/// Reads what one process sends.
+pub(in crate::fabric) trait ReadsFrames: Send {
+    /// Waits for a frame and delivers it. Returns false when the line has ended. All are told then, and there
+    /// is nothing more to read.
+    fn frame(&mut self, from: &mut Inlet) -> bool;
+}

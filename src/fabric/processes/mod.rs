@@ -1,0 +1,25 @@
+//! What goes between processes, over any line of bytes: frames, calls of all processes, and farewells.
+
+mod alike;
+mod calls;
+mod connection;
+mod head;
+mod line;
+mod numbers;
+mod part;
+mod patience;
+mod peers;
+mod reader;
+mod received;
+mod text;
+mod world;
+
+pub(super) use alike::{binary, other_build, other_program};
+pub(super) use connection::FarRoute;
+#[cfg(feature = "mpi")]
+pub(super) use line::Inlet;
+pub(super) use line::{Line, Lines, ReadsFrames, StartsReaders, inlet};
+pub use peers::Peers;
+pub(super) use reader::Deliveries;
+pub(super) use text::plain;
+pub use world::World;

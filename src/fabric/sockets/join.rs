@@ -1,0 +1,73 @@
+//! A world whose processes are connected by sockets.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use super::bootstrap::{self, Membership};
+use super::line::Sockets;
+use crate::error::{FabricError, Result};
+use crate::fabric::World;
+use crate::fabric::processes::{Lines, ReadsFrames, StartsReaders, inlet};
+
+impl World {
+    /// Finds the other processes and connects to each of them by sockets. `program` is what must be equal in
+    /// all, line by line, such as the config. The program's file must be the same too.
+    ///
+    /// # Errors
+    /// [`crate::error::FabricError`] when the address cannot be used or reached, when a process does not
+    /// connect in time (the error names it), when another program listens there, or when processes differ:
+    /// the error says which one, and in what.
+    pub fn join(membership: &Membership, program: &str) -> Result<Self> {
+        let joined = bootstrap::join(membership, program)?;
+        let mut sockets = Vec::new();
+        for (process, pair) in (0..).zip(joined.pairs) {
+            let line = pair.map(|pair| Sockets::new(pair, membership.silence).map(Arc::new));
+            sockets.push(line.transpose().map_err(cannot_set_up(process))?);
+        }
+        let lines = Lines {
+            lines: sockets
+                .iter()
+                .map(|line| Some(Arc::clone(line.as_ref()?) as _))
+                .collect(),
+            start: Box::new(Threads(sockets)),
+            local: joined.local,
+        };
+        Ok(Self::new(membership.process, lines, membership.deadline))
+    }
+}
+
+/// Two threads for each other process: one reads frames, one watches the second connection.
+struct Threads(Vec<Option<Arc<Sockets>>>);
+
+impl StartsReaders for Threads {
+    fn start(
+        self: Box<Self>,
+        readers: Vec<Option<Box<dyn ReadsFrames>>>,
+        threads: &mut Vec<JoinHandle<()>>,
+    ) -> Result<()> {
+        for (process, (reader, sockets)) in (0..).zip(readers.into_iter().zip(self.0)) {
+            let (Some(mut reader), Some(sockets)) = (reader, sockets) else {
+                continue;
+            };
+            let mut from = inlet(sockets.incoming().map_err(cannot_set_up(process))?);
+            threads.push(thread("from", process, move || while reader.frame(&mut from) {})?);
+            threads.push(thread("watch", process, move || sockets.watch())?);
+        }
+        Ok(())
+    }
+}
+
+/// Starts a thread for the connection to a process.
+fn thread(does: &str, process: u32, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    let thread = thread::Builder::new().name(format!("{does} process {process}"));
+    let started = thread.spawn(run).map_err(Arc::new);
+    Ok(started.map_err(|source| FabricError::Thread { process, source })?)
+}
+
+fn cannot_set_up(process: u32) -> impl Fn(io::Error) -> FabricError {
+    move |error| FabricError::CannotSetUp {
+        process,
+        source: Arc::new(error),
+    }
+}

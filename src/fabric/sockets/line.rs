@@ -1,0 +1,104 @@
+//! The two sockets to another process, as a line.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+
+use super::bootstrap::Pair;
+use crate::fabric::processes::Line;
+
+/// The question that one process sends on the second connection, and the answer.
+const ASK: [u8; 1] = [b'?'];
+const ANSWER: [u8; 1] = [b'!'];
+
+/// The connections to another process.
+pub(super) struct Sockets {
+    data: TcpStream,
+    /// Its end shows that the other machine has gone.
+    watch: TcpStream,
+    /// How many questions the other process has answered.
+    answers: AtomicU64,
+}
+
+impl Sockets {
+    /// `silence`: how long the other machine may be silent.
+    pub(super) fn new(pair: Pair, silence: Duration) -> io::Result<Self> {
+        let Pair { data, watch } = pair;
+        data.set_nodelay(true)?;
+        probe(&watch, silence)?;
+        Ok(Self {
+            data,
+            watch,
+            answers: AtomicU64::new(0),
+        })
+    }
+
+    /// The receiving end.
+    pub(super) fn incoming(&self) -> io::Result<TcpStream> {
+        self.data.try_clone()
+    }
+
+    /// Waits until the second connection ends, and closes both if the other machine has gone.
+    pub(super) fn watch(&self) {
+        let (mut line, mut byte) = (&self.watch, [0]);
+        loop {
+            match line.read(&mut byte) {
+                // The other process has ended. Its last frames are read first.
+                Ok(0) => return,
+                // If the answer cannot be sent, the next read fails.
+                Ok(_) if byte == ASK => drop(line.write(&ANSWER)),
+                Ok(_) => drop(self.answers.fetch_add(1, Ordering::Relaxed)),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return,
+                Err(_) => return self.close(),
+            }
+        }
+    }
+}
+
+impl Line for Sockets {
+    fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        (&self.data).write(bytes)
+    }
+
+    fn limit(&self, wait: Duration) -> io::Result<()> {
+        self.data.set_write_timeout(Some(wait))
+    }
+
+    fn close(&self) {
+        // If it was closed before, nothing is left to do.
+        let _ = self.data.shutdown(Shutdown::Both);
+        let _ = self.watch.shutdown(Shutdown::Both);
+    }
+
+    fn ask(&self) {
+        // If the process has gone, there is no answer.
+        let _ = (&self.watch).write(&ASK);
+    }
+
+    fn answers(&self) -> u64 {
+        self.answers.load(Ordering::Relaxed)
+    }
+}
+
+/// Makes the system ask whether the other machine is there, and end the connection after this much silence.
+///
+/// The system only asks on an idle connection, so nothing is ever written on this one. A stopped process
+/// reads nothing, so data for it waits on the other connection as long as necessary; but its machine answers
+/// here. A machine that has gone answers nothing.
+fn probe(stream: &TcpStream, silence: Duration) -> io::Result<()> {
+    let second = Duration::from_secs(1);
+    let (quiet, between) = ((silence / 3).max(second), (silence / 6).max(second));
+    let probes = silence
+        .saturating_sub(quiet)
+        .div_duration_f64(between)
+        .round()
+        .max(1.0);
+    let keepalive = TcpKeepalive::new()
+        .with_time(quiet)
+        .with_interval(between)
+        .with_retries(probes as u32);
+    SockRef::from(stream).set_tcp_keepalive(&keepalive)
+}

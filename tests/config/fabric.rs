@@ -1,0 +1,128 @@
+use super::*;
+use pipewright::config::Fabric;
+
+/// What is chosen with this `launch.fabric` under these variables: the line that says it, or the refusal.
+fn chosen(fabric: &str, variables: &[(&str, &str)]) -> String {
+    let config = with_sets("", &[&format!("launch.fabric={fabric}")]).unwrap();
+    let environment: Vec<_> = variables
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect();
+    match config.fabric(&environment) {
+        Ok((Fabric::Alone, said)) => format!("alone: {said}"),
+        Ok((Fabric::Sockets(membership), said)) => {
+            format!("{} of {}: {said}", membership.process, membership.processes)
+        }
+        #[cfg(feature = "mpi")]
+        Ok((Fabric::Mpi(membership), said)) => {
+            format!("{} of {}: {said}", membership.process, membership.processes)
+        }
+        Err(error) => error.to_string(),
+    }
+}
+
+/// Variables of a run by sockets.
+const SOCKETS: [(&str, &str); 4] = [
+    ("RANK", "1"),
+    ("WORLD_SIZE", "2"),
+    ("MASTER_ADDR", "a"),
+    ("MASTER_PORT", "1"),
+];
+
+/// Variables of a run by `mpirun`.
+const MPIRUN: [(&str, &str); 2] = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "2")];
+
+#[test]
+fn auto_takes_one_process_or_sockets_where_no_mpi_launcher_is() {
+    assert_eq!(
+        chosen("auto", &[]),
+        "alone: channels: one process; nothing says that there are more"
+    );
+    assert_eq!(
+        chosen("auto", &SOCKETS),
+        "1 of 2: sockets between 2 processes: WORLD_SIZE is set"
+    );
+}
+
+#[test]
+fn sockets_are_taken_where_they_are_asked_for_and_a_place_is_known() {
+    let said = "1 of 2: sockets between 2 processes: launch.fabric says so";
+    assert_eq!(chosen("sockets", &SOCKETS), said);
+    assert_eq!(chosen("sockets", &[SOCKETS, SOCKETS].concat()), said);
+    assert_eq!(chosen("sockets", &[&SOCKETS[..], &MPIRUN].concat()), said);
+    let refused = "launch.fabric is \"sockets\", but nothing says which of several processes this is: set \
+                   WORLD_SIZE and RANK, or leave launch.fabric out";
+    assert_eq!(chosen("sockets", &[]), refused);
+    assert_eq!(chosen("sockets", &MPIRUN), refused);
+}
+
+#[cfg(feature = "mpi")]
+#[test]
+fn auto_takes_mpi_under_each_of_its_launchers() {
+    for [number, size] in [
+        ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"],
+        ["PMI_RANK", "PMI_SIZE"],
+        ["PMIX_RANK", "SLURM_STEP_NUM_TASKS"],
+    ] {
+        let said =
+            format!("3 of 4: mpi between 4 processes: {size} is set, so an MPI launcher has started it");
+        assert_eq!(chosen("auto", &[(number, "3"), (size, "4")]), said);
+        let alone = chosen("auto", &[(number, "0"), (size, "1")]);
+        assert_eq!(
+            alone,
+            "alone: channels: one process; nothing says that there are more"
+        );
+    }
+}
+
+#[cfg(feature = "mpi")]
+#[test]
+fn mpi_is_refused_without_its_launcher_and_beside_other_numbers() {
+    assert_eq!(
+        chosen("mpi", &MPIRUN),
+        "1 of 2: mpi between 2 processes: launch.fabric says so"
+    );
+    assert_eq!(
+        chosen("mpi", &SOCKETS),
+        "launch.fabric is \"mpi\", but no MPI launcher has started several processes: start them with \
+         `mpirun -n 4 pipewright train ...` or `srun --mpi=pmix pipewright train ...`"
+    );
+    for fabric in ["auto", "mpi"] {
+        assert!(chosen(fabric, &[&SOCKETS[..], &MPIRUN].concat()).starts_with("1 of 2: mpi"));
+        for given in [
+            &[("RANK", "0"), ("WORLD_SIZE", "2")][..],
+            &[("RANK", "1"), ("WORLD_SIZE", "4")],
+            &[("WORLD_SIZE", "1")],
+        ] {
+            let said = chosen(fabric, &[given, &MPIRUN].concat());
+            assert!(
+                said.contains("the MPI launcher says process 1 of 2 (OMPI_COMM_WORLD_SIZE): unset RANK"),
+                "{said}"
+            );
+        }
+    }
+}
+
+#[cfg(not(feature = "mpi"))]
+#[test]
+fn a_build_without_mpi_says_how_to_build_it_with_mpi() {
+    for variables in [&[][..], &SOCKETS, &MPIRUN] {
+        assert_eq!(
+            chosen("mpi", variables),
+            "launch.fabric is \"mpi\", but this program was built without MPI: install Open MPI or MPICH \
+             with its headers, and libclang, and build it with `cargo build --release --features mpi`"
+        );
+    }
+    assert_eq!(
+        chosen("auto", &[&SOCKETS[..], &MPIRUN].concat()),
+        "1 of 2: sockets between 2 processes: WORLD_SIZE is set, and this build has no MPI"
+    );
+}
+
+#[test]
+fn another_fabric_is_refused() {
+    all_refused(&[(
+        "[launch]\nfabric = 'mpii'",
+        &["launch.fabric: expected one of `auto`, `sockets`, `mpi`, got \"mpii\": did you mean \"mpi\"?"],
+    )]);
+}

@@ -1,0 +1,159 @@
+//! Runs of several processes that `mpirun` starts and MPI connects.
+
+use super::*;
+
+/// `train` in this many processes.
+fn mpirun(place: &Place, size: u32, args: &[&str]) -> Command {
+    let mut command = Command::new("mpirun");
+    command
+        .current_dir(place.0.path())
+        .args(["--allow-run-as-root", "--oversubscribe", "-n", &size.to_string()])
+        .arg(cargo_bin("pipewright"))
+        .args(["train", "my.toml"])
+        .args(args);
+    command
+}
+
+/// The process with this number of a run that `mpirun` has started.
+fn process(started: &Started, number: u32) -> String {
+    let mpirun = started.0.id().to_string();
+    let children = Command::new("pgrep").args(["-P", &mpirun]).output().unwrap();
+    let variable = format!("OMPI_COMM_WORLD_RANK={number}\0");
+    let children = String::from_utf8(children.stdout).unwrap();
+    let is_it = |id: &&str| {
+        let environment = fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
+        String::from_utf8_lossy(&environment).contains(&variable)
+    };
+    children.lines().find(is_it).expect("it runs").to_owned()
+}
+
+#[test]
+fn processes_that_mpi_connects_train_to_the_same_bits() {
+    let place = Place::new();
+    let args = ["--weights-hash", "--run-dir", "plain"];
+    let plain = place
+        .alone(&[&args[..], &["--set", "pipeline.stages=1"]].concat())
+        .done();
+    for (processes, schedule, stages) in [(2, "1f1b", 2), (2, "zb-v", 8), (4, "1f1b", 4)] {
+        let run = format!("{processes}-{schedule}");
+        let sets = [
+            format!("pipeline.stages={stages}"),
+            format!("pipeline.schedule={schedule}"),
+        ];
+        let args = [
+            "--set",
+            &sets[0],
+            "--set",
+            &sets[1],
+            "--run-dir",
+            &run,
+            "--weights-hash",
+        ];
+        let ended = Started::new(mpirun(&place, processes, &args)).end().done();
+        assert_eq!(ended.hash(), plain.hash(), "{run}");
+        assert_eq!(place.numbers(&run), place.numbers("plain"), "{run}");
+        assert_eq!(ended.stderr, "");
+        let said = format!(
+            "\nfabric    mpi between {processes} processes: OMPI_COMM_WORLD_SIZE is set, so an MPI launcher \
+             has started it\n"
+        );
+        assert!(ended.stdout.contains(&said), "{}", ended.stdout);
+    }
+}
+
+#[test]
+fn a_killed_process_ends_the_job_and_is_named() {
+    let place = Place::new();
+    let args = [&LONG[..], &["--set", "pipeline.stages=3"]].concat();
+    let started = Started::new(mpirun(&place, 3, &args));
+    place.await_steps();
+    let victim = process(&started, 1);
+    assert!(
+        Command::new("kill")
+            .args(["-KILL", &victim])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let ended = started.end();
+    assert_ne!(ended.status, Some(0));
+    assert!(ended.stderr.contains("process rank 1"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("signal 9"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_process_that_is_silent_ends_the_job_and_is_named() {
+    let place = Place::new();
+    let args = [&LONG[..], &["--set", "pipeline.stages=3"]].concat();
+    let mut command = mpirun(&place, 3, &args);
+    command.env("PIPEWRIGHT_SILENCE", "2");
+    let started = Started::new(command);
+    place.await_steps();
+    let silent = process(&started, 2);
+    assert!(
+        Command::new("kill")
+            .args(["-STOP", &silent])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let said = started.end().failed(1);
+    let line = "error: process 2 has stopped without saying why";
+    assert!(said.contains(line), "{said}");
+}
+
+#[test]
+fn numbers_that_are_not_finite_end_the_job_with_their_words() {
+    let place = Place::new();
+    let args = [
+        "--set",
+        "optimizer.learning_rate=1e30",
+        "--set",
+        "train.validate_every=0",
+    ];
+    let said = Started::new(mpirun(&place, 2, &args)).end().failed(1);
+    let line = ": error: step 1: the loss of micro-batch 0 is not finite; first in stage ";
+    assert!(said.contains(line), "{said}");
+    assert!(!said.contains("has stopped"), "the first cause alone: {said}");
+}
+
+#[test]
+fn a_failure_of_one_process_ends_all_with_its_words() {
+    let place = Place::new();
+    fs::create_dir(place.path("other")).unwrap();
+    fs::copy(place.path("my.toml"), place.path("other/my.toml")).unwrap();
+    let mut command = mpirun(&place, 1, &[]);
+    let program = cargo_bin("pipewright");
+    command
+        .args([":", "-wdir", "other", "-n", "1"])
+        .arg(program)
+        .args(["train", "my.toml"]);
+    let said = Started::new(command).end().failed(2);
+    assert!(said.contains("error: "), "{said}");
+    assert!(said.contains("text.txt"), "{said}");
+}
+
+#[test]
+fn numbers_that_contradict_mpirun_are_refused() {
+    let place = Place::new();
+    let mut command = mpirun(&place, 2, &[]);
+    command.envs([("RANK", "0"), ("WORLD_SIZE", "4")]);
+    let said = Started::new(command).end().failed(2);
+    assert!(
+        said.contains("error: RANK and WORLD_SIZE say process 0 of 4, the MPI launcher says process "),
+        "{said}"
+    );
+}
+
+#[test]
+fn sockets_can_be_asked_for_under_mpirun() {
+    let place = Place::new();
+    let mut command = mpirun(&place, 1, &["--set", "launch.fabric=sockets"]);
+    command.env("WORLD_SIZE", "1");
+    let ended = Started::new(command).end().done();
+    assert!(
+        ended.stdout.contains("\nfabric    channels: "),
+        "{}",
+        ended.stdout
+    );
+}
