@@ -13,6 +13,7 @@ mod devices;
 mod file_limit;
 mod generate;
 mod introduction;
+mod links;
 mod memory;
 mod out;
 mod plan;

@@ -60,7 +60,8 @@ pub(super) fn join(config: &Config, plan: &PipelinePlan, options: &str) -> Resul
     let Some(membership) = config.membership(&environment())? else {
         return Ok(None);
     };
-    Mesh::of_pipeline(plan.schedule.ranks(), membership.processes, &[])?;
+    let sizes = [plan.replicas.count(), plan.replicas.ranks(), 1];
+    Mesh::new(sizes, membership.processes, &[])?;
     let program = format!(
         "{}
 [options]

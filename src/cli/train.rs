@@ -173,13 +173,20 @@ fn prepare(args: &Args, role: Role) -> Result<Prepared> {
         Some(checkpoint) => changes(checkpoint, &config)?,
         None => Vec::new(),
     };
-    let pipeline = compose::launch(&config, &data, &plan.counts, plan.schedule, world)?;
+    let schedule = plan.replicas.schedule(0).clone();
+    let pipeline = compose::launch(&config, &data, &plan.counts, schedule, world)?;
     let forecast = plan
         .prediction
         .as_ref()
         .map_or_else(Forecast::by_passes, Forecast::by_costs);
     let prediction = plan.prediction.as_ref();
-    let introduction = Introduction::new(&config, &data, prediction, memory::table(&memory), changes);
+    let introduction = Introduction::new(
+        &config,
+        &data,
+        prediction,
+        memory::table(&memory, config.pipeline.replicas),
+        changes,
+    );
     let run = describe(run.forecast(forecast), args, &config, data)?;
     Ok(Prepared {
         run,
@@ -190,7 +197,7 @@ fn prepare(args: &Args, role: Role) -> Result<Prepared> {
 
 /// Refuses training for which this machine has too little memory, together with the other processes here.
 fn check_memory(config: &Config, ranks: &[RankMemory], world: Option<&World>) -> Result<()> {
-    let here = RanksHere::of(world, ranks.len() as u32)?;
+    let here = RanksHere::of(world, config.pipeline.replicas, ranks.len() as u32)?;
     compose::check_memory(config, ranks, &here, &compose::memory_limits(config)?)
 }
 

@@ -66,6 +66,14 @@ pub enum CommandError {
         /// What to write.
         advice: &'static str,
     },
+    /// A replica that does not exist.
+    #[error("--replica {replica}: there are {replicas} replicas, from 0 on")]
+    NoReplica {
+        /// What was asked for.
+        replica: u32,
+        /// How many replicas there are.
+        replicas: u32,
+    },
     /// A file whose content is refused.
     #[error("{}: {source}", path.display())]
     File {

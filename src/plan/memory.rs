@@ -8,6 +8,12 @@ use crate::schedule::{LinkKind, Pass, Schedule};
 /// How many activations are assumed to travel between two ranks at once, and how many gradients.
 const ON_THE_WAY: f64 = 2.0;
 
+/// The most sums of gradients that are held beside the one that grows, while so many groups are added by
+/// their tree: one for each level.
+pub fn waiting_sums(groups: u32) -> u32 {
+    groups.max(1).ilog2()
+}
+
 /// How many steps of data are in memory: the one that trains, and the one that is read ahead.
 const STEPS_OF_DATA: f64 = 2.0;
 
@@ -16,9 +22,9 @@ const STEPS_OF_DATA: f64 = 2.0;
 pub struct StageMemory {
     /// Its weights.
     pub weights: f64,
-    /// Their gradients.
+    /// Their gradients, and the sums of gradient groups that wait for others.
     pub gradients: f64,
-    /// The optimizer's tensors.
+    /// The optimizer's tensors. With ZeRO-1 only a replica's part of them.
     pub optimizer: f64,
     /// Copies of weights for matrix products.
     pub packed: f64,

@@ -1,5 +1,6 @@
 //! Measures what the layers of a model cost on this machine, while they train.
 
+mod addition;
 mod arrival;
 mod cpu;
 mod file;
@@ -10,8 +11,9 @@ mod samples;
 mod stopwatch;
 mod timed;
 
+pub use addition::addition;
 pub use cpu::Cpu;
-pub use file::{DEVICES, Measured, ON_CPU, Settings, machine};
+pub use file::{Between, DEVICES, Measured, ON_CPU, Settings, machine};
 pub use machine_memory::MemoryLimit;
 
 use std::fmt;

@@ -141,6 +141,23 @@ impl Schedule {
         self
     }
 
+    /// What a replica does in a step for which it has no micro-batch: the reductions and the steps of this
+    /// schedule, in its order.
+    #[must_use]
+    pub fn idle(&self) -> Self {
+        let ends = |action: &&Action| matches!(action, Action::Reduce(_) | Action::Step(_));
+        let rows = self.actions.iter();
+        Self {
+            name: self.name.clone(),
+            placement: self.placement.clone(),
+            micro_batches: 0,
+            actions: rows
+                .map(|row| row.iter().filter(ends).copied().collect())
+                .collect(),
+            pairs: BTreeSet::new(),
+        }
+    }
+
     /// Whether the schedule sums gradients over replicas.
     pub fn has_reductions(&self) -> bool {
         self.actions

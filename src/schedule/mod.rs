@@ -3,6 +3,7 @@
 mod action;
 mod check;
 mod deadlock;
+mod fewer;
 mod in_turn;
 mod link;
 mod lower;

@@ -46,7 +46,8 @@ impl Clock<'_> {
                 }
                 Action::Step(stage) => {
                     let reduced = times.get(&Action::Reduce(stage)).map_or(0.0, |&(_, end)| end);
-                    now = f64::max(now, reduced) + self.costs[stage.index()].update;
+                    let cost = self.costs[stage.index()];
+                    now = f64::max(now, reduced) + cost.update + cost.gather;
                 }
                 Action::Send(..) | Action::Recv(..) | Action::Reduce(_) => drop(reached.insert(action, now)),
             }

@@ -102,7 +102,7 @@ impl Grid {
         measured: &Rc<Measured>,
         limit: Option<Memory>,
     ) -> Result<()> {
-        let costs = compose::costs_under_any(config, Measured::clone(measured))?;
+        let costs = compose::costs_under_any(config, measured)?;
         // On one rank all schedules do the same work in one row. This one needs the least memory.
         let names = Schedule::names().filter(|name| ranks > 1 || *name == ALONE);
         for schedule in names.chain((ranks > 1).then_some(AUTO)) {
@@ -117,6 +117,8 @@ impl Grid {
                     ranks,
                     chunks,
                     micro_batches: config.pipeline.micro_batches,
+                    replicas: config.pipeline.replicas,
+                    gradient_groups: config.pipeline.gradient_groups,
                 };
                 if !setting.is_possible(costs.layers().len()) {
                     continue;
@@ -143,7 +145,8 @@ impl Grid {
         limit: Option<Memory>,
     ) -> Result<()> {
         match setting.fit(costs, limit.map(Memory::bytes))? {
-            Fit::Within(candidate) if setting.schedule == AUTO && candidate.schedule.name() != AUTO => {}
+            Fit::Within(candidate)
+                if setting.schedule == AUTO && candidate.replicas.largest().name() != AUTO => {}
             Fit::Within(candidate) => {
                 let config = with_setting(config, &setting, &candidate, costs);
                 self.check_memory(&config, &candidate, costs)?;
@@ -170,10 +173,10 @@ impl Grid {
     fn check_memory(&self, config: &Config, candidate: &Candidate, costs: &ModelCosts) -> Result<()> {
         let plan = PipelinePlan {
             costs: Some(costs.clone()),
-            ..PipelinePlan::of(candidate.counts.clone(), &candidate.schedule)
+            ..PipelinePlan::of(candidate.counts.clone(), candidate.replicas.clone())
         };
         let held = compose::memory(config, &plan)?;
-        let all = RanksHere::all(plan.schedule.ranks());
+        let all = RanksHere::all(plan.replicas.count(), plan.replicas.ranks());
         compose::check_memory(config, &held, &all, &self.limits)
     }
 
