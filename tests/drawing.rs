@@ -192,7 +192,8 @@ fn too_many_passes_for_a_picture_are_refused() {
     };
     assert_eq!(
         picture.svg().unwrap_err().to_string(),
-        "there are 256000 passes, and a picture shows 250000 at most: draw fewer ranks or micro-batches, or a single replica"
+        "there are 256000 passes, and a picture shows 250000 at most: draw fewer ranks or micro-batches, \
+         or a single replica"
     );
 }
 

@@ -7,19 +7,19 @@ use crate::plan::{Cluster, LinkCost};
 #[derive(Clone, Copy, Debug, Default, PartialEq, clap::Args)]
 pub(super) struct Links {
     /// How many hosts share the ranks; ranks that follow each other are on one host [default: 1]
-    #[arg(long, value_name = "H", value_parser = clap::value_parser!(u32).range(1..), requires = "config")]
+    #[arg(long, value_name = "H", value_parser = clap::value_parser!(u32).range(1..))]
     hosts: Option<u32>,
     /// Bytes a second between two ranks of a host, such as 5GB [default: as measured]
-    #[arg(long, value_name = "BYTES", requires = "config")]
+    #[arg(long, value_name = "BYTES")]
     link_bandwidth: Option<Memory>,
     /// Seconds that any message between two ranks of a host takes [default: as measured]
-    #[arg(long, value_name = "SECONDS", requires = "config")]
+    #[arg(long, value_name = "SECONDS")]
     link_latency: Option<f64>,
     /// Bytes a second between two hosts, such as 100MB [default: as measured, else as inside of a host]
-    #[arg(long, value_name = "BYTES", requires = "config")]
+    #[arg(long, value_name = "BYTES")]
     between_bandwidth: Option<Memory>,
     /// Seconds that any message between two hosts takes [default: as measured, else as inside of a host]
-    #[arg(long, value_name = "SECONDS", requires = "config")]
+    #[arg(long, value_name = "SECONDS")]
     between_latency: Option<f64>,
 }
 
@@ -29,14 +29,21 @@ impl Links {
         *self == Self::default()
     }
 
+    /// Whether there are several hosts.
+    pub(super) fn are_of_hosts(&self) -> bool {
+        self.hosts.is_some_and(|hosts| hosts > 1)
+    }
+
     /// The cluster with what is given.
     pub(super) fn of(&self, measured: &Cluster) -> Cluster {
         let inside = with(measured.inside, self.link_bandwidth, self.link_latency);
-        let between = measured.between.unwrap_or(inside);
         Cluster {
             hosts: self.hosts.unwrap_or(measured.hosts),
             inside,
-            between: Some(with(between, self.between_bandwidth, self.between_latency)),
+            between: match (self.between_bandwidth, self.between_latency) {
+                (None, None) => measured.between,
+                (bandwidth, latency) => Some(with(measured.between.unwrap_or(inside), bandwidth, latency)),
+            },
             add: measured.add,
         }
     }

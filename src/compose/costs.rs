@@ -1,5 +1,6 @@
 //! The costs of a config's layers: read from the file that it names, or measured now.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use pipewright_stages::loss::CrossEntropy;
@@ -30,23 +31,32 @@ pub(super) struct InFile {
 /// The costs in the file `pipeline.costs`. `None` if there is no such key.
 ///
 /// # Errors
-/// When the file cannot be read, is incomplete, or was measured for another model or micro-batch. The error
-/// names the file, and the layer, key or setting.
+/// As for [`measured_in`].
 pub(super) fn in_file(config: &Config) -> Result<Option<InFile>> {
     let Some(path) = config.pipeline.costs.as_deref() else {
         return Ok(None);
     };
+    let (measured, warning) = measured_in(config, path)?;
+    Ok(Some(InFile {
+        cluster: measured.cluster(1),
+        costs: costs_of(config, &measured)?,
+        warning,
+    }))
+}
+
+/// What was measured for this config's layers, in a file. Also a warning if it was on another machine.
+///
+/// # Errors
+/// When the file cannot be read, is incomplete, or was measured for another model or micro-batch. The error
+/// names the file, and the layer, key or setting.
+pub fn measured_in(config: &Config, path: &Path) -> Result<(Measured, Option<String>)> {
     let measured = Measured::read(path)?;
     let (model, settings, machine) = (model(config)?, settings(config)?, machine(config)?);
     let warning = measured
         .fits(&settings, &machine, &model.names())
         .map_err(|problem| problem.of(path))?;
     let warning = warning.map(|warning| format!("{}: {warning}", path.display()));
-    Ok(Some(InFile {
-        cluster: measured.cluster(1),
-        costs: costs_of(config, &measured)?,
-        warning,
-    }))
+    Ok((measured, warning))
 }
 
 /// The measured costs, with this config's schedule, with what it recomputes, and with its replicas on one

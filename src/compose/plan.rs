@@ -17,8 +17,8 @@ use crate::schedule::{LinkKind, Schedule};
 pub struct PipelinePlan {
     /// How many layers each stage has.
     pub counts: Vec<usize>,
-    /// The replicas of the pipeline, each with its schedule exactly as it runs: [`Schedule::in_turn`] has been
-    /// applied, and [`Schedule::for_replicas`] if there are several.
+    /// The replicas of the pipeline, each with its schedule exactly as it runs: [`Schedule::in_turn`] has
+    /// been applied, and [`Schedule::for_replicas`] if there are several.
     pub replicas: Replicas,
     /// What the layers cost, if a file says so. Replicas are on one host.
     pub costs: Option<ModelCosts>,

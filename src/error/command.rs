@@ -166,6 +166,12 @@ pub enum Advice {
         /// The least memory, and for what.
         least: String,
     },
+    /// A larger `--device-memory`.
+    #[error("the least that was found is {least}: raise --device-memory, or take more --devices")]
+    RaiseDeviceMemory {
+        /// The least memory, and for what.
+        least: String,
+    },
     /// More GPUs, or recomputation.
     #[error(
         "a rank has to hold at least {least}, more than its GPU has: take more GPUs (pipeline.devices), or \

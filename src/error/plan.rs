@@ -167,7 +167,7 @@ pub enum PlanError {
     /// Replicas whose schedules reduce stages in such orders that each waits for another.
     #[error(
         "on ordered links the replicas wait for each other for ever: with {shares:?} micro-batches they \
-         reduce their stages in other orders; take as many micro-batches for each replica, or buffered links"
+         reduce their stages in other orders; give each replica as many, or take buffered links"
     )]
     CrossedReductions {
         /// The different numbers of micro-batches of the replicas.
@@ -175,8 +175,8 @@ pub enum PlanError {
     },
     /// More passes than a picture can show.
     #[error(
-        "there are {passes} passes, and a picture shows {most} at most: draw fewer ranks or micro-batches, or \
-         a single replica"
+        "there are {passes} passes, and a picture shows {most} at most: draw fewer ranks or micro-batches, \
+         or a single replica"
     )]
     TooManyPasses {
         /// How many passes there are.

@@ -140,6 +140,19 @@ impl Measured {
         }
     }
 
+    /// The same with the links of this cluster, as if they had been measured.
+    ///
+    /// # Errors
+    /// When a cost of a link is negative or not a number.
+    pub fn linked(self, cluster: &Cluster) -> Result<Self> {
+        let one_host = false;
+        Ok(Self {
+            costs: self.costs.linked(cluster.inside)?,
+            between: cluster.between.map(|link| Between { link, one_host }),
+            ..self
+        })
+    }
+
     /// The text of `costs.json`.
     pub fn to_json(&self) -> String {
         let LinkCost { latency, per_byte } = self.costs.link();

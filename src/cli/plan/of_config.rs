@@ -61,7 +61,8 @@ pub(super) fn subject(path: &Path, args: &Args) -> Result<Subject> {
     }
 }
 
-/// What layers and messages cost: as a file says, or measured now. `None` where there is too little memory to measure.
+/// What layers and messages cost: as a file says, or measured now. `None` where there is too little memory to
+/// measure.
 fn layers(
     config: &Config,
     plan: &PipelinePlan,

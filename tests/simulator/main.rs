@@ -1,8 +1,10 @@
 //! Compares the simulator with the oracle's clock, on random schedules with random costs.
 
-#[path = "oracle/clock.rs"]
+#[path = "../oracle/clock.rs"]
 mod clock;
+#[path = "../random/mod.rs"]
 mod random;
+mod replicas;
 
 use clock::{Clock, Times};
 use pipewright::id::Rank;
