@@ -135,8 +135,9 @@ fn the_slow_link_counts_where_ranks_that_talk_are_on_two_hosts() {
 
 #[test]
 fn a_tree_of_groups_keeps_one_sum_a_level() {
-    let waiting: Vec<u32> = (0..9).map(waiting_sums).collect();
+    let waiting: Vec<u32> = (0..9).map(|groups| waiting_sums(0..groups)).collect();
     assert_eq!(waiting, [0, 0, 1, 1, 2, 2, 2, 2, 3]);
+    assert_eq!(waiting_sums(3..6), 2, "3 waits, and 4 until 5 is there");
 }
 
 #[test]

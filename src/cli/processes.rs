@@ -54,6 +54,15 @@ pub(super) fn refuse(command: &str) -> Result<()> {
     }
 }
 
+/// Connects to the other processes that measure the same config. `None` if there is only one process.
+pub(super) fn join_to_measure(config: &Config) -> Result<Option<World>> {
+    let membership = config.membership(&environment())?;
+    let program = config.in_common()?;
+    membership
+        .map(|membership| World::join(&membership, &program))
+        .transpose()
+}
+
 /// Connects to the other processes of a run, which must have the same plan. `None` if there is only one
 /// process. `options` are the command line's options that must be equal in all processes, one a line.
 pub(super) fn join(config: &Config, plan: &PipelinePlan, options: &str) -> Result<Option<World>> {

@@ -105,7 +105,7 @@ impl PerWeight {
             false => 1.0,
         };
         Self {
-            gradients: 1.0 + f64::from(plan::waiting_sums(plan.replicas.most_groups())),
+            gradients: 1.0 + f64::from(plan.replicas.waiting_sums()),
             optimizer: states / parts,
         }
     }

@@ -1,6 +1,9 @@
 //! The memory that ranks need to train, estimated before anything is allocated.
 
+use std::ops::Range;
+
 use crate::error::Result;
+use crate::groups::{Node, Sums};
 use crate::id::Rank;
 use crate::plan::{Costs, simulate};
 use crate::schedule::{LinkKind, Pass, Schedule};
@@ -8,10 +11,15 @@ use crate::schedule::{LinkKind, Pass, Schedule};
 /// How many activations are assumed to travel between two ranks at once, and how many gradients.
 const ON_THE_WAY: f64 = 2.0;
 
-/// The most sums of gradients that are held beside the one that grows, while so many groups are added by
-/// their tree: one for each level.
-pub fn waiting_sums(groups: u32) -> u32 {
-    groups.max(1).ilog2()
+/// The most sums of gradients that wait for others while one grows, when these groups are added by their tree.
+pub fn waiting_sums(groups: Range<u32>) -> u32 {
+    let mut sums = Sums::default();
+    let waiting = groups.map(|group| {
+        let waiting = sums.nodes().len();
+        sums.push(Node::of_group(group), (), |(), ()| ());
+        waiting as u32
+    });
+    waiting.max().unwrap_or(0)
 }
 
 /// How many steps of data are in memory: the one that trains, and the one that is read ahead.

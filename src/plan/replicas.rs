@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::Result;
 use crate::groups::Groups;
+use crate::plan::waiting_sums;
 use crate::schedule::Schedule;
 
 /// The replicas of a pipeline, each with the schedule of its micro-batches. Replicas with as many
@@ -98,9 +99,10 @@ impl Replicas {
         self.groups.micro_batches()
     }
 
-    /// The most gradient groups that a replica has.
-    pub fn most_groups(&self) -> u32 {
-        self.groups.of_replica(0, self.count()).len() as u32
+    /// The most sums of gradients that wait for others on a rank, beside the one that grows.
+    pub fn waiting_sums(&self) -> u32 {
+        let of_replicas = (0..self.count()).map(|replica| self.groups.of_replica(replica, self.count()));
+        of_replicas.map(waiting_sums).max().unwrap_or(0)
     }
 
     /// The different schedules, that of the most micro-batches first, and how many replicas have each.

@@ -2,6 +2,7 @@
 
 mod addition;
 mod arrival;
+mod between;
 mod cpu;
 mod file;
 mod link;
@@ -12,6 +13,7 @@ mod stopwatch;
 mod timed;
 
 pub use addition::addition;
+pub use between::between;
 pub use cpu::Cpu;
 pub use file::{Between, DEVICES, Measured, ON_CPU, Settings, machine};
 pub use machine_memory::MemoryLimit;

@@ -15,6 +15,7 @@ mod library;
 mod loading;
 mod memory;
 mod peers;
+mod profiles;
 mod refusals;
 mod runs;
 mod training;

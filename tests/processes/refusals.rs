@@ -325,7 +325,6 @@ fn commands_of_one_process_are_refused() {
     let place = Place::new();
     for command in [
         &["sample", "runs/small"][..],
-        &["profile", "my.toml"],
         &["tune", "my.toml"],
     ] {
         let mut run = Command::new(cargo_bin("pipewright"));
