@@ -67,7 +67,7 @@ pub enum CommandError {
         advice: &'static str,
     },
     /// A replica that does not exist.
-    #[error("--replica {replica}: there are {replicas} replicas, from 0 on")]
+    #[error("--replica {replica}: replicas are numbered from 0, and the last one is {}", replicas - 1)]
     NoReplica {
         /// What was asked for.
         replica: u32,
