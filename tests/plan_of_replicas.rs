@@ -11,7 +11,11 @@ fn run(arguments: &str) -> (i32, String, String) {
         .output()
         .unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    (
+        output.status.code().unwrap(),
+        text(output.stdout),
+        text(output.stderr),
+    )
 }
 
 fn planned(arguments: &str) -> String {
@@ -117,15 +121,23 @@ fn a_cluster_of_1024_ranks_is_planned() {
 #[test]
 fn replicas_that_are_not_there_and_links_without_a_config_are_refused() {
     for (options, message) in [
-        ("--replicas 2 --replica 2", "error: --replica 2: replicas are numbered from 0, and the last one is 1\n"),
-        ("--replica 1", "error: --replica 1: replicas are numbered from 0, and the last one is 0\n"),
+        (
+            "--replicas 2 --replica 2",
+            "error: --replica 2: replicas are numbered from 0, and the last one is 1\n",
+        ),
+        (
+            "--replica 1",
+            "error: --replica 1: replicas are numbered from 0, and the last one is 0\n",
+        ),
         (
             "--hosts 2",
             "error: --hosts, --link-* or --between-* is for the plan of a config: write `pipewright plan \
              CONFIG`, or give times by --comm and --reduce\n",
         ),
     ] {
-        let (status, _, err) = run(&format!("plan --ranks 2 --micro-batches 4 --schedule 1f1b {options}"));
+        let (status, _, err) = run(&format!(
+            "plan --ranks 2 --micro-batches 4 --schedule 1f1b {options}"
+        ));
         assert_eq!((status, err.as_str()), (2, message));
     }
     for (options, part) in [
@@ -133,7 +145,9 @@ fn replicas_that_are_not_there_and_links_without_a_config_are_refused() {
         ("--hosts 0", "0 is not in 1.."),
         ("--link-bandwidth fast", "expected a size above 0"),
     ] {
-        let (status, _, err) = run(&format!("plan --ranks 2 --micro-batches 4 --schedule 1f1b {options}"));
+        let (status, _, err) = run(&format!(
+            "plan --ranks 2 --micro-batches 4 --schedule 1f1b {options}"
+        ));
         assert!(status == 2 && err.contains(part), "{err}");
     }
     let (status, _, err) = run("plan my.toml --replicas 2");

@@ -55,6 +55,8 @@ fn ask(end: &mut End<Tensor>, far: u32, processes: u32) -> Result<LinkCost> {
     for process in (1..processes).map(WorldRank) {
         // An empty message is the last one.
         end.send_bytes(process, Vec::new())?;
+    }
+    for process in (1..processes).map(WorldRank) {
         end.recv_bytes(process)?;
     }
     Ok(LinkCost {
@@ -83,6 +85,9 @@ fn answer(end: &mut End<Tensor>) -> Result<()> {
         let last = message.is_empty();
         end.send_bytes(FIRST, message)?;
         if last {
+            // A process that leaves stops all others. So each waits until process 0, which has heard them
+            // all, leaves first.
+            let _ = end.recv_bytes(FIRST);
             return Ok(());
         }
     }

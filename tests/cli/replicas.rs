@@ -30,14 +30,18 @@ fn slower_links_make_a_step_longer_and_expose_more_of_the_reduction() {
     assert!(number(&slow, "step_with_barrier") > number(&fast, "step_with_barrier"));
     assert!(share(&slow) > 0.5 && share(&slow) > share(&fast) && share(&slow) < 1.0);
     let unused = plan(&place, &[&two[..], &["--between-bandwidth", "10KB"]].concat());
-    assert!(share(&unused) < share(&slow), "on one host no message goes between hosts");
+    assert!(
+        share(&unused) < share(&slow),
+        "on one host no message goes between hosts"
+    );
     let one = plan(&place, &["--link-latency", "0.5"]);
     assert!(number(&one, "exposed_transfer") > 0.5, "{one}");
-    let said = place.run(&[
-        "plan", "my.toml", "--costs", "costs.json", "--link-latency", "-1",
-    ]);
+    let said = place.run(&["plan", "my.toml", "--costs", "costs.json", "--link-latency", "-1"]);
     let said = said.refused();
-    assert!(said.contains("link: the cost latency is -1; it has to be a number from 0 on"), "{said}");
+    assert!(
+        said.contains("link: the cost latency is -1; it has to be a number from 0 on"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -55,7 +59,11 @@ fn a_sharded_optimizer_holds_its_part_and_groups_hold_their_sums() {
     assert_eq!(memory(&sharded, "optimizer"), 2.0 * weights / 3.0);
     assert_eq!(memory(&base, "gradients"), weights, "a group each");
     let one = ["pipeline.gradient_groups=3"];
-    assert_eq!(memory(&one, "gradients"), 2.0 * weights, "a sum waits while the next group grows");
+    assert_eq!(
+        memory(&one, "gradients"),
+        2.0 * weights,
+        "a sum waits while the next group grows"
+    );
     let all = |sets: &[&str]| memory(sets, "all") / memory(sets, "weights");
     assert!(all(&sharded) < all(&base));
 }
@@ -70,26 +78,43 @@ fn costs_files_from_before_replicas_are_read_and_wrong_ones_refused() {
     fs::write(&file, old.to_string()).unwrap();
     plan(&place, &set(&["pipeline.replicas=2"]));
     for (key, value, part) in [
-        ("add", serde_json::json!(-1), "the cost add is -1; it has to be a number from 0 on"),
+        (
+            "add",
+            serde_json::json!(-1),
+            "the cost add is -1; it has to be a number from 0 on",
+        ),
         (
             "between",
             serde_json::json!({"latency": 1.0, "per_byte": -2.0, "one_host": true}),
             "the cost between: per_byte is -2; it has to be a number from 0 on",
         ),
-        ("between", serde_json::json!({"latency": 1.0}), "between: missing field `per_byte`"),
+        (
+            "between",
+            serde_json::json!({"latency": 1.0}),
+            "between: missing field `per_byte`",
+        ),
     ] {
         let mut wrong = whole.clone();
         wrong[key] = value;
         fs::write(&file, wrong.to_string()).unwrap();
         let said = place.run(&["plan", "my.toml", "--costs", "costs.json"]).refused();
-        assert!(said.starts_with("error: costs.json: ") && said.contains(part), "{said}");
+        assert!(
+            said.starts_with("error: costs.json: ") && said.contains(part),
+            "{said}"
+        );
     }
 }
 
 #[test]
 fn a_schedule_in_a_file_is_for_one_replicas_share() {
     let place = Place::new();
-    let mine = ["plan", "--ranks=2", "--micro-batches=2", "--schedule=1f1b", "--format=csv"];
+    let mine = [
+        "plan",
+        "--ranks=2",
+        "--micro-batches=2",
+        "--schedule=1f1b",
+        "--format=csv",
+    ];
     fs::write(place.path("mine.csv"), place.run(&mine).done().stdout()).unwrap();
     let plan = |micro_batches: &str| {
         let sets = [
@@ -99,7 +124,10 @@ fn a_schedule_in_a_file_is_for_one_replicas_share() {
         ];
         place.run(&[&["plan", "my.toml", "--format", "csv"][..], &set(&sets)].concat())
     };
-    assert_eq!(plan("pipeline.micro_batches=4").done().stdout().lines().count(), 2);
+    assert_eq!(
+        plan("pipeline.micro_batches=4").done().stdout().lines().count(),
+        2
+    );
     let said = plan("pipeline.micro_batches=3").refused();
     assert!(
         said.contains(
@@ -141,7 +169,10 @@ fn tune_uses_all_devices_within_their_memory_and_runs_nothing_for_given_costs() 
     let config = pipewright::config::Config::parse("tuned.toml", &tuned, &[], &[]).unwrap();
     let best = &table[0];
     assert_eq!(config.pipeline.micro_batches, 6);
-    assert!(said.contains(&format!("chosen: {}: ", config.pipeline.schedule)), "{best:?} {said}");
+    assert!(
+        said.contains(&format!("chosen: {}: ", config.pipeline.schedule)),
+        "{best:?} {said}"
+    );
 
     let most = |said: &str| -> f64 {
         let held = rows(said).into_iter().map(|row| row[14].parse::<f64>().unwrap());

@@ -47,5 +47,8 @@ fn a_profile_of_several_processes_has_their_link_and_is_written_once() {
         latency: costs["between"]["latency"].as_f64().unwrap(),
         per_byte: costs["between"]["per_byte"].as_f64().unwrap(),
     };
-    assert!(link.time(1e6) > 0.0 && costs["add"].as_f64().unwrap() > 0.0, "{costs}");
+    assert!(
+        link.time(1e6) > 0.0 && costs["add"].as_f64().unwrap() > 0.0,
+        "{costs}"
+    );
 }

@@ -218,8 +218,10 @@ impl Grid {
         if let (Some(over), Fit::Within(candidate)) = (self.over(memory), &fitted) {
             // Once more, with less for later backwards.
             let less = candidate.prediction.peak_memory - over;
-            if less > 0.0 {
-                (fitted, memory) = self.check(config, &setting, costs, fit(Some(less))?)?;
+            if less > 0.0
+                && let (Fit::Within(other), held) = self.check(config, &setting, costs, fit(Some(less))?)?
+            {
+                (fitted, memory) = (Fit::Within(other), held);
             }
         }
         match fitted {
@@ -236,8 +238,10 @@ impl Grid {
                     measured: None,
                 });
             }
-            Fit::Within(_) => self.leave_above(memory, &setting, config),
-            Fit::Above(bytes) => self.leave_above(bytes, &setting, config),
+            Fit::Within(_) => self.leave_above(Some(memory), &setting, config),
+            // These bytes are only those for later backwards.
+            Fit::Above(_) if self.search.device_memory.is_some() => self.leave_above(None, &setting, config),
+            Fit::Above(bytes) => self.leave_above(Some(bytes), &setting, config),
         }
         Ok(())
     }
@@ -248,9 +252,11 @@ impl Grid {
         (memory > limit.bytes()).then(|| memory - limit.bytes())
     }
 
-    fn leave_above(&mut self, bytes: f64, setting: &Setting, config: &Config) {
+    /// Counts a setting that does not fit, and the bytes that it needs if they are known.
+    fn leave_above(&mut self, bytes: Option<f64>, setting: &Setting, config: &Config) {
         self.above += 1;
-        if self.least.as_ref().is_none_or(|(least, _)| bytes < *least) {
+        let least = self.least.as_ref().map_or(f64::INFINITY, |(least, _)| *least);
+        if let Some(bytes) = bytes.filter(|bytes| *bytes < least) {
             self.least = Some((bytes, in_words(setting, config)));
         }
     }
