@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::thread;
 
 use assert_cmd::Command;
 
@@ -22,7 +23,7 @@ fn cases() -> Vec<(String, String)> {
 fn the_planner_chooses_what_the_guide_says() {
     let cases = cases();
     assert_eq!(cases.len(), 5);
-    for (command, chosen) in cases {
+    let check = |command: &str, chosen: &str| {
         let output = Command::cargo_bin("pipewright")
             .expect("the command is built")
             .args(command.split_whitespace())
@@ -36,5 +37,10 @@ fn the_planner_chooses_what_the_guide_says() {
             format!("{chosen}; --out FILE writes it as a config"),
             "{command}"
         );
-    }
+    };
+    thread::scope(|scope| {
+        for (command, chosen) in &cases {
+            scope.spawn(|| check(command, chosen));
+        }
+    });
 }

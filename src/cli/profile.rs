@@ -22,8 +22,8 @@ use crate::profile::{self, Between, Measured};
 /// backward and of the parameter update, and the memory that the layer keeps. Writes all of it to a file,
 /// which the setting pipeline.costs and the command plan can use.
 ///
-/// If a launcher starts it as several processes, process 0 first measures a message to another one: on another
-/// host if there is one. Then it measures the layers, and the others end.
+/// If a launcher starts it as several processes, process 0 first measures a message to another one: on
+/// another host if there is one. Then it measures the layers, and the others end.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -11,7 +11,8 @@ use crate::schedule::{LinkKind, Pass, Schedule};
 /// How many activations are assumed to travel between two ranks at once, and how many gradients.
 const ON_THE_WAY: f64 = 2.0;
 
-/// The most sums of gradients that wait for others while one grows, when these groups are added by their tree.
+/// The most sums of gradients that wait for others while one grows, when these groups are added by their
+/// tree.
 pub fn waiting_sums(groups: Range<u32>) -> u32 {
     let mut sums = Sums::default();
     let waiting = groups.map(|group| {

@@ -138,7 +138,7 @@ impl Grid {
                 }
                 measured => measured?,
             };
-            let given = self.search.memory.or(self.search.device_memory);
+            let given = self.search.memory;
             let limit =
                 given.map_or_else(|| compose::gpu_memory(&config, ranks), |memory| Ok(Some(memory)))?;
             let before = self.found.len();
@@ -211,7 +211,7 @@ impl Grid {
         setting: Setting,
         costs: &ModelCosts,
         measured: &Rc<Measured>,
-        limit: Option<Memory>,
+        mut limit: Option<Memory>,
     ) -> Result<()> {
         let fit = |limit: Option<f64>| setting.fit(costs, limit);
         let (mut fitted, mut memory) = self.check(config, &setting, costs, fit(limit.map(Memory::bytes))?)?;
@@ -222,6 +222,7 @@ impl Grid {
                 && let (Fit::Within(other), held) = self.check(config, &setting, costs, fit(Some(less))?)?
             {
                 (fitted, memory) = (Fit::Within(other), held);
+                limit = Some(Memory::of(less as u64));
             }
         }
         match fitted {
