@@ -37,7 +37,6 @@ fn a_reduction_costs_its_messages_its_bytes_and_its_additions() {
     assert_eq!(reduction(4, true).gradients(400.0), 3.0 * (10.0 + 100.0 * 2.5));
     assert_eq!(reduction(4, true).weights(400.0), 3.0 * (10.0 + 100.0 * 2.0));
     assert_eq!(reduction(4, true).share_of_update(), 0.25);
-    assert_eq!(reduction(4, true).free().gradients(400.0), 0.0);
 }
 
 /// A model of equal layers, each with so many bytes of weights, in replicas.

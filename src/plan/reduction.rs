@@ -50,16 +50,6 @@ impl Reduction {
         }
     }
 
-    /// The same on a link that is free, with additions that take no time.
-    #[must_use]
-    pub fn free(self) -> Self {
-        Self {
-            link: LinkCost::default(),
-            add: 0.0,
-            ..self
-        }
-    }
-
     /// The time of a message of so many bytes from each other replica, with `add` seconds for each byte.
     fn messages(&self, bytes: f64, add: f64) -> f64 {
         match self.replicas {
