@@ -15,6 +15,7 @@ const NOTHING: StageCost = StageCost {
     backward_weight: 0.0,
     update: 0.0,
     reduce: 0.0,
+    gather: 0.0,
     saved: 0.0,
     pending: 0.0,
     restored: 0.0,

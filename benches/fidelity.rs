@@ -21,6 +21,7 @@ const SHARE: StageCost = StageCost {
     backward_weight: 0.030,
     update: 0.0,
     reduce: 0.0,
+    gather: 0.0,
     saved: 1.0,
     pending: 0.5,
     restored: 0.0,

@@ -9,6 +9,8 @@ fn of_settings_that_are_equally_fast_the_one_that_holds_least_is_best_and_then_t
         ranks: 2,
         chunks,
         micro_batches: 8,
+        replicas: 1,
+        gradient_groups: 1,
     };
     let settings = [
         setting("looped-bfs", 2),

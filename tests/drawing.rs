@@ -18,6 +18,7 @@ fn picture(timelines: &[&Timeline], transfers: bool) -> String {
     let panels = timelines.iter().map(|&timeline| Panel {
         title: "a < b & \"c\"".to_owned(),
         timeline,
+        replicas: 1,
     });
     let picture = Picture {
         panels: panels.collect(),
@@ -184,20 +185,22 @@ fn too_many_passes_for_a_picture_are_refused() {
         panels: vec![Panel {
             title: String::new(),
             timeline: &step,
+            replicas: 1,
         }],
         units: Units::Plain,
         transfers: false,
     };
     assert_eq!(
         picture.svg().unwrap_err().to_string(),
-        "there are 256000 passes, and a picture shows 250000 at most: draw fewer ranks or micro-batches"
+        "there are 256000 passes, and a picture shows 250000 at most: draw fewer ranks or micro-batches, \
+         or a single replica"
     );
 }
 
 #[test]
 fn events_are_what_a_trace_viewer_reads() {
     let step = timeline("zb-h1", 3, 5, 0.25).unwrap();
-    let trace: Value = serde_json::from_str(&trace_events("a step", &step)).unwrap();
+    let trace: Value = serde_json::from_str(&trace_events("a step", &step, 1)).unwrap();
     let events = trace["traceEvents"].as_array().unwrap();
     let of = |phase: &str| -> Vec<&Value> { events.iter().filter(|event| event["ph"] == phase).collect() };
     let number = |event: &Value, key: &str| event[key].as_f64().unwrap();
@@ -261,7 +264,7 @@ fn what_a_backward_makes_again_is_a_peak_of_the_curve_and_of_the_counter() {
     let step = schedule.timeline(&costs, LinkKind::Buffered).unwrap();
     let text = picture(&[&step], false);
     assert!(text.contains("most memory held 1 (rank 0)"), "{text}");
-    let events: Value = serde_json::from_str(&trace_events("step", &step)).unwrap();
+    let events: Value = serde_json::from_str(&trace_events("step", &step, 1)).unwrap();
     let counters = events["traceEvents"].as_array().unwrap().iter();
     let held: Vec<_> = counters
         .filter(|event| event["ph"] == "C")
@@ -298,7 +301,7 @@ fn a_reduction_is_a_mark_on_its_ranks_row_and_an_event_of_its_own() {
             .any(|node| node.text() == Some("reduction")),
         "the legend"
     );
-    let events: Value = serde_json::from_str(&trace_events("step", &step)).unwrap();
+    let events: Value = serde_json::from_str(&trace_events("step", &step, 1)).unwrap();
     let events = events["traceEvents"].as_array().unwrap();
     for reduction in &step.reductions {
         let name = format!("{}REDUCE_GRAD", reduction.stage);

@@ -64,7 +64,7 @@ fn ranks_of_all_processes_of_a_machine_count_against_what_they_share() {
     );
     check(&first_of_two(), limit(120, true)).unwrap();
     check(&first_of_two(), limit(60, false)).unwrap();
-    let refused = check(&RanksHere::all(2), limit(100, false))
+    let refused = check(&RanksHere::all(1, 2), limit(100, false))
         .unwrap_err()
         .to_string();
     assert!(
@@ -82,7 +82,7 @@ fn each_device_has_the_ranks_that_are_on_it() {
             (Device::Cuda(1), limit(second, true)),
             (Device::Cpu, limit(0, true)),
         ];
-        compose::check_memory(&config, &ranks, &RanksHere::all(3), &limits).is_ok()
+        compose::check_memory(&config, &ranks, &RanksHere::all(1, 3), &limits).is_ok()
     };
     assert!(check(90, 90), "no rank is on the CPU");
     assert!(!check(89, 90));
@@ -91,14 +91,14 @@ fn each_device_has_the_ranks_that_are_on_it() {
 
 #[test]
 fn processes_know_which_ranks_are_on_their_machine() {
-    let here = worlds::in_processes(2, |world| RanksHere::of(Some(&world), 4).unwrap());
+    let here = worlds::in_processes(2, |world| RanksHere::of(Some(&world), 1, 4).unwrap());
     let expected = |of_process: &[u32]| RanksHere {
         of_process: of_process.iter().copied().map(Rank).collect(),
         of_machine: (0..4).map(Rank).collect(),
         processes: 2,
     };
     assert_eq!(here, [expected(&[0, 1]), expected(&[2, 3])]);
-    assert_eq!(RanksHere::of(None, 4).unwrap(), RanksHere::all(4));
+    assert_eq!(RanksHere::of(None, 1, 4).unwrap(), RanksHere::all(1, 4));
 }
 
 /// The limits that a system with these files has: bytes, free bytes and whether all processes share them.

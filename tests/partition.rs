@@ -16,6 +16,7 @@ fn model(times: &[f64], saved: &[f64]) -> ModelCosts {
             backward_weight: time / 3.0,
             update: 0.0,
             reduce: 0.0,
+            gather: 0.0,
             saved: *saved,
             pending: 0.0,
             restored: 0.0,
@@ -152,6 +153,8 @@ fn a_setting_says_the_least_memory_that_works() {
         ranks: 2,
         chunks: 1,
         micro_batches: 4,
+        replicas: 1,
+        gradient_groups: 1,
     };
     let Fit::Within(candidate) = setting("1f1b").fit(&costs, Some(60.0)).unwrap() else {
         panic!("three layers on rank 0 hold 60");
@@ -209,6 +212,8 @@ fn auto_tries_cuts_for_both_placements_and_cuts_without_the_limit() {
         ranks: 2,
         chunks: 2,
         micro_batches: 6,
+        replicas: 1,
+        gradient_groups: 1,
     };
     let step = |name: &str, memory| match setting(name).fit(&costs, memory) {
         Ok(Fit::Within(candidate)) => Some(candidate.prediction.step),

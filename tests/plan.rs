@@ -321,6 +321,7 @@ proptest! {
 fn passes_hide_reductions_and_the_step_waits_for_the_rest() {
     let cost = StageCost {
         reduce: 2.5,
+        gather: 0.0,
         update: 0.5,
         ..StageCost::default()
     };
@@ -364,6 +365,7 @@ fn ordered_links_do_one_reduction_of_a_rank_after_the_other() {
     let costs = Costs::share(
         StageCost {
             reduce: 6.0,
+            gather: 0.0,
             ..StageCost::default()
         },
         0.0,

@@ -244,6 +244,7 @@ fn a_planned_step_takes_one_forward_a_backward_more() {
         backward_weight: 1.0,
         update: 0.5,
         reduce: 0.0,
+        gather: 0.0,
         saved: 10.0,
         pending: 4.0,
         restored: 0.0,

@@ -321,6 +321,7 @@ fn cost() -> impl Strategy<Value = StageCost> {
                 backward_weight,
                 update: 0.0,
                 reduce: 0.0,
+                gather: 0.0,
                 saved,
                 pending,
                 restored,

@@ -117,11 +117,13 @@ impl Given {
     /// busiest rank.
     pub(crate) fn train(&self, schedule: &str, threads: usize) -> Result<Value> {
         let plan = self.size.plan(schedule, self.ranks)?;
-        let bubble = simulate(&plan.schedule, &plan.costs, LinkKind::Buffered)?.bubble_makespan;
-        let ranks = (0..plan.schedule.ranks()).map(Rank);
-        let actions = ranks.map(|rank| plan.schedule.actions(rank).len()).max();
+        let bubble = simulate(plan.replicas.largest(), &plan.costs, LinkKind::Buffered)?.bubble_makespan;
+        let ranks = (0..plan.replicas.ranks()).map(Rank);
+        let actions = ranks
+            .map(|rank| plan.replicas.largest().actions(rank).len())
+            .max();
         let mut pipeline = Pipeline::builder()
-            .schedule(plan.schedule)
+            .schedule(plan.replicas.largest().clone())
             .stages(self.size.model()?.cut(&plan.counts)?)
             .places(vec![self.place])
             .loss(CrossEntropy::default())

@@ -206,6 +206,8 @@ impl Size {
             ranks,
             chunks,
             micro_batches: self.micro_batches,
+            replicas: 1,
+            gradient_groups: 1,
         };
         match setting.fit(&self.costs()?, None)? {
             Fit::Within(candidate) => Ok(*candidate),

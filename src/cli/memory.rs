@@ -3,8 +3,8 @@
 use crate::plan::RankMemory;
 use crate::stages::units::in_words;
 
-/// The estimate rank by rank, and the sum.
-pub(super) fn table(ranks: &[RankMemory]) -> String {
+/// The estimate for each rank of a replica, and the sum over so many replicas.
+pub(super) fn table(ranks: &[RankMemory], replicas: u32) -> String {
     let mut text = line(
         "memory",
         [
@@ -29,7 +29,11 @@ pub(super) fn table(ranks: &[RankMemory]) -> String {
         text += &line(&format!("rank {rank}"), parts.map(in_words));
     }
     let all: f64 = ranks.iter().map(RankMemory::total).sum();
-    text + &format!("{} in all, estimated\n", in_words(all))
+    let sum = in_words(f64::from(replicas) * all);
+    text + &match replicas {
+        1 => format!("{sum} in all, estimated\n"),
+        _ => format!("{sum} in all {replicas} replicas, estimated\n"),
+    }
 }
 
 fn line(name: &str, parts: [String; 6]) -> String {

@@ -13,6 +13,7 @@ mod devices;
 mod file_limit;
 mod generate;
 mod introduction;
+mod links;
 mod memory;
 mod out;
 mod plan;
@@ -114,7 +115,7 @@ fn run(command: Command) -> std::result::Result<ExitCode, Failure> {
         Command::Train(args) => return train::run(&args),
         Command::Sample(args) => processes::refuse("sample").and_then(|()| sample::run(args))?,
         Command::Plan(args) => plan::run(args)?,
-        Command::Profile(args) => processes::refuse("profile").and_then(|()| profile::run(&args))?,
+        Command::Profile(args) => profile::run(&args)?,
         Command::Tune(args) => processes::refuse("tune").and_then(|()| tune::run(&args))?,
         Command::Check(args) => check::run(args)?,
         Command::Verify(args) => return Ok(processes::refuse("verify").and_then(|()| verify::run(&args))?),

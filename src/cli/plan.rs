@@ -2,6 +2,7 @@
 
 mod json;
 mod of_config;
+mod of_options;
 mod table;
 
 use std::path::PathBuf;
@@ -9,12 +10,13 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use clap::builder::PossibleValuesParser;
 
+use super::links::Links;
 use crate::Result;
 use crate::draw::{Panel, Picture, Units};
 use crate::error::CommandError;
 use crate::id::Rank;
-use crate::plan::{AUTO, RankMemory, Simulation, Wanted, auto, period, simulate};
-use crate::plan::{Costs, Goal, StageCost};
+use crate::plan::{AUTO, Costs, Goal, RankMemory, Replicas, period};
+use crate::plan::{Exposed, Prediction, Simulation, simulate, simulate_replicas};
 use crate::schedule::{Action, LinkKind, Schedule};
 
 /// Show what a schedule does and costs, without running it.
@@ -29,6 +31,10 @@ use crate::schedule::{Action, LinkKind, Schedule};
 ///
 /// There are two ways to use it: with a config, to see what train will run, or with --ranks, --micro-batches
 /// and --schedule. In the second way, times and memory are in any unit you like.
+///
+/// Several replicas of the pipeline share the micro-batches and meet where they add up their gradients. Then
+/// the table is for one of them, and a line says which share of a step is idle, and by how much reductions
+/// and transfers make a step longer.
 #[derive(Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -41,7 +47,9 @@ Examples:
   pipewright plan --ranks 4 --micro-batches 8 --schedule 1f1b --format csv --with-comms > mine.csv
   pipewright plan --ranks 4 --micro-batches 8 --schedule 1f1b --format svg > timeline.svg
   pipewright plan --ranks 4 --micro-batches 8 --schedule auto --memory 3
+  pipewright plan --ranks 4 --replicas 2 --micro-batches 8 --schedule 1f1b --reduce 2
   pipewright plan my.toml --costs costs.json
+  pipewright plan my.toml --costs costs.json --set pipeline.replicas=4 --hosts 4 --between-bandwidth 100MB
 More micro-batches make the bubble smaller. With gpipe a rank holds the activations of all
 micro-batches; with 1f1b, of at most as many micro-batches as there are ranks."
 )]
@@ -49,7 +57,7 @@ pub(super) struct Args {
     /// A config, a TOML file: shows the cut and the order that train runs, and predicts a step from measured
     /// costs
     #[arg(conflicts_with_all = ["ranks", "micro_batches", "schedule", "chunks", "forward", "backward_input",
-        "backward_weight", "update", "reduce", "saved", "pending", "comm"])]
+        "backward_weight", "update", "reduce", "saved", "pending", "comm", "replicas"])]
     config: Option<PathBuf>,
     /// With a config: the measured costs, a file written by profile; the same as --set pipeline.costs=FILE
     #[arg(long, value_name = "FILE", requires = "config")]
@@ -60,9 +68,17 @@ pub(super) struct Args {
     /// How many ranks (devices) the model is spread over
     #[arg(long, value_name = "P", required_unless_present = "config")]
     ranks: Option<u32>,
-    /// How many micro-batches a step has
+    /// How many micro-batches a step has, over all replicas
     #[arg(long, value_name = "M", required_unless_present = "config")]
     micro_batches: Option<u32>,
+    /// How many replicas of the pipeline share the micro-batches [default: 1]
+    #[arg(long, value_name = "D", value_parser = clap::value_parser!(u32).range(1..))]
+    replicas: Option<u32>,
+    /// Which replica to show, from 0 [default: one with most micro-batches; in a picture all]
+    #[arg(long, value_name = "R")]
+    replica: Option<u32>,
+    #[command(flatten)]
+    cluster: Links,
     /// The schedule: which rank does what, in which order
     #[arg(long, value_name = "NAME", required_unless_present = "config",
         value_parser = PossibleValuesParser::new(Schedule::names().chain([AUTO])))]
@@ -124,33 +140,40 @@ enum Format {
 }
 
 pub(super) fn run(args: Args) -> Result<()> {
-    let Subject {
-        schedule,
-        costs,
-        measured,
-        training,
-    } = match &args.config {
+    let subject = match &args.config {
         Some(path) => of_config::subject(path, &args)?,
-        None => of_options(&args)?,
+        None => of_options::subject(&args)?,
     };
-    let plan = || Plan::new(&schedule, &costs, &training, &args);
+    let plan = || Plan::new(&subject, &args);
+    let schedule = || -> Result<&Schedule> { Ok(subject.replicas.schedule(subject.shown(&args)?)) };
     super::print(&match args.format {
         Format::Table => table::table(&plan()?),
-        Format::Csv if args.with_comms => schedule.csv_with_comms(),
-        Format::Csv => schedule.csv(),
+        Format::Csv if args.with_comms => schedule()?.csv_with_comms(),
+        Format::Csv => schedule()?.csv(),
         Format::Json => json::json(&plan()?)?,
-        Format::Svg => svg(&args, &schedule, &costs, measured)?,
+        Format::Svg => svg(&subject, &args)?,
     })
 }
 
 /// What to plan.
 struct Subject {
-    schedule: Schedule,
+    replicas: Replicas,
     costs: Costs,
     /// Whether they were measured, so that times are seconds and sizes are bytes.
     measured: bool,
     /// The training, if there is a config.
     training: Option<Training>,
+}
+
+impl Subject {
+    /// The replica that is shown: the given one, or else one with most micro-batches.
+    fn shown(&self, args: &Args) -> Result<u32> {
+        let replicas = self.replicas.count();
+        match args.replica {
+            Some(replica) if replica >= replicas => Err(CommandError::NoReplica { replica, replicas }.into()),
+            given => Ok(given.unwrap_or(self.replicas.slowest())),
+        }
+    }
 }
 
 /// A training whose steps are planned.
@@ -163,112 +186,46 @@ struct Training {
     memory: Vec<RankMemory>,
 }
 
-/// Refuses options that need a config. The parser accepts them when other options exclude a config.
-fn refuse_without_config(args: &Args) -> Result<()> {
-    let (option, advice) = if args.costs.is_some() {
-        (
-            "--costs",
-            "write `pipewright plan CONFIG --costs FILE`, or give --forward, --backward-input, \
-             --backward-weight and --comm",
-        )
-    } else if !args.sets.is_empty() {
-        (
-            "--set",
-            "write `pipewright plan CONFIG --set SECTION.KEY=VALUE`, or leave it out",
-        )
-    } else {
-        return Ok(());
-    };
-    Err(CommandError::WithoutConfig { option, advice }.into())
-}
-
-/// The schedule and the costs from the options.
-fn of_options(args: &Args) -> Result<Subject> {
-    refuse_without_config(args)?;
-    let share = StageCost {
-        forward: args.forward,
-        backward_input: args.backward_input,
-        backward_weight: args.backward_weight,
-        update: args.update,
-        reduce: args.reduce.unwrap_or(0.0),
-        saved: args.saved,
-        pending: args.pending,
-        restored: 0.0,
-    };
-    let costs = Costs::share(share, args.comm)?;
-    let (ranks, micro_batches) = (
-        args.ranks.unwrap_or_default(),
-        args.micro_batches.unwrap_or_default(),
-    );
-    let name = args.schedule.as_deref().unwrap_or_default();
-    let schedule = match name {
-        AUTO => chosen(args, ranks, micro_batches, &costs)?,
-        _ if args.memory.is_some() || args.goal.is_some() => {
-            let schedule = name.to_owned();
-            return Err(CommandError::OnlyForAuto { schedule }.into());
-        }
-        _ => Schedule::make(name, ranks, args.chunks, micro_batches, &costs)?,
-    };
-    Ok(Subject {
-        schedule: match args.reduce {
-            // The same for any number of them, but for the time.
-            Some(_) => schedule.for_replicas(2),
-            None => schedule,
-        },
-        costs,
-        measured: false,
-        training: None,
-    })
-}
-
-/// The schedule that `auto` finds. Its name and the reason are printed to standard error.
-fn chosen(args: &Args, ranks: u32, micro_batches: u32, costs: &Costs) -> Result<Schedule> {
-    let auto = auto(&Wanted {
-        ranks,
-        chunks: args.chunks,
-        micro_batches,
-        costs,
-        memory: args.memory,
-        links: args.links,
-        goal: args.goal.unwrap_or(Goal::Makespan),
-    })?;
-    eprintln!("{auto}");
-    Ok(auto.schedule)
-}
-
-/// A schedule and the results of its simulation.
+/// A replica's schedule and the results of its simulation.
 struct Plan<'a> {
+    subject: &'a Subject,
+    replica: u32,
     schedule: &'a Schedule,
     links: LinkKind,
     simulation: Simulation,
     /// As a pipeline runs it, if that differs.
     in_turn: Option<Simulation>,
-    /// The time from one step to the next without a barrier.
-    period: f64,
-    training: &'a Option<Training>,
+    /// The time from one step to the next without a barrier. `None` for several replicas, which meet.
+    period: Option<f64>,
+    /// A step of all replicas.
+    prediction: Prediction,
+    exposed: Exposed,
     with_comms: bool,
 }
 
 impl<'a> Plan<'a> {
-    fn new(
-        schedule: &'a Schedule,
-        costs: &Costs,
-        training: &'a Option<Training>,
-        args: &Args,
-    ) -> Result<Self> {
+    fn new(subject: &'a Subject, args: &Args) -> Result<Self> {
+        let (replicas, costs, links) = (&subject.replicas, &subject.costs, args.links);
+        let replica = subject.shown(args)?;
+        let schedule = replicas.schedule(replica);
         let run = schedule.clone().in_turn();
         let in_turn = match run == *schedule {
             true => None,
-            false => Some(simulate(&run, costs, args.links)?),
+            false => Some(simulate(&run, costs, links)?),
         };
+        let mut simulations = simulate_replicas(replicas, costs, links)?;
+        let alone = replicas.count() == 1;
         Ok(Self {
+            replica,
             schedule,
             in_turn,
-            links: args.links,
-            simulation: simulate(schedule, costs, args.links)?,
-            period: period(schedule, costs, args.links)?,
-            training,
+            links,
+            simulation: simulations.swap_remove(replicas.place(replica)),
+            period: alone.then(|| period(schedule, costs, links)).transpose()?,
+            prediction: Prediction::of_replicas(replicas, costs, links)?,
+            exposed: Exposed::of(replicas, costs, links)?,
             with_comms: args.with_comms,
+            subject,
         })
     }
 
@@ -280,15 +237,36 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The picture of the timeline.
-fn svg(args: &Args, schedule: &Schedule, costs: &Costs, measured: bool) -> Result<String> {
-    let timeline = schedule.timeline(costs, args.links)?;
+/// The picture of the timeline: of the replica that was asked for, or of all.
+fn svg(subject: &Subject, args: &Args) -> Result<String> {
+    let (replicas, costs) = (&subject.replicas, &subject.costs);
+    let of_one = (args.replica.is_some() || replicas.count() == 1).then(|| subject.shown(args));
+    let of_one = of_one.transpose()?;
+    let timeline = match of_one {
+        Some(replica) => replicas.timeline(replica, costs, args.links)?,
+        None => replicas.whole_timeline(costs, args.links)?,
+    };
+    let title = match of_one {
+        Some(replica) if replicas.count() > 1 => {
+            format!("{}, replica {replica}", super::title(replicas.schedule(replica)))
+        }
+        Some(replica) => super::title(replicas.schedule(replica)),
+        None => format!(
+            "{}: replicas {}, ranks {}, stages {}, micro-batches {}",
+            replicas.largest().name(),
+            replicas.count(),
+            replicas.ranks(),
+            replicas.largest().stages(),
+            replicas.micro_batches()
+        ),
+    };
     let picture = Picture {
         panels: vec![Panel {
-            title: super::title(schedule),
+            title,
             timeline: &timeline,
+            replicas: of_one.map_or(replicas.count(), |_| 1),
         }],
-        units: match measured {
+        units: match subject.measured {
             true => Units::SecondsAndBytes,
             false => Units::Plain,
         },

@@ -56,13 +56,22 @@ pub(super) fn refuse(command: &str) -> Result<()> {
     }
 }
 
+/// Connects to the other processes that measure the same config. `None` if there is only one process.
+pub(super) fn join_to_measure(config: &Config) -> Result<Option<World>> {
+    let membership = config.membership(&environment())?;
+    let program = config.in_common()?;
+    membership
+        .map(|membership| World::join(&membership, &program))
+        .transpose()
+}
+
 /// Connects to the other processes of a run, which must have the same plan. The world is `None` if there is
 /// only one process. The text says what connects them, and why. `options` are the command line's options that
 /// must be equal in all processes, one a line.
 pub(super) fn join(config: &Config, plan: &PipelinePlan, options: &str) -> Result<(Option<World>, String)> {
     let (fabric, said) = config.fabric(&environment())?;
     let check = |processes| {
-        let sizes = [config.pipeline.replicas, plan.schedule.ranks(), 1];
+        let sizes = [plan.replicas.count(), plan.replicas.ranks(), 1];
         Mesh::new(sizes, processes, &[])
     };
     let program = format!(

@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use super::costs::measure;
 use super::cuda_env;
 use super::out::{Out, Replace};
+use super::processes::{self, Role};
 use crate::Result;
 use crate::compose;
 use crate::config::Config;
 use crate::error::CommandError;
 use crate::plan::{LayerCost, LinkCost};
-use crate::profile::Measured;
+use crate::profile::{self, Between, Measured};
 
 /// Measure what each layer of a model costs on this machine.
 ///
@@ -20,6 +21,9 @@ use crate::profile::Measured;
 /// Prints a table for one micro-batch: the times of a forward, of a backward's two halves, of a whole
 /// backward and of the parameter update, and the memory that the layer keeps. Writes all of it to a file,
 /// which the setting pipeline.costs and the command plan can use.
+///
+/// If a launcher starts it as several processes, process 0 first measures a message to another one: on
+/// another host if there is one. Then it measures the layers, and the others end.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -39,11 +43,23 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    let out = Out::check(&args.out, Replace::Costs)?;
+    // Only process 0 writes the file.
+    let out = match Role::here()?.leads() {
+        true => Some(Out::check(&args.out, Replace::Costs)?),
+        false => None,
+    };
     let config = Config::load(&args.config, &args.sets).map_err(CommandError::refused)?;
     cuda_env::enter_for(&config);
     let limits = compose::memory_limits(&config)?;
+    let between = match processes::join_to_measure(&config)? {
+        Some(world) => profile::between(world)?,
+        None => None,
+    };
+    let Some(out) = out else {
+        return Ok(());
+    };
     let measured = measure(&config, "what each layer costs", &limits)?;
+    let measured = Measured { between, ..measured };
     super::print(&table(&measured))?;
     out.write(&measured.to_json())?;
     super::print(&format!("written to {}\n", args.out.display()))
@@ -62,14 +78,23 @@ fn table(measured: &Measured) -> String {
     );
     text.extend(layers.iter().map(|layer| line(layer, width)));
     let link = measured.costs.link();
-    text + &match link == LinkCost::default() {
+    text += &match link == LinkCost::default() {
         true => "\none rank makes no transfers: what they cost was not measured\n".to_owned(),
-        false => format!(
-            "\na transfer between two ranks: {:.1} µs and {:.3} ns a byte\n",
-            1e6 * link.latency,
-            1e9 * link.per_byte
-        ),
+        false => format!("\na transfer between two ranks: {}\n", in_words(link)),
+    };
+    if let Some(Between { link, one_host }) = measured.between {
+        let hosts = if one_host { "of one host" } else { "of two hosts" };
+        text += &format!("a message between two processes {hosts}: {}\n", in_words(link));
     }
+    text + &format!("adding gradients to a sum: {:.3} ns a byte\n", 1e9 * measured.add)
+}
+
+fn in_words(link: LinkCost) -> String {
+    format!(
+        "{:.1} µs and {:.3} ns a byte",
+        1e6 * link.latency,
+        1e9 * link.per_byte
+    )
 }
 
 fn line(layer: &LayerCost, width: usize) -> String {

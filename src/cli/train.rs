@@ -173,7 +173,7 @@ fn prepare(args: &Args, role: Role) -> Result<Prepared> {
         Some(checkpoint) => changes(checkpoint, &config)?,
         None => Vec::new(),
     };
-    let pipeline = compose::launch(&config, &data, &plan.counts, plan.schedule, world)?;
+    let pipeline = compose::launch(&config, &data, &plan.counts, &plan.replicas, world)?;
     let forecast = plan
         .prediction
         .as_ref()
@@ -184,7 +184,7 @@ fn prepare(args: &Args, role: Role) -> Result<Prepared> {
         &data,
         fabric,
         prediction,
-        memory::table(&memory),
+        memory::table(&memory, config.pipeline.replicas),
         changes,
     );
     let run = describe(run.forecast(forecast), args, &config, data)?;
@@ -197,7 +197,7 @@ fn prepare(args: &Args, role: Role) -> Result<Prepared> {
 
 /// Refuses training for which this machine has too little memory, together with the other processes here.
 fn check_memory(config: &Config, ranks: &[RankMemory], world: Option<&World>) -> Result<()> {
-    let here = RanksHere::of(world, ranks.len() as u32)?;
+    let here = RanksHere::of(world, config.pipeline.replicas, ranks.len() as u32)?;
     compose::check_memory(config, ranks, &here, &compose::memory_limits(config)?)
 }
 

@@ -1,5 +1,6 @@
 //! The costs of a config's layers: read from the file that it names, or measured now.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use pipewright_stages::loss::CrossEntropy;
@@ -7,49 +8,95 @@ use pipewright_stages::optimizer::Optimizer;
 use pipewright_stages::{Device, Place, Recompute};
 use toml::Value;
 
+use super::model::{Sizes, sizes};
 use super::places::check_gpus;
 use super::schedule::unfitted;
 use super::{data, kinds_of_gpus, loss, model, optimizer, places};
 use crate::config::{Config, RecomputeBy};
 use crate::error::{Result, ValueProblem};
-use crate::plan::ModelCosts;
+use crate::plan::{Cluster, ModelCosts, Reduction};
 use crate::profile::{self, Measured, Settings, Subject};
 
-/// The costs in the file `pipeline.costs`, and a warning if they were measured on another machine. `None` if
-/// there is no such key.
+/// Bytes of a weight, and of its gradient.
+const F32: f64 = 4.0;
+
+/// What is in the file `pipeline.costs`.
+pub(super) struct InFile {
+    pub(super) costs: ModelCosts,
+    pub(super) cluster: Cluster,
+    /// That the costs were measured on another machine.
+    pub(super) warning: Option<String>,
+}
+
+/// The costs in the file `pipeline.costs`. `None` if there is no such key.
+///
+/// # Errors
+/// As for [`measured_in`].
+pub(super) fn in_file(config: &Config) -> Result<Option<InFile>> {
+    let Some(path) = config.pipeline.costs.as_deref() else {
+        return Ok(None);
+    };
+    let (measured, warning) = measured_in(config, path)?;
+    Ok(Some(InFile {
+        cluster: measured.cluster(1),
+        costs: costs_of(config, &measured)?,
+        warning,
+    }))
+}
+
+/// What was measured for this config's layers, in a file. Also a warning if it was on another machine.
 ///
 /// # Errors
 /// When the file cannot be read, is incomplete, or was measured for another model or micro-batch. The error
 /// names the file, and the layer, key or setting.
-pub(super) fn in_file(config: &Config) -> Result<Option<(ModelCosts, Option<String>)>> {
-    let Some(path) = config.pipeline.costs.as_deref() else {
-        return Ok(None);
-    };
+pub fn measured_in(config: &Config, path: &Path) -> Result<(Measured, Option<String>)> {
     let measured = Measured::read(path)?;
     let (model, settings, machine) = (model(config)?, settings(config)?, machine(config)?);
     let warning = measured
         .fits(&settings, &machine, &model.names())
         .map_err(|problem| problem.of(path))?;
     let warning = warning.map(|warning| format!("{}: {warning}", path.display()));
-    Ok(Some((costs_of(config, measured)?, warning)))
+    Ok((measured, warning))
 }
 
-/// The measured costs, with this config's schedule and with what it recomputes.
+/// The measured costs, with this config's schedule, with what it recomputes, and with its replicas on one
+/// host.
 ///
 /// # Errors
 /// When there is no such schedule, or when its stages recompute differently.
-pub fn costs_of(config: &Config, measured: Measured) -> Result<ModelCosts> {
+pub fn costs_of(config: &Config, measured: &Measured) -> Result<ModelCosts> {
     let schedule = unfitted(config)?.in_turn();
-    Ok(costs_under_any(config, measured)?.under(&schedule))
+    let costs = costs_under_any(config, measured)?.under(&schedule);
+    on_cluster(config, schedule.ranks(), costs, &measured.cluster(1))
+}
+
+/// The costs with the links of a cluster, and with the reductions of this config's replicas, each of so many
+/// ranks.
+///
+/// # Errors
+/// When a cost of a link is negative or not a number.
+pub fn on_cluster(config: &Config, ranks: u32, costs: ModelCosts, cluster: &Cluster) -> Result<ModelCosts> {
+    let replicas = config.pipeline.replicas;
+    let reduction = Reduction {
+        replicas,
+        link: cluster.of_reductions(replicas, ranks),
+        add: cluster.add,
+        sharded: config.optimizer.sharded,
+    };
+    let Sizes { units, .. } = sizes(config);
+    let weights = units.iter().map(|unit| F32 * unit.weights as f64).collect();
+    costs
+        .linked(cluster.of_transfers(replicas, ranks))?
+        .replicated(weights, reduction)
 }
 
 /// The measured costs, with what this config recomputes and with backwards in two halves.
 ///
 /// # Errors
 /// When its stages recompute differently.
-pub fn costs_under_any(config: &Config, measured: Measured) -> Result<ModelCosts> {
+pub fn costs_under_any(config: &Config, measured: &Measured) -> Result<ModelCosts> {
     let full = recomputed(config)? == Recompute::Full;
-    Ok(measured.costs.recomputed(full))
+    Ok(measured.costs.clone().recomputed(full))
 }
 
 /// Refuses a config that cannot be measured, or that measured costs would not fit. Nothing is measured yet.
@@ -73,6 +120,8 @@ pub fn measure(config: &Config, tell: impl FnMut(u64, u64)) -> Result<Measured> 
         settings: settings(config)?,
         machine: machine(config)?,
         costs: profile::measure(|| subject(config), tell)?,
+        between: None,
+        add: profile::addition(),
     })
 }
 

@@ -13,7 +13,7 @@ use crate::error::{ConfigError, Error, Result, ValueProblem};
 use crate::fabric::World;
 use crate::id::Rank;
 use crate::mesh::Mesh;
-use crate::plan::RankMemory;
+use crate::plan::{RankMemory, Replicas};
 use crate::profile::MemoryLimit;
 use crate::schedule::Schedule;
 
@@ -26,7 +26,7 @@ const OWN_GPUS: &str = "CUDA_VISIBLE_DEVICES";
 /// The ranks whose memory counts together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RanksHere {
-    /// The ranks of this process.
+    /// The ranks of this process. A pipeline rank counts once for each replica that is here.
     pub of_process: Vec<Rank>,
     /// The ranks of all processes on this machine.
     pub of_machine: Vec<Rank>,
@@ -35,11 +35,12 @@ pub struct RanksHere {
 }
 
 impl RanksHere {
-    /// All of this many ranks, in one process.
-    pub fn all(ranks: u32) -> Self {
+    /// All of this many replicas of this many ranks, in one process.
+    pub fn all(replicas: u32, ranks: u32) -> Self {
+        let all: Vec<Rank> = (0..replicas).flat_map(|_| (0..ranks).map(Rank)).collect();
         Self {
-            of_process: (0..ranks).map(Rank).collect(),
-            of_machine: (0..ranks).map(Rank).collect(),
+            of_process: all.clone(),
+            of_machine: all,
             processes: 1,
         }
     }
@@ -48,11 +49,11 @@ impl RanksHere {
     ///
     /// # Errors
     /// When the processes cannot have equally many ranks.
-    pub fn of(world: Option<&World>, ranks: u32) -> Result<Self> {
+    pub fn of(world: Option<&World>, replicas: u32, ranks: u32) -> Result<Self> {
         let Some(world) = world else {
-            return Ok(Self::all(ranks));
+            return Ok(Self::all(replicas, ranks));
         };
-        let mesh = Mesh::of_pipeline(ranks, world.processes(), &[])?;
+        let mesh = Mesh::new([replicas, ranks, 1], world.processes(), &[])?;
         let ranks_of = |process| mesh.ranks_of(process).map(|rank| mesh.coordinate(rank).rank);
         Ok(Self {
             of_process: ranks_of(world.process()).collect(),
@@ -153,9 +154,9 @@ pub fn check_memory_to_measure(config: &Config, limits: &[(Device, MemoryLimit)]
     let mut devices = places(&config, unfitted(&config)?.ranks())?;
     devices.truncate(ranks as usize);
     config.pipeline.devices.0 = devices.iter().map(|place| place.device).collect();
-    let plan = PipelinePlan::of(units.balanced(ranks)?, &schedule);
+    let plan = PipelinePlan::of(units.balanced(ranks)?, Replicas::one(schedule.in_turn()));
     let held = memory(&config, &plan)?;
-    check_memory(&config, &held, &RanksHere::all(ranks), limits)
+    check_memory(&config, &held, &RanksHere::all(1, ranks), limits)
 }
 
 fn sum<'a>(ranks: impl Iterator<Item = &'a RankMemory>) -> RankMemory {

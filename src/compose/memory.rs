@@ -12,7 +12,8 @@ use crate::plan::{self, Costs, DataMemory, RankMemory, StageCost, StageMemory};
 /// Bytes of a number on the CPU, of a weight, and of an optimizer's number.
 const F32: f64 = 4.0;
 
-/// The most memory that each rank holds while it trains this config. It is an estimate from the sizes of the
+/// The most memory that each rank of a pipeline holds while it trains this config, in the replica that holds
+/// most. It is an estimate from the sizes of the
 /// model, the schedule and, if known, the measured sizes of what layers keep. Nothing is allocated for it.
 ///
 /// # Errors
@@ -28,7 +29,7 @@ pub fn memory(config: &Config, plan: &PipelinePlan) -> Result<Vec<RankMemory>> {
         input: F32 * input as f64,
         target: F32 * target as f64,
     };
-    plan::memory(&plan.schedule, &costs, &stages, data)
+    plan::memory(plan.replicas.largest(), &costs, &stages, data)
 }
 
 /// Costs for a plan that nothing was measured for. Every pass takes the time 1. What is kept is estimated, in
@@ -48,18 +49,18 @@ pub fn estimated_costs(config: &Config, plan: &PipelinePlan, bytes: f64) -> Resu
 
 /// What each stage keeps of a micro-batch, and what it needs under any schedule.
 fn each_stage(config: &Config, plan: &PipelinePlan) -> Result<(Vec<StageCost>, Vec<StageMemory>)> {
-    let schedule = &plan.schedule;
+    let schedule = plan.replicas.largest();
     let Sizes { units, input, .. } = sizes(config);
     let how = recomputed_by_stage(config, plan.counts.len())?;
     let places = places(config, schedule.ranks())?;
-    let states = optimizer(config).state_names().len() as f64;
+    let per_weight = PerWeight::of(config, plan);
     let mut left = units.as_slice();
     let mut read = F32 * input as f64;
     let (mut costs, mut stages) = (Vec::new(), Vec::new());
     for ((&count, how), rank) in plan.counts.iter().zip(how).zip(schedule.placement().iter()) {
         let (stage, rest) = left.split_at(count.min(left.len()));
         let place = places[rank.index()];
-        let memory = of_stage(stage, place, states, how);
+        let memory = of_stage(stage, place, per_weight, how);
         costs.push(cost(stage, place, how, read));
         read = memory.output;
         stages.push(memory);
@@ -89,7 +90,28 @@ fn cost(units: &[UnitSizes], place: Place, how: Recompute, read: f64) -> StageCo
     }
 }
 
-fn of_stage(units: &[UnitSizes], place: Place, states: f64, how: Recompute) -> StageMemory {
+/// How many numbers a rank holds for each weight.
+#[derive(Clone, Copy)]
+struct PerWeight {
+    gradients: f64,
+    optimizer: f64,
+}
+
+impl PerWeight {
+    fn of(config: &Config, plan: &PipelinePlan) -> Self {
+        let states = optimizer(config).state_names().len() as f64;
+        let parts = match config.optimizer.sharded {
+            true => f64::from(plan.replicas.count()),
+            false => 1.0,
+        };
+        Self {
+            gradients: 1.0 + f64::from(plan.replicas.waiting_sums()),
+            optimizer: states / parts,
+        }
+    }
+}
+
+fn of_stage(units: &[UnitSizes], place: Place, per_weight: PerWeight, how: Recompute) -> StageMemory {
     let weights = F32 * units.iter().map(|unit| unit.weights).sum::<u64>() as f64;
     let activation = place.dtype.bytes() as f64;
     // On a GPU, products read the weights themselves; with `bf16` they read a copy.
@@ -108,8 +130,8 @@ fn of_stage(units: &[UnitSizes], place: Place, states: f64, how: Recompute) -> S
     };
     StageMemory {
         weights: weights + copy,
-        gradients: weights,
-        optimizer: states * weights,
+        gradients: per_weight.gradients * weights,
+        optimizer: per_weight.optimizer * weights,
         packed,
         working: activation * units.iter().map(working).max().unwrap_or(0) as f64,
         output: activation * units.last().map_or(0, |unit| unit.output) as f64,

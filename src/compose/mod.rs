@@ -14,7 +14,7 @@ mod places;
 mod plan;
 mod schedule;
 
-pub use costs::{check_measurable, costs_of, costs_under_any, measure};
+pub use costs::{check_measurable, costs_of, costs_under_any, measure, measured_in, on_cluster};
 pub use data::{TrainingData, data};
 pub use enough_memory::{RanksHere, check_memory, check_memory_to_measure, memory_limits};
 pub use memory::{estimated_costs, memory};

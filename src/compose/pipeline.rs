@@ -13,9 +13,10 @@ use crate::data::IGNORED;
 use crate::error::Result;
 use crate::fabric::World;
 use crate::pipeline::Pipeline;
-use crate::schedule::Schedule;
+use crate::plan::Replicas;
 
-/// Starts the pipeline of a config under this schedule. `counts` are the layers of each stage.
+/// Starts the pipeline of a config, with the schedules of these replicas. `counts` are the layers of each
+/// stage.
 ///
 /// # Errors
 /// As for [`places_of_all`], [`stages`] and [`PipelineBuilder::launch`](crate::PipelineBuilder::launch).
@@ -23,16 +24,16 @@ pub fn launch(
     config: &Config,
     data: &TrainingData,
     counts: &[usize],
-    schedule: Schedule,
+    replicas: &Replicas,
     world: Option<World>,
 ) -> Result<Pipeline<RecomputedStage<Sequential>>> {
+    let schedules = (0..replicas.count()).map(|replica| replicas.schedule(replica).clone());
     let mut builder = Pipeline::builder()
-        .places(places_of_all(config, schedule.ranks())?)
-        .schedule(schedule)
+        .places(places_of_all(config, replicas.ranks())?)
+        .replica_schedules(schedules.collect())
         .stages(stages(config, counts)?)
         .loss(loss())
         .data(Arc::clone(&data.train))
-        .replicas(config.pipeline.replicas)
         .map(config.launch.map)
         .gradient_groups(config.pipeline.gradient_groups)
         .optimizer(optimizer(config))

@@ -1,13 +1,15 @@
 //! The cut and the schedule of a config.
 
-use super::costs;
+use super::costs::{self, InFile};
 use super::model::{estimated_counts, listed_counts};
-use super::schedule::{FILE, equal_costs, in_file, ranks_and_chunks, unfitted};
+use super::schedule::{FILE, equal_costs, groups, in_file, named, ranks_and_chunks};
 use crate::checksum::Checksum;
 use crate::config::{Config, Memory, Partition};
 use crate::error::{Error, Result, ValueProblem};
 use crate::id::Rank;
-use crate::plan::{AUTO, Fit, Fitting, Goal, ModelCosts, Prediction, Setting, Wanted, auto};
+use crate::plan::{
+    AUTO, Cluster, Fit, Fitting, Goal, ModelCosts, Prediction, Replicas, Setting, Wanted, auto,
+};
 use crate::schedule::{LinkKind, Schedule};
 
 /// How a config's model is cut, and in which order its passes run.
@@ -15,10 +17,13 @@ use crate::schedule::{LinkKind, Schedule};
 pub struct PipelinePlan {
     /// How many layers each stage has.
     pub counts: Vec<usize>,
-    /// The schedule exactly as a pipeline runs it: [`Schedule::in_turn`] has been applied.
-    pub schedule: Schedule,
-    /// What the layers cost, if a file says so.
+    /// The replicas of the pipeline, each with its schedule exactly as it runs: [`Schedule::in_turn`] has
+    /// been applied, and [`Schedule::for_replicas`] if there are several.
+    pub replicas: Replicas,
+    /// What the layers cost, if a file says so. Replicas are on one host.
     pub costs: Option<ModelCosts>,
+    /// What messages cost, if that file says so.
+    pub cluster: Option<Cluster>,
     /// The prediction of a step in seconds and bytes, if the costs are known.
     pub prediction: Option<Prediction>,
     /// What `auto` chose, and why. `None` for other schedules.
@@ -40,18 +45,19 @@ pub struct PipelinePlan {
 /// no cut fits the limit.
 pub fn plan(config: &Config) -> Result<PipelinePlan> {
     match costs::in_file(config)? {
-        Some((model, warning)) => by_costs(config, model, warning),
+        Some(file) => by_costs(config, file),
         None => by_estimates(config),
     }
 }
 
 impl PipelinePlan {
-    /// A cut and a schedule, of which nothing else is known.
-    pub fn of(counts: Vec<usize>, schedule: &Schedule) -> Self {
+    /// A cut and the schedules of replicas, of which nothing else is known.
+    pub fn of(counts: Vec<usize>, replicas: Replicas) -> Self {
         Self {
             counts,
-            schedule: schedule.clone().in_turn(),
+            replicas,
             costs: None,
+            cluster: None,
             prediction: None,
             why: None,
             warning: None,
@@ -70,16 +76,27 @@ impl PipelinePlan {
         let mut text = format!(
             "[plan]\ncosts = {costs}\nlayers of each stage = {:?}\nplacement = {}\n",
             self.counts,
-            self.schedule.placement()
+            self.replicas.largest().placement()
         );
-        for rank in (0..self.schedule.ranks()).map(Rank) {
-            text += &format!("order of rank {rank} = {}\n", self.schedule.checksum(rank));
+        for (schedule, _) in self.replicas.schedules() {
+            let whose = match self.replicas.count() {
+                1 => String::new(),
+                _ => format!(" with {} micro-batches", schedule.micro_batches()),
+            };
+            for rank in (0..schedule.ranks()).map(Rank) {
+                text += &format!("order of rank {rank}{whose} = {}\n", schedule.checksum(rank));
+            }
         }
         text
     }
 }
 
-fn by_costs(config: &Config, model: ModelCosts, warning: Option<String>) -> Result<PipelinePlan> {
+fn by_costs(config: &Config, file: InFile) -> Result<PipelinePlan> {
+    let InFile {
+        costs: model,
+        cluster,
+        warning,
+    } = file;
     let counts = listed_counts(config)?;
     let fitting = Fitting {
         model: &model,
@@ -87,16 +104,17 @@ fn by_costs(config: &Config, model: ModelCosts, warning: Option<String>) -> Resu
         memory: config.pipeline.memory.map(Memory::bytes),
     };
     let fit = match config.pipeline.schedule.strip_prefix(FILE) {
-        Some(path) => fitting.schedule(&in_file(config, path)?),
+        Some(path) => fitting.schedule(&in_file(config, path)?, groups(config), config.pipeline.replicas),
         None => fitting.setting(&setting(config)?),
     };
     match fit.map_err(|error| config.refuse("pipeline.schedule", ValueProblem::Schedule(Box::new(error))))? {
         Fit::Within(candidate) => Ok(PipelinePlan {
             counts: candidate.counts,
-            schedule: candidate.schedule.in_turn(),
+            replicas: candidate.replicas,
             prediction: Some(candidate.prediction),
             why: candidate.why,
             costs: Some(model),
+            cluster: Some(cluster),
             warning,
         }),
         Fit::Above(least) => Err(too_little(config, least, model.layers().len())),
@@ -108,24 +126,31 @@ fn by_estimates(config: &Config) -> Result<PipelinePlan> {
         let mixed = config.pipeline.devices.are_mixed();
         ValueProblem::NoCosts { mixed }
     })?;
-    let (schedule, why) = match config.pipeline.schedule.as_str() {
-        AUTO => chosen(config)?,
-        _ => (unfitted(config)?, None),
+    let all = |make: &dyn Fn(u32) -> Result<Schedule>| {
+        Replicas::new(groups(config), config.pipeline.replicas, make)
+    };
+    let pipeline = &config.pipeline;
+    let (replicas, why) = match (pipeline.schedule.strip_prefix(FILE), pipeline.schedule.as_str()) {
+        (Some(path), _) => {
+            let schedule = in_file(config, path)?;
+            (all(&|_| Ok(schedule.clone()))?, None)
+        }
+        (None, AUTO) => {
+            let (schedule, why) = chosen(config)?;
+            (all(&|share| Ok(schedule.part(0..share)))?, why)
+        }
+        (None, name) => (all(&|share| named(config, name, share))?, None),
     };
     Ok(PipelinePlan {
         why,
-        ..PipelinePlan::of(estimated_counts(config)?, &schedule)
+        ..PipelinePlan::of(estimated_counts(config)?, replicas)
     })
 }
 
-/// The schedule that `auto` chooses when costs are not known.
+/// The schedule that `auto` chooses for the largest share when costs are not known.
 fn chosen(config: &Config) -> Result<(Schedule, Option<String>)> {
-    let Setting {
-        ranks,
-        chunks,
-        micro_batches,
-        ..
-    } = setting(config)?;
+    let (ranks, chunks) = ranks_and_chunks(config)?;
+    let micro_batches = groups(config).largest_share(config.pipeline.replicas);
     let chosen = auto(&Wanted {
         ranks,
         chunks: Some(chunks),
@@ -147,6 +172,8 @@ fn setting(config: &Config) -> Result<Setting> {
         ranks,
         chunks,
         micro_batches: config.pipeline.micro_batches,
+        replicas: config.pipeline.replicas,
+        gradient_groups: config.pipeline.gradient_groups,
     })
 }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::config::{self, Config};
 use crate::error::{Result, ScheduleFileProblem, ValueProblem};
+use crate::groups::Groups;
 use crate::nearest::nearest;
 use crate::plan::{AUTO, like_auto};
 use crate::plan::{Costs, StageCost};
@@ -12,23 +13,32 @@ use crate::schedule::{LinkKind, Schedule};
 /// The prefix of a schedule's file name.
 pub(super) const FILE: &str = "file:";
 
-/// The schedule for its ranks and stages, before costs are known. For `auto` it is similar to the ones that
-/// `auto` tries.
+/// The schedule of a replica with most micro-batches, before costs are known. For `auto` it is similar to the
+/// ones that `auto` tries.
 pub(super) fn unfitted(config: &Config) -> Result<Schedule> {
     let name = match config.pipeline.schedule.strip_prefix(FILE) {
         Some(path) => return in_file(config, path),
         None if config.pipeline.schedule != AUTO => &config.pipeline.schedule,
         None => like_auto(ranks_and_chunks(config)?.1),
     };
+    named(config, name, largest_share(config))
+}
+
+/// A named schedule for the config's ranks and so many micro-batches, before costs are known.
+pub(super) fn named(config: &Config, name: &str, micro_batches: u32) -> Result<Schedule> {
     let (ranks, chunks) = ranks_and_chunks(config)?;
-    Schedule::make(
-        name,
-        ranks,
-        Some(chunks),
-        config.pipeline.micro_batches,
-        &equal_costs()?,
-    )
-    .map_err(|error| config.refuse("pipeline.schedule", ValueProblem::Schedule(Box::new(error))))
+    Schedule::make(name, ranks, Some(chunks), micro_batches, &equal_costs()?)
+        .map_err(|error| config.refuse("pipeline.schedule", ValueProblem::Schedule(Box::new(error))))
+}
+
+/// The gradient groups of a config's batch.
+pub(super) fn groups(config: &Config) -> Groups {
+    Groups::new(config.pipeline.micro_batches, config.pipeline.gradient_groups)
+}
+
+/// The most micro-batches that a replica has.
+fn largest_share(config: &Config) -> u32 {
+    groups(config).largest_share(config.pipeline.replicas)
 }
 
 /// Whether the schedule is in a file.
@@ -96,7 +106,8 @@ pub(super) fn in_file(config: &Config, path: &str) -> Result<Schedule> {
     Ok(schedule.schedule)
 }
 
-/// Refuses a schedule in a file that does not fit the config's pipeline.
+/// Refuses a schedule in a file that does not fit the config's pipeline. It is for the micro-batches of one
+/// replica, and all replicas must have as many.
 fn check_file(config: &Config, path: &str, schedule: &Schedule) -> Result<()> {
     let (pipeline, placement) = (&config.pipeline, schedule.placement());
     let (path, directions) = (path.to_owned(), placement.directions());
@@ -109,18 +120,28 @@ fn check_file(config: &Config, path: &str, schedule: &Schedule) -> Result<()> {
         };
         return Err(config.refuse("pipeline.schedule", problem));
     }
-    let sizes = [
-        ("pipeline.stages", schedule.stages(), pipeline.stages),
-        (
-            "pipeline.micro_batches",
-            schedule.micro_batches(),
-            pipeline.micro_batches as usize,
-        ),
-    ];
-    for (key, has, wanted) in sizes {
-        if has as usize != wanted {
-            return Err(config.refuse(key, ScheduleFileProblem::Size { path, has, wanted }));
-        }
+    let (stages, has) = (pipeline.stages, schedule.stages());
+    if has as usize != stages {
+        let problem = ScheduleFileProblem::Size {
+            path,
+            has,
+            wanted: stages,
+        };
+        return Err(config.refuse("pipeline.stages", problem));
+    }
+    let (replicas, has) = (pipeline.replicas, schedule.micro_batches());
+    let shares = (0..replicas).map(|replica| groups(config).share(replica, replicas).len());
+    if let Some((replica, wanted)) = (0..).zip(shares).find(|(_, share)| has as usize != *share) {
+        let problem = match replicas {
+            1 => ScheduleFileProblem::Size { path, has, wanted },
+            _ => ScheduleFileProblem::Share {
+                path,
+                has,
+                replica,
+                wanted,
+            },
+        };
+        return Err(config.refuse("pipeline.micro_batches", problem));
     }
     let each = placement.chunks();
     match pipeline.chunks {

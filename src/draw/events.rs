@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use super::figures::heights;
+use super::picture::row_name;
 use crate::schedule::{Action, Cell, Flow, Timed, TimedReduction, Timeline};
 
 /// The one process of a trace.
@@ -12,17 +13,18 @@ const PROCESS: u32 = 0;
 /// How many microseconds before the end of its pass a flow begins. Viewers then tie it to that pass.
 const INSIDE: f64 = 0.001;
 
-/// A measured timeline (seconds, bytes) as JSON in Chrome's trace format. Each rank is a thread, and each
-/// pass a complete event. Each transfer is a flow from pass to pass. Each reduction is an asynchronous event.
-/// The memory that a rank holds is a counter.
-pub fn trace_events(title: &str, timeline: &Timeline) -> String {
+/// A measured timeline (seconds, bytes) as JSON in Chrome's trace format. Each row is a thread. So many
+/// replicas share the rows evenly; if there are several, a thread is named by its replica too. Each pass is a
+/// complete event. Each transfer is a flow from pass to pass. Each reduction is an asynchronous event. The
+/// memory that a rank holds is a counter.
+pub fn trace_events(title: &str, timeline: &Timeline, replicas: u32) -> String {
     let mut events = vec![metadata("process_name", 0, json!({ "name": title }))];
     for (rank, row) in timeline.ranks.iter().enumerate() {
-        let name = format!("rank {rank}");
+        let name = row_name(timeline, replicas, rank);
         events.push(metadata("thread_name", rank, json!({ "name": name })));
         events.push(metadata("thread_sort_index", rank, json!({ "sort_index": rank })));
         events.extend(row.iter().map(|timed| pass(rank, timed)));
-        events.extend(heights(row).map(|height| held(rank, height)));
+        events.extend(heights(row).map(|height| held(rank, &name, height)));
     }
     events.extend(flows(timeline));
     events.extend(timeline.reductions.iter().flat_map(reduction));
@@ -59,7 +61,7 @@ fn reduction(reduction: &TimedReduction) -> [Value; 2] {
     [("b", start), ("e", end)].map(|(phase, time)| {
         json!({
             "ph": phase,
-            "id": stage.0,
+            "id": format!("{}.{}", rank.0, stage.0),
             "name": Action::Reduce(stage).to_string(),
             "cat": "reduction",
             "pid": PROCESS,
@@ -70,10 +72,10 @@ fn reduction(reduction: &TimedReduction) -> [Value; 2] {
     })
 }
 
-fn held(rank: usize, (time, bytes): (f64, f64)) -> Value {
+fn held(rank: usize, whose: &str, (time, bytes): (f64, f64)) -> Value {
     json!({
         "ph": "C",
-        "name": format!("memory held, rank {rank}"),
+        "name": format!("memory held, {whose}"),
         "pid": PROCESS,
         "tid": rank,
         "ts": micros(time),

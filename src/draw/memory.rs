@@ -4,9 +4,10 @@ use std::fmt::Write;
 
 use super::colours::Colour;
 use super::figures::heights;
-use super::page::{LEFT, MARGIN, Page, RIGHT, WIDTH, px};
+use super::page::{MARGIN, Page, RIGHT, WIDTH, px};
+use super::picture::{Panel, short_row_name};
 use super::scale::Frame;
-use crate::schedule::{Timed, Timeline};
+use crate::schedule::Timed;
 
 const HEIGHT: f64 = 96.0;
 /// Where a micro-batch is narrower than this many pixels, its changes are drawn as one.
@@ -20,9 +21,10 @@ const WIDER: f64 = 4.2;
 const NAMED: usize = 8;
 
 /// Draws a curve for each rank.
-pub(super) fn draw(page: &mut Page, frame: &Frame, timeline: &Timeline) {
+pub(super) fn draw(page: &mut Page, frame: &Frame, panel: &Panel<'_>) {
+    let timeline = panel.timeline;
     page.down(20.0);
-    names(page, timeline.ranks.len());
+    names(page, panel);
     page.down(10.0);
     let bottom = page.y() + HEIGHT;
     axis(page, frame, bottom);
@@ -34,7 +36,7 @@ pub(super) fn draw(page: &mut Page, frame: &Frame, timeline: &Timeline) {
         let data = curve(frame, row);
         page.add(&format!(
             "<path transform=\"translate({} {})\" stroke=\"{colour}\" stroke-width=\"{}\" d=\"{data}\"/>",
-            px(LEFT),
+            px(frame.left),
             px(bottom),
             px(width)
         ));
@@ -43,11 +45,17 @@ pub(super) fn draw(page: &mut Page, frame: &Frame, timeline: &Timeline) {
 }
 
 /// The title, and which colour is which rank.
-fn names(page: &mut Page, ranks: usize) {
+fn names(page: &mut Page, panel: &Panel<'_>) {
+    let ranks = panel.timeline.ranks.len();
     page.text(MARGIN, "s", "memory held; equal lines lie inside each other");
     let named = ranks.min(NAMED);
     let mut x = WIDTH - RIGHT - 40.0 * named as f64;
-    page.text(x - 8.0, "k e", "rank");
+    let what = if panel.replicas > 1 {
+        "replica.rank"
+    } else {
+        "rank"
+    };
+    page.text(x - 8.0, "k e", what);
     for index in 0..named {
         let rank = if named > 1 {
             index * (ranks - 1) / (named - 1)
@@ -60,7 +68,8 @@ fn names(page: &mut Page, ranks: usize) {
             px(x),
             px(page.y() - 4.0)
         ));
-        page.text(x + 18.0, "k", &rank.to_string());
+        let name = short_row_name(panel.timeline, panel.replicas, rank);
+        page.text(x + 18.0, "k", &name);
         x += 40.0;
     }
 }
@@ -69,8 +78,14 @@ fn axis(page: &mut Page, frame: &Frame, bottom: f64) {
     let mut data = String::new();
     for (value, label) in frame.memory.ticks(4.0) {
         let y = bottom - height(frame, value);
-        let _ = write!(data, "M{} {}h{}", px(LEFT), px(y), px(WIDTH - LEFT - RIGHT));
-        page.text_at(LEFT - 8.0, y + 4.0, "k e", &label);
+        let _ = write!(
+            data,
+            "M{} {}h{}",
+            px(frame.left),
+            px(y),
+            px(WIDTH - frame.left - RIGHT)
+        );
+        page.text_at(frame.left - 8.0, y + 4.0, "k e", &label);
     }
     page.path("g", &data);
 }
@@ -102,7 +117,7 @@ fn curve(frame: &Frame, row: &[Timed]) -> String {
         }
     }
     step(&mut data, frame, from, most, &mut level);
-    let _ = write!(data, "H{}", px(WIDTH - LEFT - RIGHT));
+    let _ = write!(data, "H{}", px(WIDTH - frame.left - RIGHT));
     data
 }
 

@@ -20,6 +20,30 @@ pub struct Panel<'a> {
     pub title: String,
     /// What is drawn.
     pub timeline: &'a Timeline,
+    /// How many replicas share its rows evenly: first the ranks of replica 0, then those of replica 1.
+    pub replicas: u32,
+}
+
+/// The name of a row of a timeline whose rows so many replicas share.
+pub(super) fn row_name(timeline: &Timeline, replicas: u32, row: usize) -> String {
+    match place(timeline, replicas, row) {
+        (None, rank) => format!("rank {rank}"),
+        (Some(replica), rank) => format!("replica {replica}, rank {rank}"),
+    }
+}
+
+/// The same in a few characters.
+pub(super) fn short_row_name(timeline: &Timeline, replicas: u32, row: usize) -> String {
+    match place(timeline, replicas, row) {
+        (None, rank) => rank.to_string(),
+        (Some(replica), rank) => format!("{replica}.{rank}"),
+    }
+}
+
+/// The replica of a row, if there are several, and its rank there.
+fn place(timeline: &Timeline, replicas: u32, row: usize) -> (Option<usize>, usize) {
+    let ranks = (timeline.ranks.len() / replicas.max(1) as usize).max(1);
+    ((replicas > 1).then_some(row / ranks), row % ranks)
 }
 
 /// The units of a timeline.

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::colours::Colour;
-use super::page::{LEFT, Page, RIGHT, WIDTH, px, text_width};
+use super::page::{Page, RIGHT, WIDTH, px, text_width};
+use super::picture::{Panel, row_name};
 use super::scale::Frame;
 use crate::id::{Rank, StageId};
 use crate::schedule::{Flow, Pass, Timed, Timeline};
@@ -18,11 +19,12 @@ const LABELS: f64 = 13.0;
 const REDUCTION: f64 = 0.2;
 
 /// Draws a row for each rank, with a time axis under them.
-pub(super) fn draw(page: &mut Page, frame: &Frame, timeline: &Timeline, transfers: bool) {
+pub(super) fn draw(page: &mut Page, frame: &Frame, panel: &Panel<'_>, transfers: bool) {
+    let timeline = panel.timeline;
     let ranks = timeline.ranks.len();
     let top = page.y();
     let height = frame.pitch * ranks as f64;
-    backdrop(page, frame, ranks);
+    backdrop(page, frame, panel);
     axis(page, frame, top, height);
     page.style(&format!(".r{{stroke-width:{}}}", px(frame.row)));
     let digits = Digits::of(frame, timeline);
@@ -30,7 +32,7 @@ pub(super) fn draw(page: &mut Page, frame: &Frame, timeline: &Timeline, transfer
         let y = top + frame.pitch * (rank as f64 + 0.5);
         page.add(&format!(
             "<g class=\"r\" transform=\"translate({} {})\">",
-            px(LEFT),
+            px(frame.left),
             px(y)
         ));
         passes(page, frame, row);
@@ -45,14 +47,26 @@ pub(super) fn draw(page: &mut Page, frame: &Frame, timeline: &Timeline, transfer
 }
 
 /// The names of the ranks and the ground of each row, which is visible where the rank is idle.
-fn backdrop(page: &mut Page, frame: &Frame, ranks: usize) {
+fn backdrop(page: &mut Page, frame: &Frame, panel: &Panel<'_>) {
+    let ranks = panel.timeline.ranks.len();
     let mut data = String::new();
     let every = (LABELS / frame.pitch).ceil().max(1.0) as usize;
     for rank in 0..ranks {
         let y = page.y() + frame.pitch * (rank as f64 + 0.5);
-        let _ = write!(data, "M{} {}h{}", px(LEFT), px(y), px(WIDTH - LEFT - RIGHT));
+        let _ = write!(
+            data,
+            "M{} {}h{}",
+            px(frame.left),
+            px(y),
+            px(WIDTH - frame.left - RIGHT)
+        );
         if rank.is_multiple_of(every) {
-            page.text_at(LEFT - 8.0, y + 4.0, "e", &format!("rank {rank}"));
+            page.text_at(
+                frame.left - 8.0,
+                y + 4.0,
+                "e",
+                &row_name(panel.timeline, panel.replicas, rank),
+            );
         }
     }
     page.path("z r", &data);
@@ -62,12 +76,12 @@ fn backdrop(page: &mut Page, frame: &Frame, ranks: usize) {
 fn axis(page: &mut Page, frame: &Frame, top: f64, height: f64) {
     let mut data = String::new();
     for (time, label) in frame.time.ticks(12.0) {
-        let x = LEFT + frame.x(time);
+        let x = frame.left + frame.x(time);
         let _ = write!(data, "M{} {}v{}", px(x), px(top), px(height + 4.0));
         page.text_at(x, top + height + 16.0, "k m", &label);
     }
     page.path("g", &data);
-    page.text_at(LEFT - 12.0, top + height + 16.0, "k e", "time");
+    page.text_at(frame.left - 12.0, top + height + 16.0, "k e", "time");
 }
 
 /// A rank's passes. There is one path for each kind of pass and stage, and in it one stroke for each pass, as
@@ -154,7 +168,7 @@ fn reductions(page: &mut Page, frame: &Frame, timeline: &Timeline, top: f64) {
     for reduction in &timeline.reductions {
         let middle = top + frame.pitch * (f64::from(reduction.rank.0) + 0.5);
         let (x, y) = (
-            LEFT + frame.x(reduction.start),
+            frame.left + frame.x(reduction.start),
             middle + (frame.row - thick) / 2.0,
         );
         let width = frame.x(reduction.end - reduction.start).max(0.05);
@@ -179,8 +193,8 @@ fn lines(page: &mut Page, frame: &Frame, timeline: &Timeline, top: f64) {
         let mut data = String::new();
         for transfer in timeline.transfers.iter().filter(|transfer| transfer.flow == flow) {
             let edge = (frame.row / 2.0).copysign(row(transfer.to) - row(transfer.from));
-            let from = (LEFT + frame.x(transfer.start), row(transfer.from) + edge);
-            let to = (LEFT + frame.x(transfer.end), row(transfer.to) - edge);
+            let from = (frame.left + frame.x(transfer.start), row(transfer.from) + edge);
+            let to = (frame.left + frame.x(transfer.end), row(transfer.to) - edge);
             let _ = write!(data, "M{} {}L{} {}", px(from.0), px(from.1), px(to.0), px(to.1));
         }
         page.path(class, &data);

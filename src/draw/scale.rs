@@ -13,6 +13,8 @@ const ROWS_HEIGHT: f64 = 460.0;
 const PITCH: std::ops::RangeInclusive<f64> = 2.0..=30.0;
 /// The height of a row, as a share of the distance between rows.
 const ROW: f64 = 0.87;
+/// How much wider the names of rows are that name a replica too.
+const REPLICA: f64 = 48.0;
 /// How many times further apart rows are when transfers are drawn between them.
 const ROOM: f64 = 1.45;
 
@@ -21,6 +23,8 @@ const ROOM: f64 = 1.45;
 pub(super) struct Frame {
     pub(super) time: Quantity,
     pub(super) memory: Quantity,
+    /// The distance from the left edge to the plots.
+    pub(super) left: f64,
     /// Pixels a unit of time.
     pub(super) stretch: f64,
     /// The distance from one row to the next.
@@ -42,7 +46,9 @@ impl Frame {
             Units::SecondsAndBytes => (Quantity::seconds(end), Quantity::bytes(peak)),
         };
         let pitch = (ROWS_HEIGHT / ranks.unwrap_or(1).max(1) as f64).clamp(*PITCH.start(), *PITCH.end());
-        let stretch = (WIDTH - LEFT - RIGHT) / end;
+        let replicated = picture.panels.iter().any(|panel| panel.replicas > 1);
+        let left = if replicated { LEFT + REPLICA } else { LEFT };
+        let stretch = (WIDTH - left - RIGHT) / end;
         let all = || {
             picture
                 .timelines()
@@ -52,6 +58,7 @@ impl Frame {
         Self {
             time,
             memory,
+            left,
             stretch,
             pitch: if picture.transfers { pitch * ROOM } else { pitch },
             row: pitch * ROW,

@@ -2,7 +2,7 @@
 
 use super::figures::Figures;
 use super::page::{MARGIN, Page};
-use super::picture::{Panel, Picture};
+use super::picture::{Panel, Picture, row_name};
 use super::scale::Frame;
 use super::{legend, memory, rows};
 use crate::Result;
@@ -33,8 +33,8 @@ impl Picture<'_> {
             if index == 0 {
                 legend::draw(&mut page, self, &frame);
             }
-            rows::draw(&mut page, &frame, panel.timeline, self.transfers);
-            memory::draw(&mut page, &frame, panel.timeline);
+            rows::draw(&mut page, &frame, panel, self.transfers);
+            memory::draw(&mut page, &frame, panel);
         }
         let titles: Vec<&str> = self.panels.iter().map(|panel| panel.title.as_str()).collect();
         Ok(page.finish(&titles.join("; ")))
@@ -49,13 +49,13 @@ fn heading(page: &mut Page, frame: &Frame, panel: &Panel<'_>) {
     page.down(20.0);
     let time = |time: f64| frame.time.label(time);
     let summary = format!(
-        "makespan {}, bubble {:.1} %  ·  longest span {}, bubble {:.1} %  ·  most memory held {} (rank {})",
+        "makespan {}, bubble {:.1} %  ·  longest span {}, bubble {:.1} %  ·  most memory held {} ({})",
         time(figures.makespan),
         100.0 * figures.bubble(figures.makespan),
         time(figures.span),
         100.0 * figures.bubble(figures.span),
         frame.memory.label(figures.peak),
-        figures.peak_rank,
+        row_name(panel.timeline, panel.replicas, figures.peak_rank),
     );
     page.text(MARGIN, "s", &summary);
     page.down(12.0);

@@ -66,6 +66,14 @@ pub enum CommandError {
         /// What to write.
         advice: &'static str,
     },
+    /// A replica that does not exist.
+    #[error("--replica {replica}: replicas are numbered from 0, and the last one is {}", replicas - 1)]
+    NoReplica {
+        /// What was asked for.
+        replica: u32,
+        /// How many replicas there are.
+        replicas: u32,
+    },
     /// A file whose content is refused.
     #[error("{}: {source}", path.display())]
     File {
@@ -155,6 +163,12 @@ pub enum Advice {
     /// A larger `--memory`.
     #[error("the least that works is {least}: raise --memory")]
     RaiseMemory {
+        /// The least memory, and for what.
+        least: String,
+    },
+    /// A larger `--device-memory`.
+    #[error("the least that was found is {least}: raise --device-memory, or take more --devices")]
+    RaiseDeviceMemory {
         /// The least memory, and for what.
         least: String,
     },

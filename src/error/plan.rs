@@ -164,9 +164,19 @@ pub enum PlanError {
         /// The smallest limit that some schedule keeps.
         least: f64,
     },
+    /// Replicas whose schedules reduce stages in such orders that each waits for another.
+    #[error(
+        "on ordered links the replicas wait for each other for ever: with {shares:?} micro-batches they \
+         reduce their stages in other orders; give each replica as many, or take buffered links"
+    )]
+    CrossedReductions {
+        /// The different numbers of micro-batches of the replicas.
+        shares: Vec<u32>,
+    },
     /// More passes than a picture can show.
     #[error(
-        "there are {passes} passes, and a picture shows {most} at most: draw fewer ranks or micro-batches"
+        "there are {passes} passes, and a picture shows {most} at most: draw fewer ranks or micro-batches, \
+         or a single replica"
     )]
     TooManyPasses {
         /// How many passes there are.
@@ -188,6 +198,8 @@ pub enum CostOf {
     Layer(String),
     /// Transfers between two ranks.
     Link,
+    /// Reductions over replicas.
+    Reduction,
 }
 
 impl fmt::Display for CostOf {
@@ -197,6 +209,7 @@ impl fmt::Display for CostOf {
             Self::Stage(stage) => write!(f, "stage {stage}: "),
             Self::Layer(name) => write!(f, "layer `{name}`: "),
             Self::Link => f.write_str("link: "),
+            Self::Reduction => f.write_str("link between replicas: "),
         }
     }
 }

@@ -48,6 +48,21 @@ pub enum ScheduleFileProblem {
         /// The number of the config.
         wanted: usize,
     },
+    /// A schedule for another number of micro-batches than a replica has.
+    #[error(
+        "the schedule in {path} is for the {has} micro-batches of a replica, but replica {replica} has \
+         {wanted} of the batch: choose micro_batches and gradient_groups so that each replica has {has}"
+    )]
+    Share {
+        /// The file.
+        path: String,
+        /// The micro-batches of the schedule.
+        has: u32,
+        /// The replica.
+        replica: u32,
+        /// Its micro-batches.
+        wanted: usize,
+    },
     /// A schedule with another number of stages on its ranks.
     #[error("{wanted}, but the ranks of the schedule in {path} have {each:?} stages: leave this out")]
     Chunks {

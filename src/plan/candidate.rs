@@ -1,7 +1,8 @@
 //! One way to run a model, and how it would go.
 
 use crate::Result;
-use crate::plan::{AUTO, Costs, Prediction};
+use crate::groups::Groups;
+use crate::plan::{AUTO, Costs, Prediction, Replicas};
 use crate::schedule::{LinkKind, Schedule};
 
 /// A setting of a run, before the model is cut.
@@ -13,8 +14,12 @@ pub struct Setting {
     pub ranks: u32,
     /// How many stages each rank has.
     pub chunks: u32,
-    /// How many micro-batches a step has.
+    /// How many micro-batches a step has, over all replicas.
     pub micro_batches: u32,
+    /// How many replicas of the pipeline there are.
+    pub replicas: u32,
+    /// Into how many groups the micro-batches are divided, to add up their gradients.
+    pub gradient_groups: u32,
 }
 
 /// A setting with its cut, its schedule and how a step goes.
@@ -24,8 +29,9 @@ pub struct Candidate {
     pub counts: Vec<usize>,
     /// What the stages cost.
     pub costs: Costs,
-    /// The schedule. A schedule whose order depends on costs has the order for these costs.
-    pub schedule: Schedule,
+    /// The replicas with their schedules. A schedule whose order depends on costs has the order for these
+    /// costs.
+    pub replicas: Replicas,
     /// How a step goes.
     pub prediction: Prediction,
     /// Why this schedule, where it was chosen.
@@ -42,14 +48,41 @@ pub enum Fit {
 }
 
 impl Candidate {
+    /// A single pipeline.
     pub(super) fn new(counts: Vec<usize>, costs: Costs, schedule: Schedule) -> Result<Self> {
         let prediction = Prediction::of(&schedule, &costs, LinkKind::Buffered)?;
         Ok(Self {
             counts,
             costs,
-            schedule,
+            replicas: Replicas::one(schedule),
             prediction,
             why: None,
+        })
+    }
+
+    /// The same for all replicas. This one has the schedule of the largest share. `make` gives the schedules
+    /// of other shares.
+    pub(super) fn for_all(
+        self,
+        groups: Groups,
+        replicas: u32,
+        make: impl Fn(&Self, u32) -> Result<Schedule>,
+    ) -> Result<Self> {
+        let largest = self.replicas.largest();
+        let all = Replicas::new(groups, replicas, |micro_batches| {
+            match micro_batches == largest.micro_batches() {
+                true => Ok(largest.clone()),
+                false => make(&self, micro_batches),
+            }
+        })?;
+        let prediction = match replicas {
+            1 => self.prediction,
+            _ => Prediction::of_replicas(&all, &self.costs, LinkKind::Buffered)?,
+        };
+        Ok(Self {
+            replicas: all,
+            prediction,
+            ..self
         })
     }
 
@@ -75,5 +108,19 @@ impl Setting {
     pub(super) fn schedule(&self, costs: &Costs) -> Result<Schedule> {
         let (ranks, chunks) = (self.ranks, Some(self.chunks));
         Schedule::make(&self.schedule, ranks, chunks, self.micro_batches, costs).map(Schedule::in_turn)
+    }
+
+    /// How the micro-batches are divided.
+    pub fn groups(&self) -> Groups {
+        Groups::new(self.micro_batches, self.gradient_groups)
+    }
+
+    /// The same with a single pipeline that has so many micro-batches.
+    pub(super) fn alone(&self, micro_batches: u32) -> Self {
+        Self {
+            micro_batches,
+            replicas: 1,
+            ..self.clone()
+        }
     }
 }

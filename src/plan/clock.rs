@@ -54,9 +54,17 @@ impl<'a> Clock<'a> {
                 queue: (links == LinkKind::Ordered && (ranks > 1 || schedule.has_reductions()))
                     .then(|| vec![0.0; ranks]),
                 at: vec![0.0; program.len()],
+                reductions_from: Vec::new(),
             },
             program,
         })
+    }
+
+    /// The same clock, by which no stage's reduction starts before these times: other replicas are not there
+    /// yet. It is for a single step.
+    pub(crate) fn reductions_from(mut self, times: &[f64]) -> Self {
+        self.times.reductions_from = times.to_vec();
+        self
     }
 
     /// Plays a step and shows it to `visit`.
@@ -106,6 +114,8 @@ struct Times<'a> {
     /// When each action of the step was done. For communication that is still under way: when its rank
     /// reached it.
     at: Vec<f64>,
+    /// When each stage's reduction can start at the earliest. Empty: at any time.
+    reductions_from: Vec<f64>,
 }
 
 impl Times<'_> {
@@ -127,7 +137,8 @@ impl Times<'_> {
             }
             Action::Step(stage) => {
                 let start = self.start(program, rank, action);
-                self.free[rank] = start + self.stages[stage.index()].update;
+                let cost = &self.stages[stage.index()];
+                self.free[rank] = start + cost.update + cost.gather;
             }
             Action::Send(..) | Action::Recv(..) | Action::Reduce(_) => {}
         }
@@ -160,7 +171,8 @@ impl Times<'_> {
 
     fn reduced(&mut self, rank: usize, id: Id, stage: StageId) -> Played {
         let at = &mut self.at[id as usize];
-        let mut start = *at;
+        let others = self.reductions_from.get(stage.index()).copied();
+        let mut start = at.max(others.unwrap_or(0.0));
         let queue = self.queue.as_mut().map(|queue| &mut queue[rank]);
         if let Some(queue) = &queue {
             start = start.max(**queue);
@@ -215,16 +227,29 @@ impl Schedule {
     /// of stages. [`ScheduleError::Deadlock`](crate::error::ScheduleError::Deadlock) when the schedule cannot
     /// end on these links.
     pub fn timeline(&self, costs: &Costs, links: LinkKind) -> Result<Timeline> {
+        self.timeline_from(costs, links, &[])
+    }
+
+    /// The same, if no stage's reduction starts before these times.
+    pub(crate) fn timeline_from(
+        &self,
+        costs: &Costs,
+        links: LinkKind,
+        reductions_from: &[f64],
+    ) -> Result<Timeline> {
         let mut timeline = Timeline {
             ranks: vec![Vec::new(); self.ranks() as usize],
             transfers: Vec::new(),
             reductions: Vec::new(),
         };
-        Clock::new(self, costs, links)?.step(|played| match played {
-            Played::Pass(rank, timed) => timeline.ranks[rank.index()].push(timed),
-            Played::Transfer(transfer) => timeline.transfers.push(transfer),
-            Played::Reduction(reduction) => timeline.reductions.push(reduction),
-        })?;
+        let clock = Clock::new(self, costs, links)?;
+        clock
+            .reductions_from(reductions_from)
+            .step(|played| match played {
+                Played::Pass(rank, timed) => timeline.ranks[rank.index()].push(timed),
+                Played::Transfer(transfer) => timeline.transfers.push(transfer),
+                Played::Reduction(reduction) => timeline.reductions.push(reduction),
+            })?;
         Ok(timeline)
     }
 }

@@ -18,6 +18,8 @@ pub struct StageCost {
     pub update: f64,
     /// Time of the sum of the stage's gradients over its replicas, once a step.
     pub reduce: f64,
+    /// Time to collect the stage's updated weights from its replicas, once a step (ZeRO-1).
+    pub gather: f64,
     /// Memory held from the forward to the backward-input.
     pub saved: f64,
     /// Memory held from the backward-input to the backward-weight.
@@ -28,8 +30,8 @@ pub struct StageCost {
 }
 
 impl Default for StageCost {
-    /// The costs that papers draw: the three passes take the same time, the update and the reduction take
-    /// none. The backward-input frees all that the forward saved.
+    /// The costs that papers draw: the three passes take the same time. The update, and what replicas send
+    /// each other, take none. The backward-input frees all that the forward saved.
     fn default() -> Self {
         Self {
             forward: 1.0,
@@ -37,6 +39,7 @@ impl Default for StageCost {
             backward_weight: 1.0,
             update: 0.0,
             reduce: 0.0,
+            gather: 0.0,
             saved: 1.0,
             pending: 0.0,
             restored: 0.0,
@@ -107,6 +110,15 @@ impl StageCost {
         }
     }
 
+    /// The same costs without those of replicas.
+    fn alone(self) -> Self {
+        Self {
+            reduce: 0.0,
+            gather: 0.0,
+            ..self
+        }
+    }
+
     /// The same costs without recomputed activations: for schedules that limit the micro-batches in flight.
     pub(crate) fn unrestored(self) -> Self {
         Self {
@@ -115,13 +127,14 @@ impl StageCost {
         }
     }
 
-    fn named(&self) -> [(&'static str, f64); 8] {
+    fn named(&self) -> [(&'static str, f64); 9] {
         [
             ("forward", self.forward),
             ("backward-input", self.backward_input),
             ("backward-weight", self.backward_weight),
             ("update", self.update),
             ("reduce", self.reduce),
+            ("gather", self.gather),
             ("saved", self.saved),
             ("pending", self.pending),
             ("restored", self.restored),
@@ -135,6 +148,7 @@ impl StageCost {
             backward_weight: self.backward_weight / chunks,
             update: self.update / chunks,
             reduce: self.reduce / chunks,
+            gather: self.gather / chunks,
             saved: self.saved / chunks,
             pending: self.pending / chunks,
             restored: self.restored / chunks,
@@ -195,6 +209,22 @@ impl Costs {
             stages: Stages::Each(stages),
             comm,
         })
+    }
+
+    /// The same costs, but what replicas send each other takes no time.
+    #[must_use]
+    pub fn without_reductions(self) -> Self {
+        let stages = match self.stages {
+            Stages::Share(share) => Stages::Share(share.alone()),
+            Stages::Each(stages) => Stages::Each(stages.into_iter().map(StageCost::alone).collect()),
+        };
+        Self { stages, ..self }
+    }
+
+    /// The same costs, but transfers take no time.
+    #[must_use]
+    pub fn without_transfers(self) -> Self {
+        Self { comm: 0.0, ..self }
     }
 
     /// The time of one transfer between two ranks.

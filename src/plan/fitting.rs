@@ -2,6 +2,7 @@
 
 use crate::Result;
 use crate::error::PlanError;
+use crate::groups::Groups;
 use crate::plan::{
     AUTO, Candidate, Fit, ModelCosts, Prediction, Setting, Wanted, auto, like_auto, partition,
 };
@@ -39,26 +40,52 @@ impl Setting {
 }
 
 impl Fitting<'_> {
-    /// The fastest way found to run the model in this setting.
+    /// The fastest way found to run the model in this setting. The cut and the order are found for a replica
+    /// with most micro-batches. The others have the same schedule for theirs: a named one is made for their
+    /// number, and a searched one keeps its order.
     ///
     /// # Errors
     /// [`PlanError`] when the schedule cannot have these numbers of ranks, stages or micro-batches, or when
     /// there are too few layers.
     pub fn setting(&self, setting: &Setting) -> Result<Fit> {
+        let (groups, replicas) = (setting.groups(), setting.replicas);
+        let largest = setting.alone(groups.largest_share(replicas));
+        let make = |candidate: &Candidate, share| match setting.schedule.as_str() {
+            AUTO => Ok(candidate.replicas.largest().part(0..share)),
+            _ => setting.alone(share).schedule(&candidate.costs),
+        };
+        match self.pipeline(&largest)? {
+            Fit::Within(candidate) => {
+                let candidate = candidate.for_all(groups, replicas, make)?;
+                Ok(Fit::Within(Box::new(candidate)))
+            }
+            above => Ok(above),
+        }
+    }
+
+    /// The same for one replica.
+    fn pipeline(&self, setting: &Setting) -> Result<Fit> {
         match setting.schedule.as_str() {
             AUTO => self.listed(setting),
             _ => self.order(&|costs| setting.schedule(costs)),
         }
     }
 
-    /// The fastest way found to run the model under this schedule.
+    /// The fastest way found to run the model in replicas that all have this schedule.
     ///
     /// # Errors
     /// [`PlanError`] when there are more stages than layers, or when the counts are for another number of
     /// stages.
-    pub fn schedule(&self, schedule: &Schedule) -> Result<Fit> {
+    pub fn schedule(&self, schedule: &Schedule, groups: Groups, replicas: u32) -> Result<Fit> {
         let schedule = schedule.clone().in_turn();
-        self.order(&|_| Ok(schedule.clone()))
+        match self.order(&|_| Ok(schedule.clone()))? {
+            Fit::Within(candidate) => {
+                let candidate =
+                    candidate.for_all(groups, replicas, |_, share| Ok(schedule.part(0..share)))?;
+                Ok(Fit::Within(Box::new(candidate)))
+            }
+            above => Ok(above),
+        }
     }
 
     /// The fastest way found with the schedule that `order` makes for the stages' costs. How much such a
@@ -143,9 +170,9 @@ impl Fitting<'_> {
                 ..*self
             };
             for fit in [
-                unlimited.setting(&alike)?,
-                self.setting(&alike)?,
-                self.setting(&single)?,
+                unlimited.pipeline(&alike)?,
+                self.pipeline(&alike)?,
+                self.pipeline(&single)?,
             ] {
                 match fit {
                     Fit::Within(candidate) if !cuts.contains(&candidate.counts) => {

@@ -6,7 +6,7 @@ use crate::Result;
 use crate::error::plan::{CostOf, PlanError};
 use crate::id::Rank;
 use crate::plan::costs::check;
-use crate::plan::{Costs, StageCost};
+use crate::plan::{Costs, LinkCost, Reduction, StageCost};
 use crate::schedule::{Pass, Schedule};
 
 /// What one micro-batch costs in one layer. A layer is the smallest unit of a cut. Times in seconds, memory
@@ -26,15 +26,6 @@ pub struct LayerCost {
     pub output: f64,
 }
 
-/// What a link costs, in the time of a transfer: `latency + bytes * per_byte` seconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct LinkCost {
-    /// Seconds of any transfer.
-    pub latency: f64,
-    /// Seconds of each byte.
-    pub per_byte: f64,
-}
-
 /// What a model costs, layer by layer, and what a link between two ranks costs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelCosts {
@@ -42,6 +33,15 @@ pub struct ModelCosts {
     input: f64,
     link: LinkCost,
     recomputed: bool,
+    replicated: Option<Replicated>,
+}
+
+/// What the replicas of a model add up.
+#[derive(Clone, Debug, PartialEq)]
+struct Replicated {
+    /// The bytes of each layer's weights, and so of their gradients.
+    weights: Vec<f64>,
+    reduction: Reduction,
 }
 
 impl ModelCosts {
@@ -70,16 +70,45 @@ impl ModelCosts {
             )?;
         }
         check([("input", input)], &CostOf::All)?;
-        check(
-            [("latency", link.latency), ("per_byte", link.per_byte)],
-            &CostOf::Link,
-        )?;
+        check_link(link, &CostOf::Link)?;
         Ok(Self {
             layers,
             input,
             link,
             recomputed: false,
+            replicated: None,
         })
+    }
+
+    /// The same model in several replicas, which add up their gradients. `weights` are the bytes of each
+    /// layer's weights, in `f32`.
+    ///
+    /// # Errors
+    /// [`PlanError`] when a cost of the reduction is negative or not a number, or when there are not as many
+    /// weights as layers.
+    pub fn replicated(self, weights: Vec<f64>, reduction: Reduction) -> Result<Self> {
+        if weights.len() != self.layers.len() {
+            return Err(PlanError::Counts {
+                counts: vec![weights.len()],
+                layers: self.layers.len(),
+            }
+            .into());
+        }
+        check_link(reduction.link, &CostOf::Reduction)?;
+        check([("add", reduction.add)], &CostOf::Reduction)?;
+        Ok(Self {
+            replicated: Some(Replicated { weights, reduction }),
+            ..self
+        })
+    }
+
+    /// The same model with another link between ranks.
+    ///
+    /// # Errors
+    /// [`PlanError`] when a cost is negative or not a number.
+    pub fn linked(self, link: LinkCost) -> Result<Self> {
+        check_link(link, &CostOf::Link)?;
+        Ok(Self { link, ..self })
     }
 
     /// The same model with recomputation or without. With it, stages keep only their inputs, and a backward
@@ -119,6 +148,7 @@ impl ModelCosts {
                 &mut cost.backward_weight,
                 &mut cost.update,
                 &mut cost.reduce,
+                &mut cost.gather,
                 &mut layer.backward,
             ];
             times.into_iter().for_each(|cost| *cost *= time);
@@ -134,6 +164,12 @@ impl ModelCosts {
         self.input *= memory;
         self.link.latency *= time;
         self.link.per_byte *= time / memory;
+        if let Some(Replicated { weights, reduction }) = &mut self.replicated {
+            weights.iter_mut().for_each(|bytes| *bytes *= memory);
+            reduction.link.latency *= time;
+            reduction.link.per_byte *= time / memory;
+            reduction.add *= time / memory;
+        }
         self
     }
 
@@ -167,22 +203,30 @@ impl ModelCosts {
             backward_weight: 0.0,
             update: 0.0,
             reduce: 0.0,
+            gather: 0.0,
             saved: 0.0,
             pending: 0.0,
             restored: 0.0,
         };
-        for (index, layer) in self.layers[layers].iter().enumerate() {
+        for (index, layer) in self.layers[layers.clone()].iter().enumerate() {
             let cost = &layer.cost;
             sum.forward += cost.forward;
             sum.backward_input += cost.backward_input;
             sum.backward_weight += cost.backward_weight;
             sum.update += cost.update;
             sum.reduce += cost.reduce;
+            sum.gather += cost.gather;
             sum.saved += cost.saved - if index > 0 { layer.shared } else { 0.0 };
             sum.pending += cost.pending;
             sum.restored += cost.restored;
         }
         sum.saved = sum.saved.max(0.0);
+        if let Some(Replicated { weights, reduction }) = &self.replicated {
+            let bytes = weights[layers].iter().sum();
+            sum.update *= reduction.share_of_update();
+            sum.reduce += reduction.gradients(bytes);
+            sum.gather += reduction.weights(bytes);
+        }
         if self.recomputed {
             return sum.recomputed(input);
         }
@@ -219,8 +263,12 @@ impl ModelCosts {
             .fold(0.0, f64::max);
         let comm = match cuts {
             [] => 0.0,
-            _ => self.link.latency + largest * self.link.per_byte,
+            _ => self.link.time(largest),
         };
         Costs::each(stages.collect(), comm)
     }
+}
+
+fn check_link(link: LinkCost, of: &CostOf) -> Result<()> {
+    check([("latency", link.latency), ("per_byte", link.per_byte)], of)
 }

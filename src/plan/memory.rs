@@ -1,12 +1,27 @@
 //! The memory that ranks need to train, estimated before anything is allocated.
 
+use std::ops::Range;
+
 use crate::error::Result;
+use crate::groups::{Node, Sums};
 use crate::id::Rank;
 use crate::plan::{Costs, simulate};
 use crate::schedule::{LinkKind, Pass, Schedule};
 
 /// How many activations are assumed to travel between two ranks at once, and how many gradients.
 const ON_THE_WAY: f64 = 2.0;
+
+/// The most sums of gradients that wait for others while one grows, when these groups are added by their
+/// tree.
+pub fn waiting_sums(groups: Range<u32>) -> u32 {
+    let mut sums = Sums::default();
+    let waiting = groups.map(|group| {
+        let waiting = sums.nodes().len();
+        sums.push(Node::of_group(group), (), |(), ()| ());
+        waiting as u32
+    });
+    waiting.max().unwrap_or(0)
+}
 
 /// How many steps of data are in memory: the one that trains, and the one that is read ahead.
 const STEPS_OF_DATA: f64 = 2.0;
@@ -16,9 +31,9 @@ const STEPS_OF_DATA: f64 = 2.0;
 pub struct StageMemory {
     /// Its weights.
     pub weights: f64,
-    /// Their gradients.
+    /// Their gradients, and the sums of gradient groups that wait for others.
     pub gradients: f64,
-    /// The optimizer's tensors.
+    /// The optimizer's tensors. With ZeRO-1 only a replica's part of them.
     pub optimizer: f64,
     /// Copies of weights for matrix products.
     pub packed: f64,

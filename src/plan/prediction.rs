@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::plan::Costs;
-use crate::plan::{Simulation, simulate};
+use crate::plan::{Replicas, Simulation, simulate, simulate_replicas};
 use crate::schedule::{LinkKind, Schedule};
 
 /// A step as a [report](crate::StepReport) counts it, including the parameter update. Times are in the unit
@@ -17,6 +17,16 @@ pub struct Prediction {
     pub peak_memory: f64,
 }
 
+/// By how much a step is longer because ranks send to each other. In the unit of the costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Exposed {
+    /// By how much it is longer than if replicas added their gradients in no time, and collected weights in
+    /// no time.
+    pub reductions: f64,
+    /// By how much it is longer than if transfers took no time.
+    pub transfers: f64,
+}
+
 impl Prediction {
     /// The prediction for a schedule at these costs.
     ///
@@ -24,19 +34,62 @@ impl Prediction {
     /// As for [`simulate`].
     pub fn of(schedule: &Schedule, costs: &Costs, links: LinkKind) -> Result<Self> {
         let simulation = simulate(schedule, costs, links)?;
-        let updates = costs.of(schedule.placement())?;
-        let updates = updates.iter().map(|stage| stage.update).sum();
-        Ok(Self::from(&simulation, updates))
+        Ok(Self::from(&[(&simulation, 1)], updates(schedule, costs)?))
     }
 
-    /// The prediction from a simulation and the times of the ranks' updates.
-    fn from(simulation: &Simulation, updates: f64) -> Self {
-        let busy: f64 = simulation.ranks.iter().map(|rank| rank.busy).sum();
-        let whole = simulation.step * simulation.ranks.len() as f64;
+    /// The prediction for all replicas of a pipeline.
+    ///
+    /// # Errors
+    /// As for [`simulate_replicas`].
+    pub fn of_replicas(replicas: &Replicas, costs: &Costs, links: LinkKind) -> Result<Self> {
+        let simulations = simulate_replicas(replicas, costs, links)?;
+        let counts = replicas.schedules().map(|(_, count)| count);
+        let all: Vec<(&Simulation, u32)> = simulations.iter().zip(counts).collect();
+        Ok(Self::from(&all, updates(replicas.largest(), costs)?))
+    }
+
+    /// The prediction from simulations, each with the number of replicas that go so, and the time of all
+    /// updates of a replica.
+    fn from(simulations: &[(&Simulation, u32)], updates: f64) -> Self {
+        let most = |figure: fn(&Simulation) -> f64| {
+            let figures = simulations.iter().map(|(simulation, _)| figure(simulation));
+            figures.fold(0.0, f64::max)
+        };
+        let step = most(|simulation| simulation.step);
+        let (mut busy, mut whole) = (0.0, 0.0);
+        for (simulation, count) in simulations {
+            let passes: f64 = simulation.ranks.iter().map(|rank| rank.busy).sum();
+            busy += f64::from(*count) * (passes + updates);
+            whole += f64::from(*count) * step * simulation.ranks.len() as f64;
+        }
         Self {
-            step: simulation.step,
-            bubble: (1.0 - (busy + updates) / whole).max(0.0),
-            peak_memory: simulation.peak_memory(),
+            step,
+            bubble: (1.0 - busy / whole).max(0.0),
+            peak_memory: most(Simulation::peak_memory),
         }
     }
+}
+
+impl Exposed {
+    /// What is exposed in the steps of these replicas.
+    ///
+    /// # Errors
+    /// As for [`simulate_replicas`].
+    pub fn of(replicas: &Replicas, costs: &Costs, links: LinkKind) -> Result<Self> {
+        let step =
+            |costs: &Costs| -> Result<f64> { Ok(Prediction::of_replicas(replicas, costs, links)?.step) };
+        let whole = step(costs)?;
+        // Without what delays some actions, others may come later on ordered links.
+        let longer = |without: f64| (whole - without).max(0.0);
+        Ok(Self {
+            reductions: longer(step(&costs.clone().without_reductions())?),
+            transfers: longer(step(&costs.clone().without_transfers())?),
+        })
+    }
+}
+
+/// The time of the updates of all ranks.
+fn updates(schedule: &Schedule, costs: &Costs) -> Result<f64> {
+    let stages = costs.of(schedule.placement())?;
+    Ok(stages.iter().map(|stage| stage.update).sum())
 }

@@ -23,7 +23,8 @@ pub struct Simulation {
     /// reduction. 0 where there are none.
     pub exposed_reductions: f64,
     /// From one step to the next when all ranks meet before they update their parameters. It is the sum of
-    /// the makespan, the exposed reductions and the longest update of a rank. [`period`](crate::plan::period)
+    /// the makespan, the exposed reductions and the longest update of a rank, with the weights that it
+    /// collects from its replicas. [`period`](crate::plan::period)
     /// gives the time when they do not meet.
     pub step: f64,
     /// Each rank by itself.
@@ -79,16 +80,29 @@ pub struct Wait {
 /// stages. [`ScheduleError::Deadlock`](crate::error::ScheduleError::Deadlock) when the schedule cannot end on
 /// these links.
 pub fn simulate(schedule: &Schedule, costs: &Costs, links: LinkKind) -> Result<Simulation> {
+    simulate_from(schedule, costs, links, &[])
+}
+
+/// The same, if no stage's reduction starts before these times.
+pub(crate) fn simulate_from(
+    schedule: &Schedule,
+    costs: &Costs,
+    links: LinkKind,
+    reductions_from: &[f64],
+) -> Result<Simulation> {
     let placement = schedule.placement();
     let mut totals = vec![Totals::default(); schedule.ranks() as usize];
-    Clock::new(schedule, costs, links)?.step(|played| match played {
-        Played::Pass(rank, timed) => totals[rank.index()].add(&timed, placement),
-        Played::Reduction(TimedReduction { rank, end, .. }) => {
-            let reduced = &mut totals[rank.index()].reduced;
-            *reduced = end.max(*reduced);
-        }
-        Played::Transfer(_) => {}
-    })?;
+    let clock = Clock::new(schedule, costs, links)?;
+    clock
+        .reductions_from(reductions_from)
+        .step(|played| match played {
+            Played::Pass(rank, timed) => totals[rank.index()].add(&timed, placement),
+            Played::Reduction(TimedReduction { rank, end, .. }) => {
+                let reduced = &mut totals[rank.index()].reduced;
+                *reduced = end.max(*reduced);
+            }
+            Played::Transfer(_) => {}
+        })?;
     let makespan = totals.iter().map(|total| total.end).fold(0.0, f64::max);
     let reduced = totals.iter().map(|total| total.reduced).fold(makespan, f64::max);
     let ranks: Vec<_> = totals
@@ -113,7 +127,7 @@ pub fn simulate(schedule: &Schedule, costs: &Costs, links: LinkKind) -> Result<S
 fn longest_update(costs: &Costs, placement: &Placement) -> Result<f64> {
     let mut updates = vec![0.0; placement.ranks() as usize];
     for (rank, cost) in placement.iter().zip(costs.of(placement)?) {
-        updates[rank.index()] += cost.update;
+        updates[rank.index()] += cost.update + cost.gather;
     }
     Ok(updates.into_iter().fold(0.0, f64::max))
 }

@@ -8,8 +8,9 @@ use serde_json::Value;
 use serde_path_to_error::Segment;
 
 use super::cpu::Cpu;
+use crate::error::plan::{CostOf, PlanError};
 use crate::error::{CostsProblem, ProfileError, Result};
-use crate::plan::{LayerCost, LinkCost, ModelCosts, StageCost};
+use crate::plan::{Cluster, LayerCost, LinkCost, ModelCosts, StageCost};
 
 /// The version of the file's format.
 const VERSION: u64 = 1;
@@ -32,6 +33,19 @@ pub struct Measured {
     pub machine: Settings,
     /// The costs.
     pub costs: ModelCosts,
+    /// What a message between processes costs. `None` if one process measured.
+    pub between: Option<Between>,
+    /// Seconds to add a byte of gradients to a sum. Files from before replicas lack it, and it counts as 0.
+    pub add: f64,
+}
+
+/// The link between two processes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Between {
+    /// What a message costs.
+    pub link: LinkCost,
+    /// Whether the two are on one host.
+    pub one_host: bool,
 }
 
 /// The file. Times are in seconds, sizes in bytes.
@@ -43,7 +57,19 @@ struct File {
     machine: Settings,
     input: f64,
     link: LinkForm,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    between: Option<BetweenForm>,
+    #[serde(default)]
+    add: f64,
     layers: Vec<LayerForm>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BetweenForm {
+    latency: f64,
+    per_byte: f64,
+    one_host: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -104,6 +130,29 @@ impl Measured {
         file.try_into()
     }
 
+    /// The links of so many hosts, as far as they were measured.
+    pub fn cluster(&self, hosts: u32) -> Cluster {
+        Cluster {
+            hosts,
+            inside: self.costs.link(),
+            between: self.between.map(|between| between.link),
+            add: self.add,
+        }
+    }
+
+    /// The same with the links of this cluster, as if they had been measured.
+    ///
+    /// # Errors
+    /// When a cost of a link is negative or not a number.
+    pub fn linked(self, cluster: &Cluster) -> Result<Self> {
+        let one_host = false;
+        Ok(Self {
+            costs: self.costs.linked(cluster.inside)?,
+            between: cluster.between.map(|link| Between { link, one_host }),
+            ..self
+        })
+    }
+
     /// The text of `costs.json`.
     pub fn to_json(&self) -> String {
         let LinkCost { latency, per_byte } = self.costs.link();
@@ -113,6 +162,12 @@ impl Measured {
             machine: self.machine.clone(),
             input: self.costs.input(),
             link: LinkForm { latency, per_byte },
+            between: self.between.map(|between| BetweenForm {
+                latency: between.link.latency,
+                per_byte: between.link.per_byte,
+                one_host: between.one_host,
+            }),
+            add: self.add,
             layers: self.costs.layers().iter().map(LayerForm::from).collect(),
         };
         serde_json::to_string_pretty(&file).expect("numbers and text always serialise") + "\n"
@@ -155,6 +210,7 @@ impl TryFrom<File> for Measured {
     type Error = CostsProblem;
 
     fn try_from(file: File) -> std::result::Result<Self, CostsProblem> {
+        check_between(&file)?;
         let LinkForm { latency, per_byte } = file.link;
         let layers = file.layers.into_iter().map(LayerCost::from).collect();
         let costs = ModelCosts::new(layers, file.input, LinkCost { latency, per_byte })
@@ -162,6 +218,13 @@ impl TryFrom<File> for Measured {
         if costs.stage(0..costs.layers().len()).work() == 0.0 {
             return Err(CostsProblem::NoTimes);
         }
+        let between = file.between.map(|form| Between {
+            link: LinkCost {
+                latency: form.latency,
+                per_byte: form.per_byte,
+            },
+            one_host: form.one_host,
+        });
         let mut settings = file.settings;
         // Files from before GPUs were measured lack this setting.
         settings
@@ -171,8 +234,29 @@ impl TryFrom<File> for Measured {
             settings,
             machine: file.machine,
             costs,
+            between,
+            add: file.add,
         })
     }
+}
+
+/// Refuses a cost of messages or additions that is negative or not a number.
+fn check_between(file: &File) -> std::result::Result<(), CostsProblem> {
+    let between = file.between.as_ref();
+    let between = between.into_iter().flat_map(|form| {
+        [
+            ("between: latency", form.latency),
+            ("between: per_byte", form.per_byte),
+        ]
+    });
+    for (name, cost) in between.chain([("add", file.add)]) {
+        if !cost.is_finite() || cost < 0.0 {
+            let of = CostOf::All;
+            let error = PlanError::Cost { of, name, cost };
+            return Err(CostsProblem::Number(Box::new(error.into())));
+        }
+    }
+    Ok(())
 }
 
 impl From<LayerForm> for LayerCost {
@@ -185,6 +269,7 @@ impl From<LayerForm> for LayerCost {
                 backward_weight: layer.backward_weight,
                 update: layer.update,
                 reduce: 0.0,
+                gather: 0.0,
                 saved: layer.saved,
                 pending: layer.pending,
                 restored: 0.0,

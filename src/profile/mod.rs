@@ -1,6 +1,8 @@
 //! Measures what the layers of a model cost on this machine, while they train.
 
+mod addition;
 mod arrival;
+mod between;
 mod cpu;
 mod file;
 mod link;
@@ -10,8 +12,10 @@ mod samples;
 mod stopwatch;
 mod timed;
 
+pub use addition::addition;
+pub use between::between;
 pub use cpu::Cpu;
-pub use file::{DEVICES, Measured, ON_CPU, Settings, machine};
+pub use file::{Between, DEVICES, Measured, ON_CPU, Settings, machine};
 pub use machine_memory::MemoryLimit;
 
 use std::fmt;

@@ -84,11 +84,13 @@ fn write(traced: &Traced, schedule: &Schedule, costs: &Costs, dir: &RunDir) -> R
     let measured = Panel {
         title: format!("{sizes}, step {} as measured", traced.step),
         timeline: &traced.timeline,
+        replicas: 1,
     };
-    let events = trace_events(&measured.title, measured.timeline);
+    let events = trace_events(&measured.title, measured.timeline, measured.replicas);
     let planned = Panel {
         title: format!("{sizes}, planned at the measured medians"),
         timeline: &planned,
+        replicas: 1,
     };
     let svg = |panels: &[Panel<'_>]| {
         let picture = Picture {

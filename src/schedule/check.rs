@@ -17,10 +17,10 @@ use crate::schedule::{Action, Cell, LinkKind, Pass, Placement};
 /// replay of the lists ends. The [module](crate::schedule) says what that promises.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    pub(super) name: String,
-    pub(super) placement: Placement,
-    pub(super) micro_batches: u32,
-    pub(super) actions: Vec<Vec<Action>>,
+    name: String,
+    placement: Placement,
+    micro_batches: u32,
+    actions: Vec<Vec<Action>>,
     /// The forwards of the pairs.
     pub(super) pairs: BTreeSet<Cell>,
 }
@@ -139,6 +139,23 @@ impl Schedule {
             add_reductions(&mut self.actions);
         }
         self
+    }
+
+    /// What a replica does in a step for which it has no micro-batch: the reductions and the steps of this
+    /// schedule, in its order.
+    #[must_use]
+    pub fn idle(&self) -> Self {
+        let ends = |action: &&Action| matches!(action, Action::Reduce(_) | Action::Step(_));
+        let rows = self.actions.iter();
+        Self {
+            name: self.name.clone(),
+            placement: self.placement.clone(),
+            micro_batches: 0,
+            actions: rows
+                .map(|row| row.iter().filter(ends).copied().collect())
+                .collect(),
+            pairs: BTreeSet::new(),
+        }
     }
 
     /// Whether the schedule sums gradients over replicas.

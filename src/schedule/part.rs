@@ -1,11 +1,9 @@
 //! The part of a schedule that belongs to some of its micro-batches.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::id::{MicroBatch, Rank};
-use crate::schedule::lower::add_steps;
-use crate::schedule::{Action, Cell, Pass, Placement, Schedule};
+use crate::schedule::{Cell, Pass, Schedule};
 
 impl Schedule {
     /// The passes of these micro-batches, in the same order, with micro-batches counted from 0. Transfers are
@@ -22,8 +20,11 @@ impl Schedule {
             self.name(),
             self.micro_batches()
         );
+        if micro_batches.len() == self.micro_batches() as usize {
+            return self.clone();
+        }
         if micro_batches.is_empty() {
-            return Self::idle(self.name(), self.placement().clone());
+            return self.idle();
         }
         let inside = |&(pass, cell): &(Pass, Cell)| {
             let micro_batch = MicroBatch(cell.micro_batch.0.checked_sub(micro_batches.start)?);
@@ -32,7 +33,7 @@ impl Schedule {
         let row = |rank| self.passes(Rank(rank)).filter_map(|pass| inside(&pass)).collect();
         let rows: Vec<Vec<_>> = (0..self.ranks()).map(row).collect();
         let is_still_pair = |pair: &[(Pass, Cell)]| match *pair {
-            [(Pass::Forward, cell), (Pass::Backward, _)] => {
+            [(Pass::Forward, cell), (Pass::Backward, other)] if cell != other => {
                 let micro_batch = MicroBatch(cell.micro_batch.0 + micro_batches.start);
                 self.is_paired(Cell { micro_batch, ..cell }).then_some(cell)
             }
@@ -43,22 +44,12 @@ impl Schedule {
             .flat_map(|row| row.windows(2).filter_map(is_still_pair))
             .collect();
         let count = micro_batches.len() as u32;
-        Self::from_passes(self.name(), self.placement().clone(), count, rows)
+        let schedule = Self::from_passes(self.name(), self.placement().clone(), count, rows)
             .and_then(|schedule| schedule.with_pairs(pairs))
-            .expect("micro-batches do not wait for each other, so an order without some of them ends too")
-    }
-
-    /// A schedule without micro-batches: each rank only updates its stages.
-    #[must_use]
-    pub fn idle(name: impl Into<String>, placement: Placement) -> Self {
-        let mut actions: Vec<Vec<Action>> = vec![Vec::new(); placement.ranks() as usize];
-        add_steps(&mut actions, &placement);
-        Self {
-            name: name.into(),
-            placement,
-            micro_batches: 0,
-            actions,
-            pairs: BTreeSet::new(),
+            .expect("micro-batches do not wait for each other, so an order without some of them ends too");
+        match self.has_reductions() {
+            true => schedule.for_replicas(2),
+            false => schedule,
         }
     }
 }

@@ -278,7 +278,8 @@ impl Parameter {
         self
     }
 
-    /// The next gradient starts a new sum. A layer that overwrites the old numbers saves setting them to zero.
+    /// The next gradient starts a new sum. A layer that overwrites the old numbers saves setting them to
+    /// zero.
     ///
     /// # Errors
     /// When the GPU reports an error, of this call or of earlier work.

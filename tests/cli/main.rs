@@ -178,6 +178,8 @@ mod train;
 
 mod planned;
 
+mod replicas;
+
 mod refusals;
 
 mod memory;

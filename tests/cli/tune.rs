@@ -247,12 +247,12 @@ fn tune_finds_settings_of_the_same_batch_that_fit_and_train() {
         .map(|line| line.split_whitespace().collect())
         .collect();
     for row in &rows {
-        let [micro_batches, size] = [4, 5].map(|column| row[column].parse::<u32>().unwrap());
+        let [micro_batches, size] = [5, 6].map(|column| row[column].parse::<u32>().unwrap());
         assert_eq!(micro_batches * size, 6, "{said}");
-        assert!(row[10].parse::<f64>().unwrap() <= 60.0 / 1024.0 + 0.005, "{said}");
+        assert!(row[13].parse::<f64>().unwrap() <= 60.0 / 1024.0 + 0.005, "{said}");
     }
     assert_eq!(
-        rows.iter().filter(|row| row.len() == 13).count(),
+        rows.iter().filter(|row| row.len() == 17).count(),
         2,
         "two were run\n{said}"
     );

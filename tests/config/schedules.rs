@@ -3,7 +3,7 @@ use pipewright::schedule::Schedule;
 use super::*;
 
 fn schedule(config: &Config) -> pipewright::Result<Schedule> {
-    Ok(compose::plan(config)?.schedule)
+    Ok(compose::plan(config)?.replicas.schedule(0).clone())
 }
 
 fn pipeline(keys: &str) -> String {

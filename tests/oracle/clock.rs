@@ -18,21 +18,55 @@ pub(crate) struct Clock<'a> {
     pub(crate) links: LinkKind,
 }
 
+/// More rounds than any of these schedules needs. With more, replicas wait for each other for ever.
+const ROUNDS: usize = 1000;
+
+/// The times of a step of several replicas, which add up their gradients together. `None` if they wait for
+/// each other for ever.
+pub(crate) fn together(replicas: &[Clock<'_>]) -> Option<Vec<Times>> {
+    let begins: Vec<Vec<f64>> = replicas
+        .iter()
+        .map(|clock| vec![0.0; clock.schedule.ranks() as usize])
+        .collect();
+    begun_at(replicas, &begins).map(|all| all.into_iter().map(|(times, _)| times).collect())
+}
+
+/// The times of each replica, whose ranks begin at these times, and when each rank has finished.
+fn begun_at(replicas: &[Clock<'_>], begins: &[Vec<f64>]) -> Option<Vec<(Times, Vec<f64>)>> {
+    let mut states = vec![(Times::new(), BTreeMap::new()); replicas.len()];
+    for _ in 0..ROUNDS {
+        let before = states.clone();
+        let mut ends = Vec::new();
+        let mut ready: BTreeMap<Action, f64> = BTreeMap::new();
+        for ((clock, begin), (times, reached)) in replicas.iter().zip(begins).zip(&mut states) {
+            let ranks = (0..clock.schedule.ranks()).map(Rank);
+            let run = |rank: Rank| clock.run(rank, begin[rank.index()], times, reached);
+            ends.push(ranks.map(run).collect::<Vec<f64>>());
+            clock.transfer(times, reached);
+            for (action, time) in clock.ready(times, reached) {
+                let last = ready.entry(action).or_default();
+                *last = time.max(*last);
+            }
+        }
+        for (clock, (times, _)) in replicas.iter().zip(&mut states) {
+            for (&action, &start) in &ready {
+                let cost = clock.costs[action.stage().index()].reduce;
+                times.insert(action, (start, start + cost));
+            }
+        }
+        if before == states {
+            return Some(states.into_iter().map(|(times, _)| times).zip(ends).collect());
+        }
+    }
+    None
+}
+
 impl Clock<'_> {
     /// The times of a step that each rank begins at `begin`, and when each rank has finished it, update
     /// included.
     pub(crate) fn times(&self, begin: &[f64]) -> (Times, Vec<f64>) {
-        let (mut times, mut reached) = (Times::new(), BTreeMap::new());
-        loop {
-            let before = (times.clone(), reached.clone());
-            let ends = (0..self.schedule.ranks())
-                .map(|rank| self.run(Rank(rank), begin[rank as usize], &mut times, &mut reached))
-                .collect();
-            self.transfer(&mut times, &reached);
-            if before == (times.clone(), reached.clone()) {
-                return (times, ends);
-            }
-        }
+        let mut one = begun_at(std::slice::from_ref(self), &[begin.to_vec()]).expect("it is alone");
+        one.remove(0)
     }
 
     fn run(&self, rank: Rank, begin: f64, times: &mut Times, reached: &mut BTreeMap<Action, f64>) -> f64 {
@@ -46,7 +80,8 @@ impl Clock<'_> {
                 }
                 Action::Step(stage) => {
                     let reduced = times.get(&Action::Reduce(stage)).map_or(0.0, |&(_, end)| end);
-                    now = f64::max(now, reduced) + self.costs[stage.index()].update;
+                    let cost = self.costs[stage.index()];
+                    now = f64::max(now, reduced) + cost.update + cost.gather;
                 }
                 Action::Send(..) | Action::Recv(..) | Action::Reduce(_) => drop(reached.insert(action, now)),
             }
@@ -112,15 +147,18 @@ impl Clock<'_> {
             }
             times.insert(send, (start, start + self.comm));
         }
-        for (&action, &now) in reached {
-            if let Action::Reduce(stage) = action {
-                let start = match self.links {
-                    LinkKind::Buffered => now,
-                    LinkKind::Ordered => now.max(self.ahead(action, times)),
-                };
-                times.insert(action, (start, start + self.costs[stage.index()].reduce));
-            }
-        }
+    }
+
+    /// When this replica is ready for each of its reductions, as far as is known.
+    fn ready(&self, times: &Times, reached: &BTreeMap<Action, f64>) -> BTreeMap<Action, f64> {
+        let reductions = reached
+            .iter()
+            .filter(|(action, _)| matches!(action, Action::Reduce(_)));
+        let ready = reductions.map(|(&action, &now)| match self.links {
+            LinkKind::Buffered => (action, now),
+            LinkKind::Ordered => (action, now.max(self.ahead(action, times))),
+        });
+        ready.collect()
     }
 
     /// When the communication before this one in its rank's list has ended.

@@ -18,6 +18,7 @@ mod memory;
 #[cfg(feature = "mpi")]
 mod mpi;
 mod peers;
+mod profiles;
 mod refusals;
 mod runs;
 mod training;

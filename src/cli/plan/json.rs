@@ -11,6 +11,9 @@ use crate::plan::RankSimulation;
 #[derive(Serialize)]
 struct Printed<'a> {
     schedule: &'a str,
+    replicas: u32,
+    /// The replica that the rest is for.
+    replica: u32,
     ranks: u32,
     stages: u32,
     chunks: u32,
@@ -20,7 +23,12 @@ struct Printed<'a> {
     bubble_span: f64,
     bubble_makespan: f64,
     step_with_barrier: f64,
-    step_without_barrier: f64,
+    /// Only for one replica.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step_without_barrier: Option<f64>,
+    bubble_step: f64,
+    exposed_reduction: f64,
+    exposed_transfer: f64,
     /// Only for schedules with reductions.
     #[serde(skip_serializing_if = "Option::is_none")]
     exposed_reductions: Option<f64>,
@@ -59,9 +67,12 @@ struct Memory {
 /// The plan as one line of JSON.
 pub(super) fn json(plan: &Plan<'_>) -> Result<String> {
     let (schedule, simulation) = (plan.schedule, &plan.simulation);
+    let training = plan.subject.training.as_ref();
     let each = |figure: fn(&RankSimulation) -> f64| simulation.ranks.iter().map(figure).collect();
     let printed = Printed {
         schedule: schedule.name(),
+        replicas: plan.subject.replicas.count(),
+        replica: plan.replica,
         ranks: schedule.ranks(),
         stages: schedule.stages(),
         chunks: schedule.stages() / schedule.ranks(),
@@ -70,11 +81,14 @@ pub(super) fn json(plan: &Plan<'_>) -> Result<String> {
         makespan: simulation.makespan,
         bubble_span: simulation.bubble_span,
         bubble_makespan: simulation.bubble_makespan,
-        step_with_barrier: simulation.step,
+        step_with_barrier: plan.prediction.step,
         step_without_barrier: plan.period,
+        bubble_step: plan.prediction.bubble,
+        exposed_reduction: plan.exposed.reductions / plan.prediction.step,
+        exposed_transfer: plan.exposed.transfers / plan.prediction.step,
         exposed_reductions: schedule.has_reductions().then_some(simulation.exposed_reductions),
-        targets_per_second: plan.training.as_ref().and_then(|training| training.rate),
-        memory: plan.training.as_ref().map(memory),
+        targets_per_second: training.and_then(|training| training.rate),
+        memory: training.map(memory),
         busy: each(|rank| rank.busy),
         warm_up: each(|rank| rank.warm_up),
         waiting: each(|rank| rank.waiting),

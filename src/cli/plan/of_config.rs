@@ -9,7 +9,7 @@ use crate::cli::{cuda_env, memory};
 use crate::compose::{self, PipelinePlan, RanksHere};
 use crate::config::Config;
 use crate::error::CommandError;
-use crate::plan::{Costs, ModelCosts, Prediction, RankMemory};
+use crate::plan::{Cluster, Costs, ModelCosts, Prediction, RankMemory};
 use crate::profile::MemoryLimit;
 use crate::stages::Device;
 
@@ -37,13 +37,13 @@ pub(super) fn subject(path: &Path, args: &Args) -> Result<Subject> {
     }
     let held = compose::memory(&config, &plan)?;
     let limits = compose::memory_limits(&config)?;
-    let all = RanksHere::all(plan.schedule.ranks());
+    let all = RanksHere::all(plan.replicas.count(), plan.replicas.ranks());
     if let Err(error) = compose::check_memory(&config, &held, &all, &limits) {
         eprintln!("warning: {error}");
     }
     if let (None, Format::Csv) = (&plan.costs, args.format) {
         return Ok(Subject {
-            schedule: plan.schedule,
+            replicas: plan.replicas,
             costs: Costs::default(),
             measured: false,
             training: None,
@@ -56,22 +56,23 @@ pub(super) fn subject(path: &Path, args: &Args) -> Result<Subject> {
         held,
     };
     match layers(&config, &plan, &limits)? {
-        Some(layers) => told.predicted(plan, layers),
+        Some((layers, cluster)) => told.predicted(plan, layers, &cluster),
         None => told.unmeasured(plan),
     }
 }
 
-/// What the layers cost: as a file says, or measured now. `None` where there is too little memory to measure.
+/// What layers and messages cost: as a file says, or measured now. `None` where there is too little memory to
+/// measure.
 fn layers(
     config: &Config,
     plan: &PipelinePlan,
     limits: &[(Device, MemoryLimit)],
-) -> Result<Option<ModelCosts>> {
-    if let Some(costs) = &plan.costs {
-        return Ok(Some(costs.clone()));
+) -> Result<Option<(ModelCosts, Cluster)>> {
+    if let (Some(costs), Some(cluster)) = (&plan.costs, plan.cluster) {
+        return Ok(Some((costs.clone(), cluster)));
     }
     match measure(config, "what each layer costs, since no file tells", limits) {
-        Ok(measured) => compose::costs_of(config, measured).map(Some),
+        Ok(measured) => Ok(Some((compose::costs_of(config, &measured)?, measured.cluster(1)))),
         Err(error) if error.is_out_of_memory() => {
             eprintln!(
                 "warning: the costs of layers are not measured, so every pass takes the time 1 (--costs FILE \
@@ -92,14 +93,16 @@ struct Told<'a> {
 }
 
 impl Told<'_> {
-    /// With the prediction of a step by these costs.
-    fn predicted(self, plan: PipelinePlan, layers: ModelCosts) -> Result<Subject> {
+    /// With the prediction of a step by these costs, and by the links that the options give.
+    fn predicted(self, plan: PipelinePlan, layers: ModelCosts, measured: &Cluster) -> Result<Subject> {
         let time = match self.args.format {
             Format::Table => 1e3,
             Format::Csv | Format::Json | Format::Svg => 1.0,
         };
+        let cluster = self.args.cluster.of(measured);
+        let layers = compose::on_cluster(self.config, plan.replicas.ranks(), layers, &cluster)?;
         let costs = layers.in_units(time, 1.0 / self.unit()).stages(&plan.counts)?;
-        let prediction = Prediction::of(&plan.schedule, &costs, self.args.links)?;
+        let prediction = Prediction::of_replicas(&plan.replicas, &costs, self.args.links)?;
         let (step, unit) = (prediction.step / time, self.config.unit());
         let rate = self.config.targets() as f64 / step;
         let first = format!(
@@ -128,7 +131,7 @@ impl Told<'_> {
         let counts: Vec<String> = plan.counts.iter().map(ToString::to_string).collect();
         let times = if rate.is_some() { "times in ms, " } else { "" };
         Subject {
-            schedule: plan.schedule,
+            replicas: plan.replicas,
             costs,
             measured: rate.is_some(),
             training: Some(Training {
@@ -136,7 +139,7 @@ impl Told<'_> {
                     "{}: {first}\nlayers of each stage: {}; {times}memory in MiB\n\n{}\n",
                     self.path.display(),
                     counts.join(", "),
-                    memory::table(&self.held)
+                    memory::table(&self.held, self.config.pipeline.replicas)
                 ),
                 rate,
                 memory: self.held,

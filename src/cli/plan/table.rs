@@ -10,6 +10,7 @@ const TIMETABLE_WIDTH: usize = 160;
 pub(super) fn table(plan: &Plan<'_>) -> String {
     let (schedule, simulation) = (plan.schedule, &plan.simulation);
     let mut text = plan
+        .subject
         .training
         .as_ref()
         .map_or(String::new(), |training| training.forecast.clone());
@@ -21,6 +22,7 @@ pub(super) fn table(plan: &Plan<'_>) -> String {
         schedule.micro_batches(),
         plan.links
     );
+    text += &replica(plan);
     text += "rank      busy   warm-up   waiting     drain   bubble  peak act.  peak mem.  waits for\n";
     for (rank, figures) in simulation.ranks.iter().enumerate() {
         text += &line(rank, figures, simulation.makespan);
@@ -41,11 +43,50 @@ pub(super) fn table(plan: &Plan<'_>) -> String {
             simulation.exposed_reductions
         );
     }
-    text += &format!(
-        "from a step to the next: {:.3} with a barrier at its end, {:.3} without\n\n",
-        simulation.step, plan.period
-    );
-    text + &picture(plan)
+    text += &match plan.period {
+        Some(period) => format!(
+            "from a step to the next: {:.3} with a barrier at its end, {period:.3} without\n",
+            simulation.step
+        ),
+        None => format!("from a step to the next: {:.3}\n", plan.prediction.step),
+    };
+    text += &shares(plan);
+    text + "\n" + &picture(plan)
+}
+
+/// Which replica the table is for, if there are several.
+fn replica(plan: &Plan<'_>) -> String {
+    let (replicas, replica) = (&plan.subject.replicas, plan.replica);
+    if replicas.count() == 1 {
+        return String::new();
+    }
+    let share = replicas.share(replica);
+    let has = match (share.start, share.len()) {
+        (_, 0) => "no micro-batch".to_owned(),
+        (first, 1) => format!("micro-batch {first}"),
+        (first, _) => format!("micro-batches {first} to {}", share.end - 1),
+    };
+    format!(
+        "replica {replica} of {}, {has} of {}\n\n",
+        replicas.count(),
+        replicas.micro_batches()
+    )
+}
+
+/// Which shares of a step are idle and exposed, where something is added up over replicas.
+fn shares(plan: &Plan<'_>) -> String {
+    if !plan.schedule.has_reductions() {
+        return String::new();
+    }
+    let (prediction, exposed) = (&plan.prediction, &plan.exposed);
+    let share = |time: f64| 100.0 * time / prediction.step;
+    format!(
+        "of a step, {:.1} % is bubble, over all ranks; reductions make it longer by {:.1} % of it, transfers \
+         by {:.1} %\n",
+        100.0 * prediction.bubble,
+        share(exposed.reductions),
+        share(exposed.transfers)
+    )
 }
 
 fn line(rank: usize, figures: &RankSimulation, makespan: f64) -> String {

@@ -49,8 +49,7 @@ pub(super) fn run(grid: &mut Grid, top: usize) -> Result<()> {
 fn steps(found: &Found) -> Result<Vec<f64>> {
     let (config, candidate) = (&found.config, &found.candidate);
     let data = compose::data(config)?;
-    let schedule = candidate.schedule.clone();
-    let mut pipeline = compose::launch(config, &data, &candidate.counts, schedule, None)?;
+    let mut pipeline = compose::launch(config, &data, &candidate.counts, &candidate.replicas, None)?;
     pipeline.step()?;
     let times = (0..STEPS).map(|_| Ok(pipeline.step()?.seconds));
     times.collect()

@@ -1,11 +1,14 @@
 //! All settings that are compared, each with its prediction.
 
+use std::path::PathBuf;
 use std::rc::Rc;
 
+use super::variant::{ALONE, in_words, with_replicas, with_rows, with_setting};
 use crate::cli::costs::measure;
+use crate::cli::links::Links;
 use crate::compose::{self, PipelinePlan, RanksHere};
-use crate::config::{Balanced, Config, Memory, Partition, RecomputeBy};
-use crate::plan::{AUTO, Candidate, Contender, Fit, ModelCosts, Setting, best};
+use crate::config::{Config, Memory};
+use crate::plan::{AUTO, Candidate, Contender, Fit, ModelCosts, RankMemory, Setting, best};
 use crate::profile::{Measured, MemoryLimit};
 use crate::schedule::Schedule;
 use crate::stages::Device;
@@ -13,9 +16,6 @@ use crate::{Error, Result};
 
 /// The largest number of stages on a rank.
 const MOST_CHUNKS: u32 = 4;
-
-/// The schedule for measurements. On one rank it is the only one.
-const ALONE: &str = "1f1b";
 
 /// A setting that fits the memory.
 pub(super) struct Found {
@@ -29,6 +29,8 @@ pub(super) struct Found {
     pub(super) limit: Option<Memory>,
     /// The costs on which the prediction is based.
     pub(super) measured_costs: Rc<Measured>,
+    /// The most that a rank holds in all, estimated.
+    pub(super) memory: f64,
     /// Seconds of a step, if it has been run.
     pub(super) measured: Option<f64>,
 }
@@ -47,44 +49,66 @@ pub(super) struct Grid {
     limits: Vec<(Device, MemoryLimit)>,
     /// The unit of the rate: tokens or images.
     pub(super) unit: &'static str,
+    search: Search,
+}
+
+/// What is searched.
+pub(super) struct Search {
+    /// The numbers of replicas, with those of their ranks.
+    pub(super) shapes: Vec<(u32, u32)>,
+    /// The most that a rank may hold for later backwards.
+    pub(super) memory: Option<Memory>,
+    /// The most that a rank may hold in all.
+    pub(super) device_memory: Option<Memory>,
+    /// The file with the costs. `None` measures them here.
+    pub(super) costs: Option<PathBuf>,
+    /// The links between ranks.
+    pub(super) links: Links,
+}
+
+impl Search {
+    fn is_limited(&self) -> bool {
+        self.memory.is_some() || self.device_memory.is_some()
+    }
+
+    /// The costs of a config's layers. `what` says which config it is.
+    fn costs(&self, config: &Config, what: &str, limits: &[(Device, MemoryLimit)]) -> Result<Rc<Measured>> {
+        let measured = match &self.costs {
+            Some(path) => compose::measured_in(config, path)?.0,
+            None => measure(config, what, limits)?,
+        };
+        let cluster = self.links.of(&measured.cluster(1));
+        Ok(Rc::new(match self.links.are_none() {
+            true => measured,
+            false => measured.linked(&cluster)?,
+        }))
+    }
 }
 
 impl Grid {
-    /// Measures costs for each of these numbers of ranks, and for each size of a micro-batch that divides the
-    /// config's batch. Then predicts a step for every schedule.
-    pub(super) fn measure(base: &Config, ranks: &[u32], memory: Option<Memory>) -> Result<Self> {
+    /// Measures costs for each number of ranks, and for each size of a micro-batch that divides the config's
+    /// batch; or reads them for the config's size. Then predicts a step for every schedule and number of
+    /// replicas.
+    pub(super) fn new(base: &Config, search: Search) -> Result<Self> {
+        let limits = match search.costs {
+            // It is for another machine.
+            Some(_) => Vec::new(),
+            None => compose::memory_limits(base)?,
+        };
         let mut grid = Self {
             found: Vec::new(),
             above: 0,
             least: None,
             starved: None,
-            limits: compose::memory_limits(base)?,
+            limits,
             unit: base.unit(),
+            search,
         };
-        let batch = base.micro_batch_size() * base.pipeline.micro_batches as usize;
-        for &ranks in ranks {
-            for rows in (1..=batch).filter(|rows| batch.is_multiple_of(*rows)) {
-                let micro_batches = (batch / rows) as u32;
-                let config = with_rows(base, ranks, micro_batches, rows);
-                let what = format!("ranks {ranks}, micro-batches {micro_batches}, rows {rows}");
-                let measured = match measure(&config, &what, &grid.limits) {
-                    // A larger micro-batch would not fit either.
-                    Err(error) if error.is_out_of_memory() => {
-                        grid.leave_out(&what, error);
-                        break;
-                    }
-                    measured => Rc::new(measured?),
-                };
-                let limit =
-                    memory.map_or_else(|| compose::gpu_memory(&config, ranks), |memory| Ok(Some(memory)))?;
-                let before = grid.found.len();
-                grid.add_all(&config, ranks, &measured, limit)?;
-                // A larger micro-batch needs more memory. If nothing fits now, nothing larger does.
-                let too_large = grid.above > 0 || grid.starved.is_some();
-                if grid.found.len() == before && too_large {
-                    break;
-                }
-            }
+        let mut ranks: Vec<u32> = grid.search.shapes.iter().map(|&(_, ranks)| ranks).collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        for ranks in ranks {
+            grid.add_ranks(base, ranks)?;
         }
         grid.found.sort_by(|a, b| {
             let (a, b) = (&a.candidate.prediction, &b.candidate.prediction);
@@ -92,6 +116,49 @@ impl Grid {
             a.step.total_cmp(&b.step).then(memory)
         });
         Ok(grid)
+    }
+
+    /// Adds every setting on this many ranks.
+    fn add_ranks(&mut self, base: &Config, ranks: u32) -> Result<()> {
+        let batch = base.micro_batch_size() * base.pipeline.micro_batches as usize;
+        let known = |rows: &usize| self.search.costs.is_none() || *rows == base.micro_batch_size();
+        let sizes: Vec<usize> = (1..=batch)
+            .filter(|rows| batch.is_multiple_of(*rows))
+            .filter(known)
+            .collect();
+        for rows in sizes {
+            let micro_batches = (batch / rows) as u32;
+            let config = with_rows(base, ranks, micro_batches, rows);
+            let what = format!("ranks {ranks}, micro-batches {micro_batches}, rows {rows}");
+            let measured = match self.search.costs(&config, &what, &self.limits) {
+                // A larger micro-batch would not fit either.
+                Err(error) if error.is_out_of_memory() => {
+                    self.leave_out(&what, error);
+                    break;
+                }
+                measured => measured?,
+            };
+            let given = self.search.memory;
+            let limit =
+                given.map_or_else(|| compose::gpu_memory(&config, ranks), |memory| Ok(Some(memory)))?;
+            let before = self.found.len();
+            let shapes = self.search.shapes.iter();
+            let replicas: Vec<u32> = shapes
+                .filter(|(replicas, of)| *of == ranks && *replicas <= micro_batches)
+                .map(|&(replicas, _)| replicas)
+                .collect();
+            for replicas in replicas {
+                for config in with_replicas(&config, replicas, self.search.is_limited()) {
+                    self.add_all(&config, ranks, &measured, limit)?;
+                }
+            }
+            // Larger micro-batches hold more. If nothing fits now, nothing larger does.
+            let too_large = self.above > 0 || self.starved.is_some();
+            if self.found.len() == before && too_large {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Adds every schedule on this many ranks.
@@ -102,7 +169,9 @@ impl Grid {
         measured: &Rc<Measured>,
         limit: Option<Memory>,
     ) -> Result<()> {
-        let costs = compose::costs_under_any(config, Measured::clone(measured))?;
+        let cluster = self.search.links.of(&measured.cluster(1));
+        let costs = compose::costs_under_any(config, measured)?;
+        let costs = compose::on_cluster(config, ranks, costs, &cluster)?;
         // On one rank all schedules do the same work in one row. This one needs the least memory.
         let names = Schedule::names().filter(|name| ranks > 1 || *name == ALONE);
         for schedule in names.chain((ranks > 1).then_some(AUTO)) {
@@ -117,11 +186,13 @@ impl Grid {
                     ranks,
                     chunks,
                     micro_batches: config.pipeline.micro_batches,
+                    replicas: config.pipeline.replicas,
+                    gradient_groups: config.pipeline.gradient_groups,
                 };
                 if !setting.is_possible(costs.layers().len()) {
                     continue;
                 }
-                let words = in_words(&setting, config.micro_batch_size());
+                let words = in_words(&setting, config);
                 match self.add(config, setting, &costs, measured, limit) {
                     Err(error) if error.is_out_of_memory() => self.leave_out(&words, error),
                     Err(error) => eprintln!("left out {words}: {error}"),
@@ -140,41 +211,73 @@ impl Grid {
         setting: Setting,
         costs: &ModelCosts,
         measured: &Rc<Measured>,
-        limit: Option<Memory>,
+        mut limit: Option<Memory>,
     ) -> Result<()> {
-        match setting.fit(costs, limit.map(Memory::bytes))? {
-            Fit::Within(candidate) if setting.schedule == AUTO && candidate.schedule.name() != AUTO => {}
-            Fit::Within(candidate) => {
-                let config = with_setting(config, &setting, &candidate, costs);
-                self.check_memory(&config, &candidate, costs)?;
+        let fit = |limit: Option<f64>| setting.fit(costs, limit);
+        let (mut fitted, mut memory) = self.check(config, &setting, costs, fit(limit.map(Memory::bytes))?)?;
+        if let (Some(over), Fit::Within(candidate)) = (self.over(memory), &fitted) {
+            // Once more, with less for later backwards.
+            let less = candidate.prediction.peak_memory - over;
+            if less > 0.0
+                && let (Fit::Within(other), held) = self.check(config, &setting, costs, fit(Some(less))?)?
+            {
+                (fitted, memory) = (Fit::Within(other), held);
+                limit = Some(Memory::of(less as u64));
+            }
+        }
+        match fitted {
+            Fit::Within(candidate)
+                if setting.schedule == AUTO && candidate.replicas.largest().name() != AUTO => {}
+            Fit::Within(candidate) if self.over(memory).is_none() => {
                 self.found.push(Found {
-                    config,
+                    config: with_setting(config, &setting, &candidate, costs),
                     setting,
                     candidate: *candidate,
                     limit,
                     measured_costs: Rc::clone(measured),
+                    memory,
                     measured: None,
                 });
             }
-            Fit::Above(bytes) => {
-                self.above += 1;
-                if self.least.as_ref().is_none_or(|(least, _)| bytes < *least) {
-                    self.least = Some((bytes, in_words(&setting, config.micro_batch_size())));
-                }
-            }
+            Fit::Within(_) => self.leave_above(Some(memory), &setting, config),
+            // These bytes are only those for later backwards.
+            Fit::Above(_) if self.search.device_memory.is_some() => self.leave_above(None, &setting, config),
+            Fit::Above(bytes) => self.leave_above(Some(bytes), &setting, config),
         }
         Ok(())
     }
 
-    /// Refuses a setting for which a device has too little memory.
-    fn check_memory(&self, config: &Config, candidate: &Candidate, costs: &ModelCosts) -> Result<()> {
+    /// By how much this is more than a device has.
+    fn over(&self, memory: f64) -> Option<f64> {
+        let limit = self.search.device_memory?;
+        (memory > limit.bytes()).then(|| memory - limit.bytes())
+    }
+
+    /// Counts a setting that does not fit, and the bytes that it needs if they are known.
+    fn leave_above(&mut self, bytes: Option<f64>, setting: &Setting, config: &Config) {
+        self.above += 1;
+        let least = self.least.as_ref().map_or(f64::INFINITY, |(least, _)| *least);
+        if let Some(bytes) = bytes.filter(|bytes| *bytes < least) {
+            self.least = Some((bytes, in_words(setting, config)));
+        }
+    }
+
+    /// The most that a rank holds in all, by the estimate. Refuses a setting for which a device of this
+    /// machine has too little memory.
+    fn check(&self, config: &Config, setting: &Setting, costs: &ModelCosts, fit: Fit) -> Result<(Fit, f64)> {
+        let Fit::Within(candidate) = &fit else {
+            return Ok((fit, 0.0));
+        };
+        let config = with_setting(config, setting, candidate, costs);
         let plan = PipelinePlan {
             costs: Some(costs.clone()),
-            ..PipelinePlan::of(candidate.counts.clone(), &candidate.schedule)
+            ..PipelinePlan::of(candidate.counts.clone(), candidate.replicas.clone())
         };
-        let held = compose::memory(config, &plan)?;
-        let all = RanksHere::all(plan.schedule.ranks());
-        compose::check_memory(config, &held, &all, &self.limits)
+        let held = compose::memory(&config, &plan)?;
+        let all = RanksHere::all(plan.replicas.count(), plan.replicas.ranks());
+        compose::check_memory(&config, &held, &all, &self.limits)?;
+        let most = held.iter().map(RankMemory::total).fold(0.0, f64::max);
+        Ok((fit, most))
     }
 
     /// Says that a setting is left out because a device has too little memory.
@@ -213,56 +316,6 @@ impl Found {
     }
 
     pub(super) fn in_words(&self) -> String {
-        in_words(&self.setting, self.config.micro_batch_size())
+        in_words(&self.setting, &self.config)
     }
-}
-
-fn in_words(setting: &Setting, rows: usize) -> String {
-    format!(
-        "{}: ranks {}, stages each {}, micro-batches {}, rows {rows}",
-        setting.schedule, setting.ranks, setting.chunks, setting.micro_batches
-    )
-}
-
-/// The config with these numbers of ranks, micro-batches and rows, to be measured.
-fn with_rows(base: &Config, ranks: u32, micro_batches: u32, rows: usize) -> Config {
-    let mut config = base.clone();
-    let pipeline = &mut config.pipeline;
-    pipeline.stages = ranks as usize;
-    pipeline.chunks = None;
-    pipeline.devices = pipeline.devices.shared_by(ranks as usize);
-    pipeline.schedule = ALONE.to_owned();
-    pipeline.partition = Partition::Named(Balanced::Balanced);
-    pipeline.costs = None;
-    pipeline.memory = None;
-    pipeline.micro_batches = micro_batches;
-    pipeline.micro_batch_size = Some(rows);
-    pipeline.batch_size = None;
-    if let RecomputeBy::Each(words) = &pipeline.recompute
-        && let Some(word) = words.first()
-    {
-        // A list has a word for each of the old stages. All its words are equal: `Config::can_be_measured`
-        // has checked it.
-        pipeline.recompute = RecomputeBy::All(*word);
-    }
-    config
-}
-
-/// The config with a candidate's setting.
-fn with_setting(config: &Config, setting: &Setting, candidate: &Candidate, costs: &ModelCosts) -> Config {
-    let mut config = config.clone();
-    let pipeline = &mut config.pipeline;
-    pipeline.stages = (setting.ranks * setting.chunks) as usize;
-    pipeline.chunks = Some(setting.chunks);
-    pipeline.schedule.clone_from(&setting.schedule);
-    let mut layers = costs.layers().iter().map(|layer| layer.name.as_str());
-    let lists = candidate.counts.iter().map(|&count| {
-        let names: Vec<&str> = layers.by_ref().take(count).collect();
-        match names.as_slice() {
-            [first, .., last] => vec![format!("{first}..{last}")],
-            names => names.iter().map(|&name| name.to_owned()).collect(),
-        }
-    });
-    pipeline.partition = Partition::Lists(lists.collect());
-    config
 }

@@ -2,16 +2,19 @@
 
 mod confirm;
 mod grid;
+mod shapes;
 mod tuned;
+mod variant;
 
 use std::path::PathBuf;
 
 use super::cuda_env;
+use super::links::Links;
 use crate::compose;
 use crate::config::{Config, Memory};
 use crate::error::{Advice, CommandError};
 use crate::{Error, Result};
-use grid::{Found, Grid};
+use grid::{Found, Grid, Search};
 use tuned::Tuned;
 
 /// Rows of the table, if fewer settings are run.
@@ -20,8 +23,9 @@ const SHOWN: usize = 10;
 /// Find the settings that train a model fastest within a memory limit.
 ///
 /// First measures what the model's layers cost, for every number of ranks and every size of a micro-batch
-/// that divides the batch. Then predicts a step for every schedule, number of stages and number of
-/// micro-batches. Then runs the best few for some steps.
+/// that divides the batch. Then predicts a step for every number of replicas, schedule, number of stages and
+/// number of micro-batches; with several replicas also with a sharded optimizer, and with a limit of memory
+/// also with recomputation. Then runs the best few for some steps.
 ///
 /// The choice is made among the settings within 5 % of the fastest. It is the one that needs least memory,
 /// and among equal ones the simplest schedule. Another number of micro-batches adds up the same batch in
@@ -33,6 +37,7 @@ const SHOWN: usize = 10;
 Examples:
   pipewright tune my.toml
   pipewright tune my.toml --memory 20MiB --out tuned.toml
+  pipewright tune my.toml --costs costs.json --devices 16 --device-memory 8GB --hosts 4
   pipewright train tuned.toml
 For a first config, take the config.toml that `pipewright train` writes into runs/gpt-text."
 )]
@@ -50,6 +55,22 @@ pub(super) struct Args {
     /// pipeline.devices]
     #[arg(long, value_name = "P", value_delimiter = ',')]
     ranks: Vec<u32>,
+    /// Numbers of replicas of the pipeline to try, such as 1,2,4 [default: as the config]
+    #[arg(long, value_name = "D", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    replicas: Vec<u32>,
+    /// How many devices there are: tries all numbers of replicas and ranks that use all of them
+    #[arg(long, value_name = "N", conflicts_with_all = ["ranks", "replicas"],
+        value_parser = clap::value_parser!(u32).range(1..))]
+    devices: Option<u32>,
+    /// The most memory that a rank may hold in all: weights, gradients, the optimizer's state, what is kept
+    /// for later backward passes, and buffers [default: no limit]
+    #[arg(long, value_name = "BYTES")]
+    device_memory: Option<Memory>,
+    /// Measured costs, a file written by profile; then nothing is measured and nothing is run here
+    #[arg(long, value_name = "FILE")]
+    costs: Option<PathBuf>,
+    #[command(flatten)]
+    links: Links,
     /// How many of the best predictions to run; with 0 the prediction decides
     #[arg(long, value_name = "N", default_value_t = 6)]
     top: usize,
@@ -64,15 +85,18 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let config = Config::load(&args.config, &args.sets).map_err(CommandError::refused)?;
     cuda_env::enter_for(&config);
     compose::check_measurable(&config)?;
-    let mut grid = Grid::measure(&config, &ranks(&args.ranks, &config)?, args.memory)?;
+    let mut grid = Grid::new(&config, search(args, &config)?)?;
     if grid.found.is_empty() {
-        return Err(nothing_fits(grid, args.memory));
+        return Err(nothing_fits(grid, args));
     }
-    confirm::run(&mut grid, args.top)?;
+    // What is for other machines is not run here.
+    let elsewhere = args.costs.is_some() || args.links.are_of_hosts();
+    let top = if elsewhere { 0 } else { args.top };
+    confirm::run(&mut grid, top)?;
     let Some(best) = grid.best() else {
-        return Err(nothing_fits(grid, args.memory));
+        return Err(nothing_fits(grid, args));
     };
-    let run = args.top.min(grid.found.len());
+    let run = top.min(grid.found.len());
     super::print(&(table(&grid, args, run.max(SHOWN)) + "chosen: " + &best.in_words()))?;
     match (&tuned, &args.out) {
         (Some(tuned), Some(out)) => {
@@ -86,41 +110,29 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// The numbers of ranks to try.
-fn ranks(given: &[u32], config: &Config) -> Result<Vec<u32>> {
-    if given.contains(&0) {
-        return Err(CommandError::NoRanks.into());
-    }
-    let layers = compose::model(config)?.names().len() as u32;
-    let mut ranks = given.to_vec();
-    if ranks.is_empty() {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let most = match config.pipeline.devices.gpus().len() {
-            0 => (cores / config.pipeline.threads_per_rank).max(1) as u32,
-            gpus => gpus as u32,
-        };
-        ranks = (0..32)
-            .map(|power| 1 << power)
-            .take_while(|ranks| *ranks < most)
-            .collect();
-        ranks.push(most);
-    }
-    ranks.sort_unstable();
-    ranks.dedup();
-    ranks.retain(|ranks| *ranks <= layers);
-    if ranks.is_empty() {
-        return Err(CommandError::TooManyRanks { layers }.into());
-    }
-    Ok(ranks)
+fn search(args: &Args, config: &Config) -> Result<Search> {
+    let shapes = match args.devices {
+        Some(devices) => shapes::of_devices(devices, config)?,
+        None => shapes::of(&args.replicas, &args.ranks, config)?,
+    };
+    Ok(Search {
+        shapes,
+        memory: args.memory,
+        device_memory: args.device_memory,
+        costs: args.costs.clone(),
+        links: args.links,
+    })
 }
 
 /// The error, with what would work instead.
-fn nothing_fits(grid: Grid, memory: Option<Memory>) -> Error {
+fn nothing_fits(grid: Grid, args: &Args) -> Error {
+    let memory = args.device_memory.or(args.memory);
     let least = grid
         .least
         .map(|(least, setting)| format!("{} ({setting})", Memory::enough(least)));
     let advice = match (grid.starved, least) {
         (Some(error), _) => Advice::OutOfMemory(Box::new(error)),
+        (None, Some(least)) if args.device_memory.is_some() => Advice::RaiseDeviceMemory { least },
         (None, Some(least)) if memory.is_some() => Advice::RaiseMemory { least },
         (None, Some(least)) => Advice::MoreGpus { least },
         (None, None) => Advice::OtherNumbers,
@@ -135,8 +147,8 @@ fn nothing_fits(grid: Grid, memory: Option<Memory>) -> Error {
 fn table(grid: &Grid, args: &Args, rows: usize) -> String {
     let unit = grid.unit;
     let mut text = format!(
-        "     ranks  schedule          chunks  micro-batches  rows  predicted s  {unit}/s  bubble    \
-         peak MiB  measured s  {unit}/s\n"
+        "     replicas  ranks  schedule          chunks  micro-batches  rows  recompute  sharded  \
+         predicted s  {unit}/s  bubble    peak MiB  memory MiB  measured s  {unit}/s\n"
     );
     for (place, found) in (1..).zip(&grid.found).take(rows) {
         text += &line(place, found, unit.len() + 2);
@@ -145,9 +157,8 @@ fn table(grid: &Grid, args: &Args, rows: usize) -> String {
         text += &format!("and {} more that are predicted slower\n", grid.found.len() - rows);
     }
     if grid.above > 0 {
-        let limit = args
-            .memory
-            .map_or("its GPU's memory".to_owned(), |memory| memory.to_string());
+        let limit = args.device_memory.or(args.memory);
+        let limit = limit.map_or("its GPU's memory".to_owned(), |memory| memory.to_string());
         text += &format!("{} more would need over {limit} on a rank\n", grid.above);
     }
     text
@@ -158,17 +169,26 @@ fn line(place: usize, found: &Found, wide: usize) -> String {
     let measured = found.measured.map_or(String::new(), |seconds| {
         format!("  {seconds:>10.4}  {:>wide$.0}", found.rate(seconds))
     });
+    let mebibytes = |bytes: f64| bytes / f64::from(1 << 20);
     format!(
-        "{place:>3}. {:>5}  {:<16}  {:>6}  {:>13}  {:>4}  {:>11.4}  {:>wide$.0}  {:>5.1} %  \
-         {:>9.2}{measured}\n",
+        "{place:>3}. {:>8}  {:>5}  {:<16}  {:>6}  {:>13}  {:>4}  {:>9}  {:>7}  {:>11.4}  {:>wide$.0}  \
+         {:>5.1} %  {:>9.2}  {:>10.2}{measured}\n",
+        setting.replicas,
         setting.ranks,
         setting.schedule,
         setting.chunks,
         setting.micro_batches,
         found.config.micro_batch_size(),
+        variant::recompute_word(&found.config),
+        if found.config.optimizer.sharded {
+            "yes"
+        } else {
+            "no"
+        },
         prediction.step,
         found.rate(prediction.step),
         100.0 * prediction.bubble,
-        prediction.peak_memory / f64::from(1 << 20),
+        mebibytes(prediction.peak_memory),
+        mebibytes(found.memory),
     )
 }

@@ -5,15 +5,13 @@ use std::path::{Path, PathBuf};
 use toml_edit::{DocumentMut, Item, RawString, TableLike};
 
 use super::grid::Found;
+use super::variant;
 use crate::cli::out::{Out, Replace};
 use crate::config::{Config, Memory};
 use crate::plan::AUTO;
 use crate::{Error, Result};
 
-/// The section that has the settings.
-const SECTION: &str = "pipeline";
-
-/// The keys that may be chosen. They are written if the given config does not have the same values.
+/// The keys of `[pipeline]` that are chosen. They are written if the given config does not have them.
 const FOUND: [&str; 8] = [
     "stages",
     "chunks",
@@ -62,19 +60,39 @@ impl Tuned {
                 .and_then(|config| config.resolved_toml())
                 .is_ok_and(|text| text == resolved)
         };
-        let edited = edit(&given, &resolved).filter(says_the_same);
+        let edited = edit(&given, &resolved, &found.config).filter(says_the_same);
         self.config.write(&edited.unwrap_or(resolved))
     }
 }
 
-/// The text of a config, with the values in `[pipeline]` replaced. Comments and the order of keys stay. If a
-/// key is removed, the comments above it move to the next key. `None` if one of the texts is not TOML or has
-/// another form.
-fn edit(given: &str, wanted: &str) -> Option<String> {
+/// The text of a config, with the values of the sections replaced that have chosen keys. Comments and the
+/// order of keys stay. If a key is removed, the comments above it move to the next key. `None` if one of the
+/// texts is not TOML or has another form.
+fn edit(given: &str, wanted: &str, found: &Config) -> Option<String> {
     let mut given: DocumentMut = given.parse().ok()?;
     let mut wanted: DocumentMut = wanted.parse().ok()?;
-    let wanted = wanted.get_mut(SECTION)?.as_table_like_mut()?;
-    let section = given.entry(SECTION).or_insert(toml_edit::table());
+    let mut chosen = FOUND.to_vec();
+    if found.pipeline.replicas > 1 {
+        chosen.extend(["replicas", "gradient_groups"]);
+    }
+    if variant::recompute_word(found) != "none" {
+        chosen.push("recompute");
+    }
+    edit_section(&mut given, &mut wanted, "pipeline", &chosen)?;
+    if found.optimizer.sharded {
+        edit_section(&mut given, &mut wanted, "optimizer", &["sharded"])?;
+    }
+    Some(given.to_string())
+}
+
+fn edit_section(
+    given: &mut DocumentMut,
+    wanted: &mut DocumentMut,
+    name: &str,
+    chosen: &[&str],
+) -> Option<()> {
+    let wanted = wanted.get_mut(name)?.as_table_like_mut()?;
+    let section = given.entry(name).or_insert(toml_edit::table());
     let section = section.as_table_like_mut()?;
     let mut comments = String::new();
     for key in names(section) {
@@ -89,11 +107,11 @@ fn edit(given: &str, wanted: &str) -> Option<String> {
             }
         }
     }
-    for key in names(wanted).iter().filter(|key| FOUND.contains(&key.as_str())) {
+    for key in names(wanted).iter().filter(|key| chosen.contains(&key.as_str())) {
         section.insert(key, wanted.remove(key)?);
         put_above(section, key, &std::mem::take(&mut comments));
     }
-    Some(given.to_string())
+    Some(())
 }
 
 fn names(table: &dyn TableLike) -> Vec<String> {

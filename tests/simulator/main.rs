@@ -1,8 +1,10 @@
 //! Compares the simulator with the oracle's clock, on random schedules with random costs.
 
-#[path = "oracle/clock.rs"]
+#[path = "../oracle/clock.rs"]
 mod clock;
+#[path = "../random/mod.rs"]
 mod random;
+mod replicas;
 
 use clock::{Clock, Times};
 use pipewright::id::Rank;
@@ -25,10 +27,12 @@ fn cost() -> impl Strategy<Value = f64> {
 prop_compose! {
     fn stage_cost()(
         forward in 0.1..5.0f64,
-        rest in [cost(), cost(), cost(), cost(), cost(), cost(), cost()],
+        rest in [cost(), cost(), cost(), cost(), cost(), cost(), cost(), cost()],
     ) -> StageCost {
-        let [backward_input, backward_weight, update, reduce, saved, pending, restored] = rest;
-        StageCost { forward, backward_input, backward_weight, update, reduce, saved, pending, restored }
+        let [backward_input, backward_weight, update, reduce, gather, saved, pending, restored] = rest;
+        StageCost {
+            forward, backward_input, backward_weight, update, reduce, gather, saved, pending, restored,
+        }
     }
 }
 
@@ -238,10 +242,12 @@ fn assert_agrees(case: &Case, simulation: &Simulation, times: &Times) -> Result<
     assert_close("bubble of the span", simulation.bubble_span, idle(span))
 }
 
-/// The cost of a rank's updates.
+/// The cost of a rank's updates, with the weights that it collects.
 fn update(case: &Case, rank: Rank) -> f64 {
     let stages = case.schedule.placement().stages_on(rank);
-    stages.map(|stage| case.stages[stage.index()].update).sum()
+    stages
+        .map(|stage| case.stages[stage.index()].update + case.stages[stage.index()].gather)
+        .sum()
 }
 
 proptest! {

@@ -1,0 +1,120 @@
+//! The configs that are compared: the given one with other settings.
+
+use crate::compose;
+use crate::config::{Balanced, Config, Partition, RecomputeBy};
+use crate::plan::{Candidate, ModelCosts, Setting};
+use crate::stages::Recompute;
+
+/// The schedule for measurements. On one rank it is the only one.
+pub(super) const ALONE: &str = "1f1b";
+
+/// The config with these numbers of ranks, micro-batches and rows, to be measured.
+pub(super) fn with_rows(base: &Config, ranks: u32, micro_batches: u32, rows: usize) -> Config {
+    let mut config = base.clone();
+    let pipeline = &mut config.pipeline;
+    pipeline.stages = ranks as usize;
+    pipeline.chunks = None;
+    pipeline.replicas = 1;
+    pipeline.devices = pipeline.devices.shared_by(ranks as usize);
+    pipeline.schedule = ALONE.to_owned();
+    pipeline.partition = Partition::Named(Balanced::Balanced);
+    pipeline.costs = None;
+    pipeline.memory = None;
+    pipeline.micro_batches = micro_batches;
+    pipeline.micro_batch_size = Some(rows);
+    pipeline.batch_size = None;
+    if let RecomputeBy::Each(words) = &pipeline.recompute
+        && let Some(word) = words.first()
+    {
+        // A list has a word for each of the old stages. All its words are equal: `Config::can_be_measured`
+        // has checked it.
+        pipeline.recompute = RecomputeBy::All(*word);
+    }
+    config
+}
+
+/// The measured config with so many replicas, in all ways to recompute and to share the optimizer's state.
+/// What costs time and saves only memory is tried if memory is `limited`.
+pub(super) fn with_replicas(config: &Config, replicas: u32, limited: bool) -> Vec<Config> {
+    let given = config.pipeline.recompute.clone();
+    let words = match given {
+        // These two have the same measured costs.
+        RecomputeBy::All(Recompute::None | Recompute::Full) if limited => {
+            [Recompute::None, Recompute::Full].map(RecomputeBy::All).to_vec()
+        }
+        given => vec![given],
+    };
+    let has_state = !compose::optimizer(config).state_names().is_empty();
+    let sharded: &[bool] = match replicas > 1 && has_state {
+        true => &[false, true],
+        false => &[false],
+    };
+    let mut configs = Vec::new();
+    for recompute in words {
+        for &sharded in sharded {
+            let mut config = config.clone();
+            config.pipeline.recompute = recompute.clone();
+            config.pipeline.replicas = replicas;
+            config.pipeline.gradient_groups = config.pipeline.gradient_groups.max(replicas);
+            config.optimizer.sharded = sharded;
+            configs.push(config);
+        }
+    }
+    configs
+}
+
+/// The config with a candidate's setting.
+pub(super) fn with_setting(
+    config: &Config,
+    setting: &Setting,
+    candidate: &Candidate,
+    costs: &ModelCosts,
+) -> Config {
+    let mut config = config.clone();
+    let pipeline = &mut config.pipeline;
+    pipeline.stages = (setting.ranks * setting.chunks) as usize;
+    pipeline.chunks = Some(setting.chunks);
+    pipeline.schedule.clone_from(&setting.schedule);
+    let mut layers = costs.layers().iter().map(|layer| layer.name.as_str());
+    let lists = candidate.counts.iter().map(|&count| {
+        let names: Vec<&str> = layers.by_ref().take(count).collect();
+        match names.as_slice() {
+            [first, .., last] => vec![format!("{first}..{last}")],
+            names => names.iter().map(|&name| name.to_owned()).collect(),
+        }
+    });
+    pipeline.partition = Partition::Lists(lists.collect());
+    config
+}
+
+/// A setting of this config, in words.
+pub(super) fn in_words(setting: &Setting, config: &Config) -> String {
+    let replicas = match setting.replicas {
+        1 => String::new(),
+        replicas => format!("replicas {replicas}, "),
+    };
+    let mut text = format!(
+        "{}: {replicas}ranks {}, stages each {}, micro-batches {}, rows {}",
+        setting.schedule,
+        setting.ranks,
+        setting.chunks,
+        setting.micro_batches,
+        config.micro_batch_size()
+    );
+    if let word @ ("selective" | "full") = recompute_word(config) {
+        text += &format!(", recompute {word}");
+    }
+    if config.optimizer.sharded {
+        text += ", sharded optimizer";
+    }
+    text
+}
+
+/// What the stages of a measured config recompute.
+pub(super) fn recompute_word(config: &Config) -> &'static str {
+    match config.pipeline.recompute {
+        RecomputeBy::All(Recompute::Selective) => "selective",
+        RecomputeBy::All(Recompute::Full) => "full",
+        RecomputeBy::All(Recompute::None) | RecomputeBy::Each(_) => "none",
+    }
+}

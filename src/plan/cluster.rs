@@ -1,0 +1,44 @@
+//! The links between the hosts of a run and inside of them.
+
+use crate::plan::LinkCost;
+
+/// The hosts of a run and what messages cost there. World ranks, which count the ranks of replica 0 first,
+/// fill one host after the other, as many on each.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cluster {
+    /// How many hosts there are.
+    pub hosts: u32,
+    /// A message between two ranks of one host.
+    pub inside: LinkCost,
+    /// A message between ranks of two hosts. `None`: as inside of a host.
+    pub between: Option<LinkCost>,
+    /// Seconds to add a byte of gradients to a sum.
+    pub add: f64,
+}
+
+impl Cluster {
+    /// The link of transfers, for so many replicas of so many ranks: between hosts as soon as a pipeline has
+    /// ranks on two.
+    pub fn of_transfers(&self, replicas: u32, ranks: u32) -> LinkCost {
+        let on = |replica: u32, rank: u32| self.host(replicas, ranks, replica * ranks + rank);
+        self.link((0..replicas).any(|replica| on(replica, 0) != on(replica, ranks - 1)))
+    }
+
+    /// The link of reductions, for so many replicas of so many ranks: between hosts as soon as the replicas
+    /// of a stage are on two.
+    pub fn of_reductions(&self, replicas: u32, ranks: u32) -> LinkCost {
+        let on = |replica: u32, rank: u32| self.host(replicas, ranks, replica * ranks + rank);
+        self.link((0..ranks).any(|rank| on(0, rank) != on(replicas - 1, rank)))
+    }
+
+    fn link(&self, crosses: bool) -> LinkCost {
+        match crosses {
+            true => self.between.unwrap_or(self.inside),
+            false => self.inside,
+        }
+    }
+
+    fn host(&self, replicas: u32, ranks: u32, world_rank: u32) -> u32 {
+        world_rank / (replicas * ranks).div_ceil(self.hosts.max(1)).max(1)
+    }
+}

@@ -1,0 +1,210 @@
+//! `plan` and `tune` for several replicas of a config's pipeline.
+
+use super::*;
+use crate::tune::measured;
+
+fn plan(place: &Place, args: &[&str]) -> serde_json::Value {
+    let plan = ["plan", "my.toml", "--costs", "costs.json", "--format", "json"];
+    let said = place.run(&[&plan[..], args].concat()).done().stdout();
+    serde_json::from_str(&said).unwrap()
+}
+
+fn set<'a>(sets: &[&'a str]) -> Vec<&'a str> {
+    sets.iter().flat_map(|set| ["--set", set]).collect()
+}
+
+fn number(plan: &serde_json::Value, key: &str) -> f64 {
+    plan[key].as_f64().unwrap()
+}
+
+#[test]
+fn slower_links_make_a_step_longer_and_expose_more_of_the_reduction() {
+    let place = measured();
+    let two = set(&["pipeline.replicas=2"]);
+    let at = |bandwidth: &str| {
+        let between = ["--hosts", "2", "--between-bandwidth", bandwidth];
+        plan(&place, &[&two[..], &between].concat())
+    };
+    let (fast, slow) = (at("1000GB"), at("10KB"));
+    let share = |plan: &serde_json::Value| number(plan, "exposed_reduction");
+    assert!(number(&slow, "step_with_barrier") > number(&fast, "step_with_barrier"));
+    assert!(share(&slow) > 0.5 && share(&slow) > share(&fast) && share(&slow) < 1.0);
+    let unused = plan(&place, &[&two[..], &["--between-bandwidth", "10KB"]].concat());
+    assert!(
+        share(&unused) < share(&slow),
+        "on one host no message goes between hosts"
+    );
+    let one = plan(&place, &["--link-latency", "0.5"]);
+    assert!(number(&one, "exposed_transfer") > 0.5, "{one}");
+    let said = place.run(&["plan", "my.toml", "--costs", "costs.json", "--link-latency", "-1"]);
+    let said = said.refused();
+    assert!(
+        said.contains("link: the cost latency is -1; it has to be a number from 0 on"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_sharded_optimizer_holds_its_part_and_groups_hold_their_sums() {
+    let place = measured();
+    let memory = |sets: &[&str], part: &str| -> f64 {
+        let plan = plan(&place, &set(sets));
+        let ranks = plan["memory"].as_array().unwrap().iter();
+        ranks.map(|rank| rank[part].as_f64().unwrap()).sum()
+    };
+    let base = ["pipeline.replicas=3", "pipeline.gradient_groups=3"];
+    let sharded = [&base[..], &["optimizer.sharded=true"]].concat();
+    let weights = memory(&base, "weights");
+    assert_eq!(memory(&base, "optimizer"), 2.0 * weights);
+    assert_eq!(memory(&sharded, "optimizer"), 2.0 * weights / 3.0);
+    assert_eq!(memory(&base, "gradients"), weights, "a group each");
+    let one = ["pipeline.gradient_groups=3"];
+    assert_eq!(
+        memory(&one, "gradients"),
+        2.0 * weights,
+        "a sum waits while the next group grows"
+    );
+    let all = |sets: &[&str]| memory(sets, "all") / memory(sets, "weights");
+    assert!(all(&sharded) < all(&base));
+}
+
+#[test]
+fn costs_files_from_before_replicas_are_read_and_wrong_ones_refused() {
+    let place = measured();
+    let file = place.path("costs.json");
+    let whole: serde_json::Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    let mut old = whole.clone();
+    old.as_object_mut().unwrap().remove("add");
+    fs::write(&file, old.to_string()).unwrap();
+    plan(&place, &set(&["pipeline.replicas=2"]));
+    for (key, value, part) in [
+        (
+            "add",
+            serde_json::json!(-1),
+            "the cost add is -1; it has to be a number from 0 on",
+        ),
+        (
+            "between",
+            serde_json::json!({"latency": 1.0, "per_byte": -2.0, "one_host": true}),
+            "the cost between: per_byte is -2; it has to be a number from 0 on",
+        ),
+        (
+            "between",
+            serde_json::json!({"latency": 1.0}),
+            "between: missing field `per_byte`",
+        ),
+    ] {
+        let mut wrong = whole.clone();
+        wrong[key] = value;
+        fs::write(&file, wrong.to_string()).unwrap();
+        let said = place.run(&["plan", "my.toml", "--costs", "costs.json"]).refused();
+        assert!(
+            said.starts_with("error: costs.json: ") && said.contains(part),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_schedule_in_a_file_is_for_one_replicas_share() {
+    let place = Place::new();
+    let mine = [
+        "plan",
+        "--ranks=2",
+        "--micro-batches=2",
+        "--schedule=1f1b",
+        "--format=csv",
+    ];
+    fs::write(place.path("mine.csv"), place.run(&mine).done().stdout()).unwrap();
+    let plan = |micro_batches: &str| {
+        let sets = [
+            "pipeline.schedule=file:mine.csv",
+            "pipeline.replicas=2",
+            micro_batches,
+        ];
+        place.run(&[&["plan", "my.toml", "--format", "csv"][..], &set(&sets)].concat())
+    };
+    assert_eq!(
+        plan("pipeline.micro_batches=4").done().stdout().lines().count(),
+        2
+    );
+    let said = plan("pipeline.micro_batches=3").refused();
+    assert!(
+        said.contains(
+            "pipeline.micro_batches: the schedule in mine.csv is for the 2 micro-batches of a replica, but \
+             replica 1 has 1 of the batch: choose micro_batches and gradient_groups so that each replica \
+             has 2"
+        ),
+        "{said}"
+    );
+}
+
+/// The rows of `tune`'s table.
+fn rows(said: &str) -> Vec<Vec<String>> {
+    let is_row = |line: &&str| {
+        let first = line.split_whitespace().next().unwrap_or_default();
+        first.ends_with('.') && first.trim_end_matches('.').parse::<u32>().is_ok()
+    };
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect();
+    said.lines().filter(is_row).map(words).collect()
+}
+
+#[test]
+fn tune_uses_all_devices_within_their_memory_and_runs_nothing_for_given_costs() {
+    let place = measured();
+    let tune = |args: &[&str]| {
+        let tune = ["tune", "my.toml", "--costs", "costs.json", "--devices", "6"];
+        let micro_batches = set(&["pipeline.micro_batches=6"]);
+        place.run(&[&tune[..], args, &micro_batches].concat())
+    };
+    let run = tune(&["--out", "tuned.toml"]).done();
+    assert_eq!(run.stderr(), "", "nothing is measured or run");
+    let said = run.stdout();
+    let table = rows(&said);
+    assert_eq!(table.len(), 10, "{said}");
+    for row in &table {
+        let [replicas, ranks] = [1, 2].map(|column| row[column].parse::<u32>().unwrap());
+        assert_eq!(replicas * ranks, 6, "{said}");
+    }
+    let tuned = fs::read_to_string(place.path("tuned.toml")).unwrap();
+    let config = pipewright::config::Config::parse("tuned.toml", &tuned, &[], &[]).unwrap();
+    let best = &table[0];
+    assert_eq!(config.pipeline.micro_batches, 6);
+    assert!(
+        said.contains(&format!("chosen: {}: ", config.pipeline.schedule)),
+        "{best:?} {said}"
+    );
+
+    let memories = |said: &str| -> Vec<f64> {
+        let memory = |row: Vec<String>| row[14].parse::<f64>().unwrap();
+        rows(said).into_iter().map(memory).collect()
+    };
+    let least = memories(&said).into_iter().fold(f64::INFINITY, f64::min) + 0.01;
+    let limit = format!("{:.0}", least * f64::from(1 << 20));
+    let limited = tune(&["--device-memory", &limit]).done().stdout();
+    assert!(
+        memories(&limited).iter().all(|memory| *memory <= least + 0.005),
+        "{limited}"
+    );
+    let said = tune(&["--device-memory", "1KiB"]).0;
+    let said = String::from_utf8(said.stderr).unwrap();
+    assert!(
+        said.contains("error: nothing fits into 1.00 KiB on a rank: the least that was found is ")
+            && said.ends_with("): raise --device-memory, or take more --devices\n"),
+        "{said}"
+    );
+}
+
+#[test]
+fn tune_refuses_devices_with_ranks_and_numbers_that_are_none() {
+    let place = Place::new();
+    for (args, part) in [
+        (&["--devices", "4", "--ranks", "2"][..], "cannot be used with"),
+        (&["--devices", "0"], "0 is not in 1.."),
+        (&["--replicas", "0"], "0 is not in 1.."),
+        (&["--costs", "none.json"], "cannot read none.json: "),
+    ] {
+        let said = place.run(&[&["tune", "my.toml"][..], args].concat()).refused();
+        assert!(said.contains(part), "{said}");
+    }
+}

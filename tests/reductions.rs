@@ -1,0 +1,184 @@
+//! What it costs to add up gradients over replicas.
+
+use pipewright::groups::Groups;
+use pipewright::plan::{Cluster, LinkCost, Prediction, Reduction, Replicas, StageCost};
+use pipewright::plan::{Costs, LayerCost, ModelCosts, waiting_sums};
+use pipewright::schedule::{LinkKind, Placement, Schedule};
+
+fn close(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1.0)
+}
+
+#[test]
+fn a_reduction_costs_its_messages_its_bytes_and_its_additions() {
+    let link = LinkCost {
+        latency: 10.0,
+        per_byte: 2.0,
+    };
+    let reduction = |replicas, sharded| Reduction {
+        replicas,
+        link,
+        add: 0.5,
+        sharded,
+    };
+    assert_eq!(reduction(1, false).gradients(1000.0), 0.0);
+    // An exchange: 3 messages of 4 bytes, and 3 additions. A scatter would have 6 messages.
+    assert_eq!(
+        reduction(4, false).gradients(4.0),
+        3.0 * (10.0 + 4.0 * 2.0 + 4.0 * 0.5)
+    );
+    // A scatter: twice 3 messages of 100 bytes, and 3 additions of 100 bytes.
+    assert_eq!(
+        reduction(4, false).gradients(400.0),
+        6.0 * (10.0 + 100.0 * 2.0) + 3.0 * 100.0 * 0.5
+    );
+    assert_eq!(reduction(4, false).weights(400.0), 0.0);
+    // The two halves of a scatter, before and after the update.
+    assert_eq!(reduction(4, true).gradients(400.0), 3.0 * (10.0 + 100.0 * 2.5));
+    assert_eq!(reduction(4, true).weights(400.0), 3.0 * (10.0 + 100.0 * 2.0));
+    assert_eq!(reduction(4, true).share_of_update(), 0.25);
+}
+
+/// A model of equal layers, each with so many bytes of weights, in replicas.
+fn model(replicas: u32, bandwidth: f64, sharded: bool) -> ModelCosts {
+    let layer = |name: usize| LayerCost {
+        name: name.to_string(),
+        cost: StageCost {
+            update: 0.1,
+            ..StageCost::default()
+        },
+        backward: 2.0,
+        shared: 0.0,
+        output: 1.0,
+    };
+    let link = LinkCost {
+        latency: 0.01,
+        per_byte: 1.0 / bandwidth,
+    };
+    let reduction = Reduction {
+        replicas,
+        link,
+        add: 0.001,
+        sharded,
+    };
+    ModelCosts::new((0..8).map(layer).collect(), 1.0, link)
+        .unwrap()
+        .replicated(vec![4.0; 8], reduction)
+        .unwrap()
+}
+
+#[test]
+fn more_bandwidth_is_never_slower_and_what_is_sharded_updates_faster() {
+    for name in Schedule::names() {
+        for (replicas, ranks) in [(1, 2), (2, 2), (3, 2), (4, 1)] {
+            let groups = Groups::new(10, 8);
+            let all = Replicas::new(groups, replicas, |share| Schedule::named(name, ranks, share)).unwrap();
+            let stages = all.largest().stages() as usize;
+            if 8 % stages != 0 {
+                continue;
+            }
+            let step = |bandwidth, sharded| {
+                let costs = model(replicas, bandwidth, sharded).stages(&vec![8 / stages; stages]);
+                let prediction = Prediction::of_replicas(&all, &costs.unwrap(), LinkKind::Buffered);
+                prediction.unwrap().step
+            };
+            let mut slower = f64::INFINITY;
+            for bandwidth in [0.5, 1.0, 4.0, 64.0, f64::INFINITY] {
+                let now = step(bandwidth, false);
+                assert!(now <= slower * (1.0 + 1e-9), "{name} {replicas} {bandwidth}");
+                slower = now;
+            }
+            let costs = model(replicas, 1.0, true)
+                .stages(&vec![8 / stages; stages])
+                .unwrap();
+            let of_stage = costs.of(all.largest().placement()).unwrap()[0];
+            let update = 0.1 * (8 / stages) as f64 / f64::from(replicas);
+            assert!(close(of_stage.update, update));
+            assert_eq!(of_stage.gather > 0.0, replicas > 1);
+        }
+    }
+}
+
+#[test]
+fn the_slow_link_counts_where_ranks_that_talk_are_on_two_hosts() {
+    let inside = LinkCost::default();
+    let between = LinkCost {
+        latency: 1.0,
+        per_byte: 1.0,
+    };
+    let crosses = |hosts, replicas, ranks| {
+        let cluster = Cluster {
+            hosts,
+            inside,
+            between: Some(between),
+            add: 0.0,
+        };
+        [
+            cluster.of_transfers(replicas, ranks) == between,
+            cluster.of_reductions(replicas, ranks) == between,
+        ]
+    };
+    assert_eq!(crosses(1, 4, 2), [false, false]);
+    assert_eq!(crosses(4, 4, 2), [false, true], "a pipeline a host");
+    assert_eq!(crosses(2, 1, 4), [true, false], "one pipeline over both");
+    assert_eq!(crosses(8, 4, 2), [true, true], "a rank a host");
+    assert_eq!(crosses(2, 3, 2), [true, true], "the second pipeline is on both");
+    let cluster = Cluster {
+        hosts: 2,
+        inside: between,
+        between: None,
+        add: 0.0,
+    };
+    assert_eq!(cluster.of_reductions(2, 1), between, "not measured: as inside");
+}
+
+#[test]
+fn a_tree_of_groups_keeps_one_sum_a_level() {
+    let waiting: Vec<u32> = (0..9).map(|groups| waiting_sums(0..groups)).collect();
+    assert_eq!(waiting, [0, 0, 1, 1, 2, 2, 2, 2, 3]);
+    assert_eq!(waiting_sums(3..6), 2, "3 waits, and 4 until 5 is there");
+}
+
+#[test]
+fn costs_of_replicas_that_are_no_times_are_refused() {
+    let layers = model(1, 1.0, false);
+    let reduction = |latency, add| Reduction {
+        replicas: 2,
+        link: LinkCost {
+            latency,
+            per_byte: 0.0,
+        },
+        add,
+        sharded: false,
+    };
+    for (weights, reduction, message) in [
+        (
+            vec![1.0; 8],
+            reduction(-1.0, 0.0),
+            "link between replicas: the cost latency is -1; it has to be a number from 0 on",
+        ),
+        (
+            vec![1.0; 8],
+            reduction(0.0, f64::NAN),
+            "link between replicas: the cost add is NaN; it has to be a number from 0 on",
+        ),
+        (
+            vec![1.0; 3],
+            reduction(0.0, 0.0),
+            "stages of [3] layers do not make up the model's 8",
+        ),
+    ] {
+        let refused = layers.clone().replicated(weights, reduction).unwrap_err();
+        assert_eq!(refused.to_string(), message);
+    }
+    let slow = LinkCost {
+        latency: f64::INFINITY,
+        per_byte: 0.0,
+    };
+    assert_eq!(
+        layers.linked(slow).unwrap_err().to_string(),
+        "link: the cost latency is inf; it has to be a number from 0 on"
+    );
+    let placement = Placement::looped(1, 1).unwrap();
+    assert_eq!(Costs::default().of(&placement).unwrap()[0].gather, 0.0);
+}
