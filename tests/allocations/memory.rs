@@ -53,7 +53,7 @@ fn trained(config: &str) -> ([Vec<f64>; 2], [f64; 2]) {
         &config,
         &data,
         &plan.counts,
-        plan.replicas.schedule(0).clone(),
+        &plan.replicas,
         None,
     )
     .unwrap();
