@@ -2,9 +2,19 @@
 
 mod common;
 
-use common::{Recipe, gpt_recipe, recipe};
-use pipewright::schedule::Schedule;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use common::{RandomRows, RandomTokens, Recipe, gpt_recipe, recipe};
+use pipewright::data::DataSource;
+use pipewright::id::MicroBatch;
+use pipewright::schedule::{Pass, Schedule};
+use pipewright::stages::layers::Linear;
+use pipewright::stages::loss::CrossEntropy;
 use pipewright::stages::models::Gpt;
+use pipewright::stages::optimizer::{AdamW, Optimizer, Sgd, Update};
+use pipewright::stages::{Init, Parameter, Sequential, Shape, Tensor};
+use pipewright::{Error, Pipeline, PipelineBuilder, Result};
 
 const STEPS: u64 = 2;
 
@@ -88,4 +98,253 @@ fn any_number_of_gradient_groups_has_its_own_order() {
             assert_equal(&mut recipe, &expected, "gpipe", 1);
         }
     }
+}
+
+#[test]
+fn losses_norms_and_evaluations_do_not_depend_on_replicas() {
+    let mut recipe = recipe(2, true, 6);
+    let told = |recipe: &Recipe| {
+        let mut pipeline = recipe.pipeline(2, "1f1b");
+        let reports: Vec<_> = (0..STEPS).map(|_| pipeline.step().expect("a step")).collect();
+        let evaluation = pipeline.evaluate(recipe.data.clone(), 5).expect("forward only");
+        let numbers = reports
+            .iter()
+            .map(|report| [report.loss, report.grad_norm, report.weight]);
+        (numbers.collect::<Vec<_>>(), [evaluation.loss, evaluation.weight])
+    };
+    let expected = told(&recipe);
+    for (replicas, sharded) in [(2, false), (3, true), (8, false)] {
+        (recipe.replicas, recipe.sharded) = (replicas, sharded);
+        assert_eq!(told(&recipe), expected, "{replicas} replicas");
+    }
+}
+
+#[test]
+fn a_checkpoint_goes_on_with_another_number_of_replicas() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut recipe = large(true, 4);
+    let expected = recipe.plain_hash(4);
+    let shapes = [(1, false, 1), (2, true, 1), (3, false, 1), (2, true, 2)];
+    for (step, (replicas, sharded, ranks)) in (0..).zip(shapes) {
+        (recipe.replicas, recipe.sharded) = (replicas, sharded);
+        let mut pipeline = recipe.pipeline(ranks, "1f1b");
+        if step > 0 {
+            pipeline
+                .load(folder.path().join(format!("{}", step - 1)))
+                .expect("it is whole");
+        }
+        pipeline.step().expect("a step");
+        pipeline
+            .save(folder.path().join(step.to_string()))
+            .expect("saved");
+        if step == 3 {
+            assert_eq!(pipeline.weights_hash().expect("it runs"), expected);
+        }
+    }
+    let bytes = |step: u32, file: &str| {
+        let path = folder.path().join(step.to_string()).join(file);
+        std::fs::read(path).expect("it is there").len()
+    };
+    for file in ["model.safetensors", "optimizer.safetensors"] {
+        assert_eq!(bytes(3, file), bytes(0, file), "{file} does not know of replicas");
+    }
+}
+
+#[test]
+fn a_sharded_optimizer_has_its_part_of_the_state() {
+    let mut recipe = large(false, 4);
+    let state = |recipe: &Recipe| -> Vec<usize> {
+        let lengths = Arc::new(Mutex::new(Vec::new()));
+        let builder = recipe.builder(Schedule::named("gpipe", 1, 4).expect("the sizes fit"));
+        let told = Arc::clone(&lengths);
+        let mut pipeline = builder
+            .expect("the model fits")
+            .optimizer(Counting {
+                told,
+                adamw: recipe.optimizer,
+            })
+            .launch()
+            .expect("it starts");
+        pipeline.step().expect("a step");
+        let mut lengths = lengths.lock().expect("no panic");
+        std::mem::take(&mut *lengths)
+    };
+    let all: usize = state(&recipe).iter().sum();
+    (recipe.replicas, recipe.sharded) = (2, true);
+    let sharded = state(&recipe);
+    assert_eq!(
+        sharded.iter().sum::<usize>(),
+        all,
+        "together they have all of it, once"
+    );
+    recipe.sharded = false;
+    assert_eq!(state(&recipe).iter().sum::<usize>(), 2 * all);
+}
+
+/// AdamW that tells how much state it has for each parameter.
+#[derive(Clone)]
+struct Counting {
+    told: Arc<Mutex<Vec<usize>>>,
+    adamw: AdamW,
+}
+
+impl std::fmt::Debug for Counting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.adamw.fmt(f)
+    }
+}
+
+impl Optimizer for Counting {
+    fn state_names(&self) -> &'static [&'static str] {
+        self.adamw.state_names()
+    }
+
+    fn update(&self, parameter: &mut Parameter, update: Update) -> pipewright::stages::Result<()> {
+        self.adamw.update(parameter, update)?;
+        let numbers = parameter.state.iter().map(|numbers| numbers.len()).sum();
+        self.told.lock().expect("no panic").push(numbers);
+        Ok(())
+    }
+
+    fn updates_parts(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_failing_replica_is_named() {
+    let mut recipe = recipe(1, false, 4);
+    recipe.replicas = 2;
+    recipe.data = Arc::new(Broken(RandomTokens {
+        rows: 2,
+        seq: 8,
+        vocab: 17,
+    }));
+    let error = recipe.pipeline(1, "1f1b").step().expect_err("the data fails");
+    let Error::Action { replica, rank, .. } = &error else {
+        panic!("{error}");
+    };
+    assert_eq!((*replica, rank.0), (Some(1), 0));
+    assert!(
+        error.to_string().starts_with("replica 1, rank 0, action "),
+        "{error}"
+    );
+}
+
+/// Tokens whose micro-batch 3 cannot be read.
+struct Broken(RandomTokens);
+
+impl DataSource for Broken {
+    fn micro_batch(&self, step: u64, micro_batch: MicroBatch) -> Result<(Tensor, Tensor)> {
+        match micro_batch.0 {
+            3 => Err(Error::io("read", "tokens")(std::io::ErrorKind::NotFound.into())),
+            _ => self.0.micro_batch(step, micro_batch),
+        }
+    }
+
+    fn shapes(&self) -> (Shape, Shape) {
+        self.0.shapes()
+    }
+}
+
+#[test]
+fn a_trace_has_the_reductions_and_all_micro_batches() {
+    let mut recipe = recipe(2, false, 6);
+    recipe.replicas = 2;
+    let (report, timeline) = recipe.pipeline(2, "1f1b").step_traced().expect("a step");
+    assert_eq!((report.ranks.len(), timeline.ranks.len()), (4, 4));
+    assert_eq!(timeline.reductions.len(), 4);
+    assert!(
+        timeline
+            .reductions
+            .iter()
+            .all(|reduction| reduction.end >= reduction.start)
+    );
+    let of_rank = |rank: usize| -> Vec<u32> {
+        let forwards = timeline.ranks[rank]
+            .iter()
+            .filter(|timed| timed.pass == Pass::Forward);
+        forwards.map(|timed| timed.cell.micro_batch.0).collect()
+    };
+    assert_eq!([of_rank(0), of_rank(2)], [vec![0, 1, 2], vec![3, 4, 5]]);
+    assert!(
+        timeline
+            .transfers
+            .iter()
+            .all(|transfer| (transfer.from.0 < 2) == (transfer.to.0 < 2))
+    );
+    let reducing = report.ranks.iter().map(|rank| rank.reducing);
+    assert!(reducing.clone().all(|seconds| seconds >= 0.0) && reducing.sum::<f64>() > 0.0);
+}
+
+#[test]
+fn replicas_that_cannot_be_are_refused() {
+    let refusal = |change: fn(&mut Recipe)| {
+        let mut recipe = recipe(1, false, 4);
+        change(&mut recipe);
+        let launched = recipe.launch(Schedule::named("1f1b", 1, 4).expect("the sizes fit"));
+        launched.map(|_| ()).expect_err("it cannot be").to_string()
+    };
+    assert_eq!(
+        refusal(|recipe| recipe.replicas = 9),
+        "9 replicas cannot share 8 gradient groups, because a replica has whole groups: call `.replicas(...)` \
+         with 1 to 8, or `.gradient_groups(...)` with more"
+    );
+    assert!(refusal(|recipe| recipe.replicas = 0).starts_with("0 replicas cannot share"));
+    let builder = || recipe(1, false, 4).builder(Schedule::named("1f1b", 1, 4).expect("it fits"));
+    let told = |builder: PipelineBuilder<Sequential>| {
+        builder
+            .launch()
+            .map(|_| ())
+            .expect_err("it cannot be")
+            .to_string()
+    };
+    assert_eq!(
+        told(
+            builder()
+                .expect("it fits")
+                .replicas(2)
+                .sharded(true)
+                .optimizer(Sgd::default())
+        ),
+        "Sgd { momentum: 0.0, weight_decay: 0.0, decay: Matrices } cannot be sharded: it has no state, so \
+         there is nothing to save; leave out `.sharded(true)` (`optimizer.sharded`)"
+    );
+    let schedule = |micro_batches| Schedule::named("1f1b", 1, micro_batches).expect("it fits");
+    let shares = vec![schedule(1), schedule(3)];
+    assert_eq!(
+        told(builder().expect("it fits").replica_schedules(shares)),
+        "the schedule of replica 0 has 1 micro-batches, and its share of a batch of 4 is 2: `Groups::share` \
+         says what each replica has"
+    );
+}
+
+#[test]
+fn replicas_that_start_with_other_weights_are_refused() {
+    let seed = AtomicU64::new(0);
+    let stage = move || {
+        let layer = Linear::new(
+            "fc",
+            [4, 2],
+            Init::Uniform(0.5),
+            seed.fetch_add(1, Ordering::Relaxed),
+        );
+        Ok(Sequential::new(vec![Box::new(layer)]))
+    };
+    let launched = Pipeline::builder()
+        .schedule(Schedule::named("gpipe", 1, 2).expect("it fits"))
+        .replicas(2)
+        .stages(vec![Box::new(stage)])
+        .loss(CrossEntropy::default())
+        .data(Arc::new(RandomRows {
+            rows: 2,
+            width: 4,
+            classes: 2,
+        }))
+        .launch();
+    assert_eq!(
+        launched.map(|_| ()).expect_err("they differ").to_string(),
+        "`fc.weight` of stage 0 is not the same in replica 0 and in replica 1: it starts with other weights; \
+         the builder of the stage must make the same stage in each call"
+    );
 }

@@ -17,10 +17,10 @@ const LOAD: usize = 8;
 /// # Errors
 /// When there are several devices, but not as many as ranks of a replica or as ranks in all.
 pub fn places(config: &Config, ranks: u32) -> Result<Vec<Place>> {
-    let all = places_of_all(config, ranks)?;
-    if all.is_empty() {
-        return Ok(all);
+    if ranks == 0 {
+        return Ok(Vec::new());
     }
+    let all = places_of_all(config, ranks)?;
     let mesh = Mesh::new([config.pipeline.replicas, ranks, 1], 1, &[])?.mapped(config.launch.map);
     let first = (0..ranks).map(|rank| mesh.world_rank(Coordinate::of_first(Rank(rank))));
     Ok(first.map(|rank| all[rank.index()]).collect())
@@ -33,9 +33,6 @@ pub fn places(config: &Config, ranks: u32) -> Result<Vec<Place>> {
 /// As for [`places`].
 pub fn places_of_all(config: &Config, ranks: u32) -> Result<Vec<Place>> {
     let (devices, replicas) = (&config.pipeline.devices.0, config.pipeline.replicas);
-    if ranks == 0 {
-        return Ok(Vec::new());
-    }
     let mesh = Mesh::new([replicas, ranks, 1], 1, &[])?.mapped(config.launch.map);
     let (count, ranks) = (devices.len(), ranks as usize);
     let fits = [1, ranks, mesh.world_size() as usize].contains(&count);

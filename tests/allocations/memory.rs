@@ -49,14 +49,7 @@ fn trained(config: &str) -> ([Vec<f64>; 2], [f64; 2]) {
     let estimated = compose::memory(&config, &plan).unwrap();
     let data = compose::data(&config).unwrap();
     let before = live_bytes_of_all();
-    let mut pipeline = compose::launch(
-        &config,
-        &data,
-        &plan.counts,
-        &plan.replicas,
-        None,
-    )
-    .unwrap();
+    let mut pipeline = compose::launch(&config, &data, &plan.counts, &plan.replicas, None).unwrap();
     let mut peaks = Vec::new();
     for _ in 0..STEPS {
         let report = pipeline.step().unwrap();

@@ -56,6 +56,50 @@ fn four_processes_train_to_the_same_bits() {
 }
 
 #[test]
+fn replicas_over_processes_train_to_the_same_bits() {
+    let place = Place::new();
+    let plain = plain(&place);
+    for (processes, replicas, stages, map, sharded) in [
+        (2, 2, 1, "pipeline", false),
+        (2, 2, 2, "pipeline", true),
+        (2, 2, 2, "replicas", false),
+        (4, 2, 2, "replicas", true),
+        (2, 4, 1, "pipeline", true),
+    ] {
+        let sets = [
+            format!("pipeline.stages={stages}"),
+            format!("pipeline.replicas={replicas}"),
+            format!("launch.map={map}"),
+            format!("optimizer.sharded={sharded}"),
+        ];
+        let run = format!("run-{processes}-{replicas}-{stages}-{map}");
+        let mut args: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+        args.extend(["--run-dir", &run, "--weights-hash"]);
+        let first = all_done(place.several(processes, &args));
+        assert_eq!(first.hash(), plain, "{run}");
+        assert_eq!(place.numbers(&run), place.numbers("plain"), "{run}");
+    }
+}
+
+#[test]
+fn a_run_goes_on_with_another_number_of_replicas() {
+    let place = Place::new();
+    let plain = plain(&place);
+    let replicas = ["--set", "pipeline.replicas=2", "--set", "optimizer.sharded=true"];
+    all_done(place.several(2, &[&replicas[..], &["--steps", "1"]].concat()));
+    place.alone(&["--resume", "--steps", "2"]).done();
+    let four = ["--set", "pipeline.replicas=4", "--set", "pipeline.stages=1"];
+    place
+        .alone(&[&four[..], &["--resume", "--steps", "3"]].concat())
+        .done();
+    let last = place
+        .alone(&[&replicas[..], &["--resume", "--weights-hash"]].concat())
+        .done();
+    assert_eq!(last.hash(), plain);
+    assert_eq!(place.numbers("runs/small").len(), 4);
+}
+
+#[test]
 fn a_run_goes_on_with_another_number_of_processes() {
     let place = Place::new();
     let plain = plain(&place);
