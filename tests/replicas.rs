@@ -287,8 +287,8 @@ fn replicas_that_cannot_be_are_refused() {
     };
     assert_eq!(
         refusal(|recipe| recipe.replicas = 9),
-        "9 replicas cannot share 8 gradient groups, because a replica has whole groups: call `.replicas(...)` \
-         with 1 to 8, or `.gradient_groups(...)` with more"
+        "9 replicas cannot share 8 gradient groups, because a replica has whole groups: call \
+         `.replicas(...)` with 1 to 8, or `.gradient_groups(...)` with more"
     );
     assert!(refusal(|recipe| recipe.replicas = 0).starts_with("0 replicas cannot share"));
     let builder = || recipe(1, false, 4).builder(Schedule::named("1f1b", 1, 4).expect("it fits"));
