@@ -19,9 +19,11 @@ pub(super) fn record(report: &StepReport, mesh: &Mesh) {
             labels.push(Label::new("replica", at.replica.to_string()));
         }
         let of_rank = || labels.iter();
+        if mesh.size(Axis::Data) > 1 {
+            gauge!("pipewright_rank_reducing_seconds", of_rank()).set(rank.reducing);
+        }
         gauge!("pipewright_rank_busy_seconds", of_rank()).set(rank.busy);
         gauge!("pipewright_rank_waiting_seconds", of_rank()).set(rank.waiting);
-        gauge!("pipewright_rank_reducing_seconds", of_rank()).set(rank.reducing);
         gauge!("pipewright_rank_bubble", of_rank()).set(rank.bubble);
         gauge!("pipewright_rank_in_flight", of_rank()).set(f64::from(rank.in_flight));
         gauge!("pipewright_rank_activation_peak_bytes", of_rank()).set(rank.peak_bytes as f64);

@@ -103,6 +103,23 @@ fn a_gpt_learns_on_a_gpu_what_it_learns_on_the_cpu() {
 }
 
 #[test]
+fn replicas_on_a_gpu_train_to_the_same_bits() {
+    if emulator::start().is_none() {
+        return;
+    }
+    for dtype in [DType::F32, DType::Bf16] {
+        let mut recipe = gpt(true);
+        let (expected, weights) = train(&recipe, named("1f1b", 1), vec![on(GPU, dtype)]);
+        for (replicas, ranks, sharded) in [(2, 1, false), (2, 2, true), (4, 1, true)] {
+            (recipe.replicas, recipe.sharded) = (replicas, sharded);
+            let (got, hash) = train(&recipe, named("1f1b", ranks), vec![on(GPU, dtype)]);
+            assert_eq!(hash, weights, "{replicas} replicas of {ranks} ranks in {dtype}");
+            assert_close(&got, &expected, f64::MIN_POSITIVE);
+        }
+    }
+}
+
+#[test]
 fn heads_that_have_fused_attention_learn_the_same() {
     if emulator::start().is_none() {
         return;
