@@ -20,7 +20,7 @@ pub(super) struct Parts<S: Stage> {
     pub(super) replicas: u32,
     pub(super) gradient_groups: u32,
     pub(super) stages: Vec<StageBuilder<S>>,
-    pub(super) loss: Option<Box<dyn Fn() -> Box<dyn Loss<S::Wire>>>>,
+    pub(super) loss: Option<MakeLoss<S::Wire>>,
     pub(super) data: Option<Arc<dyn DataSource>>,
     pub(super) optimizer: Arc<dyn Optimizer>,
     pub(super) sharded: bool,
@@ -44,6 +44,9 @@ pub(super) enum Schedules {
     /// For each replica's share of the micro-batches.
     OfReplicas(Vec<Schedule>),
 }
+
+/// Makes the loss of a replica.
+pub(super) type MakeLoss<W> = Box<dyn Fn() -> Box<dyn Loss<W>>>;
 
 /// Connects the ranks of all processes, for the wires of the stages.
 pub(super) type Connect<W> = fn(World, &Mesh, usize, usize, GpuPairs) -> Result<(Vec<End<W>>, Peers)>;

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use pipewright_stages::Stage;
-use pipewright_stages::loss::Loss;
 
-use super::parts::{Parts, Schedules};
+use super::parts::{MakeLoss, Parts, Schedules};
 use super::transfers::between_gpus;
 use crate::data::{DataSource, Fingerprinted};
 use crate::error::{LaunchError, Result, WholeUpdates};
@@ -21,7 +20,7 @@ pub(super) struct Setup<W> {
     pub(super) groups: Groups,
     pub(super) data: Arc<dyn DataSource>,
     /// Makes the loss of one replica.
-    pub(super) loss: Box<dyn Fn() -> Box<dyn Loss<W>>>,
+    pub(super) loss: MakeLoss<W>,
     /// Where every rank of the run is.
     pub(super) mesh: Mesh,
     /// The GPUs of different processes between which the schedule sends.

@@ -110,7 +110,7 @@ mod tests {
                 for replica in 0..replicas {
                     let owned = slices.owned(index, replica);
                     assert!(
-                        owned.is_empty() || owned.start % Parameter::PIECE == 0,
+                        owned.is_empty() || owned.start.is_multiple_of(Parameter::PIECE),
                         "{owned:?}"
                     );
                     let spans = slices.of(replica).iter().flatten();
