@@ -22,8 +22,10 @@ enum Order {
     Send(u32, u64, u32),
     PostRecv(u32, u64),
     Wait(u32, u64),
-    SendBytes(u32, Vec<u8>),
-    RecvBytes(u32),
+    SendBytes(u32, u64, Vec<u8>),
+    RecvBytes(u32, u64),
+    PollBytes(u32, u64),
+    Listen,
 }
 
 /// What came of it.
@@ -32,6 +34,7 @@ enum Outcome {
     Done,
     Number(u32),
     Bytes(Vec<u8>),
+    Nothing,
     Gone(u32),
     Failed(String),
 }
@@ -118,9 +121,16 @@ fn obey(end: &mut End<Number>, order: Order) -> Result<Outcome> {
         Order::Check => end.check()?,
         Order::Send(peer, wire, number) => end.send(rank(peer), tag(wire), Number(number))?,
         Order::PostRecv(peer, wire) => end.post_recv(rank(peer), tag(wire))?,
-        Order::SendBytes(peer, bytes) => end.send_bytes(rank(peer), bytes)?,
+        Order::SendBytes(peer, block, bytes) => end.send_bytes(rank(peer), tag(block), bytes)?,
+        Order::Listen => end.listen()?,
         Order::Wait(peer, wire) => return Ok(Outcome::Number(end.wait(rank(peer), tag(wire))?.0)),
-        Order::RecvBytes(peer) => return Ok(Outcome::Bytes(end.recv_bytes(rank(peer))?)),
+        Order::RecvBytes(peer, block) => {
+            return Ok(Outcome::Bytes(end.recv_bytes(rank(peer), tag(block))?));
+        }
+        Order::PollBytes(peer, block) => {
+            let come = end.poll_bytes(rank(peer), tag(block))?;
+            return Ok(come.map_or(Outcome::Nothing, Outcome::Bytes));
+        }
     }
     Ok(Outcome::Done)
 }
@@ -177,14 +187,26 @@ impl Transport<Number> for Far {
         }
     }
 
-    fn send_bytes(&mut self, peer: WorldRank, bytes: Vec<u8>) -> Result<()> {
-        self.done(&Order::SendBytes(peer.0, bytes))
+    fn send_bytes(&mut self, peer: WorldRank, tag: Tag, bytes: Vec<u8>) -> Result<()> {
+        self.done(&Order::SendBytes(peer.0, tag.0, bytes))
     }
 
-    fn recv_bytes(&mut self, peer: WorldRank) -> Result<Vec<u8>> {
-        match self.ask(&Order::RecvBytes(peer.0))? {
+    fn recv_bytes(&mut self, peer: WorldRank, tag: Tag) -> Result<Vec<u8>> {
+        match self.ask(&Order::RecvBytes(peer.0, tag.0))? {
             Outcome::Bytes(bytes) => Ok(bytes),
             other => panic!("{other:?}"),
         }
+    }
+
+    fn poll_bytes(&mut self, peer: WorldRank, tag: Tag) -> Result<Option<Vec<u8>>> {
+        match self.ask(&Order::PollBytes(peer.0, tag.0))? {
+            Outcome::Bytes(bytes) => Ok(Some(bytes)),
+            Outcome::Nothing => Ok(None),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn listen(&mut self) -> Result<()> {
+        self.done(&Order::Listen)
     }
 }

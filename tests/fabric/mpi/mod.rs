@@ -92,12 +92,12 @@ fn wires_and_blocks_of_any_size_arrive_whole() {
             let tags = || (100 * round..).map(Tag).zip(sizes);
             for (tag, size) in tags() {
                 end.send(peer, tag, wire(size, end.rank().0)).expect("sent");
-                end.send_bytes(peer, vec![7; size]).expect("sent");
+                end.send_bytes(peer, Tag(0), vec![7; size]).expect("sent");
             }
             for (tag, size) in tags() {
                 let got = end.wait(peer, tag).expect("arrives");
                 assert_eq!(got.f32(), numbers(size, peer.0));
-                assert_eq!(end.recv_bytes(peer).expect("arrives"), vec![7; size]);
+                assert_eq!(end.recv_bytes(peer, Tag(0)).expect("arrives"), vec![7; size]);
             }
         }
         peers.share("the end", Ok(Vec::new())).expect("all come");
@@ -121,7 +121,7 @@ fn an_error_of_one_process_reaches_all() {
         assert!(error.to_string().starts_with(expected), "{error}");
         peers.fail(&error);
         let next = WorldRank((process + 1) % 3);
-        let error = end.recv_bytes(next).expect_err("it has left");
+        let error = end.recv_bytes(next, Tag(0)).expect_err("it has left");
         assert!(matches!(error, Error::PeerGone(_)), "{error}");
     });
 }
