@@ -93,7 +93,7 @@ class Job:
         lines, memory, others = processes.run(commands, environments, self.given.limit)
         said = [json.loads(line) for line in lines]
         steps = [max(times) for times in zip(*(one["seconds"] for one in said))]
-        losses = max((one["losses"] for one in said), key=len)
+        losses = [statistics.mean(parts) for parts in zip(*(one["losses"] for one in said if one["losses"]))]
         self.compare(losses, commands[0])
         return Run(self.size["targets"] / statistics.median(steps[WARM_UP:]), memory, losses, others, said[0])
 

@@ -6,10 +6,13 @@ with gloo on the CPU.
         python peer.py --folder FOLDER --schedule 1F1B --steps 12
 
 FOLDER is what our side prepared. `single` is one process with all --threads that accumulates gradients over
-the micro-batches. Prints one line of JSON: the seconds of every step on this rank and, on the rank with the
-last stage, the losses.
+the micro-batches. With --replicas, DistributedDataParallel sums the gradients of so many copies of a process
+or of a pipeline; each has an equal part of the micro-batches, and ranks are numbered as ours. --zero shards
+the optimizer (ZeroRedundancyOptimizer). Prints one line of JSON: the seconds of every step on this rank and,
+on a rank with the last stage, the mean losses of its micro-batches.
 """
 import argparse
+import contextlib
 import json
 import os
 import time
@@ -18,6 +21,7 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel
 from safetensors import safe_open
 
 
@@ -98,56 +102,95 @@ def load(units, names, path):
 
 
 class Batches:
-    """The input and target of each step, with all micro-batches in one tensor."""
+    """The input and target of each step, with all micro-batches of this rank's replica in one tensor."""
 
-    def __init__(self, path, is_gpt):
-        self.file, self.is_gpt = safe_open(path, "pt"), is_gpt
+    def __init__(self, path, is_gpt, share):
+        self.file, self.is_gpt, self.share = safe_open(path, "pt"), is_gpt, share
 
     def __call__(self, step):
-        x, y = (self.file.get_slice(name)[step : step + 1].flatten(0, 2) for name in "xy")
+        x, y = (self.file.get_slice(name)[step : step + 1, self.share].flatten(0, 2) for name in "xy")
         return x.long() if self.is_gpt else x.float() / 255, y.long()
+
+
+class Replicas:
+    """The copies of a pipeline of so many ranks, and this rank's place among them."""
+
+    def __init__(self, count, ranks):
+        self.count, self.ranks = count, ranks
+        self.replica, self.rank = divmod(int(os.environ.get("RANK", 0)), ranks)
+
+    def share(self, micro_batches):
+        own = micro_batches // self.count
+        return slice(self.replica * own, (self.replica + 1) * own)
+
+    def connect(self):
+        """The ranks of this pipeline, and those with the same stages. All processes make all groups."""
+        ranks, count = self.ranks, self.count
+        dist.init_process_group("gloo")
+        pipelines = [dist.new_group(range(one * ranks, (one + 1) * ranks)) for one in range(count)]
+        alike = [dist.new_group(range(rank, ranks * count, ranks)) for rank in range(ranks)]
+        return pipelines[self.replica], alike[self.rank]
+
+    def wrap(self, module, group):
+        """Sums a module's gradients over the replicas."""
+        # As a view of its bucket a gradient takes memory once.
+        return DistributedDataParallel(module, process_group=group, gradient_as_bucket_view=True) if self.count > 1 else module
 
 
 def loss_of(output, target):
     return F.cross_entropy(output.reshape(-1, output.shape[-1]), target.reshape(-1))
 
 
-def optimizer(parameters):
-    return torch.optim.AdamW(parameters, lr=3e-4, weight_decay=0.01, fused=True)
+def optimizer(parameters, zero):
+    settings = dict(lr=3e-4, weight_decay=0.01, fused=True)
+    if not zero:
+        return torch.optim.AdamW(parameters, **settings)
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    return ZeroRedundancyOptimizer(parameters, torch.optim.AdamW, **settings)
 
 
-def single(given, units, micro_batches, batches):
+def single(given, units, micro_batches, batches, replicas):
     torch.set_num_threads(given.threads)
     model = nn.Sequential(*units)
-    update = optimizer(model.parameters())
+    if replicas.count > 1:
+        _, alike = replicas.connect()
+        model = replicas.wrap(model, alike)
+    barrier = dist.barrier if replicas.count > 1 else lambda: None
+    update = optimizer(model.parameters(), given.zero)
     for step in range(given.steps):
         x, y = batches(step)
+        barrier()
         started = time.perf_counter()
         update.zero_grad(set_to_none=True)
         losses = []
-        for input, target in zip(x.chunk(micro_batches), y.chunk(micro_batches)):
-            loss = loss_of(model(input), target)
-            (loss / micro_batches).backward()
+        for index, (input, target) in enumerate(zip(x.chunk(micro_batches), y.chunk(micro_batches))):
+            is_early = replicas.count > 1 and index + 1 < micro_batches
+            with model.no_sync() if is_early else contextlib.nullcontext():
+                loss = loss_of(model(input), target)
+                (loss / micro_batches).backward()
             losses.append(loss.detach())
         update.step()
+        barrier()
         yield time.perf_counter() - started, losses
 
 
-def pipeline(given, units, micro_batches, batches, cut):
+def pipeline(given, units, micro_batches, batches, replicas, cut):
     from torch.distributed.pipelining import PipelineStage, schedules
 
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    rank, ranks, stages = dist.get_rank(), dist.get_world_size(), len(cut)
+    own, alike = replicas.connect()
+    rank, ranks, stages = replicas.rank, replicas.ranks, len(cut)
     is_vee = given.schedule in ("ZBVZeroBubble", "DualPipeV")
     mine = [rank, stages - 1 - rank] if is_vee else list(range(rank, stages, ranks))
     ends = [sum(cut[: stage + 1]) for stage in range(stages)]
     modules = [nn.Sequential(*units[ends[stage] - cut[stage] : ends[stage]]) for stage in mine]
     units.clear()  # what other ranks hold takes no memory here
-    parts = [PipelineStage(module, stage, stages, torch.device("cpu")) for module, stage in zip(modules, mine)]
+    modules = [replicas.wrap(module, alike) for module in modules]
+    parts = [PipelineStage(module, stage, stages, torch.device("cpu"), group=own) for module, stage in zip(modules, mine)]
     parts = parts if stages > ranks else parts[0]
     schedule = getattr(schedules, "Schedule" + given.schedule)(parts, micro_batches, loss_fn=loss_of)
-    update = optimizer([parameter for module in modules for parameter in module.parameters()])
+    update = optimizer([parameter for module in modules for parameter in module.parameters()], given.zero)
     for step in range(given.steps):
         x, y = batches(step)
         losses = []
@@ -159,7 +202,6 @@ def pipeline(given, units, micro_batches, batches, cut):
         update.step()
         dist.barrier()
         yield time.perf_counter() - started, losses
-    dist.destroy_process_group()
 
 
 def main():
@@ -168,6 +210,8 @@ def main():
     parser.add_argument("--schedule", required=True)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--threads", type=int, required=True, help="of single")
+    parser.add_argument("--replicas", type=int, default=1)
+    parser.add_argument("--zero", action="store_true", help="shard the optimizer over the replicas of `single`")
     given = parser.parse_args()
     with open(f"{given.folder}/size.json") as file:
         size = json.load(file)
@@ -175,15 +219,19 @@ def main():
     is_gpt = "vocab" in model
     units, names = gpt(**model) if is_gpt else mlp(**model)
     load(units, names, f"{given.folder}/weights.safetensors")
-    batches = Batches(f"{given.folder}/batches.safetensors", is_gpt)
+    replicas = Replicas(given.replicas, int(os.environ.get("WORLD_SIZE", 1)) // given.replicas)
+    batches = Batches(f"{given.folder}/batches.safetensors", is_gpt, replicas.share(micro_batches))
+    micro_batches //= given.replicas
     if given.schedule == "single":
-        steps = single(given, units, micro_batches, batches)
+        steps = single(given, units, micro_batches, batches, replicas)
     else:
-        steps = pipeline(given, units, micro_batches, batches, size["cuts"][given.schedule])
+        steps = pipeline(given, units, micro_batches, batches, replicas, size["cuts"][given.schedule])
     seconds, losses = [], []
     for time_of_step, of_step in steps:
         seconds.append(time_of_step)
         losses += [float(torch.stack([loss.detach() for loss in of_step]).mean())] if of_step else []
+    if dist.is_initialized():
+        dist.destroy_process_group()
     print(json.dumps({"peer": f"PyTorch {torch.__version__}", "seconds": seconds, "losses": losses}))
 
 

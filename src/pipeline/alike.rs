@@ -1,6 +1,7 @@
 //! What must be equal in all processes of a run. It is compared when a pipeline is launched, before anything
 //! is built. If the fingerprint of the data covers only a sample, each batch is compared too.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pipewright_stages::Stage;
@@ -99,19 +100,19 @@ pub(super) fn known(processes: u32, data: &Arc<dyn DataSource>) -> (String, Opti
 /// [`FabricError::DataDiffers`] on every process.
 pub(super) fn same_batches<S: Stage>(ranks: &Ranks<S>, call: &str, data: &Summed, step: u64) -> Result<()> {
     let all = ranks.spread("comparing the data", Ok(vec![data.take(step)]))?;
-    let mut readers = (0..).zip(&all).filter(|(_, sums)| !sums.is_empty());
-    let Some((first, expected)) = readers.next() else {
-        return Ok(());
-    };
-    for (process, sums) in readers {
-        let mut pairs = expected.iter().zip(sums);
-        if let Some(((at, _), _)) = pairs.find(|(ours, theirs)| ours != theirs) {
-            return Err(FabricError::DataDiffers {
-                call: call.to_owned(),
-                micro_batch: MicroBatch(*at),
-                processes: [first, process],
+    // Each micro-batch was read by the processes with a replica's first and last stage.
+    let mut first_read = BTreeMap::new();
+    for (process, sums) in (0..).zip(&all) {
+        for (at, sum) in sums {
+            let (first, expected) = *first_read.entry(*at).or_insert((process, sum));
+            if sum != expected {
+                return Err(FabricError::DataDiffers {
+                    call: call.to_owned(),
+                    micro_batch: MicroBatch(*at),
+                    processes: [first, process],
+                }
+                .into());
             }
-            .into());
         }
     }
     Ok(())

@@ -87,6 +87,27 @@ impl<S: Stage> Chunk<S> {
         }
     }
 
+    /// Adds numbers of one of the replica's sums to those in `block`. Returns whether the gradients are now
+    /// the result too: that of the last sum is in the parameters, and is not needed any more.
+    pub(super) fn add_sums(&mut self, node: usize, spans: &[Span], mut block: &mut [u8]) -> Result<bool> {
+        let mut next = |range: &Range<usize>| {
+            let (numbers, rest) = std::mem::take(&mut block).split_at_mut(range.len() * size_of::<f32>());
+            block = rest;
+            numbers
+        };
+        match self.partials.waiting().get(node) {
+            Some((_, sums)) => {
+                let mut spans = spans.iter();
+                spans.try_for_each(|(index, range)| sums[*index].add_to_bytes(range.start, next(range)))?;
+                Ok(false)
+            }
+            None => visit_spans(&mut self.stage, spans, |parameter, range| {
+                Ok(parameter.add_grad(range.start, next(&range))?)
+            })
+            .map(|()| true),
+        }
+    }
+
     /// Sets these numbers of the gradients.
     pub(super) fn set_gradients(&mut self, spans: &[Span], mut block: &[u8]) -> Result<()> {
         visit_spans(&mut self.stage, spans, |parameter, range| {

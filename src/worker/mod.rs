@@ -1,5 +1,6 @@
 //! The interpreter: runs one rank's actions over its stages and its transport.
 
+mod addends;
 mod agreement;
 mod chunk;
 mod evaluation;

@@ -2,14 +2,16 @@
 //!
 //! Each replica owns some of the stage's numbers ([`Slices`]). It receives the other replicas' sums of these
 //! numbers, adds all up by the tree of [`groups`](crate::groups), and answers with the total. So what is
-//! added to what does not depend on who is early. A stage of few numbers is quicker without answers: each
-//! replica sends its sums to all others, and all add up everything.
+//! added to what does not depend on who is early. Without answers, each replica sends its sums to all others,
+//! and all add up everything. That is quicker for a stage of few numbers, and between two replicas, where it
+//! sends no more.
 //!
 //! A replica sends an owner at most [`WINDOW`] buckets before their answers come. So what is on the way needs
 //! little memory, and the answers use the memory of what they answer.
 
 use pipewright_stages::Stage;
 
+use super::addends::{Addend, Adder};
 use super::chunk::Chunk;
 use super::share::Share;
 use super::slices::{Slices, Span};
@@ -50,7 +52,7 @@ enum Answers {
     Totals,
     /// An empty block: the others do not need the total, because the owner updates the weights.
     Receipts,
-    /// Nothing: all replicas own all numbers.
+    /// Nothing: all replicas add up all numbers.
     None,
 }
 
@@ -76,7 +78,7 @@ pub(super) struct Reduction {
     stage: StageId,
     answers: Answers,
     slices: Slices,
-    /// All numbers, where all replicas own all.
+    /// The buckets of all numbers, where all replicas add up all.
     whole: Vec<Vec<Span>>,
     /// The sums that each replica makes, by replica.
     nodes: Vec<Vec<Node>>,
@@ -89,26 +91,29 @@ pub(super) struct Reduction {
     added: usize,
     /// The next own bucket, by replica.
     parts: Vec<Option<Vec<u8>>>,
-    sums: Sums<Vec<u8>>,
+    sums: Sums<Addend>,
 }
 
 impl Reduction {
     /// The reduction of a stage whose numbers are divided in this way.
     pub(super) fn new(stage: StageId, slices: Slices, share: &Share, sharded: bool) -> Self {
         let replicas = share.replicas() as usize;
+        let nodes: Vec<_> = (0..share.replicas())
+            .map(|replica| share.nodes_of(replica))
+            .collect();
+        // A replica must not be sent more than it can take. Its own sums show how far it is.
+        let both_give = nodes.len() == 2 && nodes.iter().all(|nodes| !nodes.is_empty());
         let answers = match sharded {
             true => Answers::Receipts,
-            false if slices.count() <= FEW => Answers::None,
+            false if both_give || slices.count() <= FEW => Answers::None,
             false => Answers::Totals,
         };
         Self {
             stage,
             answers,
-            whole: vec![slices.whole()],
+            whole: slices.whole(),
             slices,
-            nodes: (0..share.replicas())
-                .map(|replica| share.nodes_of(replica))
-                .collect(),
+            nodes,
             is_active: false,
             sent: vec![0; replicas],
             done: vec![0; replicas],
@@ -188,6 +193,14 @@ impl Reduction {
         share.others().find(is_missing).map(|replica| share.rank(replica))
     }
 
+    /// How many buckets a replica is known to have taken.
+    fn heard(&self, replica: usize) -> usize {
+        match self.answers {
+            Answers::None => self.added,
+            _ => self.done[replica],
+        }
+    }
+
     /// Sends an owner this replica's sums of its next buckets.
     fn give<S: Stage>(
         &mut self,
@@ -200,7 +213,7 @@ impl Reduction {
         let mut moved = false;
         while !self.nodes[own].is_empty()
             && self.sent[index] < self.buckets(owner).len()
-            && self.sent[index] < self.done[index] + WINDOW
+            && self.sent[index] < self.heard(index) + WINDOW
         {
             let mut block = reach.block();
             let spans = &self.buckets(owner)[self.sent[index]];
@@ -246,7 +259,7 @@ impl Reduction {
     /// Adds up the own buckets of which all replicas' sums have come, and answers.
     fn add_up<S: Stage>(&mut self, chunk: &mut Chunk<S>, reach: &mut Reach<'_, S::Wire>) -> Result<bool> {
         let mut moved = false;
-        while self.added < self.buckets(reach.share.replica).len() {
+        while self.added < self.buckets(reach.share.replica).len() && self.has_given(reach.share) {
             for replica in reach.share.others() {
                 let index = replica as usize;
                 if self.parts[index].is_none() && !self.nodes[index].is_empty() {
@@ -258,8 +271,6 @@ impl Reduction {
                 }
             }
             let total = self.total(chunk, reach)?;
-            let spans = &self.buckets(reach.share.replica)[self.added];
-            chunk.set_gradients(spans, &total)?;
             self.answer(total, reach)?;
             self.added += 1;
             moved = true;
@@ -267,34 +278,39 @@ impl Reduction {
         Ok(moved)
     }
 
-    /// The total of the next own bucket.
+    /// Whether the next own bucket may become the total: where all add up everything, the others must have
+    /// been sent this replica's sums of it.
+    fn has_given(&self, share: &Share) -> bool {
+        let gives = !self.nodes[share.replica as usize].is_empty();
+        let was_sent = |replica: u32| self.sent[replica as usize] > self.added;
+        self.answers != Answers::None || !gives || share.others().all(was_sent)
+    }
+
+    /// The total of the next own bucket. The gradients are set to it too.
     fn total<S: Stage>(&mut self, chunk: &mut Chunk<S>, reach: &mut Reach<'_, S::Wire>) -> Result<Vec<u8>> {
-        for replica in 0..reach.share.replicas() {
-            let mut part = self.parts[replica as usize].take();
-            let nodes = self.nodes[replica as usize].len();
-            for index in 0..nodes {
-                let block = match &part {
-                    Some(_) if nodes == 1 => part.take().expect("it is some"),
+        let own = reach.share.replica;
+        let spans = match self.answers {
+            Answers::None => &self.whole[self.added],
+            _ => &self.slices.of(own)[self.added],
+        };
+        let mut adder = Adder::new(chunk, spans, reach.blocks);
+        for (nodes, part) in self.nodes.iter().zip(&mut self.parts) {
+            let mut part = part.take();
+            for (index, node) in nodes.iter().enumerate() {
+                let addend = match &part {
+                    None => Addend::Own(index),
+                    Some(_) if nodes.len() == 1 => Addend::Block(part.take().expect("it is some")),
                     Some(part) => {
-                        let size = part.len() / nodes;
-                        let mut block = reach.block();
-                        block.extend_from_slice(&part[index * size..][..size]);
-                        block
-                    }
-                    None => {
-                        let mut block = reach.block();
-                        let spans = &self.buckets(reach.share.replica)[self.added];
-                        chunk.append_sums(index, spans, &mut block)?;
-                        block
+                        let size = part.len() / nodes.len();
+                        Addend::Block(adder.copy(&part[index * size..][..size]))
                     }
                 };
-                let (node, blocks) = (self.nodes[replica as usize][index], &mut *reach.blocks);
-                self.sums.push(node, block, |a, b| added(a, b, blocks));
+                self.sums.push(*node, addend, |a, b| adder.sum(a, b));
             }
-            reach.blocks.extend(part);
+            adder.blocks.extend(part);
         }
-        let total = self.sums.total(|a, b| added(a, b, reach.blocks));
-        Ok(total.expect("the first replica has a group"))
+        let total = self.sums.total(|a, b| adder.sum(a, b));
+        adder.finish(total.expect("the first replica has a group"))
     }
 
     /// Answers the other replicas. `total` is the sum of the next own bucket.
@@ -317,16 +333,6 @@ impl Reduction {
         reach.blocks.push(total);
         Ok(())
     }
-}
-
-/// The sum of two blocks of `f32`, in the memory of the first. The second one's memory is used again.
-fn added(mut sum: Vec<u8>, more: Vec<u8>, blocks: &mut Vec<Vec<u8>>) -> Vec<u8> {
-    let numbers = sum.as_chunks_mut().0.iter_mut().zip(more.as_chunks().0);
-    for (number, more) in numbers {
-        *number = (f32::from_ne_bytes(*number) + f32::from_ne_bytes(*more)).to_ne_bytes();
-    }
-    blocks.push(more);
-    sum
 }
 
 /// Who owns which numbers of a stage, if there are several replicas.

@@ -50,7 +50,9 @@ impl<S: Stage> Worker<S> {
         if let Some(reduction) = reductions.find(|reduction| reduction.stage() == stage) {
             reduction.start(&self.share);
             self.meter.reduction_starts(stage);
+            let since = Instant::now();
             self.progress_reductions()?;
+            self.meter.reduced(since.elapsed());
         }
         Ok(())
     }

@@ -34,7 +34,8 @@ impl Slices {
                 (0..replicas).map(part).collect()
             })
             .collect();
-        let buckets = (0..replicas).map(|replica| buckets(&owned, replica)).collect();
+        let of = |replica: usize| buckets(owned.iter().map(|parts| parts[replica].clone()));
+        let buckets = (0..replicas).map(of).collect();
         Self { buckets, owned }
     }
 
@@ -43,13 +44,10 @@ impl Slices {
         &self.buckets[replica as usize]
     }
 
-    /// All numbers, as one bucket.
-    pub(super) fn whole(&self) -> Vec<Span> {
-        let lengths = self
-            .owned
-            .iter()
-            .map(|parts| parts.iter().map(ExactSizeIterator::len).sum());
-        lengths.map(|length| 0..length).enumerate().collect()
+    /// The buckets of all numbers.
+    pub(super) fn whole(&self) -> Vec<Vec<Span>> {
+        let length = |parts: &Vec<Range<usize>>| parts.iter().map(ExactSizeIterator::len).sum();
+        buckets(self.owned.iter().map(|parts| 0..length(parts)))
     }
 
     /// How many numbers there are.
@@ -70,14 +68,12 @@ fn part(length: usize, index: usize, parts: usize) -> Range<usize> {
     start(index)..start(index + 1)
 }
 
-/// The buckets of one replica.
-fn buckets(owned: &[Vec<Range<usize>>], replica: usize) -> Vec<Vec<Span>> {
-    let parts = || owned.iter().map(|parts| &parts[replica]).enumerate();
-    let count: usize = parts().map(|(_, range)| range.len()).sum();
+/// The buckets of these numbers of each parameter.
+fn buckets(ranges: impl Iterator<Item = Range<usize>> + Clone) -> Vec<Vec<Span>> {
+    let count: usize = ranges.clone().map(|range| range.len()).sum();
     let size = BUCKET.max(count.div_ceil(BUCKETS));
     let (mut all, mut bucket, mut room) = (Vec::new(), Vec::new(), size);
-    for (parameter, range) in parts() {
-        let mut rest = range.clone();
+    for (parameter, mut rest) in ranges.enumerate() {
         while !rest.is_empty() {
             let end = rest.end.min(rest.start + room);
             bucket.push((parameter, rest.start..end));

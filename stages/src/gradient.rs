@@ -186,6 +186,21 @@ impl Gradient {
         }
     }
 
+    /// Adds the gradient, from this place on, to the numbers in `bytes`, which have the form of
+    /// [`Gradient::append_to`]. For a gradient on a GPU, it first waits for all work queued before.
+    ///
+    /// # Errors
+    /// When the GPU reports an error, of this call or of earlier work.
+    pub fn add_to_bytes(&self, start: usize, bytes: &mut [u8]) -> Result<()> {
+        match &self.0 {
+            Held::Host(numbers) => {
+                add_to(bytes, numbers[start..].iter().copied());
+                Ok(())
+            }
+            Held::Gpu(memory, _) => add_download(memory, start, bytes),
+        }
+    }
+
     /// Copies this gradient over another parameter's gradient.
     ///
     /// # Errors
@@ -227,8 +242,25 @@ impl Parameter {
             let at = weights.grad().offset(start * SIZE);
             return weights.gpu()?.upload_to(at, bytes);
         }
-        let pairs = self.grad[start..].iter_mut().zip(numbers_in(bytes));
-        pairs.for_each(|(number, new)| *number = new);
+        let numbers: &mut [u8] = bytemuck::cast_slice_mut(&mut self.grad[start..]);
+        numbers[..bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Adds the gradient, from this place on, to the numbers in `bytes`, and sets both to the sum. On a GPU it
+    /// first waits for all work queued before.
+    ///
+    /// # Errors
+    /// When the GPU reports an error, of this call or of earlier work.
+    pub fn add_grad(&mut self, start: usize, bytes: &mut [u8]) -> Result<()> {
+        if let Some(weights) = self.on_gpu() {
+            add_download(&weights.grad_memory(), start, bytes)?;
+            return self.set_grad(start, bytes);
+        }
+        for (number, grad) in bytes.as_chunks_mut().0.iter_mut().zip(&mut self.grad[start..]) {
+            *grad += f32::from_ne_bytes(*number);
+            *number = grad.to_ne_bytes();
+        }
         Ok(())
     }
 
@@ -252,8 +284,8 @@ impl Parameter {
         if let Some(weights) = self.on_gpu() {
             return weights.set_value(start, bytes);
         }
-        let pairs = self.value[start..].iter_mut().zip(numbers_in(bytes));
-        pairs.for_each(|(number, new)| *number = new);
+        let numbers: &mut [u8] = bytemuck::cast_slice_mut(&mut self.value[start..]);
+        numbers[..bytes.len()].copy_from_slice(bytes);
         Ok(())
     }
 }
@@ -261,6 +293,21 @@ impl Parameter {
 /// The numbers in these bytes.
 fn numbers_in(bytes: &[u8]) -> impl Iterator<Item = f32> {
     bytes.as_chunks().0.iter().map(|bytes| f32::from_ne_bytes(*bytes))
+}
+
+/// Adds as many numbers to those in `bytes`.
+fn add_to(bytes: &mut [u8], more: impl Iterator<Item = f32>) {
+    for (number, more) in bytes.as_chunks_mut().0.iter_mut().zip(more) {
+        *number = (f32::from_ne_bytes(*number) + more).to_ne_bytes();
+    }
+}
+
+/// As [`add_to`], from this place in a GPU's memory on.
+fn add_download(memory: &Memory, start: usize, bytes: &mut [u8]) -> Result<()> {
+    let mut block = Vec::new();
+    download(memory, start..start + bytes.len() / SIZE, &mut block)?;
+    add_to(bytes, numbers_in(&block));
+    Ok(())
 }
 
 /// Appends these numbers of a GPU's memory to `block`, after all work queued before.

@@ -78,6 +78,26 @@ fn every_process_is_told_what_one_process_is_told() {
 }
 
 #[test]
+fn replicas_in_several_processes_train_as_one_pipeline() {
+    let expected = small().hash(1, "1f1b", 3);
+    for (processes, ranks) in [(2, 1), (2, 2), (4, 2)] {
+        let hashes = in_processes(processes, |world| {
+            let mut recipe = small();
+            recipe.replicas = 2;
+            let schedule = Schedule::named("1f1b", ranks, 4).expect("the sizes fit");
+            let builder = recipe.builder(schedule).expect("the model fits");
+            let mut pipeline = builder.world(world).launch().expect("it starts");
+            (0..3).for_each(|_| drop(pipeline.step().expect("a step")));
+            pipeline.weights_hash().expect("it runs")
+        });
+        assert!(
+            hashes.iter().all(|hash| *hash == expected),
+            "{processes} processes"
+        );
+    }
+}
+
+#[test]
 fn a_traced_step_has_the_passes_and_transfers_of_all_processes() {
     let expected = |schedule: &Schedule| {
         let sends = |rank| {

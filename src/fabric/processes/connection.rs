@@ -1,6 +1,6 @@
 //! The sending end of the connection to another process: frames on its line.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IoSlice, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
@@ -171,9 +171,28 @@ impl Connection {
 
 fn block(out: &mut Out, head: Head, bytes: &[u8]) -> io::Result<()> {
     let length = bytes.len() as u64;
-    Head { length, ..head }.write(&mut out.stream)?;
+    let head = Head { length, ..head };
+    if bytes.len() > BUFFER {
+        // The buffer is empty between frames. A head that comes alone would wake its reader too early.
+        return write_both(out.stream.get_mut(), &head.to_bytes(), bytes);
+    }
+    head.write(&mut out.stream)?;
     out.stream.write_all(bytes)?;
     out.stream.flush()
+}
+
+/// Writes one after the other, if possible at once.
+fn write_both(stream: &mut impl Write, head: &[u8], bytes: &[u8]) -> io::Result<()> {
+    let mut written = 0;
+    while written < head.len() {
+        match stream.write_vectored(&[IoSlice::new(&head[written..]), IoSlice::new(bytes)]) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(more) => written += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    stream.write_all(&bytes[written - head.len()..])
 }
 
 /// Tells all that this process leaves, and the cause if it is this process's failure. Then closes the

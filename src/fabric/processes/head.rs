@@ -60,7 +60,7 @@ pub(super) struct Head {
 impl Head {
     const SIZE: usize = 48;
 
-    pub(super) fn write(&self, to: &mut impl Write) -> io::Result<()> {
+    pub(super) fn to_bytes(self) -> [u8; Self::SIZE] {
         let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
         let numbers = [
             pair(self.call.attempt, self.kind as u32),
@@ -70,7 +70,11 @@ impl Head {
             self.length,
             self.numbers,
         ];
-        to.write_all(bytemuck::cast_slice(&numbers.map(u64::to_le)))
+        bytemuck::cast(numbers.map(u64::to_le))
+    }
+
+    pub(super) fn write(self, to: &mut impl Write) -> io::Result<()> {
+        to.write_all(&self.to_bytes())
     }
 
     /// Reads the next frame's head.

@@ -1,6 +1,6 @@
 //! What a fabric gives for each other process: a line of bytes in both directions.
 
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufReader, IoSlice, Read, Write};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -10,6 +10,9 @@ use crate::error::Result;
 /// Frames up to this size go out in one piece.
 pub(super) const BUFFER: usize = 1 << 16;
 
+/// Up to so many bytes are read with a frame's head, and copied once more.
+const AHEAD: usize = 1 << 12;
+
 /// The sending end of a line to another process. Its bytes arrive in order. The ranks of a process share it.
 pub(in crate::fabric) trait Line: Send + Sync {
     /// Sends some of these bytes, as [`Write::write`]. Their memory may be used again when it returns.
@@ -17,6 +20,16 @@ pub(in crate::fabric) trait Line: Send + Sync {
     /// # Errors
     /// When the line has ended, or when the other process did not take the bytes within the limit.
     fn send(&self, bytes: &[u8]) -> io::Result<usize>;
+
+    /// As [`Line::send`], from the first of these pieces on. A line that cannot send several at once sends the
+    /// first one.
+    ///
+    /// # Errors
+    /// As [`Line::send`].
+    fn send_pieces(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let first = pieces.iter().find(|piece| !piece.is_empty());
+        first.map_or(Ok(0), |piece| self.send(piece))
+    }
 
     /// From now on a send may wait this long. At first it may wait for ever.
     ///
@@ -44,6 +57,10 @@ pub(super) struct Outlet(pub(super) Arc<dyn Line>);
 impl Write for Outlet {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.send(bytes)
+    }
+
+    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.send_pieces(pieces)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -78,7 +95,7 @@ pub(in crate::fabric) type Inlet = BufReader<Box<dyn Read + Send>>;
 
 /// The receiving end of a line that is read from here.
 pub(in crate::fabric) fn inlet(from: impl Read + Send + 'static) -> Inlet {
-    BufReader::with_capacity(BUFFER, Box::new(from))
+    BufReader::with_capacity(AHEAD, Box::new(from))
 }
 
 /// Reads what one process sends.

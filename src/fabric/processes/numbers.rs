@@ -11,7 +11,7 @@ use super::line::{Inlet, Outlet};
 use crate::error::panic_message;
 use crate::fabric::WireFrame;
 
-/// Up to this many bytes, a wire's size is believed before its numbers come.
+/// Up to this many bytes, a size is believed before the bytes come.
 const BELIEVED: u64 = 1 << 20;
 
 /// Takes the numbers that a wire writes.
@@ -149,10 +149,10 @@ impl Read for Incoming<'_> {
     }
 }
 
-/// Reads `length` bytes. They go straight into memory that is there. Other memory is allocated as they come,
-/// so a wrong length costs nothing.
+/// Reads `length` bytes. They go straight into memory that is there. Memory for many is allocated as they
+/// come, so a wrong length costs nothing.
 pub(super) fn read(stream: &mut impl Read, length: u64, into: &mut Vec<u8>) -> io::Result<()> {
-    if length <= into.capacity() as u64 {
+    if length <= BELIEVED.max(into.capacity() as u64) {
         // Only what is longer than before is filled with zeros.
         into.resize(length as usize, 0);
         return stream.read_exact(into);

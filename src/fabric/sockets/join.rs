@@ -4,8 +4,9 @@ use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use super::bootstrap::{self, Membership};
+use super::bootstrap::{self, Membership, Pair};
 use super::line::Sockets;
+use super::near::shortest;
 use crate::error::{FabricError, Result};
 use crate::fabric::World;
 use crate::fabric::processes::{Lines, ReadsFrames, StartsReaders, inlet};
@@ -22,7 +23,12 @@ impl World {
         let joined = bootstrap::join(membership, program)?;
         let mut sockets = Vec::new();
         for (process, pair) in (0..).zip(joined.pairs) {
-            let line = pair.map(|pair| Sockets::new(pair, membership.silence).map(Arc::new));
+            let connect = |Pair { data, watch }| {
+                let is_near = joined.local.contains(&process);
+                let data = shortest(data, is_near, membership.process < process, membership.deadline)?;
+                Sockets::new(data, watch, membership.silence).map(Arc::new)
+            };
+            let line = pair.map(connect);
             sockets.push(line.transpose().map_err(cannot_set_up(process))?);
         }
         let lines = Lines {

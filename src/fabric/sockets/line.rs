@@ -1,13 +1,12 @@
 //! The two sockets to another process, as a line.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use socket2::{SockRef, TcpKeepalive};
+use socket2::{SockRef, Socket, TcpKeepalive};
 
-use super::bootstrap::Pair;
 use crate::fabric::processes::Line;
 
 /// The question that one process sends on the second connection, and the answer.
@@ -16,7 +15,7 @@ const ANSWER: [u8; 1] = [b'!'];
 
 /// The connections to another process.
 pub(super) struct Sockets {
-    data: TcpStream,
+    data: Socket,
     /// Its end shows that the other machine has gone.
     watch: TcpStream,
     /// How many questions the other process has answered.
@@ -24,10 +23,9 @@ pub(super) struct Sockets {
 }
 
 impl Sockets {
-    /// `silence`: how long the other machine may be silent.
-    pub(super) fn new(pair: Pair, silence: Duration) -> io::Result<Self> {
-        let Pair { data, watch } = pair;
-        data.set_nodelay(true)?;
+    /// `data` is for frames, `watch` shows whether the other machine is there. `silence`: how long that may be
+    /// silent.
+    pub(super) fn new(data: Socket, watch: TcpStream, silence: Duration) -> io::Result<Self> {
         probe(&watch, silence)?;
         Ok(Self {
             data,
@@ -37,7 +35,7 @@ impl Sockets {
     }
 
     /// The receiving end.
-    pub(super) fn incoming(&self) -> io::Result<TcpStream> {
+    pub(super) fn incoming(&self) -> io::Result<Socket> {
         self.data.try_clone()
     }
 
@@ -61,6 +59,10 @@ impl Sockets {
 impl Line for Sockets {
     fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         (&self.data).write(bytes)
+    }
+
+    fn send_pieces(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        (&self.data).write_vectored(pieces)
     }
 
     fn limit(&self, wait: Duration) -> io::Result<()> {

@@ -3,5 +3,6 @@
 mod bootstrap;
 mod join;
 mod line;
+mod near;
 
 pub use bootstrap::Membership;
