@@ -247,8 +247,8 @@ impl Parameter {
         Ok(())
     }
 
-    /// Adds the gradient, from this place on, to the numbers in `bytes`, and sets both to the sum. On a GPU it
-    /// first waits for all work queued before.
+    /// Adds the gradient, from this place on, to the numbers in `bytes`, and sets both to the sum. On a GPU
+    /// it first waits for all work queued before.
     ///
     /// # Errors
     /// When the GPU reports an error, of this call or of earlier work.
