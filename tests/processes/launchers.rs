@@ -32,7 +32,13 @@ fn trains_the_same(found: &str, each: Vec<Variables>) {
     let place = Place::new();
     let stages = ["--set", "pipeline.stages=2", "--weights-hash"];
     let start = |variables: Variables| {
-        let mut command = place.command(&[&stages[..], &["--run-dir", "several"]].concat());
+        let mut command = place.command(
+            &[
+                &stages[..],
+                &["--run-dir", "several", "--set", "launch.fabric=sockets"],
+            ]
+            .concat(),
+        );
         Started::new({
             command.envs(variables);
             command
