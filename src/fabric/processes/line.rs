@@ -21,8 +21,8 @@ pub(in crate::fabric) trait Line: Send + Sync {
     /// When the line has ended, or when the other process did not take the bytes within the limit.
     fn send(&self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// As [`Line::send`], from the first of these pieces on. A line that cannot send several at once sends the
-    /// first one.
+    /// As [`Line::send`], from the first of these pieces on. A line that cannot send several at once sends
+    /// the first one.
     ///
     /// # Errors
     /// As [`Line::send`].

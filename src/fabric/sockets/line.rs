@@ -23,8 +23,8 @@ pub(super) struct Sockets {
 }
 
 impl Sockets {
-    /// `data` is for frames, `watch` shows whether the other machine is there. `silence`: how long that may be
-    /// silent.
+    /// `data` is for frames, `watch` shows whether the other machine is there. `silence`: how long that may
+    /// be silent.
     pub(super) fn new(data: Socket, watch: TcpStream, silence: Duration) -> io::Result<Self> {
         probe(&watch, silence)?;
         Ok(Self {
