@@ -63,13 +63,15 @@ mod inside {
     /// Waits at a new place for the other process. `None` if it cannot come.
     pub(super) fn offer(mut network: &TcpStream, deadline: Duration) -> io::Result<Option<UnixStream>> {
         let place = [0, 1].map(|half| RandomState::new().hash_one(half));
-        let listener = UnixListener::bind_addr(&address(place)?)?;
+        // If the system has no such places, the other process cannot come either, and says so.
+        let listener = UnixListener::bind_addr(&address(place)?);
         network.write_all(bytemuck::cast_slice(&place))?;
         let mut has_come = [0];
         network.read_exact(&mut has_come)?;
         if has_come == [0] {
             return Ok(None);
         }
+        let listener = listener?;
         // It has connected, so nothing here waits for long. Anybody may connect, but not with the secret.
         listener.set_nonblocking(true)?;
         loop {
