@@ -51,6 +51,7 @@ use agreement::Agreement;
 use chunk::{Chunk, InFlight, chunk_of};
 use execution::Execution;
 use meter::Meter;
+use new_weights::Exchanged;
 use reduction::Reduction;
 use share::Share;
 
@@ -102,6 +103,8 @@ pub(crate) struct Worker<S: Stage> {
     mesh: Mesh,
     /// The sums over replicas, for each stage. None if there is one replica.
     reductions: Vec<Reduction>,
+    /// How far the exchange of new weights has come, by replica.
+    exchanged: Vec<Exchanged>,
     /// This rank's coordinate in the mesh.
     at: Coordinate,
     /// This rank's replica among the others.
@@ -169,6 +172,7 @@ impl<S: Stage> Worker<S> {
             sharded: parts.sharded,
             mesh: parts.mesh,
             reductions: Vec::new(),
+            exchanged: Vec::new(),
             ties: Vec::new(),
             blocks: Vec::new(),
             agreement: Agreement::default(),

@@ -13,8 +13,8 @@ use crate::error::Result;
 use crate::id::StageId;
 
 /// How far the exchange with one replica has come, in buckets.
-#[derive(Clone, Copy, Default)]
-struct Exchanged {
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Exchanged {
     sent: usize,
     received: usize,
 }
@@ -24,7 +24,9 @@ impl<S: Stage> Worker<S> {
     /// most [`WINDOW`] buckets ahead of what it has received.
     pub(super) fn exchange_new_weights(&mut self, stage: StageId) -> Result<()> {
         let since = Instant::now();
-        let mut all = vec![Exchanged::default(); self.share.replicas() as usize];
+        let mut all = std::mem::take(&mut self.exchanged);
+        all.clear();
+        all.resize(self.share.replicas() as usize, Exchanged::default());
         loop {
             let (mut moved, mut awaited) = (false, None);
             for replica in self.share.others() {
@@ -42,6 +44,7 @@ impl<S: Stage> Worker<S> {
                 self.meter.wait(WaitsFor::Rank(peer), || transport.listen())?;
             }
         }
+        self.exchanged = all;
         self.meter.reduced(since.elapsed());
         Ok(())
     }

@@ -83,6 +83,7 @@ fn launch(recipe: &Recipe, schedule: Schedule, how: Recompute, place: Place) -> 
         .stages(stages)
         .loss(CrossEntropy::default());
     let builder = builder.data(Arc::clone(&recipe.data)).clip(0.5);
+    let builder = builder.replicas(recipe.replicas).sharded(recipe.sharded);
     let builder = builder.threads_per_rank(recipe.threads_per_rank).pin(false);
     builder.places(vec![place]).launch().expect("it starts")
 }
@@ -168,6 +169,17 @@ fn a_ranks_other_threads_allocate_nothing() {
     };
     let schedule = Schedule::named("1f1b", 2, 4).expect("the sizes fit");
     steady(&recipe, schedule, Recompute::Selective);
+}
+
+#[test]
+fn a_step_of_replicas_allocates_nothing() {
+    let _alone = alone();
+    for sharded in [false, true] {
+        let mut recipe = gpt(2, 8);
+        (recipe.replicas, recipe.sharded) = (2, sharded);
+        let schedule = Schedule::named("1f1b", 1, 8).expect("the sizes fit");
+        steady(&recipe, schedule, Recompute::None);
+    }
 }
 
 #[test]
