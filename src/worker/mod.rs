@@ -51,9 +51,8 @@ use agreement::Agreement;
 use chunk::{Chunk, InFlight, chunk_of};
 use execution::Execution;
 use meter::Meter;
-use new_weights::Exchanged;
 use reduction::Reduction;
-use share::Share;
+use share::{Exchanged, Share};
 
 /// Everything that a rank's thread needs to make its worker. That thread builds the stages, since they need
 /// not be `Send`.

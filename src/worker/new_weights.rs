@@ -8,16 +8,10 @@ use super::Worker;
 use super::chunk::chunk_of;
 use super::progress::WaitsFor;
 use super::reduction::{Topic, WINDOW, slices_of};
+use super::share::Exchanged;
 use super::slices::Span;
 use crate::error::Result;
 use crate::id::StageId;
-
-/// How far the exchange with one replica has come, in buckets.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Exchanged {
-    sent: usize,
-    received: usize,
-}
 
 impl<S: Stage> Worker<S> {
     /// Sends the weights that this replica has updated to all others, and receives theirs. A replica is at

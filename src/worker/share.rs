@@ -79,3 +79,10 @@ impl Share {
         sums.nodes().iter().map(|(node, ())| *node).collect()
     }
 }
+
+/// How far the exchange of new weights with one replica has come, in buckets.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Exchanged {
+    pub(super) sent: usize,
+    pub(super) received: usize,
+}

@@ -55,8 +55,8 @@ fn sockets_are_taken_where_they_are_asked_for_and_a_place_is_known() {
     assert_eq!(chosen("sockets", &[]), refused);
     assert_eq!(
         chosen("sockets", &MPIRUN),
-        "OMPI_COMM_WORLD_SIZE is 2, but nobody says where process 0 listens: set MASTER_ADDR and MASTER_PORT, \
-         or launch.address = \"host:port\""
+        "OMPI_COMM_WORLD_SIZE is 2, but nobody says where process 0 listens: set MASTER_ADDR and \
+         MASTER_PORT, or launch.address = \"host:port\""
     );
 }
 
