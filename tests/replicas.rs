@@ -320,6 +320,24 @@ fn replicas_that_cannot_be_are_refused() {
 }
 
 #[test]
+fn as_many_schedules_as_replicas_and_at_least_one_micro_batch_are_needed() {
+    let one = || Schedule::named("1f1b", 1, 1).expect("it fits");
+    let told = |schedules: Vec<Schedule>, replicas| {
+        let builder = recipe(1, false, 4).builder(one()).expect("it fits");
+        let launched = builder.replica_schedules(schedules).replicas(replicas).launch();
+        launched.map(|_| ()).expect_err("it cannot be").to_string()
+    };
+    assert_eq!(
+        told(vec![one(), one()], 3),
+        "there are 2 schedules for 3 replicas: give `.replica_schedules(...)` one for each, and leave out \
+         `.replicas(...)`"
+    );
+    assert!(told(vec![], 2).starts_with("there are 0 schedules for 2 replicas"));
+    let idle = told(vec![one().idle(), one().idle()], 2);
+    assert!(idle.contains("micro-batch"), "{idle}");
+}
+
+#[test]
 fn replicas_that_start_with_other_weights_are_refused() {
     let seed = AtomicU64::new(0);
     let stage = move || {

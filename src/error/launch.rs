@@ -63,6 +63,17 @@ pub enum LaunchError {
         /// The number of gradient groups.
         groups: u32,
     },
+    /// There are not as many schedules as replicas.
+    #[error(
+        "there are {given} schedules for {replicas} replicas: give `.replica_schedules(...)` one for each, \
+         and leave out `.replicas(...)`"
+    )]
+    ReplicaSchedules {
+        /// The schedules.
+        given: usize,
+        /// The replicas.
+        replicas: u32,
+    },
     /// A replica's schedule does not fit its share of the micro-batches.
     #[error(
         "the schedule of replica {replica} has {given} micro-batches, and its share of a batch of {batch} is \

@@ -7,7 +7,7 @@ use pipewright_stages::Stage;
 use super::parts::{MakeLoss, Parts, Schedules};
 use super::transfers::between_gpus;
 use crate::data::{DataSource, Fingerprinted};
-use crate::error::{LaunchError, Result, WholeUpdates};
+use crate::error::{LaunchError, Result, ScheduleError, WholeUpdates};
 use crate::fabric::GpuPairs;
 use crate::groups::Groups;
 use crate::mesh::Mesh;
@@ -36,6 +36,9 @@ impl<W> Setup<W> {
         check_replicas(parts.replicas, parts.gradient_groups)?;
         let (groups, schedules) = match given {
             Schedules::Missing => return Err(missing("schedule").into()),
+            Schedules::Whole(whole) if whole.micro_batches() == 0 => {
+                return Err(ScheduleError::NoMicroBatch.into());
+            }
             Schedules::Whole(whole) => shares(parts, &whole),
             Schedules::OfReplicas(each) => of_replicas(parts, each)?,
         };
@@ -74,7 +77,17 @@ fn shares<S: Stage>(parts: &Parts<S>, whole: &Schedule) -> (Groups, Vec<Schedule
 
 /// The gradient groups, and the schedules that were given for the replicas.
 fn of_replicas<S: Stage>(parts: &Parts<S>, schedules: Vec<Schedule>) -> Result<(Groups, Vec<Schedule>)> {
+    if schedules.len() != parts.replicas as usize {
+        return Err(LaunchError::ReplicaSchedules {
+            given: schedules.len(),
+            replicas: parts.replicas,
+        }
+        .into());
+    }
     let batch = schedules.iter().map(Schedule::micro_batches).sum();
+    if batch == 0 {
+        return Err(ScheduleError::NoMicroBatch.into());
+    }
     let groups = Groups::new(batch, parts.gradient_groups);
     for (replica, schedule) in (0..).zip(&schedules) {
         let (given, share) = (schedule.micro_batches(), groups.share(replica, parts.replicas));

@@ -86,6 +86,9 @@ pub(crate) struct WorkerParts<S: Stage> {
     pub(crate) progress: Arc<Progress>,
 }
 
+/// How many blocks' memory a rank keeps from step to step.
+const SPARE: usize = 64;
+
 /// One rank of a pipeline.
 pub(crate) struct Worker<S: Stage> {
     rank: Rank,
@@ -222,6 +225,8 @@ impl<S: Stage> Worker<S> {
         let schedule = Arc::clone(&self.schedule);
         let mut run = Execution::training(step, learning_rate, self.share.first());
         self.run(&schedule, &mut run)?;
+        // A replica may receive more blocks than it sends.
+        self.blocks.truncate(SPARE);
         Ok(Trained {
             outcome: run.outcome.expect("lowering ends each rank with a step"),
             report: self.meter.report()?,

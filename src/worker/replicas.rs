@@ -22,14 +22,14 @@ impl<S: Stage> Worker<S> {
             return;
         }
         for chunk in &mut self.chunks {
-            let turn = |index| {
+            let first = |index| {
                 let is_here = |site: &Site| (site.stage, site.index) == (chunk.id, index);
                 let tie = self.ties.iter().find(|tie| tie.sites.iter().any(is_here));
-                tie.map_or(index, |tie| tie.sites[0].index)
+                tie.map(|tie| tie.sites[0].index)
             };
             let mut parameters = Vec::new();
             chunk.stage.visit_gradients(&mut |parameter| {
-                parameters.push((parameter.value.len(), turn(parameters.len())))
+                parameters.push((parameter.value.len(), first(parameters.len())))
             });
             let slices = Slices::new(parameters.into_iter(), self.share.replicas());
             let mut index = 0;

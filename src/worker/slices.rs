@@ -24,14 +24,24 @@ pub(super) struct Slices {
 }
 
 impl Slices {
-    /// Divides parameters among so many replicas. `parameters`: the length of each, and a number by which its
-    /// pieces are dealt out. It is the same for all copies of a tied parameter.
-    pub(super) fn new(parameters: impl Iterator<Item = (usize, usize)>, replicas: u32) -> Self {
+    /// Divides parameters among so many replicas. `parameters`: the length of each, and for a tied one the
+    /// replica that comes first where pieces are left over. It is the same for all copies. Of other
+    /// parameters, the replicas with the least numbers so far get what is left over.
+    pub(super) fn new(parameters: impl Iterator<Item = (usize, Option<usize>)>, replicas: u32) -> Self {
         let replicas = replicas as usize;
+        let mut loads = vec![0; replicas];
         let owned: Vec<Vec<Range<usize>>> = parameters
-            .map(|(length, turn)| {
-                let part = |replica| part(length, (replica + turn) % replicas, replicas);
-                (0..replicas).map(part).collect()
+            .map(|(length, first)| {
+                let mut order: Vec<usize> = (0..replicas).collect();
+                match first {
+                    Some(first) => order.rotate_left(first % replicas),
+                    None => order.sort_by_key(|&replica| loads[replica]),
+                }
+                let parts = parts(length, &order);
+                for (load, part) in loads.iter_mut().zip(&parts) {
+                    *load += part.len();
+                }
+                parts
             })
             .collect();
         let of = |replica: usize| buckets(owned.iter().map(|parts| parts[replica].clone()));
@@ -61,11 +71,24 @@ impl Slices {
     }
 }
 
-/// One of so many parts of `length` numbers: whole pieces.
-fn part(length: usize, index: usize, parts: usize) -> Range<usize> {
+/// The parts of `length` numbers, by replica: whole pieces. Pieces that are left over go to the first
+/// replicas of this order.
+fn parts(length: usize, order: &[usize]) -> Vec<Range<usize>> {
     let pieces = length.div_ceil(Parameter::PIECE);
-    let start = |index: usize| (index * pieces / parts * Parameter::PIECE).min(length);
-    start(index)..start(index + 1)
+    let mut counts = vec![pieces / order.len(); order.len()];
+    for &replica in &order[..pieces % order.len()] {
+        counts[replica] += 1;
+    }
+    let mut start = 0;
+    let part = |count: usize| {
+        let from = start;
+        start += count * Parameter::PIECE;
+        match count {
+            0 => 0..0,
+            _ => from..start.min(length),
+        }
+    };
+    counts.into_iter().map(part).collect()
 }
 
 /// The buckets of these numbers of each parameter.
@@ -100,7 +123,7 @@ mod tests {
     #[test]
     fn every_number_is_owned_once_and_is_in_one_bucket() {
         for replicas in 1..9 {
-            let slices = Slices::new(LENGTHS.into_iter().zip(0..), replicas);
+            let slices = Slices::new(LENGTHS.into_iter().map(|length| (length, None)), replicas);
             for (index, length) in LENGTHS.into_iter().enumerate() {
                 let mut seen = vec![0_u8; length];
                 for replica in 0..replicas {
@@ -126,9 +149,10 @@ mod tests {
 
     #[test]
     fn replicas_own_about_equally_many_numbers() {
-        let lengths = [1_usize << 20; 12].into_iter().chain([512; 24]);
+        let layers = [1 << 16, 256].into_iter().cycle().take(32);
+        let lengths = [1_usize << 20; 12].into_iter().chain([512; 24]).chain(layers);
         for replicas in 2..9 {
-            let slices = Slices::new(lengths.clone().zip(0..), replicas);
+            let slices = Slices::new(lengths.clone().map(|length| (length, None)), replicas);
             let owned = |replica| -> usize {
                 let spans = slices.of(replica).iter().flatten();
                 spans.map(|(_, range)| range.len()).sum()
@@ -141,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_large_stage_has_larger_buckets_and_not_more() {
-        let slices = Slices::new([(1 << 26, 0)].into_iter(), 2);
+        let slices = Slices::new([(1 << 26, None)].into_iter(), 2);
         assert_eq!(slices.of(0).len(), BUCKETS);
     }
 }
