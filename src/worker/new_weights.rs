@@ -9,7 +9,6 @@ use super::chunk::chunk_of;
 use super::progress::WaitsFor;
 use super::reduction::{Topic, WINDOW, slices_of};
 use super::share::Exchanged;
-use super::slices::Span;
 use crate::error::Result;
 use crate::id::StageId;
 
@@ -27,8 +26,8 @@ impl<S: Stage> Worker<S> {
                 let exchanged = &mut all[replica as usize];
                 moved |= self.give_new_weights(stage, replica, exchanged)?;
                 moved |= self.take_new_weights(stage, replica, exchanged)?;
-                let [mine, theirs] = [self.share.replica, replica].map(|of| self.buckets(stage, of).len());
-                if exchanged.sent < mine || exchanged.received < theirs {
+                let all = self.blocks_with(stage, replica);
+                if exchanged.sent < all || exchanged.received < all {
                     awaited = Some(self.share.rank(replica));
                 }
             }
@@ -46,17 +45,15 @@ impl<S: Stage> Worker<S> {
     /// Sends a replica the next updated weights, as far as this one may be ahead.
     fn give_new_weights(&mut self, stage: StageId, replica: u32, exchanged: &mut Exchanged) -> Result<bool> {
         let (own, peer) = (self.share.replica, self.share.rank(replica));
-        let [mine, theirs] = [own, replica].map(|of| self.buckets(stage, of).len());
-        let most = match exchanged.received == theirs {
-            true => mine,
-            false => mine.min(exchanged.received + WINDOW),
-        };
+        let most = self.blocks_with(stage, replica).min(exchanged.received + WINDOW);
         let before = exchanged.sent;
         while exchanged.sent < most {
             let mut block = self.blocks.pop().unwrap_or_default();
             block.clear();
             let slices = slices_of(&self.reductions, stage);
-            chunk_of(&mut self.chunks, stage).append_weights(&slices.of(own)[exchanged.sent], &mut block)?;
+            if let Some(spans) = slices.of(own).get(exchanged.sent) {
+                chunk_of(&mut self.chunks, stage).append_weights(spans, &mut block)?;
+            }
             self.transport
                 .send_bytes(peer, Topic::Weights.tag(stage), block)?;
             exchanged.sent += 1;
@@ -68,19 +65,24 @@ impl<S: Stage> Worker<S> {
     fn take_new_weights(&mut self, stage: StageId, replica: u32, exchanged: &mut Exchanged) -> Result<bool> {
         let peer = self.share.rank(replica);
         let before = exchanged.received;
-        while exchanged.received < self.buckets(stage, replica).len()
+        while exchanged.received < self.blocks_with(stage, replica)
             && let Some(block) = self.transport.poll_bytes(peer, Topic::Weights.tag(stage))?
         {
             let slices = slices_of(&self.reductions, stage);
-            chunk_of(&mut self.chunks, stage).set_weights(&slices.of(replica)[exchanged.received], &block)?;
+            if let Some(spans) = slices.of(replica).get(exchanged.received) {
+                chunk_of(&mut self.chunks, stage).set_weights(spans, &block)?;
+            }
             self.blocks.push(block);
             exchanged.received += 1;
         }
         Ok(exchanged.received > before)
     }
 
-    /// The buckets of a replica.
-    fn buckets(&self, stage: StageId, replica: u32) -> &[Vec<Span>] {
-        slices_of(&self.reductions, stage).of(replica)
+    /// How many blocks go each way between this replica and another one: as many as the one with more buckets
+    /// has. The other one's last blocks are empty. So neither is sent more than it has room for.
+    fn blocks_with(&self, stage: StageId, replica: u32) -> usize {
+        let slices = slices_of(&self.reductions, stage);
+        let [mine, theirs] = [self.share.replica, replica].map(|of| slices.of(of).len());
+        mine.max(theirs)
     }
 }
