@@ -65,7 +65,8 @@ impl Groups {
         self.before(self.of(micro_batch) + 1) == micro_batch + 1
     }
 
-    /// The groups of a replica, of so many replicas. With more replicas than groups, the last ones have none.
+    /// The groups of a replica, of so many replicas. With more replicas than groups, some have none; the
+    /// first one always has one.
     pub fn of_replica(self, replica: u32, replicas: u32) -> Range<u32> {
         let before =
             |replica: u32| (u64::from(replica) * u64::from(self.groups)).div_ceil(u64::from(replicas)) as u32;

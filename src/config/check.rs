@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use pipewright_stages::DType;
 
-use super::sections::{LearningRateSchedule, ModelKind};
+use super::sections::{LearningRateSchedule, ModelKind, OptimizerKind};
 use super::tree::is_stronger;
 use super::values::{Balanced, Partition, Paths};
 use super::{Config, DataKind, limits};
@@ -187,6 +187,10 @@ fn batch_size(config: &Config, batch: usize) -> Result<()> {
 
 fn optimizer(config: &Config) -> Result<()> {
     let optimizer = &config.optimizer;
+    let has_state = optimizer.kind != OptimizerKind::Sgd || optimizer.momentum != 0.0;
+    config.require(has_state || !optimizer.sharded, "optimizer.sharded", || {
+        ValueProblem::NothingToShard
+    })?;
     let (rate, eps, clip) = (optimizer.learning_rate, optimizer.eps, optimizer.clip);
     let (momentum, decay) = (optimizer.momentum, optimizer.weight_decay);
     let (first, second) = optimizer.betas;

@@ -137,6 +137,12 @@ pub enum ValueProblem {
         /// The gradient groups.
         groups: u32,
     },
+    /// A sharded optimizer that has no state.
+    #[error(
+        "sgd without momentum has no state to divide among replicas: set this to false, or \
+         optimizer.momentum above 0"
+    )]
+    NothingToShard,
     /// A list for another number of stages.
     #[error("the list has {has}, pipeline.stages is {stages}: give {advice}")]
     OtherStages {

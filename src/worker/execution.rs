@@ -22,6 +22,8 @@ pub(super) struct Execution<'a> {
     source: Option<&'a dyn DataSource>,
     /// How the step ended, once the ranks have agreed.
     pub(super) outcome: Option<Outcome>,
+    /// How many of the rank's stages have had their step.
+    pub(super) stepped: usize,
     /// The scores of an evaluation's micro-batches, on the rank of the last stage.
     pub(super) scores: Vec<Score>,
     /// In a search: what this rank found.
@@ -60,6 +62,7 @@ impl<'a> Execution<'a> {
             first: 0,
             source,
             outcome: None,
+            stepped: 0,
             scores: Vec::new(),
             finding: None,
         }

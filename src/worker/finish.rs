@@ -28,10 +28,19 @@ impl<S: Stage> Worker<S> {
             Some(agreed) => agreed,
             None => *run.outcome.insert(self.agree()?),
         };
+        run.stepped += 1;
         match agreed {
-            Outcome::Updated(totals) => self.update(run, stage, &totals),
-            Outcome::NotFinite(_) => self.discard_gradients(stage),
+            Outcome::Updated(totals) => self.update(run, stage, &totals)?,
+            Outcome::NotFinite(_) => return self.discard_gradients(stage),
         }
+        if !self.sharded || run.stepped < self.chunks.len() {
+            return Ok(());
+        }
+        // A schedule from a file may step in any order. All replicas must exchange in one order.
+        for index in 0..self.chunks.len() {
+            self.exchange_new_weights(self.chunks[index].id)?;
+        }
+        Ok(())
     }
 
     fn agree(&mut self) -> Result<Outcome> {
@@ -106,11 +115,7 @@ impl<S: Stage> Worker<S> {
             optimizer.update(parameter, update)?;
             parameter.zero_grad()
         });
-        updated?;
-        match self.sharded {
-            true => self.exchange_new_weights(stage),
-            false => Ok(()),
-        }
+        Ok(updated?)
     }
 
     fn discard_gradients(&mut self, stage: StageId) -> Result<()> {

@@ -327,3 +327,25 @@ fn a_memory_that_is_none_is_refused_in_one_sentence() {
         ],
     )]);
 }
+
+#[test]
+fn replicas_and_sharded_optimizers_that_cannot_be_are_refused() {
+    all_refused(&[
+        (
+            "[pipeline]\nreplicas = 0",
+            &["my.toml:2: pipeline.replicas: is 0: set it to 1 or more"],
+        ),
+        (
+            "[pipeline]\ngradient_groups = 0",
+            &["my.toml:2: pipeline.gradient_groups: is 0: set it to 1 or more"],
+        ),
+        (
+            "[pipeline]\nreplicas = 9",
+            &["my.toml:2: pipeline.replicas: 9 replicas cannot share 8 gradient groups"],
+        ),
+        (
+            "[optimizer]\nkind = 'sgd'\nmomentum = 0.0\nsharded = true",
+            &["my.toml:4: optimizer.sharded: sgd without momentum has no state to divide among replicas"],
+        ),
+    ]);
+}

@@ -25,16 +25,17 @@ pub(super) fn of_first_replica(built: Vec<Vec<ParameterInfo>>, mesh: &Mesh) -> R
 
 /// Refuses a replica whose parameters are not those of the first one.
 fn same_parameters(first: &[ParameterInfo], replica: u32, other: &[ParameterInfo]) -> Result<()> {
-    for (index, info) in first.iter().enumerate() {
+    let longer = if other.len() > first.len() { other } else { first };
+    for (index, info) in longer.iter().enumerate() {
         let differs = |what| LaunchError::ReplicasDiffer {
             name: info.name.clone(),
             stage: info.site.stage,
             replica,
             what,
         };
-        match other.get(index) {
-            Some(theirs) if theirs == info => {}
-            Some(theirs) if (&theirs.name, &theirs.dims) == (&info.name, &info.dims) => {
+        match (first.get(index), other.get(index)) {
+            (Some(ours), Some(theirs)) if ours == theirs => {}
+            (Some(ours), Some(theirs)) if (&ours.name, &ours.dims) == (&theirs.name, &theirs.dims) => {
                 return Err(differs(ReplicaDifference::Weights).into());
             }
             _ => return Err(differs(ReplicaDifference::Parameter).into()),
