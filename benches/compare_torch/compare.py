@@ -109,24 +109,29 @@ class Job:
         return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
-def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parsed(about, own_arguments):
+    """The arguments of a comparison: those that all have, and its own."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=os.environ.get("PIPEWRIGHT_PEER_PYTHON", sys.executable),
                         help="a Python with torch and safetensors (or $PIPEWRIGHT_PEER_PYTHON)")
-    parser.add_argument("--sizes", nargs="+", choices=list(STEPS), default=list(STEPS))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, help="timed steps of every run, instead of a number for each size")
-    parser.add_argument("--ours", nargs="+", default=OURS, help="our schedules; auto:2 has two stages a rank")
-    parser.add_argument("--theirs", nargs="+", default=THEIRS, choices=THEIRS, help="the peer's schedules")
     parser.add_argument("--text", type=pathlib.Path, help="a file of text for A, B and C")
     parser.add_argument("--images", type=pathlib.Path, help="a folder with a pair of IDX files of 28 x 28 for D")
-    parser.add_argument("--many-ranks", type=int, default=8, help="so many ranks against 2 at size A; 0 for none")
     parser.add_argument("--limit", type=float, default=600, help="seconds after which a run counts as failed")
     parser.add_argument("--json", type=pathlib.Path, help="where all figures are written")
+    own_arguments(parser)
     given = parser.parse_args()
     if given.steps:
         STEPS.update({size: (given.steps, given.steps) for size in STEPS})
     return given
+
+
+def own_arguments(parser):
+    parser.add_argument("--sizes", nargs="+", choices=list(STEPS), default=list(STEPS))
+    parser.add_argument("--ours", nargs="+", default=OURS, help="our schedules; auto:2 has two stages a rank")
+    parser.add_argument("--theirs", nargs="+", default=THEIRS, choices=THEIRS, help="the peer's schedules")
+    parser.add_argument("--many-ranks", type=int, default=8, help="so many ranks against 2 at size A; 0 for none")
 
 
 def text(given, folder):
@@ -236,7 +241,7 @@ def print_row(first, names, cells):
 
 
 def main():
-    given = arguments()
+    given = parsed(__doc__, own_arguments)
     binary = build()
     results = []
     for name in given.sizes:

@@ -16,12 +16,9 @@ memory is summed over processes. `reducing` is the share of a step in which a ra
 gradients over replicas (with zero, or exchanges new weights). If losses differ by more than 1e-4, the program
 stops.
 """
-import argparse
 import json
-import os
 import pathlib
 import statistics
-import sys
 import tempfile
 
 import compare
@@ -89,25 +86,12 @@ def print_table(results):
         )
 
 
-def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--python", default=os.environ.get("PIPEWRIGHT_PEER_PYTHON", sys.executable),
-                        help="a Python with torch and safetensors (or $PIPEWRIGHT_PEER_PYTHON)")
+def own_arguments(parser):
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, help="timed steps of every run, instead of a number for each size")
-    parser.add_argument("--text", type=pathlib.Path, help="a file of text for A and B")
-    parser.add_argument("--images", type=pathlib.Path, help="a folder with a pair of IDX files of 28 x 28 for D")
-    parser.add_argument("--limit", type=float, default=600, help="seconds after which a run counts as failed")
-    parser.add_argument("--json", type=pathlib.Path, help="where all figures are written")
-    given = parser.parse_args()
-    if given.steps:
-        STEPS.update({size: (given.steps, given.steps) for size in STEPS})
-    return given
 
 
 def main():
-    given = arguments()
+    given = compare.parsed(__doc__, own_arguments)
     binary = compare.build()
     results = []
     for case in given.cases:
