@@ -4,7 +4,7 @@ use std::fmt;
 
 use pipewright_stages::{Device, Shape, Shard};
 
-use super::Error;
+use super::{Error, of_replica};
 use crate::id::{Rank, StageId};
 
 /// Parts of a pipeline that do not fit together. Nothing was started.
@@ -138,9 +138,13 @@ pub enum LaunchError {
     },
     /// An optimizer or a loss cannot run on the rank's device.
     #[error(
-        "rank {rank}: {what} does not run on {device}, only on cpu: take another, or put the rank on the cpu"
+        "{}rank {rank}: {what} does not run on {device}, only on cpu: take another, or put the rank on the \
+         cpu",
+        of_replica(*replica)
     )]
     NotOnDevice {
+        /// The rank's replica, if there are several.
+        replica: Option<u32>,
         /// The rank.
         rank: Rank,
         /// What does not run there.
@@ -149,8 +153,14 @@ pub enum LaunchError {
         device: Device,
     },
     /// A stage cannot be built.
-    #[error("stage {stage} (rank {rank}) cannot be built{}: {source}", on(*device))]
+    #[error(
+        "stage {stage} ({}rank {rank}) cannot be built{}: {source}",
+        of_replica(*replica),
+        on(*device)
+    )]
     Unbuildable {
+        /// The rank's replica, if there are several.
+        replica: Option<u32>,
         /// The stage.
         stage: StageId,
         /// Its rank.

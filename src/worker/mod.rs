@@ -45,7 +45,7 @@ use crate::error::{CpuOnly, Error, LaunchError, Result, panic_message};
 use crate::fabric::{Call, Transport};
 use crate::groups::Groups;
 use crate::id::{Rank, StageId, WorldRank};
-use crate::mesh::{Coordinate, Mesh};
+use crate::mesh::{Axis, Coordinate, Mesh};
 use crate::schedule::{Action, Cell, Pass, Schedule};
 use agreement::Agreement;
 use chunk::{Chunk, InFlight, chunk_of};
@@ -84,6 +84,14 @@ pub(crate) struct WorkerParts<S: Stage> {
     pub(crate) clip: Option<f64>,
     /// Where the rank writes its progress for other threads.
     pub(crate) progress: Arc<Progress>,
+}
+
+impl<S: Stage> WorkerParts<S> {
+    /// The rank's replica, if there are several: for messages.
+    fn replica(&self) -> Option<u32> {
+        let at = self.mesh.coordinate(self.transport.rank());
+        (self.mesh.size(Axis::Data) > 1).then_some(at.replica)
+    }
 }
 
 /// How many blocks' memory a rank keeps from step to step.
@@ -137,6 +145,7 @@ impl<S: Stage> Worker<S> {
     /// # Errors
     /// Whatever a stage's builder returns.
     pub(crate) fn build(parts: WorkerParts<S>) -> Result<Self> {
+        let replica = parts.replica();
         check_place(&parts)?;
         let at = parts.mesh.coordinate(parts.transport.rank());
         let place = parts.mesh.place(parts.transport.rank());
@@ -147,6 +156,7 @@ impl<S: Stage> Worker<S> {
             .map(|(id, builder)| {
                 let stage = build_stage(builder, place).map_err(|source| LaunchError::Unbuildable {
                     stage: id,
+                    replica,
                     rank: parts.rank,
                     device: place.device,
                     source,
@@ -320,8 +330,13 @@ fn check_place<S: Stage>(parts: &WorkerParts<S>) -> Result<()> {
         return Ok(());
     }
     let refuse = |what| {
-        let rank = parts.rank;
-        Err(LaunchError::NotOnDevice { rank, what, device }.into())
+        Err(LaunchError::NotOnDevice {
+            replica: parts.replica(),
+            rank: parts.rank,
+            what,
+            device,
+        }
+        .into())
     };
     if !parts.optimizer.runs_on_gpus() {
         return refuse(CpuOnly::Optimizer(format!("{:?}", parts.optimizer)));
