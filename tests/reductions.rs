@@ -22,15 +22,17 @@ fn a_reduction_costs_its_messages_its_bytes_and_its_additions() {
         sharded,
     };
     assert_eq!(reduction(1, false).gradients(1000.0), 0.0);
-    // An exchange: 3 messages of 4 bytes, and 3 additions. A scatter would have 6 messages.
+    // An exchange of a few: 3 messages of 4 bytes, and 3 additions. A scatter would have 6 messages.
     assert_eq!(
         reduction(4, false).gradients(4.0),
         3.0 * (10.0 + 4.0 * 2.0 + 4.0 * 0.5)
     );
-    // A scatter: twice 3 messages of 100 bytes, and 3 additions of 100 bytes.
+    // An exchange of two replicas: a message of all bytes, and an addition.
+    assert_eq!(reduction(2, false).gradients(1e6), 10.0 + 1e6 * 2.0 + 1e6 * 0.5);
+    // A scatter: twice 3 messages of a quarter of the bytes, and 3 additions of a quarter.
     assert_eq!(
-        reduction(4, false).gradients(400.0),
-        6.0 * (10.0 + 100.0 * 2.0) + 3.0 * 100.0 * 0.5
+        reduction(4, false).gradients(400_000.0),
+        6.0 * (10.0 + 100_000.0 * 2.0) + 3.0 * 100_000.0 * 0.5
     );
     assert_eq!(reduction(4, false).weights(400.0), 0.0);
     // The two halves of a scatter, before and after the update.

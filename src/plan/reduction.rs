@@ -1,13 +1,14 @@
 //! What it costs to add up the gradients of a stage over its replicas.
 
+use crate::groups::is_exchanged;
 use crate::plan::LinkCost;
 
 /// How the replicas of a stage add up their gradients, and what that costs.
 ///
 /// There are two ways. In an *exchange* each of `d` replicas sends all to every other: `d - 1` messages, each
 /// of all bytes. In a *scatter* each replica first gets a slice of the sum, and then they give each other
-/// their slices: `2 (d - 1)` messages, each of a `d`-th of the bytes. An exchange is faster for a few bytes,
-/// a scatter for many. The faster one counts.
+/// their slices: `2 (d - 1)` messages, each of a `d`-th of the bytes. [`is_exchanged`] says which way they
+/// take.
 ///
 /// With ZeRO-1 a replica updates only its slice. So it needs no more than a slice of the sum. The slices that
 /// the replicas give each other are those of the new weights, after the update.
@@ -26,11 +27,12 @@ pub struct Reduction {
 impl Reduction {
     /// The time to add up so many bytes of gradients, before the update.
     pub fn gradients(&self, bytes: f64) -> f64 {
-        let all = self.messages(bytes, self.add);
         let slices = self.messages(self.slice(bytes), self.add);
-        match self.sharded {
-            true => slices,
-            false => all.min(slices + self.messages(self.slice(bytes), 0.0)),
+        let numbers = bytes as usize / size_of::<f32>();
+        match is_exchanged(numbers, self.replicas) {
+            _ if self.sharded => slices,
+            true => self.messages(bytes, self.add),
+            false => slices + self.messages(self.slice(bytes), 0.0),
         }
     }
 

@@ -17,14 +17,11 @@ use super::share::Share;
 use super::slices::{Slices, Span};
 use crate::error::Result;
 use crate::fabric::{Tag, Transport};
-use crate::groups::{Node, Sums};
+use crate::groups::{Node, Sums, is_exchanged};
 use crate::id::{StageId, WorldRank};
 
 /// How many buckets may be on the way to one replica.
 pub(crate) const WINDOW: usize = 4;
-
-/// A stage of at most so many numbers is reduced without answers.
-const FEW: usize = 1 << 14;
 
 /// What a block is about. Its tag has this number, and the stage.
 #[derive(Clone, Copy, Debug)]
@@ -102,16 +99,17 @@ impl Reduction {
             .map(|replica| share.nodes_of(replica))
             .collect();
         // A replica must not be sent more than it can take. Its own sums show how far it is.
-        let both_give = nodes.len() == 2 && nodes.iter().all(|nodes| !nodes.is_empty());
-        let answers = match sharded {
-            true => Answers::Receipts,
-            false if both_give || slices.count() <= FEW => Answers::None,
-            false => Answers::Totals,
+        let whole = slices.whole();
+        let all_show = whole.len() <= WINDOW || nodes.iter().all(|nodes| !nodes.is_empty());
+        let answers = match is_exchanged(slices.count(), share.replicas()) {
+            _ if sharded => Answers::Receipts,
+            true if all_show => Answers::None,
+            _ => Answers::Totals,
         };
         Self {
             stage,
             answers,
-            whole: slices.whole(),
+            whole,
             slices,
             nodes,
             is_active: false,
