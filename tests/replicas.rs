@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use common::{RandomRows, RandomTokens, Recipe, gpt_recipe, recipe};
 use pipewright::data::DataSource;
 use pipewright::id::MicroBatch;
+use pipewright::mesh::Map;
 use pipewright::schedule::{Pass, Schedule};
 use pipewright::stages::layers::Linear;
 use pipewright::stages::loss::CrossEntropy;
@@ -251,7 +252,13 @@ impl DataSource for Broken {
 fn a_trace_has_the_reductions_and_all_micro_batches() {
     let mut recipe = recipe(2, false, 6);
     recipe.replicas = 2;
-    let (report, timeline) = recipe.pipeline(2, "1f1b").step_traced().expect("a step");
+    let builder = recipe.builder(Schedule::named("1f1b", 2, 6).expect("the sizes fit"));
+    let builder = builder.expect("the model fits").map(Map::Replicas);
+    let (report, timeline) = builder
+        .launch()
+        .expect("it starts")
+        .step_traced()
+        .expect("a step");
     assert_eq!((report.ranks.len(), timeline.ranks.len()), (4, 4));
     assert_eq!(timeline.reductions.len(), 4);
     assert!(
@@ -266,6 +273,7 @@ fn a_trace_has_the_reductions_and_all_micro_batches() {
             .filter(|timed| timed.pass == Pass::Forward);
         forwards.map(|timed| timed.cell.micro_batch.0).collect()
     };
+    // Replica 0 has the first two rows, whatever the numbers of its ranks.
     assert_eq!([of_rank(0), of_rank(2)], [vec![0, 1, 2], vec![3, 4, 5]]);
     assert!(
         timeline

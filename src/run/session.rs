@@ -175,9 +175,13 @@ impl<S: Stage> Session<'_, S> {
         } else {
             (self.pipeline.step()?, None)
         };
-        let schedule = self.pipeline.schedule();
+        let (schedule, replicas) = (self.pipeline.schedule(), self.pipeline.replicas());
         if let (Some(tracer), Some(timeline), Some(_)) = (tracer, &timeline, &self.writer) {
-            match tracer.take((next, report.seconds, timeline.clone()), schedule, &self.dir) {
+            match tracer.take(
+                (next, report.seconds, timeline.clone()),
+                (schedule, replicas),
+                &self.dir,
+            ) {
                 Ok(traced) => self.traced = traced.or(self.traced),
                 Err(error) => self.listeners.warn(Task::Trace, error),
             }

@@ -52,12 +52,12 @@ impl Tracer {
         (self.first..self.first + self.steps).contains(&step)
     }
 
-    /// Takes a traced step. After the last one it writes the files and returns the number of the step in
-    /// them.
+    /// Takes a traced step of so many replicas; the schedule is that of the first one. After the last step it
+    /// writes the files and returns the number of the step in them.
     pub(super) fn take(
         &mut self,
         (step, seconds, timeline): (u64, f64, Timeline),
-        schedule: &Schedule,
+        (schedule, replicas): (&Schedule, u32),
         dir: &RunDir,
     ) -> Result<Option<u64>> {
         self.taken.push(Traced {
@@ -72,23 +72,28 @@ impl Tracer {
         taken.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
         let costs = Costs::measured(taken.iter().map(|traced| &traced.timeline))?;
         let median = &taken[taken.len() / 2];
-        write(median, schedule, &costs, dir)?;
+        write(median, (schedule, replicas), &costs, dir)?;
         Ok(Some(median.step))
     }
 }
 
-/// Writes the step as a picture, as events, and as a picture together with the plan for these costs.
-fn write(traced: &Traced, schedule: &Schedule, costs: &Costs, dir: &RunDir) -> Result<()> {
+/// Writes the step as a picture, as events, and as a picture together with the plan of the first replica for
+/// these costs.
+fn write(traced: &Traced, (schedule, replicas): (&Schedule, u32), costs: &Costs, dir: &RunDir) -> Result<()> {
     let planned = schedule.timeline(costs, LinkKind::Buffered)?;
     let sizes = title(schedule);
+    let (all, first) = match replicas {
+        1 => (String::new(), ""),
+        _ => (format!(", replicas {replicas}"), ", replica 0"),
+    };
     let measured = Panel {
-        title: format!("{sizes}, step {} as measured", traced.step),
+        title: format!("{sizes}{all}, step {} as measured", traced.step),
         timeline: &traced.timeline,
-        replicas: 1,
+        replicas,
     };
     let events = trace_events(&measured.title, measured.timeline, measured.replicas);
     let planned = Panel {
-        title: format!("{sizes}, planned at the measured medians"),
+        title: format!("{sizes}{first}, planned at the measured medians"),
         timeline: &planned,
         replicas: 1,
     };

@@ -6,8 +6,8 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
-use crate::id::{Rank, StageId, WorldRank};
-use crate::mesh::{Coordinate, Mesh};
+use crate::id::{Rank, StageId};
+use crate::mesh::{Axis, Coordinate, Mesh};
 use crate::schedule::{Cell, Flow, Pass, Placement, Timed, TimedReduction, TimedTransfer, Timeline};
 
 /// One rank's record of the current step.
@@ -124,46 +124,53 @@ impl RankTrace {
     }
 }
 
-/// The timeline of all ranks, from their records in the order of their numbers. Each world rank has a row,
-/// and micro-batches have their numbers in the batch.
+/// The timeline of all ranks, from their records in the order of their numbers. Replica 0 has the first rows,
+/// then replica 1, and so on. Micro-batches have their numbers in the batch.
 pub(crate) fn timeline(placement: &Placement, mesh: &Mesh, traces: Vec<Record>) -> Timeline {
     let taken: HashMap<_, _> = traces
         .iter()
         .flat_map(|trace| trace.taken.iter().copied())
         .collect();
-    let rows = || mesh.world().zip(&traces);
-    let row = |rank: WorldRank, stage: StageId| {
-        let at = mesh.coordinate(rank);
+    let mut rows: Vec<(Coordinate, Record)> = mesh
+        .world()
+        .map(|rank| mesh.coordinate(rank))
+        .zip(traces)
+        .collect();
+    rows.sort_by_key(|(at, _)| *at);
+    let row = |at: &Coordinate, stage: StageId| {
         let rank = placement.rank(stage).expect("the placement has this stage");
-        Rank(mesh.world_rank(Coordinate { rank, ..at }).0)
+        Rank(at.replica * mesh.size(Axis::Pipeline) + rank.0)
     };
-    let transfer = |(rank, ((flow, cell), start)): (WorldRank, ((Flow, Cell), f64))| {
+    let transfer = |at: &Coordinate, ((flow, cell), start): ((Flow, Cell), f64)| {
         let to = flow.after(cell.stage)?;
         // Devices' clocks are a few microseconds off the host's. A wire must not be taken before it is sent.
         let end = taken.get(&(flow, cell))?.max(start);
         Some(TimedTransfer {
             flow,
             cell,
-            from: row(rank, cell.stage),
-            to: row(rank, to),
+            from: row(at, cell.stage),
+            to: row(at, to),
             start,
             end,
         })
     };
-    let sent = rows().flat_map(|(rank, trace)| trace.sent.iter().map(move |sent| (rank, *sent)));
-    let mut transfers: Vec<_> = sent.filter_map(transfer).collect();
+    let mut transfers: Vec<_> = rows
+        .iter()
+        .flat_map(|(at, trace)| trace.sent.iter().filter_map(|sent| transfer(at, *sent)))
+        .collect();
     transfers.sort_by(|a, b| a.start.total_cmp(&b.start));
-    let reduction = |rank: WorldRank, (stage, [start, end]): (StageId, [f64; 2])| TimedReduction {
+    let reduction = |at: &Coordinate, (stage, [start, end]): (StageId, [f64; 2])| TimedReduction {
         stage,
-        rank: Rank(rank.0),
+        rank: row(at, stage),
         start,
         end,
     };
-    let mut reductions: Vec<_> = rows()
-        .flat_map(|(rank, trace)| trace.reductions.iter().map(move |of| reduction(rank, *of)))
+    let mut reductions: Vec<_> = rows
+        .iter()
+        .flat_map(|(at, trace)| trace.reductions.iter().map(|of| reduction(at, *of)))
         .collect();
     reductions.sort_by(|a, b| a.start.total_cmp(&b.start));
-    let ranks = traces.into_iter().map(|trace| trace.passes).collect();
+    let ranks = rows.into_iter().map(|(_, trace)| trace.passes).collect();
     Timeline {
         ranks,
         transfers,
