@@ -85,12 +85,13 @@ pub(super) fn join(config: &Config, plan: &PipelinePlan, options: &str) -> Resul
     let world = match fabric {
         Fabric::Alone => None,
         Fabric::Sockets(membership) => {
-            announce(&membership.address)?;
+            announce(&format!("; process 0 at {}", membership.address))?;
             check(membership.processes)?;
             Some(World::join(&membership, &program)?)
         }
         #[cfg(feature = "mpi")]
         Fabric::Mpi(membership) => {
+            announce("")?;
             check(membership.processes)?;
             Some(World::join_by_mpi(&membership, &program)?)
         }
@@ -98,11 +99,12 @@ pub(super) fn join(config: &Config, plan: &PipelinePlan, options: &str) -> Resul
     Ok((world, said))
 }
 
-/// Process 0 says who told it its place, before it waits for the others.
-fn announce(address: &str) -> Result<()> {
+/// Process 0 says who told it its place, before it waits for the others. `at`: where it is, if the others need
+/// to know that.
+fn announce(at: &str) -> Result<()> {
     match config::launched(&environment())? {
         Some(found) if found.process == 0 => super::print(&format!(
-            "processes {}, {}; process 0 at {address}\n",
+            "processes {}, {}{at}\n",
             found.processes, found.launcher
         )),
         _ => Ok(()),

@@ -34,21 +34,22 @@ fn processes_that_mpi_connects_train_to_the_same_bits() {
     let plain = place
         .alone(&[&args[..], &["--set", "pipeline.stages=1"]].concat())
         .done();
-    for (processes, schedule, stages) in [(2, "1f1b", 2), (2, "zb-v", 8), (4, "1f1b", 4)] {
-        let run = format!("{processes}-{schedule}");
+    for (processes, schedule, stages, replicas, sharded) in [
+        (2, "1f1b", 2, 1, false),
+        (2, "zb-v", 8, 1, false),
+        (4, "1f1b", 4, 1, false),
+        (2, "1f1b", 1, 2, false),
+        (4, "1f1b", 2, 2, true),
+    ] {
+        let run = format!("{processes}-{schedule}-{replicas}");
         let sets = [
             format!("pipeline.stages={stages}"),
             format!("pipeline.schedule={schedule}"),
+            format!("pipeline.replicas={replicas}"),
+            format!("optimizer.sharded={sharded}"),
         ];
-        let args = [
-            "--set",
-            &sets[0],
-            "--set",
-            &sets[1],
-            "--run-dir",
-            &run,
-            "--weights-hash",
-        ];
+        let mut args: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+        args.extend(["--run-dir", &run, "--weights-hash"]);
         let ended = Started::new(mpirun(&place, processes, &args)).end().done();
         assert_eq!(ended.hash(), plain.hash(), "{run}");
         assert_eq!(place.numbers(&run), place.numbers("plain"), "{run}");
@@ -58,6 +59,8 @@ fn processes_that_mpi_connects_train_to_the_same_bits() {
              has started it\n"
         );
         assert!(ended.stdout.contains(&said), "{}", ended.stdout);
+        let first = format!("processes {processes}, as mpirun says (Open MPI)\n");
+        assert!(ended.stdout.starts_with(&first), "{}", ended.stdout);
     }
 }
 
