@@ -99,8 +99,8 @@ pub(super) fn join(config: &Config, plan: &PipelinePlan, options: &str) -> Resul
     Ok((world, said))
 }
 
-/// Process 0 says who told it its place, before it waits for the others. `at`: where it is, if the others need
-/// to know that.
+/// Process 0 says who told it its place, before it waits for the others. `at`: where it is, if the others
+/// need to know that.
 fn announce(at: &str) -> Result<()> {
     match config::launched(&environment())? {
         Some(found) if found.process == 0 => super::print(&format!(

@@ -1,21 +1,17 @@
 //! Replicas of the pipeline: the weights are the same, bit for bit, however many there are.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod refusals;
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use common::{RandomRows, RandomTokens, Recipe, gpt_recipe, recipe};
-use pipewright::data::DataSource;
-use pipewright::id::MicroBatch;
+use common::{Recipe, gpt_recipe, recipe};
 use pipewright::mesh::Map;
 use pipewright::schedule::{Pass, Schedule};
-use pipewright::stages::layers::Linear;
-use pipewright::stages::loss::CrossEntropy;
+use pipewright::stages::Parameter;
 use pipewright::stages::models::Gpt;
-use pipewright::stages::optimizer::{AdamW, Optimizer, Sgd, Update};
-use pipewright::stages::{Init, Parameter, Sequential, Shape, Tensor};
-use pipewright::{Error, Pipeline, PipelineBuilder, Result};
+use pipewright::stages::optimizer::{AdamW, Optimizer, Update};
 
 const STEPS: u64 = 2;
 
@@ -213,42 +209,6 @@ impl Optimizer for Counting {
 }
 
 #[test]
-fn a_failing_replica_is_named() {
-    let mut recipe = recipe(1, false, 4);
-    recipe.replicas = 2;
-    recipe.data = Arc::new(Broken(RandomTokens {
-        rows: 2,
-        seq: 8,
-        vocab: 17,
-    }));
-    let error = recipe.pipeline(1, "1f1b").step().expect_err("the data fails");
-    let Error::Action { replica, rank, .. } = &error else {
-        panic!("{error}");
-    };
-    assert_eq!((*replica, rank.0), (Some(1), 0));
-    assert!(
-        error.to_string().starts_with("replica 1, rank 0, action "),
-        "{error}"
-    );
-}
-
-/// Tokens whose micro-batch 3 cannot be read.
-struct Broken(RandomTokens);
-
-impl DataSource for Broken {
-    fn micro_batch(&self, step: u64, micro_batch: MicroBatch) -> Result<(Tensor, Tensor)> {
-        match micro_batch.0 {
-            3 => Err(Error::io("read", "tokens")(std::io::ErrorKind::NotFound.into())),
-            _ => self.0.micro_batch(step, micro_batch),
-        }
-    }
-
-    fn shapes(&self) -> (Shape, Shape) {
-        self.0.shapes()
-    }
-}
-
-#[test]
 fn a_trace_has_the_reductions_and_all_micro_batches() {
     let mut recipe = recipe(2, false, 6);
     recipe.replicas = 2;
@@ -283,94 +243,4 @@ fn a_trace_has_the_reductions_and_all_micro_batches() {
     );
     let reducing = report.ranks.iter().map(|rank| rank.reducing);
     assert!(reducing.clone().all(|seconds| seconds >= 0.0) && reducing.sum::<f64>() > 0.0);
-}
-
-#[test]
-fn replicas_that_cannot_be_are_refused() {
-    let refusal = |change: fn(&mut Recipe)| {
-        let mut recipe = recipe(1, false, 4);
-        change(&mut recipe);
-        let launched = recipe.launch(Schedule::named("1f1b", 1, 4).expect("the sizes fit"));
-        launched.map(|_| ()).expect_err("it cannot be").to_string()
-    };
-    assert_eq!(
-        refusal(|recipe| recipe.replicas = 9),
-        "9 replicas cannot share 8 gradient groups, because a replica has whole groups: call \
-         `.replicas(...)` with 1 to 8, or `.gradient_groups(...)` with more"
-    );
-    assert!(refusal(|recipe| recipe.replicas = 0).starts_with("0 replicas cannot share"));
-    let builder = || recipe(1, false, 4).builder(Schedule::named("1f1b", 1, 4).expect("it fits"));
-    let told = |builder: PipelineBuilder<Sequential>| {
-        builder
-            .launch()
-            .map(|_| ())
-            .expect_err("it cannot be")
-            .to_string()
-    };
-    assert_eq!(
-        told(
-            builder()
-                .expect("it fits")
-                .replicas(2)
-                .sharded(true)
-                .optimizer(Sgd::default())
-        ),
-        "Sgd { momentum: 0.0, weight_decay: 0.0, decay: Matrices } cannot be sharded: it has no state, so \
-         there is nothing to save; leave out `.sharded(true)` (`optimizer.sharded`)"
-    );
-    let schedule = |micro_batches| Schedule::named("1f1b", 1, micro_batches).expect("it fits");
-    let shares = vec![schedule(1), schedule(3)];
-    assert_eq!(
-        told(builder().expect("it fits").replica_schedules(shares)),
-        "the schedule of replica 0 has 1 micro-batches, and its share of a batch of 4 is 2: `Groups::share` \
-         says what each replica has"
-    );
-}
-
-#[test]
-fn as_many_schedules_as_replicas_and_at_least_one_micro_batch_are_needed() {
-    let one = || Schedule::named("1f1b", 1, 1).expect("it fits");
-    let told = |schedules: Vec<Schedule>, replicas| {
-        let builder = recipe(1, false, 4).builder(one()).expect("it fits");
-        let launched = builder.replica_schedules(schedules).replicas(replicas).launch();
-        launched.map(|_| ()).expect_err("it cannot be").to_string()
-    };
-    assert_eq!(
-        told(vec![one(), one()], 3),
-        "there are 2 schedules for 3 replicas: give `.replica_schedules(...)` one for each, and leave out \
-         `.replicas(...)`"
-    );
-    assert!(told(vec![], 2).starts_with("there are 0 schedules for 2 replicas"));
-    let idle = told(vec![one().idle(), one().idle()], 2);
-    assert!(idle.contains("micro-batch"), "{idle}");
-}
-
-#[test]
-fn replicas_that_start_with_other_weights_are_refused() {
-    let seed = AtomicU64::new(0);
-    let stage = move || {
-        let layer = Linear::new(
-            "fc",
-            [4, 2],
-            Init::Uniform(0.5),
-            seed.fetch_add(1, Ordering::Relaxed),
-        );
-        Ok(Sequential::new(vec![Box::new(layer)]))
-    };
-    let launched = Pipeline::builder()
-        .schedule(Schedule::named("gpipe", 1, 2).expect("it fits"))
-        .replicas(2)
-        .stages(vec![Box::new(stage)])
-        .loss(CrossEntropy::default())
-        .data(Arc::new(RandomRows {
-            rows: 2,
-            width: 4,
-            classes: 2,
-        }))
-        .launch();
-    assert_eq!(
-        launched.map(|_| ()).expect_err("they differ").to_string(),
-        "`fc.weight` of stage 0 is not the same in replica 0 and in replica 1: it starts with other weights; \
-         the builder of the stage must make the same stage in each call"
-    );
 }
