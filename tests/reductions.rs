@@ -136,9 +136,24 @@ fn the_slow_link_counts_where_ranks_that_talk_are_on_two_hosts() {
 
 #[test]
 fn a_tree_of_groups_keeps_one_sum_a_level() {
-    let waiting: Vec<u32> = (0..9).map(|groups| waiting_sums(0..groups)).collect();
-    assert_eq!(waiting, [0, 0, 1, 1, 2, 2, 2, 2, 3]);
-    assert_eq!(waiting_sums(3..6), 2, "3 waits, and 4 until 5 is there");
+    let of_batch = |groups: u32, each: u32, in_place| {
+        waiting_sums(Groups::new(groups * each, groups), 0..groups, in_place)
+    };
+    let waiting: Vec<u32> = (1..10).map(|groups| of_batch(groups, 1, false)).collect();
+    assert_eq!(waiting, [0, 1, 1, 2, 2, 2, 2, 3, 3]);
+    let in_place: Vec<u32> = (1..10).map(|groups| of_batch(groups, 1, true)).collect();
+    assert_eq!(in_place, [0, 0, 1, 1, 1, 1, 2, 2, 2]);
+    assert_eq!(
+        of_batch(8, 2, true),
+        3,
+        "a group of two micro-batches is not added in place"
+    );
+    let part = |in_place| waiting_sums(Groups::new(8, 8), 3..6, in_place);
+    assert_eq!(
+        [part(false), part(true)],
+        [2, 1],
+        "3 waits, and 4 until 5 is there"
+    );
 }
 
 #[test]

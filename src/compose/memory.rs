@@ -94,6 +94,8 @@ fn cost(units: &[UnitSizes], place: Place, how: Recompute, read: f64) -> StageCo
 #[derive(Clone, Copy)]
 struct PerWeight {
     gradients: f64,
+    /// Where sums are added in place.
+    gradients_in_place: f64,
     optimizer: f64,
 }
 
@@ -105,7 +107,8 @@ impl PerWeight {
             false => 1.0,
         };
         Self {
-            gradients: 1.0 + f64::from(plan.replicas.waiting_sums()),
+            gradients: 1.0 + f64::from(plan.replicas.waiting_sums(false)),
+            gradients_in_place: 1.0 + f64::from(plan.replicas.waiting_sums(true)),
             optimizer: states / parts,
         }
     }
@@ -114,6 +117,10 @@ impl PerWeight {
 fn of_stage(units: &[UnitSizes], place: Place, per_weight: PerWeight, how: Recompute) -> StageMemory {
     let weights = F32 * units.iter().map(|unit| unit.weights).sum::<u64>() as f64;
     let activation = place.dtype.bytes() as f64;
+    let in_place = match place.device {
+        Device::Cpu => F32 * units.iter().map(|unit| unit.in_place).sum::<u64>() as f64,
+        Device::Cuda(_) => 0.0,
+    };
     // On a GPU, products read the weights themselves; with `bf16` they read a copy.
     let (packed, copy) = match (place.device, place.dtype) {
         (Device::Cpu, _) => (
@@ -130,7 +137,7 @@ fn of_stage(units: &[UnitSizes], place: Place, per_weight: PerWeight, how: Recom
     };
     StageMemory {
         weights: weights + copy,
-        gradients: per_weight.gradients * weights,
+        gradients: per_weight.gradients * (weights - in_place) + per_weight.gradients_in_place * in_place,
         optimizer: per_weight.optimizer * weights,
         packed,
         working: activation * units.iter().map(working).max().unwrap_or(0) as f64,

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::error::Result;
-use crate::groups::{Node, Sums};
+use crate::groups::{Groups, Node, Sums};
 use crate::id::Rank;
 use crate::plan::{Costs, simulate};
 use crate::schedule::{LinkKind, Pass, Schedule};
@@ -11,14 +11,17 @@ use crate::schedule::{LinkKind, Pass, Schedule};
 /// How many activations are assumed to travel between two ranks at once, and how many gradients.
 const ON_THE_WAY: f64 = 2.0;
 
-/// The most sums of gradients that wait for others while one grows, when these groups are added by their
-/// tree.
-pub fn waiting_sums(groups: Range<u32>) -> u32 {
+/// The most sums of gradients that a replica keeps for later while one grows, when it has these groups of the
+/// batch. `in_place`: a group of one micro-batch that the tree adds to the group before is added there at
+/// once.
+pub fn waiting_sums(groups: Groups, own: Range<u32>, in_place: bool) -> u32 {
     let mut sums = Sums::default();
-    let waiting = groups.map(|group| {
-        let waiting = sums.nodes().len();
+    let waiting = own.map(|group| {
+        let waiting = sums.nodes().len() as u32;
         sums.push(Node::of_group(group), (), |(), ()| ());
-        waiting as u32
+        let is_one = groups.micro_batches_of(group..group + 1).len() == 1;
+        let is_added_before = sums.nodes().len() as u32 <= waiting;
+        waiting - u32::from(in_place && is_one && is_added_before)
     });
     waiting.max().unwrap_or(0)
 }

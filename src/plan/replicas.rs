@@ -99,10 +99,14 @@ impl Replicas {
         self.groups.micro_batches()
     }
 
-    /// The most sums of gradients that wait for others on a rank, beside the one that grows.
-    pub fn waiting_sums(&self) -> u32 {
-        let of_replicas = (0..self.count()).map(|replica| self.groups.of_replica(replica, self.count()));
-        of_replicas.map(waiting_sums).max().unwrap_or(0)
+    /// The most sums of gradients that wait for others on a rank, beside the one that grows: see
+    /// [`waiting_sums`].
+    pub fn waiting_sums(&self, in_place: bool) -> u32 {
+        let of_replicas = (0..self.count()).map(|replica| {
+            let own = self.groups.of_replica(replica, self.count());
+            waiting_sums(self.groups, own, in_place)
+        });
+        of_replicas.max().unwrap_or(0)
     }
 
     /// The different schedules, that of the most micro-batches first, and how many replicas have each.

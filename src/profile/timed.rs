@@ -164,7 +164,7 @@ impl<O: Optimizer> Optimizer for TimedOptimizer<O> {
             }
             parameter.start_grad_squares()?;
             self.optimizer.update(parameter, update)?;
-            parameter.zero_grad()
+            parameter.start_sum()
         })?;
         let of = Observation::Update {
             parameter: parameter.name().to_owned(),

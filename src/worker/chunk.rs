@@ -73,39 +73,24 @@ impl<S: Stage> Chunk<S> {
         }
     }
 
-    /// Appends numbers of one of the replica's sums, by its place among them. The last one is in the
-    /// parameters.
+    /// Appends numbers of one of the replica's sums, by its place among them.
     pub(super) fn append_sums(&mut self, node: usize, spans: &[Span], block: &mut Vec<u8>) -> Result<()> {
-        match self.partials.waiting().get(node) {
-            Some((_, sums)) => {
-                let mut spans = spans.iter();
-                Ok(spans.try_for_each(|(index, range)| sums[*index].append_to(range.clone(), block))?)
-            }
-            None => visit_spans(&mut self.stage, spans, |parameter, range| {
-                Ok(parameter.append_grad(range, block)?)
-            }),
-        }
+        visit_spans(&mut self.stage, spans, |parameter, range| {
+            Ok(parameter.append_sum(node, range, block)?)
+        })
     }
 
     /// Adds numbers of one of the replica's sums to those in `block`. Returns whether the gradients are now
-    /// the result too: that of the last sum is in the parameters, and is not needed any more.
+    /// the result too: that of the last sum is in the gradients, and is not needed any more.
     pub(super) fn add_sums(&mut self, node: usize, spans: &[Span], mut block: &mut [u8]) -> Result<bool> {
-        let mut next = |range: &Range<usize>| {
+        let mut is_set = false;
+        visit_spans(&mut self.stage, spans, |parameter, range| {
             let (numbers, rest) = std::mem::take(&mut block).split_at_mut(range.len() * size_of::<f32>());
             block = rest;
-            numbers
-        };
-        match self.partials.waiting().get(node) {
-            Some((_, sums)) => {
-                let mut spans = spans.iter();
-                spans.try_for_each(|(index, range)| sums[*index].add_to_bytes(range.start, next(range)))?;
-                Ok(false)
-            }
-            None => visit_spans(&mut self.stage, spans, |parameter, range| {
-                Ok(parameter.add_grad(range.start, next(&range))?)
-            })
-            .map(|()| true),
-        }
+            is_set = parameter.add_sum(node, range.start, numbers)?;
+            Ok(())
+        })?;
+        Ok(is_set)
     }
 
     /// Sets these numbers of the gradients.

@@ -113,14 +113,14 @@ impl<S: Stage> Worker<S> {
         let optimizer = std::sync::Arc::clone(&self.optimizer);
         let updated = self.chunk(stage).stage.try_visit_parameters(&mut |parameter| {
             optimizer.update(parameter, update)?;
-            parameter.zero_grad()
+            parameter.start_sum()
         });
         Ok(updated?)
     }
 
     fn discard_gradients(&mut self, stage: StageId) -> Result<()> {
-        let zero = &mut |parameter: &mut Parameter| parameter.zero_grad();
-        Ok(self.chunk(stage).stage.try_visit_parameters(zero)?)
+        let stage = &mut self.chunk(stage).stage;
+        Ok(stage.try_visit_parameters(&mut Parameter::start_sum)?)
     }
 
     /// Waits until the rank's device has finished all its work.

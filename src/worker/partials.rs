@@ -1,17 +1,15 @@
-//! A stage's sums of earlier gradient groups, while it works on later ones.
+//! The sums of a stage's earlier gradient groups, while it works on later ones.
 
-use pipewright_stages::{Gradient, Parameter, Stage};
+use pipewright_stages::{Parameter, Stage};
 
 use crate::error::Result;
 use crate::groups::Node;
 
-/// The sums that wait for a later one, in the order of their groups. The sum that is being made is in the
-/// parameters.
+/// Which sums wait for a later one, in the order of their groups. Their numbers, and the sum that is being
+/// made, are in the parameters.
 #[derive(Debug, Default)]
 pub(super) struct Partials {
-    waiting: Vec<(Node, Vec<Gradient>)>,
-    /// Memory of sums that were added to a later one.
-    spare: Vec<Vec<Gradient>>,
+    waiting: Vec<Node>,
 }
 
 /// What follows a gradient group on the same replica.
@@ -26,52 +24,53 @@ pub(super) enum Next {
 }
 
 impl Partials {
-    /// The stage has added up the gradients of a group. Adds the sums that wait for it, by the tree.
-    pub(super) fn close<S: Stage>(&mut self, stage: &mut S, group: u32, next: Next) -> Result<()> {
-        let mut node = Node::of_group(group);
-        let mut from = self.waiting.len();
-        while let Some(before) = from.checked_sub(1)
-            && let Some(parent) = node.parent_after(self.waiting[before].0)
-        {
-            (node, from) = (parent, before);
+    /// The stage's next gradients are the last ones of a group. The sums that wait for this group are added
+    /// to it, by the tree: where a layer can, while it adds its gradient.
+    pub(super) fn expect_end<S: Stage>(&self, stage: &mut S, group: u32, next: Next) {
+        let newest = self.waiting.len() - self.joined(group, next).1;
+        if newest > 0 {
+            stage.visit_gradients(&mut |parameter| parameter.expect_end(newest));
         }
-        if next == Next::Nothing {
-            from = 0;
-        }
-        let earlier = &self.waiting[from..];
-        visit(stage, |index, parameter| {
-            let latest_first = earlier.iter().rev().map(|(_, sums)| &sums[index]);
-            Ok(Gradient::add_in_turn(latest_first, parameter)?)
+    }
+
+    /// The stage has added up the gradients of a group.
+    pub(super) fn end_group<S: Stage>(&mut self, stage: &mut S, group: u32, next: Next) -> Result<()> {
+        let (node, left) = self.joined(group, next);
+        self.waiting.truncate(left);
+        visit(stage, |_, parameter| {
+            parameter.end_group()?;
+            match next {
+                Next::Group => Ok(parameter.put_aside()?),
+                Next::Replicas | Next::Nothing => Ok(()),
+            }
         })?;
-        self.spare
-            .extend(self.waiting.drain(from..).map(|(_, sums)| sums));
         if next == Next::Group {
-            let sums = self.put_aside(stage)?;
-            self.waiting.push((node, sums));
+            self.waiting.push(node);
         }
         Ok(())
     }
 
-    /// Takes the sums out of the parameters, which start again at zero.
-    fn put_aside<S: Stage>(&mut self, stage: &mut S) -> Result<Vec<Gradient>> {
-        let mut sums = self.spare.pop().unwrap_or_default();
-        visit(stage, |index, parameter| {
-            if sums.len() == index {
-                sums.push(Gradient::beside(parameter)?);
-            }
-            Ok(sums[index].trade(parameter)?)
-        })?;
-        Ok(sums)
-    }
-
-    /// The sums that wait, in the order of their groups.
-    pub(super) fn waiting(&self) -> &[(Node, Vec<Gradient>)] {
-        &self.waiting
+    /// The sum that a group's end makes, and how many of the older ones are left.
+    fn joined(&self, group: u32, next: Next) -> (Node, usize) {
+        let mut node = Node::of_group(group);
+        let mut left = self.waiting.len();
+        while let Some(before) = left.checked_sub(1)
+            && let Some(parent) = node.parent_after(self.waiting[before])
+        {
+            (node, left) = (parent, before);
+        }
+        match next {
+            Next::Nothing => (node, 0),
+            Next::Group | Next::Replicas => (node, left),
+        }
     }
 
     /// Forgets the sums: they have been added up, or are of no use.
-    pub(super) fn clear(&mut self) {
-        self.spare.extend(self.waiting.drain(..).map(|(_, sums)| sums));
+    pub(super) fn clear<S: Stage>(&mut self, stage: &mut S) {
+        if !self.waiting.is_empty() {
+            self.waiting.clear();
+            stage.visit_gradients(&mut Parameter::forget_sums);
+        }
     }
 }
 

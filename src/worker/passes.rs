@@ -123,6 +123,7 @@ impl<S: Stage> Worker<S> {
 
     pub(super) fn backward(&mut self, run: &Execution<'_>, cell: Cell) -> Result<()> {
         let (saved, grad) = self.backward_inputs(run, cell)?;
+        self.expect_end(run, cell);
         let input_grad = self.chunk(cell.stage).stage.backward(saved.value, grad)?;
         self.meter.free(saved.bytes);
         self.end_group(run, cell)?;
@@ -183,9 +184,18 @@ impl<S: Stage> Worker<S> {
             .pending
             .take()
             .expect("checked: backward-input before backward-weight");
+        self.expect_end(run, cell);
         self.chunk(cell.stage).stage.backward_weight(pending.value)?;
         self.meter.free(pending.bytes);
         self.end_group(run, cell)
+    }
+
+    /// If the micro-batch is the last of its gradient group, tells the stage before it adds the gradients.
+    fn expect_end(&mut self, run: &Execution<'_>, cell: Cell) {
+        if let Some((group, next)) = self.share.ends_group(run.micro_batch(cell)) {
+            let chunk = self.chunk(cell.stage);
+            chunk.partials.expect_end(&mut chunk.stage, group, next);
+        }
     }
 
     /// If the micro-batch is the last of its gradient group, the group's sum is added to earlier ones.
@@ -193,7 +203,7 @@ impl<S: Stage> Worker<S> {
         match self.share.ends_group(run.micro_batch(cell)) {
             Some((group, next)) => {
                 let chunk = self.chunk(cell.stage);
-                chunk.partials.close(&mut chunk.stage, group, next)
+                chunk.partials.end_group(&mut chunk.stage, group, next)
             }
             None => Ok(()),
         }

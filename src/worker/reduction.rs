@@ -175,7 +175,7 @@ impl Reduction {
         moved |= self.add_up(chunk, reach)?;
         if self.awaited(reach.share).is_none() {
             self.is_active = false;
-            chunk.partials.clear();
+            chunk.partials.clear(&mut chunk.stage);
         }
         Ok(moved)
     }

@@ -2,12 +2,9 @@
 
 use std::ops::Range;
 
-use smallvec::SmallVec;
-
-use crate::cpu::elementwise::add_in_turn;
-use crate::cuda::Memory;
 use crate::device::{DType, Device, Place};
 use crate::error::{DeviceError, Result};
+use crate::held::{Held, SIZE, add_download, download, numbers_in};
 use crate::numbers::Numbers;
 use crate::parameter::Parameter;
 use crate::tensor::Tensor;
@@ -15,18 +12,9 @@ use crate::tensor::Tensor;
 /// Code that uses the gradients of two stages together relies on this.
 const ONE_DEVICE: &str = "the stages of a rank are on one device";
 
-const SIZE: usize = size_of::<f32>();
-
 /// A gradient taken out of its parameter. It stays on the parameter's device.
 #[derive(Debug)]
 pub struct Gradient(Held);
-
-#[derive(Debug)]
-enum Held {
-    Host(Numbers),
-    /// Device memory and the number of elements. The parameter shares the memory.
-    Gpu(Memory, usize),
-}
 
 impl Gradient {
     /// Takes the gradient out of a parameter. [`Gradient::put_back`] returns it.
@@ -42,51 +30,6 @@ impl Gradient {
         if let Held::Host(numbers) = self.0 {
             parameter.grad = numbers;
         }
-    }
-
-    /// Memory for a gradient of this parameter, on its device. Its numbers are unspecified.
-    ///
-    /// # Errors
-    /// When the GPU has too little memory.
-    pub fn beside(parameter: &Parameter) -> Result<Self> {
-        Ok(Self(match parameter.on_gpu() {
-            Some(weights) => Held::Gpu(weights.more_grad_memory()?, weights.count()),
-            None => Held::Host(Numbers::zeros(parameter.grad.len())),
-        }))
-    }
-
-    /// Takes over the parameter's gradient. The parameter's next gradient starts a new sum, in this one's
-    /// memory.
-    ///
-    /// # Errors
-    /// When the GPU reports an error, of this call or of earlier work.
-    pub fn trade(&mut self, parameter: &mut Parameter) -> Result<()> {
-        match (&mut self.0, parameter.on_gpu_mut()) {
-            (Held::Host(numbers), None) => std::mem::swap(numbers, &mut parameter.grad),
-            (Held::Gpu(memory, _), Some(weights)) => weights.trade_grad(memory),
-            _ => unreachable!("{ONE_DEVICE}"),
-        }
-        parameter.start_sum()
-    }
-
-    /// Adds these gradients to a parameter's: the first one, then the second one, and so on.
-    ///
-    /// # Errors
-    /// When the GPU reports an error, of this call or of earlier work.
-    pub fn add_in_turn<'a>(
-        gradients: impl Iterator<Item = &'a Self>,
-        parameter: &mut Parameter,
-    ) -> Result<()> {
-        let mut on_host: SmallVec<[&[f32]; 4]> = SmallVec::new();
-        for gradient in gradients {
-            match (&gradient.0, parameter.on_gpu()) {
-                (Held::Host(more), None) => on_host.push(more),
-                (Held::Gpu(more, _), Some(weights)) => weights.add_grad(&*weights.gpu()?, more.at())?,
-                _ => unreachable!("{ONE_DEVICE}"),
-            }
-        }
-        add_in_turn(&mut parameter.grad, &on_host);
-        Ok(())
     }
 
     /// Adds another parameter's gradient to this one.
@@ -177,28 +120,7 @@ impl Gradient {
     /// # Errors
     /// When the GPU reports an error, of this call or of earlier work.
     pub fn append_to(&self, range: Range<usize>, block: &mut Vec<u8>) -> Result<()> {
-        match &self.0 {
-            Held::Host(numbers) => {
-                block.extend_from_slice(bytemuck::cast_slice(&numbers[range]));
-                Ok(())
-            }
-            Held::Gpu(memory, _) => download(memory, range, block),
-        }
-    }
-
-    /// Adds the gradient, from this place on, to the numbers in `bytes`, which have the form of
-    /// [`Gradient::append_to`]. For a gradient on a GPU, it first waits for all work queued before.
-    ///
-    /// # Errors
-    /// When the GPU reports an error, of this call or of earlier work.
-    pub fn add_to_bytes(&self, start: usize, bytes: &mut [u8]) -> Result<()> {
-        match &self.0 {
-            Held::Host(numbers) => {
-                add_to(bytes, numbers[start..].iter().copied());
-                Ok(())
-            }
-            Held::Gpu(memory, _) => add_download(memory, start, bytes),
-        }
+        self.0.append_to(range, block)
     }
 
     /// Copies this gradient over another parameter's gradient.
@@ -288,32 +210,4 @@ impl Parameter {
         numbers[..bytes.len()].copy_from_slice(bytes);
         Ok(())
     }
-}
-
-/// The numbers in these bytes.
-fn numbers_in(bytes: &[u8]) -> impl Iterator<Item = f32> {
-    bytes.as_chunks().0.iter().map(|bytes| f32::from_ne_bytes(*bytes))
-}
-
-/// Adds as many numbers to those in `bytes`.
-fn add_to(bytes: &mut [u8], more: impl Iterator<Item = f32>) {
-    for (number, more) in bytes.as_chunks_mut().0.iter_mut().zip(more) {
-        *number = (f32::from_ne_bytes(*number) + more).to_ne_bytes();
-    }
-}
-
-/// As [`add_to`], from this place in a GPU's memory on.
-fn add_download(memory: &Memory, start: usize, bytes: &mut [u8]) -> Result<()> {
-    let mut block = Vec::new();
-    download(memory, start..start + bytes.len() / SIZE, &mut block)?;
-    add_to(bytes, numbers_in(&block));
-    Ok(())
-}
-
-/// Appends these numbers of a GPU's memory to `block`, after all work queued before.
-fn download(memory: &Memory, range: Range<usize>, block: &mut Vec<u8>) -> Result<()> {
-    let start = block.len();
-    block.resize(start + range.len() * SIZE, 0);
-    let at = memory.at().offset(range.start * SIZE);
-    memory.gpu()?.download(at, &mut block[start..])
 }

@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::identity::Shard;
 use crate::numbers::Numbers;
 use crate::rng;
+use crate::sums::{Found, Sums};
 
 /// How a parameter's weights start. Random numbers are keyed by (seed, name).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,15 +50,12 @@ pub struct Parameter {
     shard: Shard,
     /// The weights, row-major.
     pub value: Numbers,
-    /// The gradient of the summed loss. Zero between steps.
+    /// The gradient of the summed loss. After [`Parameter::start_sum`] its numbers may be unspecified.
     pub grad: Numbers,
     /// The optimizer's tensors, each as long as [`Parameter::owned`]. Empty before the first step.
     pub state: Vec<Numbers>,
     owned: Range<usize>,
-    /// Whether the layer asks [`Parameter::starts_sum`] before it adds a gradient.
-    layer_starts_sums: bool,
-    /// Whether the next gradient starts a sum: the numbers of `grad` are unspecified, and count as zeros.
-    starts_sum: bool,
+    pub(crate) sums: Sums,
     on_gpu: Option<Weights>,
 }
 
@@ -86,8 +84,7 @@ impl Parameter {
             grad: Numbers::zeros(count),
             state: Vec::new(),
             owned: 0..count,
-            layer_starts_sums: false,
-            starts_sum: false,
+            sums: Sums::default(),
             on_gpu: None,
         }
     }
@@ -265,35 +262,12 @@ impl Parameter {
     /// # Errors
     /// When the GPU reports an error, of this call or of earlier work.
     pub fn zero_grad(&mut self) -> Result<()> {
+        self.sums.found = Found::Sum;
         if let Some(weights) = &self.on_gpu {
             return weights.zero_grad();
         }
         self.grad.fill(0.0);
         Ok(())
-    }
-
-    /// Says that the parameter's layer asks [`Parameter::starts_sum`] each time before it adds a gradient.
-    pub(crate) fn layer_starts_sums(mut self) -> Self {
-        self.layer_starts_sums = true;
-        self
-    }
-
-    /// The next gradient starts a new sum. A layer that overwrites the old numbers saves setting them to
-    /// zero.
-    ///
-    /// # Errors
-    /// When the GPU reports an error, of this call or of earlier work.
-    pub(crate) fn start_sum(&mut self) -> Result<()> {
-        if self.layer_starts_sums {
-            self.starts_sum = true;
-            return Ok(());
-        }
-        self.zero_grad()
-    }
-
-    /// Whether the gradient that is added now must overwrite the old numbers.
-    pub(crate) fn starts_sum(&mut self) -> bool {
-        std::mem::take(&mut self.starts_sum)
     }
 
     /// Makes `count` tensors of zeros for the optimizer.

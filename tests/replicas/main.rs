@@ -6,11 +6,11 @@ mod refusals;
 
 use std::sync::{Arc, Mutex};
 
-use common::{Recipe, gpt_recipe, recipe};
+use common::{RandomRows, Recipe, gpt_recipe, recipe, recipe_of};
 use pipewright::mesh::Map;
 use pipewright::schedule::{Pass, Schedule};
 use pipewright::stages::Parameter;
-use pipewright::stages::models::Gpt;
+use pipewright::stages::models::{Gpt, Mlp};
 use pipewright::stages::optimizer::{AdamW, Optimizer, Update};
 
 const STEPS: u64 = 2;
@@ -68,6 +68,31 @@ fn weights_of_large_stages_do_not_depend_on_replicas() {
                 (recipe.replicas, recipe.sharded) = (replicas, sharded);
                 assert_equal(&mut recipe, &expected, "1f1b", ranks);
             }
+        }
+    }
+}
+
+/// A product of more than 512 rows is summed in several parts, so it is not added to another group in place.
+#[test]
+fn weights_of_many_rows_do_not_depend_on_replicas() {
+    let [width, classes] = [20, 5];
+    let mlp = Mlp {
+        sizes: vec![width, 40, classes],
+        dropout: 0.1,
+        seed: 3,
+    };
+    for (rows, micro_batches) in [(1100, 8), (600, 5), (512, 8)] {
+        let data = Arc::new(RandomRows {
+            rows,
+            width,
+            classes: classes as u32,
+        });
+        let mlp = mlp.clone();
+        let mut recipe = recipe_of(move || mlp.model(), data, micro_batches);
+        let expected = recipe.plain_hash(STEPS);
+        for replicas in [1, 2, 4, 8] {
+            recipe.replicas = replicas;
+            assert_equal(&mut recipe, &expected, "1f1b", 1);
         }
     }
 }

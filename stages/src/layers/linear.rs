@@ -73,8 +73,7 @@ impl Linear {
             inputs,
             outputs,
             layout: Layout::OutIn,
-            weight: Parameter::new(format!("{name}.weight"), &[outputs, inputs], init, seed)
-                .layer_starts_sums(),
+            weight: Parameter::new(format!("{name}.weight"), &[outputs, inputs], init, seed).asked_by_layer(),
             bias: None,
             input_gradient: true,
             seed,
@@ -130,7 +129,7 @@ impl Linear {
             };
             return Err(Error::from(error).at(&self.name));
         }
-        self.weight = weight.layer_starts_sums();
+        self.weight = weight.asked_by_layer();
         (self.forward_weight, self.backward_weight) = (None, None);
         Ok(self)
     }
@@ -253,6 +252,11 @@ pub(crate) fn packed_weights([inputs, outputs]: [usize; 2], layout: Layout, rows
         + usize::from(backward) * Packed::count(outputs, inputs)
 }
 
+/// Whether a micro-batch of this many rows is added, on the CPU, to another gradient group's sum in place.
+pub(crate) fn adds_in_place(rows: usize) -> bool {
+    matmul::is_added_up_first(rows)
+}
+
 /// How many numbers the products of a linear layer need while they run. Backward-weight needs the most.
 pub(crate) fn product_scratch([inputs, outputs]: [usize; 2], layout: Layout, rows: usize) -> usize {
     match layout {
@@ -307,13 +311,16 @@ impl Layer for Linear {
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {
         let [input, grad] = pending.into_tensors();
-        let starts_sum = self.weight.starts_sum();
         if let Some(gpu) = grad.gpu()? {
+            let starts_sum = self.weight.starts_sum(false);
             return self.weight_grad_on(&gpu, &input, &grad, starts_sum);
         }
-        let start = if starts_sum { Start::Zero } else { Start::Old };
         let x = Matrix::new(input.f32(), self.inputs);
         let dy = Matrix::new(grad.f32(), self.outputs);
+        let start = match self.weight.starts_sum(adds_in_place(x.rows())) {
+            true => Start::Zero,
+            false => Start::Old,
+        };
         match self.layout {
             Layout::InOut => matmul(&mut self.weight.grad, start, x.t(), Right::Matrix(dy)),
             Layout::OutIn => matmul(&mut self.weight.grad, start, dy.t(), Right::Matrix(x)),

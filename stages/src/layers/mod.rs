@@ -20,7 +20,7 @@ pub use flatten::Flatten;
 pub use gelu::{Gelu, GeluForm};
 pub use layer_norm::LayerNorm;
 pub use linear::{Layout, Linear};
-pub(crate) use linear::{packed_weights, product_scratch};
+pub(crate) use linear::{adds_in_place, packed_weights, product_scratch};
 pub use recomputed::{Cheap, Recomputed};
 pub use relu::Relu;
 pub use residual::Residual;

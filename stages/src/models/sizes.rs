@@ -1,7 +1,7 @@
 //! How much memory the units of a model need. Known before anything is made.
 
 use super::{Gpt, Mlp};
-use crate::layers::{Layout, packed_weights, product_scratch};
+use crate::layers::{Layout, adds_in_place, packed_weights, product_scratch};
 
 /// What one unit of a model holds while it trains, for one micro-batch. All fields count numbers; on the CPU
 /// a number has four bytes.
@@ -11,6 +11,9 @@ pub struct UnitSizes {
     pub weights: u64,
     /// Packed copies of weights, in the order in which products on the CPU read them.
     pub packed: u64,
+    /// The weights whose gradient on the CPU, if it is that of a whole gradient group, is added in place to the
+    /// sum of the group before.
+    pub in_place: u64,
     /// What forward keeps for backward-input.
     pub saved: u64,
     /// The part of `saved` that the unit before keeps too.
@@ -51,6 +54,7 @@ impl Gpt {
         UnitSizes {
             weights: (2 * dim) as u64 + biased(&linears),
             packed: packed(&linears, Layout::InOut, tokens),
+            in_place: in_place(&linears, tokens),
             // The input with its mean and deviation; queries, keys and values; the output; a sum for each
             // head.
             saved: 5 * stream + 2 * tokens + tokens * self.heads as u64,
@@ -68,6 +72,7 @@ impl Gpt {
         UnitSizes {
             weights: (2 * dim) as u64 + biased(&linears),
             packed: packed(&linears, Layout::InOut, tokens),
+            in_place: in_place(&linears, tokens),
             // The input with its mean and deviation; the wide activation before GELU.
             saved: 5 * stream + 2 * tokens,
             selective: stream,
@@ -85,6 +90,7 @@ impl Gpt {
         UnitSizes {
             weights: (2 * self.dim + self.dim * self.vocab) as u64,
             packed: packed(&linear, Layout::OutIn, tokens),
+            in_place: in_place(&linear, tokens),
             saved: stream + 2 * tokens,
             selective: stream + 2 * tokens,
             pending: stream + scores,
@@ -121,6 +127,7 @@ impl Mlp {
             units.push(UnitSizes {
                 weights: biased(&[[pair[0], pair[1]]]),
                 packed: packed(&[[pair[0], pair[1]]], Layout::OutIn, rows as u64),
+                in_place: in_place(&[[pair[0], pair[1]]], rows as u64),
                 saved: inputs,
                 selective: inputs,
                 // This layer reads the previous activation itself, unless dropout made a copy of it.
@@ -159,6 +166,15 @@ fn packed(linears: &[[usize; 2]], layout: Layout, rows: u64) -> u64 {
         .iter()
         .map(|&sizes| packed_weights(sizes, layout, rows as usize));
     numbers.sum::<usize>() as u64
+}
+
+/// The weights of linear layers with these inputs and outputs, if their gradients are added in place.
+fn in_place(linears: &[[usize; 2]], rows: u64) -> u64 {
+    let numbers = linears.iter().map(|[inputs, outputs]| inputs * outputs);
+    match adds_in_place(rows as usize) {
+        true => numbers.sum::<usize>() as u64,
+        false => 0,
+    }
 }
 
 /// What the largest product of linear layers with these inputs and outputs needs while it runs.

@@ -29,6 +29,12 @@ pub(crate) fn scratch(left_rows: usize, depth: usize) -> usize {
     BLOCK * DEPTH + strips::numbers(left_rows, depth.min(DEPTH))
 }
 
+/// Whether a product of this depth is added up before it is added to its start. So it has the bits of a
+/// product that was computed by itself and then added.
+pub(crate) fn is_added_up_first(depth: usize) -> bool {
+    depth <= DEPTH
+}
+
 /// What the product is added to.
 #[derive(Clone, Copy)]
 pub(crate) enum Start<'a> {
