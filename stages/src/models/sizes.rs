@@ -11,8 +11,8 @@ pub struct UnitSizes {
     pub weights: u64,
     /// Packed copies of weights, in the order in which products on the CPU read them.
     pub packed: u64,
-    /// The weights whose gradient on the CPU, if it is that of a whole gradient group, is added in place to the
-    /// sum of the group before.
+    /// The weights whose gradient on the CPU, if it is that of a whole gradient group, is added in place to
+    /// the sum of the group before.
     pub in_place: u64,
     /// What forward keeps for backward-input.
     pub saved: u64,
