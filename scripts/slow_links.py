@@ -56,6 +56,10 @@ MODELS = {
     "wires": dict(model="dim = 32\nheads = 1", data="seq = 16", pipeline="micro_batches = 16\nmicro_batch_size = 32"),
     "sums": dict(model="dim = 128\nheads = 4", data="seq = 16", pipeline="micro_batches = 8\nmicro_batch_size = 1"),
 }
+# Open MPI's messages of more than 64 KiB wait for their receiver, and answers wait behind messages. With this, those
+# up to 8 MiB do not.
+LIMITS = ["btl_tcp_eager_limit", "btl_tcp_rndv_eager_limit", "btl_tcp_max_send_size"]
+EAGER = [word for limit in LIMITS for word in ("--mca", limit, str(8 << 20))]
 # Started by `mpirun` in place of `ssh`: HOST COMMAND...
 AGENT = """#!/bin/sh
 host=$1; shift
@@ -147,7 +151,7 @@ class Run:
 
     def mpi(self, *arguments):
         network = ["--mca", "oob_tcp_if_include", "10.78.0.0/24", "--mca", "btl_tcp_if_include", "10.78.0.0/24"]
-        by_tcp = ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", *network]
+        by_tcp = ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", *network, *EAGER]
         agent = ["--mca", "plm_rsh_agent", str(self.scratch / "agent"), "--mca", "plm_rsh_no_tree_spawn", "1"]
         hosts = ",".join(self.hosts.address(number) for number in range(1, HOSTS + 1))
         mpirun = ["mpirun", *agent, *by_tcp, "--host", hosts, "-n", str(HOSTS), self.program, *arguments]

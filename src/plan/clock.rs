@@ -25,9 +25,9 @@ pub(crate) enum Played {
 /// begins its next one at once and does not wait for other ranks.
 ///
 /// Transfers and reductions run beside compute: no rank stops for them. On buffered links they wait for each
-/// other only as far as the [`Queue`](crate::plan::Queue) of the costs says. On ordered links a transfer occupies the queues of both its ranks, and a reduction
-/// occupies the queue of its rank. A step waits for its stage's reduction. The parameter update takes its
-/// time where the stage steps.
+/// other only as far as the [`Queue`](crate::plan::Queue) of the costs says. On ordered links a transfer
+/// occupies the queues of both its ranks, and a reduction occupies the queue of its rank. A step waits for
+/// its stage's reduction. The parameter update takes its time where the stage steps.
 pub(crate) struct Clock<'a> {
     program: Program<'a>,
     links: LinkKind,

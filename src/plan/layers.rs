@@ -177,11 +177,11 @@ impl ModelCosts {
         self.input *= memory;
         self.link.latency *= time;
         self.link.per_byte *= time / memory;
-        if let Some(Replicated { weights, reduction }) = &mut self.replicated {
-            weights.iter_mut().for_each(|bytes| *bytes *= memory);
+        if let Some(Replicated { reduction, .. }) = &mut self.replicated {
+            // Weights stay in bytes: their number says how they are added up.
             reduction.link.latency *= time;
-            reduction.link.per_byte *= time / memory;
-            reduction.add *= time / memory;
+            reduction.link.per_byte *= time;
+            reduction.add *= time;
         }
         self
     }

@@ -1,18 +1,7 @@
 //! How the messages that a rank sends share its link.
 
-use crate::plan::StageCost;
+use crate::plan::{Queue, StageCost};
 use crate::schedule::{Action, Pass, Program};
-
-/// How the messages that a rank sends wait for each other. On a slow link most of a message's time is that of
-/// its bytes, and they keep the link from others. The default: messages do not wait.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Queue {
-    /// For how much of its time a transfer occupies the link of the rank that sends it.
-    pub transfer: f64,
-    /// Whether reductions take the same link, for all of their time. A transfer and a reduction that are
-    /// under way at once have half of it each.
-    pub reductions: bool,
-}
 
 /// What the ranks have sent so far in a run of a schedule.
 pub(super) struct Sent {
