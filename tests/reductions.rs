@@ -2,7 +2,7 @@
 
 use pipewright::groups::Groups;
 use pipewright::plan::{Cluster, LinkCost, Prediction, Reduction, Replicas, StageCost};
-use pipewright::plan::{Costs, LayerCost, ModelCosts, waiting_sums};
+use pipewright::plan::{Costs, LayerCost, ModelCosts, partition, waiting_sums};
 use pipewright::schedule::{LinkKind, Placement, Schedule};
 
 fn layer(name: usize) -> LayerCost {
@@ -126,6 +126,26 @@ fn a_reduction_takes_as_long_in_other_units() {
         assert!(close(1e3 * reduce, in_ms), "{reduce} s, {in_ms} ms");
         assert_eq!(reduce, reduction.gradients(bytes));
     }
+}
+
+#[test]
+fn gradients_that_take_long_to_add_up_count_in_the_cut() {
+    let link = LinkCost {
+        latency: 0.0,
+        per_byte: 1.0,
+    };
+    let reduction = Reduction {
+        replicas: 2,
+        link,
+        add: 0.0,
+        sharded: false,
+    };
+    let alone = ModelCosts::new((0..4).map(layer).collect(), 1.0, link).unwrap();
+    let heavy = vec![1.0, 1.0, 1.0, 100.0];
+    let together = alone.clone().replicated(heavy, reduction).unwrap();
+    let schedule = Schedule::one_f_one_b(2, 4).unwrap();
+    assert_eq!(partition(&alone, &schedule, None).unwrap(), [2, 2]);
+    assert_eq!(partition(&together, &schedule, None).unwrap(), [3, 1]);
 }
 
 #[test]
