@@ -51,7 +51,7 @@ learning_rate = 1e-3
 [train]
 validate_every = 0
 """
-# What a step waits for: wires of 64 KiB, 8 each way, or the gradients of 0.4 million weights.
+# What a step waits for: wires of 64 KiB, 8 each way, or the gradients of 0.46 million weights.
 MODELS = {
     "wires": dict(model="dim = 32\nheads = 1", data="seq = 16", pipeline="micro_batches = 16\nmicro_batch_size = 32"),
     "sums": dict(model="dim = 128\nheads = 4", data="seq = 16", pipeline="micro_batches = 8\nmicro_batch_size = 1"),
