@@ -2,9 +2,9 @@
 
 use pipewright::groups::Groups;
 use pipewright::id::{Rank, StageId};
-use pipewright::plan::{Costs, Prediction, Replicas, StageCost};
+use pipewright::plan::{Costs, Prediction, Queue, Replicas, StageCost};
 use pipewright::plan::{simulate, simulate_replicas};
-use pipewright::schedule::{Action, LinkKind, Schedule};
+use pipewright::schedule::{Action, LinkKind, Pass, Schedule};
 
 fn named(name: &str, ranks: u32, micro_batches: u32, groups: u32, replicas: u32) -> Replicas {
     let groups = Groups::new(micro_batches, groups);
@@ -41,6 +41,54 @@ fn one_replica_is_planned_as_before() {
             }
         }
     }
+}
+
+/// The costs of two stages whose passes take a time of 1, on a link that a transfer needs for 10 of its 12.
+fn slow_link(reductions: bool) -> Costs {
+    let cost = StageCost {
+        reduce: 100.0,
+        ..StageCost::default()
+    };
+    let queue = Queue {
+        transfer: 10.0,
+        reductions,
+    };
+    Costs::each(vec![cost; 2], 12.0).unwrap().queued(queue).unwrap()
+}
+
+#[test]
+fn on_a_slow_link_transfers_of_a_rank_come_one_after_the_other() {
+    let replicas = named("gpipe", 2, 3, 8, 1);
+    let timeline = replicas
+        .timeline(0, &slow_link(false), LinkKind::Buffered)
+        .unwrap();
+    let starts = |rank: usize, pass| -> Vec<f64> {
+        let row = timeline.ranks[rank].iter().filter(|timed| timed.pass == pass);
+        row.map(|timed| timed.start).collect()
+    };
+    assert_eq!(starts(0, Pass::Forward), [0.0, 1.0, 2.0]);
+    assert_eq!(starts(1, Pass::Forward), [13.0, 23.0, 33.0]);
+    // A rank that makes a gradient every 2 sends one every 10. The link back is another one.
+    assert_eq!(starts(1, Pass::Backward), [34.0, 36.0, 38.0]);
+    assert_eq!(starts(0, Pass::Backward), [48.0, 58.0, 68.0]);
+}
+
+#[test]
+fn a_transfer_and_a_reduction_that_meet_on_a_link_have_half_of_it_each() {
+    let replicas = named("1f1b", 2, 2, 8, 2);
+    let at = |reductions| {
+        let costs = slow_link(reductions);
+        let timeline = replicas.timeline(0, &costs, LinkKind::Buffered).unwrap();
+        let last = timeline.ranks[0].last().unwrap().start;
+        (
+            last,
+            timeline.reductions.iter().map(|one| one.end).collect::<Vec<_>>(),
+        )
+    };
+    // Rank 1 is done at 1 + 12 + 3. Its gradient arrives after 12, and then rank 0 is done after 2.
+    assert_eq!(at(false), (28.0, vec![116.0, 130.0]));
+    // The gradient has half of the link, and takes 10 longer. The reduction ends as if it came after it.
+    assert_eq!(at(true), (38.0, vec![126.0, 140.0]));
 }
 
 #[test]

@@ -2,8 +2,21 @@
 
 use pipewright::groups::Groups;
 use pipewright::plan::{Cluster, LinkCost, Prediction, Reduction, Replicas, StageCost};
-use pipewright::plan::{Costs, LayerCost, ModelCosts, waiting_sums};
+use pipewright::plan::{Costs, LayerCost, ModelCosts, partition, waiting_sums};
 use pipewright::schedule::{LinkKind, Placement, Schedule};
+
+fn layer(name: usize) -> LayerCost {
+    LayerCost {
+        name: name.to_string(),
+        cost: StageCost {
+            update: 0.1,
+            ..StageCost::default()
+        },
+        backward: 2.0,
+        shared: 0.0,
+        output: 1.0,
+    }
+}
 
 fn close(a: f64, b: f64) -> bool {
     (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1.0)
@@ -43,16 +56,6 @@ fn a_reduction_costs_its_messages_its_bytes_and_its_additions() {
 
 /// A model of equal layers, each with so many bytes of weights, in replicas.
 fn model(replicas: u32, bandwidth: f64, sharded: bool) -> ModelCosts {
-    let layer = |name: usize| LayerCost {
-        name: name.to_string(),
-        cost: StageCost {
-            update: 0.1,
-            ..StageCost::default()
-        },
-        backward: 2.0,
-        shared: 0.0,
-        output: 1.0,
-    };
     let link = LinkCost {
         latency: 0.01,
         per_byte: 1.0 / bandwidth,
@@ -99,6 +102,50 @@ fn more_bandwidth_is_never_slower_and_what_is_sharded_updates_faster() {
             assert_eq!(of_stage.gather > 0.0, replicas > 1);
         }
     }
+}
+
+#[test]
+fn a_reduction_takes_as_long_in_other_units() {
+    for (replicas, bytes) in [(2, 4e6), (4, 4e6), (4, 4e3)] {
+        let link = LinkCost {
+            latency: 1e-3,
+            per_byte: 1e-8,
+        };
+        let reduction = Reduction {
+            replicas,
+            link,
+            add: 1e-9,
+            sharded: false,
+        };
+        let seconds = ModelCosts::new(vec![layer(0)], 1.0, link)
+            .unwrap()
+            .replicated(vec![bytes], reduction)
+            .unwrap();
+        let reduce = seconds.stage(0..1).reduce;
+        let in_ms = seconds.in_units(1e3, 1.0 / f64::from(1 << 20)).stage(0..1).reduce;
+        assert!(close(1e3 * reduce, in_ms), "{reduce} s, {in_ms} ms");
+        assert_eq!(reduce, reduction.gradients(bytes));
+    }
+}
+
+#[test]
+fn gradients_that_take_long_to_add_up_count_in_the_cut() {
+    let link = LinkCost {
+        latency: 0.0,
+        per_byte: 1.0,
+    };
+    let reduction = Reduction {
+        replicas: 2,
+        link,
+        add: 0.0,
+        sharded: false,
+    };
+    let alone = ModelCosts::new((0..4).map(layer).collect(), 1.0, link).unwrap();
+    let heavy = vec![1.0, 1.0, 1.0, 100.0];
+    let together = alone.clone().replicated(heavy, reduction).unwrap();
+    let schedule = Schedule::one_f_one_b(2, 4).unwrap();
+    assert_eq!(partition(&alone, &schedule, None).unwrap(), [2, 2]);
+    assert_eq!(partition(&together, &schedule, None).unwrap(), [3, 1]);
 }
 
 #[test]

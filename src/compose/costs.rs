@@ -87,6 +87,10 @@ pub fn on_cluster(config: &Config, ranks: u32, costs: ModelCosts, cluster: &Clus
     let weights = units.iter().map(|unit| F32 * unit.weights as f64).collect();
     costs
         .linked(cluster.of_transfers(replicas, ranks))?
+        .queued(
+            cluster.parts_pipelines(replicas, ranks),
+            cluster.parts_replicas(replicas, ranks),
+        )
         .replicated(weights, reduction)
 }
 

@@ -3,6 +3,7 @@
 use crate::Result;
 use crate::id::{Rank, StageId};
 use crate::plan::kept::Kept;
+use crate::plan::queue::Sent;
 use crate::plan::{Costs, StageCost};
 use crate::schedule::{Action, Cell, Flow, LinkKind, Pass, Placement, Schedule, Timed};
 use crate::schedule::{Event, Id, NONE, Program, Replay};
@@ -23,10 +24,10 @@ pub(crate) enum Played {
 /// Plays one step after another. Every action starts as early as it can. A rank that has finished a step
 /// begins its next one at once and does not wait for other ranks.
 ///
-/// Transfers and reductions run beside compute: no rank stops for them. On buffered links they do not wait
-/// for each other. On ordered links a transfer occupies the queues of both its ranks, and a reduction
-/// occupies the queue of its rank. A step waits for its stage's reduction. The parameter update takes its
-/// time where the stage steps.
+/// Transfers and reductions run beside compute: no rank stops for them. On buffered links they wait for each
+/// other only as far as the [`Queue`](crate::plan::Queue) of the costs says. On ordered links a transfer
+/// occupies the queues of both its ranks, and a reduction occupies the queue of its rank. A step waits for
+/// its stage's reduction. The parameter update takes its time where the stage steps.
 pub(crate) struct Clock<'a> {
     program: Program<'a>,
     links: LinkKind,
@@ -43,12 +44,14 @@ impl<'a> Clock<'a> {
         let stages = costs.of(schedule.placement())?;
         let program = schedule.program();
         let ranks = schedule.ranks() as usize;
+        let buffered = links == LinkKind::Buffered;
         Ok(Self {
             links,
             times: Times {
                 placement: schedule.placement(),
                 comm: costs.comm(),
                 kept: Kept::new(schedule.placement(), &stages),
+                sent: buffered.then(|| Sent::new(costs.queue(), &program, &stages)),
                 stages,
                 free: vec![0.0; ranks],
                 queue: (links == LinkKind::Ordered && (ranks > 1 || schedule.has_reductions()))
@@ -109,6 +112,8 @@ struct Times<'a> {
     free: Vec<f64>,
     /// What each rank holds.
     kept: Kept,
+    /// What the ranks have sent. Only on buffered links.
+    sent: Option<Sent>,
     /// When each rank's queue has finished its communication so far. Only on ordered links.
     queue: Option<Vec<f64>>,
     /// When each action of the step was done. For communication that is still under way: when its rank
@@ -140,9 +145,22 @@ impl Times<'_> {
                 let cost = &self.stages[stage.index()];
                 self.free[rank] = start + cost.update + cost.gather;
             }
-            Action::Send(..) | Action::Recv(..) | Action::Reduce(_) => {}
+            Action::Send(..) => {
+                self.at[id as usize] = self.leaves(rank, id as usize);
+                return;
+            }
+            Action::Recv(..) | Action::Reduce(_) => {}
         }
         self.at[id as usize] = self.free[rank];
+    }
+
+    /// When a rank's transfer starts, if it goes on without a pause from then.
+    fn leaves(&mut self, rank: usize, id: usize) -> f64 {
+        let now = self.free[rank];
+        match &mut self.sent {
+            Some(sent) => sent.transfer(rank, id, now),
+            None => now,
+        }
     }
 
     /// When a rank can start an action: it is free, and what the action needs is done.
@@ -177,7 +195,11 @@ impl Times<'_> {
         if let Some(queue) = &queue {
             start = start.max(**queue);
         }
-        *at = start + self.stages[stage.index()].reduce;
+        let time = self.stages[stage.index()].reduce;
+        if let Some(sent) = &mut self.sent {
+            start = sent.reduction(rank, time, start);
+        }
+        *at = start + time;
         if let Some(queue) = queue {
             *queue = *at;
         }
@@ -218,9 +240,9 @@ impl Times<'_> {
 impl Schedule {
     /// When each pass, transfer and reduction starts and ends, if every one starts as early as it can.
     ///
-    /// Transfers and reductions run beside compute: no rank stops for them. On buffered links they do not
-    /// wait for each other. On ordered links a transfer occupies the queues of both its ranks, and a
-    /// reduction occupies the queue of its rank.
+    /// Transfers and reductions run beside compute: no rank stops for them. On buffered links they wait for
+    /// each other only as far as the [`Queue`](crate::plan::Queue) of the costs says. On ordered links a
+    /// transfer occupies the queues of both its ranks, and a reduction occupies the queue of its rank.
     ///
     /// # Errors
     /// [`PlanError::OtherStages`](crate::error::PlanError::OtherStages) when the costs are for another number

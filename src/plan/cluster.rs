@@ -17,18 +17,28 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// The link of transfers, for so many replicas of so many ranks: between hosts as soon as a pipeline has
+    /// Whether transfers go between hosts, for so many replicas of so many ranks: as soon as a pipeline has
     /// ranks on two.
-    pub fn of_transfers(&self, replicas: u32, ranks: u32) -> LinkCost {
+    pub fn parts_pipelines(&self, replicas: u32, ranks: u32) -> bool {
         let on = |replica: u32, rank: u32| self.host(replicas, ranks, replica * ranks + rank);
-        self.link((0..replicas).any(|replica| on(replica, 0) != on(replica, ranks - 1)))
+        (0..replicas).any(|replica| on(replica, 0) != on(replica, ranks - 1))
     }
 
-    /// The link of reductions, for so many replicas of so many ranks: between hosts as soon as the replicas
-    /// of a stage are on two.
-    pub fn of_reductions(&self, replicas: u32, ranks: u32) -> LinkCost {
+    /// Whether reductions go between hosts, for so many replicas of so many ranks: as soon as the replicas of
+    /// a stage are on two.
+    pub fn parts_replicas(&self, replicas: u32, ranks: u32) -> bool {
         let on = |replica: u32, rank: u32| self.host(replicas, ranks, replica * ranks + rank);
-        self.link((0..ranks).any(|rank| on(0, rank) != on(replicas - 1, rank)))
+        (0..ranks).any(|rank| on(0, rank) != on(replicas - 1, rank))
+    }
+
+    /// The link of transfers, for so many replicas of so many ranks.
+    pub fn of_transfers(&self, replicas: u32, ranks: u32) -> LinkCost {
+        self.link(self.parts_pipelines(replicas, ranks))
+    }
+
+    /// The link of reductions, for so many replicas of so many ranks.
+    pub fn of_reductions(&self, replicas: u32, ranks: u32) -> LinkCost {
+        self.link(self.parts_replicas(replicas, ranks))
     }
 
     fn link(&self, crosses: bool) -> LinkCost {

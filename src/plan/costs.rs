@@ -3,6 +3,7 @@
 use crate::Result;
 use crate::error::plan::{CostOf, PlanError};
 use crate::id::StageId;
+use crate::plan::Queue;
 use crate::schedule::{Pass, Placement};
 
 /// What one micro-batch costs one stage. All times share one unit, and all memory shares one unit.
@@ -162,6 +163,7 @@ impl StageCost {
 pub struct Costs {
     stages: Stages,
     comm: f64,
+    queue: Queue,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -176,6 +178,7 @@ impl Default for Costs {
         Self {
             stages: Stages::Share(StageCost::default()),
             comm: 0.0,
+            queue: Queue::default(),
         }
     }
 }
@@ -192,6 +195,7 @@ impl Costs {
         Ok(Self {
             stages: Stages::Share(share),
             comm,
+            queue: Queue::default(),
         })
     }
 
@@ -208,7 +212,17 @@ impl Costs {
         Ok(Self {
             stages: Stages::Each(stages),
             comm,
+            queue: Queue::default(),
         })
+    }
+
+    /// The same costs on a link of each rank for which its messages wait.
+    ///
+    /// # Errors
+    /// [`PlanError`] when the time in which a transfer occupies the link is negative or not a number.
+    pub fn queued(self, queue: Queue) -> Result<Self> {
+        check([("queue: transfer", queue.transfer)], &CostOf::All)?;
+        Ok(Self { queue, ..self })
     }
 
     /// The same costs, but what replicas send each other takes no time.
@@ -224,12 +238,25 @@ impl Costs {
     /// The same costs, but transfers take no time.
     #[must_use]
     pub fn without_transfers(self) -> Self {
-        Self { comm: 0.0, ..self }
+        let queue = Queue {
+            transfer: 0.0,
+            ..self.queue
+        };
+        Self {
+            comm: 0.0,
+            queue,
+            ..self
+        }
     }
 
     /// The time of one transfer between two ranks.
     pub fn comm(&self) -> f64 {
         self.comm
+    }
+
+    /// How the messages of a rank wait for each other.
+    pub fn queue(&self) -> Queue {
+        self.queue
     }
 
     /// The number of stages that the costs are for. `None` for costs of a rank's whole share, which suit any

@@ -6,7 +6,7 @@ use crate::Result;
 use crate::error::plan::{CostOf, PlanError};
 use crate::id::Rank;
 use crate::plan::costs::check;
-use crate::plan::{Costs, LinkCost, Reduction, StageCost};
+use crate::plan::{Costs, LinkCost, Queue, Reduction, StageCost};
 use crate::schedule::{Pass, Schedule};
 
 /// What one micro-batch costs in one layer. A layer is the smallest unit of a cut. Times in seconds, memory
@@ -32,6 +32,8 @@ pub struct ModelCosts {
     layers: Vec<LayerCost>,
     input: f64,
     link: LinkCost,
+    /// Whether the transfers of a rank wait for each other, and reductions.
+    queues: [bool; 2],
     recomputed: bool,
     replicated: Option<Replicated>,
 }
@@ -75,6 +77,7 @@ impl ModelCosts {
             layers,
             input,
             link,
+            queues: [false; 2],
             recomputed: false,
             replicated: None,
         })
@@ -109,6 +112,16 @@ impl ModelCosts {
     pub fn linked(self, link: LinkCost) -> Result<Self> {
         check_link(link, &CostOf::Link)?;
         Ok(Self { link, ..self })
+    }
+
+    /// The same model, where a rank's transfers wait for each other, its reductions do, or all of these for
+    /// all. They wait where they go between hosts.
+    #[must_use]
+    pub fn queued(self, transfers: bool, reductions: bool) -> Self {
+        Self {
+            queues: [transfers, reductions],
+            ..self
+        }
     }
 
     /// The same model with recomputation or without. With it, stages keep only their inputs, and a backward
@@ -164,11 +177,11 @@ impl ModelCosts {
         self.input *= memory;
         self.link.latency *= time;
         self.link.per_byte *= time / memory;
-        if let Some(Replicated { weights, reduction }) = &mut self.replicated {
-            weights.iter_mut().for_each(|bytes| *bytes *= memory);
+        if let Some(Replicated { reduction, .. }) = &mut self.replicated {
+            // Weights stay in bytes: their number says how they are added up.
             reduction.link.latency *= time;
-            reduction.link.per_byte *= time / memory;
-            reduction.add *= time / memory;
+            reduction.link.per_byte *= time;
+            reduction.add *= time;
         }
         self
     }
@@ -261,11 +274,15 @@ impl ModelCosts {
             .iter()
             .map(|&end| self.layers[end.max(1) - 1].output)
             .fold(0.0, f64::max);
-        let comm = match cuts {
-            [] => 0.0,
-            _ => self.link.time(largest),
+        let [comm, sending] = match cuts {
+            [] => [0.0; 2],
+            _ => [self.link.time(largest), self.link.per_byte * largest],
         };
-        Costs::each(stages.collect(), comm)
+        let [transfers, reductions] = self.queues;
+        Costs::each(stages.collect(), comm)?.queued(Queue {
+            transfer: if transfers { sending } else { 0.0 },
+            reductions,
+        })
     }
 }
 

@@ -12,8 +12,8 @@ const WIDTH: usize = 64;
 
 /// How many layers each stage of the schedule gets, in model order. The cut makes a step as short as
 /// possible. With `m` micro-batches on `p` ranks, a step is taken to last `m` times the slowest rank (all its
-/// stages together) and `p - 1` times the slowest stage. With a limit, no rank may hold more bytes of
-/// activations than the limit.
+/// stages together, with what they add up and collect over replicas) and `p - 1` times the slowest stage.
+/// With a limit, no rank may hold more bytes of activations than the limit.
 ///
 /// # Errors
 /// [`PlanError`] when there are more stages than layers, or when every cut found exceeds the limit on some
@@ -50,7 +50,7 @@ struct Cut {
     counts: Vec<usize>,
     /// The cost of each stage so far.
     stages: Vec<StageCost>,
-    /// The time of each rank's stages so far.
+    /// The time of each rank's stages so far, for a micro-batch.
     loads: Vec<f64>,
     /// The most bytes that each rank's stages so far hold.
     held: Vec<f64>,
@@ -82,11 +82,12 @@ struct Search<'a> {
 
 impl<'a> Search<'a> {
     fn new(costs: &'a ModelCosts, schedule: &Schedule, memory: Option<f64>) -> Self {
-        let work = costs.stage(0..costs.layers().len()).work();
+        let micro_batches = f64::from(schedule.micro_batches());
+        let work = load(&costs.stage(0..costs.layers().len()), micro_batches);
         Self {
             costs,
             rank_of: schedule.placement().iter().map(|rank| rank.index()).collect(),
-            micro_batches: f64::from(schedule.micro_batches()),
+            micro_batches,
             holding: Holding::of(schedule),
             memory,
             share: work / f64::from(schedule.ranks()),
@@ -120,7 +121,7 @@ impl<'a> Search<'a> {
         let mut cut = cut.clone();
         cut.counts.push(count);
         cut.stages.push(cost);
-        cut.loads[rank] += cost.work();
+        cut.loads[rank] += load(&cost, self.micro_batches);
         cut.slowest = cut.slowest.max(cost.work());
         cut.held[rank] = self.holding.peak(rank, &cut.stages);
         let fits = self.memory.is_none_or(|memory| cut.held[rank] <= memory);
@@ -175,4 +176,9 @@ impl<'a> Search<'a> {
         let slowest = cut.loads.iter().copied().fold(0.0, f64::max);
         self.micro_batches * slowest + (cut.loads.len() as f64 - 1.0) * cut.slowest
     }
+}
+
+/// The time of a stage for a micro-batch, with its part of what the stage does once a step over replicas.
+fn load(cost: &StageCost, micro_batches: f64) -> f64 {
+    cost.work() + (cost.reduce + cost.gather) / micro_batches.max(1.0)
 }

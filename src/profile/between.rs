@@ -1,6 +1,6 @@
 //! The cost of a message between two processes.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pipewright_stages::Tensor;
 
@@ -11,8 +11,12 @@ use crate::id::WorldRank;
 use crate::mesh::Mesh;
 use crate::plan::{LinkCost, median};
 
-/// How often a message goes there and back.
+/// How often a message goes there and back, if there is time.
 const ROUNDS: usize = 16;
+
+/// The smallest number of times, and the time after which there are no further ones.
+const LEAST: usize = 3;
+const LONGEST: Duration = Duration::from_secs(1);
 
 /// The bytes of a large message.
 const LARGE: usize = 1 << 20;
@@ -69,7 +73,8 @@ fn ask(end: &mut End<Tensor>, far: u32, processes: u32) -> Result<LinkCost> {
 fn one_way(end: &mut End<Tensor>, far: WorldRank, bytes: usize) -> Result<f64> {
     let mut message = vec![0; bytes];
     let mut times = Vec::with_capacity(ROUNDS);
-    for _ in 0..=ROUNDS {
+    let began = Instant::now();
+    while times.len() <= LEAST || (times.len() <= ROUNDS && began.elapsed() < LONGEST) {
         let start = Instant::now();
         end.send_bytes(far, Tag(0), message)?;
         message = end.recv_bytes(far, Tag(0))?;

@@ -15,6 +15,13 @@ use crate::plan::median;
 /// How many messages are timed.
 pub(super) const ROUNDS: u64 = 40;
 
+/// How often it is measured, if there is time. Other programs make a message slower, never faster, so the
+/// quickest counts.
+const RUNS: usize = 4;
+
+/// The time after which it is not measured again.
+const LONGEST: Duration = Duration::from_millis(100);
+
 /// Longer than a waiting rank stays awake: so the thread sleeps, and waking it is measured too.
 const PAUSE: Duration = Duration::from_micros(300);
 
@@ -26,8 +33,20 @@ const PAUSE: Duration = Duration::from_micros(300);
 /// When the system cannot start a thread.
 pub(super) fn measure(bytes: u64, pin: bool) -> Result<LinkCost> {
     let numbers = (bytes / 4).max(1) as usize;
-    let (latency, _) = one_way(1, pin)?;
-    let (arrival, reading) = one_way(numbers, pin)?;
+    let quickest = |numbers| -> Result<[f64; 2]> {
+        let mut quickest = [f64::INFINITY; 2];
+        let began = Instant::now();
+        for _ in 0..RUNS {
+            let (arrival, reading) = one_way(numbers, pin)?;
+            quickest = [arrival.min(quickest[0]), reading.min(quickest[1])];
+            if began.elapsed() > LONGEST {
+                break;
+            }
+        }
+        Ok(quickest)
+    };
+    let [latency, _] = quickest(1)?;
+    let [arrival, reading] = quickest(numbers)?;
     let extra = (arrival - latency).max(0.0) + reading;
     Ok(LinkCost {
         latency,

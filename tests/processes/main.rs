@@ -11,6 +11,7 @@ mod alike;
 mod emulator;
 mod ends;
 mod gpus;
+mod hosts;
 mod launchers;
 mod library;
 mod loading;
