@@ -115,6 +115,20 @@ impl Connection {
         self.or_close(block(&mut self.out(), head, bytes))
     }
 
+    /// Sends a block, and keeps its memory.
+    fn post(&self, head: Head, bytes: Vec<u8>) -> io::Result<()> {
+        let mut out = self.out();
+        let length = bytes.len() as u64;
+        let whole = Head { length, ..head }.to_bytes();
+        let Some(bytes) = self.or_close(self.line.post(&whole, bytes, &self.spare.0))? else {
+            return Ok(());
+        };
+        let sent = self.or_close(block(&mut out, head, &bytes));
+        // With enough spare blocks, this one is freed.
+        let _ = self.spare.0.try_send(bytes);
+        sent
+    }
+
     /// The result of a frame. If it failed, the connection is closed: no frame can follow half a frame.
     fn or_close<T>(&self, frame: io::Result<T>) -> io::Result<T> {
         frame.inspect_err(|_| self.close())
@@ -283,12 +297,7 @@ impl<W: WireFrame> Route<W> for FarRoute {
             Content::Description(tag, description) => {
                 connection.block(head(Kind::Description, tag), &description)
             }
-            Content::Block(tag, bytes) => {
-                let sent = connection.block(head(Kind::Block, tag), &bytes);
-                // With enough spare blocks, this one is freed.
-                let _ = connection.spare.0.try_send(bytes);
-                sent
-            }
+            Content::Block(tag, bytes) => connection.post(head(Kind::Block, tag), bytes),
             Content::Stopped => connection.block(head(Kind::Stopped, Tag(0)), &[]),
             Content::Failed(error) => connection.tell_failed(between, call, Tag(0), &error),
         };

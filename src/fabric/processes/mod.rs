@@ -17,7 +17,7 @@ mod world;
 pub(super) use alike::{binary, other_build, other_program};
 pub(super) use connection::FarRoute;
 #[cfg(feature = "mpi")]
-pub(super) use line::Inlet;
+pub(super) use line::{BUFFER, Inlet};
 pub(super) use line::{Line, Lines, ReadsFrames, StartsReaders, inlet};
 pub use peers::Peers;
 pub(super) use reader::Deliveries;

@@ -37,6 +37,7 @@ impl World {
                 .map(|line| Some(Arc::clone(line.as_ref()?) as _))
                 .collect(),
             start: Box::new(Threads(sockets)),
+            feed: None,
             local: joined.local,
         };
         Ok(Self::new(membership.process, lines, membership.deadline))
