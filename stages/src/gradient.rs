@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::cpu::elementwise::add_in_turn;
+use crate::cpu::elementwise::{add_both, add_in_turn, add_to_bytes};
 use crate::cuda::Memory;
 use crate::device::{DType, Device, Place};
 use crate::error::{DeviceError, Result};
@@ -194,7 +194,7 @@ impl Gradient {
     pub fn add_to_bytes(&self, start: usize, bytes: &mut [u8]) -> Result<()> {
         match &self.0 {
             Held::Host(numbers) => {
-                add_to(bytes, numbers[start..].iter().copied());
+                add_to_bytes(bytes.as_chunks_mut().0, &numbers[start..]);
                 Ok(())
             }
             Held::Gpu(memory, _) => add_download(memory, start, bytes),
@@ -257,10 +257,7 @@ impl Parameter {
             add_download(&weights.grad_memory(), start, bytes)?;
             return self.set_grad(start, bytes);
         }
-        for (number, grad) in bytes.as_chunks_mut().0.iter_mut().zip(&mut self.grad[start..]) {
-            *grad += f32::from_ne_bytes(*number);
-            *number = grad.to_ne_bytes();
-        }
+        add_both(&mut self.grad[start..], bytes.as_chunks_mut().0);
         Ok(())
     }
 
@@ -295,18 +292,12 @@ fn numbers_in(bytes: &[u8]) -> impl Iterator<Item = f32> {
     bytes.as_chunks().0.iter().map(|bytes| f32::from_ne_bytes(*bytes))
 }
 
-/// Adds as many numbers to those in `bytes`.
-fn add_to(bytes: &mut [u8], more: impl Iterator<Item = f32>) {
-    for (number, more) in bytes.as_chunks_mut().0.iter_mut().zip(more) {
-        *number = (f32::from_ne_bytes(*number) + more).to_ne_bytes();
-    }
-}
-
-/// As [`add_to`], from this place in a GPU's memory on.
+/// Adds the numbers from this place in a GPU's memory on to as many in `bytes`.
 fn add_download(memory: &Memory, start: usize, bytes: &mut [u8]) -> Result<()> {
     let mut block = Vec::new();
     download(memory, start..start + bytes.len() / SIZE, &mut block)?;
-    add_to(bytes, numbers_in(&block));
+    let pairs = bytes.as_chunks_mut().0.iter_mut().zip(numbers_in(&block));
+    pairs.for_each(|(number, more)| *number = (f32::from_ne_bytes(*number) + more).to_ne_bytes());
     Ok(())
 }
 
