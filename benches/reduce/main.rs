@@ -5,12 +5,12 @@
 //! $ cargo bench --features mpi --bench reduce -- --python PYTHON_WITH_TORCH
 //! ```
 //!
-//! All our ranks begin a reduction at the same tick of the clock, after a pause; those of gloo and of MPI
-//! after a barrier, which serves them better. Over MPI, ours and `MPI_Allreduce` take turns in the same
-//! processes. The time is that of the slowest rank, from its complete gradient to the
-//! sum. In a round, each way does all sizes in turn. A figure is the median of the rounds' medians. `copy` is
-//! the time to copy so many bytes from memory to memory on one core. That is the least for threads: if two
-//! ranks share the work, each reads half of both gradients and writes the sum to both.
+//! All ranks begin a reduction at the same tick of the clock, after a pause; those of gloo after a barrier,
+//! which serves it better. Over MPI, ours and `MPI_Allreduce` take turns in the same processes. The time is
+//! that of the slowest rank, from its complete gradient to the sum. In a round, each way does all sizes in
+//! turn. A figure is the median of the rounds' medians. `copy` is the time to copy so many bytes from memory
+//! to memory on one core. That is the least for threads: if two ranks share the work, each reads half of both
+//! gradients and writes the sum to both.
 
 #[cfg(feature = "mpi")]
 mod by_mpi;

@@ -66,7 +66,7 @@ impl Stage for OneParameter {
 }
 
 /// Waits for the next tick.
-fn await_tick(ranks: usize) {
+pub(crate) fn await_tick(ranks: usize) {
     let now = || {
         SystemTime::now()
             .duration_since(UNIX_EPOCH)

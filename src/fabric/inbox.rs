@@ -218,7 +218,10 @@ impl<W> Inbox<W> {
 
     /// Waits for the next packet, and receives from the other processes.
     fn fetch(&self, feed: &dyn Feed) -> Packet<W> {
-        let pause = Pause::begin();
+        let pause = match self.awake {
+            Duration::ZERO => Pause::yielding(),
+            _ => Pause::begin(),
+        };
         loop {
             if let Ok(packet) = self.packets.try_recv() {
                 return packet;

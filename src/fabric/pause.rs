@@ -26,6 +26,12 @@ impl Pause {
         Self::since(Instant::now())
     }
 
+    /// A wait whose thread leaves its core to others from the beginning.
+    pub(super) fn yielding() -> Self {
+        let now = Instant::now();
+        Self::since(now.checked_sub(AWAKE).unwrap_or(now))
+    }
+
     /// A wait that began at this time.
     pub(super) fn since(since: Instant) -> Self {
         Self { since }

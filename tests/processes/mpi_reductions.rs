@@ -1,5 +1,6 @@
 //! A process that ends while the others wait for its gradients, under `mpirun`.
 
+use std::io::Write;
 use std::process::exit;
 use std::sync::Arc;
 use std::thread;
@@ -82,7 +83,9 @@ fn a_replica() {
     let mut pipeline = recipe.builder(schedule).unwrap().world(world).launch().unwrap();
     pipeline.step().expect("the first step");
     let failed = pipeline.step().expect_err("process 1 ends");
-    eprintln!("process {}: {failed}", membership.process);
+    // In one piece: all processes write to the same place.
+    let line = format!("process {}: {failed}\n", membership.process);
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
     drop(pipeline);
     exit(1);
 }

@@ -15,7 +15,7 @@ use crate::fabric::processes::{Inlet, ReadsFrames, inlet};
 const HELPED: Duration = Duration::from_micros(200);
 
 /// How long the thread sleeps then.
-const BESIDE: Duration = Duration::from_micros(50);
+const BESIDE: Duration = Duration::from_micros(100);
 
 /// What the thread and a rank receive by.
 pub(super) struct Reception {
