@@ -73,7 +73,13 @@ fn median(mut seconds: Vec<f64>) -> f64 {
 
 /// The median of this process's reductions of a size.
 fn measured(kilobytes: usize, replicas: u32, world: Option<World>) -> Result<f64> {
-    let seconds = reductions(kilobytes * 256, replicas, WARM_UP + count(kilobytes), world, || {})?;
+    let seconds = reductions(
+        kilobytes * 256,
+        replicas,
+        WARM_UP + count(kilobytes),
+        world,
+        || {},
+    )?;
     Ok(median(seconds[WARM_UP..].to_vec()))
 }
 
@@ -144,8 +150,15 @@ fn over_mpi(kilobytes: usize, replicas: u32) -> Result<Vec<f64>> {
     let program = std::env::current_exe()?;
     first_of(1, |_| {
         let mut mpirun = Command::new("mpirun");
-        mpirun.args(["--allow-run-as-root", "--oversubscribe", "-n", &replicas.to_string()]);
-        mpirun.arg(&program).args(["--mpi", "--sizes", &kilobytes.to_string()]);
+        mpirun.args([
+            "--allow-run-as-root",
+            "--oversubscribe",
+            "-n",
+            &replicas.to_string(),
+        ]);
+        mpirun
+            .arg(&program)
+            .args(["--mpi", "--sizes", &kilobytes.to_string()]);
         mpirun.args(["--replicas", &replicas.to_string()]);
         mpirun
     })
@@ -212,7 +225,8 @@ fn compare(arguments: &Arguments) -> Result<()> {
         let rounds = rounds.collect::<Result<Vec<_>>>()?;
         for (index, kilobytes) in arguments.sizes.iter().enumerate() {
             let column = |column: usize| median(rounds.iter().map(|rows| rows[index][column]).collect());
-            let [copy, threads, sockets, gloo, mpi, theirs] = [0, 1, 2, 3, 4, 5].map(|index| 1e3 * column(index));
+            let [copy, threads, sockets, gloo, mpi, theirs] =
+                [0, 1, 2, 3, 4, 5].map(|index| 1e3 * column(index));
             println!(
                 "| {replicas} | {kilobytes} | {copy:.3} | {threads:.3} | {:.1} | {sockets:.3} | {gloo:.3} \
                  | {:.2} | {mpi:.3} | {theirs:.3} | {:.2} |",

@@ -178,10 +178,17 @@ mod tests {
             let parts = slices.even();
             let mut seen = LENGTHS.map(|length| vec![0_u8; length]);
             for (index, range) in parts.iter().flatten().flatten() {
-                seen[*index][range.clone()].iter_mut().for_each(|count| *count += 1);
+                seen[*index][range.clone()]
+                    .iter_mut()
+                    .for_each(|count| *count += 1);
             }
-            assert!(seen.iter().flatten().all(|&count| count == 1), "{replicas} replicas");
-            let sizes = parts.iter().map(|part| part.iter().flatten().map(|(_, range)| range.len()));
+            assert!(
+                seen.iter().flatten().all(|&count| count == 1),
+                "{replicas} replicas"
+            );
+            let sizes = parts
+                .iter()
+                .map(|part| part.iter().flatten().map(|(_, range)| range.len()));
             let sizes: Vec<usize> = sizes.map(Iterator::sum).collect();
             let most = slices.count().div_ceil(replicas as usize) + LINE;
             assert!(sizes.iter().all(|&size| size <= most), "{sizes:?}");

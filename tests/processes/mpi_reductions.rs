@@ -51,9 +51,19 @@ impl DataSource for Ending {
 fn ended(end: &str) -> Ended {
     let mut command = Command::new("mpirun");
     command
-        .args(["--allow-run-as-root", "--oversubscribe", "-n", &PROCESSES.to_string()])
+        .args([
+            "--allow-run-as-root",
+            "--oversubscribe",
+            "-n",
+            &PROCESSES.to_string(),
+        ])
         .arg(std::env::current_exe().unwrap())
-        .args(["mpi_reductions::a_replica", "--exact", "--nocapture", "--include-ignored"])
+        .args([
+            "mpi_reductions::a_replica",
+            "--exact",
+            "--nocapture",
+            "--include-ignored",
+        ])
         .env(END, end);
     Started::new(command).end()
 }

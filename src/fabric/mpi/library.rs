@@ -66,10 +66,13 @@ impl Mpi {
         }
         let all = universe.world().duplicate();
         // MPI cannot start again, so this is the only one.
-        Ok((universe, Box::leak(Box::new(Self {
+        Ok((
+            universe,
+            Box::leak(Box::new(Self {
                 all,
                 posted: Mutex::default(),
-            }))))
+            })),
+        ))
     }
 
     /// This process's number.

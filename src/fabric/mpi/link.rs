@@ -10,7 +10,7 @@ use crossbeam_channel::Sender;
 
 use super::library::{Arrived, Kind, MOST, Mpi, STUCK};
 use crate::fabric::pause::Pause;
-use crate::fabric::processes::{BUFFER, Line};
+use crate::fabric::processes::{BUFFER, Head, Line};
 
 /// A question of a watcher, and the answer.
 pub(super) const ASK: [u8; 1] = [b'?'];
@@ -122,22 +122,17 @@ impl Line for Link {
     }
 
     /// A small block is one message with its head. It is moved in its own memory to make room.
-    fn post(
-        &self,
-        head: &[u8],
-        mut block: Vec<u8>,
-        spare: &Sender<Vec<u8>>,
-    ) -> io::Result<Option<Vec<u8>>> {
+    fn post(&self, head: Head, mut block: Vec<u8>, spare: &Sender<Vec<u8>>) -> io::Result<Option<Vec<u8>>> {
         if self.is_closed() {
             return Err(ErrorKind::BrokenPipe.into());
         }
-        let size = block.len();
+        let (size, head) = (block.len(), head.to_bytes());
         if size <= BUFFER {
-            block.splice(0..0, head.iter().copied());
+            block.splice(0..0, head);
             let all = 0..block.len();
             self.mpi.post(self.process, Kind::Frames, block, [all], spare);
         } else if size <= MOST {
-            block.extend_from_slice(head);
+            block.extend_from_slice(&head);
             let parts = [size..block.len(), 0..size];
             self.mpi.post(self.process, Kind::Frames, block, parts, spare);
         } else {

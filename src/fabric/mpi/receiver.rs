@@ -52,7 +52,9 @@ impl Reception {
                 continue;
             }
             let mut receiver = self.receiver();
-            let Some(receives) = &mut *receiver else { return false };
+            let Some(receives) = &mut *receiver else {
+                return false;
+            };
             if receives.look() {
                 pause = Pause::begin();
             } else if let Some(all) = receives.is_over() {

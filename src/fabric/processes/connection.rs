@@ -101,6 +101,11 @@ impl Connection {
         self.block(head(Kind::Failed, route, call, tag), error.to_string().as_bytes())
     }
 
+    /// Takes a block that does not follow its head: see [`Line::take`].
+    pub(super) fn take(&self, head: &Head, into: &mut Vec<u8>) -> io::Result<()> {
+        self.line.take(head.numbers, head.length as usize, into)
+    }
+
     /// Memory for the next block.
     pub(super) fn spare(&self) -> Vec<u8> {
         self.spare.1.try_recv().unwrap_or_default()
@@ -119,8 +124,8 @@ impl Connection {
     fn post(&self, head: Head, bytes: Vec<u8>) -> io::Result<()> {
         let mut out = self.out();
         let length = bytes.len() as u64;
-        let whole = Head { length, ..head }.to_bytes();
-        let Some(bytes) = self.or_close(self.line.post(&whole, bytes, &self.spare.0))? else {
+        let whole = Head { length, ..head };
+        let Some(bytes) = self.or_close(self.line.post(whole, bytes, &self.spare.0))? else {
             return Ok(());
         };
         let sent = self.or_close(block(&mut out, head, &bytes));

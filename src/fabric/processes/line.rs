@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 
+use super::head::{Head, invalid};
 use crate::error::Result;
 use crate::fabric::feed::Feed;
 
@@ -39,13 +40,17 @@ pub(in crate::fabric) trait Line: Send + Sync {
     ///
     /// # Errors
     /// When the line has ended.
-    fn post(
-        &self,
-        _head: &[u8],
-        block: Vec<u8>,
-        _spare: &Sender<Vec<u8>>,
-    ) -> io::Result<Option<Vec<u8>>> {
+    fn post(&self, _head: Head, block: Vec<u8>, _spare: &Sender<Vec<u8>>) -> io::Result<Option<Vec<u8>>> {
         Ok(Some(block))
+    }
+
+    /// Takes a block of so many bytes that does not follow its head. `place` is what the other end has
+    /// written into the head's `numbers`.
+    ///
+    /// # Errors
+    /// When it is not there.
+    fn take(&self, _place: u64, _length: usize, _into: &mut Vec<u8>) -> io::Result<()> {
+        Err(invalid("a block without its bytes"))
     }
 
     /// From now on a send may wait this long. At first it may wait for ever.
