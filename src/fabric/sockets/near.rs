@@ -14,8 +14,9 @@ use super::shared::Shared;
 #[cfg(target_os = "linux")]
 const ROOM: usize = 1 << 20;
 
-/// The connection for frames, given the one over the network, and memory that both processes share. `is_near`: whether the other process is on this
-/// machine. One of the two `offers` another connection. Both do this at the same moment.
+/// The connection for frames, given the one over the network, and memory that both processes share.
+/// `is_near`: whether the other process is on this machine. One of the two `offers` another connection. Both
+/// do this at the same moment.
 ///
 /// # Errors
 /// When the other process has gone, or does not answer in time.
