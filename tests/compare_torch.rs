@@ -151,6 +151,6 @@ fn given(size: &str, folder: &Path, steps: u64) -> Given {
 fn train(size: &str, schedule: &str, steps: u64) -> Value {
     let folder = tempfile::tempdir().expect("a folder");
     given(size, folder.path(), steps)
-        .train(schedule, 1)
+        .train(schedule, 1, None)
         .expect("it trains")
 }

@@ -9,8 +9,10 @@ mod sizes;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use pipewright::fabric::{Membership, World};
 use pipewright::groups::Groups;
 use pipewright::stages::Place;
 use serde_json::json;
@@ -48,6 +50,12 @@ enum Command {
         /// A schedule's name; `auto:2` for two stages per rank.
         #[arg(long)]
         schedule: String,
+        /// Be one of several processes, each with one replica: the number of this one.
+        #[arg(long, requires = "address")]
+        process: Option<u32>,
+        /// Where the first of these processes listens.
+        #[arg(long)]
+        address: Option<String>,
     },
     /// Measure the rate of matrix products.
     Rate {
@@ -103,7 +111,22 @@ fn answer(arguments: Arguments) -> Result<serde_json::Value> {
             run,
             threads,
             schedule,
-        } => run.of(size)?.train(&schedule, threads),
+            process,
+            address,
+        } => {
+            let join = |process| {
+                let membership = Membership {
+                    process,
+                    processes: run.replicas,
+                    address: address.unwrap_or_default(),
+                    deadline: Duration::from_secs(30),
+                    silence: Membership::SILENCE,
+                };
+                World::join(&membership, size)
+            };
+            let world = process.map(join).transpose()?;
+            run.of(size)?.train(&schedule, threads, world)
+        }
         Command::Rate { threads: 0 } => Err("--threads 0 multiplies nothing: give 1 or more".into()),
         Command::Rate { threads } => {
             let rates = Rates::measure(&named(size)?, threads)?;

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use pipewright::fabric::World;
 use pipewright::id::{MicroBatch, Rank};
 use pipewright::plan::simulate;
 use pipewright::schedule::LinkKind;
@@ -114,15 +115,15 @@ impl Given {
 
     /// Trains under a schedule. Returns the seconds and the loss of each step; the schedule's bubble,
     /// computed from the matrix products of its stages; the measured bubble; and the number of actions of the
-    /// busiest rank.
-    pub(crate) fn train(&self, schedule: &str, threads: usize) -> Result<Value> {
+    /// busiest rank. Without a world, all replicas are in this process.
+    pub(crate) fn train(&self, schedule: &str, threads: usize, world: Option<World>) -> Result<Value> {
         let plan = self.size.plan(schedule, self.ranks)?;
         let bubble = simulate(plan.replicas.largest(), &plan.costs, LinkKind::Buffered)?.bubble_makespan;
         let ranks = (0..plan.replicas.ranks()).map(Rank);
         let actions = ranks
             .map(|rank| plan.replicas.largest().actions(rank).len())
             .max();
-        let mut pipeline = Pipeline::builder()
+        let builder = Pipeline::builder()
             .schedule(plan.replicas.largest().clone())
             .stages(self.size.model()?.cut(&plan.counts)?)
             .places(vec![self.place])
@@ -136,8 +137,12 @@ impl Given {
             .threads_per_rank(threads)
             .replicas(self.replicas)
             .gradient_groups(self.groups)
-            .sharded(self.sharded)
-            .launch()?;
+            .sharded(self.sharded);
+        let builder = match world {
+            Some(world) => builder.world(world),
+            None => builder,
+        };
+        let mut pipeline = builder.launch()?;
         let reports = (0..self.steps).map(|_| pipeline.step());
         let reports = reports.collect::<pipewright::Result<Vec<_>>>()?;
         let each = |figure: fn(&StepReport) -> f64| reports.iter().map(figure).collect::<Vec<f64>>();

@@ -18,7 +18,7 @@ pub(crate) fn measure(stages: &[u32], json: bool, given: impl Fn(u32) -> Result<
     let mut first = None;
     for &ranks in stages {
         let given = given(ranks)?;
-        let said = given.train("1f1b", 1)?;
+        let said = given.train("1f1b", 1, None)?;
         if json {
             println!("{said}");
             continue;

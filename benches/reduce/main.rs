@@ -1,17 +1,27 @@
 //! Reductions alone, of 4 KB to 64 MB, between 2 and 4 replicas: between threads of one process, between
-//! processes over sockets, and the all-reduce of gloo.
+//! processes over sockets and over MPI, and the all-reduce of gloo and of MPI.
 //!
 //! ```console
-//! $ cargo bench --bench reduce -- --python PYTHON_WITH_TORCH
+//! $ cargo bench --features mpi --bench reduce -- --python PYTHON_WITH_TORCH
 //! ```
 //!
-//! All our ranks begin a reduction at the same tick of the clock, after a pause; those of gloo after a
-//! barrier, which serves it better. The time is that of the slowest rank, from its complete gradient to the
-//! sum. In a round, each way does all sizes in turn. A figure is the median of the rounds' medians. `copy` is
-//! the time to copy so many bytes from memory to memory on one core. That is the least for threads: if two
-//! ranks share the work, each reads half of both gradients and writes the sum to both.
+//! All ranks begin a reduction at the same tick of the clock, after a pause; those of gloo after a barrier,
+//! which serves it better. Over MPI, ours and `MPI_Allreduce` take turns in the same processes. The time is
+//! that of the slowest rank, from its complete gradient to the sum. In a round, each way does all sizes in
+//! turn. A figure is the median of the rounds' medians. `copy` is the time to copy so many bytes from memory
+//! to memory on one core. That is the least for threads: if two ranks share the work, each reads half of both
+//! gradients and writes the sum to both.
 
+#[cfg(feature = "mpi")]
+mod by_mpi;
 mod replica;
+
+#[cfg(not(feature = "mpi"))]
+mod by_mpi {
+    pub(crate) fn member(_kilobytes: usize, _replicas: u32) -> crate::Result<()> {
+        Err("built without MPI".into())
+    }
+}
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -46,6 +56,9 @@ struct Arguments {
     /// Where the first of these processes listens.
     #[arg(long)]
     address: Option<String>,
+    /// Be one of several processes that `mpirun` has started.
+    #[arg(long)]
+    mpi: bool,
 }
 
 /// How many reductions of a size are measured.
@@ -60,7 +73,13 @@ fn median(mut seconds: Vec<f64>) -> f64 {
 
 /// The median of this process's reductions of a size.
 fn measured(kilobytes: usize, replicas: u32, world: Option<World>) -> Result<f64> {
-    let seconds = reductions(kilobytes * 256, replicas, WARM_UP + count(kilobytes), world)?;
+    let seconds = reductions(
+        kilobytes * 256,
+        replicas,
+        WARM_UP + count(kilobytes),
+        world,
+        || {},
+    )?;
     Ok(median(seconds[WARM_UP..].to_vec()))
 }
 
@@ -123,6 +142,28 @@ fn over_sockets(kilobytes: usize, replicas: u32) -> Result<f64> {
     Ok(medians[0])
 }
 
+/// The medians over MPI of a size: of our reductions, and of `MPI_Allreduce`.
+fn over_mpi(kilobytes: usize, replicas: u32) -> Result<Vec<f64>> {
+    if !cfg!(feature = "mpi") {
+        return Ok(vec![f64::NAN; 2]);
+    }
+    let program = std::env::current_exe()?;
+    first_of(1, |_| {
+        let mut mpirun = Command::new("mpirun");
+        mpirun.args([
+            "--allow-run-as-root",
+            "--oversubscribe",
+            "-n",
+            &replicas.to_string(),
+        ]);
+        mpirun
+            .arg(&program)
+            .args(["--mpi", "--sizes", &kilobytes.to_string()]);
+        mpirun.args(["--replicas", &replicas.to_string()]);
+        mpirun
+    })
+}
+
 /// The medians of gloo, for all sizes.
 fn over_gloo(arguments: &Arguments, python: &Path, replicas: u32) -> Result<Vec<f64>> {
     let (host, port) = free_address()?;
@@ -159,33 +200,39 @@ fn copy(kilobytes: usize) -> f64 {
 }
 
 /// All figures of one round: a row for each size.
-fn round(arguments: &Arguments, replicas: u32) -> Result<Vec<[f64; 4]>> {
+fn round(arguments: &Arguments, replicas: u32) -> Result<Vec<[f64; 6]>> {
     let gloo = match &arguments.python {
         Some(python) => over_gloo(arguments, python, replicas)?,
         None => vec![f64::NAN; arguments.sizes.len()],
     };
     let rows = arguments.sizes.iter().zip(gloo).map(|(&kilobytes, gloo)| {
         let threads = measured(kilobytes, replicas, None)?;
-        Ok([copy(kilobytes), threads, over_sockets(kilobytes, replicas)?, gloo])
+        let (sockets, mpi) = (over_sockets(kilobytes, replicas)?, over_mpi(kilobytes, replicas)?);
+        Ok([copy(kilobytes), threads, sockets, gloo, mpi[0], mpi[1]])
     });
     rows.collect()
 }
 
 fn compare(arguments: &Arguments) -> Result<()> {
     println!("milliseconds; medians of {} rounds\n", arguments.rounds);
-    println!("| replicas | KB | copy | threads | of copy | sockets | gloo | gloo / sockets |");
-    println!("| --- | --- | --- | --- | --- | --- | --- | --- |");
+    println!(
+        "| replicas | KB | copy | threads | of copy | sockets | gloo | gloo / sockets | mpi | MPI_Allreduce \
+         | mpi / it |"
+    );
+    println!("|{}", " --- |".repeat(11));
     for &replicas in &arguments.replicas {
         let rounds = (0..arguments.rounds).map(|_| round(arguments, replicas));
         let rounds = rounds.collect::<Result<Vec<_>>>()?;
         for (index, kilobytes) in arguments.sizes.iter().enumerate() {
             let column = |column: usize| median(rounds.iter().map(|rows| rows[index][column]).collect());
-            let [copy, threads, sockets, gloo] = [0, 1, 2, 3].map(|index| 1e3 * column(index));
+            let [copy, threads, sockets, gloo, mpi, theirs] =
+                [0, 1, 2, 3, 4, 5].map(|index| 1e3 * column(index));
             println!(
                 "| {replicas} | {kilobytes} | {copy:.3} | {threads:.3} | {:.1} | {sockets:.3} | {gloo:.3} \
-                 | {:.2} |",
+                 | {:.2} | {mpi:.3} | {theirs:.3} | {:.2} |",
                 threads / copy,
-                gloo / sockets
+                gloo / sockets,
+                mpi / theirs
             );
         }
     }
@@ -197,6 +244,7 @@ fn main() -> Result<()> {
     let arguments = std::env::args().filter(|argument| argument != "--bench");
     let arguments = Arguments::parse_from(arguments);
     match arguments.process {
+        _ if arguments.mpi => by_mpi::member(arguments.sizes[0], arguments.replicas[0]),
         Some(process) => member(&arguments, process),
         None => compare(&arguments),
     }

@@ -66,7 +66,7 @@ impl Stage for OneParameter {
 }
 
 /// Waits for the next tick.
-fn await_tick(ranks: usize) {
+pub(crate) fn await_tick(ranks: usize) {
     let now = || {
         SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -134,12 +134,13 @@ impl DataSource for Same {
 }
 
 /// Seconds of each of so many reductions: those of the slowest rank. Without a world, the replicas are
-/// threads of this process.
+/// threads of this process. Each is followed by `between`.
 pub(crate) fn reductions(
     numbers: usize,
     replicas: u32,
     count: usize,
     world: Option<World>,
+    mut between: impl FnMut(),
 ) -> pipewright::Result<Vec<f64>> {
     let stage = move || Ok(OneParameter::new(numbers, replicas));
     let pipeline = Pipeline::builder()
@@ -155,5 +156,10 @@ pub(crate) fn reductions(
     };
     let mut pipeline = pipeline.launch()?;
     let slowest = |ranks: &[RankReport]| ranks.iter().map(|rank| rank.reducing).fold(0.0, f64::max);
-    (0..count).map(|_| Ok(slowest(&pipeline.step()?.ranks))).collect()
+    let step = |_| {
+        let seconds = slowest(&pipeline.step()?.ranks);
+        between();
+        Ok(seconds)
+    };
+    (0..count).map(step).collect()
 }

@@ -11,7 +11,9 @@ use std::{hint, thread};
 use crossbeam_channel::{Receiver, Sender, bounded, never};
 
 use super::Call;
+use super::feed::Feed;
 use super::packet::{Content, Packet};
+use super::pause::Pause;
 use crate::error::{Error, FabricError, Result};
 use crate::id::WorldRank;
 
@@ -35,6 +37,8 @@ pub(super) struct Inbox<W> {
     failed: Option<(u32, Failure)>,
     /// How long to wait awake.
     awake: Duration,
+    /// Who receives from other processes, if a rank that waits may do it too.
+    feed: Option<Arc<dyn Feed>>,
 }
 
 /// Why nothing can be taken any more.
@@ -65,11 +69,18 @@ pub(super) fn inbox<W>(threads: usize, room: usize) -> (InboxSender<W>, Inbox<W>
         call: Call::default(),
         failed: None,
         awake: if threads <= cores { AWAKE } else { Duration::ZERO },
+        feed: None,
     };
     (sender, inbox)
 }
 
 impl<W> Inbox<W> {
+    /// The same inbox of a process's single rank. While that waits, it receives from the other processes.
+    pub(super) fn fed_by(mut self, feed: Option<Arc<dyn Feed>>) -> Self {
+        self.feed = feed;
+        self
+    }
+
     /// The current call.
     pub(super) fn call(&self) -> Call {
         self.call
@@ -190,6 +201,9 @@ impl<W> Inbox<W> {
 
     /// Waits for the next packet.
     fn next(&self) -> Packet<W> {
+        if let Some(feed) = &self.feed {
+            return self.fetch(feed.as_ref());
+        }
         let since = Instant::now();
         while since.elapsed() < self.awake {
             hint::spin_loop();
@@ -200,6 +214,27 @@ impl<W> Inbox<W> {
         self.packets
             .recv()
             .expect("the rank holds a way into its own inbox")
+    }
+
+    /// Waits for the next packet, and receives from the other processes.
+    fn fetch(&self, feed: &dyn Feed) -> Packet<W> {
+        let pause = match self.awake {
+            Duration::ZERO => Pause::yielding(),
+            _ => Pause::begin(),
+        };
+        loop {
+            if let Ok(packet) = self.packets.try_recv() {
+                return packet;
+            }
+            if feed.feed(&|| self.packets.is_empty()) {
+                continue;
+            }
+            let mut came = None;
+            pause.rest(|time| came = self.packets.recv_timeout(time).ok());
+            if let Some(packet) = came {
+                return packet;
+            }
+        }
     }
 
     /// Whether a packet may be asked for, now or in a later call. Packets of earlier calls are dropped.

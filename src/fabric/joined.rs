@@ -28,6 +28,7 @@ pub fn ends<W: WireFrame>(
     let (senders, inboxes): (Vec<_>, Vec<_>) = own.iter().map(|_| inbox(threads, room)).unzip();
     let alarm = Alarm::default();
     let deliveries = Deliveries::new(own.clone(), senders, &alarm);
+    let feed = world.feed().filter(|_| own.len() == 1);
     let (connections, peers) = world.open(mesh, &deliveries)?;
     let route = |to: WorldRank| -> Box<dyn Route<W>> {
         match &connections[mesh.process(to) as usize] {
@@ -39,7 +40,10 @@ pub fn ends<W: WireFrame>(
         }
     };
     let ends = own.into_iter().zip(inboxes);
-    let ends = ends.map(|(rank, inbox)| End::new(rank, inbox, mesh.world().map(route).collect(), &alarm));
+    let ends = ends.map(|(rank, inbox)| {
+        let inbox = inbox.fed_by(feed.clone());
+        End::new(rank, inbox, mesh.world().map(route).collect(), &alarm)
+    });
     Ok((ends.collect(), peers))
 }
 

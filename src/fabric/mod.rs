@@ -6,12 +6,14 @@ mod carrier;
 mod channels;
 mod collective;
 mod end;
+mod feed;
 mod inbox;
 mod joined;
 #[cfg(feature = "mpi")]
 mod mpi;
 mod nccl;
 mod packet;
+mod pause;
 mod processes;
 mod sockets;
 mod transport;

@@ -75,8 +75,8 @@ pub(super) struct Reduction {
     stage: StageId,
     answers: Answers,
     slices: Slices,
-    /// The buckets of all numbers, where all replicas add up all.
-    whole: Vec<Vec<Span>>,
+    /// The buckets that each replica adds up. Only the first entry counts where all replicas add up all.
+    parts: Vec<Vec<Vec<Span>>>,
     /// The sums that each replica makes, by replica.
     nodes: Vec<Vec<Node>>,
     is_active: bool,
@@ -87,7 +87,7 @@ pub(super) struct Reduction {
     /// How many of its own buckets this rank has added up.
     added: usize,
     /// The next own bucket, by replica.
-    parts: Vec<Option<Vec<u8>>>,
+    next: Vec<Option<Vec<u8>>>,
     sums: Sums<Addend>,
 }
 
@@ -106,17 +106,24 @@ impl Reduction {
             true if all_show => Answers::None,
             _ => Answers::Totals,
         };
+        let parts = match answers {
+            Answers::None => vec![whole],
+            Answers::Receipts => (0..share.replicas())
+                .map(|replica| slices.of(replica).to_vec())
+                .collect(),
+            Answers::Totals => slices.even(),
+        };
         Self {
             stage,
             answers,
-            whole,
+            parts,
             slices,
             nodes,
             is_active: false,
             sent: vec![0; replicas],
             done: vec![0; replicas],
             added: 0,
-            parts: vec![None; replicas],
+            next: vec![None; replicas],
             sums: Sums::default(),
         }
     }
@@ -153,8 +160,8 @@ impl Reduction {
 
     fn buckets(&self, owner: u32) -> &[Vec<Span>] {
         match self.answers {
-            Answers::None => &self.whole,
-            _ => self.slices.of(owner),
+            Answers::None => &self.parts[0],
+            _ => &self.parts[owner as usize],
         }
     }
 
@@ -185,7 +192,7 @@ impl Reduction {
         let is_missing = |replica: &u32| {
             let index = *replica as usize;
             let for_own = self.added < self.buckets(share.replica).len();
-            let gives = for_own && self.parts[index].is_none() && !self.nodes[index].is_empty();
+            let gives = for_own && self.next[index].is_none() && !self.nodes[index].is_empty();
             gives || self.done[index] < self.buckets(*replica).len()
         };
         share.others().find(is_missing).map(|replica| share.rank(replica))
@@ -260,10 +267,10 @@ impl Reduction {
         while self.added < self.buckets(reach.share.replica).len() && self.has_given(reach.share) {
             for replica in reach.share.others() {
                 let index = replica as usize;
-                if self.parts[index].is_none() && !self.nodes[index].is_empty() {
+                if self.next[index].is_none() && !self.nodes[index].is_empty() {
                     let (peer, tag) = (reach.share.rank(replica), Topic::Sums.tag(self.stage));
                     match reach.transport.poll_bytes(peer, tag)? {
-                        Some(part) => self.parts[index] = Some(part),
+                        Some(part) => self.next[index] = Some(part),
                         None => return Ok(moved),
                     }
                 }
@@ -288,11 +295,11 @@ impl Reduction {
     fn total<S: Stage>(&mut self, chunk: &mut Chunk<S>, reach: &mut Reach<'_, S::Wire>) -> Result<Vec<u8>> {
         let own = reach.share.replica;
         let spans = match self.answers {
-            Answers::None => &self.whole[self.added],
-            _ => &self.slices.of(own)[self.added],
+            Answers::None => &self.parts[0][self.added],
+            _ => &self.parts[own as usize][self.added],
         };
         let mut adder = Adder::new(chunk, spans, reach.blocks);
-        for (nodes, part) in self.nodes.iter().zip(&mut self.parts) {
+        for (nodes, part) in self.nodes.iter().zip(&mut self.next) {
             let mut part = part.take();
             for (index, node) in nodes.iter().enumerate() {
                 let addend = match &part {
@@ -311,24 +318,29 @@ impl Reduction {
         adder.finish(total.expect("the first replica has a group"))
     }
 
-    /// Answers the other replicas. `total` is the sum of the next own bucket.
+    /// Answers the other replicas. `total` is the sum of the next own bucket. The last one gets its memory.
     fn answer<W: 'static>(&self, total: Vec<u8>, reach: &mut Reach<'_, W>) -> Result<()> {
         let waits = |replica: &u32| match self.answers {
             Answers::Totals => true,
             Answers::Receipts => !self.nodes[*replica as usize].is_empty(),
             Answers::None => false,
         };
-        for replica in reach.share.others().filter(waits) {
-            let mut block = reach.block();
-            if self.answers == Answers::Totals {
-                block.extend_from_slice(&total);
-            }
-            let peer = reach.share.rank(replica);
-            reach
-                .transport
-                .send_bytes(peer, Topic::Answer.tag(self.stage), block)?;
+        let mut total = Some(total);
+        let mut waiting = reach.share.others().filter(waits).peekable();
+        while let Some(replica) = waiting.next() {
+            let is_last = waiting.peek().is_none();
+            let whole = total.take_if(|_| self.answers == Answers::Totals && is_last);
+            let block = whole.unwrap_or_else(|| {
+                let mut block = reach.block();
+                if self.answers == Answers::Totals {
+                    block.extend_from_slice(total.as_deref().unwrap_or_default());
+                }
+                block
+            });
+            let (peer, tag) = (reach.share.rank(replica), Topic::Answer.tag(self.stage));
+            reach.transport.send_bytes(peer, tag, block)?;
         }
-        reach.blocks.push(total);
+        reach.blocks.extend(total);
         Ok(())
     }
 }

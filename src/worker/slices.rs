@@ -10,6 +10,9 @@ pub(super) type Span = (usize, Range<usize>);
 /// The numbers of a bucket, if there are no more than [`BUCKETS`] of a replica.
 const BUCKET: usize = Parameter::PIECE;
 
+/// Equal parts begin with a cache line's first number.
+const LINE: usize = 16;
+
 /// The most buckets of a replica. With more numbers, buckets are larger.
 const BUCKETS: usize = 256;
 
@@ -56,13 +59,34 @@ impl Slices {
 
     /// The buckets of all numbers.
     pub(super) fn whole(&self) -> Vec<Vec<Span>> {
+        buckets(self.lengths().map(|length| 0..length))
+    }
+
+    /// The buckets of each replica, if each adds up equally many numbers, whoever owns them.
+    pub(super) fn even(&self) -> Vec<Vec<Vec<Span>>> {
+        let replicas = self.buckets.len();
+        let starts = |replica: usize| (self.count() * replica / replicas).next_multiple_of(LINE);
+        let part = |replica: usize| {
+            let (start, end, mut before) = (starts(replica), starts(replica + 1), 0);
+            let ranges = self.lengths().map(|length| {
+                let first = before;
+                before += length;
+                start.clamp(first, before) - first..end.clamp(first, before) - first
+            });
+            buckets(ranges.collect::<Vec<_>>().into_iter())
+        };
+        (0..replicas).map(part).collect()
+    }
+
+    /// How many numbers each parameter has.
+    fn lengths(&self) -> impl Iterator<Item = usize> + Clone {
         let length = |parts: &Vec<Range<usize>>| parts.iter().map(ExactSizeIterator::len).sum();
-        buckets(self.owned.iter().map(|parts| 0..length(parts)))
+        self.owned.iter().map(length)
     }
 
     /// How many numbers there are.
     pub(super) fn count(&self) -> usize {
-        self.owned.iter().flatten().map(ExactSizeIterator::len).sum()
+        self.lengths().sum()
     }
 
     /// The numbers of a parameter that a replica owns.
@@ -144,6 +168,30 @@ mod tests {
                 );
             }
             assert_eq!(slices.count(), LENGTHS.into_iter().sum::<usize>());
+        }
+    }
+
+    #[test]
+    fn equal_parts_have_every_number_once() {
+        for replicas in 1..9 {
+            let slices = Slices::new(LENGTHS.into_iter().map(|length| (length, None)), replicas);
+            let parts = slices.even();
+            let mut seen = LENGTHS.map(|length| vec![0_u8; length]);
+            for (index, range) in parts.iter().flatten().flatten() {
+                seen[*index][range.clone()]
+                    .iter_mut()
+                    .for_each(|count| *count += 1);
+            }
+            assert!(
+                seen.iter().flatten().all(|&count| count == 1),
+                "{replicas} replicas"
+            );
+            let sizes = parts
+                .iter()
+                .map(|part| part.iter().flatten().map(|(_, range)| range.len()));
+            let sizes: Vec<usize> = sizes.map(Iterator::sum).collect();
+            let most = slices.count().div_ceil(replicas as usize) + LINE;
+            assert!(sizes.iter().all(|&size| size <= most), "{sizes:?}");
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::cpu::elementwise::add_both;
 use crate::device::{DType, Device, Place};
 use crate::error::{DeviceError, Result};
 use crate::held::{Held, SIZE, add_download, download, numbers_in};
@@ -179,10 +180,7 @@ impl Parameter {
             add_download(&weights.grad_memory(), start, bytes)?;
             return self.set_grad(start, bytes);
         }
-        for (number, grad) in bytes.as_chunks_mut().0.iter_mut().zip(&mut self.grad[start..]) {
-            *grad += f32::from_ne_bytes(*number);
-            *number = grad.to_ne_bytes();
-        }
+        add_both(&mut self.grad[start..], bytes.as_chunks_mut().0);
         Ok(())
     }
 

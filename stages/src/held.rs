@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::cpu::elementwise::add_to_bytes;
 use crate::cuda::Memory;
 use crate::error::Result;
 use crate::numbers::Numbers;
@@ -41,7 +42,7 @@ impl Held {
     pub(crate) fn add_to_bytes(&self, start: usize, bytes: &mut [u8]) -> Result<()> {
         match self {
             Self::Host(numbers) => {
-                add_to(bytes, numbers[start..].iter().copied());
+                add_to_bytes(bytes.as_chunks_mut().0, &numbers[start..]);
                 Ok(())
             }
             Self::Gpu(memory, _) => add_download(memory, start, bytes),
@@ -54,18 +55,12 @@ pub(crate) fn numbers_in(bytes: &[u8]) -> impl Iterator<Item = f32> {
     bytes.as_chunks().0.iter().map(|bytes| f32::from_ne_bytes(*bytes))
 }
 
-/// Adds as many numbers to those in `bytes`.
-fn add_to(bytes: &mut [u8], more: impl Iterator<Item = f32>) {
-    for (number, more) in bytes.as_chunks_mut().0.iter_mut().zip(more) {
-        *number = (f32::from_ne_bytes(*number) + more).to_ne_bytes();
-    }
-}
-
-/// As [`add_to`], from this place in a GPU's memory on.
+/// Adds the numbers from this place in a GPU's memory on to as many in `bytes`.
 pub(crate) fn add_download(memory: &Memory, start: usize, bytes: &mut [u8]) -> Result<()> {
     let mut block = Vec::new();
     download(memory, start..start + bytes.len() / SIZE, &mut block)?;
-    add_to(bytes, numbers_in(&block));
+    let pairs = bytes.as_chunks_mut().0.iter_mut().zip(numbers_in(&block));
+    pairs.for_each(|(number, more)| *number = (f32::from_ne_bytes(*number) + more).to_ne_bytes());
     Ok(())
 }
 

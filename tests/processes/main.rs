@@ -18,6 +18,8 @@ mod loading;
 mod memory;
 #[cfg(feature = "mpi")]
 mod mpi;
+#[cfg(feature = "mpi")]
+mod mpi_reductions;
 mod peers;
 mod profiles;
 mod refusals;

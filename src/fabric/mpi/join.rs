@@ -10,7 +10,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use super::alike::compare;
 use super::library::Mpi;
 use super::link::Link;
-use super::receiver;
+use super::receiver::{Receiver as Receives, Reception};
 use super::watcher::Watcher;
 use crate::error::{FabricError, MpiError, Result};
 use crate::fabric::World;
@@ -47,9 +47,11 @@ impl World {
         let (give, given) = bounded(1);
         let (membership, program) = (membership.clone(), program.to_owned());
         let (process, deadline) = (membership.process, membership.deadline);
+        let reception = Arc::new(Reception::new());
+        let feed = Some(Arc::clone(&reception) as _);
         // MPI must be started and ended on one thread.
         let thread = thread::Builder::new().name("mpi".to_owned());
-        let thread = thread.spawn(move || run(&membership, &program, &tell, &given));
+        let thread = thread.spawn(move || run(&membership, &program, &tell, &given, &reception));
         let thread = thread.map_err(Arc::new);
         let thread = thread.map_err(|source| FabricError::from(MpiError::Thread { source }))?;
         let start = Box::new(Thread {
@@ -57,7 +59,13 @@ impl World {
             thread: Some(thread),
         });
         let (lines, local) = told.recv().expect("the thread first says how it began")?;
-        Ok(Self::new(process, Lines { lines, start, local }, deadline))
+        let lines = Lines {
+            lines,
+            start,
+            feed,
+            local,
+        };
+        Ok(Self::new(process, lines, deadline))
     }
 }
 
@@ -68,7 +76,13 @@ type Readers = Vec<Option<Box<dyn ReadsFrames>>>;
 type Joined = (Vec<Option<Arc<dyn Line>>>, Vec<u32>);
 
 /// All that happens from the start of MPI to its end.
-fn run(membership: &MpiMembership, program: &str, tell: &Sender<Result<Joined>>, given: &Receiver<Readers>) {
+fn run(
+    membership: &MpiMembership,
+    program: &str,
+    tell: &Sender<Result<Joined>>,
+    given: &Receiver<Readers>,
+    reception: &Reception,
+) {
     let (universe, mpi) = match Mpi::start() {
         Ok(started) => started,
         Err(error) => return drop(tell.send(Err(error))),
@@ -97,7 +111,7 @@ fn run(membership: &MpiMembership, program: &str, tell: &Sender<Result<Joined>>,
         scope.spawn(|| watcher.run(&stop));
         // There are none if the run ends before it begins.
         let readers = given.recv().unwrap_or_default();
-        let in_order = receiver::Receiver::new(mpi, &links, readers).run();
+        let in_order = reception.run(Receives::new(mpi, &links, readers));
         stop.store(true, Ordering::Release);
         in_order
     });

@@ -1,19 +1,22 @@
 //! The calls of MPI. Several threads make them.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::Duration;
 
+use crossbeam_channel::Sender;
 use mpi::Threading;
 use mpi::environment::Universe;
 use mpi::point_to_point::Message;
-use mpi::request::{LocalScope, Request, scope};
+use mpi::request::{LocalScope, Request, StaticScope, scope};
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::*;
 
-use super::pause::Pause;
 use crate::error::{FabricError, MpiError, Result};
+use crate::fabric::pause::Pause;
 
 /// The most bytes of one message: MPI counts them in an `int`.
-const MOST: usize = 1 << 30;
+pub(super) const MOST: usize = 1 << 30;
 
 /// After a failure of the run, how long one message may wait for the other process.
 pub(super) const STUCK: Duration = Duration::from_secs(5);
@@ -31,9 +34,18 @@ pub(super) enum Kind {
 pub(super) struct Mpi {
     /// A copy of the world, so that no message is taken for one of another library.
     all: SimpleCommunicator,
+    posted: Mutex<Vec<Posted>>,
 }
 
-// SAFETY: a communicator is a handle, which MPI lets every thread use: see `Mpi::start`.
+/// Messages that are on their way, and the memory that they are sent from.
+struct Posted {
+    requests: Vec<Request<'static, [u8], StaticScope>>,
+    memory: Vec<u8>,
+    /// For memory that is free again.
+    spare: Sender<Vec<u8>>,
+}
+
+// SAFETY: communicators and requests are handles, which MPI lets every thread use: see `Mpi::start`.
 #[allow(unsafe_code, reason = "the crate does not say it")]
 unsafe impl Send for Mpi {}
 // SAFETY: as above.
@@ -54,7 +66,13 @@ impl Mpi {
         }
         let all = universe.world().duplicate();
         // MPI cannot start again, so this is the only one.
-        Ok((universe, Box::leak(Box::new(Self { all }))))
+        Ok((
+            universe,
+            Box::leak(Box::new(Self {
+                all,
+                posted: Mutex::default(),
+            })),
+        ))
     }
 
     /// This process's number.
@@ -102,6 +120,45 @@ impl Mpi {
         bytes.len()
     }
 
+    /// Sends these parts of the memory, one message for each, without waiting. When all have gone, `spare` is
+    /// given the memory: see [`Mpi::has_sent_all`].
+    pub(super) fn post<const N: usize>(
+        &'static self,
+        to: u32,
+        kind: Kind,
+        memory: Vec<u8>,
+        parts: [std::ops::Range<usize>; N],
+        spare: &Sender<Vec<u8>>,
+    ) {
+        let process = self.all.process_at_rank(to as i32);
+        let requests = parts.map(|part| {
+            let bytes = &memory[part];
+            // SAFETY: the memory stays with the request in `self`, which is never freed, until the message
+            // has gone. Until then nobody writes to it.
+            #[allow(unsafe_code, reason = "MPI reads the memory after this call")]
+            let bytes: &'static [u8] = unsafe { std::slice::from_raw_parts(bytes.as_ptr(), bytes.len()) };
+            process.immediate_send_with_tag(StaticScope, bytes, kind as i32)
+        });
+        let mut posted = self.posted();
+        reclaim(&mut posted);
+        posted.push(Posted {
+            requests: requests.into(),
+            memory,
+            spare: spare.clone(),
+        });
+    }
+
+    /// Whether all that was posted has gone.
+    pub(super) fn has_sent_all(&self) -> bool {
+        let mut posted = self.posted();
+        reclaim(&mut posted);
+        posted.is_empty()
+    }
+
+    fn posted(&self) -> MutexGuard<'_, Vec<Posted>> {
+        self.posted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The process whose message of this kind is the next one, if any has come.
     pub(super) fn sender(&self, kind: Kind) -> Option<u32> {
         let status = self.all.any_process().immediate_probe_with_tag(kind as i32)?;
@@ -132,7 +189,7 @@ impl Mpi {
             if over(&pause) {
                 self.end_the_job(with);
             }
-            pause.rest();
+            pause.rest(thread::sleep);
         }
     }
 
@@ -146,6 +203,19 @@ impl Mpi {
         );
         self.all.abort(1)
     }
+}
+
+/// Gives back the memory of what has gone.
+fn reclaim(posted: &mut Vec<Posted>) {
+    posted.retain_mut(|message| {
+        let requests = std::mem::take(&mut message.requests).into_iter();
+        message.requests = requests.filter_map(|request| request.test().err()).collect();
+        if message.requests.is_empty() {
+            // If nobody needs it any more, it is freed.
+            let _ = message.spare.try_send(std::mem::take(&mut message.memory));
+        }
+        !message.requests.is_empty()
+    });
 }
 
 /// A message that has come, and that nobody else can take.

@@ -3,11 +3,14 @@
 use std::io::{self, ErrorKind, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use std::time::Duration;
 
-use super::library::{Arrived, Kind, Mpi, STUCK};
-use super::pause::Pause;
-use crate::fabric::processes::Line;
+use crossbeam_channel::Sender;
+
+use super::library::{Arrived, Kind, MOST, Mpi, STUCK};
+use crate::fabric::pause::Pause;
+use crate::fabric::processes::{BUFFER, Head, Line};
 
 /// A question of a watcher, and the answer.
 pub(super) const ASK: [u8; 1] = [b'?'];
@@ -118,6 +121,26 @@ impl Line for Link {
         Ok(self.mpi.send(self.process, Kind::Frames, bytes, over))
     }
 
+    /// A small block is one message with its head. It is moved in its own memory to make room.
+    fn post(&self, head: Head, mut block: Vec<u8>, spare: &Sender<Vec<u8>>) -> io::Result<Option<Vec<u8>>> {
+        if self.is_closed() {
+            return Err(ErrorKind::BrokenPipe.into());
+        }
+        let (size, head) = (block.len(), head.to_bytes());
+        if size <= BUFFER {
+            block.splice(0..0, head);
+            let all = 0..block.len();
+            self.mpi.post(self.process, Kind::Frames, block, [all], spare);
+        } else if size <= MOST {
+            block.extend_from_slice(&head);
+            let parts = [size..block.len(), 0..size];
+            self.mpi.post(self.process, Kind::Frames, block, parts, spare);
+        } else {
+            return Ok(Some(block));
+        }
+        Ok(None)
+    }
+
     /// The limit is longer, because a message that waits beyond it ends the job.
     fn limit(&self, _wait: Duration) -> io::Result<()> {
         self.hurried.store(true, Ordering::Relaxed);
@@ -184,7 +207,7 @@ impl Read for Incoming {
                 return Err(ErrorKind::ConnectionAborted.into());
             }
             let Some(arrived) = self.link.next() else {
-                pause.rest();
+                pause.rest(thread::sleep);
                 continue;
             };
             let length = arrived.length();

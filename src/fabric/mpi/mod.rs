@@ -4,7 +4,6 @@ mod alike;
 mod join;
 mod library;
 mod link;
-mod pause;
 mod receiver;
 mod watcher;
 

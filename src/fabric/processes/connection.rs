@@ -101,6 +101,11 @@ impl Connection {
         self.block(head(Kind::Failed, route, call, tag), error.to_string().as_bytes())
     }
 
+    /// Takes a block that does not follow its head: see [`Line::take`].
+    pub(super) fn take(&self, head: &Head, into: &mut Vec<u8>) -> io::Result<()> {
+        self.line.take(head.numbers, head.length as usize, into)
+    }
+
     /// Memory for the next block.
     pub(super) fn spare(&self) -> Vec<u8> {
         self.spare.1.try_recv().unwrap_or_default()
@@ -113,6 +118,20 @@ impl Connection {
 
     fn block(&self, head: Head, bytes: &[u8]) -> io::Result<()> {
         self.or_close(block(&mut self.out(), head, bytes))
+    }
+
+    /// Sends a block, and keeps its memory.
+    fn post(&self, head: Head, bytes: Vec<u8>) -> io::Result<()> {
+        let mut out = self.out();
+        let length = bytes.len() as u64;
+        let whole = Head { length, ..head };
+        let Some(bytes) = self.or_close(self.line.post(whole, bytes, &self.spare.0))? else {
+            return Ok(());
+        };
+        let sent = self.or_close(block(&mut out, head, &bytes));
+        // With enough spare blocks, this one is freed.
+        let _ = self.spare.0.try_send(bytes);
+        sent
     }
 
     /// The result of a frame. If it failed, the connection is closed: no frame can follow half a frame.
@@ -283,12 +302,7 @@ impl<W: WireFrame> Route<W> for FarRoute {
             Content::Description(tag, description) => {
                 connection.block(head(Kind::Description, tag), &description)
             }
-            Content::Block(tag, bytes) => {
-                let sent = connection.block(head(Kind::Block, tag), &bytes);
-                // With enough spare blocks, this one is freed.
-                let _ = connection.spare.0.try_send(bytes);
-                sent
-            }
+            Content::Block(tag, bytes) => connection.post(head(Kind::Block, tag), bytes),
             Content::Stopped => connection.block(head(Kind::Stopped, Tag(0)), &[]),
             Content::Failed(error) => connection.tell_failed(between, call, Tag(0), &error),
         };

@@ -10,7 +10,7 @@ pub(super) const DESCRIPTION: u64 = 1 << 12;
 
 /// What a frame carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(in crate::fabric) enum Kind {
     /// A wire: its description, its numbers, and a byte that says whether all numbers are valid.
     Wire,
     /// The description of a wire whose numbers a carrier moves.
@@ -44,7 +44,7 @@ impl Kind {
 
 /// The head of a frame: six numbers of 8 bytes, little endian.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Head {
+pub(in crate::fabric) struct Head {
     pub(super) kind: Kind,
     /// The call that it belongs to.
     pub(super) call: Call,
@@ -52,15 +52,15 @@ pub(super) struct Head {
     pub(super) route: [WorldRank; 2],
     pub(super) tag: Tag,
     /// The bytes of the description, of the block or of the text.
-    pub(super) length: u64,
-    /// The bytes of a wire's numbers.
-    pub(super) numbers: u64,
+    pub(in crate::fabric) length: u64,
+    /// The bytes of a wire's numbers. For a block that does not follow its head, where it is.
+    pub(in crate::fabric) numbers: u64,
 }
 
 impl Head {
     const SIZE: usize = 48;
 
-    pub(super) fn to_bytes(self) -> [u8; Self::SIZE] {
+    pub(in crate::fabric) fn to_bytes(self) -> [u8; Self::SIZE] {
         let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
         let numbers = [
             pair(self.call.attempt, self.kind as u32),

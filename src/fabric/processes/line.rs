@@ -5,10 +5,14 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crossbeam_channel::Sender;
+
+use super::head::{Head, invalid};
 use crate::error::Result;
+use crate::fabric::feed::Feed;
 
 /// Frames up to this size go out in one piece.
-pub(super) const BUFFER: usize = 1 << 16;
+pub(in crate::fabric) const BUFFER: usize = 1 << 16;
 
 /// Up to so many bytes are read with a frame's head, and copied once more.
 const AHEAD: usize = 1 << 12;
@@ -29,6 +33,24 @@ pub(in crate::fabric) trait Line: Send + Sync {
     fn send_pieces(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         let first = pieces.iter().find(|piece| !piece.is_empty());
         first.map_or(Ok(0), |piece| self.send(piece))
+    }
+
+    /// Sends a frame's head and its block, if this line can do it without waiting. It keeps the memory until
+    /// the block has gone, and then gives it to `spare`. Otherwise the block comes back, and nothing is sent.
+    ///
+    /// # Errors
+    /// When the line has ended.
+    fn post(&self, _head: Head, block: Vec<u8>, _spare: &Sender<Vec<u8>>) -> io::Result<Option<Vec<u8>>> {
+        Ok(Some(block))
+    }
+
+    /// Takes a block of so many bytes that does not follow its head. `place` is what the other end has
+    /// written into the head's `numbers`.
+    ///
+    /// # Errors
+    /// When it is not there.
+    fn take(&self, _place: u64, _length: usize, _into: &mut Vec<u8>) -> io::Result<()> {
+        Err(invalid("a block without its bytes"))
     }
 
     /// From now on a send may wait this long. At first it may wait for ever.
@@ -73,6 +95,8 @@ pub(in crate::fabric) struct Lines {
     /// By process. `None` for this one.
     pub(in crate::fabric) lines: Vec<Option<Arc<dyn Line>>>,
     pub(in crate::fabric) start: Box<dyn StartsReaders>,
+    /// By which a rank that waits can receive itself.
+    pub(in crate::fabric) feed: Option<Arc<dyn Feed>>,
     /// The processes on this one's machine, with this one, in order.
     pub(in crate::fabric) local: Vec<u32>,
 }

@@ -16,9 +16,10 @@ mod world;
 
 pub(super) use alike::{binary, other_build, other_program};
 pub(super) use connection::FarRoute;
+pub(super) use head::Head;
 #[cfg(feature = "mpi")]
 pub(super) use line::Inlet;
-pub(super) use line::{Line, Lines, ReadsFrames, StartsReaders, inlet};
+pub(super) use line::{BUFFER, Line, Lines, ReadsFrames, StartsReaders, inlet};
 pub use peers::Peers;
 pub(super) use reader::Deliveries;
 pub(super) use text::plain;

@@ -143,7 +143,10 @@ impl<W: WireFrame> Reader<W> {
             }
             Kind::Block => {
                 let mut block = self.connection.spare();
-                read(stream.from, head.length, &mut block)?;
+                match head.numbers {
+                    0 => read(stream.from, head.length, &mut block)?,
+                    _ => self.connection.take(&head, &mut block)?,
+                }
                 self.deliver(&head, Content::Block(head.tag, block))
             }
             Kind::Stopped => {

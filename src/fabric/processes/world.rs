@@ -11,6 +11,7 @@ use super::peers::Peers;
 use super::reader::{Deliveries, Kept, Reader};
 use crate::error::{Error, Result};
 use crate::fabric::WireFrame;
+use crate::fabric::feed::Feed;
 use crate::mesh::Mesh;
 
 /// Connected processes that run the same program with the same config. Each will hold its own ranks.
@@ -20,6 +21,8 @@ pub struct World {
     connections: Vec<Option<Arc<Connection>>>,
     /// Starts the threads that read. `None` once they have started.
     start: Option<Box<dyn StartsReaders>>,
+    /// By which a rank that waits can receive itself.
+    feed: Option<Arc<dyn Feed>>,
     /// The processes on this one's machine, with this one, in order.
     local: Vec<u32>,
     deadline: Duration,
@@ -28,12 +31,18 @@ pub struct World {
 impl World {
     /// The processes at the other ends of these lines. `deadline`: see [`World::deadline`].
     pub(in crate::fabric) fn new(process: u32, lines: Lines, deadline: Duration) -> Self {
-        let Lines { lines, start, local } = lines;
+        let Lines {
+            lines,
+            start,
+            feed,
+            local,
+        } = lines;
         let connection = |line: Option<_>| line.map(|line| Arc::new(Connection::new(line)));
         Self {
             process,
             connections: lines.into_iter().map(connection).collect(),
             start: Some(start),
+            feed,
             local,
             deadline,
         }
@@ -63,6 +72,11 @@ impl World {
     /// How long the processes wait for each other when they make connections.
     pub fn deadline(&self) -> Duration {
         self.deadline
+    }
+
+    /// By which the only rank of this process can receive while it waits, if its fabric wakes nobody.
+    pub(in crate::fabric) fn feed(&self) -> Option<Arc<dyn Feed>> {
+        self.feed.clone()
     }
 
     /// Leaves because of a failure. The others are told the cause.

@@ -25,8 +25,9 @@ impl World {
         for (process, pair) in (0..).zip(joined.pairs) {
             let connect = |Pair { data, watch }| {
                 let is_near = joined.local.contains(&process);
-                let data = shortest(data, is_near, membership.process < process, membership.deadline)?;
-                Sockets::new(data, watch, membership.silence).map(Arc::new)
+                let offers = membership.process < process;
+                let (data, shared) = shortest(data, is_near, offers, membership.deadline)?;
+                Sockets::new(data, shared, watch, membership.silence).map(Arc::new)
             };
             let line = pair.map(connect);
             sockets.push(line.transpose().map_err(cannot_set_up(process))?);
@@ -37,6 +38,7 @@ impl World {
                 .map(|line| Some(Arc::clone(line.as_ref()?) as _))
                 .collect(),
             start: Box::new(Threads(sockets)),
+            feed: None,
             local: joined.local,
         };
         Ok(Self::new(membership.process, lines, membership.deadline))

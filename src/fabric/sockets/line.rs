@@ -5,9 +5,11 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crossbeam_channel::Sender;
 use socket2::{SockRef, Socket, TcpKeepalive};
 
-use crate::fabric::processes::Line;
+use super::shared::Shared;
+use crate::fabric::processes::{BUFFER, Head, Line};
 
 /// The question that one process sends on the second connection, and the answer.
 const ASK: [u8; 1] = [b'?'];
@@ -16,6 +18,8 @@ const ANSWER: [u8; 1] = [b'!'];
 /// The connections to another process.
 pub(super) struct Sockets {
     data: Socket,
+    /// For large blocks, between processes of one machine.
+    shared: Option<Shared>,
     /// Its end shows that the other machine has gone.
     watch: TcpStream,
     /// How many questions the other process has answered.
@@ -25,10 +29,16 @@ pub(super) struct Sockets {
 impl Sockets {
     /// `data` is for frames, `watch` shows whether the other machine is there. `silence`: how long that may
     /// be silent.
-    pub(super) fn new(data: Socket, watch: TcpStream, silence: Duration) -> io::Result<Self> {
+    pub(super) fn new(
+        data: Socket,
+        shared: Option<Shared>,
+        watch: TcpStream,
+        silence: Duration,
+    ) -> io::Result<Self> {
         probe(&watch, silence)?;
         Ok(Self {
             data,
+            shared,
             watch,
             answers: AtomicU64::new(0),
         })
@@ -63,6 +73,23 @@ impl Line for Sockets {
 
     fn send_pieces(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         (&self.data).write_vectored(pieces)
+    }
+
+    fn post(&self, mut head: Head, block: Vec<u8>, spare: &Sender<Vec<u8>>) -> io::Result<Option<Vec<u8>>> {
+        let shared = self.shared.as_ref().filter(|_| block.len() > BUFFER);
+        let Some(numbers) = shared.and_then(|shared| shared.put(&block)) else {
+            return Ok(Some(block));
+        };
+        head.numbers = numbers;
+        (&self.data).write_all(&head.to_bytes())?;
+        // With enough spare blocks, this one is freed.
+        let _ = spare.try_send(block);
+        Ok(None)
+    }
+
+    fn take(&self, place: u64, length: usize, into: &mut Vec<u8>) -> io::Result<()> {
+        let shared = self.shared.as_ref().ok_or(io::ErrorKind::InvalidData)?;
+        shared.take(place, length, into)
     }
 
     fn limit(&self, wait: Duration) -> io::Result<()> {

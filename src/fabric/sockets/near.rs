@@ -7,13 +7,16 @@ use std::time::Duration;
 
 use socket2::Socket;
 
+use super::shared::Shared;
+
 /// So many bytes may be on the way inside a machine: some blocks of a sum over replicas. The system may give
 /// less.
 #[cfg(target_os = "linux")]
 const ROOM: usize = 1 << 20;
 
-/// The connection for frames, given the one over the network. `is_near`: whether the other process is on this
-/// machine. One of the two `offers` another connection. Both do this at the same moment.
+/// The connection for frames, given the one over the network, and memory that both processes share.
+/// `is_near`: whether the other process is on this machine. One of the two `offers` another connection. Both
+/// do this at the same moment.
 ///
 /// # Errors
 /// When the other process has gone, or does not answer in time.
@@ -22,7 +25,7 @@ pub(super) fn shortest(
     is_near: bool,
     offers: bool,
     deadline: Duration,
-) -> io::Result<Socket> {
+) -> io::Result<(Socket, Option<Shared>)> {
     network.set_nodelay(true)?;
     network.set_read_timeout(Some(deadline))?;
     #[cfg(target_os = "linux")]
@@ -32,15 +35,21 @@ pub(super) fn shortest(
             false => inside::accept(&network)?,
         };
         if let Some(near) = near {
+            near.set_read_timeout(Some(deadline))?;
+            let shared = match offers {
+                true => Shared::offer(&near)?,
+                false => Shared::accept(&near)?,
+            };
+            near.set_read_timeout(None)?;
             let near = Socket::from(near);
             near.set_send_buffer_size(ROOM)?;
-            return Ok(near);
+            return Ok((near, shared));
         }
     }
     #[cfg(not(target_os = "linux"))]
     let _ = (is_near, offers);
     network.set_read_timeout(None)?;
-    Ok(network.into())
+    Ok((network.into(), None))
 }
 
 #[cfg(target_os = "linux")]

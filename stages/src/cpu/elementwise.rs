@@ -52,6 +52,23 @@ fn add_three_part(sum: &mut [f32], a: &[f32], b: &[f32], c: &[f32]) {
     }
 }
 
+/// Sets each number, and the one in the same place in `bytes`, to the sum of both.
+#[multiversion(targets = "simd")]
+pub(crate) fn add_both(numbers: &mut [f32], bytes: &mut [[u8; 4]]) {
+    for (number, bytes) in numbers.iter_mut().zip(bytes) {
+        *number += f32::from_ne_bytes(*bytes);
+        *bytes = number.to_ne_bytes();
+    }
+}
+
+/// Adds numbers to those in `bytes`.
+#[multiversion(targets = "simd")]
+pub(crate) fn add_to_bytes(bytes: &mut [[u8; 4]], numbers: &[f32]) {
+    for (bytes, number) in bytes.iter_mut().zip(numbers) {
+        *bytes = (f32::from_ne_bytes(*bytes) + number).to_ne_bytes();
+    }
+}
+
 /// `out = a + b`, for one row.
 #[multiversion(targets = "simd")]
 pub(crate) fn add_into(out: &mut [f32], a: &[f32], b: &[f32]) {

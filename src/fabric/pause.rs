@@ -1,4 +1,4 @@
-//! How a thread waits for MPI, which wakes nobody.
+//! How a thread waits for what wakes nobody, such as a message of MPI.
 
 use std::hint;
 use std::thread;
@@ -23,9 +23,18 @@ pub(super) struct Pause {
 
 impl Pause {
     pub(super) fn begin() -> Self {
-        Self {
-            since: Instant::now(),
-        }
+        Self::since(Instant::now())
+    }
+
+    /// A wait whose thread leaves its core to others from the beginning.
+    pub(super) fn yielding() -> Self {
+        let now = Instant::now();
+        Self::since(now.checked_sub(AWAKE).unwrap_or(now))
+    }
+
+    /// A wait that began at this time.
+    pub(super) fn since(since: Instant) -> Self {
+        Self { since }
     }
 
     /// How long the wait lasts already.
@@ -33,12 +42,12 @@ impl Pause {
         self.since.elapsed()
     }
 
-    /// Waits a little before the next look.
-    pub(super) fn rest(&self) {
+    /// Waits a little before the next look. Asleep, it waits by `sleep`.
+    pub(super) fn rest(&self, sleep: impl FnOnce(Duration)) {
         match self.elapsed() {
             elapsed if elapsed < AWAKE => hint::spin_loop(),
             elapsed if elapsed < YIELDS => thread::yield_now(),
-            elapsed => thread::sleep((elapsed / PART).min(LONGEST)),
+            elapsed => sleep((elapsed / PART).min(LONGEST)),
         }
     }
 }
