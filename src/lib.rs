@@ -80,7 +80,7 @@ pub mod schedule;
 mod worker;
 
 pub use error::{Error, Result};
-pub use pipeline::{Evaluation, Pipeline, PipelineBuilder, StepReport};
+pub use pipeline::{Evaluation, Pipeline, PipelineBuilder, StepReport, SyncMode};
 pub use pipewright_stages as stages;
 pub use worker::{ParameterInfo, RankReport, Site};
 

@@ -1,7 +1,6 @@
 //! The messages to a rank, and its answers.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use actix::{Handler, Message};
 use pipewright_stages::loss::Score;
@@ -16,7 +15,7 @@ use crate::data::DataSource;
 use crate::error::{Finding, LaunchError, Result};
 use crate::fabric::Call;
 use crate::id::{MicroBatch, Rank, StageId};
-use crate::worker::{Forwards, ParameterInfo, Site, Tie, Trained, Worker, WorkerParts};
+use crate::worker::{Forwards, Order, Outcome, ParameterInfo, Site, Tie, Trained, Worker, WorkerParts};
 
 /// Declares a message, its answer, and what the worker does for it.
 macro_rules! message {
@@ -105,13 +104,14 @@ message! {
 
 message! {
     /// Runs one training step.
-    Train {
-        /** The call. */ call: Call,
-        /** The step, from 0. */ step: u64,
-        /** Its learning rate. */ learning_rate: f64,
-        /** The instant from which a trace counts. `None`: no trace. */ trace_from: Option<Instant>
-    } -> Trained,
-    must |worker, message| worker.train(message.call, message.step, message.learning_rate, message.trace_from)
+    Train { /** What to do. */ order: Order } -> Trained,
+    must |worker, message| worker.train(message.order)
+}
+
+message! {
+    /// Waits until no weight is stale any more. Answers with how the steps ended that were not reported.
+    Settle {} -> Vec<Outcome>,
+    must |worker, _message| worker.settle()
 }
 
 message! {

@@ -83,7 +83,11 @@ impl<S: Stage> Ranks<S> {
         <StageActor<S> as Actor>::Context: ToEnvelope<StageActor<S>, M>,
     {
         let keep_waiting = |progress| self.peers.keep_waiting(progress);
-        let own = self.runtime.ask_all(message, &keep_waiting);
+        self.spread_of(what, self.runtime.ask_all(message, &keep_waiting))
+    }
+
+    /// The answers of all processes' ranks, from those of this one.
+    fn spread_of<T: Serialize + DeserializeOwned>(&self, what: &str, own: Result<Vec<T>>) -> Result<Vec<T>> {
         if let Err(error) = &own
             && error.is_left_early()
         {
@@ -93,6 +97,25 @@ impl<S: Stage> Ranks<S> {
             return own;
         }
         self.spread(what, own)
+    }
+
+    /// Sends this process's ranks a message and waits for their answers, in rank order, but not for other
+    /// processes, unless a rank fails.
+    ///
+    /// # Errors
+    /// As for [`Ranks::ask_all`].
+    pub(crate) fn ask_own<M, T>(&self, what: &str, message: impl FnMut(WorldRank) -> M) -> Result<Vec<T>>
+    where
+        M: Message<Result = Result<T>> + Send + 'static,
+        T: Serialize + DeserializeOwned + Send + 'static,
+        StageActor<S>: Handler<M>,
+        <StageActor<S> as Actor>::Context: ToEnvelope<StageActor<S>, M>,
+    {
+        let keep_waiting = |progress| self.peers.keep_waiting(progress);
+        match self.runtime.ask_all(message, &keep_waiting) {
+            Ok(own) => Ok(own),
+            failed => self.spread_of(what, failed),
+        }
     }
 
     /// Sends one rank a message and waits for its answer. Every process receives the answer.

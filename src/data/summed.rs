@@ -1,6 +1,7 @@
 //! A source that remembers the checksums of its micro-batches.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pipewright_stages::{Shape, Tensor};
@@ -26,13 +27,14 @@ impl Summed {
         }
     }
 
-    /// Takes out the checksums of a step's micro-batches. Those of earlier steps are forgotten.
-    pub(crate) fn take(&self, step: u64) -> Vec<(u32, Checksum)> {
+    /// Takes out the checksums of these steps' micro-batches, each with its step and number. Those of earlier
+    /// steps are forgotten.
+    pub(crate) fn take(&self, steps: Range<u64>) -> Vec<((u64, u32), Checksum)> {
         let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
-        let later = sums.split_off(&(step + 1, MicroBatch(0)));
+        let later = sums.split_off(&(steps.end, MicroBatch(0)));
         let taken = std::mem::replace(&mut *sums, later);
-        let of_step = taken.into_iter().filter(|((of, _), _)| *of == step);
-        of_step.map(|((_, at), sum)| (at.0, sum)).collect()
+        let of_steps = taken.into_iter().filter(|((of, _), _)| steps.contains(of));
+        of_steps.map(|((of, at), sum)| ((of, at.0), sum)).collect()
     }
 }
 

@@ -125,6 +125,21 @@ pub enum LaunchError {
         /// The reason.
         why: WholeUpdates,
     },
+    /// The optimizer cannot update the numbers that a rank of a server owns.
+    #[error(
+        "a server cannot use {optimizer}: it updates whole parameters only (`Optimizer::updates_parts`), and \
+         each rank of a server owns parts of them; take `SyncMode::Reduce` (`pipeline.sync = \"reduce\"`)"
+    )]
+    NotServed {
+        /// The optimizer.
+        optimizer: String,
+    },
+    /// Weights may not be stale here.
+    #[error("weights may not be stale {why}: set `max_staleness` (`pipeline.max_staleness`) to 0")]
+    NotStale {
+        /// The reason.
+        why: Synchronous,
+    },
     /// The number of stages differs from the schedule's.
     #[error(
         "the schedule has {expected} stages, the pipeline was given {given}: split the model into as many \
@@ -317,6 +332,23 @@ pub enum WholeUpdates {
     /// It needs all numbers of a parameter for an update.
     #[error("it updates whole parameters only (`Optimizer::updates_parts`)")]
     WholeParameters,
+}
+
+/// Why weights may not be stale.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Synchronous {
+    /// A parameter has tied copies.
+    #[error("in a model with tied parameters (`{name}`), whose copies must stay equal")]
+    Tied {
+        /// The parameter.
+        name: String,
+    },
+    /// A rank is on a GPU.
+    #[error("on {device}, only on cpu")]
+    Gpu {
+        /// The device.
+        device: Device,
+    },
 }
 
 /// How the parameters of two replicas differ.

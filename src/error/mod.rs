@@ -25,7 +25,7 @@ pub use config::{ConfigError, MeantKey, Origin, ProcessesProblem};
 pub use data::{DataError, FileProblem, FolderProblem};
 pub use fabric::{FabricError, PartOf};
 pub use gradient::GradientError;
-pub use launch::{CpuOnly, Giver, LaunchError, ParameterPlace, ReplicaDifference, WholeUpdates};
+pub use launch::{CpuOnly, Giver, LaunchError, ParameterPlace, ReplicaDifference, Synchronous, WholeUpdates};
 pub use mesh::MeshError;
 pub use mpi::MpiError;
 pub use not_finite::{Finding, Found, NotFinite};

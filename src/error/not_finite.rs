@@ -20,6 +20,15 @@ pub enum NotFinite {
         /// Where its forward pass fails first; none where the numbers of all layers are finite.
         found: Option<Finding>,
     },
+    /// The loss of a micro-batch in a step of a parameter server, of which the ranks learnt after other steps.
+    #[error(
+        "the loss of micro-batch {micro_batch} is not finite; other steps have changed the weights since, so \
+         its layer was not looked for"
+    )]
+    StaleLoss {
+        /// The first micro-batch whose loss is not finite.
+        micro_batch: MicroBatch,
+    },
     /// The gradient of a parameter.
     #[error("the gradient is not finite, first at `{parameter}` (stage {stage})")]
     Gradient {

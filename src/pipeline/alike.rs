@@ -2,12 +2,14 @@
 //! is built. If the fingerprint of the data covers only a sample, each batch is compared too.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use pipewright_stages::Stage;
 
 use super::parts::Parts;
 use super::setup::Setup;
+use super::sync::SyncMode;
 use crate::actor::Ranks;
 use crate::data::{DataSource, Summed};
 use crate::error::{FabricError, Result};
@@ -34,10 +36,15 @@ pub(super) fn parts<S: Stage>(parts: &Parts<S>, setup: &Setup<S::Wire>) -> Resul
     add(
         "the replicas",
         format!(
-            "{} replicas, {} gradient groups, optimizer {}",
+            "{} replicas, {} gradient groups, optimizer {}, {}",
             parts.replicas,
             setup.groups.count(),
-            if parts.sharded { "sharded" } else { "not sharded" }
+            if parts.sharded { "sharded" } else { "not sharded" },
+            match parts.sync {
+                SyncMode::Reduce => "gradients reduced".to_owned(),
+                SyncMode::Server { max_staleness } =>
+                    format!("a server with staleness up to {max_staleness}"),
+            }
         ),
     );
     for (stage, builder) in parts.stages.iter().enumerate() {
@@ -98,8 +105,13 @@ pub(super) fn known(processes: u32, data: &Arc<dyn DataSource>) -> (String, Opti
 ///
 /// # Errors
 /// [`FabricError::DataDiffers`] on every process.
-pub(super) fn same_batches<S: Stage>(ranks: &Ranks<S>, call: &str, data: &Summed, step: u64) -> Result<()> {
-    let all = ranks.spread("comparing the data", Ok(vec![data.take(step)]))?;
+pub(super) fn same_batches<S: Stage>(
+    ranks: &Ranks<S>,
+    call: &str,
+    data: &Summed,
+    steps: Range<u64>,
+) -> Result<()> {
+    let all = ranks.spread("comparing the data", Ok(vec![data.take(steps)]))?;
     // Each micro-batch was read by the processes with a replica's first and last stage.
     let mut first_read = BTreeMap::new();
     for (process, sums) in (0..).zip(&all) {
@@ -108,7 +120,7 @@ pub(super) fn same_batches<S: Stage>(ranks: &Ranks<S>, call: &str, data: &Summed
             if sum != expected {
                 return Err(FabricError::DataDiffers {
                     call: call.to_owned(),
-                    micro_batch: MicroBatch(*at),
+                    micro_batch: MicroBatch(at.1),
                     processes: [first, process],
                 }
                 .into());

@@ -10,6 +10,7 @@ use pipewright_stages::{Place, Stage, StageBuilder};
 use super::launch::launch;
 use super::parts::{Parts, Schedules};
 use super::running::Pipeline;
+use super::sync::SyncMode;
 use crate::data::DataSource;
 use crate::error::Result;
 use crate::fabric::{WireFrame, World, ends_by_nccl};
@@ -108,6 +109,15 @@ impl<S: Stage> PipelineBuilder<S> {
     #[must_use]
     pub fn sharded(mut self, sharded: bool) -> Self {
         self.parts.sharded = sharded;
+        self
+    }
+
+    /// How the replicas come to the same weights. Default: [`SyncMode::Reduce`]. A server divides updates and
+    /// the optimizer's state among the replicas, as [`PipelineBuilder::sharded`] does, so that need not be
+    /// said too. With one replica there is nothing to share, and it changes nothing.
+    #[must_use]
+    pub fn sync(mut self, sync: SyncMode) -> Self {
+        self.parts.sync = sync;
         self
     }
 

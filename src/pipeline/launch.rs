@@ -15,11 +15,12 @@ use super::parts::Parts;
 use super::running::Pipeline;
 use super::setup::Setup;
 use super::shapes::check_shapes;
+use super::stale::Stale;
 use super::ties::ties;
 use super::transfers::room;
 use crate::actor::{Build, Ranks, Tied};
 use crate::data::Loader;
-use crate::error::Result;
+use crate::error::{LaunchError, Result, Synchronous};
 use crate::fabric::{self, End, Peers, Transport};
 use crate::id::StageId;
 use crate::mesh::Axis;
@@ -60,6 +61,7 @@ pub(super) fn launch<S: Stage>(mut parts: Parts<S>) -> Result<Pipeline<S>> {
     let cores = cores(parts.pin, all).into_iter().skip(before * threads);
     let ranks = Ranks::start(setup.mesh.clone(), peers, parts.stall_limit)?;
     let (_, summed) = alike::known(ranks.peers().processes(), &setup.data);
+    let stale = Stale::at_most(max_staleness(&parts));
     let (schedules, groups) = (setup.schedules.clone(), setup.groups);
     let data = Arc::clone(&setup.data);
     if let Some(summed) = &summed {
@@ -76,6 +78,7 @@ pub(super) fn launch<S: Stage>(mut parts: Parts<S>) -> Result<Pipeline<S>> {
         groups,
         optimizer: parts.optimizer,
         learning_rate: parts.learning_rate,
+        stale,
         config: parts.config,
         parameters,
         origin: Instant::now(),
@@ -114,6 +117,10 @@ fn start<S: Stage>(
     })?;
     let parameters = of_first_replica(built, &mesh)?;
     let ties = ties(&parameters)?;
+    if let Some(tie) = ties.first().filter(|_| max_staleness(given) > 0) {
+        let name = tie.name.clone();
+        return Err(LaunchError::NotStale { why: Synchronous::Tied { name } }.into());
+    }
     ranks.ask_all("connecting the ranks", |_| Tied { ties: ties.clone() })?;
     check_shapes(ranks, &schedule, data.shapes())?;
     Ok((loaders, parameters))
@@ -156,13 +163,22 @@ fn worker_parts<S: Stage>(
             targets: seat.has_loss.then(|| feeds.targets(replica)).flatten(),
             mesh: mesh.clone(),
             groups: setup.groups,
-            sharded: given.sharded && mesh.size(Axis::Data) > 1,
+            sharded: (given.sharded || given.sync.divides_updates()) && mesh.size(Axis::Data) > 1,
+            max_staleness: max_staleness(given),
             optimizer: Arc::clone(&given.optimizer),
             clip: given.clip,
         }
     };
     let parts = ends.into_iter().map(worker).collect();
     Ok((feeds.loaders, parts))
+}
+
+/// Of how many steps updates may be missing. With one replica, none ever are.
+fn max_staleness<S: Stage>(parts: &Parts<S>) -> u32 {
+    match parts.replicas {
+        1 => 0,
+        _ => parts.sync.max_staleness(),
+    }
 }
 
 /// One core for each thread. Empty when there are fewer cores than threads, or only one thread.

@@ -5,14 +5,19 @@ use metrics::{Label, counter, gauge, histogram};
 use super::StepReport;
 use crate::mesh::{Axis, Mesh};
 
-pub(super) fn record(report: &StepReport, mesh: &Mesh) {
+/// `process`: the number of this process, of which a report may have the ranks alone.
+pub(super) fn record(report: &StepReport, mesh: &Mesh, process: u32) {
     counter!("pipewright_steps_total").increment(1);
     gauge!("pipewright_loss").set(report.loss);
     gauge!("pipewright_grad_norm").set(report.grad_norm);
     gauge!("pipewright_learning_rate").set(report.learning_rate);
     gauge!("pipewright_tokens_per_second").set(report.rate());
     histogram!("pipewright_step_seconds").record(report.seconds);
-    for (world_rank, rank) in mesh.world().zip(&report.ranks) {
+    let ranks: Vec<_> = match report.ranks.len() as u32 == mesh.world_size() {
+        true => mesh.world().collect(),
+        false => mesh.ranks_of(process).collect(),
+    };
+    for (world_rank, rank) in ranks.into_iter().zip(&report.ranks) {
         let at = mesh.coordinate(world_rank);
         let mut labels = vec![Label::new("rank", at.rank.to_string())];
         if mesh.size(Axis::Data) > 1 {
@@ -21,6 +26,7 @@ pub(super) fn record(report: &StepReport, mesh: &Mesh) {
         let of_rank = || labels.iter();
         if mesh.size(Axis::Data) > 1 {
             gauge!("pipewright_rank_reducing_seconds", of_rank()).set(rank.reducing);
+            gauge!("pipewright_rank_staleness", of_rank()).set(f64::from(rank.staleness));
         }
         gauge!("pipewright_rank_busy_seconds", of_rank()).set(rank.busy);
         gauge!("pipewright_rank_waiting_seconds", of_rank()).set(rank.waiting);

@@ -13,6 +13,8 @@ mod running;
 mod save;
 mod setup;
 mod shapes;
+mod stale;
+mod sync;
 mod ties;
 mod transfers;
 
@@ -22,3 +24,4 @@ pub(crate) use parts::STALL_LIMIT;
 pub(crate) use report::score;
 pub use report::{Evaluation, StepReport};
 pub use running::Pipeline;
+pub use sync::SyncMode;

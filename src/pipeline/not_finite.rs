@@ -15,19 +15,28 @@ impl<S: Stage> Pipeline<S> {
     pub(super) fn totals(&mut self, step: u64, answers: &[Trained]) -> Result<Totals> {
         match answers.first().expect("a pipeline has at least one rank").outcome {
             Outcome::Updated(totals) => Ok(totals),
-            Outcome::NotFinite(Fault::Loss(micro_batch)) => {
+            Outcome::NotFinite(Fault::Loss(micro_batch)) if !self.is_stale() => {
                 let found = self.search(step, micro_batch)?;
                 let what = Box::new(NotFinite::Loss { micro_batch, found });
                 Err(Error::NotFinite { step, what })
             }
-            Outcome::NotFinite(Fault::Gradient(stage, index)) => {
+            Outcome::NotFinite(fault) => Err(self.discarded(step, fault)),
+        }
+    }
+
+    /// The error for a step that was discarded, without a search for the layer.
+    pub(super) fn discarded(&self, step: u64, fault: Fault) -> Error {
+        let what = match fault {
+            Fault::Loss(micro_batch) => NotFinite::StaleLoss { micro_batch },
+            Fault::Gradient(stage, index) => {
                 let at = |info: &&ParameterInfo| (info.site.stage, info.site.index) == (stage, index);
                 let info = self.parameters.iter().find(at);
                 let parameter = info.map_or("?", |info| &info.name).to_owned();
-                let what = Box::new(NotFinite::Gradient { parameter, stage });
-                Err(Error::NotFinite { step, what })
+                NotFinite::Gradient { parameter, stage }
             }
-        }
+        };
+        let what = Box::new(what);
+        Error::NotFinite { step, what }
     }
 
     /// Where a micro-batch's forward pass first gives a number that is not finite.

@@ -7,6 +7,7 @@ use pipewright_stages::loss::Loss;
 use pipewright_stages::optimizer::{AdamW, LearningRate, Optimizer};
 use pipewright_stages::{Place, Stage, StageBuilder};
 
+use super::sync::SyncMode;
 use crate::data::DataSource;
 use crate::error::Result;
 use crate::fabric::{End, GpuPairs, Peers, World};
@@ -24,6 +25,7 @@ pub(super) struct Parts<S: Stage> {
     pub(super) data: Option<Arc<dyn DataSource>>,
     pub(super) optimizer: Arc<dyn Optimizer>,
     pub(super) sharded: bool,
+    pub(super) sync: SyncMode,
     pub(super) learning_rate: LearningRate,
     pub(super) clip: Option<f64>,
     pub(super) places: Vec<Place>,
@@ -65,6 +67,7 @@ impl<S: Stage> Default for Parts<S> {
             data: None,
             optimizer: Arc::new(AdamW::default()),
             sharded: false,
+            sync: SyncMode::default(),
             learning_rate: LearningRate::Constant(1e-3),
             clip: None,
             places: Vec::new(),

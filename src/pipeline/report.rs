@@ -4,11 +4,16 @@ use std::fmt;
 
 use crate::worker::RankReport;
 
-/// The report of one training step. It is the same for all stages and schedules, and in every process.
+/// The report of one training step. It is the same for all stages and schedules, and in every process. Of a
+/// parameter server whose weights may be stale, only the loss and the other numbers of its step are.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepReport {
     /// The step, from 0.
     pub step: u64,
+    /// The step to which the loss, the accuracy, the gradient's norm and the weight belong: this one, unless
+    /// weights may be stale. Then it is the newest of which all ranks know, at most `max_staleness` steps
+    /// before.
+    pub loss_step: u64,
     /// The mean loss over all targets of the batch, in nats for cross-entropy.
     pub loss: f64,
     /// The share of right predictions, for classification losses.
@@ -22,7 +27,8 @@ pub struct StepReport {
     /// Seconds from the call to its return, in this process. Only this number, and the bubbles that are
     /// computed from it, differ between processes.
     pub seconds: f64,
-    /// Each rank's share, in the order of their numbers: over all replicas.
+    /// Each rank's share, in the order of their numbers: over all replicas. If weights may be stale, those of
+    /// this process only, unless the step was traced.
     pub ranks: Vec<RankReport>,
 }
 
@@ -37,6 +43,11 @@ impl StepReport {
     pub fn reducing(&self) -> f64 {
         let most = self.ranks.iter().map(|rank| rank.reducing).fold(0.0, f64::max);
         most / self.seconds
+    }
+
+    /// Of how many earlier steps the updates were missing in the weights of this one: the most of all ranks.
+    pub fn staleness(&self) -> u32 {
+        self.ranks.iter().map(|rank| rank.staleness).max().unwrap_or(0)
     }
 
     /// The idle share of the step, averaged over the ranks.

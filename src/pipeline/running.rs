@@ -14,6 +14,7 @@ use super::alike;
 use super::hash;
 use super::metrics;
 use super::report::{Evaluation, StepReport};
+use super::stale::Stale;
 use crate::actor::{Evaluate, Hash, Ranks, Train};
 use crate::data::{DataSource, Fingerprint, Loader, Summed};
 use crate::error::{Error, Result};
@@ -21,7 +22,7 @@ use crate::fabric::Call;
 use crate::groups::Groups;
 use crate::interrupt::Interrupt;
 use crate::schedule::{Schedule, Timeline};
-use crate::worker::{self, ParameterInfo, RankReport, Record, Site};
+use crate::worker::{self, Order, ParameterInfo, RankReport, Record, Site, Trained};
 
 /// A running pipeline: one actor for each rank, each on its own thread. Dropping it stops them.
 ///
@@ -43,6 +44,7 @@ pub struct Pipeline<S: Stage> {
     pub(super) groups: Groups,
     pub(super) optimizer: Arc<dyn Optimizer>,
     pub(super) learning_rate: LearningRate,
+    pub(super) stale: Stale,
     pub(super) config: String,
     pub(super) parameters: Vec<ParameterInfo>,
     /// The clocks of processes are compared by their time since this instant.
@@ -123,6 +125,7 @@ impl<S: Stage> Pipeline<S> {
         let step = self.next_step;
         let learning_rate = self.learning_rate.at(step);
         let call = match traced {
+            false if self.is_stale() => self.announce(format_args!("step {step}"))?,
             false => self.begin(format_args!("step {step}"))?,
             true => self.begin(format_args!("traced step {step}"))?,
         };
@@ -132,25 +135,29 @@ impl<S: Stage> Pipeline<S> {
         for loader in &self.loaders {
             loader.begin(step, step + 1 < self.known_steps);
         }
-        let answers = self.ranks.ask_all("training", |_| Train {
+        let answers = self.run_step(Order {
             call,
             step,
             learning_rate,
             trace_from,
-        });
-        let answers = self.note(answers)?;
+            asks: false,
+        })?;
         let seconds = started.elapsed().as_secs_f64();
-        if let Some(data) = &self.summed {
-            let same = alike::same_batches(&self.ranks, &format!("step {step}"), data, step);
-            self.note(same)?;
+        let loss_step = self.stale.reported(step);
+        let totals = self.totals(loss_step, &answers);
+        if self.is_stale() && totals.is_err() {
+            // The other ranks have gone on, so the step is done, and what follows needs equal weights.
+            self.next_step += 1;
+            let _ = self.settle();
         }
-        let totals = self.totals(step, &answers)?;
+        let totals = totals?;
         let ranks = answers.iter().map(|answer| RankReport {
             bubble: 1.0 - answer.report.busy / seconds,
             ..answer.report
         });
         let report = StepReport {
             step,
+            loss_step,
             loss: totals.score.mean(),
             accuracy: totals.score.accuracy(),
             grad_norm: totals.grad_norm,
@@ -159,10 +166,25 @@ impl<S: Stage> Pipeline<S> {
             seconds,
             ranks: ranks.collect(),
         };
-        metrics::record(&report, self.ranks.mesh());
+        metrics::record(&report, self.ranks.mesh(), self.process());
         self.next_step += 1;
         let traces = answers.into_iter().filter_map(|answer| answer.trace).collect();
         Ok((report, traces))
+    }
+
+    /// Runs a step on the ranks. A traced one waits for all processes.
+    fn run_step(&mut self, order: Order) -> Result<Vec<Trained>> {
+        if self.is_stale() {
+            return self.train_stale(order);
+        }
+        let step = order.step;
+        let answers = self.ranks.ask_all("training", |_| Train { order });
+        let answers = self.note(answers)?;
+        if let Some(data) = &self.summed {
+            let same = alike::same_batches(&self.ranks, &format!("step {step}"), data, step..step + 1);
+            self.note(same)?;
+        }
+        Ok(answers)
     }
 
     /// One instant, just before now, on the clocks of all processes.
@@ -208,7 +230,7 @@ impl<S: Stage> Pipeline<S> {
             total.add(score);
         }
         if let Some(data) = &summed {
-            let same = alike::same_batches(&self.ranks, "the evaluation", data, 0);
+            let same = alike::same_batches(&self.ranks, "the evaluation", data, 0..1);
             self.note(same)?;
         }
         Ok(Evaluation {
@@ -239,11 +261,16 @@ impl<S: Stage> Pipeline<S> {
         Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// Whether any process passes `true`. Every process receives the same answer.
+    /// Whether any process passes `true`. Every process receives the same answer. Between two steps of a
+    /// parameter server whose weights may be stale, it does not wait for the others: the answer is that to an
+    /// earlier question, at most `max_staleness + 1` steps ago.
     ///
     /// # Errors
     /// [`Error::Process`] or [`Error::ProcessGone`] when another process has failed.
     pub fn any(&mut self, yes: bool) -> Result<bool> {
+        if let Some(known) = self.any_stale(yes) {
+            return Ok(known);
+        }
         self.begin(format_args!("question whether any process says yes"))?;
         let all = self.ranks.spread("agreeing", Ok(vec![u32::from(yes)]));
         Ok(self.note(all)?.contains(&1))
@@ -282,8 +309,16 @@ impl<S: Stage> Pipeline<S> {
     /// Stops all ranks and waits for their threads to end.
     pub fn stop(self) {}
 
-    /// Begins a call, which all processes must make. After a failure it returns an error.
+    /// Begins a call, which all processes must make. No weight is stale in it. After a failure it returns an
+    /// error.
     pub(super) fn begin(&mut self, call: Arguments<'_>) -> Result<Call> {
+        let call = self.announce(call)?;
+        self.settle()?;
+        Ok(call)
+    }
+
+    /// Announces a call, which all processes must make. After a failure it returns an error.
+    fn announce(&mut self, call: Arguments<'_>) -> Result<Call> {
         if let Some(cause) = &self.failure {
             let cause = Some(cause.clone());
             return Err(Error::Stopped { cause });
@@ -303,6 +338,15 @@ impl<S: Stage> Pipeline<S> {
             }
         }
         result
+    }
+}
+
+impl<S: Stage> Drop for Pipeline<S> {
+    /// Another process may still wait for what this one's shards know.
+    fn drop(&mut self) {
+        if self.processes() > 1 && self.failure.is_none() && self.is_open() && !std::thread::panicking() {
+            let _ = self.begin(format_args!("end of the steps"));
+        }
     }
 }
 

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use pipewright_stages::Stage;
+use pipewright_stages::{Device, Stage};
 
 use super::parts::{MakeLoss, Parts, Schedules};
+use super::sync::SyncMode;
 use super::transfers::between_gpus;
 use crate::data::{DataSource, Fingerprinted};
-use crate::error::{LaunchError, Result, ScheduleError, WholeUpdates};
+use crate::error::{LaunchError, Result, ScheduleError, Synchronous, WholeUpdates};
 use crate::fabric::GpuPairs;
 use crate::groups::Groups;
 use crate::mesh::Mesh;
@@ -47,6 +48,7 @@ impl<W> Setup<W> {
         let loss = parts.loss.take().ok_or(missing("loss"))?;
         check_threads(parts.threads_per_rank)?;
         check_sharded(parts)?;
+        check_server(parts)?;
         let first = schedules.first().expect("checked: there are replicas");
         check_directions(first)?;
         check_count(first, parts.stages.len())?;
@@ -140,6 +142,25 @@ fn check_sharded<S: Stage>(parts: &Parts<S>) -> Result<()> {
     };
     let optimizer = format!("{optimizer:?}");
     Err(LaunchError::NotSharded { optimizer, why }.into())
+}
+
+/// Refuses a server for an optimizer that needs whole parameters, and stale weights on GPUs.
+fn check_server<S: Stage>(parts: &Parts<S>) -> Result<()> {
+    if parts.replicas == 1 || parts.sync == SyncMode::Reduce {
+        return Ok(());
+    }
+    if !parts.optimizer.updates_parts() {
+        let optimizer = format!("{:?}", parts.optimizer);
+        return Err(LaunchError::NotServed { optimizer }.into());
+    }
+    let gpu = parts.places.iter().find(|place| place.device != Device::Cpu);
+    match gpu.filter(|_| parts.sync.max_staleness() > 0) {
+        Some(place) => Err(LaunchError::NotStale {
+            why: Synchronous::Gpu { device: place.device },
+        }
+        .into()),
+        None => Ok(()),
+    }
 }
 
 fn check_directions(schedule: &Schedule) -> Result<()> {

@@ -52,10 +52,7 @@ impl<'a, S: Stage> Adder<'a, S> {
     }
 
     fn sum_of_blocks(&mut self, mut sum: Vec<u8>, more: Vec<u8>) -> Addend {
-        let numbers = sum.as_chunks_mut().0.iter_mut().zip(more.as_chunks().0);
-        for (number, more) in numbers {
-            *number = (f32::from_ne_bytes(*number) + f32::from_ne_bytes(*more)).to_ne_bytes();
-        }
+        add_block(&mut sum, &more);
         self.blocks.push(more);
         self.is_set = false;
         Addend::Block(sum)
@@ -109,5 +106,13 @@ impl<'a, S: Stage> Adder<'a, S> {
                 None
             }
         }
+    }
+}
+
+/// Adds numbers, as bytes, to others.
+pub(super) fn add_block(sum: &mut [u8], more: &[u8]) {
+    let numbers = sum.as_chunks_mut().0.iter_mut().zip(more.as_chunks().0);
+    for (number, more) in numbers {
+        *number = (f32::from_ne_bytes(*number) + f32::from_ne_bytes(*more)).to_ne_bytes();
     }
 }

@@ -105,29 +105,45 @@ impl Agreement {
     /// [`crate::Error::PeerGone`], or [`FabricError::UnreadablePart`].
     pub(super) fn exchange<W: 'static>(&mut self, transport: &mut dyn Transport<W>) -> Result<()> {
         all_gather(transport, &self.mine, &mut self.all)?;
-        for (rank, mut told) in (0..).map(WorldRank).zip(self.all.ranks()) {
-            while !told.is_empty() {
-                let (entry, rest) = postcard::take_from_bytes(told).map_err(|error| {
-                    FabricError::unreadable_part(PartOf::Rank(rank), "ending a step", error)
-                })?;
-                match entry {
-                    Entry::Loss(node, loss) => self.losses.push((node, loss)),
-                    Entry::Gradient(gradient) => self.gradients.push(gradient),
-                }
-                told = rest;
+        let all = std::mem::take(&mut self.all);
+        let heard = (0..)
+            .map(WorldRank)
+            .zip(all.ranks())
+            .try_for_each(|(rank, told)| self.hear(rank, told));
+        self.all = all;
+        heard
+    }
+
+    /// This rank's entries.
+    pub(super) fn told(&self) -> &[u8] {
+        &self.mine
+    }
+
+    /// Takes the entries of a rank.
+    ///
+    /// # Errors
+    /// [`FabricError::UnreadablePart`].
+    pub(super) fn hear(&mut self, rank: WorldRank, mut told: &[u8]) -> Result<()> {
+        while !told.is_empty() {
+            let (entry, rest) = postcard::take_from_bytes(told)
+                .map_err(|error| FabricError::unreadable_part(PartOf::Rank(rank), "ending a step", error))?;
+            match entry {
+                Entry::Loss(node, loss) => self.losses.push((node, loss)),
+                Entry::Gradient(gradient) => self.gradients.push(gradient),
             }
+            told = rest;
         }
+        Ok(())
+    }
+
+    /// The step's numbers, or the first that is not finite. The entries of all ranks have been heard.
+    pub(super) fn outcome(&mut self) -> Outcome {
         self.gradients
             .sort_unstable_by_key(|gradient| (gradient.stage, gradient.index, gradient.piece));
         self.losses.sort_unstable_by_key(|(node, _)| node.first_group());
         for (node, loss) in self.losses.drain(..) {
             self.sums.push(node, loss, both);
         }
-        Ok(())
-    }
-
-    /// The step's numbers, or the first that is not finite.
-    pub(super) fn outcome(&mut self) -> Outcome {
         let score = match self.sums.total(both).expect("some replica has micro-batches") {
             Ok(score) => score,
             Err(micro_batch) => return Outcome::NotFinite(Fault::Loss(micro_batch)),

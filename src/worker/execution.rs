@@ -3,6 +3,7 @@
 use pipewright_stages::loss::Score;
 use pipewright_stages::{ForwardContext, Mode, Tensor};
 
+use super::order::Order;
 use super::outcome::Outcome;
 use crate::data::DataSource;
 use crate::error::{Finding, Result};
@@ -24,6 +25,10 @@ pub(super) struct Execution<'a> {
     pub(super) outcome: Option<Outcome>,
     /// How many of the rank's stages have had their step.
     pub(super) stepped: usize,
+    /// Whether this rank asks all to end. Only for weights that may be stale.
+    pub(super) asks: bool,
+    /// Whether a rank asked all to end, in the step of the outcome.
+    pub(super) asked: bool,
     /// The scores of an evaluation's micro-batches, on the rank of the last stage.
     pub(super) scores: Vec<Score>,
     /// In a search: what this rank found.
@@ -33,11 +38,12 @@ pub(super) struct Execution<'a> {
 impl<'a> Execution<'a> {
     /// A training step, with data from the loader. `first`: the number, in the batch, of the schedule's first
     /// micro-batch.
-    pub(super) fn training(step: u64, learning_rate: f64, first: u32) -> Self {
+    pub(super) fn training(order: &Order, first: u32) -> Self {
         Self {
-            learning_rate,
+            learning_rate: order.learning_rate,
+            asks: order.asks,
             first,
-            ..Self::new(Mode::Train, step, None)
+            ..Self::new(Mode::Train, order.step, None)
         }
     }
 
@@ -63,6 +69,8 @@ impl<'a> Execution<'a> {
             source,
             outcome: None,
             stepped: 0,
+            asks: false,
+            asked: false,
             scores: Vec::new(),
             finding: None,
         }

@@ -24,6 +24,9 @@ const POLL: Duration = Duration::from_micros(20);
 impl<S: Stage> Worker<S> {
     /// Updates one stage's weights. The rank's first stage does the agreement with the other ranks.
     pub(super) fn step(&mut self, run: &mut Execution<'_>, stage: StageId) -> Result<()> {
+        if self.server.is_some() {
+            return self.end_stale_step(run);
+        }
         let agreed = match run.outcome {
             Some(agreed) => agreed,
             None => *run.outcome.insert(self.agree()?),
@@ -63,15 +66,8 @@ impl<S: Stage> Worker<S> {
     /// site.
     fn tell_own(&mut self) {
         self.agreement.begin();
+        self.tell_scores();
         let share = &self.share;
-        if let Some(loss) = &mut self.loss {
-            let scores = (0..).zip(&self.scores).map(|(index, score)| {
-                let micro_batch = MicroBatch(share.first() + index);
-                let score = score.unwrap_or_else(|| loss.finish(index));
-                (micro_batch, share.group(micro_batch), score)
-            });
-            self.agreement.tell_scores(scores);
-        }
         let ties = &self.ties;
         let is_copy = |stage, index| {
             let mut copies = ties.iter().flat_map(|tie| &tie.sites[1..]);
@@ -99,17 +95,21 @@ impl<S: Stage> Worker<S> {
         }
     }
 
+    /// The scores of this replica's micro-batches, on its rank of the last stage.
+    pub(super) fn tell_scores(&mut self) {
+        let share = &self.share;
+        if let Some(loss) = &mut self.loss {
+            let scores = (0..).zip(&self.scores).map(|(index, score)| {
+                let micro_batch = MicroBatch(share.first() + index);
+                let score = score.unwrap_or_else(|| loss.finish(index));
+                (micro_batch, share.group(micro_batch), score)
+            });
+            self.agreement.tell_scores(scores);
+        }
+    }
+
     fn update(&mut self, run: &Execution<'_>, stage: StageId, totals: &Totals) -> Result<()> {
-        let clip = self
-            .clip
-            .map_or(1.0, |limit| clip_factor(totals.grad_norm, limit));
-        let weight = totals.score.weight;
-        let scale = if weight > 0.0 { clip / weight } else { 0.0 };
-        let update = Update {
-            step: run.step + 1,
-            learning_rate: run.learning_rate,
-            scale,
-        };
+        let update = update_of(totals, self.clip, run.step + 1, run.learning_rate);
         let optimizer = std::sync::Arc::clone(&self.optimizer);
         let updated = self.chunk(stage).stage.try_visit_parameters(&mut |parameter| {
             optimizer.update(parameter, update)?;
@@ -118,7 +118,7 @@ impl<S: Stage> Worker<S> {
         Ok(updated?)
     }
 
-    fn discard_gradients(&mut self, stage: StageId) -> Result<()> {
+    pub(super) fn discard_gradients(&mut self, stage: StageId) -> Result<()> {
         let stage = &mut self.chunk(stage).stage;
         Ok(stage.try_visit_parameters(&mut Parameter::start_sum)?)
     }
@@ -143,5 +143,16 @@ impl<S: Stage> Worker<S> {
             // nothing.
             transport.check()
         })
+    }
+}
+
+/// The update with this number, from a step's totals.
+pub(super) fn update_of(totals: &Totals, clip: Option<f64>, step: u64, learning_rate: f64) -> Update {
+    let clip = clip.map_or(1.0, |limit| clip_factor(totals.grad_norm, limit));
+    let weight = totals.score.weight;
+    Update {
+        step,
+        learning_rate,
+        scale: if weight > 0.0 { clip / weight } else { 0.0 },
     }
 }

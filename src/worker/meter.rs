@@ -59,6 +59,9 @@ pub struct RankReport {
     /// The largest number of micro-batches in flight, over all the rank's stages: forward passes whose
     /// backward-input has not run.
     pub in_flight: u32,
+    /// Of how many earlier steps the updates were missing in the rank's weights. 0, unless a parameter server
+    /// allows more.
+    pub staleness: u32,
 }
 
 impl Meter {
@@ -226,6 +229,7 @@ impl Meter {
             bubble: 0.0,
             peak_bytes: self.peak_bytes,
             in_flight: self.in_flight,
+            staleness: 0,
         })
     }
 }

@@ -9,21 +9,28 @@ mod finish;
 mod forwards;
 mod meter;
 mod new_weights;
+mod order;
 mod outcome;
+mod owned;
 mod parameters;
 mod partials;
 mod passes;
 mod progress;
 mod reduction;
 mod replicas;
+mod served;
+mod server;
 mod share;
 mod slices;
+mod stale;
 mod store;
+mod stream;
 mod ties;
 mod trace;
 
 pub(crate) use forwards::Forwards;
 pub use meter::RankReport;
+pub(crate) use order::Order;
 pub(crate) use outcome::{Fault, Outcome, Totals};
 pub(crate) use parameters::Tie;
 pub use parameters::{ParameterInfo, Site};
@@ -33,7 +40,6 @@ pub(crate) use trace::{Record, timeline};
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Instant;
 
 use pipewright_stages::loss::{Loss, Score};
 use pipewright_stages::optimizer::Optimizer;
@@ -42,7 +48,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::Feed;
 use crate::error::{CpuOnly, Error, LaunchError, Result, panic_message};
-use crate::fabric::{Call, Transport};
+use crate::fabric::Transport;
 use crate::groups::Groups;
 use crate::id::{Rank, StageId, WorldRank};
 use crate::mesh::{Axis, Coordinate, Mesh};
@@ -52,6 +58,7 @@ use chunk::{Chunk, InFlight, chunk_of};
 use execution::Execution;
 use meter::Meter;
 use reduction::Reduction;
+use server::Server;
 use share::{Exchanged, Share};
 
 /// Everything that a rank's thread needs to make its worker. That thread builds the stages, since they need
@@ -78,6 +85,8 @@ pub(crate) struct WorkerParts<S: Stage> {
     pub(crate) groups: Groups,
     /// Whether each replica updates only its part of the weights.
     pub(crate) sharded: bool,
+    /// Of how many steps the updates may be missing in the weights of a step. 0 if there is one replica.
+    pub(crate) max_staleness: u32,
     /// How weights change.
     pub(crate) optimizer: Arc<dyn Optimizer>,
     /// The largest global gradient norm. A larger gradient is scaled down to it.
@@ -121,6 +130,10 @@ pub(crate) struct Worker<S: Stage> {
     share: Share,
     /// Whether this replica updates only its part of the weights.
     sharded: bool,
+    /// Of how many steps the updates may be missing in the weights of a step.
+    max_staleness: u32,
+    /// While weights may be stale.
+    server: Option<Server>,
     ties: Vec<Tie>,
     /// Blocks that have been read. Their memory is used for blocks to send.
     blocks: Vec<Vec<u8>>,
@@ -137,6 +150,8 @@ pub(crate) struct Trained {
     pub(crate) report: RankReport,
     /// The trace, if one was asked for.
     pub(crate) trace: Option<Record>,
+    /// Whether a rank asked all to end, in the step of the outcome.
+    pub(crate) asked: bool,
 }
 
 impl<S: Stage> Worker<S> {
@@ -182,6 +197,8 @@ impl<S: Stage> Worker<S> {
             at,
             share: Share::new(parts.groups, &parts.mesh, parts.mesh.world_rank(at)),
             sharded: parts.sharded,
+            max_staleness: parts.max_staleness,
+            server: None,
             mesh: parts.mesh,
             reductions: Vec::new(),
             exchanged: Vec::new(),
@@ -211,18 +228,14 @@ impl<S: Stage> Worker<S> {
             .map_or(Ok(()), |loss| loss.check(output, target))?)
     }
 
-    /// Runs one training step. It is traced if `origin`, the instant to count from, is given.
+    /// Runs one training step.
     ///
     /// # Errors
     /// [`Error::Action`] with the first action that failed or panicked.
-    pub(crate) fn train(
-        &mut self,
-        call: Call,
-        step: u64,
-        learning_rate: f64,
-        origin: Option<Instant>,
-    ) -> Result<Trained> {
-        self.transport.begin(call)?;
+    pub(crate) fn train(&mut self, order: Order) -> Result<Trained> {
+        let origin = order.trace_from;
+        self.begin_step(order.call, order.step)?;
+        let staleness = self.staleness();
         if origin.is_some() {
             // The trace counts from an instant at which the device has no work.
             self.await_devices()?;
@@ -233,13 +246,17 @@ impl<S: Stage> Worker<S> {
             self.await_devices()?;
         }
         let schedule = Arc::clone(&self.schedule);
-        let mut run = Execution::training(step, learning_rate, self.share.first());
+        let mut run = Execution::training(&order, self.share.first());
         self.run(&schedule, &mut run)?;
         // A replica may receive more blocks than it sends.
         self.blocks.truncate(SPARE);
         Ok(Trained {
             outcome: run.outcome.expect("lowering ends each rank with a step"),
-            report: self.meter.report()?,
+            report: RankReport {
+                staleness,
+                ..self.meter.report()?
+            },
+            asked: run.asked,
             trace: self.meter.trace()?,
         })
     }
@@ -264,6 +281,9 @@ impl<S: Stage> Worker<S> {
     }
 
     fn perform(&mut self, run: &mut Execution<'_>, action: Action) -> Result<()> {
+        if self.server.is_some() {
+            self.serve()?;
+        }
         match action {
             Action::Compute(pass, cell) => {
                 self.meter.begin_pass()?;

@@ -34,6 +34,8 @@ pub(super) enum Topic {
     Weights,
     /// A replica's part of the optimizer's state, for a checkpoint.
     State,
+    /// What a rank tells of a step whose weights may be stale.
+    Told,
 }
 
 impl Topic {

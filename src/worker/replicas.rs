@@ -46,6 +46,9 @@ impl<S: Stage> Worker<S> {
 
     /// Starts the sum of a stage's gradients over its replicas. The first blocks are sent at once.
     pub(super) fn start_reduction(&mut self, stage: StageId) -> Result<()> {
+        if self.server.is_some() {
+            return self.push_sums(stage);
+        }
         let mut reductions = self.reductions.iter_mut();
         if let Some(reduction) = reductions.find(|reduction| reduction.stage() == stage) {
             reduction.start(&self.share);
@@ -84,15 +87,20 @@ impl<S: Stage> Worker<S> {
         Ok(moved)
     }
 
-    /// A wire, if it comes while sums over replicas are under way: until then the rank continues these.
+    /// A wire, if it comes while sums over replicas are under way, or while weights may be stale: until then
+    /// the rank continues with these.
     pub(super) fn reduce_until(&mut self, peer: WorldRank, tag: Tag) -> Result<Option<S::Wire>> {
         // On a GPU, an end may be unable to see whether a wire has come.
         let can_see = self.mesh.place(self.world_rank(self.rank)).device == Device::Cpu;
-        while can_see && self.is_reducing() {
+        while can_see && (self.is_reducing() || self.server.is_some()) {
             if let Some(wire) = self.transport.poll(peer, tag)? {
                 return Ok(Some(wire));
             }
-            if !self.progress_reductions()? {
+            let moved = match self.server {
+                Some(_) => self.serve()?,
+                None => self.progress_reductions()?,
+            };
+            if !moved {
                 let transport = &mut self.transport;
                 self.meter.wait(WaitsFor::Rank(peer), || transport.listen())?;
             }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use pipewright::data::DataSource;
 use pipewright::groups::Groups;
 use pipewright::id::MicroBatch;
+use pipewright::pipeline::SyncMode;
 use pipewright::schedule::Schedule;
 use pipewright::stages::loss::{CrossEntropy, Loss, Score};
 use pipewright::stages::models::{Gpt, Model};
@@ -62,6 +63,7 @@ pub struct Recipe {
     pub replicas: u32,
     pub gradient_groups: u32,
     pub sharded: bool,
+    pub sync: SyncMode,
 }
 
 /// Random numbers with random classes.
@@ -135,6 +137,7 @@ pub fn recipe_of(
         replicas: 1,
         gradient_groups: Groups::DEFAULT,
         sharded: false,
+        sync: SyncMode::Reduce,
     }
 }
 
@@ -163,6 +166,7 @@ impl Recipe {
             .replicas(self.replicas)
             .gradient_groups(self.gradient_groups)
             .sharded(self.sharded)
+            .sync(self.sync)
             .pin(false);
         if let Some(clip) = self.clip {
             builder = builder.clip(clip);
