@@ -49,7 +49,7 @@ pub(super) fn launch<S: Stage>(mut parts: Parts<S>) -> Result<Pipeline<S>> {
         .as_ref()
         .map_or((0, 1), |(world, _)| (world.local_rank(), world.local().len()));
     let all = threads.saturating_mul(beside);
-    let room = room(&setup.schedules, &setup.mesh);
+    let room = room(&setup.schedules, &setup.mesh, max_staleness(&parts) > 0);
     let (ends, peers) = match world {
         Some((world, connect)) => connect(world, &setup.mesh, all, room, std::mem::take(&mut setup.gpus))?,
         None => (fabric::connect(setup.mesh.world_size(), all, room), Peers::none()),
@@ -119,7 +119,10 @@ fn start<S: Stage>(
     let ties = ties(&parameters)?;
     if let Some(tie) = ties.first().filter(|_| max_staleness(given) > 0) {
         let name = tie.name.clone();
-        return Err(LaunchError::NotStale { why: Synchronous::Tied { name } }.into());
+        return Err(LaunchError::NotStale {
+            why: Synchronous::Tied { name },
+        }
+        .into());
     }
     ranks.ask_all("connecting the ranks", |_| Tied { ties: ties.clone() })?;
     check_shapes(ranks, &schedule, data.shapes())?;

@@ -77,7 +77,9 @@ impl<S: Stage> Pipeline<S> {
             return Ok(());
         };
         (self.stale.asks, self.stale.asked) = (false, false);
-        let answers = self.ranks.ask_all("bringing the replicas together", |_| Settle {});
+        let answers = self
+            .ranks
+            .ask_all("bringing the replicas together", |_| Settle {});
         let mut answers = self.note(answers)?.into_iter();
         if let Some(data) = &self.summed {
             let steps = first..self.next_step;

@@ -36,6 +36,7 @@ pub(crate) use parameters::Tie;
 pub use parameters::{ParameterInfo, Site};
 pub(crate) use progress::{Progress, Reading, WaitsFor};
 pub(crate) use reduction::WINDOW;
+pub(crate) use slices::BUCKETS;
 pub(crate) use trace::{Record, timeline};
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

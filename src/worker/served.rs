@@ -55,7 +55,9 @@ impl Served {
             owned: Owned::take(&mut chunk.stage, &slices, share.replica)?,
             nodes: all.clone().map(|replica| share.nodes_of(replica)).collect(),
             sums: all.clone().map(|replica| stream(replica, Topic::Sums)).collect(),
-            weights: all.map(|owner| Weights::new(stream(owner, Topic::Weights))).collect(),
+            weights: all
+                .map(|owner| Weights::new(stream(owner, Topic::Weights)))
+                .collect(),
             slices,
             adder: Sums::default(),
         })

@@ -9,8 +9,8 @@
 
 use std::collections::VecDeque;
 
-use pipewright_stages::optimizer::{Optimizer, Update};
 use pipewright_stages::Stage;
+use pipewright_stages::optimizer::{Optimizer, Update};
 
 use super::agreement::Agreement;
 use super::chunk::{Chunk, chunk_of};
@@ -90,7 +90,10 @@ impl Server {
 
     /// Of how many steps the updates are missing in this rank's weights.
     pub(super) fn staleness(&self, own: u32) -> u32 {
-        let installed = self.stages.iter().map(|served| served.installed(own, self.installed));
+        let installed = self
+            .stages
+            .iter()
+            .map(|served| served.installed(own, self.installed));
         (self.steps - installed.fold(self.installed, u64::min)) as u32
     }
 
@@ -130,7 +133,8 @@ impl Server {
         }
         loop {
             let own = reach.share.replica;
-            if !self.is_told && !self.open.is_empty() && self.stages.iter().all(|served| served.has_sums(own)) {
+            if !self.is_told && !self.open.is_empty() && self.stages.iter().all(|served| served.has_sums(own))
+            {
                 self.add_up(reach)?;
                 moved = true;
             }
@@ -177,7 +181,9 @@ impl Server {
         self.is_told = false;
         self.version += 1;
         self.ended.push_back(ended);
-        self.stages.iter().try_for_each(|served| served.send_weights(reach))
+        self.stages
+            .iter()
+            .try_for_each(|served| served.send_weights(reach))
     }
 
     /// How the step ended whose parts have come from all ranks.

@@ -40,7 +40,9 @@ impl<S: Stage> Worker<S> {
         });
         let stages = served.collect::<Result<Vec<_>>>()?;
         let own = reach.transport.rank();
-        let others = (0..reach.transport.ranks()).map(WorldRank).filter(|rank| *rank != own);
+        let others = (0..reach.transport.ranks())
+            .map(WorldRank)
+            .filter(|rank| *rank != own);
         self.server = Some(Server::new(self.max_staleness, step, stages, others.collect()));
         Ok(())
     }
@@ -114,7 +116,9 @@ impl<S: Stage> Worker<S> {
         let server = self.server.take().expect("it was there");
         let unreported = server.unreported();
         for served in server.stages {
-            served.owned.give_back(&mut chunk_of(&mut self.chunks, served.stage).stage)?;
+            served
+                .owned
+                .give_back(&mut chunk_of(&mut self.chunks, served.stage).stage)?;
         }
         Ok(unreported)
     }

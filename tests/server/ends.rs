@@ -1,0 +1,206 @@
+//! How steps with stale weights end: all replicas end, and none waits for ever.
+
+use std::sync::Arc;
+
+use pipewright::data::DataSource;
+use pipewright::error::NotFinite;
+use pipewright::id::MicroBatch;
+use pipewright::stages::models::Mlp;
+use pipewright::stages::{Shape, Tensor};
+use pipewright::{Error, Result};
+
+use crate::common::{RandomRows, Recipe, recipe, recipe_of};
+use crate::{in_processes, server, slowed};
+
+/// A source that does something else with one micro-batch of a step.
+struct Odd {
+    source: Arc<dyn DataSource>,
+    at: (u64, u32),
+    odd: fn(Tensor) -> Result<Tensor>,
+}
+
+impl DataSource for Odd {
+    fn micro_batch(&self, step: u64, micro_batch: MicroBatch) -> Result<(Tensor, Tensor)> {
+        let (input, target) = self.source.micro_batch(step, micro_batch)?;
+        match (step, micro_batch.0) == self.at {
+            true => Ok(((self.odd)(input)?, target)),
+            false => Ok((input, target)),
+        }
+    }
+
+    fn shapes(&self) -> (Shape, Shape) {
+        self.source.shapes()
+    }
+}
+
+fn two(mut recipe: Recipe, max_staleness: u32) -> Recipe {
+    (recipe.replicas, recipe.sync) = (2, server(max_staleness));
+    recipe
+}
+
+fn cannot_be_read(_: Tensor) -> Result<Tensor> {
+    Err(Error::io("read", "tokens")(std::io::ErrorKind::NotFound.into()))
+}
+
+#[test]
+fn a_rank_that_fails_ends_all_with_its_cause() {
+    for (processes, micro_batch) in [(2, 3), (2, 0), (4, 3)] {
+        let broken = || {
+            let mut recipe = two(slowed(recipe(2, false, 4), 2..4), 2);
+            recipe.data = Arc::new(Odd {
+                source: Arc::clone(&recipe.data),
+                at: (4, micro_batch),
+                odd: cannot_be_read,
+            });
+            recipe
+        };
+        let failures = in_processes(processes, broken, |_, mut pipeline| {
+            let failed = (0..20).find_map(|_| pipeline.step().err());
+            failed.expect("the data fails").to_string()
+        });
+        for (process, failure) in failures.iter().enumerate() {
+            assert!(
+                failure.contains("could not read tokens") || failure.contains("cannot read tokens"),
+                "process {process} of {processes}: {failure}"
+            );
+            assert!(
+                failure.contains(&format!("replica {}", micro_batch / 2)),
+                "{failure}"
+            );
+        }
+    }
+}
+
+#[test]
+fn processes_that_make_other_calls_are_told() {
+    let recipe = || two(recipe(1, false, 4), 2);
+    let failures = in_processes(2, recipe, |process, mut pipeline| {
+        (0..3).for_each(|_| drop(pipeline.step().expect("a step")));
+        let failed = match process {
+            0 => pipeline.weights_hash().err(),
+            _ => (0..6).find_map(|_| pipeline.step().err()),
+        };
+        failed.expect("the other process makes another call").to_string()
+    });
+    for failure in failures {
+        assert!(
+            failure.contains("hash of the weights") && failure.contains("step 3"),
+            "{failure}"
+        );
+    }
+}
+
+#[test]
+fn a_process_that_is_done_early_leaves_its_shard_until_all_are_done() {
+    let recipe = || two(slowed(recipe(1, false, 4), 2..4), 3);
+    let done = in_processes(2, recipe, |_, mut pipeline| {
+        (0..6).for_each(|_| drop(pipeline.step().expect("a step")));
+        pipeline.next_step()
+    });
+    assert_eq!(done, [6, 6]);
+}
+
+#[test]
+fn a_process_that_leaves_earlier_ends_the_others() {
+    let recipe = || two(recipe(1, false, 4), 2);
+    in_processes(2, recipe, |process, mut pipeline| {
+        (0..3).for_each(|_| drop(pipeline.step().expect("a step")));
+        if process == 0 {
+            let failed = (0..6).find_map(|_| pipeline.step().err());
+            failed.expect("process 1 has left");
+        }
+    });
+}
+
+fn not_a_number(input: Tensor) -> Result<Tensor> {
+    let shape = *input.shape();
+    let count = shape.dims().iter().product();
+    Ok(Tensor::from_vec(shape.dims(), vec![f32::NAN; count])?)
+}
+
+#[test]
+fn a_step_that_is_not_finite_is_discarded_by_all_and_told_soon() {
+    const BAD: u64 = 4;
+    for max_staleness in [1, 3] {
+        let odd = || {
+            let mlp = || {
+                Mlp {
+                    sizes: vec![6, 8, 3],
+                    dropout: 0.0,
+                    seed: 5,
+                }
+                .model()
+            };
+            let rows = RandomRows {
+                rows: 2,
+                width: 6,
+                classes: 3,
+            };
+            let data = Odd {
+                source: Arc::new(rows),
+                at: (BAD, 2),
+                odd: not_a_number,
+            };
+            two(slowed(recipe_of(mlp, Arc::new(data), 4), 0..2), max_staleness)
+        };
+        let told = in_processes(2, odd, |_, mut pipeline| {
+            let (mut failed, mut after) = (None, 0);
+            for _ in 0..12 {
+                match pipeline.step() {
+                    Ok(report) => {
+                        assert!(report.loss.is_finite() && report.loss_step != BAD);
+                        after += u32::from(failed.is_some());
+                    }
+                    Err(Error::NotFinite { step, what }) => {
+                        let NotFinite::StaleLoss { micro_batch } = *what else {
+                            panic!("{what}");
+                        };
+                        assert_eq!((step, micro_batch.0), (BAD, 2));
+                        assert!(failed.replace(pipeline.next_step()).is_none(), "it is told once");
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            (failed, after, pipeline.weights_hash().expect("it runs"))
+        });
+        assert_eq!(told[0], told[1]);
+        assert_eq!(told[0].0, Some(BAD + 1 + u64::from(max_staleness)));
+        assert!(told[0].1 > 0, "steps go on");
+    }
+}
+
+#[test]
+fn the_last_step_is_not_saved_unless_it_is_finite() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let odd = || {
+        let mlp = || {
+            Mlp {
+                sizes: vec![6, 8, 3],
+                dropout: 0.0,
+                seed: 5,
+            }
+            .model()
+        };
+        let rows = RandomRows {
+            rows: 2,
+            width: 6,
+            classes: 3,
+        };
+        let data = Odd {
+            source: Arc::new(rows),
+            at: (3, 0),
+            odd: not_a_number,
+        };
+        two(recipe_of(mlp, Arc::new(data), 4), 2)
+    };
+    in_processes(2, odd, |_, mut pipeline| {
+        (0..4).for_each(|_| drop(pipeline.step().expect("a step")));
+        let error = pipeline
+            .save(folder.path().join("saved"))
+            .expect_err("step 3 was discarded");
+        assert!(matches!(error, Error::NotFinite { step: 3, .. }), "{error}");
+        pipeline
+            .save(folder.path().join("saved"))
+            .expect("it is told once");
+    });
+}

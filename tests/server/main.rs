@@ -64,7 +64,10 @@ fn without_staleness_a_server_gives_the_bits_of_reductions() {
             for sharded in [false, true] {
                 (recipe.replicas, recipe.sharded) = (replicas, sharded);
                 let hash = recipe.hash(ranks, "1f1b", STEPS);
-                assert_eq!(hash, expected, "{replicas} x {ranks}, {micro_batches} micro-batches");
+                assert_eq!(
+                    hash, expected,
+                    "{replicas} x {ranks}, {micro_batches} micro-batches"
+                );
             }
         }
     }
@@ -99,7 +102,9 @@ fn every_schedule_may_have_a_server() {
     let expected = recipe.plain_hash(STEPS);
     recipe.replicas = 2;
     for name in Schedule::names() {
-        let Ok(schedule) = Schedule::named(name, 2, 8) else { continue };
+        let Ok(schedule) = Schedule::named(name, 2, 8) else {
+            continue;
+        };
         if schedule.placement().directions() > 1 {
             continue;
         }
