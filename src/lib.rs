@@ -82,7 +82,7 @@ mod worker;
 pub use error::{Error, Result};
 pub use pipeline::{Evaluation, Pipeline, PipelineBuilder, StepReport, SyncMode};
 pub use pipewright_stages as stages;
-pub use worker::{ParameterInfo, RankReport, Site};
+pub use worker::{ParameterInfo, RankReport, Site, Staleness};
 
 #[cfg(doctest)]
 mod guide;

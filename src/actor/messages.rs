@@ -15,7 +15,7 @@ use crate::data::DataSource;
 use crate::error::{Finding, LaunchError, Result};
 use crate::fabric::Call;
 use crate::id::{MicroBatch, Rank, StageId};
-use crate::worker::{Forwards, Order, Outcome, ParameterInfo, Site, Tie, Trained, Worker, WorkerParts};
+use crate::worker::{Forwards, Order, ParameterInfo, Settled, Site, Tie, Trained, Worker, WorkerParts};
 
 /// Declares a message, its answer, and what the worker does for it.
 macro_rules! message {
@@ -109,8 +109,8 @@ message! {
 }
 
 message! {
-    /// Waits until no weight is stale any more. Answers with how the steps ended that were not reported.
-    Settle {} -> Vec<Outcome>,
+    /// Waits until no weight is stale any more. Answers with what was not reported yet.
+    Settle {} -> Settled,
     must |worker, _message| worker.settle()
 }
 

@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::compose::{TrainingData, describe_gpus};
-use crate::config::Config;
+use crate::config::{Config, SyncKind};
 use crate::plan::Prediction;
 use crate::run::{Forecast, Session};
 use crate::stages::Stage;
@@ -98,10 +98,15 @@ impl Introduction {
 
 /// The part about replicas, if there are several.
 fn replicas(config: &Config) -> String {
-    match (config.pipeline.replicas, config.optimizer.sharded) {
-        (1, _) => String::new(),
-        (replicas, false) => format!("{replicas} replicas, "),
-        (replicas, true) => format!("{replicas} replicas, sharded optimizer, "),
+    let replicas = config.pipeline.replicas;
+    match (config.pipeline.sync, config.max_staleness()) {
+        _ if replicas == 1 => String::new(),
+        (SyncKind::Server, 0) => format!("{replicas} replicas with a parameter server, "),
+        (SyncKind::Server, most) => {
+            format!("{replicas} replicas with a parameter server, weights at most {most} steps old, ")
+        }
+        _ if config.optimizer.sharded => format!("{replicas} replicas, sharded optimizer, "),
+        _ => format!("{replicas} replicas, "),
     }
 }
 

@@ -81,7 +81,7 @@ pub fn on_cluster(config: &Config, ranks: u32, costs: ModelCosts, cluster: &Clus
         replicas,
         link: cluster.of_reductions(replicas, ranks),
         add: cluster.add,
-        sharded: config.optimizer.sharded,
+        sharded: config.divides_updates(),
     };
     let Sizes { units, .. } = sizes(config);
     let weights = units.iter().map(|unit| F32 * unit.weights as f64).collect();

@@ -93,6 +93,7 @@ fn cost(units: &[UnitSizes], place: Place, how: Recompute, read: f64) -> StageCo
 /// How many numbers a rank holds for each weight.
 #[derive(Clone, Copy)]
 struct PerWeight {
+    weights: f64,
     gradients: f64,
     /// Where sums are added in place.
     gradients_in_place: f64,
@@ -102,14 +103,32 @@ struct PerWeight {
 impl PerWeight {
     fn of(config: &Config, plan: &PipelinePlan) -> Self {
         let states = optimizer(config).state_names().len() as f64;
-        let parts = match config.optimizer.sharded {
-            true => f64::from(plan.replicas.count()),
+        let replicas = f64::from(plan.replicas.count());
+        let parts = match config.divides_updates() {
+            true => replicas,
             false => 1.0,
         };
-        Self {
+        let all = Self {
+            weights: 1.0,
             gradients: 1.0 + f64::from(plan.replicas.waiting_sums(false)),
             gradients_in_place: 1.0 + f64::from(plan.replicas.waiting_sums(true)),
             optimizer: states / parts,
+        };
+        match config.max_staleness() {
+            0 => all,
+            max_staleness => {
+                // What a rank owns of weights and their gradient, apart from its stages; what other owners
+                // have sent, two versions at most; and the sums of steps that wait to become updates.
+                let steps = 1.0 + f64::from(max_staleness);
+                let owned = 1.0 / replicas;
+                let sums = owned * (1.0 + steps * f64::from(plan.replicas.sums()));
+                Self {
+                    weights: all.weights + owned + 2.0 * (1.0 - owned),
+                    gradients: all.gradients + sums,
+                    gradients_in_place: all.gradients_in_place + sums,
+                    ..all
+                }
+            }
         }
     }
 }
@@ -136,7 +155,7 @@ fn of_stage(units: &[UnitSizes], place: Place, per_weight: PerWeight, how: Recom
         Recompute::None | Recompute::Full => unit.working,
     };
     StageMemory {
-        weights: weights + copy,
+        weights: per_weight.weights * weights + copy,
         gradients: per_weight.gradients * (weights - in_place) + per_weight.gradients_in_place * in_place,
         optimizer: per_weight.optimizer * weights,
         packed,

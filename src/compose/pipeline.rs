@@ -8,11 +8,11 @@ use pipewright_stages::optimizer::{AdamW, LearningRate, Optimizer, Sgd};
 use pipewright_stages::{RecomputedStage, Sequential};
 
 use super::{TrainingData, places_of_all, stages};
-use crate::config::{self, Config, LearningRateSchedule, OptimizerKind};
+use crate::config::{self, Config, LearningRateSchedule, OptimizerKind, SyncKind};
 use crate::data::IGNORED;
 use crate::error::Result;
 use crate::fabric::World;
-use crate::pipeline::Pipeline;
+use crate::pipeline::{Pipeline, SyncMode};
 use crate::plan::Replicas;
 
 /// Starts the pipeline of a config, with the schedules of these replicas. `counts` are the layers of each
@@ -38,6 +38,12 @@ pub fn launch(
         .gradient_groups(config.pipeline.gradient_groups)
         .optimizer(optimizer(config))
         .sharded(config.optimizer.sharded)
+        .sync(match config.pipeline.sync {
+            SyncKind::Reduce => SyncMode::Reduce,
+            SyncKind::Server => SyncMode::Server {
+                max_staleness: config.pipeline.max_staleness,
+            },
+        })
         .learning_rate(learning_rate(config))
         .threads_per_rank(config.pipeline.threads_per_rank)
         .pin(config.pipeline.pin)

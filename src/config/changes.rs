@@ -2,11 +2,11 @@
 
 use toml::{Table, Value};
 
-use super::{Config, LearningRateSchedule, keys};
+use super::{Config, LearningRateSchedule, SyncKind, keys};
 use crate::error::Result;
 
 /// Keys that change speed, memory, output or kept files, but no weight.
-const HARMLESS: [&str; 12] = [
+const HARMLESS: [&str; 13] = [
     "pipeline.stages",
     "pipeline.chunks",
     "pipeline.schedule",
@@ -18,6 +18,7 @@ const HARMLESS: [&str; 12] = [
     "pipeline.pin",
     "pipeline.stall_limit",
     "pipeline.replicas",
+    "pipeline.sync",
     "optimizer.sharded",
 ];
 
@@ -47,12 +48,15 @@ impl Config {
         Ok(changes)
     }
 
-    /// The settings as a table, in one form: the rows of a micro-batch under one key, and GPUs without their
-    /// indices.
+    /// The settings as a table, in one form: the rows of a micro-batch under one key, GPUs without their
+    /// indices, and the staleness that replicas may have.
     fn comparable(&self) -> Result<Table> {
         let mut config = self.clone();
         config.pipeline.micro_batch_size = Some(self.micro_batch_size());
         config.pipeline.batch_size = None;
+        // Reductions are as a server without staleness.
+        config.pipeline.max_staleness = self.max_staleness();
+        config.pipeline.sync = SyncKind::Server;
         config.pipeline.devices = config.pipeline.devices.kinds();
         config.kept()
     }

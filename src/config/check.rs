@@ -159,6 +159,7 @@ fn pipeline(config: &Config) -> Result<()> {
     config.require(replicas <= groups, "pipeline.replicas", || {
         ValueProblem::Replicas { replicas, groups }
     })?;
+    staleness(config)?;
     let Partition::Lists(lists) = &pipeline.partition else {
         return Ok(());
     };
@@ -169,6 +170,20 @@ fn pipeline(config: &Config) -> Result<()> {
             advice: "one list a stage",
         }
     })
+}
+
+/// Refuses stale weights where they cannot be.
+fn staleness(config: &Config) -> Result<()> {
+    let model = &config.model;
+    let why = match config.max_staleness() {
+        0 => return Ok(()),
+        _ if model.kind == ModelKind::Gpt && model.tied => {
+            "in a model with tied parameters (model.tied), whose copies must stay equal"
+        }
+        _ if config.pipeline.devices.has_gpu() => "on a GPU, only on cpu",
+        _ => return Ok(()),
+    };
+    Err(config.refuse("pipeline.max_staleness", ValueProblem::NotStale(why)))
 }
 
 /// Refuses a batch that does not fit the micro-batches and their rows.

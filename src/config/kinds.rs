@@ -22,7 +22,7 @@ const fn rule(
     Rule { section, key, by, is }
 }
 
-const RULES: [Rule; 14] = [
+const RULES: [Rule; 15] = [
     rule("model", "vocab", "kind", &["gpt"]),
     rule("model", "dim", "kind", &["gpt"]),
     rule("model", "layers", "kind", &["gpt"]),
@@ -32,6 +32,7 @@ const RULES: [Rule; 14] = [
     rule("data", "seq", "kind", &["text", "tokens"]),
     rule("data", "dtype", "kind", &["tokens"]),
     rule("data", "labels", "kind", &["idx"]),
+    rule("pipeline", "max_staleness", "sync", &["server"]),
     rule("optimizer", "betas", "kind", &["adamw"]),
     rule("optimizer", "eps", "kind", &["adamw"]),
     rule("optimizer", "momentum", "kind", &["sgd"]),

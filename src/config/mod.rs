@@ -34,7 +34,7 @@ pub use memory::Memory;
 pub(crate) use parse::environment;
 pub use sections::{
     Checkpoint, Data, DataKind, FabricKind, Launch, LearningRateSchedule, Metrics, Model, ModelKind,
-    Optimizer, OptimizerKind, Pipeline, Train,
+    Optimizer, OptimizerKind, Pipeline, SyncKind, Train,
 };
 pub use settings::Config;
 pub use values::{Balanced, Partition, Paths, RecomputeBy, Sizes};

@@ -128,6 +128,10 @@ pub struct Pipeline {
     pub micro_batches: u32,
     /// Copies of the pipeline. Each has a share of the micro-batches, and their gradients are summed.
     pub replicas: u32,
+    /// How replicas come to the same weights: by reductions, or by a parameter server.
+    pub sync: SyncKind,
+    /// server: of how many steps updates may be missing in the weights of a step.
+    pub max_staleness: u32,
     /// Into how many groups a batch's micro-batches are divided, to add up their gradients. A replica has
     /// whole groups. See [`Groups`].
     pub gradient_groups: u32,
@@ -162,6 +166,17 @@ pub struct Pipeline {
     pub stall_limit: u64,
 }
 
+/// How the replicas of a config come to the same weights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SyncKind {
+    /// Their gradients are reduced in each step.
+    #[default]
+    Reduce,
+    /// They push gradients to a parameter server, and take weights from it.
+    Server,
+}
+
 impl Default for Pipeline {
     fn default() -> Self {
         Self {
@@ -170,6 +185,8 @@ impl Default for Pipeline {
             schedule: "1f1b".to_owned(),
             micro_batches: 4,
             replicas: 1,
+            sync: SyncKind::default(),
+            max_staleness: 0,
             gradient_groups: Groups::DEFAULT,
             micro_batch_size: None,
             batch_size: None,

@@ -6,7 +6,9 @@ use serde::Serialize;
 use toml::Table;
 
 use super::kinds;
-use super::sections::{Checkpoint, Data, DataKind, Launch, Metrics, Model, Optimizer, Pipeline, Train};
+use super::sections::{
+    Checkpoint, Data, DataKind, Launch, Metrics, Model, Optimizer, Pipeline, SyncKind, Train,
+};
 use crate::error::{ConfigError, Error, Origin, Result, ValueProblem};
 
 /// The default number of rows of a micro-batch.
@@ -63,6 +65,19 @@ impl Config {
             Some(batch) => batch / pipeline.micro_batches as usize,
             None => pipeline.micro_batch_size.unwrap_or(MICRO_BATCH_SIZE),
         }
+    }
+
+    /// Of how many steps updates may be missing in the weights of a step. Without other replicas, of none.
+    pub fn max_staleness(&self) -> u32 {
+        match self.pipeline.sync {
+            SyncKind::Server if self.pipeline.replicas > 1 => self.pipeline.max_staleness,
+            _ => 0,
+        }
+    }
+
+    /// Whether each replica updates only its part of the weights: with a sharded optimizer, and with a server.
+    pub fn divides_updates(&self) -> bool {
+        self.optimizer.sharded || self.pipeline.sync == SyncKind::Server
     }
 
     /// The key that sets the rows of a micro-batch.

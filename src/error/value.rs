@@ -143,6 +143,9 @@ pub enum ValueProblem {
          optimizer.momentum above 0"
     )]
     NothingToShard,
+    /// Weights that may not be stale, with the reason.
+    #[error("weights may not be stale {0}: set this to 0, or take pipeline.sync = \"reduce\"")]
+    NotStale(&'static str),
     /// A list for another number of stages.
     #[error("the list has {has}, pipeline.stages is {stages}: give {advice}")]
     OtherStages {

@@ -8,7 +8,7 @@ use super::running::Pipeline;
 use crate::actor::{Settle, Train};
 use crate::error::Result;
 use crate::fabric::Call;
-use crate::worker::{Order, Outcome, Trained};
+use crate::worker::{Order, Outcome, Staleness, Trained};
 
 /// Where the steps stand since the last settlement.
 #[derive(Debug, Default)]
@@ -17,6 +17,8 @@ pub(super) struct Stale {
     pub(super) max_staleness: u32,
     /// The first step since the last settlement, and the call that it began.
     since: Option<(u64, Call)>,
+    /// Of all ranks, up to the last settlement.
+    seen: Staleness,
     /// Whether this process asks all to end.
     asks: bool,
     /// Whether a process asked that, in the newest step of which all know.
@@ -48,6 +50,13 @@ impl<S: Stage> Pipeline<S> {
         self.stale.max_staleness > 0
     }
 
+    /// How stale the weights of all ranks were in the steps that this pipeline has run, if they may be stale
+    /// at all. The steps since the last call in which all had the same weights (an evaluation, a checkpoint,
+    /// a hash) are not counted yet.
+    pub fn staleness(&self) -> Option<Staleness> {
+        self.is_stale().then_some(self.stale.seen)
+    }
+
     /// Whether there were steps since the last settlement.
     pub(super) fn is_open(&self) -> bool {
         self.stale.since.is_some()
@@ -72,7 +81,7 @@ impl<S: Stage> Pipeline<S> {
     ///
     /// # Errors
     /// [`Error::NotFinite`](crate::Error::NotFinite) when a step that nobody has reported was discarded.
-    pub(super) fn settle(&mut self) -> Result<()> {
+    pub(crate) fn settle(&mut self) -> Result<()> {
         let Some((first, _)) = self.stale.since.take() else {
             return Ok(());
         };
@@ -80,14 +89,18 @@ impl<S: Stage> Pipeline<S> {
         let answers = self
             .ranks
             .ask_all("bringing the replicas together", |_| Settle {});
-        let mut answers = self.note(answers)?.into_iter();
+        let answers = self.note(answers)?;
+        for answer in &answers {
+            self.stale.seen += answer.staleness;
+        }
         if let Some(data) = &self.summed {
             let steps = first..self.next_step;
             let call = format!("steps {first} to {}", self.next_step - 1);
             let same = alike::same_batches(&self.ranks, &call, data, steps);
             self.note(same)?;
         }
-        let unreported = answers.next().unwrap_or_default();
+        let one = answers.into_iter().next();
+        let unreported = one.map(|settled| settled.unreported).unwrap_or_default();
         let from = self.next_step - unreported.len() as u64;
         let mut found = (from..).zip(unreported);
         found.try_for_each(|(step, outcome)| match outcome {

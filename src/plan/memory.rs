@@ -26,15 +26,24 @@ pub fn waiting_sums(groups: Groups, own: Range<u32>, in_place: bool) -> u32 {
     waiting.max().unwrap_or(0)
 }
 
+/// How many sums are left when these groups are added by their tree.
+pub(crate) fn sums(groups: Range<u32>) -> u32 {
+    let mut sums = Sums::default();
+    groups.for_each(|group| sums.push(Node::of_group(group), (), |(), ()| ()));
+    sums.nodes().len() as u32
+}
+
 /// How many steps of data are in memory: the one that trains, and the one that is read ahead.
 const STEPS_OF_DATA: f64 = 2.0;
 
 /// What a stage needs under any schedule. In bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StageMemory {
-    /// Its weights.
+    /// Its weights. With a server whose weights may be stale, also those that its rank owns, and those that
+    /// other owners have sent.
     pub weights: f64,
-    /// Their gradients, and the sums of gradient groups that wait for others.
+    /// Their gradients, and the sums of gradient groups that wait for others. With such a server, also the
+    /// sums of steps that are no updates yet.
     pub gradients: f64,
     /// The optimizer's tensors. With ZeRO-1 only a replica's part of them.
     pub optimizer: f64,

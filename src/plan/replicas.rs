@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::Result;
 use crate::groups::Groups;
-use crate::plan::waiting_sums;
+use crate::plan::{sums, waiting_sums};
 use crate::schedule::Schedule;
 
 /// The replicas of a pipeline, each with the schedule of its micro-batches. Replicas with as many
@@ -107,6 +107,12 @@ impl Replicas {
             waiting_sums(self.groups, own, in_place)
         });
         of_replicas.max().unwrap_or(0)
+    }
+
+    /// How many sums of gradients all replicas make of their groups in a step.
+    pub fn sums(&self) -> u32 {
+        let of_replicas = (0..self.count()).map(|replica| self.groups.of_replica(replica, self.count()));
+        of_replicas.map(sums).sum()
     }
 
     /// The different schedules, that of the most micro-batches first, and how many replicas have each.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::best::Best;
 use super::forecast::{ForecastReport, StepTime};
-use crate::Error;
+use crate::{Error, Staleness};
 use crate::pipeline::{Evaluation, StepReport};
 
 /// An event of a run. Events come in the order in which they happen. Every process reports the same events;
@@ -89,6 +89,8 @@ pub struct Outcome {
     pub forecast: Option<ForecastReport>,
     /// The step whose trace was written, if traces were asked for.
     pub traced: Option<u64>,
+    /// How stale the weights of all ranks were, with a server whose weights may be stale.
+    pub staleness: Option<Staleness>,
     /// The first failure of each task besides the training.
     pub warnings: Vec<Warning>,
 }
@@ -103,6 +105,9 @@ impl fmt::Display for Outcome {
         write!(f, "{word}: {} steps in {:.1} s", self.trained, self.seconds)?;
         if let Some(validation) = &self.validation {
             write!(f, ", validation {validation}")?;
+        }
+        if let Some(staleness) = &self.staleness {
+            write!(f, ", {staleness}")?;
         }
         write!(f, "; saved as {}", self.checkpoint.display())
     }

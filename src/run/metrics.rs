@@ -122,6 +122,12 @@ pub(super) struct Line {
     bubble: f64,
     /// One number a rank.
     peak_bytes: Vec<u64>,
+    /// Only if weights may be stale: the step that has the loss and the norm, and of how many steps updates
+    /// were missing in the weights of this one, in this process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    loss_step: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    staleness: Option<u32>,
     /// The loss of a validation after this step.
     #[serde(skip_serializing_if = "Option::is_none")]
     validation_loss: Option<f64>,
@@ -130,7 +136,8 @@ pub(super) struct Line {
 }
 
 impl Line {
-    pub(super) fn new(report: &StepReport, validation: Option<Evaluation>) -> Self {
+    /// `may_be_stale`: whether there is a server whose weights may be stale.
+    pub(super) fn new(report: &StepReport, may_be_stale: bool, validation: Option<Evaluation>) -> Self {
         Self {
             step: report.step,
             loss: report.loss,
@@ -142,6 +149,8 @@ impl Line {
             tokens_per_second: report.rate(),
             bubble: report.bubble(),
             peak_bytes: report.ranks.iter().map(|rank| rank.peak_bytes).collect(),
+            loss_step: may_be_stale.then_some(report.loss_step),
+            staleness: may_be_stale.then(|| report.staleness()),
             validation_loss: validation.map(|validation| validation.loss),
             validation_accuracy: validation.and_then(|validation| validation.accuracy),
         }

@@ -104,6 +104,8 @@ impl<S: Stage> Session<'_, S> {
             }
             let (stopped, interrupted) = (self.listeners.stopped(), self.interrupt.is_requested());
             if self.pipeline.any(stopped || interrupted)? {
+                // A server may have answered for an earlier step. After a settlement it asks anew.
+                self.pipeline.settle()?;
                 let interrupted = self.pipeline.any(interrupted)?;
                 break if interrupted {
                     Ended::Interrupted
@@ -127,6 +129,7 @@ impl<S: Stage> Session<'_, S> {
             best: self.best.best,
             forecast: self.forecast.as_ref().and_then(Forecast::result),
             traced: self.traced,
+            staleness: self.pipeline.staleness(),
             warnings: self.listeners.take_warnings(),
         };
         self.note(&outcome.to_string());
@@ -142,14 +145,15 @@ impl<S: Stage> Session<'_, S> {
     fn step(&mut self) -> Result<Option<Evaluation>> {
         let report = self.advance()?;
         self.check_place()?;
-        if self.saved == Some(report.step) {
+        if self.saved == Some(report.loss_step) {
             // This step has shown that the newest checkpoint is good, so older ones may be removed.
             self.prune();
         }
         self.listeners.tell(&Event::Step(&report));
         let validated = self.validate();
         let validation = validated.as_ref().copied().unwrap_or_default();
-        let line = Line::new(&report, validation.map(|(evaluation, _)| evaluation));
+        let may_be_stale = self.pipeline.staleness().is_some();
+        let line = Line::new(&report, may_be_stale, validation.map(|(evaluation, _)| evaluation));
         let written = self.writer.as_mut().map(|writer| writer.line(&line));
         self.warn(written);
         if let Err(error) = validated {
@@ -309,10 +313,9 @@ impl<S: Stage> Session<'_, S> {
         }
         self.note(&format!("failed: {error}"));
         let not_finite = matches!(error, Error::NotFinite { .. });
-        let result = if not_finite {
-            self.set_aside_bad()
-        } else {
-            Ok((None, false))
+        let result = match error {
+            Error::NotFinite { step, .. } => self.set_aside_bad(*step),
+            _ => Ok((None, false)),
         };
         let (set_aside, last_is_bad) = result.unwrap_or_else(|error| {
             self.listeners.warn(Task::Prune, error);
@@ -327,10 +330,9 @@ impl<S: Stage> Session<'_, S> {
         self.listeners.tell(&Event::Failed(&failed));
     }
 
-    /// Sets the checkpoint aside whose weights gave numbers that are not finite, if there is an older one.
+    /// Sets the checkpoint after so many steps aside, whose weights gave numbers that are not finite, if there is an older one.
     /// Returns its new path, and whether the bad one is the only one.
-    fn set_aside_bad(&mut self) -> Result<(Option<PathBuf>, bool)> {
-        let done = self.done();
+    fn set_aside_bad(&mut self, done: u64) -> Result<(Option<PathBuf>, bool)> {
         let bad = self.dir.checkpoint(done);
         if !bad.exists() {
             return Ok((None, false));

@@ -23,6 +23,7 @@ mod server;
 mod share;
 mod slices;
 mod stale;
+mod staleness;
 mod store;
 mod stream;
 mod ties;
@@ -31,12 +32,13 @@ mod trace;
 pub(crate) use forwards::Forwards;
 pub use meter::RankReport;
 pub(crate) use order::Order;
-pub(crate) use outcome::{Fault, Outcome, Totals};
+pub(crate) use outcome::{Fault, Outcome, Settled, Totals};
 pub(crate) use parameters::Tie;
 pub use parameters::{ParameterInfo, Site};
 pub(crate) use progress::{Progress, Reading, WaitsFor};
 pub(crate) use reduction::WINDOW;
 pub(crate) use slices::BUCKETS;
+pub use staleness::Staleness;
 pub(crate) use trace::{Record, timeline};
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -236,7 +238,7 @@ impl<S: Stage> Worker<S> {
     pub(crate) fn train(&mut self, order: Order) -> Result<Trained> {
         let origin = order.trace_from;
         self.begin_step(order.call, order.step)?;
-        let staleness = self.staleness();
+        let staleness = self.count_staleness();
         if origin.is_some() {
             // The trace counts from an instant at which the device has no work.
             self.await_devices()?;

@@ -3,6 +3,7 @@
 use pipewright_stages::loss::Score;
 use serde::{Deserialize, Serialize};
 
+use super::staleness::Staleness;
 use crate::id::{MicroBatch, StageId};
 
 /// How a step ended.
@@ -12,6 +13,15 @@ pub(crate) enum Outcome {
     Updated(Totals),
     /// Nothing was updated: a number is NaN or infinite.
     NotFinite(Fault),
+}
+
+/// What a rank tells when no weight is stale any more.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Settled {
+    /// How the steps ended that no step has reported. It is the same on all ranks.
+    pub(crate) unreported: Vec<Outcome>,
+    /// How stale the rank's weights were since the last settlement.
+    pub(crate) staleness: Staleness,
 }
 
 /// The step's numbers over all ranks.

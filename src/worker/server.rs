@@ -14,9 +14,10 @@ use pipewright_stages::optimizer::{Optimizer, Update};
 
 use super::agreement::Agreement;
 use super::chunk::{Chunk, chunk_of};
-use super::outcome::Outcome;
+use super::outcome::{Outcome, Settled};
 use super::reduction::{Reach, Topic};
 use super::served::Served;
+use super::staleness::Staleness;
 use super::stream::Stream;
 use crate::error::Result;
 use crate::id::{StageId, WorldRank};
@@ -51,6 +52,7 @@ pub(super) struct Server {
     /// Of the updates from `reported` on.
     ended: VecDeque<Ended>,
     reported: u64,
+    staleness: Staleness,
 }
 
 /// A step of this rank: what it tells of it, and the learning rate.
@@ -85,16 +87,17 @@ impl Server {
             agreement: Agreement::default(),
             ended: VecDeque::new(),
             reported: 0,
+            staleness: Staleness::default(),
         }
     }
 
-    /// Of how many steps the updates are missing in this rank's weights.
-    pub(super) fn staleness(&self, own: u32) -> u32 {
-        let installed = self
-            .stages
-            .iter()
-            .map(|served| served.installed(own, self.installed));
-        (self.steps - installed.fold(self.installed, u64::min)) as u32
+    /// Of how many steps the updates are missing in the weights of the step that begins. Counts it.
+    pub(super) fn count_staleness(&mut self, own: u32) -> u32 {
+        let stages = self.stages.iter();
+        let installed = stages.map(|served| served.installed(own, self.installed));
+        let missing = (self.steps - installed.fold(self.installed, u64::min)) as u32;
+        self.staleness.count(missing);
+        missing
     }
 
     /// This rank has done a step. `scores`: what it tells of its losses. `asks`: whether it asks all to end.
@@ -225,9 +228,12 @@ impl Server {
         *self.ended.front().expect("so many updates are made")
     }
 
-    /// How the steps ended that were not reported, from the first one on.
-    pub(super) fn unreported(&self) -> Vec<Outcome> {
-        let ended = self.ended.iter().skip(usize::from(self.steps > 0));
-        ended.map(|ended| ended.outcome).collect()
+    /// What to tell when all steps are updates.
+    pub(super) fn settled(&self) -> Settled {
+        let unreported = self.ended.iter().skip(usize::from(self.steps > 0));
+        Settled {
+            unreported: unreported.map(|ended| ended.outcome).collect(),
+            staleness: self.staleness,
+        }
     }
 }

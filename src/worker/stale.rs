@@ -9,7 +9,7 @@ use super::Worker;
 use super::chunk::chunk_of;
 use super::execution::Execution;
 use super::finish::update_of;
-use super::outcome::Outcome;
+use super::outcome::{Outcome, Settled};
 use super::progress::WaitsFor;
 use super::reduction::{Reach, slices_of};
 use super::served::Served;
@@ -47,10 +47,10 @@ impl<S: Stage> Worker<S> {
         Ok(())
     }
 
-    /// Of how many steps the updates are missing in this rank's weights.
-    pub(super) fn staleness(&self) -> u32 {
-        let server = self.server.as_ref();
-        server.map_or(0, |server| server.staleness(self.share.replica))
+    /// Of how many steps the updates are missing in the weights of the step that begins.
+    pub(super) fn count_staleness(&mut self) -> u32 {
+        let server = self.server.as_mut();
+        server.map_or(0, |server| server.count_staleness(self.share.replica))
     }
 
     /// Sends a stage's sums of this step to their owners.
@@ -102,25 +102,24 @@ impl<S: Stage> Worker<S> {
     }
 
     /// Waits until all steps so far have become updates, here and in all replicas. Then the stages have the
-    /// newest weights and all of the optimizer's state, and nothing is stale. Returns how the steps ended
-    /// that no step has reported.
+    /// newest weights and all of the optimizer's state, and nothing is stale.
     ///
     /// # Errors
     /// [`crate::Error::PeerGone`].
-    pub(crate) fn settle(&mut self) -> Result<Vec<Outcome>> {
+    pub(crate) fn settle(&mut self) -> Result<Settled> {
         if self.server.is_none() {
-            return Ok(Vec::new());
+            return Ok(Settled::default());
         }
         let all = self.with_server(|server, _| Ok(server.all()))?;
         self.take_weights_of(all)?;
         let server = self.server.take().expect("it was there");
-        let unreported = server.unreported();
+        let settled = server.settled();
         for served in server.stages {
             served
                 .owned
                 .give_back(&mut chunk_of(&mut self.chunks, served.stage).stage)?;
         }
-        Ok(unreported)
+        Ok(settled)
     }
 
     /// Waits for weights with at least so many updates, and puts the newest ones into the stages.

@@ -1,7 +1,7 @@
 //! The configs that are compared: the given one with other settings.
 
 use crate::compose;
-use crate::config::{Balanced, Config, Partition, RecomputeBy};
+use crate::config::{Balanced, Config, Partition, RecomputeBy, SyncKind};
 use crate::plan::{Candidate, ModelCosts, Setting};
 use crate::stages::Recompute;
 
@@ -45,7 +45,8 @@ pub(super) fn with_replicas(config: &Config, replicas: u32, limited: bool) -> Ve
         given => vec![given],
     };
     let has_state = !compose::optimizer(config).state_names().is_empty();
-    let sharded: &[bool] = match replicas > 1 && has_state {
+    let may_choose = has_state && config.pipeline.sync == SyncKind::Reduce;
+    let sharded: &[bool] = match replicas > 1 && may_choose {
         true => &[false, true],
         false => &[false],
     };
