@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::best::Best;
 use super::forecast::{ForecastReport, StepTime};
-use crate::{Error, Staleness};
 use crate::pipeline::{Evaluation, StepReport};
+use crate::{Error, Staleness};
 
 /// An event of a run. Events come in the order in which they happen. Every process reports the same events;
 /// only their seconds and files differ.

@@ -153,7 +153,11 @@ impl<S: Stage> Session<'_, S> {
         let validated = self.validate();
         let validation = validated.as_ref().copied().unwrap_or_default();
         let may_be_stale = self.pipeline.staleness().is_some();
-        let line = Line::new(&report, may_be_stale, validation.map(|(evaluation, _)| evaluation));
+        let line = Line::new(
+            &report,
+            may_be_stale,
+            validation.map(|(evaluation, _)| evaluation),
+        );
         let written = self.writer.as_mut().map(|writer| writer.line(&line));
         self.warn(written);
         if let Err(error) = validated {

@@ -69,6 +69,44 @@ fn a_sharded_optimizer_holds_its_part_and_groups_hold_their_sums() {
 }
 
 #[test]
+fn a_server_holds_what_it_owns_and_the_sums_of_steps_that_are_no_updates_yet() {
+    let place = measured();
+    let memory = |sets: &[&str], part: &str| -> f64 {
+        let base = ["pipeline.replicas=2", "pipeline.gradient_groups=2"];
+        let plan = plan(&place, &set(&[&base[..], sets].concat()));
+        let ranks = plan["memory"].as_array().unwrap().iter();
+        ranks.map(|rank| rank[part].as_f64().unwrap()).sum()
+    };
+    let (server, stale) = ("pipeline.sync=server", "pipeline.max_staleness=2");
+    let weights = memory(&[], "weights");
+    assert_eq!(memory(&[server], "weights"), weights);
+    assert_eq!(
+        memory(&[server], "optimizer"),
+        weights,
+        "half of two numbers a weight"
+    );
+    let stale = [server, stale];
+    assert_eq!(memory(&stale, "optimizer"), weights);
+    assert_eq!(
+        memory(&stale, "weights"),
+        2.5 * weights,
+        "what it owns, and two versions of the other owner's"
+    );
+    assert_eq!(
+        memory(&stale, "gradients"),
+        4.5 * weights,
+        "a gradient of what it owns, and both replicas' sums of three steps"
+    );
+    let sets = set(&[&stale[..], &["pipeline.replicas=2"]].concat());
+    let said = place.run(&[&["plan", "my.toml", "--costs", "costs.json"], &sets[..]].concat());
+    let said = said.done().stdout();
+    assert!(
+        said.contains("\nweights at most 2 steps old are not simulated: in the predicted step each replica"),
+        "{said}"
+    );
+}
+
+#[test]
 fn costs_files_from_before_replicas_are_read_and_wrong_ones_refused() {
     let place = measured();
     let file = place.path("costs.json");

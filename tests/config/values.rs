@@ -329,6 +329,32 @@ fn a_memory_that_is_none_is_refused_in_one_sentence() {
 }
 
 #[test]
+fn servers_that_cannot_be_are_refused() {
+    all_refused(&[
+        (
+            "[pipeline]\nreplicas = 2\nmax_staleness = 2",
+            &["my.toml:3: pipeline.max_staleness is for pipeline.sync = \"server\""],
+        ),
+        (
+            "[pipeline]\nreplicas = 2\nsync = 'server'\nmax_staleness = 2\n[model]\ntied = true",
+            &[
+                "my.toml:4: pipeline.max_staleness: weights may not be stale in a model with tied parameters \
+                 (model.tied), whose copies must stay equal: set this to 0, or take pipeline.sync = \
+                 \"reduce\"",
+            ],
+        ),
+        (
+            "[pipeline]\nreplicas = 2\nsync = 'server'\nmax_staleness = 2\ndevices = 'cuda'",
+            &["my.toml:4: pipeline.max_staleness: weights may not be stale on a GPU, only on cpu: set this"],
+        ),
+        (
+            "[pipeline]\nsync = 'ring'",
+            &["my.toml:2: pipeline.sync", "server"],
+        ),
+    ]);
+}
+
+#[test]
 fn replicas_and_sharded_optimizers_that_cannot_be_are_refused() {
     all_refused(&[
         (

@@ -24,6 +24,7 @@ mod peers;
 mod profiles;
 mod refusals;
 mod runs;
+mod servers;
 mod training;
 
 use std::fs;

@@ -136,14 +136,26 @@ impl Told<'_> {
             measured: rate.is_some(),
             training: Some(Training {
                 forecast: format!(
-                    "{}: {first}\nlayers of each stage: {}; {times}memory in MiB\n\n{}\n",
+                    "{}: {first}\nlayers of each stage: {}; {times}memory in MiB\n{}\n{}\n",
                     self.path.display(),
                     counts.join(", "),
+                    staleness(self.config.max_staleness()),
                     memory::table(&self.held, self.config.pipeline.replicas)
                 ),
                 rate,
                 memory: self.held,
             }),
         }
+    }
+}
+
+/// What a prediction leaves out, if weights may be stale.
+fn staleness(most: u32) -> String {
+    match most {
+        0 => String::new(),
+        _ => format!(
+            "weights at most {most} steps old are not simulated: in the predicted step each replica waits for \
+             all others\n"
+        ),
     }
 }
