@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{hint, thread};
 
-use crossbeam_channel::{Receiver, Sender, bounded, never};
+use crossbeam_channel::{Receiver, Sender, bounded, never, unbounded};
 
 use super::Call;
 use super::feed::Feed;
@@ -20,6 +20,9 @@ use crate::id::WorldRank;
 /// How long a rank with nothing to do looks for a packet before it sleeps, if every rank can have its own
 /// core. To wake a sleeping thread takes about as long.
 const AWAKE: Duration = Duration::from_micros(20);
+
+/// The room of an inbox that takes any number of packets. It allocates for them.
+pub const NO_LIMIT: usize = usize::MAX;
 
 /// The sender for an inbox. All who deliver to it have one.
 pub(super) type InboxSender<W> = Sender<Packet<W>>;
@@ -57,14 +60,20 @@ impl From<Failure> for Error {
     }
 }
 
-/// An inbox with room for `room` packets, and its sender. Its rank waits awake for a moment if there is a
+/// An inbox with room for `room` packets, or for any number ([`NO_LIMIT`]), and its sender. Its rank waits awake for a moment if there is a
 /// core for each of the `threads`.
 pub(super) fn inbox<W>(threads: usize, room: usize) -> (InboxSender<W>, Inbox<W>) {
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    let (sender, packets) = bounded(room);
+    let (sender, packets) = match room {
+        NO_LIMIT => unbounded(),
+        room => bounded(room),
+    };
     let inbox = Inbox {
         packets,
-        early: VecDeque::with_capacity(room),
+        early: match room {
+            NO_LIMIT => VecDeque::new(),
+            room => VecDeque::with_capacity(room),
+        },
         news: false,
         call: Call::default(),
         failed: None,

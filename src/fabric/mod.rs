@@ -25,6 +25,7 @@ pub use carrier::{Carrier, KeepGoing};
 pub use channels::connect;
 pub use collective::{Gathered, all_gather};
 pub use end::End;
+pub use inbox::NO_LIMIT;
 pub use joined::{ends, ends_by_nccl};
 #[cfg(feature = "mpi")]
 pub use mpi::MpiMembership;

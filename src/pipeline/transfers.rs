@@ -5,17 +5,20 @@ use std::sync::Arc;
 use pipewright_stages::Device;
 
 use crate::error::{FabricError, Result};
-use crate::fabric::GpuPairs;
+use crate::fabric::{GpuPairs, NO_LIMIT};
 use crate::id::{Rank, StageId, WorldRank};
 use crate::mesh::{Axis, Coordinate, Mesh};
 use crate::schedule::{Action, Flow, LinkKind, Schedule};
-use crate::worker::{BUCKETS, WINDOW};
+use crate::worker::WINDOW;
 
 /// How many wires and blocks can be on the way to a rank at once: the wires of a step or of an evaluation,
 /// and what each peer may send before it receives an answer (for a tied parameter, for the sum of a stage's
 /// gradients over replicas, for the end of a step, for its own end). Where weights may be stale, nothing is
-/// answered: then it is what each replica sends in a step, its sums and its new weights.
+/// answered, and a rank whose step is done takes nothing: there is no limit but staleness.
 pub(super) fn room(schedules: &[Arc<Schedule>], mesh: &Mesh, may_be_stale: bool) -> usize {
+    if may_be_stale {
+        return NO_LIMIT;
+    }
     let receives = |schedule: &Schedule, rank| {
         let actions = schedule.actions(rank).iter();
         actions
@@ -30,8 +33,7 @@ pub(super) fn room(schedules: &[Arc<Schedule>], mesh: &Mesh, may_be_stale: bool)
     let most = steps.max().unwrap_or(0).max(evaluation);
     let chunks = schedules[0].placement().chunks().into_iter().max().unwrap_or(1) as usize;
     let others = mesh.size(Axis::Data) as usize - 1;
-    let blocks = if may_be_stale { 2 * BUCKETS } else { 3 * WINDOW };
-    most + 4 * mesh.world_size() as usize + blocks * chunks * others
+    most + 4 * mesh.world_size() as usize + 3 * WINDOW * chunks * others
 }
 
 /// The pairs of ranks on GPUs of different processes between which the schedule sends.

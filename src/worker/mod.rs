@@ -37,7 +37,6 @@ pub(crate) use parameters::Tie;
 pub use parameters::{ParameterInfo, Site};
 pub(crate) use progress::{Progress, Reading, WaitsFor};
 pub(crate) use reduction::WINDOW;
-pub(crate) use slices::BUCKETS;
 pub use staleness::Staleness;
 pub(crate) use trace::{Record, timeline};
 

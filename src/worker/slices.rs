@@ -14,7 +14,7 @@ const BUCKET: usize = Parameter::PIECE;
 const LINE: usize = 16;
 
 /// The most buckets of a replica. With more numbers, buckets are larger.
-pub(crate) const BUCKETS: usize = 256;
+const BUCKETS: usize = 256;
 
 /// The numbers of a stage's parameters, divided among the replicas. Each replica owns whole
 /// [pieces](Parameter::PIECE), about equally many. They travel in buckets.

@@ -7,11 +7,13 @@ use std::time::Duration;
 use pipewright::Result;
 use pipewright::data::{DataSource, Fingerprint};
 use pipewright::id::MicroBatch;
+use pipewright::mesh::Map;
+use pipewright::schedule::Schedule;
 use pipewright::stages::optimizer::LearningRate;
 use pipewright::stages::{Shape, Tensor};
 
 use crate::common::recipe;
-use crate::{in_processes, large, server, slowed};
+use crate::{in_processes, large, server, slowed, worlds};
 
 /// A source that takes its time for some micro-batches, so that their replica is slow.
 pub(crate) struct Slow {
@@ -225,4 +227,27 @@ fn all_learn_in_the_same_step_that_one_wants_to_end() {
         }
     });
     assert_eq!(ended, [8, 8], "the question of step 4, after 3 more steps");
+}
+
+/// A rank that is done sleeps until the others of its process are, and they may need what its shard knows.
+#[test]
+fn ranks_that_are_done_hold_up_no_other_rank_of_their_process() {
+    for (processes, map) in [(1, Map::Pipeline), (2, Map::Pipeline), (2, Map::Replicas)] {
+        for max_staleness in [1, 4] {
+            let done = worlds::in_processes(processes, |world| {
+                let mut recipe = large(4);
+                (recipe.replicas, recipe.sync) = (2, server(max_staleness));
+                let schedule = Schedule::named("zb-h1", 3, 4).expect("the sizes fit");
+                let builder = recipe.builder(schedule).expect("the model fits").map(map);
+                let mut pipeline = builder.world(world).launch().expect("it starts");
+                for _ in 0..8 {
+                    let report = pipeline.step().expect("a step");
+                    assert!(report.staleness() <= max_staleness);
+                    assert_eq!(report.ranks.len() as u32, 6 / processes);
+                }
+                pipeline.weights_hash().expect("it runs")
+            });
+            assert!(done.iter().all(|hash| *hash == done[0]));
+        }
+    }
 }

@@ -30,6 +30,8 @@ impl<W: Send> Route<W> for Channel<W> {
 
 /// The connected ends of `ranks` ranks of one process, in rank order. Each inbox has `room` wires and blocks.
 ///
+/// With [`NO_LIMIT`](super::NO_LIMIT) there is always room.
+///
 /// If there is room for all that can be on the way to a rank, no send waits. A send that finds no room waits
 /// until its receiver takes something. Meanwhile it empties its own rank's inbox, so that two ranks cannot
 /// wait for each other. If there is a core for each of the `threads` of all ranks, a waiting rank stays awake
