@@ -78,7 +78,7 @@ def train(given, load, staleness, folder):
         "pipeline.stages": 1, "pipeline.replicas": 2, "pipeline.micro_batches": 4,
         "pipeline.micro_batch_size": 4, "pipeline.pin": "false",
         "optimizer.schedule": "constant", "optimizer.learning_rate": given.learning_rate,
-        "train.validate_every": 0, "checkpoint.every": 0,
+        "train.validate_every": given.steps, "checkpoint.every": 0,
     }
     if staleness is not None:
         settings |= {"pipeline.sync": "server", "pipeline.max_staleness": staleness}

@@ -75,7 +75,8 @@ impl Config {
         }
     }
 
-    /// Whether each replica updates only its part of the weights: with a sharded optimizer, and with a server.
+    /// Whether each replica updates only its part of the weights: with a sharded optimizer, and with a
+    /// server.
     pub fn divides_updates(&self) -> bool {
         self.optimizer.sharded || self.pipeline.sync == SyncKind::Server
     }

@@ -60,8 +60,8 @@ impl From<Failure> for Error {
     }
 }
 
-/// An inbox with room for `room` packets, or for any number ([`NO_LIMIT`]), and its sender. Its rank waits awake for a moment if there is a
-/// core for each of the `threads`.
+/// An inbox with room for `room` packets, or for any number ([`NO_LIMIT`]), and its sender. Its rank waits
+/// awake for a moment if there is a core for each of the `threads`.
 pub(super) fn inbox<W>(threads: usize, room: usize) -> (InboxSender<W>, Inbox<W>) {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let (sender, packets) = match room {

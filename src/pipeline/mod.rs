@@ -11,6 +11,7 @@ mod prepare;
 mod report;
 mod running;
 mod save;
+mod settle;
 mod setup;
 mod shapes;
 mod stale;

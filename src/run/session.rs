@@ -334,8 +334,8 @@ impl<S: Stage> Session<'_, S> {
         self.listeners.tell(&Event::Failed(&failed));
     }
 
-    /// Sets the checkpoint after so many steps aside, whose weights gave numbers that are not finite, if there is an older one.
-    /// Returns its new path, and whether the bad one is the only one.
+    /// Sets the checkpoint after so many steps aside, if there is an older one: its weights gave numbers that
+    /// are not finite. Returns its new path, and whether the bad one is the only one.
     fn set_aside_bad(&mut self, done: u64) -> Result<(Option<PathBuf>, bool)> {
         let bad = self.dir.checkpoint(done);
         if !bad.exists() {

@@ -154,8 +154,8 @@ fn staleness(most: u32) -> String {
     match most {
         0 => String::new(),
         _ => format!(
-            "weights at most {most} steps old are not simulated: in the predicted step each replica waits for \
-             all others\n"
+            "weights at most {most} steps old are not simulated: in the predicted step each replica waits \
+             for all others\n"
         ),
     }
 }
