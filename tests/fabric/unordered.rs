@@ -64,6 +64,19 @@ macro_rules! suite {
             }
 
             #[test]
+            fn wires_of_one_tag_arrive_in_the_order_in_which_they_were_sent() {
+                let [mut a, mut b] = pair();
+                for number in 0..4 {
+                    a.send(WorldRank(1), Tag(number % 2), Number(number as u32))
+                        .expect("sent");
+                }
+                for number in [1, 0, 2, 3] {
+                    let wire = b.wait(WorldRank(0), Tag(number % 2)).expect("arrives");
+                    assert_eq!(wire, Number(number as u32));
+                }
+            }
+
+            #[test]
             fn sends_do_not_wait_for_their_receiver() {
                 let [mut a, mut b] = pair();
                 let there = thread::spawn(move || {
