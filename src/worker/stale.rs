@@ -55,13 +55,16 @@ impl<S: Stage> Worker<S> {
 
     /// Sends a stage's sums of this step to their owners.
     pub(super) fn push_sums(&mut self, stage: StageId) -> Result<()> {
+        let since = Instant::now();
         self.with_server(|server, worker| {
             let mut served = server.stages.iter_mut();
             let served = served.find(|served| served.stage == stage);
             let served = served.expect("it has all stages of the rank");
             let (chunks, mut reach) = worker.reach();
             served.push(chunk_of(chunks, stage), &mut reach)
-        })
+        })?;
+        self.meter.reduced(since.elapsed());
+        Ok(())
     }
 
     /// Goes on with the updates of what this rank owns, without waiting. Returns whether it did anything.

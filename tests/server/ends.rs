@@ -5,12 +5,13 @@ use std::sync::Arc;
 use pipewright::data::DataSource;
 use pipewright::error::NotFinite;
 use pipewright::id::MicroBatch;
+use pipewright::schedule::Schedule;
 use pipewright::stages::models::Mlp;
 use pipewright::stages::{Shape, Tensor};
 use pipewright::{Error, Result};
 
 use crate::common::{RandomRows, Recipe, recipe, recipe_of};
-use crate::{in_processes, server, slowed};
+use crate::{in_processes, server, slowed, worlds};
 
 /// A source that does something else with one micro-batch of a step.
 struct Odd {
@@ -203,4 +204,34 @@ fn the_last_step_is_not_saved_unless_it_is_finite() {
             .save(folder.path().join("saved"))
             .expect("it is told once");
     });
+}
+
+fn shifted(mut input: Tensor) -> Result<Tensor> {
+    input.ids_mut()[3] = (input.ids()[3] + 1) % 17;
+    Ok(input)
+}
+
+#[test]
+fn data_that_differs_between_processes_is_told_where_all_meet_again() {
+    let said = worlds::in_processes(4, |world| {
+        let mut recipe = two(recipe(2, false, 4), 2);
+        if world.process() == 3 {
+            recipe.data = Arc::new(Odd {
+                source: Arc::clone(&recipe.data),
+                at: (3, 2),
+                odd: shifted,
+            });
+        }
+        let schedule = Schedule::named("1f1b", 2, 4).expect("the sizes fit");
+        let builder = recipe.builder(schedule).expect("the model fits");
+        let mut pipeline = builder
+            .world(world)
+            .launch()
+            .expect("their first batches are equal");
+        (0..6).for_each(|_| drop(pipeline.step().expect("a step")));
+        pipeline.weights_hash().expect_err("other data").to_string()
+    });
+    let told =
+        "the data of steps 0 to 5 differ: process 3 has read another micro-batch 2 than process 2. All ";
+    assert!(said.iter().all(|said| said.starts_with(told)), "{said:?}");
 }
