@@ -85,7 +85,7 @@ impl Served {
                     .send_bytes(peer, Topic::Sums.tag(self.stage), block)?;
             }
         }
-        chunk.partials.clear();
+        chunk.partials.clear(&mut chunk.stage);
         Ok(())
     }
 
