@@ -45,6 +45,35 @@ pub trait Carrier<W>: Send {
     /// [`crate::Error::PeerGone`], or whatever the carrier reports.
     fn receive(&mut self, peer: WorldRank, description: &[u8], keep_going: KeepGoing<'_>) -> Result<W>;
 
+    /// Whether it trades with this rank, which holds the same stages in another replica.
+    fn trades_with(&self, _peer: WorldRank) -> bool {
+        false
+    }
+
+    /// Queues the numbers of wires for ranks with which it trades, and the receipt of a wire of so many `f32`
+    /// numbers, in one dimension, from each of others. All at once: it needs no description, because the
+    /// other ranks call it in the same order. Gives the wires, in the order of `taken`. Trades do not wait
+    /// for the transfers of [`Carrier::send`] and [`Carrier::receive`].
+    ///
+    /// # Errors
+    /// As for [`Carrier::receive`].
+    fn trade(
+        &mut self,
+        _given: &[(WorldRank, W)],
+        _taken: &[(WorldRank, usize)],
+        _keep_going: KeepGoing<'_>,
+    ) -> Result<Vec<W>> {
+        Ok(Vec::new())
+    }
+
+    /// Makes later work of the rank's device wait for all trades so far.
+    ///
+    /// # Errors
+    /// Whatever the carrier reports.
+    fn await_trades(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     /// Checks that no queued transfer has failed.
     ///
     /// # Errors

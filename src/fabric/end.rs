@@ -56,6 +56,15 @@ impl<W> End<W> {
         !self.routes[peer.index()].is_near()
     }
 
+    /// Whether the carrier trades with this rank.
+    fn is_traded(&self, peer: WorldRank) -> bool {
+        self.is_far(peer)
+            && self
+                .carrier
+                .as_deref()
+                .is_some_and(|carrier| carrier.trades_with(peer))
+    }
+
     /// Tells all peers that this rank has stopped, except those that have stopped.
     fn tell_stopped(&mut self) {
         for route in &self.routes {
@@ -166,7 +175,8 @@ impl<W: Send + 'static> Transport<W> for End<W> {
     }
 
     fn is_direct(&self, peer: WorldRank) -> bool {
-        !self.is_far(peer) || self.carrier.as_ref().is_some_and(|carrier| carrier.reaches(peer))
+        let carries = |carrier: &dyn Carrier<W>| carrier.reaches(peer) || carrier.trades_with(peer);
+        !self.is_far(peer) || self.carrier.as_deref().is_some_and(carries)
     }
 
     fn start(&mut self, partners: &[WorldRank]) -> Result<()> {
@@ -218,6 +228,30 @@ impl<W: Send + 'static> Transport<W> for End<W> {
         // As above: receive what was announced earlier first.
         self.take_posted(|posted| posted.contains(&(peer, tag)))?;
         self.fetch(peer, tag)
+    }
+
+    fn trade(&mut self, tag: Tag, given: Vec<(WorldRank, W)>, taken: &[(WorldRank, usize)]) -> Result<()> {
+        let (carried, sent): (Vec<_>, Vec<_>) =
+            given.into_iter().partition(|(peer, _)| self.is_traded(*peer));
+        for (peer, wire) in sent {
+            self.send(peer, tag, wire)?;
+        }
+        let mut taken = taken.to_vec();
+        taken.retain(|(peer, _)| self.is_traded(*peer));
+        if carried.is_empty() && taken.is_empty() {
+            return Ok(());
+        }
+        // As for a send: what the rank does has the order of its list.
+        self.take_posted(|_| true)?;
+        let wires = self.carry(|carrier, keep_going| carrier.trade(&carried, &taken, keep_going))?;
+        for (wire, (from, _)) in wires.into_iter().flatten().zip(taken) {
+            self.inbox.keep(from, Content::Wire(tag, wire));
+        }
+        Ok(())
+    }
+
+    fn await_trades(&mut self) -> Result<()> {
+        self.carry(|carrier, _| carrier.await_trades()).map(|_| ())
     }
 
     fn send_bytes(&mut self, peer: WorldRank, tag: Tag, bytes: Vec<u8>) -> Result<()> {

@@ -89,6 +89,26 @@ pub trait Transport<W>: 'static {
     /// [`crate::Error::Fabric`] when the sender could not write the wire, or it cannot be read here.
     fn wait(&mut self, peer: WorldRank, tag: Tag) -> Result<W>;
 
+    /// Sends a wire to each of some ranks, and announces one from each of others, which
+    /// [`Transport::wait`] gives. A wire from rank `r` in `taken` has so many `f32` numbers, in one dimension.
+    /// Ranks that hold the same stages in several replicas call it, all in the same order. It does not wait
+    /// for the others.
+    ///
+    /// # Errors
+    /// As for [`Transport::send`].
+    fn trade(&mut self, tag: Tag, given: Vec<(WorldRank, W)>, _taken: &[(WorldRank, usize)]) -> Result<()> {
+        let mut given = given.into_iter();
+        given.try_for_each(|(peer, wire)| self.send(peer, tag, wire))
+    }
+
+    /// Makes later work of the rank's device wait until all that it has given in trades is sent.
+    ///
+    /// # Errors
+    /// Whatever the fabric reports.
+    fn await_trades(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     /// Sends a block of host memory. Blocks of one tag between two ranks arrive in order.
     ///
     /// # Errors

@@ -152,6 +152,7 @@ fn worker_parts<S: Stage>(
         .map(shared)
         .collect();
     let builder = |stage: StageId| (stage, builders[stage.index()]());
+    let alike = setup.schedules.windows(2).all(|pair| pair[0] == pair[1]);
     let worker = |transport: End<S::Wire>| {
         let (rank, seat) = (transport.rank(), seat(&transport));
         let replica = mesh.coordinate(rank).replica;
@@ -168,6 +169,7 @@ fn worker_parts<S: Stage>(
             groups: setup.groups,
             sharded: (given.sharded || given.sync.divides_updates()) && mesh.size(Axis::Data) > 1,
             max_staleness: max_staleness(given),
+            alike,
             optimizer: Arc::clone(&given.optimizer),
             clip: given.clip,
         }

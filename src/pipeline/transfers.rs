@@ -36,7 +36,8 @@ pub(super) fn room(schedules: &[Arc<Schedule>], mesh: &Mesh, may_be_stale: bool)
     most + 4 * mesh.world_size() as usize + 3 * WINDOW * chunks * others
 }
 
-/// The pairs of ranks on GPUs of different processes between which the schedule sends.
+/// The ranks on GPUs of different processes that NCCL connects: those between which the schedule sends, and
+/// those that hold the same stages in several replicas.
 ///
 /// # Errors
 /// When the ordered links of NCCL would let the schedule deadlock.
@@ -72,7 +73,7 @@ pub(super) fn between_gpus(schedules: &[Arc<Schedule>], mesh: &Mesh) -> Result<G
     {
         gpus = gpus.with_members(ends.map(|rank| mesh.world_rank(Coordinate { rank, ..at })), mesh);
     }
-    Ok(gpus)
+    Ok(gpus.with_replicas(mesh))
 }
 
 /// The rank that receives a send.

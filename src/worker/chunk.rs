@@ -132,7 +132,7 @@ impl<S: Stage> Chunk<S> {
 }
 
 /// Calls `act` with each span of these parameters, in order.
-fn visit_spans<S: Stage>(
+pub(super) fn visit_spans<S: Stage>(
     stage: &mut S,
     spans: &[Span],
     mut act: impl FnMut(&mut Parameter, Range<usize>) -> Result<()>,

@@ -39,6 +39,9 @@ impl<S: Stage> Worker<S> {
         if !self.sharded || run.stepped < self.chunks.len() {
             return Ok(());
         }
+        if self.on_gpus {
+            return self.exchange_weights_on_gpus();
+        }
         // A schedule from a file may step in any order. All replicas must exchange in one order.
         for index in 0..self.chunks.len() {
             self.exchange_new_weights(self.chunks[index].id)?;

@@ -27,6 +27,8 @@ pub(super) struct Meter {
     ended: usize,
     /// The clock's marks at which each pass began and ended.
     passes: Vec<[usize; 2]>,
+    /// The clock's marks between which the device had nothing to do but sums over replicas.
+    sums: Vec<[usize; 2]>,
     started: Option<Instant>,
     waiting: Duration,
     reducing: Duration,
@@ -39,6 +41,15 @@ pub(super) struct Meter {
     trace: Option<RankTrace>,
 }
 
+/// When sums over replicas began.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Since {
+    /// The clock's mark.
+    Mark(usize),
+    /// The host's time.
+    Host(Instant),
+}
+
 /// One rank's share of a step report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RankReport {
@@ -48,7 +59,7 @@ pub struct RankReport {
     pub waiting: f64,
     /// Seconds of sums over replicas that no pass hid: from the rank's last pass until its sums were there,
     /// and, with a sharded optimizer, the exchange of new weights. It includes the waiting for other
-    /// replicas.
+    /// replicas. Where sums stay on GPUs, it is the time of the GPU.
     pub reducing: f64,
     /// The idle share of the step as the caller saw it: `1 - busy / seconds`.
     pub bubble: f64,
@@ -74,6 +85,7 @@ impl Meter {
             began: 0,
             ended: 0,
             passes: Vec::new(),
+            sums: Vec::new(),
             started: None,
             waiting: Duration::ZERO,
             reducing: Duration::ZERO,
@@ -93,6 +105,7 @@ impl Meter {
             clock.mark()?;
         }
         self.passes.clear();
+        self.sums.clear();
         (self.began, self.ended) = (0, 0);
         self.trace = origin.map(|origin| RankTrace::new(origin, self.clock.is_some()));
         self.zero = self.trace.as_ref().map_or(0.0, RankTrace::seconds);
@@ -179,6 +192,43 @@ impl Meter {
         }
     }
 
+    /// The device has done its passes, and goes on with sums over replicas. Returns the clock's mark, or the
+    /// host's time.
+    pub(super) fn begin_sums(&mut self) -> Result<Since> {
+        match &mut self.clock {
+            Some(clock) => Ok(Since::Mark(clock.mark()?)),
+            None => Ok(Since::Host(Instant::now())),
+        }
+    }
+
+    /// The last work for these sums is queued.
+    pub(super) fn end_sums(&mut self, since: Since) -> Result<()> {
+        match (since, &mut self.clock) {
+            (Since::Mark(from), Some(clock)) => self.sums.push([from, clock.mark()?]),
+            (Since::Host(since), _) => self.reduced(since.elapsed()),
+            (Since::Mark(_), None) => {}
+        }
+        Ok(())
+    }
+
+    /// The device begins with the sum of a stage's gradients over its replicas.
+    pub(super) fn sum_starts(&mut self, stage: StageId) -> Result<()> {
+        match (&mut self.trace, &mut self.clock) {
+            (Some(trace), Some(clock)) => trace.sum_starts(stage, clock.mark()?),
+            _ => self.reduction_starts(stage),
+        }
+        Ok(())
+    }
+
+    /// The last work for this sum is queued.
+    pub(super) fn sum_ends(&mut self, stage: StageId) -> Result<()> {
+        match (&mut self.trace, &mut self.clock) {
+            (Some(trace), Some(clock)) => trace.sum_ends(stage, clock.mark()?),
+            _ => self.reduction_ends(stage),
+        }
+        Ok(())
+    }
+
     /// The trace of the step. It waits for a device to finish its passes.
     pub(super) fn trace(&mut self) -> Result<Option<Record>> {
         let mut trace = self.trace.take();
@@ -214,18 +264,20 @@ impl Meter {
     pub(super) fn report(&self) -> Result<RankReport> {
         let total = self.started.map_or(Duration::ZERO, |started| started.elapsed());
         let total = total.as_secs_f64();
-        let busy = match &self.clock {
+        let (busy, sums) = match &self.clock {
             Some(clock) => {
-                let passes = self.passes.iter();
-                let seconds = passes.map(|[from, to]| clock.seconds(*from, *to));
-                seconds.sum::<std::result::Result<f64, _>>()?
+                let seconds = |marks: &[[usize; 2]]| {
+                    let seconds = marks.iter().map(|[from, to]| clock.seconds(*from, *to));
+                    seconds.sum::<std::result::Result<f64, _>>()
+                };
+                (seconds(&self.passes)?, seconds(&self.sums)?)
             }
-            None => total - self.waiting.as_secs_f64(),
+            None => (total - self.waiting.as_secs_f64(), 0.0),
         };
         Ok(RankReport {
             busy,
             waiting: (total - busy).max(0.0),
-            reducing: self.reducing.as_secs_f64(),
+            reducing: self.reducing.as_secs_f64() + sums,
             bubble: 0.0,
             peak_bytes: self.peak_bytes,
             in_flight: self.in_flight,

@@ -9,9 +9,11 @@ mod finish;
 mod forwards;
 mod meter;
 mod new_weights;
+mod on_gpus;
 mod order;
 mod outcome;
 mod owned;
+mod packing;
 mod parameters;
 mod partials;
 mod passes;
@@ -89,6 +91,8 @@ pub(crate) struct WorkerParts<S: Stage> {
     pub(crate) sharded: bool,
     /// Of how many steps the updates may be missing in the weights of a step. 0 if there is one replica.
     pub(crate) max_staleness: u32,
+    /// Whether all replicas have the same schedule.
+    pub(crate) alike: bool,
     /// How weights change.
     pub(crate) optimizer: Arc<dyn Optimizer>,
     /// The largest global gradient norm. A larger gradient is scaled down to it.
@@ -136,6 +140,10 @@ pub(crate) struct Worker<S: Stage> {
     max_staleness: u32,
     /// While weights may be stale.
     server: Option<Server>,
+    /// Whether all replicas have the same schedule.
+    alike: bool,
+    /// Whether sums over replicas stay on GPUs.
+    on_gpus: bool,
     ties: Vec<Tie>,
     /// Blocks that have been read. Their memory is used for blocks to send.
     blocks: Vec<Vec<u8>>,
@@ -201,6 +209,8 @@ impl<S: Stage> Worker<S> {
             sharded: parts.sharded,
             max_staleness: parts.max_staleness,
             server: None,
+            alike: parts.alike,
+            on_gpus: false,
             mesh: parts.mesh,
             reductions: Vec::new(),
             exchanged: Vec::new(),

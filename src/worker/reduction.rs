@@ -24,7 +24,7 @@ use crate::id::{StageId, WorldRank};
 pub(crate) const WINDOW: usize = 4;
 
 /// What a block is about. Its tag has this number, and the stage.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Topic {
     /// A replica's sums of a bucket, for the owner.
     Sums = 1,
@@ -160,7 +160,23 @@ impl Reduction {
         self.is_active
     }
 
-    fn buckets(&self, owner: u32) -> &[Vec<Span>] {
+    /// The sum is there.
+    pub(super) fn end(&mut self) {
+        self.is_active = false;
+    }
+
+    /// The sums that a replica makes.
+    pub(super) fn nodes(&self, replica: u32) -> &[Node] {
+        &self.nodes[replica as usize]
+    }
+
+    /// Whether owners answer with totals.
+    pub(super) fn has_totals(&self) -> bool {
+        self.answers == Answers::Totals
+    }
+
+    /// The buckets that an owner adds up.
+    pub(super) fn buckets(&self, owner: u32) -> &[Vec<Span>] {
         match self.answers {
             Answers::None => &self.parts[0],
             _ => &self.parts[owner as usize],
@@ -183,7 +199,7 @@ impl Reduction {
         }
         moved |= self.add_up(chunk, reach)?;
         if self.awaited(reach.share).is_none() {
-            self.is_active = false;
+            self.end();
             chunk.partials.clear(&mut chunk.stage);
         }
         Ok(moved)

@@ -6,6 +6,7 @@ use pipewright_stages::{Device, Stage};
 
 use super::Worker;
 use super::chunk::chunk_of;
+use super::on_gpus;
 use super::parameters::Site;
 use super::progress::WaitsFor;
 use super::reduction::{Reach, Reduction};
@@ -21,6 +22,7 @@ impl<S: Stage> Worker<S> {
         if self.share.replicas() == 1 {
             return;
         }
+        self.on_gpus = self.can_stay_on_gpus();
         for chunk in &mut self.chunks {
             let first = |index| {
                 let is_here = |site: &Site| (site.stage, site.index) == (chunk.id, index);
@@ -31,7 +33,10 @@ impl<S: Stage> Worker<S> {
             chunk.stage.visit_gradients(&mut |parameter| {
                 parameters.push((parameter.value.len(), first(parameters.len())))
             });
-            let slices = Slices::new(parameters.into_iter(), self.share.replicas());
+            let mut slices = Slices::new(parameters.into_iter(), self.share.replicas());
+            if self.on_gpus {
+                slices = slices.in_buckets_of(on_gpus::BUCKET);
+            }
             let mut index = 0;
             chunk.stage.visit_gradients(&mut |parameter| {
                 if self.sharded {
@@ -48,6 +53,9 @@ impl<S: Stage> Worker<S> {
     pub(super) fn start_reduction(&mut self, stage: StageId) -> Result<()> {
         if self.server.is_some() {
             return self.push_sums(stage);
+        }
+        if self.on_gpus {
+            return self.begin_on_gpus(stage);
         }
         let mut reductions = self.reductions.iter_mut();
         if let Some(reduction) = reductions.find(|reduction| reduction.stage() == stage) {
@@ -110,6 +118,9 @@ impl<S: Stage> Worker<S> {
 
     /// Waits until all sums over replicas are there.
     pub(super) fn finish_reductions(&mut self) -> Result<()> {
+        if self.on_gpus {
+            return self.finish_on_gpus();
+        }
         let since = Instant::now();
         if !self.is_reducing() {
             return Ok(());

@@ -7,7 +7,7 @@ use pipewright_stages::Parameter;
 /// Numbers of one parameter: its place in the stage, and which of its numbers.
 pub(super) type Span = (usize, Range<usize>);
 
-/// The numbers of a bucket, if there are no more than [`BUCKETS`] of a replica.
+/// The numbers of a bucket on the host, if there are no more than [`BUCKETS`] of a replica.
 const BUCKET: usize = Parameter::PIECE;
 
 /// Equal parts begin with a cache line's first number.
@@ -24,6 +24,13 @@ pub(super) struct Slices {
     buckets: Vec<Vec<Vec<Span>>>,
     /// By parameter, then by replica.
     owned: Vec<Vec<Range<usize>>>,
+    /// The numbers of a bucket, if there are no more than [`BUCKETS`] of a replica.
+    bucket: usize,
+}
+
+/// How many numbers a bucket has.
+pub(super) fn length_of(spans: &[Span]) -> usize {
+    spans.iter().map(|(_, range)| range.len()).sum()
 }
 
 impl Slices {
@@ -47,9 +54,22 @@ impl Slices {
                 parts
             })
             .collect();
-        let of = |replica: usize| buckets(owned.iter().map(|parts| parts[replica].clone()));
-        let buckets = (0..replicas).map(of).collect();
-        Self { buckets, owned }
+        let slices = Self {
+            buckets: vec![Vec::new(); replicas],
+            owned,
+            bucket: 0,
+        };
+        slices.in_buckets_of(BUCKET)
+    }
+
+    /// The same slices in buckets of so many numbers, if there are no more than [`BUCKETS`] of a replica.
+    #[must_use]
+    pub(super) fn in_buckets_of(mut self, bucket: usize) -> Self {
+        let owned = &self.owned;
+        for (replica, buckets) in self.buckets.iter_mut().enumerate() {
+            *buckets = divided(owned.iter().map(|parts| parts[replica].clone()), bucket);
+        }
+        Self { bucket, ..self }
     }
 
     /// The buckets of a replica.
@@ -59,7 +79,7 @@ impl Slices {
 
     /// The buckets of all numbers.
     pub(super) fn whole(&self) -> Vec<Vec<Span>> {
-        buckets(self.lengths().map(|length| 0..length))
+        divided(self.lengths().map(|length| 0..length), self.bucket)
     }
 
     /// The buckets of each replica, if each adds up equally many numbers, whoever owns them.
@@ -73,7 +93,7 @@ impl Slices {
                 before += length;
                 start.clamp(first, before) - first..end.clamp(first, before) - first
             });
-            buckets(ranges.collect::<Vec<_>>().into_iter())
+            divided(ranges.collect::<Vec<_>>().into_iter(), self.bucket)
         };
         (0..replicas).map(part).collect()
     }
@@ -116,9 +136,9 @@ fn parts(length: usize, order: &[usize]) -> Vec<Range<usize>> {
 }
 
 /// The buckets of these numbers of each parameter.
-fn buckets(ranges: impl Iterator<Item = Range<usize>> + Clone) -> Vec<Vec<Span>> {
+fn divided(ranges: impl Iterator<Item = Range<usize>> + Clone, bucket: usize) -> Vec<Vec<Span>> {
     let count: usize = ranges.clone().map(|range| range.len()).sum();
-    let size = BUCKET.max(count.div_ceil(BUCKETS));
+    let size = bucket.max(count.div_ceil(BUCKETS));
     let (mut all, mut bucket, mut room) = (Vec::new(), Vec::new(), size);
     for (parameter, mut rest) in ranges.enumerate() {
         while !rest.is_empty() {

@@ -99,7 +99,7 @@ impl<S: Stage> Worker<S> {
         let first = tie.sites[0];
         for peer in tie.others() {
             if self.hands_over(peer) {
-                let wire = self.chunk(first.stage).stage.wire_of(total)?;
+                let wire = self.chunk(first.stage).stage.wire_of(total.packed()?)?;
                 self.send_wire(peer, sum_tag(first), wire)?;
                 continue;
             }
@@ -119,7 +119,7 @@ impl<S: Stage> Worker<S> {
             let owned = self.parameter(site).owned();
             let gradient = Gradient::take(self.parameter(site));
             if handed {
-                let wire = self.chunk(site.stage).stage.wire_of(&gradient)?;
+                let wire = self.chunk(site.stage).stage.wire_of(gradient.packed()?)?;
                 self.send_wire(to, gradient_tag(site), wire)?;
             } else {
                 gradient.append_to(owned, &mut block)?;
@@ -147,7 +147,7 @@ impl<S: Stage> Worker<S> {
         let wire = self
             .meter
             .wait(WaitsFor::Rank(peer), || transport.wait(peer, tag))?;
-        Ok(self.chunk(site.stage).stage.gradient_of(wire)?)
+        Ok(Gradient::of(self.chunk(site.stage).stage.packed_of(wire)?)?)
     }
 
     fn take_gradient(&mut self, tie: &Tie) -> Result<()> {

@@ -19,6 +19,8 @@ pub(super) struct RankTrace {
     by_marks: bool,
     /// When the current pass had received all that it waited for.
     began: f64,
+    /// The device's sums over replicas: at which of its marks each began and ended.
+    sums: Vec<(StageId, [usize; 2])>,
     pub(super) record: Record,
 }
 
@@ -42,6 +44,7 @@ impl RankTrace {
             origin,
             by_marks,
             began: 0.0,
+            sums: Vec::new(),
             record: Record::default(),
         }
     }
@@ -66,7 +69,11 @@ impl RankTrace {
 
     /// Turns marks into seconds since the origin.
     pub(super) fn set_seconds(&mut self, seconds: impl Fn(usize) -> Result<f64>) -> Result<()> {
-        // Reductions are the host's: their times are seconds already.
+        // Other reductions are the host's: their times are seconds already.
+        for (stage, [start, end]) in self.sums.drain(..) {
+            let times = [seconds(start)?, seconds(end)?];
+            self.record.reductions.push((stage, times));
+        }
         let Record {
             passes, sent, taken, ..
         } = &mut self.record;
@@ -112,6 +119,18 @@ impl RankTrace {
         let mut begun = self.record.reductions.iter_mut();
         if let Some((_, [_, end])) = begun.find(|(of, _)| *of == stage) {
             *end = now;
+        }
+    }
+
+    /// The device begins with the sum of a stage's gradients over its replicas.
+    pub(super) fn sum_starts(&mut self, stage: StageId, mark: usize) {
+        self.sums.push((stage, [mark; 2]));
+    }
+
+    /// The device has done that sum at this mark.
+    pub(super) fn sum_ends(&mut self, stage: StageId, mark: usize) {
+        if let Some((_, [_, end])) = self.sums.iter_mut().find(|(of, _)| *of == stage) {
+            *end = mark;
         }
     }
 

@@ -3,12 +3,12 @@
 use std::ops::Range;
 
 use crate::cpu::elementwise::add_both;
-use crate::device::{DType, Device, Place};
+use crate::device::DType;
 use crate::error::{DeviceError, Result};
 use crate::held::{Held, SIZE, add_download, download, numbers_in};
 use crate::numbers::Numbers;
+use crate::packed::Packed;
 use crate::parameter::Parameter;
-use crate::tensor::Tensor;
 
 /// Code that uses the gradients of two stages together relies on this.
 const ONE_DEVICE: &str = "the stages of a rank are on one device";
@@ -69,30 +69,24 @@ impl Gradient {
         }
     }
 
-    /// Copies the gradient into a tensor for another thread: `f32`, one dimension, on the same GPU.
+    /// A copy of the numbers, on the same GPU.
     ///
     /// # Errors
     /// When the gradient is on the host, or the GPU reports an error, of this call or of earlier work.
-    pub(crate) fn to_tensor(&self) -> Result<Tensor> {
-        let Held::Gpu(memory, count) = &self.0 else {
-            return Err(DeviceError::GradientOnHost.into());
-        };
-        let gpu = memory.gpu()?;
-        let copy = Tensor::on_gpu(&gpu, DType::F32, &[*count])?;
-        gpu.copy(copy.at(), memory.at(), count * size_of::<f32>())?;
-        copy.mark_ready()?;
-        Ok(copy)
+    pub fn packed(&self) -> Result<Packed> {
+        match &self.0 {
+            Held::Gpu(memory, count) => Packed::of_memory(memory.clone(), *count).copied(),
+            Held::Host(_) => Err(DeviceError::GradientOnHost.into()),
+        }
     }
 
-    /// The gradient in a tensor that another thread made with [`Gradient::to_tensor`], moved to this GPU.
+    /// The gradient that has these numbers.
     ///
     /// # Errors
     /// When the GPU reports an error, of this call or of earlier work.
-    pub(crate) fn of_tensor(tensor: Tensor, device: Device) -> Result<Self> {
-        let dtype = DType::F32;
-        let count = tensor.shape().count();
-        let here = tensor.arrive(Place { device, dtype })?;
-        Ok(Self(Held::Gpu(here.into_memory(), count)))
+    pub fn of(packed: Packed) -> Result<Self> {
+        let count = packed.count();
+        Ok(Self(Held::Gpu(packed.into_memory()?, count)))
     }
 
     /// Adds `f32` numbers in the byte form of [`Gradient::append_to`], from this place on.

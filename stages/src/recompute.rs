@@ -5,7 +5,7 @@ use std::fmt;
 use crate::clock::Clock;
 use crate::device::Place;
 use crate::error::Result;
-use crate::gradient::Gradient;
+use crate::packed::Packed;
 use crate::parameter::Parameter;
 use crate::shape::Shape;
 use crate::stage::{BuildStage, Bytes, ForwardContext, Mode, Stage, StageBuilder};
@@ -148,12 +148,12 @@ impl<S: Stage<Wire: Clone>> Stage for RecomputedStage<S> {
         self.stage.receive(wire)
     }
 
-    fn wire_of(&self, gradient: &Gradient) -> Result<S::Wire> {
-        self.stage.wire_of(gradient)
+    fn wire_of(&self, numbers: Packed) -> Result<S::Wire> {
+        self.stage.wire_of(numbers)
     }
 
-    fn gradient_of(&self, wire: S::Wire) -> Result<Gradient> {
-        self.stage.gradient_of(wire)
+    fn packed_of(&self, wire: S::Wire) -> Result<Packed> {
+        self.stage.packed_of(wire)
     }
 
     fn is_idle(&self) -> Result<bool> {

@@ -6,9 +6,9 @@ use crate::clock::{Clock, clock};
 use crate::cuda::{self, Gpu};
 use crate::device::{Device, Place};
 use crate::error::{DeviceError, Error, Result, ShapeError, ValueError};
-use crate::gradient::Gradient;
 use crate::kept::{Entry, Kept, List};
 use crate::layer::Layer;
+use crate::packed::Packed;
 use crate::parameter::{Parameter, Part};
 use crate::shape::{Kind, Shape};
 use crate::stage::{ForwardContext, Mode, Stage};
@@ -79,12 +79,12 @@ impl Stage for Sequential {
         wire.arrive(self.place)
     }
 
-    fn wire_of(&self, gradient: &Gradient) -> Result<Tensor> {
-        gradient.to_tensor()
+    fn wire_of(&self, numbers: Packed) -> Result<Tensor> {
+        numbers.into_tensor()
     }
 
-    fn gradient_of(&self, wire: Tensor) -> Result<Gradient> {
-        Gradient::of_tensor(wire, self.place.device)
+    fn packed_of(&self, wire: Tensor) -> Result<Packed> {
+        Packed::of_tensor(wire, self.place.device)
     }
 
     fn is_idle(&self) -> Result<bool> {

@@ -3,7 +3,7 @@
 use crate::clock::Clock;
 use crate::device::{Device, Place};
 use crate::error::{DeviceError, Result};
-use crate::gradient::Gradient;
+use crate::packed::Packed;
 use crate::parameter::Parameter;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
@@ -90,20 +90,20 @@ pub trait Stage: 'static {
         Ok(wire)
     }
 
-    /// Makes a wire of a gradient of this stage, for a rank of the same process that is on a GPU too. Called
-    /// only on a stage that is on a GPU.
+    /// Makes a wire of numbers of this stage's parameters, for a rank that is on a GPU too: gradients that are
+    /// added to those of another stage or replica, or new weights. Called only on a stage that is on a GPU.
     ///
     /// # Errors
     /// When the device reports an error. The default always fails.
-    fn wire_of(&self, _gradient: &Gradient) -> Result<Self::Wire> {
+    fn wire_of(&self, _numbers: Packed) -> Result<Self::Wire> {
         Err(DeviceError::GivesNoGradients.into())
     }
 
-    /// Takes a gradient out of a wire that [`Stage::wire_of`] made on another rank, to this stage's device.
+    /// Takes the numbers out of a wire that [`Stage::wire_of`] made on another rank, to this stage's device.
     ///
     /// # Errors
     /// As [`Stage::wire_of`].
-    fn gradient_of(&self, _wire: Self::Wire) -> Result<Gradient> {
+    fn packed_of(&self, _wire: Self::Wire) -> Result<Packed> {
         Err(DeviceError::TakesNoGradients.into())
     }
 

@@ -1,23 +1,24 @@
 //! Tensors between GPUs of different processes, by NCCL.
 
+mod ids;
+mod joint;
 mod pairs;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use pipewright_stages::nccl::{Communicator, Member, UniqueId};
-use pipewright_stages::{Device, Tensor};
+use pipewright_stages::Tensor;
 
 use super::wire::described_numbers;
 use super::{Alarm, Carrier, End, KeepGoing, TensorForm, Transport, WireFrame};
 use crate::error::{Error, FabricError, Result};
 use crate::id::WorldRank;
+use joint::Joint;
 
 pub use pairs::GpuPairs;
 
-/// The same ends, with a carrier: NCCL moves tensors between these pairs of GPUs. All processes call it with
-/// the ends of their own ranks. `share` gives every process's block to all. `deadline` limits the time to
-/// connect.
+/// The same ends, with a carrier: NCCL moves tensors between these GPUs. All processes call it with the ends
+/// of their own ranks. `share` gives every process's block to all. `deadline` limits the time to connect.
 ///
 /// # Errors
 /// When two ranks of a process would need one GPU, when NCCL is missing, or when another process fails.
@@ -31,21 +32,27 @@ pub(super) fn carry<W: WireFrame>(
         return Ok(ends);
     }
     let own: Vec<WorldRank> = ends.iter().map(Transport::rank).collect();
-    let (id, pairs) = (pairs.id(&own, share)?, Arc::new(pairs));
+    let ids = ids::ids(&pairs.communicators(), &own, share)?;
+    let pairs = Arc::new(pairs);
     let carried = |end: End<W>| {
-        let rank = end.rank();
-        let (Some(number), Some(form)) = (pairs.number(rank), W::as_tensor()) else {
+        let Some(form) = W::as_tensor() else {
             return end;
         };
+        let rank = end.rank();
+        let mut joints =
+            (pairs.communicators().into_iter().zip(&ids)).map(|(members, id)| Joint::of(rank, members, *id));
+        let (wires, replicas) = (joints.next().flatten(), joints.flatten().next());
+        if wires.is_none() && replicas.is_none() {
+            return end;
+        }
         end.carried_by(Box::new(Nccl {
             rank,
-            number,
             form,
             pairs: Arc::clone(&pairs),
-            id,
             deadline,
             partners: Vec::new(),
-            communicator: None,
+            wires,
+            replicas,
         }))
     };
     Ok(ends.into_iter().map(carried).collect())
@@ -54,40 +61,26 @@ pub(super) fn carry<W: WireFrame>(
 /// One rank's carrier by NCCL.
 struct Nccl<W> {
     rank: WorldRank,
-    number: u32,
     form: TensorForm<W>,
     pairs: Arc<GpuPairs>,
-    id: UniqueId,
     deadline: Duration,
     /// Members with which it exchanges wires besides those in the schedule.
     partners: Vec<WorldRank>,
-    /// `None` before the start.
-    communicator: Option<Communicator>,
+    /// Its part in the communicator for wires.
+    wires: Option<Joint>,
+    /// Its part in the communicator of the ranks with the same stages in other replicas.
+    replicas: Option<Joint>,
 }
 
 impl<W> Nccl<W> {
-    fn device(&self) -> Device {
-        self.pairs.device(self.number)
-    }
-
-    /// The members that it sends to (`0`) or receives from (`1`), each once.
-    fn peers(&self, end: usize) -> Vec<u32> {
-        let peers = self
-            .pairs
-            .peers(self.rank, end)
-            .chain(self.partners.iter().copied());
-        let mut numbers: Vec<u32> = peers.filter_map(|peer| self.pairs.number(peer)).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        numbers
-    }
-
-    fn communicator(&self) -> &Communicator {
-        self.communicator.as_ref().expect("started before the first wire")
+    /// The members that it sends wires to (`0`) or receives them from (`1`), each once.
+    fn peers(&self, joint: &Joint, end: usize) -> Vec<u32> {
+        let partners = self.partners.iter().copied();
+        joint.numbers(self.pairs.peers(self.rank, end).chain(partners))
     }
 
     /// Adds to an error the ranks between which it happened.
-    fn at(&self, peer: Option<WorldRank>) -> impl Fn(Error) -> Error {
+    fn at(&self, peer: Option<WorldRank>) -> impl Fn(Error) -> Error + use<W> {
         let rank = self.rank;
         move |error| match error {
             Error::Stage(error) => Error::Stage(error.at(&match peer {
@@ -97,28 +90,33 @@ impl<W> Nccl<W> {
             other => other,
         }
     }
+
+    fn numbers_of(&self, ranks: impl Iterator<Item = WorldRank>) -> Result<Vec<u32>> {
+        let number = |to| {
+            let number = self.replicas.as_ref().and_then(|joint| joint.number(to));
+            number.ok_or_else(|| FabricError::Unreceivable { from: self.rank, to }.into())
+        };
+        ranks.map(number).collect()
+    }
 }
 
 impl<W: WireFrame> Carrier<W> for Nccl<W> {
     fn start(&mut self, partners: &[WorldRank], alarm: &Alarm, keep_going: KeepGoing<'_>) -> Result<()> {
-        let partners = partners.iter().copied();
-        self.partners = partners
-            .filter(|rank| self.pairs.number(*rank).is_some())
-            .collect();
-        let member = Member {
-            number: self.number,
-            of: self.pairs.count(),
-            device: self.device(),
-        };
-        let communicator = Communicator::join(&self.id, member, self.deadline, &mut *keep_going);
-        let communicator = communicator.map_err(self.at(None))?;
-        let aborter = communicator.aborter();
-        alarm.then(move || aborter.abort());
-        let (to, from) = (self.peers(0), self.peers(1));
-        communicator
-            .connect(&to, &from, self.deadline, keep_going)
-            .map_err(self.at(None))?;
-        self.communicator = Some(communicator);
+        let (deadline, at) = (self.deadline, self.at(None));
+        if let Some(mut joint) = self.wires.take() {
+            let partners = partners.iter().copied();
+            self.partners = partners.filter(|rank| joint.number(*rank).is_some()).collect();
+            let (to, from) = (self.peers(&joint, 0), self.peers(&joint, 1));
+            let started = joint.start([&to, &from], deadline, alarm, &mut *keep_going);
+            started.map_err(&at)?;
+            self.wires = Some(joint);
+        }
+        if let Some(joint) = &mut self.replicas {
+            let own = joint.member();
+            let others: Vec<u32> = (0..own.of).filter(|number| *number != own.number).collect();
+            let started = joint.start([&others, &others], deadline, alarm, keep_going);
+            started.map_err(at)?;
+        }
         Ok(())
     }
 
@@ -126,32 +124,72 @@ impl<W: WireFrame> Carrier<W> for Nccl<W> {
         self.partners.contains(&partner)
     }
 
+    fn trades_with(&self, peer: WorldRank) -> bool {
+        let joint = self.replicas.as_ref();
+        joint.is_some_and(|joint| joint.number(peer).is_some())
+    }
+
     fn send(&mut self, peer: WorldRank, wire: &W, keep_going: KeepGoing<'_>) -> Result<bool> {
         let is_connected = self.reaches(peer) || self.pairs.has([self.rank, peer]);
-        let Some(to) = self.pairs.number(peer).filter(|_| is_connected) else {
+        let Some(joint) = self.wires.as_ref().filter(|_| is_connected) else {
             return Ok(false);
         };
         let wire: &Tensor = (self.form.tensor)(wire);
-        if wire.place().device != self.device() {
+        let Some(to) = joint
+            .number(peer)
+            .filter(|_| wire.place().device == joint.member().device)
+        else {
             return Ok(false);
-        }
-        let sent = self.communicator().send(wire, to, keep_going);
+        };
+        let sent = joint.communicator().send(wire, to, keep_going);
         sent.map_err(self.at(Some(peer)))?;
         Ok(true)
     }
 
     fn receive(&mut self, peer: WorldRank, description: &[u8], keep_going: KeepGoing<'_>) -> Result<W> {
-        let known = described_numbers(description).zip(self.pairs.number(peer));
-        let Some(((shape, dtype), from)) = known else {
+        let joint = self.wires.as_ref();
+        let from = joint.and_then(|joint| Some((joint, joint.number(peer)?)));
+        let Some(((shape, dtype), (joint, from))) = described_numbers(description).zip(from) else {
             let (from, to) = (peer, self.rank);
             return Err(FabricError::Unreceivable { from, to }.into());
         };
-        let received = self.communicator().receive(shape.dims(), dtype, from, keep_going);
+        let received = joint
+            .communicator()
+            .receive(shape.dims(), dtype, from, keep_going);
         received.map(self.form.wire).map_err(self.at(Some(peer)))
     }
 
+    fn trade(
+        &mut self,
+        given: &[(WorldRank, W)],
+        taken: &[(WorldRank, usize)],
+        keep_going: KeepGoing<'_>,
+    ) -> Result<Vec<W>> {
+        let to = self.numbers_of(given.iter().map(|(peer, _)| *peer))?;
+        let from = self.numbers_of(taken.iter().map(|(peer, _)| *peer))?;
+        let Some(joint) = &self.replicas else {
+            return Ok(Vec::new());
+        };
+        let tensors = given.iter().map(|(_, wire)| (self.form.tensor)(wire));
+        let given: Vec<(u32, &Tensor)> = to.into_iter().zip(tensors).collect();
+        let taken: Vec<(u32, usize)> = from.into_iter().zip(taken.iter().map(|of| of.1)).collect();
+        let traded = joint.communicator().exchange(&given, &taken, keep_going);
+        let traded = traded.map_err(self.at(None))?;
+        Ok(traded.into_iter().map(self.form.wire).collect())
+    }
+
+    fn await_trades(&mut self) -> Result<()> {
+        match &self.replicas {
+            Some(joint) => Ok(joint.communicator().await_exchanges()?),
+            None => Ok(()),
+        }
+    }
+
     fn check(&mut self) -> Result<()> {
-        let checked = self.communicator().check().map_err(Error::Stage);
-        checked.map_err(self.at(None))
+        for joint in self.wires.iter().chain(&self.replicas) {
+            let checked = joint.communicator().check().map_err(Error::Stage);
+            checked.map_err(self.at(None))?;
+        }
+        Ok(())
     }
 }

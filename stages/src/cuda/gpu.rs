@@ -27,6 +27,8 @@ pub(crate) struct Gpu {
     stream: Stream,
     /// The stream for transfers between ranks.
     transfers: Stream,
+    /// The stream for exchanges between processes.
+    exchanges: Stream,
     kernels: Kernels,
     shelf: Shelf,
     staging: Staging,
@@ -76,6 +78,7 @@ impl Gpu {
             shelf: Shelf::new(index)?,
             stream,
             transfers: Stream::new()?,
+            exchanges: Stream::new()?,
             kernels: Kernels::load(capability)?,
             staging: Staging::default(),
             reached: RefCell::default(),
@@ -104,6 +107,11 @@ impl Gpu {
     /// The stream for transfers between ranks.
     pub(super) fn transfers(&self) -> &Stream {
         &self.transfers
+    }
+
+    /// The stream for exchanges between processes.
+    pub(super) fn exchanges(&self) -> &Stream {
+        &self.exchanges
     }
 
     /// The kernels.

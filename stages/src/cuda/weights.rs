@@ -124,13 +124,24 @@ impl Weights {
         let gpu = self.gpu()?;
         let at = self.value.at().offset(start * size_of::<f32>());
         gpu.upload_to(at, bytes)?;
-        match &self.copy {
-            Some(copy) => {
-                let copy = copy.at().offset(start * DType::Bf16.bytes());
-                gpu.cast_to_bf16(copy, at, bytes.len() / size_of::<f32>())
-            }
-            None => Ok(()),
-        }
+        self.round(&gpu, start, bytes.len() / size_of::<f32>())
+    }
+
+    /// Sets the weights from this place on to `f32` numbers of the same GPU.
+    pub(crate) fn copy_value(&self, start: usize, from: Ptr, count: usize) -> Result<()> {
+        let gpu = self.gpu()?;
+        let at = self.value.at().offset(start * size_of::<f32>());
+        gpu.copy(at, from, count * size_of::<f32>())?;
+        self.round(&gpu, start, count)
+    }
+
+    /// Renews the copy of these weights in the number format of products.
+    fn round(&self, gpu: &Gpu, start: usize, count: usize) -> Result<()> {
+        let Some(copy) = &self.copy else {
+            return Ok(());
+        };
+        let at = self.value.at().offset(start * size_of::<f32>());
+        gpu.cast_to_bf16(copy.at().offset(start * DType::Bf16.bytes()), at, count)
     }
 
     /// The optimizer's tensors. Makes `N` tensors of zeros before the first update.
@@ -196,10 +207,7 @@ impl Weights {
     fn store_value(&self, value: &[f32]) -> Result<()> {
         let gpu = self.gpu()?;
         gpu.upload_to(self.value.at(), bytemuck::cast_slice(value))?;
-        match &self.copy {
-            Some(copy) => gpu.cast_to_bf16(copy.at(), self.value.at(), self.count),
-            None => Ok(()),
-        }
+        self.round(&gpu, 0, self.count)
     }
 
     /// Copies numbers from the host.

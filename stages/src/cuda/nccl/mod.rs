@@ -2,9 +2,10 @@
 //!
 //! A communicator does not block. A call starts an operation, then polls until it has ended. Between polls it
 //! calls a function of the caller's, which can stop it. Making connections also has a deadline. Transfers run
-//! on the GPU's transfer stream, in the order of the calls. Events order them with the compute stream, and
-//! the host does not wait.
+//! on the GPU's transfer stream, in the order of the calls, and exchanges on a stream of their own. Events order
+//! them with the compute stream, and the host does not wait.
 
+mod exchange;
 mod handle;
 
 use std::fmt;
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 use cudarc::nccl::sys::{self, ncclDataType_t, ncclResult_t, ncclUniqueId};
 
 use super::{Gpu, Library};
-use crate::device::{DType, Device, Place};
+use crate::device::{DType, Device};
 use crate::error::{DeviceError, Error, NcclError, Result};
 use crate::stage::Bytes;
 use crate::tensor::Tensor;
@@ -188,16 +189,8 @@ impl Communicator {
         to: u32,
         going_on: impl FnMut() -> Result<(), E>,
     ) -> Result<(), E> {
-        let Place { device, dtype } = tensor.place();
-        if device != Device::Cuda(self.gpu) {
-            let error = DeviceError::Elsewhere {
-                shape: *tensor.shape(),
-                from: Device::Cuda(self.gpu),
-                on: device,
-            };
-            return Err(Error::from(error).into());
-        }
-        let gpu = Gpu::of(self.gpu)?;
+        self.check_here(tensor)?;
+        let (gpu, dtype) = (Gpu::of(self.gpu)?, tensor.dtype());
         let (memory, stream) = (tensor.device_memory(), gpu.transfers());
         memory.awaited_by(stream)?;
         let (at, count) = (memory.at().0 as *const _, tensor.bytes() as usize / dtype.bytes());
@@ -235,6 +228,19 @@ impl Communicator {
         self.settle(&format!("receiving from member {from}"), code, None, going_on)?;
         memory.filled_by(stream)?;
         Ok(Tensor::in_memory(memory, dtype, dims))
+    }
+
+    fn check_here(&self, tensor: &Tensor) -> Result<()> {
+        let (here, on) = (Device::Cuda(self.gpu), tensor.place().device);
+        match on == here {
+            true => Ok(()),
+            false => Err(DeviceError::Elsewhere {
+                shape: *tensor.shape(),
+                from: here,
+                on,
+            }
+            .into()),
+        }
     }
 
     /// Checks that the transfers under way have not failed.
