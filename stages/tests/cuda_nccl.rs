@@ -116,6 +116,66 @@ fn what_is_computed_is_what_comes_and_its_memory_waits_until_it_is_sent() {
     }
 }
 
+/// Runs both members, each with two communicators: for transfers and for exchanges.
+fn members_twice(task: impl Fn(u32, &Communicator, &Communicator) + Sync) {
+    let ids = [(); 2].map(|()| UniqueId::make().expect("NCCL is there"));
+    thread::scope(|scope| {
+        for number in 0..2 {
+            let task = &task;
+            scope.spawn(move || {
+                let [wires, sums] = ids.map(|id| join(&id, number));
+                let other = [1 - number];
+                for communicator in [&wires, &sums] {
+                    let connected = communicator.connect(&other, &other, PATIENCE, always);
+                    connected.expect("connected");
+                }
+                task(number, &wires, &sums);
+            });
+        }
+    });
+}
+
+#[test]
+fn an_exchange_goes_both_ways_and_waits_for_no_transfer() {
+    if !two() {
+        return;
+    }
+    let done = Barrier::new(2);
+    members_twice(|number, wires, sums| {
+        let other = 1 - number;
+        let mut stage = stage(place(number, DType::F32));
+        let mut computed = |round: usize| {
+            let host = Tensor::from_vec(&[COUNT], numbers(round)).expect("it fits");
+            let input = stage.load(host).expect("there is room");
+            stage.forward(common::train(0), input).expect("forward").0
+        };
+        let own = number as usize;
+        if number == 0 {
+            // The other one receives this only after the exchanges.
+            wires.send(&computed(7), 1, always).expect("queued");
+        }
+        let exchange = |round: usize, given: &Tensor| {
+            let taken = sums.exchange(&[(other, given)], &[(other, COUNT)], always);
+            (round, taken.expect("queued").remove(0))
+        };
+        // The memory of what is given may be used for the next round.
+        let taken: Vec<_> = (0..ROUNDS).map(|round| exchange(round, &computed(round + own))).collect();
+        let mut stage = self::stage(place(number, DType::F32));
+        let mut read = |tensor: Tensor| {
+            let host = stage.receive(tensor).and_then(|tensor| tensor.to(Place::default()));
+            host.expect("there").f32().to_vec()
+        };
+        for (round, tensor) in taken {
+            assert_eq!(read(tensor), numbers(round + other as usize));
+        }
+        if number == 1 {
+            let late = wires.receive(&[COUNT], DType::F32, 0, always).expect("queued");
+            assert_eq!(read(late), numbers(7));
+        }
+        done.wait();
+    });
+}
+
 #[test]
 fn a_thread_that_waits_for_what_never_comes_is_freed_from_outside() {
     if !two() {

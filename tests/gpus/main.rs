@@ -7,4 +7,5 @@ mod emulator;
 
 mod profile;
 mod refusals;
+mod replicas;
 mod training;

@@ -217,3 +217,105 @@ fn ranks_of_one_process_on_one_gpu_may_not_both_send_to_others() {
     // In a chain of ranks, only those at the boundary between processes use NCCL.
     same_weights(2, &["pipeline.devices=cuda:0", "pipeline.stages=4"]);
 }
+
+/// Trains in replicas over processes, and compares with one rank on a GPU.
+#[track_caller]
+fn same_as_one_rank(processes: u32, keys: &[&str], model: &[&str]) {
+    let Some(gpus) = Gpus::new() else { return };
+    let short = [&sets(&["train.steps=2", "checkpoint.every=2"])[..], &sets(model)].concat();
+    let plain = sets(&["pipeline.devices=cuda:0", "pipeline.stages=1"]);
+    let args = [&short[..], &plain, &["--weights-hash", "--run-dir", "alone"]].concat();
+    let alone = gpus.alone(&args).done();
+    for sharded in ["optimizer.sharded=false", "optimizer.sharded=true"] {
+        let keys = [keys, &[sharded]].concat();
+        let args = [&short[..], &sets(&keys), &["--weights-hash", "--run-dir", sharded]].concat();
+        let several = all_done(end_all(gpus.start(processes, &args)));
+        assert_eq!(several.hash(), alone.hash(), "{keys:?}");
+        assert_eq!(gpus.0.numbers(sharded), gpus.0.numbers("alone"), "{keys:?}");
+    }
+}
+
+#[test]
+fn replicas_on_gpus_of_several_processes_train_to_the_bits_of_one() {
+    let one = ["pipeline.devices=cuda:0", "pipeline.stages=1"];
+    for dtype in ["pipeline.dtype=f32", "pipeline.dtype=bf16"] {
+        let two = [&one[..], &["pipeline.replicas=2"]].concat();
+        same_as_one_rank(2, &two, &[dtype]);
+    }
+    // 8 micro-batches for 3 replicas, and so many numbers that each replica adds up a part of them.
+    let three = [&one[..], &["pipeline.replicas=3"]].concat();
+    same_as_one_rank(3, &three, &["model.dim=32", "pipeline.micro_batches=8"]);
+    // Two of four replicas are in one process.
+    let devices = "pipeline.devices=cuda:0,cuda:1,cuda:0,cuda:1";
+    let four = [devices, "pipeline.stages=1", "pipeline.replicas=4"];
+    same_as_one_rank(2, &four, &["model.dim=32"]);
+    // Wires and sums go between the same processes.
+    for map in ["launch.map=pipeline", "launch.map=replicas"] {
+        let both = [devices, "pipeline.stages=2", "pipeline.replicas=2", map];
+        same_as_one_rank(2, &both, &[]);
+    }
+    let several_stages = ["pipeline.schedule=zb-v", "pipeline.stages=4", "pipeline.replicas=2"];
+    let keys = [&[devices, "launch.map=replicas"], &several_stages[..]].concat();
+    same_as_one_rank(2, &keys, &["pipeline.micro_batches=3"]);
+}
+
+/// The sizes of what NCCL has carried in a step, except for the bytes by which it connects.
+fn carried_in_a_step(processes: u32, keys: &[&str]) -> Vec<usize> {
+    let gpus = Gpus::new().expect("asked before");
+    let address = worlds::free_address();
+    let args = [&sets(keys)[..], &["--steps", "1"]].concat();
+    let member = |rank| {
+        let mut command = gpus.member(rank, processes, &address, &args);
+        command.env("PIPEWRIGHT_EMULATOR_SENT", gpus.0.path("sent"));
+        Started::new(command)
+    };
+    all_done(end_all((0..processes).map(member).collect()));
+    let sent = fs::read_to_string(gpus.0.path("sent")).unwrap_or_default();
+    let size = |line: &str| line.rsplit(' ').next().expect("a size").parse().expect("a number");
+    sent.lines().map(size).filter(|size| *size > 4).collect()
+}
+
+#[test]
+fn gradients_of_replicas_go_by_nccl_where_every_rank_has_a_gpu_of_its_own() {
+    let Cuda::Emulated(_) = emulator::start() else {
+        return;
+    };
+    let replicas = ["pipeline.replicas=2", "model.tied=false", "model.layers=1"];
+    let own = [&["pipeline.devices=cuda:0", "pipeline.stages=1"], &replicas[..]].concat();
+    // Two tables of tokens, one of places, a layer of 12 matrices and 13 rows, and a norm.
+    let numbers = 2 * 256 * 16 + 16 * 16 + 12 * 16 * 16 + 13 * 16 + 2 * 16;
+    assert_eq!(carried_in_a_step(2, &own), [4 * numbers; 2]);
+    // Two ranks of a process share a GPU.
+    let shared = [&["pipeline.devices=cuda:0", "pipeline.stages=2"], &replicas[..]].concat();
+    assert!(carried_in_a_step(2, &shared).is_empty());
+    same_as_one_rank(2, &shared, &["model.layers=2"]);
+    // One of the two is on the CPU.
+    let mixed = [&["pipeline.devices=cuda:0,cpu", "pipeline.stages=1"], &replicas[..]].concat();
+    assert!(carried_in_a_step(2, &mixed).is_empty());
+}
+
+#[test]
+fn a_process_that_is_killed_ends_the_sums_of_its_replicas() {
+    for victim in [0, 1] {
+        let Some(gpus) = Gpus::new() else { return };
+        let keys = [
+            "pipeline.devices=cuda:0",
+            "pipeline.stages=1",
+            "pipeline.replicas=2",
+        ];
+        let mut started = gpus.start(2, &[&LONG[..], &sets(&keys)].concat());
+        gpus.0.await_steps();
+        // It has nothing to wait for but sums: the other one reaches one, and is in it when this one dies.
+        started[victim].signal("-STOP");
+        std::thread::sleep(Duration::from_millis(300));
+        started[victim].signal("-KILL");
+        drop(started.remove(victim));
+        let said = started.remove(0).end().failed(1);
+        let line = format!(
+            "process {}: error: process {victim} has stopped without saying why: \
+             it was killed, or its machine or the network failed\n",
+            1 - victim
+        );
+        assert!(said.ends_with(&line), "{said}");
+    }
+}
