@@ -89,9 +89,8 @@ pub trait Transport<W>: 'static {
     /// [`crate::Error::Fabric`] when the sender could not write the wire, or it cannot be read here.
     fn wait(&mut self, peer: WorldRank, tag: Tag) -> Result<W>;
 
-    /// Sends a wire to each of some ranks, and announces one from each of others, which
-    /// [`Transport::wait`] gives. A wire from rank `r` in `taken` has so many `f32` numbers, in one dimension.
-    /// Ranks that hold the same stages in several replicas call it, all in the same order. It does not wait
+    /// Sends a wire to each of some ranks, and announces one from each of others, which [`Transport::wait`]
+    /// gives. `taken` says how many `f32` numbers each has, in one dimension. Ranks that hold the same stages in several replicas call it, all in the same order. It does not wait
     /// for the others.
     ///
     /// # Errors

@@ -159,10 +159,14 @@ fn an_exchange_goes_both_ways_and_waits_for_no_transfer() {
             (round, taken.expect("queued").remove(0))
         };
         // The memory of what is given may be used for the next round.
-        let taken: Vec<_> = (0..ROUNDS).map(|round| exchange(round, &computed(round + own))).collect();
+        let taken: Vec<_> = (0..ROUNDS)
+            .map(|round| exchange(round, &computed(round + own)))
+            .collect();
         let mut stage = self::stage(place(number, DType::F32));
         let mut read = |tensor: Tensor| {
-            let host = stage.receive(tensor).and_then(|tensor| tensor.to(Place::default()));
+            let host = stage
+                .receive(tensor)
+                .and_then(|tensor| tensor.to(Place::default()));
             host.expect("there").f32().to_vec()
         };
         for (round, tensor) in taken {

@@ -2,8 +2,8 @@
 //!
 //! A communicator does not block. A call starts an operation, then polls until it has ended. Between polls it
 //! calls a function of the caller's, which can stop it. Making connections also has a deadline. Transfers run
-//! on the GPU's transfer stream, in the order of the calls, and exchanges on a stream of their own. Events order
-//! them with the compute stream, and the host does not wait.
+//! on the GPU's transfer stream, in the order of the calls, and exchanges on a stream of their own. Events
+//! order them with the compute stream, and the host does not wait.
 
 mod exchange;
 mod handle;
