@@ -52,8 +52,8 @@ pub trait Carrier<W>: Send {
 
     /// Queues the numbers of wires for ranks with which it trades, and the receipt of a wire of so many `f32`
     /// numbers, in one dimension, from each of others. All at once: it needs no description, because the
-    /// other ranks call it in the same order. Gives the wires, in the order of `taken`. Trades do not wait
-    /// for the transfers of [`Carrier::send`] and [`Carrier::receive`].
+    /// other ranks call it in the same order. Gives the wires, in the order of `taken`. Trades have
+    /// a queue of their own.
     ///
     /// # Errors
     /// As for [`Carrier::receive`].

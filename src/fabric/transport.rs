@@ -90,8 +90,8 @@ pub trait Transport<W>: 'static {
     fn wait(&mut self, peer: WorldRank, tag: Tag) -> Result<W>;
 
     /// Sends a wire to each of some ranks, and announces one from each of others, which [`Transport::wait`]
-    /// gives. `taken` says how many `f32` numbers each has, in one dimension. Ranks that hold the same stages in several replicas call it, all in the same order. It does not wait
-    /// for the others.
+    /// gives. `taken` says how many `f32` numbers each has, in one dimension. Ranks that hold the same stages
+    /// in several replicas call it, all in the same order. It does not wait for the others.
     ///
     /// # Errors
     /// As for [`Transport::send`].

@@ -150,9 +150,10 @@ fn an_exchange_goes_both_ways_and_waits_for_no_transfer() {
             stage.forward(common::train(0), input).expect("forward").0
         };
         let own = number as usize;
+        // The other one receives this only after the exchanges. Until then nothing may use its memory again.
+        let early = computed(7);
         if number == 0 {
-            // The other one receives this only after the exchanges.
-            wires.send(&computed(7), 1, always).expect("queued");
+            wires.send(&early, 1, always).expect("queued");
         }
         let exchange = |round: usize, given: &Tensor| {
             let taken = sums.exchange(&[(other, given)], &[(other, COUNT)], always);
