@@ -136,7 +136,7 @@ fn members_twice(task: impl Fn(u32, &Communicator, &Communicator) + Sync) {
 }
 
 #[test]
-fn an_exchange_goes_both_ways_and_waits_for_no_transfer() {
+fn an_exchange_goes_both_ways_and_waits_for_no_later_receive() {
     if !two() {
         return;
     }
@@ -163,6 +163,12 @@ fn an_exchange_goes_both_ways_and_waits_for_no_transfer() {
         let taken: Vec<_> = (0..ROUNDS)
             .map(|round| exchange(round, &computed(round + own)))
             .collect();
+        // In the last one, nothing comes to the first member.
+        let last = match number {
+            0 => sums.exchange(&[(1, &computed(ROUNDS + 3))], &[], always),
+            _ => sums.exchange(&[], &[(0, COUNT)], always),
+        };
+        let last = last.expect("queued");
         let mut stage = self::stage(place(number, DType::F32));
         let mut read = |tensor: Tensor| {
             let host = stage
@@ -172,6 +178,9 @@ fn an_exchange_goes_both_ways_and_waits_for_no_transfer() {
         };
         for (round, tensor) in taken {
             assert_eq!(read(tensor), numbers(round + other as usize));
+        }
+        for tensor in last {
+            assert_eq!(read(tensor), numbers(ROUNDS + 3));
         }
         if number == 1 {
             let late = wires.receive(&[COUNT], DType::F32, 0, always).expect("queued");
