@@ -360,3 +360,18 @@ fn tree(mut sums: Vec<Vec<Vec<f32>>>) -> Vec<Vec<f32>> {
     }
     sums.pop().expect("a batch has a micro-batch")
 }
+
+/// A GPT with a parameter of several pieces, whose sum over replicas has several buckets.
+pub fn large(tied: bool, micro_batches: u32) -> Recipe {
+    let gpt = Gpt {
+        vocab: 700,
+        dim: 144,
+        layers: 1,
+        heads: 2,
+        context: 8,
+        dropout: 0.1,
+        tied,
+        seed: 3,
+    };
+    gpt_recipe(gpt, 1, micro_batches)
+}

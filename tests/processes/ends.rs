@@ -5,6 +5,19 @@ use std::net::{TcpListener, TcpStream};
 
 use super::*;
 
+/// Each of the other processes ends and names the one that was killed.
+pub(super) fn others_name(victim: usize, others: Vec<Started>) {
+    let numbers = (0..=others.len()).filter(|&process| process != victim);
+    for (process, ended) in numbers.zip(others) {
+        let said = ended.end().failed(1);
+        let line = format!(
+            "process {process}: error: process {victim} has stopped without saying why: it was killed, or \
+             its machine or the network failed\n"
+        );
+        assert!(said.ends_with(&line), "{said}");
+    }
+}
+
 #[test]
 fn a_process_that_is_killed_ends_all_and_is_named() {
     for victim in [0, 2] {
@@ -12,15 +25,7 @@ fn a_process_that_is_killed_ends_all_and_is_named() {
         let mut started = place.start_long(4, &["--set", "pipeline.stages=4"]);
         started[victim].signal("-KILL");
         drop(started.remove(victim));
-        let others: Vec<_> = (0..4).filter(|&process| process != victim).collect();
-        for (process, ended) in others.into_iter().zip(started) {
-            let said = ended.end().failed(1);
-            let line = format!(
-                "process {process}: error: process {victim} has stopped without saying why: \
-                 it was killed, or its machine or the network failed\n"
-            );
-            assert!(said.ends_with(&line), "{said}");
-        }
+        others_name(victim, started);
     }
 }
 

@@ -67,9 +67,8 @@ fn two_processes_on_gpus_train_to_the_bits_of_one() {
     }
 }
 
-/// Whether NCCL carries the gradient of the tied table, from one of these members to the other, and the sum
-/// back.
-fn is_tied_by_nccl(processes: u32, members: [u32; 2], keys: &[&str]) -> bool {
+/// What NCCL has carried in a step: a line for each transfer, with sender, receiver and bytes.
+fn sent_in_a_step(processes: u32, keys: &[&str]) -> String {
     let gpus = Gpus::new().expect("asked before");
     let address = worlds::free_address();
     let args = [&sets(keys)[..], &["--steps", "1"]].concat();
@@ -79,7 +78,13 @@ fn is_tied_by_nccl(processes: u32, members: [u32; 2], keys: &[&str]) -> bool {
         Started::new(command)
     };
     all_done(end_all((0..processes).map(member).collect()));
-    let sent = fs::read_to_string(gpus.0.path("sent")).unwrap_or_default();
+    fs::read_to_string(gpus.0.path("sent")).unwrap_or_default()
+}
+
+/// Whether NCCL carries the gradient of the tied table, from one of these members to the other, and the sum
+/// back.
+fn is_tied_by_nccl(processes: u32, members: [u32; 2], keys: &[&str]) -> bool {
+    let sent = sent_in_a_step(processes, keys);
     let table = 256 * 16 * size_of::<f32>();
     let [there, back] = [members, [members[1], members[0]]].map(|[from, to]| format!("{from} {to} {table}"));
     sent.lines().any(|line| line == there) && sent.lines().any(|line| line == back)
@@ -264,16 +269,7 @@ fn replicas_on_gpus_of_several_processes_train_to_the_bits_of_one() {
 
 /// The sizes of what NCCL has carried in a step, except for the bytes by which it connects.
 fn carried_in_a_step(processes: u32, keys: &[&str]) -> Vec<usize> {
-    let gpus = Gpus::new().expect("asked before");
-    let address = worlds::free_address();
-    let args = [&sets(keys)[..], &["--steps", "1"]].concat();
-    let member = |rank| {
-        let mut command = gpus.member(rank, processes, &address, &args);
-        command.env("PIPEWRIGHT_EMULATOR_SENT", gpus.0.path("sent"));
-        Started::new(command)
-    };
-    all_done(end_all((0..processes).map(member).collect()));
-    let sent = fs::read_to_string(gpus.0.path("sent")).unwrap_or_default();
+    let sent = sent_in_a_step(processes, keys);
     let size = |line: &str| {
         line.rsplit(' ')
             .next()

@@ -1,5 +1,6 @@
 //! Processes whose replicas a parameter server keeps alike.
 
+use super::ends::others_name;
 use super::*;
 
 const SERVER: [&str; 6] = [
@@ -108,15 +109,7 @@ fn a_process_that_is_killed_ends_the_others_of_a_server_and_is_named() {
         let mut started = place.start_long(4, &server("pipeline.max_staleness=3", &more));
         started[victim].signal("-KILL");
         drop(started.remove(victim));
-        let others = (0..4).filter(|&process| process != victim);
-        for (process, ended) in others.zip(started) {
-            let said = ended.end().failed(1);
-            let line = format!(
-                "process {process}: error: process {victim} has stopped without saying why: \
-                 it was killed, or its machine or the network failed\n"
-            );
-            assert!(said.ends_with(&line), "{said}");
-        }
+        others_name(victim, started);
     }
 }
 

@@ -6,29 +6,14 @@ mod refusals;
 
 use std::sync::{Arc, Mutex};
 
-use common::{RandomRows, Recipe, gpt_recipe, recipe, recipe_of};
+use common::{RandomRows, Recipe, large, recipe, recipe_of};
 use pipewright::mesh::Map;
 use pipewright::schedule::{Pass, Schedule};
 use pipewright::stages::Parameter;
-use pipewright::stages::models::{Gpt, Mlp};
+use pipewright::stages::models::Mlp;
 use pipewright::stages::optimizer::{AdamW, Optimizer, Update};
 
 const STEPS: u64 = 2;
-
-/// A GPT with a parameter of several pieces, whose sum over replicas has several buckets.
-fn large(tied: bool, micro_batches: u32) -> Recipe {
-    let gpt = Gpt {
-        vocab: 700,
-        dim: 144,
-        layers: 1,
-        heads: 2,
-        context: 8,
-        dropout: 0.1,
-        tied,
-        seed: 3,
-    };
-    gpt_recipe(gpt, 1, micro_batches)
-}
 
 fn assert_equal(recipe: &mut Recipe, expected: &str, name: &str, ranks: u32) {
     let hash = recipe.hash(ranks, name, STEPS);

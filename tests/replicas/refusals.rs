@@ -12,8 +12,7 @@ use pipewright::stages::optimizer::{Optimizer, Sgd, Update};
 use pipewright::stages::{Init, Parameter, Sequential, Shape, Tensor};
 use pipewright::{Error, Pipeline, PipelineBuilder, Result};
 
-use crate::common::{RandomRows, RandomTokens, Recipe, recipe};
-use crate::large;
+use crate::common::{RandomRows, RandomTokens, Recipe, large, recipe};
 
 #[test]
 fn a_failing_replica_is_named() {

@@ -119,31 +119,34 @@ fn not_a_number(input: Tensor) -> Result<Tensor> {
     Ok(Tensor::from_vec(shape.dims(), vec![f32::NAN; count])?)
 }
 
+/// A small perceptron whose inputs of this step and micro-batch are no numbers.
+fn not_finite_at(step: u64, micro_batch: u32) -> Recipe {
+    let mlp = || {
+        Mlp {
+            sizes: vec![6, 8, 3],
+            dropout: 0.0,
+            seed: 5,
+        }
+        .model()
+    };
+    let rows = RandomRows {
+        rows: 2,
+        width: 6,
+        classes: 3,
+    };
+    let data = Odd {
+        source: Arc::new(rows),
+        at: (step, micro_batch),
+        odd: not_a_number,
+    };
+    recipe_of(mlp, Arc::new(data), 4)
+}
+
 #[test]
 fn a_step_that_is_not_finite_is_discarded_by_all_and_told_soon() {
     const BAD: u64 = 4;
     for max_staleness in [1, 3] {
-        let odd = || {
-            let mlp = || {
-                Mlp {
-                    sizes: vec![6, 8, 3],
-                    dropout: 0.0,
-                    seed: 5,
-                }
-                .model()
-            };
-            let rows = RandomRows {
-                rows: 2,
-                width: 6,
-                classes: 3,
-            };
-            let data = Odd {
-                source: Arc::new(rows),
-                at: (BAD, 2),
-                odd: not_a_number,
-            };
-            two(slowed(recipe_of(mlp, Arc::new(data), 4), 0..2), max_staleness)
-        };
+        let odd = || two(slowed(not_finite_at(BAD, 2), 0..2), max_staleness);
         let told = in_processes(2, odd, |_, mut pipeline| {
             let (mut failed, mut after) = (None, 0);
             for _ in 0..12 {
@@ -173,27 +176,7 @@ fn a_step_that_is_not_finite_is_discarded_by_all_and_told_soon() {
 #[test]
 fn the_last_step_is_not_saved_unless_it_is_finite() {
     let folder = tempfile::tempdir().expect("a folder");
-    let odd = || {
-        let mlp = || {
-            Mlp {
-                sizes: vec![6, 8, 3],
-                dropout: 0.0,
-                seed: 5,
-            }
-            .model()
-        };
-        let rows = RandomRows {
-            rows: 2,
-            width: 6,
-            classes: 3,
-        };
-        let data = Odd {
-            source: Arc::new(rows),
-            at: (3, 0),
-            odd: not_a_number,
-        };
-        two(recipe_of(mlp, Arc::new(data), 4), 2)
-    };
+    let odd = || two(not_finite_at(3, 0), 2);
     in_processes(2, odd, |_, mut pipeline| {
         (0..4).for_each(|_| drop(pipeline.step().expect("a step")));
         let error = pipeline

@@ -12,9 +12,8 @@ mod stale;
 
 use std::sync::Arc;
 
-use common::{Recipe, gpt_recipe, recipe};
+use common::{Recipe, large, recipe};
 use pipewright::schedule::Schedule;
-use pipewright::stages::models::Gpt;
 use pipewright::stages::optimizer::{AdamW, Optimizer, Sgd};
 use pipewright::{Pipeline, SyncMode};
 
@@ -23,21 +22,6 @@ const STEPS: u64 = 3;
 /// A server with this staleness.
 fn server(max_staleness: u32) -> SyncMode {
     SyncMode::Server { max_staleness }
-}
-
-/// A GPT with a parameter of several pieces, of which every replica owns some.
-fn large(micro_batches: u32) -> Recipe {
-    let gpt = Gpt {
-        vocab: 700,
-        dim: 144,
-        layers: 1,
-        heads: 2,
-        context: 8,
-        dropout: 0.1,
-        tied: false,
-        seed: 3,
-    };
-    gpt_recipe(gpt, 1, micro_batches)
 }
 
 /// The hash after these steps, with another optimizer than the recipe's.
@@ -79,7 +63,7 @@ fn without_staleness_a_server_gives_the_bits_of_reductions() {
 fn a_server_whose_weights_are_asked_for_after_each_step_gives_the_bits_of_reductions() {
     for (mut recipe, shapes) in [
         (recipe(2, false, 8), &[(2, 1), (2, 2), (3, 1), (3, 2), (8, 1)][..]),
-        (large(4), &[(2, 1), (3, 1), (2, 2)]),
+        (large(false, 4), &[(2, 1), (3, 1), (2, 2)]),
     ] {
         let expected = recipe.plain_hash(STEPS);
         for &(replicas, ranks) in shapes {

@@ -122,7 +122,7 @@ fn a_fast_replica_goes_on_with_stale_weights() {
 fn losses_fall_and_all_replicas_have_the_weights_that_are_saved() {
     let folder = tempfile::tempdir().expect("a folder");
     let build = || {
-        let mut recipe = large(4);
+        let mut recipe = large(false, 4);
         recipe.learning_rate = LearningRate::Constant(1e-3);
         (recipe.replicas, recipe.sync) = (2, server(3));
         recipe.data = Arc::new(Again(Arc::clone(&recipe.data)));
@@ -165,7 +165,7 @@ impl DataSource for Again {
 #[test]
 fn a_checkpoint_goes_on_with_or_without_a_server() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut recipe = large(4);
+    let mut recipe = large(false, 4);
     let expected = recipe.plain_hash(4);
     let shapes = [
         (2, server(2), 1),
@@ -235,7 +235,7 @@ fn ranks_that_are_done_hold_up_no_other_rank_of_their_process() {
     for (processes, map) in [(1, Map::Pipeline), (2, Map::Pipeline), (2, Map::Replicas)] {
         for max_staleness in [1, 4] {
             let done = worlds::in_processes(processes, |world| {
-                let mut recipe = large(4);
+                let mut recipe = large(false, 4);
                 (recipe.replicas, recipe.sync) = (2, server(max_staleness));
                 let schedule = Schedule::named("zb-h1", 3, 4).expect("the sizes fit");
                 let builder = recipe.builder(schedule).expect("the model fits").map(map);
