@@ -21,7 +21,7 @@ const AT: ForwardContext = ForwardContext {
 
 /// Runs all three functions of a layer whose input is numbers.
 pub(crate) fn layer_run(mut layer: Box<dyn Layer>, input: Tensor) -> Result<Run> {
-    let grad = tensor(layer.output_shape(input.shape())?.dims())?;
+    let grad = tensor(layer.output_shape(input.shape())?.dims())?.to(input.place())?;
     Ok(Box::new(move |clock: &mut Clock| {
         let (input, grad) = (own(&input), own(&grad));
         let (output, saved) = clock.time(|| layer.forward(AT, input))?;

@@ -1,6 +1,7 @@
 //! Causal multi-head self-attention.
 
 use crate::cpu::attention::{self, Saved, Sizes};
+use crate::cpu::real::in_format;
 use crate::device::DType;
 use crate::error::{Error, Result, SettingError};
 use crate::kept::Kept;
@@ -76,7 +77,11 @@ impl Layer for Attention {
             }
             None => {
                 let mut lse = Tensor::on_host(&sums)?;
-                attention::forward(output.f32_mut(), lse.f32_mut(), input.f32(), self.sizes(&shape));
+                let sizes = self.sizes(&shape);
+                in_format!(input.dtype(), N => {
+                    let (output, input) = (output.numbers_mut::<N>(), input.numbers::<N>());
+                    attention::forward(output, lse.f32_mut(), input, sizes);
+                });
                 lse
             }
         };
@@ -93,13 +98,15 @@ impl Layer for Attention {
             gpu.attention_backward(input.dtype(), places, input.dims()[0], self.sizes(input.shape()))?;
             return Ok((Some(input_grad), Kept::new(ctx, [])));
         }
-        let saved = Saved {
-            qkv: input.f32(),
-            out: output.f32(),
-            lse: lse.f32(),
-            grad: grad.f32(),
-        };
-        attention::backward(input_grad.f32_mut(), saved, self.sizes(input.shape()));
+        in_format!(input.dtype(), N => {
+            let saved = Saved {
+                qkv: input.numbers::<N>(),
+                out: output.numbers(),
+                lse: lse.f32(),
+                grad: grad.numbers(),
+            };
+            attention::backward(input_grad.numbers_mut(), saved, self.sizes(input.shape()));
+        });
         Ok((Some(input_grad), Kept::new(ctx, [])))
     }
 }

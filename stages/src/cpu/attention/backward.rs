@@ -8,24 +8,25 @@ use super::{BLOCK, Sizes, hide_later};
 use crate::cpu::lanes::LANES;
 use crate::cpu::math::exp;
 use crate::cpu::parts::{By, cut};
+use crate::cpu::real::Real;
 use crate::cpu::small::{Size, add_turned_product, product};
 use crate::pool::Buffer;
 
 /// What backward reads: what forward kept, and the output gradient.
 #[derive(Clone, Copy)]
-pub(crate) struct Saved<'a> {
+pub(crate) struct Saved<'a, N> {
     /// Queries, keys and values.
-    pub(crate) qkv: &'a [f32],
+    pub(crate) qkv: &'a [N],
     /// The output.
-    pub(crate) out: &'a [f32],
+    pub(crate) out: &'a [N],
     /// The logarithm of every row's sum of exponentials.
     pub(crate) lse: &'a [f32],
     /// The output gradient.
-    pub(crate) grad: &'a [f32],
+    pub(crate) grad: &'a [N],
 }
 
 /// Writes the gradient of queries, keys and values.
-pub(crate) fn backward(qkv_grad: &mut [f32], saved: Saved<'_>, sizes: Sizes) {
+pub(crate) fn backward<N: Real>(qkv_grad: &mut [N], saved: Saved<'_, N>, sizes: Sizes) {
     let Sizes { time, heads, dim } = sizes;
     let qkv_grad = Mutex::new(qkv_grad);
     cut(By(saved.lse, time), 2 * sizes.weight(), |first, lse| {
@@ -82,7 +83,7 @@ impl Head {
         }
     }
 
-    fn gather(&mut self, saved: Saved<'_>, sizes: Sizes, head: usize) {
+    fn gather<N: Real>(&mut self, saved: Saved<'_, N>, sizes: Sizes, head: usize) {
         let qkv = |which| sizes.part(saved.qkv, 3, which, head);
         self.queries.gather(qkv(0), sizes.scale());
         self.keys.gather(qkv(1), 1.0);
@@ -138,7 +139,7 @@ impl Head {
         add_turned_product(self.value_grads.view_mut(0), size, self.scores.view(0), grad);
     }
 
-    fn scatter(&self, qkv_grad: &mut [f32], sizes: Sizes, head: usize) {
+    fn scatter<N: Real>(&self, qkv_grad: &mut [N], sizes: Sizes, head: usize) {
         let (dim, width) = (sizes.dim, sizes.width());
         let parts = [
             (&self.query_grads, sizes.scale()),

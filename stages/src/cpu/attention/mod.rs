@@ -13,6 +13,7 @@ use self::gathered::{Gathered, Part};
 use super::lanes::LANES;
 use super::math::exp;
 use super::parts::{By, EXP, PRODUCTS, cut};
+use super::real::Real;
 use super::small::{Size, View, product, turned_product};
 use crate::pool::Buffer;
 
@@ -60,7 +61,7 @@ impl Sizes {
     }
 
     /// A head's part of rows whose length is `parts` times `dim`.
-    fn part(self, numbers: &[f32], parts: usize, which: usize, head: usize) -> Part<'_> {
+    fn part<N: Real>(self, numbers: &[N], parts: usize, which: usize, head: usize) -> Part<'_, N> {
         let offset = which * self.dim + head * self.width();
         Part {
             numbers,
@@ -73,7 +74,7 @@ impl Sizes {
 
 /// Computes attention for every head of every sequence. Writes the logarithm of every row's sum of
 /// exponentials to `lse`, `[sequences, heads, time]`.
-pub(crate) fn forward(out: &mut [f32], lse: &mut [f32], qkv: &[f32], sizes: Sizes) {
+pub(crate) fn forward<N: Real>(out: &mut [N], lse: &mut [f32], qkv: &[N], sizes: Sizes) {
     let Sizes { time, heads, dim } = sizes;
     // Heads share rows, so a thread takes the lock once and writes a whole head.
     let out = Mutex::new(out);
