@@ -88,8 +88,8 @@ impl WireFrame for Tensor {
     }
 
     fn read(description: &[u8], bytes: u64, from: &mut dyn Read) -> io::Result<Self> {
-        let (shape, dtype) =
-            described_tensor(description).ok_or_else(|| io::Error::other("its description is of no tensor"))?;
+        let (shape, dtype) = described_tensor(description)
+            .ok_or_else(|| io::Error::other("its description is of no tensor"))?;
         let needed = (dtype.bytes() * shape.dims().iter().product::<usize>()) as u64;
         if needed != bytes {
             return Err(io::Error::other(format!(

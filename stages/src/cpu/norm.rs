@@ -68,13 +68,7 @@ fn forward_part<N: Real>(
 }
 
 /// Like [`forward`], with the `stats` that it wrote.
-pub(crate) fn forward_again<N: Real>(
-    out: &mut [N],
-    stats: &[f32],
-    input: &[N],
-    gain: &[f32],
-    shift: &[f32],
-) {
+pub(crate) fn forward_again<N: Real>(out: &mut [N], stats: &[f32], input: &[N], gain: &[f32], shift: &[f32]) {
     let width = gain.len();
     let rows = ((By(out, width), By(stats, 2)), By(input, width));
     cut(rows, width, |_, ((out, stats), input)| {
@@ -83,13 +77,7 @@ pub(crate) fn forward_again<N: Real>(
 }
 
 #[multiversion(targets = "simd")]
-fn forward_again_part<N: Real>(
-    out: &mut [N],
-    stats: &[f32],
-    input: &[N],
-    gain: &[f32],
-    shift: &[f32],
-) {
+fn forward_again_part<N: Real>(out: &mut [N], stats: &[f32], input: &[N], gain: &[f32], shift: &[f32]) {
     let width = gain.len();
     let rows = input
         .chunks_exact(width)

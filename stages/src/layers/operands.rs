@@ -74,7 +74,10 @@ pub(super) fn add_turned_product(out: &mut [f32], start: Start<'_>, a: &Tensor, 
             matmul(out, start, a.t(), Right::Matrix(b));
         }
         DType::Bf16 => {
-            let [a, b] = [Matrix::new(a.bf16(), columns[0]), Matrix::new(b.bf16(), columns[1])];
+            let [a, b] = [
+                Matrix::new(a.bf16(), columns[0]),
+                Matrix::new(b.bf16(), columns[1]),
+            ];
             halves::product(out, start, a.t(), halves::Right::Matrix(b));
         }
     }

@@ -44,7 +44,10 @@ pub(super) fn add(sums: &mut Sums, left: Left<'_>, panel: &[bf16]) {
                     tile::<false>(sums, numbers.as_ptr(), stride, panel.as_ptr(), pairs);
                 }
                 Order::Pairs => {
-                    assert!(numbers.len() >= TILE * 2 * (pairs - 1) + 2 * ROWS, "rows are whole");
+                    assert!(
+                        numbers.len() >= TILE * 2 * (pairs - 1) + 2 * ROWS,
+                        "rows are whole"
+                    );
                     tile::<true>(sums, numbers.as_ptr(), 0, panel.as_ptr(), pairs);
                 }
             }

@@ -4,9 +4,8 @@ use std::ops::Range;
 
 use half::bf16;
 
-use super::panels::{pack, padded};
-use super::way::Way;
 use super::TILE;
+use super::panels::{pack, padded};
 use crate::cpu::matrix::Matrix;
 use crate::pool::Buffer;
 
@@ -59,10 +58,10 @@ pub(super) struct Groups<'a> {
 }
 
 impl<'a> Groups<'a> {
-    pub(super) fn new(way: Way, from: Matrix<'a, bf16>) -> Self {
+    pub(super) fn new(needs_rows: bool, from: Matrix<'a, bf16>) -> Self {
         let depth = padded(from.columns);
         let in_place = !from.turned && depth == from.columns && from.rows.is_multiple_of(TILE);
-        let order = match (from.turned && !way.needs_rows(), in_place) {
+        let order = match (from.turned && !needs_rows, in_place) {
             (true, _) => Order::Pairs,
             (_, true) => Order::Rows(from.stride),
             (_, false) => Order::Rows(depth),
@@ -73,7 +72,7 @@ impl<'a> Groups<'a> {
             depth,
             order,
             numbers: (!in_place).then(|| Buffer::pooled(count)),
-            panel: (from.turned && way.needs_rows()).then(|| Buffer::pooled(TILE * depth)),
+            panel: (from.turned && needs_rows).then(|| Buffer::pooled(TILE * depth)),
         }
     }
 
@@ -123,6 +122,52 @@ fn turn(to: &mut [bf16], panel: &[bf16]) {
     for (row, to) in to.chunks_exact_mut(pairs.len()).enumerate() {
         for (to, pair) in to.iter_mut().zip(pairs) {
             *to = pair[row];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::real::Real;
+
+    /// Of every group, all pairs of numbers as a way reads them.
+    fn read(needs_rows: bool, from: Matrix<'_, bf16>) -> Vec<f32> {
+        let mut groups = Groups::new(needs_rows, from);
+        let mut all = Vec::new();
+        for row in (0..from.rows).step_by(TILE) {
+            let left = groups.reach(row, true);
+            for row in 0..left.rows {
+                for depth in 0..left.depth {
+                    all.push(match left.order {
+                        Order::Rows(stride) => left.numbers[row * stride + depth].wide(),
+                        Order::Pairs => left.numbers[depth / 2 * 2 * TILE + 2 * row + depth % 2].wide(),
+                    });
+                }
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn every_order_has_the_same_numbers_padded_with_zeros() {
+        for [rows, depth] in [[64, 64], [33, 64], [64, 37], [1, 1]] {
+            let numbers: Vec<bf16> = (1..=rows * depth)
+                .map(|number| bf16::narrow(number as f32))
+                .collect();
+            let plain = Matrix::new(&numbers, depth);
+            let turned: Vec<bf16> = (0..rows * depth)
+                .map(|at| numbers[at % rows * depth + at / rows])
+                .collect();
+            let turned = Matrix::new(&turned, rows).t();
+            let expected: Vec<f32> = numbers
+                .chunks(depth)
+                .flat_map(|row| (0..padded(depth)).map(|at| row.get(at).map_or(0.0, |number| number.wide())))
+                .collect();
+            for (needs_rows, from) in [(false, plain), (true, plain), (false, turned), (true, turned)] {
+                let what = format!("{rows} x {depth}, turned: {}, rows: {needs_rows}", from.turned);
+                assert_eq!(read(needs_rows, from), expected, "{what}");
+            }
         }
     }
 }

@@ -133,7 +133,8 @@ fn pack_rows<N: Real>(panel: &mut [[u32; TILE]], from: Matrix<'_, N>, columns: R
     for (index, to) in panel.iter_mut().enumerate() {
         let rest = from.rows.saturating_sub(2 * index);
         if rest >= 2 && width == TILE {
-            let [a, b]: [&[N; TILE]; 2] = [0, 1].map(|next| row(2 * index + next).first_chunk().expect("a panel"));
+            let [a, b]: [&[N; TILE]; 2] =
+                [0, 1].map(|next| row(2 * index + next).first_chunk().expect("a panel"));
             for ((to, &a), &b) in to.iter_mut().zip(a).zip(b) {
                 *to = pair(a, b);
             }
