@@ -8,7 +8,6 @@ use super::{BLOCK, Sizes, hide_later};
 use crate::cpu::lanes::LANES;
 use crate::cpu::math::exp;
 use crate::cpu::parts::{By, cut};
-use crate::cpu::real::Real;
 use crate::cpu::small::{Size, add_turned_product, product};
 use crate::pool::Buffer;
 
@@ -26,7 +25,7 @@ pub(crate) struct Saved<'a, N> {
 }
 
 /// Writes the gradient of queries, keys and values.
-pub(crate) fn backward<N: Real>(qkv_grad: &mut [N], saved: Saved<'_, N>, sizes: Sizes) {
+pub(crate) fn backward(qkv_grad: &mut [f32], saved: Saved<'_, f32>, sizes: Sizes) {
     let Sizes { time, heads, dim } = sizes;
     let qkv_grad = Mutex::new(qkv_grad);
     cut(By(saved.lse, time), 2 * sizes.weight(), |first, lse| {
@@ -83,7 +82,7 @@ impl Head {
         }
     }
 
-    fn gather<N: Real>(&mut self, saved: Saved<'_, N>, sizes: Sizes, head: usize) {
+    fn gather(&mut self, saved: Saved<'_, f32>, sizes: Sizes, head: usize) {
         let qkv = |which| sizes.part(saved.qkv, 3, which, head);
         self.queries.gather(qkv(0), sizes.scale());
         self.keys.gather(qkv(1), 1.0);
@@ -139,7 +138,7 @@ impl Head {
         add_turned_product(self.value_grads.view_mut(0), size, self.scores.view(0), grad);
     }
 
-    fn scatter<N: Real>(&self, qkv_grad: &mut [N], sizes: Sizes, head: usize) {
+    fn scatter(&self, qkv_grad: &mut [f32], sizes: Sizes, head: usize) {
         let (dim, width) = (sizes.dim, sizes.width());
         let parts = [
             (&self.query_grads, sizes.scale()),

@@ -4,7 +4,6 @@ use multiversion::multiversion;
 
 use crate::cpu::lanes::{self, LANES};
 use crate::cpu::prefetch::{LINE, prefetch};
-use crate::cpu::real::Real;
 use crate::cpu::small::{View, ViewMut};
 use crate::pool::Buffer;
 
@@ -13,14 +12,14 @@ const AHEAD: usize = 8;
 
 /// One part of every row of `stride` numbers: `width` numbers from `offset` on.
 #[derive(Clone, Copy)]
-pub(super) struct Part<'a, N> {
-    pub(super) numbers: &'a [N],
+pub(super) struct Part<'a> {
+    pub(super) numbers: &'a [f32],
     pub(super) stride: usize,
     pub(super) offset: usize,
     pub(super) width: usize,
 }
 
-impl<'a, N: Real> Part<'a, N> {
+impl<'a> Part<'a> {
     /// The number of rows.
     fn count(self) -> usize {
         self.numbers.len() / self.stride
@@ -28,7 +27,7 @@ impl<'a, N: Real> Part<'a, N> {
 
     /// Returns a row, and prefetches a later one.
     #[inline(always)]
-    fn row(self, row: usize) -> &'a [N] {
+    fn row(self, row: usize) -> &'a [f32] {
         ask(
             self.numbers,
             (row + AHEAD) * self.stride + self.offset,
@@ -38,14 +37,14 @@ impl<'a, N: Real> Part<'a, N> {
     }
 
     #[inline(always)]
-    fn rows(self) -> impl Iterator<Item = &'a [N]> {
+    fn rows(self) -> impl Iterator<Item = &'a [f32]> {
         (0..self.count()).map(move |row| self.row(row))
     }
 }
 
 /// Prefetches `width` numbers.
 #[inline(always)]
-fn ask<N>(numbers: &[N], start: usize, width: usize) {
+fn ask(numbers: &[f32], start: usize, width: usize) {
     (start..start + width)
         .step_by(LINE)
         .for_each(|at| prefetch(numbers, at));
@@ -82,20 +81,20 @@ impl Gathered {
     }
 
     /// Copies the rows of a part, times `scale`, into the rows.
-    pub(super) fn gather<N: Real>(&mut self, from: Part<'_, N>, scale: f32) {
+    pub(super) fn gather(&mut self, from: Part<'_>, scale: f32) {
         gather(&mut self.numbers, self.stride, from, scale);
     }
 
     /// Copies the rows of a part, times `scale`, into the columns.
-    pub(super) fn gather_turned<N: Real>(&mut self, from: Part<'_, N>, scale: f32) {
+    pub(super) fn gather_turned(&mut self, from: Part<'_>, scale: f32) {
         gather_turned(&mut self.numbers, self.stride, from, scale);
     }
 
     /// Writes each row, times its scale, into rows of `stride` numbers, from column `offset` on.
-    pub(super) fn scatter<N: Real>(
+    pub(super) fn scatter(
         &self,
         scale: impl Fn(usize) -> f32,
-        to: &mut [N],
+        to: &mut [f32],
         [stride, offset, width]: [usize; 3],
     ) {
         scatter(&self.numbers, self.stride, scale, to, [stride, offset, width]);
@@ -104,19 +103,19 @@ impl Gathered {
 
 /// Copies one register of lanes at a time. A head is too narrow for the compiler's unrolled loop.
 #[inline(always)]
-fn copy_scaled<N: Real, M: Real>(to: &mut [N], from: &[M], scale: f32) {
+fn copy_scaled(to: &mut [f32], from: &[f32], scale: f32) {
     let (to, to_rest) = to.as_chunks_mut::<LANES>();
     let (from, from_rest) = from.as_chunks::<LANES>();
     for (to, from) in to.iter_mut().zip(from) {
-        *to = from.map(|number| N::narrow(number.wide() * scale));
+        *to = from.map(|number| number * scale);
     }
-    for (to, from) in to_rest.iter_mut().zip(from_rest) {
-        *to = N::narrow(from.wide() * scale);
+    for (to, &from) in to_rest.iter_mut().zip(from_rest) {
+        *to = from * scale;
     }
 }
 
 #[multiversion(targets = "simd")]
-fn gather<N: Real>(to: &mut [f32], stride: usize, from: Part<'_, N>, scale: f32) {
+fn gather(to: &mut [f32], stride: usize, from: Part<'_>, scale: f32) {
     for (row, from) in to.chunks_exact_mut(stride).zip(from.rows()) {
         copy_scaled(&mut row[..from.len()], from, scale);
     }
@@ -124,24 +123,24 @@ fn gather<N: Real>(to: &mut [f32], stride: usize, from: Part<'_, N>, scale: f32)
 
 /// Reads as many rows at once as there are lanes, so that columns are written in whole registers.
 #[multiversion(targets = "simd")]
-fn gather_turned<N: Real>(to: &mut [f32], stride: usize, from: Part<'_, N>, scale: f32) {
+fn gather_turned(to: &mut [f32], stride: usize, from: Part<'_>, scale: f32) {
     for column in (0..from.count()).step_by(LANES) {
         // Past the end it reads the last row again. Those columns are padding.
         let row = |index: usize| from.row((column + index).min(from.count() - 1));
-        let rows: [&[N]; LANES] = std::array::from_fn(row);
+        let rows: [&[f32]; LANES] = std::array::from_fn(row);
         for (index, to) in to.chunks_exact_mut(stride).take(from.width).enumerate() {
-            let lanes: [f32; LANES] = std::array::from_fn(|lane| rows[lane][index].wide() * scale);
+            let lanes: [f32; LANES] = std::array::from_fn(|lane| rows[lane][index] * scale);
             to[column..column + LANES].copy_from_slice(&lanes);
         }
     }
 }
 
 #[multiversion(targets = "simd")]
-fn scatter<N: Real>(
+fn scatter(
     from: &[f32],
     from_stride: usize,
     scale: impl Fn(usize) -> f32,
-    to: &mut [N],
+    to: &mut [f32],
     [stride, offset, width]: [usize; 3],
 ) {
     let count = to.len() / stride;
@@ -154,7 +153,7 @@ fn scatter<N: Real>(
 
 /// The scalar products of the rows of two parts.
 #[multiversion(targets = "simd")]
-pub(super) fn dots<N: Real>(out: &mut [f32], a: Part<'_, N>, b: Part<'_, N>) {
+pub(super) fn dots(out: &mut [f32], a: Part<'_>, b: Part<'_>) {
     for (out, (a, b)) in out.iter_mut().zip(a.rows().zip(b.rows())) {
         *out = lanes::dot(a, b);
     }

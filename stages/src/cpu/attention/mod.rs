@@ -13,7 +13,6 @@ use self::gathered::{Gathered, Part};
 use super::lanes::LANES;
 use super::math::exp;
 use super::parts::{By, EXP, PRODUCTS, cut};
-use super::real::Real;
 use super::small::{Size, View, product, turned_product};
 use crate::pool::Buffer;
 
@@ -56,12 +55,12 @@ impl Sizes {
     }
 
     /// The estimated work for one head of one sequence, in the units of [`cut`].
-    fn weight(self) -> usize {
+    pub(in crate::cpu) fn weight(self) -> usize {
         self.time * self.time * (self.width() / PRODUCTS + EXP)
     }
 
     /// A head's part of rows whose length is `parts` times `dim`.
-    fn part<N: Real>(self, numbers: &[N], parts: usize, which: usize, head: usize) -> Part<'_, N> {
+    fn part(self, numbers: &[f32], parts: usize, which: usize, head: usize) -> Part<'_> {
         let offset = which * self.dim + head * self.width();
         Part {
             numbers,
@@ -74,7 +73,7 @@ impl Sizes {
 
 /// Computes attention for every head of every sequence. Writes the logarithm of every row's sum of
 /// exponentials to `lse`, `[sequences, heads, time]`.
-pub(crate) fn forward<N: Real>(out: &mut [N], lse: &mut [f32], qkv: &[N], sizes: Sizes) {
+pub(crate) fn forward(out: &mut [f32], lse: &mut [f32], qkv: &[f32], sizes: Sizes) {
     let Sizes { time, heads, dim } = sizes;
     // Heads share rows, so a thread takes the lock once and writes a whole head.
     let out = Mutex::new(out);

@@ -11,7 +11,7 @@ use std::cell::Cell;
 use half::bf16;
 
 use super::left::{Left, Order};
-use super::{Sums, TILE};
+use super::{TILE, Tile};
 
 /// The depth of a tile of operands: 64 bytes.
 const DEPTH: usize = 32;
@@ -91,7 +91,7 @@ fn lay_out() {
 }
 
 /// As [`super::Way::add`]. Only where [`is_here`].
-pub(super) fn add(sums: &mut Sums, left: Left<'_>, panel: &[bf16]) {
+pub(super) fn add(sums: &mut Tile, left: Left<'_>, panel: &[bf16]) {
     let Order::Rows(stride) = left.order else {
         unreachable!("this way says that it needs rows")
     };
@@ -132,8 +132,8 @@ pub(super) fn add(sums: &mut Sums, left: Left<'_>, panel: &[bf16]) {
             "tilestored [{sums} + {wide}*1 + 64], tmm1",
             "tilestored [{lower} + {wide}*1], tmm2",
             "tilestored [{lower} + {wide}*1 + 64], tmm3",
-            sums = in(reg) sums.0.as_mut_ptr(),
-            lower = in(reg) sums.0.as_mut_ptr().add(TILE / 2),
+            sums = in(reg) sums.as_mut_ptr(),
+            lower = in(reg) sums.as_mut_ptr().add(TILE / 2),
             wide = in(reg) size_of::<[f32; TILE]>(),
             first = inout(reg) left.numbers.as_ptr() => _,
             second = inout(reg) left.numbers.as_ptr().add(TILE / 2 * stride) => _,

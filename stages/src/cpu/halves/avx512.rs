@@ -1,14 +1,15 @@
 //! Products by AVX-512-BF16: `vdpbf16ps` adds two products to each of sixteen sums.
 
 use std::arch::x86_64::{
-    __m512bh, _mm512_dpbf16_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_set1_epi32, _mm512_storeu_ps,
+    __m512bh, _mm512_dpbf16_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_set1_epi32, _mm512_setzero_ps,
+    _mm512_storeu_ps,
 };
 use std::mem::transmute;
 
 use half::bf16;
 
 use super::left::{Left, Order};
-use super::{Sums, TILE};
+use super::{TILE, Tile};
 
 /// The rows whose sums are in registers at once.
 const ROWS: usize = 8;
@@ -22,10 +23,10 @@ pub(super) fn is_here() -> bool {
 }
 
 /// As [`super::Way::add`]. Only where [`is_here`].
-pub(super) fn add(sums: &mut Sums, left: Left<'_>, panel: &[bf16]) {
+pub(super) fn add(sums: &mut Tile, left: Left<'_>, panel: &[bf16]) {
     let pairs = left.depth / 2;
     assert_eq!(panel.len(), TILE * left.depth, "a panel is as deep as the rows");
-    for (index, sums) in sums.0.as_chunks_mut::<ROWS>().0.iter_mut().enumerate() {
+    for (index, sums) in sums.as_chunks_mut::<ROWS>().0.iter_mut().enumerate() {
         let row = index * ROWS;
         if row >= left.rows {
             return;
@@ -69,9 +70,12 @@ unsafe fn tile<const IN_PAIRS: bool>(
 ) {
     // SAFETY: sums are two registers wide, and all other reads are in the bounds that the caller promises.
     unsafe {
-        let mut all = sums
-            .each_ref()
-            .map(|row| [0, LANES].map(|at| _mm512_loadu_ps(row.as_ptr().add(at))));
+        let mut all = [[_mm512_setzero_ps(); 2]; ROWS];
+        for (row, all) in sums.iter().zip(&mut all) {
+            for (at, sum) in [0, LANES].into_iter().zip(all) {
+                *sum = _mm512_loadu_ps(row.as_ptr().add(at));
+            }
+        }
         for pair in 0..pairs {
             let right: [__m512bh; 2] = [0, 2 * LANES]
                 .map(|at| transmute(_mm512_loadu_si512(panel.add(pair * 2 * TILE + at).cast())));

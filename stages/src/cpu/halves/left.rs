@@ -116,7 +116,7 @@ fn copy(to: &mut [bf16], from: Matrix<'_, bf16>, depth: usize) {
 }
 
 /// Makes rows of the columns of a panel.
-fn turn(to: &mut [bf16], panel: &[bf16]) {
+pub(super) fn turn(to: &mut [bf16], panel: &[bf16]) {
     let pairs: &[[u32; TILE]] = bytemuck::cast_slice(panel);
     let to: &mut [u32] = bytemuck::cast_slice_mut(to);
     for (row, to) in to.chunks_exact_mut(pairs.len()).enumerate() {

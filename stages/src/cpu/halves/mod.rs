@@ -4,6 +4,7 @@
 //! from first to last, before it is added to anything or rounded. So the bits of a number depend only on its
 //! own row and column, and on the [`Way`] in which this CPU multiplies.
 
+pub(crate) mod attention;
 mod left;
 mod panels;
 mod way;
@@ -41,8 +42,11 @@ const DEPTH: usize = 512;
 const BLOCK: usize = 256 * 1024;
 
 /// The sums of a tile, row by row.
+type Tile = [[f32; TILE]; TILE];
+
+/// A tile that starts at a cache line.
 #[repr(align(64))]
-struct Sums([[f32; TILE]; TILE]);
+struct Aligned(Tile);
 
 /// How many multiply-adds of a product take as long as one in `f32`.
 const FASTER: usize = 2;
@@ -99,7 +103,7 @@ impl Multiply<'_> {
         let (depth, columns) = (padded(b.depth()), b.columns());
         let mut groups = Groups::new(way.needs_rows(), a);
         let mut packed = b.room(block(b.depth()));
-        let mut sums = Sums([[0.0; TILE]; TILE]);
+        let Aligned(sums) = &mut Aligned([[0.0; TILE]; TILE]);
         for first in (0..columns).step_by(block(b.depth())) {
             let width = block(b.depth()).min(columns - first);
             let panels = b.panels(first..first + width, &mut packed);
@@ -107,11 +111,11 @@ impl Multiply<'_> {
                 let rows = TILE.min(a.rows - row);
                 let left = groups.reach(row, first == 0);
                 for (index, panel) in panels.chunks_exact(TILE * depth).enumerate() {
-                    sums.0.as_flattened_mut().fill(0.0);
+                    sums.as_flattened_mut().fill(0.0);
                     for at in (0..depth).step_by(DEPTH) {
                         let part = at..depth.min(at + DEPTH);
                         way.add(
-                            &mut sums,
+                            sums,
                             left.part(part.clone()),
                             &panel[TILE * part.start..TILE * part.end],
                         );
@@ -123,7 +127,7 @@ impl Multiply<'_> {
                         rows,
                         width: TILE.min(columns - column),
                     };
-                    write(out, start.from(column), &sums);
+                    write(out, start.from(column), sums);
                 }
             }
         }
@@ -140,8 +144,8 @@ struct Out<'a, N> {
 
 /// Writes the sums of a tile.
 #[multiversion(targets = "simd")]
-fn write<N: Real>(out: Out<'_, N>, start: Start<'_>, sums: &Sums) {
-    let rows = out.numbers.chunks_mut(out.stride).zip(&sums.0);
+fn write<N: Real>(out: Out<'_, N>, start: Start<'_>, sums: &Tile) {
+    let rows = out.numbers.chunks_mut(out.stride).zip(sums);
     for (to, sums) in rows.take(out.rows) {
         let pairs = to[..out.width].iter_mut().zip(sums);
         match start {

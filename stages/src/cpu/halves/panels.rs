@@ -46,6 +46,23 @@ impl Panels {
             columns: from.columns,
         }
     }
+
+    /// As [`Panels::new`], by this thread alone.
+    pub(super) fn alone<N: Real>(from: Matrix<'_, N>) -> Self {
+        let mut numbers = Buffer::pooled(Self::count(from.rows, from.columns));
+        pack(&mut numbers, from, 0);
+        Self {
+            numbers,
+            depth: from.rows,
+            columns: from.columns,
+        }
+    }
+
+    /// The panel with this number.
+    pub(super) fn panel(&self, index: usize) -> &[bf16] {
+        let length = TILE * padded(self.depth);
+        &self.numbers[index * length..][..length]
+    }
 }
 
 impl std::fmt::Debug for Panels {

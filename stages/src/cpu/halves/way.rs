@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use half::bf16;
 
 use super::left::Left;
-use super::{Sums, widen};
+use super::{Tile, widen};
 
 /// How this CPU multiplies numbers of `bf16`. A closed set, in order of speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl Way {
     }
 
     /// Adds the product of a group of rows with a part of a panel.
-    pub(super) fn add(self, sums: &mut Sums, left: Left<'_>, panel: &[bf16]) {
+    pub(super) fn add(self, sums: &mut Tile, left: Left<'_>, panel: &[bf16]) {
         match self {
             #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
             Self::Amx => super::amx::add(sums, left, panel),

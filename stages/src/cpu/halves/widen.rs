@@ -5,16 +5,16 @@ use half::bf16;
 use pulp::{Arch, Simd, WithSimd};
 
 use super::left::{Left, Order};
-use super::{Sums, TILE};
+use super::{TILE, Tile};
 use crate::cpu::tile::{FEW_ROWS, ROWS, is_tall};
 
 /// As [`super::Way::add`].
-pub(super) fn add(sums: &mut Sums, left: Left<'_>, panel: &[bf16]) {
+pub(super) fn add(sums: &mut Tile, left: Left<'_>, panel: &[bf16]) {
     Arch::new().dispatch(Add { sums, left, panel });
 }
 
 struct Add<'a> {
-    sums: &'a mut Sums,
+    sums: &'a mut Tile,
     left: Left<'a>,
     panel: &'a [bf16],
 }
@@ -37,7 +37,7 @@ impl Add<'_> {
     fn run<S: Simd, const HEIGHT: usize>(self, simd: S) {
         let Left { numbers, order, .. } = self.left;
         let panel: &[[u32; TILE]] = bytemuck::cast_slice(self.panel);
-        let tiles = self.sums.0.as_chunks_mut::<HEIGHT>().0.iter_mut();
+        let tiles = self.sums.as_chunks_mut::<HEIGHT>().0.iter_mut();
         for (first, sums) in (0..self.left.rows).step_by(HEIGHT).zip(tiles) {
             match order {
                 Order::Rows(stride) => {
