@@ -31,8 +31,8 @@ pub(crate) fn layer_run(mut layer: Box<dyn Layer>, input: Tensor) -> Result<Run>
     }))
 }
 
-/// A layer that works on single numbers, in both number formats. `forward` and `backward` say how often it reads or writes memory per
-/// number.
+/// A layer that works on single numbers, in both number formats. `forward` and `backward` say how often it
+/// reads or writes memory per number.
 fn each<L: Layer>(
     layer: impl Fn() -> Result<L>,
     width: usize,

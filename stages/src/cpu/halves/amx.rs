@@ -104,6 +104,7 @@ pub(super) fn add(sums: &mut Tile, left: Left<'_>, panel: &[bf16]) {
     assert!(left.numbers.len() >= last + left.depth, "rows are whole");
     lay_out();
     let row = stride * size_of::<bf16>();
+    let upper = sums.as_mut_ptr();
     // SAFETY: this way is only chosen where the CPU has the instructions and the system allows them, and the
     // thread has laid out its tiles. In each round, `tmm4` and `tmm5` are read from 32 rows, of which the
     // last one ends where the slice does at the latest, and `tmm6` and `tmm7` from 16 rows of the panel, of
@@ -132,8 +133,8 @@ pub(super) fn add(sums: &mut Tile, left: Left<'_>, panel: &[bf16]) {
             "tilestored [{sums} + {wide}*1 + 64], tmm1",
             "tilestored [{lower} + {wide}*1], tmm2",
             "tilestored [{lower} + {wide}*1 + 64], tmm3",
-            sums = in(reg) sums.as_mut_ptr(),
-            lower = in(reg) sums.as_mut_ptr().add(TILE / 2),
+            sums = in(reg) upper,
+            lower = in(reg) upper.add(TILE / 2),
             wide = in(reg) size_of::<[f32; TILE]>(),
             first = inout(reg) left.numbers.as_ptr() => _,
             second = inout(reg) left.numbers.as_ptr().add(TILE / 2 * stride) => _,
