@@ -33,7 +33,7 @@ pub(crate) fn backward(qkv_grad: &mut [bf16], saved: Saved<'_, bf16>, sizes: Siz
                 lse,
                 scale: sizes.scale(),
             }
-            .grads();
+            .grads(Way::here());
             let mut qkv_grad = qkv_grad.lock();
             let qkv_grad = &mut qkv_grad[3 * rows.start..3 * rows.end];
             for (which, grads) in grads.iter().enumerate() {
@@ -54,8 +54,7 @@ struct Head<'a> {
 
 impl Head<'_> {
     /// The gradients of queries, keys and values.
-    fn grads(&self) -> [Tiles; 3] {
-        let way = Way::here();
+    fn grads(&self, way: Way) -> [Tiles; 3] {
         let (time, width) = (self.out.rows, self.out.columns);
         let (blocks, panels) = (time.div_ceil(TILE), width.div_ceil(TILE));
         let [queries, keys, values] = self.qkv;
@@ -63,7 +62,7 @@ impl Head<'_> {
         let [queries, keys_packed, grad] = [queries, keys, self.grad].map(Panels::alone);
         let [mut keys, mut values] = [keys, values].map(|rows| Groups::new(true, rows));
         let [mut scores, mut score_grads] = [0; 2].map(|_| Tiles::zeros([blocks, 1]));
-        let mut turned = Turned::new(way, blocks);
+        let mut turned = Turned::new(way.needs_rows(), blocks);
         let mut room = [bf16::ZERO; TILE * TILE];
         let [mut of_queries, mut of_keys, mut of_values] = [0; 3].map(|_| Tiles::zeros([blocks, panels]));
         for block in 0..blocks {

@@ -44,6 +44,7 @@ pub(crate) fn forward(out: &mut [bf16], lse: &mut [f32], qkv: &[bf16], sizes: Si
             let (sequence, head) = (index / heads, index % heads);
             let qkv = &qkv[sequence * time * 3 * dim..][..time * 3 * dim];
             let result = one_head(
+                Way::here(),
                 [0, 1, 2].map(|which| part(sizes, qkv, 3, which, head)),
                 sizes.scale(),
                 lse,
@@ -56,14 +57,13 @@ pub(crate) fn forward(out: &mut [bf16], lse: &mut [f32], qkv: &[bf16], sizes: Si
 }
 
 /// The result of a head.
-fn one_head([queries, keys, values]: [Matrix<'_, bf16>; 3], scale: f32, lse: &mut [f32]) -> Tiles {
-    let way = Way::here();
+fn one_head(way: Way, [queries, keys, values]: [Matrix<'_, bf16>; 3], scale: f32, lse: &mut [f32]) -> Tiles {
     let (time, width) = (queries.rows, queries.columns);
     let blocks = time.div_ceil(TILE);
     let (queries, values) = (Panels::alone(queries.t()), Panels::alone(values));
     let mut keys = Groups::new(true, keys);
     let mut scores = Tiles::zeros([blocks, 1]);
-    let mut weights = Turned::new(way, blocks);
+    let mut weights = Turned::new(way.needs_rows(), blocks);
     let mut result = Tiles::zeros([blocks, width.div_ceil(TILE)]);
     for (block, lse) in lse.chunks_mut(TILE).enumerate() {
         let scores = &mut scores.all()[..=block];
@@ -124,4 +124,36 @@ fn causal_softmax(scores: &mut [Tile], scale: f32, lse: &mut [f32]) -> [f32; TIL
         *lse = largest[query] * scale + totals[query].ln();
     }
     totals.map(|total| 1.0 / total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::real::Real;
+    use crate::rng;
+
+    #[test]
+    fn every_way_gives_nearly_the_same() {
+        let sizes = Sizes {
+            time: 70,
+            heads: 1,
+            dim: 40,
+        };
+        let mut numbers = vec![0.0; 70 * 3 * 40];
+        rng::fill_normal(rng::key(1, "numbers"), 1.0, &mut numbers);
+        let numbers: Vec<bf16> = numbers.into_iter().map(bf16::narrow).collect();
+        let run = |way| {
+            let (mut lse, mut out) = (vec![0.0; 70], vec![bf16::ZERO; 70 * 40]);
+            let qkv = [0, 1, 2].map(|which| part(sizes, &numbers, 3, which, 0));
+            let result = one_head(way, qkv, sizes.scale(), &mut lse);
+            scatter(&result, &mut out, [40, 0, 40]);
+            out.into_iter().map(bf16::wide).chain(lse).collect::<Vec<f32>>()
+        };
+        let expected = run(Way::Widened);
+        for &way in Way::ALL.iter().filter(|way| way.is_here()) {
+            for (got, expected) in run(way).into_iter().zip(&expected) {
+                assert!((got - expected).abs() < 0.02, "{way}: {got}, not {expected}");
+            }
+        }
+    }
 }

@@ -5,7 +5,6 @@ use multiversion::multiversion;
 
 use crate::cpu::halves::left::{Left, Order, turn};
 use crate::cpu::halves::panels::pack;
-use crate::cpu::halves::way::Way;
 use crate::cpu::halves::{TILE, Tile};
 use crate::cpu::matrix::Matrix;
 use crate::cpu::real::{Real, convert};
@@ -47,11 +46,11 @@ pub(super) struct Turned {
 
 impl Turned {
     /// Room for so many tiles.
-    pub(super) fn new(way: Way, tiles: usize) -> Self {
+    pub(super) fn new(needs_rows: bool, tiles: usize) -> Self {
         let room = || Buffer::pooled(tiles * TILE * TILE);
         Self {
             pairs: room(),
-            rows: way.needs_rows().then(room),
+            rows: needs_rows.then(room),
         }
     }
 
@@ -100,5 +99,34 @@ pub(super) fn scatter(from: &Tiles, to: &mut [bf16], [stride, offset, width]: [u
                 *to = bf16::narrow(number);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_transpose_of_a_block_is_the_same_in_both_orders() {
+        let mut tiles = Tiles::zeros([3, 1]);
+        let numbers = tiles.all().as_flattened_mut().as_flattened_mut();
+        // Each can be represented, and all are different.
+        (0..)
+            .zip(numbers)
+            .for_each(|(at, number)| *number = f32::from_bits(at << 16));
+        let mut read = |needs_rows: bool| -> Vec<u16> {
+            let mut turned = Turned::new(needs_rows, 3);
+            let left = turned.of(tiles.all());
+            let at = |row: usize, depth: usize| match left.order {
+                Order::Rows(stride) => left.numbers[row * stride + depth],
+                Order::Pairs => left.numbers[depth / 2 * 2 * TILE + 2 * row + depth % 2],
+            };
+            let all = (0..TILE).flat_map(|row| (0..left.depth).map(move |depth| (row, depth)));
+            all.map(|(row, depth)| at(row, depth).to_bits()).collect()
+        };
+        let expected = (0..TILE).flat_map(|row| (0..3 * TILE).map(move |depth| (depth * TILE + row) as u16));
+        let expected: Vec<u16> = expected.collect();
+        assert_eq!(read(false), expected);
+        assert_eq!(read(true), expected);
     }
 }
