@@ -31,12 +31,15 @@ inline Softmax of_block(Softmax softmax) {
 // Cross-entropy of logits[rows, classes] and targets[rows]. With GRAD, the logits become the gradient of the
 // summed loss: softmax, minus one at the target class. Rows whose target is `ignored` get zeros; 2^32 or more
 // ignores none. Writes scores[rows, 3]. One block of whole warps per row. It reads the row once for the sum,
-// by streaming softmax, and once for the gradient. A row is right if its target is the first of the largest
-// logits, as on the CPU.
+// by streaming softmax, and once for the gradient. With `keeps`, it keeps the row in dynamic shared memory in
+// between; each thread reads what it wrote there itself. A row is right if its target is the first of the
+// largest logits, as on the CPU.
 template <bool GRAD, class T>
-void cross_entropy(T* logits, const unsigned* targets, double* scores, unsigned classes, u64 ignored) {
+void cross_entropy(T* logits, const unsigned* targets, double* scores, unsigned classes, u64 ignored,
+                   bool keeps) {
     u64 row = blockIdx.x;
     T* numbers = logits + row * classes;
+    T* kept = keeps ? (T*)dynamic_shared() : numbers;
     unsigned target = targets[row];
     bool counted = target != ignored, whole = classes % 8 == 0 && is_aligned(logits);
     unsigned apart = 8 * blockDim.x;
@@ -48,7 +51,8 @@ void cross_entropy(T* logits, const unsigned* targets, double* scores, unsigned 
             float x[2][8];
             unsigned counts[2] = {some_of_8(first, classes), some_of_8(first + apart, classes)};
             load_both(numbers + first, counts[0], x[0], numbers + first + apart, counts[1], x[1], whole);
-            for (int part = 0; part < 2; ++part)
+            for (int part = 0; part < 2; ++part) {
+                if (GRAD && keeps) store_some(kept + first + part * apart, counts[part], whole, x[part]);
                 for (int i = 0; i < 8; ++i) {
                     float& number = x[part][i];
                     bool there = i < counts[part];
@@ -56,6 +60,7 @@ void cross_entropy(T* logits, const unsigned* targets, double* scores, unsigned 
                     bool below = number < logit, same = number == logit && first + part * apart + i >= target;
                     if (there && !below && !same) above = 1;
                 }
+            }
             take<T>(softmax, x[0]);
             take<T>(other, x[1]);
         }
@@ -73,7 +78,7 @@ void cross_entropy(T* logits, const unsigned* targets, double* scores, unsigned 
     for (unsigned first = 8 * threadIdx.x; first < classes; first += 2 * apart) {
         float x[2][8];
         unsigned counts[2] = {some_of_8(first, classes), some_of_8(first + apart, classes)};
-        load_both(numbers + first, counts[0], x[0], numbers + first + apart, counts[1], x[1], whole);
+        load_both(kept + first, counts[0], x[0], kept + first + apart, counts[1], x[1], whole);
         for (int part = 0; part < 2; ++part) {
             for (int i = 0; i < 8; ++i) {
                 float& number = x[part][i];
@@ -87,15 +92,15 @@ void cross_entropy(T* logits, const unsigned* targets, double* scores, unsigned 
 }
 
 #define MAKE(T, SUFFIX)                                                                              \
-    extern "C" __global__ void __launch_bounds__(1024)                                               \
+    extern "C" __global__ void __launch_bounds__(512, 2)                                             \
         cross_entropy##SUFFIX(T* logits, const unsigned* targets, double* scores, unsigned classes,  \
-                              u64 ignored) {                                                         \
-        cross_entropy<true>(logits, targets, scores, classes, ignored);                              \
+                              u64 ignored, unsigned keeps) {                                         \
+        cross_entropy<true>(logits, targets, scores, classes, ignored, keeps != 0);                  \
     }                                                                                                \
-    extern "C" __global__ void __launch_bounds__(1024)                                               \
+    extern "C" __global__ void __launch_bounds__(512, 2)                                             \
         cross_entropy_score##SUFFIX(T* logits, const unsigned* targets, double* scores,              \
-                                    unsigned classes, u64 ignored) {                                 \
-        cross_entropy<false>(logits, targets, scores, classes, ignored);                             \
+                                    unsigned classes, u64 ignored, unsigned keeps) {                 \
+        cross_entropy<false>(logits, targets, scores, classes, ignored, keeps != 0);                 \
     }
 F32_AND_BF16(MAKE)
 #undef MAKE
