@@ -56,7 +56,7 @@ fn a_large_product_is_computed_by_the_fastest_algorithm_that_changes_no_bit() {
     assert_eq!(
         before,
         [5, 4, 4, 4, 0],
-        "each is tried but the one that splits sums; then the first is used"
+        "the first is used, and each but the one that splits sums is tried"
     );
     assert_eq!(after, [5, 4, 5, 4, 0], "the fastest with the bits of the first");
 }

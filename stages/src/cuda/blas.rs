@@ -1,6 +1,6 @@
 //! Matrix products by cuBLASLt.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
@@ -89,7 +89,8 @@ pub(super) struct Blas {
 #[derive(Debug)]
 struct Planned {
     plan: Plan,
-    trial: Option<Trial>,
+    /// Queued after the first use. It is not there if there is nothing to measure.
+    trial: OnceCell<Option<Trial>>,
 }
 
 impl Blas {
@@ -104,30 +105,42 @@ impl Blas {
         })
     }
 
-    fn plan(&self, what: Product, gpu: &Gpu) -> Result<Rc<Planned>> {
+    fn plan(&self, what: Product, device: Device) -> Result<Rc<Planned>> {
         if let Some(planned) = self.plans.borrow().get(&what) {
             return Ok(Rc::clone(planned));
         }
-        let device = Device::Cuda(gpu.index());
         let plan = Plan::new(self.handle, what).map_err(refused(format!(
             "cuBLASLt has no way on {device} to compute {what}"
         )))?;
-        let trial = Trial::queue(gpu, what, plan.algorithms(), |algorithm, operands| {
-            // SAFETY: the operands are memory of the trial's own, as large as the product says.
-            unsafe {
-                plan.run(
-                    self.handle,
-                    algorithm,
-                    operands,
-                    self.workspace.at(),
-                    gpu.stream(),
-                )
-            }
-            .is_ok()
-        })?;
+        let trial = OnceCell::new();
         let planned = Rc::new(Planned { plan, trial });
         self.plans.borrow_mut().insert(what, Rc::clone(&planned));
         Ok(planned)
+    }
+}
+
+impl Planned {
+    /// The algorithm for the next use.
+    fn algorithm(&self) -> Result<usize> {
+        match self.trial.get() {
+            Some(Some(trial)) => trial.best(),
+            _ => Ok(0),
+        }
+    }
+
+    /// Queues the trial, unless it is queued already.
+    fn measure(&self, blas: &Blas, what: Product, gpu: &Gpu) -> Result<()> {
+        if self.trial.get().is_some() {
+            return Ok(());
+        }
+        let (plan, workspace) = (&self.plan, blas.workspace.at());
+        let trial = Trial::queue(gpu, what, plan.algorithms(), |algorithm, operands| {
+            // SAFETY: the operands are memory of the trial's own, as large as the product says. The workspace
+            // is used in the stream's order.
+            unsafe { plan.run(blas.handle, algorithm, operands, workspace, gpu.stream()) }.is_ok()
+        })?;
+        self.trial.get_or_init(|| trial);
+        Ok(())
     }
 }
 
@@ -166,8 +179,8 @@ impl Gpu {
             .all(|at| at.0.is_multiple_of(ALIGNMENT));
         assert!(aligned, "products are of memory aligned to {ALIGNMENT} bytes");
         let blas = self.blas()?;
-        let planned = blas.plan(what, self)?;
-        let algorithm = planned.trial.as_ref().map_or(Ok(0), Trial::best)?;
+        let planned = blas.plan(what, Device::Cuda(self.index()))?;
+        let algorithm = planned.algorithm()?;
         let operands = Operands {
             out,
             old: out,
@@ -187,7 +200,7 @@ impl Gpu {
             )
         }
         .map_err(refused(what))?;
-        Ok(())
+        planned.measure(blas, what, self)
     }
 }
 

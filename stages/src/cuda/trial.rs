@@ -1,6 +1,6 @@
 //! Which of several algorithms computes a product fastest, measured on the device.
 //!
-//! A trial is queued before a product's first use, and the host does not wait for it: until the device is
+//! A trial is queued after a product's first use, and the host does not wait for it: until the device is
 //! done, the first algorithm is used. A wait could last for ever, because the compute stream may wait for a
 //! process that has ended, and a host that waits does not see that. All algorithms of a choice give the same
 //! bits, so it does not matter at which use the choice is known, nor that ranks may choose differently.
@@ -43,8 +43,8 @@ pub(super) struct Trial {
 }
 
 impl Trial {
-    /// Queues a trial of a product that has this many algorithms. `run` queues the product by one of them and
-    /// says whether this was possible. `None` if there is nothing to choose, the product is small, or there
+    /// Queues a trial of a product that has this many algorithms. `run` queues the product by one of them. It
+    /// returns false if that is not possible. `None` if there is nothing to choose, the product is small, or there
     /// is not enough free memory.
     ///
     /// # Errors
@@ -103,7 +103,7 @@ impl Trial {
             } else {
                 scratch.other
             };
-            // An algorithm that cannot run leaves the result of the one before it.
+            // If an algorithm cannot run, its result is zero, and not that of the one before it.
             gpu.clear(out, what.rows * what.columns * what.out.bytes())?;
             run(algorithm, scratch.operands(what, out));
             if algorithm > 0 {

@@ -62,9 +62,10 @@ static std::vector<float> pack(const void *at, const Layout &layout, bool transp
 #if defined(__x86_64__)
 __attribute__((target_clones("avx2", "default")))
 #endif
+__attribute__((optimize("O3")))
 static void multiply(const float *__restrict__ a, const float *__restrict__ b, float *__restrict__ sums,
                      size_t m, size_t k, size_t cols, size_t start, size_t end) {
-    const size_t PART = 256;
+    const size_t PART = 64;
     for (size_t from = 0; from < m; from += PART) {
         size_t length = m - from < PART ? m - from : PART;
         for (size_t col = 0; col < cols; col++)
