@@ -194,7 +194,7 @@ impl<S: Stage> Session<'_, S> {
                 Err(error) => self.listeners.warn(Task::Trace, error),
             }
         }
-        match forecast.map(|forecast| forecast.add(schedule, &report, timeline)) {
+        match forecast.map(|forecast| forecast.add(self.pipeline.schedules(), &report, timeline)) {
             Some(Ok(Some(predicted))) => self.listeners.tell(&Event::Predicted(predicted)),
             Some(Err(error)) => {
                 self.forecast = None;

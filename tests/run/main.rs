@@ -1,5 +1,8 @@
 //! The training loop as a user of the library calls it.
 
+#[path = "../common/passing.rs"]
+mod passing;
+
 mod directory;
 mod lock;
 mod resume;
@@ -11,6 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use pipewright::data::DataSource;
 use pipewright::error::{CheckpointError, RunError};
@@ -21,6 +25,7 @@ use pipewright::stages::loss::MeanSquaredError;
 use pipewright::stages::models::Mlp;
 use pipewright::stages::{Sequential, Shape, Tensor};
 use pipewright::{Error, Pipeline, Result};
+use passing::{Ones, PassOn};
 use tempfile::TempDir;
 
 /// Four numbers per micro-batch. The targets are the numbers times this factor.
@@ -192,6 +197,28 @@ fn the_best_checkpoint_is_kept_beside_the_newest_and_run_json_names_both() {
     let mark: serde_json::Value = serde_json::from_str(&place.read("run.json")).expect("JSON");
     assert_eq!(mark["last"], "checkpoints/step-00000040");
     assert_eq!(mark["best"], "checkpoints/step-00000005");
+}
+
+#[test]
+fn a_forecast_counts_the_ranks_of_all_replicas() {
+    // Replica 0 has one of the three micro-batches and replica 1 the two others.
+    let pass = Duration::from_millis(10);
+    let mut pipeline = Pipeline::builder()
+        .schedule(Schedule::one_f_one_b(1, 3).expect("one rank"))
+        .replicas(2)
+        .gradient_groups(2)
+        .stages(vec![PassOn::calling(move |_| std::thread::sleep(pass))])
+        .loss(MeanSquaredError::default())
+        .data(Arc::new(Ones))
+        .pin(false)
+        .launch()
+        .expect("the parts fit");
+    let place = Place::new();
+    let run = place.run().steps(6).forecast(Forecast::by_passes());
+    let outcome = run.train(&mut pipeline).expect("it trains");
+    let predicted = outcome.forecast.expect("there were steps enough").predicted;
+    assert!(predicted.seconds >= 2.0 * pass.as_secs_f64(), "{predicted}");
+    assert!(predicted.bubble > 0.1, "one of two ranks is idle half of the time: {predicted}");
 }
 
 #[test]
