@@ -13,6 +13,7 @@ use super::links::Links;
 use crate::compose;
 use crate::config::{Config, Memory};
 use crate::error::{Advice, CommandError};
+use crate::mesh::Map;
 use crate::{Error, Result};
 use grid::{Found, Grid, Search};
 use tuned::Tuned;
@@ -24,12 +25,14 @@ const SHOWN: usize = 10;
 ///
 /// First measures what the model's layers cost, for every number of ranks and every size of a micro-batch
 /// that divides the batch. Then predicts a step for every number of replicas, schedule, number of stages and
-/// number of micro-batches; with several replicas also with a sharded optimizer, and with a limit of memory
-/// also with recomputation. Then runs the best few for some steps.
+/// number of micro-batches; with several replicas also with a sharded optimizer, on several hosts also with
+/// both values of launch.map, and with a limit of memory also with recomputation. Then runs the best few for
+/// some steps.
 ///
 /// The choice is made among the settings within 5 % of the fastest. It is the one that needs least memory,
 /// and among equal ones the simplest schedule. Another number of micro-batches adds up the same batch in
-/// another order, so the last bits of the weights differ.
+/// another order, so the last bits of the weights differ. They also differ with more replicas than
+/// pipeline.gradient_groups, which is then raised.
 #[derive(Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -146,12 +149,17 @@ fn nothing_fits(grid: Grid, args: &Args) -> Error {
 
 fn table(grid: &Grid, args: &Args, rows: usize) -> String {
     let unit = grid.unit;
+    let map = if args.links.are_of_hosts() {
+        "  map     "
+    } else {
+        ""
+    };
     let mut text = format!(
-        "     replicas  ranks  schedule          chunks  micro-batches  rows  recompute  sharded  \
+        "     replicas  ranks  schedule          chunks  micro-batches  rows  recompute  sharded{map}  \
          predicted s  {unit}/s  bubble    peak MiB  memory MiB  measured s  {unit}/s\n"
     );
     for (place, found) in (1..).zip(&grid.found).take(rows) {
-        text += &line(place, found, unit.len() + 2);
+        text += &line(place, found, unit.len() + 2, args.links.are_of_hosts());
     }
     if grid.found.len() > rows {
         text += &format!("and {} more that are predicted slower\n", grid.found.len() - rows);
@@ -164,14 +172,19 @@ fn table(grid: &Grid, args: &Args, rows: usize) -> String {
     text
 }
 
-fn line(place: usize, found: &Found, wide: usize) -> String {
+fn line(place: usize, found: &Found, wide: usize, has_map: bool) -> String {
     let (setting, prediction) = (&found.setting, &found.candidate.prediction);
     let measured = found.measured.map_or(String::new(), |seconds| {
         format!("  {seconds:>10.4}  {:>wide$.0}", found.rate(seconds))
     });
+    let map = match (has_map, found.config.launch.map) {
+        (false, _) => "",
+        (true, Map::Pipeline) => "  pipeline",
+        (true, Map::Replicas) => "  replicas",
+    };
     let mebibytes = |bytes: f64| bytes / f64::from(1 << 20);
     format!(
-        "{place:>3}. {:>8}  {:>5}  {:<16}  {:>6}  {:>13}  {:>4}  {:>9}  {:>7}  {:>11.4}  {:>wide$.0}  \
+        "{place:>3}. {:>8}  {:>5}  {:<16}  {:>6}  {:>13}  {:>4}  {:>9}  {:>7}{map}  {:>11.4}  {:>wide$.0}  \
          {:>5.1} %  {:>9.2}  {:>10.2}{measured}\n",
         setting.replicas,
         setting.ranks,
