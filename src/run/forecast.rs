@@ -133,7 +133,11 @@ fn predict(schedules: &[Arc<Schedule>], steps: &[(StepReport, Timeline)]) -> Res
     };
     let beside = |(report, timeline): &(StepReport, Timeline)| {
         let busy: f64 = report.ranks.iter().map(|rank| rank.busy).sum();
-        let passes = timeline.ranks.iter().flatten().map(|timed| timed.end - timed.start);
+        let passes = timeline
+            .ranks
+            .iter()
+            .flatten()
+            .map(|timed| timed.end - timed.start);
         let [reported, traced] = [report.ranks.len(), timeline.ranks.len()].map(|ranks| ranks as f64);
         (busy / reported - passes.sum::<f64>() / traced).max(0.0)
     };
@@ -149,7 +153,10 @@ fn predict(schedules: &[Arc<Schedule>], steps: &[(StepReport, Timeline)]) -> Res
 fn simulated(schedules: &[Arc<Schedule>], costs: &Costs) -> Result<(f64, f64)> {
     let mut different: Vec<(&Schedule, usize)> = Vec::new();
     for schedule in schedules {
-        match different.iter_mut().find(|(known, _)| *known == schedule.as_ref()) {
+        match different
+            .iter_mut()
+            .find(|(known, _)| *known == schedule.as_ref())
+        {
             Some((_, count)) => *count += 1,
             None => different.push((schedule, 1)),
         }

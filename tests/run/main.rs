@@ -16,6 +16,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use passing::{Ones, PassOn};
 use pipewright::data::DataSource;
 use pipewright::error::{CheckpointError, RunError};
 use pipewright::id::MicroBatch;
@@ -25,7 +26,6 @@ use pipewright::stages::loss::MeanSquaredError;
 use pipewright::stages::models::Mlp;
 use pipewright::stages::{Sequential, Shape, Tensor};
 use pipewright::{Error, Pipeline, Result};
-use passing::{Ones, PassOn};
 use tempfile::TempDir;
 
 /// Four numbers per micro-batch. The targets are the numbers times this factor.
@@ -218,7 +218,10 @@ fn a_forecast_counts_the_ranks_of_all_replicas() {
     let outcome = run.train(&mut pipeline).expect("it trains");
     let predicted = outcome.forecast.expect("there were steps enough").predicted;
     assert!(predicted.seconds >= 2.0 * pass.as_secs_f64(), "{predicted}");
-    assert!(predicted.bubble > 0.1, "one of two ranks is idle half of the time: {predicted}");
+    assert!(
+        predicted.bubble > 0.1,
+        "one of two ranks is idle half of the time: {predicted}"
+    );
 }
 
 #[test]
