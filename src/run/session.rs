@@ -155,6 +155,7 @@ impl<S: Stage> Session<'_, S> {
         let may_be_stale = self.pipeline.staleness().is_some();
         let line = Line::new(
             &report,
+            self.pipeline.replicas(),
             may_be_stale,
             validation.map(|(evaluation, _)| evaluation),
         );

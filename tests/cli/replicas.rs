@@ -48,6 +48,26 @@ fn slower_links_make_a_step_longer_and_expose_more_of_the_reduction() {
 }
 
 #[test]
+fn metrics_of_replicas_tell_how_long_ranks_only_added_up_gradients() {
+    let place = Place::new();
+    let reducing = |replicas: &str| -> Vec<Option<f64>> {
+        let (replicas, folder) = (format!("pipeline.replicas={replicas}"), format!("runs/{replicas}"));
+        place
+            .run(&["train", "my.toml", "--set", &replicas, "--run-dir", &folder])
+            .done();
+        let metrics = fs::read_to_string(place.path(&folder).join("metrics.jsonl")).unwrap();
+        let lines = metrics
+            .lines()
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        lines.map(|line| line.get("reducing").and_then(serde_json::Value::as_f64)).collect()
+    };
+    assert_eq!(reducing("1"), [None; 6]);
+    let of_two = reducing("2");
+    let share = |&reducing: &Option<f64>| reducing.is_some_and(|share| share > 0.0 && share < 1.0);
+    assert!(of_two.len() == 6 && of_two.iter().all(share), "{of_two:?}");
+}
+
+#[test]
 fn the_map_says_what_goes_between_hosts() {
     let place = measured();
     let exposed = |map: &str| {
@@ -301,6 +321,15 @@ fn tune_uses_all_devices_within_their_memory_and_runs_nothing_for_given_costs() 
             && said.ends_with("): raise --device-memory, or take more --devices\n"),
         "{said}"
     );
+}
+
+#[test]
+fn tune_says_how_many_ranks_and_replicas_there_can_be() {
+    let place = measured();
+    let tune = ["tune", "my.toml", "--costs", "costs.json", "--devices", "19"];
+    let said = place.run(&tune).refused();
+    let most = "take at most 6 ranks, one for each layer, and at most 3 replicas, one for each micro-batch";
+    assert!(said.contains(most), "{said}");
 }
 
 #[test]

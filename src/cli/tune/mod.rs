@@ -90,14 +90,14 @@ pub(super) fn run(args: &Args) -> Result<()> {
     compose::check_measurable(&config)?;
     let mut grid = Grid::new(&config, search(args, &config)?)?;
     if grid.found.is_empty() {
-        return Err(nothing_fits(grid, args));
+        return Err(nothing_fits(grid, args, &config)?);
     }
     // What is for other machines is not run here.
     let elsewhere = args.costs.is_some() || args.links.are_of_hosts();
     let top = if elsewhere { 0 } else { args.top };
     confirm::run(&mut grid, top)?;
     let Some(best) = grid.best() else {
-        return Err(nothing_fits(grid, args));
+        return Err(nothing_fits(grid, args, &config)?);
     };
     let run = top.min(grid.found.len());
     super::print(&(table(&grid, args, run.max(SHOWN)) + "chosen: " + &best.in_words()))?;
@@ -128,7 +128,7 @@ fn search(args: &Args, config: &Config) -> Result<Search> {
 }
 
 /// The error, with what would work instead.
-fn nothing_fits(grid: Grid, args: &Args) -> Error {
+fn nothing_fits(grid: Grid, args: &Args, config: &Config) -> Result<Error> {
     let memory = args.device_memory.or(args.memory);
     let least = grid
         .least
@@ -138,13 +138,19 @@ fn nothing_fits(grid: Grid, args: &Args) -> Error {
         (None, Some(least)) if args.device_memory.is_some() => Advice::RaiseDeviceMemory { least },
         (None, Some(least)) if memory.is_some() => Advice::RaiseMemory { least },
         (None, Some(least)) => Advice::MoreGpus { least },
-        (None, None) => Advice::OtherNumbers,
+        (None, None) => Advice::OtherNumbers {
+            layers: shapes::layers(config)?,
+            micro_batches: match args.costs {
+                Some(_) => config.pipeline.micro_batches as usize,
+                None => config.micro_batch_size() * config.pipeline.micro_batches as usize,
+            },
+        },
     };
-    CommandError::NothingFits {
+    Ok(CommandError::NothingFits {
         limit: memory.map_or(String::new(), |memory| format!(" into {memory} on a rank")),
         advice,
     }
-    .into()
+    .into())
 }
 
 fn table(grid: &Grid, args: &Args, rows: usize) -> String {
