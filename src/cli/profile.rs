@@ -69,7 +69,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
 }
 
 /// The file for the costs, which only process 0 writes, and the memory that there is to measure.
-fn prepare(args: &Args, config: &Config, role: Role) -> Result<(Option<Out>, Vec<(Device, MemoryLimit)>)> {
+type Prepared = (Option<Out>, Vec<(Device, MemoryLimit)>);
+
+fn prepare(args: &Args, config: &Config, role: Role) -> Result<Prepared> {
     let out = role.leads().then(|| Out::check(&args.out, Replace::Costs));
     Ok((out.transpose()?, compose::memory_limits(config)?))
 }

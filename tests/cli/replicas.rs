@@ -51,7 +51,10 @@ fn slower_links_make_a_step_longer_and_expose_more_of_the_reduction() {
 fn metrics_of_replicas_tell_how_long_ranks_only_added_up_gradients() {
     let place = Place::new();
     let reducing = |replicas: &str| -> Vec<Option<f64>> {
-        let (replicas, folder) = (format!("pipeline.replicas={replicas}"), format!("runs/{replicas}"));
+        let (replicas, folder) = (
+            format!("pipeline.replicas={replicas}"),
+            format!("runs/{replicas}"),
+        );
         place
             .run(&["train", "my.toml", "--set", &replicas, "--run-dir", &folder])
             .done();
@@ -59,7 +62,9 @@ fn metrics_of_replicas_tell_how_long_ranks_only_added_up_gradients() {
         let lines = metrics
             .lines()
             .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-        lines.map(|line| line.get("reducing").and_then(serde_json::Value::as_f64)).collect()
+        lines
+            .map(|line| line.get("reducing").and_then(serde_json::Value::as_f64))
+            .collect()
     };
     assert_eq!(reducing("1"), [None; 6]);
     let of_two = reducing("2");
