@@ -73,7 +73,8 @@ impl Forecast {
         self.predicted.is_none() && self.steps >= WARM_UP
     }
 
-    /// Adds a step of replicas with these schedules. Returns a prediction once there are enough passes for one.
+    /// Adds a step of replicas with these schedules. Returns a prediction once there are enough passes for
+    /// one.
     pub(super) fn add(
         &mut self,
         schedules: &[Arc<Schedule>],

@@ -137,8 +137,8 @@ fn another_fabric_and_two_at_once_are_refused() {
         (
             "[launch]\nfabric = 'mpi'\naddress = 'a:1'",
             &[
-                "my.toml:3: launch.address is for launch.fabric = \"auto\" or \"sockets\", and this config has \
-               \"mpi\": remove one of the two",
+                "my.toml:3: launch.address is for launch.fabric = \"auto\" or \"sockets\", and this \
+               config has \"mpi\": remove one of the two",
             ],
         ),
         (
@@ -160,8 +160,8 @@ fn a_silence_of_no_time_or_of_more_than_a_day_is_refused() {
         assert_eq!(
             silence(seconds),
             format!(
-                "PIPEWRIGHT_SILENCE is {seconds}: give 1 to 86400 seconds, after which a silent process counts \
-                 as gone"
+                "PIPEWRIGHT_SILENCE is {seconds}: give 1 to 86400 seconds, after which a silent process \
+                 counts as gone"
             )
         );
     }
