@@ -56,7 +56,7 @@ impl Watcher {
         };
         let mut byte = [0];
         if let Some(arrived) = self.mpi.next(process, Kind::Watch) {
-            link.take(arrived, &mut byte);
+            arrived.take(&mut byte);
         }
         match byte {
             ASK => link.tell_watcher(ANSWER),
