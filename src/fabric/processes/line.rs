@@ -136,6 +136,7 @@ pub(in crate::fabric) fn inlet<R: Read>(from: R) -> BufReader<R> {
 
 /// The numbers of a wire. They are in memory that the wire keeps.
 pub(in crate::fabric) trait Numbers: Send {
+    #[cfg_attr(not(feature = "mpi"), allow(dead_code, reason = "sockets copy"))]
     fn bytes(&self) -> &[u8];
 }
 
@@ -147,5 +148,6 @@ pub(in crate::fabric) trait ReadsFrames: Send {
 
     /// Memory for the last bytes of a frame that begins with `begin`, so many. Whoever has filled it calls
     /// [`ReadsFrames::frame`] with the beginning alone. `None`: all bytes are to be given to that.
+    #[cfg_attr(not(feature = "mpi"), allow(dead_code, reason = "sockets copy"))]
     fn room(&mut self, begin: &[u8], length: usize) -> Option<&mut [u8]>;
 }
