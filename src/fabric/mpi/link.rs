@@ -10,7 +10,11 @@ use super::library::{Kind, MOST, Mpi};
 use super::messages::{Arrived, Memory};
 use super::posts::Posts;
 use crate::fabric::pause::Pause;
-use crate::fabric::processes::{BUFFER, Head, Line, Numbers};
+use crate::fabric::processes::{Head, Line, Numbers};
+
+/// Up to so many bytes, a block is moved to make room for its head, and received with it. More are a message of
+/// their own: to copy them would cost more than a message.
+const WHOLE: usize = 1 << 14;
 
 /// The most bytes of a message that are copied.
 const COPIED: usize = 1 << 20;
@@ -137,7 +141,7 @@ impl Line for Link {
             return Ok(Some(block));
         }
         self.await_room(size)?;
-        if size <= BUFFER {
+        if size <= WHOLE {
             block.splice(0..0, head);
         } else {
             self.posts.copy(Kind::Frames, &head);
@@ -147,7 +151,7 @@ impl Line for Link {
     }
 
     fn posts_wire(&self, bytes: u64) -> bool {
-        (BUFFER as u64..=MOST as u64).contains(&bytes)
+        (WHOLE as u64 + 1..=MOST as u64).contains(&bytes)
     }
 
     fn post_wire(&self, begin: &[u8], wire: Box<dyn Numbers>) -> io::Result<()> {

@@ -15,8 +15,8 @@ use crate::fabric::processes::ReadsFrames;
 /// While a rank has received itself within this time, the thread leaves that to it.
 const HELPED: Duration = Duration::from_micros(200);
 
-/// How long the thread sleeps then.
-const BESIDE: Duration = Duration::from_micros(100);
+/// How long the thread sleeps then. Where ranks share cores, each time that it wakes up takes time from them.
+const BESIDE: Duration = Duration::from_millis(1);
 
 /// What the thread and a rank receive by.
 pub(super) struct Reception {
