@@ -1,8 +1,8 @@
 //! What one process sends: messages become frames, and frames go to their reader.
 //!
 //! A large frame comes in two messages: its beginning, and then its numbers or its block, which are received
-//! straight into the memory where they stay. Nothing here waits. So while a large message of one process is on
-//! its way, those of others are received.
+//! straight into the memory where they stay. Nothing here waits. So while a large message of one process is
+//! on its way, those of others are received.
 
 use std::io;
 use std::mem;

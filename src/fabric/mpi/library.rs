@@ -5,20 +5,11 @@ use mpi::environment::Universe;
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::*;
 
-use super::messages::{Arrived, Memory, Posted};
+use super::messages::{Arrived, Kind, Memory, Posted};
 use crate::error::{FabricError, MpiError, Result};
 
 /// The most bytes of one message: MPI counts them in an `int`.
 pub(super) const MOST: usize = 1 << 30;
-
-/// What a message is: MPI's tag.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
-    /// Bytes of frames. A message without bytes is the end of the line.
-    Frames = 1,
-    /// One byte: a question whether a process runs, or the answer.
-    Watch = 2,
-}
 
 /// All processes of the run, connected by MPI.
 pub(super) struct Mpi {

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 
-use super::library::{Kind, MOST, Mpi};
-use super::messages::{Arrived, Memory};
+use super::library::{MOST, Mpi};
+use super::messages::{Arrived, Kind, Memory};
 use super::posts::Posts;
 use crate::fabric::pause::Pause;
 use crate::fabric::processes::{Head, Line, Numbers};
 
-/// Up to so many bytes, a block is moved to make room for its head, and received with it. More are a message of
-/// their own: to copy them would cost more than a message.
+/// Up to so many bytes, a block is moved to make room for its head, and received with it. More are a message
+/// of their own: to copy them would cost more than a message.
 const WHOLE: usize = 1 << 14;
 
 /// The most bytes of a message that are copied.

@@ -8,8 +8,16 @@ use mpi::request::{Request, StaticScope};
 use mpi::topology::Process;
 use mpi::traits::*;
 
-use super::library::Kind;
 use crate::fabric::processes::Numbers;
+
+/// What a message is: MPI's tag.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    /// Bytes of frames. A message without bytes is the end of the line.
+    Frames = 1,
+    /// One byte: a question whether a process runs, or the answer.
+    Watch = 2,
+}
 
 /// What a message is sent from.
 pub(super) enum Memory {

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 
-use super::library::{Kind, Mpi};
-use super::messages::{Memory, Posted};
+use super::library::Mpi;
+use super::messages::{Kind, Memory, Posted};
 use crate::fabric::pause::Pause;
 
 /// How many bytes may be on their way to a process before its next sender waits. A single message may have

@@ -6,8 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::incoming::Incoming;
-use super::library::{Kind, Mpi};
+use super::library::Mpi;
 use super::link::{Link, STUCK};
+use super::messages::Kind;
 use crate::fabric::feed::Feed;
 use crate::fabric::pause::Pause;
 use crate::fabric::processes::ReadsFrames;

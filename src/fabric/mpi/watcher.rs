@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::library::{Kind, Mpi};
+use super::library::Mpi;
 use super::link::{ANSWER, ASK, Link};
+use super::messages::Kind;
 use crate::fabric::processes::Line;
 
 /// The time between two looks for questions and answers. Longer times are counted in looks. While this

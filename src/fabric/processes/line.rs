@@ -36,8 +36,8 @@ pub(in crate::fabric) trait Line: Send + Sync {
     }
 
     /// Sends a frame's head and its block, if this line can do it without waiting for the other process, or
-    /// only if too much is on the way already. It keeps the memory until the block has gone, and then gives it
-    /// to `spare`. Otherwise the block comes back, and nothing is sent.
+    /// only if too much is on the way already. It keeps the memory until the block has gone, and then gives
+    /// it to `spare`. Otherwise the block comes back, and nothing is sent.
     ///
     /// # Errors
     /// As for [`Line::post_wire`].
