@@ -83,10 +83,7 @@ impl WireFrame for Tensor {
     }
 
     fn write(&self, to: &mut dyn Write) -> io::Result<()> {
-        to.write_all(match self.shape().kind() {
-            Kind::F32 => bytemuck::cast_slice(self.f32()),
-            Kind::Ids => bytemuck::cast_slice(self.ids()),
-        })
+        to.write_all(numbers(self))
     }
 
     fn read(description: &[u8], bytes: u64, from: &mut dyn Read) -> io::Result<Self> {
@@ -99,18 +96,33 @@ impl WireFrame for Tensor {
                 "{shape} has {needed} bytes, and {bytes} came"
             )));
         }
-        match shape.kind() {
-            Kind::F32 => {
-                let mut tensor = Self::scratch(shape.dims());
-                from.read_exact(bytemuck::cast_slice_mut(tensor.f32_mut()))?;
-                Ok(tensor)
-            }
-            Kind::Ids => {
-                let mut tensor = Self::scratch_ids(shape.dims());
-                from.read_exact(bytemuck::cast_slice_mut(tensor.ids_mut()))?;
-                Ok(tensor)
-            }
-        }
+        let mut tensor = room_for(&shape);
+        from.read_exact(numbers_mut(&mut tensor))?;
+        Ok(tensor)
+    }
+}
+
+/// A tensor's numbers or ids on the host, little endian.
+pub(super) fn numbers(tensor: &Tensor) -> &[u8] {
+    match tensor.shape().kind() {
+        Kind::F32 => bytemuck::cast_slice(tensor.f32()),
+        Kind::Ids => bytemuck::cast_slice(tensor.ids()),
+    }
+}
+
+/// The same, to write them.
+pub(super) fn numbers_mut(tensor: &mut Tensor) -> &mut [u8] {
+    match tensor.shape().kind() {
+        Kind::F32 => bytemuck::cast_slice_mut(tensor.f32_mut()),
+        Kind::Ids => bytemuck::cast_slice_mut(tensor.ids_mut()),
+    }
+}
+
+/// A tensor of this shape, for numbers to come.
+pub(super) fn room_for(shape: &Shape) -> Tensor {
+    match shape.kind() {
+        Kind::F32 => Tensor::scratch(shape.dims()),
+        Kind::Ids => Tensor::scratch_ids(shape.dims()),
     }
 }
 
