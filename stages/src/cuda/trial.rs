@@ -44,8 +44,8 @@ pub(super) struct Trial {
 
 impl Trial {
     /// Queues a trial of a product that has this many algorithms. `run` queues the product by one of them. It
-    /// returns false if that is not possible. `None` if there is nothing to choose, the product is small, or there
-    /// is not enough free memory.
+    /// returns false if that is not possible. `None` if there is nothing to choose, the product is small, or
+    /// there is not enough free memory.
     ///
     /// # Errors
     /// When the driver reports an error, of the trial or of earlier work.
