@@ -18,6 +18,7 @@ LIMIT=520
 TESTS=(
   pipewright-stages/cuda_kernels
   pipewright-stages/cuda_attention
+  pipewright-stages/cuda_choice
   pipewright/golden
   pipewright/gpus
   pipewright/allocations

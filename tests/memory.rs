@@ -9,6 +9,7 @@ use std::path::Path;
 use pipewright::compose::{self, RanksHere};
 use pipewright::config::Config;
 use pipewright::id::Rank;
+use pipewright::mesh::Map;
 use pipewright::plan::RankMemory;
 use pipewright::profile::MemoryLimit;
 use pipewright::stages::Device;
@@ -91,14 +92,43 @@ fn each_device_has_the_ranks_that_are_on_it() {
 
 #[test]
 fn processes_know_which_ranks_are_on_their_machine() {
-    let here = worlds::in_processes(2, |world| RanksHere::of(Some(&world), 1, 4).unwrap());
+    let of = |map, replicas, ranks| {
+        worlds::in_processes(2, move |world| {
+            RanksHere::of(Some(&world), map, replicas, ranks).unwrap()
+        })
+    };
+    let here = of(Map::Pipeline, 1, 4);
     let expected = |of_process: &[u32]| RanksHere {
         of_process: of_process.iter().copied().map(Rank).collect(),
         of_machine: (0..4).map(Rank).collect(),
         processes: 2,
     };
     assert_eq!(here, [expected(&[0, 1]), expected(&[2, 3])]);
-    assert_eq!(RanksHere::of(None, 1, 4).unwrap(), RanksHere::all(1, 4));
+    assert_eq!(
+        RanksHere::of(None, Map::Pipeline, 1, 4).unwrap(),
+        RanksHere::all(1, 4)
+    );
+    let ranks = |here: Vec<RanksHere>| here.into_iter().map(|here| here.of_process).collect::<Vec<_>>();
+    let (first, second) = (Rank(0), Rank(1));
+    assert_eq!(ranks(of(Map::Pipeline, 2, 2)), [[first, second], [first, second]]);
+    assert_eq!(ranks(of(Map::Replicas, 2, 2)), [[first, first], [second, second]]);
+}
+
+#[test]
+fn staleness_is_named_where_it_is_what_needs_the_memory() {
+    let text = "[pipeline]\nstages = 1\nreplicas = 2\nsync = 'server'\nmax_staleness = 50\n";
+    let config = Config::parse("my.toml", text, &[], &[]).unwrap();
+    let limits = [(Device::Cpu, limit(100, true))];
+    let refused = compose::check_memory(&config, &ranks([60]), &RanksHere::all(2, 1), &limits).unwrap_err();
+    let said = refused.to_string();
+    assert!(
+        said.starts_with("my.toml:5: pipeline.max_staleness: training needs about 120.00 MiB of memory"),
+        "{said}"
+    );
+    assert!(
+        said.contains("; lower it, because a rank holds gradients of so many steps"),
+        "{said}"
+    );
 }
 
 /// The limits that a system with these files has: bytes, free bytes and whether all processes share them.

@@ -130,6 +130,16 @@ fn replicas_that_are_not_there_and_links_without_a_config_are_refused() {
             "error: --replica 1: replicas are numbered from 0, and the last one is 0\n",
         ),
         (
+            "--replicas 4294967295",
+            "error: there are 4294967295 replicas x 2 ranks, but a run can have at most 1048576 ranks: take \
+             fewer\n",
+        ),
+        (
+            "--replicas 1048576",
+            "error: there are 1048576 replicas x 2 ranks, but a run can have at most 1048576 ranks: take \
+             fewer\n",
+        ),
+        (
             "--hosts 2",
             "error: --hosts, --link-* or --between-* is for the plan of a config: write `pipewright plan \
              CONFIG`, or give times by --comm and --reduce\n",

@@ -1,6 +1,7 @@
 //! What it costs to add up gradients over replicas.
 
 use pipewright::groups::Groups;
+use pipewright::mesh::Map;
 use pipewright::plan::{Cluster, LinkCost, Prediction, Reduction, Replicas, StageCost};
 use pipewright::plan::{Costs, LayerCost, ModelCosts, partition, waiting_sums};
 use pipewright::schedule::{LinkKind, Placement, Schedule};
@@ -155,7 +156,7 @@ fn the_slow_link_counts_where_ranks_that_talk_are_on_two_hosts() {
         latency: 1.0,
         per_byte: 1.0,
     };
-    let crosses = |hosts, replicas, ranks| {
+    let mapped = |map, hosts, replicas, ranks| {
         let cluster = Cluster {
             hosts,
             inside,
@@ -163,10 +164,11 @@ fn the_slow_link_counts_where_ranks_that_talk_are_on_two_hosts() {
             add: 0.0,
         };
         [
-            cluster.of_transfers(replicas, ranks) == between,
-            cluster.of_reductions(replicas, ranks) == between,
+            cluster.of_transfers(map, replicas, ranks) == between,
+            cluster.of_reductions(map, replicas, ranks) == between,
         ]
     };
+    let crosses = |hosts, replicas, ranks| mapped(Map::Pipeline, hosts, replicas, ranks);
     assert_eq!(crosses(1, 4, 2), [false, false]);
     assert_eq!(crosses(4, 4, 2), [false, true], "a pipeline a host");
     assert_eq!(crosses(2, 1, 4), [true, false], "one pipeline over both");
@@ -178,7 +180,16 @@ fn the_slow_link_counts_where_ranks_that_talk_are_on_two_hosts() {
         between: None,
         add: 0.0,
     };
-    assert_eq!(cluster.of_reductions(2, 1), between, "not measured: as inside");
+    let reductions = cluster.of_reductions(Map::Pipeline, 2, 1);
+    assert_eq!(reductions, between, "not measured: as inside");
+    let crosses = |hosts, replicas, ranks| mapped(Map::Replicas, hosts, replicas, ranks);
+    assert_eq!(
+        crosses(2, 4, 2),
+        [true, false],
+        "all replicas of a rank on a host"
+    );
+    assert_eq!(crosses(4, 2, 2), [true, true], "a rank a host");
+    assert_eq!(crosses(2, 2, 1), [false, true], "one rank has no transfers");
 }
 
 #[test]

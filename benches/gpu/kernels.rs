@@ -9,10 +9,8 @@ use crate::layers;
 use crate::sizes::{Kind, Size};
 use crate::timer::Timer;
 
-/// What an H200 has reached in a measurement: products of 8192^3 random bf16 numbers, and a copy (bytes read
-/// and written).
+/// What products of 8192^3 random bf16 numbers have reached on an H200, in operations per second.
 pub(crate) const TOP_FLOPS: f64 = 790e12;
-const TOP_BYTES: f64 = 4.3e12;
 /// Odd, so that the median is one of the measurements.
 const ROUNDS: usize = 21;
 /// In bf16, this many numbers are twice the size of an H200's second-level cache (60 MB).
@@ -79,23 +77,25 @@ pub(crate) fn measure(size: &Size, place: Place, part: Option<&str>) -> Result<(
         "kernels in {} at micro-batches of {} x {}: medians of {ROUNDS}, caches cold",
         place.dtype, size.rows, gpt.context
     );
+    let filling = FILLING.min(64 * shapes.tokens() * gpt.dim);
+    let mut timer = Timer::new(place, filling)?;
+    let top = Top::measure(shapes, filling, &mut timer)?;
     println!(
-        "shares are of {} TFLOP/s and {} TB/s, which one H200 was seen to reach",
-        TOP_FLOPS / 1e12,
-        TOP_BYTES / 1e12
+        "shares are of {:.0} TFLOP/s and {:.2} TB/s, which a large product and GELU reach here",
+        top.flops / 1e12,
+        top.bytes / 1e12
     );
     println!(
         "{:<40} {:<8} {:>10} {:>16} {:>8}",
         "kernel", "pass", "us", "rate", "share"
     );
-    let mut timer = Timer::new(place, FILLING.min(64 * shapes.tokens() * gpt.dim))?;
     let mut kernels = layers::kernels(shapes);
     kernels.extend([("cross-entropy", Box::new(move || cross_entropy(shapes)) as Make)]);
     kernels.extend([("adamw", Box::new(move || optimizer(shapes)) as Make)]);
     kernels.retain(|(name, _)| part.is_none_or(|part| name.contains(part)));
     // One at a time, because logits are large.
     for (_, make) in kernels {
-        of_one(&mut make()?, &mut timer)?;
+        print(&mut make()?, &mut timer, top)?;
     }
     Ok(())
 }
@@ -103,7 +103,31 @@ pub(crate) fn measure(size: &Size, place: Place, part: Option<&str>) -> Result<(
 /// Makes a kernel and its operands.
 pub(crate) type Make = Box<dyn FnOnce() -> Result<Kernel>>;
 
-fn of_one(kernel: &mut Kernel, timer: &mut Timer) -> Result<()> {
+/// The rates that this GPU reaches, in operations and bytes per second.
+#[derive(Clone, Copy)]
+struct Top {
+    flops: f64,
+    bytes: f64,
+}
+
+impl Top {
+    /// Of a product of three square matrices with `filling` numbers each, and of GELU over so many numbers.
+    fn measure(shapes: Shapes, filling: usize, timer: &mut Timer) -> Result<Self> {
+        let rate = |kernel: &mut Kernel, timer: &mut Timer| -> Result<f64> {
+            let seconds = medians(kernel, timer)?[0];
+            Ok(match kernel.passes[0].1 {
+                Work::Flops(work) | Work::Bytes(work) => work / seconds,
+            })
+        };
+        Ok(Self {
+            flops: rate(&mut layers::square(shapes, filling.isqrt())?, timer)?,
+            bytes: rate(&mut layers::gelu(shapes, filling)?, timer)?,
+        })
+    }
+}
+
+/// The median seconds of each pass of a kernel.
+fn medians(kernel: &mut Kernel, timer: &mut Timer) -> Result<Vec<f64>> {
     (kernel.run)(timer)?;
     timer.read()?;
     let mut rounds = Vec::with_capacity(ROUNDS);
@@ -111,19 +135,26 @@ fn of_one(kernel: &mut Kernel, timer: &mut Timer) -> Result<()> {
         (kernel.run)(timer)?;
         rounds.push(timer.read()?);
     }
-    for (index, &(pass, work)) in kernel.passes.iter().enumerate() {
+    let of_pass = |index| {
         let mut seconds: Vec<f64> = rounds.iter().map(|round| round[index]).collect();
         seconds.sort_by(f64::total_cmp);
-        let median = seconds[ROUNDS / 2];
+        seconds[ROUNDS / 2]
+    };
+    Ok((0..kernel.passes.len()).map(of_pass).collect())
+}
+
+fn print(kernel: &mut Kernel, timer: &mut Timer, top: Top) -> Result<()> {
+    let medians = medians(kernel, timer)?;
+    for (&(pass, work), median) in kernel.passes.iter().zip(medians) {
         let (rate, share) = match work {
             Work::Flops(0.0) | Work::Bytes(0.0) => continue,
             Work::Flops(flops) => (
                 format!("{:.1} TFLOP/s", flops / median / 1e12),
-                flops / median / TOP_FLOPS,
+                flops / median / top.flops,
             ),
             Work::Bytes(bytes) => (
                 format!("{:.0} GB/s", bytes / median / 1e9),
-                bytes / median / TOP_BYTES,
+                bytes / median / top.bytes,
             ),
         };
         println!(

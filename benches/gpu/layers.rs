@@ -121,6 +121,19 @@ fn linear(shapes: Shapes, rows: usize, layout: Layout, sizes: [usize; 2]) -> Res
     )
 }
 
+/// A product of three square matrices, forward.
+pub(crate) fn square(shapes: Shapes, side: usize) -> Result<Kernel> {
+    linear(shapes, side, Layout::InOut, [side, side])
+}
+
+/// GELU of so many numbers, forward.
+pub(crate) fn gelu(shapes: Shapes, count: usize) -> Result<Kernel> {
+    let layer = Gelu::new("gelu", GeluForm::Tanh);
+    let input = numbers(&[1, count])?;
+    let bytes = shapes.bytes(count, 2);
+    passes(shapes, "gelu".to_owned(), Box::new(layer), input, [bytes; 3])
+}
+
 /// Causal attention. The masked half is not counted. Two products forward and five backward, one of which is
 /// a recomputation.
 fn attention(shapes: Shapes) -> Result<Kernel> {

@@ -31,8 +31,8 @@ class Training:
         units, names = peer.gpt(**size["model"])
         peer.load(units, names, folder / "weights.safetensors")
         self.model = nn.Sequential(*units).to(self.device, torch.float32 if self.is_autocast else torch.bfloat16)
-        self.update = peer.optimizer(self.model.parameters())
-        self.batches = peer.Batches(folder / "batches.safetensors", is_gpt=True)
+        self.update = peer.optimizer(self.model.parameters(), zero=False)
+        self.batches = peer.Batches(folder / "batches.safetensors", is_gpt=True, share=slice(None))
         self.loss = torch.compile(self.loss_of) if given.compile else self.loss_of
         self.done = 0
 

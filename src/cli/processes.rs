@@ -56,24 +56,29 @@ pub(super) fn refuse(command: &str) -> Result<()> {
     }
 }
 
-/// Connects to the other processes that measure the same config. `None` if there is only one process.
-pub(super) fn join_to_measure(config: &Config) -> Result<Option<World>> {
-    let membership = config.membership(&environment())?;
-    let program = config.in_common()?;
-    membership
-        .map(|membership| World::join(&membership, &program))
-        .transpose()
+/// Connects to the other processes that measure the same config. The world is `None` if there is only one
+/// process. The text says what connects them, and why.
+pub(super) fn join_to_measure(config: &Config) -> Result<(Option<World>, String)> {
+    connect(config, &config.in_common()?, |_| Ok(()))
+}
+
+/// A result, with the world. If it is an error, the other processes are told, so that they do not wait.
+pub(super) fn or_tell<T>(result: Result<T>, world: Option<World>) -> Result<(T, Option<World>)> {
+    match result {
+        Ok(value) => Ok((value, world)),
+        Err(error) => {
+            if let Some(world) = world {
+                world.fail(&error);
+            }
+            Err(error)
+        }
+    }
 }
 
 /// Connects to the other processes of a run, which must have the same plan. The world is `None` if there is
 /// only one process. The text says what connects them, and why. `options` are the command line's options that
 /// must be equal in all processes, one a line.
 pub(super) fn join(config: &Config, plan: &PipelinePlan, options: &str) -> Result<(Option<World>, String)> {
-    let (fabric, said) = config.fabric(&environment())?;
-    let check = |processes| {
-        let sizes = [plan.replicas.count(), plan.replicas.ranks(), 1];
-        Mesh::new(sizes, processes, &[])
-    };
     let program = format!(
         "{}
 [options]
@@ -82,18 +87,31 @@ pub(super) fn join(config: &Config, plan: &PipelinePlan, options: &str) -> Resul
         config.in_common()?,
         plan.in_common()
     );
+    connect(config, &program, |processes| {
+        let sizes = [plan.replicas.count(), plan.replicas.ranks(), 1];
+        Mesh::new(sizes, processes, &[]).map(drop)
+    })
+}
+
+/// Connects to the other processes, if so many can share the run. `program` is what must be equal in all.
+fn connect(
+    config: &Config,
+    program: &str,
+    check: impl Fn(u32) -> Result<()>,
+) -> Result<(Option<World>, String)> {
+    let (fabric, said) = config.fabric(&environment())?;
     let world = match fabric {
         Fabric::Alone => None,
         Fabric::Sockets(membership) => {
             announce(&format!("; process 0 at {}", membership.address))?;
             check(membership.processes)?;
-            Some(World::join(&membership, &program)?)
+            Some(World::join(&membership, program)?)
         }
         #[cfg(feature = "mpi")]
         Fabric::Mpi(membership) => {
             announce("")?;
             check(membership.processes)?;
-            Some(World::join_by_mpi(&membership, &program)?)
+            Some(World::join_by_mpi(&membership, program)?)
         }
     };
     Ok((world, said))

@@ -11,7 +11,8 @@ use crate::compose;
 use crate::config::Config;
 use crate::error::CommandError;
 use crate::plan::{LayerCost, LinkCost};
-use crate::profile::{self, Between, Measured};
+use crate::profile::{self, Between, Measured, MemoryLimit};
+use crate::stages::Device;
 
 /// Measure what each layer of a model costs on this machine.
 ///
@@ -43,16 +44,18 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    // Only process 0 writes the file.
-    let out = match Role::here()?.leads() {
-        true => Some(Out::check(&args.out, Replace::Costs)?),
-        false => None,
-    };
+    let role = Role::here()?;
     let config = Config::load(&args.config, &args.sets).map_err(CommandError::refused)?;
     cuda_env::enter_for(&config);
-    let limits = compose::memory_limits(&config)?;
-    let between = match processes::join_to_measure(&config)? {
-        Some(world) => profile::between(world)?,
+    let (world, said) = processes::join_to_measure(&config).map_err(CommandError::refused)?;
+    let ((out, limits), world) = processes::or_tell(prepare(args, &config, role), world)?;
+    let between = match world {
+        Some(world) => {
+            if role.leads() {
+                super::print(&format!("fabric    {said}\n"))?;
+            }
+            profile::between(world).map_err(CommandError::refused)?
+        }
         None => None,
     };
     let Some(out) = out else {
@@ -63,6 +66,14 @@ pub(super) fn run(args: &Args) -> Result<()> {
     super::print(&table(&measured))?;
     out.write(&measured.to_json())?;
     super::print(&format!("written to {}\n", args.out.display()))
+}
+
+/// The file for the costs, which only process 0 writes, and the memory that there is to measure.
+type Prepared = (Option<Out>, Vec<(Device, MemoryLimit)>);
+
+fn prepare(args: &Args, config: &Config, role: Role) -> Result<Prepared> {
+    let out = role.leads().then(|| Out::check(&args.out, Replace::Costs));
+    Ok((out.transpose()?, compose::memory_limits(config)?))
 }
 
 fn table(measured: &Measured) -> String {

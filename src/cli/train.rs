@@ -160,15 +160,7 @@ fn prepare(args: &Args, role: Role) -> Result<Prepared> {
     // After the data, which is no longer free memory then.
     let opened = open(run, &config, role, world.as_ref())
         .and_then(|opened| check_memory(&config, &memory, world.as_ref()).map(|()| opened));
-    let (data, run) = match opened {
-        Ok(opened) => opened,
-        Err(error) => {
-            if let Some(world) = world {
-                world.fail(&error);
-            }
-            return Err(error);
-        }
-    };
+    let ((data, run), world) = processes::or_tell(opened, world)?;
     let changes = match run.resumes_from() {
         Some(checkpoint) => changes(checkpoint, &config)?,
         None => Vec::new(),
@@ -197,7 +189,8 @@ fn prepare(args: &Args, role: Role) -> Result<Prepared> {
 
 /// Refuses training for which this machine has too little memory, together with the other processes here.
 fn check_memory(config: &Config, ranks: &[RankMemory], world: Option<&World>) -> Result<()> {
-    let here = RanksHere::of(world, config.pipeline.replicas, ranks.len() as u32)?;
+    let (map, replicas) = (config.launch.map, config.pipeline.replicas);
+    let here = RanksHere::of(world, map, replicas, ranks.len() as u32)?;
     compose::check_memory(config, ranks, &here, &compose::memory_limits(config)?)
 }
 

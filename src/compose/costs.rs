@@ -76,20 +76,20 @@ pub fn costs_of(config: &Config, measured: &Measured) -> Result<ModelCosts> {
 /// # Errors
 /// When a cost of a link is negative or not a number.
 pub fn on_cluster(config: &Config, ranks: u32, costs: ModelCosts, cluster: &Cluster) -> Result<ModelCosts> {
-    let replicas = config.pipeline.replicas;
+    let (map, replicas) = (config.launch.map, config.pipeline.replicas);
     let reduction = Reduction {
         replicas,
-        link: cluster.of_reductions(replicas, ranks),
+        link: cluster.of_reductions(map, replicas, ranks),
         add: cluster.add,
         sharded: config.divides_updates(),
     };
     let Sizes { units, .. } = sizes(config);
     let weights = units.iter().map(|unit| F32 * unit.weights as f64).collect();
     costs
-        .linked(cluster.of_transfers(replicas, ranks))?
+        .linked(cluster.of_transfers(map, replicas, ranks))?
         .queued(
-            cluster.parts_pipelines(replicas, ranks),
-            cluster.parts_replicas(replicas, ranks),
+            cluster.parts_pipelines(map, replicas, ranks),
+            cluster.parts_replicas(map, replicas, ranks),
         )
         .replicated(weights, reduction)
 }

@@ -12,7 +12,7 @@ use crate::config::{Config, Memory, RecomputeBy, environment};
 use crate::error::{ConfigError, Error, Result, ValueProblem};
 use crate::fabric::World;
 use crate::id::Rank;
-use crate::mesh::Mesh;
+use crate::mesh::{Map, Mesh};
 use crate::plan::{RankMemory, Replicas};
 use crate::profile::MemoryLimit;
 use crate::schedule::Schedule;
@@ -45,15 +45,15 @@ impl RanksHere {
         }
     }
 
-    /// Those of a process among several, or all if there is only one.
+    /// Those of a process among several, or all if there is only one. `map` says which ranks it holds.
     ///
     /// # Errors
     /// When the processes cannot have equally many ranks.
-    pub fn of(world: Option<&World>, replicas: u32, ranks: u32) -> Result<Self> {
+    pub fn of(world: Option<&World>, map: Map, replicas: u32, ranks: u32) -> Result<Self> {
         let Some(world) = world else {
             return Ok(Self::all(replicas, ranks));
         };
-        let mesh = Mesh::new([replicas, ranks, 1], world.processes(), &[])?;
+        let mesh = Mesh::new([replicas, ranks, 1], world.processes(), &[])?.mapped(map);
         let ranks_of = |process| mesh.ranks_of(process).map(|rank| mesh.coordinate(rank).rank);
         Ok(Self {
             of_process: ranks_of(world.process()).collect(),
@@ -172,14 +172,19 @@ fn sum<'a>(ranks: impl Iterator<Item = &'a RankMemory>) -> RankMemory {
 fn too_much(config: &Config, needed: RankMemory, processes: usize, limit: &MemoryLimit) -> Error {
     let of_batch = needed.activations + needed.buffers;
     let of_model = needed.weights + needed.gradients + needed.optimizer;
-    let (key, advice) = match of_batch > of_model {
-        true => (
+    let (key, advice) = match (of_batch > of_model, config.max_staleness()) {
+        (true, _) => (
             config.rows_key(),
             "lower it, recompute (pipeline.recompute), or spread the model over more machines or GPUs",
         ),
-        false => (
+        (false, 0) => (
             "model",
             "make the model narrower or shallower, or spread it over more machines or GPUs",
+        ),
+        (false, _) => (
+            "pipeline.max_staleness",
+            "lower it, because a rank holds gradients of so many steps; or make the model narrower or \
+             shallower, or spread it over more machines or GPUs",
         ),
     };
     let problem = ValueProblem::TooMuchMemory {

@@ -118,8 +118,11 @@ impl PerWeight {
             0 => all,
             max_staleness => {
                 // What a rank owns of weights and their gradient, apart from its stages; what other owners
-                // have sent, two versions at most; and the sums of steps that wait to become updates.
-                let steps = 1.0 + f64::from(max_staleness);
+                // have sent, two versions at most; and the sums of steps that wait to become updates. At the
+                // end of the run and at each checkpoint none waits.
+                let every = Some(config.checkpoint.every).filter(|&every| every > 0);
+                let most = every.map_or(config.train.steps, |every| every.min(config.train.steps));
+                let steps = most.min(1 + u64::from(max_staleness)) as f64;
                 let owned = 1.0 / replicas;
                 let sums = owned * (1.0 + steps * f64::from(plan.replicas.sums()));
                 Self {

@@ -1,4 +1,4 @@
-//! Keys for only one kind of model, data or optimizer.
+//! Keys for only one kind of model, data, optimizer or fabric.
 
 use toml::{Table, Value};
 
@@ -22,7 +22,7 @@ const fn rule(
     Rule { section, key, by, is }
 }
 
-const RULES: [Rule; 15] = [
+const RULES: [Rule; 16] = [
     rule("model", "vocab", "kind", &["gpt"]),
     rule("model", "dim", "kind", &["gpt"]),
     rule("model", "layers", "kind", &["gpt"]),
@@ -38,6 +38,7 @@ const RULES: [Rule; 15] = [
     rule("optimizer", "momentum", "kind", &["sgd"]),
     rule("optimizer", "warmup_steps", "schedule", &["cosine"]),
     rule("optimizer", "min_learning_rate", "schedule", &["cosine"]),
+    rule("launch", "address", "fabric", &["auto", "sockets"]),
 ];
 
 /// Removes the keys of other kinds if a stronger source chose the kind. Otherwise refuses them. `resolved`

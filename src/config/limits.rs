@@ -2,6 +2,7 @@
 
 use super::{Config, DataKind, ModelKind};
 use crate::error::{Result, ValueProblem};
+use crate::mesh::MAX_RANKS;
 
 /// The most numbers in a tensor: 32 GiB.
 const TENSOR: usize = 1 << 33;
@@ -17,11 +18,24 @@ const SEQUENCE: usize = 1 << 20;
 const ROWS: usize = 1 << 20;
 const THREADS: usize = 1024;
 
+/// The longest deadline: a year, in seconds.
+const YEAR: usize = 365 * 24 * 3600;
+
 /// Refuses sizes for which no machine has memory.
 pub(super) fn check(config: &Config) -> Result<()> {
     rows(config)?;
     let threads = config.pipeline.threads_per_rank;
     at_most(config, "pipeline.threads_per_rank", threads, THREADS, "threads")?;
+    let replicas = config.pipeline.replicas as usize;
+    at_most(
+        config,
+        "pipeline.replicas",
+        replicas,
+        MAX_RANKS as usize,
+        "replicas",
+    )?;
+    let deadline = usize::try_from(config.launch.deadline).unwrap_or(usize::MAX);
+    at_most(config, "launch.deadline", deadline, YEAR, "seconds")?;
     match config.model.kind {
         ModelKind::Gpt => gpt(config),
         ModelKind::Mlp => mlp(config),

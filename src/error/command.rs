@@ -182,8 +182,16 @@ pub enum Advice {
         least: String,
     },
     /// Other numbers of ranks or micro-batches.
-    #[error("no schedule works with these numbers of ranks and micro-batches: choose others")]
-    OtherNumbers,
+    #[error(
+        "no schedule works with these numbers: take at most {layers} ranks, one for each layer, and at most \
+         {micro_batches} replicas, one for each micro-batch"
+    )]
+    OtherNumbers {
+        /// The layers of the model.
+        layers: u32,
+        /// The most micro-batches that are tried.
+        micro_batches: usize,
+    },
 }
 
 impl CommandError {

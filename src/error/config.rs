@@ -96,7 +96,7 @@ pub enum ConfigError {
         /// The variable that was probably meant.
         meant: String,
     },
-    /// A key for another kind of model, data, optimizer or learning rate.
+    /// A key for another kind of model, data, optimizer, learning rate or fabric.
     #[error(
         "{origin}: {key} is for {by} = \"{}\", and this config has \"{chosen}\": remove one of the two",
         is.join("\" or \"")
@@ -186,6 +186,16 @@ pub enum ProcessesProblem {
         name: &'static str,
         /// Its value.
         text: String,
+    },
+    /// Seconds after which every process would be gone, or none.
+    #[error("{name} is {seconds}: give 1 to {most} seconds, after which a silent process counts as gone")]
+    NoSilence {
+        /// The variable.
+        name: &'static str,
+        /// The seconds.
+        seconds: u32,
+        /// The most seconds.
+        most: u32,
     },
     /// Text instead of a port.
     #[error("{name} is `{text}`, which is no port: give a number from 1 to 65535")]

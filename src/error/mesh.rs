@@ -13,10 +13,7 @@ pub enum MeshError {
         axis: Axis,
     },
     /// The run has too many ranks.
-    #[error(
-        "{} replicas of {} ranks of {} shards are more than {most} ranks: take fewer",
-        sizes[0], sizes[1], sizes[2]
-    )]
+    #[error("{}, but a run can have at most {most} ranks: take fewer", factors(sizes))]
     TooMany {
         /// Replicas, pipeline ranks, tensor shards.
         sizes: [u32; 3],
@@ -60,6 +57,14 @@ fn in_words(sizes: &[u32; 3]) -> String {
         [replicas, each, shards] => {
             format!("{ranks} ranks ({replicas} replicas x {each} x {shards} shards)")
         }
+    }
+}
+
+/// What a number of ranks that may be too large is the product of.
+fn factors([replicas, each, shards]: &[u32; 3]) -> String {
+    match shards {
+        1 => format!("there are {replicas} replicas x {each} ranks"),
+        _ => format!("there are {replicas} replicas x {each} ranks x {shards} shards"),
     }
 }
 

@@ -96,13 +96,18 @@ impl WireFrame for Tensor {
                 "{shape} has {needed} bytes, and {bytes} came"
             )));
         }
-        let mut tensor = match (shape.kind(), dtype) {
-            (Kind::Ids, _) => Self::scratch_ids(shape.dims()),
-            (Kind::F32, DType::F32) => Self::scratch(shape.dims()),
-            (Kind::F32, DType::Bf16) => Self::scratch_bf16(shape.dims()),
-        };
+        let mut tensor = room_for(&shape, dtype);
         from.read_exact(tensor.as_bytes_mut())?;
         Ok(tensor)
+    }
+}
+
+/// A tensor of this shape and type of numbers, for numbers to come.
+pub(super) fn room_for(shape: &Shape, dtype: DType) -> Tensor {
+    match (shape.kind(), dtype) {
+        (Kind::Ids, _) => Tensor::scratch_ids(shape.dims()),
+        (Kind::F32, DType::F32) => Tensor::scratch(shape.dims()),
+        (Kind::F32, DType::Bf16) => Tensor::scratch_bf16(shape.dims()),
     }
 }
 
@@ -128,7 +133,7 @@ pub(super) fn described_numbers(description: &[u8]) -> Option<(Shape, DType)> {
 
 /// The shape and the type of numbers of a tensor that [`WireFrame::describe`] described. Ids have no type of
 /// their own: they are as wide as `f32`.
-fn described_tensor(description: &[u8]) -> Option<(Shape, DType)> {
+pub(super) fn described_tensor(description: &[u8]) -> Option<(Shape, DType)> {
     match description.split_first()? {
         (&BF16, dims) => Some((described_as(Kind::F32, dims)?, DType::Bf16)),
         _ => Some((described(description)?, DType::F32)),

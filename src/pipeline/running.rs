@@ -66,6 +66,11 @@ impl<S: Stage> Pipeline<S> {
         &self.schedules[0]
     }
 
+    /// The schedule of each replica.
+    pub(crate) fn schedules(&self) -> &[Arc<Schedule>] {
+        &self.schedules
+    }
+
     /// The number of replicas.
     pub fn replicas(&self) -> u32 {
         self.schedules.len() as u32

@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-use crate::Result;
+use crate::error::{MeshError, Result};
 use crate::groups::Groups;
+use crate::mesh::MAX_RANKS;
 use crate::plan::{sums, waiting_sums};
 use crate::schedule::Schedule;
 
@@ -36,11 +37,13 @@ impl Replicas {
     /// are several replicas.
     ///
     /// # Errors
-    /// What `make` returns.
+    /// What `make` returns. [`MeshError::TooMany`] when there are more ranks in all than a run can have.
     pub fn new(groups: Groups, replicas: u32, mut make: impl FnMut(u32) -> Result<Schedule>) -> Result<Self> {
-        let largest = groups.largest_share(replicas);
+        // More cannot be, however few ranks each has.
+        let largest = groups.largest_share(replicas.min(MAX_RANKS));
         let runs = |schedule: Schedule| schedule.in_turn().for_replicas(replicas);
         let (mut sizes, mut schedules) = (vec![largest], vec![runs(make(largest)?)]);
+        limited(replicas, schedules[0].ranks())?;
         let mut of = Vec::new();
         for replica in 0..replicas.max(1) {
             let size = groups.share(replica, replicas).len() as u32;
@@ -127,5 +130,18 @@ impl Replicas {
     /// The place of a replica's schedule among [`Replicas::schedules`].
     pub(crate) fn place(&self, replica: u32) -> usize {
         self.of[replica as usize]
+    }
+}
+
+/// Refuses more ranks than a run can have, before anything is made for each of them.
+fn limited(replicas: u32, ranks: u32) -> Result<()> {
+    let most = MAX_RANKS;
+    match replicas.checked_mul(ranks).is_some_and(|all| all <= most) {
+        true => Ok(()),
+        false => Err(MeshError::TooMany {
+            sizes: [replicas, ranks, 1],
+            most,
+        }
+        .into()),
     }
 }

@@ -36,19 +36,21 @@ pub fn between(world: World) -> Result<Option<Between>> {
     let mesh = Mesh::of_pipeline(processes, processes, &[])?;
     let process = world.process();
     let (ends, peers) = ends::<Tensor>(world, &mesh, 1, 1)?;
-    let mut measured = None;
-    for mut end in ends {
-        if process == FIRST.0 {
-            let far = (1..processes).find(|process| !local.contains(process));
-            let link = ask(&mut end, far.unwrap_or(1), processes)?;
-            let one_host = far.is_none();
-            measured = Some(Between { link, one_host });
-        } else {
-            answer(&mut end)?;
-        }
-    }
-    drop(peers);
-    Ok(measured)
+    let mut end = ends.into_iter().next().expect("each process has a rank");
+    let far = (1..processes).find(|process| !local.contains(process));
+    let measured = match process == FIRST.0 {
+        true => ask(&mut end, far.unwrap_or(1), processes).map(Some),
+        false => answer(&mut end).map(|()| None),
+    };
+    drop(end);
+    let (link, mine) = match measured {
+        Ok(link) => (link, Ok(Vec::new())),
+        Err(error) => (None, Err(error)),
+    };
+    // If a process has failed, all get the first cause.
+    peers.share("measuring a message", mine)?;
+    let one_host = far.is_none();
+    Ok(link.map(|link| Between { link, one_host }))
 }
 
 /// Sends messages to one process and waits for its answers. Tells every other one that there are none.

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 
 use crate::Result;
 use crate::pipeline::StepReport;
@@ -72,10 +73,11 @@ impl Forecast {
         self.predicted.is_none() && self.steps >= WARM_UP
     }
 
-    /// Adds a step. Returns a prediction once there are enough passes for one.
+    /// Adds a step of replicas with these schedules. Returns a prediction once there are enough passes for
+    /// one.
     pub(super) fn add(
         &mut self,
-        schedule: &Schedule,
+        schedules: &[Arc<Schedule>],
         report: &StepReport,
         timeline: Option<Timeline>,
     ) -> Result<Option<StepTime>> {
@@ -91,7 +93,7 @@ impl Forecast {
         if self.predicted.is_some() || (self.traced.len() as u64) < TRACED {
             return Ok(None);
         }
-        self.predicted = Some(predict(schedule, &std::mem::take(&mut self.traced))?);
+        self.predicted = Some(predict(schedules, &std::mem::take(&mut self.traced))?);
         Ok(self.predicted)
     }
 
@@ -122,20 +124,13 @@ impl fmt::Display for ForecastReport {
     }
 }
 
-/// The simulated step of the schedule, if every pass and the end of the step take their median times.
-fn predict(schedule: &Schedule, steps: &[(StepReport, Timeline)]) -> Result<StepTime> {
-    let timelines = || steps.iter().map(|(_, timeline)| timeline);
-    let costs = Costs::measured(timelines())?;
-    let simulation = simulate(schedule, &costs, LinkKind::Buffered)?;
-    let ranks = simulation.ranks.len() as f64;
+/// The simulated step of these replicas, if every pass and the end of the step take their median times.
+fn predict(schedules: &[Arc<Schedule>], steps: &[(StepReport, Timeline)]) -> Result<StepTime> {
+    let costs = Costs::measured(steps.iter().map(|(_, timeline)| timeline))?;
+    let (makespan, passes) = simulated(schedules, &costs)?;
     let end = |(report, timeline): &(StepReport, Timeline)| {
-        let last = timeline
-            .ranks
-            .iter()
-            .flatten()
-            .map(|timed| timed.end)
-            .fold(0.0, f64::max);
-        (report.seconds - last).max(0.0)
+        let ends = timeline.ranks.iter().flatten().map(|timed| timed.end);
+        (report.seconds - ends.fold(0.0, f64::max)).max(0.0)
     };
     let beside = |(report, timeline): &(StepReport, Timeline)| {
         let busy: f64 = report.ranks.iter().map(|rank| rank.busy).sum();
@@ -144,13 +139,35 @@ fn predict(schedule: &Schedule, steps: &[(StepReport, Timeline)]) -> Result<Step
             .iter()
             .flatten()
             .map(|timed| timed.end - timed.start);
-        (busy - passes.sum::<f64>()).max(0.0) / ranks
+        let [reported, traced] = [report.ranks.len(), timeline.ranks.len()].map(|ranks| ranks as f64);
+        (busy / reported - passes.sum::<f64>() / traced).max(0.0)
     };
-    let step = simulation.makespan + median(steps.iter().map(end)).unwrap_or(0.0);
-    let busy = simulation.ranks.iter().map(|rank| rank.busy).sum::<f64>() / ranks;
-    let busy = busy + median(steps.iter().map(beside)).unwrap_or(0.0);
+    let step = makespan + median(steps.iter().map(end)).unwrap_or(0.0);
+    let busy = passes + median(steps.iter().map(beside)).unwrap_or(0.0);
     Ok(StepTime {
         seconds: step,
         bubble: (1.0 - busy / step).max(0.0),
     })
+}
+
+/// The longest makespan of these replicas, and the time of passes, averaged over all of their ranks.
+fn simulated(schedules: &[Arc<Schedule>], costs: &Costs) -> Result<(f64, f64)> {
+    let mut different: Vec<(&Schedule, usize)> = Vec::new();
+    for schedule in schedules {
+        match different
+            .iter_mut()
+            .find(|(known, _)| *known == schedule.as_ref())
+        {
+            Some((_, count)) => *count += 1,
+            None => different.push((schedule, 1)),
+        }
+    }
+    let (mut makespan, mut busy, mut ranks) = (0.0, 0.0, 0);
+    for (schedule, count) in different {
+        let simulation = simulate(schedule, costs, LinkKind::Buffered)?;
+        makespan = f64::max(makespan, simulation.makespan);
+        busy += count as f64 * simulation.ranks.iter().map(|rank| rank.busy).sum::<f64>();
+        ranks += count * simulation.ranks.len();
+    }
+    Ok((makespan, busy / ranks as f64))
 }

@@ -120,6 +120,9 @@ pub(super) struct Line {
     tokens_per_second: f64,
     /// The idle share, averaged over the ranks.
     bubble: f64,
+    /// Only with several replicas: the share in which a rank only added up gradients, the largest of all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reducing: Option<f64>,
     /// One number a rank.
     peak_bytes: Vec<u64>,
     /// Only if weights may be stale: the step that has the loss and the norm, and of how many steps updates
@@ -136,8 +139,13 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// `may_be_stale`: whether there is a server whose weights may be stale.
-    pub(super) fn new(report: &StepReport, may_be_stale: bool, validation: Option<Evaluation>) -> Self {
+    /// `replicas`: how many there are. `may_be_stale`: whether there is a server whose weights may be stale.
+    pub(super) fn new(
+        report: &StepReport,
+        replicas: u32,
+        may_be_stale: bool,
+        validation: Option<Evaluation>,
+    ) -> Self {
         Self {
             step: report.step,
             loss: report.loss,
@@ -148,6 +156,7 @@ impl Line {
             seconds: report.seconds,
             tokens_per_second: report.rate(),
             bubble: report.bubble(),
+            reducing: (replicas > 1).then(|| report.reducing()),
             peak_bytes: report.ranks.iter().map(|rank| rank.peak_bytes).collect(),
             loss_step: may_be_stale.then_some(report.loss_step),
             staleness: may_be_stale.then(|| report.staleness()),

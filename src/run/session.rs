@@ -155,6 +155,7 @@ impl<S: Stage> Session<'_, S> {
         let may_be_stale = self.pipeline.staleness().is_some();
         let line = Line::new(
             &report,
+            self.pipeline.replicas(),
             may_be_stale,
             validation.map(|(evaluation, _)| evaluation),
         );
@@ -194,7 +195,7 @@ impl<S: Stage> Session<'_, S> {
                 Err(error) => self.listeners.warn(Task::Trace, error),
             }
         }
-        match forecast.map(|forecast| forecast.add(schedule, &report, timeline)) {
+        match forecast.map(|forecast| forecast.add(self.pipeline.schedules(), &report, timeline)) {
             Some(Ok(Some(predicted))) => self.listeners.tell(&Event::Predicted(predicted)),
             Some(Err(error)) => {
                 self.forecast = None;

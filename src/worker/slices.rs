@@ -85,10 +85,13 @@ impl Slices {
     /// The buckets of each replica, if each adds up equally many numbers, whoever owns them.
     pub(super) fn even(&self) -> Vec<Vec<Vec<Span>>> {
         let replicas = self.buckets.len();
-        let starts = |replica: usize| (self.count() * replica / replicas).next_multiple_of(LINE);
+        // Each takes a walk over all replicas, so only once.
+        let lengths: Vec<usize> = self.lengths().collect();
+        let count: usize = lengths.iter().sum();
+        let starts = |replica: usize| (count * replica / replicas).next_multiple_of(LINE);
         let part = |replica: usize| {
             let (start, end, mut before) = (starts(replica), starts(replica + 1), 0);
-            let ranges = self.lengths().map(|length| {
+            let ranges = lengths.iter().map(|length| {
                 let first = before;
                 before += length;
                 start.clamp(first, before) - first..end.clamp(first, before) - first

@@ -1,5 +1,8 @@
 //! `plan` and `tune` for several replicas of a config's pipeline.
 
+use pipewright::config::Config;
+use pipewright::mesh::Map;
+
 use super::*;
 use crate::tune::measured;
 
@@ -45,6 +48,90 @@ fn slower_links_make_a_step_longer_and_expose_more_of_the_reduction() {
 }
 
 #[test]
+fn metrics_of_replicas_tell_how_long_ranks_only_added_up_gradients() {
+    let place = Place::new();
+    let reducing = |replicas: &str| -> Vec<Option<f64>> {
+        let (replicas, folder) = (
+            format!("pipeline.replicas={replicas}"),
+            format!("runs/{replicas}"),
+        );
+        place
+            .run(&["train", "my.toml", "--set", &replicas, "--run-dir", &folder])
+            .done();
+        let metrics = fs::read_to_string(place.path(&folder).join("metrics.jsonl")).unwrap();
+        let lines = metrics
+            .lines()
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        lines
+            .map(|line| line.get("reducing").and_then(serde_json::Value::as_f64))
+            .collect()
+    };
+    assert_eq!(reducing("1"), [None; 6]);
+    let of_two = reducing("2");
+    let share = |&reducing: &Option<f64>| reducing.is_some_and(|share| share > 0.0 && share < 1.0);
+    assert!(of_two.len() == 6 && of_two.iter().all(share), "{of_two:?}");
+}
+
+#[test]
+fn the_map_says_what_goes_between_hosts() {
+    let place = measured();
+    let exposed = |map: &str| {
+        let map = format!("launch.map={map}");
+        let sets = set(&["pipeline.stages=2", "pipeline.replicas=2", &map]);
+        let plan = plan(
+            &place,
+            &[&sets[..], &["--hosts", "2", "--between-latency", "1"]].concat(),
+        );
+        ["exposed_reduction", "exposed_transfer"].map(|key| number(&plan, key) > 0.5)
+    };
+    assert_eq!(exposed("pipeline"), [true, false]);
+    assert_eq!(exposed("replicas"), [false, true]);
+}
+
+#[test]
+fn tune_tries_both_maps_on_several_hosts_and_writes_the_one_it_chose() {
+    let place = measured();
+    let text = fs::read_to_string(place.path("my.toml")).unwrap();
+    fs::write(
+        place.path("my.toml"),
+        text + "\n[launch]\ndeadline = 30 # seconds\nmap = 'replicas'\n",
+    )
+    .unwrap();
+    let tune = |out: &str, hosts: &[&str]| {
+        let tune = [
+            "tune",
+            "my.toml",
+            "--costs",
+            "costs.json",
+            "--devices",
+            "4",
+            "--device-memory",
+            "1GiB",
+        ];
+        let out = ["--top", "0", "--out", out];
+        place.run(&[&tune[..], hosts, &out].concat()).done().stdout()
+    };
+    let map = |file: &str| {
+        let text = fs::read_to_string(place.path(file)).unwrap();
+        assert!(text.contains("deadline = 30 # seconds"), "{text}");
+        Config::parse(file, &text, &[], &[]).unwrap().launch.map
+    };
+    let said = tune("one.toml", &[]);
+    assert!(!said.contains("  map  "), "{said}");
+    assert_eq!(
+        map("one.toml"),
+        Map::Replicas,
+        "on one host it makes no difference"
+    );
+    let said = tune("two.toml", &["--hosts", "2"]);
+    let shown = |map: &str| {
+        said.lines()
+            .any(|line| line.split_whitespace().any(|word| word == map))
+    };
+    assert!(shown("map") && shown("pipeline") && shown("replicas"), "{said}");
+}
+
+#[test]
 fn a_sharded_optimizer_holds_its_part_and_groups_hold_their_sums() {
     let place = measured();
     let memory = |sets: &[&str], part: &str| -> f64 {
@@ -85,7 +172,7 @@ fn a_server_holds_what_it_owns_and_the_sums_of_steps_that_are_no_updates_yet() {
         weights,
         "half of two numbers a weight"
     );
-    let stale = [server, stale];
+    let stale = [server, stale, "checkpoint.every=0"];
     assert_eq!(memory(&stale, "optimizer"), weights);
     assert_eq!(
         memory(&stale, "weights"),
@@ -97,6 +184,14 @@ fn a_server_holds_what_it_owns_and_the_sums_of_steps_that_are_no_updates_yet() {
         4.5 * weights,
         "a gradient of what it owns, and both replicas' sums of three steps"
     );
+    let long = [server, "pipeline.max_staleness=4000000000", "train.steps=2"];
+    assert_eq!(
+        memory(&long, "gradients"),
+        3.5 * weights,
+        "the sums of two steps, because there are no more"
+    );
+    let often = [server, "pipeline.max_staleness=4000000000", "checkpoint.every=1"];
+    assert_eq!(memory(&often, "gradients"), 2.5 * weights);
     let sets = set(&[&stale[..], &["pipeline.replicas=2"]].concat());
     let said = place.run(&[&["plan", "my.toml", "--costs", "costs.json"], &sets[..]].concat());
     let said = said.done().stdout();
@@ -231,6 +326,15 @@ fn tune_uses_all_devices_within_their_memory_and_runs_nothing_for_given_costs() 
             && said.ends_with("): raise --device-memory, or take more --devices\n"),
         "{said}"
     );
+}
+
+#[test]
+fn tune_says_how_many_ranks_and_replicas_there_can_be() {
+    let place = measured();
+    let tune = ["tune", "my.toml", "--costs", "costs.json", "--devices", "19"];
+    let said = place.run(&tune).refused();
+    let most = "take at most 6 ranks, one for each layer, and at most 3 replicas, one for each micro-batch";
+    assert!(said.contains(most), "{said}");
 }
 
 #[test]

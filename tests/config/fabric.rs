@@ -128,9 +128,42 @@ fn a_build_without_mpi_says_how_to_build_it_with_mpi() {
 }
 
 #[test]
-fn another_fabric_is_refused() {
-    all_refused(&[(
-        "[launch]\nfabric = 'mpii'",
-        &["launch.fabric: expected one of `auto`, `sockets`, `mpi`, got \"mpii\": did you mean \"mpi\"?"],
-    )]);
+fn another_fabric_and_two_at_once_are_refused() {
+    all_refused(&[
+        (
+            "[launch]\nfabric = 'mpii'",
+            &["launch.fabric: expected one of `auto`, `sockets`, `mpi`, got \"mpii\": did you mean \"mpi\"?"],
+        ),
+        (
+            "[launch]\nfabric = 'mpi'\naddress = 'a:1'",
+            &[
+                "my.toml:3: launch.address is for launch.fabric = \"auto\" or \"sockets\", and this \
+               config has \"mpi\": remove one of the two",
+            ],
+        ),
+        (
+            "[launch]\ndeadline = 9223372036854775807",
+            &["my.toml:2: launch.deadline: 9223372036854775807 is too large: at most 31536000 seconds"],
+        ),
+    ]);
+}
+
+#[test]
+fn a_silence_of_no_time_or_of_more_than_a_day_is_refused() {
+    let silence = |seconds| {
+        chosen(
+            "auto",
+            &[&SOCKETS[..], &[("PIPEWRIGHT_SILENCE", seconds)]].concat(),
+        )
+    };
+    for seconds in ["0", "86401", "4294967295"] {
+        assert_eq!(
+            silence(seconds),
+            format!(
+                "PIPEWRIGHT_SILENCE is {seconds}: give 1 to 86400 seconds, after which a silent process \
+                 counts as gone"
+            )
+        );
+    }
+    assert!(silence("86400").starts_with("1 of 2: sockets"));
 }

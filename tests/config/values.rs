@@ -370,6 +370,10 @@ fn replicas_and_sharded_optimizers_that_cannot_be_are_refused() {
             &["my.toml:2: pipeline.replicas: 9 replicas cannot share 8 gradient groups"],
         ),
         (
+            "[pipeline]\nreplicas = 4294967295\ngradient_groups = 4294967295",
+            &["my.toml:2: pipeline.replicas: 4294967295 is too large: at most 1048576 replicas"],
+        ),
+        (
             "[optimizer]\nkind = 'sgd'\nmomentum = 0.0\nsharded = true",
             &["my.toml:4: optimizer.sharded: sgd without momentum has no state to divide among replicas"],
         ),

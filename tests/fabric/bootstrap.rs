@@ -37,6 +37,26 @@ fn join_in_spite_of(meanwhile: impl FnOnce(&str)) {
     });
 }
 
+#[test]
+fn the_longest_deadline_and_silence_are_possible() {
+    let address = free_address();
+    let join = |process| {
+        let membership = Membership {
+            process,
+            processes: 2,
+            address: address.clone(),
+            deadline: Duration::MAX,
+            silence: Duration::MAX,
+        };
+        World::join(&membership, PROGRAM).map(drop)
+    };
+    thread::scope(|scope| {
+        for joined in [0, 1].map(|process| scope.spawn(move || join(process))) {
+            joined.join().expect("no panic").expect("they come");
+        }
+    });
+}
+
 fn connect(address: &str) -> TcpStream {
     let since = Instant::now();
     loop {

@@ -4,12 +4,16 @@ use super::*;
 
 /// `train` in this many processes.
 fn mpirun(place: &Place, size: u32, args: &[&str]) -> Command {
+    mpirun_of("train", place, size, args)
+}
+
+fn mpirun_of(command_name: &str, place: &Place, size: u32, args: &[&str]) -> Command {
     let mut command = Command::new("mpirun");
     command
         .current_dir(place.0.path())
         .args(["--allow-run-as-root", "--oversubscribe", "-n", &size.to_string()])
         .arg(cargo_bin("pipewright"))
-        .args(["train", "my.toml"])
+        .args([command_name, "my.toml"])
         .args(args);
     command
 }
@@ -62,6 +66,21 @@ fn processes_that_mpi_connects_train_to_the_same_bits() {
         let first = format!("processes {processes}, as mpirun says (Open MPI)\n");
         assert!(ended.stdout.starts_with(&first), "{}", ended.stdout);
     }
+}
+
+#[test]
+fn profile_measures_a_message_by_mpi() {
+    let place = Place::new();
+    let said = Started::new(mpirun_of("profile", &place, 2, &[]))
+        .end()
+        .done()
+        .stdout;
+    assert!(said.contains("fabric    mpi between 2 processes: "), "{said}");
+    assert!(
+        said.contains("a message between two processes of one host: "),
+        "{said}"
+    );
+    assert!(place.path("costs.json").exists());
 }
 
 #[test]

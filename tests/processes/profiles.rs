@@ -18,23 +18,41 @@ fn a_message_between_processes_of_one_host_is_measured_once() {
     }
 }
 
+/// Starts `profile` as one of two processes.
+fn profile(place: &Place, rank: u32, address: &str, out: &str) -> Started {
+    let mut command = Command::new(cargo_bin("pipewright"));
+    let (host, port) = address.rsplit_once(':').unwrap();
+    command
+        .current_dir(place.path("."))
+        .args(["profile", "my.toml", "--out", out])
+        .env("RANK", rank.to_string())
+        .env("WORLD_SIZE", "2")
+        .env("MASTER_ADDR", host)
+        .env("MASTER_PORT", port);
+    Started::new(command)
+}
+
+#[test]
+fn a_file_that_cannot_be_written_ends_all_processes_of_a_profile() {
+    let place = Place::new();
+    let address = worlds::free_address();
+    let refused = "--out none/costs.json: there is no folder none: make it";
+    for process in [0, 1].map(|rank| profile(&place, rank, &address, "none/costs.json")) {
+        let said = process.end().failed(2);
+        assert!(said.contains(refused), "{said}");
+    }
+}
+
 #[test]
 fn a_profile_of_several_processes_has_their_link_and_is_written_once() {
     let place = Place::new();
     let address = worlds::free_address();
-    let profile = |rank: u32| {
-        let mut command = Command::new(cargo_bin("pipewright"));
-        let (host, port) = address.rsplit_once(':').unwrap();
-        command
-            .current_dir(place.path("."))
-            .args(["profile", "my.toml"])
-            .env("RANK", rank.to_string())
-            .env("WORLD_SIZE", "2")
-            .env("MASTER_ADDR", host)
-            .env("MASTER_PORT", port);
-        Started::new(command)
-    };
-    let [first, second] = [profile(0), profile(1)].map(|process| process.end().done().stdout);
+    let both = [0, 1].map(|rank| profile(&place, rank, &address, "costs.json"));
+    let [first, second] = both.map(|process| process.end().done().stdout);
+    assert!(
+        first.contains("fabric    sockets between 2 processes: "),
+        "{first}"
+    );
     assert!(
         first.contains("a message between two processes of one host: "),
         "{first}"

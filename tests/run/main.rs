@@ -1,5 +1,8 @@
 //! The training loop as a user of the library calls it.
 
+#[path = "../common/passing.rs"]
+mod passing;
+
 mod directory;
 mod lock;
 mod resume;
@@ -11,7 +14,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
+use passing::{Ones, PassOn};
 use pipewright::data::DataSource;
 use pipewright::error::{CheckpointError, RunError};
 use pipewright::id::MicroBatch;
@@ -192,6 +197,31 @@ fn the_best_checkpoint_is_kept_beside_the_newest_and_run_json_names_both() {
     let mark: serde_json::Value = serde_json::from_str(&place.read("run.json")).expect("JSON");
     assert_eq!(mark["last"], "checkpoints/step-00000040");
     assert_eq!(mark["best"], "checkpoints/step-00000005");
+}
+
+#[test]
+fn a_forecast_counts_the_ranks_of_all_replicas() {
+    // Replica 0 has one of the three micro-batches and replica 1 the two others.
+    let pass = Duration::from_millis(10);
+    let mut pipeline = Pipeline::builder()
+        .schedule(Schedule::one_f_one_b(1, 3).expect("one rank"))
+        .replicas(2)
+        .gradient_groups(2)
+        .stages(vec![PassOn::calling(move |_| std::thread::sleep(pass))])
+        .loss(MeanSquaredError::default())
+        .data(Arc::new(Ones))
+        .pin(false)
+        .launch()
+        .expect("the parts fit");
+    let place = Place::new();
+    let run = place.run().steps(6).forecast(Forecast::by_passes());
+    let outcome = run.train(&mut pipeline).expect("it trains");
+    let predicted = outcome.forecast.expect("there were steps enough").predicted;
+    assert!(predicted.seconds >= 2.0 * pass.as_secs_f64(), "{predicted}");
+    assert!(
+        predicted.bubble > 0.1,
+        "one of two ranks is idle half of the time: {predicted}"
+    );
 }
 
 #[test]

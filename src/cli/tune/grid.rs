@@ -8,6 +8,7 @@ use crate::cli::costs::measure;
 use crate::cli::links::Links;
 use crate::compose::{self, PipelinePlan, RanksHere};
 use crate::config::{Config, Memory};
+use crate::mesh::Map;
 use crate::plan::{AUTO, Candidate, Contender, Fit, ModelCosts, RankMemory, Setting, best};
 use crate::profile::{Measured, MemoryLimit};
 use crate::schedule::Schedule;
@@ -67,6 +68,21 @@ pub(super) struct Search {
 }
 
 impl Search {
+    /// The values of `launch.map` to try: both, if they put what talks on other hosts.
+    fn maps(&self, config: &Config, measured: &Measured, replicas: u32, ranks: u32) -> Vec<Map> {
+        let cluster = self.links.of(&measured.cluster(1));
+        let parts = |map| {
+            [
+                cluster.parts_pipelines(map, replicas, ranks),
+                cluster.parts_replicas(map, replicas, ranks),
+            ]
+        };
+        match parts(Map::Pipeline) == parts(Map::Replicas) {
+            true => vec![config.launch.map],
+            false => vec![Map::Pipeline, Map::Replicas],
+        }
+    }
+
     fn is_limited(&self) -> bool {
         self.memory.is_some() || self.device_memory.is_some()
     }
@@ -148,7 +164,8 @@ impl Grid {
                 .map(|&(replicas, _)| replicas)
                 .collect();
             for replicas in replicas {
-                for config in with_replicas(&config, replicas, self.search.is_limited()) {
+                let maps = self.search.maps(&config, &measured, replicas, ranks);
+                for config in with_replicas(&config, replicas, self.search.is_limited(), &maps) {
                     self.add_all(&config, ranks, &measured, limit)?;
                 }
             }

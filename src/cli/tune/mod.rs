@@ -13,6 +13,7 @@ use super::links::Links;
 use crate::compose;
 use crate::config::{Config, Memory};
 use crate::error::{Advice, CommandError};
+use crate::mesh::Map;
 use crate::{Error, Result};
 use grid::{Found, Grid, Search};
 use tuned::Tuned;
@@ -24,12 +25,14 @@ const SHOWN: usize = 10;
 ///
 /// First measures what the model's layers cost, for every number of ranks and every size of a micro-batch
 /// that divides the batch. Then predicts a step for every number of replicas, schedule, number of stages and
-/// number of micro-batches; with several replicas also with a sharded optimizer, and with a limit of memory
-/// also with recomputation. Then runs the best few for some steps.
+/// number of micro-batches; with several replicas also with a sharded optimizer, on several hosts also with
+/// both values of launch.map, and with a limit of memory also with recomputation. Then runs the best few for
+/// some steps.
 ///
 /// The choice is made among the settings within 5 % of the fastest. It is the one that needs least memory,
 /// and among equal ones the simplest schedule. Another number of micro-batches adds up the same batch in
-/// another order, so the last bits of the weights differ.
+/// another order, so the last bits of the weights differ. They also differ with more replicas than
+/// pipeline.gradient_groups, which is then raised.
 #[derive(Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -87,14 +90,14 @@ pub(super) fn run(args: &Args) -> Result<()> {
     compose::check_measurable(&config)?;
     let mut grid = Grid::new(&config, search(args, &config)?)?;
     if grid.found.is_empty() {
-        return Err(nothing_fits(grid, args));
+        return Err(nothing_fits(grid, args, &config)?);
     }
     // What is for other machines is not run here.
     let elsewhere = args.costs.is_some() || args.links.are_of_hosts();
     let top = if elsewhere { 0 } else { args.top };
     confirm::run(&mut grid, top)?;
     let Some(best) = grid.best() else {
-        return Err(nothing_fits(grid, args));
+        return Err(nothing_fits(grid, args, &config)?);
     };
     let run = top.min(grid.found.len());
     super::print(&(table(&grid, args, run.max(SHOWN)) + "chosen: " + &best.in_words()))?;
@@ -125,7 +128,7 @@ fn search(args: &Args, config: &Config) -> Result<Search> {
 }
 
 /// The error, with what would work instead.
-fn nothing_fits(grid: Grid, args: &Args) -> Error {
+fn nothing_fits(grid: Grid, args: &Args, config: &Config) -> Result<Error> {
     let memory = args.device_memory.or(args.memory);
     let least = grid
         .least
@@ -135,23 +138,34 @@ fn nothing_fits(grid: Grid, args: &Args) -> Error {
         (None, Some(least)) if args.device_memory.is_some() => Advice::RaiseDeviceMemory { least },
         (None, Some(least)) if memory.is_some() => Advice::RaiseMemory { least },
         (None, Some(least)) => Advice::MoreGpus { least },
-        (None, None) => Advice::OtherNumbers,
+        (None, None) => Advice::OtherNumbers {
+            layers: shapes::layers(config)?,
+            micro_batches: match args.costs {
+                Some(_) => config.pipeline.micro_batches as usize,
+                None => config.micro_batch_size() * config.pipeline.micro_batches as usize,
+            },
+        },
     };
-    CommandError::NothingFits {
+    Ok(CommandError::NothingFits {
         limit: memory.map_or(String::new(), |memory| format!(" into {memory} on a rank")),
         advice,
     }
-    .into()
+    .into())
 }
 
 fn table(grid: &Grid, args: &Args, rows: usize) -> String {
     let unit = grid.unit;
+    let map = if args.links.are_of_hosts() {
+        "  map     "
+    } else {
+        ""
+    };
     let mut text = format!(
-        "     replicas  ranks  schedule          chunks  micro-batches  rows  recompute  sharded  \
+        "     replicas  ranks  schedule          chunks  micro-batches  rows  recompute  sharded{map}  \
          predicted s  {unit}/s  bubble    peak MiB  memory MiB  measured s  {unit}/s\n"
     );
     for (place, found) in (1..).zip(&grid.found).take(rows) {
-        text += &line(place, found, unit.len() + 2);
+        text += &line(place, found, unit.len() + 2, args.links.are_of_hosts());
     }
     if grid.found.len() > rows {
         text += &format!("and {} more that are predicted slower\n", grid.found.len() - rows);
@@ -164,14 +178,19 @@ fn table(grid: &Grid, args: &Args, rows: usize) -> String {
     text
 }
 
-fn line(place: usize, found: &Found, wide: usize) -> String {
+fn line(place: usize, found: &Found, wide: usize, has_map: bool) -> String {
     let (setting, prediction) = (&found.setting, &found.candidate.prediction);
     let measured = found.measured.map_or(String::new(), |seconds| {
         format!("  {seconds:>10.4}  {:>wide$.0}", found.rate(seconds))
     });
+    let map = match (has_map, found.config.launch.map) {
+        (false, _) => "",
+        (true, Map::Pipeline) => "  pipeline",
+        (true, Map::Replicas) => "  replicas",
+    };
     let mebibytes = |bytes: f64| bytes / f64::from(1 << 20);
     format!(
-        "{place:>3}. {:>8}  {:>5}  {:<16}  {:>6}  {:>13}  {:>4}  {:>9}  {:>7}  {:>11.4}  {:>wide$.0}  \
+        "{place:>3}. {:>8}  {:>5}  {:<16}  {:>6}  {:>13}  {:>4}  {:>9}  {:>7}{map}  {:>11.4}  {:>wide$.0}  \
          {:>5.1} %  {:>9.2}  {:>10.2}{measured}\n",
         setting.replicas,
         setting.ranks,

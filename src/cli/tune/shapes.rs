@@ -56,6 +56,7 @@ fn of_pipeline(given: &[u32], config: &Config) -> Result<Vec<u32>> {
     Ok(ranks)
 }
 
-fn layers(config: &Config) -> Result<u32> {
+/// How many layers the model has.
+pub(super) fn layers(config: &Config) -> Result<u32> {
     Ok(compose::model(config)?.names().len() as u32)
 }

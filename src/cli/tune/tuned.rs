@@ -8,6 +8,7 @@ use super::grid::Found;
 use super::variant;
 use crate::cli::out::{Out, Replace};
 use crate::config::{Config, Memory};
+use crate::mesh::Map;
 use crate::plan::AUTO;
 use crate::{Error, Result};
 
@@ -81,6 +82,9 @@ fn edit(given: &str, wanted: &str, found: &Config) -> Option<String> {
     edit_section(&mut given, &mut wanted, "pipeline", &chosen)?;
     if found.optimizer.sharded {
         edit_section(&mut given, &mut wanted, "optimizer", &["sharded"])?;
+    }
+    if found.launch.map != Map::default() || given.contains_key("launch") {
+        edit_section(&mut given, &mut wanted, "launch", &["map"])?;
     }
     Some(given.to_string())
 }

@@ -2,6 +2,7 @@
 
 use crate::compose;
 use crate::config::{Balanced, Config, Partition, RecomputeBy, SyncKind};
+use crate::mesh::Map;
 use crate::plan::{Candidate, ModelCosts, Setting};
 use crate::stages::Recompute;
 
@@ -33,9 +34,9 @@ pub(super) fn with_rows(base: &Config, ranks: u32, micro_batches: u32, rows: usi
     config
 }
 
-/// The measured config with so many replicas, in all ways to recompute and to share the optimizer's state.
-/// What costs time and saves only memory is tried if memory is `limited`.
-pub(super) fn with_replicas(config: &Config, replicas: u32, limited: bool) -> Vec<Config> {
+/// The measured config with so many replicas, with each of these maps, and in all ways to recompute and to
+/// share the optimizer's state. What costs time and saves only memory is tried if memory is `limited`.
+pub(super) fn with_replicas(config: &Config, replicas: u32, limited: bool, maps: &[Map]) -> Vec<Config> {
     let given = config.pipeline.recompute.clone();
     let words = match given {
         // These two have the same measured costs.
@@ -51,9 +52,13 @@ pub(super) fn with_replicas(config: &Config, replicas: u32, limited: bool) -> Ve
         false => &[false],
     };
     let mut configs = Vec::new();
+    let ways = sharded
+        .iter()
+        .flat_map(|&sharded| maps.iter().map(move |&map| (sharded, map)));
     for recompute in words {
-        for &sharded in sharded {
+        for (sharded, map) in ways.clone() {
             let mut config = config.clone();
+            config.launch.map = map;
             config.pipeline.recompute = recompute.clone();
             config.pipeline.replicas = replicas;
             config.pipeline.gradient_groups = config.pipeline.gradient_groups.max(replicas);
@@ -107,6 +112,9 @@ pub(super) fn in_words(setting: &Setting, config: &Config) -> String {
     }
     if config.optimizer.sharded {
         text += ", sharded optimizer";
+    }
+    if setting.replicas > 1 && config.launch.map == Map::Replicas {
+        text += ", map replicas";
     }
     text
 }

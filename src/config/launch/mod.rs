@@ -34,6 +34,9 @@ pub use found::{Launched, Launcher};
 /// After how many seconds of silence another machine counts as gone.
 const SILENCE: &str = "PIPEWRIGHT_SILENCE";
 
+/// The longest silence, in seconds. Systems allow about as much between two probes of a connection.
+const DAY: u32 = 24 * 3600;
+
 /// This process's place, as a launcher says it in the environment. `None` if it runs alone.
 ///
 /// # Errors
@@ -54,8 +57,16 @@ pub fn processes(environment: &[(String, String)]) -> Result<Option<[u32; 2]>> {
 
 /// How long another process or machine may be silent.
 pub(super) fn silence(environment: &[(String, String)]) -> Result<Duration> {
-    let seconds = variables::number(environment, SILENCE).map_err(ConfigError::Processes)?;
-    Ok(seconds.map_or(Membership::SILENCE, |seconds| Duration::from_secs(seconds.into())))
+    match variables::number(environment, SILENCE).map_err(ConfigError::Processes)? {
+        None => Ok(Membership::SILENCE),
+        Some(seconds @ 1..=DAY) => Ok(Duration::from_secs(seconds.into())),
+        Some(seconds) => Err(ConfigError::Processes(ProcessesProblem::NoSilence {
+            name: SILENCE,
+            seconds,
+            most: DAY,
+        })
+        .into()),
+    }
 }
 
 fn of_several(environment: &variables::Environment) -> variables::Result<Option<Launched>> {

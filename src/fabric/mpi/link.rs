@@ -1,16 +1,26 @@
 //! A line to another process, as messages of MPI.
 
-use std::io::{self, ErrorKind, Read};
-use std::sync::Arc;
+use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
 
-use super::library::{Arrived, Kind, MOST, Mpi, STUCK};
+use super::library::{MOST, Mpi};
+use super::messages::{Arrived, Kind, Memory};
+use super::posts::Posts;
 use crate::fabric::pause::Pause;
-use crate::fabric::processes::{BUFFER, Head, Line};
+use crate::fabric::processes::{Head, Line, Numbers};
+
+/// Up to so many bytes, a block is moved to make room for its head, and received with it. More are a message
+/// of their own: to copy them would cost more than a message.
+const WHOLE: usize = 1 << 14;
+
+/// The most bytes of a message that are copied.
+const COPIED: usize = 1 << 20;
+
+/// After a failure of the run, how long a process is waited for.
+pub(super) const STUCK: Duration = Duration::from_secs(5);
 
 /// A question of a watcher, and the answer.
 pub(super) const ASK: [u8; 1] = [b'?'];
@@ -20,6 +30,7 @@ pub(super) const ANSWER: [u8; 1] = [b'!'];
 pub(super) struct Link {
     mpi: &'static Mpi,
     process: u32,
+    posts: Posts,
     /// Nothing is sent or received any more.
     closed: AtomicBool,
     /// The other process has ended its line.
@@ -38,6 +49,7 @@ impl Link {
         Self {
             mpi,
             process,
+            posts: Posts::new(mpi, process),
             closed: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             lost: AtomicBool::new(false),
@@ -83,12 +95,11 @@ impl Link {
 
     /// Sends one byte to the watcher of the other process.
     pub(super) fn tell_watcher(&self, byte: [u8; 1]) {
-        self.mpi
-            .send(self.process, Kind::Watch, &byte, |pause| self.is_over(pause));
+        self.posts.copy(Kind::Watch, &byte);
     }
 
     /// The next message of frames, if it has come.
-    pub(super) fn next(&self) -> Option<Arrived<'_>> {
+    pub(super) fn next(&self) -> Option<Arrived> {
         let arrived = self.mpi.next(self.process, Kind::Frames)?;
         if arrived.length() == 0 {
             self.ended.store(true, Ordering::Release);
@@ -96,52 +107,61 @@ impl Link {
         Some(arrived)
     }
 
-    /// Receives a message into memory of its length.
-    pub(super) fn take(&self, arrived: Arrived<'_>, into: &mut [u8]) {
-        arrived.take(into, |pause| self.is_over(pause));
+    /// What is on its way to the other process.
+    pub(super) fn posts(&self) -> &Posts {
+        &self.posts
     }
 
-    /// Whether a message has waited for too long.
-    fn is_over(&self, pause: &Pause) -> bool {
-        let may_end = self.hurried.load(Ordering::Relaxed) || self.is_closed();
-        may_end && pause.elapsed() > STUCK
+    /// Waits until so many bytes may be sent.
+    fn await_room(&self, bytes: usize) -> io::Result<()> {
+        let hurried = || self.hurried.load(Ordering::Relaxed);
+        let over = |pause: &Pause| self.is_closed() || hurried() && pause.elapsed() > STUCK;
+        match !self.is_closed() && self.posts.await_room(bytes, over) {
+            true => Ok(()),
+            false => Err(ErrorKind::BrokenPipe.into()),
+        }
     }
 }
 
 impl Line for Link {
     fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        let bytes = &bytes[..bytes.len().min(COPIED)];
         // A message without bytes would end the line.
-        if bytes.is_empty() {
-            return Ok(0);
+        if !bytes.is_empty() {
+            self.await_room(bytes.len())?;
+            self.posts.copy(Kind::Frames, bytes);
         }
-        if self.is_closed() {
-            return Err(ErrorKind::BrokenPipe.into());
-        }
-        let over = |pause: &Pause| self.is_over(pause);
-        Ok(self.mpi.send(self.process, Kind::Frames, bytes, over))
+        Ok(bytes.len())
     }
 
     /// A small block is one message with its head. It is moved in its own memory to make room.
     fn post(&self, head: Head, mut block: Vec<u8>, spare: &Sender<Vec<u8>>) -> io::Result<Option<Vec<u8>>> {
-        if self.is_closed() {
-            return Err(ErrorKind::BrokenPipe.into());
-        }
         let (size, head) = (block.len(), head.to_bytes());
-        if size <= BUFFER {
-            block.splice(0..0, head);
-            let all = 0..block.len();
-            self.mpi.post(self.process, Kind::Frames, block, [all], spare);
-        } else if size <= MOST {
-            block.extend_from_slice(&head);
-            let parts = [size..block.len(), 0..size];
-            self.mpi.post(self.process, Kind::Frames, block, parts, spare);
-        } else {
+        if size > MOST {
             return Ok(Some(block));
         }
+        self.await_room(size)?;
+        if size <= WHOLE {
+            block.splice(0..0, head);
+        } else {
+            self.posts.copy(Kind::Frames, &head);
+        }
+        self.posts.post(Kind::Frames, Memory::Block(block, spare.clone()));
         Ok(None)
     }
 
-    /// The limit is longer, because a message that waits beyond it ends the job.
+    fn posts_wire(&self, bytes: u64) -> bool {
+        (WHOLE as u64 + 1..=MOST as u64).contains(&bytes)
+    }
+
+    fn post_wire(&self, begin: &[u8], wire: Box<dyn Numbers>) -> io::Result<()> {
+        self.await_room(wire.bytes().len())?;
+        self.posts.copy(Kind::Frames, begin);
+        self.posts.post(Kind::Frames, Memory::Wire(wire));
+        Ok(())
+    }
+
+    /// The limit is longer: a process that shares its cores with many may be slow.
     fn limit(&self, _wait: Duration) -> io::Result<()> {
         self.hurried.store(true, Ordering::Relaxed);
         Ok(())
@@ -149,8 +169,7 @@ impl Line for Link {
 
     fn close(&self) {
         if !self.closed.swap(true, Ordering::AcqRel) {
-            self.mpi
-                .send(self.process, Kind::Frames, &[], |pause| self.is_over(pause));
+            self.posts.copy(Kind::Frames, &[]);
         }
     }
 
@@ -166,59 +185,5 @@ impl Line for Link {
 
     fn answers(&self) -> u64 {
         self.answers.load(Ordering::Relaxed)
-    }
-}
-
-/// The bytes that a process sends.
-pub(super) struct Incoming {
-    link: Arc<Link>,
-    /// A message that was longer than what was wanted, and how much of it was read.
-    rest: Vec<u8>,
-    read: usize,
-}
-
-impl Incoming {
-    pub(super) fn new(link: Arc<Link>) -> Self {
-        Self {
-            link,
-            rest: Vec::new(),
-            read: 0,
-        }
-    }
-
-    fn take_rest(&mut self, into: &mut [u8]) -> usize {
-        let rest = &self.rest[self.read..];
-        let most = rest.len().min(into.len());
-        into[..most].copy_from_slice(&rest[..most]);
-        self.read += most;
-        most
-    }
-}
-
-impl Read for Incoming {
-    /// A message goes straight into this memory if it is long enough.
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        if self.read < self.rest.len() || into.is_empty() {
-            return Ok(self.take_rest(into));
-        }
-        let pause = Pause::begin();
-        loop {
-            if self.link.is_closed() {
-                return Err(ErrorKind::ConnectionAborted.into());
-            }
-            let Some(arrived) = self.link.next() else {
-                pause.rest(thread::sleep);
-                continue;
-            };
-            let length = arrived.length();
-            if length <= into.len() {
-                self.link.take(arrived, &mut into[..length]);
-                return Ok(length);
-            }
-            self.rest.resize(length, 0);
-            self.read = 0;
-            self.link.take(arrived, &mut self.rest);
-            return Ok(self.take_rest(into));
-        }
     }
 }

@@ -5,17 +5,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::library::{Kind, Mpi, STUCK};
-use super::link::{Incoming, Link};
+use super::incoming::Incoming;
+use super::library::Mpi;
+use super::link::{Link, STUCK};
+use super::messages::Kind;
 use crate::fabric::feed::Feed;
 use crate::fabric::pause::Pause;
-use crate::fabric::processes::{Inlet, ReadsFrames, inlet};
+use crate::fabric::processes::ReadsFrames;
 
 /// While a rank has received itself within this time, the thread leaves that to it.
 const HELPED: Duration = Duration::from_micros(200);
 
-/// How long the thread sleeps then.
-const BESIDE: Duration = Duration::from_micros(100);
+/// How long the thread sleeps then. Where ranks share cores, each time that it wakes up takes time from them.
+const BESIDE: Duration = Duration::from_millis(1);
 
 /// What the thread and a rank receive by.
 pub(super) struct Reception {
@@ -84,10 +86,12 @@ pub(super) struct Receiver {
     mpi: &'static Mpi,
     /// By process. `None` for this one.
     links: Vec<Option<Arc<Link>>>,
-    /// By process: its frames' reader, until its line has ended.
-    readers: Vec<Option<(Box<dyn ReadsFrames>, Inlet)>>,
+    /// By process.
+    incoming: Vec<Option<Incoming>>,
     /// When this process had closed all lines.
     closed: Option<Instant>,
+    /// When all others had done that too.
+    ended: Option<Instant>,
 }
 
 impl Receiver {
@@ -98,52 +102,55 @@ impl Receiver {
         readers: Vec<Option<Box<dyn ReadsFrames>>>,
     ) -> Self {
         let mut readers = readers.into_iter();
-        let reader = |link: &Option<Arc<Link>>| {
+        let incoming = |link: &Option<Arc<Link>>| {
             let reader = readers.next().flatten();
-            Some((reader?, inlet(Incoming::new(Arc::clone(link.as_ref()?)))))
+            Some(Incoming::new(Arc::clone(link.as_ref()?), reader))
         };
         Self {
             mpi,
-            readers: links.iter().map(reader).collect(),
+            incoming: links.iter().map(incoming).collect(),
             links: links.to_vec(),
             closed: None,
+            ended: None,
         }
     }
 
-    /// Receives the next frame, if one has come. Returns whether one had.
+    /// Receives what it can without waiting. Returns whether a message has come.
     fn look(&mut self) -> bool {
         self.end_closed();
-        let sender = self.mpi.sender(Kind::Frames);
-        if let Some(process) = sender {
-            self.receive(process as usize);
+        let mut has_come = self.advance(Incoming::is_receiving);
+        if let Some(process) = self.mpi.sender(Kind::Frames) {
+            has_come |= match &mut self.incoming[process as usize] {
+                // Its next message hides those of others.
+                Some(incoming) if incoming.is_receiving() => {
+                    self.advance(|incoming| !incoming.is_receiving())
+                }
+                Some(incoming) => incoming.advance(),
+                None => false,
+            };
         }
-        sender.is_some()
+        if !has_come {
+            let links = self.links.iter().flatten();
+            links.for_each(|link| link.posts().reclaim());
+        }
+        has_come
     }
 
-    /// Receives a frame, or the end of a line.
-    fn receive(&mut self, process: usize) {
-        if let Some((reader, from)) = &mut self.readers[process] {
-            if !reader.frame(from) {
-                self.readers[process] = None;
-            }
-            return;
-        }
-        // Nobody reads it any more.
-        let Some(link) = &self.links[process] else { return };
-        if let Some(arrived) = link.next() {
-            let mut unread = vec![0; arrived.length()];
-            link.take(arrived, &mut unread);
-        }
+    /// Advances those of a kind. Returns whether a message has come.
+    fn advance(&mut self, kind: impl Fn(&Incoming) -> bool) -> bool {
+        let incoming = self.incoming.iter_mut().flatten();
+        let advanced = incoming.filter(|incoming| kind(incoming)).map(Incoming::advance);
+        advanced.fold(false, |any, has_come| any | has_come)
     }
 
     /// Ends the readers of lines that were closed here: by this process's end, or because the other process
     /// counts as gone.
     fn end_closed(&mut self) {
-        for (reader, link) in self.readers.iter_mut().zip(&self.links) {
-            let is_closed = link.as_ref().is_some_and(|link| link.is_closed());
-            if is_closed && let Some((mut reader, mut from)) = reader.take() {
-                // What comes from a closed line is its end.
-                reader.frame(&mut from);
+        for (incoming, link) in self.incoming.iter_mut().zip(&self.links) {
+            if let (Some(incoming), Some(link)) = (incoming, link)
+                && link.is_closed()
+            {
+                incoming.end();
             }
         }
     }
@@ -158,7 +165,9 @@ impl Receiver {
         let mut left = links().filter(|link| !link.is_ended()).peekable();
         if left.peek().is_none() {
             // What they did not take, they take before they end MPI.
-            return self.mpi.has_sent_all().then_some(true);
+            let has_sent_all = links().all(|link| link.posts().has_sent_all());
+            let since = self.ended.get_or_insert_with(Instant::now).elapsed();
+            return (has_sent_all || since > STUCK).then_some(has_sent_all);
         }
         let may_wait = left.any(|link| !link.is_lost());
         let has_failed = links().any(|link| link.has_failed());

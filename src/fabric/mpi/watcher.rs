@@ -3,17 +3,19 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::library::{Kind, Mpi};
+use super::library::Mpi;
 use super::link::{ANSWER, ASK, Link};
+use super::messages::Kind;
 use crate::fabric::processes::Line;
 
-/// The time between two looks for questions and answers.
+/// The time between two looks for questions and answers. Longer times are counted in looks. While this
+/// process does not run, it does not look, so that time does not count: the others may not have run either.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// How often each process is asked during the silence that counts as its end.
-const TIMES: u32 = 4;
+const TIMES: u64 = 4;
 
 /// Watches all other processes.
 pub(super) struct Watcher {
@@ -27,23 +29,26 @@ pub(super) struct Watcher {
 impl Watcher {
     /// Watches until it is told to stop.
     pub(super) fn run(&self, stop: &AtomicBool) {
-        let mut heard = vec![Instant::now(); self.links.len()];
-        let mut asked = Instant::now();
-        while !stop.load(Ordering::Acquire) {
+        // By process: the looks for which it has been silent.
+        let mut silent = vec![0; self.links.len()];
+        let most = self.silence.div_duration_f64(LOOK) as u64;
+        for look in 1_u64.. {
+            if stop.load(Ordering::Acquire) {
+                return;
+            }
             while let Some(process) = self.mpi.sender(Kind::Watch) {
-                heard[process as usize] = Instant::now();
+                silent[process as usize] = 0;
                 self.hear(process);
             }
-            let asks = asked.elapsed() > self.silence / TIMES;
+            let asks = look.is_multiple_of((most / TIMES).max(1));
             for link in self.links.iter().flatten().filter(|link| !link.is_ended()) {
-                if heard[link.process() as usize].elapsed() > self.silence {
+                let silent = &mut silent[link.process() as usize];
+                *silent += 1;
+                if *silent > most {
                     link.lose();
                 } else if asks {
                     link.ask();
                 }
-            }
-            if asks {
-                asked = Instant::now();
             }
             thread::sleep(LOOK);
         }
@@ -56,7 +61,7 @@ impl Watcher {
         };
         let mut byte = [0];
         if let Some(arrived) = self.mpi.next(process, Kind::Watch) {
-            link.take(arrived, &mut byte);
+            arrived.take(&mut byte);
         }
         match byte {
             ASK => link.tell_watcher(ANSWER),

@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
+use super::body::TensorWire;
 use super::head::{DESCRIPTION, Head, Kind};
 use super::line::{BUFFER, Line, Outlet};
 use super::numbers::{Outgoing, panicked};
 use crate::error::{Error, FabricError, Result};
 use crate::fabric::packet::{Content, Packet, Route};
-use crate::fabric::{Call, Tag, WireFrame};
+use crate::fabric::{Call, Tag, TensorForm, WireFrame};
 use crate::id::WorldRank;
 
 /// How many sent blocks are kept, so that their memory can be used again.
@@ -132,6 +133,26 @@ impl Connection {
         // With enough spare blocks, this one is freed.
         let _ = self.spare.0.try_send(bytes);
         sent
+    }
+
+    /// Sends a wire from its own memory, if the line can keep it. Otherwise the wire comes back.
+    fn post_wire<W: WireFrame>(&self, mut head: Head, wire: W) -> io::Result<Option<W>> {
+        let fits = |form: &TensorForm<W>| self.line.posts_wire((form.tensor)(&wire).bytes());
+        let Some(form) = W::as_tensor().filter(fits) else {
+            return Ok(Some(wire));
+        };
+        let mut out = self.out();
+        let tensor = (form.tensor)(&wire);
+        let begin = &mut out.description;
+        begin.clear();
+        begin.extend([0; Head::SIZE]);
+        tensor.describe(begin);
+        head.kind = Kind::ValidWire;
+        head.length = (begin.len() - Head::SIZE) as u64;
+        head.numbers = tensor.bytes();
+        begin[..Head::SIZE].copy_from_slice(&head.to_bytes());
+        let wire = Box::new(TensorWire { wire, form });
+        self.or_close(self.line.post_wire(begin, wire)).map(|()| None)
     }
 
     /// The result of a frame. If it failed, the connection is closed: no frame can follow half a frame.
@@ -256,6 +277,15 @@ impl FarRoute {
         }
     }
 
+    /// Sends a wire on the host.
+    fn whole<W: WireFrame>(&self, head: Head, wire: W) -> Result<()> {
+        match self.connection.post_wire(head, wire) {
+            Ok(None) => Ok(()),
+            Ok(Some(wire)) => self.wire(head, &wire, false),
+            Err(_) => Err(Error::PeerGone(self.to)),
+        }
+    }
+
     fn wire<W: WireFrame>(&self, head: Head, wire: &W, carried: bool) -> Result<()> {
         let (from, to, tag) = (head.route[0], self.to, head.tag.0);
         let sent = self.connection.wire(head, wire, carried);
@@ -290,9 +320,7 @@ impl<W: WireFrame> Route<W> for FarRoute {
         let sent = match packet.content {
             // If a device cannot give its numbers, it fails before the frame begins.
             Content::Wire(tag, wire) => {
-                return self
-                    .wire(head(Kind::Wire, tag), &wire.to_host()?, false)
-                    .map(|()| None);
+                return self.whole(head(Kind::Wire, tag), wire.to_host()?).map(|()| None);
             }
             Content::Carried(tag, wire) => {
                 return self

@@ -27,10 +27,12 @@ pub(in crate::fabric) enum Kind {
     Part,
     /// The process leaves. The text says why, if it is because of a failure.
     Farewell,
+    /// A wire whose numbers are all valid: its description and its numbers.
+    ValidWire,
 }
 
 impl Kind {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Wire,
         Self::Description,
         Self::Block,
@@ -39,6 +41,7 @@ impl Kind {
         Self::Call,
         Self::Part,
         Self::Farewell,
+        Self::ValidWire,
     ];
 }
 
@@ -58,7 +61,7 @@ pub(in crate::fabric) struct Head {
 }
 
 impl Head {
-    const SIZE: usize = 48;
+    pub(super) const SIZE: usize = 48;
 
     pub(in crate::fabric) fn to_bytes(self) -> [u8; Self::SIZE] {
         let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
@@ -81,7 +84,7 @@ impl Head {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidData`] for bytes that are not a head.
-    pub(super) fn read(from: &mut impl Read) -> io::Result<Self> {
+    pub(super) fn read(from: &mut (impl Read + ?Sized)) -> io::Result<Self> {
         let mut bytes = [0; Self::SIZE];
         from.read_exact(&mut bytes)?;
         let number = |index: usize| u64::from_le_bytes(bytes.as_chunks().0[index]);
@@ -102,6 +105,23 @@ impl Head {
             numbers: number(5),
         })
     }
+}
+
+/// How many bytes a frame has that begins with these. `None` if they are no head, or not all of it. A block
+/// that does not follow its head is not counted.
+#[cfg(feature = "mpi")]
+pub(in crate::fabric) fn frame_length(mut begin: &[u8]) -> Option<u64> {
+    let head = Head::read(&mut begin).ok()?;
+    let numbers = match head.kind {
+        Kind::Wire => head.numbers.saturating_add(1),
+        Kind::ValidWire => head.numbers,
+        _ => 0,
+    };
+    Some(
+        (Head::SIZE as u64)
+            .saturating_add(head.length)
+            .saturating_add(numbers),
+    )
 }
 
 /// An error for bytes that are not valid.

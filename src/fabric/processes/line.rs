@@ -35,13 +35,28 @@ pub(in crate::fabric) trait Line: Send + Sync {
         first.map_or(Ok(0), |piece| self.send(piece))
     }
 
-    /// Sends a frame's head and its block, if this line can do it without waiting. It keeps the memory until
-    /// the block has gone, and then gives it to `spare`. Otherwise the block comes back, and nothing is sent.
+    /// Sends a frame's head and its block, if this line can do it without waiting for the other process, or
+    /// only if too much is on the way already. It keeps the memory until the block has gone, and then gives
+    /// it to `spare`. Otherwise the block comes back, and nothing is sent.
     ///
     /// # Errors
-    /// When the line has ended.
+    /// As for [`Line::post_wire`].
     fn post(&self, _head: Head, block: Vec<u8>, _spare: &Sender<Vec<u8>>) -> io::Result<Option<Vec<u8>>> {
         Ok(Some(block))
+    }
+
+    /// Whether [`Line::post_wire`] sends numbers of so many bytes.
+    fn posts_wire(&self, _bytes: u64) -> bool {
+        false
+    }
+
+    /// Sends a frame that begins with these bytes and ends with a wire's numbers. It keeps the wire until the
+    /// numbers have gone. So it waits only if too much is on the way already.
+    ///
+    /// # Errors
+    /// When the line has ended, or when the other process did not take enough within the limit.
+    fn post_wire(&self, _begin: &[u8], _wire: Box<dyn Numbers>) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 
     /// Takes a block of so many bytes that does not follow its head. `place` is what the other end has
@@ -114,17 +129,25 @@ pub(in crate::fabric) trait StartsReaders: Send {
     ) -> Result<()>;
 }
 
-/// The receiving end of a line.
-pub(in crate::fabric) type Inlet = BufReader<Box<dyn Read + Send>>;
-
 /// The receiving end of a line that is read from here.
-pub(in crate::fabric) fn inlet(from: impl Read + Send + 'static) -> Inlet {
-    BufReader::with_capacity(AHEAD, Box::new(from))
+pub(in crate::fabric) fn inlet<R: Read>(from: R) -> BufReader<R> {
+    BufReader::with_capacity(AHEAD, from)
+}
+
+/// The numbers of a wire. They are in memory that the wire keeps.
+pub(in crate::fabric) trait Numbers: Send {
+    #[cfg_attr(not(feature = "mpi"), allow(dead_code, reason = "sockets copy"))]
+    fn bytes(&self) -> &[u8];
 }
 
 /// Reads what one process sends.
 pub(in crate::fabric) trait ReadsFrames: Send {
     /// Waits for a frame and delivers it. Returns false when the line has ended. All are told then, and there
     /// is nothing more to read.
-    fn frame(&mut self, from: &mut Inlet) -> bool;
+    fn frame(&mut self, from: &mut dyn Read) -> bool;
+
+    /// Memory for the last bytes of a frame that begins with `begin`, so many. Whoever has filled it calls
+    /// [`ReadsFrames::frame`] with the beginning alone. `None`: all bytes are to be given to that.
+    #[cfg_attr(not(feature = "mpi"), allow(dead_code, reason = "sockets copy"))]
+    fn room(&mut self, begin: &[u8], length: usize) -> Option<&mut [u8]>;
 }

@@ -1,6 +1,7 @@
 //! What goes between processes, over any line of bytes: frames, calls of all processes, and farewells.
 
 mod alike;
+mod body;
 mod calls;
 mod connection;
 mod head;
@@ -18,7 +19,9 @@ pub(super) use alike::{binary, other_build, other_program};
 pub(super) use connection::FarRoute;
 pub(super) use head::Head;
 #[cfg(feature = "mpi")]
-pub(super) use line::Inlet;
+pub(super) use head::frame_length;
+#[cfg(feature = "mpi")]
+pub(super) use line::Numbers;
 pub(super) use line::{BUFFER, Line, Lines, ReadsFrames, StartsReaders, inlet};
 pub use peers::Peers;
 pub(super) use reader::Deliveries;

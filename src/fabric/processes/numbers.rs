@@ -7,7 +7,7 @@ use std::any::Any;
 use std::io::{self, BufWriter, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::line::{Inlet, Outlet};
+use super::line::Outlet;
 use crate::error::panic_message;
 use crate::fabric::WireFrame;
 
@@ -80,7 +80,7 @@ impl Write for Outgoing<'_> {
 
 /// Gives a wire its numbers.
 pub(super) struct Incoming<'a> {
-    stream: &'a mut Inlet,
+    stream: &'a mut dyn Read,
     left: u64,
     /// Why the connection cannot be read.
     lost: Option<io::Error>,
@@ -96,7 +96,7 @@ impl Incoming<'_> {
     /// # Errors
     /// When the connection has failed.
     pub(super) fn read<W: WireFrame>(
-        stream: &mut Inlet,
+        stream: &mut dyn Read,
         description: &[u8],
         bytes: u64,
         largest: &mut u64,
@@ -151,7 +151,7 @@ impl Read for Incoming<'_> {
 
 /// Reads `length` bytes. They go straight into memory that is there. Memory for many is allocated as they
 /// come, so a wrong length costs nothing.
-pub(super) fn read(stream: &mut impl Read, length: u64, into: &mut Vec<u8>) -> io::Result<()> {
+pub(super) fn read(stream: &mut dyn Read, length: u64, into: &mut Vec<u8>) -> io::Result<()> {
     if length <= BELIEVED.max(into.capacity() as u64) {
         // Only what is longer than before is filled with zeros.
         into.resize(length as usize, 0);
@@ -164,7 +164,7 @@ pub(super) fn read(stream: &mut impl Read, length: u64, into: &mut Vec<u8>) -> i
     }
 }
 
-fn skip(stream: &mut impl Read, length: u64) -> io::Result<()> {
+fn skip(stream: &mut dyn Read, length: u64) -> io::Result<()> {
     match io::copy(&mut stream.take(length), &mut io::sink())? {
         skipped if skipped == length => Ok(()),
         _ => Err(io::ErrorKind::UnexpectedEof.into()),

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use crossbeam_channel::Sender;
 
+use super::body::Body;
 use super::calls::Calls;
 use super::connection::Connection;
 use super::head::{DESCRIPTION, Head, Kind, invalid};
-use super::line::{Inlet, ReadsFrames};
+use super::line::ReadsFrames;
 use super::numbers::{Incoming, read};
 use super::text::plain;
 use crate::error::FabricError;
@@ -82,19 +83,44 @@ pub(super) struct Reader<W> {
     pub(super) calls: Arc<Calls>,
     /// The connections to all processes.
     pub(super) connections: Vec<Option<Arc<Connection>>>,
-    pub(super) kept: Kept,
+    pub(super) kept: Kept<W>,
 }
 
 /// What is kept between frames.
-#[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct Kept<W> {
     description: Vec<u8>,
     /// The bytes of the largest wire so far.
     largest: u64,
+    /// The last bytes of the next frame, if they have come already.
+    body: Option<Body<W>>,
+}
+
+impl<W> Default for Kept<W> {
+    fn default() -> Self {
+        Self {
+            description: Vec::new(),
+            largest: 0,
+            body: None,
+        }
+    }
 }
 
 impl<W: WireFrame> ReadsFrames for Reader<W> {
-    fn frame(&mut self, from: &mut Inlet) -> bool {
+    fn room(&mut self, mut begin: &[u8], length: usize) -> Option<&mut [u8]> {
+        let head = Head::read(&mut begin).ok()?;
+        let body = match head.kind {
+            Kind::Block => {
+                let mut block = self.connection.spare();
+                block.resize(length, 0);
+                Body::Block(block)
+            }
+            Kind::ValidWire => Body::wire(begin, length)?,
+            _ => return None,
+        };
+        Some(self.kept.body.insert(body).bytes_mut())
+    }
+
+    fn frame(&mut self, from: &mut dyn Read) -> bool {
         let mut kept = std::mem::take(&mut self.kept);
         let read = self.read_frame(&mut Stream {
             from,
@@ -106,9 +132,9 @@ impl<W: WireFrame> ReadsFrames for Reader<W> {
 }
 
 /// A line, and what is kept between its frames.
-struct Stream<'a> {
-    from: &'a mut Inlet,
-    kept: &'a mut Kept,
+struct Stream<'a, W> {
+    from: &'a mut dyn Read,
+    kept: &'a mut Kept<W>,
 }
 
 impl<W: WireFrame> Reader<W> {
@@ -132,21 +158,17 @@ impl<W: WireFrame> Reader<W> {
         }
     }
 
-    fn read_frame(&self, stream: &mut Stream<'_>) -> io::Result<()> {
+    fn read_frame(&self, stream: &mut Stream<'_, W>) -> io::Result<()> {
         let head = Head::read(stream.from)?;
         match head.kind {
-            Kind::Wire => self.wire(&head, stream),
+            Kind::Wire | Kind::ValidWire => self.wire(&head, stream),
             Kind::Description => {
                 let mut description = Vec::new();
                 read_description(&head, stream, &mut description)?;
                 self.deliver(&head, Content::Description(head.tag, description))
             }
             Kind::Block => {
-                let mut block = self.connection.spare();
-                match head.numbers {
-                    0 => read(stream.from, head.length, &mut block)?,
-                    _ => self.connection.take(&head, &mut block)?,
-                }
+                let block = self.read_block(&head, stream)?;
                 self.deliver(&head, Content::Block(head.tag, block))
             }
             Kind::Stopped => {
@@ -182,13 +204,30 @@ impl<W: WireFrame> Reader<W> {
         }
     }
 
-    fn wire(&self, head: &Head, stream: &mut Stream<'_>) -> io::Result<()> {
+    fn read_block(&self, head: &Head, stream: &mut Stream<'_, W>) -> io::Result<Vec<u8>> {
+        if let Some(Body::Block(block)) = stream.kept.body.take() {
+            return Ok(block);
+        }
+        let mut block = self.connection.spare();
+        match head.numbers {
+            0 => read(stream.from, head.length, &mut block)?,
+            _ => self.connection.take(head, &mut block)?,
+        }
+        Ok(block)
+    }
+
+    fn wire(&self, head: &Head, stream: &mut Stream<'_, W>) -> io::Result<()> {
         let mut description = std::mem::take(&mut stream.kept.description);
         read_description(head, stream, &mut description)?;
-        let wire = Incoming::read(stream.from, &description, head.numbers, &mut stream.kept.largest)?;
+        let wire = match stream.kept.body.take() {
+            Some(Body::Wire(tensor, form)) => Ok((form.wire)(tensor)),
+            _ => Incoming::read(stream.from, &description, head.numbers, &mut stream.kept.largest)?,
+        };
         stream.kept.description = description;
-        let mut is_good = [0];
-        stream.from.read_exact(&mut is_good)?;
+        let mut is_good = [1];
+        if head.kind == Kind::Wire {
+            stream.from.read_exact(&mut is_good)?;
+        }
         if is_good == [0] {
             // The sender could not write it. The next frame says why.
             return Ok(());
@@ -240,7 +279,7 @@ impl<W: WireFrame> Reader<W> {
     }
 }
 
-fn read_description(head: &Head, stream: &mut Stream<'_>, into: &mut Vec<u8>) -> io::Result<()> {
+fn read_description<W>(head: &Head, stream: &mut Stream<'_, W>, into: &mut Vec<u8>) -> io::Result<()> {
     if head.length > DESCRIPTION {
         return Err(invalid(format!("a description of {} bytes", head.length)));
     }
@@ -248,7 +287,7 @@ fn read_description(head: &Head, stream: &mut Stream<'_>, into: &mut Vec<u8>) ->
 }
 
 /// The text of a frame, without characters that control a terminal.
-fn text(head: &Head, stream: &mut Stream<'_>) -> io::Result<String> {
+fn text<W>(head: &Head, stream: &mut Stream<'_, W>) -> io::Result<String> {
     let mut bytes = Vec::new();
     read(stream.from, head.length, &mut bytes)?;
     Ok(plain(&String::from_utf8_lossy(&bytes)))

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use super::bootstrap::{self, Membership, Pair};
 use super::line::Sockets;
@@ -10,6 +11,9 @@ use super::near::shortest;
 use crate::error::{FabricError, Result};
 use crate::fabric::World;
 use crate::fabric::processes::{Lines, ReadsFrames, StartsReaders, inlet};
+
+/// A longer deadline is cut to this: an `Instant` cannot be far in the future.
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 impl World {
     /// Finds the other processes and connects to each of them by sockets. `program` is what must be equal in
@@ -20,6 +24,10 @@ impl World {
     /// connect in time (the error names it), when another program listens there, or when processes differ:
     /// the error says which one, and in what.
     pub fn join(membership: &Membership, program: &str) -> Result<Self> {
+        let membership = &Membership {
+            deadline: membership.deadline.min(YEAR),
+            ..membership.clone()
+        };
         let joined = bootstrap::join(membership, program)?;
         let mut sockets = Vec::new();
         for (process, pair) in (0..).zip(joined.pairs) {

@@ -118,13 +118,14 @@ impl Line for Sockets {
 /// reads nothing, so data for it waits on the other connection as long as necessary; but its machine answers
 /// here. A machine that has gone answers nothing.
 fn probe(stream: &TcpStream, silence: Duration) -> io::Result<()> {
-    let second = Duration::from_secs(1);
-    let (quiet, between) = ((silence / 3).max(second), (silence / 6).max(second));
+    // No system takes longer times, and so many probes.
+    let allowed = |time: Duration| time.clamp(Duration::from_secs(1), Duration::from_secs(32_767));
+    let (quiet, between) = (allowed(silence / 3), allowed(silence / 6));
     let probes = silence
         .saturating_sub(quiet)
         .div_duration_f64(between)
         .round()
-        .max(1.0);
+        .clamp(1.0, 127.0);
     let keepalive = TcpKeepalive::new()
         .with_time(quiet)
         .with_interval(between)

@@ -1,6 +1,6 @@
 //! Matrix products by cuBLASLt.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
@@ -9,7 +9,8 @@ use cudarc::cublaslt::result::{self, CublasError};
 use cudarc::cublaslt::sys::cublasLtHandle_t;
 
 use super::library::Library;
-use super::plan::Plan;
+use super::plan::{Operands, Plan};
+use super::trial::Trial;
 use super::{Gpu, Memory, Ptr};
 use crate::device::{DType, Device};
 use crate::error::{CudaError, Result};
@@ -79,9 +80,17 @@ impl fmt::Display for Product {
 #[derive(Debug)]
 pub(super) struct Blas {
     handle: cublasLtHandle_t,
-    plans: RefCell<HashMap<Product, Rc<Plan>>>,
+    plans: RefCell<HashMap<Product, Rc<Planned>>>,
     /// One workspace serves all products, because they run one after the other on one stream.
     workspace: Memory,
+}
+
+/// A plan, and the choice of its algorithm. Without a trial, the algorithm is the first.
+#[derive(Debug)]
+struct Planned {
+    plan: Plan,
+    /// Queued after the first use. It is not there if there is nothing to measure.
+    trial: OnceCell<Option<Trial>>,
 }
 
 impl Blas {
@@ -96,16 +105,42 @@ impl Blas {
         })
     }
 
-    fn plan(&self, what: Product, device: Device) -> Result<Rc<Plan>> {
-        if let Some(plan) = self.plans.borrow().get(&what) {
-            return Ok(Rc::clone(plan));
+    fn plan(&self, what: Product, device: Device) -> Result<Rc<Planned>> {
+        if let Some(planned) = self.plans.borrow().get(&what) {
+            return Ok(Rc::clone(planned));
         }
         let plan = Plan::new(self.handle, what).map_err(refused(format!(
             "cuBLASLt has no way on {device} to compute {what}"
         )))?;
-        let plan = Rc::new(plan);
-        self.plans.borrow_mut().insert(what, Rc::clone(&plan));
-        Ok(plan)
+        let trial = OnceCell::new();
+        let planned = Rc::new(Planned { plan, trial });
+        self.plans.borrow_mut().insert(what, Rc::clone(&planned));
+        Ok(planned)
+    }
+}
+
+impl Planned {
+    /// The algorithm for the next use.
+    fn algorithm(&self) -> Result<usize> {
+        match self.trial.get() {
+            Some(Some(trial)) => trial.best(),
+            _ => Ok(0),
+        }
+    }
+
+    /// Queues the trial, unless it is queued already.
+    fn measure(&self, blas: &Blas, what: Product, gpu: &Gpu) -> Result<()> {
+        if self.trial.get().is_some() {
+            return Ok(());
+        }
+        let (plan, workspace) = (&self.plan, blas.workspace.at());
+        let trial = Trial::queue(gpu, what, plan.algorithms(), |algorithm, operands| {
+            // SAFETY: the operands are memory of the trial's own, as large as the product says. The workspace
+            // is used in the stream's order.
+            unsafe { plan.run(blas.handle, algorithm, operands, workspace, gpu.stream()) }.is_ok()
+        })?;
+        self.trial.get_or_init(|| trial);
+        Ok(())
     }
 }
 
@@ -144,21 +179,28 @@ impl Gpu {
             .all(|at| at.0.is_multiple_of(ALIGNMENT));
         assert!(aligned, "products are of memory aligned to {ALIGNMENT} bytes");
         let blas = self.blas()?;
-        let plan = blas.plan(what, Device::Cuda(self.index()))?;
+        let planned = blas.plan(what, Device::Cuda(self.index()))?;
+        let algorithm = planned.algorithm()?;
+        let operands = Operands {
+            out,
+            old: out,
+            left,
+            right,
+            bias,
+        };
         // SAFETY: the caller's promise. The workspace has the size that plans are made for and is used in the
         // stream's order.
         unsafe {
-            plan.run(
+            planned.plan.run(
                 blas.handle,
-                out,
-                [left, right],
-                bias,
+                algorithm,
+                operands,
                 blas.workspace.at(),
                 self.stream(),
             )
         }
         .map_err(refused(what))?;
-        Ok(())
+        planned.measure(blas, what, self)
     }
 }
 

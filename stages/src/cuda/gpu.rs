@@ -36,6 +36,8 @@ pub(crate) struct Gpu {
     reached: RefCell<BTreeSet<u32>>,
     /// Made at the first matrix product.
     blas: OnceCell<Blas>,
+    /// The most bytes of shared memory that a block may have.
+    most_shared: usize,
 }
 
 thread_local! {
@@ -83,6 +85,7 @@ impl Gpu {
             staging: Staging::default(),
             reached: RefCell::default(),
             blas: OnceCell::new(),
+            most_shared: most_shared(index)?,
         })
     }
 
@@ -122,6 +125,11 @@ impl Gpu {
     /// The unused memory.
     pub(super) fn shelf(&self) -> &Shelf {
         &self.shelf
+    }
+
+    /// The most bytes of shared memory that a block may have.
+    pub(super) fn most_shared(&self) -> usize {
+        self.most_shared
     }
 
     /// Host memory for copies to and from the GPU.
@@ -239,18 +247,25 @@ pub(super) fn missing(index: u32, count: u32) -> Error {
     DeviceError::Missing { device, count }.into()
 }
 
+fn ask(index: u32, attribute: CUdevice_attribute, what: &'static str) -> Result<i32> {
+    let handle = device::get(index as i32).map_err(failed("finding a device"))?;
+    // SAFETY: the device is there, because it has a context.
+    unsafe { device::get_attribute(handle, attribute) }.map_err(failed(what))
+}
+
 /// The device's compute capability.
 pub(super) fn capability(index: u32) -> Result<(i32, i32)> {
-    let handle = device::get(index as i32).map_err(failed("finding a device"))?;
-    let ask = |attribute| {
-        // SAFETY: the device is there, because it has a context.
-        unsafe { device::get_attribute(handle, attribute) }
-            .map_err(failed("asking for the compute capability"))
-    };
+    let ask = |attribute| ask(index, attribute, "asking for the compute capability");
     Ok((
         ask(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
         ask(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
     ))
+}
+
+/// The most bytes of shared memory that a block of the device may have.
+fn most_shared(index: u32) -> Result<usize> {
+    let attribute = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
+    ask(index, attribute, "asking for the size of shared memory").map(|bytes| bytes as usize)
 }
 
 /// Fails for a device that cannot run the kernels. They need the matrix instructions of compute capability

@@ -7,6 +7,12 @@ use crate::error::Result;
 
 /// The most threads in a block.
 const THREADS: usize = 1024;
+/// The most threads that share a row of logits. Two such blocks fit on a multiprocessor.
+const ROW_THREADS: usize = 512;
+/// The most bytes of a row of logits that its block keeps in shared memory: so that two blocks fit.
+const KEPT: usize = 110 << 10;
+/// The bytes of shared memory that a block of `cross_entropy` has besides the row, at most.
+const REST: usize = 2 << 10;
 /// The most blocks of `mean_squared_error`.
 const MOST_BLOCKS: usize = 528;
 /// The bytes of a row's partial score: the loss, the weight, how many were right.
@@ -53,15 +59,23 @@ impl Gpu {
             true => kernel!(dtype, "cross_entropy"),
             false => kernel!(dtype, "cross_entropy_score"),
         };
-        let threads = logits.classes.div_ceil(8).next_multiple_of(32).min(THREADS);
+        let eights = logits.classes.div_ceil(8);
+        // The row is written as whole eights.
+        let row = 8 * eights * dtype.bytes();
+        let is_kept = gradient && row <= KEPT.min(self.most_shared() - REST);
+        let grid = Grid {
+            shared: if is_kept { row as u32 } else { 0 },
+            ..Grid::row(logits.rows, eights.next_multiple_of(32).min(ROW_THREADS) as u32)
+        };
         let args = [
             logits.at.into(),
             logits.targets.into(),
             scratch.into(),
             (logits.classes as u32).into(),
             logits.ignore.map_or(u64::MAX, u64::from).into(),
+            u32::from(is_kept).into(),
         ];
-        self.launch(name, Grid::row(logits.rows, threads as u32), &args)?;
+        self.launch(name, grid, &args)?;
         self.sum_doubles(out, scratch, logits.rows, 3)
     }
 

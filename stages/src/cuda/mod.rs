@@ -6,6 +6,7 @@
 use std::env;
 use std::path::PathBuf;
 
+mod algorithms;
 mod attention;
 mod blas;
 mod clock;
@@ -29,6 +30,7 @@ mod reduce;
 mod scores;
 mod source;
 mod staging;
+mod trial;
 mod weights;
 
 pub use attention::FUSED_HEADS;

@@ -33,7 +33,8 @@ static CODE: Mutex<BTreeMap<String, Arc<[u8]>>> = Mutex::new(BTreeMap::new());
 #[derive(Debug)]
 pub(super) struct Kernels {
     module: CUmodule,
-    functions: RefCell<HashMap<&'static str, CUfunction>>,
+    /// Each with the bytes of dynamic shared memory that it may use.
+    functions: RefCell<HashMap<&'static str, (CUfunction, u32)>>,
 }
 
 impl Kernels {
@@ -54,8 +55,9 @@ impl Kernels {
 
     /// A kernel. It may use this many bytes of dynamic shared memory.
     pub(super) fn function(&self, name: &'static str, shared: u32) -> Result<CUfunction> {
-        if let Some(function) = self.functions.borrow().get(name) {
-            return Ok(*function);
+        let known = self.functions.borrow().get(name).copied();
+        if let Some((function, _)) = known.filter(|(_, most)| shared <= *most) {
+            return Ok(function);
         }
         let c_name = CString::new(name).expect("names of kernels have no zero byte");
         // SAFETY: the module stays loaded while `self` lives.
@@ -68,7 +70,9 @@ impl Kernels {
             }
             .map_err(failed(name))?;
         }
-        self.functions.borrow_mut().insert(name, function);
+        self.functions
+            .borrow_mut()
+            .insert(name, (function, shared.max(FREE_SHARED)));
         Ok(function)
     }
 }

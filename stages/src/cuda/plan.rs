@@ -1,4 +1,4 @@
-//! How cuBLASLt computes a product. Found once and used at every step.
+//! What cuBLASLt has to know of a product. Found once and used at every step.
 
 use std::ffi::c_void;
 use std::ptr::from_ref;
@@ -7,12 +7,11 @@ use cudarc::cublas::sys::cublasOperation_t::{CUBLAS_OP_N, CUBLAS_OP_T};
 use cudarc::cublaslt::result::{self, CublasError};
 use cudarc::cublaslt::sys::{
     cublasComputeType_t, cublasLtEpilogue_t, cublasLtHandle_t, cublasLtMatmulAlgo_t, cublasLtMatmulDesc_t,
-    cublasLtMatmulDescAttributes_t as Attribute, cublasLtMatmulPreference_t,
-    cublasLtMatmulPreferenceAttributes_t as Preferred, cublasLtMatrixLayout_t, cublasLtReductionScheme_t,
-    cudaDataType,
+    cublasLtMatmulDescAttributes_t as Attribute, cublasLtMatrixLayout_t, cudaDataType,
 };
 
 use super::Ptr;
+use super::algorithms;
 use super::blas::{ALIGNMENT, Product, Start, WORKSPACE};
 use super::driver::Stream;
 use crate::device::DType;
@@ -29,43 +28,37 @@ pub(super) struct Plan {
     left: Layout,
     right: Layout,
     out: Layout,
-    algorithm: cublasLtMatmulAlgo_t,
+    /// Those that may be used. At least one.
+    algorithms: Vec<cublasLtMatmulAlgo_t>,
     /// The factor for the old contents of the output.
     beta: f32,
 }
 
 impl Plan {
-    /// A plan with the first algorithm that cuBLASLt's heuristics suggest. Their order is the same in every
-    /// run.
+    /// The plan for a product.
     pub(super) fn new(handle: cublasLtHandle_t, what: Product) -> Result<Self> {
         let description = Description::new(what)?;
         let left = Layout::new(what.dtype, what.rows, what.inner, what.left_turned)?;
         let right = Layout::new(what.dtype, what.inner, what.columns, what.right_turned)?;
         let out = Layout::new(what.out, what.rows, what.columns, false)?;
-        let preference = Preference::new()?;
         // SAFETY: all objects were made above and are alive.
-        let found = unsafe {
-            result::get_matmul_algo_heuristic(
-                handle,
-                description.0,
-                right.0,
-                left.0,
-                out.0,
-                out.0,
-                preference.0,
-            )
-        }?;
+        let algorithms = unsafe { algorithms::find(handle, description.0, [right.0, left.0, out.0]) }?;
         Ok(Self {
             description,
             left,
             right,
             out,
-            algorithm: found.algo,
+            algorithms,
             beta: f32::from(u8::from(what.start == Start::Old)),
         })
     }
 
-    /// Queues the product on a stream.
+    /// How many algorithms may be used, at least one. The first is the one that cuBLASLt's heuristics prefer.
+    pub(super) fn algorithms(&self) -> usize {
+        self.algorithms.len()
+    }
+
+    /// Queues the product on a stream, by one of the algorithms.
     ///
     /// # Safety
     /// The addresses point at as much memory as the product says, the workspace has [`WORKSPACE`] bytes, and
@@ -73,13 +66,12 @@ impl Plan {
     pub(super) unsafe fn run(
         &self,
         handle: cublasLtHandle_t,
-        out: Ptr,
-        [left, right]: [Ptr; 2],
-        bias: Option<Ptr>,
+        algorithm: usize,
+        operands: Operands,
         workspace: Ptr,
         stream: &Stream,
     ) -> Result<()> {
-        if let Some(bias) = bias {
+        if let Some(bias) = operands.bias {
             self.description
                 .set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias.0)?;
         }
@@ -91,21 +83,32 @@ impl Plan {
                 self.description.0,
                 from_ref(&alpha).cast(),
                 from_ref(&self.beta).cast(),
-                pointer(right),
+                pointer(operands.right),
                 self.right.0,
-                pointer(left),
+                pointer(operands.left),
                 self.left.0,
-                pointer(out),
+                pointer(operands.old),
                 self.out.0,
-                pointer(out),
+                pointer(operands.out),
                 self.out.0,
-                &self.algorithm,
+                &self.algorithms[algorithm],
                 pointer(workspace),
                 WORKSPACE,
                 stream.raw().cast(),
             )
         }
     }
+}
+
+/// The addresses of a product.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Operands {
+    pub(super) out: Ptr,
+    /// What the product is added to if it starts with the output's old contents; else like `out`.
+    pub(super) old: Ptr,
+    pub(super) left: Ptr,
+    pub(super) right: Ptr,
+    pub(super) bias: Option<Ptr>,
 }
 
 fn pointer(at: Ptr) -> *mut c_void {
@@ -179,44 +182,5 @@ impl Drop for Layout {
     fn drop(&mut self) {
         // SAFETY: nobody else has it.
         let _ = unsafe { result::destroy_matrix_layout(self.0) };
-    }
-}
-
-/// Restrictions on the choice of algorithm.
-#[derive(Debug)]
-struct Preference(cublasLtMatmulPreference_t);
-
-impl Preference {
-    fn new() -> Result<Self> {
-        let preference = Self(result::create_matmul_pref()?);
-        preference.set(Preferred::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, WORKSPACE)?;
-        // If several blocks share a sum, their parts go to the workspace in `f32`, and a separate step adds
-        // them in a fixed order. The other scheme, in which blocks add to the output one after the other, is
-        // excluded: the output may be bf16, and the order is not documented.
-        let reduction = cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-        preference.set(Preferred::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reduction)?;
-        for side in [
-            Preferred::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
-            Preferred::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-            Preferred::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
-            Preferred::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
-        ] {
-            preference.set(side, ALIGNMENT as u32)?;
-        }
-        Ok(preference)
-    }
-
-    fn set<T: Copy>(&self, attribute: Preferred, value: T) -> Result<()> {
-        // SAFETY: the preference is alive; the value is copied before the call returns.
-        unsafe {
-            result::set_matmul_pref_attribute(self.0, attribute, from_ref(&value).cast(), size_of::<T>())
-        }
-    }
-}
-
-impl Drop for Preference {
-    fn drop(&mut self) {
-        // SAFETY: nobody else has it.
-        let _ = unsafe { result::destroy_matmul_pref(self.0) };
     }
 }

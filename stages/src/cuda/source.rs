@@ -13,6 +13,7 @@ pub(crate) const SOURCE: &str = concat!(
     include_str!("kernels/dropout.cu"),
     include_str!("kernels/loss.cu"),
     include_str!("kernels/optimizer.cu"),
+    include_str!("kernels/trial.cu"),
     include_str!("kernels/mma.cu"),
     include_str!("kernels/attention_tiles.cu"),
     include_str!("kernels/attention_forward.cu"),

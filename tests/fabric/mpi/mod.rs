@@ -57,10 +57,20 @@ fn end<W: WireFrame>(world: World) -> (End<W>, Peers) {
 
 /// Runs `check` in each of so many processes, in the test of this name.
 fn in_processes(processes: u32, test: &str, check: impl FnOnce(MpiMembership)) {
+    in_processes_of(mpirun, processes, test, check);
+}
+
+/// The same in processes that this starts.
+fn in_processes_of(
+    start: impl FnOnce(u32, &str) -> Command,
+    processes: u32,
+    test: &str,
+    check: impl FnOnce(MpiMembership),
+) {
     if let Some(membership) = membership() {
         return check(membership);
     }
-    let mut command = mpirun(processes, &format!("mpi::{test}"));
+    let mut command = start(processes, &format!("mpi::{test}"));
     let output = command.env(TEST, "alone").stdin(Stdio::null()).output();
     let output = output.expect("mpirun is there: these tests need it");
     let said = [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
@@ -203,5 +213,59 @@ fn an_environment_of_another_launcher_is_refused_by_all() {
         let expected = "two answers to where a process is: its environment says process 0 of 4, MPI says \
                         process 0 of 2";
         assert!(error.to_string().starts_with(expected), "{error}");
+    });
+}
+
+/// Sends a signal to a process.
+fn signal(name: &str, process: &str) {
+    let sent = Command::new("kill").args([name, process]).status();
+    assert!(sent.expect("the system has it").success());
+}
+
+/// Whether a process is stopped.
+fn is_stopped(process: &str) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("it is there");
+    status.lines().any(|line| line.starts_with("State:\tT"))
+}
+
+/// As [`mpirun`]. Open MPI does not read from the memory of a process that is stopped.
+fn mpirun_by_copies(processes: u32, test: &str) -> Command {
+    let mut command = mpirun(processes, test);
+    command.env("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
+    command
+}
+
+#[test]
+fn a_frame_that_does_not_come_holds_up_no_frame_of_others() {
+    let test = "a_frame_that_does_not_come_holds_up_no_frame_of_others";
+    in_processes_of(mpirun_by_copies, 3, test, |membership| {
+        let world = World::join_by_mpi(&membership, "the same").expect("all come");
+        let (mut end, peers) = end::<Number>(world);
+        let [first, second, third] = [0, 1, 2].map(WorldRank);
+        let own = std::process::id().to_string();
+        let all = peers
+            .share("numbers", Ok(own.clone().into_bytes()))
+            .expect("all come");
+        let half_sent = String::from_utf8(all[0].clone()).expect("a number");
+        match end.rank() {
+            WorldRank(0) => {
+                end.send_bytes(third, Tag(0), vec![7; 1 << 27]).expect("sent");
+                signal("-STOP", &own);
+            }
+            WorldRank(1) => {
+                while !is_stopped(&half_sent) {
+                    std::thread::yield_now();
+                }
+                end.send_bytes(third, Tag(1), vec![1]).expect("sent");
+                assert_eq!(end.recv_bytes(third, Tag(1)).expect("arrives"), [2]);
+                signal("-CONT", &half_sent);
+            }
+            _ => {
+                assert_eq!(end.recv_bytes(second, Tag(1)).expect("arrives"), [1]);
+                end.send_bytes(second, Tag(1), vec![2]).expect("sent");
+                assert!(end.recv_bytes(first, Tag(0)).expect("arrives") == vec![7; 1 << 27]);
+            }
+        }
+        peers.share("the end", Ok(Vec::new())).expect("all come");
     });
 }

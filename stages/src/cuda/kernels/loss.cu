@@ -9,12 +9,26 @@ struct Softmax {
 // The largest number of nothing. It is finite, so that a row that starts with -inf gives no NaN.
 const float LOWEST = -3.4028235e38f;
 
-template <class T> void take(Softmax& softmax, const float (&x)[8]) {
-    float largest = softmax.largest;
-    for (int i = 0; i < 8; ++i) largest = fmaxf(largest, x[i]);
+inline float largest_of(const float (&x)[8]) {
+    float largest = x[0];
+    for (int i = 1; i < 8; ++i) largest = fmaxf(largest, x[i]);
+    return largest;
+}
+
+// Takes in numbers of which this is the largest.
+template <class T> void take(Softmax& softmax, const float (&x)[8], float largest) {
+    largest = fmaxf(largest, softmax.largest);
     float sum = softmax.sum * exp_of<T>(softmax.largest - largest);
     for (int i = 0; i < 8; ++i) sum += exp_of<T>(x[i] - largest);
     softmax = {largest, sum};
+}
+
+// Whether one of the numbers from place `first` on is larger than the target's, or is as large and comes
+// before it.
+inline bool is_above(const float (&x)[8], unsigned first, float logit, unsigned target) {
+    bool above = false;
+    for (unsigned i = 0; i < 8; ++i) above |= x[i] > logit || (x[i] == logit && first + i < target);
+    return above;
 }
 
 inline Softmax of_both(Softmax a, Softmax b) {
@@ -31,49 +45,53 @@ inline Softmax of_block(Softmax softmax) {
 // Cross-entropy of logits[rows, classes] and targets[rows]. With GRAD, the logits become the gradient of the
 // summed loss: softmax, minus one at the target class. Rows whose target is `ignored` get zeros; 2^32 or more
 // ignores none. Writes scores[rows, 3]. One block of whole warps per row. It reads the row once for the sum,
-// by streaming softmax, and once for the gradient. A row is right if its target is the first of the largest
-// logits, as on the CPU.
+// by streaming softmax, and once for the gradient. With `keeps`, it keeps the row in dynamic shared memory in
+// between; each thread reads what it wrote there itself. A row is right if its target is the first of the
+// largest logits, as on the CPU.
 template <bool GRAD, class T>
-void cross_entropy(T* logits, const unsigned* targets, double* scores, unsigned classes, u64 ignored) {
+void cross_entropy(T* logits, const unsigned* targets, double* scores, unsigned classes, u64 ignored,
+                   bool keeps) {
     u64 row = blockIdx.x;
     T* numbers = logits + row * classes;
+    T* kept = keeps ? (T*)dynamic_shared() : numbers;
     unsigned target = targets[row];
     bool counted = target != ignored, whole = classes % 8 == 0 && is_aligned(logits);
     unsigned apart = 8 * blockDim.x;
     Softmax softmax = {LOWEST, 0.0f}, other = softmax;
     float logit = counted ? load(numbers + target) : 0.0f;
-    unsigned above = 0;
+    bool above = false;
     if (counted) {
         for (unsigned first = 8 * threadIdx.x; first < classes; first += 2 * apart) {
             float x[2][8];
-            unsigned counts[2] = {some_of_8(first, classes), some_of_8(first + apart, classes)};
-            load_both(numbers + first, counts[0], x[0], numbers + first + apart, counts[1], x[1], whole);
-            for (int part = 0; part < 2; ++part)
-                for (int i = 0; i < 8; ++i) {
-                    float& number = x[part][i];
-                    bool there = i < counts[part];
-                    if (!there) number = bits_to_float(0xff800000u);
-                    bool below = number < logit, same = number == logit && first + part * apart + i >= target;
-                    if (there && !below && !same) above = 1;
-                }
-            take<T>(softmax, x[0]);
-            take<T>(other, x[1]);
+            unsigned firsts[2] = {first, first + apart};
+            unsigned counts[2] = {some_of_8(firsts[0], classes), some_of_8(firsts[1], classes)};
+            load_both(numbers + firsts[0], counts[0], x[0], numbers + firsts[1], counts[1], x[1], whole);
+            for (int part = 0; part < 2; ++part) {
+                if (GRAD && keeps) store_some(kept + firsts[part], counts[part], whole, x[part]);
+                for (int i = 0; i < 8; ++i)
+                    if (i >= counts[part]) x[part][i] = bits_to_float(0xff800000u);
+                float largest = largest_of(x[part]);
+                if (!above && largest >= logit) above = is_above(x[part], firsts[part], logit, target);
+                take<T>(part == 0 ? softmax : other, x[part], largest);
+            }
         }
         softmax = of_block(of_both(softmax, other));
-        above = block_sum(above);
+        above = block_sum(above ? 1u : 0u) > 0;
     }
     if (threadIdx.x == 0) {
         double loss = (double)logf(softmax.sum) - ((double)logit - (double)softmax.largest);
         scores[3 * row] = counted ? loss : 0.0;
         scores[3 * row + 1] = counted ? 1.0 : 0.0;
-        scores[3 * row + 2] = counted && above == 0 ? 1.0 : 0.0;
+        // With a NaN among its numbers, a row is not right.
+        bool is_number = softmax.sum == softmax.sum;
+        scores[3 * row + 2] = counted && !above && is_number ? 1.0 : 0.0;
     }
     if (!GRAD) return;
     float scale = 1.0f / softmax.sum;
     for (unsigned first = 8 * threadIdx.x; first < classes; first += 2 * apart) {
         float x[2][8];
         unsigned counts[2] = {some_of_8(first, classes), some_of_8(first + apart, classes)};
-        load_both(numbers + first, counts[0], x[0], numbers + first + apart, counts[1], x[1], whole);
+        load_both(kept + first, counts[0], x[0], kept + first + apart, counts[1], x[1], whole);
         for (int part = 0; part < 2; ++part) {
             for (int i = 0; i < 8; ++i) {
                 float& number = x[part][i];
@@ -87,15 +105,15 @@ void cross_entropy(T* logits, const unsigned* targets, double* scores, unsigned 
 }
 
 #define MAKE(T, SUFFIX)                                                                              \
-    extern "C" __global__ void __launch_bounds__(1024)                                               \
+    extern "C" __global__ void __launch_bounds__(512, 2)                                             \
         cross_entropy##SUFFIX(T* logits, const unsigned* targets, double* scores, unsigned classes,  \
-                              u64 ignored) {                                                         \
-        cross_entropy<true>(logits, targets, scores, classes, ignored);                              \
+                              u64 ignored, unsigned keeps) {                                         \
+        cross_entropy<true>(logits, targets, scores, classes, ignored, keeps != 0);                  \
     }                                                                                                \
-    extern "C" __global__ void __launch_bounds__(1024)                                               \
+    extern "C" __global__ void __launch_bounds__(512, 2)                                             \
         cross_entropy_score##SUFFIX(T* logits, const unsigned* targets, double* scores,              \
-                                    unsigned classes, u64 ignored) {                                 \
-        cross_entropy<false>(logits, targets, scores, classes, ignored);                             \
+                                    unsigned classes, u64 ignored, unsigned keeps) {                 \
+        cross_entropy<false>(logits, targets, scores, classes, ignored, keeps != 0);                 \
     }
 F32_AND_BF16(MAKE)
 #undef MAKE

@@ -13,12 +13,6 @@
 //   right  16 x 8:  word 0 rows 2t, 2t + 1 of column g; word 1 rows 2t + 8, 2t + 9
 //   sum    16 x 8, in f32: numbers 0 and 1 row g, columns 2t, 2t + 1; numbers 2 and 3 row g + 8
 
-// The block's dynamic shared memory.
-__forceinline__ unsigned char *dynamic_shared() {
-    extern __shared__ __align__(128) unsigned char bytes[];
-    return bytes;
-}
-
 #if defined(PIPEWRIGHT_HOST)
 
 inline void mma_bf16_16x8x16(float (&sum)[4], const unsigned (&left)[4], unsigned right_0, unsigned right_1) {

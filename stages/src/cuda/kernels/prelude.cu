@@ -191,6 +191,12 @@ template <unsigned N> unsigned some_of(u64 first, u64 end) {
 }
 inline unsigned some_of_8(u64 first, u64 end) { return some_of<8>(first, end); }
 
+// The block's dynamic shared memory.
+__forceinline__ unsigned char *dynamic_shared() {
+    extern __shared__ __align__(128) unsigned char bytes[];
+    return bytes;
+}
+
 // ---- Thread indices ----
 
 inline unsigned lane() { return threadIdx.x % 32; }

@@ -1,4 +1,5 @@
-// The product itself. Every element of op(A) op(B) is summed in f32 over rising k.
+// The product itself. Every element of op(A) op(B) is summed in f32 over rising k,
+// or two halves of it are.
 #include "cublaslt.h"
 #include <cmath>
 #include <cstring>
@@ -57,17 +58,18 @@ static std::vector<float> pack(const void *at, const Layout &layout, bool transp
     return packed;
 }
 
-// sums[i] += a[i, k] b[k, col], in order of rising k, for `cols` columns.
+// sums[i] += a[i, k] b[k, col], in order of rising k from `start` to `end`, for `cols` columns.
 #if defined(__x86_64__)
 __attribute__((target_clones("avx2", "default")))
 #endif
+__attribute__((optimize("O3")))
 static void multiply(const float *__restrict__ a, const float *__restrict__ b, float *__restrict__ sums,
-                     size_t m, size_t k, size_t cols) {
-    const size_t PART = 256;
+                     size_t m, size_t k, size_t cols, size_t start, size_t end) {
+    const size_t PART = 64;
     for (size_t from = 0; from < m; from += PART) {
         size_t length = m - from < PART ? m - from : PART;
         for (size_t col = 0; col < cols; col++)
-            for (size_t step = 0; step < k; step++) {
+            for (size_t step = start; step < end; step++) {
                 const float *column = a + step * m + from;
                 float factor = b[col * k + step], *sum = sums + col * m + from;
                 for (size_t i = 0; i < length; i++) sum[i] += column[i] * factor;
@@ -117,7 +119,13 @@ void compute(const Product &product) {
         std::vector<float> a = pack(product.a_at, product.a, operation.transpose_a, tf32, batch);
         std::vector<float> b = pack(product.b_at, product.b, operation.transpose_b, tf32, batch);
         std::vector<float> sums(m * n, 0.0f), row_sums(m, 0.0f);
-        multiply(a.data(), b.data(), sums.data(), m, k, n);
+        size_t middle = product.halves ? k / 2 : k;
+        multiply(a.data(), b.data(), sums.data(), m, k, n, 0, middle);
+        if (product.halves) {
+            std::vector<float> second(m * n, 0.0f);
+            multiply(a.data(), b.data(), second.data(), m, k, n, middle, k);
+            for (size_t i = 0; i < m * n; i++) sums[i] += second[i];
+        }
         size_t c_start = (size_t)batch * (size_t)product.c.batch_stride,
             d_start = (size_t)batch * (size_t)product.d.batch_stride;
         size_t bias_start = (size_t)batch * (size_t)operation.bias_batch_stride;

@@ -59,9 +59,21 @@ struct Algorithm {
     uint64_t problem;
     uint64_t workspace;
     uint32_t alignment[4];
-    uint64_t unused[4];
+    uint64_t index;  // in KINDS
+    uint64_t unused[3];
 };
 static_assert(sizeof(Algorithm) == 64, "as the real one");
+
+/// What differs between algorithms.
+struct Kind {
+    double time;     // that of a product, compared with the first algorithm's
+    int32_t splits;  // SPLITK_NUM
+    bool halves;     // whether a sum is that of two halves: other bits
+};
+
+/// The algorithms in the heuristics' order: the first, a slower one and a faster one with its bits, one that is
+/// faster still and has other bits, and one that splits sums.
+static const Kind KINDS[] = {{1, 1, false}, {2, 1, false}, {0.5, 1, false}, {0.25, 1, true}, {0.125, 2, true}};
 
 /// One product, D = epilogue(alpha op(A) op(B) + beta C). Matrices are stored by columns.
 struct Product {
@@ -70,6 +82,7 @@ struct Product {
     const void *a_at, *b_at, *c_at;
     void *d_at;
     float alpha, beta;
+    bool halves;
 };
 
 /// Runs a product that was checked before.

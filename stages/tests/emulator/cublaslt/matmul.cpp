@@ -1,12 +1,22 @@
 // Products: checked by the rules in the documentation of cublasLtMatmul, then queued on the stream.
 #include "cublaslt.h"
 #include <algorithm>
+#include <atomic>
+#include <iterator>
 #include <cstring>
 
 extern "C" uint64_t pw_enqueue(void *handle, int (*work)(void *), void *argument, void **stream);
 extern "C" int pw_inside(const void *address, size_t bytes);
+extern "C" double pw_clock();
+extern "C" void pw_set_clock(double seconds);
 
 static const uint64_t WANTED_WORKSPACE = 64 << 10;
+
+// Of the emulated device, in operations a second: about what the emulator computes.
+static const double SPEED = 4e9;
+
+// How often each algorithm ran.
+static std::atomic<uint64_t> runs[std::size(KINDS)];
 
 static size_t bytes_of(Type type) { return type == BF16 ? 2 : 4; }
 
@@ -118,12 +128,26 @@ API Status cublasLtMatmulAlgoGetHeuristic(void *, const Operation *operation, co
     *found = 0;
     if (Status status = check(operation, a, b, c, d)) return status;
     uint64_t workspace = std::min(preference->workspace, WANTED_WORKSPACE);
-    Heuristic &result = results[0];
-    result = {{problem(*operation, {a, b, c, d}), workspace, {}, {}}, workspace, SUCCESS, 1.0f, {}};
-    memcpy(result.algorithm.alignment, preference->alignment, sizeof preference->alignment);
-    *found = 1;
+    *found = std::min(wanted, (int)std::size(KINDS));
+    for (int i = 0; i < *found; i++) {
+        Algorithm algorithm = {problem(*operation, {a, b, c, d}), workspace, {}, (uint64_t)i, {}};
+        memcpy(algorithm.alignment, preference->alignment, sizeof preference->alignment);
+        results[i] = {algorithm, workspace, SUCCESS, 1.0f, {}};
+    }
     return SUCCESS;
 }
+
+API Status cublasLtMatmulAlgoConfigGetAttribute(const Algorithm *algorithm, int attribute, void *value,
+                                                size_t bytes, size_t *written) {
+    if (attribute != 2 || bytes != sizeof(int32_t) || !value)
+        return FAIL(NOT_SUPPORTED, "attribute %d of an algorithm, of %zu bytes", attribute, bytes);
+    memcpy(value, &KINDS[algorithm->index].splits, bytes);
+    if (written) *written = bytes;
+    return SUCCESS;
+}
+
+// For tests: how often an algorithm ran, by its place in the heuristics.
+API uint64_t pw_runs(int index) { return runs[index]; }
 
 static size_t extent(const Layout &layout) {
     size_t one = (layout.cols - 1) * (size_t)layout.ld + layout.rows;
@@ -170,16 +194,26 @@ static Status check_pointers(const Product &product, const Algorithm *algorithm,
 
 struct Job {
     Product product;
+    size_t algorithm;
     void *workspace;
     size_t workspace_bytes;
 };
+
+static double operations(const Product &product) {
+    uint64_t k = product.operation.transpose_a ? product.a.rows : product.a.cols;
+    return 2.0 * (double)(product.d.rows * product.d.cols * k) * product.d.batches;
+}
 
 static int work(void *argument) {
     Job *job = (Job *)argument;
     // Overwrites the workspace, as the real product does.
     if (job->workspace_bytes)
         memset(job->workspace, 0xFF, std::min(job->workspace_bytes, (size_t)WANTED_WORKSPACE));
+    double start = pw_clock();
     compute(job->product);
+    // By the device's clock it takes as long as the algorithm says, whatever else the machine does meanwhile.
+    pw_set_clock(start + KINDS[job->algorithm].time * operations(job->product) / SPEED);
+    runs[job->algorithm]++;
     delete job;
     return 1;
 }
@@ -190,11 +224,13 @@ API Status cublasLtMatmul(void *handle, const Operation *operation, const float 
                           const Algorithm *algorithm, void *workspace, size_t workspace_bytes, void *stream) {
     if (!handle || !alpha || !beta) return FAIL(INVALID_VALUE, "no handle, alpha or beta");
     if (Status status = check(operation, a, b, c, d)) return status;
-    Product product = {*operation, *a, *b, *c, *d, a_at, b_at, c_at, d_at, *alpha, *beta};
+    Product product = {*operation, *a, *b, *c, *d, a_at, b_at, c_at, d_at, *alpha, *beta, false};
+    size_t index = algorithm ? algorithm->index : 0;
+    product.halves = KINDS[index].halves;
     if (Status status = check_pointers(product, algorithm, workspace, workspace_bytes)) return status;
     if (algorithm && algorithm->problem != problem(*operation, {a, b, c, d}))
         return FAIL(INVALID_VALUE, "the algorithm was found for another problem");
-    Job *job = new Job{product, workspace, workspace_bytes};
+    Job *job = new Job{product, index, workspace, workspace_bytes};
     if (!pw_enqueue(stream, work, job, &stream))
         return FAIL(EXECUTION_FAILED, "the stream or its context is not usable");
     return SUCCESS;

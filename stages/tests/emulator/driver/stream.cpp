@@ -9,9 +9,23 @@
 // Never destroyed, like everything that threads of the emulator may still use while the process ends.
 static std::set<Event *> &live_events = *new std::set<Event *>;
 
+// By how much the devices' clock is ahead of the machine's.
+static double ahead = 0;
+
 static double now() {
     using namespace std::chrono;
-    return duration<double>(steady_clock::now().time_since_epoch()).count();
+    return duration<double>(steady_clock::now().time_since_epoch()).count() + ahead;
+}
+
+// The devices' clock in seconds, for work that says how long it took.
+API double pw_clock() {
+    Lock lock(machine());
+    return now();
+}
+
+API void pw_set_clock(double seconds) {
+    Lock lock(machine());
+    ahead += seconds - now();
 }
 
 std::recursive_mutex &machine() {

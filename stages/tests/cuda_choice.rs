@@ -1,0 +1,62 @@
+//! A large product is computed by the fastest of cuBLASLt's algorithms that give the bits of its first one.
+//! Without a GPU, the test runs on an emulated one, which counts what ran.
+
+#![allow(unsafe_code)]
+
+mod common;
+mod emulator;
+
+use common::{forward, numbers};
+use emulator::Cuda;
+use libloading::os::unix::{Library, Symbol};
+use pipewright_stages::layers::Linear;
+use pipewright_stages::{DType, Device, Init, Layer, Place, Tensor};
+
+/// How often the emulator ran each of its algorithms, in the order of its heuristics: the first, a slower one
+/// and a faster one with its bits, one that is faster still and has other bits, one that splits sums. `None`
+/// on a GPU.
+fn runs(cuda: &Cuda) -> Option<[u64; 5]> {
+    let Cuda::Emulated(folder) = cuda else { return None };
+    // SAFETY: the library is loaded already, and the function has this signature.
+    unsafe {
+        let library = Library::new(folder.join("libcublasLt.so")).expect("loaded by the emulator");
+        let count: Symbol<unsafe extern "C" fn(i32) -> u64> = library.get(b"pw_runs").expect("a function");
+        Some([0, 1, 2, 3, 4].map(|index| count(index)))
+    }
+}
+
+fn bits(output: Tensor) -> Vec<u32> {
+    let output = output.to(Place::default()).expect("on the host");
+    output.f32().iter().map(|number| number.to_bits()).collect()
+}
+
+#[test]
+fn a_large_product_is_computed_by_the_fastest_algorithm_that_changes_no_bit() {
+    let cuda = emulator::start();
+    if cuda.is_none() {
+        return;
+    }
+    let place = Place {
+        device: Device::Cuda(0),
+        dtype: DType::Bf16,
+    };
+    let mut layer = Linear::new("large", [1024, 1024], Init::Normal(0.02), 1);
+    for parameter in layer.parameters() {
+        parameter.move_to(place).expect("memory");
+    }
+    let input = Tensor::from_vec(&[1024, 1024], numbers("input", 1024 * 1024)).expect("a matrix");
+    let input = input.to(place).expect("memory");
+    let first = bits(forward(&mut layer, &input));
+    let before = runs(cuda);
+    let second = bits(forward(&mut layer, &input));
+    assert!(first == second, "the choice changes no bit");
+    let (Some(before), Some(after)) = (before, runs(cuda)) else {
+        return;
+    };
+    assert_eq!(
+        before,
+        [5, 4, 4, 4, 0],
+        "the first is used, and each but the one that splits sums is tried"
+    );
+    assert_eq!(after, [5, 4, 5, 4, 0], "the fastest with the bits of the first");
+}
