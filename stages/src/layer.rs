@@ -19,7 +19,7 @@ pub trait Layer: std::fmt::Debug + 'static {
     /// The name that errors and partitions show, such as `h.3.attn`.
     fn name(&self) -> &str;
 
-    /// Whether the layer also runs on GPUs, and in `bf16`. On a GPU, its tensors and parameters are on the GPU
+    /// Whether the layer also runs on GPUs, and in `bf16`. On a GPU, its tensors and parameters are on that
     /// of its stage.
     ///
     /// A layer of your own may return `true` if it only passes its tensors to ready layers inside it. Any

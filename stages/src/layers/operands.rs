@@ -30,8 +30,8 @@ pub(super) fn matrix(weight: &Parameter, layout: Layout) -> Matrix<'_> {
     }
 }
 
-/// Weights in the order of a product, kept until they change. A layer computes in one number format, so it has
-/// one of the two at most.
+/// Weights in the order of a product, kept until they change. A layer computes in one number format, so it
+/// has one of the two at most.
 #[derive(Debug, Default)]
 pub(super) struct Operand {
     packed: Option<Packed>,

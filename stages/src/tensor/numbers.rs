@@ -9,8 +9,9 @@ impl Tensor {
     /// The numbers, row-major.
     ///
     /// # Panics
-    /// On a tensor of ids, of numbers in `bf16`, and on a tensor on a GPU. Shapes are checked before a stage runs
-    /// ([`crate::Stage::output_shape`]), and layers say where they run ([`crate::Layer::runs_on_gpus`]).
+    /// On a tensor of ids, of numbers in `bf16`, and on a tensor on a GPU. Shapes are checked before a stage
+    /// runs ([`crate::Stage::output_shape`]), and layers say where they run
+    /// ([`crate::Layer::runs_on_gpus`]).
     pub fn f32(&self) -> &[f32] {
         match &self.data {
             Data::F32(buffer) => buffer,
