@@ -14,7 +14,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use pipewright::fabric::{Membership, World};
 use pipewright::groups::Groups;
-use pipewright::stages::Place;
+use pipewright::stages::{DType, Place};
 use serde_json::json;
 
 use crate::rate::Rates;
@@ -50,6 +50,9 @@ enum Command {
         /// A schedule's name; `auto:2` for two stages per rank.
         #[arg(long)]
         schedule: String,
+        /// The numbers to compute in: f32 or bf16.
+        #[arg(long, default_value = "f32", value_parser = dtype)]
+        dtype: DType,
         /// Be one of several processes, each with one replica: the number of this one.
         #[arg(long, requires = "address")]
         process: Option<u32>,
@@ -100,6 +103,12 @@ impl Run {
     }
 }
 
+fn dtype(text: &str) -> std::result::Result<DType, String> {
+    let mut formats = [DType::F32, DType::Bf16].into_iter();
+    let named = formats.find(|dtype| dtype.to_string() == text);
+    named.ok_or_else(|| "it must be f32 or bf16".to_owned())
+}
+
 fn answer(arguments: Arguments) -> Result<serde_json::Value> {
     let size = arguments.size.as_str();
     match arguments.command {
@@ -111,6 +120,7 @@ fn answer(arguments: Arguments) -> Result<serde_json::Value> {
             run,
             threads,
             schedule,
+            dtype,
             process,
             address,
         } => {
@@ -125,7 +135,9 @@ fn answer(arguments: Arguments) -> Result<serde_json::Value> {
                 World::join(&membership, size)
             };
             let world = process.map(join).transpose()?;
-            run.of(size)?.train(&schedule, threads, world)
+            let mut given = run.of(size)?;
+            given.place.dtype = dtype;
+            given.train(&schedule, threads, world)
         }
         Command::Rate { threads: 0 } => Err("--threads 0 multiplies nothing: give 1 or more".into()),
         Command::Rate { threads } => {

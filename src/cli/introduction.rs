@@ -1,7 +1,7 @@
 //! What `train` prints before the first step.
 
 use crate::Result;
-use crate::compose::{TrainingData, describe_gpus};
+use crate::compose::{TrainingData, describe_devices};
 use crate::config::{Config, SyncKind};
 use crate::plan::Prediction;
 use crate::run::{Forecast, Session};
@@ -41,7 +41,7 @@ impl Introduction {
             ),
             fabric,
             threads_per_rank: pipeline.threads_per_rank,
-            devices: describe_gpus(config),
+            devices: describe_devices(config),
             prediction: prediction
                 .and_then(|prediction| Forecast::by_costs(prediction).predicted())
                 .map(|predicted| format!("predicted {predicted} by the costs of its layers")),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pipewright_stages::loss::CrossEntropy;
 use pipewright_stages::optimizer::Optimizer;
-use pipewright_stages::{Device, Place, Recompute};
+use pipewright_stages::{DType, Device, Place, Recompute};
 use toml::Value;
 
 use super::model::{Sizes, sizes};
@@ -172,7 +172,8 @@ fn settings(config: &Config) -> Result<Settings> {
     settings.insert("pipeline.recompute".to_owned(), word.to_owned());
     let place = measured_places(config)?.first().copied().unwrap_or_default();
     let devices = match place.device {
-        Device::Cpu => profile::ON_CPU.to_owned(),
+        Device::Cpu if place.dtype == DType::F32 => profile::ON_CPU.to_owned(),
+        Device::Cpu => format!("{} in {}", profile::ON_CPU, place.dtype),
         Device::Cuda(_) => format!("GPUs in {}", place.dtype),
     };
     settings.insert(profile::DEVICES.to_owned(), devices);

@@ -144,18 +144,23 @@ fn of_stage(units: &[UnitSizes], place: Place, per_weight: PerWeight, how: Recom
         Device::Cuda(_) => 0.0,
     };
     // On a GPU, products read the weights themselves; with `bf16` they read a copy.
+    let all = |size: fn(&UnitSizes) -> u64| units.iter().map(size).sum::<u64>() as f64;
     let (packed, copy) = match (place.device, place.dtype) {
-        (Device::Cpu, _) => (
-            F32 * units.iter().map(|unit| unit.packed).sum::<u64>() as f64,
-            0.0,
-        ),
+        (Device::Cpu, DType::F32) => (F32 * all(|unit| unit.packed), 0.0),
+        (Device::Cpu, DType::Bf16) => (activation * all(|unit| unit.packed_bf16), 0.0),
         (Device::Cuda(_), DType::Bf16) => (0.0, weights / 2.0),
         (Device::Cuda(_), DType::F32) => (0.0, 0.0),
     };
     // What a unit recomputes is in memory while its backward runs.
-    let working = |unit: &UnitSizes| match how {
-        Recompute::Selective => unit.working + unit.saved - unit.selective,
-        Recompute::None | Recompute::Full => unit.working,
+    let working = |unit: &UnitSizes| {
+        let working = match (place.device, place.dtype) {
+            (Device::Cpu, DType::Bf16) => unit.working_bf16,
+            _ => unit.working,
+        };
+        match how {
+            Recompute::Selective => working + unit.saved - unit.selective,
+            Recompute::None | Recompute::Full => working,
+        }
     };
     StageMemory {
         weights: per_weight.weights * weights + copy,

@@ -20,7 +20,7 @@ pub use enough_memory::{RanksHere, check_memory, check_memory_to_measure, memory
 pub use memory::{estimated_costs, memory};
 pub use model::{model, stages};
 pub use pipeline::{launch, learning_rate, loss, optimizer};
-pub use places::{describe_gpus, gpu_memory, kinds_of_gpus, places, places_of_all};
+pub use places::{describe_devices, gpu_memory, kinds_of_gpus, places, places_of_all};
 pub use plan::{PipelinePlan, plan};
 
 use crate::config::Config;

@@ -1,6 +1,6 @@
 //! Where ranks run, and with which numbers.
 
-use pipewright_stages::devices::{FUSED_HEADS, name_and_memory};
+use pipewright_stages::devices::{FUSED_HEADS, bf16_products, name_and_memory};
 use pipewright_stages::{DType, Device, Place};
 
 use crate::config::{Config, Memory, Model, ModelKind};
@@ -11,8 +11,7 @@ use crate::mesh::{Coordinate, Mesh};
 /// How many `bf16` numbers a GPU reads at once: 16 bytes.
 const LOAD: usize = 8;
 
-/// The place of each rank of the first replica, which has `ranks` ranks. A rank on the CPU computes with
-/// `f32`, even if ranks on GPUs use `bf16`.
+/// The place of each rank of the first replica, which has `ranks` ranks.
 ///
 /// # Errors
 /// When there are several devices, but not as many as ranks of a replica or as ranks in all.
@@ -46,31 +45,24 @@ pub fn places_of_all(config: &Config, ranks: u32) -> Result<Vec<Place>> {
         count if count == ranks => devices[mesh.coordinate(rank).rank.index()],
         _ => devices[rank.index()],
     };
-    let place = |device: Device| Place {
-        device,
-        dtype: match (device, config.pipeline.dtype) {
-            (Device::Cuda(_), DType::Bf16) => DType::Bf16,
-            _ => DType::F32,
-        },
-    };
+    let dtype = config.pipeline.dtype;
+    let place = |device: Device| Place { device, dtype };
     Ok(mesh.world().map(device).map(place).collect())
 }
 
-/// The text about GPUs when a run begins: which GPUs, with which numbers, and which parts of the model are
-/// slow there. `None` if all ranks are on the CPU.
-pub fn describe_gpus(config: &Config) -> Option<String> {
-    let devices = &config.pipeline.devices;
-    if !devices.has_gpu() {
+/// The text about devices when a run begins: which devices, with which numbers, how the CPU multiplies them,
+/// and which parts of the model are slow on GPUs. `None` if all ranks are on the CPU in `f32`.
+pub fn describe_devices(config: &Config) -> Option<String> {
+    let (devices, dtype) = (&config.pipeline.devices, config.pipeline.dtype);
+    if !devices.has_gpu() && dtype == DType::F32 {
         return None;
     }
-    let dtype = config.pipeline.dtype;
     let names: Vec<String> = devices.clone().into();
-    let mut text = format!(
-        "{} in {}",
-        names.join(", "),
-        if dtype == DType::Bf16 { "bf16" } else { "f32" }
-    );
-    if dtype == DType::Bf16 && config.model.kind == ModelKind::Gpt {
+    let mut text = format!("{} in {dtype}", names.join(", "));
+    if dtype == DType::Bf16 && devices.0.contains(&Device::Cpu) {
+        text += &format!("; products on the CPU {}", bf16_products());
+    }
+    if dtype == DType::Bf16 && devices.has_gpu() && config.model.kind == ModelKind::Gpt {
         text += &slow_heads(&config.model);
         if !devices.0.contains(&Device::Cpu) {
             text += &slow_vocabulary(&config.model);

@@ -2,8 +2,6 @@
 
 use std::path::PathBuf;
 
-use pipewright_stages::DType;
-
 use super::sections::{LearningRateSchedule, ModelKind, OptimizerKind};
 use super::tree::is_stronger;
 use super::values::{Balanced, Partition, Paths};
@@ -148,10 +146,6 @@ fn data(config: &Config) -> Result<()> {
 
 fn pipeline(config: &Config) -> Result<()> {
     let pipeline = &config.pipeline;
-    let on_cpu = !pipeline.devices.has_gpu();
-    config.require(!on_cpu || pipeline.dtype == DType::F32, "pipeline.dtype", || {
-        ValueProblem::Bf16OnCpu
-    })?;
     if let Some(batch) = pipeline.batch_size {
         batch_size(config, batch)?;
     }

@@ -167,6 +167,17 @@ pub enum LaunchError {
         /// Where the rank's stages run.
         device: Device,
     },
+    /// A loss cannot take what the rank's stages give it.
+    #[error(
+        "{}rank {rank}: the loss takes numbers of f32 only: take another, or set dtype to f32",
+        of_replica(*replica)
+    )]
+    LossInF32Only {
+        /// The rank's replica, if there are several.
+        replica: Option<u32>,
+        /// The rank.
+        rank: Rank,
+    },
     /// A stage cannot be built.
     #[error(
         "stage {stage} ({}rank {rank}) cannot be built{}: {source}",

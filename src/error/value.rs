@@ -95,12 +95,6 @@ pub enum ValueProblem {
     /// Several paths for labelled images.
     #[error("labelled images are one file, or a folder with one pair")]
     SeveralImages,
-    /// `bf16` without GPUs.
-    #[error(
-        "\"bf16\" is for GPUs, and all ranks are on the CPU: set this to \"f32\", or pipeline.devices to \
-         GPUs such as \"cuda:0\""
-    )]
-    Bf16OnCpu,
     /// A batch that the micro-batches do not divide.
     #[error(
         "a batch of {batch} cannot be divided into {micro_batches} micro-batches: take {} or {} rows, or \
@@ -307,7 +301,7 @@ pub enum ValueProblem {
     /// Costs would be measured on a GPU that is missing.
     #[error(
         "the costs of layers are measured where they run, and {0}. Plan with a file that was measured there \
-         (--costs), or, with the costs on the CPU, with --set pipeline.devices=cpu --set pipeline.dtype=f32"
+         (--costs), or, with the costs on the CPU, with --set pipeline.devices=cpu"
     )]
     NoGpu(#[source] pipewright_stages::Error),
 }

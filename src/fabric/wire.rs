@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 
-use pipewright_stages::{DType, Kind, MAX_DIMS, Place, Shape, Tensor};
+use pipewright_stages::{Bytes, DType, Device, Kind, MAX_DIMS, Place, Shape, Tensor};
 
 use crate::error::Result;
 
@@ -65,9 +65,10 @@ impl WireFrame for Tensor {
         })
     }
 
-    /// Numbers of 16 bits become the same numbers with 32 bits.
     fn to_host(self) -> Result<Self> {
-        Ok(self.to(Place::default())?)
+        let dtype = self.place().dtype;
+        let device = Device::Cpu;
+        Ok(self.to(Place { device, dtype })?)
     }
 
     fn describe(&self, description: &mut Vec<u8>) {
@@ -79,54 +80,38 @@ impl WireFrame for Tensor {
     }
 
     fn bytes(&self) -> u64 {
-        (size_of::<f32>() * self.shape().dims().iter().product::<usize>()) as u64
+        Bytes::bytes(self)
     }
 
     fn write(&self, to: &mut dyn Write) -> io::Result<()> {
-        to.write_all(numbers(self))
+        to.write_all(self.as_bytes())
     }
 
     fn read(description: &[u8], bytes: u64, from: &mut dyn Read) -> io::Result<Self> {
-        // The sender wrote it on the host, where no numbers have 16 bits.
-        let shape =
-            described(description).ok_or_else(|| io::Error::other("its description is of no tensor"))?;
-        let needed = (size_of::<f32>() * shape.dims().iter().product::<usize>()) as u64;
+        let (shape, dtype) = described_tensor(description)
+            .ok_or_else(|| io::Error::other("its description is of no tensor"))?;
+        let needed = (dtype.bytes() * shape.dims().iter().product::<usize>()) as u64;
         if needed != bytes {
             return Err(io::Error::other(format!(
                 "{shape} has {needed} bytes, and {bytes} came"
             )));
         }
-        let mut tensor = room_for(&shape);
-        from.read_exact(numbers_mut(&mut tensor))?;
+        let mut tensor = room_for(&shape, dtype);
+        from.read_exact(tensor.as_bytes_mut())?;
         Ok(tensor)
     }
 }
 
-/// A tensor's numbers or ids on the host, little endian.
-pub(super) fn numbers(tensor: &Tensor) -> &[u8] {
-    match tensor.shape().kind() {
-        Kind::F32 => bytemuck::cast_slice(tensor.f32()),
-        Kind::Ids => bytemuck::cast_slice(tensor.ids()),
-    }
-}
-
-/// The same, to write them.
-pub(super) fn numbers_mut(tensor: &mut Tensor) -> &mut [u8] {
-    match tensor.shape().kind() {
-        Kind::F32 => bytemuck::cast_slice_mut(tensor.f32_mut()),
-        Kind::Ids => bytemuck::cast_slice_mut(tensor.ids_mut()),
-    }
-}
-
 /// A tensor of this shape, for numbers to come.
-pub(super) fn room_for(shape: &Shape) -> Tensor {
-    match shape.kind() {
-        Kind::F32 => Tensor::scratch(shape.dims()),
-        Kind::Ids => Tensor::scratch_ids(shape.dims()),
+pub(super) fn room_for(shape: &Shape, dtype: DType) -> Tensor {
+    match (shape.kind(), dtype) {
+        (Kind::Ids, _) => Tensor::scratch_ids(shape.dims()),
+        (Kind::F32, DType::F32) => Tensor::scratch(shape.dims()),
+        (Kind::F32, DType::Bf16) => Tensor::scratch_bf16(shape.dims()),
     }
 }
 
-/// The kind of 16-bit numbers. Only GPUs have them.
+/// The kind of 16-bit numbers.
 const BF16: u8 = 2;
 
 /// Appends a shape: the kind, then each dimension in eight bytes.
@@ -142,28 +127,36 @@ pub(crate) fn describe(shape: &Shape, description: &mut Vec<u8>) {
 
 /// The shape and the type of numbers of a tensor that [`WireFrame::describe`] described. `None` for ids.
 pub(super) fn described_numbers(description: &[u8]) -> Option<(Shape, DType)> {
-    let (&kind, dims) = description.split_first()?;
-    let dtype = match kind {
-        0 => DType::F32,
-        BF16 => DType::Bf16,
-        _ => return None,
-    };
-    let shape = described(&[&[0][..], dims].concat())?;
-    Some((shape, dtype))
+    let (shape, dtype) = described_tensor(description)?;
+    (shape.kind() == Kind::F32).then_some((shape, dtype))
+}
+
+/// The shape and the type of numbers of a tensor that [`WireFrame::describe`] described. Ids have no type of
+/// their own: they are as wide as `f32`.
+pub(super) fn described_tensor(description: &[u8]) -> Option<(Shape, DType)> {
+    match description.split_first()? {
+        (&BF16, dims) => Some((described_as(Kind::F32, dims)?, DType::Bf16)),
+        _ => Some((described(description)?, DType::F32)),
+    }
 }
 
 /// Reads the shape that [`describe`] wrote.
 pub(crate) fn described(description: &[u8]) -> Option<Shape> {
     let (kind, dims) = description.split_first()?;
-    let (dims, rest) = dims.as_chunks::<8>();
-    if dims.len() > MAX_DIMS || !rest.is_empty() {
-        return None;
-    }
     let kind = match kind {
         0 => Kind::F32,
         1 => Kind::Ids,
         _ => return None,
     };
+    described_as(kind, dims)
+}
+
+/// The shape of this kind with these dimensions.
+fn described_as(kind: Kind, dims: &[u8]) -> Option<Shape> {
+    let (dims, rest) = dims.as_chunks::<8>();
+    if dims.len() > MAX_DIMS || !rest.is_empty() {
+        return None;
+    }
     let mut all = [0; MAX_DIMS];
     for (place, dim) in all.iter_mut().zip(dims) {
         *place = usize::try_from(u64::from_le_bytes(*dim)).ok()?;

@@ -47,7 +47,7 @@ use std::sync::Arc;
 
 use pipewright_stages::loss::{Loss, Score};
 use pipewright_stages::optimizer::Optimizer;
-use pipewright_stages::{Device, Place, Shape, Stage, StageBuilder};
+use pipewright_stages::{DType, Device, Place, Shape, Stage, StageBuilder};
 use serde::{Deserialize, Serialize};
 
 use crate::data::Feed;
@@ -355,16 +355,22 @@ fn build_stage<S: Stage>(builder: StageBuilder<S>, place: Place) -> pipewright_s
     Ok(stage)
 }
 
-/// Refuses an optimizer or a loss that cannot run on the rank's device.
+/// Refuses an optimizer or a loss that cannot run on the rank's device, or in its numbers.
 fn check_place<S: Stage>(parts: &WorkerParts<S>) -> Result<()> {
-    let device = parts.mesh.place(parts.transport.rank()).device;
+    let Place { device, dtype } = parts.mesh.place(parts.transport.rank());
+    let (replica, rank) = (parts.replica(), parts.rank);
     if device == Device::Cpu {
-        return Ok(());
+        return match &parts.loss {
+            Some(loss) if dtype == DType::Bf16 && !loss.runs_on_gpus() => {
+                Err(LaunchError::LossInF32Only { replica, rank }.into())
+            }
+            _ => Ok(()),
+        };
     }
     let refuse = |what| {
         Err(LaunchError::NotOnDevice {
-            replica: parts.replica(),
-            rank: parts.rank,
+            replica,
+            rank,
             what,
             device,
         }

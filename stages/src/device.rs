@@ -69,7 +69,7 @@ pub enum DType {
     /// 32-bit floating point.
     #[default]
     F32,
-    /// 16-bit "brain" floating point: the exponent range of `f32` with a mantissa of 7 bits. On GPUs only.
+    /// 16-bit "brain" floating point: the exponent range of `f32` with a mantissa of 7 bits.
     Bf16,
 }
 

@@ -1,6 +1,17 @@
-//! What this machine has for CUDA: libraries, GPUs, and what each GPU can run.
+//! What this machine has for CUDA: libraries, GPUs, and what each GPU can run. And how its CPU multiplies.
+
+use crate::cpu::halves::Way;
 
 pub use crate::cuda::{
     FUSED_HEADS, Found, GpuReport, Library, Report, Version, cache_folder, free_memory, name_and_memory,
     probe,
 };
+
+/// How this CPU multiplies numbers of `bf16`: `by AMX`, `by AVX-512-BF16`, or, slowly, `in f32`. The bits of a
+/// product depend on it.
+pub fn bf16_products() -> String {
+    match Way::here() {
+        Way::Widened => "in f32, which is slow: it has neither AMX nor AVX-512-BF16".to_owned(),
+        way => format!("by {way}"),
+    }
+}

@@ -19,11 +19,12 @@ pub trait Layer: std::fmt::Debug + 'static {
     /// The name that errors and partitions show, such as `h.3.attn`.
     fn name(&self) -> &str;
 
-    /// Whether the layer also runs on GPUs. There, its tensors and parameters are on the GPU of its stage.
+    /// Whether the layer also runs on GPUs, and in `bf16`. On a GPU, its tensors and parameters are on the GPU
+    /// of its stage.
     ///
     /// A layer of your own may return `true` if it only passes its tensors to ready layers inside it. Any
-    /// other layer runs on the CPU only, and its rank must be on the CPU: there is no public way to launch a
-    /// kernel yet, and [`Tensor::f32`] cannot read a GPU's memory.
+    /// other layer runs on the CPU only, in `f32`, and so must its rank: there is no public way to launch a
+    /// kernel yet, and [`Tensor::f32`] reads neither a GPU's memory nor numbers of `bf16`.
     fn runs_on_gpus(&self) -> bool {
         false
     }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::cuda::{Gpu, Weights};
-use crate::device::{Device, Place};
+use crate::device::{DType, Device, Place};
 use crate::error::Result;
 use crate::identity::Shard;
 use crate::numbers::Numbers;
@@ -57,6 +57,8 @@ pub struct Parameter {
     owned: Range<usize>,
     pub(crate) sums: Sums,
     on_gpu: Option<Weights>,
+    /// The number format that the layer computes in on the CPU.
+    format: DType,
 }
 
 impl Parameter {
@@ -86,6 +88,7 @@ impl Parameter {
             owned: 0..count,
             sums: Sums::default(),
             on_gpu: None,
+            format: DType::F32,
         }
     }
 
@@ -185,6 +188,7 @@ impl Parameter {
         for part in [Part::Value, Part::Gradient, Part::State] {
             self.fetch(part)?;
         }
+        self.format = place.dtype;
         self.on_gpu = match place.device {
             Device::Cpu => None,
             Device::Cuda(index) => {
@@ -199,9 +203,13 @@ impl Parameter {
         Ok(())
     }
 
-    /// Where the numbers are.
+    /// Where the numbers are, and the number format of the layer there.
     pub fn place(&self) -> Place {
-        self.on_gpu.as_ref().map_or_else(Place::default, Weights::place)
+        let here = Place {
+            device: Device::Cpu,
+            dtype: self.format,
+        };
+        self.on_gpu.as_ref().map_or(here, Weights::place)
     }
 
     /// The numbers on a GPU, if they are on one.

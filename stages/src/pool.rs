@@ -12,6 +12,7 @@ use std::thread::LocalKey;
 
 use aligned_vec::AVec;
 use crossbeam_queue::ArrayQueue;
+use half::bf16;
 
 use crate::error::OutOfMemory;
 
@@ -32,12 +33,19 @@ pub(crate) trait Number: Copy + Default + 'static {
 
 thread_local! {
     static NUMBERS: Pool<f32> = const { Pool::new() };
+    static HALVES: Pool<bf16> = const { Pool::new() };
     static IDS: Pool<u32> = const { Pool::new() };
 }
 
 impl Number for f32 {
     fn pool() -> &'static LocalKey<Pool<Self>> {
         &NUMBERS
+    }
+}
+
+impl Number for bf16 {
+    fn pool() -> &'static LocalKey<Pool<Self>> {
+        &HALVES
     }
 }
 

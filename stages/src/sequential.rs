@@ -62,10 +62,13 @@ impl Stage for Sequential {
 
     fn move_to(&mut self, place: Place) -> Result<()> {
         cuda::check(place)?;
-        let on_gpu = place.device != Device::Cpu;
-        if let Some(layer) = self.layers.iter().find(|layer| on_gpu && !layer.runs_on_gpus()) {
-            let device = place.device;
-            return Err(Error::from(DeviceError::LayerOnCpuOnly { device }).at(layer.name()));
+        let plain = place == Place::default();
+        if let Some(layer) = self.layers.iter().find(|layer| !plain && !layer.runs_on_gpus()) {
+            let error = match place.device {
+                Device::Cpu => DeviceError::LayerInF32Only,
+                device => DeviceError::LayerOnCpuOnly { device },
+            };
+            return Err(Error::from(error).at(layer.name()));
         }
         self.place = place;
         self.try_visit_parameters(&mut |parameter| {

@@ -1,7 +1,7 @@
 //! What a stage is.
 
 use crate::clock::Clock;
-use crate::device::{Device, Place};
+use crate::device::{DType, Device, Place};
 use crate::error::{DeviceError, Result};
 use crate::packed::Packed;
 use crate::parameter::Parameter;
@@ -69,15 +69,16 @@ pub trait Stage: 'static {
     fn load(&mut self, input: Tensor) -> Result<Self::Wire>;
 
     /// Moves the stage and its parameters to a place. Called before the stage is used. The default is for
-    /// stages that run on the CPU only.
+    /// stages that run on the CPU only, in `f32`.
     ///
     /// # Errors
     /// When there is no such device, it has too little memory, it cannot compute in this number format, or a
     /// part of the stage does not run there. The error names which.
     fn move_to(&mut self, place: Place) -> Result<()> {
-        match place.device {
-            Device::Cpu => Ok(()),
-            device => Err(DeviceError::StageOnCpuOnly { device }.into()),
+        match (place.device, place.dtype) {
+            (Device::Cpu, DType::F32) => Ok(()),
+            (Device::Cpu, DType::Bf16) => Err(DeviceError::StageInF32Only.into()),
+            (device, _) => Err(DeviceError::StageOnCpuOnly { device }.into()),
         }
     }
 

@@ -245,6 +245,19 @@ fn what_forward_keeps_takes_the_memory_that_is_counted() {
 }
 
 #[test]
+fn nor_do_ranks_in_bf16() {
+    let _alone = alone();
+    let place = Place {
+        device: Device::Cpu,
+        dtype: DType::Bf16,
+    };
+    for (name, ranks) in [("1f1b", 1), ("zb-2p", 2)] {
+        let schedule = Schedule::named(name, ranks, 4).expect("the sizes fit");
+        steady_on(&gpt(1, 4), schedule, Recompute::None, place);
+    }
+}
+
+#[test]
 fn nor_do_ranks_on_a_gpu_here_or_there() {
     let _alone = alone();
     if emulator::start().is_none() {

@@ -142,6 +142,19 @@ fn memory_of_a_gpt_is_what_was_estimated_for_several_shapes_and_schedules() {
 }
 
 #[test]
+fn memory_in_bf16_is_what_was_estimated() {
+    let small = "micro_batches = 4\nmicro_batch_size = 2\ndtype = 'bf16'\nstages = 2";
+    for recompute in ["none", "selective", "full"] {
+        let config = gpt(128, 4, 256, 64, &format!("{small}\nrecompute = '{recompute}'"));
+        holds(recompute, &config);
+    }
+    let wide = "stages = 2\nmicro_batches = 4\nmicro_batch_size = 8\ndtype = 'bf16'";
+    holds("many rows", &gpt(64, 2, 256, 128, wide));
+    let model = "[model]\nkind = 'mlp'\nsizes = '784,512,256,10'\n[data]\nIMAGES\n[pipeline]\n";
+    holds("perceptron", &format!("{model}{wide}\n"));
+}
+
+#[test]
 fn memory_of_a_perceptron_is_what_was_estimated() {
     let model = "[model]\nkind = 'mlp'\nsizes = '784,512,256,10'\n[data]\nIMAGES\n[pipeline]\n";
     for (name, pipeline, rest) in [

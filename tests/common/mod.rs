@@ -18,7 +18,7 @@ use pipewright::stages::loss::{CrossEntropy, Loss, Score};
 use pipewright::stages::models::{Gpt, Model};
 use pipewright::stages::optimizer::{AdamW, LearningRate, Optimizer, Update, clip_factor};
 use pipewright::stages::{
-    ForwardContext, Mode, Parameter, Result as StageResult, Sequential, Shape, Stage, Tensor, rng,
+    ForwardContext, Mode, Parameter, Place, Result as StageResult, Sequential, Shape, Stage, Tensor, rng,
 };
 use pipewright::{Pipeline, PipelineBuilder, Result};
 use sha2::{Digest, Sha256};
@@ -64,6 +64,8 @@ pub struct Recipe {
     pub gradient_groups: u32,
     pub sharded: bool,
     pub sync: SyncMode,
+    /// Of all ranks.
+    pub place: Place,
 }
 
 /// Random numbers with random classes.
@@ -138,6 +140,7 @@ pub fn recipe_of(
         gradient_groups: Groups::DEFAULT,
         sharded: false,
         sync: SyncMode::Reduce,
+        place: Place::default(),
     }
 }
 
@@ -167,6 +170,7 @@ impl Recipe {
             .gradient_groups(self.gradient_groups)
             .sharded(self.sharded)
             .sync(self.sync)
+            .places(vec![self.place])
             .pin(false);
         if let Some(clip) = self.clip {
             builder = builder.clip(clip);
@@ -193,7 +197,8 @@ impl Recipe {
 
     /// Training without the engine.
     pub fn plain(&self) -> Plain {
-        let stage = (self.model)().whole().expect("the model can be built");
+        let mut stage = (self.model)().whole().expect("the model can be built");
+        stage.move_to(self.place).expect("the CPU can");
         let plain = Plain::new(stage, Arc::new(self.optimizer), self.learning_rate, self.clip);
         Plain {
             gradient_groups: self.gradient_groups,

@@ -1,3 +1,4 @@
+use pipewright::stages::devices::bf16_products;
 use pipewright::stages::{DType, Device, Place};
 
 use super::*;
@@ -61,21 +62,24 @@ fn ranks_are_what_a_list_is_counted_by() {
 }
 
 #[test]
-fn a_rank_on_the_cpu_computes_in_f32_beside_gpus_in_bf16() {
+fn all_ranks_compute_in_the_same_numbers() {
     let config = parse("[pipeline]\nstages = 2\ndevices = ['cuda:0', 'cpu']\ndtype = 'bf16'").unwrap();
+    let (device, dtype) = (Device::Cpu, DType::Bf16);
     assert_eq!(
         compose::places(&config, 2).unwrap(),
-        [cuda(0, DType::Bf16), Place::default()]
+        [cuda(0, dtype), Place { device, dtype }]
     );
 }
 
 #[test]
-fn bf16_on_the_cpu_alone_is_refused_with_what_to_do() {
-    let said = refused(with_sets("", &["pipeline.dtype=bf16"]));
-    assert!(
-        said.starts_with("--set: pipeline.dtype: \"bf16\" is for GPUs, and all ranks are on the CPU: set"),
-        "{said}"
-    );
+fn a_run_in_bf16_says_how_the_cpu_multiplies() {
+    let told = |sets: &[&str]| compose::describe_devices(&with_sets("", sets).unwrap());
+    assert_eq!(told(&[]), None);
+    let way = bf16_products();
+    let expected = format!("cpu in bf16; products on the CPU {way}");
+    assert_eq!(told(&["pipeline.dtype=bf16"]), Some(expected));
+    let ways = ["by AMX", "by AVX-512-BF16", "in f32, which is slow: "];
+    assert!(ways.iter().any(|known| way.starts_with(known)), "{way}");
 }
 
 #[test]

@@ -36,12 +36,6 @@ fn a_device_that_is_not_there_is_named_with_those_that_are() {
 }
 
 #[test]
-fn the_cpu_has_no_bf16() {
-    let told = refusal(&recipe(2, false, 4), vec![on(Device::Cpu, DType::Bf16)]);
-    assert!(told.contains("the cpu computes in f32 only"), "{told}");
-}
-
-#[test]
 fn places_are_one_for_each_rank_or_one_for_all() {
     let told = refusal(&recipe(2, false, 4), vec![Place::default(); 3]);
     assert_eq!(told, "3 places for 2 ranks: give one for each, or one for all");

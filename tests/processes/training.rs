@@ -46,6 +46,19 @@ fn two_processes_of_a_rank_each_train_to_the_same_bits() {
 }
 
 #[test]
+fn two_processes_in_bf16_train_to_the_bits_of_one() {
+    let place = Place::new();
+    let half = ["--set", "pipeline.dtype=bf16", "--weights-hash"];
+    let one = ["--set", "pipeline.stages=1", "--run-dir", "one"];
+    let two = ["--set", "pipeline.stages=2", "--run-dir", "two"];
+    let alone = place.alone(&[&half[..], &one].concat()).done();
+    let both = all_done(place.several(2, &[&half[..], &two].concat()));
+    assert_eq!(both.hash(), alone.hash());
+    assert_ne!(alone.hash(), plain(&place), "it computed in f32");
+    assert_eq!(place.numbers("two"), place.numbers("one"));
+}
+
+#[test]
 fn several_ranks_and_stages_a_process_train_to_the_same_bits() {
     same_weights(&[(2, "1f1b", 4), (2, "interleaved-1f1b", 8), (2, "zb-v", 8)]);
 }

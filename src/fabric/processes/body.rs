@@ -3,7 +3,7 @@
 use pipewright_stages::Tensor;
 
 use super::line::Numbers;
-use crate::fabric::wire::{TensorForm, WireFrame, described, numbers, numbers_mut, room_for};
+use crate::fabric::wire::{TensorForm, WireFrame, described_tensor, room_for};
 
 /// What a reader has given room for.
 pub(super) enum Body<W> {
@@ -16,15 +16,15 @@ impl<W: WireFrame> Body<W> {
     /// so many bytes.
     pub(super) fn wire(description: &[u8], length: usize) -> Option<Self> {
         let form = W::as_tensor()?;
-        let shape = described(description)?;
-        let needed = size_of::<f32>() * shape.dims().iter().product::<usize>();
-        (needed == length).then(|| Self::Wire(room_for(&shape), form))
+        let (shape, dtype) = described_tensor(description)?;
+        let needed = dtype.bytes() * shape.dims().iter().product::<usize>();
+        (needed == length).then(|| Self::Wire(room_for(&shape, dtype), form))
     }
 
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
             Self::Block(block) => block,
-            Self::Wire(tensor, _) => numbers_mut(tensor),
+            Self::Wire(tensor, _) => tensor.as_bytes_mut(),
         }
     }
 }
@@ -37,6 +37,6 @@ pub(super) struct TensorWire<W> {
 
 impl<W: WireFrame> Numbers for TensorWire<W> {
     fn bytes(&self) -> &[u8] {
-        numbers((self.form.tensor)(&self.wire))
+        (self.form.tensor)(&self.wire).as_bytes()
     }
 }

@@ -8,7 +8,7 @@ use pipewright_stages::{ForwardContext, Kept, Layer, Mode, Result, Shape, Tensor
 
 use crate::clock::{Clock, Run};
 use crate::table::{Kernel, Work};
-use crate::{ids, own, tensor};
+use crate::{FORMATS, ids, own, place, tensor};
 
 const ROWS: usize = 512;
 const DIM: usize = 256;
@@ -21,7 +21,7 @@ const AT: ForwardContext = ForwardContext {
 
 /// Runs all three functions of a layer whose input is numbers.
 pub(crate) fn layer_run(mut layer: Box<dyn Layer>, input: Tensor) -> Result<Run> {
-    let grad = tensor(layer.output_shape(input.shape())?.dims())?;
+    let grad = tensor(layer.output_shape(input.shape())?.dims())?.to(input.place())?;
     Ok(Box::new(move |clock: &mut Clock| {
         let (input, grad) = (own(&input), own(&grad));
         let (output, saved) = clock.time(|| layer.forward(AT, input))?;
@@ -31,33 +31,40 @@ pub(crate) fn layer_run(mut layer: Box<dyn Layer>, input: Tensor) -> Result<Run>
     }))
 }
 
-/// A layer that works on single numbers. `forward` and `backward` say how often it reads or writes memory per
-/// number.
-fn each(layer: impl Layer, width: usize, [forward, backward]: [usize; 2]) -> Result<Kernel> {
-    let count = ROWS * width;
-    let name = format!("{}: {ROWS} x {width}", layer.name());
-    let passes = vec![
-        ("forward", Work::each("number", count, forward)),
-        ("I", Work::each("number", count, backward)),
-    ];
-    Ok(Kernel::new(
-        name,
-        passes,
-        layer_run(Box::new(layer), tensor(&[ROWS, width])?)?,
-    ))
+/// A layer that works on single numbers, in both number formats. `forward` and `backward` say how often it
+/// reads or writes memory per number.
+fn each<L: Layer>(
+    layer: impl Fn() -> Result<L>,
+    width: usize,
+    [forward, backward]: [usize; 2],
+) -> Result<[Kernel; 2]> {
+    let [whole, half]: [Result<Kernel>; 2] = FORMATS.map(|(dtype, format)| {
+        let (layer, count) = (layer()?, ROWS * width);
+        let name = format!("{}: {ROWS} x {width}{format}", layer.name());
+        let work = |accesses| Work::Each {
+            what: "number",
+            count,
+            bytes: dtype.bytes() * accesses * count,
+        };
+        let input = tensor(&[ROWS, width])?.to(place(dtype))?;
+        let passes = vec![("forward", work(forward)), ("I", work(backward))];
+        Ok(Kernel::new(name, passes, layer_run(Box::new(layer), input)?))
+    });
+    Ok([whole?, half?])
 }
 
 /// All these kernels.
 pub(crate) fn kernels() -> Result<Vec<Kernel>> {
-    Ok(vec![
-        each(LayerNorm::new("layer norm", DIM), DIM, [2, 3])?,
-        each(Gelu::new("gelu, tanh form", GeluForm::Tanh), 4 * DIM, [2, 3])?,
-        each(Gelu::new("gelu, exact form", GeluForm::Exact), 4 * DIM, [2, 3])?,
-        each(Relu::new("relu"), 4 * DIM, [2, 3])?,
-        each(Dropout::new("dropout", 0.1, 0)?, DIM, [2, 2])?,
-        residual()?,
-        embedding()?,
-    ])
+    let mut kernels = Vec::new();
+    kernels.extend(each(|| Ok(LayerNorm::new("layer norm", DIM)), DIM, [2, 3])?);
+    let tanh = || Ok(Gelu::new("gelu, tanh form", GeluForm::Tanh));
+    kernels.extend(each(tanh, 4 * DIM, [2, 3])?);
+    let exact = || Ok(Gelu::new("gelu, exact form", GeluForm::Exact));
+    kernels.extend(each(exact, 4 * DIM, [2, 3])?);
+    kernels.extend(each(|| Ok(Relu::new("relu")), 4 * DIM, [2, 3])?);
+    kernels.extend(each(|| Dropout::new("dropout", 0.1, 0), DIM, [2, 2])?);
+    kernels.extend([residual()?, embedding()?]);
+    Ok(kernels)
 }
 
 /// A layer that returns prepared tensors, at no cost.

@@ -16,7 +16,7 @@ mod products;
 mod scores;
 mod table;
 
-use pipewright_stages::{Result, Tensor, rng};
+use pipewright_stages::{DType, Device, Place, Result, Tensor, rng};
 
 use clock::Clock;
 
@@ -70,6 +70,20 @@ fn ids(dims: &[usize], limit: usize) -> Result<Tensor> {
 /// A copy in memory of its own, as a layer gets its input in training.
 fn own(tensor: &Tensor) -> Tensor {
     let mut copy = tensor.clone();
-    copy.f32_mut();
+    match tensor.place().dtype {
+        DType::F32 => _ = copy.f32_mut(),
+        DType::Bf16 => _ = copy.bf16_mut(),
+    }
     copy
+}
+
+/// The number formats, each with what a kernel's name says of it.
+const FORMATS: [(DType, &str); 2] = [(DType::F32, ""), (DType::Bf16, " bf16")];
+
+/// The CPU, with this number format.
+fn place(dtype: DType) -> Place {
+    Place {
+        device: Device::Cpu,
+        dtype,
+    }
 }

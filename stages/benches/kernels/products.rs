@@ -1,13 +1,13 @@
 //! Linear layers without bias, and the same products with the `gemm` crate.
 
 use pipewright_stages::layers::{Layout, Linear};
-use pipewright_stages::{Init, Result};
+use pipewright_stages::{DType, Init, Result};
 
 use crate::clock::{Clock, Run};
 use crate::gemm::{Operand, multiply};
 use crate::layers::layer_run;
 use crate::table::{Kernel, Work};
-use crate::{numbers, tensor};
+use crate::{FORMATS, numbers, place, tensor};
 
 /// Name of the size in the comparison, rows of a micro-batch, layout, inputs and outputs.
 const SHAPES: [(&str, usize, Layout, [usize; 2]); 13] = [
@@ -26,23 +26,29 @@ const SHAPES: [(&str, usize, Layout, [usize; 2]); 13] = [
     ("D", 64, Layout::OutIn, [2048, 10]),
 ];
 
-/// The linear layers of sizes A, B and D.
+/// The linear layers of sizes A, B and D, in both number formats.
 pub(crate) fn kernels() -> Result<Vec<Kernel>> {
-    SHAPES
-        .into_iter()
-        .map(|(size, rows, layout, [inputs, outputs])| {
+    let mut kernels = Vec::new();
+    for (size, rows, layout, sizes) in SHAPES {
+        for (dtype, format) in FORMATS {
+            let [inputs, outputs] = sizes;
             let turned = if layout == Layout::OutIn { " turned" } else { "" };
             let work = Work::Flops((2 * rows * inputs * outputs) as f64);
-            let layer = Linear::new("linear", [inputs, outputs], Init::Normal(0.02), 0);
+            let layer = Linear::new("linear", sizes, Init::Normal(0.02), 0);
             let layer = layer.with_layout(layout).without_bias();
-            Ok(Kernel::new(
-                format!("linear {size}: {rows} x {inputs} x {outputs}{turned}"),
+            let input = tensor(&[rows, inputs])?.to(place(dtype))?;
+            let kernel = Kernel::new(
+                format!("linear {size}: {rows} x {inputs} x {outputs}{turned}{format}"),
                 vec![("forward", work), ("I", work), ("W", work)],
-                layer_run(Box::new(layer), tensor(&[rows, inputs])?)?,
-            )
-            .beside_gemm(gemm_run(rows, layout, [inputs, outputs])))
-        })
-        .collect()
+                layer_run(Box::new(layer), input)?,
+            );
+            kernels.push(match dtype {
+                DType::F32 => kernel.beside_gemm(gemm_run(rows, layout, sizes)),
+                DType::Bf16 => kernel,
+            });
+        }
+    }
+    Ok(kernels)
 }
 
 /// The three products of a linear layer.

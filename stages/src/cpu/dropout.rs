@@ -4,6 +4,7 @@ use multiversion::multiversion;
 
 use super::lanes::LANES;
 use super::parts::{By, EXP, cut};
+use super::real::Real;
 use crate::rng;
 
 /// How many random numbers are made at once: four words for each of [`LANES`] counters.
@@ -11,7 +12,7 @@ const DRAWN: usize = 4 * LANES;
 
 /// Zeroes numbers with probability `rate` and divides the others by `1 - rate`. The random numbers depend
 /// only on the key, the moment (step and micro-batch) and the position.
-pub(crate) fn dropout(numbers: &mut [f32], rate: f32, key: [u32; 2], moment: [u32; 3]) {
+pub(crate) fn dropout<N: Real>(numbers: &mut [N], rate: f32, key: [u32; 2], moment: [u32; 3]) {
     cut(By(numbers, DRAWN), EXP * DRAWN, |first, numbers| {
         dropout_part(numbers, first, rate, key, moment);
     });
@@ -19,16 +20,13 @@ pub(crate) fn dropout(numbers: &mut [f32], rate: f32, key: [u32; 2], moment: [u3
 
 /// The part of [`dropout`] whose random numbers start at index `first`.
 #[multiversion(targets = "simd")]
-fn dropout_part(numbers: &mut [f32], first: usize, rate: f32, key: [u32; 2], moment: [u32; 3]) {
+fn dropout_part<N: Real>(numbers: &mut [N], first: usize, rate: f32, key: [u32; 2], moment: [u32; 3]) {
     let scale = 1.0 / (1.0 - rate);
     for (index, numbers) in (first..).zip(numbers.chunks_mut(DRAWN)) {
         let words = draw(key, (index * LANES) as u32, moment);
         for (number, &word) in numbers.iter_mut().zip(words.as_flattened()) {
-            *number = if rng::unit(word) < rate {
-                0.0
-            } else {
-                *number * scale
-            };
+            let wide = number.wide();
+            *number = N::narrow(if rng::unit(word) < rate { 0.0 } else { wide * scale });
         }
     }
 }

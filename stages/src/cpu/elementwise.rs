@@ -4,18 +4,19 @@ use multiversion::multiversion;
 
 use super::parts::{By, cut};
 use super::prefetch::LINE;
+use super::real::Real;
 
 /// `sum += addend`.
-pub(crate) fn add(sum: &mut [f32], addend: &[f32]) {
+pub(crate) fn add<N: Real, M: Real>(sum: &mut [N], addend: &[M]) {
     cut((By(sum, LINE), By(addend, LINE)), LINE, |_, (sum, addend)| {
         add_part(sum, addend);
     });
 }
 
 #[multiversion(targets = "simd")]
-fn add_part(sum: &mut [f32], addend: &[f32]) {
-    for (sum, &addend) in sum.iter_mut().zip(addend) {
-        *sum += addend;
+fn add_part<N: Real, M: Real>(sum: &mut [N], addend: &[M]) {
+    for (sum, addend) in sum.iter_mut().zip(addend) {
+        *sum = N::narrow(sum.wide() + addend.wide());
     }
 }
 
@@ -71,40 +72,42 @@ pub(crate) fn add_to_bytes(bytes: &mut [[u8; 4]], numbers: &[f32]) {
 
 /// `out = a + b`, for one row.
 #[multiversion(targets = "simd")]
-pub(crate) fn add_into(out: &mut [f32], a: &[f32], b: &[f32]) {
+pub(crate) fn add_into<N: Real>(out: &mut [N], a: &[f32], b: &[f32]) {
     for ((out, &a), &b) in out.iter_mut().zip(a).zip(b) {
-        *out = a + b;
+        *out = N::narrow(a + b);
     }
 }
 
 /// Sets negative numbers to zero. NaN stays.
-pub(crate) fn relu(numbers: &mut [f32]) {
+pub(crate) fn relu<N: Real>(numbers: &mut [N]) {
     cut(By(numbers, LINE), LINE, |_, numbers| relu_part(numbers));
 }
 
 #[multiversion(targets = "simd")]
-fn relu_part(numbers: &mut [f32]) {
+fn relu_part<N: Real>(numbers: &mut [N]) {
     for number in numbers {
-        *number = if *number < 0.0 { 0.0 } else { *number };
+        let wide = number.wide();
+        *number = N::narrow(if wide < 0.0 { 0.0 } else { wide });
     }
 }
 
 /// Sets the gradient to zero where the output of ReLU is not positive.
-pub(crate) fn relu_grad(grad: &mut [f32], output: &[f32]) {
+pub(crate) fn relu_grad<N: Real>(grad: &mut [N], output: &[N]) {
     cut((By(grad, LINE), By(output, LINE)), LINE, |_, (grad, output)| {
         relu_grad_part(grad, output);
     });
 }
 
 #[multiversion(targets = "simd")]
-fn relu_grad_part(grad: &mut [f32], output: &[f32]) {
-    for (grad, &output) in grad.iter_mut().zip(output) {
-        *grad = if output > 0.0 { *grad } else { 0.0 };
+fn relu_grad_part<N: Real>(grad: &mut [N], output: &[N]) {
+    for (grad, output) in grad.iter_mut().zip(output) {
+        let wide = grad.wide();
+        *grad = N::narrow(if output.wide() > 0.0 { wide } else { 0.0 });
     }
 }
 
 /// Adds all rows to `sum`, in order. The threads share the columns.
-pub(crate) fn add_rows(sum: &mut [f32], rows: &[f32]) {
+pub(crate) fn add_rows<N: Real>(sum: &mut [f32], rows: &[N]) {
     let width = sum.len();
     let weight = LINE * (rows.len() / width);
     cut(By(sum, LINE), weight, |first, sum| {
@@ -114,10 +117,10 @@ pub(crate) fn add_rows(sum: &mut [f32], rows: &[f32]) {
 
 /// Adds the columns of all rows, from column `first` on.
 #[multiversion(targets = "simd")]
-fn add_columns(sum: &mut [f32], rows: &[f32], width: usize, first: usize) {
+fn add_columns<N: Real>(sum: &mut [f32], rows: &[N], width: usize, first: usize) {
     for row in rows.chunks_exact(width) {
-        for (sum, &number) in sum.iter_mut().zip(&row[first..]) {
-            *sum += number;
+        for (sum, number) in sum.iter_mut().zip(&row[first..]) {
+            *sum += number.wide();
         }
     }
 }

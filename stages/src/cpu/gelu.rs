@@ -5,6 +5,7 @@ use multiversion::multiversion;
 use super::math::{erfc, exp, sigmoid};
 use super::parts::{By, EXP, cut};
 use super::prefetch::LINE;
+use super::real::Real;
 
 /// `2 sqrt(2 / pi)`: the tanh form is `x sigmoid(2 u)` with `u = sqrt(2 / pi) (x + 0.044715 x^3)`.
 const SLOPE: f32 = 1.595_769;
@@ -29,27 +30,27 @@ fn exact_form(x: f32) -> [f32; 2] {
 }
 
 /// Writes the values of GELU at `input`.
-pub(crate) fn forward(exact: bool, out: &mut [f32], input: &[f32]) {
+pub(crate) fn forward<N: Real>(exact: bool, out: &mut [N], input: &[N]) {
     cut((By(out, LINE), By(input, LINE)), EXP * LINE, |_, (out, input)| {
         forward_part(exact, out, input)
     });
 }
 
 #[multiversion(targets = "simd")]
-fn forward_part(exact: bool, out: &mut [f32], input: &[f32]) {
+fn forward_part<N: Real>(exact: bool, out: &mut [N], input: &[N]) {
     if exact {
         out.iter_mut()
             .zip(input)
-            .for_each(|(out, &x)| *out = exact_form(x)[0]);
+            .for_each(|(out, x)| *out = N::narrow(exact_form(x.wide())[0]));
     } else {
         out.iter_mut()
             .zip(input)
-            .for_each(|(out, &x)| *out = tanh_form(x)[0]);
+            .for_each(|(out, x)| *out = N::narrow(tanh_form(x.wide())[0]));
     }
 }
 
 /// Multiplies the gradient by the derivatives of GELU at `input`.
-pub(crate) fn backward(exact: bool, grad: &mut [f32], input: &[f32]) {
+pub(crate) fn backward<N: Real>(exact: bool, grad: &mut [N], input: &[N]) {
     cut(
         (By(grad, LINE), By(input, LINE)),
         EXP * LINE,
@@ -58,20 +59,20 @@ pub(crate) fn backward(exact: bool, grad: &mut [f32], input: &[f32]) {
 }
 
 #[multiversion(targets = "simd")]
-fn backward_part(exact: bool, grad: &mut [f32], input: &[f32]) {
+fn backward_part<N: Real>(exact: bool, grad: &mut [N], input: &[N]) {
     if exact {
         grad.iter_mut()
             .zip(input)
-            .for_each(|(grad, &x)| *grad *= exact_form(x)[1]);
+            .for_each(|(grad, x)| *grad = N::narrow(grad.wide() * exact_form(x.wide())[1]));
     } else {
         grad.iter_mut()
             .zip(input)
-            .for_each(|(grad, &x)| *grad *= tanh_form(x)[1]);
+            .for_each(|(grad, x)| *grad = N::narrow(grad.wide() * tanh_form(x.wide())[1]));
     }
 }
 
 /// Like [`backward`], and also turns the input into the values.
-pub(crate) fn backward_and_forward(exact: bool, grad: &mut [f32], input: &mut [f32]) {
+pub(crate) fn backward_and_forward<N: Real>(exact: bool, grad: &mut [N], input: &mut [N]) {
     cut(
         (By(grad, LINE), By(input, LINE)),
         EXP * LINE,
@@ -80,17 +81,17 @@ pub(crate) fn backward_and_forward(exact: bool, grad: &mut [f32], input: &mut [f
 }
 
 #[multiversion(targets = "simd")]
-fn backward_and_forward_part(exact: bool, grad: &mut [f32], input: &mut [f32]) {
+fn backward_and_forward_part<N: Real>(exact: bool, grad: &mut [N], input: &mut [N]) {
     let pairs = grad.iter_mut().zip(input);
     if exact {
-        pairs.for_each(|(grad, x)| apply(grad, x, exact_form(*x)));
+        pairs.for_each(|(grad, x)| apply(grad, x, exact_form(x.wide())));
     } else {
-        pairs.for_each(|(grad, x)| apply(grad, x, tanh_form(*x)));
+        pairs.for_each(|(grad, x)| apply(grad, x, tanh_form(x.wide())));
     }
 }
 
 #[inline(always)]
-fn apply(grad: &mut f32, x: &mut f32, [value, derivative]: [f32; 2]) {
-    *grad *= derivative;
-    *x = value;
+fn apply<N: Real>(grad: &mut N, x: &mut N, [value, derivative]: [f32; 2]) {
+    *grad = N::narrow(grad.wide() * derivative);
+    *x = N::narrow(value);
 }

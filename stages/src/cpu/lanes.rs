@@ -1,6 +1,8 @@
 //! Sums, maxima and scalar products in a fixed order: first within each of sixteen lanes, then over the
 //! lanes, then the rest.
 
+use super::real::Real;
+
 /// The number of lanes: one AVX-512 register.
 pub(crate) const LANES: usize = 16;
 
@@ -19,35 +21,35 @@ pub(crate) fn fold(mut lanes: [f32; LANES]) -> f32 {
 
 /// The sum.
 #[inline(always)]
-pub(crate) fn sum(numbers: &[f32]) -> f32 {
+pub(crate) fn sum<N: Real>(numbers: &[N]) -> f32 {
     let mut lanes = [0.0; LANES];
     let (chunks, rest) = numbers.as_chunks::<LANES>();
     for chunk in chunks {
         for lane in 0..LANES {
-            lanes[lane] += chunk[lane];
+            lanes[lane] += chunk[lane].wide();
         }
     }
     let mut total = fold(lanes);
-    for &number in rest {
-        total += number;
+    for number in rest {
+        total += number.wide();
     }
     total
 }
 
 /// The scalar product of two slices of one length.
 #[inline(always)]
-pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
+pub(crate) fn dot<N: Real>(a: &[N], b: &[N]) -> f32 {
     let mut lanes = [0.0; LANES];
     let (a, a_rest) = a.as_chunks::<LANES>();
     let (b, b_rest) = b.as_chunks::<LANES>();
     for (x, y) in a.iter().zip(b) {
         for lane in 0..LANES {
-            lanes[lane] = x[lane].mul_add(y[lane], lanes[lane]);
+            lanes[lane] = x[lane].wide().mul_add(y[lane].wide(), lanes[lane]);
         }
     }
     let mut total = fold(lanes);
-    for (&x, &y) in a_rest.iter().zip(b_rest) {
-        total = x.mul_add(y, total);
+    for (x, y) in a_rest.iter().zip(b_rest) {
+        total = x.wide().mul_add(y.wide(), total);
     }
     total
 }

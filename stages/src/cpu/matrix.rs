@@ -6,8 +6,8 @@ use super::prefetch::{LINE, Lines};
 
 /// A view of a slice as a matrix. Its rows or its columns are contiguous.
 #[derive(Clone, Copy)]
-pub(crate) struct Matrix<'a> {
-    pub(super) numbers: &'a [f32],
+pub(crate) struct Matrix<'a, N = f32> {
+    pub(super) numbers: &'a [N],
     pub(super) rows: usize,
     pub(super) columns: usize,
     /// The distance from one row to the next; if `turned`, from one column to the next.
@@ -16,9 +16,9 @@ pub(crate) struct Matrix<'a> {
     pub(super) turned: bool,
 }
 
-impl<'a> Matrix<'a> {
+impl<'a, N: Copy> Matrix<'a, N> {
     /// The slice as contiguous rows of `columns` numbers.
-    pub(crate) fn new(numbers: &'a [f32], columns: usize) -> Self {
+    pub(crate) fn new(numbers: &'a [N], columns: usize) -> Self {
         Self {
             numbers,
             rows: numbers.len() / columns,
@@ -60,10 +60,12 @@ impl<'a> Matrix<'a> {
 
     /// A contiguous row; of a transposed matrix, a contiguous column.
     #[inline(always)]
-    pub(super) fn row(self, row: usize) -> &'a [f32] {
+    pub(super) fn row(self, row: usize) -> &'a [N] {
         &self.numbers[row * self.stride..]
     }
+}
 
+impl<'a> Matrix<'a> {
     /// The memory of these rows and columns. For a matrix whose rows are contiguous.
     #[inline(always)]
     pub(super) fn lines(self, rows: Range<usize>, columns: &Range<usize>) -> Lines<'a> {

@@ -5,21 +5,24 @@ use multiversion::multiversion;
 use super::lanes::{self, LANES};
 use super::parts::{By, cut};
 use super::prefetch::LINE;
+use super::real::Real;
 use crate::threads;
 
 /// The mean and the reciprocal standard deviation of a row.
 #[inline(always)]
-fn moments(row: &[f32], epsilon: f32) -> [f32; 2] {
+fn moments<N: Real>(row: &[N], epsilon: f32) -> [f32; 2] {
     let mean = lanes::sum(row) / row.len() as f32;
     let mut squares = [0.0; LANES];
     let (chunks, rest) = row.as_chunks::<LANES>();
     for chunk in chunks {
         for lane in 0..LANES {
-            squares[lane] = (chunk[lane] - mean).mul_add(chunk[lane] - mean, squares[lane]);
+            let centred = chunk[lane].wide() - mean;
+            squares[lane] = centred.mul_add(centred, squares[lane]);
         }
     }
     for (square, number) in squares.iter_mut().zip(rest) {
-        *square = (number - mean).mul_add(number - mean, *square);
+        let centred = number.wide() - mean;
+        *square = centred.mul_add(centred, *square);
     }
     [
         mean,
@@ -29,10 +32,10 @@ fn moments(row: &[f32], epsilon: f32) -> [f32; 2] {
 
 /// Normalises every row to mean 0 and standard deviation 1, then scales and shifts it. Writes each row's mean
 /// and reciprocal standard deviation to `stats`.
-pub(crate) fn forward(
-    out: &mut [f32],
+pub(crate) fn forward<N: Real>(
+    out: &mut [N],
     stats: &mut [f32],
-    input: &[f32],
+    input: &[N],
     gain: &[f32],
     shift: &[f32],
     epsilon: f32,
@@ -45,10 +48,10 @@ pub(crate) fn forward(
 }
 
 #[multiversion(targets = "simd")]
-fn forward_part(
-    out: &mut [f32],
+fn forward_part<N: Real>(
+    out: &mut [N],
     stats: &mut [f32],
-    input: &[f32],
+    input: &[N],
     gain: &[f32],
     shift: &[f32],
     epsilon: f32,
@@ -65,7 +68,7 @@ fn forward_part(
 }
 
 /// Like [`forward`], with the `stats` that it wrote.
-pub(crate) fn forward_again(out: &mut [f32], stats: &[f32], input: &[f32], gain: &[f32], shift: &[f32]) {
+pub(crate) fn forward_again<N: Real>(out: &mut [N], stats: &[f32], input: &[N], gain: &[f32], shift: &[f32]) {
     let width = gain.len();
     let rows = ((By(out, width), By(stats, 2)), By(input, width));
     cut(rows, width, |_, ((out, stats), input)| {
@@ -74,7 +77,7 @@ pub(crate) fn forward_again(out: &mut [f32], stats: &[f32], input: &[f32], gain:
 }
 
 #[multiversion(targets = "simd")]
-fn forward_again_part(out: &mut [f32], stats: &[f32], input: &[f32], gain: &[f32], shift: &[f32]) {
+fn forward_again_part<N: Real>(out: &mut [N], stats: &[f32], input: &[N], gain: &[f32], shift: &[f32]) {
     let width = gain.len();
     let rows = input
         .chunks_exact(width)
@@ -86,17 +89,17 @@ fn forward_again_part(out: &mut [f32], stats: &[f32], input: &[f32], gain: &[f32
 }
 
 #[inline(always)]
-fn normalise(out: &mut [f32], row: &[f32], [mean, scale]: [f32; 2], gain: &[f32], shift: &[f32]) {
-    for (((out, &x), &gain), &shift) in out.iter_mut().zip(row).zip(gain).zip(shift) {
-        *out = ((x - mean) * scale).mul_add(gain, shift);
+fn normalise<N: Real>(out: &mut [N], row: &[N], [mean, scale]: [f32; 2], gain: &[f32], shift: &[f32]) {
+    for (((out, x), &gain), &shift) in out.iter_mut().zip(row).zip(gain).zip(shift) {
+        *out = N::narrow(((x.wide() - mean) * scale).mul_add(gain, shift));
     }
 }
 
 /// Turns the output gradient into the input gradient, in place, and adds the gradients of gain and shift to
 /// `gain_grad` and `shift_grad`. The threads share the rows for the first, and the columns for the others.
-pub(crate) fn backward(
-    grad: &mut [f32],
-    input: &[f32],
+pub(crate) fn backward<N: Real>(
+    grad: &mut [N],
+    input: &[N],
     stats: &[f32],
     gain: &[f32],
     gain_grad: &mut [f32],
@@ -124,12 +127,12 @@ pub(crate) fn backward(
 
 /// Adds the gradients of gain and shift, from column `first` on.
 #[multiversion(targets = "simd")]
-fn add_column_grads(
+fn add_column_grads<N: Real>(
     gain_grad: &mut [f32],
     shift_grad: &mut [f32],
     first: usize,
-    grad: &[f32],
-    input: &[f32],
+    grad: &[N],
+    input: &[N],
     stats: &[f32],
     width: usize,
 ) {
@@ -138,20 +141,21 @@ fn add_column_grads(
         .zip(input.chunks_exact(width))
         .zip(stats.as_chunks::<2>().0);
     for ((grad, row), &[mean, scale]) in rows {
-        for (((&grad, &x), gain_grad), shift_grad) in grad[first..]
+        for (((grad, x), gain_grad), shift_grad) in grad[first..]
             .iter()
             .zip(&row[first..])
             .zip(&mut *gain_grad)
             .zip(&mut *shift_grad)
         {
-            *gain_grad = grad.mul_add((x - mean) * scale, *gain_grad);
+            let grad = grad.wide();
+            *gain_grad = grad.mul_add((x.wide() - mean) * scale, *gain_grad);
             *shift_grad += grad;
         }
     }
 }
 
 #[multiversion(targets = "simd")]
-fn input_grad(grad: &mut [f32], input: &[f32], stats: &[f32], gain: &[f32]) {
+fn input_grad<N: Real>(grad: &mut [N], input: &[N], stats: &[f32], gain: &[f32]) {
     let width = gain.len();
     let rows = grad
         .chunks_exact_mut(width)
@@ -160,8 +164,9 @@ fn input_grad(grad: &mut [f32], input: &[f32], stats: &[f32], gain: &[f32]) {
     for ((grad, row), &[mean, scale]) in rows {
         let [total, along] = sums(grad, row, gain, mean).map(|sum| sum / width as f32);
         let slope = along * scale * scale;
-        for ((grad, &x), &gain) in grad.iter_mut().zip(row).zip(gain) {
-            *grad = scale * (x - mean).mul_add(-slope, grad.mul_add(gain, -total));
+        for ((grad, x), &gain) in grad.iter_mut().zip(row).zip(gain) {
+            let normal_grad = grad.wide().mul_add(gain, -total);
+            *grad = N::narrow(scale * (x.wide() - mean).mul_add(-slope, normal_grad));
         }
     }
 }
@@ -169,21 +174,22 @@ fn input_grad(grad: &mut [f32], input: &[f32], stats: &[f32], gain: &[f32]) {
 /// Two sums over a row: of the gradient of the normalised numbers, and of that gradient times the centred
 /// numbers.
 #[inline(always)]
-fn sums(grad: &[f32], row: &[f32], gain: &[f32], mean: f32) -> [f32; 2] {
+fn sums<N: Real>(grad: &[N], row: &[N], gain: &[f32], mean: f32) -> [f32; 2] {
     let (mut total, mut along) = ([0.0; LANES], [0.0; LANES]);
     let (grad, grad_rest) = grad.as_chunks::<LANES>();
     let (row, row_rest) = row.as_chunks::<LANES>();
     let (gain, gain_rest) = gain.as_chunks::<LANES>();
     for ((grad, row), gain) in grad.iter().zip(row).zip(gain) {
         for lane in 0..LANES {
-            let normal_grad = grad[lane] * gain[lane];
+            let normal_grad = grad[lane].wide() * gain[lane];
             total[lane] += normal_grad;
-            along[lane] = normal_grad.mul_add(row[lane] - mean, along[lane]);
+            along[lane] = normal_grad.mul_add(row[lane].wide() - mean, along[lane]);
         }
     }
     for (lane, ((grad, x), gain)) in grad_rest.iter().zip(row_rest).zip(gain_rest).enumerate() {
-        total[lane] += grad * gain;
-        along[lane] = (grad * gain).mul_add(x - mean, along[lane]);
+        let normal_grad = grad.wide() * gain;
+        total[lane] += normal_grad;
+        along[lane] = normal_grad.mul_add(x.wide() - mean, along[lane]);
     }
     [lanes::fold(total), lanes::fold(along)]
 }

@@ -15,7 +15,7 @@ use super::library::Library;
 use super::memory::Shelf;
 use super::module::Kernels;
 use super::staging::Staging;
-use crate::device::{DType, Device, Place};
+use crate::device::{Device, Place};
 use crate::error::{DeviceError, Error, Left, Result};
 
 /// A GPU as one thread uses it. The streams, kernels and memory here belong to the thread. Each rank has one
@@ -179,10 +179,9 @@ impl Gpu {
 /// # Errors
 /// When not. The error says what would work.
 pub(crate) fn check(place: Place) -> Result<()> {
-    match (place.device, place.dtype) {
-        (Device::Cpu, DType::F32) => Ok(()),
-        (Device::Cpu, DType::Bf16) => Err(DeviceError::Bf16OnCpu.into()),
-        (Device::Cuda(index), _) => {
+    match place.device {
+        Device::Cpu => Ok(()),
+        Device::Cuda(index) => {
             Gpu::of(index)?;
             Gpu::of(index)?.blas().map(|_| ())
         }

@@ -9,7 +9,7 @@ use crate::tensor::Tensor;
 /// the numbers are there; otherwise only streams wait.
 pub(crate) fn arrived(tensor: Tensor, place: Place) -> Result<Tensor> {
     match (tensor.place().device, place.device) {
-        (Device::Cpu, Device::Cpu) => Ok(tensor),
+        (Device::Cpu, Device::Cpu) => tensor.converted(place.dtype),
         (Device::Cpu, Device::Cuda(index)) => {
             let gpu = Gpu::of(index)?;
             let copy = uploaded(&gpu, &tensor)?;
@@ -18,7 +18,7 @@ pub(crate) fn arrived(tensor: Tensor, place: Place) -> Result<Tensor> {
         (Device::Cuda(index), Device::Cpu) => {
             let gpu = Gpu::of(index)?;
             gpu.wait_ready(tensor.device_memory())?;
-            let tensor = cast(&gpu, tensor, DType::F32)?;
+            let tensor = cast(&gpu, tensor, place.dtype)?;
             downloaded(&gpu, &tensor)
         }
         (Device::Cuda(from), Device::Cuda(to)) if from == to => {
@@ -36,14 +36,14 @@ pub(crate) fn arrived(tensor: Tensor, place: Place) -> Result<Tensor> {
 }
 
 fn uploaded(gpu: &Gpu, tensor: &Tensor) -> Result<Tensor> {
-    let copy = Tensor::on_gpu(gpu, DType::F32, tensor.dims())?;
-    gpu.upload_to(copy.at(), bytemuck::cast_slice(tensor.f32()))?;
+    let copy = Tensor::on_gpu(gpu, tensor.dtype(), tensor.dims())?;
+    gpu.upload_to(copy.at(), tensor.as_bytes())?;
     Ok(copy)
 }
 
 fn downloaded(gpu: &Gpu, tensor: &Tensor) -> Result<Tensor> {
-    let mut copy = Tensor::on_host(tensor.dims())?;
-    gpu.download(tensor.at(), bytemuck::cast_slice_mut(copy.f32_mut()))?;
+    let mut copy = Tensor::on_host_in(tensor.dtype(), tensor.dims())?;
+    gpu.download(tensor.at(), copy.as_bytes_mut())?;
     Ok(copy)
 }
 

@@ -35,9 +35,12 @@ pub enum DeviceError {
         /// Its compute capability: major, minor.
         capability: (i32, i32),
     },
-    /// `bf16` on the CPU.
-    #[error("the cpu computes in f32 only: set dtype to f32, or the device to a GPU such as cuda:0")]
-    Bf16OnCpu,
+    /// A layer that was written for `f32` only.
+    #[error("this layer computes in f32 only: set dtype to f32")]
+    LayerInF32Only,
+    /// A stage that was written for `f32` only.
+    #[error("this stage computes in f32 only: set dtype to f32")]
+    StageInF32Only,
     /// A layer that was written for the CPU only.
     #[error("this layer does not run on {device}, only on cpu: put the rank of its stage on the CPU")]
     LayerOnCpuOnly {

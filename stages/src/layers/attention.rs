@@ -1,6 +1,8 @@
 //! Causal multi-head self-attention.
 
 use crate::cpu::attention::{self, Saved, Sizes};
+use crate::cpu::halves::attention as half_attention;
+use crate::cpu::real::Real;
 use crate::device::DType;
 use crate::error::{Error, Result, SettingError};
 use crate::kept::Kept;
@@ -46,6 +48,21 @@ impl Attention {
     }
 }
 
+/// What backward reads on the CPU.
+fn saved_by<'a, N: Real>(
+    input: &'a Tensor,
+    output: &'a Tensor,
+    lse: &'a Tensor,
+    grad: &'a Tensor,
+) -> Saved<'a, N> {
+    Saved {
+        qkv: input.numbers(),
+        out: output.numbers(),
+        lse: lse.f32(),
+        grad: grad.numbers(),
+    }
+}
+
 impl Layer for Attention {
     fn name(&self) -> &str {
         &self.name
@@ -76,7 +93,11 @@ impl Layer for Attention {
             }
             None => {
                 let mut lse = Tensor::on_host(&sums)?;
-                attention::forward(output.f32_mut(), lse.f32_mut(), input.f32(), self.sizes(&shape));
+                let (sums, sizes) = (lse.f32_mut(), self.sizes(&shape));
+                match input.dtype() {
+                    DType::F32 => attention::forward(output.f32_mut(), sums, input.f32(), sizes),
+                    DType::Bf16 => half_attention::forward(output.bf16_mut(), sums, input.bf16(), sizes),
+                }
                 lse
             }
         };
@@ -93,13 +114,17 @@ impl Layer for Attention {
             gpu.attention_backward(input.dtype(), places, input.dims()[0], self.sizes(input.shape()))?;
             return Ok((Some(input_grad), Kept::new(ctx, [])));
         }
-        let saved = Saved {
-            qkv: input.f32(),
-            out: output.f32(),
-            lse: lse.f32(),
-            grad: grad.f32(),
-        };
-        attention::backward(input_grad.f32_mut(), saved, self.sizes(input.shape()));
+        let sizes = self.sizes(input.shape());
+        match input.dtype() {
+            DType::F32 => {
+                let saved = saved_by(&input, &output, &lse, &grad);
+                attention::backward(input_grad.f32_mut(), saved, sizes);
+            }
+            DType::Bf16 => {
+                let saved = saved_by(&input, &output, &lse, &grad);
+                half_attention::backward(input_grad.bf16_mut(), saved, sizes);
+            }
+        }
         Ok((Some(input_grad), Kept::new(ctx, [])))
     }
 }

@@ -2,6 +2,7 @@
 
 use super::check_numbers;
 use crate::cpu::dropout::dropout;
+use crate::cpu::real::in_format;
 use crate::error::{Error, Result, SettingError};
 use crate::kept::Kept;
 use crate::layer::Layer;
@@ -48,7 +49,9 @@ impl Dropout {
                 let (dtype, count) = (tensor.dtype(), tensor.shape().count());
                 gpu.dropout(dtype, tensor.at_mut(&gpu)?, count, self.rate, self.key, moment)?;
             }
-            None => dropout(tensor.f32_mut(), self.rate, self.key, moment),
+            None => in_format!(tensor.dtype(), N => {
+                dropout(tensor.numbers_mut::<N>(), self.rate, self.key, moment);
+            }),
         }
         Ok(tensor)
     }

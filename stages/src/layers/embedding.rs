@@ -2,6 +2,7 @@
 
 use crate::cpu::elementwise::{add, add_into};
 use crate::cpu::parts::{By, cut};
+use crate::cpu::real::in_format;
 use crate::cuda::{ByToken, Gpu};
 use crate::error::{Error, Result, ValueError};
 use crate::kept::Kept;
@@ -100,15 +101,18 @@ impl Layer for Embedding {
             gpu.embedding(dtype, output.at(), ids.at(), tokens, positions, sizes)?;
             return Ok((output, Kept::new(ctx, [input])));
         }
-        let mut output = Tensor::on_host(shape.dims())?;
+        let dtype = self.tokens.place().dtype;
+        let mut output = Tensor::on_host_in(dtype, shape.dims())?;
         let (tokens, positions) = (&self.tokens.value, &self.positions.value);
-        let rows = (By(output.f32_mut(), dim), By(input.ids(), 1));
-        cut(rows, dim, |first, (output, ids)| {
-            let rows = output.chunks_exact_mut(dim).zip(ids);
-            for (index, (row, &id)) in (first..).zip(rows) {
-                let position = &positions[index % shape.dims()[1] * dim..][..dim];
-                add_into(row, &tokens[id as usize * dim..][..dim], position);
-            }
+        in_format!(dtype, N => {
+            let rows = (By(output.numbers_mut::<N>(), dim), By(input.ids(), 1));
+            cut(rows, dim, |first, (output, ids)| {
+                let rows = output.chunks_exact_mut(dim).zip(ids);
+                for (index, (row, &id)) in (first..).zip(rows) {
+                    let position = &positions[index % shape.dims()[1] * dim..][..dim];
+                    add_into(row, &tokens[id as usize * dim..][..dim], position);
+                }
+            });
         });
         Ok((output, Kept::new(ctx, [input])))
     }
@@ -125,10 +129,13 @@ impl Layer for Embedding {
         if let Some(gpu) = grad.gpu()? {
             return self.add_grads_on(&gpu, &input, &grad);
         }
-        for (index, (row, &id)) in grad.f32().chunks_exact(dim).zip(input.ids()).enumerate() {
-            add(&mut self.tokens.grad[id as usize * dim..][..dim], row);
-            add(&mut self.positions.grad[index % time * dim..][..dim], row);
-        }
+        in_format!(grad.dtype(), N => {
+            let rows = grad.numbers::<N>().chunks_exact(dim).zip(input.ids());
+            for (index, (row, &id)) in rows.enumerate() {
+                add(&mut self.tokens.grad[id as usize * dim..][..dim], row);
+                add(&mut self.positions.grad[index % time * dim..][..dim], row);
+            }
+        });
         Ok(())
     }
 

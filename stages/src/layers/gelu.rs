@@ -2,6 +2,7 @@
 
 use super::{Cheap, check_numbers};
 use crate::cpu::gelu;
+use crate::cpu::real::in_format;
 use crate::error::Result;
 use crate::kept::Kept;
 use crate::layer::Layer;
@@ -65,7 +66,9 @@ impl Layer for Gelu {
                 input.at(),
                 shape.count(),
             )?,
-            None => gelu::forward(self.is_exact(), output.f32_mut(), input.f32()),
+            None => in_format!(input.dtype(), N => {
+                gelu::forward(self.is_exact(), output.numbers_mut::<N>(), input.numbers());
+            }),
         }
         Ok((output, Kept::new(ctx, [input])))
     }
@@ -82,7 +85,9 @@ impl Layer for Gelu {
                 let (dtype, count) = (grad.dtype(), grad.shape().count());
                 gpu.gelu_backward(dtype, self.is_exact(), grad.at_mut(&gpu)?, input.at(), count)?;
             }
-            None => gelu::backward(self.is_exact(), grad.f32_mut(), input.f32()),
+            None => in_format!(grad.dtype(), N => {
+                gelu::backward(self.is_exact(), grad.numbers_mut::<N>(), input.numbers());
+            }),
         }
         Ok((Some(grad), Kept::new(ctx, [])))
     }
@@ -98,7 +103,10 @@ impl Cheap for Gelu {
                 let at = (grad.at_mut(&gpu)?, tensor.at_mut(&gpu)?);
                 gpu.gelu_backward_and_forward(dtype, self.is_exact(), at.0, at.1, count)?;
             }
-            None => gelu::backward_and_forward(self.is_exact(), grad.f32_mut(), tensor.f32_mut()),
+            None => in_format!(grad.dtype(), N => {
+                let (grad, input) = (grad.numbers_mut::<N>(), tensor.numbers_mut());
+                gelu::backward_and_forward(self.is_exact(), grad, input);
+            }),
         }
         Ok((grad, Kept::new(ctx, []), tensor))
     }

@@ -1,6 +1,7 @@
 //! Layer normalisation.
 
 use super::{Cheap, check_rows};
+use crate::cpu::real::in_format;
 use crate::cpu::{elementwise, norm};
 use crate::cuda::{Gpu, Ptr, Rows};
 use crate::device::DType;
@@ -63,14 +64,11 @@ impl LayerNorm {
         }
         let mut weight_grads = Tensor::zeros(&[2, self.width]);
         let (gain_grad, shift_grad) = weight_grads.f32_mut().split_at_mut(self.width);
-        norm::backward(
-            grad.f32_mut(),
-            input.f32(),
-            stats.f32(),
-            &self.weight.value,
-            gain_grad,
-            shift_grad,
-        );
+        let gain = &self.weight.value;
+        in_format!(grad.dtype(), N => {
+            let (grad, input) = (grad.numbers_mut::<N>(), input.numbers());
+            norm::backward(grad, input, stats.f32(), gain, gain_grad, shift_grad);
+        });
         Ok(weight_grads)
     }
 
@@ -99,7 +97,10 @@ impl Cheap for LayerNorm {
             gpu.layer_norm_again(input.dtype(), out, stats, input.at(), gain, shift, rows)?;
         } else {
             let (gain, shift) = (&self.weight.value, &self.bias.value);
-            norm::forward_again(output.f32_mut(), stats.f32(), input.f32(), gain, shift);
+            in_format!(input.dtype(), N => {
+                let (output, input) = (output.numbers_mut::<N>(), input.numbers());
+                norm::forward_again(output, stats.f32(), input, gain, shift);
+            });
         }
         Ok((grad, Kept::new(ctx, [weight_grads]), output))
     }
@@ -131,14 +132,10 @@ impl Layer for LayerNorm {
         }
         let mut stats = Tensor::on_host(&[shape.rows(), 2])?;
         let (gain, shift) = (&self.weight.value, &self.bias.value);
-        norm::forward(
-            output.f32_mut(),
-            stats.f32_mut(),
-            input.f32(),
-            gain,
-            shift,
-            EPSILON,
-        );
+        in_format!(input.dtype(), N => {
+            let (output, from) = (output.numbers_mut::<N>(), input.numbers());
+            norm::forward(output, stats.f32_mut(), from, gain, shift, EPSILON);
+        });
         Ok((output, Kept::new(ctx, [input, stats])))
     }
 

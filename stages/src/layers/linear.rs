@@ -1,9 +1,10 @@
 //! The linear layer.
 
 use super::check_rows;
+use super::operands::{Layout, Operand, add_turned_product, adds_in_place, matrix};
 use crate::cpu::elementwise::add_rows;
-use crate::cpu::matmul::{self, Packed, Right, Start, matmul};
-use crate::cpu::matrix::Matrix;
+use crate::cpu::matmul::Start;
+use crate::cpu::real::in_format;
 use crate::cuda::{self, Gpu, Product};
 use crate::device::DType;
 use crate::error::{Error, Result, ShapeError, check_positive};
@@ -13,20 +14,6 @@ use crate::parameter::{Init, Parameter};
 use crate::shape::Shape;
 use crate::stage::ForwardContext;
 use crate::tensor::Tensor;
-
-/// From this many rows in a micro-batch, the layer keeps no packed copy of weights that lie in the product's
-/// order. There it would save almost no time (`benches/RESULTS.md`), and it would need memory.
-const MANY_ROWS: usize = 512;
-
-/// How a weight matrix lies in memory and in checkpoints. The layer computes the same function with both.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Layout {
-    /// `[inputs, outputs]`, as in GPT-2's Conv1D.
-    InOut,
-    /// `[outputs, inputs]`, as in PyTorch's Linear.
-    #[default]
-    OutIn,
-}
 
 /// `y = x W + b` on the innermost dimension: numbers `[.., inputs]` to `[.., outputs]`.
 ///
@@ -59,9 +46,9 @@ pub struct Linear {
     input_gradient: bool,
     seed: u64,
     /// The weights packed for forward. Made by the first forward after the weights change.
-    forward_weight: Option<Packed>,
+    forward_weight: Operand,
     /// The weights packed for backward-input.
-    backward_weight: Option<Packed>,
+    backward_weight: Operand,
 }
 
 impl Linear {
@@ -77,8 +64,8 @@ impl Linear {
             bias: None,
             input_gradient: true,
             seed,
-            forward_weight: None,
-            backward_weight: None,
+            forward_weight: Operand::default(),
+            backward_weight: Operand::default(),
         };
         layer.with_bias(Init::Zeros)
     }
@@ -130,8 +117,14 @@ impl Linear {
             return Err(Error::from(error).at(&self.name));
         }
         self.weight = weight.asked_by_layer();
-        (self.forward_weight, self.backward_weight) = (None, None);
+        self.forget_packed();
         Ok(self)
+    }
+
+    /// Drops the packed weights: the weights may change.
+    fn forget_packed(&mut self) {
+        self.forward_weight = Operand::default();
+        self.backward_weight = Operand::default();
     }
 
     /// The input gradient for this output gradient.
@@ -153,10 +146,9 @@ impl Linear {
             )?;
             return Ok(input_grad);
         }
-        let dy = Matrix::new(grad.f32(), self.outputs);
         let weight = matrix(&self.weight, self.layout).t();
-        let weight = right(weight, &mut self.backward_weight, dy.rows());
-        matmul(input_grad.f32_mut(), Start::Zero, dy, weight);
+        self.backward_weight
+            .multiply(&mut input_grad, Start::Zero, grad, weight);
         Ok(input_grad)
     }
 
@@ -223,48 +215,6 @@ impl Linear {
     }
 }
 
-/// The weights as `[inputs, outputs]`.
-fn matrix(weight: &Parameter, layout: Layout) -> Matrix<'_> {
-    let stored = Matrix::new(&weight.value, weight.dims()[1]);
-    match layout {
-        Layout::InOut => stored,
-        Layout::OutIn => stored.t(),
-    }
-}
-
-/// The weights for a product with this many rows: packed only for this product, or packed once and kept until
-/// the weights change.
-fn right<'a>(weight: Matrix<'a>, packed: &'a mut Option<Packed>, rows: usize) -> Right<'a> {
-    if rows >= MANY_ROWS && !weight.is_turned() {
-        Right::Matrix(weight)
-    } else {
-        Right::Packed(packed.get_or_insert_with(|| Packed::new(weight)))
-    }
-}
-
-/// How many numbers the packed copies of a weight hold, for forward and backward of this many rows. It
-/// follows the same rule as [`right`].
-pub(crate) fn packed_weights([inputs, outputs]: [usize; 2], layout: Layout, rows: usize) -> usize {
-    let few = rows < MANY_ROWS;
-    let forward = few || layout == Layout::OutIn;
-    let backward = few || layout == Layout::InOut;
-    usize::from(forward) * Packed::count(inputs, outputs)
-        + usize::from(backward) * Packed::count(outputs, inputs)
-}
-
-/// Whether a micro-batch of this many rows is added, on the CPU, to another gradient group's sum in place.
-pub(crate) fn adds_in_place(rows: usize) -> bool {
-    matmul::is_added_up_first(rows)
-}
-
-/// How many numbers the products of a linear layer need while they run. Backward-weight needs the most.
-pub(crate) fn product_scratch([inputs, outputs]: [usize; 2], layout: Layout, rows: usize) -> usize {
-    match layout {
-        Layout::InOut => matmul::scratch(inputs, rows),
-        Layout::OutIn => matmul::scratch(outputs, rows),
-    }
-}
-
 impl Layer for Linear {
     fn name(&self) -> &str {
         &self.name
@@ -291,10 +241,8 @@ impl Layer for Linear {
             .bias
             .as_ref()
             .map_or(Start::Zero, |bias| Start::Row(&bias.value));
-        let x = Matrix::new(input.f32(), self.inputs);
         let weight = matrix(&self.weight, self.layout);
-        let weight = right(weight, &mut self.forward_weight, x.rows());
-        matmul(output.f32_mut(), start, x, weight);
+        self.forward_weight.multiply(&mut output, start, &input, weight);
         Ok((output, Kept::new(ctx, [input])))
     }
 
@@ -315,24 +263,22 @@ impl Layer for Linear {
             let starts_sum = self.weight.starts_sum(false);
             return self.weight_grad_on(&gpu, &input, &grad, starts_sum);
         }
-        let x = Matrix::new(input.f32(), self.inputs);
-        let dy = Matrix::new(grad.f32(), self.outputs);
-        let start = match self.weight.starts_sum(adds_in_place(x.rows())) {
+        let start = match self.weight.starts_sum(adds_in_place(grad.shape().rows())) {
             true => Start::Zero,
             false => Start::Old,
         };
         match self.layout {
-            Layout::InOut => matmul(&mut self.weight.grad, start, x.t(), Right::Matrix(dy)),
-            Layout::OutIn => matmul(&mut self.weight.grad, start, dy.t(), Right::Matrix(x)),
+            Layout::InOut => add_turned_product(&mut self.weight.grad, start, &input, &grad),
+            Layout::OutIn => add_turned_product(&mut self.weight.grad, start, &grad, &input),
         }
         if let Some(bias) = &mut self.bias {
-            add_rows(&mut bias.grad, grad.f32());
+            in_format!(grad.dtype(), N => add_rows(&mut bias.grad, grad.numbers::<N>()));
         }
         Ok(())
     }
 
     fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
-        (self.forward_weight, self.backward_weight) = (None, None);
+        self.forget_packed();
         self.visit_gradients(visit);
     }
 

@@ -2,6 +2,7 @@
 
 use super::check_numbers;
 use crate::cpu::elementwise::{relu, relu_grad};
+use crate::cpu::real::in_format;
 use crate::error::Result;
 use crate::kept::Kept;
 use crate::layer::Layer;
@@ -43,7 +44,7 @@ impl Layer for Relu {
         let mut output = input;
         match output.gpu()? {
             Some(gpu) => gpu.relu(output.dtype(), output.at_mut(&gpu)?, output.shape().count())?,
-            None => relu(output.f32_mut()),
+            None => in_format!(output.dtype(), N => relu(output.numbers_mut::<N>())),
         }
         Ok((output.clone(), Kept::new(ctx, [output])))
     }
@@ -56,7 +57,9 @@ impl Layer for Relu {
                 let count = grad.shape().count();
                 gpu.relu_grad(grad.dtype(), grad.at_mut(&gpu)?, output.at(), count)?;
             }
-            None => relu_grad(grad.f32_mut(), output.f32()),
+            None => in_format!(grad.dtype(), N => {
+                relu_grad(grad.numbers_mut::<N>(), output.numbers());
+            }),
         }
         Ok((Some(grad), Kept::new(ctx, [])))
     }

@@ -1,6 +1,7 @@
 //! The residual connection.
 
 use crate::cpu::elementwise;
+use crate::cpu::real::in_format;
 use crate::error::{Result, ShapeError};
 use crate::kept::Kept;
 use crate::layer::Layer;
@@ -111,7 +112,9 @@ fn add(to: &mut Tensor, from: &Tensor) -> Result<()> {
             gpu.add(from.dtype(), at, at, from.at(), from.shape().count())
         }
         None => {
-            elementwise::add(to.f32_mut(), from.f32());
+            in_format!(from.dtype(), N => {
+                elementwise::add(to.numbers_mut::<N>(), from.numbers::<N>());
+            });
             Ok(())
         }
     }

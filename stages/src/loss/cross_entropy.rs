@@ -4,9 +4,11 @@ use std::fmt;
 
 use super::{Loss, Score, refused};
 use crate::cpu::parts::{By, EXP, cut};
+use crate::cpu::real::{Real, in_format};
 use crate::cpu::softmax;
 use crate::cuda::{Gpu, Logits, Scores};
 use crate::error::{Result, ShapeError, ValueError};
+use crate::pool::Buffer;
 use crate::shape::{Kind, Shape};
 use crate::tensor::Tensor;
 
@@ -75,16 +77,8 @@ impl CrossEntropy {
         let (classes, ids) = (logits.shape().last(), target.ids());
         self.check_classes(ids, classes)?;
         let mut rows = Tensor::on_host(&[ids.len(), 4])?;
-        let all = ((By(logits.f32_mut(), classes), By(rows.f32_mut(), 4)), By(ids, 1));
-        cut(all, EXP * classes, |_, ((logits, rows), ids)| {
-            let rows = logits.chunks_exact_mut(classes).zip(rows.as_chunks_mut().0);
-            for ((logits, row), &class) in rows.zip(ids) {
-                if self.ignore == Some(class) {
-                    logits.fill(0.0);
-                } else {
-                    *row = one_row(logits, class as usize);
-                }
-            }
+        in_format!(logits.dtype(), N => {
+            self.each_row(logits.numbers_mut::<N>(), classes, rows.f32_mut(), ids);
         });
         let mut score = Score {
             correct: Some(0.0),
@@ -96,6 +90,22 @@ impl CrossEntropy {
             }
         }
         Ok(score)
+    }
+
+    /// Turns the logits of all rows into the gradient, and writes what [`one_row`] returns for each.
+    fn each_row<N: Real>(&self, logits: &mut [N], classes: usize, rows: &mut [f32], ids: &[u32]) {
+        let all = ((By(logits, classes), By(rows, 4)), By(ids, 1));
+        cut(all, EXP * classes, |_, ((logits, rows), ids)| {
+            let mut room = Buffer::pooled(classes);
+            let rows = logits.chunks_exact_mut(classes).zip(rows.as_chunks_mut().0);
+            for ((logits, row), &class) in rows.zip(ids) {
+                if self.ignore == Some(class) {
+                    logits.fill(N::narrow(0.0));
+                } else {
+                    *row = N::widened(logits, &mut room, |logits| one_row(logits, class as usize));
+                }
+            }
+        });
     }
 
     fn check_classes(&self, ids: &[u32], limit: usize) -> Result<()> {

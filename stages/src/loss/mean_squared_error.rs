@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::{Loss, Score, refused};
+use crate::cpu::real::{Real, in_format};
 use crate::cuda::{Gpu, Scores};
 use crate::error::{Result, ShapeError};
 use crate::shape::{Kind, Shape};
@@ -50,6 +51,17 @@ impl fmt::Debug for MeanSquaredError {
     }
 }
 
+/// Turns the output into the gradient, and returns the sum of squares.
+fn differences<N: Real>(output: &mut [N], target: &[f32]) -> f64 {
+    let mut sum = 0.0;
+    for (number, &target) in output.iter_mut().zip(target) {
+        let difference = number.wide() - target;
+        sum += f64::from(difference) * f64::from(difference);
+        *number = N::narrow(2.0 * difference);
+    }
+    sum
+}
+
 impl Loss<Tensor> for MeanSquaredError {
     fn check(&self, output: &Shape, target: &Shape) -> Result<()> {
         if output.kind() == Kind::F32 && output == target {
@@ -91,12 +103,7 @@ impl Loss<Tensor> for MeanSquaredError {
             return Ok((self.told(0), output));
         }
         self.check(output.shape(), target.shape())?;
-        let mut sum = 0.0;
-        for (number, &target) in output.f32_mut().iter_mut().zip(target.f32()) {
-            let difference = *number - target;
-            sum += f64::from(difference) * f64::from(difference);
-            *number = 2.0 * difference;
-        }
+        let sum = in_format!(output.dtype(), N => differences(output.numbers_mut::<N>(), target.f32()));
         let weight = target.shape().count() as f64;
         Ok((
             Score {

@@ -49,7 +49,7 @@ pub trait Loss<W>: std::fmt::Debug + Send + 'static {
         unreachable!("the score of micro-batch {micro_batch} was given when it started")
     }
 
-    /// Whether it also takes the output of a stage on a GPU.
+    /// Whether it also takes the output of a stage on a GPU, and of one in `bf16`.
     fn runs_on_gpus(&self) -> bool {
         false
     }

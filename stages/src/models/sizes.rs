@@ -1,16 +1,18 @@
 //! How much memory the units of a model need. Known before anything is made.
 
 use super::{Gpt, Mlp};
-use crate::layers::{Layout, adds_in_place, packed_weights, product_scratch};
+use crate::layers::{Layout, adds_in_place, half_scratch, packed_halves, packed_weights, product_scratch};
 
-/// What one unit of a model holds while it trains, for one micro-batch. All fields count numbers; on the CPU
-/// a number has four bytes.
+/// What one unit of a model holds while it trains, for one micro-batch. All fields count numbers: of four
+/// bytes, or of two in `bf16`. Weights, and what is in place, always have four.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnitSizes {
     /// Weights. The gradient and each of the optimizer's tensors hold as many numbers.
     pub weights: u64,
-    /// Packed copies of weights, in the order in which products on the CPU read them.
+    /// Packed copies of weights, in the order in which products on the CPU read them in `f32`.
     pub packed: u64,
+    /// The same in `bf16`.
+    pub packed_bf16: u64,
     /// The weights whose gradient on the CPU, if it is that of a whole gradient group, is added in place to
     /// the sum of the group before.
     pub in_place: u64,
@@ -26,6 +28,8 @@ pub struct UnitSizes {
     pub selective: u64,
     /// What a pass needs in addition while it runs. Units of the same model use the same buffers.
     pub working: u64,
+    /// The same in `bf16` on the CPU.
+    pub working_bf16: u64,
 }
 
 impl Gpt {
@@ -54,6 +58,7 @@ impl Gpt {
         UnitSizes {
             weights: (2 * dim) as u64 + biased(&linears),
             packed: packed(&linears, Layout::InOut, tokens),
+            packed_bf16: packed_bf16(&linears),
             in_place: in_place(&linears, tokens),
             // The input with its mean and deviation; queries, keys and values; the output; a sum for each
             // head.
@@ -62,6 +67,7 @@ impl Gpt {
             pending: 6 * stream,
             output: stream,
             working: self.block_working(stream) + scratch(&linears, Layout::InOut, tokens),
+            working_bf16: self.block_working(stream) + scratch_bf16(&linears, Layout::InOut, tokens),
             ..UnitSizes::default()
         }
     }
@@ -72,6 +78,7 @@ impl Gpt {
         UnitSizes {
             weights: (2 * dim) as u64 + biased(&linears),
             packed: packed(&linears, Layout::InOut, tokens),
+            packed_bf16: packed_bf16(&linears),
             in_place: in_place(&linears, tokens),
             // The input with its mean and deviation; the wide activation before GELU.
             saved: 5 * stream + 2 * tokens,
@@ -79,6 +86,7 @@ impl Gpt {
             pending: 10 * stream,
             output: stream,
             working: self.block_working(stream) + scratch(&linears, Layout::InOut, tokens),
+            working_bf16: self.block_working(stream) + scratch_bf16(&linears, Layout::InOut, tokens),
             ..UnitSizes::default()
         }
     }
@@ -90,12 +98,14 @@ impl Gpt {
         UnitSizes {
             weights: (2 * self.dim + self.dim * self.vocab) as u64,
             packed: packed(&linear, Layout::OutIn, tokens),
+            packed_bf16: packed_bf16(&linear),
             in_place: in_place(&linear, tokens),
             saved: stream + 2 * tokens,
             selective: stream + 2 * tokens,
             pending: stream + scores,
             output: scores,
             working: 3 * stream + scratch(&linear, Layout::OutIn, tokens),
+            working_bf16: 3 * stream + scratch_bf16(&linear, Layout::OutIn, tokens),
             ..UnitSizes::default()
         }
     }
@@ -124,10 +134,12 @@ impl Mlp {
         }];
         for (index, pair) in self.sizes.windows(2).enumerate() {
             let (inputs, outputs) = (wide(pair[0]), wide(pair[1]));
+            let (linear, rows) = ([[pair[0], pair[1]]], rows as u64);
             units.push(UnitSizes {
-                weights: biased(&[[pair[0], pair[1]]]),
-                packed: packed(&[[pair[0], pair[1]]], Layout::OutIn, rows as u64),
-                in_place: in_place(&[[pair[0], pair[1]]], rows as u64),
+                weights: biased(&linear),
+                packed: packed(&linear, Layout::OutIn, rows),
+                packed_bf16: packed_bf16(&linear),
+                in_place: in_place(&linear, rows),
                 saved: inputs,
                 selective: inputs,
                 // This layer reads the previous activation itself, unless dropout made a copy of it.
@@ -138,7 +150,8 @@ impl Mlp {
                 },
                 pending: inputs + outputs,
                 output: outputs,
-                working: inputs + outputs + scratch(&[[pair[0], pair[1]]], Layout::OutIn, rows as u64),
+                working: inputs + outputs + scratch(&linear, Layout::OutIn, rows),
+                working_bf16: inputs + outputs + scratch_bf16(&linear, Layout::OutIn, rows),
             });
             if index + 2 < self.sizes.len() {
                 units.push(UnitSizes {
@@ -146,6 +159,7 @@ impl Mlp {
                     selective: outputs,
                     output: outputs,
                     working: outputs,
+                    working_bf16: outputs,
                     ..UnitSizes::default()
                 });
             }
@@ -168,6 +182,12 @@ fn packed(linears: &[[usize; 2]], layout: Layout, rows: u64) -> u64 {
     numbers.sum::<usize>() as u64
 }
 
+/// As [`packed`], in `bf16`.
+fn packed_bf16(linears: &[[usize; 2]]) -> u64 {
+    let numbers = linears.iter().map(|&sizes| packed_halves(sizes));
+    numbers.sum::<usize>() as u64
+}
+
 /// The weights of linear layers with these inputs and outputs, if their gradients are added in place.
 fn in_place(linears: &[[usize; 2]], rows: u64) -> u64 {
     let numbers = linears.iter().map(|[inputs, outputs]| inputs * outputs);
@@ -182,5 +202,13 @@ fn scratch(linears: &[[usize; 2]], layout: Layout, rows: u64) -> u64 {
     let numbers = linears
         .iter()
         .map(|&sizes| product_scratch(sizes, layout, rows as usize));
+    numbers.max().unwrap_or(0) as u64
+}
+
+/// As [`scratch`], in `bf16`.
+fn scratch_bf16(linears: &[[usize; 2]], layout: Layout, rows: u64) -> u64 {
+    let numbers = linears
+        .iter()
+        .map(|&sizes| half_scratch(sizes, layout, rows as usize));
     numbers.max().unwrap_or(0) as u64
 }

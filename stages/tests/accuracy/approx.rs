@@ -69,12 +69,12 @@ impl Approx {
         }
     }
 
-    /// The number as a library function of NVIDIA's computes it on a GPU. The library promises nothing for
-    /// denormal numbers; they may become zero.
+    /// The number as a library function of NVIDIA's computes it on a GPU, or an instruction for `bf16` on the
+    /// CPU. Denormal numbers may become zero there.
     pub(crate) fn by_library(self) -> Self {
-        let floor = match place().device {
-            Device::Cpu => 0.0,
-            Device::Cuda(_) => f64::from(f32::MIN_POSITIVE) / ROUNDING,
+        let floor = match (place().device, place().dtype) {
+            (Device::Cpu, DType::F32) => 0.0,
+            _ => f64::from(f32::MIN_POSITIVE) / ROUNDING,
         };
         Self {
             square: self.square + floor * floor,

@@ -13,19 +13,19 @@ use crate::pool::Buffer;
 
 /// What backward reads: what forward kept, and the output gradient.
 #[derive(Clone, Copy)]
-pub(crate) struct Saved<'a> {
+pub(crate) struct Saved<'a, N> {
     /// Queries, keys and values.
-    pub(crate) qkv: &'a [f32],
+    pub(crate) qkv: &'a [N],
     /// The output.
-    pub(crate) out: &'a [f32],
+    pub(crate) out: &'a [N],
     /// The logarithm of every row's sum of exponentials.
     pub(crate) lse: &'a [f32],
     /// The output gradient.
-    pub(crate) grad: &'a [f32],
+    pub(crate) grad: &'a [N],
 }
 
 /// Writes the gradient of queries, keys and values.
-pub(crate) fn backward(qkv_grad: &mut [f32], saved: Saved<'_>, sizes: Sizes) {
+pub(crate) fn backward(qkv_grad: &mut [f32], saved: Saved<'_, f32>, sizes: Sizes) {
     let Sizes { time, heads, dim } = sizes;
     let qkv_grad = Mutex::new(qkv_grad);
     cut(By(saved.lse, time), 2 * sizes.weight(), |first, lse| {
@@ -82,7 +82,7 @@ impl Head {
         }
     }
 
-    fn gather(&mut self, saved: Saved<'_>, sizes: Sizes, head: usize) {
+    fn gather(&mut self, saved: Saved<'_, f32>, sizes: Sizes, head: usize) {
         let qkv = |which| sizes.part(saved.qkv, 3, which, head);
         self.queries.gather(qkv(0), sizes.scale());
         self.keys.gather(qkv(1), 1.0);

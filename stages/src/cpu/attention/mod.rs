@@ -55,7 +55,7 @@ impl Sizes {
     }
 
     /// The estimated work for one head of one sequence, in the units of [`cut`].
-    fn weight(self) -> usize {
+    pub(in crate::cpu) fn weight(self) -> usize {
         self.time * self.time * (self.width() / PRODUCTS + EXP)
     }
 

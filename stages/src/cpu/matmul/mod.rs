@@ -49,7 +49,7 @@ pub(crate) enum Start<'a> {
 impl Start<'_> {
     /// The part of it from this column on.
     #[inline(always)]
-    fn from(self, column: usize) -> Self {
+    pub(super) fn from(self, column: usize) -> Self {
         match self {
             Self::Row(row) => Self::Row(&row[column..]),
             other => other,

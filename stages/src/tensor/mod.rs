@@ -1,8 +1,13 @@
 //! Dense row-major tensors: numbers on the host or on a GPU, or ids (tokens, classes) on the host.
 
+mod numbers;
+
 use std::fmt;
 use std::rc::Rc;
 
+use half::bf16;
+
+use crate::cpu::real::{convert, in_format};
 use crate::cuda::{self, Gpu, Memory, Ptr};
 use crate::device::{DType, Device, Place};
 use crate::error::{OutOfMemory, Result, ShapeError};
@@ -20,6 +25,7 @@ pub struct Tensor {
 #[derive(Clone)]
 enum Data {
     F32(Buffer),
+    Bf16(Buffer<bf16>),
     Ids(Buffer<u32>),
     Gpu(Memory, DType),
 }
@@ -42,6 +48,15 @@ impl Tensor {
         Self {
             shape,
             data: Data::Ids(Buffer::pooled(shape.count())),
+        }
+    }
+
+    /// As [`Tensor::scratch`], in `bf16`.
+    pub fn scratch_bf16(dims: &[usize]) -> Self {
+        let shape = Shape::f32(dims);
+        Self {
+            shape,
+            data: Data::Bf16(Buffer::pooled(shape.count())),
         }
     }
 
@@ -89,6 +104,20 @@ impl Tensor {
         })
     }
 
+    /// As [`Tensor::on_host`], in this format.
+    #[inline]
+    pub(crate) fn on_host_in(dtype: DType, dims: &[usize]) -> Result<Self> {
+        if dtype == DType::F32 {
+            return Self::on_host(dims);
+        }
+        let shape = Shape::f32(dims);
+        let buffer = Buffer::try_pooled(shape.count());
+        Ok(Self {
+            shape,
+            data: Data::Bf16(buffer.ok_or_else(|| OutOfMemory::on_host::<bf16>(shape.count()))?),
+        })
+    }
+
     /// A tensor on a GPU. Its contents are unspecified.
     pub(crate) fn on_gpu(gpu: &Gpu, dtype: DType, dims: &[usize]) -> Result<Self> {
         let count: usize = dims.iter().product();
@@ -101,7 +130,7 @@ impl Tensor {
     pub(crate) fn beside(&self, dims: &[usize]) -> Result<Self> {
         match self.gpu()? {
             Some(gpu) => Self::on_gpu(&gpu, self.dtype(), dims),
-            None => Self::on_host(dims),
+            None => Self::on_host_in(self.dtype(), dims),
         }
     }
 
@@ -112,6 +141,10 @@ impl Tensor {
             Data::Gpu(memory, dtype) => Place {
                 device: Device::Cuda(memory.device()),
                 dtype: *dtype,
+            },
+            Data::Bf16(_) => Place {
+                device: Device::Cpu,
+                dtype: DType::Bf16,
             },
             Data::F32(_) | Data::Ids(_) => Place::default(),
         }
@@ -127,7 +160,7 @@ impl Tensor {
     pub(crate) fn gpu(&self) -> Result<Option<Rc<Gpu>>> {
         match &self.data {
             Data::Gpu(memory, _) => Gpu::of(memory.device()).map(Some),
-            Data::F32(_) | Data::Ids(_) => Ok(None),
+            Data::F32(_) | Data::Bf16(_) | Data::Ids(_) => Ok(None),
         }
     }
 
@@ -138,7 +171,7 @@ impl Tensor {
     pub(crate) fn device_memory(&self) -> &Memory {
         match &self.data {
             Data::Gpu(memory, _) => memory,
-            Data::F32(_) | Data::Ids(_) => panic!("a tensor on a GPU was expected, got one on the host"),
+            _ => panic!("a tensor on a GPU was expected, got one on the host"),
         }
     }
 
@@ -202,9 +235,22 @@ impl Tensor {
             return Ok(self);
         }
         match (self.place().device, place.device) {
-            (Device::Cpu, Device::Cpu) => Ok(self),
+            (Device::Cpu, Device::Cpu) => self.converted(place.dtype),
             _ => cuda::arrived(self, place),
         }
+    }
+
+    /// Numbers on the host, in this format.
+    #[inline]
+    pub(crate) fn converted(self, dtype: DType) -> Result<Self> {
+        if self.dtype() == dtype {
+            return Ok(self);
+        }
+        let mut copy = Self::on_host_in(dtype, self.dims())?;
+        in_format!(dtype, N => in_format!(self.dtype(), M => {
+            convert(copy.numbers_mut::<N>(), self.numbers::<M>());
+        }));
+        Ok(copy)
     }
 
     /// A tensor of the numbers in this memory.
@@ -222,7 +268,7 @@ impl Tensor {
     pub(crate) fn into_memory(self) -> Memory {
         match self.data {
             Data::Gpu(memory, _) => memory,
-            Data::F32(_) | Data::Ids(_) => panic!("a tensor on a GPU was expected, got one on the host"),
+            _ => panic!("a tensor on a GPU was expected, got one on the host"),
         }
     }
 
@@ -234,54 +280,6 @@ impl Tensor {
     /// The dimensions, outermost first.
     pub fn dims(&self) -> &[usize] {
         self.shape.dims()
-    }
-
-    /// The numbers, row-major.
-    ///
-    /// # Panics
-    /// On a tensor of ids and on a tensor on a GPU. Shapes are checked before a stage runs
-    /// ([`crate::Stage::output_shape`]), and layers say where they run ([`crate::Layer::runs_on_gpus`]).
-    pub fn f32(&self) -> &[f32] {
-        match &self.data {
-            Data::F32(buffer) => buffer,
-            _ => panic!("numbers on the host were expected, got {self:?}"),
-        }
-    }
-
-    /// The numbers, for writing. If another tensor shares them, copies them first.
-    ///
-    /// # Panics
-    /// On a tensor of ids and on a tensor on a GPU.
-    pub fn f32_mut(&mut self) -> &mut [f32] {
-        match &mut self.data {
-            Data::F32(buffer) => buffer,
-            _ => panic!(
-                "numbers on the host were expected, got another tensor of {}",
-                self.shape
-            ),
-        }
-    }
-
-    /// The ids, row-major.
-    ///
-    /// # Panics
-    /// On a tensor of numbers.
-    pub fn ids(&self) -> &[u32] {
-        match &self.data {
-            Data::Ids(ids) => ids,
-            _ => panic!("a tensor of ids was expected, got {self:?}"),
-        }
-    }
-
-    /// The ids, for writing. If another tensor shares them, copies them first.
-    ///
-    /// # Panics
-    /// On a tensor of numbers.
-    pub fn ids_mut(&mut self) -> &mut [u32] {
-        match &mut self.data {
-            Data::Ids(ids) => ids,
-            _ => panic!("a tensor of ids was expected, got {}", self.shape),
-        }
     }
 
     /// The same elements with other dimensions.
@@ -301,6 +299,7 @@ impl Tensor {
     pub fn memory(&self) -> usize {
         match &self.data {
             Data::F32(buffer) => buffer.address(),
+            Data::Bf16(buffer) => buffer.address(),
             Data::Ids(ids) => ids.address(),
             Data::Gpu(memory, _) => memory.address(),
         }
@@ -326,6 +325,7 @@ impl PartialEq for Tensor {
         self.shape == other.shape
             && match (&self.data, &other.data) {
                 (Data::F32(a), Data::F32(b)) => a[..] == b[..],
+                (Data::Bf16(a), Data::Bf16(b)) => a[..] == b[..],
                 (Data::Ids(a), Data::Ids(b)) => a[..] == b[..],
                 (Data::Gpu(a, _), Data::Gpu(b, _)) => a.address() == b.address(),
                 _ => false,
@@ -336,6 +336,7 @@ impl PartialEq for Tensor {
 impl fmt::Debug for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.place().device {
+            Device::Cpu if self.dtype() == DType::Bf16 => write!(f, "Tensor({} in bf16)", self.shape),
             Device::Cpu => write!(f, "Tensor({})", self.shape),
             device => write!(f, "Tensor({} on {device})", self.shape),
         }

@@ -1,0 +1,104 @@
+//! Tiles of sums of a head, and their use as operands.
+
+use half::bf16;
+use multiversion::multiversion;
+
+use crate::cpu::halves::left::{Left, Order, turn};
+use crate::cpu::halves::panels::pack;
+use crate::cpu::halves::way::Way;
+use crate::cpu::halves::{TILE, Tile};
+use crate::cpu::matrix::Matrix;
+use crate::cpu::real::{Real, convert};
+use crate::pool::Buffer;
+
+/// Rows of tiles, in a buffer of the pool.
+pub(super) struct Tiles {
+    numbers: Buffer,
+    /// How many tiles are in a row.
+    columns: usize,
+}
+
+impl Tiles {
+    /// So many rows of so many tiles of zeros.
+    pub(super) fn zeros([rows, columns]: [usize; 2]) -> Self {
+        let mut numbers = Buffer::pooled(rows * columns * TILE * TILE);
+        numbers.fill(0.0);
+        Self { numbers, columns }
+    }
+
+    /// All tiles.
+    pub(super) fn all(&mut self) -> &mut [Tile] {
+        self.numbers.as_chunks_mut().0.as_chunks_mut().0
+    }
+
+    /// The tiles of a row.
+    pub(super) fn row(&mut self, row: usize) -> &mut [Tile] {
+        let columns = self.columns;
+        &mut self.all()[row * columns..][..columns]
+    }
+}
+
+/// Room for the transpose of a block, as a left operand.
+pub(super) struct Turned {
+    pairs: Buffer<bf16>,
+    /// If the way needs rows.
+    rows: Option<Buffer<bf16>>,
+}
+
+impl Turned {
+    /// Room for so many tiles.
+    pub(super) fn new(way: Way, tiles: usize) -> Self {
+        let room = || Buffer::pooled(tiles * TILE * TILE);
+        Self {
+            pairs: room(),
+            rows: way.needs_rows().then(room),
+        }
+    }
+
+    /// The columns of these tiles as rows, rounded.
+    pub(super) fn of(&mut self, tiles: &[Tile]) -> Left<'_> {
+        let numbers = tiles.as_flattened().as_flattened();
+        let pairs = &mut self.pairs[..numbers.len()];
+        pack(pairs, Matrix::new(numbers, TILE), 0);
+        let depth = tiles.len() * TILE;
+        let (numbers, order) = match &mut self.rows {
+            None => (&*pairs, Order::Pairs),
+            Some(rows) => {
+                let rows = &mut rows[..numbers.len()];
+                turn(rows, pairs);
+                (&*rows, Order::Rows(depth))
+            }
+        };
+        Left {
+            numbers,
+            depth,
+            rows: TILE,
+            order,
+        }
+    }
+}
+
+/// The rows of a tile, rounded, as a left operand.
+pub(super) fn rounded<'a>(room: &'a mut [bf16; TILE * TILE], tile: &Tile) -> Left<'a> {
+    convert(&mut room[..], tile.as_flattened());
+    Left {
+        numbers: room,
+        depth: TILE,
+        rows: TILE,
+        order: Order::Rows(TILE),
+    }
+}
+
+/// Writes the rows of tiles into rows of `stride` numbers, from column `offset` on.
+#[multiversion(targets = "simd")]
+pub(super) fn scatter(from: &Tiles, to: &mut [bf16], [stride, offset, width]: [usize; 3]) {
+    let tiles: &[Tile] = from.numbers.as_chunks().0.as_chunks().0;
+    for (row, to) in to.chunks_exact_mut(stride).enumerate() {
+        let tiles = &tiles[row / TILE * from.columns..][..from.columns];
+        for (to, tile) in to[offset..offset + width].chunks_mut(TILE).zip(tiles) {
+            for (to, &number) in to.iter_mut().zip(&tile[row % TILE]) {
+                *to = bf16::narrow(number);
+            }
+        }
+    }
+}

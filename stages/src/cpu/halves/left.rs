@@ -1,0 +1,173 @@
+//! The left operand of a product of `bf16`, in groups of rows.
+
+use std::ops::Range;
+
+use half::bf16;
+
+use super::TILE;
+use super::panels::{pack, padded};
+use crate::cpu::matrix::Matrix;
+use crate::pool::Buffer;
+
+/// The rows of a tile.
+#[derive(Clone, Copy)]
+pub(super) struct Left<'a> {
+    /// From the first row on.
+    pub(super) numbers: &'a [bf16],
+    pub(super) depth: usize,
+    /// How many of the 32 rows count.
+    pub(super) rows: usize,
+    pub(super) order: Order,
+}
+
+/// How rows lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// One after the other, with this distance.
+    Rows(usize),
+    /// As the columns of a panel: pair by pair.
+    Pairs,
+}
+
+impl Left<'_> {
+    /// A part of the depth, from an even place on.
+    pub(super) fn part(self, depth: Range<usize>) -> Self {
+        let start = match self.order {
+            Order::Rows(_) => depth.start,
+            Order::Pairs => TILE * depth.start,
+        };
+        Self {
+            numbers: &self.numbers[start..],
+            depth: depth.len(),
+            ..self
+        }
+    }
+}
+
+/// The left operand, group by group. A group is packed when it is first reached, unless its rows can be read
+/// where they are.
+pub(super) struct Groups<'a> {
+    from: Matrix<'a, bf16>,
+    /// The depth in memory.
+    depth: usize,
+    order: Order,
+    /// The packed groups, at their places.
+    numbers: Option<Buffer<bf16>>,
+    /// Room for a panel, from which rows are made.
+    panel: Option<Buffer<bf16>>,
+}
+
+impl<'a> Groups<'a> {
+    pub(super) fn new(needs_rows: bool, from: Matrix<'a, bf16>) -> Self {
+        let depth = padded(from.columns);
+        let in_place = !from.turned && depth == from.columns && from.rows.is_multiple_of(TILE);
+        let order = match (from.turned && !needs_rows, in_place) {
+            (true, _) => Order::Pairs,
+            (_, true) => Order::Rows(from.stride),
+            (_, false) => Order::Rows(depth),
+        };
+        let count = from.rows.next_multiple_of(TILE) * depth;
+        Self {
+            from,
+            depth,
+            order,
+            numbers: (!in_place).then(|| Buffer::pooled(count)),
+            panel: (from.turned && needs_rows).then(|| Buffer::pooled(TILE * depth)),
+        }
+    }
+
+    /// The group that starts with this row. It is packed if this is the `first` block of columns.
+    pub(super) fn reach(&mut self, row: usize, first: bool) -> Left<'_> {
+        let rows = TILE.min(self.from.rows - row);
+        let numbers = match &mut self.numbers {
+            None => &self.from.numbers[row * self.from.stride..],
+            Some(numbers) => {
+                let to = &mut numbers[row * self.depth..][..TILE * self.depth];
+                match (first, &mut self.panel) {
+                    (false, _) => {}
+                    (true, _) if !self.from.turned => copy(to, self.from.part(row..row + rows), self.depth),
+                    (true, None) => pack(to, self.from.t(), row),
+                    (true, Some(panel)) => {
+                        pack(panel, self.from.t(), row);
+                        turn(to, panel);
+                    }
+                }
+                to
+            }
+        };
+        Left {
+            numbers,
+            depth: self.depth,
+            rows,
+            order: self.order,
+        }
+    }
+}
+
+/// Copies rows, and pads them with zeros to this depth, and to whole tiles.
+fn copy(to: &mut [bf16], from: Matrix<'_, bf16>, depth: usize) {
+    for (row, to) in to.chunks_exact_mut(depth).enumerate() {
+        let (numbers, rest) = to.split_at_mut(if row < from.rows { from.columns } else { 0 });
+        if row < from.rows {
+            numbers.copy_from_slice(&from.row(row)[..from.columns]);
+        }
+        rest.fill(bf16::ZERO);
+    }
+}
+
+/// Makes rows of the columns of a panel.
+pub(super) fn turn(to: &mut [bf16], panel: &[bf16]) {
+    let pairs: &[[u32; TILE]] = bytemuck::cast_slice(panel);
+    let to: &mut [u32] = bytemuck::cast_slice_mut(to);
+    for (row, to) in to.chunks_exact_mut(pairs.len()).enumerate() {
+        for (to, pair) in to.iter_mut().zip(pairs) {
+            *to = pair[row];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::real::Real;
+
+    /// Of every group, all pairs of numbers as a way reads them.
+    fn read(needs_rows: bool, from: Matrix<'_, bf16>) -> Vec<f32> {
+        let mut groups = Groups::new(needs_rows, from);
+        let mut all = Vec::new();
+        for row in (0..from.rows).step_by(TILE) {
+            let left = groups.reach(row, true);
+            for row in 0..left.rows {
+                for depth in 0..left.depth {
+                    all.push(match left.order {
+                        Order::Rows(stride) => left.numbers[row * stride + depth].wide(),
+                        Order::Pairs => left.numbers[depth / 2 * 2 * TILE + 2 * row + depth % 2].wide(),
+                    });
+                }
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn every_order_has_the_same_numbers_padded_with_zeros() {
+        for [rows, depth] in [[64, 64], [33, 64], [64, 37], [1, 1]] {
+            let numbers: Vec<bf16> = (1..=rows * depth)
+                .map(|number| bf16::narrow(number as f32))
+                .collect();
+            let plain = Matrix::new(&numbers, depth);
+            let turned: Vec<bf16> = (0..rows * depth)
+                .map(|at| numbers[at % rows * depth + at / rows])
+                .collect();
+            let turned = Matrix::new(&turned, rows).t();
+            let expected: Vec<f32> = numbers
+                .chunks(depth)
+                .flat_map(|row| (0..padded(depth)).map(|at| row.get(at).map_or(0.0, |number| number.wide())))
+                .collect();
+            for (needs_rows, from) in [(false, plain), (true, plain), (false, turned), (true, turned)] {
+                let what = format!("{rows} x {depth}, turned: {}, rows: {needs_rows}", from.turned);
+                assert_eq!(read(needs_rows, from), expected, "{what}");
+            }
+        }
+    }
+}

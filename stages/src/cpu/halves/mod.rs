@@ -1,0 +1,256 @@
+//! Products of `bf16` matrices, added up in `f32`.
+//!
+//! The output is computed in tiles of 32 rows and 32 columns. Each tile is added up over the whole depth,
+//! from first to last, before it is added to anything or rounded. So the bits of a number depend only on its
+//! own row and column, and on the [`Way`] in which this CPU multiplies.
+
+pub(crate) mod attention;
+mod left;
+mod panels;
+mod way;
+mod widen;
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[allow(unsafe_code, reason = "the instructions are written in assembly")]
+mod amx;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code, reason = "the instructions take pointers")]
+mod avx512;
+
+use half::bf16;
+use multiversion::multiversion;
+
+use self::left::Groups;
+use self::panels::padded;
+use super::matmul::Start;
+use super::matrix::Matrix;
+use super::parts::{By, PRODUCTS, cut, parts};
+use super::real::Real;
+
+pub(crate) use self::panels::{Panels, Right};
+pub(crate) use self::way::Way;
+
+/// The rows and the columns of a tile.
+const TILE: usize = 32;
+
+/// The depth over which a tile is added up in one go, while its part of the right operand stays in the
+/// first-level cache.
+const DEPTH: usize = 512;
+
+/// How many numbers of the right operand are in a block: half a megabyte, so that it fits in the second-level
+/// cache.
+const BLOCK: usize = 256 * 1024;
+
+/// The sums of a tile, row by row.
+type Tile = [[f32; TILE]; TILE];
+
+/// A tile that starts at a cache line.
+#[repr(align(64))]
+struct Aligned(Tile);
+
+/// How many multiply-adds of a product take as long as one in `f32`.
+const FASTER: usize = 2;
+
+/// The columns of a block.
+fn block(depth: usize) -> usize {
+    (BLOCK / padded(depth)).max(TILE) / TILE * TILE
+}
+
+/// How many numbers a product needs while it runs: a packed block of the right operand, and the left operand,
+/// which is transposed and has `left_rows` rows.
+pub(crate) fn scratch(left_rows: usize, depth: usize) -> usize {
+    block(depth) * padded(depth) + left_rows.next_multiple_of(TILE) * padded(depth)
+}
+
+/// `out = start + a b`. The rows of `out` are contiguous.
+pub(crate) fn product<N: Real>(out: &mut [N], start: Start<'_>, a: Matrix<'_, bf16>, b: Right<'_>) {
+    product_by(Way::here(), out, start, a, b);
+}
+
+fn product_by<N: Real>(way: Way, out: &mut [N], start: Start<'_>, a: Matrix<'_, bf16>, b: Right<'_>) {
+    assert_eq!(a.columns, b.depth(), "a has as many columns as b has rows");
+    assert_eq!(out.len(), a.rows * b.columns(), "the product fills the output");
+    let columns = b.columns();
+    let weight = TILE * a.columns * columns / (FASTER * PRODUCTS);
+    let once;
+    let b = match b {
+        // Packed once here. Otherwise each thread would pack all of it.
+        Right::Matrix(matrix) if parts(a.rows / TILE * weight) > 1 => {
+            once = Panels::new(matrix);
+            Right::Panels(&once)
+        }
+        b => b,
+    };
+    cut(By(out, TILE * columns), weight, |first, out| {
+        let first = first * TILE;
+        let a = a.part(first..first + out.len() / columns);
+        Multiply { way, start, a, b }.run(out);
+    });
+}
+
+#[derive(Clone, Copy)]
+struct Multiply<'a> {
+    way: Way,
+    start: Start<'a>,
+    a: Matrix<'a, bf16>,
+    b: Right<'a>,
+}
+
+impl Multiply<'_> {
+    /// Loops over blocks of columns, then over groups of rows, then over tiles.
+    fn run<N: Real>(self, out: &mut [N]) {
+        let Self { way, start, a, b } = self;
+        let (depth, columns) = (padded(b.depth()), b.columns());
+        let mut groups = Groups::new(way.needs_rows(), a);
+        let mut packed = b.room(block(b.depth()));
+        let Aligned(sums) = &mut Aligned([[0.0; TILE]; TILE]);
+        for first in (0..columns).step_by(block(b.depth())) {
+            let width = block(b.depth()).min(columns - first);
+            let panels = b.panels(first..first + width, &mut packed);
+            for row in (0..a.rows).step_by(TILE) {
+                let rows = TILE.min(a.rows - row);
+                let left = groups.reach(row, first == 0);
+                for (index, panel) in panels.chunks_exact(TILE * depth).enumerate() {
+                    sums.as_flattened_mut().fill(0.0);
+                    for at in (0..depth).step_by(DEPTH) {
+                        let part = at..depth.min(at + DEPTH);
+                        way.add(
+                            sums,
+                            left.part(part.clone()),
+                            &panel[TILE * part.start..TILE * part.end],
+                        );
+                    }
+                    let column = first + index * TILE;
+                    let out = Out {
+                        numbers: &mut out[row * columns + column..],
+                        stride: columns,
+                        rows,
+                        width: TILE.min(columns - column),
+                    };
+                    write(out, start.from(column), sums);
+                }
+            }
+        }
+    }
+}
+
+/// A tile of the output.
+struct Out<'a, N> {
+    numbers: &'a mut [N],
+    stride: usize,
+    rows: usize,
+    width: usize,
+}
+
+/// Writes the sums of a tile.
+#[multiversion(targets = "simd")]
+fn write<N: Real>(out: Out<'_, N>, start: Start<'_>, sums: &Tile) {
+    let rows = out.numbers.chunks_mut(out.stride).zip(sums);
+    for (to, sums) in rows.take(out.rows) {
+        let pairs = to[..out.width].iter_mut().zip(sums);
+        match start {
+            Start::Zero => pairs.for_each(|(to, &sum)| *to = N::narrow(sum)),
+            Start::Row(start) => {
+                for ((to, &sum), &start) in pairs.zip(start) {
+                    *to = N::narrow(start + sum);
+                }
+            }
+            Start::Old => pairs.for_each(|(to, &sum)| *to = N::narrow(to.wide() + sum)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::Buffer;
+    use crate::rng;
+
+    /// Rounded to `bf16`.
+    fn numbers(name: &str, count: usize) -> Vec<bf16> {
+        let mut numbers = vec![0.0; count];
+        rng::fill_normal(rng::key(1, name), 1.0, &mut numbers);
+        numbers.into_iter().map(bf16::narrow).collect()
+    }
+
+    /// An operand of this size, stored as it is or turned.
+    fn operand(numbers: &[bf16], [rows, columns]: [usize; 2], turned: bool) -> Matrix<'_, bf16> {
+        match turned {
+            false => Matrix::new(&numbers[..rows * columns], columns),
+            true => Matrix::new(&numbers[..rows * columns], rows).t(),
+        }
+    }
+
+    fn at(matrix: Matrix<'_, bf16>, row: usize, column: usize) -> f64 {
+        let [row, column] = if matrix.turned {
+            [column, row]
+        } else {
+            [row, column]
+        };
+        f64::from(matrix.row(row)[column].wide())
+    }
+
+    fn assert_near(way: Way, [rows, depth, columns]: [usize; 3], turned: [bool; 2]) {
+        let (a, b) = (numbers("a", rows * depth), numbers("b", depth * columns));
+        let a = operand(&a, [rows, depth], turned[0]);
+        let b = operand(&b, [depth, columns], turned[1]);
+        let mut out = vec![0.5; rows * columns];
+        product_by(way, &mut out, Start::Old, a, Right::Panels(&Panels::new(b)));
+        for (index, &got) in out.iter().enumerate() {
+            let (row, column) = (index / columns, index % columns);
+            let pairs = (0..depth).map(|k| at(a, row, k) * at(b, k, column));
+            let (sum, size) = pairs.fold((0.5, 0.5), |(sum, size), pair| (sum + pair, size + pair.abs()));
+            let bound = 2e-7 * size * (depth as f64).sqrt();
+            let off = (f64::from(got) - sum).abs();
+            assert!(
+                off <= bound,
+                "{way}, {rows} x {depth} x {columns}, {turned:?}: {got} at {index}, not {sum}"
+            );
+        }
+        let mut again = vec![0.5; rows * columns];
+        if !b.turned {
+            product_by(way, &mut again, Start::Old, a, Right::Matrix(b));
+            assert_eq!(again, out, "{way}: packed for one product");
+        }
+    }
+
+    /// Says which ways were tried, since none but the last is on every CPU.
+    #[test]
+    fn every_way_is_near_double_precision() {
+        for &way in Way::ALL {
+            if !way.is_here() {
+                println!("bf16 by {way}: skipped, this CPU has no such instructions");
+                continue;
+            }
+            for sizes in [
+                [32, 32, 32],
+                [45, 601, 70],
+                [64, 1056, 33],
+                [1, 1, 1],
+                [7, 95, 290],
+            ] {
+                for turned in [[false, false], [true, false], [false, true], [true, true]] {
+                    assert_near(way, sizes, turned);
+                }
+            }
+            println!("bf16 by {way}: tried");
+        }
+    }
+
+    #[test]
+    fn what_pads_an_operand_does_not_count() {
+        for &way in Way::ALL.iter().filter(|way| way.is_here()) {
+            // Memory of the pool that held NaN before.
+            for count in [Panels::count(3, 5), TILE * padded(3), TILE * block(3)] {
+                Buffer::pooled(count).fill(bf16::NAN);
+            }
+            let (a, b) = (numbers("a", 6), numbers("b", 15));
+            let mut out = vec![f32::NAN; 10];
+            for turned in [false, true] {
+                let a = operand(&a, [2, 3], turned);
+                product_by(way, &mut out, Start::Zero, a, Right::Matrix(Matrix::new(&b, 5)));
+                assert!(out.iter().all(|number| number.is_finite()), "{way}: {out:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The right operand of a product of `bf16`, in panels of columns whose numbers lie in pairs.
+
+use std::ops::Range;
+
+use half::bf16;
+use multiversion::multiversion;
+
+use super::TILE;
+use crate::cpu::matrix::Matrix;
+use crate::cpu::parts::{By, cut};
+use crate::cpu::real::Real;
+use crate::pool::Buffer;
+
+/// The depth of an operand in memory is a multiple of this: what an AMX tile holds. The rest is zeros.
+const UNIT: usize = 32;
+
+/// The depth in memory.
+pub(super) fn padded(depth: usize) -> usize {
+    depth.next_multiple_of(UNIT)
+}
+
+/// The packed right operand of products: panels of 32 columns. A panel has, for each two rows, the pairs of
+/// its columns: `[pair][column][2]`. The columns that pad the last panel are zeros.
+pub(crate) struct Panels {
+    numbers: Buffer<bf16>,
+    depth: usize,
+    columns: usize,
+}
+
+impl Panels {
+    /// How many numbers the packed copy of a matrix of this size holds.
+    pub(crate) fn count(rows: usize, columns: usize) -> usize {
+        padded(rows) * columns.next_multiple_of(TILE)
+    }
+
+    /// Packs a matrix. Numbers of `f32` are rounded.
+    pub(crate) fn new<N: Real>(from: Matrix<'_, N>) -> Self {
+        let mut numbers = Buffer::pooled(Self::count(from.rows, from.columns));
+        let panel = TILE * padded(from.rows);
+        cut(By(&mut numbers[..], panel), panel, |first, to| {
+            pack(to, from, first * TILE);
+        });
+        Self {
+            numbers,
+            depth: from.rows,
+            columns: from.columns,
+        }
+    }
+
+    /// As [`Panels::new`], by this thread alone.
+    pub(super) fn alone<N: Real>(from: Matrix<'_, N>) -> Self {
+        let mut numbers = Buffer::pooled(Self::count(from.rows, from.columns));
+        pack(&mut numbers, from, 0);
+        Self {
+            numbers,
+            depth: from.rows,
+            columns: from.columns,
+        }
+    }
+
+    /// The panel with this number.
+    pub(super) fn panel(&self, index: usize) -> &[bf16] {
+        let length = TILE * padded(self.depth);
+        &self.numbers[index * length..][..length]
+    }
+}
+
+impl std::fmt::Debug for Panels {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Panels({} x {})", self.depth, self.columns)
+    }
+}
+
+/// The right operand of a product.
+#[derive(Clone, Copy)]
+pub(crate) enum Right<'a> {
+    /// Packed before, and used for several products.
+    Panels(&'a Panels),
+    /// To be packed block by block, for this product only.
+    Matrix(Matrix<'a, bf16>),
+}
+
+impl<'a> Right<'a> {
+    /// The number of rows.
+    pub(super) fn depth(self) -> usize {
+        match self {
+            Self::Panels(panels) => panels.depth,
+            Self::Matrix(matrix) => matrix.rows,
+        }
+    }
+
+    /// The number of columns.
+    pub(super) fn columns(self) -> usize {
+        match self {
+            Self::Panels(panels) => panels.columns,
+            Self::Matrix(matrix) => matrix.columns,
+        }
+    }
+
+    /// Room for a block of this many columns, if blocks are packed for this product.
+    pub(super) fn room(self, columns: usize) -> Option<Buffer<bf16>> {
+        match self {
+            Self::Panels(_) => None,
+            Self::Matrix(matrix) => Some(Buffer::pooled(Panels::count(matrix.rows, columns))),
+        }
+    }
+
+    /// The panels of some columns, whose first one starts a panel. Packs them into the room if they are not
+    /// packed yet.
+    pub(super) fn panels(self, columns: Range<usize>, room: &'a mut Option<Buffer<bf16>>) -> &'a [bf16] {
+        let depth = padded(self.depth());
+        let count = columns.len().next_multiple_of(TILE) * depth;
+        match (self, room) {
+            (Self::Matrix(matrix), Some(room)) => {
+                let to = &mut room[..count];
+                pack(to, matrix, columns.start);
+                to
+            }
+            (Self::Panels(panels), _) => &panels.numbers[columns.start * depth..][..count],
+            (Self::Matrix(_), None) => unreachable!("`room` is asked for first"),
+        }
+    }
+}
+
+/// Fills whole panels with the columns of a matrix from this one on.
+pub(super) fn pack<N: Real>(to: &mut [bf16], from: Matrix<'_, N>, first: usize) {
+    let pairs: &mut [[u32; TILE]] = bytemuck::cast_slice_mut(to);
+    let panels = pairs.chunks_exact_mut(padded(from.rows) / 2);
+    for (index, panel) in panels.enumerate() {
+        let first = first + index * TILE;
+        let columns = first..from.columns.min(first + TILE);
+        if from.turned {
+            pack_turned(panel, from, columns);
+        } else {
+            pack_rows(panel, from, columns);
+        }
+    }
+}
+
+/// Two numbers as they lie in memory.
+#[inline(always)]
+fn pair<N: Real>(first: N, second: N) -> u32 {
+    u32::from(first.half().to_bits()) | u32::from(second.half().to_bits()) << 16
+}
+
+#[multiversion(targets = "simd")]
+fn pack_rows<N: Real>(panel: &mut [[u32; TILE]], from: Matrix<'_, N>, columns: Range<usize>) {
+    let row = |row: usize| &from.numbers[row * from.stride..][columns.clone()];
+    let width = columns.len();
+    for (index, to) in panel.iter_mut().enumerate() {
+        let rest = from.rows.saturating_sub(2 * index);
+        if rest >= 2 && width == TILE {
+            let [a, b]: [&[N; TILE]; 2] =
+                [0, 1].map(|next| row(2 * index + next).first_chunk().expect("a panel"));
+            for ((to, &a), &b) in to.iter_mut().zip(a).zip(b) {
+                *to = pair(a, b);
+            }
+            continue;
+        }
+        to.fill(0);
+        match rest {
+            0 => {}
+            1 => {
+                for (to, &a) in to.iter_mut().zip(row(2 * index)) {
+                    *to = pair(a, N::narrow(0.0));
+                }
+            }
+            _ => {
+                for ((to, &a), &b) in to.iter_mut().zip(row(2 * index)).zip(row(2 * index + 1)) {
+                    *to = pair(a, b);
+                }
+            }
+        }
+    }
+}
+
+/// Turns blocks of 16 columns and 16 pairs.
+#[multiversion(targets = "simd")]
+fn pack_turned<N: Real>(panel: &mut [[u32; TILE]], from: Matrix<'_, N>, columns: Range<usize>) {
+    const SIDE: usize = 16;
+    let mut lines = [[0_u32; SIDE]; SIDE];
+    for (block, to) in panel.chunks_exact_mut(SIDE).enumerate() {
+        let depth = 2 * SIDE * block..from.rows.min(2 * SIDE * (block + 1));
+        for half in 0..TILE / SIDE {
+            for (column, line) in (columns.start + half * SIDE..).zip(&mut lines) {
+                if column < columns.end {
+                    pair_up(line, &from.numbers[column * from.stride..][depth.clone()]);
+                } else {
+                    line.fill(0);
+                }
+            }
+            for (pair, to) in to.iter_mut().enumerate() {
+                let turned: [u32; SIDE] = std::array::from_fn(|column| lines[column][pair]);
+                to[half * SIDE..][..SIDE].copy_from_slice(&turned);
+            }
+        }
+    }
+}
+
+/// The pairs of a line. What is missing at its end is zero.
+#[inline(always)]
+fn pair_up<N: Real>(to: &mut [u32], from: &[N]) {
+    let (pairs, rest) = from.as_chunks::<2>();
+    if pairs.len() < to.len() {
+        to.fill(0);
+    }
+    for (to, &[a, b]) in to.iter_mut().zip(pairs) {
+        *to = pair(a, b);
+    }
+    if let &[last] = rest {
+        to[pairs.len()] = pair(last, N::narrow(0.0));
+    }
+}

@@ -1,0 +1,87 @@
+//! The ways to multiply `bf16`, and which of them this CPU has.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+use half::bf16;
+
+use super::left::Left;
+use super::{Tile, widen};
+
+/// How this CPU multiplies numbers of `bf16`. A closed set, in order of speed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// By the instruction that multiplies tiles, `tdpbf16ps`.
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    Amx,
+    /// By the instruction that adds up pairs of products, `vdpbf16ps`.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    /// In `f32`.
+    Widened,
+}
+
+impl Way {
+    /// All ways, the fastest first.
+    pub(super) const ALL: &[Self] = &[
+        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+        Self::Amx,
+        #[cfg(target_arch = "x86_64")]
+        Self::Avx512,
+        Self::Widened,
+    ];
+
+    /// The way of this CPU: the fastest that it has. Chosen once a process.
+    pub(crate) fn here() -> Self {
+        static HERE: OnceLock<Way> = OnceLock::new();
+        *HERE.get_or_init(|| {
+            let mut ways = Self::ALL.iter().copied();
+            ways.find(|way| way.is_here()).unwrap_or(Self::Widened)
+        })
+    }
+
+    /// Whether this CPU has it.
+    pub(super) fn is_here(self) -> bool {
+        match self {
+            #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+            Self::Amx => super::amx::is_here(),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => super::avx512::is_here(),
+            Self::Widened => true,
+        }
+    }
+
+    /// Whether the left operand must lie row by row.
+    pub(super) fn needs_rows(self) -> bool {
+        match self {
+            #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+            Self::Amx => true,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => false,
+            Self::Widened => false,
+        }
+    }
+
+    /// Adds the product of a group of rows with a part of a panel.
+    pub(super) fn add(self, sums: &mut Tile, left: Left<'_>, panel: &[bf16]) {
+        match self {
+            #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+            Self::Amx => super::amx::add(sums, left, panel),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => super::avx512::add(sums, left, panel),
+            Self::Widened => widen::add(sums, left, panel),
+        }
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+            Self::Amx => "AMX",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => "AVX-512-BF16",
+            Self::Widened => "f32",
+        })
+    }
+}

@@ -1,0 +1,328 @@
+//! Training in `bf16` on the CPU: the same bits however the model is cut, near to training in `f32`, with
+//! half as much memory for activations.
+
+mod common;
+#[path = "../stages/tests/emulator/mod.rs"]
+mod emulator;
+
+use std::sync::Arc;
+
+use common::{RandomRows, RandomTokens, Recipe, gpt_recipe, recipe_of};
+use pipewright::data::DataSource;
+use pipewright::fabric::WireFrame;
+use pipewright::id::MicroBatch;
+use pipewright::schedule::Schedule;
+use pipewright::stages::layers::Linear;
+use pipewright::stages::loss::{CrossEntropy, Loss, Score};
+use pipewright::stages::models::{Gpt, LayerSpec, Mlp, Model};
+use pipewright::stages::optimizer::LearningRate;
+use pipewright::stages::{
+    DType, Device, ForwardContext, Init, Kept, Layer, Place, Recompute, Result as StageResult, Shape, Tensor,
+    recompute,
+};
+use pipewright::{Pipeline, StepReport};
+use proptest::prelude::*;
+
+const HALF: Place = Place {
+    device: Device::Cpu,
+    dtype: DType::Bf16,
+};
+
+/// A recipe in `bf16`.
+fn half(recipe: Recipe) -> Recipe {
+    Recipe {
+        place: HALF,
+        ..recipe
+    }
+}
+
+/// Sizes that are no whole tiles, dropout and, if it is tied, one table on two stages.
+fn gpt(tied: bool) -> Recipe {
+    let gpt = Gpt {
+        vocab: 43,
+        dim: 40,
+        layers: 2,
+        heads: 2,
+        context: 19,
+        dropout: 0.1,
+        tied,
+        seed: 3,
+    };
+    gpt_recipe(gpt, 3, 4)
+}
+
+#[test]
+fn weights_are_equal_for_any_stages_schedule_and_replicas() {
+    for tied in [false, true] {
+        let mut recipe = half(gpt(tied));
+        let plain = recipe.plain_hash(3);
+        for (ranks, schedule) in [(1, "gpipe"), (2, "1f1b"), (3, "zb-h1"), (2, "zb-v"), (5, "1f1b")] {
+            for (replicas, sharded) in [(1, false), (2, false), (2, true)] {
+                (recipe.replicas, recipe.sharded) = (replicas, sharded);
+                let hash = recipe.hash(ranks, schedule, 3);
+                assert_eq!(
+                    hash, plain,
+                    "{ranks} ranks, {schedule}, {replicas} replicas, tied: {tied}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn weights_are_equal_for_any_number_of_threads() {
+    let data = RandomRows {
+        rows: 307,
+        width: 301,
+        classes: 103,
+    };
+    let mlp = Mlp {
+        sizes: vec![301, 293, 103],
+        dropout: 0.1,
+        seed: 5,
+    };
+    let mut recipe = half(recipe_of(move || mlp.model(), Arc::new(data), 2));
+    let plain = recipe.plain_hash(2);
+    for threads in [2, 3, 5] {
+        recipe.threads_per_rank = threads;
+        for ranks in [1, 2] {
+            assert_eq!(
+                recipe.hash(ranks, "1f1b", 2),
+                plain,
+                "{threads} threads, {ranks} ranks"
+            );
+        }
+    }
+}
+
+#[test]
+fn recomputing_changes_no_bit() {
+    let recipe = half(gpt(true));
+    let plain = recipe.plain_hash(2);
+    for how in [Recompute::Selective, Recompute::Full] {
+        let stages = (recipe.model)().split(2).expect("enough layers");
+        let stages = stages.into_iter().map(|stage| recompute(stage, how));
+        let mut pipeline = Pipeline::builder()
+            .schedule(Schedule::named("1f1b", 2, 4).expect("the sizes fit"))
+            .stages(stages.collect())
+            .loss(CrossEntropy::default())
+            .data(Arc::clone(&recipe.data))
+            .optimizer(recipe.optimizer)
+            .learning_rate(recipe.learning_rate)
+            .clip(recipe.clip.expect("it clips"))
+            .places(vec![HALF])
+            .pin(false)
+            .launch()
+            .expect("it starts");
+        (0..2).for_each(|_| drop(pipeline.step().expect("the step succeeds")));
+        assert_eq!(pipeline.weights_hash().expect("it runs"), plain, "{how:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 20, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_small_gpt_trains_to_the_same_bits(
+        (layers, heads, width) in (1_usize..4, 1_usize..4, prop::sample::select(vec![3, 4, 8, 16, 20])),
+        (vocab, context, rows) in (5_usize..50, 1_usize..40, 1_usize..4),
+        stages in 1_u32..5,
+        micro_batches in 1_u32..7,
+        tied: bool,
+    ) {
+        let gpt = Gpt { vocab, dim: heads * width, layers, heads, context, dropout: 0.1, tied, seed: 3 };
+        let recipe = half(gpt_recipe(gpt, rows, micro_batches));
+        prop_assert_eq!(recipe.hash(stages, "1f1b", 2), recipe.plain_hash(2));
+    }
+}
+
+/// The reports of some steps on two ranks.
+fn train(recipe: &Recipe, places: Vec<Place>, steps: usize) -> Vec<StepReport> {
+    let schedule = Schedule::named("1f1b", 2, recipe.micro_batches).expect("the sizes fit");
+    let builder = recipe.builder(schedule).expect("the sizes fit").places(places);
+    let mut pipeline = builder.launch().expect("it starts");
+    (0..steps).map(|_| pipeline.step().expect("a step")).collect()
+}
+
+/// The same batch in every step, so that a model can learn it.
+#[derive(Clone, Copy, Debug)]
+struct Same(RandomTokens);
+
+impl DataSource for Same {
+    fn micro_batch(&self, _step: u64, micro_batch: MicroBatch) -> pipewright::Result<(Tensor, Tensor)> {
+        self.0.micro_batch(0, micro_batch)
+    }
+
+    fn shapes(&self) -> (Shape, Shape) {
+        self.0.shapes()
+    }
+}
+
+#[test]
+fn losses_are_those_of_f32_within_a_percent() {
+    let tokens = RandomTokens {
+        rows: 3,
+        seq: 19,
+        vocab: 43,
+    };
+    let recipe = Recipe {
+        data: Arc::new(Same(tokens)),
+        learning_rate: LearningRate::Constant(1e-3),
+        ..gpt(false)
+    };
+    let [whole, half] = [Place::default(), HALF].map(|place| train(&recipe, vec![place], 20));
+    for (whole, half) in whole.iter().zip(&half) {
+        let off = half.loss / whole.loss - 1.0;
+        assert!(
+            off.abs() < 0.01,
+            "step {}: {} and {}",
+            half.step,
+            half.loss,
+            whole.loss
+        );
+        assert!(half.loss != whole.loss, "step {}: it computed in f32", half.step);
+    }
+    assert!(half[19].loss < 0.97 * half[0].loss, "{} at last", half[19].loss);
+}
+
+#[test]
+fn activations_take_half_the_memory() {
+    let peaks = |place| {
+        let reports = train(&gpt(false), vec![place], 2);
+        let ranks = &reports[1].ranks;
+        ranks
+            .iter()
+            .map(|rank| rank.peak_bytes as f64)
+            .collect::<Vec<_>>()
+    };
+    // Means and deviations of norms, and the sums of attention, stay in f32.
+    for (half, whole) in peaks(HALF).into_iter().zip(peaks(Place::default())) {
+        assert!((0.5..0.53).contains(&(half / whole)), "{half} of {whole}");
+    }
+}
+
+#[test]
+fn ranks_on_the_cpu_and_on_a_gpu_train_together() {
+    if emulator::start().is_none() {
+        return;
+    }
+    let recipe = gpt(true);
+    let gpu = Place {
+        device: Device::Cuda(0),
+        dtype: DType::Bf16,
+    };
+    let expected = train(&recipe, vec![HALF], 4);
+    for places in [vec![gpu, HALF], vec![HALF, gpu]] {
+        for (got, expected) in train(&recipe, places, 4).iter().zip(&expected) {
+            let off = got.loss / expected.loss - 1.0;
+            assert!(
+                off.abs() < 0.01,
+                "step {}: {} and {}",
+                got.step,
+                got.loss,
+                expected.loss
+            );
+        }
+    }
+}
+
+#[test]
+fn a_wire_between_processes_has_two_bytes_a_number() {
+    let wire = Tensor::from_vec(&[2, 3], vec![1.0, -2.5, 3.0, 0.1, f32::NAN, 1e30]).expect("six numbers");
+    let wire = wire
+        .to(HALF)
+        .expect("the CPU can")
+        .to_host()
+        .expect("it is there");
+    let (mut description, mut numbers) = (Vec::new(), Vec::new());
+    wire.describe(&mut description);
+    wire.write(&mut numbers).expect("memory takes all");
+    assert_eq!((wire.bytes(), numbers.len()), (12, 12));
+    let read = |bytes| Tensor::read(&description, bytes, &mut numbers.as_slice());
+    let back = read(12).expect("it was written");
+    assert_eq!(back.place(), HALF);
+    assert_eq!(back.as_bytes(), wire.as_bytes());
+    assert!(read(24).is_err(), "the length is that of other numbers");
+}
+
+/// A layer that reads its input as `f32`.
+#[derive(Debug)]
+struct Plain;
+
+impl Layer for Plain {
+    fn name(&self) -> &str {
+        "plain"
+    }
+
+    fn output_shape(&self, input: &Shape) -> StageResult<Shape> {
+        Ok(*input)
+    }
+
+    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> StageResult<(Tensor, Kept)> {
+        assert!(!input.f32().is_empty());
+        Ok((input, Kept::new(ctx, [])))
+    }
+
+    fn backward_input(&mut self, saved: Kept, grad: Tensor) -> StageResult<(Option<Tensor>, Kept)> {
+        Ok((Some(grad), saved))
+    }
+}
+
+/// A loss that reads the output as `f32`.
+#[derive(Clone, Debug)]
+struct Sum;
+
+impl Loss<Tensor> for Sum {
+    fn check(&self, _output: &Shape, _target: &Shape) -> StageResult<()> {
+        Ok(())
+    }
+
+    fn forward(&mut self, output: Tensor, _target: Tensor) -> StageResult<(Score, Tensor)> {
+        let sum = output.f32().iter().sum::<f32>().into();
+        Ok((
+            Score {
+                sum,
+                weight: 1.0,
+                correct: None,
+            },
+            output,
+        ))
+    }
+
+    fn score(&mut self, output: Tensor, target: Tensor) -> StageResult<Score> {
+        Ok(self.forward(output, target)?.0)
+    }
+}
+
+/// The refusal of a pipeline with this layer, in `bf16`.
+fn refusal(layer: LayerSpec, loss: impl Loss<Tensor> + Clone) -> String {
+    let data = RandomRows {
+        rows: 2,
+        width: 4,
+        classes: 4,
+    };
+    let launched = Pipeline::builder()
+        .schedule(Schedule::named("1f1b", 1, 1).expect("the sizes fit"))
+        .stages(Model::new(vec![layer]).split(1).expect("a layer"))
+        .loss(loss)
+        .data(Arc::new(data))
+        .places(vec![HALF])
+        .pin(false)
+        .launch();
+    launched.expect_err("refused").to_string()
+}
+
+#[test]
+fn layers_and_losses_of_ones_own_are_refused_where_they_cannot_read_the_numbers() {
+    let told = refusal(LayerSpec::of("plain", 1.0, || Plain), CrossEntropy::default());
+    assert!(
+        told.contains("plain: this layer computes in f32 only: set dtype to f32"),
+        "{told}"
+    );
+    let linear = || Linear::new("out", [4, 4], Init::Ones, 0);
+    let told = refusal(LayerSpec::of("out", 1.0, linear), Sum);
+    assert!(
+        told.contains("rank 0: the loss takes numbers of f32 only: "),
+        "{told}"
+    );
+}
