@@ -102,7 +102,7 @@ impl WireFrame for Tensor {
     }
 }
 
-/// A tensor of this shape and type of numbers, for numbers to come.
+/// A tensor of this shape, for numbers to come.
 pub(super) fn room_for(shape: &Shape, dtype: DType) -> Tensor {
     match (shape.kind(), dtype) {
         (Kind::Ids, _) => Tensor::scratch_ids(shape.dims()),
