@@ -7,14 +7,14 @@ mod emulator;
 
 use std::sync::Arc;
 
-use common::{RandomRows, RandomTokens, Recipe, gpt_recipe, recipe_of};
+use common::{RandomRows, RandomTokens, Recipe, gpt_recipe, odd_mlp};
 use pipewright::data::DataSource;
 use pipewright::fabric::WireFrame;
 use pipewright::id::MicroBatch;
 use pipewright::schedule::Schedule;
 use pipewright::stages::layers::Linear;
 use pipewright::stages::loss::{CrossEntropy, Loss, Score};
-use pipewright::stages::models::{Gpt, LayerSpec, Mlp, Model};
+use pipewright::stages::models::{Gpt, LayerSpec, Model};
 use pipewright::stages::optimizer::LearningRate;
 use pipewright::stages::{
     DType, Device, ForwardContext, Init, Kept, Layer, Place, Recompute, Result as StageResult, Shape, Tensor,
@@ -71,17 +71,7 @@ fn weights_are_equal_for_any_stages_schedule_and_replicas() {
 
 #[test]
 fn weights_are_equal_for_any_number_of_threads() {
-    let data = RandomRows {
-        rows: 307,
-        width: 301,
-        classes: 103,
-    };
-    let mlp = Mlp {
-        sizes: vec![301, 293, 103],
-        dropout: 0.1,
-        seed: 5,
-    };
-    let mut recipe = half(recipe_of(move || mlp.model(), Arc::new(data), 2));
+    let mut recipe = half(odd_mlp());
     let plain = recipe.plain_hash(2);
     for threads in [2, 3, 5] {
         recipe.threads_per_rank = threads;

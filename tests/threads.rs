@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{RandomRows, Recipe, gpt_recipe, recipe, recipe_of};
+use common::{RandomRows, Recipe, gpt_recipe, odd_mlp, recipe, recipe_of};
 use pipewright::Error;
 use pipewright::schedule::Schedule;
 use pipewright::stages::models::{Gpt, Mlp};
@@ -24,20 +24,6 @@ fn odd_gpt() -> Recipe {
         seed: 3,
     };
     gpt_recipe(gpt, 13, 2)
-}
-
-fn odd_mlp() -> Recipe {
-    let data = RandomRows {
-        rows: 307,
-        width: 301,
-        classes: 103,
-    };
-    let mlp = Mlp {
-        sizes: vec![301, 293, 103],
-        dropout: 0.1,
-        seed: 5,
-    };
-    recipe_of(move || mlp.model(), Arc::new(data), 2)
 }
 
 #[test]

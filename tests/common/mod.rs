@@ -15,7 +15,7 @@ use pipewright::id::MicroBatch;
 use pipewright::pipeline::SyncMode;
 use pipewright::schedule::Schedule;
 use pipewright::stages::loss::{CrossEntropy, Loss, Score};
-use pipewright::stages::models::{Gpt, Model};
+use pipewright::stages::models::{Gpt, Mlp, Model};
 use pipewright::stages::optimizer::{AdamW, LearningRate, Optimizer, Update, clip_factor};
 use pipewright::stages::{
     ForwardContext, Mode, Parameter, Place, Result as StageResult, Sequential, Shape, Stage, Tensor, rng,
@@ -115,6 +115,21 @@ pub fn gpt_recipe(gpt: Gpt, rows: usize, micro_batches: u32) -> Recipe {
         vocab: gpt.vocab as u32,
     };
     recipe_of(move || gpt.model(), Arc::new(data), micro_batches)
+}
+
+/// A perceptron so large that threads share all its work, with sizes that nothing divides.
+pub fn odd_mlp() -> Recipe {
+    let data = RandomRows {
+        rows: 307,
+        width: 301,
+        classes: 103,
+    };
+    let mlp = Mlp {
+        sizes: vec![301, 293, 103],
+        dropout: 0.1,
+        seed: 5,
+    };
+    recipe_of(move || mlp.model(), Arc::new(data), 2)
 }
 
 /// Any model on any data.
