@@ -6,7 +6,7 @@ pub(crate) const LINE: usize = 16;
 /// Prefetches the cache line of the number at index `at`, for reading or writing. Any `at` is allowed.
 #[inline(always)]
 #[allow(unsafe_code, reason = "there is no safe prefetch")]
-pub(super) fn prefetch(numbers: &[f32], at: usize) {
+pub(super) fn prefetch<N>(numbers: &[N], at: usize) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -31,7 +31,7 @@ pub(super) struct Lines<'a> {
     pub(super) lines: usize,
 }
 
-impl Lines<'_> {
+impl<'a> Lines<'a> {
     /// Nothing to prefetch.
     pub(super) const NONE: Self = Lines {
         numbers: &[],
@@ -41,14 +41,52 @@ impl Lines<'_> {
         lines: 1,
     };
 
-    /// Prefetches one of `shares` equal shares of the lines.
+    /// Prefetches the lines in this many turns.
     #[inline(always)]
-    pub(super) fn ask(&self, share: usize, shares: usize) {
-        let count = self.rows * self.lines;
-        let size = count.div_ceil(shares);
-        for line in share * size..count.min((share + 1) * size) {
-            let (row, line) = (line / self.lines, line % self.lines);
-            prefetch(self.numbers, self.start + row * self.stride + line * LINE);
+    pub(super) fn in_turns(self, turns: usize) -> Ahead<'a> {
+        let rest = self.rows * self.lines;
+        Ahead {
+            numbers: self.numbers,
+            at: self.start,
+            of_row: self.lines,
+            lines: self.lines,
+            skip: self.stride.wrapping_sub(self.lines * LINE),
+            each: rest.div_ceil(turns),
+            rest,
+        }
+    }
+}
+
+/// Prefetches lines, some in each turn.
+pub(crate) struct Ahead<'a> {
+    numbers: &'a [f32],
+    /// The next number.
+    at: usize,
+    /// How many lines of this row are left.
+    of_row: usize,
+    /// The number of lines in a row.
+    lines: usize,
+    /// The distance from the end of a row to the start of the next.
+    skip: usize,
+    /// How many lines a turn prefetches.
+    each: usize,
+    /// How many lines are left.
+    rest: usize,
+}
+
+impl Ahead<'_> {
+    /// Takes a turn.
+    #[inline(always)]
+    pub(super) fn ask(&mut self) {
+        for _ in 0..self.each.min(self.rest) {
+            prefetch(self.numbers, self.at);
+            self.at = self.at.wrapping_add(LINE);
+            self.rest -= 1;
+            self.of_row -= 1;
+            if self.of_row == 0 {
+                self.of_row = self.lines;
+                self.at = self.at.wrapping_add(self.skip);
+            }
         }
     }
 }

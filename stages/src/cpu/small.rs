@@ -3,7 +3,7 @@
 
 use pulp::{Arch, Simd, WithSimd};
 
-use super::tile::{FEW_ROWS, ROWS, is_tall, tile};
+use super::tile::{FEW_ROWS, Left, ROWS, Right, is_tall, tile};
 
 /// A matrix with contiguous rows that start `stride` apart.
 #[derive(Clone, Copy)]
@@ -85,21 +85,27 @@ impl<const ADD: bool> WithSimd for TurnedProduct<'_, ADD> {
 
 impl Product<'_> {
     #[inline(always)]
-    fn overwrite<S: Simd, const HEIGHT: usize>(mut self, simd: S) {
-        let (a, depth) = (self.a, self.size.depth);
-        for row in (0..self.size.rows).step_by(HEIGHT) {
-            let lines: [&[f32]; HEIGHT] =
-                std::array::from_fn(|index| &a.numbers[(row + index) * a.stride..][..depth]);
-            self.row_of_tiles::<S, HEIGHT, false>(simd, row, |at, row| lines[row][at]);
-        }
+    fn overwrite<S: Simd, const HEIGHT: usize>(self, simd: S) {
+        let steps = [self.a.stride, 1];
+        self.run::<S, HEIGHT, false>(simd, steps);
     }
 
     #[inline(always)]
-    fn turned<S: Simd, const HEIGHT: usize, const ADD: bool>(mut self, simd: S) {
-        let a = self.a;
-        for row in (0..self.size.rows).step_by(HEIGHT) {
-            let line = |at: usize| &a.numbers[at * a.stride + row..][..HEIGHT];
-            self.row_of_tiles::<S, HEIGHT, ADD>(simd, row, |at, row| line(at)[row]);
+    fn turned<S: Simd, const HEIGHT: usize, const ADD: bool>(self, simd: S) {
+        let steps = [1, self.a.stride];
+        self.run::<S, HEIGHT, ADD>(simd, steps);
+    }
+
+    /// Computes all tiles. `row` and `column` are the distances of the rows and columns of the left operand.
+    #[inline(always)]
+    fn run<S: Simd, const HEIGHT: usize, const ADD: bool>(mut self, simd: S, [row, column]: [usize; 2]) {
+        for first in (0..self.size.rows).step_by(HEIGHT) {
+            let left = Left {
+                numbers: &self.a.numbers[first * row..],
+                row,
+                column,
+            };
+            self.row_of_tiles::<S, HEIGHT, ADD>(simd, first, left);
         }
     }
 
@@ -109,15 +115,15 @@ impl Product<'_> {
         &mut self,
         simd: S,
         row: usize,
-        a: impl Fn(usize, usize) -> f32 + Copy,
+        left: Left<'_>,
     ) {
         let mut column = 0;
         while column + 2 * S::F32_LANES <= self.size.columns {
-            self.tile::<S, HEIGHT, 2, ADD>(simd, row, column, a);
+            self.tile::<S, HEIGHT, 2, ADD>(simd, row, column, left);
             column += 2 * S::F32_LANES;
         }
         if column < self.size.columns {
-            self.tile::<S, HEIGHT, 1, ADD>(simd, row, column, a);
+            self.tile::<S, HEIGHT, 1, ADD>(simd, row, column, left);
         }
     }
 
@@ -127,13 +133,16 @@ impl Product<'_> {
         simd: S,
         row: usize,
         column: usize,
-        a: impl Fn(usize, usize) -> f32,
+        left: Left<'_>,
     ) {
-        let (b, width) = (self.b, WIDTH * S::F32_LANES);
-        let b = |at: usize| &b.numbers[at * b.stride + column..][..width];
-        let sums = tile::<S, HEIGHT, WIDTH>(simd, self.size.depth, a, b, |_| ());
+        let right = Right {
+            numbers: &self.b.numbers[column..],
+            row: self.b.stride,
+        };
+        let sums = tile::<S, HEIGHT, WIDTH>(simd, self.size.depth, left, right, &mut []);
         for (index, sums) in sums.into_iter().enumerate() {
-            let out = &mut self.out.numbers[(row + index) * self.out.stride + column..][..width];
+            let out = &mut self.out.numbers[(row + index) * self.out.stride + column..];
+            let out = &mut out[..WIDTH * S::F32_LANES];
             for (out, sum) in S::as_mut_simd_f32s(out).0.iter_mut().zip(sums) {
                 *out = if ADD { simd.add_f32s(*out, sum) } else { sum };
             }

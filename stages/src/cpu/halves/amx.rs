@@ -90,60 +90,98 @@ fn lay_out() {
     }
 }
 
+/// Computes a tile of sums, which start with the contents that `start` gives to the first four registers.
+/// Meanwhile it prefetches the panel, four kilobytes ahead: the second-level cache alone is too slow.
+macro_rules! multiply {
+    ($sums:ident, $left:ident, $panel:ident, $($start:literal),*) => {{
+        let Order::Rows(stride) = $left.order else {
+            unreachable!("this way says that it needs rows")
+        };
+        assert!(
+            $left.depth > 0 && $left.depth.is_multiple_of(DEPTH),
+            "tiles are whole"
+        );
+        assert_eq!($panel.len(), TILE * $left.depth, "a panel is as deep as the rows");
+        let last = (TILE - 1) * stride;
+        assert!($left.numbers.len() >= last + $left.depth, "rows are whole");
+        lay_out();
+        let upper = $sums.as_mut_ptr();
+        // SAFETY: this way is only chosen where the CPU has the instructions and the system allows them, and
+        // the thread has laid out its tiles. In each round, `tmm4` and `tmm5` are read from 32 rows, of which
+        // the last one ends where the slice does at the latest, and `tmm6` and `tmm7` from 16 rows of the
+        // panel, of 128 bytes each. There are as many rounds as tiles in the depth. Sums are 32 rows of 128
+        // bytes. What is prefetched may lie anywhere.
+        unsafe {
+            asm!(
+                $($start,)*
+                "2:",
+                "tileloadd tmm4, [{first} + {row}*1]",
+                "tileloadd tmm6, [{panel} + {wide}*1]",
+                ".irp at, 4096, 4160, 4224, 4288, 4352, 4416, 4480, 4544",
+                "prefetcht0 [{panel} + \\at]",
+                ".endr",
+                "tdpbf16ps tmm0, tmm4, tmm6",
+                "tileloadd tmm7, [{panel} + {wide}*1 + 64]",
+                ".irp at, 4608, 4672, 4736, 4800, 4864, 4928, 4992, 5056",
+                "prefetcht0 [{panel} + \\at]",
+                ".endr",
+                "tdpbf16ps tmm1, tmm4, tmm7",
+                "tileloadd tmm5, [{second} + {row}*1]",
+                ".irp at, 5120, 5184, 5248, 5312, 5376, 5440, 5504, 5568",
+                "prefetcht0 [{panel} + \\at]",
+                ".endr",
+                "tdpbf16ps tmm2, tmm5, tmm6",
+                ".irp at, 5632, 5696, 5760, 5824, 5888, 5952, 6016, 6080",
+                "prefetcht0 [{panel} + \\at]",
+                ".endr",
+                "tdpbf16ps tmm3, tmm5, tmm7",
+                "add {first}, 64",
+                "add {second}, 64",
+                "add {panel}, 2048",
+                "dec {rounds}",
+                "jnz 2b",
+                "tilestored [{sums} + {wide}*1], tmm0",
+                "tilestored [{sums} + {wide}*1 + 64], tmm1",
+                "tilestored [{lower} + {wide}*1], tmm2",
+                "tilestored [{lower} + {wide}*1 + 64], tmm3",
+                sums = in(reg) upper,
+                lower = in(reg) upper.add(TILE / 2),
+                wide = in(reg) size_of::<[f32; TILE]>(),
+                first = inout(reg) $left.numbers.as_ptr() => _,
+                second = inout(reg) $left.numbers.as_ptr().add(TILE / 2 * stride) => _,
+                row = in(reg) stride * size_of::<bf16>(),
+                panel = inout(reg) $panel.as_ptr() => _,
+                rounds = inout(reg) $left.depth / DEPTH => _,
+                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                options(nostack),
+            );
+        }
+    }};
+}
+
+/// As [`super::Way::set`]. Only where [`is_here`].
+pub(super) fn set(sums: &mut Tile, left: Left<'_>, panel: &[bf16]) {
+    multiply!(
+        sums,
+        left,
+        panel,
+        "tilezero tmm0",
+        "tilezero tmm1",
+        "tilezero tmm2",
+        "tilezero tmm3"
+    );
+}
+
 /// As [`super::Way::add`]. Only where [`is_here`].
 pub(super) fn add(sums: &mut Tile, left: Left<'_>, panel: &[bf16]) {
-    let Order::Rows(stride) = left.order else {
-        unreachable!("this way says that it needs rows")
-    };
-    assert!(
-        left.depth > 0 && left.depth.is_multiple_of(DEPTH),
-        "tiles are whole"
+    multiply!(
+        sums,
+        left,
+        panel,
+        "tileloadd tmm0, [{sums} + {wide}*1]",
+        "tileloadd tmm1, [{sums} + {wide}*1 + 64]",
+        "tileloadd tmm2, [{lower} + {wide}*1]",
+        "tileloadd tmm3, [{lower} + {wide}*1 + 64]"
     );
-    assert_eq!(panel.len(), TILE * left.depth, "a panel is as deep as the rows");
-    let last = (TILE - 1) * stride;
-    assert!(left.numbers.len() >= last + left.depth, "rows are whole");
-    lay_out();
-    let row = stride * size_of::<bf16>();
-    let upper = sums.as_mut_ptr();
-    // SAFETY: this way is only chosen where the CPU has the instructions and the system allows them, and the
-    // thread has laid out its tiles. In each round, `tmm4` and `tmm5` are read from 32 rows, of which the
-    // last one ends where the slice does at the latest, and `tmm6` and `tmm7` from 16 rows of the panel, of
-    // 128 bytes each. There are as many rounds as tiles in the depth. Sums are 32 rows of 128 bytes.
-    unsafe {
-        asm!(
-            "tileloadd tmm0, [{sums} + {wide}*1]",
-            "tileloadd tmm1, [{sums} + {wide}*1 + 64]",
-            "tileloadd tmm2, [{lower} + {wide}*1]",
-            "tileloadd tmm3, [{lower} + {wide}*1 + 64]",
-            "2:",
-            "tileloadd tmm4, [{first} + {row}*1]",
-            "tileloadd tmm6, [{panel} + {wide}*1]",
-            "tdpbf16ps tmm0, tmm4, tmm6",
-            "tileloadd tmm7, [{panel} + {wide}*1 + 64]",
-            "tdpbf16ps tmm1, tmm4, tmm7",
-            "tileloadd tmm5, [{second} + {row}*1]",
-            "tdpbf16ps tmm2, tmm5, tmm6",
-            "tdpbf16ps tmm3, tmm5, tmm7",
-            "add {first}, 64",
-            "add {second}, 64",
-            "add {panel}, 2048",
-            "dec {rounds}",
-            "jnz 2b",
-            "tilestored [{sums} + {wide}*1], tmm0",
-            "tilestored [{sums} + {wide}*1 + 64], tmm1",
-            "tilestored [{lower} + {wide}*1], tmm2",
-            "tilestored [{lower} + {wide}*1 + 64], tmm3",
-            sums = in(reg) upper,
-            lower = in(reg) upper.add(TILE / 2),
-            wide = in(reg) size_of::<[f32; TILE]>(),
-            first = inout(reg) left.numbers.as_ptr() => _,
-            second = inout(reg) left.numbers.as_ptr().add(TILE / 2 * stride) => _,
-            row = in(reg) row,
-            panel = inout(reg) panel.as_ptr() => _,
-            rounds = inout(reg) left.depth / DEPTH => _,
-            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-            options(nostack),
-        );
-    }
 }

@@ -6,6 +6,7 @@ use half::bf16;
 
 use super::TILE;
 use super::panels::{pack, padded};
+use super::square::{self, SIDE};
 use crate::cpu::matrix::Matrix;
 use crate::pool::Buffer;
 
@@ -117,11 +118,13 @@ fn copy(to: &mut [bf16], from: Matrix<'_, bf16>, depth: usize) {
 
 /// Makes rows of the columns of a panel.
 pub(super) fn turn(to: &mut [bf16], panel: &[bf16]) {
-    let pairs: &[[u32; TILE]] = bytemuck::cast_slice(panel);
+    let pairs: &[u32] = bytemuck::cast_slice(panel);
     let to: &mut [u32] = bytemuck::cast_slice_mut(to);
-    for (row, to) in to.chunks_exact_mut(pairs.len()).enumerate() {
-        for (to, pair) in to.iter_mut().zip(pairs) {
-            *to = pair[row];
+    let depth = pairs.len() / TILE;
+    for column in (0..TILE).step_by(SIDE) {
+        for pair in (0..depth).step_by(SIDE) {
+            let from = &pairs[pair * TILE + column..];
+            square::turn((from, TILE), (&mut to[column * depth + pair..], depth));
         }
     }
 }

@@ -7,6 +7,7 @@
 pub(crate) mod attention;
 mod left;
 mod panels;
+mod square;
 mod way;
 mod widen;
 
@@ -25,6 +26,7 @@ use self::panels::padded;
 use super::matmul::Start;
 use super::matrix::Matrix;
 use super::parts::{By, PRODUCTS, cut, parts};
+use super::prefetch::{LINE, prefetch};
 use super::real::Real;
 
 pub(crate) use self::panels::{Panels, Right};
@@ -32,10 +34,6 @@ pub(crate) use self::way::Way;
 
 /// The rows and the columns of a tile.
 const TILE: usize = 32;
-
-/// The depth over which a tile is added up in one go, while its part of the right operand stays in the
-/// first-level cache.
-const DEPTH: usize = 512;
 
 /// How many numbers of the right operand are in a block: half a megabyte, so that it fits in the second-level
 /// cache.
@@ -111,15 +109,6 @@ impl Multiply<'_> {
                 let rows = TILE.min(a.rows - row);
                 let left = groups.reach(row, first == 0);
                 for (index, panel) in panels.chunks_exact(TILE * depth).enumerate() {
-                    sums.as_flattened_mut().fill(0.0);
-                    for at in (0..depth).step_by(DEPTH) {
-                        let part = at..depth.min(at + DEPTH);
-                        way.add(
-                            sums,
-                            left.part(part.clone()),
-                            &panel[TILE * part.start..TILE * part.end],
-                        );
-                    }
                     let column = first + index * TILE;
                     let out = Out {
                         numbers: &mut out[row * columns + column..],
@@ -127,6 +116,8 @@ impl Multiply<'_> {
                         rows,
                         width: TILE.min(columns - column),
                     };
+                    out.prefetch();
+                    way.set(sums, left, panel);
                     write(out, start.from(column), sums);
                 }
             }
@@ -140,6 +131,17 @@ struct Out<'a, N> {
     stride: usize,
     rows: usize,
     width: usize,
+}
+
+impl<N> Out<'_, N> {
+    #[inline(always)]
+    fn prefetch(&self) {
+        for row in 0..self.rows {
+            for line in (0..self.width).step_by(LINE * size_of::<f32>() / size_of::<N>()) {
+                prefetch(self.numbers, row * self.stride + line);
+            }
+        }
+    }
 }
 
 /// Writes the sums of a tile.

@@ -6,8 +6,10 @@ use half::bf16;
 use multiversion::multiversion;
 
 use super::TILE;
+use super::square::{self, SIDE};
 use crate::cpu::matrix::Matrix;
 use crate::cpu::parts::{By, cut};
+use crate::cpu::prefetch::prefetch;
 use crate::cpu::real::Real;
 use crate::pool::Buffer;
 
@@ -143,11 +145,21 @@ fn pair<N: Real>(first: N, second: N) -> u32 {
     u32::from(first.half().to_bits()) | u32::from(second.half().to_bits()) << 16
 }
 
+/// How many pairs of rows ahead are prefetched. A panel takes few numbers of a row, so the machine does not
+/// see by itself what is read next.
+const AHEAD: usize = 8;
+
 #[multiversion(targets = "simd")]
 fn pack_rows<N: Real>(panel: &mut [[u32; TILE]], from: Matrix<'_, N>, columns: Range<usize>) {
     let row = |row: usize| &from.numbers[row * from.stride..][columns.clone()];
     let width = columns.len();
     for (index, to) in panel.iter_mut().enumerate() {
+        for next in [0, 1] {
+            prefetch(
+                from.numbers,
+                (2 * (index + AHEAD) + next) * from.stride + columns.start,
+            );
+        }
         let rest = from.rows.saturating_sub(2 * index);
         if rest >= 2 && width == TILE {
             let [a, b]: [&[N; TILE]; 2] =
@@ -177,7 +189,6 @@ fn pack_rows<N: Real>(panel: &mut [[u32; TILE]], from: Matrix<'_, N>, columns: R
 /// Turns blocks of 16 columns and 16 pairs.
 #[multiversion(targets = "simd")]
 fn pack_turned<N: Real>(panel: &mut [[u32; TILE]], from: Matrix<'_, N>, columns: Range<usize>) {
-    const SIDE: usize = 16;
     let mut lines = [[0_u32; SIDE]; SIDE];
     for (block, to) in panel.chunks_exact_mut(SIDE).enumerate() {
         let depth = 2 * SIDE * block..from.rows.min(2 * SIDE * (block + 1));
@@ -189,10 +200,8 @@ fn pack_turned<N: Real>(panel: &mut [[u32; TILE]], from: Matrix<'_, N>, columns:
                     line.fill(0);
                 }
             }
-            for (pair, to) in to.iter_mut().enumerate() {
-                let turned: [u32; SIDE] = std::array::from_fn(|column| lines[column][pair]);
-                to[half * SIDE..][..SIDE].copy_from_slice(&turned);
-            }
+            let to = &mut to.as_flattened_mut()[half * SIDE..];
+            square::turn((lines.as_flattened(), SIDE), (to, TILE));
         }
     }
 }

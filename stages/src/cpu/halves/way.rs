@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use half::bf16;
 
 use super::left::Left;
-use super::{Tile, widen};
+use super::{TILE, Tile, widen};
 
 /// How this CPU multiplies numbers of `bf16`. A closed set, in order of speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,15 +62,39 @@ impl Way {
         }
     }
 
-    /// Adds the product of a group of rows with a part of a panel.
+    /// Computes the product of a group of rows with a panel of the same depth.
+    pub(super) fn set(self, sums: &mut Tile, left: Left<'_>, panel: &[bf16]) {
+        match self {
+            #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+            Self::Amx => super::amx::set(sums, left, panel),
+            _ => {
+                sums.as_flattened_mut().fill(0.0);
+                self.add(sums, left, panel);
+            }
+        }
+    }
+
+    /// Adds the product of a group of rows with a panel of the same depth to the sums, from first to last.
     pub(super) fn add(self, sums: &mut Tile, left: Left<'_>, panel: &[bf16]) {
         match self {
             #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
             Self::Amx => super::amx::add(sums, left, panel),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => super::avx512::add(sums, left, panel),
-            Self::Widened => widen::add(sums, left, panel),
+            Self::Avx512 => in_parts(left, panel, |left, panel| super::avx512::add(sums, left, panel)),
+            Self::Widened => in_parts(left, panel, |left, panel| widen::add(sums, left, panel)),
         }
+    }
+}
+
+/// Takes the depth in parts, so that a panel's part stays in the first-level cache.
+fn in_parts(left: Left<'_>, panel: &[bf16], mut add: impl FnMut(Left<'_>, &[bf16])) {
+    const PART: usize = 512;
+    for start in (0..left.depth).step_by(PART) {
+        let part = start..left.depth.min(start + PART);
+        add(
+            left.part(part.clone()),
+            &panel[TILE * part.start..TILE * part.end],
+        );
     }
 }
 

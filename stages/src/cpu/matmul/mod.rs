@@ -8,14 +8,16 @@ mod pack;
 mod right;
 mod strips;
 
+use std::ops::Range;
+
 use pulp::{Arch, Simd, WithSimd};
 
 use self::pack::{DEPTH, PANEL, blocks};
 use self::strips::Strips;
 use super::matrix::Matrix;
 use super::parts::{By, PRODUCTS, cut, parts};
-use super::prefetch::{LINE, Lines, prefetch};
-use super::tile::{FEW_ROWS, ROWS, STEP, is_tall, tile};
+use super::prefetch::{Ahead, LINE, Lines, prefetch};
+use super::tile::{self, FEW_ROWS, Left, ROWS, STEP, is_tall, tile};
 use crate::pool::Buffer;
 
 pub(crate) use self::right::{Packed, Right};
@@ -105,6 +107,8 @@ impl Multiply<'_> {
     fn run<S: Simd, const HEIGHT: usize>(self, simd: S) {
         let Self { out, start, a, b } = self;
         let mut packed = Buffer::pooled(BLOCK * DEPTH);
+        let has_edge = !a.turned && !a.rows.is_multiple_of(HEIGHT);
+        let mut edge = Buffer::pooled(if has_edge { HEIGHT * DEPTH } else { 0 });
         for depth in blocks(b.depth()) {
             let start = if depth.start == 0 { start } else { Start::Old };
             let mut strips = a.turned.then(|| Strips::new(a, &depth));
@@ -125,21 +129,45 @@ impl Multiply<'_> {
                         rows,
                     };
                     let right = b.lines(&depth, &next, (row / HEIGHT, a.rows.div_ceil(HEIGHT)));
-                    if let Some(strips) = &mut strips {
-                        let left = strips.reach::<HEIGHT>(row, first == 0);
-                        let lines = strips.of(row);
-                        let line = |at: usize| &lines[at].as_chunks::<HEIGHT>().0[row % ROWS / HEIGHT];
-                        block.row_of_tiles::<S, HEIGHT>(simd, out, |at, row| line(at)[row], [left, right]);
+                    let (left, lines) = if let Some(strips) = &mut strips {
+                        let lines = strips.reach::<HEIGHT>(row, first == 0);
+                        (strips.of(row), lines)
                     } else {
-                        // Past the end it reads the last row again. Those results are not written.
-                        let line = |index: usize| &a.row(row + index.min(rows - 1))[depth.clone()];
-                        let lines: [&[f32]; HEIGHT] = std::array::from_fn(line);
-                        let left = a.lines(row + HEIGHT..row + 2 * HEIGHT, &depth);
-                        block.row_of_tiles::<S, HEIGHT>(simd, out, |at, row| lines[row][at], [left, right]);
-                    }
+                        let lines = a.lines(row + HEIGHT..row + 2 * HEIGHT, &depth);
+                        (
+                            in_place::<HEIGHT>(a.part(row..row + rows), &depth, &mut edge),
+                            lines,
+                        )
+                    };
+                    block.row_of_tiles::<S, HEIGHT>(simd, out, left, [lines, right]);
                 }
             }
         }
+    }
+}
+
+/// The left operand of a row of tiles: the rows where they are, or a copy of them if they are fewer than a
+/// tile has. What pads the copy is not written to the output.
+#[inline(always)]
+fn in_place<'a, const HEIGHT: usize>(
+    rows: Matrix<'a>,
+    depth: &Range<usize>,
+    edge: &'a mut [f32],
+) -> Left<'a> {
+    if rows.rows == HEIGHT {
+        return Left {
+            numbers: &rows.numbers[depth.start..],
+            row: rows.stride,
+            column: 1,
+        };
+    }
+    for (row, to) in (0..rows.rows).zip(edge.chunks_exact_mut(depth.len())) {
+        to.copy_from_slice(&rows.row(row)[depth.clone()]);
+    }
+    Left {
+        numbers: edge,
+        row: depth.len(),
+        column: 1,
     }
 }
 
@@ -166,23 +194,22 @@ impl Block<'_> {
         self,
         simd: S,
         mut out: Out<'_>,
-        a: impl Fn(usize, usize) -> f32 + Copy,
+        left: Left<'_>,
         next: [Lines<'_>; 2],
     ) {
         let panels = self.panels.chunks_exact(PANEL * self.depth);
-        let (steps, count) = (self.depth.div_ceil(STEP), panels.len());
+        let tiles = panels.len() * PANEL.div_ceil(2 * S::F32_LANES);
+        let mut next = next.map(|lines| lines.in_turns(tiles * (self.depth / STEP).max(1)));
         for (index, panel) in panels.enumerate() {
-            let ahead = |at: usize| {
-                next.iter()
-                    .for_each(|lines| lines.ask(index * steps + at / STEP, count * steps))
-            };
             let lanes = S::F32_LANES;
             for part in (0..PANEL).step_by(2 * lanes) {
-                let (panel, at) = (panel.as_chunks().0, [index * PANEL, part]);
+                let at = [index * PANEL, part];
                 match self.width.saturating_sub(index * PANEL + part) {
                     0 => {}
-                    few if few <= lanes => self.tile::<S, HEIGHT, 1>(simd, &mut out, a, panel, at, ahead),
-                    _ => self.tile::<S, HEIGHT, 2>(simd, &mut out, a, panel, at, ahead),
+                    few if few <= lanes => {
+                        self.tile::<S, HEIGHT, 1>(simd, &mut out, left, panel, at, &mut next)
+                    }
+                    _ => self.tile::<S, HEIGHT, 2>(simd, &mut out, left, panel, at, &mut next),
                 }
             }
         }
@@ -193,20 +220,23 @@ impl Block<'_> {
         self,
         simd: S,
         out: &mut Out<'_>,
-        a: impl Fn(usize, usize) -> f32,
-        panel: &[[f32; PANEL]],
+        left: Left<'_>,
+        panel: &[f32],
         [first, part]: [usize; 2],
-        ahead: impl Fn(usize),
+        next: &mut [Ahead<'_>],
     ) {
         let lanes = S::F32_LANES;
-        let b = |at: usize| &panel[at][part..part + WIDTH * lanes];
+        let right = tile::Right {
+            numbers: &panel[part..],
+            row: PANEL,
+        };
         for row in 0..HEIGHT {
             let at = row * out.stride + first + part;
             (at..at + WIDTH * lanes)
                 .step_by(LINE)
                 .for_each(|at| prefetch(out.numbers, at));
         }
-        let sums = tile::<S, HEIGHT, WIDTH>(simd, panel.len(), a, b, ahead);
+        let sums = tile::<S, HEIGHT, WIDTH>(simd, self.depth, left, right, next);
         let whole = out.rows == HEIGHT && first + part + WIDTH * lanes <= self.width;
         for (row, sums) in sums.into_iter().enumerate() {
             for (index, sum) in sums.into_iter().enumerate() {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::pack::pack;
 use crate::cpu::matrix::Matrix;
 use crate::cpu::prefetch::{LINE, Lines};
-use crate::cpu::tile::ROWS;
+use crate::cpu::tile::{Left, ROWS};
 use crate::pool::Buffer;
 
 /// A transposed left operand in the order in which tiles read it: strips of eight rows, each column by
@@ -63,11 +63,13 @@ impl<'a> Strips<'a> {
         self.from.t().lines(start..start + share, &columns)
     }
 
-    /// The columns of the strip with this row.
+    /// The left operand of a row of tiles.
     #[inline(always)]
-    pub(super) fn of(&self, row: usize) -> &[[f32; ROWS]] {
-        self.numbers[row / ROWS * self.pitch..][..self.depth.len() * ROWS]
-            .as_chunks()
-            .0
+    pub(super) fn of(&self, row: usize) -> Left<'_> {
+        Left {
+            numbers: &self.numbers[row / ROWS * self.pitch + row % ROWS..],
+            row: 1,
+            column: ROWS,
+        }
     }
 }

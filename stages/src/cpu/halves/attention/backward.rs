@@ -69,11 +69,9 @@ impl Head<'_> {
             let scores = &mut scores.all()[..=block];
             let score_grads = &mut score_grads.all()[..=block];
             for (group, (scores, grads)) in scores.iter_mut().zip(&mut *score_grads).enumerate() {
-                scores.as_flattened_mut().fill(0.0);
-                grads.as_flattened_mut().fill(0.0);
                 let (row, first) = (group * TILE, group == block);
-                way.add(scores, keys.reach(row, first), queries_turned.panel(block));
-                way.add(grads, values.reach(row, first), grad_turned.panel(block));
+                way.set(scores, keys.reach(row, first), queries_turned.panel(block));
+                way.set(grads, values.reach(row, first), grad_turned.panel(block));
             }
             let [lse, along] = self.of_block(block);
             causal_softmax_grad(scores, score_grads, self.scale, &lse, &along);

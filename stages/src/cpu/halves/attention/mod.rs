@@ -68,9 +68,8 @@ fn one_head(way: Way, [queries, keys, values]: [Matrix<'_, bf16>; 3], scale: f32
     for (block, lse) in lse.chunks_mut(TILE).enumerate() {
         let scores = &mut scores.all()[..=block];
         for (group, scores) in scores.iter_mut().enumerate() {
-            scores.as_flattened_mut().fill(0.0);
             let keys = keys.reach(group * TILE, group == block);
-            way.add(scores, keys, queries.panel(block));
+            way.set(scores, keys, queries.panel(block));
         }
         let scales = causal_softmax(scores, scale, lse);
         let weights = weights.of(scores);
