@@ -1,5 +1,7 @@
 //! The inner loop of every matrix product: one tile of the output in registers.
 
+use std::hint::black_box;
+
 use pulp::Simd;
 
 use super::prefetch::Ahead;
@@ -12,6 +14,9 @@ pub(crate) const FEW_ROWS: usize = 4;
 
 /// How often a tile can prefetch memory: once per this much depth.
 pub(crate) const STEP: usize = 16;
+
+/// How many steps of the depth are taken without a jump.
+const UNROLLED: usize = 4;
 
 /// Whether there are enough registers for a tile of eight rows that is two registers wide.
 #[inline(always)]
@@ -57,27 +62,54 @@ pub(crate) fn tile<S: Simd, const HEIGHT: usize, const WIDTH: usize>(
     let last = depth - 1;
     assert!(left.numbers.len() > (HEIGHT - 1) * left.row + last * left.column);
     assert!(right.numbers.len() >= last * right.row + WIDTH * S::F32_LANES);
+    // Hidden from the compiler, which would add them up again in each step.
+    let rows: [usize; HEIGHT] = black_box(std::array::from_fn(|index| index * left.row));
     let (mut a, mut b) = (left.numbers.as_ptr(), right.numbers.as_ptr());
-    let mut at = 0;
-    while at < depth {
+    let mut rest = depth;
+    while rest > 0 {
         next.iter_mut().for_each(Ahead::ask);
-        let end = depth.min(at + STEP);
-        while at < end {
-            // SAFETY: `a` is at column `at` of the tile's left operand and `b` at row `at` of its right
-            // operand, and `at` is below `depth`. So what is read lies before the ends that were asserted.
-            unsafe {
-                let row: [S::f32s; WIDTH] =
-                    std::array::from_fn(|index| b.cast::<S::f32s>().add(index).read_unaligned());
-                for (index, sums) in sums.iter_mut().enumerate() {
-                    let number = simd.splat_f32s(*a.add(index * left.row));
-                    for (sum, right) in sums.iter_mut().zip(row) {
-                        *sum = simd.mul_add_f32s(number, right, *sum);
-                    }
+        let steps = rest.min(STEP);
+        // SAFETY: `a` and `b` are at the column and the row of the operands that many steps before `depth`. So
+        // what is read lies before the ends that were asserted.
+        unsafe {
+            for _ in 0..steps / UNROLLED {
+                for _ in 0..UNROLLED {
+                    step::<S, HEIGHT, WIDTH>(simd, &mut sums, a, &rows, b);
+                    (a, b) = (a.wrapping_add(left.column), b.wrapping_add(right.row));
                 }
             }
-            (a, b) = (a.wrapping_add(left.column), b.wrapping_add(right.row));
-            at += 1;
+            for _ in 0..steps % UNROLLED {
+                step::<S, HEIGHT, WIDTH>(simd, &mut sums, a, &rows, b);
+                (a, b) = (a.wrapping_add(left.column), b.wrapping_add(right.row));
+            }
         }
+        rest -= steps;
     }
     sums
+}
+
+/// Adds the products of a column of the left operand and a row of the right one.
+///
+/// # Safety
+/// The numbers of the column, which are so far from `a`, and all numbers of the row can be read.
+#[inline(always)]
+#[allow(unsafe_code, reason = "see `tile`")]
+unsafe fn step<S: Simd, const HEIGHT: usize, const WIDTH: usize>(
+    simd: S,
+    sums: &mut [[S::f32s; WIDTH]; HEIGHT],
+    a: *const f32,
+    rows: &[usize; HEIGHT],
+    b: *const f32,
+) {
+    // SAFETY: the caller says that these numbers can be read.
+    unsafe {
+        let right: [S::f32s; WIDTH] =
+            std::array::from_fn(|index| b.cast::<S::f32s>().add(index).read_unaligned());
+        for (sums, &row) in sums.iter_mut().zip(rows) {
+            let number = simd.splat_f32s(*a.add(row));
+            for (sum, right) in sums.iter_mut().zip(right) {
+                *sum = simd.mul_add_f32s(number, right, *sum);
+            }
+        }
+    }
 }

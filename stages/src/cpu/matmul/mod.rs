@@ -128,7 +128,7 @@ impl Multiply<'_> {
                         stride: b.columns(),
                         rows,
                     };
-                    let right = b.lines(&depth, &next, (row / HEIGHT, a.rows.div_ceil(HEIGHT)));
+                    let right = b.lines(&depth, [&columns, &next], (row / HEIGHT, a.rows.div_ceil(HEIGHT)));
                     let (left, lines) = if let Some(strips) = &mut strips {
                         let lines = strips.reach::<HEIGHT>(row, first == 0);
                         (strips.of(row), lines)

@@ -80,19 +80,21 @@ impl<'a> Right<'a> {
         }
     }
 
-    /// The memory that a block will be packed from: one of several equal shares. For prefetching.
+    /// What to prefetch during one of several equal shares of a block's work: of what is packed, the block
+    /// itself, while it is read for the first time; else, a share of what the `next` columns are packed from.
     #[inline(always)]
     pub(super) fn lines(
         &self,
         depth: &Range<usize>,
-        columns: &Range<usize>,
+        [columns, next]: [&Range<usize>; 2],
         (share, shares): (usize, usize),
     ) -> Lines<'a> {
         match self {
+            Self::Packed(packed) if share == 0 => Lines::all(packed.block(depth, columns)),
             Self::Matrix(matrix) if !matrix.turned => {
                 let rows = depth.len().div_ceil(shares);
                 let start = depth.start + share * rows;
-                matrix.lines(start..start + rows, columns)
+                matrix.lines(start..start + rows, next)
             }
             _ => Lines::NONE,
         }
