@@ -19,7 +19,7 @@ WARM_UP = 2
 STEPS = {"A": (8, 4), "B": (5, 2), "C": (100, 30), "D": (10, 4)}
 STEPS_OF_DRAWN = (5, 2)
 # How far a loss may be from that of the first run. In bf16 the two sides round in other places.
-TOLERANCE = {"f32": 1e-4, "bf16": 2e-2}
+TOLERANCE = {"f32": 1e-4, "bf16": 5e-2}
 
 
 @dataclasses.dataclass

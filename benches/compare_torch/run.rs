@@ -104,9 +104,9 @@ impl Given {
             Kind::Mlp(mlp) => json!({ "sizes": mlp.sizes }),
         };
         let products = size.products()?.into_iter().flat_map(|(_, products)| products);
-        let products = products.map(|one| {
-            json!({ "shape": [one.m, one.k, one.n], "transposed": one.transposed, "flops": one.flops })
-        });
+        let products = products.map(
+            |one| json!({ "shape": [one.m, one.k, one.n], "transposed": one.transposed, "flops": one.flops }),
+        );
         Ok(json!({
             "model": model,
             "micro_batches": size.micro_batches,

@@ -79,7 +79,8 @@ pub(crate) fn named(name: &str) -> Result<Size> {
             size(Kind::Gpt(gpt), 1, 4)
         }
         numbers if numbers.starts_with('{') => {
-            let drawn: Drawn = serde_json::from_str(numbers).map_err(|error| format!("{numbers}: {error}"))?;
+            let drawn: Drawn =
+                serde_json::from_str(numbers).map_err(|error| format!("{numbers}: {error}"))?;
             let gpt = Gpt {
                 vocab: drawn.vocab,
                 ..gpt(drawn.dim, drawn.layers, drawn.heads, drawn.context)

@@ -200,3 +200,4 @@ mod verify;
 
 #[cfg(target_os = "linux")]
 mod devices;
+mod dtypes;

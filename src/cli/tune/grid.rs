@@ -315,7 +315,11 @@ impl Grid {
     /// As [`Grid::best`], of the settings in one number type.
     pub(super) fn best_in(&self, dtype: DType) -> Option<&Found> {
         let found = self.found.iter();
-        best_of(found.filter(|found| found.config.pipeline.dtype == dtype).collect())
+        best_of(
+            found
+                .filter(|found| found.config.pipeline.dtype == dtype)
+                .collect(),
+        )
     }
 
     /// The number types that were compared.
