@@ -93,7 +93,8 @@ pub enum CommandError {
     },
     /// `--dtype any` with measured costs, which are of one number type.
     #[error(
-        "--dtype any: the file of --costs is for one number type: leave --costs out, so that both are measured"
+        "--dtype any: the file of --costs is for one number type: leave --costs out, so that both are \
+         measured"
     )]
     CostsOfOneDtype,
     /// No setting of `tune` fits the memory.

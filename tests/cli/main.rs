@@ -196,8 +196,9 @@ mod out;
 
 mod tune;
 
+mod dtypes;
+
 mod verify;
 
 #[cfg(target_os = "linux")]
 mod devices;
-mod dtypes;

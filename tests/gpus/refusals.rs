@@ -108,7 +108,8 @@ fn a_layer_an_optimizer_and_a_loss_of_ones_own_run_on_the_cpu_until_they_say_oth
     let own = told(builder().stages(layers.split(2).expect("two")));
     assert!(
         own.contains(
-            "stage 1 (rank 1) cannot be built on cuda:0: plain: this layer does not run on cuda:0, only on cpu"
+            "stage 1 (rank 1) cannot be built on cuda:0: plain: this layer does not run on cuda:0, \
+             only on cpu"
         ),
         "{own}"
     );

@@ -174,8 +174,8 @@ fn table(grid: &Grid, args: &Args) -> String {
     };
     let dtype = if grid.dtypes().len() > 1 { "  type" } else { "" };
     let mut text = format!(
-        "     replicas  ranks  schedule          chunks  micro-batches  rows  recompute  sharded{map}{dtype}  \
-         predicted s  {unit}/s  bubble    peak MiB  memory MiB  measured s  {unit}/s\n"
+        "     replicas  ranks  schedule          chunks  micro-batches  rows  recompute  \
+         sharded{map}{dtype}  predicted s  {unit}/s  bubble    peak MiB  memory MiB  measured s  {unit}/s\n"
     );
     let rows = (1..).zip(&grid.found);
     let rows: Vec<(usize, &Found)> = rows
@@ -214,8 +214,8 @@ fn line(place: usize, found: &Found, wide: usize, [has_map, has_dtype]: [bool; 2
     };
     let mebibytes = |bytes: f64| bytes / f64::from(1 << 20);
     format!(
-        "{place:>3}. {:>8}  {:>5}  {:<16}  {:>6}  {:>13}  {:>4}  {:>9}  {:>7}{map}{dtype}  {:>11.4}  {:>wide$.0}  \
-         {:>5.1} %  {:>9.2}  {:>10.2}{measured}\n",
+        "{place:>3}. {:>8}  {:>5}  {:<16}  {:>6}  {:>13}  {:>4}  {:>9}  \
+         {:>7}{map}{dtype}  {:>11.4}  {:>wide$.0}  {:>5.1} %  {:>9.2}  {:>10.2}{measured}\n",
         setting.replicas,
         setting.ranks,
         setting.schedule,
