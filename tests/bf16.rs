@@ -4,6 +4,8 @@
 mod common;
 #[path = "../stages/tests/emulator/mod.rs"]
 mod emulator;
+#[path = "common/plain.rs"]
+mod plain;
 
 use std::sync::Arc;
 
@@ -13,14 +15,14 @@ use pipewright::fabric::WireFrame;
 use pipewright::id::MicroBatch;
 use pipewright::schedule::Schedule;
 use pipewright::stages::layers::Linear;
-use pipewright::stages::loss::{CrossEntropy, Loss, Score};
+use pipewright::stages::loss::{CrossEntropy, Loss};
 use pipewright::stages::models::{Gpt, LayerSpec, Model};
 use pipewright::stages::optimizer::LearningRate;
 use pipewright::stages::{
-    DType, Device, ForwardContext, Init, Kept, Layer, Place, Recompute, Result as StageResult, Shape, Tensor,
-    recompute,
+    DType, Device, ForwardContext, Init, Mode, Place, Recompute, Shape, Stage, Tensor, recompute,
 };
 use pipewright::{Pipeline, StepReport};
+use plain::{PlainLayer, PlainLoss};
 use proptest::prelude::*;
 
 const HALF: Place = Place {
@@ -191,6 +193,50 @@ fn activations_take_half_the_memory() {
     }
 }
 
+/// The bytes that a whole GPT keeps of a micro-batch from forward to backward.
+fn kept(gpt: &Gpt, rows: usize, place: Place) -> u64 {
+    let data = RandomTokens {
+        rows,
+        seq: gpt.context,
+        vocab: gpt.vocab as u32,
+    };
+    let (tokens, _) = data.micro_batch(0, MicroBatch(0)).expect("random tokens");
+    let mut stage = gpt.model().and_then(|model| model.whole()).expect("a model");
+    stage.move_to(place).expect("the CPU can");
+    let input = stage.load(tokens).expect("tokens");
+    let ctx = ForwardContext {
+        step: 0,
+        micro_batch: 0,
+        mode: Mode::Train,
+    };
+    let (_, saved) = stage.forward(ctx, input).expect("a forward");
+    pipewright::stages::Bytes::bytes(&saved)
+}
+
+#[test]
+fn a_gpt_keeps_half_the_bytes_and_the_plan_says_so() {
+    for (layers, heads, width, rows) in [(2, 4, 16, 3), (1, 2, 40, 1), (4, 3, 24, 2)] {
+        let gpt = Gpt {
+            vocab: 43,
+            dim: heads * width,
+            layers,
+            heads,
+            context: 19,
+            dropout: 0.1,
+            tied: false,
+            seed: 3,
+        };
+        let [whole, half] = [Place::default(), HALF].map(|place| kept(&gpt, rows, place));
+        // Four bytes in both formats: ids, mean and deviation of each norm, a sum for each head.
+        let tokens = (rows * gpt.context) as u64;
+        let whole_numbers = tokens * (1 + 2 * (2 * layers as u64 + 1) + (layers * heads) as u64);
+        assert_eq!(half, whole / 2 + 2 * whole_numbers, "{gpt:?}");
+        let planned: u64 = gpt.unit_sizes(rows).iter().map(|unit| unit.saved).sum();
+        assert_eq!(whole, 4 * planned, "{gpt:?}");
+        assert_eq!(half, 2 * planned + 2 * whole_numbers, "{gpt:?}");
+    }
+}
+
 #[test]
 fn ranks_on_the_cpu_and_on_a_gpu_train_together() {
     if emulator::start().is_none() {
@@ -235,55 +281,6 @@ fn a_wire_between_processes_has_two_bytes_a_number() {
     assert!(read(24).is_err(), "the length is that of other numbers");
 }
 
-/// A layer that reads its input as `f32`.
-#[derive(Debug)]
-struct Plain;
-
-impl Layer for Plain {
-    fn name(&self) -> &str {
-        "plain"
-    }
-
-    fn output_shape(&self, input: &Shape) -> StageResult<Shape> {
-        Ok(*input)
-    }
-
-    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> StageResult<(Tensor, Kept)> {
-        assert!(!input.f32().is_empty());
-        Ok((input, Kept::new(ctx, [])))
-    }
-
-    fn backward_input(&mut self, saved: Kept, grad: Tensor) -> StageResult<(Option<Tensor>, Kept)> {
-        Ok((Some(grad), saved))
-    }
-}
-
-/// A loss that reads the output as `f32`.
-#[derive(Clone, Debug)]
-struct Sum;
-
-impl Loss<Tensor> for Sum {
-    fn check(&self, _output: &Shape, _target: &Shape) -> StageResult<()> {
-        Ok(())
-    }
-
-    fn forward(&mut self, output: Tensor, _target: Tensor) -> StageResult<(Score, Tensor)> {
-        let sum = output.f32().iter().sum::<f32>().into();
-        Ok((
-            Score {
-                sum,
-                weight: 1.0,
-                correct: None,
-            },
-            output,
-        ))
-    }
-
-    fn score(&mut self, output: Tensor, target: Tensor) -> StageResult<Score> {
-        Ok(self.forward(output, target)?.0)
-    }
-}
-
 /// The refusal of a pipeline with this layer, in `bf16`.
 fn refusal(layer: LayerSpec, loss: impl Loss<Tensor> + Clone) -> String {
     let data = RandomRows {
@@ -304,13 +301,16 @@ fn refusal(layer: LayerSpec, loss: impl Loss<Tensor> + Clone) -> String {
 
 #[test]
 fn layers_and_losses_of_ones_own_are_refused_where_they_cannot_read_the_numbers() {
-    let told = refusal(LayerSpec::of("plain", 1.0, || Plain), CrossEntropy::default());
+    let told = refusal(
+        LayerSpec::of("plain", 1.0, || PlainLayer),
+        CrossEntropy::default(),
+    );
     assert!(
         told.contains("plain: this layer computes in f32 only: set dtype to f32"),
         "{told}"
     );
     let linear = || Linear::new("out", [4, 4], Init::Ones, 0);
-    let told = refusal(LayerSpec::of("out", 1.0, linear), Sum);
+    let told = refusal(LayerSpec::of("out", 1.0, linear), PlainLoss);
     assert!(
         told.contains("rank 0: the loss takes numbers of f32 only: "),
         "{told}"

@@ -45,6 +45,17 @@ fn operations_are_those_counted_by_hand() {
 }
 
 #[test]
+fn a_drawn_size_is_read_from_its_numbers() {
+    let text =
+        r#"{"layers": 3, "dim": 96, "heads": 2, "context": 48, "vocab": 256, "rows": 5, "micro_batches": 7}"#;
+    let size = named(text).expect("all numbers are there");
+    assert_eq!(size.targets(), 5 * 48 * 7);
+    assert_eq!(size.flops().expect("a model") as u64, gpt(96, 3, 48));
+    let told = named(&text.replace("rows", "row")).expect_err("there is no such number");
+    assert!(told.to_string().contains("unknown field `row`"), "{told}");
+}
+
+#[test]
 fn parameters_are_those_of_the_model() {
     for name in ["A", "D", "tiny"] {
         let size = named(name).expect("a size");
@@ -116,6 +127,12 @@ fn the_peer_gets_the_batches_and_weights_that_we_train_on() {
         serde_json::json!({ "1F1B": [1, 1], "GPipe": [1, 1] })
     );
     assert_eq!(size["targets"], 512);
+    let products = size["products"].as_array().expect("a list");
+    let shapes: Vec<String> = products.iter().map(|one| one["shape"].to_string()).collect();
+    let head = ["[8,8,256]", "[8,256,8]", "[256,8,8]"];
+    assert_eq!(shapes, head, "forward, and both gradients");
+    let flops: f64 = products.iter().filter_map(|one| one["flops"].as_f64()).sum();
+    assert_eq!(flops / 8.0, size["flops"].as_f64().expect("a number"));
 }
 
 #[test]

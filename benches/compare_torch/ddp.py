@@ -22,7 +22,7 @@ import statistics
 import tempfile
 
 import compare
-from compare import STEPS, WARM_UP
+from job import WARM_UP, Job, build, free_port
 
 HERE = pathlib.Path(__file__).resolve().parent
 REPLICAS = 2
@@ -30,7 +30,7 @@ REPLICAS = 2
 CASES = {"A": ("A", 1, False), "B": ("B", 1, False), "D": ("D", 1, False), "B-zero": ("B", 1, True), "A-2x2": ("A", 2, False)}
 
 
-class Case(compare.Job):
+class Case(Job):
     """One case with its data. Runs either side on it."""
 
     def __init__(self, given, binary, case, folder):
@@ -47,13 +47,13 @@ class Case(compare.Job):
         command += ["--schedule", "single" if self.ranks == 1 else "1F1B", "--threads", "1"]
         command += ["--steps", str(WARM_UP + timed)] + ["--zero"] * self.sharded
         ranks = REPLICAS * self.ranks
-        meeting = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(compare.free_port())}
+        meeting = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
         done = self.run([command] * ranks, [{**meeting, "RANK": str(rank)} for rank in range(ranks)])
         self.peer = done.said["peer"]
         return done
 
     def round(self):
-        timed = STEPS[self.name][0]
+        timed = self.steps[0]
         ours, theirs = self.ours(timed), self.theirs(timed)
         return {
             "ours": ours.rate, "theirs": theirs.rate, "ratio": ours.rate / theirs.rate,
@@ -92,7 +92,7 @@ def own_arguments(parser):
 
 def main():
     given = compare.parsed(__doc__, own_arguments)
-    binary = compare.build()
+    binary = build(given)
     results = []
     for case in given.cases:
         with tempfile.TemporaryDirectory() as folder:

@@ -23,7 +23,7 @@ use crate::sizes::{Result, named};
 
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// A, B, C or D.
+    /// A, B, C or D; or a GPT as JSON, with layers, dim, heads, context, vocab, rows and micro_batches.
     #[arg(long)]
     size: String,
     #[command(subcommand)]

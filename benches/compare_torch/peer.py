@@ -8,8 +8,9 @@ with gloo on the CPU.
 FOLDER is what our side prepared. `single` is one process with all --threads that accumulates gradients over
 the micro-batches. With --replicas, DistributedDataParallel sums the gradients of so many copies of a process
 or of a pipeline; each has an equal part of the micro-batches, and ranks are numbered as ours. --zero shards
-the optimizer (ZeroRedundancyOptimizer). Prints one line of JSON: the seconds of every step on this rank and,
-on a rank with the last stage, the mean losses of its micro-batches.
+the optimizer (ZeroRedundancyOptimizer). --autocast computes in bf16 what torch.autocast does, in one context
+a step, so a weight is converted once a step. Prints one line of JSON: the seconds of every step on this rank
+and, on a rank with the last stage, the mean losses of its micro-batches.
 """
 import argparse
 import contextlib
@@ -138,7 +139,11 @@ class Replicas:
 
 
 def loss_of(output, target):
-    return F.cross_entropy(output.reshape(-1, output.shape[-1]), target.reshape(-1))
+    return F.cross_entropy(output.reshape(-1, output.shape[-1]).float(), target.reshape(-1))
+
+
+def autocast(given):
+    return torch.autocast("cpu", dtype=torch.bfloat16, enabled=given.autocast)
 
 
 def optimizer(parameters, zero):
@@ -164,12 +169,13 @@ def single(given, units, micro_batches, batches, replicas):
         started = time.perf_counter()
         update.zero_grad(set_to_none=True)
         losses = []
-        for index, (input, target) in enumerate(zip(x.chunk(micro_batches), y.chunk(micro_batches))):
-            is_early = replicas.count > 1 and index + 1 < micro_batches
-            with model.no_sync() if is_early else contextlib.nullcontext():
-                loss = loss_of(model(input), target)
-                (loss / micro_batches).backward()
-            losses.append(loss.detach())
+        with autocast(given):
+            for index, (input, target) in enumerate(zip(x.chunk(micro_batches), y.chunk(micro_batches))):
+                is_early = replicas.count > 1 and index + 1 < micro_batches
+                with model.no_sync() if is_early else contextlib.nullcontext():
+                    loss = loss_of(model(input), target)
+                    (loss / micro_batches).backward()
+                losses.append(loss.detach())
         update.step()
         barrier()
         yield time.perf_counter() - started, losses
@@ -198,7 +204,8 @@ def pipeline(given, units, micro_batches, batches, replicas, cut):
         started = time.perf_counter()
         update.zero_grad(set_to_none=True)
         inputs = (x,) if 0 in mine else ()
-        schedule.step(*inputs, **(dict(target=y, losses=losses) if stages - 1 in mine else {}))
+        with autocast(given):
+            schedule.step(*inputs, **(dict(target=y, losses=losses) if stages - 1 in mine else {}))
         update.step()
         dist.barrier()
         yield time.perf_counter() - started, losses
@@ -212,6 +219,7 @@ def main():
     parser.add_argument("--threads", type=int, required=True, help="of single")
     parser.add_argument("--replicas", type=int, default=1)
     parser.add_argument("--zero", action="store_true", help="shard the optimizer over the replicas of `single`")
+    parser.add_argument("--autocast", action="store_true", help="compute in bf16 by torch.autocast")
     given = parser.parse_args()
     with open(f"{given.folder}/size.json") as file:
         size = json.load(file)

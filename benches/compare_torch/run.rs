@@ -103,12 +103,17 @@ impl Given {
             }),
             Kind::Mlp(mlp) => json!({ "sizes": mlp.sizes }),
         };
+        let products = size.products()?.into_iter().flat_map(|(_, products)| products);
+        let products = products.map(
+            |one| json!({ "shape": [one.m, one.k, one.n], "transposed": one.transposed, "flops": one.flops }),
+        );
         Ok(json!({
             "model": model,
             "micro_batches": size.micro_batches,
             "targets": size.targets(),
             "flops": size.flops()?,
             "mfu_flops": size.mfu_flops(),
+            "products": products.collect::<Vec<_>>(),
             "cuts": cuts,
         }))
     }

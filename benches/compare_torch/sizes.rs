@@ -8,6 +8,7 @@ use pipewright::plan::StageCost;
 use pipewright::plan::{Candidate, Fit, LayerCost, LinkCost, ModelCosts, Setting};
 use pipewright::schedule::Pass;
 use pipewright::stages::models::{Gpt, LayerSpec, Mlp, Model};
+use serde::Deserialize;
 
 use crate::products::{self, Product};
 
@@ -29,7 +30,20 @@ pub(crate) enum Kind {
     Mlp(Mlp),
 }
 
-/// A, B, C or D; for a GPU `gpt2`, or `tiny` for an emulated GPU.
+/// A GPT and a batch in numbers, as `compare.py` draws them.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Drawn {
+    layers: usize,
+    dim: usize,
+    heads: usize,
+    context: usize,
+    vocab: usize,
+    rows: usize,
+    micro_batches: u32,
+}
+
+/// A, B, C or D; for a GPU `gpt2`, or `tiny` for an emulated GPU; or the JSON of [`Drawn`].
 pub(crate) fn named(name: &str) -> Result<Size> {
     let size = |kind, rows, micro_batches| Size {
         kind,
@@ -64,8 +78,17 @@ pub(crate) fn named(name: &str) -> Result<Size> {
             };
             size(Kind::Gpt(gpt), 1, 4)
         }
+        numbers if numbers.starts_with('{') => {
+            let drawn: Drawn =
+                serde_json::from_str(numbers).map_err(|error| format!("{numbers}: {error}"))?;
+            let gpt = Gpt {
+                vocab: drawn.vocab,
+                ..gpt(drawn.dim, drawn.layers, drawn.heads, drawn.context)
+            };
+            size(Kind::Gpt(gpt), drawn.rows, drawn.micro_batches)
+        }
         other => {
-            let message = format!("there is no size {other}: A, B, C, D, gpt2 or tiny");
+            let message = format!("there is no size {other}: A, B, C, D, gpt2, tiny or JSON");
             return Err(message.into());
         }
     })

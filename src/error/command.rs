@@ -91,6 +91,12 @@ pub enum CommandError {
         /// The layers of the model.
         layers: u32,
     },
+    /// `--dtype any` with measured costs, which are of one number type.
+    #[error(
+        "--dtype any: the file of --costs is for one number type: leave --costs out, so that both are \
+         measured"
+    )]
+    CostsOfOneDtype,
     /// No setting of `tune` fits the memory.
     #[error("nothing fits{limit}: {advice}")]
     NothingFits {

@@ -196,6 +196,8 @@ mod out;
 
 mod tune;
 
+mod dtypes;
+
 mod verify;
 
 #[cfg(target_os = "linux")]

@@ -4,6 +4,8 @@
 mod common;
 #[path = "../../stages/tests/emulator/mod.rs"]
 mod emulator;
+#[path = "../common/plain.rs"]
+mod plain;
 
 mod profile;
 mod refusals;

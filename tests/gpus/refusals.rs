@@ -4,16 +4,13 @@ use std::sync::Arc;
 
 use pipewright::PipelineBuilder;
 use pipewright::stages::layers::Relu;
-use pipewright::stages::loss::{Loss, Score};
 use pipewright::stages::models::{LayerSpec, Mlp, Model};
 use pipewright::stages::optimizer::{Optimizer, Update};
-use pipewright::stages::{
-    DType, Device, ForwardContext, Kept, Layer, Parameter, Place, Result as StageResult, Sequential, Shape,
-    Tensor,
-};
+use pipewright::stages::{DType, Device, Parameter, Place, Result as StageResult, Sequential};
 
 use crate::common::{RandomRows, Recipe, recipe, recipe_of};
 use crate::emulator;
+use crate::plain::{PlainLayer, PlainLoss};
 use crate::training::{GPU, named, on};
 
 fn refusal(recipe: &Recipe, places: Vec<Place>) -> String {
@@ -75,28 +72,6 @@ fn out_of_memory_tells_where_how_much_and_what_would_fit() {
     assert!(told.contains("pipeline.micro_batch_size"), "{told}");
 }
 
-/// A layer that does nothing and does not support GPUs.
-#[derive(Debug)]
-struct Mine;
-
-impl Layer for Mine {
-    fn name(&self) -> &str {
-        "mine"
-    }
-
-    fn output_shape(&self, input: &Shape) -> StageResult<Shape> {
-        Ok(*input)
-    }
-
-    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> StageResult<(Tensor, Kept)> {
-        Ok((input, Kept::new(ctx, [])))
-    }
-
-    fn backward_input(&mut self, saved: Kept, grad: Tensor) -> StageResult<(Option<Tensor>, Kept)> {
-        Ok((Some(grad), saved))
-    }
-}
-
 /// An optimizer that does not support GPUs.
 #[derive(Debug)]
 struct Slowly;
@@ -108,24 +83,6 @@ impl Optimizer for Slowly {
 
     fn update(&self, _: &mut Parameter, _: Update) -> StageResult<()> {
         Ok(())
-    }
-}
-
-/// A loss that does not support GPUs.
-#[derive(Clone, Debug)]
-struct Nothing;
-
-impl Loss<Tensor> for Nothing {
-    fn check(&self, _: &Shape, _: &Shape) -> StageResult<()> {
-        Ok(())
-    }
-
-    fn forward(&mut self, output: Tensor, _: Tensor) -> StageResult<(Score, Tensor)> {
-        Ok((Score::default(), output))
-    }
-
-    fn score(&mut self, _: Tensor, _: Tensor) -> StageResult<Score> {
-        Ok(Score::default())
     }
 }
 
@@ -146,12 +103,13 @@ fn a_layer_an_optimizer_and_a_loss_of_ones_own_run_on_the_cpu_until_they_say_oth
 
     let layers = Model::new(vec![
         LayerSpec::of("relu", 1.0, || Relu::new("relu")),
-        LayerSpec::of("mine", 1.0, || Mine),
+        LayerSpec::of("plain", 1.0, || PlainLayer),
     ]);
     let own = told(builder().stages(layers.split(2).expect("two")));
     assert!(
         own.contains(
-            "stage 1 (rank 1) cannot be built on cuda:0: mine: this layer does not run on cuda:0, only on cpu"
+            "stage 1 (rank 1) cannot be built on cuda:0: plain: this layer does not run on cuda:0, \
+             only on cpu"
         ),
         "{own}"
     );
@@ -160,6 +118,6 @@ fn a_layer_an_optimizer_and_a_loss_of_ones_own_run_on_the_cpu_until_they_say_oth
         own.contains("the optimizer Slowly does not run on cuda:0"),
         "{own}"
     );
-    let own = told(builder().loss(Nothing));
+    let own = told(builder().loss(PlainLoss));
     assert!(own.contains("rank 1: the loss does not run on cuda:0"), "{own}");
 }

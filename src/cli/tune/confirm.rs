@@ -11,20 +11,23 @@ const ROUNDS: usize = 3;
 /// Steps of a run that count, after one that does not.
 const STEPS: usize = 4;
 
-/// Runs the first `top` settings for some steps, in turn, and records the median of their times. If a device
-/// has too little memory for one, it is removed, and the next one takes its place.
+/// Runs the `top` best settings of each number type for some steps, in turn, and records the median of their
+/// times. If a device has too little memory for one, it is removed, and the next one takes its place.
 pub(super) fn run(grid: &mut Grid, top: usize) -> Result<()> {
-    let mut times: Vec<Vec<f64>> = Vec::new();
+    let mut times: Vec<Vec<f64>> = vec![Vec::new(); grid.found.len()];
     for round in 1..=ROUNDS {
         let mut place = 0;
-        while place < top.min(grid.found.len()) {
+        while place < grid.found.len() {
+            if !grid.is_of_top(place, top) {
+                place += 1;
+                continue;
+            }
             let found = &grid.found[place];
             eprintln!(
                 "round {round} of {ROUNDS}: running {}, {}",
                 place + 1,
                 found.in_words()
             );
-            times.resize(times.len().max(place + 1), Vec::new());
             match steps(found) {
                 Ok(seconds) => {
                     times[place].extend(seconds);

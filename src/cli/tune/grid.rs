@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use super::variant::{ALONE, in_words, with_replicas, with_rows, with_setting};
+use super::variant::{ALONE, in_bf16, in_words, with_dtype, with_replicas, with_rows, with_setting};
 use crate::cli::costs::measure;
 use crate::cli::links::Links;
 use crate::compose::{self, PipelinePlan, RanksHere};
@@ -12,7 +12,7 @@ use crate::mesh::Map;
 use crate::plan::{AUTO, Candidate, Contender, Fit, ModelCosts, RankMemory, Setting, best};
 use crate::profile::{Measured, MemoryLimit};
 use crate::schedule::Schedule;
-use crate::stages::Device;
+use crate::stages::{DType, Device};
 use crate::{Error, Result};
 
 /// The largest number of stages on a rank.
@@ -65,6 +65,8 @@ pub(super) struct Search {
     pub(super) costs: Option<PathBuf>,
     /// The links between ranks.
     pub(super) links: Links,
+    /// The number types.
+    pub(super) dtypes: Vec<DType>,
 }
 
 impl Search {
@@ -123,8 +125,9 @@ impl Grid {
         let mut ranks: Vec<u32> = grid.search.shapes.iter().map(|&(_, ranks)| ranks).collect();
         ranks.sort_unstable();
         ranks.dedup();
-        for ranks in ranks {
-            grid.add_ranks(base, ranks)?;
+        for dtype in grid.search.dtypes.clone() {
+            let base = with_dtype(base, dtype);
+            ranks.iter().try_for_each(|&ranks| grid.add_ranks(&base, ranks))?;
         }
         grid.found.sort_by(|a, b| {
             let (a, b) = (&a.candidate.prediction, &b.candidate.prediction);
@@ -145,7 +148,8 @@ impl Grid {
         for rows in sizes {
             let micro_batches = (batch / rows) as u32;
             let config = with_rows(base, ranks, micro_batches, rows);
-            let what = format!("ranks {ranks}, micro-batches {micro_batches}, rows {rows}");
+            let dtype = in_bf16(&config);
+            let what = format!("ranks {ranks}, micro-batches {micro_batches}, rows {rows}{dtype}");
             let measured = match self.search.costs(&config, &what, &self.limits) {
                 // A larger micro-batch would not fit either.
                 Err(error) if error.is_out_of_memory() => {
@@ -305,26 +309,52 @@ impl Grid {
 
     /// The best setting that was run. If none was run, the best prediction.
     pub(super) fn best(&self) -> Option<&Found> {
-        let was_run = self.found.iter().any(|found| found.measured.is_some());
-        let found: Vec<&Found> = self
-            .found
-            .iter()
-            .filter(|found| found.measured.is_some() == was_run)
-            .collect();
-        let contenders: Vec<Contender<'_>> = found.iter().map(|found| found.contender()).collect();
-        best(&contenders).map(|place| found[place])
+        best_of(self.found.iter().collect())
+    }
+
+    /// As [`Grid::best`], of the settings in one number type.
+    pub(super) fn best_in(&self, dtype: DType) -> Option<&Found> {
+        let found = self.found.iter();
+        best_of(
+            found
+                .filter(|found| found.config.pipeline.dtype == dtype)
+                .collect(),
+        )
+    }
+
+    /// The number types that were compared.
+    pub(super) fn dtypes(&self) -> &[DType] {
+        &self.search.dtypes
+    }
+
+    /// Whether a setting is one of the `top` best predictions of its number type.
+    pub(super) fn is_of_top(&self, place: usize, top: usize) -> bool {
+        let dtype = |found: &Found| found.config.pipeline.dtype;
+        let (better, found) = (&self.found[..place], &self.found[place]);
+        better.iter().filter(|one| dtype(one) == dtype(found)).count() < top
     }
 }
 
+fn best_of(mut found: Vec<&Found>) -> Option<&Found> {
+    let was_run = found.iter().any(|found| found.measured.is_some());
+    found.retain(|found| found.measured.is_some() == was_run);
+    let contenders: Vec<Contender<'_>> = found.iter().map(|found| found.contender()).collect();
+    best(&contenders).map(|place| found[place])
+}
+
 impl Found {
-    /// With its measured time, or else the predicted one.
     fn contender(&self) -> Contender<'_> {
         let prediction = &self.candidate.prediction;
         Contender {
             setting: &self.setting,
-            seconds: self.measured.unwrap_or(prediction.step),
+            seconds: self.seconds(),
             memory: prediction.peak_memory,
         }
+    }
+
+    /// The measured time of a step, or else the predicted one.
+    pub(super) fn seconds(&self) -> f64 {
+        self.measured.unwrap_or(self.candidate.prediction.step)
     }
 
     /// Tokens or images a second, for this time of a step.

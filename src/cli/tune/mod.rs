@@ -1,6 +1,7 @@
 //! `pipewright tune`: finds the settings that train a config's model fastest within a memory limit.
 
 mod confirm;
+mod dtypes;
 mod grid;
 mod shapes;
 mod tuned;
@@ -15,10 +16,11 @@ use crate::config::{Config, Memory};
 use crate::error::{Advice, CommandError};
 use crate::mesh::Map;
 use crate::{Error, Result};
+use dtypes::Dtype;
 use grid::{Found, Grid, Search};
 use tuned::Tuned;
 
-/// Rows of the table, if fewer settings are run.
+/// Rows of the table. Settings that were run have rows too.
 const SHOWN: usize = 10;
 
 /// Find the settings that train a model fastest within a memory limit.
@@ -33,6 +35,10 @@ const SHOWN: usize = 10;
 /// and among equal ones the simplest schedule. Another number of micro-batches adds up the same batch in
 /// another order, so the last bits of the weights differ. They also differ with more replicas than
 /// pipeline.gradient_groups, which is then raised.
+///
+/// With --dtype any, all of this is done in f32 and in bf16. Costs and memory are measured for each. Another
+/// number type changes all numbers of a training, its losses too: so tune takes the type of the config
+/// unless it is asked for more.
 #[derive(Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -40,6 +46,7 @@ const SHOWN: usize = 10;
 Examples:
   pipewright tune my.toml
   pipewright tune my.toml --memory 20MiB --out tuned.toml
+  pipewright tune my.toml --dtype any
   pipewright tune my.toml --costs costs.json --devices 16 --device-memory 8GB --hosts 4
   pipewright train tuned.toml
 For a first config, take the config.toml that `pipewright train` writes into runs/gpt-text."
@@ -69,12 +76,15 @@ pub(super) struct Args {
     /// for later backward passes, and buffers [default: no limit]
     #[arg(long, value_name = "BYTES")]
     device_memory: Option<Memory>,
+    /// The number type to compute in; `any` tries both, and takes the better one [default: as the config]
+    #[arg(long, value_name = "TYPE")]
+    dtype: Option<Dtype>,
     /// Measured costs, a file written by profile; then nothing is measured and nothing is run here
     #[arg(long, value_name = "FILE")]
     costs: Option<PathBuf>,
     #[command(flatten)]
     links: Links,
-    /// How many of the best predictions to run; with 0 the prediction decides
+    /// How many of the best predictions to run, of each number type; with 0 the prediction decides
     #[arg(long, value_name = "N", default_value_t = 6)]
     top: usize,
     /// Where to write a config with the chosen settings; the costs are written beside it, in a file that ends
@@ -88,7 +98,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let config = Config::load(&args.config, &args.sets).map_err(CommandError::refused)?;
     cuda_env::enter_for(&config);
     compose::check_measurable(&config)?;
-    let mut grid = Grid::new(&config, search(args, &config)?)?;
+    let search = search(args, &config)?;
+    dtypes::introduce(&search.dtypes, &config);
+    let mut grid = Grid::new(&config, search)?;
     if grid.found.is_empty() {
         return Err(nothing_fits(grid, args, &config)?);
     }
@@ -99,8 +111,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let Some(best) = grid.best() else {
         return Err(nothing_fits(grid, args, &config)?);
     };
-    let run = top.min(grid.found.len());
-    super::print(&(table(&grid, args, run.max(SHOWN)) + "chosen: " + &best.in_words()))?;
+    super::print(&(table(&grid, args) + &dtypes::compared(&grid) + "chosen: " + &best.in_words()))?;
     match (&tuned, &args.out) {
         (Some(tuned), Some(out)) => {
             // A failure is printed on a line of its own.
@@ -124,6 +135,7 @@ fn search(args: &Args, config: &Config) -> Result<Search> {
         device_memory: args.device_memory,
         costs: args.costs.clone(),
         links: args.links,
+        dtypes: dtypes::wanted(args.dtype, args.costs.is_some(), config)?,
     })
 }
 
@@ -153,22 +165,29 @@ fn nothing_fits(grid: Grid, args: &Args, config: &Config) -> Result<Error> {
     .into())
 }
 
-fn table(grid: &Grid, args: &Args, rows: usize) -> String {
+fn table(grid: &Grid, args: &Args) -> String {
     let unit = grid.unit;
     let map = if args.links.are_of_hosts() {
         "  map     "
     } else {
         ""
     };
+    let dtype = if grid.dtypes().len() > 1 { "  type" } else { "" };
     let mut text = format!(
-        "     replicas  ranks  schedule          chunks  micro-batches  rows  recompute  sharded{map}  \
-         predicted s  {unit}/s  bubble    peak MiB  memory MiB  measured s  {unit}/s\n"
+        "     replicas  ranks  schedule          chunks  micro-batches  rows  recompute  \
+         sharded{map}{dtype}  predicted s  {unit}/s  bubble    peak MiB  memory MiB  measured s  {unit}/s\n"
     );
-    for (place, found) in (1..).zip(&grid.found).take(rows) {
-        text += &line(place, found, unit.len() + 2, args.links.are_of_hosts());
+    let rows = (1..).zip(&grid.found);
+    let rows: Vec<(usize, &Found)> = rows
+        .filter(|(place, found)| *place <= SHOWN || found.measured.is_some())
+        .collect();
+    for (place, found) in &rows {
+        let columns = [map, dtype].map(|title| !title.is_empty());
+        text += &line(*place, found, unit.len() + 2, columns);
     }
-    if grid.found.len() > rows {
-        text += &format!("and {} more that are predicted slower\n", grid.found.len() - rows);
+    if grid.found.len() > rows.len() {
+        let more = grid.found.len() - rows.len();
+        text += &format!("and {more} more that are predicted slower\n");
     }
     if grid.above > 0 {
         let limit = args.device_memory.or(args.memory);
@@ -178,7 +197,8 @@ fn table(grid: &Grid, args: &Args, rows: usize) -> String {
     text
 }
 
-fn line(place: usize, found: &Found, wide: usize, has_map: bool) -> String {
+/// A row of the table, with columns for the map and for the number type where they are wanted.
+fn line(place: usize, found: &Found, wide: usize, [has_map, has_dtype]: [bool; 2]) -> String {
     let (setting, prediction) = (&found.setting, &found.candidate.prediction);
     let measured = found.measured.map_or(String::new(), |seconds| {
         format!("  {seconds:>10.4}  {:>wide$.0}", found.rate(seconds))
@@ -188,10 +208,14 @@ fn line(place: usize, found: &Found, wide: usize, has_map: bool) -> String {
         (true, Map::Pipeline) => "  pipeline",
         (true, Map::Replicas) => "  replicas",
     };
+    let dtype = match has_dtype {
+        true => format!("  {:<4}", found.config.pipeline.dtype.to_string()),
+        false => String::new(),
+    };
     let mebibytes = |bytes: f64| bytes / f64::from(1 << 20);
     format!(
-        "{place:>3}. {:>8}  {:>5}  {:<16}  {:>6}  {:>13}  {:>4}  {:>9}  {:>7}{map}  {:>11.4}  {:>wide$.0}  \
-         {:>5.1} %  {:>9.2}  {:>10.2}{measured}\n",
+        "{place:>3}. {:>8}  {:>5}  {:<16}  {:>6}  {:>13}  {:>4}  {:>9}  \
+         {:>7}{map}{dtype}  {:>11.4}  {:>wide$.0}  {:>5.1} %  {:>9.2}  {:>10.2}{measured}\n",
         setting.replicas,
         setting.ranks,
         setting.schedule,

@@ -10,6 +10,7 @@ use crate::cli::out::{Out, Replace};
 use crate::config::{Config, Memory};
 use crate::mesh::Map;
 use crate::plan::AUTO;
+use crate::stages::DType;
 use crate::{Error, Result};
 
 /// The keys of `[pipeline]` that are chosen. They are written if the given config does not have them.
@@ -75,6 +76,9 @@ fn edit(given: &str, wanted: &str, found: &Config) -> Option<String> {
     let mut chosen = FOUND.to_vec();
     if found.pipeline.replicas > 1 {
         chosen.extend(["replicas", "gradient_groups"]);
+    }
+    if found.pipeline.dtype != DType::default() {
+        chosen.push("dtype");
     }
     if variant::recompute_word(found) != "none" {
         chosen.push("recompute");

@@ -4,10 +4,17 @@ use crate::compose;
 use crate::config::{Balanced, Config, Partition, RecomputeBy, SyncKind};
 use crate::mesh::Map;
 use crate::plan::{Candidate, ModelCosts, Setting};
-use crate::stages::Recompute;
+use crate::stages::{DType, Recompute};
 
 /// The schedule for measurements. On one rank it is the only one.
 pub(super) const ALONE: &str = "1f1b";
+
+/// The config in this number type.
+pub(super) fn with_dtype(config: &Config, dtype: DType) -> Config {
+    let mut config = config.clone();
+    config.pipeline.dtype = dtype;
+    config
+}
 
 /// The config with these numbers of ranks, micro-batches and rows, to be measured.
 pub(super) fn with_rows(base: &Config, ranks: u32, micro_batches: u32, rows: usize) -> Config {
@@ -110,6 +117,7 @@ pub(super) fn in_words(setting: &Setting, config: &Config) -> String {
     if let word @ ("selective" | "full") = recompute_word(config) {
         text += &format!(", recompute {word}");
     }
+    text += in_bf16(config);
     if config.optimizer.sharded {
         text += ", sharded optimizer";
     }
@@ -117,6 +125,14 @@ pub(super) fn in_words(setting: &Setting, config: &Config) -> String {
         text += ", map replicas";
     }
     text
+}
+
+/// The words for the number type, if it is not the usual one.
+pub(super) fn in_bf16(config: &Config) -> &'static str {
+    match config.pipeline.dtype {
+        DType::F32 => "",
+        DType::Bf16 => ", in bf16",
+    }
 }
 
 /// What the stages of a measured config recompute.
