@@ -21,4 +21,5 @@ pub(crate) mod real;
 pub(crate) mod sgd;
 pub(crate) mod small;
 pub(crate) mod softmax;
+pub(crate) mod squares;
 mod tile;
