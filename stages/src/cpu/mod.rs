@@ -18,6 +18,7 @@ pub(crate) mod norm;
 pub(crate) mod parts;
 mod prefetch;
 pub(crate) mod real;
+mod row_sums;
 pub(crate) mod sgd;
 pub(crate) mod small;
 pub(crate) mod softmax;
