@@ -6,7 +6,7 @@ pub(crate) const LINE: usize = 16;
 /// Prefetches the cache line of the number at index `at`, for reading or writing. Any `at` is allowed.
 #[inline(always)]
 #[allow(unsafe_code, reason = "there is no safe prefetch")]
-pub(super) fn prefetch(numbers: &[f32], at: usize) {
+pub(super) fn prefetch<T>(numbers: &[T], at: usize) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

@@ -1,10 +1,11 @@
 //! The sums that layer normalisation needs of each row. Registers are named here because the compiler cuts
 //! lanes that are folded later into pairs. Sums of one row do not wait for those of another, so a few rows are
-//! best taken at once.
+//! best taken at once. Meanwhile the next few rows, which are expected to lie behind them, are prefetched.
 
 use pulp::{Arch, Simd, WithSimd};
 
 use super::lanes::{self, LANES};
+use super::prefetch::prefetch;
 use super::real::Real;
 
 /// Writes the mean and the reciprocal standard deviation of each row.
@@ -52,7 +53,7 @@ impl<N: Real> WithSimd for Moments<'_, N> {
             stats[0] = total(simd, row) / count;
         }
         for (stats, row) in self.stats.iter_mut().zip(self.rows.chunks_exact(self.width)) {
-            stats[1] = squares(simd, row, stats[0]) / count + self.epsilon;
+            stats[1] = squares(simd, row, stats[0], self.rows.len()) / count + self.epsilon;
         }
         for [_, scale] in self.stats {
             *scale = 1.0 / scale.sqrt();
@@ -76,7 +77,7 @@ impl<N: Real> WithSimd for Slopes<'_, N> {
         let width = self.gain.len();
         let rows = self.grads.chunks_exact(width).zip(self.rows.chunks_exact(width));
         for ((means, (grad, row)), stats) in self.means.iter_mut().zip(rows).zip(self.stats) {
-            *means = totals(simd, grad, row, self.gain, stats[0]).map(|sum| sum / width as f32);
+            *means = totals(simd, grad, row, self.gain, stats[0], self.rows.len()).map(|sum| sum / width as f32);
         }
     }
 }
@@ -110,12 +111,13 @@ fn total<S: Simd, N: Real>(simd: S, row: &[N]) -> f32 {
     total
 }
 
-/// The sum of the squared distances from the mean.
+/// The sum of the squared distances from the mean. Prefetches the row that lies `ahead` numbers behind this one.
 #[inline(always)]
-fn squares<S: Simd, N: Real>(simd: S, row: &[N], mean: f32) -> f32 {
+fn squares<S: Simd, N: Real>(simd: S, row: &[N], mean: f32, ahead: usize) -> f32 {
     let mut sums = [0.0; LANES];
     let (chunks, rest) = row.as_chunks::<LANES>();
-    for chunk in chunks {
+    for (index, chunk) in chunks.iter().enumerate() {
+        prefetch(row, ahead + index * LANES);
         let chunk = wide(chunk);
         let sums = S::as_mut_simd_f32s(&mut sums).0.iter_mut();
         for (sum, &x) in sums.zip(S::as_simd_f32s(&chunk).0) {
@@ -130,16 +132,25 @@ fn squares<S: Simd, N: Real>(simd: S, row: &[N], mean: f32) -> f32 {
     lanes::fold(sums)
 }
 
-/// The sums of a row whose means [`slopes`] writes.
+/// The sums of a row whose means [`slopes`] writes. Prefetches the rows that lie `ahead` numbers behind these.
 #[inline(always)]
-fn totals<S: Simd, N: Real>(simd: S, grad: &[N], row: &[N], gain: &[f32], mean: f32) -> [f32; 2] {
+fn totals<S: Simd, N: Real>(
+    simd: S,
+    grad: &[N],
+    row: &[N],
+    gain: &[f32],
+    mean: f32,
+    ahead: usize,
+) -> [f32; 2] {
     let (mut totals, mut alongs) = ([0.0; LANES], [0.0; LANES]);
     let (grads, grad_rest) = grad.as_chunks::<LANES>();
     let (chunks, rest) = row.as_chunks::<LANES>();
     let (gains, gain_rest) = gain.as_chunks::<LANES>();
-    for ((grad, chunk), gain) in grads.iter().zip(chunks).zip(gains) {
-        let (grad, chunk) = (wide(grad), wide(chunk));
-        let numbers = S::as_simd_f32s(&grad).0.iter().zip(S::as_simd_f32s(&chunk).0);
+    for (index, ((grads, chunk), gain)) in grads.iter().zip(chunks).zip(gains).enumerate() {
+        prefetch(grad, ahead + index * LANES);
+        prefetch(row, ahead + index * LANES);
+        let (grads, chunk) = (wide(grads), wide(chunk));
+        let numbers = S::as_simd_f32s(&grads).0.iter().zip(S::as_simd_f32s(&chunk).0);
         let sums = S::as_mut_simd_f32s(&mut totals).0.iter_mut();
         let sums = sums.zip(S::as_mut_simd_f32s(&mut alongs).0);
         for (((&grad, &x), &gain), (total, along)) in numbers.zip(S::as_simd_f32s(gain).0).zip(sums) {
