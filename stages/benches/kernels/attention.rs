@@ -26,10 +26,7 @@ pub(crate) fn kernels() -> Result<Vec<Kernel>> {
         let layer = Attention::new("attention", dim, heads)?;
         Ok(Kernel::new(
             format!("attention {size}: {batch} x {time}, {heads} x {width}{format}"),
-            vec![
-                ("forward", flops(2.0 * product)),
-                ("I", flops(4.0 * product)),
-            ],
+            vec![("forward", flops(2.0 * product)), ("I", flops(4.0 * product))],
             layer_run(
                 Box::new(layer),
                 tensor(&[batch, time, 3 * dim])?.to(place(dtype))?,

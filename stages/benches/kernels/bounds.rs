@@ -9,8 +9,8 @@ use pulp::{Arch, Simd, WithSimd};
 use crate::clock::{Clock, Run};
 use crate::table::{Kernel, Work, medians};
 
-/// What a pass must do for each number, by its formula as it is written. Conversions between number formats are
-/// not in it.
+/// What a pass must do for each number, by its formula as it is written. Conversions between number formats
+/// are not in it.
 #[derive(Clone, Copy)]
 pub(crate) struct Needs {
     /// Bytes that are only read.
@@ -88,7 +88,12 @@ fn stream(count: usize) -> Kernel {
     let mut numbers = vec![0.0; count];
     let run = move |clock: &mut Clock| {
         for kind in [Kind::Read, Kind::Change, Kind::Write] {
-            clock.time(|| Arch::new().dispatch(Stream { kind, numbers: &mut numbers }));
+            clock.time(|| {
+                Arch::new().dispatch(Stream {
+                    kind,
+                    numbers: &mut numbers,
+                })
+            });
         }
         Ok(())
     };
@@ -103,9 +108,8 @@ impl Bounds {
         let lanes = Arch::new().dispatch(Lanes);
         let each = |pass| medians(&kernels[0].samples, pass)[0] / (lanes * CHAINS * LENGTH) as f64;
         let streams = footprints.iter().zip(&kernels[1..]).map(|(&count, kernel)| {
-            let each = [0, 1, 2].map(|pass| {
-                medians(&kernel.samples, pass).map(|seconds| seconds / (4 * count) as f64)
-            });
+            let each = [0, 1, 2]
+                .map(|pass| medians(&kernel.samples, pass).map(|seconds| seconds / (4 * count) as f64));
             (count, each)
         });
         Self {
@@ -127,8 +131,7 @@ impl Bounds {
         let [operation, division] = self.arithmetic;
         let arithmetic = (needs.operations * operation).max(needs.divisions * division);
         [0, 1].map(|cold| {
-            let memory =
-                needs.read * read[cold] + needs.changed * change[cold] + needs.written * write[cold];
+            let memory = needs.read * read[cold] + needs.changed * change[cold] + needs.written * write[cold];
             let (each, what) = if memory > arithmetic {
                 (memory, "memory")
             } else {

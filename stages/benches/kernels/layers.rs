@@ -14,8 +14,8 @@ use crate::{FORMATS, ids, own, place, tensor};
 const ROWS: usize = 512;
 const DIM: usize = 256;
 
-/// Bytes that are read, changed and written for each number: one tensor becomes another, is changed in place, or
-/// is changed with the help of another.
+/// Bytes that are read, changed and written for each number: one tensor becomes another, is changed in place,
+/// or is changed with the help of another.
 const COPIED: [f64; 3] = [4.0, 0.0, 4.0];
 const CHANGED: [f64; 3] = [0.0, 4.0, 0.0];
 const WITH: [f64; 3] = [4.0, 4.0, 0.0];

@@ -5,11 +5,13 @@
 //! *Hot*: the kernel has just run, so its operands are in the caches if they fit. *Cold*: other memory has
 //! filled the caches, as between the passes of a real step. Each figure is the median over the rounds, in CPU
 //! time of the thread. Each round runs every kernel once, so a busy moment of the machine affects all kernels
-//! alike. Beside each figure is its share of the bound of this CPU, whose rates are measured in the same rounds:
-//! streams of as many bytes (to read, to change in place and to write), or multiply-adds and divisions in
-//! registers, whichever takes longer. A stream by itself can be slower than two streams side by side, so a share
-//! may exceed 1. Products are shown next to those of the `gemm` crate at the same shapes. The sizes A, B and D are
+//! alike. Products are shown next to those of the `gemm` crate at the same shapes. The sizes A, B and D are
 //! those of the comparison with PyTorch.
+//!
+//! Beside each figure is its share of the bound of this CPU, whose rates are measured in the same rounds:
+//! streams of as many bytes (to read, to change in place and to write), or multiply-adds and divisions in
+//! registers, whichever takes longer. A stream by itself can be slower than two streams side by side, so a
+//! share may exceed 1. Products of `bf16` have no share: their instruction is not measured.
 
 mod attention;
 mod bounds;

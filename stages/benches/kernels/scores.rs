@@ -30,7 +30,11 @@ pub(crate) fn kernels() -> Result<Vec<Kernel>> {
             Needs::new([4.0, 4.0, 0.0], 8.0, 0.0),
         ),
         optimizer("adamw", AdamW::default(), Needs::new([4.0, 12.0, 0.0], 9.0, 2.0)),
-        optimizer("sgd with momentum", momentum, Needs::new([4.0, 8.0, 0.0], 4.0, 0.0)),
+        optimizer(
+            "sgd with momentum",
+            momentum,
+            Needs::new([4.0, 8.0, 0.0], 4.0, 0.0),
+        ),
     ])
 }
 

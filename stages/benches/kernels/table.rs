@@ -8,8 +8,8 @@ use crate::clock::{Clock, Run, Seconds};
 /// The work of a pass.
 #[derive(Clone, Copy)]
 pub(crate) enum Work {
-    /// Floating-point operations: a multiplication and an addition count as two. `dtype` says what is multiplied,
-    /// if there is a bound to compare with.
+    /// Floating-point operations: a multiplication and an addition count as two. `dtype` says what is
+    /// multiplied, if there is a bound to compare with.
     Flops { flops: f64, dtype: Option<DType> },
     /// A stream of so many bytes.
     Bytes(usize),
@@ -89,7 +89,10 @@ impl Kernel {
                         Some(DType::F32) => rates.map(share).concat() + "  of mul-adds",
                         _ => String::new(),
                     };
-                    (format!("{:>8.1} {:>8.1}  GFLOP/s", rates[0], rates[1]), shares + &self.by_gemm(index, rate))
+                    (
+                        format!("{:>8.1} {:>8.1}  GFLOP/s", rates[0], rates[1]),
+                        shares + &self.by_gemm(index, rate),
+                    )
                 }
                 Work::Bytes(bytes) => {
                     let [hot, cold] = [hot, cold].map(|seconds| bytes as f64 / seconds * 1e-9);

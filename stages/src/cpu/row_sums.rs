@@ -1,6 +1,6 @@
 //! The sums that layer normalisation needs of each row. Registers are named here because the compiler cuts
-//! lanes that are folded later into pairs. Sums of one row do not wait for those of another, so a few rows are
-//! best taken at once. Meanwhile the next few rows, which are expected to lie behind them, are prefetched.
+//! lanes that are folded later into pairs. Sums of one row do not wait for those of another, so a few rows
+//! are best taken at once. Meanwhile the next few rows, which lie behind them, are prefetched.
 
 use pulp::{Arch, Simd, WithSimd};
 
@@ -77,7 +77,8 @@ impl<N: Real> WithSimd for Slopes<'_, N> {
         let width = self.gain.len();
         let rows = self.grads.chunks_exact(width).zip(self.rows.chunks_exact(width));
         for ((means, (grad, row)), stats) in self.means.iter_mut().zip(rows).zip(self.stats) {
-            *means = totals(simd, grad, row, self.gain, stats[0], self.rows.len()).map(|sum| sum / width as f32);
+            let sums = totals(simd, grad, row, self.gain, stats[0], self.rows.len());
+            *means = sums.map(|sum| sum / width as f32);
         }
     }
 }
@@ -111,7 +112,7 @@ fn total<S: Simd, N: Real>(simd: S, row: &[N]) -> f32 {
     total
 }
 
-/// The sum of the squared distances from the mean. Prefetches the row that lies `ahead` numbers behind this one.
+/// The sum of the squared distances from the mean. Prefetches the row that lies `ahead` numbers further on.
 #[inline(always)]
 fn squares<S: Simd, N: Real>(simd: S, row: &[N], mean: f32, ahead: usize) -> f32 {
     let mut sums = [0.0; LANES];
@@ -132,7 +133,7 @@ fn squares<S: Simd, N: Real>(simd: S, row: &[N], mean: f32, ahead: usize) -> f32
     lanes::fold(sums)
 }
 
-/// The sums of a row whose means [`slopes`] writes. Prefetches the rows that lie `ahead` numbers behind these.
+/// The sums of a row whose means [`slopes`] writes. Prefetches the rows that lie `ahead` numbers further on.
 #[inline(always)]
 fn totals<S: Simd, N: Real>(
     simd: S,

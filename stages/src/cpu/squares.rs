@@ -5,8 +5,8 @@ use multiversion::multiversion;
 use super::lanes::LANES;
 use super::real::Real;
 
-/// Turns the output into twice its difference from the target, and returns the sum of the squared differences.
-/// It is added up in each of [`LANES`] lanes first.
+/// Turns the output into twice its difference from the target, and returns the sum of the squared
+/// differences. It is added up in each of [`LANES`] lanes first.
 #[multiversion(targets = "simd")]
 pub(crate) fn differences<N: Real>(output: &mut [N], target: &[f32]) -> f64 {
     let mut sums = [0.0; LANES];
