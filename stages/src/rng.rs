@@ -10,20 +10,23 @@ const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 
 /// Four random words for a counter under a key.
 #[inline(always)]
-pub fn philox(key: [u32; 2], mut counter: [u32; 4]) -> [u32; 4] {
+pub fn philox(key: [u32; 2], counter: [u32; 4]) -> [u32; 4] {
     let mut key = key;
+    // Only the lower halves count. Words as wide as their products need not be converted in a loop over
+    // counters.
+    let mut words = counter.map(u64::from);
     for _ in 0..10 {
-        let a = u64::from(MULTIPLIERS[0]) * u64::from(counter[0]);
-        let b = u64::from(MULTIPLIERS[1]) * u64::from(counter[2]);
-        counter = [
-            (b >> 32) as u32 ^ counter[1] ^ key[0],
-            b as u32,
-            (a >> 32) as u32 ^ counter[3] ^ key[1],
-            a as u32,
+        let a = u64::from(MULTIPLIERS[0]) * u64::from(words[0] as u32);
+        let b = u64::from(MULTIPLIERS[1]) * u64::from(words[2] as u32);
+        words = [
+            b >> 32 ^ words[1] ^ u64::from(key[0]),
+            b,
+            a >> 32 ^ words[3] ^ u64::from(key[1]),
+            a,
         ];
         key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
     }
-    counter
+    words.map(|word| word as u32)
 }
 
 struct Fnv(u64);

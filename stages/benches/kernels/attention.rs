@@ -18,14 +18,15 @@ pub(crate) fn kernels() -> Result<Vec<Kernel>> {
     all.map(|((size, [batch, time, heads, width]), (dtype, format))| {
         // Two products forward and four backward. The recomputation in backward is not counted.
         let product = (2 * batch * heads * width * time * (time + 1) / 2) as f64;
+        let flops = |flops| Work::Flops {
+            flops,
+            dtype: Some(dtype),
+        };
         let dim = heads * width;
         let layer = Attention::new("attention", dim, heads)?;
         Ok(Kernel::new(
             format!("attention {size}: {batch} x {time}, {heads} x {width}{format}"),
-            vec![
-                ("forward", Work::Flops(2.0 * product)),
-                ("I", Work::Flops(4.0 * product)),
-            ],
+            vec![("forward", flops(2.0 * product)), ("I", flops(4.0 * product))],
             layer_run(
                 Box::new(layer),
                 tensor(&[batch, time, 3 * dim])?.to(place(dtype))?,

@@ -6,12 +6,19 @@ use std::rc::Rc;
 use pipewright_stages::layers::{Dropout, Embedding, Gelu, GeluForm, LayerNorm, Relu, Residual};
 use pipewright_stages::{ForwardContext, Kept, Layer, Mode, Result, Shape, Tensor};
 
+use crate::bounds::Needs;
 use crate::clock::{Clock, Run};
 use crate::table::{Kernel, Work};
 use crate::{FORMATS, ids, own, place, tensor};
 
 const ROWS: usize = 512;
 const DIM: usize = 256;
+
+/// Bytes that are read, changed and written for each number: one tensor becomes another, is changed in place,
+/// or is changed with the help of another.
+const COPIED: [f64; 3] = [4.0, 0.0, 4.0];
+const CHANGED: [f64; 3] = [0.0, 4.0, 0.0];
+const WITH: [f64; 3] = [4.0, 4.0, 0.0];
 
 const AT: ForwardContext = ForwardContext {
     step: 0,
@@ -31,20 +38,20 @@ pub(crate) fn layer_run(mut layer: Box<dyn Layer>, input: Tensor) -> Result<Run>
     }))
 }
 
-/// A layer that works on single numbers, in both number formats. `forward` and `backward` say how often it
-/// reads or writes memory per number.
+/// A layer that works on single numbers, in both number formats. `needs` says what forward and
+/// backward-input must do for each number, in `f32`.
 fn each<L: Layer>(
     layer: impl Fn() -> Result<L>,
     width: usize,
-    [forward, backward]: [usize; 2],
+    [forward, backward]: [Needs; 2],
 ) -> Result<[Kernel; 2]> {
     let [whole, half]: [Result<Kernel>; 2] = FORMATS.map(|(dtype, format)| {
         let (layer, count) = (layer()?, ROWS * width);
         let name = format!("{}: {ROWS} x {width}{format}", layer.name());
-        let work = |accesses| Work::Each {
+        let work = |needs: Needs| Work::Each {
             what: "number",
             count,
-            bytes: dtype.bytes() * accesses * count,
+            needs: needs.in_format(dtype),
         };
         let input = tensor(&[ROWS, width])?.to(place(dtype))?;
         let passes = vec![("forward", work(forward)), ("I", work(backward))];
@@ -56,13 +63,20 @@ fn each<L: Layer>(
 /// All these kernels.
 pub(crate) fn kernels() -> Result<Vec<Kernel>> {
     let mut kernels = Vec::new();
-    kernels.extend(each(|| Ok(LayerNorm::new("layer norm", DIM)), DIM, [2, 3])?);
+    let normalise = [Needs::new(COPIED, 6.0, 0.0), Needs::new(WITH, 12.0, 0.0)];
+    kernels.extend(each(|| Ok(LayerNorm::new("layer norm", DIM)), DIM, normalise)?);
     let tanh = || Ok(Gelu::new("gelu, tanh form", GeluForm::Tanh));
-    kernels.extend(each(tanh, 4 * DIM, [2, 3])?);
+    // An exponential has 16 operations; one that can be zero has 17.
+    let work = [Needs::new(COPIED, 22.0, 1.0), Needs::new(WITH, 29.0, 1.0)];
+    kernels.extend(each(tanh, 4 * DIM, work)?);
     let exact = || Ok(Gelu::new("gelu, exact form", GeluForm::Exact));
-    kernels.extend(each(exact, 4 * DIM, [2, 3])?);
-    kernels.extend(each(|| Ok(Relu::new("relu")), 4 * DIM, [2, 3])?);
-    kernels.extend(each(|| Dropout::new("dropout", 0.1, 0), DIM, [2, 2])?);
+    let work = [Needs::new(COPIED, 36.0, 1.0), Needs::new(WITH, 57.0, 1.0)];
+    kernels.extend(each(exact, 4 * DIM, work)?);
+    let work = [Needs::new(CHANGED, 2.0, 0.0), Needs::new(WITH, 2.0, 0.0)];
+    kernels.extend(each(|| Ok(Relu::new("relu")), 4 * DIM, work)?);
+    // Ten rounds with 12 operations, of 64 bits in effect, make four random words.
+    let work = Needs::new(CHANGED, 36.0, 0.0);
+    kernels.extend(each(|| Dropout::new("dropout", 0.1, 0), DIM, [work; 2])?);
     kernels.extend([residual()?, embedding()?]);
     Ok(kernels)
 }
@@ -107,7 +121,11 @@ fn residual() -> Result<Kernel> {
         clock.time(|| layer.backward_input(saved, grad))?;
         Ok(())
     };
-    let work = Work::each("number", ROWS * DIM, 3);
+    let work = Work::Each {
+        what: "number",
+        count: ROWS * DIM,
+        needs: Needs::new(WITH, 1.0, 0.0),
+    };
     let name = format!("residual: {ROWS} x {DIM}");
     Ok(Kernel::new(
         name,
@@ -127,10 +145,16 @@ fn embedding() -> Result<Kernel> {
         let (_, pending) = layer.backward_input(saved, grad.clone())?;
         clock.time(|| layer.backward_weight(pending))
     };
-    let count = ROWS * DIM;
+    // Each number of the tables once, although tokens come again.
+    let tables = 4.0 * (context + vocab) as f64 / ROWS as f64;
+    let work = |bytes, operations| Work::Each {
+        what: "number",
+        count: ROWS * DIM,
+        needs: Needs::new(bytes, operations, 0.0),
+    };
     let passes = vec![
-        ("forward", Work::each("number", count, 3)),
-        ("W", Work::each("number", count, 5)),
+        ("forward", work([tables, 0.0, 4.0], 1.0)),
+        ("W", work([4.0, tables, 0.0], 2.0)),
     ];
     let name = format!("embedding: {ROWS} x {DIM}");
     Ok(Kernel::new(name, passes, Box::new(run)))

@@ -7,9 +7,16 @@
 //! time of the thread. Each round runs every kernel once, so a busy moment of the machine affects all kernels
 //! alike. Products are shown next to those of the `gemm` crate at the same shapes. The sizes A, B and D are
 //! those of the comparison with PyTorch.
+//!
+//! Beside each figure is its share of the bound of this CPU, whose rates are measured in the same rounds:
+//! streams of as many bytes (to read, to change in place and to write), or multiply-adds and divisions in
+//! registers, whichever takes longer. A stream by itself can be slower than two streams side by side, so a
+//! share may exceed 1. Products of `bf16` have no share: their instruction is not measured.
 
 mod attention;
+mod bounds;
 mod clock;
+mod cpu;
 mod gemm;
 mod layers;
 mod products;
@@ -18,7 +25,9 @@ mod table;
 
 use pipewright_stages::{DType, Device, Place, Result, Tensor, rng};
 
+use bounds::Bounds;
 use clock::Clock;
+use table::Kernel;
 
 /// Odd, so that the median is one of the measurements.
 const ROUNDS: usize = 21;
@@ -37,13 +46,18 @@ fn main() -> Result<()> {
     kernels.extend(layers::kernels()?);
     kernels.extend(scores::kernels()?);
     kernels.retain(|kernel| wanted.is_none_or(|wanted| kernel.name.contains(wanted.as_str())));
+    let mut footprints: Vec<usize> = kernels.iter().flat_map(Kernel::footprints).collect();
+    footprints.sort_unstable();
+    footprints.dedup();
+    let mut rates = bounds::kernels(&footprints);
     let mut clock = Clock::new();
     for _ in 0..rounds.unwrap_or(ROUNDS) {
-        kernels
-            .iter_mut()
-            .try_for_each(|kernel| kernel.round(&mut clock))?;
+        let mut all = rates.iter_mut().chain(&mut kernels);
+        all.try_for_each(|kernel| kernel.round(&mut clock))?;
     }
-    table::print(&kernels);
+    println!("{}", cpu::line());
+    let bounds = Bounds::new(&rates, &footprints);
+    table::print(rates.iter().chain(&kernels), &bounds);
     Ok(())
 }
 

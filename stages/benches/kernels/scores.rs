@@ -4,6 +4,7 @@ use pipewright_stages::loss::{CrossEntropy, Loss, MeanSquaredError};
 use pipewright_stages::optimizer::{AdamW, Optimizer, Sgd, Update};
 use pipewright_stages::{Init, Parameter, Result, Tensor};
 
+use crate::bounds::Needs;
 use crate::clock::{Clock, Run};
 use crate::table::{Kernel, Work};
 use crate::{ids, numbers, own, tensor};
@@ -25,17 +26,23 @@ pub(crate) fn kernels() -> Result<Vec<Kernel>> {
             "number",
             MeanSquaredError::default(),
             [tensor(&[64, 2048])?, tensor(&[64, 2048])?],
-            3,
+            // The squares are added up in 64 bits.
+            Needs::new([4.0, 4.0, 0.0], 8.0, 0.0),
         ),
-        optimizer("adamw", AdamW::default(), 7),
-        optimizer("sgd with momentum", momentum, 5),
+        optimizer("adamw", AdamW::default(), Needs::new([4.0, 12.0, 0.0], 9.0, 2.0)),
+        optimizer(
+            "sgd with momentum",
+            momentum,
+            Needs::new([4.0, 8.0, 0.0], 4.0, 0.0),
+        ),
     ])
 }
 
 fn cross_entropy(rows: usize, classes: usize) -> Result<Kernel> {
     let name = format!("cross-entropy: {rows} x {classes}");
     let pair = [tensor(&[rows, classes])?, ids(&[rows], classes)?];
-    Ok(loss(name, "logit", CrossEntropy::default(), pair, 2))
+    let needs = Needs::new([0.0, 4.0, 0.0], 23.0, 0.0);
+    Ok(loss(name, "logit", CrossEntropy::default(), pair, needs))
 }
 
 fn loss(
@@ -43,9 +50,13 @@ fn loss(
     what: &'static str,
     mut loss: impl Loss<Tensor>,
     [output, target]: [Tensor; 2],
-    accesses: usize,
+    needs: Needs,
 ) -> Kernel {
-    let work = Work::each(what, output.shape().count(), accesses);
+    let work = Work::Each {
+        what,
+        count: output.shape().count(),
+        needs,
+    };
     let run = move |clock: &mut Clock| {
         let (output, target) = (own(&output), target.clone());
         clock.time(|| loss.forward(output, target))?;
@@ -54,7 +65,7 @@ fn loss(
     Kernel::new(name, vec![("gradient", work)], Box::new(run))
 }
 
-fn optimizer(name: &str, optimizer: impl Optimizer, accesses: usize) -> Kernel {
+fn optimizer(name: &str, optimizer: impl Optimizer, needs: Needs) -> Kernel {
     let mut parameter = Parameter::new("p", &PARAMETERS, Init::Normal(0.02), 0);
     let grad = numbers(parameter.value.len());
     parameter.grad.copy_from_slice(&grad);
@@ -70,6 +81,13 @@ fn optimizer(name: &str, optimizer: impl Optimizer, accesses: usize) -> Kernel {
         clock.time(|| optimizer.update(&mut parameter, update))?;
         Ok(())
     });
-    let passes = vec![("update", Work::each("parameter", count, accesses))];
+    let passes = vec![(
+        "update",
+        Work::Each {
+            what: "parameter",
+            count,
+            needs,
+        },
+    )];
     Kernel::new(format!("{name}: {count}"), passes, run)
 }

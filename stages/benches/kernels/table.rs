@@ -1,31 +1,24 @@
 //! The measurements of kernels, and their table.
 
-use pipewright_stages::Result;
+use pipewright_stages::{DType, Result};
 
+use crate::bounds::{Bounds, Needs};
 use crate::clock::{Clock, Run, Seconds};
 
 /// The work of a pass.
 #[derive(Clone, Copy)]
 pub(crate) enum Work {
-    /// Floating-point operations: a multiplication and an addition count as two.
-    Flops(f64),
-    /// Work on `count` items of some kind, and all memory that it must read or write.
+    /// Floating-point operations: a multiplication and an addition count as two. `dtype` says what is
+    /// multiplied, if there is a bound to compare with.
+    Flops { flops: f64, dtype: Option<DType> },
+    /// A stream of so many bytes.
+    Bytes(usize),
+    /// Work on `count` items of some kind.
     Each {
         what: &'static str,
         count: usize,
-        bytes: usize,
+        needs: Needs,
     },
-}
-
-impl Work {
-    /// Work on `count` numbers, with `accesses` reads or writes of memory for each.
-    pub(crate) fn each(what: &'static str, count: usize, accesses: usize) -> Self {
-        Self::Each {
-            what,
-            count,
-            bytes: 4 * accesses * count,
-        }
-    }
 }
 
 /// A kernel with its measurements.
@@ -35,7 +28,7 @@ pub(crate) struct Kernel {
     run: Run,
     /// The same work with the `gemm` crate.
     gemm: Option<Run>,
-    samples: Vec<Seconds>,
+    pub(crate) samples: Vec<Seconds>,
     gemm_samples: Vec<Seconds>,
 }
 
@@ -67,28 +60,56 @@ impl Kernel {
         Ok(())
     }
 
-    fn print(&self) {
+    /// How much memory its passes use, in `f32`, where memory may bound them.
+    pub(crate) fn footprints(&self) -> impl Iterator<Item = usize> {
+        self.passes.iter().filter_map(|(_, work)| match work {
+            Work::Each { count, needs, .. } => Some(needs.footprint(*count)),
+            _ => None,
+        })
+    }
+
+    /// The rates of the `gemm` crate.
+    fn by_gemm(&self, pass: usize, rate: impl Fn(f64) -> f64) -> String {
+        if self.gemm_samples.is_empty() {
+            return String::new();
+        }
+        let [hot, cold] = medians(&self.gemm_samples, pass).map(rate);
+        format!("{hot:>8.1} {cold:>8.1}  GFLOP/s by gemm")
+    }
+
+    fn print(&self, bounds: &Bounds) {
         for (index, &(pass, work)) in self.passes.iter().enumerate() {
             let [hot, cold] = medians(&self.samples, index);
             let (figures, beside) = match work {
-                Work::Flops(flops) => {
+                Work::Flops { flops, dtype } => {
                     let rate = |seconds: f64| flops / seconds * 1e-9;
-                    let beside = (!self.gemm_samples.is_empty()).then(|| {
-                        let [hot, cold] = medians(&self.gemm_samples, index).map(rate);
-                        format!("{hot:>8.1} {cold:>8.1}  GFLOP/s by gemm")
-                    });
-                    (format!("{:>8.1} {:>8.1}  GFLOP/s", rate(hot), rate(cold)), beside)
-                }
-                Work::Each { what, count, bytes } => {
-                    let [hot_each, cold_each] = [hot, cold].map(|seconds| seconds / count as f64 * 1e9);
-                    let [hot, cold] = [hot, cold].map(|seconds| bytes as f64 / seconds * 1e-9);
+                    let rates = [hot, cold].map(rate);
+                    let share = |rate: f64| format!("{:>6.2}", rate / bounds.multiply_adds());
+                    let shares = match dtype {
+                        Some(DType::F32) => rates.map(share).concat() + "  of mul-adds",
+                        _ => String::new(),
+                    };
                     (
-                        format!("{hot_each:>8.3} {cold_each:>8.3}  ns a {what}"),
-                        Some(format!("{hot:>8.1} {cold:>8.1}  GB/s")),
+                        format!("{:>8.1} {:>8.1}  GFLOP/s", rates[0], rates[1]),
+                        shares + &self.by_gemm(index, rate),
+                    )
+                }
+                Work::Bytes(bytes) => {
+                    let [hot, cold] = [hot, cold].map(|seconds| bytes as f64 / seconds * 1e-9);
+                    (format!("{hot:>8.1} {cold:>8.1}  GB/s"), String::new())
+                }
+                Work::Each { what, count, needs } => {
+                    let [least_hot, least_cold] = bounds.of(needs, count);
+                    let share = |(least, what): (f64, &str), seconds: f64| {
+                        format!("{:>6.2} of {what:<10}", least / seconds)
+                    };
+                    let each = |seconds: f64| seconds / count as f64 * 1e9;
+                    (
+                        format!("{:>8.3} {:>8.3}  ns a {what}", each(hot), each(cold)),
+                        share(least_hot, hot) + &share(least_cold, cold),
                     )
                 }
             };
-            let beside = beside.unwrap_or_default();
             let line = format!("{:<36} {pass:<8}{figures:<35} {beside}", self.name);
             println!("{}", line.trim_end());
         }
@@ -96,7 +117,7 @@ impl Kernel {
 }
 
 /// The medians of a pass, hot and cold.
-fn medians(samples: &[Seconds], pass: usize) -> [f64; 2] {
+pub(crate) fn medians(samples: &[Seconds], pass: usize) -> [f64; 2] {
     [
         median(samples.iter().map(|sample| sample.hot[pass]).collect()),
         median(samples.iter().map(|sample| sample.cold[pass]).collect()),
@@ -109,10 +130,10 @@ fn median(mut numbers: Vec<f64>) -> f64 {
 }
 
 /// Prints every pass of every kernel. I is backward-input, W is backward-weight.
-pub(crate) fn print(kernels: &[Kernel]) {
+pub(crate) fn print<'a>(kernels: impl Iterator<Item = &'a Kernel>, bounds: &Bounds) {
     println!(
-        "{:<36} {:<8}{:>8} {:>8}{:19}{:>8} {:>8}",
-        "kernel", "pass", "hot", "cold", "", "hot", "cold"
+        "{:<36} {:<8}{:>8} {:>8}{:18}share of the bound, hot and cold",
+        "kernel", "pass", "hot", "cold", ""
     );
-    kernels.iter().for_each(Kernel::print);
+    kernels.for_each(|kernel| kernel.print(bounds));
 }

@@ -1,4 +1,4 @@
-//! Sums, maxima and scalar products in a fixed order: first within each of sixteen lanes, then over the
+//! Maxima and scalar products in a fixed order: first within each of sixteen lanes, then over the
 //! lanes, then the rest.
 
 use super::real::Real;
@@ -17,23 +17,6 @@ pub(crate) fn fold(mut lanes: [f32; LANES]) -> f32 {
         half /= 2;
     }
     lanes[0]
-}
-
-/// The sum.
-#[inline(always)]
-pub(crate) fn sum<N: Real>(numbers: &[N]) -> f32 {
-    let mut lanes = [0.0; LANES];
-    let (chunks, rest) = numbers.as_chunks::<LANES>();
-    for chunk in chunks {
-        for lane in 0..LANES {
-            lanes[lane] += chunk[lane].wide();
-        }
-    }
-    let mut total = fold(lanes);
-    for number in rest {
-        total += number.wide();
-    }
-    total
 }
 
 /// The scalar product of two slices of one length.

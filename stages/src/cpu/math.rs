@@ -41,7 +41,7 @@ pub(crate) fn exp(x: f32) -> f32 {
 
 /// Like [`exp`], but `e^-87.3` below -87.3.
 #[inline(always)]
-fn bounded_exp(x: f32) -> f32 {
+pub(crate) fn bounded_exp(x: f32) -> f32 {
     // After adding 1.5 * 2^23, the low bits of the sum hold the rounded integer.
     const ROUND: f32 = 12_582_912.0;
     const LN2_HIGH: f32 = 0.693_359_4;
@@ -56,10 +56,9 @@ fn bounded_exp(x: f32) -> f32 {
     series * power
 }
 
-/// `1 / (1 + e^-x)`, and one minus that.
+/// `1 / (1 + e^-x)`, and one minus that, from `e^-x`.
 #[inline(always)]
-pub(crate) fn sigmoid(x: f32) -> [f32; 2] {
-    let power = bounded_exp(-x);
+pub(crate) fn sigmoid(power: f32) -> [f32; 2] {
     let value = 1.0 / (1.0 + power);
     [value, power * value]
 }

@@ -2,33 +2,14 @@
 
 use multiversion::multiversion;
 
-use super::lanes::{self, LANES};
 use super::parts::{By, cut};
 use super::prefetch::LINE;
 use super::real::Real;
+use super::row_sums;
 use crate::threads;
 
-/// The mean and the reciprocal standard deviation of a row.
-#[inline(always)]
-fn moments<N: Real>(row: &[N], epsilon: f32) -> [f32; 2] {
-    let mean = lanes::sum(row) / row.len() as f32;
-    let mut squares = [0.0; LANES];
-    let (chunks, rest) = row.as_chunks::<LANES>();
-    for chunk in chunks {
-        for lane in 0..LANES {
-            let centred = chunk[lane].wide() - mean;
-            squares[lane] = centred.mul_add(centred, squares[lane]);
-        }
-    }
-    for (square, number) in squares.iter_mut().zip(rest) {
-        let centred = number.wide() - mean;
-        *square = centred.mul_add(centred, *square);
-    }
-    [
-        mean,
-        1.0 / (lanes::fold(squares) / row.len() as f32 + epsilon).sqrt(),
-    ]
-}
+/// How many rows one thread takes at once. They stay in the first-level cache until they are read again.
+const FEW: usize = 8;
 
 /// Normalises every row to mean 0 and standard deviation 1, then scales and shifts it. Writes each row's mean
 /// and reciprocal standard deviation to `stats`.
@@ -47,7 +28,6 @@ pub(crate) fn forward<N: Real>(
     });
 }
 
-#[multiversion(targets = "simd")]
 fn forward_part<N: Real>(
     out: &mut [N],
     stats: &mut [f32],
@@ -57,13 +37,13 @@ fn forward_part<N: Real>(
     epsilon: f32,
 ) {
     let width = gain.len();
-    let rows = input
-        .chunks_exact(width)
-        .zip(out.chunks_exact_mut(width))
-        .zip(stats.as_chunks_mut::<2>().0);
-    for ((row, out), stats) in rows {
-        *stats = moments(row, epsilon);
-        normalise(out, row, *stats, gain, shift);
+    let blocks = input
+        .chunks(FEW * width)
+        .zip(out.chunks_mut(FEW * width))
+        .zip(stats.chunks_mut(FEW * 2));
+    for ((input, out), stats) in blocks {
+        row_sums::moments(stats.as_chunks_mut().0, input, width, epsilon);
+        forward_again_part(out, stats, input, gain, shift);
     }
 }
 
@@ -105,8 +85,6 @@ pub(crate) fn backward<N: Real>(
     gain_grad: &mut [f32],
     shift_grad: &mut [f32],
 ) {
-    /// How many rows one thread takes at once. They stay in the first-level cache until they are read again.
-    const FEW: usize = 8;
     let (width, rows) = (gain.len(), stats.len() / 2);
     let rows = if threads::count() == 1 { FEW } else { rows.max(1) };
     let blocks = grad
@@ -154,42 +132,35 @@ fn add_column_grads<N: Real>(
     }
 }
 
-#[multiversion(targets = "simd")]
 fn input_grad<N: Real>(grad: &mut [N], input: &[N], stats: &[f32], gain: &[f32]) {
     let width = gain.len();
-    let rows = grad
-        .chunks_exact_mut(width)
-        .zip(input.chunks_exact(width))
-        .zip(stats.as_chunks::<2>().0);
-    for ((grad, row), &[mean, scale]) in rows {
-        let [total, along] = sums(grad, row, gain, mean).map(|sum| sum / width as f32);
+    let blocks = grad
+        .chunks_mut(FEW * width)
+        .zip(input.chunks(FEW * width))
+        .zip(stats.as_chunks().0.chunks(FEW));
+    for ((grad, input), stats) in blocks {
+        let mut room = [[0.0; 2]; FEW];
+        let means = &mut room[..stats.len()];
+        row_sums::slopes(means, grad, input, stats, gain);
+        input_grad_part(grad, input, stats, means, gain);
+    }
+}
+
+#[multiversion(targets = "simd")]
+fn input_grad_part<N: Real>(
+    grad: &mut [N],
+    input: &[N],
+    stats: &[[f32; 2]],
+    means: &[[f32; 2]],
+    gain: &[f32],
+) {
+    let width = gain.len();
+    let rows = grad.chunks_exact_mut(width).zip(input.chunks_exact(width));
+    for ((grad, row), (&[mean, scale], &[total, along])) in rows.zip(stats.iter().zip(means)) {
         let slope = along * scale * scale;
         for ((grad, x), &gain) in grad.iter_mut().zip(row).zip(gain) {
             let normal_grad = grad.wide().mul_add(gain, -total);
             *grad = N::narrow(scale * (x.wide() - mean).mul_add(-slope, normal_grad));
         }
     }
-}
-
-/// Two sums over a row: of the gradient of the normalised numbers, and of that gradient times the centred
-/// numbers.
-#[inline(always)]
-fn sums<N: Real>(grad: &[N], row: &[N], gain: &[f32], mean: f32) -> [f32; 2] {
-    let (mut total, mut along) = ([0.0; LANES], [0.0; LANES]);
-    let (grad, grad_rest) = grad.as_chunks::<LANES>();
-    let (row, row_rest) = row.as_chunks::<LANES>();
-    let (gain, gain_rest) = gain.as_chunks::<LANES>();
-    for ((grad, row), gain) in grad.iter().zip(row).zip(gain) {
-        for lane in 0..LANES {
-            let normal_grad = grad[lane].wide() * gain[lane];
-            total[lane] += normal_grad;
-            along[lane] = normal_grad.mul_add(row[lane].wide() - mean, along[lane]);
-        }
-    }
-    for (lane, ((grad, x), gain)) in grad_rest.iter().zip(row_rest).zip(gain_rest).enumerate() {
-        let normal_grad = grad.wide() * gain;
-        total[lane] += normal_grad;
-        along[lane] = normal_grad.mul_add(x.wide() - mean, along[lane]);
-    }
-    [lanes::fold(total), lanes::fold(along)]
 }

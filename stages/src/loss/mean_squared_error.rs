@@ -3,7 +3,8 @@
 use std::fmt;
 
 use super::{Loss, Score, refused};
-use crate::cpu::real::{Real, in_format};
+use crate::cpu::real::in_format;
+use crate::cpu::squares::differences;
 use crate::cuda::{Gpu, Scores};
 use crate::error::{Result, ShapeError};
 use crate::shape::{Kind, Shape};
@@ -49,17 +50,6 @@ impl fmt::Debug for MeanSquaredError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("MeanSquaredError")
     }
-}
-
-/// Turns the output into the gradient, and returns the sum of squares.
-fn differences<N: Real>(output: &mut [N], target: &[f32]) -> f64 {
-    let mut sum = 0.0;
-    for (number, &target) in output.iter_mut().zip(target) {
-        let difference = number.wide() - target;
-        sum += f64::from(difference) * f64::from(difference);
-        *number = N::narrow(2.0 * difference);
-    }
-    sum
 }
 
 impl Loss<Tensor> for MeanSquaredError {
