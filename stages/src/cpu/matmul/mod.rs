@@ -17,7 +17,7 @@ use self::strips::Strips;
 use super::matrix::Matrix;
 use super::parts::{By, PRODUCTS, cut, parts};
 use super::prefetch::{Ahead, LINE, Lines, prefetch};
-use super::tile::{self, FEW_ROWS, Left, ROWS, STEP, is_tall, tile};
+use super::tile::{self, FEW_ROWS, Left, MANY_ROWS, ROWS, STEP, is_tall, tile, wants_many_rows};
 use crate::pool::Buffer;
 
 pub(crate) use self::right::{Packed, Right};
@@ -28,7 +28,7 @@ const BLOCK: usize = 256;
 /// How many numbers a product needs while it runs: a packed block of the right operand, and a block of the
 /// left operand, which is transposed and has `left_rows` rows.
 pub(crate) fn scratch(left_rows: usize, depth: usize) -> usize {
-    BLOCK * DEPTH + strips::numbers(left_rows, depth.min(DEPTH))
+    BLOCK * DEPTH + strips::numbers(wants_many_rows(), left_rows, depth.min(DEPTH))
 }
 
 /// Whether a product of this depth is added up before it is added to its start. So it has the bits of a
@@ -36,6 +36,9 @@ pub(crate) fn scratch(left_rows: usize, depth: usize) -> usize {
 pub(crate) fn is_added_up_first(depth: usize) -> bool {
     depth <= DEPTH
 }
+
+/// The threads of a rank share the output in groups of so many rows.
+const GROUP: usize = 32;
 
 /// What the product is added to.
 #[derive(Clone, Copy)]
@@ -64,20 +67,25 @@ pub(crate) fn matmul(out: &mut [f32], start: Start<'_>, a: Matrix<'_>, b: Right<
     assert_eq!(a.columns, b.depth(), "a has as many columns as b has rows");
     assert_eq!(out.len(), a.rows * b.columns(), "the product fills the output");
     let columns = b.columns();
-    let weight = Strips::GROUP * a.columns * columns / PRODUCTS;
+    let weight = GROUP * a.columns * columns / PRODUCTS;
     let once;
     let b = match b {
         // Packed once here. Otherwise each thread would pack all of it.
-        Right::Matrix(matrix) if parts(a.rows / Strips::GROUP * weight) > 1 => {
+        Right::Matrix(matrix) if parts(a.rows / GROUP * weight) > 1 => {
             once = Packed::new(matrix);
             Right::Packed(&once)
         }
         b => b,
     };
-    cut(By(out, Strips::GROUP * columns), weight, |first, out| {
-        let first = first * Strips::GROUP;
-        let a = a.part(first..first + out.len() / columns);
-        Arch::new().dispatch(Multiply { out, start, a, b });
+    cut(By(out, GROUP * columns), weight, |first, out| {
+        let first = first * GROUP;
+        Arch::new().dispatch(Multiply {
+            a: a.part(first..first + out.len() / columns),
+            out,
+            start,
+            b,
+            many_rows: wants_many_rows(),
+        });
     });
 }
 
@@ -86,6 +94,8 @@ struct Multiply<'a> {
     start: Start<'a>,
     a: Matrix<'a>,
     b: Right<'a>,
+    /// Whether tiles have [`MANY_ROWS`] rows where there are enough registers.
+    many_rows: bool,
 }
 
 impl WithSimd for Multiply<'_> {
@@ -94,24 +104,30 @@ impl WithSimd for Multiply<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         if is_tall::<S>() {
-            self.run::<S, ROWS>(simd)
+            self.run::<S, MANY_ROWS, ROWS>(simd)
         } else {
-            self.run::<S, FEW_ROWS>(simd)
+            self.run::<S, FEW_ROWS, FEW_ROWS>(simd)
         }
     }
 }
 
 impl Multiply<'_> {
-    /// Loops over blocks of the depth, then over blocks of columns, then over rows of tiles.
+    /// Loops over blocks of the depth, then over blocks of columns, then over rows of tiles, which have `TALL`
+    /// or `LOW` rows.
     #[inline(always)]
-    fn run<S: Simd, const HEIGHT: usize>(self, simd: S) {
-        let Self { out, start, a, b } = self;
+    fn run<S: Simd, const TALL: usize, const LOW: usize>(self, simd: S) {
+        let Self {
+            out,
+            start,
+            a,
+            b,
+            many_rows,
+        } = self;
         let mut packed = Buffer::pooled(BLOCK * DEPTH);
-        let has_edge = !a.turned && !a.rows.is_multiple_of(HEIGHT);
-        let mut edge = Buffer::pooled(if has_edge { HEIGHT * DEPTH } else { 0 });
+        let mut edge = Buffer::pooled(if a.turned { 0 } else { TALL * DEPTH });
         for depth in blocks(b.depth()) {
             let start = if depth.start == 0 { start } else { Start::Old };
-            let mut strips = a.turned.then(|| Strips::new(a, &depth));
+            let mut strips = a.turned.then(|| Strips::new(a, &depth, many_rows));
             for first in (0..b.columns()).step_by(BLOCK) {
                 let columns = first..b.columns().min(first + BLOCK);
                 let block = Block {
@@ -121,40 +137,61 @@ impl Multiply<'_> {
                     start: start.from(first),
                 };
                 let next = columns.end..b.columns().min(columns.end + BLOCK);
-                for row in (0..a.rows).step_by(HEIGHT) {
-                    let rows = HEIGHT.min(a.rows - row);
+                let mut row = 0;
+                while row < a.rows {
+                    let height = if many_rows {
+                        height::<TALL, LOW>(a, row)
+                    } else {
+                        LOW
+                    };
+                    let rows = height.min(a.rows - row);
                     let out = Out {
                         numbers: &mut out[row * b.columns() + first..],
                         stride: b.columns(),
                         rows,
                     };
-                    let right = b.lines(&depth, [&columns, &next], (row / HEIGHT, a.rows.div_ceil(HEIGHT)));
+                    let right = b.lines(&depth, [&columns, &next], [row, height, a.rows]);
                     let (left, lines) = if let Some(strips) = &mut strips {
-                        let lines = strips.reach::<HEIGHT>(row, first == 0);
+                        let lines = strips.reach(row, height, first == 0);
                         (strips.of(row), lines)
                     } else {
-                        let lines = a.lines(row + HEIGHT..row + 2 * HEIGHT, &depth);
-                        (
-                            in_place::<HEIGHT>(a.part(row..row + rows), &depth, &mut edge),
-                            lines,
-                        )
+                        let lines = a.lines(row + height..row + 2 * height, &depth);
+                        let left = in_place(a.part(row..row + rows), height, &depth, &mut edge);
+                        (left, lines)
                     };
-                    block.row_of_tiles::<S, HEIGHT>(simd, out, left, [lines, right]);
+                    if height == TALL {
+                        block.row_of_tiles::<S, TALL>(simd, out, left, [lines, right]);
+                    } else {
+                        block.row_of_tiles::<S, LOW>(simd, out, left, [lines, right]);
+                    }
+                    row += height;
                 }
             }
         }
     }
 }
 
+/// How many rows the tiles from this row on have. Low ones are taken where less is left than tall ones need, and
+/// where rows are read in place and lie a multiple of four kilobytes apart. Such rows use the same sets of the
+/// first-level cache, and a set holds no more than twelve lines.
+#[inline(always)]
+fn height<const TALL: usize, const LOW: usize>(a: Matrix<'_>, row: usize) -> usize {
+    const APART: usize = 4096 / size_of::<f32>();
+    let rest = a.rows - row;
+    let two_fit = !a.turned && rest > TALL && rest <= 2 * LOW;
+    let share_sets = !a.turned && a.stride.is_multiple_of(APART);
+    if rest <= LOW || two_fit || share_sets {
+        LOW
+    } else {
+        TALL
+    }
+}
+
 /// The left operand of a row of tiles: the rows where they are, or a copy of them if they are fewer than a
 /// tile has. What pads the copy is not written to the output.
 #[inline(always)]
-fn in_place<'a, const HEIGHT: usize>(
-    rows: Matrix<'a>,
-    depth: &Range<usize>,
-    edge: &'a mut [f32],
-) -> Left<'a> {
-    if rows.rows == HEIGHT {
+fn in_place<'a>(rows: Matrix<'a>, height: usize, depth: &Range<usize>, edge: &'a mut [f32]) -> Left<'a> {
+    if rows.rows == height {
         return Left {
             numbers: &rows.numbers[depth.start..],
             row: rows.stride,
@@ -286,13 +323,14 @@ mod tests {
     use crate::rng;
 
     /// `start + a b` with one level of SIMD.
-    fn product<S: Simd>(simd: S, a: Matrix<'_>, b: Matrix<'_>) -> Vec<f32> {
+    fn product<S: Simd>(simd: S, a: Matrix<'_>, b: Matrix<'_>, many_rows: bool) -> Vec<f32> {
         let mut out = vec![0.5; a.rows * b.columns];
         simd.vectorize(Multiply {
             out: &mut out,
             start: Start::Old,
             a,
             b: Right::Matrix(b),
+            many_rows,
         });
         out
     }
@@ -302,16 +340,18 @@ mod tests {
     }
 
     #[test]
-    fn every_level_of_simd_gives_the_same_bits() {
+    fn every_level_of_simd_and_every_height_of_tiles_gives_the_same_bits() {
         let mut numbers = vec![0.0; 2 * 601 * 300];
         rng::fill_normal(rng::key(1, "numbers"), 1.0, &mut numbers);
         let (a, b) = numbers.split_at(601 * 300);
-        for (rows, depth, columns) in [(45, 601, 300), (300, 601, 43), (1, 1, 1)] {
+        for (rows, depth, columns) in [(45, 601, 300), (300, 601, 43), (52, 1024, 33), (1, 1, 1)] {
             for a in [cut(a, rows, depth), cut(a, depth, rows).t()] {
                 for b in [cut(b, depth, columns), cut(b, columns, depth).t()] {
-                    let plain = product(Scalar, a, b);
-                    assert!(V3::try_new().is_none_or(|simd| product(simd, a, b) == plain));
-                    assert!(V4::try_new().is_none_or(|simd| product(simd, a, b) == plain));
+                    let plain = product(Scalar, a, b, false);
+                    for many in [false, true] {
+                        assert!(V3::try_new().is_none_or(|simd| product(simd, a, b, many) == plain));
+                        assert!(V4::try_new().is_none_or(|simd| product(simd, a, b, many) == plain));
+                    }
                 }
             }
         }

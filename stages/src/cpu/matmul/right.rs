@@ -80,21 +80,20 @@ impl<'a> Right<'a> {
         }
     }
 
-    /// What to prefetch during one of several equal shares of a block's work: of what is packed, the block
+    /// What to prefetch while the tiles from this row of the output on are computed: of what is packed, the block
     /// itself, while it is read for the first time; else, a share of what the `next` columns are packed from.
     #[inline(always)]
     pub(super) fn lines(
         &self,
         depth: &Range<usize>,
         [columns, next]: [&Range<usize>; 2],
-        (share, shares): (usize, usize),
+        [row, height, rows]: [usize; 3],
     ) -> Lines<'a> {
         match self {
-            Self::Packed(packed) if share == 0 => Lines::all(packed.block(depth, columns)),
+            Self::Packed(packed) if row == 0 => Lines::all(packed.block(depth, columns)),
             Self::Matrix(matrix) if !matrix.turned => {
-                let rows = depth.len().div_ceil(shares);
-                let start = depth.start + share * rows;
-                matrix.lines(start..start + rows, next)
+                let share = |row: usize| depth.start + depth.len() * row.min(rows) / rows;
+                matrix.lines(share(row)..share(row + height), next)
             }
             _ => Lines::NONE,
         }

@@ -5,71 +5,87 @@ use std::ops::Range;
 use super::pack::pack;
 use crate::cpu::matrix::Matrix;
 use crate::cpu::prefetch::{LINE, Lines};
-use crate::cpu::tile::{Left, ROWS};
+use crate::cpu::tile::{Left, MANY_ROWS, ROWS};
 use crate::pool::Buffer;
 
-/// A transposed left operand in the order in which tiles read it: strips of eight rows, each column by
-/// column. Each group of strips is packed right before it is read.
+/// A transposed left operand in the order in which tiles read it: strips of rows, each column by column. Each
+/// group of strips is packed right before it is read.
 pub(super) struct Strips<'a> {
     from: Matrix<'a>,
     depth: Range<usize>,
-    /// The distance between strips, in numbers. It is more than a strip's size, because strips that are a
-    /// power of two apart would use the same sets of the first-level cache.
+    /// The rows of a strip: as many as the highest tile.
+    rows: usize,
+    /// The distance between strips, in numbers.
     pitch: usize,
     numbers: Buffer,
 }
 
-/// How many numbers the strips of a left operand of this size take.
-pub(super) fn numbers(rows: usize, depth: usize) -> usize {
-    rows.div_ceil(ROWS) * pitch(depth)
+/// How many rows strips have if large products have tiles of many rows, or not.
+fn rows_of_strip(many_rows: bool) -> usize {
+    if many_rows { MANY_ROWS } else { ROWS }
 }
 
-/// The distance between strips of this many columns, in numbers.
-fn pitch(depth: usize) -> usize {
-    depth * ROWS + 2 * LINE
+/// How many numbers the strips of a left operand of this size take.
+pub(super) fn numbers(many_rows: bool, rows: usize, depth: usize) -> usize {
+    let of_strip = rows_of_strip(many_rows);
+    rows.div_ceil(of_strip) * pitch(of_strip, depth)
+}
+
+/// The distance between strips of this many columns, in numbers. It is more than a strip's size, because strips
+/// that are a power of two apart would use the same sets of the first-level cache.
+fn pitch(rows: usize, depth: usize) -> usize {
+    rows * depth + 2 * LINE
 }
 
 impl<'a> Strips<'a> {
-    /// How many rows are packed at once: two cache lines. The threads share the output in groups of this
-    /// size.
-    pub(super) const GROUP: usize = 2 * LINE;
-
     /// Strips with room for the columns `depth` of a transposed matrix.
-    pub(super) fn new(from: Matrix<'a>, depth: &Range<usize>) -> Self {
+    pub(super) fn new(from: Matrix<'a>, depth: &Range<usize>, many_rows: bool) -> Self {
+        let rows = rows_of_strip(many_rows);
         Self {
             from,
             depth: depth.clone(),
-            pitch: pitch(depth.len()),
-            numbers: Buffer::pooled(numbers(from.rows, depth.len())),
+            rows,
+            pitch: pitch(rows, depth.len()),
+            numbers: Buffer::pooled(numbers(many_rows, from.rows, depth.len())),
         }
+    }
+
+    /// How many rows are packed at once: whole cache lines.
+    fn group(&self) -> usize {
+        4 * self.rows
     }
 
     /// Prepares a row of tiles. If it starts a group and this is the `first` block of columns, packs the
     /// group. Returns memory to prefetch meanwhile: a share of what the next group is packed from.
     #[inline(always)]
-    pub(super) fn reach<const HEIGHT: usize>(&mut self, row: usize, first: bool) -> Lines<'a> {
+    pub(super) fn reach(&mut self, row: usize, height: usize, first: bool) -> Lines<'a> {
         if !first {
             return Lines::NONE;
         }
-        if row.is_multiple_of(Self::GROUP) {
-            let rows = row..self.from.rows.min(row + Self::GROUP);
-            let to = &mut self.numbers[row / ROWS * self.pitch..];
-            pack::<ROWS>(to, self.pitch, self.from.t(), self.depth.clone(), rows);
+        let (group, all) = (self.group(), self.depth.len());
+        if row.is_multiple_of(group) {
+            let rows = row..self.from.rows.min(row + group);
+            let to = &mut self.numbers[row / self.rows * self.pitch..];
+            let pack = if self.rows == MANY_ROWS {
+                pack::<MANY_ROWS>
+            } else {
+                pack::<ROWS>
+            };
+            pack(to, self.pitch, self.from.t(), self.depth.clone(), rows);
         }
-        let share = self.depth.len() * HEIGHT / Self::GROUP;
-        let (group, part) = (row / Self::GROUP + 1, row % Self::GROUP / HEIGHT);
-        let start = self.depth.start + part * share;
-        let columns = group * Self::GROUP..(group + 1) * Self::GROUP;
-        self.from.t().lines(start..start + share, &columns)
+        let share = |row: usize| self.depth.start + all * row / group;
+        let next = row / group * group + group;
+        let lines = share(row % group)..share(row % group + height);
+        self.from.t().lines(lines, &(next..next + group))
     }
 
     /// The left operand of a row of tiles.
     #[inline(always)]
     pub(super) fn of(&self, row: usize) -> Left<'_> {
         Left {
-            numbers: &self.numbers[row / ROWS * self.pitch + row % ROWS..],
+            numbers: &self.numbers[row / self.rows * self.pitch + row % self.rows..],
             row: 1,
-            column: ROWS,
+            column: self.rows,
         }
     }
 }
