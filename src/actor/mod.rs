@@ -2,6 +2,7 @@
 //!
 //! Messages are for control: they carry commands, settings and numbers, never a tensor.
 
+mod awake;
 mod messages;
 mod ranks;
 mod runtime;

@@ -1,11 +1,13 @@
 //! The actor of one rank: its worker, and the threads on which the worker runs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
 
-use actix::{Actor, Context};
+use actix::{Actor, AsyncContext, Context};
 use pipewright_stages::Stage;
 use pipewright_stages::threads::Threads;
 
+use super::awake::Awake;
 use crate::error::{Error, Result, panic_message};
 use crate::worker::Worker;
 
@@ -14,6 +16,8 @@ pub(crate) struct StageActor<S: Stage> {
     pub(super) worker: Option<Box<Worker<S>>>,
     /// The thread's helpers. [`Build`] makes them.
     pub(super) threads: Option<Threads>,
+    /// When it answered last.
+    pub(super) answered: Option<Instant>,
 }
 
 impl<S: Stage> StageActor<S> {
@@ -22,6 +26,7 @@ impl<S: Stage> StageActor<S> {
         Self {
             worker: None,
             threads: None,
+            answered: None,
         }
     }
 
@@ -38,7 +43,9 @@ impl<S: Stage> StageActor<S> {
     /// Runs a job after which the worker can continue, even if the job fails.
     pub(super) fn ask<T>(&mut self, job: impl FnOnce(&mut Worker<S>) -> Result<T>) -> Result<T> {
         let worker = self.worker.as_mut().ok_or(Error::Stopped { cause: None })?;
-        caught(|| job(worker))
+        let result = caught(|| job(worker));
+        self.answered = Some(Instant::now());
+        result
     }
 }
 
@@ -56,6 +63,10 @@ impl<S: Stage> Default for StageActor<S> {
 
 impl<S: Stage> Actor for StageActor<S> {
     type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        ctx.spawn(Awake);
+    }
 }
 
 impl<S: Stage> std::fmt::Debug for StageActor<S> {
