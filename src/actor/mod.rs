@@ -2,7 +2,6 @@
 //!
 //! Messages are for control: they carry commands, settings and numbers, never a tensor.
 
-mod awake;
 mod messages;
 mod ranks;
 mod runtime;

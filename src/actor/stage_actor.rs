@@ -1,13 +1,11 @@
 //! The actor of one rank: its worker, and the threads on which the worker runs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Instant;
 
-use actix::{Actor, AsyncContext, Context};
+use actix::{Actor, Context};
 use pipewright_stages::Stage;
 use pipewright_stages::threads::Threads;
 
-use super::awake::Awake;
 use crate::error::{Error, Result, panic_message};
 use crate::worker::Worker;
 
@@ -16,8 +14,6 @@ pub(crate) struct StageActor<S: Stage> {
     pub(super) worker: Option<Box<Worker<S>>>,
     /// The thread's helpers. [`Build`] makes them.
     pub(super) threads: Option<Threads>,
-    /// When it answered last.
-    pub(super) answered: Option<Instant>,
 }
 
 impl<S: Stage> StageActor<S> {
@@ -26,7 +22,6 @@ impl<S: Stage> StageActor<S> {
         Self {
             worker: None,
             threads: None,
-            answered: None,
         }
     }
 
@@ -43,9 +38,7 @@ impl<S: Stage> StageActor<S> {
     /// Runs a job after which the worker can continue, even if the job fails.
     pub(super) fn ask<T>(&mut self, job: impl FnOnce(&mut Worker<S>) -> Result<T>) -> Result<T> {
         let worker = self.worker.as_mut().ok_or(Error::Stopped { cause: None })?;
-        let result = caught(|| job(worker));
-        self.answered = Some(Instant::now());
-        result
+        caught(|| job(worker))
     }
 }
 
@@ -63,10 +56,6 @@ impl<S: Stage> Default for StageActor<S> {
 
 impl<S: Stage> Actor for StageActor<S> {
     type Context = Context<Self>;
-
-    fn started(&mut self, ctx: &mut Self::Context) {
-        ctx.spawn(Awake);
-    }
 }
 
 impl<S: Stage> std::fmt::Debug for StageActor<S> {
