@@ -110,22 +110,37 @@ impl Near<'_> {
     ) {
         let (columns, lanes) = (self.b.columns(), S::F32_LANES);
         let sums = sums::<S, HEIGHT, WIDTH>(simd, self.b.depth(), a, b);
-        let rows = self.out[row * columns..].chunks_mut(columns);
-        for (out, sums) in rows.zip(sums) {
-            for (index, sum) in sums.into_iter().enumerate() {
-                let column = column + index * lanes;
-                let end = columns.min(column + lanes);
-                let out = &mut out[column.min(end)..end];
-                let sum = match self.start {
-                    Start::Zero => sum,
-                    Start::Row(start) => simd.add_f32s(read(simd, &start[column.min(end)..end]), sum),
-                    Start::Old => simd.add_f32s(read(simd, out), sum),
-                };
-                match S::as_mut_simd_f32s(out) {
-                    ([whole], _) => *whole = sum,
-                    (_, few) => simd.partial_store_f32s(few, sum),
+        let (rows, width) = (HEIGHT.min(self.a.rows - row), WIDTH * lanes);
+        let out = &mut self.out[row * columns..];
+        if rows == HEIGHT && column + width <= columns {
+            // The loops have constant lengths, so the sums stay in registers.
+            for row in 0..HEIGHT {
+                let out = S::as_mut_simd_f32s(&mut out[row * columns + column..][..width]).0;
+                for index in 0..WIDTH {
+                    let sum = sums[row][index];
+                    out[index] = self.start.add(simd, column + index * lanes, out[index], sum);
                 }
             }
+            return;
+        }
+        for (out, sums) in out.chunks_mut(columns).zip(sums).take(rows) {
+            let registers = out[column..].chunks_mut(lanes).zip(sums).enumerate();
+            for (index, (out, sum)) in registers {
+                let sum = self.start.add(simd, column + index * lanes, read(simd, out), sum);
+                simd.partial_store_f32s(out, sum);
+            }
+        }
+    }
+}
+
+impl Start<'_> {
+    /// The start of a register from this column on, and the sum. `old`: what the output holds there.
+    #[inline(always)]
+    fn add<S: Simd>(self, simd: S, column: usize, old: S::f32s, sum: S::f32s) -> S::f32s {
+        match self {
+            Self::Zero => sum,
+            Self::Row(start) => simd.add_f32s(read(simd, &start[column..]), sum),
+            Self::Old => simd.add_f32s(old, sum),
         }
     }
 }

@@ -89,7 +89,8 @@ impl<'a> Right<'a> {
         }
     }
 
-    /// The columns from `first` on, which begins a panel. For one block of the depth that can be read as it is.
+    /// The columns from `first` on, where a panel begins. For one block of the depth that can be read as it
+    /// is.
     #[inline(always)]
     pub(super) fn panel(self, first: usize) -> View<'a> {
         match self {
