@@ -6,6 +6,7 @@ use super::pack::{DEPTH, PANEL, blocks, pack};
 use crate::cpu::matrix::Matrix;
 use crate::cpu::parts::{By, cut};
 use crate::cpu::prefetch::Lines;
+use crate::cpu::small::View;
 use crate::pool::Buffer;
 
 /// The packed right operand of products. Order: blocks of the depth; in each block its panels of 32 columns;
@@ -77,6 +78,30 @@ impl<'a> Right<'a> {
         match self {
             Self::Packed(packed) => packed.columns,
             Self::Matrix(matrix) => matrix.columns,
+        }
+    }
+
+    /// Whether it can be read as it is, row by row: see [`Right::panel`].
+    pub(super) fn has_rows(self) -> bool {
+        match self {
+            Self::Packed(_) => true,
+            Self::Matrix(matrix) => !matrix.turned,
+        }
+    }
+
+    /// The columns from `first` on, where a panel begins. For one block of the depth that can be read as it
+    /// is.
+    #[inline(always)]
+    pub(super) fn panel(self, first: usize) -> View<'a> {
+        match self {
+            Self::Packed(packed) => View {
+                numbers: &packed.numbers[first * packed.depth..],
+                stride: PANEL,
+            },
+            Self::Matrix(matrix) => View {
+                numbers: &matrix.numbers[first..],
+                stride: matrix.stride,
+            },
         }
     }
 
