@@ -6,8 +6,8 @@ use pulp::Simd;
 
 use super::prefetch::Ahead;
 
-/// The rows of a tile of a large product on machines with 32 registers where [`wants_many_rows`]. It is a multiple
-/// of [`FEW_ROWS`].
+/// The rows of a tile of a large product where [`wants_many_rows`], if there are 32 registers. It is a
+/// multiple of [`FEW_ROWS`].
 pub(crate) const MANY_ROWS: usize = 12;
 
 /// The rows of other tiles on these machines. It is a multiple of [`FEW_ROWS`].
@@ -48,8 +48,9 @@ pub(crate) struct Right<'a> {
     pub(crate) row: usize,
 }
 
-/// Whether large products are faster with tiles of twelve rows. They read the right operand from the second-level
-/// cache less often than tiles of eight, but packing is slower. On Intel's CPUs that pays, on AMD's it does not.
+/// Whether large products are faster with tiles of twelve rows. They read the right operand from the
+/// second-level cache less often than tiles of eight, but packing is slower. On Intel's CPUs that pays, on
+/// AMD's it does not.
 pub(crate) fn wants_many_rows() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
@@ -77,13 +78,10 @@ fn is_intel() -> bool {
         == b"GenuineIntel"
 }
 
-/// One tile of a product. It sums, over `depth` from first to last, a column of `left` times a row of `right`,
-/// `WIDTH` registers long. After each [`STEP`] of the depth it prefetches some of what is read next.
+/// One tile of a product. It sums, over `depth` from first to last, a column of `left` times a row of
+/// `right`, `WIDTH` registers long. Before each [`STEP`] of the depth it prefetches some of what is read next.
 #[inline(always)]
-#[allow(
-    unsafe_code,
-    reason = "checks in the inner loop take a quarter of its time on some CPUs"
-)]
+#[allow(unsafe_code, reason = "the innermost loop has no time for checks")]
 pub(crate) fn tile<S: Simd, const HEIGHT: usize, const WIDTH: usize>(
     simd: S,
     depth: usize,
@@ -102,8 +100,8 @@ pub(crate) fn tile<S: Simd, const HEIGHT: usize, const WIDTH: usize>(
     while rest > 0 {
         next.iter_mut().for_each(Ahead::ask);
         let steps = rest.min(STEP);
-        // SAFETY: `a` and `b` are at the column and the row of the operands that many steps before `depth`. So
-        // what is read lies before the ends that were asserted.
+        // SAFETY: `a` is at the next column and `b` at the next row of the operands, of which `rest` are left.
+        // So what is read lies before the ends that were asserted.
         unsafe {
             for _ in 0..steps / UNROLLED {
                 for _ in 0..UNROLLED {

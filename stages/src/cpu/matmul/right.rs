@@ -105,8 +105,9 @@ impl<'a> Right<'a> {
         }
     }
 
-    /// What to prefetch while the tiles from this row of the output on are computed: of what is packed, the block
-    /// itself, while it is read for the first time; else, a share of what the `next` columns are packed from.
+    /// What to prefetch while the tiles from this row of the output on are computed: of what is packed, the
+    /// block itself, while it is read for the first time; else, a share of what the `next` columns are packed
+    /// from.
     #[inline(always)]
     pub(super) fn lines(
         &self,

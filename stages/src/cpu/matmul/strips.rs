@@ -31,8 +31,8 @@ pub(super) fn numbers(many_rows: bool, rows: usize, depth: usize) -> usize {
     rows.div_ceil(of_strip) * pitch(of_strip, depth)
 }
 
-/// The distance between strips of this many columns, in numbers. It is more than a strip's size, because strips
-/// that are a power of two apart would use the same sets of the first-level cache.
+/// The distance between strips of this many columns, in numbers. It is more than a strip's size, because
+/// strips that are a power of two apart would use the same sets of the first-level cache.
 fn pitch(rows: usize, depth: usize) -> usize {
     rows * depth + 2 * LINE
 }
