@@ -79,7 +79,8 @@ fn is_intel() -> bool {
 }
 
 /// One tile of a product. It sums, over `depth` from first to last, a column of `left` times a row of
-/// `right`, `WIDTH` registers long. Before each [`STEP`] of the depth it prefetches some of what is read next.
+/// `right`, `WIDTH` registers long. Before each [`STEP`] of the depth it prefetches some of what is read
+/// next.
 #[inline(always)]
 #[allow(unsafe_code, reason = "the innermost loop has no time for checks")]
 pub(crate) fn tile<S: Simd, const HEIGHT: usize, const WIDTH: usize>(
@@ -100,8 +101,8 @@ pub(crate) fn tile<S: Simd, const HEIGHT: usize, const WIDTH: usize>(
     while rest > 0 {
         next.iter_mut().for_each(Ahead::ask);
         let steps = rest.min(STEP);
-        // SAFETY: `a` is at the next column and `b` at the next row of the operands, of which `rest` are left.
-        // So what is read lies before the ends that were asserted.
+        // SAFETY: `a` is at the next column and `b` at the next row of the operands. Of both, `rest` are
+        // left. So what is read lies before the ends that were asserted.
         unsafe {
             for _ in 0..steps / UNROLLED {
                 for _ in 0..UNROLLED {

@@ -116,8 +116,8 @@ impl WithSimd for Multiply<'_> {
 }
 
 impl Multiply<'_> {
-    /// Loops over blocks of the depth, then over blocks of columns, then over rows of tiles. Tiles have `TALL`
-    /// or `LOW` rows.
+    /// Loops over blocks of the depth, then over blocks of columns, then over rows of tiles. Tiles have
+    /// `TALL` or `LOW` rows.
     #[inline(always)]
     fn run<S: Simd, const TALL: usize, const LOW: usize>(self, simd: S) {
         let Self {
@@ -176,8 +176,8 @@ impl Multiply<'_> {
 }
 
 /// How many rows the tiles from this row on have. Low ones are taken where less is left than tall ones need,
-/// and where rows are read in place and lie a multiple of four kilobytes apart. Such rows use the same sets of
-/// the first-level cache, and a set holds no more than twelve lines.
+/// and where rows are read in place and lie a multiple of four kilobytes apart. Such rows use the same sets
+/// of the first-level cache, and a set holds no more than twelve lines.
 #[inline(always)]
 fn height<const TALL: usize, const LOW: usize>(a: Matrix<'_>, row: usize) -> usize {
     const APART: usize = 4096 / size_of::<f32>();
