@@ -94,8 +94,11 @@ pub(crate) fn tile<S: Simd, const HEIGHT: usize, const WIDTH: usize>(
     let last = depth - 1;
     assert!(left.numbers.len() > (HEIGHT - 1) * left.row + last * left.column);
     assert!(right.numbers.len() >= last * right.row + WIDTH * S::F32_LANES);
-    // Hidden from the compiler, which would add them up again in each step.
-    let rows: [usize; HEIGHT] = black_box(std::array::from_fn(|index| index * left.row));
+    let mut rows: [usize; HEIGHT] = std::array::from_fn(|index| index * left.row);
+    if depth > 4 * STEP {
+        // Hidden from the compiler, which would add them up again in each step. That takes a trip to memory.
+        rows = black_box(rows);
+    }
     let (mut a, mut b) = (left.numbers.as_ptr(), right.numbers.as_ptr());
     let mut rest = depth;
     while rest > 0 {
