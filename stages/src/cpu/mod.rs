@@ -22,5 +22,5 @@ mod row_sums;
 pub(crate) mod sgd;
 pub(crate) mod small;
 pub(crate) mod softmax;
-pub(crate) mod squares;
+pub(crate) mod squared_error;
 mod tile;

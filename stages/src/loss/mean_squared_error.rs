@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{Loss, Score, refused};
 use crate::cpu::real::in_format;
-use crate::cpu::squares::differences;
+use crate::cpu::squared_error::differences;
 use crate::cuda::{Gpu, Scores};
 use crate::error::{Result, ShapeError};
 use crate::shape::{Kind, Shape};
