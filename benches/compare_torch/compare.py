@@ -57,7 +57,22 @@ def parsed(about, own_arguments):
     parser.add_argument("--json", type=pathlib.Path, help="where all figures are written")
     own_arguments(parser)
     parser.set_defaults(dtype="f32", drawn={})
-    return parser.parse_args()
+    options = parser.parse_args()
+    refuse(parser, options)
+    return options
+
+
+def refuse(parser, options):
+    """Ends with a message if the arguments leave nothing to run, or name what does not exist."""
+    drawn_sizes = getattr(options, "random", 0)
+    if drawn_sizes < 0:
+        parser.error(f"argument --random: {drawn_sizes} is not a number of sizes: give 0 or more")
+    if getattr(options, "sizes", None) == [] and drawn_sizes == 0:
+        parser.error("nothing to run: name sizes after --sizes, or draw some with --random N")
+    for name in ("binary", "text", "images"):
+        path = getattr(options, name)
+        if path and not path.exists():
+            parser.error(f"argument --{name}: there is no {path}")
 
 
 def own_arguments(parser):
