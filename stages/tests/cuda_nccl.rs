@@ -266,3 +266,44 @@ fn a_tensor_that_is_elsewhere_is_not_sent() {
         assert!(said.contains("it is on cpu"), "{said}");
     });
 }
+
+/// Names the file of [`dropping_a_communicator_waits_for_an_abort_that_another_thread_has_begun`] in the
+/// process that it starts.
+const ABORTS: &str = "PIPEWRIGHT_EMULATOR_ABORTS";
+
+/// A process that ends in the middle of an abort crashes: NCCL then calls a driver that has shut down.
+#[test]
+fn dropping_a_communicator_waits_for_an_abort_that_another_thread_has_begun() {
+    let Some(path) = std::env::var_os(ABORTS) else {
+        let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("aborts");
+        std::fs::write(&file, "").expect("written");
+        let mut again = std::process::Command::new(std::env::current_exe().expect("this test"));
+        let name = "dropping_a_communicator_waits_for_an_abort_that_another_thread_has_begun";
+        again.args([name, "--exact", "--nocapture"]);
+        let ended = again.env(ABORTS, file).status();
+        return assert!(ended.expect("started").success());
+    };
+    if !two() {
+        return;
+    }
+    let aborts = || std::fs::read_to_string(&path).unwrap_or_default();
+    let done = Barrier::new(2);
+    members(|number, communicator| {
+        if number == 1 {
+            done.wait();
+            return;
+        }
+        let aborter = communicator.aborter();
+        let then = thread::scope(|scope| {
+            scope.spawn(move || aborter.abort());
+            while !aborts().contains("begun") {
+                thread::yield_now();
+            }
+            // What dropping the communicator does, in the time that the other thread takes.
+            communicator.aborter().abort();
+            aborts()
+        });
+        done.wait();
+        assert!(then.contains("done"), "{then}");
+    });
+}

@@ -19,6 +19,8 @@ const ABORT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Handle {
     raw: Mutex<Option<Raw>>,
+    /// Held by the thread that aborts it.
+    aborting: Mutex<()>,
     /// Whose it is.
     member: Member,
 }
@@ -40,6 +42,7 @@ impl Handle {
         let code = unsafe { sys::ncclCommInitRankConfig(&mut raw, of, id, number, &mut config) };
         let handle = Self {
             raw: Mutex::new((!raw.is_null()).then_some(Raw(raw))),
+            aborting: Mutex::new(()),
             member,
         };
         (handle, code)
@@ -68,8 +71,10 @@ impl Handle {
         })
     }
 
-    /// Aborts the communicator. Waits for that for a limited time.
+    /// Aborts the communicator. Waits for that for a limited time, also when another thread has begun it: a
+    /// process that ends in the middle of an abort crashes.
     pub(super) fn abort(&self) {
+        let _alone = self.aborting.try_lock_for(ABORT);
         let Some(raw) = self.raw.lock().take() else {
             return;
         };
