@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use pipewright_stages::{Device, Stage};
 
+use super::cores;
 use super::alike;
 use super::parts::Parts;
 use super::running::Pipeline;
@@ -183,15 +184,5 @@ fn max_staleness<S: Stage>(parts: &Parts<S>) -> u32 {
     match parts.replicas {
         1 => 0,
         _ => parts.sync.max_staleness(),
-    }
-}
-
-/// One core for each thread. Empty when there are fewer cores than threads, or only one thread.
-pub(crate) fn cores(pin: bool, threads: usize) -> Vec<core_affinity::CoreId> {
-    let cores = core_affinity::get_core_ids().unwrap_or_default();
-    if pin && threads > 1 && cores.len() >= threads {
-        cores
-    } else {
-        Vec::new()
     }
 }

@@ -2,6 +2,7 @@
 
 mod alike;
 mod builder;
+mod cores;
 mod hash;
 mod launch;
 mod metrics;
@@ -20,7 +21,7 @@ mod ties;
 mod transfers;
 
 pub use builder::PipelineBuilder;
-pub(crate) use launch::cores;
+pub(crate) use cores::cores;
 pub(crate) use parts::STALL_LIMIT;
 pub(crate) use report::score;
 pub use report::{Evaluation, StepReport};
