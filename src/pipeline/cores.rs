@@ -18,7 +18,10 @@ pub(crate) fn cores(pin: bool, threads: usize) -> Vec<CoreId> {
 
 /// The hardware threads of the core that this one belongs to, as Linux lists them.
 fn siblings(CoreId { id }: CoreId) -> Option<String> {
-    fs::read_to_string(format!("/sys/devices/system/cpu/cpu{id}/topology/thread_siblings_list")).ok()
+    fs::read_to_string(format!(
+        "/sys/devices/system/cpu/cpu{id}/topology/thread_siblings_list"
+    ))
+    .ok()
 }
 
 /// The first hardware thread of each core, then all others. Where cores are not known, the order stays.

@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use pipewright_stages::{Device, Stage};
 
-use super::cores;
 use super::alike;
+use super::cores;
 use super::parts::Parts;
 use super::running::Pipeline;
 use super::setup::Setup;
