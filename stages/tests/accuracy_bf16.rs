@@ -10,6 +10,8 @@ mod attention;
 mod common;
 #[path = "common/erfc.rs"]
 mod erfc;
+#[path = "accuracy/gated.rs"]
+mod gated;
 #[path = "accuracy/inputs.rs"]
 mod inputs;
 #[path = "accuracy/linear.rs"]
@@ -22,6 +24,8 @@ mod norm;
 mod optimizer;
 #[path = "accuracy/pointwise.rs"]
 mod pointwise;
+#[path = "accuracy/rms_norm.rs"]
+mod rms_norm;
 
 fn place() -> Place {
     Place {

@@ -5,12 +5,13 @@ mod common;
 
 use common::{ids, shuffle, tensor};
 use pipewright_stages::layers::{
-    Attention, Cheap, Dropout, Embedding, Flatten, Gelu, GeluForm, LayerNorm, Layout, Linear, Recomputed,
-    Relu, Residual,
+    Attention, Cheap, Dropout, Embedding, Flatten, GateForm, Gated, Gelu, GeluForm, HeadNorm, Heads,
+    LayerNorm, Layout, Linear, Recomputed, Relu, Residual, RmsNorm,
 };
 use pipewright_stages::testing::check_gradients;
 use pipewright_stages::{Bytes, Init, Layer, Parameter, Tensor};
 use proptest::prelude::*;
+use proptest::sample::select;
 
 fn linear(layout: Layout, inputs: usize, outputs: usize, bias: bool) -> Linear {
     let layer = Linear::new("fc", [inputs, outputs], Init::Normal(0.5), 1).with_layout(layout);
@@ -21,9 +22,15 @@ fn linear(layout: Layout, inputs: usize, outputs: usize, bias: bool) -> Linear {
     }
 }
 
+const FORMS: [GateForm; 3] = [GateForm::Silu, GateForm::GeluTanh, GateForm::Gelu];
+
 /// Panics if something is wrong with the layer.
 fn check(layer: impl Layer, input: &Tensor) {
     check_gradients(layer, input).unwrap_or_else(|error| panic!("{error}"));
+}
+
+fn forms() -> impl Strategy<Value = GateForm> {
+    select(FORMS.to_vec())
 }
 
 proptest! {
@@ -53,6 +60,29 @@ proptest! {
     }
 
     #[test]
+    fn gated_in_all_forms(rows in 1_usize..5, width in 1_usize..40, form in forms(), scale in 0.5_f32..6.0) {
+        let mut input = tensor("x", &[rows, 2 * width]);
+        input.f32_mut().iter_mut().for_each(|x| *x *= scale);
+        check(Gated::new("gated", form), &input);
+    }
+
+    #[test]
+    fn rms_norm(rows in 1_usize..5, width in 1_usize..40) {
+        let mut input = tensor("x", &[rows, width]);
+        // Small numbers alone would curve the function too much for central differences.
+        input.f32_mut().chunks_exact_mut(width).for_each(|row| row[0] = 2.0);
+        check(RmsNorm::new("norm", width, 1e-5), &input);
+    }
+
+    #[test]
+    fn head_norm(rows in 1_usize..4, key_value in 1_usize..3, shared in 1_usize..3, width in 1_usize..9) {
+        let heads = Heads { query: key_value * shared, key_value, width };
+        let mut input = tensor("x", &[rows, (heads.query + 2 * key_value) * width]);
+        input.f32_mut().chunks_exact_mut(width).for_each(|head| head[0] = 2.0);
+        check(HeadNorm::new("norm", heads, 1e-6), &input);
+    }
+
+    #[test]
     fn layer_norm(rows in 1_usize..5, width in 2_usize..40) {
         let mut input = tensor("x", &[rows, width]);
         input.f32_mut().iter_mut().for_each(|x| *x *= 3.0);
@@ -70,6 +100,8 @@ proptest! {
     #[test]
     fn embedding(batch in 1_usize..4, time in 1_usize..6, dim in 1_usize..6) {
         let layer = Embedding::new("embed", 7, 6, dim, 1);
+        check(layer, &ids("x", &[batch, time], 7));
+        let layer = Embedding::of_tokens("embed", "table", 7, dim, Init::Normal(1.0), 1);
         check(layer, &ids("x", &[batch, time], 7));
     }
 
@@ -127,9 +159,9 @@ fn in_a_row(first: &mut dyn Layer, second: &mut dyn Layer, input: &Tensor, grad:
     [output, input_grad.unwrap()]
 }
 
-fn assert_recomputed_equals<C: Cheap>(make: impl Fn() -> C) {
+fn assert_recomputed_equals<C: Cheap>(width: usize, make: impl Fn() -> C) {
     let linear = || linear(Layout::InOut, 12, 7, true);
-    let (input, grad) = (tensor("x", &[5, 12]), tensor("grad", &[5, 7]));
+    let (input, grad) = (tensor("x", &[5, width]), tensor("grad", &[5, 7]));
     let (mut first, mut second) = (make(), linear());
     let mut both = Recomputed::new(make(), linear());
     shuffle(&mut first);
@@ -154,7 +186,11 @@ fn assert_recomputed_equals<C: Cheap>(make: impl Fn() -> C) {
 
 #[test]
 fn recomputed_layers_equal_the_two_in_a_row() {
-    assert_recomputed_equals(|| LayerNorm::new("norm", 12));
-    assert_recomputed_equals(|| Gelu::new("gelu", GeluForm::Tanh));
-    assert_recomputed_equals(|| Gelu::new("gelu", GeluForm::Exact));
+    assert_recomputed_equals(12, || LayerNorm::new("norm", 12));
+    assert_recomputed_equals(12, || RmsNorm::new("norm", 12, 1e-5));
+    assert_recomputed_equals(12, || Gelu::new("gelu", GeluForm::Tanh));
+    assert_recomputed_equals(12, || Gelu::new("gelu", GeluForm::Exact));
+    for form in FORMS {
+        assert_recomputed_equals(24, || Gated::new("gated", form));
+    }
 }

@@ -3,8 +3,10 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use pipewright_stages::layers::{Dropout, Embedding, Gelu, GeluForm, LayerNorm, Relu, Residual};
-use pipewright_stages::{ForwardContext, Kept, Layer, Mode, Result, Shape, Tensor};
+use pipewright_stages::layers::{
+    Dropout, Embedding, GateForm, Gated, Gelu, GeluForm, HeadNorm, Heads, LayerNorm, Relu, Residual, RmsNorm,
+};
+use pipewright_stages::{ForwardContext, Init, Kept, Layer, Mode, Result, Shape, Tensor};
 
 use crate::bounds::Needs;
 use crate::clock::{Clock, Run};
@@ -65,6 +67,9 @@ pub(crate) fn kernels() -> Result<Vec<Kernel>> {
     let mut kernels = Vec::new();
     let normalise = [Needs::new(COPIED, 6.0, 0.0), Needs::new(WITH, 12.0, 0.0)];
     kernels.extend(each(|| Ok(LayerNorm::new("layer norm", DIM)), DIM, normalise)?);
+    let divide = [Needs::new(COPIED, 3.0, 0.0), Needs::new(WITH, 7.0, 0.0)];
+    kernels.extend(each(|| Ok(RmsNorm::new("rms norm", DIM, 1e-5)), DIM, divide)?);
+    kernels.extend(head_norm()?);
     let tanh = || Ok(Gelu::new("gelu, tanh form", GeluForm::Tanh));
     // An exponential has 16 operations; one that can be zero has 17.
     let work = [Needs::new(COPIED, 22.0, 1.0), Needs::new(WITH, 29.0, 1.0)];
@@ -72,13 +77,41 @@ pub(crate) fn kernels() -> Result<Vec<Kernel>> {
     let exact = || Ok(Gelu::new("gelu, exact form", GeluForm::Exact));
     let work = [Needs::new(COPIED, 36.0, 1.0), Needs::new(WITH, 57.0, 1.0)];
     kernels.extend(each(exact, 4 * DIM, work)?);
+    kernels.extend(gated()?);
     let work = [Needs::new(CHANGED, 2.0, 0.0), Needs::new(WITH, 2.0, 0.0)];
     kernels.extend(each(|| Ok(Relu::new("relu")), 4 * DIM, work)?);
     // Ten rounds with 12 operations, of 64 bits in effect, make four random words.
     let work = Needs::new(CHANGED, 36.0, 0.0);
     kernels.extend(each(|| Dropout::new("dropout", 0.1, 0), DIM, [work; 2])?);
-    kernels.extend([residual()?, embedding()?]);
+    kernels.extend([residual()?, embedding(true)?, embedding(false)?]);
     Ok(kernels)
+}
+
+/// Three quarters of the numbers are normalised, the others are copied.
+fn head_norm() -> Result<[Kernel; 2]> {
+    let heads = Heads {
+        query: 8,
+        key_value: 4,
+        width: 64,
+    };
+    let work = [
+        Needs::new(COPIED, 2.25, 0.0),
+        Needs::new([3.0, 3.0, 0.0], 5.25, 0.0),
+    ];
+    each(
+        || Ok(HeadNorm::new("head norm", heads, 1e-5)),
+        16 * heads.width,
+        work,
+    )
+}
+
+/// Two numbers of the input make one of the output.
+fn gated() -> Result<[Kernel; 2]> {
+    let work = [
+        Needs::new([4.0, 0.0, 2.0], 9.5, 0.5),
+        Needs::new([2.0, 4.0, 0.0], 11.5, 0.5),
+    ];
+    each(|| Ok(Gated::new("gated, silu", GateForm::Silu)), 8 * DIM, work)
 }
 
 /// A layer that returns prepared tensors, at no cost.
@@ -134,11 +167,16 @@ fn residual() -> Result<Kernel> {
     ))
 }
 
-fn embedding() -> Result<Kernel> {
+fn embedding(has_positions: bool) -> Result<Kernel> {
     let (context, vocab) = (128, 256);
     let input = ids(&[ROWS / context, context], vocab)?;
     let grad = tensor(&[ROWS / context, context, DIM])?;
-    let mut layer = Embedding::new("embedding", vocab, context, DIM, 0);
+    let mut layer = if has_positions {
+        Embedding::new("embedding", vocab, context, DIM, 0)
+    } else {
+        Embedding::of_tokens("embedding of tokens", "table", vocab, DIM, Init::Normal(1.0), 0)
+    };
+    let name = format!("{}: {ROWS} x {DIM}", layer.name());
     let run = move |clock: &mut Clock| {
         let input = input.clone();
         let (_, saved) = clock.time(|| layer.forward(AT, input))?;
@@ -146,16 +184,17 @@ fn embedding() -> Result<Kernel> {
         clock.time(|| layer.backward_weight(pending))
     };
     // Each number of the tables once, although tokens come again.
-    let tables = 4.0 * (context + vocab) as f64 / ROWS as f64;
+    let positions = if has_positions { context } else { 0 };
+    let tables = 4.0 * (positions + vocab) as f64 / ROWS as f64;
+    let additions = if has_positions { 2.0 } else { 1.0 };
     let work = |bytes, operations| Work::Each {
         what: "number",
         count: ROWS * DIM,
         needs: Needs::new(bytes, operations, 0.0),
     };
     let passes = vec![
-        ("forward", work([tables, 0.0, 4.0], 1.0)),
-        ("W", work([4.0, tables, 0.0], 2.0)),
+        ("forward", work([tables, 0.0, 4.0], additions - 1.0)),
+        ("W", work([4.0, tables, 0.0], additions)),
     ];
-    let name = format!("embedding: {ROWS} x {DIM}");
     Ok(Kernel::new(name, passes, Box::new(run)))
 }

@@ -4,12 +4,15 @@
 //! number of lanes, so a result depends only on its input: not on the threads, the stage or the memory that
 //! it is in.
 
+pub(crate) mod activation;
 pub(crate) mod adamw;
 pub(crate) mod attention;
 pub(crate) mod dropout;
 pub(crate) mod elementwise;
+pub(crate) mod gated;
 pub(crate) mod gelu;
 pub(crate) mod halves;
+pub(crate) mod head_norm;
 pub(crate) mod lanes;
 pub(crate) mod math;
 pub(crate) mod matmul;

@@ -1,4 +1,6 @@
-//! Layer normalisation, row by row. Ba, Kiros and Hinton, "Layer normalization" (2016).
+//! Norms, row by row. With a shift: layer normalisation, Ba, Kiros and Hinton, "Layer normalization" (2016).
+//! Without one: RMSNorm, Zhang and Sennrich, "Root mean square layer normalization" (2019), which is the same
+//! with a mean of 0.
 
 use multiversion::multiversion;
 
@@ -11,14 +13,15 @@ use crate::threads;
 /// How many rows one thread takes at once. They stay in the first-level cache until they are read again.
 const FEW: usize = 8;
 
-/// Normalises every row to mean 0 and standard deviation 1, then scales and shifts it. Writes each row's mean
-/// and reciprocal standard deviation to `stats`.
+/// Normalises every row to mean 0 and standard deviation 1, then scales and shifts it. Without a shift, divides
+/// it by its root mean square, then scales it. Writes each row's mean (0 without a shift) and the factor of the
+/// first step to `stats`.
 pub(crate) fn forward<N: Real>(
     out: &mut [N],
     stats: &mut [f32],
     input: &[N],
     gain: &[f32],
-    shift: &[f32],
+    shift: Option<&[f32]>,
     epsilon: f32,
 ) {
     let width = gain.len();
@@ -28,12 +31,13 @@ pub(crate) fn forward<N: Real>(
     });
 }
 
-fn forward_part<N: Real>(
+/// Like [`forward`], on this thread.
+pub(super) fn forward_part<N: Real>(
     out: &mut [N],
     stats: &mut [f32],
     input: &[N],
     gain: &[f32],
-    shift: &[f32],
+    shift: Option<&[f32]>,
     epsilon: f32,
 ) {
     let width = gain.len();
@@ -42,13 +46,19 @@ fn forward_part<N: Real>(
         .zip(out.chunks_mut(FEW * width))
         .zip(stats.chunks_mut(FEW * 2));
     for ((input, out), stats) in blocks {
-        row_sums::moments(stats.as_chunks_mut().0, input, width, epsilon);
+        row_sums::moments(stats.as_chunks_mut().0, input, width, epsilon, shift.is_some());
         forward_again_part(out, stats, input, gain, shift);
     }
 }
 
 /// Like [`forward`], with the `stats` that it wrote.
-pub(crate) fn forward_again<N: Real>(out: &mut [N], stats: &[f32], input: &[N], gain: &[f32], shift: &[f32]) {
+pub(crate) fn forward_again<N: Real>(
+    out: &mut [N],
+    stats: &[f32],
+    input: &[N],
+    gain: &[f32],
+    shift: Option<&[f32]>,
+) {
     let width = gain.len();
     let rows = ((By(out, width), By(stats, 2)), By(input, width));
     cut(rows, width, |_, ((out, stats), input)| {
@@ -57,14 +67,30 @@ pub(crate) fn forward_again<N: Real>(out: &mut [N], stats: &[f32], input: &[N], 
 }
 
 #[multiversion(targets = "simd")]
-fn forward_again_part<N: Real>(out: &mut [N], stats: &[f32], input: &[N], gain: &[f32], shift: &[f32]) {
+fn forward_again_part<N: Real>(
+    out: &mut [N],
+    stats: &[f32],
+    input: &[N],
+    gain: &[f32],
+    shift: Option<&[f32]>,
+) {
     let width = gain.len();
     let rows = input
         .chunks_exact(width)
         .zip(out.chunks_exact_mut(width))
         .zip(stats.as_chunks::<2>().0);
     for ((row, out), &stats) in rows {
-        normalise(out, row, stats, gain, shift);
+        match shift {
+            Some(shift) => normalise(out, row, stats, gain, shift),
+            None => scale_row(out, row, stats[1], gain),
+        }
+    }
+}
+
+#[inline(always)]
+fn scale_row<N: Real>(out: &mut [N], row: &[N], scale: f32, gain: &[f32]) {
+    for ((out, x), &gain) in out.iter_mut().zip(row).zip(gain) {
+        *out = N::narrow(x.wide() * scale * gain);
     }
 }
 
@@ -75,15 +101,15 @@ fn normalise<N: Real>(out: &mut [N], row: &[N], [mean, scale]: [f32; 2], gain: &
     }
 }
 
-/// Turns the output gradient into the input gradient, in place, and adds the gradients of gain and shift to
-/// `gain_grad` and `shift_grad`. The threads share the rows for the first, and the columns for the others.
+/// Turns the output gradient into the input gradient, in place, and adds the gradients of gain and shift, if
+/// there is one, to `gain_grad` and `shift_grad`. The threads share the rows for the first, and the columns for the others.
 pub(crate) fn backward<N: Real>(
     grad: &mut [N],
     input: &[N],
     stats: &[f32],
     gain: &[f32],
     gain_grad: &mut [f32],
-    shift_grad: &mut [f32],
+    mut shift_grad: Option<&mut [f32]>,
 ) {
     let (width, rows) = (gain.len(), stats.len() / 2);
     let rows = if threads::count() == 1 { FEW } else { rows.max(1) };
@@ -92,22 +118,24 @@ pub(crate) fn backward<N: Real>(
         .zip(input.chunks(rows * width))
         .zip(stats.chunks(rows * 2));
     for ((grad, input), stats) in blocks {
-        let columns = (By(&mut *gain_grad, LINE), By(&mut *shift_grad, LINE));
+        let shift_grad = shift_grad.as_deref_mut();
+        let is_centred = shift_grad.is_some();
+        let columns = (By(&mut *gain_grad, LINE), shift_grad.map(|grad| By(grad, LINE)));
         cut(columns, LINE * rows, |first, (gain_grad, shift_grad)| {
             add_column_grads(gain_grad, shift_grad, first * LINE, grad, input, stats, width);
         });
         let rows = ((By(grad, width), By(stats, 2)), By(input, width));
         cut(rows, 2 * width, |_, ((grad, stats), input)| {
-            input_grad(grad, input, stats, gain);
+            input_grad(grad, input, stats, gain, is_centred);
         });
     }
 }
 
 /// Adds the gradients of gain and shift, from column `first` on.
 #[multiversion(targets = "simd")]
-fn add_column_grads<N: Real>(
+pub(super) fn add_column_grads<N: Real>(
     gain_grad: &mut [f32],
-    shift_grad: &mut [f32],
+    mut shift_grad: Option<&mut [f32]>,
     first: usize,
     grad: &[N],
     input: &[N],
@@ -119,20 +147,33 @@ fn add_column_grads<N: Real>(
         .zip(input.chunks_exact(width))
         .zip(stats.as_chunks::<2>().0);
     for ((grad, row), &[mean, scale]) in rows {
-        for (((grad, x), gain_grad), shift_grad) in grad[first..]
-            .iter()
-            .zip(&row[first..])
-            .zip(&mut *gain_grad)
-            .zip(&mut *shift_grad)
-        {
-            let grad = grad.wide();
-            *gain_grad = grad.mul_add((x.wide() - mean) * scale, *gain_grad);
-            *shift_grad += grad;
+        let (grad, row) = (&grad[first..], &row[first..]);
+        let columns = grad.iter().zip(row).zip(&mut *gain_grad);
+        match shift_grad.as_deref_mut() {
+            Some(shift_grad) => {
+                for (((grad, x), gain_grad), shift_grad) in columns.zip(shift_grad) {
+                    let grad = grad.wide();
+                    *gain_grad = grad.mul_add((x.wide() - mean) * scale, *gain_grad);
+                    *shift_grad += grad;
+                }
+            }
+            None => {
+                for ((grad, x), gain_grad) in columns {
+                    *gain_grad = grad.wide().mul_add(x.wide() * scale, *gain_grad);
+                }
+            }
         }
     }
 }
 
-fn input_grad<N: Real>(grad: &mut [N], input: &[N], stats: &[f32], gain: &[f32]) {
+/// Turns the output gradient into the input gradient, on this thread.
+pub(super) fn input_grad<N: Real>(
+    grad: &mut [N],
+    input: &[N],
+    stats: &[f32],
+    gain: &[f32],
+    is_centred: bool,
+) {
     let width = gain.len();
     let blocks = grad
         .chunks_mut(FEW * width)
@@ -141,7 +182,7 @@ fn input_grad<N: Real>(grad: &mut [N], input: &[N], stats: &[f32], gain: &[f32])
     for ((grad, input), stats) in blocks {
         let mut room = [[0.0; 2]; FEW];
         let means = &mut room[..stats.len()];
-        row_sums::slopes(means, grad, input, stats, gain);
+        row_sums::slopes(means, grad, input, stats, gain, is_centred);
         input_grad_part(grad, input, stats, means, gain);
     }
 }

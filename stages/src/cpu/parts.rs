@@ -82,6 +82,23 @@ impl<A: Rows, B: Rows> Rows for (A, B) {
     }
 }
 
+/// Rows beside others, which may be missing.
+impl<R: Rows> Rows for Option<R> {
+    type Slices = Option<R::Slices>;
+
+    fn units(&self) -> usize {
+        self.as_ref().map_or(0, Rows::units)
+    }
+
+    fn split(self, units: usize) -> (Self, Self) {
+        self.map(|rows| rows.split(units)).unzip()
+    }
+
+    fn slices(self) -> Self::Slices {
+        self.map(Rows::slices)
+    }
+}
+
 /// How many threads share this much work.
 pub(crate) fn parts(weight: usize) -> usize {
     match threads::count() {

@@ -1,4 +1,4 @@
-//! The sums that layer normalisation needs of each row. Registers are named here because the compiler cuts
+//! The sums that norms need of each row. Registers are named here because the compiler cuts
 //! lanes that are folded later into pairs. Sums of one row do not wait for those of another, so a few rows
 //! are best taken at once. Meanwhile the next few rows, which lie behind them, are prefetched.
 
@@ -8,24 +8,33 @@ use super::lanes::{self, LANES};
 use super::prefetch::prefetch;
 use super::real::Real;
 
-/// Writes the mean and the reciprocal standard deviation of each row.
-pub(crate) fn moments<N: Real>(stats: &mut [[f32; 2]], rows: &[N], width: usize, epsilon: f32) {
+/// Writes the mean and the reciprocal standard deviation of each row. If the rows are not centred: 0 and the
+/// reciprocal root mean square.
+pub(crate) fn moments<N: Real>(
+    stats: &mut [[f32; 2]],
+    rows: &[N],
+    width: usize,
+    epsilon: f32,
+    is_centred: bool,
+) {
     Arch::new().dispatch(Moments {
         stats,
         rows,
         width,
         epsilon,
+        is_centred,
     });
 }
 
 /// Writes two means over each row: of the gradient of the normalised numbers, and of that gradient times the
-/// centred numbers. `stats` has the rows' moments.
+/// centred numbers. `stats` has the rows' moments. If the rows are not centred, the first mean is 0.
 pub(crate) fn slopes<N: Real>(
     means: &mut [[f32; 2]],
     grads: &[N],
     rows: &[N],
     stats: &[[f32; 2]],
     gain: &[f32],
+    is_centred: bool,
 ) {
     Arch::new().dispatch(Slopes {
         means,
@@ -33,6 +42,7 @@ pub(crate) fn slopes<N: Real>(
         rows,
         stats,
         gain,
+        is_centred,
     });
 }
 
@@ -41,6 +51,7 @@ struct Moments<'a, N> {
     rows: &'a [N],
     width: usize,
     epsilon: f32,
+    is_centred: bool,
 }
 
 impl<N: Real> WithSimd for Moments<'_, N> {
@@ -50,7 +61,11 @@ impl<N: Real> WithSimd for Moments<'_, N> {
     fn with_simd<S: Simd>(self, simd: S) {
         let count = self.width as f32;
         for (stats, row) in self.stats.iter_mut().zip(self.rows.chunks_exact(self.width)) {
-            stats[0] = total(simd, row) / count;
+            stats[0] = if self.is_centred {
+                total(simd, row) / count
+            } else {
+                0.0
+            };
         }
         for (stats, row) in self.stats.iter_mut().zip(self.rows.chunks_exact(self.width)) {
             stats[1] = squares(simd, row, stats[0], self.rows.len()) / count + self.epsilon;
@@ -67,6 +82,7 @@ struct Slopes<'a, N> {
     rows: &'a [N],
     stats: &'a [[f32; 2]],
     gain: &'a [f32],
+    is_centred: bool,
 }
 
 impl<N: Real> WithSimd for Slopes<'_, N> {
@@ -79,6 +95,9 @@ impl<N: Real> WithSimd for Slopes<'_, N> {
         for ((means, (grad, row)), stats) in self.means.iter_mut().zip(rows).zip(self.stats) {
             let sums = totals(simd, grad, row, self.gain, stats[0], self.rows.len());
             *means = sums.map(|sum| sum / width as f32);
+            if !self.is_centred {
+                means[0] = 0.0;
+            }
         }
     }
 }

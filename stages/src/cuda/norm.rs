@@ -1,4 +1,4 @@
-//! Layer normalisation.
+//! Norms of rows.
 
 use super::launch::kernel;
 use super::{Gpu, Grid, Ptr};
@@ -82,7 +82,7 @@ impl Rows {
 }
 
 impl Gpu {
-    /// Like [`crate::cpu::norm::forward`].
+    /// Like [`crate::cpu::norm::forward`]. `shift` may be [`Ptr::NONE`].
     #[expect(clippy::too_many_arguments, reason = "they are the kernel's")]
     pub(crate) fn layer_norm(
         &self,
@@ -106,7 +106,7 @@ impl Gpu {
         self.launch(name, rows.grid(), &args)
     }
 
-    /// Like [`crate::cpu::norm::forward_again`].
+    /// Like [`crate::cpu::norm::forward_again`]. `shift` may be [`Ptr::NONE`].
     #[expect(clippy::too_many_arguments, reason = "they are the kernel's")]
     pub(crate) fn layer_norm_again(
         &self,
@@ -135,7 +135,7 @@ impl Gpu {
     }
 
     /// The input gradient from the output gradient `grad`, and the gradients of gain and shift, `f32` `[2,
-    /// width]`. The input gradient may overwrite `grad`. The gradients of gain and shift overwrite what was
+    /// width]`. If the rows are not centred, only the gradient of the gain means something. The input gradient may overwrite `grad`. The gradients of gain and shift overwrite what was
     /// there. Otherwise like [`crate::cpu::norm::backward`].
     #[expect(clippy::too_many_arguments, reason = "they are the kernel's")]
     pub(crate) fn layer_norm_backward(
@@ -147,6 +147,7 @@ impl Gpu {
         input: Ptr,
         stats: Ptr,
         gain: Ptr,
+        is_centred: bool,
         rows: Rows,
         scratch: Ptr,
     ) -> Result<()> {
@@ -154,7 +155,10 @@ impl Gpu {
         let [count, width] = [(rows.count as u64).into(), (rows.width as u32).into()];
         let [input_grad, partials, grad, input, stats, gain] =
             [input_grad, scratch, grad, input, stats, gain].map(Into::into);
-        let args = [input_grad, partials, grad, input, stats, gain, count, width];
+        let is_centred = u32::from(is_centred).into();
+        let args = [
+            input_grad, partials, grad, input, stats, gain, count, width, is_centred,
+        ];
         self.launch(rows.backward_kernel(dtype), grid, &args)?;
         self.sum_rows(weight_grads, scratch, grid.blocks[0] as usize, 2 * rows.width)
     }

@@ -2,8 +2,8 @@
 
 use crate::cpu::elementwise::{add, add_into};
 use crate::cpu::parts::{By, cut};
-use crate::cpu::real::in_format;
-use crate::cuda::{ByToken, Gpu};
+use crate::cpu::real::{convert, in_format};
+use crate::cuda::{ByToken, Gpu, Ptr};
 use crate::error::{Error, Result, ValueError};
 use crate::kept::Kept;
 use crate::layer::Layer;
@@ -12,26 +12,45 @@ use crate::shape::{Kind, Shape};
 use crate::stage::ForwardContext;
 use crate::tensor::Tensor;
 
-/// The sum of a token's vector and a position's vector: ids `[batch, time]` to numbers `[batch, time, dim]`.
+/// The sum of a token's vector and, unless it is [of tokens alone](Embedding::of_tokens), a position's vector:
+/// ids `[batch, time]` to numbers `[batch, time, dim]`.
 ///
-/// Parameters, as in GPT-2: `wte.weight` `[vocab, dim]`, normal with standard deviation 0.02; `wpe.weight`
-/// `[context, dim]`, normal with standard deviation 0.01. The input has no gradient. The layer keeps its ids.
+/// Parameters: the table of tokens `[vocab, dim]`, and that of positions `[context, dim]`. The input has no
+/// gradient. The layer keeps its ids.
 #[derive(Debug)]
 pub struct Embedding {
     name: String,
     tokens: Parameter,
-    positions: Parameter,
+    positions: Option<Parameter>,
     /// The rows of each token, of the last micro-batch that ran backward on a GPU.
     by_token: ByToken,
 }
 
 impl Embedding {
-    /// A layer for token ids below `vocab`, in sequences of at most `context` tokens.
+    /// A layer for token ids below `vocab`, in sequences of at most `context` tokens. Its parameters are those of
+    /// GPT-2: `wte.weight`, normal with standard deviation 0.02, and `wpe.weight`, normal with standard deviation
+    /// 0.01.
     pub fn new(name: &str, vocab: usize, context: usize, dim: usize, seed: u64) -> Self {
         Self {
             name: name.to_owned(),
             tokens: Parameter::new("wte.weight", &[vocab, dim], Init::Normal(0.02), seed),
-            positions: Parameter::new("wpe.weight", &[context, dim], Init::Normal(0.01), seed),
+            positions: Some(Parameter::new(
+                "wpe.weight",
+                &[context, dim],
+                Init::Normal(0.01),
+                seed,
+            )),
+            by_token: ByToken::default(),
+        }
+    }
+
+    /// A layer for token ids below `vocab`, in sequences of any length, that knows no positions. Its parameter is
+    /// named `table`.
+    pub fn of_tokens(name: &str, table: &str, vocab: usize, dim: usize, init: Init, seed: u64) -> Self {
+        Self {
+            name: name.to_owned(),
+            tokens: Parameter::new(table, &[vocab, dim], init, seed),
+            positions: None,
             by_token: ByToken::default(),
         }
     }
@@ -51,7 +70,12 @@ impl Embedding {
         let scratch = gpu.memory_of(self.by_token.scratch(dim).next_power_of_two())?;
         let (tokens, at) = (self.tokens.weights().grad(), grad.at());
         gpu.add_token_grads(dtype, tokens, at, dim, &self.by_token, table.at(), scratch.at())?;
-        gpu.add_position_grads(dtype, self.positions.weights().grad(), at, [batch, time, dim])
+        match &self.positions {
+            Some(positions) => {
+                gpu.add_position_grads(dtype, positions.weights().grad(), at, [batch, time, dim])
+            }
+            None => Ok(()),
+        }
     }
 
     fn check_tokens(&self, ids: &[u32]) -> Result<()> {
@@ -76,13 +100,17 @@ impl Layer for Embedding {
     }
 
     fn output_shape(&self, input: &Shape) -> Result<Shape> {
-        let context = self.positions.dims()[0];
+        let context = self.positions.as_ref().map(|positions| positions.dims()[0]);
+        let is_long = |time| context.is_some_and(|context| time > context);
         match (input.kind(), input.dims()) {
-            (Kind::Ids, &[batch, time]) if time <= context && self.dim() > 0 => {
+            (Kind::Ids, &[batch, time]) if !is_long(time) && self.dim() > 0 => {
                 Ok(Shape::f32(&[batch, time, self.dim()]))
             }
             _ => Err(Error::shape(
-                format!("ids[batch, time] with time at most {context}, the context"),
+                match context {
+                    Some(context) => format!("ids[batch, time] with time at most {context}, the context"),
+                    None => "ids[batch, time]".to_owned(),
+                },
                 input,
             )),
         }
@@ -96,21 +124,29 @@ impl Layer for Embedding {
             let (gpu, dtype) = (weights.gpu()?, weights.place().dtype);
             let output = Tensor::on_gpu(&gpu, dtype, shape.dims())?;
             let ids = gpu.upload(bytemuck::cast_slice(input.ids()))?;
-            let (tokens, positions) = (weights.operand(), self.positions.weights().operand());
+            let positions = self.positions.as_ref();
+            let positions = positions.map_or(Ptr::NONE, |positions| positions.weights().operand());
+            let tokens = weights.operand();
             let sizes = [shape.rows(), shape.dims()[1], dim];
             gpu.embedding(dtype, output.at(), ids.at(), tokens, positions, sizes)?;
             return Ok((output, Kept::new(ctx, [input])));
         }
         let dtype = self.tokens.place().dtype;
         let mut output = Tensor::on_host_in(dtype, shape.dims())?;
-        let (tokens, positions) = (&self.tokens.value, &self.positions.value);
+        let (tokens, positions) = (&self.tokens.value, self.positions.as_ref());
         in_format!(dtype, N => {
             let rows = (By(output.numbers_mut::<N>(), dim), By(input.ids(), 1));
             cut(rows, dim, |first, (output, ids)| {
                 let rows = output.chunks_exact_mut(dim).zip(ids);
                 for (index, (row, &id)) in (first..).zip(rows) {
-                    let position = &positions[index % shape.dims()[1] * dim..][..dim];
-                    add_into(row, &tokens[id as usize * dim..][..dim], position);
+                    let token = &tokens[id as usize * dim..][..dim];
+                    match positions {
+                        Some(positions) => {
+                            let at = index % shape.dims()[1] * dim;
+                            add_into(row, token, &positions.value[at..][..dim]);
+                        }
+                        None => convert(row, token),
+                    }
                 }
             });
         });
@@ -133,7 +169,9 @@ impl Layer for Embedding {
             let rows = grad.numbers::<N>().chunks_exact(dim).zip(input.ids());
             for (index, (row, &id)) in rows.enumerate() {
                 add(&mut self.tokens.grad[id as usize * dim..][..dim], row);
-                add(&mut self.positions.grad[index % time * dim..][..dim], row);
+                if let Some(positions) = &mut self.positions {
+                    add(&mut positions.grad[index % time * dim..][..dim], row);
+                }
             }
         });
         Ok(())
@@ -141,6 +179,6 @@ impl Layer for Embedding {
 
     fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
         visit(&mut self.tokens);
-        visit(&mut self.positions);
+        self.positions.iter_mut().for_each(visit);
     }
 }

@@ -6,19 +6,28 @@ mod attention;
 mod dropout;
 mod embedding;
 mod flatten;
+mod gated;
 mod gelu;
+mod head_norm;
+mod heads;
 mod layer_norm;
 mod linear;
 mod operands;
 mod recomputed;
 mod relu;
 mod residual;
+mod rms_norm;
+mod row_norm;
 
+pub use crate::cpu::gated::GateForm;
 pub use attention::Attention;
 pub use dropout::Dropout;
 pub use embedding::Embedding;
 pub use flatten::Flatten;
+pub use gated::Gated;
 pub use gelu::{Gelu, GeluForm};
+pub use head_norm::HeadNorm;
+pub use heads::Heads;
 pub use layer_norm::LayerNorm;
 pub use linear::Linear;
 pub use operands::Layout;
@@ -26,6 +35,7 @@ pub(crate) use operands::{adds_in_place, half_scratch, packed_halves, packed_wei
 pub use recomputed::{Cheap, Recomputed};
 pub use relu::Relu;
 pub use residual::Residual;
+pub use rms_norm::RmsNorm;
 
 use crate::error::{Error, Result};
 use crate::shape::{Kind, Shape};

@@ -13,12 +13,14 @@ mod attention;
 mod common;
 #[path = "../common/erfc.rs"]
 mod erfc;
+mod gated;
 mod inputs;
 mod linear;
 mod loss;
 mod norm;
 mod optimizer;
 mod pointwise;
+mod rms_norm;
 
 /// Where the tested kernels run: on the CPU.
 fn place() -> Place {

@@ -1,7 +1,7 @@
 //! Layers that work on single numbers, or only move numbers.
 
-use pipewright_stages::Layer;
 use pipewright_stages::layers::{Dropout, Embedding, Flatten, Gelu, GeluForm, Relu, Residual};
+use pipewright_stages::{Init, Layer};
 use proptest::prelude::*;
 
 use super::approx::{Approx, assert_within, stored};
@@ -21,18 +21,18 @@ const GELU_EXACT: f64 = 5.0;
 
 /// Value and derivative of GELU in its tanh form: `x s` with `s = sigmoid(2 u)` and
 /// `u = sqrt(2 / pi) (x + 0.044715 x^3)`.
-fn gelu_tanh(x: Approx) -> [Approx; 2] {
+pub(crate) fn gelu_tanh(x: Approx) -> [Approx; 2] {
     let one = Approx::exact(1.0);
     let slope = Approx::rounded((8.0 / std::f64::consts::PI).sqrt());
     let [cubic, cubic_slope] = [0.044_715, 3.0 * 0.044_715].map(Approx::rounded);
     let steps = slope * x * (cubic * x).times_plus(x, one);
     let [gate, rest] = [steps, -steps].map(Approx::sigmoid);
     let inner = slope * (cubic_slope * x).times_plus(x, one);
-    [(x * gate).stored(), (x * inner * gate).times_plus(rest, gate)]
+    [x * gate, (x * inner * gate).times_plus(rest, gate)]
 }
 
 /// Value and derivative of GELU in its exact form.
-fn gelu_exact(x: Approx) -> [Approx; 2] {
+pub(crate) fn gelu_exact(x: Approx) -> [Approx; 2] {
     let half = Approx::exact(0.5);
     let size = if x.value < 0.0 { -x } else { x };
     let tail = half * (size * Approx::rounded(0.5_f64.sqrt())).erfc();
@@ -42,10 +42,15 @@ fn gelu_exact(x: Approx) -> [Approx; 2] {
         Approx::exact(1.0) - tail
     };
     let height = Approx::rounded(1.0 / std::f64::consts::TAU.sqrt());
-    [
-        (x * normal).stored(),
-        (x * height).times_plus((-half * x * x).exp(), normal),
-    ]
+    [x * normal, (x * height).times_plus((-half * x * x).exp(), normal)]
+}
+
+/// The same function and derivative, with the value as it is stored.
+fn storing(formula: impl Fn(Approx) -> [Approx; 2]) -> impl Fn(Approx) -> [Approx; 2] {
+    move |x| {
+        let [value, slope] = formula(x);
+        [value.stored(), slope]
+    }
 }
 
 /// Checks output and input gradient of a layer against this function and derivative.
@@ -75,7 +80,7 @@ fn check(
 }
 
 /// Numbers over the whole range, with its ends, tiny numbers and NaN.
-fn range() -> Vec<f32> {
+pub(crate) fn range() -> Vec<f32> {
     let steps = (-32_000..=32_000).map(|step| step as f32 * 1e-3 + 1.7e-4);
     let ends = [0.0, -0.0, 1e-20, -1e-20, 1e-40, -1e-40, 1e4, -1e4, f32::NAN];
     steps.chain(ends).map(stored).collect()
@@ -90,14 +95,14 @@ fn gelu_over_its_range() {
         &mut Gelu::new("gelu, tanh form", GeluForm::Tanh),
         x.clone(),
         &ones,
-        gelu_tanh,
+        storing(gelu_tanh),
     );
     check(
         GELU_EXACT,
         &mut Gelu::new("gelu, exact form", GeluForm::Exact),
         x,
         &ones,
-        gelu_exact,
+        storing(gelu_exact),
     );
 }
 
@@ -112,8 +117,8 @@ proptest! {
     #[test]
     fn gelu_and_relu_at_any_length(count in size(), kind in kind()) {
         let (x, dy) = (draw(kind, "x", count), draw(kind, "dy", count));
-        check(GELU_TANH, &mut Gelu::new("gelu, tanh form", GeluForm::Tanh), x.clone(), &dy, gelu_tanh);
-        check(GELU_EXACT, &mut Gelu::new("gelu, exact form", GeluForm::Exact), x.clone(), &dy, gelu_exact);
+        check(GELU_TANH, &mut Gelu::new("gelu, tanh form", GeluForm::Tanh), x.clone(), &dy, storing(gelu_tanh));
+        check(GELU_EXACT, &mut Gelu::new("gelu, exact form", GeluForm::Exact), x.clone(), &dy, storing(gelu_exact));
         check(EXACT, &mut Relu::new("relu"), x, &dy, relu);
     }
 
@@ -151,17 +156,25 @@ proptest! {
     }
 
     #[test]
-    fn embedding_adds_token_and_position(
+    fn embedding_adds_token_and_position_if_there_is_one(
         batch in prop_oneof![1_usize..4, Just(150)], time in 1_usize..9, dim in size(), kind in kind(),
+        has_positions: bool,
     ) {
         let (vocab, context) = (5, 8);
-        let time = time.min(context);
-        let mut layer = Embedding::new("embed", vocab, context, dim, 1);
+        let mut layer = if has_positions {
+            Embedding::new("embed", vocab, context, dim, 1)
+        } else {
+            Embedding::of_tokens("embed", "table", vocab, dim, Init::Zeros, 1)
+        };
         let input = ids("x", &[batch, time], vocab as u32);
         let dy = draw(kind, "dy", batch * time * dim);
-        let [tokens, positions] = [vocab, context].map(|rows| draw(Kind::Signed, "weights", rows * dim));
+        let [tokens, mut positions] = [vocab, context].map(|rows| draw(Kind::Signed, "weights", rows * dim));
         set(&mut layer, 0, tokens.clone());
-        set(&mut layer, 1, positions.clone());
+        if has_positions {
+            set(&mut layer, 1, positions.clone());
+        } else {
+            positions.fill(0.0);
+        }
         let [tokens, positions] = [tokens, positions].map(|numbers| exact(&numbers));
         let (output, input_grad) = pass_any(&mut layer, &input, &tensor(&[batch, time, dim], dy.clone()));
         assert_eq!(input_grad, None);

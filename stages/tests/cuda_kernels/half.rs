@@ -6,6 +6,8 @@ use pipewright_stages::{DType, Place};
 mod approx;
 #[path = "../accuracy/attention.rs"]
 mod attention;
+#[path = "../accuracy/gated.rs"]
+mod gated;
 #[path = "../accuracy/inputs.rs"]
 mod inputs;
 #[path = "../accuracy/linear.rs"]
@@ -18,6 +20,8 @@ mod norm;
 mod optimizer;
 #[path = "../accuracy/pointwise.rs"]
 mod pointwise;
+#[path = "../accuracy/rms_norm.rs"]
+mod rms_norm;
 
 fn place() -> Place {
     crate::on_gpu(DType::Bf16)

@@ -2,20 +2,20 @@
 // It has any whole number of warps.
 
 // out[rows, dim] = tokens[ids[row]] + positions[row % time]. tokens is [.., dim], positions is [time or more,
-// dim]. One block per row.
+// dim] or null. One block per row.
 template <class T>
 void embedding_forward(T* out, const unsigned* ids, const T* tokens, const T* positions, unsigned time,
                        unsigned dim) {
     u64 row = blockIdx.x;
     tokens += (u64)ids[row] * dim;
-    positions += row % time * dim;
+    if (positions) positions += row % time * dim;
     out += row * dim;
     bool whole = is_aligned(tokens) && is_aligned(positions) && is_aligned(out) && dim % 8 == 0;
     for (unsigned first = 8 * threadIdx.x; first < dim; first += 8 * blockDim.x) {
         unsigned some = some_of_8(first, dim);
         float x[8], y[8];
         load_some(tokens + first, some, whole, x);
-        load_some(positions + first, some, whole, y);
+        load_some(positions + first, positions ? some : 0, whole, y);
         for (int i = 0; i < 8; ++i) x[i] += y[i];
         store_some(out + first, some, whole, x);
     }

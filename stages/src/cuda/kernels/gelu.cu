@@ -1,13 +1,14 @@
 // GELU and its derivative, in both forms. Hendrycks and Gimpel, "Gaussian error linear units" (2016). The
 // grids are those of elementwise.cu.
 
-struct Gelu {
+// An activation at a number.
+struct Activated {
     float value, derivative;
 };
 
 // x/2 (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
 template <class T> struct TanhForm {
-    static Gelu at(float x) {
+    static Activated at(float x) {
         const float slope = 1.595769f, cubic = 0.044715f;  // 2 sqrt(2 / pi)
         float power = exp_of<T>(fminf(-slope * x * fmaf(cubic * x, x, 1.0f), 87.0f));
         float gate = quotient<T>(1.0f, 1.0f + power);
@@ -18,7 +19,7 @@ template <class T> struct TanhForm {
 
 // x/2 (1 + erf(x / sqrt(2))).
 template <class T> struct ExactForm {
-    static Gelu at(float x) {
+    static Activated at(float x) {
         float normal = 0.5f * erfcf(-0.70710678f * x);
         float density = 0.39894228f * exp_of<T>(-0.5f * x * x);  // 1 / sqrt(2 pi)
         return {x * normal, fmaf(x, density, normal)};
@@ -59,7 +60,7 @@ template <class Form, class T> void gelu_backward_and_forward(T* grad, T* input,
     load_some(grad + first, some, whole, g);
     load_some(input + first, some, whole, x);
     for (int i = 0; i < 8; ++i) {
-        Gelu gelu = Form::at(x[i]);
+        Activated gelu = Form::at(x[i]);
         g[i] *= gelu.derivative;
         x[i] = gelu.value;
     }

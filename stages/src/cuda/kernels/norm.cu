@@ -1,5 +1,6 @@
-// LayerNorm of rows of at most 4096 numbers. Ba, Kiros and Hinton, "Layer normalization" (2016). The formulas
-// are those of the CPU.
+// Norms of rows of at most 4096 numbers: LayerNorm, Ba, Kiros and Hinton, "Layer normalization" (2016), and
+// RMSNorm, Zhang and Sennrich, "Root mean square layer normalization" (2019), which has no shift and does not
+// centre rows: their mean counts as 0. The formulas are those of the CPU.
 //
 // lanes_of(width) threads (whole warps) share a row, and each has eight columns in registers. A block works
 // on as many rows at once as it has such groups of threads. Then it moves on by gridDim.x times as many rows.
@@ -37,7 +38,7 @@ struct Columns {
 
 // out = (in - mean) * scale * gain + shift, each [rows, width]; gain and shift are [width]. Mean and scale
 // (the reciprocal standard deviation) are read from stats[rows, 2] with AGAIN; otherwise they are computed
-// and written there.
+// and written there. If `shift` is null, rows are neither centred nor shifted.
 template <bool AGAIN, class T>
 void layer_norm(T* out, float* stats, const T* in, const float* gain, const float* shift, u64 rows,
                 unsigned width, float epsilon) {
@@ -46,7 +47,7 @@ void layer_norm(T* out, float* stats, const T* in, const float* gain, const floa
     bool whole = width % 8 == 0 && is_aligned(out) && is_aligned(in);
     float gains[8], shifts[8];
     load_some(gain + own.first, own.count, false, gains);
-    load_some(shift + own.first, own.count, false, shifts);
+    load_some(shift + own.first, shift ? own.count : 0, false, shifts);
     float share = 1.0f / (float)width;
     unsigned turn = 0;
     for (u64 first = (u64)blockIdx.x * own.groups; first < rows; first += (u64)gridDim.x * own.groups) {
@@ -57,9 +58,11 @@ void layer_norm(T* out, float* stats, const T* in, const float* gain, const floa
         if (AGAIN) {
             if (row < rows) mean[0] = stats[2 * row], scale[0] = stats[2 * row + 1];
         } else {
-            for (int i = 0; i < 8; ++i) mean[0] += x[i];
-            row_sums(mean, lanes, turn);
-            mean[0] /= (float)width;  // Exact for rows of one number.
+            if (shift) {
+                for (int i = 0; i < 8; ++i) mean[0] += x[i];
+                row_sums(mean, lanes, turn);
+                mean[0] /= (float)width;  // Exact for rows of one number.
+            }
             for (int i = 0; i < 8; ++i)
                 if (i < count) scale[0] = fmaf(x[i] - mean[0], x[i] - mean[0], scale[0]);
             row_sums(scale, lanes, turn);
@@ -87,10 +90,10 @@ F32_AND_BF16(MAKE)
 
 // in_grad from the output gradient `grad` and the input, each [rows, width], with stats[rows, 2] and
 // gain[width]. in_grad and grad may be the same. Each block sums the gradients of gain and shift over its
-// rows: partials[gridDim.x, 2, width].
+// rows: partials[gridDim.x, 2, width]. If rows are not centred, only those of the gain mean something.
 template <class T>
 void layer_norm_backward(T* in_grad, float* partials, const T* grad, const T* in, const float* stats,
-                         const float* gain, u64 rows, unsigned width) {
+                         const float* gain, u64 rows, unsigned width, unsigned is_centred) {
     __shared__ float folded[16][512];
     unsigned lanes = lanes_of(width);
     Columns own(width, lanes);
@@ -115,7 +118,7 @@ void layer_norm_backward(T* in_grad, float* partials, const T* grad, const T* in
             sums[1] = fmaf(g[i], x[i], sums[1]);
         }
         row_sums(sums, lanes, turn);
-        float total = sums[0] * share, slope = sums[1] * share * scale * scale;
+        float total = is_centred ? sums[0] * share : 0.0f, slope = sums[1] * share * scale * scale;
         for (int i = 0; i < 8; ++i) x[i] = scale * fmaf(x[i], -slope, g[i] - total);
         store_some(in_grad + at, count, whole, x);
     }
@@ -144,8 +147,8 @@ void layer_norm_backward(T* in_grad, float* partials, const T* grad, const T* in
     extern "C" __global__ void __launch_bounds__(512)                                                \
         layer_norm_backward##SUFFIX(T* in_grad, float* partials, const T* grad, const T* in,         \
                                     const float* stats, const float* gain, u64 rows,                 \
-                                    unsigned width) {                                                \
-        layer_norm_backward(in_grad, partials, grad, in, stats, gain, rows, width);                  \
+                                    unsigned width, unsigned is_centred) {                           \
+        layer_norm_backward(in_grad, partials, grad, in, stats, gain, rows, width, is_centred);      \
     }
 F32_AND_BF16(MAKE)
 #undef MAKE

@@ -1,4 +1,4 @@
-// LayerNorm of rows of at most 1024 numbers. The width must be a multiple of eight, and all addresses
+// Norms of rows of at most 1024 numbers. The width must be a multiple of eight, and all addresses
 // multiples of 16. Like norm.cu, but each row has one warp, so that no warp waits for another. A lane has N
 // times eight columns in registers, 256 apart.
 
@@ -26,9 +26,11 @@ void layer_norm_narrow(T* out, float* stats, const T* in, const float* gain, con
     if (AGAIN) {
         mean = stats[2 * row], scale = stats[2 * row + 1];
     } else {
-        for (int part = 0; part < N; ++part)
-            for (int i = 0; i < 8; ++i) mean += x[part][i];
-        mean = warp_sum(mean) / (float)width;
+        if (shift) {
+            for (int part = 0; part < N; ++part)
+                for (int i = 0; i < 8; ++i) mean += x[part][i];
+            mean = warp_sum(mean) / (float)width;
+        }
         for (int part = 0; part < N; ++part)
             for (int i = 0; i < 8; ++i)
                 if (own.has(part)) scale = fmaf(x[part][i] - mean, x[part][i] - mean, scale);
@@ -37,9 +39,9 @@ void layer_norm_narrow(T* out, float* stats, const T* in, const float* gain, con
     }
     for (int part = 0; part < N; ++part) {
         if (!own.has(part)) continue;
-        float gains[8], shifts[8];
+        float gains[8], shifts[8] = {};
         load_all(gain + own.column(part), gains);
-        load_all(shift + own.column(part), shifts);
+        if (shift) load_all(shift + own.column(part), shifts);
         for (int i = 0; i < 8; ++i) x[part][i] = fmaf((x[part][i] - mean) * scale, gains[i], shifts[i]);
         store_all(out + row * width + own.column(part), x[part]);
     }
@@ -93,7 +95,7 @@ template <int N> void sum_of_warps(float* to, const float (&x)[N][8], unsigned w
 // Like `layer_norm_backward`, with blocks of eight warps.
 template <int N, class T>
 void layer_norm_backward_narrow(T* in_grad, float* partials, const T* grad, const T* in, const float* stats,
-                                const float* gain, u64 rows, unsigned width) {
+                                const float* gain, u64 rows, unsigned width, unsigned is_centred) {
     Eights<N> own = {width};
     float gain_grads[N][8] = {}, shift_grads[N][8] = {}, share = 1.0f / (float)width;
     for (u64 row = global_thread() / 32; row < rows; row += 8 * gridDim.x) {
@@ -113,7 +115,7 @@ void layer_norm_backward_narrow(T* in_grad, float* partials, const T* grad, cons
                 along = fmaf(g[part][i], x[part][i], along);
             }
         }
-        total = warp_sum(total) * share;
+        total = is_centred ? warp_sum(total) * share : 0.0f;
         float slope = warp_sum(along) * share * scale * scale;
         for (int part = 0; part < N; ++part) {
             for (int i = 0; i < 8; ++i) x[part][i] = scale * fmaf(x[part][i], -slope, g[part][i] - total);
@@ -129,8 +131,9 @@ void layer_norm_backward_narrow(T* in_grad, float* partials, const T* grad, cons
     extern "C" __global__ void __launch_bounds__(256)                                                \
         layer_norm_backward_narrow_##N##SUFFIX(T* in_grad, float* partials, const T* grad,           \
                                                const T* in, const float* stats, const float* gain,   \
-                                               u64 rows, unsigned width) {                           \
-        layer_norm_backward_narrow<N>(in_grad, partials, grad, in, stats, gain, rows, width);        \
+                                               u64 rows, unsigned width, unsigned is_centred) {      \
+        layer_norm_backward_narrow<N>(in_grad, partials, grad, in, stats, gain, rows, width,         \
+                                      is_centred);                                                   \
     }
 #define MAKE(T, SUFFIX)                                                                              \
     MAKE_EIGHTS(1, T, SUFFIX) MAKE_EIGHTS(2, T, SUFFIX) MAKE_EIGHTS(3, T, SUFFIX) MAKE_EIGHTS(4, T, SUFFIX)

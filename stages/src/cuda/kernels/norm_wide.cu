@@ -1,4 +1,4 @@
-// LayerNorm of rows of any width. Like norm.cu, but each row has a block of whole warps. It reads the row
+// Norms of rows of any width. Like norm.cu, but each row has a block of whole warps. It reads the row
 // again instead of keeping it in registers.
 
 // Like `layer_norm`.
@@ -11,8 +11,10 @@ void layer_norm_wide(T* out, float* stats, const T* in, const float* gain, const
         if (AGAIN) {
             mean = stats[2 * row], scale = stats[2 * row + 1];
         } else {
-            for (unsigned i = threadIdx.x; i < width; i += blockDim.x) mean += load(from + i);
-            mean = block_sum(mean) / (float)width;
+            if (shift) {
+                for (unsigned i = threadIdx.x; i < width; i += blockDim.x) mean += load(from + i);
+                mean = block_sum(mean) / (float)width;
+            }
             for (unsigned i = threadIdx.x; i < width; i += blockDim.x) {
                 float apart = load(from + i) - mean;
                 scale = fmaf(apart, apart, scale);
@@ -21,14 +23,15 @@ void layer_norm_wide(T* out, float* stats, const T* in, const float* gain, const
             if (threadIdx.x == 0) stats[2 * row] = mean, stats[2 * row + 1] = scale;
         }
         for (unsigned i = threadIdx.x; i < width; i += blockDim.x)
-            store(out + row * width + i, fmaf((load(from + i) - mean) * scale, gain[i], shift[i]));
+            store(out + row * width + i,
+                  fmaf((load(from + i) - mean) * scale, gain[i], shift ? shift[i] : 0.0f));
     }
 }
 
 // Like `layer_norm_backward`. Each thread has columns of its own, so it can add to the partial sums directly.
 template <class T>
 void layer_norm_backward_wide(T* in_grad, float* partials, const T* grad, const T* in, const float* stats,
-                              const float* gain, u64 rows, unsigned width) {
+                              const float* gain, u64 rows, unsigned width, unsigned is_centred) {
     float* gain_grads = partials + (u64)blockIdx.x * 2 * width;
     float* shift_grads = gain_grads + width;
     for (unsigned i = threadIdx.x; i < width; i += blockDim.x) gain_grads[i] = shift_grads[i] = 0.0f;
@@ -41,7 +44,7 @@ void layer_norm_backward_wide(T* in_grad, float* partials, const T* grad, const 
             total = fmaf(g, gain[i], total);
             along = fmaf(g * gain[i], x, along);
         }
-        total = block_sum(total) / (float)width;
+        total = is_centred ? block_sum(total) / (float)width : 0.0f;
         float slope = block_sum(along) / (float)width * scale * scale;
         for (unsigned i = threadIdx.x; i < width; i += blockDim.x) {
             float g = load(grad + row * width + i), x = load(in + row * width + i) - mean;
@@ -65,8 +68,8 @@ void layer_norm_backward_wide(T* in_grad, float* partials, const T* grad, const 
     extern "C" __global__ void __launch_bounds__(1024)                                               \
         layer_norm_backward_wide##SUFFIX(T* in_grad, float* partials, const T* grad, const T* in,    \
                                          const float* stats, const float* gain, u64 rows,            \
-                                         unsigned width) {                                           \
-        layer_norm_backward_wide(in_grad, partials, grad, in, stats, gain, rows, width);             \
+                                         unsigned width, unsigned is_centred) {                      \
+        layer_norm_backward_wide(in_grad, partials, grad, in, stats, gain, rows, width, is_centred); \
     }
 F32_AND_BF16(MAKE)
 #undef MAKE

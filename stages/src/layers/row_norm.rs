@@ -1,0 +1,184 @@
+//! What the layers share that normalise rows.
+
+use super::{Cheap, check_rows};
+use crate::cpu::real::in_format;
+use crate::cpu::{elementwise, norm};
+use crate::cuda::{Gpu, Ptr, Rows};
+use crate::device::DType;
+use crate::error::Result;
+use crate::kept::Kept;
+use crate::layer::Layer;
+use crate::parameter::{Init, Parameter};
+use crate::shape::Shape;
+use crate::stage::ForwardContext;
+use crate::tensor::Tensor;
+
+/// Normalises rows, then scales them, and shifts them if it has a bias. Without a bias it does not subtract the
+/// mean. Keeps its input and two numbers for each row.
+#[derive(Debug)]
+pub(super) struct RowNorm {
+    name: String,
+    width: usize,
+    epsilon: f32,
+    weight: Parameter,
+    bias: Option<Parameter>,
+}
+
+impl RowNorm {
+    /// A layer for rows of `width` numbers. The weight starts at 1, the bias at 0.
+    pub(super) fn new(name: &str, width: usize, epsilon: f32, has_bias: bool) -> Self {
+        let parameter = |which, init| Parameter::new(format!("{name}.{which}"), &[width], init, 0);
+        Self {
+            name: name.to_owned(),
+            width,
+            epsilon,
+            weight: parameter("weight", Init::Ones),
+            bias: has_bias.then(|| parameter("bias", Init::Zeros)),
+        }
+    }
+}
+
+impl RowNorm {
+    /// Turns the output gradient into the input gradient, and returns the gradients of the parameters.
+    fn input_grad(&self, grad: &mut Tensor, input: &Tensor, stats: &Tensor) -> Result<Tensor> {
+        if let Some(gpu) = grad.gpu()? {
+            let weight_grads = Tensor::on_gpu(&gpu, DType::F32, &[2, self.width])?;
+            let rows = self.rows(input);
+            let (at, gain) = (grad.at_mut(&gpu)?, self.weight.weights().value());
+            let scratch = gpu.memory_of(Gpu::layer_norm_scratch(rows))?;
+            gpu.layer_norm_backward(
+                grad.dtype(),
+                at,
+                weight_grads.at(),
+                at,
+                input.at(),
+                stats.at(),
+                gain,
+                self.bias.is_some(),
+                rows,
+                scratch.at(),
+            )?;
+            return Ok(weight_grads);
+        }
+        let mut weight_grads = Tensor::zeros(&[2, self.width]);
+        let (gain_grad, shift_grad) = weight_grads.f32_mut().split_at_mut(self.width);
+        let shift_grad = self.bias.is_some().then_some(shift_grad);
+        let gain = &self.weight.value;
+        in_format!(grad.dtype(), N => {
+            let (grad, input) = (grad.numbers_mut::<N>(), input.numbers());
+            norm::backward(grad, input, stats.f32(), gain, gain_grad, shift_grad);
+        });
+        Ok(weight_grads)
+    }
+
+    fn rows(&self, input: &Tensor) -> Rows {
+        Rows {
+            count: input.shape().rows(),
+            width: self.width,
+        }
+    }
+
+    /// The addresses of scale and shift on the GPU.
+    fn at(&self) -> [Ptr; 2] {
+        let at = |parameter: &Parameter| parameter.weights().value();
+        [at(&self.weight), self.bias.as_ref().map_or(Ptr::NONE, at)]
+    }
+
+    /// Scale and shift on the CPU.
+    fn values(&self) -> (&[f32], Option<&[f32]>) {
+        (&self.weight.value, self.bias.as_ref().map(|bias| &bias.value[..]))
+    }
+}
+
+impl Cheap for RowNorm {
+    fn backward_with_output(&mut self, saved: Kept, mut grad: Tensor) -> Result<(Tensor, Kept, Tensor)> {
+        let ctx = saved.ctx;
+        let [input, stats] = saved.into_tensors();
+        let weight_grads = self.input_grad(&mut grad, &input, &stats)?;
+        let mut output = input.beside(input.dims())?;
+        if let Some(gpu) = input.gpu()? {
+            let [gain, shift] = self.at();
+            let (out, stats, rows) = (output.at(), stats.at(), self.rows(&input));
+            gpu.layer_norm_again(input.dtype(), out, stats, input.at(), gain, shift, rows)?;
+        } else {
+            let (gain, shift) = self.values();
+            in_format!(input.dtype(), N => {
+                let (output, input) = (output.numbers_mut::<N>(), input.numbers());
+                norm::forward_again(output, stats.f32(), input, gain, shift);
+            });
+        }
+        Ok((grad, Kept::new(ctx, [weight_grads]), output))
+    }
+}
+
+impl Layer for RowNorm {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn runs_on_gpus(&self) -> bool {
+        true
+    }
+
+    fn output_shape(&self, input: &Shape) -> Result<Shape> {
+        check_rows(input, self.width)?;
+        Ok(*input)
+    }
+
+    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
+        let shape = self.output_shape(input.shape())?;
+        let mut output = input.beside(shape.dims())?;
+        if let Some(gpu) = input.gpu()? {
+            let stats = Tensor::on_gpu(&gpu, DType::F32, &[shape.rows(), 2])?;
+            let [gain, shift] = self.at();
+            let (out, sums, rows) = (output.at(), stats.at(), self.rows(&input));
+            gpu.layer_norm(
+                input.dtype(),
+                out,
+                sums,
+                input.at(),
+                gain,
+                shift,
+                rows,
+                self.epsilon,
+            )?;
+            return Ok((output, Kept::new(ctx, [input, stats])));
+        }
+        let mut stats = Tensor::on_host(&[shape.rows(), 2])?;
+        let (gain, shift) = self.values();
+        in_format!(input.dtype(), N => {
+            let (output, from) = (output.numbers_mut::<N>(), input.numbers());
+            norm::forward(output, stats.f32_mut(), from, gain, shift, self.epsilon);
+        });
+        Ok((output, Kept::new(ctx, [input, stats])))
+    }
+
+    fn backward_input(&mut self, saved: Kept, mut grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
+        let ctx = saved.ctx;
+        let [input, stats] = saved.into_tensors();
+        let weight_grads = self.input_grad(&mut grad, &input, &stats)?;
+        Ok((Some(grad), Kept::new(ctx, [weight_grads])))
+    }
+
+    fn backward_weight(&mut self, pending: Kept) -> Result<()> {
+        let [weight_grads] = pending.into_tensors();
+        let parameters = [Some(&mut self.weight), self.bias.as_mut()];
+        if let Some(gpu) = weight_grads.gpu()? {
+            for (which, parameter) in parameters.into_iter().flatten().enumerate() {
+                let grad = weight_grads.at().offset(4 * which * self.width);
+                parameter.weights().add_grad(&gpu, grad)?;
+            }
+            return Ok(());
+        }
+        let grads = weight_grads.f32().chunks_exact(self.width);
+        for (parameter, grad) in parameters.into_iter().flatten().zip(grads) {
+            elementwise::add(&mut parameter.grad, grad);
+        }
+        Ok(())
+    }
+
+    fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+        visit(&mut self.weight);
+        self.bias.iter_mut().for_each(visit);
+    }
+}
