@@ -22,6 +22,8 @@ mod norm;
 mod optimizer;
 #[path = "accuracy/pointwise.rs"]
 mod pointwise;
+#[path = "accuracy/rotary.rs"]
+mod rotary;
 
 fn place() -> Place {
     Place {

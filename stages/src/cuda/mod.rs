@@ -27,6 +27,7 @@ mod optimizer;
 mod plan;
 mod probe;
 mod reduce;
+mod rotary;
 mod scores;
 mod source;
 mod staging;

@@ -7,18 +7,22 @@ mod dropout;
 mod embedding;
 mod flatten;
 mod gelu;
+mod heads;
 mod layer_norm;
 mod linear;
 mod operands;
 mod recomputed;
 mod relu;
 mod residual;
+mod rope;
+mod rotary;
 
 pub use attention::Attention;
 pub use dropout::Dropout;
 pub use embedding::Embedding;
 pub use flatten::Flatten;
 pub use gelu::{Gelu, GeluForm};
+pub use heads::Heads;
 pub use layer_norm::LayerNorm;
 pub use linear::Linear;
 pub use operands::Layout;
@@ -26,6 +30,8 @@ pub(crate) use operands::{adds_in_place, half_scratch, packed_halves, packed_wei
 pub use recomputed::{Cheap, Recomputed};
 pub use relu::Relu;
 pub use residual::Residual;
+pub use rope::{Rope, RopeLayout, RopeScaling};
+pub use rotary::Rotary;
 
 use crate::error::{Error, Result};
 use crate::shape::{Kind, Shape};

@@ -19,6 +19,7 @@ mod loss;
 mod norm;
 mod optimizer;
 mod pointwise;
+mod rotary;
 
 /// Where the tested kernels run: on the CPU.
 fn place() -> Place {

@@ -18,6 +18,8 @@ mod norm;
 mod optimizer;
 #[path = "../accuracy/pointwise.rs"]
 mod pointwise;
+#[path = "../accuracy/rotary.rs"]
+mod rotary;
 
 fn place() -> Place {
     crate::on_gpu(DType::F32)
