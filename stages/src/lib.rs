@@ -13,6 +13,8 @@
 //! | [`Linear`] | `x W + b` | `f32[.., inputs]` | `f32[.., outputs]` |
 //! | [`Embedding`] | token vectors plus position vectors | `ids[batch, time]` | `f32[batch, time, dim]` |
 //! | [`Attention`] | causal multi-head attention | `f32[batch, time, 3 * dim]` | `f32[batch, time, dim]` |
+//! | [`Attention::grouped`] | the same with shared keys | `f32[batch, time, row]` | `f32[batch, time, n]` |
+//! | [`Rotary`] | turns queries and keys by their positions | `f32[batch, time, row]` | the same |
 //! | [`LayerNorm`] | rows of mean 0, deviation 1; scaled, shifted | `f32[.., width]` | the same |
 //! | [`Relu`] | `max(x, 0)` | `f32[..]` | the same |
 //! | [`Gelu`] | GELU, exact or by tanh | `f32[..]` | the same |
@@ -21,9 +23,14 @@
 //! | [`Residual`] | `x + f(x)` around a chain of layers | the chain's | the same |
 //! | [`Recomputed`] | a cheap layer, then a linear one (see there) | the first's | the second's |
 //!
+//! `row` is the length of a row of queries, keys and values, and `n` that of the queries alone: see
+//! [`layers::Heads`].
+//!
 //! [`Linear`]: layers::Linear
 //! [`Embedding`]: layers::Embedding
 //! [`Attention`]: layers::Attention
+//! [`Attention::grouped`]: layers::Attention::grouped
+//! [`Rotary`]: layers::Rotary
 //! [`LayerNorm`]: layers::LayerNorm
 //! [`Relu`]: layers::Relu
 //! [`Gelu`]: layers::Gelu

@@ -6,7 +6,7 @@ mod common;
 use common::{ids, shuffle, tensor};
 use pipewright_stages::layers::{
     Attention, Cheap, Dropout, Embedding, Flatten, GateForm, Gated, Gelu, GeluForm, HeadNorm, Heads,
-    LayerNorm, Layout, Linear, Recomputed, Relu, Residual, RmsNorm,
+    LayerNorm, Layout, Linear, Recomputed, Relu, Residual, RmsNorm, Rope, RopeLayout, RopeScaling, Rotary,
 };
 use pipewright_stages::testing::check_gradients;
 use pipewright_stages::{Bytes, Init, Layer, Parameter, Tensor};
@@ -95,6 +95,34 @@ proptest! {
     fn attention(batch in 1_usize..3, time in 1_usize..9, heads in 1_usize..4, width in 1_usize..9) {
         let layer = Attention::new("attention", heads * width, heads).unwrap();
         check(layer, &tensor("x", &[batch, time, 3 * heads * width]));
+    }
+
+    #[test]
+    fn attention_with_groups_and_a_window(
+        batch in 1_usize..3,
+        time in 1_usize..9,
+        key_value in 1_usize..3,
+        group in 1_usize..4,
+        width in 1_usize..9,
+        window in prop_oneof![Just(None), (1_usize..9).prop_map(Some)],
+    ) {
+        let heads = Heads { query: group * key_value, key_value, width };
+        let layer = Attention::grouped("attention", heads, window).unwrap();
+        check(layer, &tensor("x", &[batch, time, heads.row()]));
+    }
+
+    #[test]
+    fn rotary(
+        batch in 1_usize..3,
+        time in 1_usize..9,
+        (query, key_value) in (1_usize..4, Just(1)),
+        half in 1_usize..9,
+        in_pairs: bool,
+    ) {
+        let heads = Heads { query, key_value, width: 2 * half };
+        let layout = if in_pairs { RopeLayout::Pairs } else { RopeLayout::Halves };
+        let rope = Rope { theta: 1e4, scaling: RopeScaling::None, layout };
+        check(Rotary::new("rope", heads, rope).unwrap(), &tensor("x", &[batch, time, heads.row()]));
     }
 
     #[test]

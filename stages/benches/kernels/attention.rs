@@ -1,37 +1,129 @@
-//! Causal attention. The masked half is not counted as work.
+//! Causal attention and rotary embeddings. What attention's mask hides is not counted as work.
 
-use pipewright_stages::Result;
-use pipewright_stages::layers::Attention;
+use pipewright_stages::layers::{Attention, Heads, Rope, RopeLayout, RopeScaling, Rotary};
+use pipewright_stages::{DType, Result};
 
+use crate::bounds::Needs;
 use crate::layers::layer_run;
 use crate::table::{Kernel, Work};
 use crate::{FORMATS, place, tensor};
 
-/// Name of the size in the comparison; number of sequences, their length, heads and the width of a head.
-const SHAPES: [(&str, [usize; 4]); 2] = [("A", [4, 128, 8, 32]), ("B", [2, 256, 8, 64])];
+/// Sequences and the heads that read them.
+#[derive(Clone, Copy)]
+struct Shape {
+    /// What has this shape: a size of the comparison, or a model.
+    name: &'static str,
+    batch: usize,
+    time: usize,
+    heads: Heads,
+    window: Option<usize>,
+}
 
-/// Attention of sizes A and B, in both number formats.
+const fn heads([query, key_value, width]: [usize; 3]) -> Heads {
+    Heads {
+        query,
+        key_value,
+        width,
+    }
+}
+
+const fn shape(name: &'static str, [batch, time]: [usize; 2], heads: Heads, window: Option<usize>) -> Shape {
+    Shape {
+        name,
+        batch,
+        time,
+        heads,
+        window,
+    }
+}
+
+const SHAPES: [Shape; 4] = [
+    shape("A", [4, 128], heads([8, 8, 32]), None),
+    shape("B", [2, 256], heads([8, 8, 64]), None),
+    shape("SmolLM2", [1, 256], heads([9, 3, 64]), None),
+    shape("SmolLM2", [1, 1024], heads([9, 3, 64]), Some(256)),
+];
+
+/// Attention and rotary embeddings of these shapes, in both number formats.
 pub(crate) fn kernels() -> Result<Vec<Kernel>> {
-    let all = SHAPES
-        .into_iter()
-        .flat_map(|shape| FORMATS.map(|format| (shape, format)));
-    all.map(|((size, [batch, time, heads, width]), (dtype, format))| {
-        // Two products forward and four backward. The recomputation in backward is not counted.
-        let product = (2 * batch * heads * width * time * (time + 1) / 2) as f64;
-        let flops = |flops| Work::Flops {
-            flops,
-            dtype: Some(dtype),
-        };
-        let dim = heads * width;
-        let layer = Attention::new("attention", dim, heads)?;
-        Ok(Kernel::new(
-            format!("attention {size}: {batch} x {time}, {heads} x {width}{format}"),
-            vec![("forward", flops(2.0 * product)), ("I", flops(4.0 * product))],
-            layer_run(
-                Box::new(layer),
-                tensor(&[batch, time, 3 * dim])?.to(place(dtype))?,
-            )?,
-        ))
-    })
-    .collect()
+    let mut kernels = Vec::new();
+    for shape in SHAPES {
+        for format in FORMATS {
+            kernels.push(attention(shape, format)?);
+        }
+    }
+    for layout in [RopeLayout::Halves, RopeLayout::Pairs] {
+        for format in FORMATS {
+            kernels.push(rotary(SHAPES[2], layout, format)?);
+        }
+    }
+    Ok(kernels)
+}
+
+/// Two products forward and four backward. The recomputation in backward is not counted.
+fn attention(shape: Shape, (dtype, format): (DType, &str)) -> Result<Kernel> {
+    let Shape {
+        name,
+        batch,
+        time,
+        heads,
+        window,
+    } = shape;
+    let seen: usize = (1..=time).map(|keys| keys.min(window.unwrap_or(time))).sum();
+    let product = (2 * batch * heads.query * heads.width * seen) as f64;
+    let flops = |flops| Work::Flops {
+        flops,
+        dtype: Some(dtype),
+    };
+    let shared = match heads.key_value {
+        all if all == heads.query => String::new(),
+        some => format!(" on {some}"),
+    };
+    let last = window.map_or(String::new(), |window| format!(", last {window}"));
+    Ok(Kernel::new(
+        format!(
+            "attention {name}: {batch} x {time}, {}{shared} x {}{last}{format}",
+            heads.query, heads.width
+        ),
+        vec![("forward", flops(2.0 * product)), ("I", flops(4.0 * product))],
+        layer_run(
+            Box::new(Attention::grouped("attention", heads, window)?),
+            tensor(&[batch, time, heads.row()])?.to(place(dtype))?,
+        )?,
+    ))
+}
+
+/// Forward and backward do the same in place: four multiplications and two additions for a pair, and its
+/// angles are read.
+fn rotary(shape: Shape, layout: RopeLayout, (dtype, format): (DType, &str)) -> Result<Kernel> {
+    let Shape {
+        batch, time, heads, ..
+    } = shape;
+    let rope = Rope {
+        theta: 1e5,
+        scaling: RopeScaling::None,
+        layout,
+    };
+    let turned = heads.query + heads.key_value;
+    let angles = 4.0 / turned as f64;
+    let needs = Needs {
+        read: angles,
+        ..Needs::new([0.0, 4.0, 0.0], 2.0, 0.0).in_format(dtype)
+    };
+    let work = Work::Each {
+        what: "number",
+        count: batch * time * turned * heads.width,
+        needs,
+    };
+    Ok(Kernel::new(
+        format!(
+            "rotary {}, {layout:?}: {batch} x {time}, {turned} x {}{format}",
+            shape.name, heads.width
+        ),
+        vec![("forward", work), ("I", work)],
+        layer_run(
+            Box::new(Rotary::new("rotary", heads, rope)?),
+            tensor(&[batch, time, heads.row()])?.to(place(dtype))?,
+        )?,
+    ))
 }

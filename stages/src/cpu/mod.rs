@@ -21,6 +21,7 @@ pub(crate) mod norm;
 pub(crate) mod parts;
 mod prefetch;
 pub(crate) mod real;
+pub(crate) mod rotary;
 mod row_sums;
 pub(crate) mod sgd;
 pub(crate) mod small;

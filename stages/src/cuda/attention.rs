@@ -5,7 +5,7 @@ use super::launch::{Arg, kernel};
 use super::{Gpu, Grid, Ptr};
 use crate::cpu::attention::Sizes;
 use crate::device::DType;
-use crate::error::{DeviceError, Result};
+use crate::error::{DeviceError, Error, Result};
 
 /// The fused kernels for a head width.
 struct Fused {
@@ -67,13 +67,13 @@ impl Fused {
     fn of(dtype: DType, sizes: Sizes) -> Option<&'static Self> {
         FUSED
             .iter()
-            .find(|fused| dtype == DType::Bf16 && fused.width == sizes.width())
+            .find(|fused| dtype == DType::Bf16 && fused.width == sizes.width)
     }
 }
 
 /// A grid with one block for every `rows` rows of every head.
 fn by_rows(rows: usize, batch: usize, sizes: Sizes, shared: u32) -> Grid {
-    let blocks = [sizes.time.div_ceil(rows), sizes.heads, batch];
+    let blocks = [sizes.time.div_ceil(rows), sizes.query, batch];
     Grid {
         blocks: blocks.map(|blocks| blocks as u32),
         threads: FUSED_THREADS,
@@ -83,13 +83,13 @@ fn by_rows(rows: usize, batch: usize, sizes: Sizes, shared: u32) -> Grid {
 
 /// A grid with one warp for each row of every head. A block has as many warps as its shared memory allows.
 fn by_warps(batch: usize, sizes: Sizes) -> Result<Grid> {
-    let width = sizes.width();
+    let width = sizes.width;
     let warps = (PLAIN_SHARED / (PLAIN_BYTES * width)).min(MOST_WARPS);
     if warps == 0 {
         let most = PLAIN_SHARED / PLAIN_BYTES;
         return Err(DeviceError::WideHeads { width, most }.into());
     }
-    let blocks = (batch * sizes.heads * sizes.time).div_ceil(warps);
+    let blocks = (batch * sizes.query * sizes.time).div_ceil(warps);
     Ok(Grid {
         shared: (warps * PLAIN_BYTES * width) as u32,
         ..Grid::row(blocks, 32 * warps as u32)
@@ -98,7 +98,7 @@ fn by_warps(batch: usize, sizes: Sizes) -> Result<Grid> {
 
 /// The size arguments of the plain kernels.
 fn plain_sizes(batch: usize, sizes: Sizes) -> [Arg; 4] {
-    [batch, sizes.time, sizes.heads, sizes.width()].map(|size| (size as u32).into())
+    [batch, sizes.time, sizes.query, sizes.width].map(|size| (size as u32).into())
 }
 
 impl Gpu {
@@ -114,6 +114,11 @@ impl Gpu {
         batch: usize,
         sizes: Sizes,
     ) -> Result<()> {
+        if sizes.group() > 1 || sizes.window < sizes.time {
+            return Err(Error::other(
+                "attention with groups or a window does not run on GPUs yet",
+            ));
+        }
         let [out, lse, qkv] = [out, lse, qkv].map(Arg::from);
         if let Some(fused) = Fused::of(dtype, sizes) {
             if batch > MOST_DEEP {

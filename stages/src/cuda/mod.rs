@@ -29,6 +29,7 @@ mod optimizer;
 mod plan;
 mod probe;
 mod reduce;
+mod rotary;
 mod scores;
 mod source;
 mod staging;

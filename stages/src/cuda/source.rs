@@ -13,6 +13,7 @@ pub(crate) const SOURCE: &str = concat!(
     include_str!("kernels/norm_wide.cu"),
     include_str!("kernels/head_norm.cu"),
     include_str!("kernels/dropout.cu"),
+    include_str!("kernels/rotary.cu"),
     include_str!("kernels/loss.cu"),
     include_str!("kernels/optimizer.cu"),
     include_str!("kernels/trial.cu"),

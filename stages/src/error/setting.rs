@@ -20,6 +20,36 @@ pub enum SettingError {
         /// The heads.
         heads: usize,
     },
+    /// Query heads that cannot share the key and value heads evenly.
+    #[error(
+        "{query} query heads cannot share {key_value} key/value heads evenly: choose query heads that are a \
+         multiple of the key/value heads"
+    )]
+    Groups {
+        /// The query heads.
+        query: usize,
+        /// The key heads, and the value heads.
+        key_value: usize,
+    },
+    /// Heads of an odd width, whose numbers make no pairs.
+    #[error(
+        "heads of {width} numbers cannot be turned, since a rotary embedding turns pairs: choose an even \
+         width"
+    )]
+    OddHeads {
+        /// The width of a head.
+        width: usize,
+    },
+    /// A number of a rotary embedding out of its range.
+    #[error("the rotary embedding's {what} is {value}: it must be {expected}")]
+    Rope {
+        /// The setting.
+        what: &'static str,
+        /// Its value.
+        value: f64,
+        /// What it must be.
+        expected: &'static str,
+    },
     /// A probability of dropout out of its range.
     #[error("dropout {rate} is not a probability below 1: choose one in 0..1, such as 0.1")]
     Dropout {

@@ -1,30 +1,35 @@
-//! Causal multi-head self-attention.
+//! Causal self-attention.
 
+use super::Heads;
 use crate::cpu::attention::{self, Saved, Sizes};
 use crate::cpu::halves::attention as half_attention;
 use crate::cpu::real::Real;
 use crate::device::DType;
-use crate::error::{Error, Result, SettingError};
+use crate::error::{Error, Result, SettingError, check_positive};
 use crate::kept::Kept;
 use crate::layer::Layer;
 use crate::shape::{Kind, Shape};
 use crate::stage::ForwardContext;
 use crate::tensor::Tensor;
 
-/// Causal multi-head self-attention. Its input is `[batch, time, 3 * dim]`: queries, keys and values side by
-/// side. Its output is `[batch, time, dim]`. Vaswani et al., "Attention is all you need" (2017).
+/// Causal self-attention with several heads. Its input is `[batch, time, (query + 2 key_value) * width]`:
+/// queries, keys and values of all [`Heads`] side by side. Its output is `[batch, time, query * width]`:
+/// `softmax(q k^T / sqrt(width)) v` for each query head, over the keys that a query sees. Vaswani et al.,
+/// "Attention is all you need" (2017); with shared keys and values, Ainslie et al., "GQA" (2023).
 ///
 /// It works on blocks of query rows, so the scores of a whole head are never in memory at once. It keeps its
-/// input, its output and one number for each row and head.
+/// input, its output and one number for each row and query head.
 #[derive(Debug)]
 pub struct Attention {
     name: String,
-    dim: usize,
-    heads: usize,
+    heads: Heads,
+    window: Option<usize>,
 }
 
 impl Attention {
-    /// A layer of `heads` heads that are `dim` numbers wide together.
+    /// A layer of `heads` heads that are `dim` numbers wide together. Each has its own keys and values, and a
+    /// query sees all keys up to its own. Its input is `[batch, time, 3 * dim]`, its output
+    /// `[batch, time, dim]`.
     ///
     /// # Errors
     /// When `dim` is not divisible by `heads`.
@@ -32,18 +37,40 @@ impl Attention {
         if dim == 0 || heads == 0 || !dim.is_multiple_of(heads) {
             return Err(Error::from(SettingError::Heads { dim, heads }).at(name));
         }
+        let heads = Heads {
+            query: heads,
+            key_value: heads,
+            width: dim / heads,
+        };
+        Self::grouped(name, heads, None)
+    }
+
+    /// A layer whose query heads share keys and values in groups. With a window, the query at position `t`
+    /// sees the keys at `t - window + 1 ..= t`, as in Hugging Face's Mistral; without one, all up to its own.
+    /// Beltagy et al., "Longformer" (2020). The blocks of keys outside of the window cost nothing.
+    ///
+    /// # Errors
+    /// When a number of `heads` is 0, `query` is not a multiple of `key_value`, or the window is 0.
+    pub fn grouped(name: &str, heads: Heads, window: Option<usize>) -> Result<Self> {
+        let window_is_right = window.map_or(Ok(()), |window| check_positive(&[("the window", window)]));
+        heads
+            .check()
+            .and(window_is_right)
+            .map_err(|error| error.at(name))?;
         Ok(Self {
             name: name.to_owned(),
-            dim,
             heads,
+            window,
         })
     }
 
     fn sizes(&self, shape: &Shape) -> Sizes {
         Sizes {
             time: shape.dims()[1],
-            heads: self.heads,
-            dim: self.dim,
+            query: self.heads.query,
+            key_value: self.heads.key_value,
+            width: self.heads.width,
+            window: self.window.unwrap_or(usize::MAX),
         }
     }
 }
@@ -74,16 +101,19 @@ impl Layer for Attention {
 
     fn output_shape(&self, input: &Shape) -> Result<Shape> {
         let rows = input.dims().len() == 3 && input.dims()[1] > 0;
-        if input.kind() == Kind::F32 && rows && input.last() == 3 * self.dim {
-            return Ok(input.with_last(self.dim));
+        if input.kind() == Kind::F32 && rows && input.last() == self.heads.row() {
+            return Ok(input.with_last(self.heads.query * self.heads.width));
         }
-        Err(Error::shape(format!("f32[batch, time, {}]", 3 * self.dim), input))
+        Err(Error::shape(
+            format!("f32[batch, time, {}]", self.heads.row()),
+            input,
+        ))
     }
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         let shape = self.output_shape(input.shape())?;
         let mut output = input.beside(shape.dims())?;
-        let sums = [shape.dims()[0], self.heads, shape.dims()[1]];
+        let sums = [shape.dims()[0], self.heads.query, shape.dims()[1]];
         let lse = match input.gpu()? {
             Some(gpu) => {
                 let lse = Tensor::on_gpu(&gpu, DType::F32, &sums)?;

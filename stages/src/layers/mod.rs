@@ -17,6 +17,8 @@ mod recomputed;
 mod relu;
 mod residual;
 mod rms_norm;
+mod rope;
+mod rotary;
 mod row_norm;
 
 pub use crate::cpu::gated::GateForm;
@@ -36,6 +38,8 @@ pub use recomputed::{Cheap, Recomputed};
 pub use relu::Relu;
 pub use residual::Residual;
 pub use rms_norm::RmsNorm;
+pub use rope::{Rope, RopeLayout, RopeScaling};
+pub use rotary::Rotary;
 
 use crate::error::{Error, Result};
 use crate::shape::{Kind, Shape};

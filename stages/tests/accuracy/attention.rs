@@ -1,7 +1,7 @@
 //! Causal attention.
 
 use pipewright_stages::Device;
-use pipewright_stages::layers::Attention;
+use pipewright_stages::layers::{Attention, Heads};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -18,8 +18,17 @@ const INPUT_GRADIENT: f64 = 6.0;
 struct Sizes {
     batch: usize,
     time: usize,
-    heads: usize,
-    width: usize,
+    heads: Heads,
+    window: Option<usize>,
+}
+
+/// Heads that each have their own keys and values.
+fn alone(heads: usize, width: usize) -> Heads {
+    Heads {
+        query: heads,
+        key_value: heads,
+        width,
+    }
 }
 
 /// The index of the part: queries, keys and values lie side by side.
@@ -28,14 +37,49 @@ const KEY: usize = 1;
 const VALUE: usize = 2;
 
 impl Sizes {
-    fn dim(self) -> usize {
-        self.heads * self.width
+    /// The dimensions of input and output.
+    fn dims(self) -> [[usize; 3]; 2] {
+        let Self {
+            batch, time, heads, ..
+        } = self;
+        [heads.row(), heads.query * heads.width].map(|row| [batch, time, row])
     }
 
-    /// The range of a head's vector in a row that has `parts` parts.
-    fn vector(self, parts: usize, part: usize, [b, h, t]: [usize; 3]) -> std::ops::Range<usize> {
-        let start = ((b * self.time + t) * parts + part) * self.dim() + h * self.width;
-        start..start + self.width
+    /// The range of a query head's query, key or value in the input.
+    fn input(self, part: usize, [b, h, t]: [usize; 3]) -> std::ops::Range<usize> {
+        let Heads {
+            query,
+            key_value,
+            width,
+        } = self.heads;
+        let shared = h / (query / key_value);
+        let vector = [h, query + shared, query + key_value + shared][part];
+        let start = (b * self.time + t) * self.heads.row() + vector * width;
+        start..start + width
+    }
+
+    /// The range of a query head's vector in the output.
+    fn output(self, [b, h, t]: [usize; 3]) -> std::ops::Range<usize> {
+        let Heads { query, width, .. } = self.heads;
+        let start = ((b * self.time + t) * query + h) * width;
+        start..start + width
+    }
+
+    /// The keys that a query sees.
+    fn keys(self, t: usize) -> std::ops::RangeInclusive<usize> {
+        self.window.map_or(0, |window| (t + 1).saturating_sub(window))..=t
+    }
+
+    fn layer(self) -> Attention {
+        let Heads {
+            query,
+            key_value,
+            width,
+        } = self.heads;
+        if query == key_value && self.window.is_none() {
+            return Attention::new("attention", query * width, query).unwrap();
+        }
+        Attention::grouped("attention", self.heads, self.window).unwrap()
     }
 }
 
@@ -80,24 +124,22 @@ fn stored(numbers: Vec<Approx>) -> Vec<Approx> {
 
 /// Output and input gradient by the plain formula, with every score.
 fn formula(x: &[Approx], dy: &[Approx], sizes: Sizes) -> [Vec<Approx>; 2] {
-    let Sizes {
-        batch,
-        time,
-        heads,
-        width,
-    } = sizes;
+    let Sizes { batch, time, .. } = sizes;
+    let Heads {
+        query: heads, width, ..
+    } = sizes.heads;
     let mut out = Vec::new();
     let mut dx = vec![Approx::exact(0.0); x.len()];
     let scale = Approx::rounded(1.0 / (width as f64).sqrt());
     for (b, t, h) in (0..batch * time * heads).map(|i| (i / heads / time, i / heads % time, i % heads)) {
-        let at = |part, row| sizes.vector(3, part, [b, h, row]);
-        let all = |part| (0..=t).map(move |row| &x[at(part, row)]);
-        let (query, dy) = (&x[at(QUERY, t)], &dy[sizes.vector(1, 0, [b, h, t])]);
+        let at = |part, row| sizes.input(part, [b, h, row]);
+        let all = |part| sizes.keys(t).map(move |row| &x[at(part, row)]);
+        let (query, dy) = (&x[at(QUERY, t)], &dy[sizes.output([b, h, t])]);
         let shares = softmax(all(KEY).map(|key| dot(query, key) * scale).collect());
         let kept: Vec<Approx> = shares.iter().map(|share| share.stored()).collect();
         let output = stored(mean(&kept, all(VALUE)));
         let along = dot(dy, &output);
-        for (row, (&share, &kept)) in shares.iter().zip(&kept).enumerate() {
+        for (row, (&share, &kept)) in sizes.keys(t).zip(shares.iter().zip(&kept)) {
             let score_grad = (share * (dot(dy, &x[at(VALUE, row)]) - along)).stored() * scale;
             add(&mut dx[at(QUERY, t)], score_grad, &x[at(KEY, row)]);
             add(&mut dx[at(KEY, row)], score_grad, query);
@@ -115,14 +157,15 @@ fn formula(x: &[Approx], dy: &[Approx], sizes: Sizes) -> [Vec<Approx>; 2] {
     [out, stored(dx.collect())]
 }
 
+/// Output and input gradient of the layer.
+fn run(x: &[f32], dy: &[f32], sizes: Sizes) -> [Vec<f32>; 2] {
+    let [input, output] = sizes.dims();
+    let (x, dy) = (tensor(&input, x.to_vec()), tensor(&output, dy.to_vec()));
+    pass(&mut sizes.layer(), &x, &dy)
+}
+
 fn check(x: &[f32], dy: &[f32], sizes: Sizes) {
-    let Sizes {
-        batch, time, heads, ..
-    } = sizes;
-    let mut layer = Attention::new("attention", sizes.dim(), heads).unwrap();
-    let input = tensor(&[batch, time, 3 * sizes.dim()], x.to_vec());
-    let grad = tensor(&[batch, time, sizes.dim()], dy.to_vec());
-    let [output, input_grad] = pass(&mut layer, &input, &grad);
+    let [output, input_grad] = run(x, dy, sizes);
     let [expected, expected_grad] = formula(&exact(x), &exact(dy), sizes);
     assert_within(OUTPUT, "attention: output", &output, &expected);
     assert_within(
@@ -135,10 +178,10 @@ fn check(x: &[f32], dy: &[f32], sizes: Sizes) {
 
 /// Inputs of the layer's size, times a factor, and an output gradient.
 fn numbers(kind: Kind, sizes: Sizes, factor: f32) -> [Vec<f32>; 2] {
-    let count = sizes.batch * sizes.time * sizes.dim();
-    let mut x = draw(kind, "x", 3 * count);
+    let [input, output] = sizes.dims().map(|dims| dims.iter().product());
+    let mut x = draw(kind, "x", input);
     x.iter_mut().for_each(|x| *x = approx::stored(*x * factor));
-    [x, draw(Kind::Signed, "dy", count)]
+    [x, draw(Kind::Signed, "dy", output)]
 }
 
 /// Whether the tests may run on an emulated GPU, which is slow.
@@ -162,8 +205,24 @@ proptest! {
         kind in kind(),
         factor in 0.1_f32..5.0,
     ) {
-        let sizes = Sizes { batch, time, heads, width };
+        let sizes = Sizes { batch, time, heads: alone(heads, width), window: None };
         let [x, dy] = numbers(kind, sizes, factor);
+        check(&x, &dy, sizes);
+    }
+
+    #[test]
+    fn any_group_and_window(
+        batch in 1_usize..3,
+        time in prop_oneof![select(vec![1_usize, 31, 32, 33, 64, 65, 129]), 1_usize..80],
+        key_value in 1_usize..3,
+        group in select(vec![1_usize, 2, 3, 8]),
+        width in select(vec![8_usize, 17, 24, 64, 80, 128]),
+        window in prop_oneof![Just(None), (1_usize..140).prop_map(Some)],
+        kind in kind(),
+    ) {
+        let heads = Heads { query: group * key_value, key_value, width };
+        let sizes = Sizes { batch, time, heads, window };
+        let [x, dy] = numbers(kind, sizes, 1.0);
         check(&x, &dy, sizes);
     }
 }
@@ -177,13 +236,91 @@ fn long_sequences() {
         let sizes = Sizes {
             batch: 1,
             time,
-            heads: 2,
-            width,
+            heads: alone(2, width),
+            window: None,
         };
         for kind in [Kind::Signed, Kind::Positive] {
             let [x, dy] = numbers(kind, sizes, 1.0);
             check(&x, &dy, sizes);
         }
+    }
+}
+
+/// Windows of several blocks, and within one, in sequences of several blocks.
+#[test]
+fn long_sequences_with_windows() {
+    let times: &[usize] = if is_slow() { &[150] } else { &[150, 261] };
+    for &time in times {
+        for (query, key_value, width) in [(2, 1, 64), (1, 1, 128), (3, 1, 20)] {
+            for window in [1, 7, 32, 64, 100, 149] {
+                let sizes = Sizes {
+                    batch: 1,
+                    time,
+                    heads: Heads {
+                        query,
+                        key_value,
+                        width,
+                    },
+                    window: Some(window),
+                };
+                let [x, dy] = numbers(Kind::Signed, sizes, 1.0);
+                check(&x, &dy, sizes);
+            }
+        }
+    }
+}
+
+/// NaN times a probability of 0 would be NaN.
+#[test]
+fn blocks_outside_the_window_are_not_read() {
+    for width in [64, 128, 24] {
+        let sizes = Sizes {
+            batch: 1,
+            time: 200,
+            heads: Heads {
+                query: 2,
+                key_value: 1,
+                width,
+            },
+            window: Some(32),
+        };
+        let [mut x, dy] = numbers(Kind::Signed, sizes, 1.0);
+        let row = sizes.heads.row();
+        x[..64 * row].fill(f32::NAN);
+        let [output, input_grad] = run(&x, &dy, sizes);
+        assert!(output[..64 * 2 * width].iter().all(|number| number.is_nan()));
+        assert!(output[128 * 2 * width..].iter().all(|number| number.is_finite()));
+        assert!(input_grad[128 * row..].iter().all(|number| number.is_finite()));
+    }
+}
+
+#[test]
+fn query_heads_that_share_keys_and_values_equal_heads_with_copies_of_them() {
+    for width in [24, 64] {
+        let heads = Heads {
+            query: 6,
+            key_value: 2,
+            width,
+        };
+        let shared = Sizes {
+            batch: 2,
+            time: 70,
+            heads,
+            window: Some(1000),
+        };
+        let own = Sizes {
+            heads: alone(6, width),
+            window: None,
+            ..shared
+        };
+        let [x, dy] = numbers(Kind::Signed, shared, 1.0);
+        let mut copies = vec![0.0; own.dims()[0].iter().product()];
+        for (b, h, t) in (0..2 * 6 * 70).map(|i| (i / 6 / 70, i % 6, i / 6 % 70)) {
+            for part in [QUERY, KEY, VALUE] {
+                copies[own.input(part, [b, h, t])].copy_from_slice(&x[shared.input(part, [b, h, t])]);
+            }
+        }
+        assert_eq!(run(&x, &dy, shared)[0], run(&copies, &dy, own)[0]);
     }
 }
 
@@ -193,8 +330,8 @@ fn huge_scores() {
     let sizes = Sizes {
         batch: 1,
         time: 100,
-        heads: 2,
-        width: 4,
+        heads: alone(2, 4),
+        window: None,
     };
     for factor in [30.0, 1e3] {
         let [x, dy] = numbers(Kind::Signed, sizes, factor);
@@ -208,18 +345,13 @@ fn nan_stays_nan() {
     let sizes = Sizes {
         batch: 1,
         time: 40,
-        heads: 1,
-        width: 8,
+        heads: alone(1, 8),
+        window: None,
     };
     for part in [QUERY, KEY, VALUE] {
         let [mut x, dy] = numbers(Kind::Signed, sizes, 1.0);
-        x[sizes.vector(3, part, [0, 0, 20])][0] = f32::NAN;
-        let mut layer = Attention::new("attention", sizes.dim(), 1).unwrap();
-        let [output, _] = pass(
-            &mut layer,
-            &tensor(&[1, 40, 24], x.clone()),
-            &tensor(&[1, 40, 8], dy.clone()),
-        );
+        x[sizes.input(part, [0, 0, 20])][0] = f32::NAN;
+        let [output, _] = run(&x, &dy, sizes);
         let [expected, _] = formula(&exact(&x), &exact(&dy), sizes);
         for (at, (got, expected)) in output.iter().zip(&expected).enumerate() {
             assert!(

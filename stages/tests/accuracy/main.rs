@@ -21,6 +21,7 @@ mod norm;
 mod optimizer;
 mod pointwise;
 mod rms_norm;
+mod rotary;
 
 /// Where the tested kernels run: on the CPU.
 fn place() -> Place {

@@ -22,6 +22,8 @@ mod optimizer;
 mod pointwise;
 #[path = "../accuracy/rms_norm.rs"]
 mod rms_norm;
+#[path = "../accuracy/rotary.rs"]
+mod rotary;
 
 fn place() -> Place {
     crate::on_gpu(DType::Bf16)

@@ -72,6 +72,14 @@ impl Gathered {
         }
     }
 
+    /// The columns from this one on.
+    pub(super) fn columns(&self, column: usize) -> View<'_> {
+        View {
+            numbers: &self.numbers[column..],
+            stride: self.stride,
+        }
+    }
+
     /// The rows from this one on, for writing.
     pub(super) fn view_mut(&mut self, row: usize) -> ViewMut<'_> {
         ViewMut {

@@ -5,7 +5,7 @@ use multiversion::multiversion;
 use parking_lot::Mutex;
 
 use super::tiles::{Tiles, Turned, rounded, scatter};
-use super::{hide_later, part};
+use super::{hide, part, tiles_of};
 use crate::cpu::attention::{Saved, Sizes};
 use crate::cpu::halves::left::Groups;
 use crate::cpu::halves::panels::Panels;
@@ -18,83 +18,123 @@ use crate::cpu::parts::{By, cut};
 
 /// As [`crate::cpu::attention::backward`].
 pub(crate) fn backward(qkv_grad: &mut [bf16], saved: Saved<'_, bf16>, sizes: Sizes) {
-    let Sizes { time, heads, dim } = sizes;
-    let width = sizes.width();
+    let (query, group, vectors) = (sizes.query, sizes.group(), sizes.vectors());
+    let each = group * sizes.time;
     let qkv_grad = Mutex::new(qkv_grad);
-    cut(By(saved.lse, time), 2 * sizes.weight(), |first, lse| {
-        for (index, lse) in (first..).zip(lse.chunks_exact(time)) {
-            let (sequence, head) = (index / heads, index % heads);
-            let rows = sequence * time * dim..(sequence + 1) * time * dim;
-            let qkv = &saved.qkv[3 * rows.start..3 * rows.end];
-            let grads = Head {
-                qkv: [0, 1, 2].map(|which| part(sizes, qkv, 3, which, head)),
-                out: part(sizes, &saved.out[rows.clone()], 1, 0, head),
-                grad: part(sizes, &saved.grad[rows.clone()], 1, 0, head),
-                lse,
-                scale: sizes.scale(),
+    cut(By(saved.lse, each), 2 * group * sizes.weight(), |first, lse| {
+        for (index, lse) in (first..).zip(lse.chunks_exact(each)) {
+            let (sequence, shared) = (index / sizes.key_value, index % sizes.key_value);
+            let write = |grads: &Tiles, vector| {
+                let mut qkv_grad = qkv_grad.lock();
+                let qkv_grad = sizes.sequence_mut(&mut qkv_grad, vectors, sequence);
+                scatter(grads, qkv_grad, sizes.columns(vectors, vector));
+            };
+            let qkv = sizes.sequence(saved.qkv, vectors, sequence);
+            let places = sizes.key_and_value(shared);
+            let keys_and_values = places.map(|vector| part(sizes, qkv, vectors, vector));
+            let mut grads = Shared::new(Way::here(), sizes, keys_and_values);
+            for (head, lse) in (shared * group..).zip(lse.chunks_exact(sizes.time)) {
+                let own = |rows| part(sizes, sizes.sequence(rows, query, sequence), query, head);
+                let of_queries = grads.add(Head {
+                    queries: part(sizes, qkv, vectors, head),
+                    out: own(saved.out),
+                    grad: own(saved.grad),
+                    lse,
+                });
+                write(&of_queries, head);
             }
-            .grads(Way::here());
-            let mut qkv_grad = qkv_grad.lock();
-            let qkv_grad = &mut qkv_grad[3 * rows.start..3 * rows.end];
-            for (which, grads) in grads.iter().enumerate() {
-                scatter(grads, qkv_grad, [3 * dim, which * dim + head * width, width]);
-            }
+            write(&grads.of_keys, places[0]);
+            write(&grads.of_values, places[1]);
         }
     });
 }
 
-/// What backward reads of a head.
-struct Head<'a> {
-    qkv: [Matrix<'a, bf16>; 3],
-    out: Matrix<'a, bf16>,
-    grad: Matrix<'a, bf16>,
-    lse: &'a [f32],
-    scale: f32,
+/// Keys and values, and the sums of their gradients over the query heads that share them.
+struct Shared<'a> {
+    way: Way,
+    sizes: Sizes,
+    keys: Groups<'a>,
+    values: Groups<'a>,
+    /// Whether a head has packed these keys and values.
+    packed: bool,
+    keys_packed: Panels,
+    of_keys: Tiles,
+    of_values: Tiles,
 }
 
-impl Head<'_> {
-    /// The gradients of queries, keys and values.
-    fn grads(&self, way: Way) -> [Tiles; 3] {
-        let (time, width) = (self.out.rows, self.out.columns);
-        let (blocks, panels) = (time.div_ceil(TILE), width.div_ceil(TILE));
-        let [queries, keys, values] = self.qkv;
-        let [queries_turned, grad_turned] = [queries, self.grad].map(|rows| Panels::alone(rows.t()));
-        let [queries, keys_packed, grad] = [queries, keys, self.grad].map(Panels::alone);
-        let [mut keys, mut values] = [keys, values].map(|rows| Groups::new(true, rows));
+impl<'a> Shared<'a> {
+    fn new(way: Way, sizes: Sizes, [keys, values]: [Matrix<'a, bf16>; 2]) -> Self {
+        let zeros = || Tiles::zeros([sizes.time.div_ceil(TILE), sizes.width.div_ceil(TILE)]);
+        Self {
+            way,
+            sizes,
+            keys: Groups::new(true, keys),
+            values: Groups::new(true, values),
+            packed: false,
+            keys_packed: Panels::alone(keys),
+            of_keys: zeros(),
+            of_values: zeros(),
+        }
+    }
+
+    /// Adds the gradients from a query head. Returns the gradient of its queries.
+    fn add(&mut self, head: Head<'_>) -> Tiles {
+        let Self { way, sizes, .. } = *self;
+        let blocks = sizes.time.div_ceil(TILE);
+        let [queries_turned, grad_turned] = [head.queries, head.grad].map(|rows| Panels::alone(rows.t()));
+        let [queries, grad] = [head.queries, head.grad].map(Panels::alone);
         let [mut scores, mut score_grads] = [0; 2].map(|_| Tiles::zeros([blocks, 1]));
         let mut turned = Turned::new(way.needs_rows(), blocks);
-        let mut room = [bf16::ZERO; TILE * TILE];
-        let [mut of_queries, mut of_keys, mut of_values] = [0; 3].map(|_| Tiles::zeros([blocks, panels]));
+        let mut of_queries = Tiles::zeros([blocks, sizes.width.div_ceil(TILE)]);
         for block in 0..blocks {
-            let scores = &mut scores.all()[..=block];
-            let score_grads = &mut score_grads.all()[..=block];
-            for (group, (scores, grads)) in scores.iter_mut().zip(&mut *score_grads).enumerate() {
-                let (row, first) = (group * TILE, group == block);
-                way.set(scores, keys.reach(row, first), queries_turned.panel(block));
-                way.set(grads, values.reach(row, first), grad_turned.panel(block));
+            let tiles = tiles_of(sizes, block);
+            let scores = &mut scores.all()[..tiles.len()];
+            let score_grads = &mut score_grads.all()[..tiles.len()];
+            for (group, (scores, grads)) in tiles.clone().zip(scores.iter_mut().zip(&mut *score_grads)) {
+                let (row, first) = (group * TILE, group == block && !self.packed);
+                way.set(scores, self.keys.reach(row, first), queries_turned.panel(block));
+                way.set(grads, self.values.reach(row, first), grad_turned.panel(block));
             }
-            let [lse, along] = self.of_block(block);
-            causal_softmax_grad(scores, score_grads, self.scale, &lse, &along);
+            let [lse, along] = head.of_block(block);
+            causal_softmax_grad(scores, score_grads, sizes, &lse, &along);
             let left = turned.of(score_grads);
             for (panel, grads) in of_queries.row(block).iter_mut().enumerate() {
-                way.add(grads, left, &keys_packed.panel(panel)[..TILE * left.depth]);
+                let keys = &self.keys_packed.panel(panel)[TILE * TILE * tiles.start..];
+                way.add(grads, left, &keys[..TILE * left.depth]);
             }
-            let part = TILE * TILE * block..TILE * TILE * (block + 1);
-            for (group, (scores, score_grads)) in scores.iter().zip(&*score_grads).enumerate() {
-                for (tile, of_group, right) in [
-                    (scores, of_values.row(group), &grad),
-                    (score_grads, of_keys.row(group), &queries),
-                ] {
-                    let left = rounded(&mut room, tile);
-                    for (panel, grads) in of_group.iter_mut().enumerate() {
-                        way.add(grads, left, &right.panel(panel)[part.clone()]);
-                    }
+            self.add_block(block, scores, [&grad, &queries], score_grads);
+        }
+        self.packed = true;
+        of_queries
+    }
+
+    /// Adds the gradients of keys and values from a block of queries.
+    fn add_block(&mut self, block: usize, scores: &[Tile], [grad, queries]: [&Panels; 2], grads: &[Tile]) {
+        let mut room = [bf16::ZERO; TILE * TILE];
+        let part = TILE * TILE * block..TILE * TILE * (block + 1);
+        for (group, (scores, grads)) in tiles_of(self.sizes, block).zip(scores.iter().zip(grads)) {
+            for (tile, of_group, right) in [
+                (scores, self.of_values.row(group), grad),
+                (grads, self.of_keys.row(group), queries),
+            ] {
+                let left = rounded(&mut room, tile);
+                for (panel, grads) in of_group.iter_mut().enumerate() {
+                    self.way.add(grads, left, &right.panel(panel)[part.clone()]);
                 }
             }
         }
-        [of_queries, of_keys, of_values]
     }
+}
 
+/// What backward reads of a query head.
+struct Head<'a> {
+    queries: Matrix<'a, bf16>,
+    out: Matrix<'a, bf16>,
+    grad: Matrix<'a, bf16>,
+    lse: &'a [f32],
+}
+
+impl Head<'_> {
     /// For each query of a block: the logarithm of its sum, and the scalar product of its output with the
     /// gradient. Queries past the end get no probabilities.
     fn of_block(&self, block: usize) -> [[f32; TILE]; 2] {
@@ -125,11 +165,12 @@ fn dots(out: &mut [f32], a: Matrix<'_, bf16>, b: Matrix<'_, bf16>) {
 fn causal_softmax_grad(
     scores: &mut [Tile],
     grads: &mut [Tile],
-    scale: f32,
+    sizes: Sizes,
     lse: &[f32; TILE],
     along: &[f32; TILE],
 ) {
-    hide_later(scores);
+    hide(scores, sizes.window);
+    let scale = sizes.scale();
     let rows = scores.as_flattened_mut().iter_mut();
     for (scores, grads) in rows.zip(grads.as_flattened_mut()) {
         for query in 0..TILE {

@@ -7,6 +7,8 @@
 mod backward;
 mod tiles;
 
+use std::ops::Range;
+
 use half::bf16;
 use multiversion::multiversion;
 use parking_lot::Mutex;
@@ -23,62 +25,97 @@ use crate::cpu::parts::{By, cut};
 
 pub(crate) use self::backward::backward;
 
-/// A head's part of rows whose length is `parts` times the width of all heads.
-fn part(sizes: Sizes, numbers: &[bf16], parts: usize, which: usize, head: usize) -> Matrix<'_, bf16> {
+/// A vector of each of the rows, which have this many vectors.
+fn part(sizes: Sizes, numbers: &[bf16], vectors: usize, vector: usize) -> Matrix<'_, bf16> {
+    let [stride, offset, width] = sizes.columns(vectors, vector);
     Matrix {
-        numbers: &numbers[which * sizes.dim + head * sizes.width()..],
+        numbers: &numbers[offset..],
         rows: sizes.time,
-        columns: sizes.width(),
-        stride: parts * sizes.dim,
+        columns: width,
+        stride,
         turned: false,
     }
 }
 
+/// The tiles of keys that a block of queries sees. Tiles outside of the window are not among them.
+fn tiles_of(sizes: Sizes, block: usize) -> Range<usize> {
+    sizes.first_key(block * TILE) / TILE..block + 1
+}
+
 /// As [`crate::cpu::attention::forward`].
 pub(crate) fn forward(out: &mut [bf16], lse: &mut [f32], qkv: &[bf16], sizes: Sizes) {
-    let Sizes { time, heads, dim } = sizes;
+    let (query, group, vectors) = (sizes.query, sizes.group(), sizes.vectors());
     // Heads share rows, so a thread takes the lock once and writes a whole head.
     let out = Mutex::new(out);
-    cut(By(lse, time), sizes.weight(), |first, lse| {
-        for (index, lse) in (first..).zip(lse.chunks_exact_mut(time)) {
-            let (sequence, head) = (index / heads, index % heads);
-            let qkv = &qkv[sequence * time * 3 * dim..][..time * 3 * dim];
-            let result = one_head(
-                Way::here(),
-                [0, 1, 2].map(|which| part(sizes, qkv, 3, which, head)),
-                sizes.scale(),
-                lse,
-            );
+    cut(By(lse, sizes.time), sizes.weight(), |first, lse| {
+        let mut shared = None;
+        for (index, lse) in (first..).zip(lse.chunks_exact_mut(sizes.time)) {
+            let (sequence, head) = (index / query, index % query);
+            let qkv = sizes.sequence(qkv, vectors, sequence);
+            let part = |vector| part(sizes, qkv, vectors, vector);
+            // The heads of a group come one after the other, with the same keys and values.
+            let shared = match &mut shared {
+                Some(shared) if !index.is_multiple_of(group) => shared,
+                other => {
+                    let keys_and_values = sizes.key_and_value(head / group).map(part);
+                    other.insert(Shared::new(Way::here(), sizes, keys_and_values))
+                }
+            };
+            let result = shared.result(part(head), lse);
             let mut out = out.lock();
-            let out = &mut out[sequence * time * dim..][..time * dim];
-            scatter(&result, out, [dim, head * sizes.width(), sizes.width()]);
+            let out = sizes.sequence_mut(&mut out, query, sequence);
+            scatter(&result, out, sizes.columns(query, head));
         }
     });
 }
 
-/// The result of a head.
-fn one_head(way: Way, [queries, keys, values]: [Matrix<'_, bf16>; 3], scale: f32, lse: &mut [f32]) -> Tiles {
-    let (time, width) = (queries.rows, queries.columns);
-    let blocks = time.div_ceil(TILE);
-    let (queries, values) = (Panels::alone(queries.t()), Panels::alone(values));
-    let mut keys = Groups::new(true, keys);
-    let mut scores = Tiles::zeros([blocks, 1]);
-    let mut weights = Turned::new(way.needs_rows(), blocks);
-    let mut result = Tiles::zeros([blocks, width.div_ceil(TILE)]);
-    for (block, lse) in lse.chunks_mut(TILE).enumerate() {
-        let scores = &mut scores.all()[..=block];
-        for (group, scores) in scores.iter_mut().enumerate() {
-            let keys = keys.reach(group * TILE, group == block);
-            way.set(scores, keys, queries.panel(block));
-        }
-        let scales = causal_softmax(scores, scale, lse);
-        let weights = weights.of(scores);
-        for (panel, result) in result.row(block).iter_mut().enumerate() {
-            way.add(result, weights, &values.panel(panel)[..TILE * weights.depth]);
-            multiply_rows(result, &scales);
+/// Keys and values, and the query heads that share them.
+struct Shared<'a> {
+    way: Way,
+    sizes: Sizes,
+    keys: Groups<'a>,
+    /// Whether a head has packed the keys.
+    packed: bool,
+    values: Panels,
+}
+
+impl<'a> Shared<'a> {
+    fn new(way: Way, sizes: Sizes, [keys, values]: [Matrix<'a, bf16>; 2]) -> Self {
+        Self {
+            way,
+            sizes,
+            keys: Groups::new(true, keys),
+            packed: false,
+            values: Panels::alone(values),
         }
     }
-    result
+
+    /// The result of a query head.
+    fn result(&mut self, queries: Matrix<'_, bf16>, lse: &mut [f32]) -> Tiles {
+        let Self { way, sizes, .. } = *self;
+        let blocks = sizes.time.div_ceil(TILE);
+        let queries = Panels::alone(queries.t());
+        let mut scores = Tiles::zeros([blocks, 1]);
+        let mut weights = Turned::new(way.needs_rows(), blocks);
+        let mut result = Tiles::zeros([blocks, sizes.width.div_ceil(TILE)]);
+        for (block, lse) in lse.chunks_mut(TILE).enumerate() {
+            let tiles = tiles_of(sizes, block);
+            let scores = &mut scores.all()[..tiles.len()];
+            for (group, scores) in tiles.clone().zip(&mut *scores) {
+                let keys = self.keys.reach(group * TILE, group == block && !self.packed);
+                way.set(scores, keys, queries.panel(block));
+            }
+            let scales = causal_softmax(scores, sizes, lse);
+            let weights = weights.of(scores);
+            for (panel, result) in result.row(block).iter_mut().enumerate() {
+                let values = &self.values.panel(panel)[TILE * TILE * tiles.start..];
+                way.add(result, weights, &values[..TILE * weights.depth]);
+                multiply_rows(result, &scales);
+            }
+        }
+        self.packed = true;
+        result
+    }
 }
 
 /// Multiplies each row by its factor.
@@ -89,13 +126,22 @@ fn multiply_rows(tile: &mut Tile, factors: &[f32; TILE]) {
     }
 }
 
-/// Sets the scores of keys after a query to negative infinity. They are in the last tile of a block.
+/// Sets the scores of keys after a query and before its window to negative infinity. The last tile has the
+/// keys of the block's own queries.
 #[inline(always)]
-fn hide_later(scores: &mut [Tile]) {
+fn hide(scores: &mut [Tile], window: usize) {
     let last = scores.last_mut().into_iter().flatten();
     for (key, row) in last.enumerate() {
         for (query, score) in row.iter_mut().enumerate() {
             *score = if key > query { f32::NEG_INFINITY } else { *score };
+        }
+    }
+    let ahead = (scores.len() - 1) * TILE;
+    let hidden = (ahead + TILE).saturating_sub(window);
+    for (key, row) in scores.as_flattened_mut()[..hidden].iter_mut().enumerate() {
+        for (query, score) in row.iter_mut().enumerate() {
+            let is_hidden = key + window <= ahead + query;
+            *score = if is_hidden { f32::NEG_INFINITY } else { *score };
         }
     }
 }
@@ -103,8 +149,9 @@ fn hide_later(scores: &mut [Tile]) {
 /// Turns a block of scores, `[keys, queries]`, into probabilities. Returns for each query what its
 /// probabilities must still be multiplied by.
 #[multiversion(targets = "simd")]
-fn causal_softmax(scores: &mut [Tile], scale: f32, lse: &mut [f32]) -> [f32; TILE] {
-    hide_later(scores);
+fn causal_softmax(scores: &mut [Tile], sizes: Sizes, lse: &mut [f32]) -> [f32; TILE] {
+    hide(scores, sizes.window);
+    let scale = sizes.scale();
     let rows = scores.as_flattened_mut();
     let mut largest = [f32::NEG_INFINITY; TILE];
     for row in rows.iter() {
@@ -135,16 +182,18 @@ mod tests {
     fn every_way_gives_nearly_the_same() {
         let sizes = Sizes {
             time: 70,
-            heads: 1,
-            dim: 40,
+            query: 1,
+            key_value: 1,
+            width: 40,
+            window: 50,
         };
         let mut numbers = vec![0.0; 70 * 3 * 40];
         rng::fill_normal(rng::key(1, "numbers"), 1.0, &mut numbers);
         let numbers: Vec<bf16> = numbers.into_iter().map(bf16::narrow).collect();
         let run = |way| {
             let (mut lse, mut out) = (vec![0.0; 70], vec![bf16::ZERO; 70 * 40]);
-            let qkv = [0, 1, 2].map(|which| part(sizes, &numbers, 3, which, 0));
-            let result = one_head(way, qkv, sizes.scale(), &mut lse);
+            let [queries, keys, values] = [0, 1, 2].map(|vector| part(sizes, &numbers, 3, vector));
+            let result = Shared::new(way, sizes, [keys, values]).result(queries, &mut lse);
             scatter(&result, &mut out, [40, 0, 40]);
             out.into_iter().map(bf16::wide).chain(lse).collect::<Vec<f32>>()
         };

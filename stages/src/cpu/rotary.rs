@@ -1,0 +1,64 @@
+//! Rotary position embedding. Su et al., "RoFormer" (2021).
+
+use multiversion::multiversion;
+
+use super::parts::{By, cut};
+use super::real::Real;
+
+/// What is turned, and in which direction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turn {
+    /// The number of rows of one sequence.
+    pub(crate) time: usize,
+    /// The length of a row.
+    pub(crate) row: usize,
+    /// How many numbers of a row are turned, from the first on: whole heads.
+    pub(crate) turned: usize,
+    /// The width of a head.
+    pub(crate) width: usize,
+    /// Whether the numbers of a pair are neighbours. Otherwise they lie half a head apart.
+    pub(crate) in_pairs: bool,
+    /// Whether it turns by the opposite angles.
+    pub(crate) is_back: bool,
+}
+
+/// Turns the heads of every row, in place. The table has for each position the cosines of all pairs of a
+/// head, then their sines.
+pub(crate) fn turn<N: Real>(numbers: &mut [N], table: &[f32], turn: Turn) {
+    let part = if turn.in_pairs {
+        turn_part::<N, true>
+    } else {
+        turn_part::<N, false>
+    };
+    cut(By(numbers, turn.row), turn.turned, |first, rows| {
+        part(rows, first, table, turn);
+    });
+}
+
+#[multiversion(targets = "simd")]
+fn turn_part<N: Real, const PAIRS: bool>(rows: &mut [N], first: usize, table: &[f32], turn: Turn) {
+    let sign = if turn.is_back { -1.0 } else { 1.0 };
+    for (index, row) in (first..).zip(rows.chunks_exact_mut(turn.row)) {
+        let angles = &table[index % turn.time * turn.width..][..turn.width];
+        let (cos, sin) = angles.split_at(turn.width / 2);
+        for head in row[..turn.turned].chunks_exact_mut(turn.width) {
+            if PAIRS {
+                for (pair, (&cos, &sin)) in head.as_chunks_mut::<2>().0.iter_mut().zip(cos.iter().zip(sin)) {
+                    *pair = turned(*pair, cos, sign * sin);
+                }
+            } else {
+                let (xs, ys) = head.split_at_mut(turn.width / 2);
+                for ((x, y), (&cos, &sin)) in xs.iter_mut().zip(ys).zip(cos.iter().zip(sin)) {
+                    [*x, *y] = turned([*x, *y], cos, sign * sin);
+                }
+            }
+        }
+    }
+}
+
+/// A pair, turned.
+#[inline(always)]
+fn turned<N: Real>([x, y]: [N; 2], cos: f32, sin: f32) -> [N; 2] {
+    let (x, y) = (x.wide(), y.wide());
+    [x.mul_add(cos, -(y * sin)), y.mul_add(cos, x * sin)].map(N::narrow)
+}
