@@ -74,6 +74,7 @@ pub mod mesh;
 mod nearest;
 pub mod pipeline;
 pub mod plan;
+pub mod pretrained;
 pub mod profile;
 pub mod run;
 pub mod schedule;

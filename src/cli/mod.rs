@@ -10,11 +10,14 @@ mod check;
 mod costs;
 mod cuda_env;
 mod devices;
+mod export;
 mod file_limit;
 mod generate;
+mod import;
 mod introduction;
 mod links;
 mod memory;
+mod newest;
 mod out;
 mod plan;
 mod processes;
@@ -54,6 +57,8 @@ struct Cli {
 enum Command {
     Train(train::Args),
     Sample(sample::Args),
+    Import(import::Args),
+    Export(export::Args),
     Plan(plan::Args),
     Profile(profile::Args),
     Tune(tune::Args),
@@ -114,6 +119,8 @@ fn run(command: Command) -> std::result::Result<ExitCode, Failure> {
     match command {
         Command::Train(args) => return train::run(&args),
         Command::Sample(args) => processes::refuse("sample").and_then(|()| sample::run(args))?,
+        Command::Import(args) => processes::refuse("import").and_then(|()| import::run(&args))?,
+        Command::Export(args) => processes::refuse("export").and_then(|()| export::run(&args))?,
         Command::Plan(args) => plan::run(args)?,
         Command::Profile(args) => profile::run(&args)?,
         Command::Tune(args) => processes::refuse("tune").and_then(|()| tune::run(&args))?,

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use super::generate::{Generator, Sampling};
+use super::newest::newest;
 use crate::Result;
 use crate::checkpoint::Checkpoint;
 use crate::compose;
-use crate::config::{Config, DataKind, ModelKind};
+use crate::config::{Config, DataKind};
 use crate::error::{CommandError, PromptProblem};
-use crate::run::RunDir;
 use crate::stages::Stage;
 
 /// Write text with a trained GPT.
@@ -76,23 +76,13 @@ fn load(path: &Path, sampling: Sampling, seed: u64) -> Result<(Config, Generator
     let checkpoint = Checkpoint::open(&folder)?;
     let name = format!("the config in {}", folder.display());
     let config = Config::parse(&name, checkpoint.config(), &[], &[])?;
-    if config.model.kind != ModelKind::Gpt {
+    if !config.model.kind.takes_tokens() {
         return Err(CommandError::WritesNoText { folder }.into());
     }
     let mut model = compose::model(&config)?.whole()?;
     checkpoint.read_weights(model.parameters())?;
     let generator = Generator::new(model, config.model.vocab, config.data.seq, sampling, seed);
     Ok((config, generator))
-}
-
-/// The checkpoint at a path: the path itself, or the newest one of a run.
-fn newest(path: &Path) -> Result<PathBuf> {
-    if path.join("state.json").exists() {
-        return Ok(path.to_owned());
-    }
-    let newest = RunDir::at(path).checkpoints()?.pop();
-    let path = path.to_owned();
-    Ok(newest.ok_or(CommandError::NoCheckpoint { path })?)
 }
 
 fn tokens_of(prompt: &str) -> Result<Vec<u32>> {

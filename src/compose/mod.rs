@@ -18,7 +18,7 @@ pub use costs::{check_measurable, costs_of, costs_under_any, measure, measured_i
 pub use data::{TrainingData, data};
 pub use enough_memory::{RanksHere, check_memory, check_memory_to_measure, memory_limits};
 pub use memory::{estimated_costs, memory};
-pub use model::{model, stages};
+pub use model::{architecture, model, stages};
 pub use pipeline::{launch, learning_rate, loss, optimizer};
 pub use places::{describe_devices, gpu_memory, kinds_of_gpus, places, places_of_all};
 pub use plan::{PipelinePlan, plan};
@@ -33,7 +33,7 @@ use crate::error::Result;
 /// such schedule, when the schedule does not fit the stages, chunks and micro-batches, or when the number of
 /// devices does not fit the ranks.
 pub fn check(config: &Config) -> Result<()> {
-    stages(config, &model::estimated_counts(config)?)?;
+    model::cut(config, &model::estimated_counts(config)?)?;
     if !schedule::is_in_file(config) {
         places(config, schedule::unfitted(config)?.ranks())?;
     }

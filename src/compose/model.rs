@@ -1,57 +1,107 @@
 //! The model, and its stages.
 
-use pipewright_stages::models::{Gpt, Mlp, Model, UnitSizes};
+use std::sync::Arc;
+
+use pipewright_stages::layers::{Heads, Rope, RopeLayout, RopeScaling};
+use pipewright_stages::models::{Gpt, Llama, Mlp, Model, UnitSizes};
 use pipewright_stages::{Error, Recompute, RecomputedStage, Sequential, StageBuilder, recompute};
 
-use crate::config::{self, Config, ModelKind, Partition, RecomputeBy};
+use crate::config::{self, Config, Partition, RecomputeBy, RopeScalingKind};
 use crate::error::{Result, ValueProblem};
+use crate::pretrained::{Architecture, Family, Weights, start_from};
 
 /// The model, before it is cut.
 ///
 /// # Errors
 /// When its sizes are impossible.
 pub fn model(config: &Config) -> Result<Model> {
-    let model = match kind(config) {
-        Kind::Gpt(gpt) => gpt.model(),
-        Kind::Mlp(mlp) => mlp.model(),
-    };
-    model.map_err(|error| config.refuse("model", error))
+    match kind(config) {
+        Kind::OfTokens(architecture) => architecture.model(),
+        Kind::Mlp(mlp) => mlp.model().map_err(Into::into),
+    }
+    .map_err(|error| match error {
+        crate::Error::Stage(error) => config.refuse("model", error),
+        error => error,
+    })
 }
 
 /// A kind of model, with its settings.
 enum Kind {
-    Gpt(Gpt),
+    OfTokens(Architecture),
     Mlp(Mlp),
 }
 
 fn kind(config: &Config) -> Kind {
-    let config::Model {
-        vocab,
-        dim,
-        layers,
-        heads,
-        tied,
-        dropout,
-        seed,
-        ..
-    } = config.model;
-    let dropout = dropout as f32;
-    match config.model.kind {
-        ModelKind::Gpt => Kind::Gpt(Gpt {
-            vocab,
-            dim,
-            layers,
-            heads,
-            context: config.data.seq,
-            dropout,
-            tied,
-            seed,
-        }),
-        ModelKind::Mlp => Kind::Mlp(Mlp {
+    match architecture(config) {
+        Some(architecture) => Kind::OfTokens(architecture),
+        None => Kind::Mlp(Mlp {
             sizes: config.model.sizes.0.clone(),
-            dropout,
-            seed,
+            dropout: config.model.dropout as f32,
+            seed: config.model.seed,
         }),
+    }
+}
+
+/// The model of a config, if it is one of tokens.
+pub fn architecture(config: &Config) -> Option<Architecture> {
+    let model = &config.model;
+    if !model.kind.takes_tokens() {
+        return None;
+    }
+    let context = model.context.unwrap_or(config.data.seq);
+    Some(match model.kind.family() {
+        Some(family) => Architecture::Llama(family, llama(model, family, context)),
+        None => Architecture::Gpt2(Gpt {
+            vocab: model.vocab,
+            dim: model.dim,
+            layers: model.layers,
+            heads: model.heads,
+            context,
+            dropout: model.dropout as f32,
+            tied: model.tied,
+            seed: model.seed,
+        }),
+    })
+}
+
+fn llama(model: &config::Model, family: Family, context: usize) -> Llama {
+    let heads = Heads {
+        query: model.heads,
+        key_value: model.kv_heads.unwrap_or(model.heads),
+        width: model.head_width.unwrap_or(model.dim / model.heads),
+    };
+    let scaling = match model.rope_scaling {
+        RopeScalingKind::None => RopeScaling::None,
+        RopeScalingKind::Linear => RopeScaling::Linear {
+            factor: model.rope_factor,
+        },
+        RopeScalingKind::Llama3 => RopeScaling::Llama3 {
+            factor: model.rope_factor,
+            low: model.rope_low,
+            high: model.rope_high,
+            original: model.rope_original,
+        },
+    };
+    Llama {
+        vocab: model.vocab,
+        dim: model.dim,
+        layers: model.layers,
+        heads,
+        ffn: model
+            .ffn
+            .unwrap_or((8 * model.dim).div_ceil(3).next_multiple_of(64)),
+        context,
+        rope: Rope {
+            theta: model.rope_theta,
+            scaling,
+            layout: RopeLayout::Halves,
+        },
+        epsilon: model.norm_epsilon as f32,
+        tied: model.tied,
+        bias: family == Family::Qwen2,
+        head_norms: family == Family::Qwen3,
+        window: model.window,
+        seed: model.seed,
     }
 }
 
@@ -67,10 +117,10 @@ pub(super) struct Sizes {
 pub(super) fn sizes(config: &Config) -> Sizes {
     let rows = config.micro_batch_size();
     match kind(config) {
-        Kind::Gpt(gpt) => {
-            let tokens = (rows * gpt.context) as u64;
+        Kind::OfTokens(architecture) => {
+            let tokens = (rows * config.data.seq) as u64;
             Sizes {
-                units: gpt.unit_sizes(rows),
+                units: architecture.unit_sizes(rows, config.data.seq),
                 input: tokens,
                 target: tokens,
             }
@@ -83,17 +133,35 @@ pub(super) fn sizes(config: &Config) -> Sizes {
     }
 }
 
-/// The stages of the model. `counts` are the layers of each. They recompute as `pipeline.recompute` says.
+/// The stages of the model. `counts` are the layers of each. They recompute as `pipeline.recompute` says. If
+/// the config has `model.path`, each stage reads its weights from there when it is built.
+///
+/// # Errors
+/// As [`cut`], and when the folder does not have the model's tensors.
+pub fn stages(config: &Config, counts: &[usize]) -> Result<Vec<StageBuilder<RecomputedStage<Sequential>>>> {
+    let (mut stages, how) = cut(config, counts)?;
+    if let (Some(folder), Some(architecture)) = (&config.model.path, architecture(config)) {
+        let weights = Arc::new(Weights::open(folder, &architecture)?);
+        let start = |stage| start_from(Arc::clone(&weights), stage);
+        stages = stages.into_iter().map(start).collect();
+    }
+    let pairs = stages.into_iter().zip(how);
+    Ok(pairs.map(|(stage, how)| recompute(stage, how)).collect())
+}
+
+/// The stages of the model with random weights, and what each recomputes.
 ///
 /// # Errors
 /// When the counts do not add up to the model's layers, or when `pipeline.recompute` is a list for another
 /// number of stages.
-pub fn stages(config: &Config, counts: &[usize]) -> Result<Vec<StageBuilder<RecomputedStage<Sequential>>>> {
+pub(super) fn cut(config: &Config, counts: &[usize]) -> Result<Cut> {
     let stages = model(config)?.cut(counts)?;
     let how = recomputed_by_stage(config, stages.len())?;
-    let pairs = stages.into_iter().zip(how);
-    Ok(pairs.map(|(stage, how)| recompute(stage, how)).collect())
+    Ok((stages, how))
 }
+
+/// A model's stages, and what each recomputes.
+type Cut = (Vec<StageBuilder<Sequential>>, Vec<Recompute>);
 
 /// What each of the stages recomputes.
 pub(super) fn recomputed_by_stage(config: &Config, stages: usize) -> Result<Vec<Recompute>> {

@@ -3,7 +3,7 @@
 use pipewright_stages::devices::{FUSED_HEADS, bf16_products, name_and_memory};
 use pipewright_stages::{DType, Device, Place};
 
-use crate::config::{Config, Memory, Model, ModelKind};
+use crate::config::{Config, Memory, Model};
 use crate::error::{Result, ValueProblem};
 use crate::id::{Rank, WorldRank};
 use crate::mesh::{Coordinate, Mesh};
@@ -62,7 +62,7 @@ pub fn describe_devices(config: &Config) -> Option<String> {
     if dtype == DType::Bf16 && devices.0.contains(&Device::Cpu) {
         text += &format!("; products on the CPU {}", bf16_products());
     }
-    if dtype == DType::Bf16 && devices.has_gpu() && config.model.kind == ModelKind::Gpt {
+    if dtype == DType::Bf16 && devices.has_gpu() && config.model.kind.takes_tokens() {
         text += &slow_heads(&config.model);
         if !devices.0.contains(&Device::Cpu) {
             text += &slow_vocabulary(&config.model);
@@ -109,7 +109,7 @@ pub(super) fn check_gpus(config: &Config) -> Result<()> {
 
 /// A warning, if a GPT's heads have no fast kernels with `bf16`.
 fn slow_heads(model: &Model) -> String {
-    let width = model.dim / model.heads.max(1);
+    let width = model.head_width.unwrap_or(model.dim / model.heads.max(1));
     if FUSED_HEADS.contains(&width) {
         return String::new();
     }

@@ -8,6 +8,7 @@ use super::values::{Balanced, Partition, Paths};
 use super::{Config, DataKind, limits};
 use crate::data::Share;
 use crate::error::{Result, ValueProblem};
+use crate::pretrained::Family;
 
 /// If two keys set the same thing, the one from the stronger source counts.
 pub(super) fn reconcile(config: &mut Config) -> Result<()> {
@@ -66,6 +67,11 @@ fn positive(config: &Config) -> Result<()> {
         ("model.dim", Some(model.dim as u64)),
         ("model.layers", Some(model.layers as u64)),
         ("model.heads", Some(model.heads as u64)),
+        ("model.kv_heads", model.kv_heads.map(|count| count as u64)),
+        ("model.head_width", model.head_width.map(|count| count as u64)),
+        ("model.ffn", model.ffn.map(|count| count as u64)),
+        ("model.window", model.window.map(|count| count as u64)),
+        ("model.rope_original", Some(model.rope_original as u64)),
         ("data.seq", Some(config.data.seq as u64)),
         ("pipeline.stages", Some(pipeline.stages as u64)),
         ("pipeline.chunks", pipeline.chunks.map(u64::from)),
@@ -101,20 +107,58 @@ fn model(config: &Config) -> Result<()> {
     config.require((0.0..1.0).contains(&dropout), "model.dropout", || {
         ValueProblem::NoProbability(dropout)
     })?;
-    match model.kind {
-        ModelKind::Gpt => config.require(model.dim.is_multiple_of(model.heads), "model.heads", || {
-            ValueProblem::Heads {
-                dim: model.dim,
-                heads: model.heads,
-            }
-        }),
-        ModelKind::Mlp => {
-            let sizes = &model.sizes.0;
-            config.require(sizes.len() >= 2 && !sizes.contains(&0), "model.sizes", || {
-                ValueProblem::Widths(sizes.clone())
-            })
-        }
+    if model.kind == ModelKind::Mlp {
+        let sizes = &model.sizes.0;
+        return config.require(sizes.len() >= 2 && !sizes.contains(&0), "model.sizes", || {
+            ValueProblem::Widths(sizes.clone())
+        });
     }
+    let (seq, context) = (config.data.seq, model.context.unwrap_or(usize::MAX));
+    config.require(seq <= context, "data.seq", || ValueProblem::Context {
+        seq,
+        context,
+    })?;
+    let divides = model.head_width.is_some() || model.dim.is_multiple_of(model.heads);
+    config.require(divides, "model.heads", || ValueProblem::Heads {
+        dim: model.dim,
+        heads: model.heads,
+    })?;
+    match model.kind.family() {
+        Some(_) => llama(config),
+        None => Ok(()),
+    }
+}
+
+/// Llama and its kin.
+fn llama(config: &Config) -> Result<()> {
+    let model = &config.model;
+    let (heads, width) = (model.heads, model.head_width.unwrap_or(model.dim / model.heads));
+    let kv_heads = model.kv_heads.unwrap_or(heads);
+    config.require(heads.is_multiple_of(kv_heads), "model.kv_heads", || {
+        ValueProblem::KeyValueHeads { heads, kv_heads }
+    })?;
+    config.require(width.is_multiple_of(2), "model.head_width", || {
+        ValueProblem::OddHead { width }
+    })?;
+    for (key, value) in [
+        ("rope_theta", model.rope_theta),
+        ("rope_factor", model.rope_factor),
+        ("rope_low", model.rope_low),
+        ("rope_high", model.rope_high),
+        ("norm_epsilon", model.norm_epsilon),
+    ] {
+        let holds = value > 0.0 && value.is_finite();
+        config.require(holds, &format!("model.{key}"), || ValueProblem::OutOfRange {
+            value,
+            must: "it must be above 0",
+        })?;
+    }
+    config.require(model.rope_low < model.rope_high, "model.rope_low", || {
+        ValueProblem::OutOfRange {
+            value: model.rope_low,
+            must: "it must be below model.rope_high",
+        }
+    })
 }
 
 fn data(config: &Config) -> Result<()> {
@@ -123,7 +167,10 @@ fn data(config: &Config) -> Result<()> {
     config.require(takes_images == (data.kind == DataKind::Idx), "data.kind", || {
         let (model, takes, to) = match config.model.kind {
             ModelKind::Mlp => ("mlp", "images", "= \"idx\""),
-            ModelKind::Gpt => ("gpt", "tokens", "to \"text\" or \"tokens\""),
+            kind => {
+                let name = kind.family().map_or("gpt", Family::name);
+                (name, "tokens", "to \"text\" or \"tokens\"")
+            }
         };
         ValueProblem::OtherData { model, takes, to }
     })?;
@@ -171,7 +218,7 @@ fn staleness(config: &Config) -> Result<()> {
     let model = &config.model;
     let why = match config.max_staleness() {
         0 => return Ok(()),
-        _ if model.kind == ModelKind::Gpt && model.tied => {
+        _ if model.kind.takes_tokens() && model.tied => {
             "in a model with tied parameters (model.tied), whose copies must stay equal"
         }
         _ if config.pipeline.devices.has_gpu() => "on a GPU, only on cpu",

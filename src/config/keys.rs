@@ -56,7 +56,7 @@ impl<'de> Deserializer<'de> for Fields<'_> {
 }
 
 /// Other programs' names for a key.
-const ELSEWHERE: [(&str, &str, &str); 22] = [
+const ELSEWHERE: [(&str, &str, &str); 28] = [
     ("d_model", "model", "dim"),
     ("embedding_dim", "model", "dim"),
     ("hidden_dim", "model", "dim"),
@@ -68,6 +68,12 @@ const ELSEWHERE: [(&str, &str, &str); 22] = [
     ("n_head", "model", "heads"),
     ("num_attention_heads", "model", "heads"),
     ("num_heads", "model", "heads"),
+    ("num_key_value_heads", "model", "kv_heads"),
+    ("head_dim", "model", "head_width"),
+    ("intermediate_size", "model", "ffn"),
+    ("max_position_embeddings", "model", "context"),
+    ("rms_norm_eps", "model", "norm_epsilon"),
+    ("sliding_window", "model", "window"),
     ("block_size", "data", "seq"),
     ("context", "data", "seq"),
     ("max_length", "data", "seq"),

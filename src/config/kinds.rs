@@ -22,12 +22,31 @@ const fn rule(
     Rule { section, key, by, is }
 }
 
-const RULES: [Rule; 16] = [
-    rule("model", "vocab", "kind", &["gpt"]),
-    rule("model", "dim", "kind", &["gpt"]),
-    rule("model", "layers", "kind", &["gpt"]),
-    rule("model", "heads", "kind", &["gpt"]),
-    rule("model", "tied", "kind", &["gpt"]),
+/// The models of tokens.
+const TOKENS: &[&str] = &["gpt", "llama", "mistral", "qwen2", "qwen3"];
+/// Llama and its kin.
+const LLAMAS: &[&str] = &["llama", "mistral", "qwen2", "qwen3"];
+
+const RULES: [Rule; 30] = [
+    rule("model", "path", "kind", TOKENS),
+    rule("model", "vocab", "kind", TOKENS),
+    rule("model", "dim", "kind", TOKENS),
+    rule("model", "layers", "kind", TOKENS),
+    rule("model", "heads", "kind", TOKENS),
+    rule("model", "tied", "kind", TOKENS),
+    rule("model", "context", "kind", TOKENS),
+    rule("model", "kv_heads", "kind", LLAMAS),
+    rule("model", "head_width", "kind", LLAMAS),
+    rule("model", "ffn", "kind", LLAMAS),
+    rule("model", "rope_theta", "kind", LLAMAS),
+    rule("model", "rope_scaling", "kind", LLAMAS),
+    rule("model", "rope_factor", "rope_scaling", &["linear", "llama3"]),
+    rule("model", "rope_low", "rope_scaling", &["llama3"]),
+    rule("model", "rope_high", "rope_scaling", &["llama3"]),
+    rule("model", "rope_original", "rope_scaling", &["llama3"]),
+    rule("model", "norm_epsilon", "kind", LLAMAS),
+    rule("model", "window", "kind", &["mistral"]),
+    rule("model", "dropout", "kind", &["gpt", "mlp"]),
     rule("model", "sizes", "kind", &["mlp"]),
     rule("data", "seq", "kind", &["text", "tokens"]),
     rule("data", "dtype", "kind", &["tokens"]),

@@ -37,8 +37,8 @@ pub(super) fn check(config: &Config) -> Result<()> {
     let deadline = usize::try_from(config.launch.deadline).unwrap_or(usize::MAX);
     at_most(config, "launch.deadline", deadline, YEAR, "seconds")?;
     match config.model.kind {
-        ModelKind::Gpt => gpt(config),
         ModelKind::Mlp => mlp(config),
+        _ => tokens(config),
     }
 }
 
@@ -65,35 +65,48 @@ fn rows(config: &Config) -> Result<()> {
     at_most(config, "data.seq", config.data.seq, SEQUENCE, "tokens")
 }
 
-fn gpt(config: &Config) -> Result<()> {
+fn tokens(config: &Config) -> Result<()> {
     let (model, seq) = (&config.model, config.data.seq);
     at_most(config, "model.vocab", model.vocab, WIDTH, "tokens")?;
     at_most(config, "model.dim", model.dim, WIDTH, "numbers")?;
     at_most(config, "model.layers", model.layers, LAYERS, "blocks")?;
+    let (context, ffn) = (model.context.unwrap_or(seq), model.ffn.unwrap_or(4 * model.dim));
+    at_most(config, "model.context", context, SEQUENCE, "tokens")?;
+    at_most(config, "model.ffn", ffn, WIDTH, "numbers")?;
+    let head = model.head_width.unwrap_or(model.dim / model.heads);
+    at_most(config, "model.head_width", head, WIDTH, "numbers")?;
+    at_most(config, "model.heads", model.heads, WIDTH, "heads")?;
     let rows = config.rows_key();
     let size = config.micro_batch_size();
-    let (tokens, embedding) = ("the token embedding", "the position embedding");
+    let widest = ffn.max(3 * model.heads * head);
     tensor(
         config,
         "model.dim",
         "a block's widest matrix",
-        &[4, model.dim, model.dim],
+        &[widest, model.dim],
     )?;
-    tensor(config, "model.vocab", tokens, &[model.vocab, model.dim])?;
-    tensor(config, "data.seq", embedding, &[seq, model.dim])?;
     tensor(
         config,
-        rows,
-        "a block's widest activation",
-        &[size, seq, 4, model.dim],
+        "model.vocab",
+        "the token embedding",
+        &[model.vocab, model.dim],
     )?;
+    let positions = if model.context.is_some() {
+        "model.context"
+    } else {
+        "data.seq"
+    };
+    tensor(config, positions, "the position embedding", &[context, model.dim])?;
+    tensor(config, rows, "a block's widest activation", &[size, seq, widest])?;
     tensor(
         config,
         rows,
         "the scores of all tokens",
         &[size, seq, model.vocab],
     )?;
-    let blocks = product(&[12, model.layers, model.dim, model.dim]);
+    let in_attention = product(&[4, model.heads, head, model.dim]);
+    let in_block = sum(in_attention, product(&[3, ffn, model.dim]));
+    let blocks = in_block.and_then(|numbers| numbers.checked_mul(model.layers));
     let ends = product(&[2, model.vocab, model.dim]);
     weights(config, "model.layers", sum(blocks, ends))
 }

@@ -1,7 +1,8 @@
 //! Reads and checks what a person writes: a TOML file, environment variables and `--set`.
 //!
 //! A later source overrides an earlier one: defaults, then the file, then variables such as
-//! `PIPEWRIGHT_MODEL__DIM`, then `--set model.dim=256`. Every key except `data.path` has a default. Unknown
+//! `PIPEWRIGHT_MODEL__DIM`, then `--set model.dim=256`. `model.path` decides most of `[model]`.
+//! Every key except `data.path` has a default. Unknown
 //! keys, values of the wrong type and impossible values are refused. The error names the file and line (or
 //! the variable, or `--set`) and the key, and says what to do.
 //!
@@ -19,6 +20,7 @@ mod limits;
 mod memory;
 mod mpi_place;
 mod parse;
+mod pretrained;
 mod read;
 mod sections;
 mod settings;
@@ -34,7 +36,7 @@ pub use memory::Memory;
 pub(crate) use parse::environment;
 pub use sections::{
     Checkpoint, Data, DataKind, FabricKind, Launch, LearningRateSchedule, Metrics, Model, ModelKind,
-    Optimizer, OptimizerKind, Pipeline, SyncKind, Train,
+    Optimizer, OptimizerKind, Pipeline, RopeScalingKind, SyncKind, Train,
 };
 pub use settings::Config;
 pub use values::{Balanced, Partition, Paths, RecomputeBy, Sizes};

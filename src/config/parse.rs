@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::settings::Config;
 use super::tree::Tree;
-use super::{check, keys, kinds, read};
+use super::{check, keys, kinds, pretrained, read};
 use crate::error::{ConfigError, Error, Result};
 
 /// The built-in config: the first example.
@@ -39,6 +39,7 @@ impl Config {
         tree.add_file(name, text)?;
         tree.add_environment(environment)?;
         tree.add_sets(sets)?;
+        pretrained::add(&mut tree)?;
         let resolved = Self::of(&tree)?.table()?;
         kinds::settle(&mut tree, &resolved)?;
         let mut config = Self::of(&tree)?;

@@ -13,12 +13,13 @@ use crate::error::{ConfigError, Origin};
 const PREFIX: &str = "PIPEWRIGHT_";
 
 /// Whether a value from this source overrides one from the other: `--set` overrides the environment, which
-/// overrides a file.
+/// overrides a file, which overrides a model's folder.
 pub(super) fn is_stronger(origin: &Origin, than: &Origin) -> bool {
     let strength = |origin: &Origin| match origin {
-        Origin::File { .. } => 0,
-        Origin::Environment(_) => 1,
-        Origin::Set => 2,
+        Origin::Pretrained(_) => 0,
+        Origin::File { .. } => 1,
+        Origin::Environment(_) => 2,
+        Origin::Set => 3,
     };
     strength(origin) > strength(than)
 }

@@ -21,6 +21,7 @@ mod tokens;
 mod windows;
 
 pub use corpus::Corpus;
+pub(crate) use file::read_at;
 pub use fingerprint::Fingerprint;
 pub(crate) use fingerprinted::Fingerprinted;
 pub use images::Images;

@@ -1,6 +1,7 @@
 //! A config, or a value that was set in one, that cannot be used.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use super::ValueProblem;
 
@@ -18,6 +19,8 @@ pub enum Origin {
     Environment(String),
     /// `--set`.
     Set,
+    /// The `config.json` of the folder that `model.path` names.
+    Pretrained(PathBuf),
 }
 
 impl fmt::Display for Origin {
@@ -26,6 +29,7 @@ impl fmt::Display for Origin {
             Self::File { name, line } => write!(f, "{name}:{line}"),
             Self::Environment(name) => write!(f, "environment variable {name}"),
             Self::Set => write!(f, "--set"),
+            Self::Pretrained(path) => write!(f, "{}", path.display()),
         }
     }
 }
@@ -112,6 +116,19 @@ pub enum ConfigError {
         is: &'static [&'static str],
         /// The kind of this config.
         chosen: String,
+    },
+    /// A key that the folder of `model.path` decides.
+    #[error(
+        "{origin}: {key} comes from the folder of model.path, `{}`: remove it, or remove model.path",
+        folder.display()
+    )]
+    OfFolder {
+        /// Where the key was set.
+        origin: Origin,
+        /// The key.
+        key: String,
+        /// The folder.
+        folder: PathBuf,
     },
     /// A value that does not fit its key, or does not fit other values.
     #[error("{}{key}: {problem}", origin.as_ref().map_or(String::new(), |origin| format!("{origin}: ")))]

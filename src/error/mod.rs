@@ -12,6 +12,7 @@ mod mesh;
 mod mpi;
 mod not_finite;
 pub mod plan;
+mod pretrained;
 mod profile;
 mod run;
 pub mod schedule;
@@ -30,6 +31,7 @@ pub use mesh::MeshError;
 pub use mpi::MpiError;
 pub use not_finite::{Finding, Found, NotFinite};
 pub use plan::PlanError;
+pub use pretrained::{PretrainedError, TensorProblem};
 pub use profile::{CostsProblem, ProfileError};
 pub use run::{Holder, RunError};
 pub use schedule::ScheduleError;
@@ -131,6 +133,9 @@ pub enum Error {
     /// Data that cannot be used. The error names the file.
     #[error(transparent)]
     Data(Box<DataError>),
+    /// A folder in Hugging Face's form that cannot be used. The error names the file.
+    #[error(transparent)]
+    Pretrained(Box<PretrainedError>),
     /// A checkpoint that cannot be loaded or saved. The error names the file and the parameter.
     #[error(transparent)]
     Checkpoint(Box<CheckpointError>),
@@ -180,6 +185,7 @@ parts! {
     Gradient(GradientError),
     Data(DataError),
     Checkpoint(CheckpointError),
+    Pretrained(PretrainedError),
 }
 
 impl From<Error> for pipewright_stages::Error {

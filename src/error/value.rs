@@ -73,6 +73,30 @@ pub enum ValueProblem {
         /// The heads.
         heads: usize,
     },
+    /// The heads for keys and values do not divide the heads.
+    #[error("{heads} heads cannot share {kv_heads} heads for keys and values: choose from {}", divisors(*heads))]
+    KeyValueHeads {
+        /// The heads.
+        heads: usize,
+        /// The heads for keys and values.
+        kv_heads: usize,
+    },
+    /// Heads whose numbers cannot be turned in pairs.
+    #[error("a head of {width} numbers cannot be turned by its position: the width must be even")]
+    OddHead {
+        /// The width of a head.
+        width: usize,
+    },
+    /// Sequences that are longer than the model's longest.
+    #[error(
+        "sequences of {seq} tokens are longer than the model's {context}: lower it, or raise model.context"
+    )]
+    Context {
+        /// The tokens of a sequence.
+        seq: usize,
+        /// The model's longest sequence.
+        context: usize,
+    },
     /// Too few widths for a perceptron, or a width of 0.
     #[error("{0:?}: give the widths of input and output at least, each 1 or more")]
     Widths(Vec<usize>),

@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::kept::Kept;
 use crate::parameter::Parameter;
 use crate::shape::Shape;
-use crate::stage::ForwardContext;
+use crate::stage::{ForwardContext, Mode};
 use crate::tensor::Tensor;
 
 /// One layer of a [`crate::Sequential`] stage: forward, backward-input and backward-weight as three
@@ -55,6 +55,21 @@ pub trait Layer: std::fmt::Debug + 'static {
     /// Whatever stops the layer.
     fn forward_again(&mut self, ctx: ForwardContext, input: Tensor) -> Result<Kept> {
         Ok(self.forward(ctx, input)?.1)
+    }
+
+    /// Computes the output of tokens that follow `past` others of the same text, for writing text. A layer that
+    /// lets a token see others keeps what it needs of them, and begins a new text at `past` 0. The default is
+    /// for layers that compute every row alone.
+    ///
+    /// # Errors
+    /// Whatever stops the layer.
+    fn forward_next(&mut self, past: usize, input: Tensor) -> Result<Tensor> {
+        let at = ForwardContext {
+            step: past as u64,
+            micro_batch: 0,
+            mode: Mode::Evaluate,
+        };
+        Ok(self.forward(at, input)?.0)
     }
 
     /// What forward keeps, if that does not depend on the input. When a chain of layers is recomputed, such

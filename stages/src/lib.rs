@@ -99,7 +99,7 @@ pub use kept::Kept;
 pub use layer::Layer;
 pub use numbers::Numbers;
 pub use packed::Packed;
-pub use parameter::{Init, Parameter, Part};
+pub use parameter::{Init, Parameter, Part, starting_at_zero};
 pub use recompute::{Recompute, RecomputedSaved, RecomputedStage, recompute};
 pub use sequential::Sequential;
 pub use shape::{Kind, MAX_DIMS, Shape};

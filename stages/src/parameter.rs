@@ -1,5 +1,6 @@
 //! Named weights with their gradient and optimizer state.
 
+use std::cell::Cell;
 use std::ops::Range;
 
 use crate::cuda::{Gpu, Weights};
@@ -21,6 +22,23 @@ pub enum Init {
     Normal(f32),
     /// Uniform on `[-bound, bound)`.
     Uniform(f32),
+}
+
+thread_local! {
+    static AT_ZERO: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `build`. Every parameter that it makes on this thread starts at zero, whatever its [`Init`] says: for
+/// weights that are read right after. Random numbers for a large model take longer than reading it.
+pub fn starting_at_zero<T>(build: impl FnOnce() -> T) -> T {
+    struct Reset(bool);
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            AT_ZERO.set(self.0);
+        }
+    }
+    let _reset = Reset(AT_ZERO.replace(true));
+    build()
 }
 
 /// Which numbers of a parameter are meant.
@@ -72,6 +90,7 @@ impl Parameter {
         let count = dims.iter().product();
         let mut value = Numbers::zeros(count);
         match init {
+            _ if AT_ZERO.get() => {}
             Init::Zeros => {}
             Init::Ones => value.fill(1.0),
             Init::Normal(deviation) => rng::fill_normal(rng::key(seed, &name), deviation, &mut value),

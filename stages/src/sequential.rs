@@ -36,6 +36,15 @@ impl Sequential {
         }
     }
 
+    /// Computes the output of tokens that follow `past` others of the same text: `[1, tokens]` to the outputs
+    /// of these tokens. At `past` 0 a new text begins.
+    ///
+    /// # Errors
+    /// Whatever stops a layer.
+    pub fn forward_next(&mut self, past: usize, input: Tensor) -> Result<Tensor> {
+        forward_next(&mut self.layers, past, input)
+    }
+
     /// Tells the first layer with parameters that nobody uses its input gradient. For the first stage of a
     /// model.
     pub fn drop_input_gradient(&mut self) {
@@ -188,6 +197,14 @@ fn run(layers: &mut [Box<dyn Layer>], ctx: ForwardContext, input: Tensor, kept: 
         tensor = output;
     }
     Ok(tensor)
+}
+
+/// Runs all layers on the next tokens of a text.
+pub(crate) fn forward_next(layers: &mut [Box<dyn Layer>], past: usize, input: Tensor) -> Result<Tensor> {
+    layers.iter_mut().try_fold(input, |tensor, layer| {
+        let output = layer.forward_next(past, tensor);
+        output.map_err(|error| error.at(layer.name()))
+    })
 }
 
 /// Computes again what all layers keep. Layers at the end whose kept tensors need no input are not run.

@@ -77,6 +77,12 @@ impl Layer for Residual {
         sequential::forward_again(&mut self.layers, ctx, input)
     }
 
+    fn forward_next(&mut self, past: usize, input: Tensor) -> Result<Tensor> {
+        let mut output = sequential::forward_next(&mut self.layers, past, input.clone())?;
+        add(&mut output, &input)?;
+        Ok(output)
+    }
+
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
         let saved = self.restore(saved)?;
         let (inner, pending) = sequential::backward_input(&mut self.layers, saved, grad.clone())?;

@@ -1,11 +1,13 @@
 //! Models: lists of named layers that split into stages.
 
 mod gpt;
+mod llama;
 mod mlp;
 mod partition;
 mod sizes;
 
 pub use gpt::Gpt;
+pub use llama::Llama;
 pub use mlp::Mlp;
 pub use sizes::UnitSizes;
 

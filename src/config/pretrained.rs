@@ -1,0 +1,132 @@
+//! The keys of `[model]` that a folder's `config.json` decides.
+
+use std::path::{Path, PathBuf};
+
+use pipewright_stages::layers::{Rope, RopeScaling};
+use pipewright_stages::models::{Gpt, Llama};
+use toml::{Table, Value};
+
+use super::tree::{Entry, Tree, is_stronger};
+use crate::error::{ConfigError, Origin, Result};
+use crate::pretrained::{Architecture, CONFIG, Family, read_config};
+
+/// Keys that stay with the user when a folder decides the others.
+const OWN: [&str; 3] = ["path", "dropout", "seed"];
+
+/// Adds what the folder of `model.path` decides. Does nothing without that key, or if `model.kind` is given
+/// by the same or a stronger source: then the config says it all, as the config of a run does.
+pub(super) fn add(tree: &mut Tree) -> Result<()> {
+    let Some(path) = tree.get("model", "path").cloned() else {
+        return Ok(());
+    };
+    let kind = tree.get("model", "kind");
+    if kind.is_some_and(|kind| !is_stronger(&path.origin, &kind.origin)) {
+        return Ok(());
+    }
+    let Some(folder) = path.value.as_str().map(PathBuf::from) else {
+        return Ok(());
+    };
+    let given: Vec<String> = tree.section("model").map(|(key, _)| key.to_owned()).collect();
+    for key in given.iter().filter(|key| !OWN.contains(&key.as_str())) {
+        let entry = tree.get("model", key).expect("just listed");
+        if !is_stronger(&path.origin, &entry.origin) {
+            return Err(ConfigError::OfFolder {
+                origin: entry.origin.clone(),
+                key: format!("model.{key}"),
+                folder,
+            }
+            .into());
+        }
+        tree.remove("model", key);
+    }
+    for (key, value) in keys(&read_config(&folder)?) {
+        tree.insert("model", &key, entry(value, &folder));
+    }
+    Ok(())
+}
+
+fn entry(value: Value, folder: &Path) -> Entry {
+    Entry {
+        value,
+        text: None,
+        origin: Origin::Pretrained(folder.join(CONFIG)),
+    }
+}
+
+/// The keys of a model.
+fn keys(architecture: &Architecture) -> Table {
+    match architecture {
+        Architecture::Gpt2(gpt) => of_gpt(gpt),
+        Architecture::Llama(family, llama) => of_llama(*family, llama),
+    }
+}
+
+fn of_gpt(gpt: &Gpt) -> Table {
+    let mut table = Table::new();
+    table.insert("kind".to_owned(), Value::from("gpt"));
+    for (key, count) in [
+        ("vocab", gpt.vocab),
+        ("dim", gpt.dim),
+        ("layers", gpt.layers),
+        ("heads", gpt.heads),
+        ("context", gpt.context),
+    ] {
+        table.insert(key.to_owned(), Value::from(count as i64));
+    }
+    table.insert("tied".to_owned(), Value::from(gpt.tied));
+    table
+}
+
+fn of_llama(family: Family, llama: &Llama) -> Table {
+    let mut table = Table::new();
+    let mut set = |key: &str, value: Value| table.insert(key.to_owned(), value);
+    set("kind", Value::from(family.name()));
+    for (key, count) in [
+        ("vocab", llama.vocab),
+        ("dim", llama.dim),
+        ("layers", llama.layers),
+        ("heads", llama.heads.query),
+        ("kv_heads", llama.heads.key_value),
+        ("head_width", llama.heads.width),
+        ("ffn", llama.ffn),
+        ("context", llama.context),
+    ] {
+        set(key, Value::from(count as i64));
+    }
+    set("tied", Value::from(llama.tied));
+    let epsilon: f64 = llama.epsilon.to_string().parse().expect("a number as text");
+    set("norm_epsilon", Value::from(epsilon));
+    if let Some(window) = llama.window {
+        set("window", Value::from(window as i64));
+    }
+    table.extend(of_rope(llama.rope));
+    table
+}
+
+fn of_rope(rope: Rope) -> Table {
+    let mut table = Table::new();
+    let mut set = |key: &str, value: Value| table.insert(key.to_owned(), value);
+    set("rope_theta", Value::from(rope.theta));
+    match rope.scaling {
+        RopeScaling::None => {
+            set("rope_scaling", Value::from("none"));
+        }
+        RopeScaling::Linear { factor } => {
+            set("rope_scaling", Value::from("linear"));
+            set("rope_factor", Value::from(factor));
+        }
+        RopeScaling::Llama3 {
+            factor,
+            low,
+            high,
+            original,
+        } => {
+            set("rope_scaling", Value::from("llama3"));
+            set("rope_factor", Value::from(factor));
+            set("rope_low", Value::from(low));
+            set("rope_high", Value::from(high));
+            set("rope_original", Value::from(original as i64));
+        }
+    }
+    table
+}

@@ -1,0 +1,168 @@
+//! Folders with models that cannot be used.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// A folder with a model, or a file of one, that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PretrainedError {
+    /// There is no `config.json`.
+    #[error(
+        "`{}` is no model's folder: it has no config.json; a folder of Hugging Face has one, and \
+         `pipewright import` makes one from a .gguf file",
+        folder.display()
+    )]
+    NoConfig {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// There are no weights.
+    #[error(
+        "`{}` has no weights: neither model.safetensors nor model.safetensors.index.json is there (files of \
+         PyTorch, pytorch_model.bin, are not read)",
+        folder.display()
+    )]
+    NoWeights {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// A file that is no JSON of the expected form.
+    #[error("`{}`: {source}", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// A model that this program does not know.
+    #[error(
+        "`{}`: {}; known are {}",
+        path.display(),
+        found.as_ref().map_or("it names no architecture".to_owned(), |name| format!("`{name}` is not known")),
+        known.join(", ")
+    )]
+    Architecture {
+        /// The file.
+        path: PathBuf,
+        /// The architecture.
+        found: Option<String>,
+        /// Those that are known.
+        known: Vec<&'static str>,
+    },
+    /// A key that is missing, or a value for which there is no layer.
+    #[error(
+        "`{}`: {key} {}, it must be {expected}",
+        path.display(),
+        found.as_ref().map_or("is missing".to_owned(), |value| format!("is {value}"))
+    )]
+    Key {
+        /// The file.
+        path: PathBuf,
+        /// The key.
+        key: String,
+        /// What it must be.
+        expected: &'static str,
+        /// What it is.
+        found: Option<String>,
+    },
+    /// A file that is not whole.
+    #[error("`{}` is damaged: {why}; fetch it again", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// Other tensors than the model has.
+    #[error("`{}` does not have the tensors of its config.json:{}", folder.display(), listed(problems))]
+    Tensors {
+        /// The folder.
+        folder: PathBuf,
+        /// The tensors, by their names there, and what is wrong with each.
+        problems: Vec<(String, TensorProblem)>,
+    },
+    /// A parameter for which the folder has no tensor, because its model is another one.
+    #[error("`{}` has no tensor for {parameter}: it is a folder for another model", folder.display())]
+    NoSource {
+        /// The folder.
+        folder: PathBuf,
+        /// The parameter.
+        parameter: String,
+    },
+    /// A file that is no `.gguf` file.
+    #[error("`{}` is no .gguf file: {why}", path.display())]
+    NoGguf {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// A tensor whose numbers are quantised in a way that is not known.
+    #[error(
+        "`{}`: {tensor} is quantised in a way that this program does not read (type {kind} of ggml); it reads \
+         {}",
+        path.display(),
+        known.join(", ")
+    )]
+    Quantised {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// The number of the way.
+        kind: u32,
+        /// Those that are known.
+        known: Vec<&'static str>,
+    },
+    /// There is something already where a folder should be written.
+    #[error("`{}` is there already: name another folder, or remove it", folder.display())]
+    Exists {
+        /// The folder.
+        folder: PathBuf,
+    },
+}
+
+/// What is wrong with a tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TensorProblem {
+    /// It is not there.
+    Missing,
+    /// It belongs to no parameter.
+    LeftOver,
+    /// It has another shape.
+    Shape {
+        /// Its shape.
+        found: Vec<usize>,
+        /// The shape of the model.
+        expected: Vec<usize>,
+    },
+    /// Its numbers have a format that is not read.
+    Numbers {
+        /// The format.
+        found: String,
+    },
+}
+
+impl fmt::Display for TensorProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing => write!(f, "is missing"),
+            Self::LeftOver => write!(f, "is no part of this model"),
+            Self::Shape { found, expected } => write!(f, "is {found:?}, the model has {expected:?}"),
+            Self::Numbers { found } => write!(f, "is in {found}; only F32, BF16 and F16 are read"),
+        }
+    }
+}
+
+/// A line for each, and not more than a screen of them.
+fn listed(problems: &[(String, TensorProblem)]) -> String {
+    const SHOWN: usize = 20;
+    let line = |(name, problem): &(String, TensorProblem)| format!("\n  {name} {problem}");
+    let mut text: String = problems.iter().take(SHOWN).map(line).collect();
+    if problems.len() > SHOWN {
+        text += &format!("\n  and {} more", problems.len() - SHOWN);
+    }
+    text
+}

@@ -1,0 +1,82 @@
+//! The models that can be read and written.
+
+use pipewright_stages::models::{Gpt, Llama, Model, UnitSizes};
+
+use super::families::{gpt2, llama};
+use super::mapped::Mapped;
+use crate::error::Result;
+
+/// The families of models that are built as Llama is. They differ in a few settings, and in how
+/// `config.json` names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// Llama 1 to 3, SmolLM.
+    Llama,
+    /// Llama with a sliding window.
+    Mistral,
+    /// Qwen 2 and 2.5: biases on queries, keys and values.
+    Qwen2,
+    /// Qwen 3: norms of queries and keys.
+    Qwen3,
+}
+
+impl Family {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Llama, Self::Mistral, Self::Qwen2, Self::Qwen3];
+
+    /// The name in a config.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Llama => "llama",
+            Self::Mistral => "mistral",
+            Self::Qwen2 => "qwen2",
+            Self::Qwen3 => "qwen3",
+        }
+    }
+}
+
+/// A model with all its sizes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Architecture {
+    /// GPT-2.
+    Gpt2(Gpt),
+    /// Llama and its kin.
+    Llama(Family, Llama),
+}
+
+impl Architecture {
+    /// The name of its kind in a config.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Gpt2(_) => "gpt",
+            Self::Llama(family, _) => family.name(),
+        }
+    }
+
+    /// The model, before it is cut.
+    ///
+    /// # Errors
+    /// When its sizes are impossible.
+    pub fn model(&self) -> Result<Model> {
+        Ok(match self {
+            Self::Gpt2(gpt) => gpt.model()?,
+            Self::Llama(_, llama) => llama.model()?,
+        })
+    }
+
+    /// The sizes of its units, for micro-batches of `rows` sequences of `seq` tokens.
+    pub fn unit_sizes(&self, rows: usize, seq: usize) -> Vec<UnitSizes> {
+        match self {
+            Self::Gpt2(gpt) => gpt.unit_sizes(rows, seq),
+            Self::Llama(_, llama) => llama.unit_sizes(rows, seq),
+        }
+    }
+
+    /// Its parameters, and from which tensors of a checkpoint each is made.
+    pub fn table(&self) -> Vec<Mapped> {
+        match self {
+            Self::Gpt2(gpt) => gpt2::table(gpt),
+            Self::Llama(_, model) => llama::table(model),
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! A `.gguf` file: its header, and where its tensors are.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek};
+use std::path::{Path, PathBuf};
+
+use super::blocks::Quantised;
+use super::value::{Value, length, number, text};
+use crate::data::read_at;
+use crate::error::{Error, PretrainedError, Result};
+
+const MAGIC: [u8; 4] = *b"GGUF";
+/// The key for the multiple of bytes at which tensors begin.
+const ALIGNMENT: &str = "general.alignment";
+
+/// A file that has been opened, with all but its tensors read.
+#[derive(Debug)]
+pub(super) struct Gguf {
+    path: PathBuf,
+    file: File,
+    pub(super) values: BTreeMap<String, Value>,
+    tensors: BTreeMap<String, Tensor>,
+    /// Where the tensors begin, in bytes.
+    start: u64,
+}
+
+#[derive(Debug)]
+struct Tensor {
+    /// Outermost first.
+    dims: Vec<usize>,
+    kind: u32,
+    offset: u64,
+}
+
+impl Gguf {
+    /// Opens a file.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let file = File::open(path).map_err(Error::io("open", path))?;
+        let mut from = BufReader::new(&file);
+        let header = read_header(&mut from).and_then(|header| Ok((header, from.stream_position()?)));
+        let ((values, tensors), end) = header.map_err(|error| PretrainedError::NoGguf {
+            path: path.to_owned(),
+            why: match error.kind() {
+                io::ErrorKind::UnexpectedEof => "it ends in its header".to_owned(),
+                _ => error.to_string(),
+            },
+        })?;
+        let alignment = values.get(ALIGNMENT).and_then(Value::whole).unwrap_or(32).max(1) as u64;
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            values,
+            tensors,
+            start: end.next_multiple_of(alignment),
+        })
+    }
+
+    /// The names of its tensors.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.keys().map(String::as_str)
+    }
+
+    /// The dimensions of a tensor, outermost first.
+    pub(super) fn dims(&self, name: &str) -> Option<&[usize]> {
+        self.tensors.get(name).map(|tensor| tensor.dims.as_slice())
+    }
+
+    /// The numbers of a tensor that exists.
+    pub(super) fn read(&self, name: &str) -> Result<Vec<f32>> {
+        let tensor = &self.tensors[name];
+        let known = Quantised::ALL.iter().find(|(kind, ..)| *kind == tensor.kind);
+        let Some((.., how)) = known else {
+            return Err(PretrainedError::Quantised {
+                path: self.path.clone(),
+                tensor: name.to_owned(),
+                kind: tensor.kind,
+                known: Quantised::ALL.map(|(_, name, _)| name).to_vec(),
+            }
+            .into());
+        };
+        let count = tensor.dims.iter().product::<usize>();
+        let (in_block, size) = how.block();
+        let mut bytes = vec![0; count / in_block * size];
+        read_at(&self.file, &mut bytes, self.start + tensor.offset).map_err(Error::io("read", &self.path))?;
+        let mut numbers = vec![0.0; count];
+        how.numbers(&bytes, &mut numbers);
+        Ok(numbers)
+    }
+
+    /// The error for a value that is missing, or that is not what it must be.
+    pub(super) fn wrong(&self, key: &str, expected: &'static str) -> Error {
+        let error = PretrainedError::Key {
+            path: self.path.clone(),
+            key: key.to_owned(),
+            expected,
+            found: self.values.get(key).map(|value| format!("{value:?}")),
+        };
+        error.into()
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+type Header = (BTreeMap<String, Value>, BTreeMap<String, Tensor>);
+
+fn read_header(from: &mut impl Read) -> io::Result<Header> {
+    let mut magic = [0; 4];
+    from.read_exact(&mut magic)?;
+    if magic != MAGIC {
+        return Err(io::Error::other("it does not begin with GGUF"));
+    }
+    let version = number(from)?;
+    if !(2..=3).contains(&version) {
+        let why = format!("its version is {version}, versions 2 and 3 are read");
+        return Err(io::Error::other(why));
+    }
+    let (tensors, values) = (length(from)?, length(from)?);
+    let value = |_| {
+        let (key, kind) = (text(from)?, number(from)?);
+        Ok((key, Value::read(from, kind)?))
+    };
+    let values = (0..values).map(value).collect::<io::Result<_>>()?;
+    let tensors = (0..tensors)
+        .map(|_| read_tensor(from))
+        .collect::<io::Result<_>>()?;
+    Ok((values, tensors))
+}
+
+fn read_tensor(from: &mut impl Read) -> io::Result<(String, Tensor)> {
+    let (name, count) = (text(from)?, number(from)?);
+    if count > 4 {
+        return Err(io::Error::other(format!("{name} has {count} dimensions")));
+    }
+    let mut dims = (0..count)
+        .map(|_| length(from).map(|length| length as usize))
+        .collect::<io::Result<Vec<_>>>()?;
+    dims.reverse();
+    let (kind, mut offset) = (number(from)?, [0; 8]);
+    from.read_exact(&mut offset)?;
+    let offset = u64::from_le_bytes(offset);
+    Ok((name, Tensor { dims, kind, offset }))
+}

@@ -1,0 +1,88 @@
+//! Writes the model of a `.gguf` file in Hugging Face's form.
+
+use std::fs;
+use std::path::Path;
+
+use pipewright_stages::models::Llama;
+
+use super::file::Gguf;
+use super::names::{is_permuted, there, unpermute};
+use super::settings::settings;
+use super::tokenizer;
+use crate::error::{Error, PretrainedError, Result, TensorProblem};
+use crate::pretrained::{Architecture, Family, Part, write};
+
+/// What was imported.
+#[derive(Debug)]
+pub struct Imported {
+    /// The model.
+    pub architecture: Architecture,
+    /// Whether its vocabulary could be written too.
+    pub has_tokenizer: bool,
+}
+
+/// Reads a `.gguf` file and writes its model into a new folder: weights in `f32`, settings, and the
+/// vocabulary if it is one of pairs of bytes.
+///
+/// # Errors
+/// When the file is none, or of an architecture or a quantisation that is not known; when it does not have
+/// the tensors of its model; when the folder exists.
+pub fn import(path: &Path, folder: &Path) -> Result<Imported> {
+    let file = Gguf::open(path)?;
+    let (family, model) = settings(&file)?;
+    let architecture = Architecture::from((family, model));
+    let table = architecture.table();
+    check(&file, table.iter().flat_map(|mapped| &mapped.parts))?;
+    write(folder, &architecture, |name| {
+        let mapped = table.iter().find(|mapped| mapped.name == name);
+        let parts = &mapped.expect("a name of the same table").parts;
+        let numbers = parts.iter().map(|part| read(&file, part, family, &model));
+        Ok(numbers.collect::<Result<Vec<_>>>()?.concat())
+    })?;
+    let files = tokenizer::files(&file);
+    for (name, text) in files.iter().flatten() {
+        let path = folder.join(name);
+        fs::write(&path, text).map_err(Error::io("write", &path))?;
+    }
+    Ok(Imported {
+        architecture,
+        has_tokenizer: files.is_some(),
+    })
+}
+
+/// Refuses a file that does not have these tensors and no others.
+fn check<'a>(file: &Gguf, parts: impl Iterator<Item = &'a Part>) -> Result<()> {
+    let mut problems = Vec::new();
+    let mut left: Vec<&str> = file.names().collect();
+    for part in parts {
+        let name = there(&part.name).expect("a tensor of these families");
+        left.retain(|left| *left != name);
+        let (found, expected) = (file.dims(&name).map(<[usize]>::to_vec), part.dims.clone());
+        match found {
+            None => problems.push((name, TensorProblem::Missing)),
+            Some(found) if found != expected => {
+                problems.push((name, TensorProblem::Shape { found, expected }));
+            }
+            Some(_) => {}
+        }
+    }
+    problems.extend(
+        left.into_iter()
+            .map(|name| (name.to_owned(), TensorProblem::LeftOver)),
+    );
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let folder = file.path().to_owned();
+    Err(PretrainedError::Tensors { folder, problems }.into())
+}
+
+fn read(file: &Gguf, part: &Part, family: Family, model: &Llama) -> Result<Vec<f32>> {
+    let name = there(&part.name).expect("a tensor of these families");
+    let numbers = file.read(&name)?;
+    if family == Family::Llama && is_permuted(&part.name) {
+        let row = part.dims[1..].iter().product();
+        return Ok(unpermute(&numbers, model.heads.width, row));
+    }
+    Ok(numbers)
+}

@@ -1,0 +1,126 @@
+//! The vocabulary of a file as a `tokenizer.json`.
+
+use serde_json::{Map, Value as Json, json};
+
+use super::file::Gguf;
+use super::value::Value;
+
+/// What splits text before pairs are merged: the name in the file, a regular expression for words, and
+/// whether each digit is a word.
+const SPLITS: [(&str, Option<&str>, bool); 4] = [
+    ("smollm", None, true),
+    ("gpt-2", None, false),
+    ("llama-bpe", Some(LLAMA_3), false),
+    ("qwen2", Some(QWEN_2), false),
+];
+
+const LLAMA_3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const QWEN_2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
+/// The kinds of tokens that are not made by merging.
+const CONTROL: i64 = 3;
+const USER_DEFINED: i64 = 4;
+
+/// The files of a tokenizer: names and texts. `None`: a vocabulary of another kind than pairs of bytes.
+pub(super) fn files(file: &Gguf) -> Option<Vec<(&'static str, String)>> {
+    let value = |key: &str| file.values.get(&format!("tokenizer.ggml.{key}"));
+    if value("model")?.text()? != "gpt2" {
+        return None;
+    }
+    let split = value("pre").and_then(Value::text).unwrap_or("gpt-2");
+    let (_, words, digits) = SPLITS.into_iter().find(|(name, ..)| *name == split)?;
+    let tokens: Vec<&str> = value("tokens")?.list()?.iter().filter_map(Value::text).collect();
+    let kinds = value("token_type").and_then(Value::list).unwrap_or_default();
+    let merges: Vec<&str> = value("merges")?.list()?.iter().filter_map(Value::text).collect();
+    let kind = |index: usize| kinds.get(index).and_then(Value::whole).unwrap_or(1);
+    let added = |(index, token): (usize, &&str)| {
+        let special = kind(index) == CONTROL;
+        (special || kind(index) == USER_DEFINED).then(|| {
+            json!({
+                "id": index, "content": token, "special": special, "normalized": false,
+                "single_word": false, "lstrip": false, "rstrip": false,
+            })
+        })
+    };
+    let added: Vec<Json> = tokens.iter().enumerate().filter_map(added).collect();
+    let id = |(index, token): (usize, &&str)| ((*token).to_owned(), Json::from(index));
+    let vocabulary: Map<String, Json> = tokens.iter().enumerate().map(id).collect();
+    let merges: Vec<Vec<&str>> = merges.iter().map(|pair| pair.splitn(2, ' ').collect()).collect();
+    let bytes = |regex: bool| json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": regex});
+    let tokenizer = json!({
+        "version": "1.0",
+        "truncation": null,
+        "padding": null,
+        "added_tokens": added,
+        "normalizer": null,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": pretokenizers(words, digits, &bytes)},
+        "post_processor": null,
+        "decoder": bytes(true),
+        "model": {
+            "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
+            "vocab": vocabulary, "merges": merges,
+        },
+    });
+    Some(vec![
+        ("tokenizer.json", format!("{tokenizer}\n")),
+        ("tokenizer_config.json", format!("{:#}\n", about(file, &tokens))),
+        ("generation_config.json", format!("{:#}\n", generation(file))),
+    ])
+}
+
+fn pretokenizers(words: Option<&str>, digits: bool, bytes: &dyn Fn(bool) -> Json) -> Vec<Json> {
+    let mut all = Vec::new();
+    if digits {
+        all.push(json!({"type": "Digits", "individual_digits": true}));
+    }
+    if let Some(words) = words {
+        let pattern = json!({"Regex": words});
+        all.push(json!({"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": false}));
+    }
+    all.push(bytes(words.is_none()));
+    all
+}
+
+/// `tokenizer_config.json`: the names of special tokens, and how a chat is written.
+fn about(file: &Gguf, tokens: &[&str]) -> Json {
+    let mut about = json!({
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "add_prefix_space": false,
+        "clean_up_tokenization_spaces": false,
+    });
+    for (key, id) in [
+        ("bos_token", "bos"),
+        ("eos_token", "eos"),
+        ("pad_token", "padding"),
+    ] {
+        if let Some(token) = id_of(file, id).and_then(|id| tokens.get(id as usize)) {
+            about[key] = json!(token);
+        }
+    }
+    if let Some(template) = file.values.get("tokenizer.chat_template").and_then(Value::text) {
+        about["chat_template"] = json!(template);
+    }
+    about
+}
+
+/// `generation_config.json`: the tokens with which a text begins and ends.
+fn generation(file: &Gguf) -> Json {
+    let mut generation = json!({});
+    for (key, id) in [
+        ("bos_token_id", "bos"),
+        ("eos_token_id", "eos"),
+        ("pad_token_id", "padding"),
+    ] {
+        if let Some(id) = id_of(file, id) {
+            generation[key] = json!(id);
+        }
+    }
+    generation
+}
+
+fn id_of(file: &Gguf, name: &str) -> Option<i64> {
+    file.values
+        .get(&format!("tokenizer.ggml.{name}_token_id"))?
+        .whole()
+}

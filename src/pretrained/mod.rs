@@ -1,0 +1,24 @@
+//! Models in Hugging Face's form: a folder with `config.json`, `model.safetensors` (or several, with an index)
+//! and `tokenizer.json`.
+//!
+//! Parameters have our names everywhere else. The tables of `families` say from which tensors each of them is
+//! made, and the same tables are used to read and to write.
+
+mod architecture;
+mod described;
+mod families;
+mod gguf;
+mod json;
+mod mapped;
+mod numbers;
+mod start;
+mod weights;
+mod write;
+
+pub use architecture::{Architecture, Family};
+pub use described::{CONFIG, describe, read_config};
+pub use gguf::{Imported, import};
+pub use mapped::{Mapped, Part};
+pub use start::start_from;
+pub use weights::Weights;
+pub use write::write;

@@ -1,0 +1,203 @@
+//! The tensors of a folder, and reading them into parameters.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use pipewright_stages::Parameter;
+use safetensors::Dtype;
+use safetensors::tensor::Metadata;
+use serde::Deserialize;
+
+use super::architecture::Architecture;
+use super::mapped::{Mapped, Part};
+use super::numbers::{read_numbers, width};
+use crate::checksum::ChecksumBuilder;
+use crate::error::{Error, PretrainedError, Result, TensorProblem};
+
+/// The one file of a model, and the list of several.
+const ONE: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+
+/// What GPT-2's tensors are called in models with a head.
+const PREFIX: &str = "transformer.";
+
+/// Tensors that older checkpoints have and that are no weights.
+const BUFFERS: [&str; 3] = [".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"];
+
+/// The tensors of a folder. They are read when a parameter wants them, by the process that has it.
+#[derive(Debug)]
+pub struct Weights {
+    folder: PathBuf,
+    files: Vec<(PathBuf, File)>,
+    tensors: BTreeMap<String, Tensor>,
+    table: Vec<Mapped>,
+    /// Of the files' lengths and headers.
+    headers: ChecksumBuilder,
+}
+
+#[derive(Debug)]
+struct Tensor {
+    file: usize,
+    dtype: Dtype,
+    dims: Vec<usize>,
+    /// In bytes from the start of the file.
+    offset: u64,
+}
+
+#[derive(Deserialize)]
+struct Index {
+    weight_map: BTreeMap<String, String>,
+}
+
+impl Weights {
+    /// Opens a folder's files, and checks that they have exactly the tensors of the model.
+    ///
+    /// # Errors
+    /// When a file is missing or damaged. When tensors are missing, left over or of another shape: all of
+    /// them are named.
+    pub fn open(folder: &Path, architecture: &Architecture) -> Result<Self> {
+        let mut weights = Self {
+            folder: folder.to_owned(),
+            files: Vec::new(),
+            tensors: BTreeMap::new(),
+            table: architecture.table(),
+            headers: ChecksumBuilder::new(),
+        };
+        for name in files(folder)? {
+            weights.add(folder.join(name))?;
+        }
+        weights.check()?;
+        Ok(weights)
+    }
+
+    /// Adds the tensors of a file.
+    fn add(&mut self, path: PathBuf) -> Result<()> {
+        let file = File::open(&path).map_err(Error::io("open", &path))?;
+        let damaged = |why: String| PretrainedError::Damaged {
+            path: path.clone(),
+            why,
+        };
+        let size = file.metadata().map_err(Error::io("read", &path))?.len();
+        let mut start = [0; 8];
+        let read = |bytes: &mut [u8], at| crate::data::read_at(&file, bytes, at);
+        read(&mut start, 0).map_err(|_| damaged(format!("it has {size} bytes")))?;
+        let length = u64::from_le_bytes(start);
+        if length > size.saturating_sub(8) {
+            return Err(damaged(format!(
+                "its header should have {length} bytes, the file has {size}"
+            ))
+            .into());
+        }
+        let mut header = vec![0; length as usize];
+        read(&mut header, 8).map_err(Error::io("read", &path))?;
+        let metadata: Metadata =
+            serde_json::from_slice(&header).map_err(|error| damaged(format!("its header: {error}")))?;
+        let whole = 8 + length + metadata.data_len() as u64;
+        if size != whole {
+            return Err(damaged(format!("it has {size} bytes instead of {whole}")).into());
+        }
+        self.headers.add(&size.to_le_bytes());
+        self.headers.add(&header);
+        for (name, info) in metadata.tensors() {
+            let tensor = Tensor {
+                file: self.files.len(),
+                dtype: info.dtype,
+                dims: info.shape.clone(),
+                offset: 8 + length + info.data_offsets.0 as u64,
+            };
+            self.tensors.insert(name, tensor);
+        }
+        self.files.push((path, file));
+        Ok(())
+    }
+
+    /// Refuses other tensors than those of the table.
+    fn check(&self) -> Result<()> {
+        let mut problems = Vec::new();
+        let mut wanted = HashSet::new();
+        for part in self.table.iter().flat_map(|mapped| &mapped.parts) {
+            let Some((name, tensor)) = self.find(&part.name) else {
+                problems.push((part.name.clone(), TensorProblem::Missing));
+                continue;
+            };
+            wanted.insert(name);
+            if tensor.dims != part.dims {
+                let (found, expected) = (tensor.dims.clone(), part.dims.clone());
+                problems.push((name.to_owned(), TensorProblem::Shape { found, expected }));
+            } else if width(tensor.dtype).is_none() {
+                let found = format!("{:?}", tensor.dtype);
+                problems.push((name.to_owned(), TensorProblem::Numbers { found }));
+            }
+        }
+        let has_head = self.table.iter().any(|mapped| mapped.name == "lm_head.weight");
+        let is_known = |name: &&String| {
+            let buffer = BUFFERS.iter().any(|end| name.ends_with(end));
+            wanted.contains(name.as_str()) || buffer || (*name == "lm_head.weight" && !has_head)
+        };
+        let left = self.tensors.keys().filter(|name| !is_known(name));
+        problems.extend(left.map(|name| (name.clone(), TensorProblem::LeftOver)));
+        if problems.is_empty() {
+            return Ok(());
+        }
+        let folder = self.folder.clone();
+        Err(PretrainedError::Tensors { folder, problems }.into())
+    }
+
+    /// Describes the files, so that the processes of a run can compare them: their lengths, and which tensors
+    /// they have. Not their numbers.
+    pub fn describe(&self) -> String {
+        format!("weights of files with headers {}", self.headers.checksum())
+    }
+
+    /// A tensor by its name in the table.
+    fn find(&self, name: &str) -> Option<(&str, &Tensor)> {
+        let found = self.tensors.get_key_value(name);
+        let found = found.or_else(|| self.tensors.get_key_value(&format!("{PREFIX}{name}")));
+        found.map(|(name, tensor)| (name.as_str(), tensor))
+    }
+
+    /// Fills a parameter.
+    ///
+    /// # Errors
+    /// When the model has no such parameter, or a file cannot be read.
+    pub fn read(&self, parameter: &mut Parameter) -> Result<()> {
+        let mapped = self.table.iter().find(|mapped| mapped.name == parameter.name());
+        let mapped = mapped.ok_or_else(|| PretrainedError::NoSource {
+            folder: self.folder.clone(),
+            parameter: parameter.name().to_owned(),
+        })?;
+        let mut rest = &mut parameter.value[..];
+        for part in &mapped.parts {
+            let (numbers, after) = rest.split_at_mut(part.count());
+            self.read_part(part, numbers)?;
+            rest = after;
+        }
+        Ok(())
+    }
+
+    fn read_part(&self, part: &Part, numbers: &mut [f32]) -> Result<()> {
+        let (_, tensor) = self.find(&part.name).expect("checked when it was opened");
+        let (path, file) = &self.files[tensor.file];
+        read_numbers(file, tensor.offset, tensor.dtype, numbers).map_err(Error::io("read", path))
+    }
+}
+
+/// The names of a folder's files.
+fn files(folder: &Path) -> Result<Vec<String>> {
+    if folder.join(ONE).is_file() {
+        return Ok(vec![ONE.to_owned()]);
+    }
+    let path = folder.join(INDEX);
+    if !path.is_file() {
+        let folder = folder.to_owned();
+        return Err(PretrainedError::NoWeights { folder }.into());
+    }
+    let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
+    let index: Index =
+        serde_json::from_slice(&bytes).map_err(|source| PretrainedError::Syntax { path, source })?;
+    let mut names: Vec<String> = index.weight_map.into_values().collect();
+    names.sort();
+    names.dedup();
+    Ok(names)
+}

@@ -1,0 +1,66 @@
+//! Writes a model in Hugging Face's form.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use safetensors::Dtype;
+use safetensors::tensor::{Metadata, TensorInfo};
+
+use super::architecture::Architecture;
+use super::described::{CONFIG, describe};
+use super::mapped::Part;
+use crate::error::{Error, PretrainedError, Result};
+
+/// Writes `config.json` and `model.safetensors`, in `f32`, into a folder that does not exist yet. `weights`
+/// gives the numbers of a parameter by our name; they are asked for one after the other.
+///
+/// # Errors
+/// When there is such a folder already, when a file cannot be written, and what `weights` returns.
+pub fn write(
+    folder: &Path,
+    architecture: &Architecture,
+    mut weights: impl FnMut(&str) -> Result<Vec<f32>>,
+) -> Result<()> {
+    if folder.exists() {
+        let folder = folder.to_owned();
+        return Err(PretrainedError::Exists { folder }.into());
+    }
+    fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
+    let path = folder.join(CONFIG);
+    fs::write(&path, describe(architecture)).map_err(Error::io("write", &path))?;
+    let table = architecture.table();
+    let path = folder.join("model.safetensors");
+    let written = |error| Error::io("write", &path)(error);
+    let mut file = BufWriter::new(File::create(&path).map_err(written)?);
+    let parts = table.iter().flat_map(|mapped| &mapped.parts);
+    file.write_all(&header(parts)).map_err(written)?;
+    for mapped in &table {
+        let numbers = weights(&mapped.name)?;
+        file.write_all(bytemuck::cast_slice(&numbers)).map_err(written)?;
+    }
+    file.flush().map_err(written)
+}
+
+/// The length of the header, then the header.
+fn header<'a>(parts: impl Iterator<Item = &'a Part>) -> Vec<u8> {
+    let mut end = 0;
+    let entry = |part: &Part| {
+        let begin = end;
+        end += 4 * part.count();
+        let info = TensorInfo {
+            dtype: Dtype::F32,
+            shape: part.dims.clone(),
+            data_offsets: (begin, end),
+        };
+        (part.name.clone(), info)
+    };
+    let entries = parts.map(entry).collect();
+    let about = [("format".to_owned(), "pt".to_owned())];
+    let metadata = Metadata::new(Some(about.into()), entries).expect("names differ and offsets follow on");
+    let mut json = serde_json::to_vec(&metadata).expect("metadata always serialises");
+    json.resize(json.len().next_multiple_of(8), b' ');
+    let mut header = (json.len() as u64).to_le_bytes().to_vec();
+    header.append(&mut json);
+    header
+}

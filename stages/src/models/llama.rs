@@ -1,0 +1,142 @@
+//! Llama and its kin. Touvron et al., "LLaMA: open and efficient foundation language models" (2023).
+
+use super::{LayerSpec, Model};
+use crate::error::{Result, check_positive};
+use crate::layer::Layer;
+use crate::layers::{
+    Attention, Embedding, GateForm, Gated, HeadNorm, Heads, Linear, Recomputed, Residual, RmsNorm, Rope,
+    Rotary,
+};
+use crate::parameter::{Init, Parameter};
+
+/// The standard deviation of the starting weights.
+const DEVIATION: f32 = 0.02;
+
+/// A Llama, a Mistral, a Qwen-2 or a Qwen-3: ids `[batch, time]` to logits `[batch, time, vocab]`.
+///
+/// Its blocks have RMSNorm, rotary positions, attention with grouped key/value heads, and SwiGLU. Queries, keys
+/// and values are one product, and so are gate and up. Parameters: `wte.weight`; of each block `ln_1.weight`,
+/// `attn.qkv.weight`, `attn.out.weight`, `ln_2.weight`, `mlp.gate_up.weight`, `mlp.down.weight` behind `h.0.`
+/// and so on; `ln_f.weight`; and `lm_head.weight` unless it is tied. Units: `embed`, `h.0.attn`, `h.0.mlp`,
+/// ..., `head`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Llama {
+    /// The number of different tokens.
+    pub vocab: usize,
+    /// The width of the model.
+    pub dim: usize,
+    /// The number of blocks.
+    pub layers: usize,
+    /// The heads of a block's attention. Together they need not be as wide as the model.
+    pub heads: Heads,
+    /// The width inside a block's second half.
+    pub ffn: usize,
+    /// The longest sequence that it is made for, in tokens.
+    pub context: usize,
+    /// How positions turn queries and keys.
+    pub rope: Rope,
+    /// What RMSNorm adds to the mean of squares.
+    pub epsilon: f32,
+    /// Whether the output projection uses the weights of the token embedding.
+    pub tied: bool,
+    /// Whether queries, keys and values have a bias, `attn.qkv.bias`, as in Qwen-2.
+    pub bias: bool,
+    /// Whether queries and keys are normalised, by `attn.q_norm.weight` and `attn.k_norm.weight`, as in Qwen-3.
+    pub head_norms: bool,
+    /// How many tokens a token sees, itself included, as in Mistral. `None`: all before it.
+    pub window: Option<usize>,
+    /// The seed of the starting weights.
+    pub seed: u64,
+}
+
+impl Llama {
+    /// The model, not yet split.
+    ///
+    /// # Errors
+    /// When a size is 0, the key/value heads do not divide the query heads, or the width of a head is odd.
+    pub fn model(&self) -> Result<Model> {
+        let sizes = [
+            ("vocab", self.vocab),
+            ("dim", self.dim),
+            ("layers", self.layers),
+            ("ffn", self.ffn),
+            ("context", self.context),
+        ];
+        check_positive(&sizes)?;
+        Rotary::new("", self.heads, self.rope)?;
+        Attention::grouped("", self.heads, self.window)?;
+        let llama = *self;
+        let (dim, vocab, ffn) = (self.dim as f64, self.vocab as f64, self.ffn as f64);
+        let heads = self.heads;
+        let (queries, all) = ((heads.query * heads.width) as f64, self.qkv_width() as f64);
+        let seen = self.window.unwrap_or(self.context).min(self.context) as f64;
+        let of_attention = 2.0 * dim * (all + queries) + 2.0 * seen * queries;
+        let mut units = vec![LayerSpec::new("embed", 2.0 * dim, move || Ok(llama.embed()))];
+        for index in 0..self.layers {
+            let (attention, mlp) = (format!("h.{index}.attn"), format!("h.{index}.mlp"));
+            units.push(LayerSpec::new(attention, of_attention, move || {
+                llama.attention(index)
+            }));
+            units.push(LayerSpec::new(mlp, 6.0 * dim * ffn, move || Ok(llama.mlp(index))));
+        }
+        units.push(LayerSpec::new("head", 2.0 * dim * vocab, move || llama.head()));
+        Ok(Model::new(units).with_settings(format!("{self:?}")))
+    }
+
+    /// The width of queries, keys and values side by side.
+    pub(super) fn qkv_width(&self) -> usize {
+        (self.heads.query + 2 * self.heads.key_value) * self.heads.width
+    }
+
+    fn embed(self) -> Vec<Box<dyn Layer>> {
+        let init = Init::Normal(DEVIATION);
+        let embedding = Embedding::of_tokens("embed", "wte.weight", self.vocab, self.dim, init, self.seed);
+        vec![Box::new(embedding)]
+    }
+
+    fn attention(self, index: usize) -> Result<Vec<Box<dyn Layer>>> {
+        let (name, heads) = (format!("h.{index}.attn"), self.heads);
+        let norm = RmsNorm::new(&format!("h.{index}.ln_1"), self.dim, self.epsilon);
+        let mut qkv = self.linear(&format!("{name}.qkv"), [self.dim, self.qkv_width()]);
+        if !self.bias {
+            qkv = qkv.without_bias();
+        }
+        let out = self.linear(&format!("{name}.out"), [heads.query * heads.width, self.dim]);
+        let mut layers: Vec<Box<dyn Layer>> = vec![Box::new(Recomputed::new(norm, qkv))];
+        if self.head_norms {
+            layers.push(Box::new(HeadNorm::new(&name, heads, self.epsilon)));
+        }
+        layers.push(Box::new(Rotary::new(&name, heads, self.rope)?));
+        layers.push(Box::new(Attention::grouped(&name, heads, self.window)?));
+        layers.push(Box::new(out.without_bias()));
+        Ok(vec![Box::new(Residual::new(&name, layers))])
+    }
+
+    fn mlp(self, index: usize) -> Vec<Box<dyn Layer>> {
+        let name = format!("h.{index}.mlp");
+        let norm = RmsNorm::new(&format!("h.{index}.ln_2"), self.dim, self.epsilon);
+        let wide = self.linear(&format!("{name}.gate_up"), [self.dim, 2 * self.ffn]);
+        let down = self.linear(&format!("{name}.down"), [self.ffn, self.dim]);
+        let gate = Gated::new(&name, GateForm::Silu);
+        let layers: Vec<Box<dyn Layer>> = vec![
+            Box::new(Recomputed::new(norm, wide.without_bias())),
+            Box::new(Recomputed::new(gate, down.without_bias())),
+        ];
+        vec![Box::new(Residual::new(&name, layers))]
+    }
+
+    fn head(self) -> Result<Vec<Box<dyn Layer>>> {
+        let init = Init::Normal(DEVIATION);
+        let mut head = self.linear("lm_head", [self.dim, self.vocab]).without_bias();
+        if self.tied {
+            let dims = [self.vocab, self.dim];
+            head = head.with_weight(Parameter::new("wte.weight", &dims, init, self.seed).tied())?;
+        }
+        let norm = RmsNorm::new("ln_f", self.dim, self.epsilon);
+        Ok(vec![Box::new(Recomputed::new(norm, head))])
+    }
+
+    fn linear(self, name: &str, sizes: [usize; 2]) -> Linear {
+        Linear::new(name, sizes, Init::Normal(DEVIATION), self.seed)
+    }
+}

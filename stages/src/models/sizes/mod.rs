@@ -1,0 +1,81 @@
+//! How much memory the units of a model need. Known before anything is made.
+
+mod gpt;
+mod llama;
+mod mlp;
+
+use crate::layers::{Layout, adds_in_place, half_scratch, packed_halves, packed_weights, product_scratch};
+
+/// What one unit of a model holds while it trains, for one micro-batch. All fields count numbers: of four
+/// bytes, or of two in `bf16`. Weights, and what is in place, always have four.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnitSizes {
+    /// Weights. The gradient and each of the optimizer's tensors hold as many numbers.
+    pub weights: u64,
+    /// Packed copies of weights, in the order in which products on the CPU read them in `f32`.
+    pub packed: u64,
+    /// The same in `bf16`.
+    pub packed_bf16: u64,
+    /// The weights whose gradient on the CPU, if it is that of a whole gradient group, is added in place to
+    /// the sum of the group before.
+    pub in_place: u64,
+    /// What forward keeps for backward-input.
+    pub saved: u64,
+    /// The part of `saved` that the unit before keeps too.
+    pub shared: u64,
+    /// What backward-input keeps for backward-weight.
+    pub pending: u64,
+    /// The output.
+    pub output: u64,
+    /// What forward keeps if the unit recomputes its interior in backward.
+    pub selective: u64,
+    /// What a pass needs in addition while it runs. Units of the same model use the same buffers.
+    pub working: u64,
+    /// The same in `bf16` on the CPU.
+    pub working_bf16: u64,
+}
+
+/// The weights and biases of linear layers with these inputs and outputs.
+fn biased(linears: &[[usize; 2]]) -> u64 {
+    let numbers = linears.iter().map(|[inputs, outputs]| (inputs + 1) * outputs);
+    numbers.sum::<usize>() as u64
+}
+
+/// The packed weights that linear layers with these inputs and outputs keep.
+fn packed(linears: &[[usize; 2]], layout: Layout, rows: u64) -> u64 {
+    let numbers = linears
+        .iter()
+        .map(|&sizes| packed_weights(sizes, layout, rows as usize));
+    numbers.sum::<usize>() as u64
+}
+
+/// As [`packed`], in `bf16`.
+fn packed_bf16(linears: &[[usize; 2]]) -> u64 {
+    let numbers = linears.iter().map(|&sizes| packed_halves(sizes));
+    numbers.sum::<usize>() as u64
+}
+
+/// The weights of linear layers with these inputs and outputs, if their gradients are added in place.
+fn in_place(linears: &[[usize; 2]], rows: u64) -> u64 {
+    let numbers = linears.iter().map(|[inputs, outputs]| inputs * outputs);
+    match adds_in_place(rows as usize) {
+        true => numbers.sum::<usize>() as u64,
+        false => 0,
+    }
+}
+
+/// What the largest product of linear layers with these inputs and outputs needs while it runs.
+fn scratch(linears: &[[usize; 2]], layout: Layout, rows: u64) -> u64 {
+    let numbers = linears
+        .iter()
+        .map(|&sizes| product_scratch(sizes, layout, rows as usize));
+    numbers.max().unwrap_or(0) as u64
+}
+
+/// As [`scratch`], in `bf16`.
+fn scratch_bf16(linears: &[[usize; 2]], layout: Layout, rows: u64) -> u64 {
+    let numbers = linears
+        .iter()
+        .map(|&sizes| half_scratch(sizes, layout, rows as usize));
+    numbers.max().unwrap_or(0) as u64
+}

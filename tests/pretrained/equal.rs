@@ -1,0 +1,120 @@
+//! Logits, gradients and loss curves are those of transformers.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use pipewright::Pipeline;
+use pipewright::data::DataSource;
+use pipewright::id::MicroBatch;
+use pipewright::schedule::Schedule;
+use pipewright::stages::loss::CrossEntropy;
+use pipewright::stages::optimizer::{AdamW, Decay, LearningRate, Optimizer, Update};
+use pipewright::stages::{ForwardContext, Mode, Parameter, Result, Stage};
+
+use crate::family::{FAMILIES, Golden, assert_near, folder, stages};
+
+#[test]
+fn logits_are_those_of_transformers() {
+    for family in FAMILIES {
+        let golden = Golden::read(family);
+        let expected = golden.numbers("logits");
+        let (_, mut builders) = stages(&folder(family), 1);
+        let mut model = builders.remove(0).build().expect("its weights are read");
+        let data = golden.batches();
+        let mut logits = Vec::new();
+        for micro_batch in 0..4 {
+            let (input, _) = data.micro_batch(0, MicroBatch(micro_batch)).expect("recorded");
+            let at = ForwardContext {
+                step: 0,
+                micro_batch,
+                mode: Mode::Evaluate,
+            };
+            let (output, _) = model.forward(at, input).expect("it computes");
+            logits.extend_from_slice(output.f32());
+        }
+        assert_near(&logits, &expected, 1e-4, family);
+    }
+}
+
+#[test]
+fn loss_curves_and_gradients_are_those_of_transformers_for_one_to_four_stages() {
+    for family in FAMILIES {
+        let golden = Golden::read(family);
+        let expected = golden.numbers("losses");
+        for count in 1..=4 {
+            let what = format!("{family} in {count} stages");
+            let (architecture, stages) = stages(&folder(family), count);
+            let recorder = Recorder::default();
+            let gradients = Arc::clone(&recorder.gradients);
+            let mut pipeline = Pipeline::builder()
+                .schedule(Schedule::named("1f1b", count, 4).expect("it fits"))
+                .stages(stages)
+                .loss(CrossEntropy::default())
+                .data(golden.batches() as Arc<dyn DataSource>)
+                .optimizer(recorder)
+                .learning_rate(LearningRate::Constant(3e-3))
+                .pin(false)
+                .launch()
+                .unwrap_or_else(|error| panic!("{what}: {error}"));
+            let losses: Vec<f32> = expected
+                .iter()
+                .map(|_| pipeline.step().expect("it trains").loss as f32)
+                .collect();
+            assert_near(&losses, &expected, 1e-4, &what);
+            let gradients = gradients.lock().expect("no rank has panicked");
+            for mapped in architecture.table() {
+                let mut rest = &gradients[&mapped.name][..];
+                for part in mapped.parts {
+                    let (got, after) = rest.split_at(part.count());
+                    let theirs = golden.numbers(&format!("grad.{}", in_transformers(&part.name)));
+                    assert_near(got, &theirs, 1e-4, &format!("{what}: {}", part.name));
+                    rest = after;
+                }
+            }
+        }
+    }
+}
+
+/// GPT-2's parameters have a prefix in a model with a head.
+fn in_transformers(name: &str) -> String {
+    let gpt2 = name.starts_with("h.") || name.starts_with("w") || name.starts_with("ln_f");
+    if gpt2 {
+        format!("transformer.{name}")
+    } else {
+        name.to_owned()
+    }
+}
+
+/// AdamW as transformers' trainer uses it, which also records the mean gradients of the first step.
+#[derive(Debug, Default)]
+struct Recorder {
+    gradients: Arc<Mutex<BTreeMap<String, Vec<f32>>>>,
+}
+
+impl Recorder {
+    fn adamw() -> AdamW {
+        AdamW {
+            decay: Decay::All,
+            ..AdamW::default()
+        }
+    }
+}
+
+impl Optimizer for Recorder {
+    fn state_names(&self) -> &'static [&'static str] {
+        Self::adamw().state_names()
+    }
+
+    fn update(&self, parameter: &mut Parameter, update: Update) -> Result<()> {
+        if update.step == 1 {
+            let mean = parameter
+                .grad
+                .iter()
+                .map(|sum| sum * update.scale as f32)
+                .collect();
+            let name = parameter.name().to_owned();
+            self.gradients.lock().expect("no panic").insert(name, mean);
+        }
+        Self::adamw().update(parameter, update)
+    }
+}
