@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::kept::Kept;
 use crate::parameter::Parameter;
 use crate::shape::Shape;
-use crate::stage::{ForwardContext, Mode};
+use crate::stage::{ForwardContext, WRITING};
 use crate::tensor::Tensor;
 
 /// One layer of a [`crate::Sequential`] stage: forward, backward-input and backward-weight as three
@@ -63,13 +63,8 @@ pub trait Layer: std::fmt::Debug + 'static {
     ///
     /// # Errors
     /// Whatever stops the layer.
-    fn forward_next(&mut self, past: usize, input: Tensor) -> Result<Tensor> {
-        let at = ForwardContext {
-            step: past as u64,
-            micro_batch: 0,
-            mode: Mode::Evaluate,
-        };
-        Ok(self.forward(at, input)?.0)
+    fn forward_next(&mut self, _past: usize, input: Tensor) -> Result<Tensor> {
+        Ok(self.forward(WRITING, input)?.0)
     }
 
     /// What forward keeps, if that does not depend on the input. When a chain of layers is recomputed, such

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use crate::clock::{Clock, clock};
+use crate::cpu::real::in_format;
 use crate::cuda::{self, Gpu};
 use crate::device::{Device, Place};
 use crate::error::{DeviceError, Error, Result, ShapeError, ValueError};
@@ -36,13 +37,21 @@ impl Sequential {
         }
     }
 
-    /// Computes the output of tokens that follow `past` others of the same text: `[1, tokens]` to the outputs
-    /// of these tokens. At `past` 0 a new text begins.
+    /// Computes the output of the last of some tokens, `[1, tokens]`, that follow `past` others of the same
+    /// text. At `past` 0 a new text begins. The last layer must compute every row alone, as the head of a model
+    /// does: it runs for the last token only.
     ///
     /// # Errors
-    /// Whatever stops a layer.
+    /// When the stage is on a GPU, and whatever stops a layer.
     pub fn forward_next(&mut self, past: usize, input: Tensor) -> Result<Tensor> {
-        forward_next(&mut self.layers, past, input)
+        let tokens = input.shape().count();
+        let Some((head, layers)) = self.layers.split_last_mut() else {
+            return Ok(input);
+        };
+        let output = forward_next(layers, past, input)?;
+        let last = last_row(output)?;
+        let scores = head.forward_next(past + tokens - 1, last);
+        scores.map_err(|error| error.at(head.name()))
     }
 
     /// Tells the first layer with parameters that nobody uses its input gradient. For the first stage of a
@@ -197,6 +206,24 @@ fn run(layers: &mut [Box<dyn Layer>], ctx: ForwardContext, input: Tensor, kept: 
         tensor = output;
     }
     Ok(tensor)
+}
+
+/// The last row of numbers, `[1, 1, width]`.
+fn last_row(rows: Tensor) -> Result<Tensor> {
+    if rows.shape().rows() == 1 {
+        return Ok(rows);
+    }
+    let device = rows.place().device;
+    if device != Device::Cpu {
+        return Err(DeviceError::LayerOnCpuOnly { device }.into());
+    }
+    let width = rows.shape().last();
+    let mut last = rows.beside(&[1, 1, width])?;
+    in_format!(rows.dtype(), N => {
+        let numbers = rows.numbers::<N>();
+        last.numbers_mut::<N>().copy_from_slice(&numbers[numbers.len() - width..]);
+    });
+    Ok(last)
 }
 
 /// Runs all layers on the next tokens of a text.

@@ -43,6 +43,13 @@ pub struct ForwardContext {
     pub mode: Mode,
 }
 
+/// The context in which text is written.
+pub(crate) const WRITING: ForwardContext = ForwardContext {
+    step: 0,
+    micro_batch: 0,
+    mode: Mode::Evaluate,
+};
+
 /// A slice of a model. Ownership fixes the order of its three functions: forward gives `Saved`,
 /// backward-input takes it and gives `Pending`, backward-weight takes that.
 ///

@@ -28,3 +28,4 @@ pub(crate) mod small;
 pub(crate) mod softmax;
 pub(crate) mod squared_error;
 mod tile;
+pub(crate) mod vector;

@@ -1,15 +1,15 @@
 //! Causal self-attention.
 
 use super::Heads;
-use crate::cpu::attention::{self, Saved, Sizes};
+use crate::cpu::attention::{self, Past, Saved, Sizes};
 use crate::cpu::halves::attention as half_attention;
-use crate::cpu::real::Real;
-use crate::device::DType;
-use crate::error::{Error, Result, SettingError, check_positive};
+use crate::cpu::real::{Real, in_format};
+use crate::device::{DType, Device};
+use crate::error::{DeviceError, Error, Result, SettingError, check_positive};
 use crate::kept::Kept;
 use crate::layer::Layer;
 use crate::shape::{Kind, Shape};
-use crate::stage::ForwardContext;
+use crate::stage::{ForwardContext, WRITING};
 use crate::tensor::Tensor;
 
 /// Causal self-attention with several heads. Its input is `[batch, time, (query + 2 key_value) * width]`:
@@ -24,6 +24,8 @@ pub struct Attention {
     name: String,
     heads: Heads,
     window: Option<usize>,
+    /// Of the text that is being written.
+    past: Past,
 }
 
 impl Attention {
@@ -61,6 +63,7 @@ impl Attention {
             name: name.to_owned(),
             heads,
             window,
+            past: Past::default(),
         })
     }
 
@@ -132,6 +135,31 @@ impl Layer for Attention {
             }
         };
         Ok((output.clone(), Kept::new(ctx, [input, output, lse])))
+    }
+
+    /// On the CPU only.
+    fn forward_next(&mut self, past: usize, input: Tensor) -> Result<Tensor> {
+        let shape = self.output_shape(input.shape())?;
+        if shape.dims()[0] != 1 {
+            return Err(Error::shape(
+                format!("f32[1, time, {}]", self.heads.row()),
+                input.shape(),
+            ));
+        }
+        let device = input.place().device;
+        if device != Device::Cpu {
+            return Err(DeviceError::LayerOnCpuOnly { device }.into());
+        }
+        let sizes = self.sizes(&shape);
+        in_format!(input.dtype(), N => self.past.add(past, input.numbers::<N>(), sizes));
+        if past == 0 {
+            return Ok(self.forward(WRITING, input)?.0);
+        }
+        let mut output = input.beside(shape.dims())?;
+        in_format!(input.dtype(), N => {
+            self.past.attend(output.numbers_mut::<N>(), input.numbers::<N>(), past, sizes);
+        });
+        Ok(output)
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {

@@ -78,6 +78,46 @@ impl Embedding {
         }
     }
 
+    /// The vectors of tokens that follow `past` others.
+    fn vectors(&self, past: usize, input: &Tensor, shape: Shape) -> Result<Tensor> {
+        self.check_tokens(input.ids())?;
+        let dim = self.dim();
+        if let Some(weights) = self.tokens.on_gpu() {
+            let (gpu, dtype) = (weights.gpu()?, weights.place().dtype);
+            let output = Tensor::on_gpu(&gpu, dtype, shape.dims())?;
+            let ids = gpu.upload(bytemuck::cast_slice(input.ids()))?;
+            let positions = self.positions.as_ref();
+            let positions = positions.map_or(Ptr::NONE, |positions| {
+                let at = positions.weights().operand();
+                at.offset(dtype.bytes() * past * dim)
+            });
+            let tokens = weights.operand();
+            let sizes = [shape.rows(), shape.dims()[1], dim];
+            gpu.embedding(dtype, output.at(), ids.at(), tokens, positions, sizes)?;
+            return Ok(output);
+        }
+        let dtype = self.tokens.place().dtype;
+        let mut output = Tensor::on_host_in(dtype, shape.dims())?;
+        let (tokens, positions) = (&self.tokens.value, self.positions.as_ref());
+        in_format!(dtype, N => {
+            let rows = (By(output.numbers_mut::<N>(), dim), By(input.ids(), 1));
+            cut(rows, dim, |first, (output, ids)| {
+                let rows = output.chunks_exact_mut(dim).zip(ids);
+                for (index, (row, &id)) in (first..).zip(rows) {
+                    let token = &tokens[id as usize * dim..][..dim];
+                    match positions {
+                        Some(positions) => {
+                            let at = (past + index % shape.dims()[1]) * dim;
+                            add_into(row, token, &positions.value[at..][..dim]);
+                        }
+                        None => convert(row, token),
+                    }
+                }
+            });
+        });
+        Ok(output)
+    }
+
     fn check_tokens(&self, ids: &[u32]) -> Result<()> {
         let limit = self.tokens.dims()[0];
         match ids.iter().find(|&&id| id as usize >= limit) {
@@ -118,39 +158,16 @@ impl Layer for Embedding {
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         let shape = self.output_shape(input.shape())?;
-        self.check_tokens(input.ids())?;
-        let dim = self.dim();
-        if let Some(weights) = self.tokens.on_gpu() {
-            let (gpu, dtype) = (weights.gpu()?, weights.place().dtype);
-            let output = Tensor::on_gpu(&gpu, dtype, shape.dims())?;
-            let ids = gpu.upload(bytemuck::cast_slice(input.ids()))?;
-            let positions = self.positions.as_ref();
-            let positions = positions.map_or(Ptr::NONE, |positions| positions.weights().operand());
-            let tokens = weights.operand();
-            let sizes = [shape.rows(), shape.dims()[1], dim];
-            gpu.embedding(dtype, output.at(), ids.at(), tokens, positions, sizes)?;
-            return Ok((output, Kept::new(ctx, [input])));
-        }
-        let dtype = self.tokens.place().dtype;
-        let mut output = Tensor::on_host_in(dtype, shape.dims())?;
-        let (tokens, positions) = (&self.tokens.value, self.positions.as_ref());
-        in_format!(dtype, N => {
-            let rows = (By(output.numbers_mut::<N>(), dim), By(input.ids(), 1));
-            cut(rows, dim, |first, (output, ids)| {
-                let rows = output.chunks_exact_mut(dim).zip(ids);
-                for (index, (row, &id)) in (first..).zip(rows) {
-                    let token = &tokens[id as usize * dim..][..dim];
-                    match positions {
-                        Some(positions) => {
-                            let at = index % shape.dims()[1] * dim;
-                            add_into(row, token, &positions.value[at..][..dim]);
-                        }
-                        None => convert(row, token),
-                    }
-                }
-            });
-        });
+        let output = self.vectors(0, &input, shape)?;
         Ok((output, Kept::new(ctx, [input])))
+    }
+
+    fn forward_next(&mut self, past: usize, input: Tensor) -> Result<Tensor> {
+        let &[batch, time] = input.dims() else {
+            return Err(Error::shape("ids[batch, time]", input.shape()));
+        };
+        self.output_shape(&Shape::ids(&[batch, past + time]))?;
+        self.vectors(past, &input, Shape::f32(&[batch, time, self.dim()]))
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {

@@ -5,6 +5,7 @@ use super::operands::{Layout, Operand, add_turned_product, adds_in_place, matrix
 use crate::cpu::elementwise::add_rows;
 use crate::cpu::matmul::Start;
 use crate::cpu::real::in_format;
+use crate::cpu::vector::vector_product;
 use crate::cuda::{self, Gpu, Product};
 use crate::device::DType;
 use crate::error::{Error, Result, ShapeError, check_positive};
@@ -12,7 +13,7 @@ use crate::kept::Kept;
 use crate::layer::Layer;
 use crate::parameter::{Init, Parameter};
 use crate::shape::Shape;
-use crate::stage::ForwardContext;
+use crate::stage::{ForwardContext, WRITING};
 use crate::tensor::Tensor;
 
 /// `y = x W + b` on the innermost dimension: numbers `[.., inputs]` to `[.., outputs]`.
@@ -237,13 +238,21 @@ impl Layer for Linear {
             self.forward_on(&gpu, &output, &input)?;
             return Ok((output, Kept::new(ctx, [input])));
         }
-        let start = self
-            .bias
-            .as_ref()
-            .map_or(Start::Zero, |bias| Start::Row(&bias.value));
         let weight = matrix(&self.weight, self.layout);
+        let start = start(self.bias.as_ref());
         self.forward_weight.multiply(&mut output, start, &input, weight);
         Ok((output, Kept::new(ctx, [input])))
+    }
+
+    fn forward_next(&mut self, _past: usize, input: Tensor) -> Result<Tensor> {
+        let shape = self.output_shape(input.shape())?;
+        if shape.rows() != 1 || input.gpu()?.is_some() || input.dtype() != DType::F32 {
+            return Ok(self.forward(WRITING, input)?.0);
+        }
+        let mut output = input.beside(shape.dims())?;
+        let weight = matrix(&self.weight, self.layout);
+        vector_product(output.f32_mut(), start(self.bias.as_ref()), input.f32(), weight);
+        Ok(output)
     }
 
     fn forward_again(&mut self, ctx: ForwardContext, input: Tensor) -> Result<Kept> {
@@ -290,4 +299,9 @@ impl Layer for Linear {
     fn drop_input_gradient(&mut self) {
         self.input_gradient = false;
     }
+}
+
+/// What the product is added to.
+fn start(bias: Option<&Parameter>) -> Start<'_> {
+    bias.map_or(Start::Zero, |bias| Start::Row(&bias.value))
 }

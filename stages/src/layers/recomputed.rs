@@ -61,6 +61,12 @@ impl<C: Cheap> Layer for Recomputed<C> {
         Ok((output, saved))
     }
 
+    fn forward_next(&mut self, past: usize, input: Tensor) -> Result<Tensor> {
+        let inner = self.cheap.forward_next(past, input);
+        let inner = inner.map_err(|error| error.at(self.cheap.name()))?;
+        self.linear.forward_next(past, inner)
+    }
+
     fn forward_again(&mut self, ctx: ForwardContext, input: Tensor) -> Result<Kept> {
         self.cheap
             .forward_again(ctx, input)

@@ -73,9 +73,10 @@ impl Rotary {
         Ok(table)
     }
 
-    fn turned(&mut self, mut tensor: Tensor, is_back: bool) -> Result<Tensor> {
+    /// The tensor, turned as rows that follow `past` others.
+    fn turned(&mut self, mut tensor: Tensor, past: usize, is_back: bool) -> Result<Tensor> {
         let time = tensor.dims()[1];
-        let table = self.table(time, tensor.place().device)?;
+        let table = self.table(past + time, tensor.place().device)?;
         let Heads {
             query,
             key_value,
@@ -92,10 +93,15 @@ impl Rotary {
         match tensor.gpu()? {
             Some(gpu) => {
                 let (dtype, count) = (tensor.dtype(), tensor.shape().count());
-                gpu.rotary(dtype, [tensor.at_mut(&gpu)?, table.at()], count, turn_by)?;
+                gpu.rotary(
+                    dtype,
+                    [tensor.at_mut(&gpu)?, table.at().offset(4 * past * width)],
+                    count,
+                    turn_by,
+                )?;
             }
             None => in_format!(tensor.dtype(), N => {
-                turn(tensor.numbers_mut::<N>(), table.f32(), turn_by);
+                turn(tensor.numbers_mut::<N>(), &table.f32()[past * width..], turn_by);
             }),
         }
         Ok(tensor)
@@ -124,7 +130,12 @@ impl Layer for Rotary {
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         self.output_shape(input.shape())?;
-        Ok((self.turned(input, false)?, Kept::new(ctx, [])))
+        Ok((self.turned(input, 0, false)?, Kept::new(ctx, [])))
+    }
+
+    fn forward_next(&mut self, past: usize, input: Tensor) -> Result<Tensor> {
+        self.output_shape(input.shape())?;
+        self.turned(input, past, false)
     }
 
     fn kept_without_input(&self, ctx: ForwardContext) -> Option<Kept> {
@@ -132,6 +143,6 @@ impl Layer for Rotary {
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
-        Ok((Some(self.turned(grad, true)?), Kept::new(saved.ctx, [])))
+        Ok((Some(self.turned(grad, 0, true)?), Kept::new(saved.ctx, [])))
     }
 }

@@ -5,6 +5,7 @@
 
 mod backward;
 mod gathered;
+mod next;
 mod sizes;
 
 use std::ops::Range;
@@ -20,6 +21,7 @@ use super::small::{Size, product, turned_product};
 use crate::pool::Buffer;
 
 pub(crate) use self::backward::{Saved, backward};
+pub(crate) use self::next::Past;
 pub(crate) use self::sizes::Sizes;
 
 /// Query rows in a block.
