@@ -53,7 +53,7 @@
 //!
 //! # How it is laid out
 //!
-//! The modules are layers, and nothing imports upward. Lowest first: [`mesh`], [`id`] and [`error`];
+//! The modules are layers, and nothing imports upward. Lowest first: [`mesh`], [`id`], [`tokenizer`] and [`error`];
 //! [`schedule`], [`fabric`] and [`data`]; [`plan`], [`draw`] and [`checkpoint`]; the worker; the actor;
 //! [`pipeline`]; [`run`] and [`profile`]; [`config`]; [`compose`]; [`cli`].
 
@@ -77,6 +77,7 @@ pub mod plan;
 pub mod profile;
 pub mod run;
 pub mod schedule;
+pub mod tokenizer;
 mod worker;
 
 pub use error::{Error, Result};

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::Error;
+use super::{Error, TokenizerProblem};
 use crate::id::MicroBatch;
 
 /// Data that cannot be used.
@@ -26,6 +26,14 @@ pub enum DataError {
         path: PathBuf,
         /// What is wrong with it.
         problem: FileProblem,
+    },
+    /// A tokenizer that cannot be used, or that does not fit the model.
+    #[error("the tokenizer `{}` {problem}", path.display())]
+    Tokenizer {
+        /// Its file or folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: TokenizerProblem,
     },
     /// A folder without the expected files.
     #[error("the folder `{}` {problem}", path.display())]

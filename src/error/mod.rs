@@ -16,6 +16,7 @@ mod profile;
 mod run;
 pub mod schedule;
 mod schedule_file;
+mod tokenizer;
 mod value;
 
 pub use call::{CallError, EndsNow, WaitingRank};
@@ -34,6 +35,7 @@ pub use profile::{CostsProblem, ProfileError};
 pub use run::{Holder, RunError};
 pub use schedule::ScheduleError;
 pub use schedule_file::ScheduleFileProblem;
+pub use tokenizer::TokenizerProblem;
 pub use value::ValueProblem;
 
 use std::any::Any;
