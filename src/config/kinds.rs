@@ -22,14 +22,26 @@ const fn rule(
     Rule { section, key, by, is }
 }
 
-const RULES: [Rule; 16] = [
+const RULES: [Rule; 23] = [
     rule("model", "vocab", "kind", &["gpt"]),
     rule("model", "dim", "kind", &["gpt"]),
     rule("model", "layers", "kind", &["gpt"]),
     rule("model", "heads", "kind", &["gpt"]),
     rule("model", "tied", "kind", &["gpt"]),
     rule("model", "sizes", "kind", &["mlp"]),
-    rule("data", "seq", "kind", &["text", "tokens"]),
+    rule(
+        "data",
+        "tokenizer",
+        "kind",
+        &["text", "tokens", "jsonl", "parquet"],
+    ),
+    rule("data", "end_of_text", "kind", &["text", "jsonl", "parquet"]),
+    rule("data", "cache", "kind", &["text", "jsonl", "parquet"]),
+    rule("data", "field", "kind", &["jsonl", "parquet"]),
+    rule("data", "template", "kind", &["jsonl"]),
+    rule("data", "loss_on", "kind", &["jsonl"]),
+    rule("data", "packing", "kind", &["jsonl", "parquet"]),
+    rule("data", "seq", "kind", &["text", "tokens", "jsonl", "parquet"]),
     rule("data", "dtype", "kind", &["tokens"]),
     rule("data", "labels", "kind", &["idx"]),
     rule("pipeline", "max_staleness", "sync", &["server"]),

@@ -188,6 +188,8 @@ mod safety;
 
 mod sample;
 
+mod tokenize;
+
 mod trace;
 
 mod schedules;

@@ -95,7 +95,7 @@ fn a_wrong_type_says_what_was_expected_and_what_was_found() {
         (
             "[data]\nkind = 'txt'",
             &[
-                "expected one of `text`, `tokens`, `idx`",
+                "expected one of `text`, `tokens`, `jsonl`, `parquet`, `idx`",
                 "did you mean \"text\"?",
             ],
         ),

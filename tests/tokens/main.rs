@@ -30,4 +30,6 @@ fn message<T>(result: pipewright::Result<T>) -> String {
     result.err().expect("an error").to_string()
 }
 
+mod encoding;
+mod pairs;
 mod tokenizers;
