@@ -46,7 +46,7 @@ pub(super) fn run(args: Args) -> Result<()> {
     let (config, mut generator) = load(&args.path, sampling, seed).map_err(CommandError::refused)?;
     let tokenizer = compose::tokenizer(&config).map_err(CommandError::refused)?;
     let mut words = match &tokenizer {
-        Some(tokenizer) => Words::Tokenizer(tokenizer, tokenizer.stream()),
+        Some(tokenizer) => Words::Tokenizer(tokenizer, TextStream::new(tokenizer)),
         None if config.data.kind == DataKind::Text => Words::Bytes,
         None => Words::Numbers,
     };

@@ -11,8 +11,8 @@ use crate::{Error, Result};
 
 /// Turn text, JSON lines or Parquet into a token file, which trains without waiting for the tokenizer.
 ///
-/// A file of text is a document, and so is a line of JSON, and a row of a table. Each is followed by the token
-/// that ends a document.
+/// A file of text is a document, and so is a line of JSON, and a row of a table. Each is followed by the
+/// token that ends a document.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

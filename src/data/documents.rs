@@ -23,7 +23,8 @@ pub struct Documents {
 }
 
 impl Documents {
-    /// Encodes files and the files of folders, unless `folder` has their tokens. `tell` hears how far this is.
+    /// Encodes files and the files of folders, unless `folder` has their tokens. `tell` hears how far this
+    /// is.
     ///
     /// If another process is encoding the same, this waits for it.
     ///

@@ -6,8 +6,8 @@
 pub enum TokenizerProblem {
     /// A folder without the file.
     #[error(
-        "has no tokenizer.json; if the model has a tokenizer of another form, let Python's transformers write \
-         one: AutoTokenizer.from_pretrained(\"MODEL\").save_pretrained(\"FOLDER\")"
+        "has no tokenizer.json; if the model has a tokenizer of another form, let Python's transformers \
+         write one: AutoTokenizer.from_pretrained(\"MODEL\").save_pretrained(\"FOLDER\")"
     )]
     NotInFolder,
     /// A file that is no tokenizer.

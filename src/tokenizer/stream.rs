@@ -24,7 +24,8 @@ pub struct TextStream<'a> {
 }
 
 impl<'a> TextStream<'a> {
-    pub(super) fn new(tokenizer: &'a Tokenizer) -> Self {
+    /// A text that has nothing yet.
+    pub fn new(tokenizer: &'a Tokenizer) -> Self {
         Self {
             tokenizer,
             tokens: Vec::new(),

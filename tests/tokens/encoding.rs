@@ -50,9 +50,10 @@ fn a_long_text_has_the_tokens_that_it_has_as_a_whole() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("long.txt");
     // Many places where pieces must not be cut: several line breaks, spaces, characters of several bytes.
-    let block = "Speak, speak.\n\n  You are all résolved\nrather to die 日本\n語 than to famish?\r\n\u{3000}x\n\u{a0}y\n";
-    let text = block.repeat(40_000);
-    assert!(text.len() > 3 << 20);
+    let block = "Speak, speak.\n\n  You are all résolved\nrather to die 日本\n語 than to famish?\r\n\u{3000}x\n\
+                 \u{a0}y\n";
+    let text = block.repeat(28_000);
+    assert!(text.len() > 2 << 20);
     fs::write(&path, &text).unwrap();
     let expected = [small().encode(&text).unwrap(), vec![0]].concat();
     assert!(tokens(&[path], &Recipe::new(Form::Text)).unwrap() == expected);

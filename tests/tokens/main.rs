@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use pipewright::tokenizer::Tokenizer;
+use pipewright::tokenizer::{TextStream, Tokenizer};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -31,5 +31,7 @@ fn message<T>(result: pipewright::Result<T>) -> String {
 }
 
 mod encoding;
+mod jsonl;
 mod pairs;
+mod sequences;
 mod tokenizers;

@@ -30,7 +30,7 @@ fn texts_become_the_tokens_that_python_gives_and_come_back() {
 fn a_stream_shows_whole_characters_only_and_all_of_the_text() {
     let (tokenizer, encoded) = (small(), encoded());
     for case in encoded["texts"].as_array().unwrap() {
-        let mut stream = tokenizer.stream();
+        let mut stream = TextStream::new(&tokenizer);
         let mut text = String::new();
         for token in tokens_of(&case["tokens"]) {
             let new = stream.push(token).unwrap();
@@ -47,7 +47,7 @@ fn bytes_that_are_no_character_are_shown_as_such_and_do_not_stop_a_stream() {
     let tokenizer = small();
     let smile = tokenizer.encode("😀").unwrap();
     assert_eq!(smile.len(), 4, "a token for each byte");
-    let mut stream = tokenizer.stream();
+    let mut stream = TextStream::new(&tokenizer);
     let mut text = String::new();
     for _ in 0..40 {
         text += &stream.push(smile[0]).unwrap();
@@ -60,7 +60,7 @@ fn bytes_that_are_no_character_are_shown_as_such_and_do_not_stop_a_stream() {
         text += &stream.push(token).unwrap();
     }
     assert!(text.ends_with(" and on"), "{text}");
-    let mut unfinished = tokenizer.stream();
+    let mut unfinished = TextStream::new(&tokenizer);
     assert_eq!(unfinished.push(smile[0]).unwrap(), "");
     assert_eq!(unfinished.finish().unwrap(), "\u{fffd}");
 }

@@ -46,6 +46,8 @@ impl Lines {
                 continue;
             }
             let count = bytes.len() as u64;
+            // A line ends before its break, as errors tell it.
+            bytes.truncate(bytes.trim_ascii_end().len());
             let text = String::from_utf8(bytes).map_err(|_| self.refuse(RecordProblem::NotUtf8))?;
             return Ok(Some(Piece {
                 path: Arc::clone(&self.path),
