@@ -22,6 +22,27 @@ pub struct Documents {
     pub(super) contents: Checksum,
 }
 
+/// The right to make a token file. The system ends it with the process, for whatever reason.
+struct Lock {
+    path: PathBuf,
+    _file: File,
+}
+
+impl Lock {
+    /// Waits until nobody else has it. Where the file system has no locks, everybody gets it at once.
+    fn take(path: PathBuf) -> Result<Self> {
+        let file = File::create(&path).map_err(Error::io("write", &path))?;
+        let _ = file.lock();
+        Ok(Self { path, _file: file })
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
 impl Documents {
     /// Encodes files and the files of folders, unless `folder` has their tokens. `tell` hears how far this
     /// is.
@@ -42,16 +63,13 @@ impl Documents {
         let index = tokens.with_extension("idx");
         if !index.exists() {
             fs::create_dir_all(folder).map_err(Error::io("make", folder))?;
-            let lock = tokens.with_extension("lock");
-            let file = File::create(&lock).map_err(Error::io("write", &lock))?;
-            // Where the file system has no locks, each process encodes for itself.
-            let _ = file.lock();
+            let lock = Lock::take(tokens.with_extension("lock"))?;
             if !index.exists() {
                 let mut writer = TokenWriter::create(&tokens, Width::U32)?;
                 recipe.encode(paths, tokenizer, &mut writer, tell)?;
                 writer.finish(true)?;
             }
-            let _ = fs::remove_file(&lock);
+            drop(lock);
         }
         let ends = index::read(&tokens, &index)?.ends;
         if ends.is_empty() {

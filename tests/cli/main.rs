@@ -188,6 +188,8 @@ mod safety;
 
 mod sample;
 
+mod documents;
+
 mod tokenize;
 
 mod trace;
