@@ -29,6 +29,7 @@ pages! {
     recompute: "../book/src/recompute.md",
     tuning: "../book/src/tuning.md",
     data: "../book/src/data.md",
+    tokenizers: "../book/src/tokenizers.md",
     processes: "../book/src/processes.md",
     checkpoints: "../book/src/checkpoints.md",
     run_module: "../book/src/run-module.md",

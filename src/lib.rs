@@ -53,9 +53,9 @@
 //!
 //! # How it is laid out
 //!
-//! The modules are layers, and nothing imports upward. Lowest first: [`mesh`], [`id`] and [`error`];
-//! [`schedule`], [`fabric`] and [`data`]; [`plan`], [`draw`] and [`checkpoint`]; the worker; the actor;
-//! [`pipeline`]; [`run`] and [`profile`]; [`config`]; [`compose`]; [`cli`].
+//! The modules are layers, and nothing imports upward. Lowest first: [`mesh`], [`id`], [`tokenizer`] and
+//! [`error`]; [`schedule`], [`fabric`] and [`data`]; [`plan`], [`draw`] and [`checkpoint`]; the worker; the
+//! actor; [`pipeline`]; [`run`] and [`profile`]; [`config`]; [`compose`]; [`cli`].
 
 mod actor;
 pub mod checkpoint;
@@ -78,6 +78,7 @@ pub mod pretrained;
 pub mod profile;
 pub mod run;
 pub mod schedule;
+pub mod tokenizer;
 mod worker;
 
 pub use error::{Error, Result};

@@ -10,6 +10,7 @@ mod check;
 mod costs;
 mod cuda_env;
 mod devices;
+mod encoding;
 mod export;
 mod file_limit;
 mod generate;
@@ -23,6 +24,7 @@ mod plan;
 mod processes;
 mod profile;
 mod sample;
+mod tokenize;
 mod train;
 mod tune;
 mod verify;
@@ -62,6 +64,7 @@ enum Command {
     Plan(plan::Args),
     Profile(profile::Args),
     Tune(tune::Args),
+    Tokenize(tokenize::Args),
     Check(check::Args),
     Verify(verify::Args),
     Devices(devices::Args),
@@ -124,6 +127,7 @@ fn run(command: Command) -> std::result::Result<ExitCode, Failure> {
         Command::Plan(args) => plan::run(args)?,
         Command::Profile(args) => profile::run(&args)?,
         Command::Tune(args) => processes::refuse("tune").and_then(|()| tune::run(&args))?,
+        Command::Tokenize(args) => processes::refuse("tokenize").and_then(|()| tokenize::run(&args))?,
         Command::Check(args) => check::run(args)?,
         Command::Verify(args) => return Ok(processes::refuse("verify").and_then(|()| verify::run(&args))?),
         Command::Devices(args) => devices::run(&args)?,

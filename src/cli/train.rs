@@ -7,6 +7,7 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 
 use super::Failure;
 use super::cuda_env;
+use super::encoding::EncodingBar;
 use super::introduction::Introduction;
 use super::memory;
 use super::processes::{self, Role};
@@ -226,7 +227,11 @@ fn open(run: Run, config: &Config, role: Role, world: Option<&World>) -> Result<
     if role.leads() {
         serve_metrics(config)?;
     }
-    Ok((compose::data(config)?, run))
+    let bar = EncodingBar::new(role.leads());
+    Ok((
+        compose::data_telling(config, &mut |encoded| bar.show(encoded))?,
+        run,
+    ))
 }
 
 fn serve_metrics(config: &Config) -> Result<()> {

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use super::tokenized::documents;
 use crate::config::{Config, DataKind, ModelKind};
-use crate::data::{Corpus, DataSource, Images, LabelledImages, Windows};
+use crate::data::{Corpus, DataSource, Documents, Encoded, Images, LabelledImages, Sequences, Windows};
 use crate::error::{Result, ValueProblem};
 
 /// The number of windows in a validation on text or tokens, if the config does not set it. It does not depend
@@ -36,14 +37,30 @@ impl std::fmt::Debug for TrainingData {
 /// When a file is missing, empty, too short or of another kind, or when it has tokens or classes that the
 /// model does not know.
 pub fn data(config: &Config) -> Result<TrainingData> {
+    data_telling(config, &mut |_| ())
+}
+
+/// The same. `tell` hears how many bytes are encoded, if a tokenizer has to encode the data first.
+///
+/// # Errors
+/// As [`data`].
+pub fn data_telling(config: &Config, tell: &mut dyn FnMut(Encoded)) -> Result<TrainingData> {
     let paths = &config.data.path.0;
     if paths.is_empty() {
         return Err(config.refuse("data.path", ValueProblem::NoData));
     }
+    let encoded = documents(config, tell)?;
     match config.data.kind {
         DataKind::Text if config.data.path.is_built_in() => windows(config, Corpus::built_in(), "bytes"),
-        DataKind::Text => windows(config, Corpus::text(paths)?, "bytes"),
+        DataKind::Text => match encoded {
+            Some(documents) => windows(config, documents.into_corpus(), "tokens"),
+            None => windows(config, Corpus::text(paths)?, "bytes"),
+        },
         DataKind::Tokens => windows(config, Corpus::tokens(paths, config.data.dtype)?, "tokens"),
+        DataKind::Jsonl | DataKind::Parquet => match encoded {
+            Some(documents) => sequences(config, documents),
+            None => Err(config.refuse("data.tokenizer", ValueProblem::NoTokenizer)),
+        },
         DataKind::Idx => images(config),
     }
 }
@@ -83,6 +100,51 @@ fn windows(config: &Config, corpus: Corpus, unit: &str) -> Result<TrainingData> 
         },
         validation_micro_batches: micro_batches,
         summary,
+    })
+}
+
+fn sequences(config: &Config, documents: Documents) -> Result<TrainingData> {
+    let size = (config.micro_batch_size(), config.data.seq);
+    let (packing, micro_batches, seed) = (
+        config.data.packing,
+        config.pipeline.micro_batches,
+        config.data.seed,
+    );
+    let (count, tokens, name) = (
+        documents.count(),
+        documents.corpus().count(),
+        documents.corpus().name(),
+    );
+    let (train, validation) = config.data.validation.split(count);
+    let held = validation.end - validation.start;
+    let documents = Arc::new(documents);
+    let train = Sequences::shuffled(Arc::clone(&documents), train, packing, size, micro_batches, seed)?;
+    let validation = match validation.is_empty() {
+        true => None,
+        false => Some(Sequences::in_order(documents, validation, packing, size)?),
+    };
+    let whole = validation
+        .as_ref()
+        .map_or(1, |all| all.count().min(VALIDATION_WINDOWS));
+    let cut = match train.cut() {
+        0 => String::new(),
+        cut => format!(
+            "; {cut} are longer than data.seq = {}, and their ends are not used",
+            size.1
+        ),
+    };
+    Ok(TrainingData {
+        validation_micro_batches: config
+            .train
+            .validation_micro_batches
+            .unwrap_or(whole.div_ceil(size.0 as u64) as u32),
+        summary: format!(
+            "{name}: {count} documents of {tokens} tokens in {} sequences, the last {held} documents for \
+             validation{cut}",
+            train.count()
+        ),
+        train: Arc::new(train),
+        validation: validation.map(|all| Arc::new(all) as Arc<dyn DataSource>),
     })
 }
 

@@ -6,7 +6,8 @@ use super::{Config, LearningRateSchedule, SyncKind, keys};
 use crate::error::Result;
 
 /// Keys that change speed, memory, output or kept files, but no weight.
-const HARMLESS: [&str; 13] = [
+const HARMLESS: [&str; 14] = [
+    "data.cache",
     "pipeline.stages",
     "pipeline.chunks",
     "pipeline.schedule",

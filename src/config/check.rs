@@ -169,7 +169,11 @@ fn data(config: &Config) -> Result<()> {
             ModelKind::Mlp => ("mlp", "images", "= \"idx\""),
             kind => {
                 let name = kind.family().map_or("gpt", Family::name);
-                (name, "tokens", "to \"text\" or \"tokens\"")
+                (
+                    name,
+                    "tokens",
+                    "to \"text\", \"tokens\", \"jsonl\" or \"parquet\"",
+                )
             }
         };
         ValueProblem::OtherData { model, takes, to }
@@ -181,6 +185,7 @@ fn data(config: &Config) -> Result<()> {
         "data.path",
         || ValueProblem::BuiltInData(Paths::BUILT_IN),
     )?;
+    tokenizer(config)?;
     match data.validation {
         Share::Fraction(fraction) => {
             config.require((0.0..1.0).contains(&fraction), "data.validation", || {
@@ -189,6 +194,21 @@ fn data(config: &Config) -> Result<()> {
         }
         Share::Count(_) => Ok(()),
     }
+}
+
+/// Refuses documents without a tokenizer, and a tokenizer for the built-in text.
+fn tokenizer(config: &Config) -> Result<()> {
+    let data = &config.data;
+    let is_set = data.tokenizer.is_some();
+    let needed = matches!(data.kind, DataKind::Jsonl | DataKind::Parquet);
+    config.require(is_set || !needed, "data.tokenizer", || ValueProblem::NoTokenizer)?;
+    config.require(
+        !is_set || !data.path.is_built_in() || data.kind != DataKind::Text,
+        "data.tokenizer",
+        || ValueProblem::BuiltInBytes(Paths::BUILT_IN),
+    )?;
+    let has_parquet = cfg!(feature = "parquet") || data.kind != DataKind::Parquet;
+    config.require(has_parquet, "data.kind", || ValueProblem::NoFeature("parquet"))
 }
 
 fn pipeline(config: &Config) -> Result<()> {

@@ -27,7 +27,7 @@ const TOKENS: &[&str] = &["gpt", "llama", "mistral", "qwen2", "qwen3"];
 /// Llama and its kin.
 const LLAMAS: &[&str] = &["llama", "mistral", "qwen2", "qwen3"];
 
-const RULES: [Rule; 30] = [
+const RULES: [Rule; 37] = [
     rule("model", "path", "kind", TOKENS),
     rule("model", "vocab", "kind", TOKENS),
     rule("model", "dim", "kind", TOKENS),
@@ -48,7 +48,19 @@ const RULES: [Rule; 30] = [
     rule("model", "window", "kind", &["mistral"]),
     rule("model", "dropout", "kind", &["gpt", "mlp"]),
     rule("model", "sizes", "kind", &["mlp"]),
-    rule("data", "seq", "kind", &["text", "tokens"]),
+    rule(
+        "data",
+        "tokenizer",
+        "kind",
+        &["text", "tokens", "jsonl", "parquet"],
+    ),
+    rule("data", "end_of_text", "kind", &["text", "jsonl", "parquet"]),
+    rule("data", "cache", "kind", &["text", "jsonl", "parquet"]),
+    rule("data", "field", "kind", &["jsonl", "parquet"]),
+    rule("data", "template", "kind", &["jsonl"]),
+    rule("data", "loss_on", "kind", &["jsonl"]),
+    rule("data", "packing", "kind", &["jsonl", "parquet"]),
+    rule("data", "seq", "kind", &["text", "tokens", "jsonl", "parquet"]),
     rule("data", "dtype", "kind", &["tokens"]),
     rule("data", "labels", "kind", &["idx"]),
     rule("pipeline", "max_staleness", "sync", &["server"]),

@@ -94,7 +94,7 @@ impl Config {
         let rows = self.micro_batch_size() as u64 * u64::from(self.pipeline.micro_batches);
         match self.data.kind {
             DataKind::Idx => rows,
-            DataKind::Text | DataKind::Tokens => rows * self.data.seq as u64,
+            _ => rows * self.data.seq as u64,
         }
     }
 
@@ -102,7 +102,7 @@ impl Config {
     pub fn unit(&self) -> &'static str {
         match self.data.kind {
             DataKind::Idx => "images",
-            DataKind::Text | DataKind::Tokens => "tokens",
+            _ => "tokens",
         }
     }
 
@@ -111,7 +111,7 @@ impl Config {
     pub fn loss_unit(&self) -> (&'static str, &'static str) {
         match self.data.kind {
             DataKind::Idx => ("nats", "image"),
-            DataKind::Text | DataKind::Tokens => ("nats", "token"),
+            _ => ("nats", "token"),
         }
     }
 

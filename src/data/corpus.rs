@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use super::text;
 use super::tokens::{self, Tokens, Width};
+use super::{index, text};
 use crate::checksum::{Checksum, ChecksumBuilder};
 use crate::error::{DataError, Error, Result};
 
@@ -22,6 +22,8 @@ const BUILT_IN: &[u8] = include_bytes!("builtin/shakespeare.txt");
 #[derive(Debug)]
 pub struct Corpus {
     pieces: Vec<Piece>,
+    /// The files of which it was made, if these are others.
+    made_of: Option<Vec<PathBuf>>,
     scan: OnceLock<Scan>,
 }
 
@@ -63,17 +65,31 @@ impl Corpus {
         text::read(paths).map(Self::of)
     }
 
-    /// Token files: tokens of one width, little endian, and nothing else in the file.
+    /// Token files: tokens of one width, little endian, and nothing else in the file. A file that has one of
+    /// Megatron's indexes beside it (`X.bin` and `X.idx`) has the width that the index says.
     ///
     /// # Errors
     /// When a file is missing or empty, cannot be read or is not a regular file. Also when it is a NumPy
-    /// array, or when its length is not a whole number of tokens.
+    /// array, when its length is not a whole number of tokens, or when an index does not fit it.
     pub fn tokens(paths: &[PathBuf], width: Width) -> Result<Self> {
         let open = |path: &PathBuf| {
-            let (tokens, count) = tokens::open(path, width)?;
-            Ok((path.clone(), tokens, count))
+            let (path, width) = match index::pair(path) {
+                Some((path, index)) => {
+                    let width = index::read(&path, &index)?.width;
+                    (path, width)
+                }
+                None => (path.clone(), width),
+            };
+            let (tokens, count) = tokens::open(&path, width)?;
+            Ok((path, tokens, count))
         };
         paths.iter().map(open).collect::<Result<_>>().map(Self::of)
+    }
+
+    /// The same, with the name of the files of which it was made.
+    pub(super) fn called(mut self, paths: &[PathBuf]) -> Self {
+        self.made_of = Some(paths.to_vec());
+        self
     }
 
     fn of(files: Vec<(PathBuf, Tokens, u64)>) -> Self {
@@ -90,6 +106,7 @@ impl Corpus {
         };
         Self {
             pieces: files.into_iter().map(piece).collect(),
+            made_of: None,
             scan: OnceLock::new(),
         }
     }
@@ -106,10 +123,18 @@ impl Corpus {
 
     /// A name for messages: the only file, or the first file and the number of others.
     pub fn name(&self) -> String {
-        match self.pieces.as_slice() {
+        let paths = match &self.made_of {
+            Some(paths) => paths.iter().map(PathBuf::as_path).collect(),
+            None => self
+                .pieces
+                .iter()
+                .map(|piece| piece.path.as_path())
+                .collect::<Vec<_>>(),
+        };
+        match paths.as_slice() {
             [] => "no file".to_owned(),
-            [one] => format!("`{}`", one.path.display()),
-            [first, rest @ ..] => format!("`{}` and {} more", first.path.display(), rest.len()),
+            [one] => format!("`{}`", one.display()),
+            [first, rest @ ..] => format!("`{}` and {} more", first.display(), rest.len()),
         }
     }
 

@@ -1,10 +1,14 @@
 //! Regular files of data, and reading at an offset in them.
 
 use std::fs::{self, File, FileType, Metadata};
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 
+use crate::checksum::ChecksumBuilder;
 use crate::error::{DataError, Error, FileProblem, Result};
+
+/// How many bytes are read at a time when a whole file is read.
+const BLOCK: usize = 1 << 20;
 
 /// The error for a problem with this file.
 pub(super) fn wrong(path: &Path, problem: FileProblem) -> Error {
@@ -32,6 +36,18 @@ pub(super) fn open(path: &Path) -> Result<(File, u64)> {
     }
     let file = File::open(path).map_err(unreadable(path))?;
     Ok((file, metadata.len()))
+}
+
+/// Adds the contents of a file to a checksum.
+pub(super) fn add_to(checksum: &mut ChecksumBuilder, path: &Path) -> Result<()> {
+    let (mut file, _) = open(path)?;
+    let mut block = vec![0; BLOCK];
+    loop {
+        match file.read(&mut block).map_err(Error::io("read", path))? {
+            0 => return Ok(()),
+            count => checksum.add(&block[..count]),
+        }
+    }
 }
 
 /// Why something that is not a regular file cannot be used.

@@ -1,34 +1,47 @@
-//! Where micro-batches come from: text, token files, labelled images, or your own source.
+//! Where micro-batches come from: text, token files, documents, labelled images, or your own source.
 //!
 //! A source is a pure function of the position (step, micro-batch). So there is no iterator whose state must
 //! be kept to resume a run, to split it over processes, or to prepare batches ahead.
 
 mod corpus;
+mod documents;
+mod encode;
 mod file;
 mod fingerprint;
 mod fingerprinted;
 mod idx;
 mod images;
+mod index;
 mod labelled;
 mod loader;
+mod loss_on;
 mod permutation;
 mod range;
+mod raw;
+mod sequences;
 mod share;
 mod source;
 mod summed;
 mod text;
 mod tokens;
 mod windows;
+mod writer;
 
 pub use corpus::Corpus;
+pub use documents::Documents;
+pub use encode::{Encoded, Recipe};
 pub(crate) use file::read_at;
 pub use fingerprint::Fingerprint;
 pub(crate) use fingerprinted::Fingerprinted;
 pub use images::Images;
 pub use labelled::LabelledImages;
 pub use loader::{Feed, Loader};
+pub use loss_on::LossOn;
+pub use raw::{Form, Template};
+pub use sequences::Sequences;
 pub use share::Share;
 pub use source::{DataSource, IGNORED};
 pub(crate) use summed::Summed;
 pub use tokens::Width;
 pub use windows::Windows;
+pub use writer::{TokenWriter, Written};

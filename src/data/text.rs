@@ -29,58 +29,68 @@ struct TextFiles {
     open: u32,
 }
 
-/// Every file's path, text and length, in order.
-pub(super) fn read(paths: &[PathBuf]) -> Result<Vec<(PathBuf, Tokens, u64)>> {
-    let mut found = TextFiles::default();
+/// The text files at these paths and their lengths, in order.
+pub(super) fn find(paths: &[PathBuf]) -> Result<Vec<(PathBuf, u64)>> {
+    let mut found = Vec::new();
     for path in paths {
         if file::metadata(path)?.is_dir() {
-            let before = found.files.len();
-            found.add_folder(path)?;
-            if found.files[before..].iter().all(|(.., bytes)| *bytes == 0) {
+            let before = found.len();
+            add_folder(&mut found, path)?;
+            if found[before..].iter().all(|(_, bytes)| *bytes == 0) {
                 return Err(Error::from(DataError::Folder {
                     path: path.clone(),
                     problem: FolderProblem::NoText,
                 }));
             }
         } else {
-            let (file, bytes) = file::open(path)?;
+            let (_, bytes) = file::open(path)?;
             if bytes == 0 {
                 return Err(wrong(path, FileProblem::Empty));
             }
-            found.add(path.clone(), file, bytes)?;
+            found.push((path.clone(), bytes));
         }
     }
-    Ok(found.files)
+    Ok(found)
+}
+
+/// Every file's path, text and length, in order.
+pub(super) fn read(paths: &[PathBuf]) -> Result<Vec<(PathBuf, Tokens, u64)>> {
+    let mut read = TextFiles::default();
+    for (path, _) in find(paths)? {
+        let (file, bytes) = file::open(&path)?;
+        read.add(path, file, bytes)?;
+    }
+    Ok(read.files)
+}
+
+fn add_folder(found: &mut Vec<(PathBuf, u64)>, folder: &Path) -> Result<()> {
+    let entries = fs::read_dir(folder).map_err(Error::io("list", folder))?;
+    let mut entries = entries
+        .collect::<std::io::Result<Vec<_>>>()
+        .map_err(Error::io("list", folder))?;
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        let (name, path) = (entry.file_name(), entry.path());
+        if is_hidden(&name) {
+            continue;
+        }
+        // The entry itself: a symbolic link to a folder is not followed, since it could lead back up.
+        let kind = entry.file_type().map_err(Error::io("read", &path))?;
+        if kind.is_dir() {
+            if !SKIPPED.iter().any(|skipped| name == *skipped) {
+                add_folder(found, &path)?;
+            }
+        } else if path.is_file() {
+            let (file, bytes) = file::open(&path)?;
+            if !is_binary(&file).map_err(Error::io("read", &path))? {
+                found.push((path, bytes));
+            }
+        }
+    }
+    Ok(())
 }
 
 impl TextFiles {
-    fn add_folder(&mut self, folder: &Path) -> Result<()> {
-        let entries = fs::read_dir(folder).map_err(Error::io("list", folder))?;
-        let mut entries = entries
-            .collect::<std::io::Result<Vec<_>>>()
-            .map_err(Error::io("list", folder))?;
-        entries.sort_by_key(fs::DirEntry::file_name);
-        for entry in entries {
-            let (name, path) = (entry.file_name(), entry.path());
-            if is_hidden(&name) {
-                continue;
-            }
-            // The entry itself: a symbolic link to a folder is not followed, since it could lead back up.
-            let kind = entry.file_type().map_err(Error::io("read", &path))?;
-            if kind.is_dir() {
-                if !SKIPPED.iter().any(|skipped| name == *skipped) {
-                    self.add_folder(&path)?;
-                }
-            } else if path.is_file() {
-                let (file, bytes) = file::open(&path)?;
-                if !is_binary(&file).map_err(Error::io("read", &path))? {
-                    self.add(path, file, bytes)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Adds a file: its text, or the open file if there is too much text for memory.
     fn add(&mut self, path: PathBuf, file: File, bytes: u64) -> Result<()> {
         let tokens = if self.held + bytes <= HELD {

@@ -26,6 +26,32 @@ pub enum Width {
     U32,
 }
 
+impl Width {
+    /// The bytes of a token.
+    pub(super) fn bytes(self) -> u64 {
+        match self {
+            Self::U16 => 2,
+            Self::U32 => 4,
+        }
+    }
+
+    /// Its name in configs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::U16 => "u16",
+            Self::U32 => "u32",
+        }
+    }
+
+    /// The narrowest for this many tokens.
+    pub fn of(vocabulary: usize) -> Self {
+        match vocabulary <= 1 << 16 {
+            true => Self::U16,
+            false => Self::U32,
+        }
+    }
+}
+
 /// Where tokens are.
 #[derive(Debug)]
 pub(super) enum Tokens {
@@ -67,8 +93,7 @@ impl Tokens {
     fn width(&self) -> u64 {
         match self {
             Self::Text(_) | Self::BuiltIn(_) | Self::TextFile(_) | Self::TextAt(_) => 1,
-            Self::File(_, Width::U16) => 2,
-            Self::File(_, Width::U32) => 4,
+            Self::File(_, width) => width.bytes(),
         }
     }
 

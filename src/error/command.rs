@@ -148,6 +148,9 @@ pub enum OutProblem {
     /// The folder to write into does not exist.
     #[error("there is no folder {}: make it, or name another", .0.display())]
     NoFolder(PathBuf),
+    /// A token file whose name has another ending.
+    #[error("a token file has a name that ends in `.bin`")]
+    NotBin,
     /// The file exists.
     #[error("this file exists: name another, or remove it")]
     Exists,

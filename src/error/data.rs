@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::Error;
+use super::{Error, IndexProblem, RecordProblem, TokenizerProblem};
 use crate::id::MicroBatch;
 
 /// Data that cannot be used.
@@ -26,6 +26,54 @@ pub enum DataError {
         path: PathBuf,
         /// What is wrong with it.
         problem: FileProblem,
+    },
+    /// A line of a file, or a row of a table, that is no document.
+    #[error("`{}` line {line} {problem}", path.display())]
+    Record {
+        /// The file.
+        path: PathBuf,
+        /// The line or row, from 1.
+        line: u64,
+        /// What is wrong with it.
+        problem: RecordProblem,
+    },
+    /// There is no document for this purpose.
+    #[error(
+        "{data}: none of its {count} documents is for {purpose}, or they have no tokens; data.validation \
+         says how many are kept for validation"
+    )]
+    NoDocuments {
+        /// The data's name.
+        data: String,
+        /// The documents that it has.
+        count: u64,
+        /// Training or validation.
+        purpose: &'static str,
+    },
+    /// No token of any document is a target.
+    #[error(
+        "{data}: no token is a target: with data.loss_on = \"answers\", a message of the role \"assistant\" \
+         has to begin within data.seq = {seq} tokens"
+    )]
+    NoTargets {
+        /// The data's name.
+        data: String,
+        /// The length of a sequence.
+        seq: usize,
+    },
+    /// Parquet, without the cargo feature for it.
+    #[error(
+        "this program was built without the cargo feature `parquet`: build it with `cargo build --release \
+         --features parquet`, or write the data as JSON lines"
+    )]
+    NoParquet,
+    /// A tokenizer that cannot be used, or that does not fit the model.
+    #[error("the tokenizer `{}` {problem}", path.display())]
+    Tokenizer {
+        /// Its file or folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: TokenizerProblem,
     },
     /// A folder without the expected files.
     #[error("the folder `{}` {problem}", path.display())]
@@ -194,6 +242,20 @@ pub enum FileProblem {
          `array.astype('uint16').tofile('tokens.bin')` does"
     )]
     Npy,
+    /// It is the index of a token file, and does not fit it.
+    #[error("{0}")]
+    Index(IndexProblem),
+    /// It is not text.
+    #[error(
+        "is not UTF-8 at byte {byte}: convert it, as with iconv, or train on its bytes without a tokenizer"
+    )]
+    NotUtf8 {
+        /// The first byte that is not, from 0.
+        byte: u64,
+    },
+    /// It has no document.
+    #[error("has no document")]
+    NoDocuments,
     /// Its length is not a whole number of tokens.
     #[error("holds {bytes} bytes, which is not a whole number of tokens of {each} bytes")]
     Ragged {
@@ -275,6 +337,9 @@ pub enum FolderProblem {
     /// It has no file of text.
     #[error("holds no text (hidden and binary files, `target` and `runs` are skipped)")]
     NoText,
+    /// It has no file of this kind.
+    #[error("holds no file whose name ends in `.{0}`")]
+    NoFiles(&'static str),
     /// It has no file of images.
     #[error("holds no IDX images (a file named such as `train-images-idx3-ubyte.gz`)")]
     NoImages,

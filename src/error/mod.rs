@@ -14,9 +14,11 @@ mod not_finite;
 pub mod plan;
 mod pretrained;
 mod profile;
+mod record;
 mod run;
 pub mod schedule;
 mod schedule_file;
+mod tokenizer;
 mod value;
 
 pub use call::{CallError, EndsNow, WaitingRank};
@@ -33,9 +35,11 @@ pub use not_finite::{Finding, Found, NotFinite};
 pub use plan::PlanError;
 pub use pretrained::{PretrainedError, TensorProblem};
 pub use profile::{CostsProblem, ProfileError};
+pub use record::{IndexProblem, RecordProblem};
 pub use run::{Holder, RunError};
 pub use schedule::ScheduleError;
 pub use schedule_file::ScheduleFileProblem;
+pub use tokenizer::TokenizerProblem;
 pub use value::ValueProblem;
 
 use std::any::Any;

@@ -113,6 +113,21 @@ pub enum ValueProblem {
     /// Built-in data that does not exist, or that is combined with other data.
     #[error("the only built-in data is \"{0}\": give it alone, with data.kind = \"text\"")]
     BuiltInData(&'static str),
+    /// Documents, but no tokenizer.
+    #[error("documents become tokens: name the tokenizer.json of the model, or the folder that has it")]
+    NoTokenizer,
+    /// A tokenizer for the built-in text.
+    #[error("the built-in text (\"{0}\") is read as bytes: leave this out, or name files of your own")]
+    BuiltInBytes(&'static str),
+    /// Something that this program was built without.
+    #[error(
+        "this program was built without the cargo feature `{0}`: build it with `cargo build --release \
+         --features {0}`, or write the data as JSON lines (\"jsonl\")"
+    )]
+    NoFeature(&'static str),
+    /// The user has no folder in which tokens could be kept.
+    #[error("no folder for tokens: name one, or set HOME or XDG_CACHE_HOME")]
+    NoCacheFolder,
     /// No data.
     #[error("nothing to train on: name a file or a folder")]
     NoData,

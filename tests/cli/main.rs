@@ -188,6 +188,10 @@ mod safety;
 
 mod sample;
 
+mod documents;
+
+mod tokenize;
+
 mod trace;
 
 mod schedules;

@@ -131,6 +131,14 @@ fn keys_of_another_kind_are_refused() {
             "[data]\nkind = 'tokens'\nlabels = 'x'",
             &["data.labels is for data.kind = \"idx\""],
         ),
+        (
+            "[data]\nkind = 'text'\nloss_on = 'answers'",
+            &["my.toml:3: data.loss_on is for data.kind = \"jsonl\""],
+        ),
+        (
+            "[data]\nkind = 'tokens'\npacking = false",
+            &["data.packing is for data.kind = \"jsonl\" or \"parquet\""],
+        ),
     ]);
 }
 

@@ -95,7 +95,7 @@ fn a_wrong_type_says_what_was_expected_and_what_was_found() {
         (
             "[data]\nkind = 'txt'",
             &[
-                "expected one of `text`, `tokens`, `idx`",
+                "expected one of `text`, `tokens`, `jsonl`, `parquet`, `idx`",
                 "did you mean \"text\"?",
             ],
         ),
@@ -155,6 +155,18 @@ fn impossible_values_say_what_to_do() {
         (
             "[data]\nkind = 'idx'",
             &["my.toml:2: data.kind: a model of kind \"gpt\" takes tokens"],
+        ),
+        (
+            "[data]\nkind = 'jsonl'",
+            &["data.tokenizer: documents become tokens: name the tokenizer.json of the model"],
+        ),
+        (
+            "[data]\npath = 'builtin:shakespeare'\ntokenizer = 'x'",
+            &["my.toml:3: data.tokenizer: the built-in text (\"builtin:shakespeare\") is read as bytes"],
+        ),
+        (
+            "[data]\nkind = 'jsonl'\ntokenizer = 'x'\ntemplate = 'alpaca'",
+            &["data.template: expected `chatml` or `llama3`"],
         ),
         (
             "[data]\nvalidation = 1.5",

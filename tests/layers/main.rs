@@ -30,6 +30,7 @@ const TABLE: &[Row] = &[
     ("id", 0, &[]),
     ("nearest", 0, &[]),
     ("interrupt", 0, &["error"]),
+    ("tokenizer", 0, &["error", "checksum"]),
     ("error", 0, &["id", "checksum"]),
 ];
 

@@ -1,0 +1,44 @@
+//! The tokenizer of a config, and the documents that it encodes.
+
+use crate::config::{Config, DataKind};
+use crate::data::{Documents, Encoded, Form, Recipe};
+use crate::error::{Result, ValueProblem};
+use crate::tokenizer::Tokenizer;
+
+/// The tokenizer that a config names, if it names one.
+///
+/// # Errors
+/// When it cannot be read, or when it has more tokens than the model knows.
+pub fn tokenizer(config: &Config) -> Result<Option<Tokenizer>> {
+    let Some(path) = &config.data.tokenizer else {
+        return Ok(None);
+    };
+    let tokenizer = Tokenizer::read(path)?;
+    tokenizer.check_vocabulary(config.model.vocab)?;
+    Ok(Some(tokenizer))
+}
+
+/// The documents of a config as tokens. `None` if it has no tokenizer, or if its data are tokens already.
+pub(super) fn documents(config: &Config, tell: &mut dyn FnMut(Encoded)) -> Result<Option<Documents>> {
+    let Some(tokenizer) = tokenizer(config)? else {
+        return Ok(None);
+    };
+    let data = &config.data;
+    let form = match data.kind {
+        DataKind::Text => Form::Text,
+        DataKind::Jsonl => Form::Jsonl,
+        DataKind::Parquet => Form::Parquet,
+        DataKind::Tokens | DataKind::Idx => return Ok(None),
+    };
+    let recipe = Recipe {
+        form,
+        field: data.field.clone(),
+        template: data.template,
+        loss_on: data.loss_on,
+        end_of_text: data.end_of_text.clone(),
+    };
+    let cache = || Some(pipewright_stages::devices::cache_folder()?.join("tokens"));
+    let folder = data.cache.clone().or_else(cache);
+    let folder = folder.ok_or_else(|| config.refuse("data.cache", ValueProblem::NoCacheFolder))?;
+    Documents::encode(&data.path.0, &tokenizer, &recipe, &folder, tell).map(Some)
+}

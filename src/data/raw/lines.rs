@@ -1,0 +1,80 @@
+//! The lines of a file.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::sync::Arc;
+
+use super::super::file;
+use super::Piece;
+use crate::error::{DataError, Error, RecordProblem, Result};
+
+/// The longest line: a file without line breaks is not read into memory.
+const LONGEST: u64 = 1 << 28;
+
+/// The lines of a file. Lines without a character are left out.
+pub(super) struct Lines {
+    path: Arc<Path>,
+    file: BufReader<File>,
+    line: u64,
+    failed: bool,
+}
+
+impl Lines {
+    pub(super) fn open(path: Arc<Path>) -> Result<Self> {
+        let (file, _) = file::open(&path)?;
+        Ok(Self {
+            path,
+            file: BufReader::with_capacity(1 << 18, file),
+            line: 0,
+            failed: false,
+        })
+    }
+
+    fn read(&mut self) -> Result<Option<Piece>> {
+        loop {
+            let mut bytes = Vec::new();
+            let read = (&mut self.file).take(LONGEST + 1).read_until(b'\n', &mut bytes);
+            if read.map_err(Error::io("read", &*self.path))? == 0 {
+                return Ok(None);
+            }
+            self.line += 1;
+            if bytes.len() as u64 > LONGEST {
+                return Err(self.refuse(RecordProblem::TooLong(LONGEST)));
+            }
+            if bytes.iter().all(u8::is_ascii_whitespace) {
+                continue;
+            }
+            let count = bytes.len() as u64;
+            // A line ends before its break, as errors tell it.
+            bytes.truncate(bytes.trim_ascii_end().len());
+            let text = String::from_utf8(bytes).map_err(|_| self.refuse(RecordProblem::NotUtf8))?;
+            return Ok(Some(Piece {
+                path: Arc::clone(&self.path),
+                line: self.line,
+                text,
+                ends: true,
+                bytes: count,
+            }));
+        }
+    }
+
+    fn refuse(&self, problem: RecordProblem) -> Error {
+        let path = self.path.to_path_buf();
+        let line = self.line;
+        DataError::Record { path, line, problem }.into()
+    }
+}
+
+impl Iterator for Lines {
+    type Item = Result<Piece>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        let piece = self.read().transpose();
+        self.failed = matches!(piece, Some(Err(_)));
+        piece
+    }
+}

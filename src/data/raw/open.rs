@@ -1,0 +1,26 @@
+//! Opens files by their form.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::{Form, Piece, lines, text};
+use crate::error::Result;
+
+/// The pieces of a file, in order.
+pub(crate) type Pieces = Box<dyn Iterator<Item = Result<Piece>>>;
+
+/// Opens a file. `field` is the column of a table.
+///
+/// # Errors
+/// When the file cannot be opened. The pieces have the errors of its contents.
+pub(crate) fn open(path: PathBuf, form: Form, field: &str) -> Result<Pieces> {
+    let path = Arc::from(path);
+    match form {
+        Form::Text => Ok(Box::new(text::Text::open(path)?)),
+        Form::Jsonl => Ok(Box::new(lines::Lines::open(path)?)),
+        Form::Parquet => {
+            let _ = field;
+            Err(crate::error::DataError::NoParquet.into())
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Training sequences made of documents.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use pipewright_stages::{Shape, Tensor, rng};
+
+use super::encode::NO_TARGET;
+use super::permutation::permute;
+use super::range::{check_rows, check_span, empty};
+use super::{DataSource, Documents, Fingerprint, IGNORED};
+use crate::error::{DataError, Result};
+use crate::id::MicroBatch;
+
+/// Micro-batches of [`Documents`]. Input and target are ids of `[rows, seq]`; the target is one token later,
+/// or [`IGNORED`] where that token does not count or does not exist.
+///
+/// Packed, documents follow each other, and a sequence begins where the one before it ends. Otherwise each
+/// sequence is the beginning of one document.
+#[derive(Debug)]
+pub struct Sequences {
+    documents: Arc<Documents>,
+    span: Range<u64>,
+    packed: bool,
+    rows: usize,
+    seq: usize,
+    order: Order,
+}
+
+/// Which sequence is at a position.
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    /// A new order each epoch, for steps of this many micro-batches.
+    Shuffled { key: [u32; 2], micro_batches: u32 },
+    /// As in the files, the same at every step.
+    InOrder,
+}
+
+impl Sequences {
+    /// For training: the documents of `span`, in a new order of sequences each epoch, every sequence once an
+    /// epoch. `rows`: sequences in a micro-batch; `micro_batches`: how many of these a step takes.
+    ///
+    /// # Errors
+    /// When the span is empty or not within the documents, when none of its tokens is a target, or when
+    /// `rows` or `seq` is 0.
+    pub fn shuffled(
+        documents: Arc<Documents>,
+        span: Range<u64>,
+        packed: bool,
+        (rows, seq): (usize, usize),
+        micro_batches: u32,
+        seed: u64,
+    ) -> Result<Self> {
+        let key = rng::key(seed, "sequences");
+        let order = Order::Shuffled { key, micro_batches };
+        let all = Self::of(documents, span, packed, (rows, seq), order)?;
+        match all.has_target()? {
+            true => Ok(all),
+            false => Err(DataError::NoTargets {
+                data: all.documents.corpus.name(),
+                seq,
+            }
+            .into()),
+        }
+    }
+
+    /// For validation: the sequences of `span` in order. Rows after the last one have the target [`IGNORED`].
+    ///
+    /// # Errors
+    /// When the span is empty or not within the documents, or when `rows` or `seq` is 0.
+    pub fn in_order(
+        documents: Arc<Documents>,
+        span: Range<u64>,
+        packed: bool,
+        size: (usize, usize),
+    ) -> Result<Self> {
+        Self::of(documents, span, packed, size, Order::InOrder)
+    }
+
+    fn of(
+        documents: Arc<Documents>,
+        span: Range<u64>,
+        packed: bool,
+        (rows, seq): (usize, usize),
+        order: Order,
+    ) -> Result<Self> {
+        let (name, count) = (documents.corpus.name(), documents.count());
+        check_span(&name, &span, count)?;
+        check_rows(&name, rows)?;
+        if seq == 0 {
+            return Err(empty(&name, "token of a row"));
+        }
+        let all = Self {
+            documents,
+            span,
+            packed,
+            rows,
+            seq,
+            order,
+        };
+        if all.count() == 0 {
+            let purpose = match order {
+                Order::Shuffled { .. } => "training",
+                Order::InOrder => "validation",
+            };
+            return Err(DataError::NoDocuments {
+                data: name,
+                count,
+                purpose,
+            }
+            .into());
+        }
+        Ok(all)
+    }
+
+    /// The number of sequences.
+    pub fn count(&self) -> u64 {
+        let tokens = self.documents.tokens(&self.span);
+        match self.packed {
+            true => (tokens.end - tokens.start)
+                .saturating_sub(1)
+                .div_ceil(self.seq as u64),
+            false => self.span.end - self.span.start,
+        }
+    }
+
+    /// The number of documents that are longer than a sequence, so that their ends are not used.
+    pub fn cut(&self) -> u64 {
+        let is_cut = |document: &u64| {
+            let tokens = self.documents.tokens(&(*document..document + 1));
+            tokens.end - tokens.start > self.seq as u64 + 1
+        };
+        match self.packed {
+            true => 0,
+            false => self.span.clone().filter(is_cut).count() as u64,
+        }
+    }
+
+    /// The tokens of a sequence, with the one after it.
+    fn tokens(&self, sequence: u64) -> Range<u64> {
+        let longest = self.seq as u64 + 1;
+        let (start, end) = match self.packed {
+            true => {
+                let tokens = self.documents.tokens(&self.span);
+                (tokens.start + sequence * self.seq as u64, tokens.end)
+            }
+            false => {
+                let document = self.span.start + sequence;
+                let tokens = self.documents.tokens(&(document..document + 1));
+                (tokens.start, tokens.end)
+            }
+        };
+        start..end.min(start + longest)
+    }
+
+    /// The sequence at a row, or `None` after the last one.
+    fn sequence(&self, step: u64, micro_batch: MicroBatch, row: usize) -> Option<u64> {
+        let count = self.count();
+        let index = match self.order {
+            Order::Shuffled { key, micro_batches } => {
+                let place = (step * u64::from(micro_batches) + u64::from(micro_batch.0)) * self.rows as u64
+                    + row as u64;
+                permute(key, place / count, count, place % count)
+            }
+            Order::InOrder => u64::from(micro_batch.0) * self.rows as u64 + row as u64,
+        };
+        (index < count).then_some(index)
+    }
+
+    /// Writes a sequence into a row of input and target.
+    fn fill(&self, sequence: u64, input: &mut [u32], target: &mut [u32]) -> Result<()> {
+        let place = self.tokens(sequence);
+        let mut tokens = Tensor::scratch_ids(&[self.seq + 1]);
+        let tokens = &mut tokens.ids_mut()[..(place.end - place.start) as usize];
+        self.documents.corpus.read(place.start, tokens)?;
+        for (input, token) in input.iter_mut().zip(tokens.iter()) {
+            *input = token & !NO_TARGET;
+        }
+        for (target, &token) in target.iter_mut().zip(tokens.iter().skip(1)) {
+            *target = if token & NO_TARGET == 0 { token } else { IGNORED };
+        }
+        Ok(())
+    }
+
+    /// Whether any token of any sequence is a target.
+    fn has_target(&self) -> Result<bool> {
+        let (mut input, mut target) = (vec![0; self.seq], vec![IGNORED; self.seq]);
+        for sequence in 0..self.count() {
+            self.fill(sequence, &mut input, &mut target)?;
+            if target.iter().any(|&target| target != IGNORED) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl DataSource for Sequences {
+    fn micro_batch(&self, step: u64, micro_batch: MicroBatch) -> Result<(Tensor, Tensor)> {
+        let dims = [self.rows, self.seq];
+        let (mut input, mut target) = (Tensor::scratch_ids(&dims), Tensor::scratch_ids(&dims));
+        // What follows the end of the last document is no target, so any token can stand there.
+        input.ids_mut().fill(0);
+        target.ids_mut().fill(IGNORED);
+        let rows = input.ids_mut().chunks_exact_mut(self.seq);
+        for (row, (input, target)) in rows.zip(target.ids_mut().chunks_exact_mut(self.seq)).enumerate() {
+            if let Some(sequence) = self.sequence(step, micro_batch, row) {
+                self.fill(sequence, input, target)?;
+            }
+        }
+        Ok((input, target))
+    }
+
+    fn shapes(&self) -> (Shape, Shape) {
+        let shape = Shape::ids(&[self.rows, self.seq]);
+        (shape, shape)
+    }
+
+    /// The fingerprint covers all documents, the tokenizer and how both become tokens.
+    fn fingerprint(&self) -> Result<Fingerprint> {
+        let (Range { start, end }, rows, seq) = (&self.span, self.rows, self.seq);
+        let order = match self.order {
+            Order::Shuffled { key, micro_batches } => {
+                format!("shuffled with key {key:?}, {micro_batches} micro-batches a step")
+            }
+            Order::InOrder => "in order".to_owned(),
+        };
+        let packed = if self.packed { "packed" } else { "one by one" };
+        Ok(Fingerprint {
+            name: self.documents.corpus.name(),
+            contents: self.documents.contents,
+            batches: format!(
+                "{rows} sequences of {seq} tokens from documents {start}..{end}, {packed}, {order}"
+            ),
+            is_sample: false,
+        })
+    }
+
+    fn is_endless(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,42 @@
+//! A tokenizer that cannot be used.
+
+/// What is wrong with a tokenizer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TokenizerProblem {
+    /// A folder without the file.
+    #[error(
+        "has no tokenizer.json; if the model has a tokenizer of another form, let Python's transformers \
+         write one: AutoTokenizer.from_pretrained(\"MODEL\").save_pretrained(\"FOLDER\")"
+    )]
+    NotInFolder,
+    /// A file that is no tokenizer.
+    #[error("is no tokenizer in the form of Hugging Face's tokenizer.json: {0}")]
+    Broken(String),
+    /// The model knows fewer tokens.
+    #[error(
+        "has {needed} tokens, and model.vocab is {known}: set model.vocab to {needed} or more, or take the \
+         tokenizer of this model"
+    )]
+    Vocabulary {
+        /// The tokens that the tokenizer may write.
+        needed: usize,
+        /// The tokens that the model knows.
+        known: usize,
+    },
+    /// It has no token with this text.
+    #[error("has no token `{0}`: name one that it has as data.end_of_text, or with --end-of-text")]
+    NoToken(String),
+    /// It has none of the tokens that usually end a document.
+    #[error(
+        "has none of the tokens {}: name the one that ends a document as data.end_of_text, or with \
+         --end-of-text", .0.join(", ")
+    )]
+    NoEndOfText(&'static [&'static str]),
+    /// It has no token for a part of a text.
+    #[error("cannot encode a text: {0}")]
+    Unencodable(String),
+    /// Its decoder refuses tokens.
+    #[error("cannot decode tokens: {0}")]
+    Undecodable(String),
+}

@@ -1,0 +1,116 @@
+use super::*;
+
+/// A config for chats, with the small tokenizer.
+const CHATS: &str = "\
+[model]
+vocab = 512
+dim = 16
+layers = 2
+heads = 2
+dropout = 0.1
+
+[data]
+kind = 'jsonl'
+path = 'chats.jsonl'
+tokenizer = 'TOKENIZER'
+field = 'messages'
+loss_on = 'answers'
+cache = 'cache'
+seq = 16
+
+[pipeline]
+micro_batches = 4
+micro_batch_size = 2
+
+[train]
+name = 'chats'
+steps = 6
+validate_every = 3
+print_every = 1
+
+[checkpoint]
+every = 2
+";
+
+/// A folder with that config and chats.
+fn place() -> Place {
+    let place = Place::new();
+    let tokenizer = format!("{}/tests/golden/tokenizer", env!("CARGO_MANIFEST_DIR"));
+    fs::write(place.path("chats.toml"), CHATS.replace("TOKENIZER", &tokenizer)).unwrap();
+    let chat = |number: u32| {
+        let question = format!("What comes after {number}?");
+        serde_json::json!({ "messages": [
+            { "role": "user", "content": question },
+            { "role": "assistant", "content": (number + 1).to_string() },
+        ]})
+    };
+    let lines: String = (0..40).map(|number| format!("{}\n", chat(number))).collect();
+    fs::write(place.path("chats.jsonl"), lines).unwrap();
+    place
+}
+
+fn train(place: &Place, args: &[&str]) -> Run {
+    let all = [&["train", "chats.toml", "--weights-hash"], args].concat();
+    place.run(&all).done()
+}
+
+#[test]
+fn a_resumed_training_on_chats_has_the_weights_of_one_that_was_not_stopped() {
+    let place = place();
+    let whole = train(&place, &["--run-dir", "runs/whole"]);
+    train(&place, &["--run-dir", "runs/parts", "--steps", "3"]);
+    // It is resumed on other ranks and without the tokens that were kept.
+    fs::remove_dir_all(place.path("cache")).unwrap();
+    let sets = ["--set", "pipeline.stages=1", "--set", "pipeline.replicas=2"];
+    let parts = train(
+        &place,
+        &[&["--run-dir", "runs/parts", "--resume"], &sets[..]].concat(),
+    );
+    assert_eq!(parts.hash(), whole.hash());
+}
+
+#[test]
+fn a_run_says_how_many_documents_and_sequences_it_has() {
+    let place = place();
+    let said = train(&place, &["--steps", "1"]).stdout();
+    assert!(said.contains("`chats.jsonl`: 40 documents of"), "{said}");
+    assert!(said.contains("the last 4 documents for validation"), "{said}");
+    let sets = ["data.packing=false", "data.seq=20", "data.loss_on=all"].map(|set| ["--set", set]);
+    let args = [&["--steps", "1", "--run-dir", "runs/each"], sets.as_flattened()].concat();
+    let said = train(&place, &args).stdout();
+    assert!(
+        said.contains("in 36 sequences") && said.contains("36 are longer than data.seq = 20"),
+        "{said}"
+    );
+}
+
+#[test]
+fn documents_that_cannot_be_used_are_refused_before_the_run_begins() {
+    let place = place();
+    let refused = |sets: &[&str]| {
+        let sets = sets.iter().flat_map(|set| ["--set", set]);
+        let args: Vec<&str> = ["train", "chats.toml"].into_iter().chain(sets).collect();
+        place.run(&args).refused()
+    };
+    let said = refused(&["data.field=text", "data.loss_on=all"]);
+    assert!(
+        said.contains("chats.jsonl` line 1 has no field \"text\" (data.field), only \"messages\""),
+        "{said}"
+    );
+    let said = refused(&["model.vocab=511"]);
+    assert!(
+        said.contains("tokenizer.json` has 512 tokens, and model.vocab is 511"),
+        "{said}"
+    );
+    let said = refused(&["data.end_of_text=<end>"]);
+    assert!(said.contains("has no token `<end>`"), "{said}");
+    let mut lines = fs::read_to_string(place.path("chats.jsonl")).unwrap();
+    let cut: usize = lines.split_inclusive('\n').take(17).map(str::len).sum();
+    lines.replace_range(cut - 4..cut - 1, "");
+    fs::write(place.path("chats.jsonl"), lines).unwrap();
+    let said = refused(&[]);
+    assert!(said.contains("chats.jsonl` line 17 is broken JSON"), "{said}");
+    assert!(!place.path("runs/chats/checkpoints").exists());
+    let left: Vec<_> = fs::read_dir(place.path("cache")).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}

@@ -1,0 +1,127 @@
+use pipewright::data::{Corpus, Documents, Form, Recipe, TokenWriter, Width};
+
+use super::*;
+
+/// The tokens of files, as `tokenize` writes them.
+pub(super) fn tokens(paths: &[PathBuf], recipe: &Recipe) -> pipewright::Result<Vec<u32>> {
+    let folder = TempDir::new().unwrap();
+    let out = folder.path().join("out.bin");
+    let mut writer = TokenWriter::create(&out, Width::U32)?;
+    let mut told = 0;
+    recipe.encode(paths, &small(), &mut writer, &mut |encoded| {
+        assert!(encoded.bytes >= told && encoded.bytes <= encoded.all);
+        told = encoded.bytes;
+    })?;
+    writer.finish(false)?;
+    let bytes = fs::read(out).unwrap();
+    Ok(bytes
+        .as_chunks()
+        .0
+        .iter()
+        .map(|token| u32::from_le_bytes(*token))
+        .collect())
+}
+
+#[test]
+fn each_file_of_text_is_a_document_with_a_token_at_its_end() {
+    let folder = TempDir::new().unwrap();
+    let texts = ["Hear me speak.\n", "naïve café 😀"];
+    for (name, text) in ["a.txt", "b.txt"].iter().zip(texts) {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    let expected: Vec<u32> = texts
+        .iter()
+        .flat_map(|text| [small().encode(text).unwrap(), vec![0]].concat())
+        .collect();
+    let recipe = Recipe::new(Form::Text);
+    assert_eq!(tokens(&[folder.path().to_owned()], &recipe).unwrap(), expected);
+    let ended = Recipe {
+        end_of_text: Some("<|im_end|>".to_owned()),
+        ..recipe
+    };
+    assert_eq!(
+        tokens(&[folder.path().to_owned()], &ended).unwrap().last(),
+        Some(&2)
+    );
+}
+
+#[test]
+fn a_long_text_has_the_tokens_that_it_has_as_a_whole() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("long.txt");
+    // Many places where pieces must not be cut: several line breaks, spaces, characters of several bytes.
+    let block = "Speak, speak.\n\n  You are all résolved\nrather to die 日本\n語 than to famish?\r\n\u{3000}x\n\
+                 \u{a0}y\n";
+    let text = block.repeat(28_000);
+    assert!(text.len() > 2 << 20);
+    fs::write(&path, &text).unwrap();
+    let expected = [small().encode(&text).unwrap(), vec![0]].concat();
+    assert!(tokens(&[path], &Recipe::new(Form::Text)).unwrap() == expected);
+}
+
+#[test]
+fn text_that_is_not_utf8_is_refused_with_the_byte() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("latin.txt");
+    for (text, byte) in [(&b"caf\xe9 au lait"[..], 3), (b"cut \xe2\x82", 4)] {
+        fs::write(&path, text).unwrap();
+        let said = message(tokens(std::slice::from_ref(&path), &Recipe::new(Form::Text)));
+        assert!(
+            said.contains(&format!("latin.txt` is not UTF-8 at byte {byte}")),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn tokens_are_kept_and_made_again_when_what_they_depend_on_changes() {
+    let folder = TempDir::new().unwrap();
+    let (path, cache) = (folder.path().join("a.txt"), folder.path().join("cache"));
+    let tokenizer = small();
+    let encode = |recipe: &Recipe, work: &mut bool| -> Corpus {
+        let paths = std::slice::from_ref(&path);
+        Documents::encode(paths, &tokenizer, recipe, &cache, &mut |_| *work = true)
+            .unwrap()
+            .into_corpus()
+    };
+    let plain = Recipe::new(Form::Text);
+    let (mut first, mut again, mut other, mut changed) = (false, false, false, false);
+    fs::write(&path, "Hear me speak.").unwrap();
+    let count = encode(&plain, &mut first).count();
+    assert_eq!(encode(&plain, &mut again).count(), count);
+    let ended = Recipe {
+        end_of_text: Some("<|im_end|>".to_owned()),
+        ..plain.clone()
+    };
+    encode(&ended, &mut other);
+    fs::write(&path, "Hear me speak!").unwrap();
+    let corpus = encode(&plain, &mut changed);
+    assert_eq!((first, again, other, changed), (true, false, true, true));
+    assert!(corpus.name().contains("a.txt"), "{}", corpus.name());
+    let left = fs::read_dir(&cache).unwrap().map(|entry| entry.unwrap().path());
+    assert!(
+        left.into_iter()
+            .all(|path| path.extension().is_some_and(|is| is == "bin" || is == "idx"))
+    );
+}
+
+#[test]
+fn processes_that_encode_the_same_at_once_make_it_once() {
+    let folder = TempDir::new().unwrap();
+    let (path, cache) = (folder.path().join("a.txt"), folder.path().join("cache"));
+    fs::write(&path, "Hear me speak.\n".repeat(20_000)).unwrap();
+    let (tokenizer, recipe) = (small(), Recipe::new(Form::Text));
+    let made = std::sync::atomic::AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut work = 0;
+                let paths = std::slice::from_ref(&path);
+                let tell = &mut |_| work = 1;
+                Documents::encode(paths, &tokenizer, &recipe, &cache, tell).unwrap();
+                made.fetch_add(work, std::sync::atomic::Ordering::Relaxed);
+            });
+        }
+    });
+    assert_eq!(made.into_inner(), 1);
+}

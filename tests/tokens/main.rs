@@ -1,0 +1,37 @@
+//! Text as tokens: the tokenizers and the sources that use them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use pipewright::tokenizer::{TextStream, Tokenizer};
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn golden(name: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    root.join("tests/golden/tokenizer").join(name)
+}
+
+fn small() -> Tokenizer {
+    Tokenizer::read(&golden("tokenizer.json")).unwrap()
+}
+
+/// What Python's `tokenizers` encoded with this tokenizer.
+fn encoded() -> Value {
+    serde_json::from_slice(&fs::read(golden("encoded.json")).unwrap()).unwrap()
+}
+
+fn tokens_of(value: &Value) -> Vec<u32> {
+    let numbers = value.as_array().unwrap().iter();
+    numbers.map(|number| number.as_u64().unwrap() as u32).collect()
+}
+
+fn message<T>(result: pipewright::Result<T>) -> String {
+    result.err().expect("an error").to_string()
+}
+
+mod encoding;
+mod jsonl;
+mod pairs;
+mod sequences;
+mod tokenizers;

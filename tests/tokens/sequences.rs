@@ -1,0 +1,216 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use pipewright::data::{DataSource, Documents, Form, IGNORED, LossOn, Recipe, Sequences};
+use pipewright::id::MicroBatch;
+
+use super::*;
+
+const SEQ: usize = 8;
+
+/// Documents of these texts.
+fn documents(texts: &[String]) -> Arc<Documents> {
+    let lines = texts
+        .iter()
+        .map(|text| serde_json::json!({ "text": text }).to_string());
+    of_lines(&lines.collect::<Vec<_>>(), &Recipe::new(Form::Jsonl))
+}
+
+fn of_lines(lines: &[String], recipe: &Recipe) -> Arc<Documents> {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("data.jsonl");
+    fs::write(&path, lines.join("\n")).unwrap();
+    let cache = folder.path().join("cache");
+    // The token file stays open when its folder is removed.
+    Arc::new(Documents::encode(&[path], &small(), recipe, &cache, &mut |_| ()).unwrap())
+}
+
+/// Texts of different lengths.
+fn texts(count: usize) -> Vec<String> {
+    (0..count)
+        .map(|number| format!("{number} ").repeat(1 + number % 7))
+        .collect()
+}
+
+/// The tokens of all documents, one after the other.
+fn stream(texts: &[String]) -> Vec<u32> {
+    texts
+        .iter()
+        .flat_map(|text| [small().encode(text).unwrap(), vec![0]].concat())
+        .collect()
+}
+
+/// The rows of a step of `micro_batches` micro-batches: input and target.
+fn rows(source: &Sequences, step: u64, micro_batches: u32) -> Vec<(Vec<u32>, Vec<u32>)> {
+    let each = |micro_batch| {
+        let (input, target) = source.micro_batch(step, MicroBatch(micro_batch)).unwrap();
+        let rows = input.ids().chunks(SEQ).map(<[u32]>::to_vec);
+        rows.zip(target.ids().chunks(SEQ).map(<[u32]>::to_vec))
+            .collect::<Vec<_>>()
+    };
+    (0..micro_batches).flat_map(each).collect()
+}
+
+#[test]
+fn packed_documents_follow_each_other_and_each_token_is_a_target_once() {
+    let texts = texts(40);
+    let all = stream(&texts);
+    let source = Sequences::in_order(documents(&texts), 0..40, true, (3, SEQ)).unwrap();
+    assert_eq!(source.count() as usize, (all.len() - 1).div_ceil(SEQ));
+    let read = rows(&source, 5, source.count() as u32);
+    let targets: Vec<u32> = read.iter().flat_map(|(_, target)| target.clone()).collect();
+    let counted: Vec<u32> = targets.into_iter().filter(|&token| token != IGNORED).collect();
+    assert_eq!(counted, all[1..]);
+    assert_eq!(read[1].0, all[SEQ..2 * SEQ]);
+    assert_eq!(read[1].1, all[SEQ + 1..=2 * SEQ]);
+}
+
+#[test]
+fn an_epoch_has_every_sequence_once_and_the_next_one_in_another_order() {
+    let texts = texts(60);
+    let documents = documents(&texts);
+    let order = Sequences::in_order(Arc::clone(&documents), 0..60, true, (1, SEQ)).unwrap();
+    let count = order.count();
+    let in_order = rows(&order, 0, count as u32);
+    // One row a step, so that an epoch is so many steps.
+    let shuffled =
+        |seed| Sequences::shuffled(Arc::clone(&documents), 0..60, true, (1, SEQ), 1, seed).unwrap();
+    let epoch = |source: &Sequences, number: u64| -> Vec<_> {
+        (number * count..(number + 1) * count)
+            .flat_map(|step| rows(source, step, 1))
+            .collect()
+    };
+    let (first, second) = (epoch(&shuffled(1), 0), epoch(&shuffled(1), 1));
+    let counted = |rows: &[(Vec<u32>, Vec<u32>)]| {
+        let mut counts = BTreeMap::new();
+        for row in rows {
+            *counts.entry(row.clone()).or_insert(0) += 1;
+        }
+        counts
+    };
+    assert_eq!(counted(&first), counted(&in_order));
+    assert_eq!(counted(&second), counted(&in_order));
+    assert!(first != second && first != in_order && first != epoch(&shuffled(2), 0));
+    assert_eq!(first, epoch(&shuffled(1), 0), "a new source gives the same");
+}
+
+#[test]
+fn any_division_of_a_batch_into_micro_batches_has_the_same_rows() {
+    let texts = texts(60);
+    let documents = documents(&texts);
+    let of = |rows, micro_batches| {
+        let size = (rows, SEQ);
+        Sequences::shuffled(Arc::clone(&documents), 0..60, true, size, micro_batches, 7).unwrap()
+    };
+    for step in [0, 3, 1000] {
+        let whole = rows(&of(12, 1), step, 1);
+        assert_eq!(rows(&of(3, 4), step, 4), whole);
+        assert_eq!(rows(&of(1, 12), step, 12), whole);
+    }
+}
+
+#[test]
+fn without_packing_a_sequence_is_the_beginning_of_one_document() {
+    let texts = texts(20);
+    let source = Sequences::in_order(documents(&texts), 5..20, false, (4, SEQ)).unwrap();
+    assert_eq!(source.count(), 15);
+    let read = rows(&source, 0, 4);
+    let mut cut = 0;
+    for (text, (input, target)) in texts[5..].iter().zip(&read) {
+        let all = stream(std::slice::from_ref(text));
+        cut += u64::from(all.len() > SEQ + 1);
+        let count = (all.len() - 1).min(SEQ);
+        assert_eq!(
+            (&input[..count], &target[..count]),
+            (&all[..count], &all[1..=count])
+        );
+        assert!(target[count..].iter().all(|&target| target == IGNORED));
+    }
+    assert!(cut > 0 && source.cut() == cut);
+    assert!(
+        read[15].1.iter().all(|&target| target == IGNORED),
+        "rows after the last document"
+    );
+}
+
+#[test]
+fn only_answers_are_targets_and_tokens_are_as_the_model_knows_them() {
+    let line = r#"{"messages": [
+        {"role": "user", "content": "one two"}, {"role": "assistant", "content": "three"}]}"#;
+    let line = line.replace('\n', " ");
+    let recipe = |loss_on| Recipe {
+        field: "messages".to_owned(),
+        loss_on,
+        ..Recipe::new(Form::Jsonl)
+    };
+    let lines = vec![line; 3];
+    let documents = of_lines(&lines, &recipe(LossOn::Answers));
+    let source = Sequences::in_order(documents, 0..3, false, (3, 64)).unwrap();
+    let (input, target) = source.micro_batch(0, MicroBatch(0)).unwrap();
+    assert!(input.ids().iter().all(|&token| token < 512));
+    let counted: Vec<u32> = target
+        .ids()
+        .iter()
+        .copied()
+        .filter(|&token| token != IGNORED)
+        .collect();
+    let answer = [small().encode("three").unwrap(), vec![2]].concat();
+    assert_eq!(counted, [&answer[..], &answer, &answer].concat());
+}
+
+#[test]
+fn data_without_a_target_or_without_a_document_is_refused() {
+    let line = r#"{"messages": [{"role": "user", "content": "a long question, longer than eight tokens"},
+        {"role": "assistant", "content": "no"}]}"#;
+    let recipe = Recipe {
+        field: "messages".to_owned(),
+        loss_on: LossOn::Answers,
+        ..Recipe::new(Form::Jsonl)
+    };
+    let documents = of_lines(&[line.replace('\n', " ")], &recipe);
+    let said = message(Sequences::shuffled(
+        Arc::clone(&documents),
+        0..1,
+        false,
+        (1, SEQ),
+        1,
+        1,
+    ));
+    assert!(
+        said.contains("no token is a target") && said.contains("data.seq = 8"),
+        "{said}"
+    );
+    let said = message(Sequences::in_order(Arc::clone(&documents), 1..1, true, (1, SEQ)));
+    assert!(
+        said.contains("none of its 1 documents is for validation"),
+        "{said}"
+    );
+    let said = message(Sequences::in_order(documents, 0..2, true, (1, SEQ)));
+    assert!(said.contains("0..2 is not a part of"), "{said}");
+}
+
+#[test]
+fn the_fingerprint_differs_for_other_texts_and_for_other_targets_only() {
+    let lines: Vec<String> = encoded()["chats"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|chat| serde_json::json!({ "messages": chat["messages"] }).to_string())
+        .collect();
+    let of = |lines: &[String], loss_on, seq| {
+        let recipe = Recipe {
+            field: "messages".to_owned(),
+            loss_on,
+            ..Recipe::new(Form::Jsonl)
+        };
+        let count = lines.len() as u64;
+        let source = Sequences::in_order(of_lines(lines, &recipe), 0..count, true, (1, seq)).unwrap();
+        source.fingerprint().unwrap()
+    };
+    let plain = of(&lines, LossOn::All, SEQ);
+    assert!(plain.same_batches(&of(&lines, LossOn::All, SEQ)));
+    assert!(!plain.same_contents(&of(&lines[1..], LossOn::All, SEQ)));
+    assert!(!plain.same_contents(&of(&lines, LossOn::Answers, SEQ)));
+    let longer = of(&lines, LossOn::All, 9);
+    assert!(plain.same_contents(&longer) && !plain.same_batches(&longer));
+}
