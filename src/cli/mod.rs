@@ -7,6 +7,7 @@
 //! * 130: interrupted, and the state was saved.
 
 mod check;
+mod choice;
 mod costs;
 mod cuda_env;
 mod devices;
@@ -24,10 +25,13 @@ mod plan;
 mod processes;
 mod profile;
 mod sample;
+mod source;
+mod stop;
 mod tokenize;
 mod train;
 mod tune;
 mod verify;
+mod words;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -121,7 +125,7 @@ pub fn main() -> ExitCode {
 fn run(command: Command) -> std::result::Result<ExitCode, Failure> {
     match command {
         Command::Train(args) => return train::run(&args),
-        Command::Sample(args) => processes::refuse("sample").and_then(|()| sample::run(args))?,
+        Command::Sample(args) => processes::refuse("sample").and_then(|()| sample::run(&args))?,
         Command::Import(args) => processes::refuse("import").and_then(|()| import::run(&args))?,
         Command::Export(args) => processes::refuse("export").and_then(|()| export::run(&args))?,
         Command::Plan(args) => plan::run(args)?,

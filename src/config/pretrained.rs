@@ -8,12 +8,13 @@ use toml::{Table, Value};
 
 use super::tree::{Entry, Tree, is_stronger};
 use crate::error::{ConfigError, Origin, Result};
-use crate::pretrained::{Architecture, CONFIG, Family, read_config};
+use crate::pretrained::{Architecture, CONFIG, Family, TOKENIZER, read_config};
 
 /// Keys that stay with the user when a folder decides the others.
 const OWN: [&str; 3] = ["path", "dropout", "seed"];
 
-/// Adds what the folder of `model.path` decides. Does nothing without that key, or if `model.kind` is given
+/// Adds what the folder of `model.path` decides: the keys of `[model]`, and its tokenizer, unless another is
+/// given. Does nothing without that key, or if `model.kind` is given
 /// by the same or a stronger source: then the config says it all, as the config of a run does.
 pub(super) fn add(tree: &mut Tree) -> Result<()> {
     let Some(path) = tree.get("model", "path").cloned() else {
@@ -41,6 +42,11 @@ pub(super) fn add(tree: &mut Tree) -> Result<()> {
     }
     for (key, value) in keys(&read_config(&folder)?) {
         tree.insert("model", &key, entry(value, &folder));
+    }
+    let tokenizer = folder.join(TOKENIZER);
+    if tree.get("data", "tokenizer").is_none() && tokenizer.is_file() {
+        let value = Value::from(tokenizer.to_string_lossy().into_owned());
+        tree.insert("data", "tokenizer", entry(value, &folder));
     }
     Ok(())
 }

@@ -20,8 +20,14 @@ pub enum CommandError {
     /// `--top-k 0`.
     #[error("--top-k 0: it must be 1 or more")]
     TopK,
+    /// `--top-p` outside of its range.
+    #[error("--top-p {0}: it must be above 0, and 1 at most")]
+    TopP(f32),
+    /// `--repetition-penalty` outside of its range.
+    #[error("--repetition-penalty {0}: it must be above 0; 1 changes nothing")]
+    RepetitionPenalty(f32),
     /// A checkpoint of a model that does not generate text.
-    #[error("{}: only a model of kind \"gpt\" writes text", folder.display())]
+    #[error("{}: only a model of tokens writes text, and this one is a perceptron", folder.display())]
     WritesNoText {
         /// The checkpoint.
         folder: PathBuf,
@@ -116,6 +122,9 @@ pub enum PromptProblem {
         "this model reads tokens: give --prompt with the numbers that the text begins with, such as \"17 4\""
     )]
     Missing,
+    /// A chat with a model that has no tokenizer.
+    #[error("--chat: this model has no tokenizer, so it was not trained to chat: leave it out")]
+    NoChat,
     /// It has no tokens.
     #[error("--prompt is empty: a text begins with one token at least")]
     Empty,

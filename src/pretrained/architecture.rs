@@ -53,6 +53,22 @@ impl Architecture {
         }
     }
 
+    /// The number of tokens that it knows.
+    pub fn vocab(&self) -> usize {
+        match self {
+            Self::Gpt2(gpt) => gpt.vocab,
+            Self::Llama(_, llama) => llama.vocab,
+        }
+    }
+
+    /// The longest text that it is made for, in tokens.
+    pub fn context(&self) -> usize {
+        match self {
+            Self::Gpt2(gpt) => gpt.context,
+            Self::Llama(_, llama) => llama.context,
+        }
+    }
+
     /// The model, before it is cut.
     ///
     /// # Errors

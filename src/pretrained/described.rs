@@ -14,6 +14,9 @@ use crate::error::{Error, PretrainedError, Result};
 /// The file that describes a model.
 pub const CONFIG: &str = "config.json";
 
+/// The file of a tokenizer.
+pub const TOKENIZER: &str = "tokenizer.json";
+
 /// The architectures that `config.json` may name.
 const KNOWN: [(&str, Option<Family>); 5] = [
     ("GPT2LMHeadModel", None),

@@ -16,7 +16,7 @@ mod weights;
 mod write;
 
 pub use architecture::{Architecture, Family};
-pub use described::{CONFIG, describe, read_config};
+pub use described::{CONFIG, TOKENIZER, describe, read_config};
 pub use gguf::{Imported, import};
 pub use mapped::{Mapped, Part};
 pub use start::start_from;

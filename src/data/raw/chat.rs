@@ -20,6 +20,15 @@ pub enum Template {
 }
 
 impl Template {
+    /// The text of a question, up to where the answer begins.
+    pub(crate) fn question(self, question: &str) -> String {
+        let begin = match self {
+            Self::ChatMl => "<|im_start|>assistant\n",
+            Self::Llama3 => "<|start_header_id|>assistant<|end_header_id|>\n\n",
+        };
+        self.write(&[("user", question)]).0 + begin
+    }
+
     /// The text of messages, each a role and a content, and the bytes of it that are answers: the contents
     /// of the assistant's messages, with the token that ends each.
     pub(super) fn write(self, messages: &[(&str, &str)]) -> (String, Vec<Range<usize>>) {

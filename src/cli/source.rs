@@ -1,0 +1,113 @@
+//! The model that writes: of a run, of a checkpoint, or of a folder in Hugging Face's form.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::newest::newest;
+use crate::checkpoint::Checkpoint;
+use crate::compose;
+use crate::config::{Config, DataKind};
+use crate::data::Template;
+use crate::error::{CommandError, Error, Result};
+use crate::pretrained::{self, Architecture, Weights, read_config};
+use crate::stages::{Sequential, Stage, starting_at_zero};
+use crate::tokenizer::Tokenizer;
+
+/// A model, and how it reads and writes text.
+pub(super) struct Source {
+    pub(super) model: Sequential,
+    /// The number of tokens that it knows.
+    pub(super) vocab: usize,
+    /// The longest text that it is made for, in tokens.
+    pub(super) context: usize,
+    pub(super) text: Text,
+}
+
+/// How a model reads and writes text.
+pub(super) struct Text {
+    pub(super) tokenizer: Option<Tokenizer>,
+    /// Whether a token is a byte, if there is no tokenizer. Otherwise tokens are numbers.
+    pub(super) is_bytes: bool,
+    /// How a question is written.
+    pub(super) template: Template,
+    /// The text of the token that ends a document, if a config names it.
+    pub(super) end_of_text: Option<String>,
+    /// The tokens that end a text.
+    pub(super) ends: Vec<u32>,
+}
+
+impl Source {
+    /// Reads a model.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        if path.join(pretrained::CONFIG).is_file() {
+            return Self::of_folder(path);
+        }
+        let folder = newest(path)?;
+        let checkpoint = Checkpoint::open(&folder)?;
+        let name = format!("the config in {}", folder.display());
+        let config = Config::parse(&name, checkpoint.config(), &[], &[])?;
+        let Some(architecture) = compose::architecture(&config) else {
+            return Err(CommandError::WritesNoText { folder }.into());
+        };
+        let mut model = starting_at_zero(|| architecture.model()?.whole().map_err(Error::from))?;
+        checkpoint.read_weights(model.parameters())?;
+        let mut text = Text {
+            tokenizer: compose::tokenizer(&config)?,
+            is_bytes: config.data.kind == DataKind::Text,
+            template: config.data.template,
+            end_of_text: config.data.end_of_text,
+            ends: Vec::new(),
+        };
+        text.add_ends(config.model.path.as_deref());
+        Ok(Self::of(model, &architecture, text))
+    }
+
+    fn of_folder(folder: &Path) -> Result<Self> {
+        let architecture = read_config(folder)?;
+        let weights = Weights::open(folder, &architecture)?;
+        let mut model = starting_at_zero(|| architecture.model()?.whole().map_err(Error::from))?;
+        for parameter in model.parameters() {
+            weights.read(parameter)?;
+        }
+        let has_tokenizer = folder.join(pretrained::TOKENIZER).is_file();
+        let mut text = Text {
+            tokenizer: has_tokenizer.then(|| Tokenizer::read(folder)).transpose()?,
+            is_bytes: false,
+            template: Template::default(),
+            end_of_text: None,
+            ends: Vec::new(),
+        };
+        text.add_ends(Some(folder));
+        Ok(Self::of(model, &architecture, text))
+    }
+
+    fn of(model: Sequential, architecture: &Architecture, text: Text) -> Self {
+        Self {
+            model,
+            vocab: architecture.vocab(),
+            context: architecture.context(),
+            text,
+        }
+    }
+}
+
+impl Text {
+    /// Finds the tokens that end a text: the one that ends a document, and those that the
+    /// `generation_config.json` of a folder names.
+    fn add_ends(&mut self, folder: Option<&Path>) {
+        let end = self.tokenizer.as_ref();
+        let end = end.and_then(|tokenizer| tokenizer.end_of_text(self.end_of_text.as_deref()).ok());
+        self.ends.extend(end);
+        let file = folder.map(|folder| folder.join("generation_config.json"));
+        let bytes = file.and_then(|file| fs::read(file).ok()).unwrap_or_default();
+        let named = serde_json::from_slice::<Value>(&bytes).unwrap_or_default();
+        let ends = match &named["eos_token_id"] {
+            Value::Array(ids) => ids.clone(),
+            id => vec![id.clone()],
+        };
+        let ids = ends.iter().filter_map(Value::as_u64);
+        self.ends.extend(ids.filter_map(|id| u32::try_from(id).ok()));
+    }
+}
