@@ -223,11 +223,13 @@ fn optimizer(config: &Config) -> Result<()> {
     }
     match optimizer.schedule {
         LearningRateSchedule::Constant => Ok(()),
-        LearningRateSchedule::Cosine => cosine(config),
+        LearningRateSchedule::Cosine | LearningRateSchedule::Linear => falling(config, 0),
+        LearningRateSchedule::Wsd => falling(config, optimizer.decay_steps),
     }
 }
 
-fn cosine(config: &Config) -> Result<()> {
+/// `decay` is the number of steps that the schedule itself reserves for the fall.
+fn falling(config: &Config, decay: u64) -> Result<()> {
     let optimizer = &config.optimizer;
     let (floor, steps) = (optimizer.min_learning_rate, config.train.steps);
     let holds = (0.0..=optimizer.learning_rate).contains(&floor);
@@ -236,6 +238,12 @@ fn cosine(config: &Config) -> Result<()> {
     let warmup = optimizer.warmup_steps;
     config.require(warmup <= steps, "optimizer.warmup_steps", || {
         ValueProblem::WarmUp { warmup, steps }
+    })?;
+    let stable = steps - warmup;
+    config.require(decay <= stable, "optimizer.decay_steps", || ValueProblem::Decay {
+        decay,
+        warmup,
+        steps,
     })
 }
 

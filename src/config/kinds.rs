@@ -22,7 +22,7 @@ const fn rule(
     Rule { section, key, by, is }
 }
 
-const RULES: [Rule; 16] = [
+const RULES: [Rule; 17] = [
     rule("model", "vocab", "kind", &["gpt"]),
     rule("model", "dim", "kind", &["gpt"]),
     rule("model", "layers", "kind", &["gpt"]),
@@ -36,8 +36,19 @@ const RULES: [Rule; 16] = [
     rule("optimizer", "betas", "kind", &["adamw"]),
     rule("optimizer", "eps", "kind", &["adamw"]),
     rule("optimizer", "momentum", "kind", &["sgd"]),
-    rule("optimizer", "warmup_steps", "schedule", &["cosine"]),
-    rule("optimizer", "min_learning_rate", "schedule", &["cosine"]),
+    rule(
+        "optimizer",
+        "warmup_steps",
+        "schedule",
+        &["cosine", "linear", "wsd"],
+    ),
+    rule("optimizer", "decay_steps", "schedule", &["wsd"]),
+    rule(
+        "optimizer",
+        "min_learning_rate",
+        "schedule",
+        &["cosine", "linear", "wsd"],
+    ),
     rule("launch", "address", "fabric", &["auto", "sockets"]),
 ];
 

@@ -213,9 +213,11 @@ pub struct Optimizer {
     pub learning_rate: f64,
     /// How the learning rate changes over the steps.
     pub schedule: LearningRateSchedule,
-    /// cosine: the number of steps in which it rises from 0.
+    /// cosine, linear, wsd: the number of steps in which it rises from 0.
     pub warmup_steps: u64,
-    /// cosine: its value at `train.steps`.
+    /// wsd: the number of last steps in which it falls.
+    pub decay_steps: u64,
+    /// cosine, linear, wsd: its value at `train.steps`.
     pub min_learning_rate: f64,
     /// adamw: the decay rates of the two moments.
     pub betas: (f64, f64),
@@ -252,6 +254,10 @@ pub enum LearningRateSchedule {
     Constant,
     /// It rises in a straight line, then falls along half a cosine.
     Cosine,
+    /// It rises in a straight line, then falls in one.
+    Linear,
+    /// It rises in a straight line, stays, and falls in a straight line in the last steps.
+    Wsd,
 }
 
 impl Default for Optimizer {
@@ -261,6 +267,7 @@ impl Default for Optimizer {
             learning_rate: 1e-3,
             schedule: LearningRateSchedule::Constant,
             warmup_steps: 0,
+            decay_steps: 100,
             min_learning_rate: 0.0,
             betas: (0.9, 0.95),
             eps: 1e-8,

@@ -202,6 +202,12 @@ fn impossible_values_say_what_to_do() {
             &["my.toml:3: optimizer.warmup_steps: 99 steps of warm-up do not fit into train.steps = 9"],
         ),
         (
+            "[optimizer]\nschedule = 'wsd'\nwarmup_steps = 4\ndecay_steps = 6\n[train]\nsteps = 9",
+            &[
+                "my.toml:4: optimizer.decay_steps: 6 steps of decay after 4 of warm-up do not fit into train.steps = 9",
+            ],
+        ),
+        (
             "[train]\nname = 'a/b'",
             &["train.name: \"a/b\" cannot name a folder"],
         ),
