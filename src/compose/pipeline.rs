@@ -32,7 +32,7 @@ pub fn launch(
         .places(places_of_all(config, replicas.ranks())?)
         .replica_schedules(schedules.collect())
         .stages(stages(config, counts)?)
-        .loss(loss())
+        .loss(loss(config)?)
         .data(Arc::clone(&data.train))
         .map(config.launch.map)
         .gradient_groups(config.pipeline.gradient_groups)
@@ -62,8 +62,11 @@ pub fn launch(
 }
 
 /// The loss: cross-entropy. It ignores rows with the target [`IGNORED`].
-pub fn loss() -> CrossEntropy {
-    CrossEntropy::ignoring(IGNORED)
+///
+/// # Errors
+/// When the label smoothing rounds to 1.
+pub fn loss(config: &Config) -> Result<CrossEntropy> {
+    Ok(CrossEntropy::ignoring(IGNORED).smoothed(config.optimizer.label_smoothing as f32)?)
 }
 
 /// The optimizer.

@@ -203,19 +203,16 @@ fn optimizer(config: &Config) -> Result<()> {
     let (rate, eps, clip) = (optimizer.learning_rate, optimizer.eps, optimizer.clip);
     let (momentum, decay) = (optimizer.momentum, optimizer.weight_decay);
     let (first, second) = optimizer.betas;
-    let above = "it must be above 0";
+    let (above, below) = ("it must be above 0", "it must be from 0 to below 1");
+    let smoothing = optimizer.label_smoothing;
     let share = |value: f64| (0.0..1.0).contains(&value);
     for (key, value, holds, must) in [
         ("learning_rate", rate, rate > 0.0, above),
         ("betas", first, share(first), "both must be from 0 to below 1"),
         ("betas", second, share(second), "both must be from 0 to below 1"),
         ("eps", eps, eps > 0.0, above),
-        (
-            "momentum",
-            momentum,
-            share(momentum),
-            "it must be from 0 to below 1",
-        ),
+        ("momentum", momentum, share(momentum), below),
+        ("label_smoothing", smoothing, share(smoothing), below),
         ("weight_decay", decay, decay >= 0.0, "it must be 0 or more"),
         ("clip", clip, clip >= 0.0, "it must be 0 (no clipping) or more"),
     ] {

@@ -231,6 +231,8 @@ pub struct Optimizer {
     pub decay: Decay,
     /// The largest norm of the whole gradient. A larger gradient is scaled down to it. 0: no clipping.
     pub clip: f64,
+    /// The share of each target that is spread over all classes.
+    pub label_smoothing: f64,
     /// Whether each replica updates only its part of the weights, and holds only that part of the
     /// optimizer's state (ZeRO-1).
     pub sharded: bool,
@@ -275,6 +277,7 @@ impl Default for Optimizer {
             weight_decay: 0.0,
             decay: Decay::Matrices,
             clip: 1.0,
+            label_smoothing: 0.0,
             sharded: false,
         }
     }

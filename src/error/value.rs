@@ -173,8 +173,8 @@ pub enum ValueProblem {
     },
     /// A decay that does not fit between the warm-up and the end of the training.
     #[error(
-        "{decay} steps of decay after {warmup} of warm-up do not fit into train.steps = {steps}: lower it or train \
-         longer"
+        "{decay} steps of decay after {warmup} of warm-up do not fit into train.steps = {steps}: lower it or \
+         train longer"
     )]
     Decay {
         /// The steps of decay.

@@ -102,6 +102,11 @@ fn changes_that_make_another_run_are_told_from_those_that_do_not() {
             "train.steps: 1000 -> 7",
         ]
     );
+    for schedule in ["linear", "wsd"] {
+        let run = |steps| format!("[optimizer]\nschedule = '{schedule}'\n[train]\nsteps = {steps}");
+        let changes = parse(&run(300)).unwrap().changes_from(&parse(&run(200)).unwrap());
+        assert_eq!(changes.unwrap(), ["train.steps: 200 -> 300"], "{schedule}");
+    }
 }
 
 #[test]
