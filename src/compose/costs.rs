@@ -135,7 +135,7 @@ fn subject(config: &Config) -> Result<Subject<CrossEntropy, Box<dyn Optimizer>>>
         ranks: unfitted(config)?.ranks(),
         places: measured_places(config)?,
         micro_batches: config.pipeline.micro_batches,
-        loss: loss(),
+        loss: loss(config)?,
         data: Arc::clone(&data(config)?.train),
         optimizer: optimizer(config),
         selective: recomputed(config)? == Recompute::Selective,

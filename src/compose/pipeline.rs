@@ -32,7 +32,7 @@ pub fn launch(
         .places(places_of_all(config, replicas.ranks())?)
         .replica_schedules(schedules.collect())
         .stages(stages(config, counts)?)
-        .loss(loss())
+        .loss(loss(config)?)
         .data(Arc::clone(&data.train))
         .map(config.launch.map)
         .gradient_groups(config.pipeline.gradient_groups)
@@ -62,8 +62,11 @@ pub fn launch(
 }
 
 /// The loss: cross-entropy. It ignores rows with the target [`IGNORED`].
-pub fn loss() -> CrossEntropy {
-    CrossEntropy::ignoring(IGNORED)
+///
+/// # Errors
+/// When the label smoothing rounds to 1.
+pub fn loss(config: &Config) -> Result<CrossEntropy> {
+    Ok(CrossEntropy::ignoring(IGNORED).smoothed(config.optimizer.label_smoothing as f32)?)
 }
 
 /// The optimizer.
@@ -93,14 +96,29 @@ pub fn optimizer(config: &Config) -> Box<dyn Optimizer> {
 
 /// The learning rate over the steps.
 pub fn learning_rate(config: &Config) -> LearningRate {
-    let optimizer = &config.optimizer;
+    let (total_steps, optimizer) = (config.train.steps, &config.optimizer);
+    let (peak, floor) = (optimizer.learning_rate, optimizer.min_learning_rate);
+    let warmup_steps = optimizer.warmup_steps;
     match optimizer.schedule {
-        LearningRateSchedule::Constant => LearningRate::Constant(optimizer.learning_rate),
+        LearningRateSchedule::Constant => LearningRate::Constant(peak),
         LearningRateSchedule::Cosine => LearningRate::WarmupCosine {
-            peak: optimizer.learning_rate,
-            floor: optimizer.min_learning_rate,
-            warmup_steps: optimizer.warmup_steps,
-            total_steps: config.train.steps,
+            peak,
+            floor,
+            warmup_steps,
+            total_steps,
+        },
+        LearningRateSchedule::Linear => LearningRate::WarmupLinear {
+            peak,
+            floor,
+            warmup_steps,
+            total_steps,
+        },
+        LearningRateSchedule::Wsd => LearningRate::Wsd {
+            peak,
+            floor,
+            warmup_steps,
+            decay_steps: optimizer.decay_steps,
+            total_steps,
         },
     }
 }

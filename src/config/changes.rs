@@ -65,8 +65,8 @@ impl Config {
     /// Whether weights depend on this key.
     fn counts(&self, section: &str, key: &str) -> bool {
         match section {
-            // A cosine ends at the run's last step.
-            "train" => key == "train.steps" && self.optimizer.schedule == LearningRateSchedule::Cosine,
+            // All others end at the run's last step.
+            "train" => key == "train.steps" && self.optimizer.schedule != LearningRateSchedule::Constant,
             "checkpoint" | "metrics" | "launch" => false,
             _ => !HARMLESS.contains(&key),
         }

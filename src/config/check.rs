@@ -270,19 +270,16 @@ fn optimizer(config: &Config) -> Result<()> {
     let (rate, eps, clip) = (optimizer.learning_rate, optimizer.eps, optimizer.clip);
     let (momentum, decay) = (optimizer.momentum, optimizer.weight_decay);
     let (first, second) = optimizer.betas;
-    let above = "it must be above 0";
+    let (above, below) = ("it must be above 0", "it must be from 0 to below 1");
+    let smoothing = optimizer.label_smoothing;
     let share = |value: f64| (0.0..1.0).contains(&value);
     for (key, value, holds, must) in [
         ("learning_rate", rate, rate > 0.0, above),
         ("betas", first, share(first), "both must be from 0 to below 1"),
         ("betas", second, share(second), "both must be from 0 to below 1"),
         ("eps", eps, eps > 0.0, above),
-        (
-            "momentum",
-            momentum,
-            share(momentum),
-            "it must be from 0 to below 1",
-        ),
+        ("momentum", momentum, share(momentum), below),
+        ("label_smoothing", smoothing, share(smoothing), below),
         ("weight_decay", decay, decay >= 0.0, "it must be 0 or more"),
         ("clip", clip, clip >= 0.0, "it must be 0 (no clipping) or more"),
     ] {
@@ -290,11 +287,13 @@ fn optimizer(config: &Config) -> Result<()> {
     }
     match optimizer.schedule {
         LearningRateSchedule::Constant => Ok(()),
-        LearningRateSchedule::Cosine => cosine(config),
+        LearningRateSchedule::Cosine | LearningRateSchedule::Linear => falling(config, 0),
+        LearningRateSchedule::Wsd => falling(config, optimizer.decay_steps),
     }
 }
 
-fn cosine(config: &Config) -> Result<()> {
+/// `decay` is the number of steps that the schedule itself reserves for the fall.
+fn falling(config: &Config, decay: u64) -> Result<()> {
     let optimizer = &config.optimizer;
     let (floor, steps) = (optimizer.min_learning_rate, config.train.steps);
     let holds = (0.0..=optimizer.learning_rate).contains(&floor);
@@ -303,6 +302,12 @@ fn cosine(config: &Config) -> Result<()> {
     let warmup = optimizer.warmup_steps;
     config.require(warmup <= steps, "optimizer.warmup_steps", || {
         ValueProblem::WarmUp { warmup, steps }
+    })?;
+    let stable = steps - warmup;
+    config.require(decay <= stable, "optimizer.decay_steps", || ValueProblem::Decay {
+        decay,
+        warmup,
+        steps,
     })
 }
 

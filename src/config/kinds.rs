@@ -27,7 +27,7 @@ const TOKENS: &[&str] = &["gpt", "llama", "mistral", "qwen2", "qwen3"];
 /// Llama and its kin.
 const LLAMAS: &[&str] = &["llama", "mistral", "qwen2", "qwen3"];
 
-const RULES: [Rule; 37] = [
+const RULES: [Rule; 38] = [
     rule("model", "path", "kind", TOKENS),
     rule("model", "vocab", "kind", TOKENS),
     rule("model", "dim", "kind", TOKENS),
@@ -67,8 +67,19 @@ const RULES: [Rule; 37] = [
     rule("optimizer", "betas", "kind", &["adamw"]),
     rule("optimizer", "eps", "kind", &["adamw"]),
     rule("optimizer", "momentum", "kind", &["sgd"]),
-    rule("optimizer", "warmup_steps", "schedule", &["cosine"]),
-    rule("optimizer", "min_learning_rate", "schedule", &["cosine"]),
+    rule(
+        "optimizer",
+        "warmup_steps",
+        "schedule",
+        &["cosine", "linear", "wsd"],
+    ),
+    rule("optimizer", "decay_steps", "schedule", &["wsd"]),
+    rule(
+        "optimizer",
+        "min_learning_rate",
+        "schedule",
+        &["cosine", "linear", "wsd"],
+    ),
     rule("launch", "address", "fabric", &["auto", "sockets"]),
 ];
 

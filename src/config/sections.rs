@@ -329,9 +329,11 @@ pub struct Optimizer {
     pub learning_rate: f64,
     /// How the learning rate changes over the steps.
     pub schedule: LearningRateSchedule,
-    /// cosine: the number of steps in which it rises from 0.
+    /// cosine, linear, wsd: the number of steps in which it rises from 0.
     pub warmup_steps: u64,
-    /// cosine: its value at `train.steps`.
+    /// wsd: the number of last steps in which it falls.
+    pub decay_steps: u64,
+    /// cosine, linear, wsd: its value at `train.steps`.
     pub min_learning_rate: f64,
     /// adamw: the decay rates of the two moments.
     pub betas: (f64, f64),
@@ -345,6 +347,8 @@ pub struct Optimizer {
     pub decay: Decay,
     /// The largest norm of the whole gradient. A larger gradient is scaled down to it. 0: no clipping.
     pub clip: f64,
+    /// The share of each target that is spread over all classes.
+    pub label_smoothing: f64,
     /// Whether each replica updates only its part of the weights, and holds only that part of the
     /// optimizer's state (ZeRO-1).
     pub sharded: bool,
@@ -368,6 +372,10 @@ pub enum LearningRateSchedule {
     Constant,
     /// It rises in a straight line, then falls along half a cosine.
     Cosine,
+    /// It rises in a straight line, then falls in one.
+    Linear,
+    /// It rises in a straight line, stays, and falls in a straight line in the last steps.
+    Wsd,
 }
 
 impl Default for Optimizer {
@@ -377,6 +385,7 @@ impl Default for Optimizer {
             learning_rate: 1e-3,
             schedule: LearningRateSchedule::Constant,
             warmup_steps: 0,
+            decay_steps: 100,
             min_learning_rate: 0.0,
             betas: (0.9, 0.95),
             eps: 1e-8,
@@ -384,6 +393,7 @@ impl Default for Optimizer {
             weight_decay: 0.0,
             decay: Decay::Matrices,
             clip: 1.0,
+            label_smoothing: 0.0,
             sharded: false,
         }
     }

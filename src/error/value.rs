@@ -210,6 +210,19 @@ pub enum ValueProblem {
         /// The steps of the training.
         steps: u64,
     },
+    /// A decay that does not fit between the warm-up and the end of the training.
+    #[error(
+        "{decay} steps of decay after {warmup} of warm-up do not fit into train.steps = {steps}: lower it or \
+         train longer"
+    )]
+    Decay {
+        /// The steps of decay.
+        decay: u64,
+        /// The steps of warm-up.
+        warmup: u64,
+        /// The steps of the training.
+        steps: u64,
+    },
     /// A run's name that cannot be the name of a folder.
     #[error("\"{0}\" cannot name a folder: use a name without slashes that does not start with a dot")]
     RunName(String),

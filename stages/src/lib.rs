@@ -11,13 +11,16 @@
 //! | layer | what it computes | input | output |
 //! | --- | --- | --- | --- |
 //! | [`Linear`] | `x W + b` | `f32[.., inputs]` | `f32[.., outputs]` |
-//! | [`Embedding`] | token vectors plus position vectors | `ids[batch, time]` | `f32[batch, time, dim]` |
+//! | [`Embedding`] | token vectors; also of positions | `ids[batch, time]` | `f32[batch, time, dim]` |
 //! | [`Attention`] | causal multi-head attention | `f32[batch, time, 3 * dim]` | `f32[batch, time, dim]` |
 //! | [`Attention::grouped`] | the same with shared keys | `f32[batch, time, row]` | `f32[batch, time, n]` |
 //! | [`Rotary`] | turns queries and keys by their positions | `f32[batch, time, row]` | the same |
 //! | [`LayerNorm`] | rows of mean 0, deviation 1; scaled, shifted | `f32[.., width]` | the same |
+//! | [`RmsNorm`] | rows of root mean square 1; scaled | `f32[.., width]` | the same |
+//! | [`HeadNorm`] | RMSNorm of query and key heads | `f32[.., (query + 2 key_value) width]` | the same |
 //! | [`Relu`] | `max(x, 0)` | `f32[..]` | the same |
 //! | [`Gelu`] | GELU, exact or by tanh | `f32[..]` | the same |
+//! | [`Gated`] | SwiGLU, GeGLU: `act(a) b` for a row `[a, b]` | `f32[.., 2 * width]` | `f32[.., width]` |
 //! | [`Dropout`] | zeros at random places, in training only | `f32[..]` | the same |
 //! | [`Flatten`] | all dimensions but the first become one | `f32[batch, ..]` | `f32[batch, n]` |
 //! | [`Residual`] | `x + f(x)` around a chain of layers | the chain's | the same |
@@ -32,8 +35,11 @@
 //! [`Attention::grouped`]: layers::Attention::grouped
 //! [`Rotary`]: layers::Rotary
 //! [`LayerNorm`]: layers::LayerNorm
+//! [`RmsNorm`]: layers::RmsNorm
+//! [`HeadNorm`]: layers::HeadNorm
 //! [`Relu`]: layers::Relu
 //! [`Gelu`]: layers::Gelu
+//! [`Gated`]: layers::Gated
 //! [`Dropout`]: layers::Dropout
 //! [`Flatten`]: layers::Flatten
 //! [`Residual`]: layers::Residual

@@ -19,6 +19,32 @@ fn warm_up_then_cosine_then_floor() {
 }
 
 #[test]
+fn warm_up_then_a_straight_line_then_floor() {
+    let rate = LearningRate::WarmupLinear {
+        peak: 1.0,
+        floor: 0.5,
+        warmup_steps: 2,
+        total_steps: 6,
+    };
+    let rates: Vec<f64> = (0..8).map(|step| rate.at(step)).collect();
+    assert_eq!(rates, [0.5, 1.0, 1.0, 0.875, 0.75, 0.625, 0.5, 0.5]);
+}
+
+#[test]
+fn warm_up_then_stable_then_decay() {
+    let rate = |decay_steps| LearningRate::Wsd {
+        peak: 1.0,
+        floor: 0.5,
+        warmup_steps: 2,
+        decay_steps,
+        total_steps: 8,
+    };
+    let rates = |decay_steps| -> Vec<f64> { (0..9).map(|step| rate(decay_steps).at(step)).collect() };
+    assert_eq!(rates(4), [0.5, 1.0, 1.0, 1.0, 1.0, 0.875, 0.75, 0.625, 0.5]);
+    assert_eq!(rates(0), [0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.5]);
+}
+
+#[test]
 fn warm_up_longer_than_the_run_is_no_failure() {
     let rate = LearningRate::WarmupCosine {
         peak: 1.0,

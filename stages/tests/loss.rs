@@ -54,3 +54,14 @@ fn scores_add_up() {
         }
     );
 }
+
+#[test]
+fn a_smoothing_that_is_no_share_is_refused() {
+    for share in [-0.1, 1.0, f32::NAN] {
+        let error = CrossEntropy::default().smoothed(share).unwrap_err();
+        assert!(
+            error.to_string().starts_with("label smoothing "),
+            "{share}: {error}"
+        );
+    }
+}

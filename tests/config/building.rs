@@ -58,6 +58,23 @@ fn the_learning_rate_ends_with_the_run() {
         total_steps: 70,
     };
     assert_eq!(compose::learning_rate(&config), expected);
+    let text = "[optimizer]\nschedule = 'linear'\nmin_learning_rate = 1e-4\n[train]\nsteps = 70";
+    let expected = LearningRate::WarmupLinear {
+        peak: 1e-3,
+        floor: 1e-4,
+        warmup_steps: 0,
+        total_steps: 70,
+    };
+    assert_eq!(compose::learning_rate(&parse(text).unwrap()), expected);
+    let text = "[optimizer]\nschedule = 'wsd'\nwarmup_steps = 5\ndecay_steps = 7\n[train]\nsteps = 70";
+    let expected = LearningRate::Wsd {
+        peak: 1e-3,
+        floor: 0.0,
+        warmup_steps: 5,
+        decay_steps: 7,
+        total_steps: 70,
+    };
+    assert_eq!(compose::learning_rate(&parse(text).unwrap()), expected);
 }
 
 #[test]
@@ -85,6 +102,11 @@ fn changes_that_make_another_run_are_told_from_those_that_do_not() {
             "train.steps: 1000 -> 7",
         ]
     );
+    for schedule in ["linear", "wsd"] {
+        let run = |steps| format!("[optimizer]\nschedule = '{schedule}'\n[train]\nsteps = {steps}");
+        let changes = parse(&run(300)).unwrap().changes_from(&parse(&run(200)).unwrap());
+        assert_eq!(changes.unwrap(), ["train.steps: 200 -> 300"], "{schedule}");
+    }
 }
 
 #[test]

@@ -125,7 +125,14 @@ fn keys_of_another_kind_are_refused() {
         ),
         (
             "[optimizer]\nwarmup_steps = 5",
-            &["is for optimizer.schedule = \"cosine\", and this config has \"constant\""],
+            &[
+                "is for optimizer.schedule = \"cosine\"",
+                "and this config has \"constant\"",
+            ],
+        ),
+        (
+            "[optimizer]\nschedule = 'linear'\ndecay_steps = 5",
+            &["is for optimizer.schedule = \"wsd\", and this config has \"linear\""],
         ),
         (
             "[data]\nkind = 'tokens'\nlabels = 'x'",

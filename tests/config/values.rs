@@ -206,12 +206,20 @@ fn impossible_values_say_what_to_do() {
         ),
         ("[optimizer]\nclip = -1", &["optimizer.clip: -1 is not allowed"]),
         (
+            "[optimizer]\nlabel_smoothing = 1",
+            &["optimizer.label_smoothing: 1 is not allowed: it must be from 0 to below 1"],
+        ),
+        (
             "[optimizer]\nschedule = 'cosine'\nmin_learning_rate = 1",
             &["it must be from 0 to optimizer.learning_rate"],
         ),
         (
             "[optimizer]\nschedule = 'cosine'\nwarmup_steps = 99\n[train]\nsteps = 9",
             &["my.toml:3: optimizer.warmup_steps: 99 steps of warm-up do not fit into train.steps = 9"],
+        ),
+        (
+            "[optimizer]\nschedule = 'wsd'\nwarmup_steps = 4\ndecay_steps = 6\n[train]\nsteps = 9",
+            &["my.toml:4: optimizer.decay_steps: 6 steps of decay after 4 of warm-up do not fit into"],
         ),
         (
             "[train]\nname = 'a/b'",

@@ -71,8 +71,8 @@ impl Activation for GeluExact {
     }
 }
 
-/// `x / (1 + exp(-x))`, which is `x sigmoid(x)`. Hendrycks and Gimpel name it in the same paper; Elfwing, Uchibe
-/// and Doya, "Sigmoid-weighted linear units" (2017).
+/// `x / (1 + exp(-x))`, which is `x sigmoid(x)`. Hendrycks and Gimpel name it in the same paper; Elfwing,
+/// Uchibe and Doya, "Sigmoid-weighted linear units" (2017).
 pub(crate) struct Silu;
 
 impl Activation for Silu {

@@ -13,9 +13,9 @@ use crate::threads;
 /// How many rows one thread takes at once. They stay in the first-level cache until they are read again.
 const FEW: usize = 8;
 
-/// Normalises every row to mean 0 and standard deviation 1, then scales and shifts it. Without a shift, divides
-/// it by its root mean square, then scales it. Writes each row's mean (0 without a shift) and the factor of the
-/// first step to `stats`.
+/// Normalises every row to mean 0 and standard deviation 1, then scales and shifts it. Without a shift,
+/// divides it by its root mean square, then scales it. Writes each row's mean (0 without a shift) and the
+/// factor of the first step to `stats`.
 pub(crate) fn forward<N: Real>(
     out: &mut [N],
     stats: &mut [f32],
@@ -102,7 +102,8 @@ fn normalise<N: Real>(out: &mut [N], row: &[N], [mean, scale]: [f32; 2], gain: &
 }
 
 /// Turns the output gradient into the input gradient, in place, and adds the gradients of gain and shift, if
-/// there is one, to `gain_grad` and `shift_grad`. The threads share the rows for the first, and the columns for the others.
+/// there is one, to `gain_grad` and `shift_grad`. The threads share the rows for the first, and the columns
+/// for the others.
 pub(crate) fn backward<N: Real>(
     grad: &mut [N],
     input: &[N],

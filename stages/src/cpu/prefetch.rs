@@ -18,6 +18,14 @@ pub(super) fn prefetch<N>(numbers: &[N], at: usize) {
     let _ = (numbers, at);
 }
 
+/// Prefetches what lies `ahead` numbers further on than these numbers.
+#[inline(always)]
+pub(super) fn prefetch_ahead<N>(numbers: &[N], ahead: usize) {
+    for at in (0..numbers.len()).step_by(LINE * size_of::<f32>() / size_of::<N>()) {
+        prefetch(numbers, ahead + at);
+    }
+}
+
 /// Cache lines in rows, to be prefetched little by little.
 #[derive(Clone, Copy)]
 pub(super) struct Lines<'a> {

@@ -24,15 +24,32 @@ pub(crate) fn exp_and_sum(row: &mut [f32], shift: f32) -> f32 {
     total
 }
 
-/// Turns a row of logits into probabilities. Returns the largest logit, and the logarithm of the sum of
-/// `exp(logit - largest)`.
+/// Turns a row of logits into probabilities, less `minus`. Returns the largest logit, and the logarithm of
+/// the sum of `exp(logit - largest)`.
 #[multiversion(targets = "simd")]
-pub(crate) fn probabilities(row: &mut [f32]) -> (f32, f32) {
+pub(crate) fn probabilities(row: &mut [f32], minus: f32) -> (f32, f32) {
     let largest = lanes::max(row);
     let total = exp_and_sum(row, largest);
     let scale = 1.0 / total;
     for number in row.iter_mut() {
-        *number *= scale;
+        *number = *number * scale - minus;
     }
     (largest, total.ln())
+}
+
+/// The sum of the distances `number - from`.
+#[multiversion(targets = "simd")]
+pub(crate) fn sum_from(row: &[f32], from: f32) -> f32 {
+    let mut sums = [0.0; LANES];
+    let (chunks, rest) = row.as_chunks::<LANES>();
+    for chunk in chunks {
+        for lane in 0..LANES {
+            sums[lane] += chunk[lane] - from;
+        }
+    }
+    let mut total = lanes::fold(sums);
+    for number in rest {
+        total += number - from;
+    }
+    total
 }

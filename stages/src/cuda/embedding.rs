@@ -104,8 +104,8 @@ fn threads(dim: usize) -> u32 {
 }
 
 impl Gpu {
-    /// `out[rows, dim] = tokens[ids[row]] + positions[row % time]`. All but the ids are of `dtype`. `positions` may
-    /// be [`Ptr::NONE`].
+    /// `out[rows, dim] = tokens[ids[row]] + positions[row % time]`. All but the ids are of `dtype`.
+    /// `positions` may be [`Ptr::NONE`].
     pub(crate) fn embedding(
         &self,
         dtype: DType,

@@ -39,8 +39,8 @@ impl HeadRows {
         ]
     }
 
-    /// The heads that a block of [`Gpu::head_norm_backward`] works on at once. Their sums take at most 16 kB of
-    /// shared memory, or there is one.
+    /// The heads that a block of [`Gpu::head_norm_backward`] works on at once. Their sums take at most 16 kB
+    /// of shared memory, or there is one.
     fn at_once(self) -> usize {
         (THREADS / self.lanes()).min((8 * THREADS / self.width).max(1))
     }
@@ -95,8 +95,8 @@ impl Gpu {
         rows.summing_grid().blocks[0] as usize * 2 * rows.width * size_of::<f32>()
     }
 
-    /// Turns the output gradient into the input gradient. The gradients of the gains, `f32` `[2, width]`, overwrite
-    /// what was there. Otherwise like [`crate::cpu::head_norm::backward`].
+    /// Turns the output gradient into the input gradient. The gradients of the gains, `f32` `[2, width]`,
+    /// overwrite what was there. Otherwise like [`crate::cpu::head_norm::backward`].
     #[expect(clippy::too_many_arguments, reason = "they are the kernel's")]
     pub(crate) fn head_norm_backward(
         &self,

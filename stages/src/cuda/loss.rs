@@ -36,6 +36,8 @@ pub(crate) struct Logits {
     pub(crate) classes: usize,
     /// The class to ignore.
     pub(crate) ignore: Option<u32>,
+    /// The share of a target that is spread over all classes.
+    pub(crate) smoothing: f32,
 }
 
 impl Gpu {
@@ -73,6 +75,7 @@ impl Gpu {
             scratch.into(),
             (logits.classes as u32).into(),
             logits.ignore.map_or(u64::MAX, u64::from).into(),
+            logits.smoothing.into(),
             u32::from(is_kept).into(),
         ];
         self.launch(name, grid, &args)?;

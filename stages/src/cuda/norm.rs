@@ -135,8 +135,9 @@ impl Gpu {
     }
 
     /// The input gradient from the output gradient `grad`, and the gradients of gain and shift, `f32` `[2,
-    /// width]`. If the rows are not centred, only the gradient of the gain means something. The input gradient may overwrite `grad`. The gradients of gain and shift overwrite what was
-    /// there. Otherwise like [`crate::cpu::norm::backward`].
+    /// width]`. If the rows are not centred, only the gradient of the gain means something. The input
+    /// gradient may overwrite `grad`. The gradients of gain and shift overwrite what was there. Otherwise
+    /// like [`crate::cpu::norm::backward`].
     #[expect(clippy::too_many_arguments, reason = "they are the kernel's")]
     pub(crate) fn layer_norm_backward(
         &self,

@@ -56,6 +56,12 @@ pub enum SettingError {
         /// The probability.
         rate: f32,
     },
+    /// A label smoothing out of its range.
+    #[error("label smoothing {share} is not a share below 1: choose one in 0..1, such as 0.1")]
+    Smoothing {
+        /// The share of a target that is spread.
+        share: f32,
+    },
     /// A perceptron with fewer than two widths.
     #[error("sizes {sizes:?} are too few: give the input's and the output's width at least")]
     Widths {

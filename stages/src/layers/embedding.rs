@@ -12,7 +12,7 @@ use crate::shape::{Kind, Shape};
 use crate::stage::ForwardContext;
 use crate::tensor::Tensor;
 
-/// The sum of a token's vector and, unless it is [of tokens alone](Embedding::of_tokens), a position's vector:
+/// The sum of a token's vector and, unless it is [of tokens only](Embedding::of_tokens), a position's vector:
 /// ids `[batch, time]` to numbers `[batch, time, dim]`.
 ///
 /// Parameters: the table of tokens `[vocab, dim]`, and that of positions `[context, dim]`. The input has no
@@ -27,9 +27,9 @@ pub struct Embedding {
 }
 
 impl Embedding {
-    /// A layer for token ids below `vocab`, in sequences of at most `context` tokens. Its parameters are those of
-    /// GPT-2: `wte.weight`, normal with standard deviation 0.02, and `wpe.weight`, normal with standard deviation
-    /// 0.01.
+    /// A layer for token ids below `vocab`, in sequences of at most `context` tokens. Its parameters are
+    /// those of GPT-2: `wte.weight`, normal with standard deviation 0.02, and `wpe.weight`, normal with
+    /// standard deviation 0.01.
     pub fn new(name: &str, vocab: usize, context: usize, dim: usize, seed: u64) -> Self {
         Self {
             name: name.to_owned(),
@@ -44,8 +44,8 @@ impl Embedding {
         }
     }
 
-    /// A layer for token ids below `vocab`, in sequences of any length, that knows no positions. Its parameter is
-    /// named `table`.
+    /// A layer for token ids below `vocab`, in sequences of any length, that knows no positions. Its
+    /// parameter is named `table`.
     pub fn of_tokens(name: &str, table: &str, vocab: usize, dim: usize, init: Init, seed: u64) -> Self {
         Self {
             name: name.to_owned(),

@@ -12,8 +12,8 @@ use crate::stage::ForwardContext;
 use crate::tensor::Tensor;
 
 /// An activation that is a gate: `f32[.., 2 width]` to `f32[.., width]`. The first half of the innermost
-/// dimension goes through the activation, and multiplies the second half: `y = act(a) b` for an input `[a, b]`.
-/// Shazeer, "GLU variants improve transformer" (2020). It keeps its input.
+/// dimension goes through the activation, and multiplies the second half: `y = act(a) b` for an input `[a,
+/// b]`. Shazeer, "GLU variants improve transformer" (2020). It keeps its input.
 #[derive(Debug)]
 pub struct Gated {
     name: String,

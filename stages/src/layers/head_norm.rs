@@ -14,12 +14,13 @@ use crate::shape::Shape;
 use crate::stage::ForwardContext;
 use crate::tensor::Tensor;
 
-/// Normalises each head of queries and keys, as [`RmsNorm`](super::RmsNorm) does rows, before attention. Values
-/// pass. `f32[.., (query + 2 key_value) width]` to the same: queries, keys and values side by side. As in Qwen-3;
-/// Henry, Dachapally, Pawar and Chen, "Query-key normalization for transformers" (2020), have another norm there.
+/// Normalises each head of queries and keys, as [`RmsNorm`](super::RmsNorm) does rows, before attention.
+/// Values pass. `f32[.., (query + 2 key_value) width]` to the same: queries, keys and values side by side.
+/// As in Qwen-3; Henry, Dachapally, Pawar and Chen, "Query-key normalization for transformers" (2020), have
+/// another norm there.
 ///
-/// Parameters: the gains `{name}.q_norm.weight` and `{name}.k_norm.weight`, each `[width]`; they start at 1. It
-/// keeps its input and two numbers for each head of queries and keys.
+/// Parameters: the gains `{name}.q_norm.weight` and `{name}.k_norm.weight`, each `[width]`; they start at 1.
+/// It keeps its input and two numbers for each head of queries and keys.
 #[derive(Debug)]
 pub struct HeadNorm {
     name: String,

@@ -13,8 +13,8 @@ use crate::tensor::Tensor;
 /// Divides the innermost dimension by its root mean square, then scales it: `f32[.., width]` to the same.
 /// `y = g x / sqrt(mean(x^2) + epsilon)`. Zhang and Sennrich, "Root mean square layer normalization" (2019).
 ///
-/// Parameter: the gain `{name}.weight` `[width]`, which starts at 1. It keeps its input and two numbers for each
-/// row.
+/// Parameter: the gain `{name}.weight` `[width]`, which starts at 1. It keeps its input and two numbers for
+/// each row.
 #[derive(Debug)]
 pub struct RmsNorm(RowNorm);
 

@@ -13,8 +13,8 @@ use crate::shape::Shape;
 use crate::stage::ForwardContext;
 use crate::tensor::Tensor;
 
-/// Normalises rows, then scales them, and shifts them if it has a bias. Without a bias it does not subtract the
-/// mean. Keeps its input and two numbers for each row.
+/// Normalises rows, then scales them, and shifts them if it has a bias. Without a bias it does not subtract
+/// the mean. Keeps its input and two numbers for each row.
 #[derive(Debug)]
 pub(super) struct RowNorm {
     name: String,

@@ -7,7 +7,7 @@ use crate::cpu::parts::{By, EXP, cut};
 use crate::cpu::real::{Real, in_format};
 use crate::cpu::softmax;
 use crate::cuda::{Gpu, Logits, Scores};
-use crate::error::{Result, ShapeError, ValueError};
+use crate::error::{Result, SettingError, ShapeError, ValueError};
 use crate::pool::Buffer;
 use crate::shape::{Kind, Shape};
 use crate::tensor::Tensor;
@@ -17,6 +17,7 @@ use crate::tensor::Tensor;
 #[derive(Default)]
 pub struct CrossEntropy {
     ignore: Option<u32>,
+    smoothing: f32,
     on_gpu: Scores,
 }
 
@@ -25,6 +26,7 @@ impl Clone for CrossEntropy {
     fn clone(&self) -> Self {
         Self {
             ignore: self.ignore,
+            smoothing: self.smoothing,
             on_gpu: Scores::default(),
         }
     }
@@ -35,8 +37,26 @@ impl CrossEntropy {
     pub fn ignoring(class: u32) -> Self {
         Self {
             ignore: Some(class),
-            on_gpu: Scores::default(),
+            ..Self::default()
         }
+    }
+
+    /// Spreads this share of each target over all classes, in equal parts. Szegedy et al., "Rethinking the
+    /// inception architecture for computer vision" (2016), section 7.
+    ///
+    /// With a share `e`, the loss of a row is `(1 - e) l(target) + e mean(l)`, where `l` is the negative
+    /// log-likelihood of a class. With a share of 0, the default, nothing is smoothed.
+    ///
+    /// # Errors
+    /// When `share` is not in `0..1`.
+    pub fn smoothed(self, share: f32) -> Result<Self> {
+        if !(0.0..1.0).contains(&share) {
+            return Err(SettingError::Smoothing { share }.into());
+        }
+        Ok(Self {
+            smoothing: share,
+            ..self
+        })
     }
 
     /// Computes the score on the GPU and, if `gradient` is set, turns the logits into the gradient.
@@ -59,6 +79,7 @@ impl CrossEntropy {
             rows,
             classes,
             ignore: self.ignore,
+            smoothing: self.smoothing,
         };
         let place = self.on_gpu.place(micro_batch)?;
         gpu.cross_entropy(logits.dtype(), what, gradient, place, scratch.at())
@@ -76,7 +97,7 @@ impl CrossEntropy {
         self.check(logits.shape(), target.shape())?;
         let (classes, ids) = (logits.shape().last(), target.ids());
         self.check_classes(ids, classes)?;
-        let mut rows = Tensor::on_host(&[ids.len(), 4])?;
+        let mut rows = Tensor::on_host(&[ids.len(), NUMBERS])?;
         in_format!(logits.dtype(), N => {
             self.each_row(logits.numbers_mut::<N>(), classes, rows.f32_mut(), ids);
         });
@@ -86,7 +107,7 @@ impl CrossEntropy {
         };
         for (row, class) in rows.f32().as_chunks().0.iter().zip(ids) {
             if self.ignore != Some(*class) {
-                score.add(score_of(*row));
+                score.add(score_of(*row, self.smoothing));
             }
         }
         Ok(score)
@@ -94,7 +115,7 @@ impl CrossEntropy {
 
     /// Turns the logits of all rows into the gradient, and writes what [`one_row`] returns for each.
     fn each_row<N: Real>(&self, logits: &mut [N], classes: usize, rows: &mut [f32], ids: &[u32]) {
-        let all = ((By(logits, classes), By(rows, 4)), By(ids, 1));
+        let all = ((By(logits, classes), By(rows, NUMBERS)), By(ids, 1));
         cut(all, EXP * classes, |_, ((logits, rows), ids)| {
             let mut room = Buffer::pooled(classes);
             let rows = logits.chunks_exact_mut(classes).zip(rows.as_chunks_mut().0);
@@ -102,7 +123,8 @@ impl CrossEntropy {
                 if self.ignore == Some(class) {
                     logits.fill(N::narrow(0.0));
                 } else {
-                    *row = N::widened(logits, &mut room, |logits| one_row(logits, class as usize));
+                    let one = |logits: &mut [f32]| one_row(logits, class as usize, self.smoothing);
+                    *row = N::widened(logits, &mut room, one);
                 }
             }
         });
@@ -121,21 +143,31 @@ impl CrossEntropy {
     }
 }
 
-/// Turns a row of logits into the gradient. Returns four numbers: the target's logit, the largest logit, the
-/// logarithm of the sum of `exp(logit - largest)`, and 1 if the target has the largest logit (else 0).
-fn one_row(row: &mut [f32], class: usize) -> [f32; 4] {
+/// How many numbers [`one_row`] returns.
+const NUMBERS: usize = 5;
+
+/// Turns a row of logits into the gradient. Returns five numbers: the target's logit, the largest logit, the
+/// logarithm of the sum of `exp(logit - largest)`, 1 if the target has the largest logit (else 0), and with
+/// smoothing the mean distance of the logits from the target's (else 0).
+fn one_row(row: &mut [f32], class: usize, smoothing: f32) -> [f32; NUMBERS] {
     let logit = row[class];
     // Of equal logits the first counts as the largest, as in argmax.
     let right =
         row[..class].iter().all(|&other| other < logit) && row[class..].iter().all(|&other| other <= logit);
-    let (largest, log_sum) = softmax::probabilities(row);
-    row[class] -= 1.0;
-    [logit, largest, log_sum, f32::from(u8::from(right))]
+    let count = row.len() as f32;
+    let mean = match smoothing {
+        0.0 => 0.0,
+        _ => softmax::sum_from(row, logit) / count,
+    };
+    let (largest, log_sum) = softmax::probabilities(row, smoothing / count);
+    row[class] -= 1.0 - smoothing;
+    [logit, largest, log_sum, f32::from(u8::from(right)), mean]
 }
 
-fn score_of([logit, largest, log_sum, right]: [f32; 4]) -> Score {
+fn score_of([logit, largest, log_sum, right, mean]: [f32; NUMBERS], smoothing: f32) -> Score {
+    let unsmoothed = f64::from(log_sum) - (f64::from(logit) - f64::from(largest));
     Score {
-        sum: f64::from(log_sum) - (f64::from(logit) - f64::from(largest)),
+        sum: unsmoothed - f64::from(smoothing) * f64::from(mean),
         weight: 1.0,
         correct: Some(f64::from(right)),
     }
@@ -144,8 +176,15 @@ fn score_of([logit, largest, log_sum, right]: [f32; 4]) -> Score {
 /// Only the setting: the room for scores differs from process to process.
 impl fmt::Debug for CrossEntropy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let CrossEntropy { ignore, on_gpu: _ } = self;
-        f.debug_struct("CrossEntropy").field("ignore", ignore).finish()
+        let CrossEntropy {
+            ignore,
+            smoothing,
+            on_gpu: _,
+        } = self;
+        f.debug_struct("CrossEntropy")
+            .field("ignore", ignore)
+            .field("smoothing", smoothing)
+            .finish()
     }
 }
 

@@ -17,7 +17,7 @@ const CROSS_ENTROPY: f64 = 3.0;
 const SQUARED_ERROR: f64 = 2.0;
 
 /// The loss, the gradient, and whether the class is the first of the largest logits.
-fn cross_entropy(logits: &[f32], class: usize) -> (Approx, Vec<Approx>, bool) {
+fn cross_entropy(logits: &[f32], class: usize, smoothing: f32) -> (Approx, Vec<Approx>, bool) {
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let shifted: Vec<Approx> = exact(logits)
         .into_iter()
@@ -26,15 +26,24 @@ fn cross_entropy(logits: &[f32], class: usize) -> (Approx, Vec<Approx>, bool) {
     let powers: Vec<Approx> = shifted.iter().map(|logit| logit.exp()).collect();
     let total = Approx::sum(powers.iter().copied());
     let mut grad: Vec<Approx> = powers.into_iter().map(|power| power / total).collect();
-    grad[class] = grad[class] - Approx::exact(1.0);
+    let [share, count] = [smoothing, logits.len() as f32].map(Approx::exact);
+    let mut loss = total.ln() - shifted[class];
+    if smoothing > 0.0 {
+        grad.iter_mut().for_each(|grad| *grad = *grad - share / count);
+        let target = Approx::exact(logits[class]);
+        let apart = Approx::sum(exact(logits).into_iter().map(|logit| logit - target));
+        loss = loss - share * (apart / count);
+    }
+    grad[class] = grad[class] - (Approx::exact(1.0) - share);
     grad.iter_mut().for_each(|grad| *grad = grad.stored());
     let first = logits.iter().position(|&logit| logit == largest);
-    (total.ln() - shifted[class], grad, first == Some(class))
+    (loss, grad, first == Some(class))
 }
 
-fn check_cross_entropy(logits: &[f32], target: &Tensor, ignore: Option<u32>) {
+fn check_cross_entropy(logits: &[f32], target: &Tensor, ignore: Option<u32>, smoothing: f32) {
     let classes = logits.len() / target.shape().count();
-    let mut loss = ignore.map_or_else(CrossEntropy::default, CrossEntropy::ignoring);
+    let loss = ignore.map_or_else(CrossEntropy::default, CrossEntropy::ignoring);
+    let mut loss = loss.smoothed(smoothing).unwrap();
     let output = there(&tensor(&[target.shape().count(), classes], logits.to_vec()));
     let (score, grad) = loss.forward(output.clone(), target.clone()).unwrap();
     let mut sum = Approx::exact(0.0);
@@ -48,7 +57,7 @@ fn check_cross_entropy(logits: &[f32], target: &Tensor, ignore: Option<u32>) {
             expected.extend(vec![Approx::exact(0.0); classes]);
             continue;
         }
-        let (one, grads, right) = cross_entropy(row, class as usize);
+        let (one, grads, right) = cross_entropy(row, class as usize, smoothing);
         sum = sum + one;
         counted.add(Score {
             sum: 0.0,
@@ -75,10 +84,12 @@ proptest! {
     fn cross_entropy_is_the_log_likelihood(
         rows in size(), classes in prop_oneof![size(), select(vec![257_usize, 1000])],
         factor in select(vec![1e-3_f32, 1.0, 8.0, 80.0]), ignored in 0_u32..4, ignore: bool,
+        smoothing in select(vec![0.0_f32, 0.1, 0.9]),
     ) {
         let mut logits = draw(Kind::Signed, "logits", rows * classes);
         logits.iter_mut().for_each(|logit| *logit = stored(*logit * factor));
-        check_cross_entropy(&logits, &ids("target", &[rows], classes as u32), ignore.then_some(ignored));
+        let target = ids("target", &[rows], classes as u32);
+        check_cross_entropy(&logits, &target, ignore.then_some(ignored), smoothing);
     }
 
     #[test]
@@ -104,7 +115,9 @@ fn as_many_classes_as_a_vocabulary_has() {
     let classes = 50_257;
     let mut logits = draw(Kind::Signed, "logits", 2 * classes);
     logits.iter_mut().for_each(|logit| *logit = stored(*logit * 10.0));
-    check_cross_entropy(&logits, &ids("target", &[2], classes as u32), None);
+    let target = ids("target", &[2], classes as u32);
+    check_cross_entropy(&logits, &target, None, 0.0);
+    check_cross_entropy(&logits, &target, None, 0.1);
 }
 
 /// One logit is far above all others, for a right and a wrong prediction; and several are equal.
@@ -113,8 +126,8 @@ fn huge_logits() {
     for size in [80.0, 1e4, 1e30].map(stored) {
         for class in [0, 1] {
             let target = Tensor::from_ids(&[1], vec![class]).unwrap();
-            check_cross_entropy(&[size, -size], &target, None);
-            check_cross_entropy(&[size, size], &target, None);
+            check_cross_entropy(&[size, -size], &target, None, 0.0);
+            check_cross_entropy(&[size, size], &target, None, 0.0);
         }
     }
 }

@@ -117,8 +117,11 @@ proptest! {
     #[test]
     fn gelu_and_relu_at_any_length(count in size(), kind in kind()) {
         let (x, dy) = (draw(kind, "x", count), draw(kind, "dy", count));
-        check(GELU_TANH, &mut Gelu::new("gelu, tanh form", GeluForm::Tanh), x.clone(), &dy, storing(gelu_tanh));
-        check(GELU_EXACT, &mut Gelu::new("gelu, exact form", GeluForm::Exact), x.clone(), &dy, storing(gelu_exact));
+        let [mut tanh, mut exact] =
+            [("gelu, tanh form", GeluForm::Tanh), ("gelu, exact form", GeluForm::Exact)]
+                .map(|(name, form)| Gelu::new(name, form));
+        check(GELU_TANH, &mut tanh, x.clone(), &dy, storing(gelu_tanh));
+        check(GELU_EXACT, &mut exact, x.clone(), &dy, storing(gelu_exact));
         check(EXACT, &mut Relu::new("relu"), x, &dy, relu);
     }
 

@@ -1,5 +1,5 @@
-// Gated activations: y = act(a) b for a row [a, b]. Shazeer, "GLU variants improve transformer" (2020). A thread
-// works on eight numbers of each half.
+// Gated activations: y = act(a) b for a row [a, b]. Shazeer, "GLU variants improve transformer" (2020). A
+// thread works on eight numbers of each half.
 
 // x / (1 + exp(-x)).
 template <class T> struct SiluForm {
@@ -37,8 +37,8 @@ template <class Form, class T> void gated_forward(T* out, const T* in, u64 rows,
     store_some(out + own.single, own.count, own.whole, a);
 }
 
-// Turns in[rows, 2, width] into its gradient, with the output gradient grad[rows, width]. With AGAIN also turns
-// that into the output.
+// Turns in[rows, 2, width] into its gradient, with the output gradient grad[rows, width]. With AGAIN also
+// turns that into the output.
 template <class Form, bool AGAIN, class T>
 void gated_backward(T* grad, T* in, u64 rows, unsigned width) {
     Halves own(rows, width, grad, in);

@@ -1,5 +1,6 @@
-// RMSNorm of the heads of queries and keys, which lie side by side in the row of a token, before the values. Some
-// lanes of a warp, a power of two, share a head. A lane works on eight columns at a time, 8 * lanes apart.
+// RMSNorm of the heads of queries and keys, which lie side by side in the row of a token, before the values.
+// Some lanes of a warp, a power of two, share a head. A lane works on eight columns at a time, 8 * lanes
+// apart.
 
 // The lanes of a head, as threads of a block, and the rows of tokens.
 struct HeadRows {
@@ -14,8 +15,8 @@ struct HeadRows {
 };
 
 // out[tokens, queries + 2 keys, width] = in * scale * gain, with the gain of queries or that of keys, [width]
-// each. scale = 1 / sqrt(mean(in^2) + epsilon) of the head goes to stats[tokens, queries + keys, 2], after a 0.
-// Values are copied.
+// each. scale = 1 / sqrt(mean(in^2) + epsilon) of the head goes to stats[tokens, queries + keys, 2], after a
+// 0. Values are copied.
 template <class T>
 void head_norm_forward(T* out, float* stats, const T* in, const float* query_gain, const float* key_gain,
                        HeadRows rows, float epsilon) {
@@ -49,8 +50,8 @@ void head_norm_forward(T* out, float* stats, const T* in, const float* query_gai
     }
 }
 
-// Turns grad[tokens, queries + 2 keys, width] into the input gradient. Each block sums the gradients of both gains
-// over its heads: partials[gridDim.x, 2, width]. Dynamic shared memory: `float` [groups, 2, width].
+// Turns grad[tokens, queries + 2 keys, width] into the input gradient. Each block sums the gradients of both
+// gains over its heads: partials[gridDim.x, 2, width]. Dynamic shared memory: `float` [groups, 2, width].
 template <class T>
 void head_norm_backward(T* grad, float* partials, const T* in, const float* stats, const float* query_gain,
                         const float* key_gain, HeadRows rows) {
@@ -59,8 +60,8 @@ void head_norm_backward(T* grad, float* partials, const T* in, const float* stat
     for (unsigned i = threadIdx.x; i < 2 * rows.width * rows.groups(); i += blockDim.x) all[i] = 0.0f;
     __syncthreads();
     bool whole = rows.width % 8 == 0 && is_aligned(grad) && is_aligned(in);
-    u64 heads = rows.tokens * rows.normed();
-    for (u64 first = (u64)blockIdx.x * rows.groups(); first < heads; first += (u64)gridDim.x * rows.groups()) {
+    u64 heads = rows.tokens * rows.normed(), step = (u64)gridDim.x * rows.groups();
+    for (u64 first = (u64)blockIdx.x * rows.groups(); first < heads; first += step) {
         u64 at = first + rows.group(), from = at / rows.normed() * rows.row();
         unsigned head = at % rows.normed();
         bool has = at < heads, is_key = head >= rows.queries;

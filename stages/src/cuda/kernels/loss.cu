@@ -43,14 +43,14 @@ inline Softmax of_block(Softmax softmax) {
 }
 
 // Cross-entropy of logits[rows, classes] and targets[rows]. With GRAD, the logits become the gradient of the
-// summed loss: softmax, minus one at the target class. Rows whose target is `ignored` get zeros; 2^32 or more
-// ignores none. Writes scores[rows, 3]. One block of whole warps per row. It reads the row once for the sum,
-// by streaming softmax, and once for the gradient. With `keeps`, it keeps the row in dynamic shared memory in
-// between; each thread reads what it wrote there itself. A row is right if its target is the first of the
-// largest logits, as on the CPU.
+// summed loss: softmax, minus the target, of which a share, `smoothing`, is spread over all classes. Rows
+// whose target is `ignored` get zeros; 2^32 or more ignores none. Writes scores[rows, 3]. One block of whole
+// warps per row. It reads the row once for the sum, by streaming softmax, and once for the gradient. With
+// `keeps`, it keeps the row in dynamic shared memory in between; each thread reads what it wrote there
+// itself. A row is right if its target is the first of the largest logits, as on the CPU.
 template <bool GRAD, class T>
 void cross_entropy(T* logits, const unsigned* targets, double* scores, unsigned classes, u64 ignored,
-                   bool keeps) {
+                   float smoothing, bool keeps) {
     u64 row = blockIdx.x;
     T* numbers = logits + row * classes;
     T* kept = keeps ? (T*)dynamic_shared() : numbers;
@@ -59,6 +59,8 @@ void cross_entropy(T* logits, const unsigned* targets, double* scores, unsigned 
     unsigned apart = 8 * blockDim.x;
     Softmax softmax = {LOWEST, 0.0f}, other = softmax;
     float logit = counted ? load(numbers + target) : 0.0f;
+    // The sum of the distances of all logits from the target's.
+    float apart_sum = 0.0f;
     bool above = false;
     if (counted) {
         for (unsigned first = 8 * threadIdx.x; first < classes; first += 2 * apart) {
@@ -68,6 +70,9 @@ void cross_entropy(T* logits, const unsigned* targets, double* scores, unsigned 
             load_both(numbers + firsts[0], counts[0], x[0], numbers + firsts[1], counts[1], x[1], whole);
             for (int part = 0; part < 2; ++part) {
                 if (GRAD && keeps) store_some(kept + firsts[part], counts[part], whole, x[part]);
+                // Always, although only smoothing needs it: with a branch here the loop's arrays go to
+                // memory.
+                for (int i = 0; i < 8; ++i) apart_sum += i < counts[part] ? x[part][i] - logit : 0.0f;
                 for (int i = 0; i < 8; ++i)
                     if (i >= counts[part]) x[part][i] = bits_to_float(0xff800000u);
                 float largest = largest_of(x[part]);
@@ -77,9 +82,11 @@ void cross_entropy(T* logits, const unsigned* targets, double* scores, unsigned 
         }
         softmax = of_block(of_both(softmax, other));
         above = block_sum(above ? 1u : 0u) > 0;
+        if (smoothing > 0.0f) apart_sum = block_sum(apart_sum);
     }
     if (threadIdx.x == 0) {
         double loss = (double)logf(softmax.sum) - ((double)logit - (double)softmax.largest);
+        if (smoothing > 0.0f) loss -= (double)smoothing * (double)(apart_sum / (float)classes);
         scores[3 * row] = counted ? loss : 0.0;
         scores[3 * row + 1] = counted ? 1.0 : 0.0;
         // With a NaN among its numbers, a row is not right.
@@ -87,7 +94,7 @@ void cross_entropy(T* logits, const unsigned* targets, double* scores, unsigned 
         scores[3 * row + 2] = counted && !above && is_number ? 1.0 : 0.0;
     }
     if (!GRAD) return;
-    float scale = 1.0f / softmax.sum;
+    float scale = 1.0f / softmax.sum, minus = smoothing / (float)classes;
     for (unsigned first = 8 * threadIdx.x; first < classes; first += 2 * apart) {
         float x[2][8];
         unsigned counts[2] = {some_of_8(first, classes), some_of_8(first + apart, classes)};
@@ -95,8 +102,8 @@ void cross_entropy(T* logits, const unsigned* targets, double* scores, unsigned 
         for (int part = 0; part < 2; ++part) {
             for (int i = 0; i < 8; ++i) {
                 float& number = x[part][i];
-                number = exp_of<T>(number - softmax.largest) * scale;
-                if (first + part * apart + i == target) number -= 1.0f;
+                number = exp_of<T>(number - softmax.largest) * scale - minus;
+                if (first + part * apart + i == target) number -= 1.0f - smoothing;
                 if (!counted) number = 0.0f;
             }
             store_some(numbers + first + part * apart, counts[part], whole, x[part]);
@@ -107,13 +114,14 @@ void cross_entropy(T* logits, const unsigned* targets, double* scores, unsigned 
 #define MAKE(T, SUFFIX)                                                                              \
     extern "C" __global__ void __launch_bounds__(512, 2)                                             \
         cross_entropy##SUFFIX(T* logits, const unsigned* targets, double* scores, unsigned classes,  \
-                              u64 ignored, unsigned keeps) {                                         \
-        cross_entropy<true>(logits, targets, scores, classes, ignored, keeps != 0);                  \
+                              u64 ignored, float smoothing, unsigned keeps) {                        \
+        cross_entropy<true>(logits, targets, scores, classes, ignored, smoothing, keeps != 0);       \
     }                                                                                                \
     extern "C" __global__ void __launch_bounds__(512, 2)                                             \
         cross_entropy_score##SUFFIX(T* logits, const unsigned* targets, double* scores,              \
-                                    unsigned classes, u64 ignored, unsigned keeps) {                 \
-        cross_entropy<false>(logits, targets, scores, classes, ignored, keeps != 0);                 \
+                                    unsigned classes, u64 ignored, float smoothing,                  \
+                                    unsigned keeps) {                                                \
+        cross_entropy<false>(logits, targets, scores, classes, ignored, smoothing, keeps != 0);      \
     }
 F32_AND_BF16(MAKE)
 #undef MAKE
