@@ -5,42 +5,69 @@ mod common;
 mod emulator;
 
 use common::{numbers, pass};
-use pipewright_stages::layers::Attention;
+use pipewright_stages::layers::{Attention, Heads};
 use pipewright_stages::{DType, Device, Place, Tensor};
 
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     batch: usize,
     time: usize,
-    heads: usize,
-    width: usize,
+    heads: Heads,
+    window: Option<usize>,
 }
 
 impl Sizes {
-    fn new([batch, time, heads, width]: [usize; 4]) -> Self {
+    /// Heads that each have their own keys and values.
+    fn alone([batch, time, heads, width]: [usize; 4]) -> Self {
+        Self::grouped([batch, time], [heads, heads, width], None)
+    }
+
+    fn grouped(
+        [batch, time]: [usize; 2],
+        [query, key_value, width]: [usize; 3],
+        window: Option<usize>,
+    ) -> Self {
         Self {
             batch,
             time,
-            heads,
-            width,
+            heads: Heads {
+                query,
+                key_value,
+                width,
+            },
+            window,
         }
     }
 
+    /// The length of a row of the output.
     fn dim(self) -> usize {
-        self.heads * self.width
+        self.heads.query * self.heads.width
     }
 
-    /// The range of a head's vector in a row that has `parts` parts.
-    fn at(self, [parts, part]: [usize; 2], [b, h, row]: [usize; 3]) -> std::ops::Range<usize> {
-        let start = ((b * self.time + row) * parts + part) * self.dim() + h * self.width;
-        start..start + self.width
+    /// The range of a query head's query, key or value in the input.
+    fn input(self, part: usize, [b, h, row]: [usize; 3]) -> std::ops::Range<usize> {
+        let Heads {
+            query,
+            key_value,
+            width,
+        } = self.heads;
+        let shared = h / (query / key_value);
+        let vector = [h, query + shared, query + key_value + shared][part];
+        let start = (b * self.time + row) * self.heads.row() + vector * width;
+        start..start + width
+    }
+
+    /// The range of a query head's vector in the output.
+    fn output(self, [b, h, row]: [usize; 3]) -> std::ops::Range<usize> {
+        let start = (b * self.time + row) * self.dim() + h * self.heads.width;
+        start..start + self.heads.width
     }
 }
 
 /// Input and output gradient. bf16 can represent all these numbers.
 fn draw(sizes: Sizes) -> [Vec<f32>; 2] {
-    let rows = sizes.batch * sizes.time * sizes.dim();
-    [("qkv", 3 * rows), ("grad", rows)].map(|(name, count)| {
+    let rows = sizes.batch * sizes.time;
+    [("qkv", rows * sizes.heads.row()), ("grad", rows * sizes.dim())].map(|(name, count)| {
         numbers(name, count)
             .into_iter()
             .map(|x| f32::from_bits((3.0 * x).to_bits() & 0xffff_0000))
@@ -59,8 +86,8 @@ fn on_gpu(sizes: Sizes, dtype: DType, [qkv, grad]: &[Vec<f32>; 2]) -> [Vec<f32>;
         tensor.to(place).unwrap()
     };
     let Sizes { batch, time, .. } = sizes;
-    let mut layer = Attention::new("attn", sizes.dim(), sizes.heads).unwrap();
-    let qkv = to(&[batch, time, 3 * sizes.dim()], qkv);
+    let mut layer = Attention::grouped("attn", sizes.heads, sizes.window).unwrap();
+    let qkv = to(&[batch, time, sizes.heads.row()], qkv);
     let grad = to(&[batch, time, sizes.dim()], grad);
     let (out, qkv_grad) = pass(&mut layer, &qkv, &grad);
     [out, qkv_grad.unwrap()].map(|tensor| tensor.to(Place::default()).unwrap().f32().to_vec())
@@ -80,26 +107,22 @@ fn formula(sizes: Sizes, inputs: &[Vec<f32>; 2]) -> [Vec<f64>; 2] {
         .each_ref()
         .map(|x| x.iter().map(|&x| f64::from(x)).collect::<Vec<_>>());
     let (mut out, mut qkv_grad) = (vec![0.0; grad.len()], vec![0.0; qkv.len()]);
-    let scale = 1.0 / (sizes.width as f64).sqrt();
-    let all = sizes.batch * sizes.heads * sizes.time;
-    for (b, h, t) in (0..all).map(|i| {
-        (
-            i / sizes.time / sizes.heads,
-            i / sizes.time % sizes.heads,
-            i % sizes.time,
-        )
-    }) {
-        let at = |part, row| sizes.at([3, part], [b, h, row]);
-        let own = sizes.at([1, 0], [b, h, t]);
-        let powers: Vec<f64> = (0..=t)
+    let (time, heads) = (sizes.time, sizes.heads.query);
+    let scale = 1.0 / (sizes.heads.width as f64).sqrt();
+    let all = sizes.batch * heads * time;
+    for (b, h, t) in (0..all).map(|i| (i / time / heads, i / time % heads, i % time)) {
+        let at = |part, row| sizes.input(part, [b, h, row]);
+        let own = sizes.output([b, h, t]);
+        let first = sizes.window.map_or(0, |window| (t + 1).saturating_sub(window));
+        let powers: Vec<f64> = (first..=t)
             .map(|row| (scale * dot(&qkv[at(0, t)], &qkv[at(1, row)])).exp())
             .collect();
         let total: f64 = powers.iter().sum();
-        for (row, power) in powers.iter().enumerate() {
+        for (row, power) in (first..).zip(&powers) {
             add(&mut out[own.clone()], power / total, &qkv[at(2, row)]);
         }
         let delta = dot(&out[own.clone()], &grad[own.clone()]);
-        for (row, power) in powers.iter().enumerate() {
+        for (row, power) in (first..).zip(&powers) {
             let score_grad = scale * power / total * (dot(&grad[own.clone()], &qkv[at(2, row)]) - delta);
             add(&mut qkv_grad[at(0, t)], score_grad, &qkv[at(1, row)]);
             add(&mut qkv_grad[at(1, row)], score_grad, &qkv[at(0, t)]);
@@ -122,8 +145,7 @@ const BF16: f64 = 0.01;
 /// Largest measured: 4e-7.
 const F32: f64 = 2e-6;
 
-fn check(dtype: DType, sizes: [usize; 4]) {
-    let sizes = Sizes::new(sizes);
+fn check(dtype: DType, sizes: Sizes) {
     let inputs = draw(sizes);
     let (got, expected) = (on_gpu(sizes, dtype, &inputs), formula(sizes, &inputs));
     let most = if dtype == DType::F32 { F32 } else { BF16 };
@@ -142,8 +164,8 @@ fn fused_attention_is_the_formula_at_every_edge_of_its_tiles() {
         return;
     }
     for time in [1, 2, 63, 64, 65, 130] {
-        check(DType::Bf16, [1, time, 2, 64]);
-        check(DType::Bf16, [2, time, 1, 128]);
+        check(DType::Bf16, Sizes::alone([1, time, 2, 64]));
+        check(DType::Bf16, Sizes::alone([2, time, 1, 128]));
     }
 }
 
@@ -154,10 +176,29 @@ fn attention_of_any_head_width_is_the_formula() {
     }
     for dtype in [DType::F32, DType::Bf16] {
         for sizes in [[2, 1, 3, 8], [1, 65, 2, 24], [2, 33, 3, 80], [1, 7, 1, 1]] {
-            check(dtype, sizes);
+            check(dtype, Sizes::alone(sizes));
+        }
+        check(dtype, Sizes::grouped([2, 37], [6, 2, 24], None));
+        for window in [1, 5, 36, 37, 100] {
+            check(dtype, Sizes::grouped([1, 37], [3, 1, 17], Some(window)));
         }
     }
-    check(DType::F32, [1, 65, 2, 64]);
+    check(DType::F32, Sizes::alone([1, 65, 2, 64]));
+}
+
+#[test]
+fn fused_attention_has_groups_and_windows() {
+    if emulator::start().is_none() {
+        return;
+    }
+    for width in [64, 128] {
+        check(DType::Bf16, Sizes::grouped([2, 130], [3, 1, width], None));
+        check(DType::Bf16, Sizes::grouped([1, 70], [4, 2, width], Some(40)));
+        // Windows at the edges of a warp's rows, of a tile of keys and of a block, and beyond the sequence.
+        for window in [1, 33, 64, 129, 300] {
+            check(DType::Bf16, Sizes::grouped([1, 200], [2, 1, width], Some(window)));
+        }
+    }
 }
 
 #[test]
@@ -166,7 +207,7 @@ fn attention_gives_the_same_bits_every_time() {
         return;
     }
     for (dtype, width) in [(DType::Bf16, 64), (DType::Bf16, 128), (DType::F32, 24)] {
-        let sizes = Sizes::new([2, 70, 2, width]);
+        let sizes = Sizes::grouped([2, 70], [6, 2, width], Some(50));
         let inputs = draw(sizes);
         let bits =
             || on_gpu(sizes, dtype, &inputs).map(|x| x.into_iter().map(f32::to_bits).collect::<Vec<_>>());

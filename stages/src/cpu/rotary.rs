@@ -2,6 +2,7 @@
 
 use multiversion::multiversion;
 
+use super::lanes::LANES;
 use super::parts::{By, cut};
 use super::real::Real;
 
@@ -40,19 +41,45 @@ fn turn_part<N: Real, const PAIRS: bool>(rows: &mut [N], first: usize, table: &[
     let sign = if turn.is_back { -1.0 } else { 1.0 };
     for (index, row) in (first..).zip(rows.chunks_exact_mut(turn.row)) {
         let angles = &table[index % turn.time * turn.width..][..turn.width];
-        let (cos, sin) = angles.split_at(turn.width / 2);
+        let angles = angles.split_at(turn.width / 2);
         for head in row[..turn.turned].chunks_exact_mut(turn.width) {
             if PAIRS {
-                for (pair, (&cos, &sin)) in head.as_chunks_mut::<2>().0.iter_mut().zip(cos.iter().zip(sin)) {
-                    *pair = turned(*pair, cos, sign * sin);
-                }
+                turn_pairs(head, angles, sign);
             } else {
-                let (xs, ys) = head.split_at_mut(turn.width / 2);
-                for ((x, y), (&cos, &sin)) in xs.iter_mut().zip(ys).zip(cos.iter().zip(sin)) {
-                    [*x, *y] = turned([*x, *y], cos, sign * sin);
-                }
+                turn_halves(head, angles, sign);
             }
         }
+    }
+}
+
+/// Turns a head whose pairs lie half a head apart, a register of each half at a time.
+#[inline(always)]
+fn turn_halves<N: Real>(head: &mut [N], (cos, sin): (&[f32], &[f32]), sign: f32) {
+    let (xs, ys) = head.split_at_mut(cos.len());
+    let ((xs, x_rest), (ys, y_rest)) = (xs.as_chunks_mut::<LANES>(), ys.as_chunks_mut::<LANES>());
+    let ((cos, cos_rest), (sin, sin_rest)) = (cos.as_chunks::<LANES>(), sin.as_chunks::<LANES>());
+    for ((xs, ys), (cos, sin)) in xs.iter_mut().zip(ys).zip(cos.iter().zip(sin)) {
+        for lane in 0..LANES {
+            [xs[lane], ys[lane]] = turned([xs[lane], ys[lane]], cos[lane], sign * sin[lane]);
+        }
+    }
+    for ((x, y), (&cos, &sin)) in x_rest.iter_mut().zip(y_rest).zip(cos_rest.iter().zip(sin_rest)) {
+        [*x, *y] = turned([*x, *y], cos, sign * sin);
+    }
+}
+
+/// Turns a head whose pairs are neighbours, two registers at a time.
+#[inline(always)]
+fn turn_pairs<N: Real>(head: &mut [N], (cos, sin): (&[f32], &[f32]), sign: f32) {
+    let (pairs, rest) = head.as_chunks_mut::<2>().0.as_chunks_mut::<LANES>();
+    let ((cos, cos_rest), (sin, sin_rest)) = (cos.as_chunks::<LANES>(), sin.as_chunks::<LANES>());
+    for (pairs, (cos, sin)) in pairs.iter_mut().zip(cos.iter().zip(sin)) {
+        for lane in 0..LANES {
+            pairs[lane] = turned(pairs[lane], cos[lane], sign * sin[lane]);
+        }
+    }
+    for (pair, (&cos, &sin)) in rest.iter_mut().zip(cos_rest.iter().zip(sin_rest)) {
+        *pair = turned(*pair, cos, sign * sin);
     }
 }
 

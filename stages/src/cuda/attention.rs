@@ -5,7 +5,7 @@ use super::launch::{Arg, kernel};
 use super::{Gpu, Grid, Ptr};
 use crate::cpu::attention::Sizes;
 use crate::device::DType;
-use crate::error::{DeviceError, Error, Result};
+use crate::error::{DeviceError, Result};
 
 /// The fused kernels for a head width.
 struct Fused {
@@ -71,9 +71,9 @@ impl Fused {
     }
 }
 
-/// A grid with one block for every `rows` rows of every head.
-fn by_rows(rows: usize, batch: usize, sizes: Sizes, shared: u32) -> Grid {
-    let blocks = [sizes.time.div_ceil(rows), sizes.query, batch];
+/// A grid with one block for every `rows` rows of each of so many heads.
+fn by_rows(rows: usize, heads: usize, [batch, time]: [usize; 2], shared: u32) -> Grid {
+    let blocks = [time.div_ceil(rows), heads, batch];
     Grid {
         blocks: blocks.map(|blocks| blocks as u32),
         threads: FUSED_THREADS,
@@ -81,24 +81,27 @@ fn by_rows(rows: usize, batch: usize, sizes: Sizes, shared: u32) -> Grid {
     }
 }
 
-/// A grid with one warp for each row of every head. A block has as many warps as its shared memory allows.
-fn by_warps(batch: usize, sizes: Sizes) -> Result<Grid> {
+/// A grid with one warp for each row of each of so many heads. A block has as many warps as its shared memory
+/// allows.
+fn by_warps(heads: usize, batch: usize, sizes: Sizes) -> Result<Grid> {
     let width = sizes.width;
     let warps = (PLAIN_SHARED / (PLAIN_BYTES * width)).min(MOST_WARPS);
     if warps == 0 {
         let most = PLAIN_SHARED / PLAIN_BYTES;
         return Err(DeviceError::WideHeads { width, most }.into());
     }
-    let blocks = (batch * sizes.query * sizes.time).div_ceil(warps);
+    let blocks = (batch * heads * sizes.time).div_ceil(warps);
     Ok(Grid {
         shared: (warps * PLAIN_BYTES * width) as u32,
         ..Grid::row(blocks, 32 * warps as u32)
     })
 }
 
-/// The size arguments of the plain kernels.
-fn plain_sizes(batch: usize, sizes: Sizes) -> [Arg; 4] {
-    [batch, sizes.time, sizes.query, sizes.width].map(|size| (size as u32).into())
+/// Sizes as arguments: rows of a sequence, query heads, key and value heads, width, and the keys that a query
+/// sees at most.
+fn size_args(sizes: Sizes) -> [Arg; 5] {
+    let window = sizes.window.min(sizes.time);
+    [sizes.time, sizes.query, sizes.key_value, sizes.width, window].map(|size| (size as u32).into())
 }
 
 impl Gpu {
@@ -114,27 +117,26 @@ impl Gpu {
         batch: usize,
         sizes: Sizes,
     ) -> Result<()> {
-        if sizes.group() > 1 || sizes.window < sizes.time {
-            return Err(Error::other(
-                "attention with groups or a window does not run on GPUs yet",
-            ));
-        }
         let [out, lse, qkv] = [out, lse, qkv].map(Arg::from);
+        let [time, query, key_value, width, window] = size_args(sizes);
         if let Some(fused) = Fused::of(dtype, sizes) {
             if batch > MOST_DEEP {
                 let (count, most) = (batch, MOST_DEEP);
                 return Err(DeviceError::ManySequences { count, most }.into());
             }
-            let grid = by_rows(QUERIES, batch, sizes, fused.shared[0]);
-            return self.launch(fused.forward, grid, &[out, lse, qkv, (sizes.time as u32).into()]);
+            let grid = by_rows(QUERIES, sizes.query, [batch, sizes.time], fused.shared[0]);
+            return self.launch(
+                fused.forward,
+                grid,
+                &[out, lse, qkv, time, query, key_value, window],
+            );
         }
-        let [batch_arg, time, heads, width] = plain_sizes(batch, sizes);
-        let args = [out, lse, qkv, batch_arg, time, heads, width, sizes.scale().into()];
-        self.launch(
-            kernel!(dtype, "attention_forward_any"),
-            by_warps(batch, sizes)?,
-            &args,
-        )
+        let (batch_arg, scale) = ((batch as u32).into(), sizes.scale().into());
+        let args = [
+            out, lse, qkv, batch_arg, time, query, key_value, width, window, scale,
+        ];
+        let grid = by_warps(sizes.query, batch, sizes)?;
+        self.launch(kernel!(dtype, "attention_forward_any"), grid, &args)
     }
 
     /// Like [`crate::cpu::attention::backward`], for `batch` sequences. `lse` and `delta` are f32 and have
@@ -150,22 +152,26 @@ impl Gpu {
         sizes: Sizes,
     ) -> Result<()> {
         let [qkv_grad, delta, qkv, out, lse, grad] = [qkv_grad, delta, qkv, out, lse, grad].map(Arg::from);
-        let [batch_arg, time, heads, width] = plain_sizes(batch, sizes);
-        let plain = by_warps(batch, sizes)?;
+        let [time, query, key_value, width, window] = size_args(sizes);
+        let batch_arg = (batch as u32).into();
         let args = [delta, grad, out, batch_arg, time, width];
-        let rows = by_rows(DELTA_ROWS, batch.min(MOST_DEEP), sizes, 0);
+        let shape = [batch.min(MOST_DEEP), sizes.time];
+        let rows = by_rows(DELTA_ROWS, sizes.query, shape, 0);
         self.launch(kernel!(dtype, "attention_delta"), rows, &args)?;
         if let Some(fused) = Fused::of(dtype, sizes) {
-            let args = [qkv_grad, qkv, grad, lse, delta, time];
-            let [_, kv, q] = fused.shared;
-            self.launch(fused.backward_kv, by_rows(fused.keys, batch, sizes, kv), &args)?;
-            return self.launch(fused.backward_q, by_rows(QUERIES, batch, sizes, q), &args);
+            let args = [qkv_grad, qkv, grad, lse, delta, time, query, key_value, window];
+            let ([_, kv, q], shape) = (fused.shared, [batch, sizes.time]);
+            let by_keys = by_rows(fused.keys, sizes.key_value, shape, kv);
+            self.launch(fused.backward_kv, by_keys, &args)?;
+            return self.launch(fused.backward_q, by_rows(QUERIES, sizes.query, shape, q), &args);
         }
         let scale = sizes.scale().into();
         let args = [
-            qkv_grad, qkv, grad, lse, delta, batch_arg, time, heads, width, scale,
+            qkv_grad, qkv, grad, lse, delta, batch_arg, time, query, key_value, width, window, scale,
         ];
-        self.launch(kernel!(dtype, "attention_backward_kv_any"), plain, &args)?;
-        self.launch(kernel!(dtype, "attention_backward_q_any"), plain, &args)
+        let by_keys = by_warps(sizes.key_value, batch, sizes)?;
+        self.launch(kernel!(dtype, "attention_backward_kv_any"), by_keys, &args)?;
+        let by_queries = by_warps(sizes.query, batch, sizes)?;
+        self.launch(kernel!(dtype, "attention_backward_q_any"), by_queries, &args)
     }
 }

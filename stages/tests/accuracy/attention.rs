@@ -249,10 +249,13 @@ fn long_sequences() {
 /// Windows of several blocks, and within one, in sequences of several blocks.
 #[test]
 fn long_sequences_with_windows() {
-    let times: &[usize] = if is_slow() { &[150] } else { &[150, 261] };
+    let (times, windows): (&[usize], &[usize]) = match is_slow() {
+        true => (&[150], &[33, 100]),
+        false => (&[150, 261], &[1, 7, 32, 64, 100, 149]),
+    };
     for &time in times {
         for (query, key_value, width) in [(2, 1, 64), (1, 1, 128), (3, 1, 20)] {
-            for window in [1, 7, 32, 64, 100, 149] {
+            for &window in windows {
                 let sizes = Sizes {
                     batch: 1,
                     time,

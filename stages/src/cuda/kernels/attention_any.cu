@@ -4,42 +4,50 @@
 
 namespace attention {
 
-// The row that a warp works on, out of the `batch * heads * time` rows of all heads, and where it lies.
+// The sizes, and where vectors lie.
+struct Sizes {
+    Heads heads;
+    unsigned batch, width;
+
+    // The index of the first number of a vector of the input, `[batch, time, vectors * width]`.
+    __forceinline__ u64 input(u64 row, unsigned vector) const {
+        return (row * heads.vectors() + vector) * width;
+    }
+    __forceinline__ u64 query(u64 row, unsigned head) const {
+        return input(row, head);
+    }
+    __forceinline__ u64 key(u64 row, unsigned shared) const {
+        return input(row, heads.query + shared);
+    }
+    __forceinline__ u64 value(u64 row, unsigned shared) const {
+        return input(row, heads.query + heads.key_value + shared);
+    }
+
+    // The same in the output, `[batch, time, query heads * width]`.
+    __forceinline__ u64 output(u64 row, unsigned head) const {
+        return (row * heads.query + head) * width;
+    }
+
+    // The index of a query head's first row in lse and delta.
+    __forceinline__ u64 sums(u64 sequence, unsigned head) const {
+        return (sequence * heads.query + head) * heads.time;
+    }
+};
+
+// The row that a warp works on, out of the rows of all of `count` heads of every sequence.
 struct Place {
-    unsigned time, dim, row, column;
-    unsigned long long sequence, index;
+    unsigned row, head;
+    // The sequence, and its first row.
+    u64 sequence, first;
     bool there;
 
-    __forceinline__ Place(unsigned batch, unsigned time, unsigned heads, unsigned width)
-        : time(time), dim(heads * width) {
-        index = (unsigned long long)blockIdx.x * (blockDim.x / 32) + warp();
-        row = index % time;
-        const unsigned long long head = index / time;
-        column = head % heads * width;
-        sequence = head / heads;
-        there = sequence < batch;
-    }
-
-    // The index of the first number of a row of the head, in `[batch, time, parts * dim]`. In a part, the
-    // numbers of all heads lie side by side.
-    __forceinline__ unsigned long long at(unsigned row, unsigned parts = 1, unsigned part = 0) const {
-        return ((sequence * time + row) * parts + part) * dim + column;
-    }
-
-    // The same for queries, keys and values.
-    __forceinline__ unsigned long long query(unsigned row) const {
-        return at(row, 3, 0);
-    }
-    __forceinline__ unsigned long long key(unsigned row) const {
-        return at(row, 3, 1);
-    }
-    __forceinline__ unsigned long long value(unsigned row) const {
-        return at(row, 3, 2);
-    }
-
-    // The index of the head's first row in lse and delta.
-    __forceinline__ unsigned long long first() const {
-        return index - row;
+    __forceinline__ Place(const Sizes &sizes, unsigned count) {
+        const u64 index = (u64)blockIdx.x * (blockDim.x / 32) + warp(), of_all = index / sizes.heads.time;
+        row = index % sizes.heads.time;
+        head = of_all % count;
+        sequence = of_all / count;
+        first = sequence * sizes.heads.time;
+        there = sequence < sizes.batch;
     }
 };
 
@@ -81,24 +89,28 @@ __forceinline__ void clear_row(float *row, unsigned width) {
 }
 
 template <class T>
-__forceinline__ void forward_any(T *out, float *lse, const T *qkv, const Place &it, unsigned width,
-                                 float scale) {
+__forceinline__ void forward_any(T *out, float *lse, const T *qkv, const Sizes &sizes, float scale) {
+    const Place it(sizes, sizes.heads.query);
+    if (!it.there)
+        return;
+    const unsigned width = sizes.width, shared = it.head / sizes.heads.group();
     float *query = own_rows(2, width), *sum = query + width;
-    hold_row(query, scale, qkv + it.query(it.row), width);
+    hold_row(query, scale, qkv + sizes.query(it.first + it.row, it.head), width);
     clear_row(sum, width);
     float largest = minus_infinity(), total = 0;
-    for (unsigned key = 0; key <= it.row; key++) {
-        const float score = product_of_rows(query, qkv + it.key(key), width), before = largest;
+    for (unsigned key = sizes.heads.first_key(it.row); key <= it.row; key++) {
+        const float before = largest,
+                    score = product_of_rows(query, qkv + sizes.key(it.first + key, shared), width);
         largest = fmaxf(before, score);
         const float correction = expf(before - largest), share = expf(score - largest);
         total = total * correction + share;
-        const T *value = qkv + it.value(key);
+        const T *value = qkv + sizes.value(it.first + key, shared);
         for (unsigned i = lane(); i < width; i += 32)
             sum[i] = sum[i] * correction + share * load(value + i);
     }
-    put_row(out + it.at(it.row), 1 / total, sum, width);
+    put_row(out + sizes.output(it.first + it.row, it.head), 1 / total, sum, width);
     if (lane() == 0)
-        lse[it.index] = largest + logf(total);
+        lse[sizes.sums(it.sequence, it.head) + it.row] = largest + logf(total);
 }
 
 // Eight threads share a row of the head blockIdx.y.
@@ -125,84 +137,98 @@ __forceinline__ void delta_any(float *delta, const T *grad, const T *out, unsign
 
 template <class T>
 __forceinline__ void backward_keys_any(T *qkv_grad, const T *qkv, const T *grad, const float *lse,
-                                       const float *delta, const Place &it, unsigned width, float scale) {
+                                       const float *delta, const Sizes &sizes, float scale) {
+    const Place it(sizes, sizes.heads.key_value);
+    if (!it.there)
+        return;
+    const unsigned width = sizes.width, group = sizes.heads.group();
+    const u64 own_key = sizes.key(it.first + it.row, it.head), own_value = sizes.value(it.first + it.row, it.head);
     float *key = own_rows(4, width), *value = key + width, *key_grad = value + width,
-        *value_grad = key_grad + width;
-    hold_row(key, scale, qkv + it.key(it.row), width);
-    hold_row(value, 1, qkv + it.value(it.row), width);
+          *value_grad = key_grad + width;
+    hold_row(key, scale, qkv + own_key, width);
+    hold_row(value, 1, qkv + own_value, width);
     clear_row(key_grad, width);
     clear_row(value_grad, width);
-    for (unsigned row = it.row; row < it.time; row++) {
-        const T *query = qkv + it.query(row), *out_grad = grad + it.at(row);
-        const float probability = expf(product_of_rows(key, query, width) - lse[it.first() + row]);
-        const float score_grad =
-            probability * (product_of_rows(value, out_grad, width) - delta[it.first() + row]);
-        add_row(value_grad, probability, out_grad, width);
-        add_row(key_grad, score_grad, query, width);
+    const unsigned end = min(sizes.heads.time, it.row + sizes.heads.window);
+    for (unsigned head = it.head * group; head < (it.head + 1) * group; head++) {
+        const u64 sums = sizes.sums(it.sequence, head);
+        for (unsigned row = it.row; row < end; row++) {
+            const T *query = qkv + sizes.query(it.first + row, head),
+                    *out_grad = grad + sizes.output(it.first + row, head);
+            const float probability = expf(product_of_rows(key, query, width) - lse[sums + row]);
+            const float score_grad =
+                probability * (product_of_rows(value, out_grad, width) - delta[sums + row]);
+            add_row(value_grad, probability, out_grad, width);
+            add_row(key_grad, score_grad, query, width);
+        }
     }
-    put_row(qkv_grad + it.key(it.row), scale, key_grad, width);
-    put_row(qkv_grad + it.value(it.row), 1, value_grad, width);
+    put_row(qkv_grad + own_key, scale, key_grad, width);
+    put_row(qkv_grad + own_value, 1, value_grad, width);
 }
 
 template <class T>
 __forceinline__ void backward_queries_any(T *qkv_grad, const T *qkv, const T *grad, const float *lse,
-                                          const float *delta, const Place &it, unsigned width, float scale) {
+                                          const float *delta, const Sizes &sizes, float scale) {
+    const Place it(sizes, sizes.heads.query);
+    if (!it.there)
+        return;
+    const unsigned width = sizes.width, shared = it.head / sizes.heads.group();
+    const u64 own = sizes.query(it.first + it.row, it.head), sums = sizes.sums(it.sequence, it.head) + it.row;
     float *query = own_rows(3, width), *out_grad = query + width, *sum = out_grad + width;
-    hold_row(query, scale, qkv + it.query(it.row), width);
-    hold_row(out_grad, 1, grad + it.at(it.row), width);
+    hold_row(query, scale, qkv + own, width);
+    hold_row(out_grad, 1, grad + sizes.output(it.first + it.row, it.head), width);
     clear_row(sum, width);
-    for (unsigned row = 0; row <= it.row; row++) {
-        const T *key = qkv + it.key(row);
-        const float probability = expf(product_of_rows(query, key, width) - lse[it.index]);
-        const float value_product = product_of_rows(out_grad, qkv + it.value(row), width);
-        add_row(sum, probability * (value_product - delta[it.index]), key, width);
+    for (unsigned row = sizes.heads.first_key(it.row); row <= it.row; row++) {
+        const T *key = qkv + sizes.key(it.first + row, shared);
+        const float probability = expf(product_of_rows(query, key, width) - lse[sums]);
+        const float value_product =
+            product_of_rows(out_grad, qkv + sizes.value(it.first + row, shared), width);
+        add_row(sum, probability * (value_product - delta[sums]), key, width);
     }
-    put_row(qkv_grad + it.query(it.row), scale, sum, width);
+    put_row(qkv_grad + own, scale, sum, width);
 }
 
 } // namespace attention
 
-// Kernels for f32 and bf16 (type T). Shapes: out and grad `[batch, time, heads * width]`; qkv and qkv_grad
-// `[batch, time, 3 * heads * width]`; lse and delta f32 `[batch, heads, time]`. Grid (except
-// attention_delta): a warp for each row of a head, whole warps in a block, as many blocks as all rows need.
+// Kernels for f32 and bf16 (type T). Shapes: out and grad `[batch, time, query * width]`; qkv and qkv_grad
+// `[batch, time, vectors * width]`, where the vectors are `query` queries, query / group keys and as many
+// values; lse and delta f32 `[batch, query, time]`. A query sees `window` keys at most, from 1 to `time`.
+// Grid (except attention_delta): a warp for each row of a head, whole warps in a block, as many blocks as
+// all rows need.
 //
 // attention_forward_any writes out and lse, the natural logarithm of a row's sum of exponentials of `scale`
 // times the scores. Dynamic shared memory: 8 * width bytes for each warp.
 //
 // attention_delta writes the sum of grad * out for each row of a head. It takes any width, and the fused
-// kernels use it too. Grid: eight threads for each row; [blocks for all rows of a head, heads, at most
+// kernels use it too. Grid: eight threads for each row; [blocks for all rows of a head, query heads, at most
 // batch].
 //
-// attention_backward_kv_any writes the keys' and values' part of qkv_grad. The formulas are at the top of
+// attention_backward_kv_any writes the keys' and values' part of qkv_grad: sums over the query heads that
+// share them, in their order. A warp takes a row of a key and value head. The formulas are at the top of
 // attention_backward.cu. Dynamic shared memory: 16 * width bytes for each warp.
 //
 // attention_backward_q_any writes the queries' part. Dynamic shared memory: 12 * width bytes for each warp.
-#define ATTENTION_ANY(T, NAME)                                                                           \
-    extern "C" __global__ void attention_forward_any_##NAME(                                             \
-        T *out, float *lse, const T *qkv, unsigned batch, unsigned time, unsigned heads, unsigned width, \
-        float scale) {                                                                                   \
-        const attention::Place it(batch, time, heads, width);                                            \
-        if (it.there)                                                                                    \
-            attention::forward_any(out, lse, qkv, it, width, scale);                                     \
-    }                                                                                                    \
-    extern "C" __global__ void attention_delta_##NAME(                                                   \
-        float *delta, const T *grad, const T *out, unsigned batch, unsigned time, unsigned width) {      \
-        attention::delta_any(delta, grad, out, batch, time, width);                                      \
-    }                                                                                                    \
-    extern "C" __global__ void attention_backward_kv_any_##NAME(                                         \
-        T *qkv_grad, const T *qkv, const T *grad, const float *lse, const float *delta, unsigned batch,  \
-        unsigned time, unsigned heads, unsigned width, float scale) {                                    \
-        const attention::Place it(batch, time, heads, width);                                            \
-        if (it.there)                                                                                    \
-            attention::backward_keys_any(qkv_grad, qkv, grad, lse, delta, it, width, scale);             \
-    }                                                                                                    \
-    extern "C" __global__ void attention_backward_q_any_##NAME(                                          \
-        T *qkv_grad, const T *qkv, const T *grad, const float *lse, const float *delta, unsigned batch,  \
-        unsigned time, unsigned heads, unsigned width, float scale) {                                    \
-        const attention::Place it(batch, time, heads, width);                                            \
-        if (it.there)                                                                                    \
-            attention::backward_queries_any(qkv_grad, qkv, grad, lse, delta, it, width, scale);          \
+#define ATTENTION_BACKWARD_ANY(T, NAME, SHORT, OF)                                                           \
+    extern "C" __global__ void attention_backward_##SHORT##_any_##NAME(                                      \
+        T *qkv_grad, const T *qkv, const T *grad, const float *lse, const float *delta, unsigned batch,      \
+        unsigned time, unsigned query, unsigned key_value, unsigned width, unsigned window, float scale) {       \
+        const attention::Sizes sizes = {{time, query, key_value, window}, batch, width};                         \
+        attention::backward_##OF##_any(qkv_grad, qkv, grad, lse, delta, sizes, scale);                       \
     }
+
+#define ATTENTION_ANY(T, NAME)                                                                               \
+    extern "C" __global__ void attention_forward_any_##NAME(                                                 \
+        T *out, float *lse, const T *qkv, unsigned batch, unsigned time, unsigned query, unsigned key_value,     \
+        unsigned width, unsigned window, float scale) {                                                      \
+        const attention::Sizes sizes = {{time, query, key_value, window}, batch, width};                         \
+        attention::forward_any(out, lse, qkv, sizes, scale);                                                 \
+    }                                                                                                        \
+    extern "C" __global__ void attention_delta_##NAME(                                                       \
+        float *delta, const T *grad, const T *out, unsigned batch, unsigned time, unsigned width) {          \
+        attention::delta_any(delta, grad, out, batch, time, width);                                          \
+    }                                                                                                        \
+    ATTENTION_BACKWARD_ANY(T, NAME, kv, keys)                                                                \
+    ATTENTION_BACKWARD_ANY(T, NAME, q, queries)
 
 ATTENTION_ANY(float, f32)
 ATTENTION_ANY(bf16, bf16)

@@ -25,24 +25,27 @@ struct Backward {
     bf16 *qkv_grad;
     const bf16 *qkv, *grad;
     const float *lse, *delta;
-    unsigned time;
+    Heads heads;
 
-    // The number of rows of lse and delta before those of the block's head.
-    __forceinline__ unsigned long long row() const {
-        return ((unsigned long long)blockIdx.z * gridDim.y + blockIdx.y) * time;
+    // The number of rows of lse and delta before those of a query head.
+    __forceinline__ unsigned long long row(unsigned head) const {
+        return ((unsigned long long)blockIdx.z * heads.query + head) * heads.time;
     }
 };
 
-// Starts to copy a stage: tiles of queries and output gradients, with their lse and delta. After the last
-// query it writes zeros, which add nothing.
-template <int WIDTH> __forceinline__ void copy_queries(const Backward &it, unsigned stage, unsigned first) {
+// Starts to copy a stage: tiles of a head's queries and output gradients, with their lse and delta. After the
+// last query it writes zeros, which add nothing.
+template <int WIDTH>
+__forceinline__ void copy_queries(const Backward &it, unsigned stage, unsigned head, unsigned first) {
     using Its = BackwardKeys<WIDTH>;
-    copy_tiles<Its::QUERIES, WIDTH>(stage, rows_of_head<WIDTH>(it.qkv, 3, 0, it.time), first);
-    copy_tiles<Its::QUERIES, WIDTH>(stage + Its::GRADS, rows_of_head<WIDTH>(it.grad, 1, 0, it.time), first);
+    const unsigned time = it.heads.time;
+    copy_tiles<Its::QUERIES, WIDTH>(stage, rows_of<WIDTH>(it.qkv, it.heads.vectors(), head, time), first);
+    copy_tiles<Its::QUERIES, WIDTH>(stage + Its::GRADS, rows_of<WIDTH>(it.grad, it.heads.query, head, time),
+                                    first);
     const unsigned own = threadIdx.x % Its::QUERIES;
-    const bool there = first + own < it.time;
+    const bool there = first + own < time;
     const float *numbers =
-        (threadIdx.x < Its::QUERIES ? it.lse : it.delta) + it.row() + (there ? first + own : 0);
+        (threadIdx.x < Its::QUERIES ? it.lse : it.delta) + it.row(head) + (there ? first + own : 0);
     cp_async_4(stage + Its::LSE + threadIdx.x * 4, numbers, there ? 4 : 0);
 }
 
@@ -84,35 +87,49 @@ __forceinline__ void scores_grad_of_keys(float (&probabilities)[MS][NS][4], cons
 template <int WIDTH> __forceinline__ void backward_keys(const Backward &it) {
     using Its = BackwardKeys<WIDTH>;
     const unsigned first = blockIdx.x * Its::KEYS, row = warp() * Its::MS * 16, own = first + row;
-    const auto stage_of =
-        [](unsigned query) { return Its::STAGES + query / Its::QUERIES % 2 * Its::STAGE_BYTES; };
-    copy_tiles<Its::KEYS, WIDTH, 2>(0, rows_of_head<WIDTH>(it.qkv, 3, 1, it.time), first);
-    copy_queries<WIDTH>(it, stage_of(first), first);
+    const Heads &heads = it.heads;
+    // The queries that see one of the keys.
+    const unsigned end = min(heads.time, first + Its::KEYS - 1 + heads.window);
+    const unsigned last_head = (blockIdx.y + 1) * heads.group() - 1;
+    copy_tiles<Its::KEYS, WIDTH, 2>(0, keys_of<WIDTH>(it.qkv, heads, blockIdx.y), first, heads.key_value);
+    unsigned head = blockIdx.y * heads.group(), query = first, stage = Its::STAGES, next = stage + Its::STAGE_BYTES;
+    copy_queries<WIDTH>(it, stage, head, query);
 
     const Left<WIDTH, Its::MS, false> keys(0, row), values(Its::VALUES, row);
     float keys_grad[Its::MS][WIDTH / 8][4] = {}, values_grad[Its::MS][WIDTH / 8][4] = {};
-    for (unsigned query = first; query < it.time; query += Its::QUERIES) {
+    while (true) {
         cp_async_wait_all();
         // After this barrier the stage is copied, and all threads are done with the previous stage. The next
         // copy overwrites that one.
         __syncthreads();
-        if (query + Its::QUERIES < it.time)
-            copy_queries<WIDTH>(it, stage_of(query + Its::QUERIES), query + Its::QUERIES);
-        const unsigned stage = stage_of(query);
+        const bool more_queries = query + Its::QUERIES < end, more = more_queries || head < last_head;
+        const unsigned next_query = more_queries ? query + Its::QUERIES : first;
+        const unsigned next_head = more_queries ? head : head + 1;
+        if (more)
+            copy_queries<WIDTH>(it, next, next_head, next_query);
 #pragma unroll 1
         for (unsigned part = 0; part < Its::QUERIES; part += Its::NS * 8) {
-            if (query + part + Its::NS * 8 <= own)
+            // The position of the warp's first key minus that of the first query.
+            const int ahead = (int)own - (int)(query + part), window = heads.window;
+            if (ahead - Its::NS * 8 >= 0 || ahead + Its::MS * 16 - 1 <= -window)
                 continue;
             float scores[Its::MS][Its::NS][4], grads[Its::MS][Its::NS][4];
             turned_product(scores, keys, stage, part);
-            if (query + part < own + Its::MS * 16 - 1)
-                hide_later<true>(scores, (int)own - (int)(query + part));
+            if (ahead + Its::MS * 16 - 1 > 0 || ahead - Its::NS * 8 < -window)
+                hide<true>(scores, ahead, window);
             probabilities_of_keys<WIDTH>(scores, stage + Its::LSE + part * 4);
             add_product<WIDTH>(values_grad, scores, stage + Its::GRADS, part);
             turned_product(grads, values, stage + Its::GRADS, part);
             scores_grad_of_keys(scores, grads, stage + Its::DELTA + part * 4);
             add_product<WIDTH>(keys_grad, scores, stage, part);
         }
+        if (!more)
+            break;
+        query = next_query;
+        head = next_head;
+        const unsigned done = stage;
+        stage = next;
+        next = done;
     }
     float factors[Its::MS][2], ones[Its::MS][2];
     for (int m = 0; m < Its::MS; m++)
@@ -120,9 +137,10 @@ template <int WIDTH> __forceinline__ void backward_keys(const Backward &it) {
             factors[m][half] = SCALE<WIDTH>;
             ones[m][half] = 1;
         }
-    store_rows<WIDTH>(rows_of_head<WIDTH>(it.qkv_grad, 3, 1, it.time), own, keys_grad, factors, 0, row);
-    store_rows<WIDTH>(rows_of_head<WIDTH>(it.qkv_grad, 3, 2, it.time), own, values_grad, ones, Its::VALUES,
-                      row);
+    const Rows<bf16> to = keys_of<WIDTH>(it.qkv_grad, heads, blockIdx.y);
+    const Rows<bf16> to_values = {to.first + heads.key_value * WIDTH, to.stride, to.count};
+    store_rows<WIDTH>(to, own, keys_grad, factors, 0, row);
+    store_rows<WIDTH>(to_values, own, values_grad, ones, Its::VALUES, row);
 }
 
 // The sizes of the kernel for queries. It works on NS x 8 keys at a time, out of a tile of KEYS.
@@ -151,40 +169,46 @@ template <int WIDTH> __forceinline__ void backward_queries(const Backward &it) {
     // Starts with the longest rows.
     const unsigned first = (gridDim.x - 1 - blockIdx.x) * Its::QUERIES;
     const unsigned row = warp() * Its::MS * 16, own = first + row;
-    const unsigned end = min(first + Its::QUERIES, it.time);
+    const Heads &heads = it.heads;
+    const unsigned begin = heads.first_key(first) / Its::KEYS * Its::KEYS,
+        end = min(first + Its::QUERIES, heads.time);
     const auto stage_of =
         [](unsigned key) { return Its::STAGES + key / Its::KEYS % 2 * (2 * Its::KEYS_BYTES); };
+    const Rows<const bf16> keys = keys_of<WIDTH>(it.qkv, heads, blockIdx.y / heads.group());
     const auto copy = [&](unsigned key) {
-        copy_tiles<Its::KEYS, WIDTH, 2>(stage_of(key), rows_of_head<WIDTH>(it.qkv, 3, 1, it.time), key);
+        copy_tiles<Its::KEYS, WIDTH, 2>(stage_of(key), keys, key, heads.key_value);
     };
-    copy_tiles<Its::QUERIES, WIDTH>(0, rows_of_head<WIDTH>(it.qkv, 3, 0, it.time), first);
-    copy_tiles<Its::QUERIES, WIDTH>(Its::GRADS, rows_of_head<WIDTH>(it.grad, 1, 0, it.time), first);
-    copy(0);
+    copy_tiles<Its::QUERIES, WIDTH>(0, rows_of<WIDTH>(it.qkv, heads.vectors(), blockIdx.y, heads.time), first);
+    copy_tiles<Its::QUERIES, WIDTH>(Its::GRADS, rows_of<WIDTH>(it.grad, heads.query, blockIdx.y, heads.time),
+                                    first);
+    copy(begin);
 
     Left<WIDTH, Its::MS, Its::HELD> queries(0, row);
     const Left<WIDTH, Its::MS, false> out_grads(Its::GRADS, row);
     float lse[Its::MS][2], delta[Its::MS][2], sum[Its::MS][WIDTH / 8][4] = {};
-    load_of_rows(lse, it.lse + it.row(), own, it.time);
-    load_of_rows(delta, it.delta + it.row(), own, it.time);
-    for (unsigned key = 0; key < end; key += Its::KEYS) {
+    load_of_rows(lse, it.lse + it.row(blockIdx.y), own, heads.time);
+    load_of_rows(delta, it.delta + it.row(blockIdx.y), own, heads.time);
+    for (unsigned key = begin; key < end; key += Its::KEYS) {
         cp_async_wait_all();
         // After this barrier the stage is copied, and all threads are done with the previous stage. The next
         // copy overwrites that one.
         __syncthreads();
         if (key + Its::KEYS < end)
             copy(key + Its::KEYS);
-        if (key == 0)
+        if (key == begin)
             queries.hold();
         const unsigned stage = stage_of(key);
 #pragma unroll 1
         for (unsigned part = 0; part < Its::KEYS; part += Its::NS * 8) {
-            if (key + part >= own + Its::MS * 16)
+            // The position of the warp's first query minus that of the first key.
+            const int ahead = (int)own - (int)(key + part), window = heads.window;
+            if (ahead + Its::MS * 16 <= 0 || ahead - Its::NS * 8 >= window - 1)
                 continue;
             float scores[Its::MS][Its::NS][4], grads[Its::MS][Its::NS][4];
             turned_product(scores, queries, stage, part);
             turned_product(grads, out_grads, stage + Its::KEYS_BYTES, part);
-            if (key + part + Its::NS * 8 - 1 > own)
-                hide_later<false>(scores, (int)own - (int)(key + part));
+            if (ahead < Its::NS * 8 - 1 || ahead + Its::MS * 16 > window)
+                hide<false>(scores, ahead, window);
 #pragma unroll
             for (int m = 0; m < Its::MS; m++)
 #pragma unroll
@@ -202,27 +226,31 @@ template <int WIDTH> __forceinline__ void backward_queries(const Backward &it) {
     for (int m = 0; m < Its::MS; m++)
         for (int half = 0; half < 2; half++)
             factors[m][half] = SCALE<WIDTH>;
-    store_rows<WIDTH>(rows_of_head<WIDTH>(it.qkv_grad, 3, 0, it.time), own, sum, factors, 0, row);
+    store_rows<WIDTH>(rows_of<WIDTH>(it.qkv_grad, heads.vectors(), blockIdx.y, heads.time), own, sum, factors, 0,
+                      row);
 }
 
 } // namespace attention
 
-#define ATTENTION_BACKWARD(WIDTH, SHORT, NAME)                                                             \
-    extern "C" __global__ void __launch_bounds__(128, 2)                                                   \
-        attention_backward_##SHORT##_##WIDTH##_bf16(bf16 *qkv_grad, const bf16 *qkv, const bf16 *grad,     \
-                                                    const float *lse, const float *delta, unsigned time) { \
-        attention::backward_##NAME<WIDTH>({qkv_grad, qkv, grad, lse, delta, time});                        \
+#define ATTENTION_BACKWARD(WIDTH, SHORT, NAME)                                                           \
+    extern "C" __global__ void __launch_bounds__(128, 2) attention_backward_##SHORT##_##WIDTH##_bf16(    \
+        bf16 *qkv_grad, const bf16 *qkv, const bf16 *grad, const float *lse, const float *delta,         \
+        unsigned time, unsigned query, unsigned key_value, unsigned window) {                            \
+        const attention::Heads heads = {time, query, key_value, window};                                 \
+        attention::backward_##NAME<WIDTH>({qkv_grad, qkv, grad, lse, delta, heads});                     \
     }
 
-// The gradients of keys and values, for heads of 64 or 128 numbers. Writes their parts of qkv_grad `[batch,
-// time, 3 * heads * width]`. Reads qkv of that shape, grad `[batch, time, heads * width]`, lse and delta f32
-// `[batch, heads, time]`. Addresses of bf16 must be multiples of 16 bytes. Grid: x is ceil(time / 128) for
-// width 64 and ceil(time / 64) for width 128, y is heads, z is batch. A block has 128 threads and 66560 or
-// 99328 bytes of dynamic shared memory.
+// The gradients of keys and values, for heads of 64 or 128 numbers: sums over the query heads that share
+// them, in their order. Writes their parts of qkv_grad `[batch, time, vectors * width]`: the vectors are
+// `query` queries, `key_value` keys and as many values. Reads qkv of that shape, grad `[batch, time, query
+// * width]`, lse and delta f32 `[batch, query, time]`. A query sees `window` keys at most, from 1 to
+// `time`. Addresses of bf16 must be multiples of 16 bytes. Grid: x is ceil(time / 128) for width 64 and
+// ceil(time / 64) for width 128, y is `key_value`, z is batch. A block has 128 threads and 66560 or 99328
+// bytes of dynamic shared memory.
 ATTENTION_BACKWARD(64, kv, keys)
 ATTENTION_BACKWARD(128, kv, keys)
 
-// The gradient of queries, in the same way. Grid: x is ceil(time / 128), y is heads, z is batch. A block has
-// 128 threads and 64 KiB (width 64) or 96 KiB (width 128) of dynamic shared memory.
+// The gradient of queries, in the same way. Grid: x is ceil(time / 128), y is `query`, z is batch. A block
+// has 128 threads and 64 KiB (width 64) or 96 KiB (width 128) of dynamic shared memory.
 ATTENTION_BACKWARD(64, q, queries)
 ATTENTION_BACKWARD(128, q, queries)

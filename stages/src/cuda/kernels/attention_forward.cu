@@ -22,8 +22,8 @@ template <int MS> struct Softmax {
 };
 
 // Replaces each score s by 2^(scale * (s - largest)), with the row's largest score so far, and updates the
-// softmax and the sums. The first tile of each row has a key that is not hidden. So infinity is never
-// subtracted from infinity.
+// softmax and the sums. The largest score is finite from the start, so infinity is never subtracted from
+// infinity, even where all of a row's keys in a tile are hidden.
 template <int WIDTH, int MS, int NS>
 __forceinline__ void soften(float (&scores)[MS][NS][4], Softmax<MS> &softmax,
                             float (&sum)[MS][WIDTH / 8][4]) {
@@ -75,64 +75,69 @@ __forceinline__ void finish(float (&factors)[MS][2], const Softmax<MS> &softmax,
         }
 }
 
-template <int WIDTH> __forceinline__ void forward(bf16 *out, float *lse, const bf16 *qkv, unsigned time) {
+template <int WIDTH>
+__forceinline__ void forward(bf16 *out, float *lse, const bf16 *qkv, const Heads &heads) {
     using Its = Forward<WIDTH>;
     // Starts with the longest rows.
     const unsigned first = (gridDim.x - 1 - blockIdx.x) * Its::QUERIES;
     const unsigned row = warp() * Its::MS * 16, own = first + row;
-    const Rows<const bf16> keys = rows_of_head<WIDTH>(qkv, 3, 1, time);
-    const unsigned end = min(first + Its::QUERIES, time);
+    const unsigned time = heads.time;
+    const Rows<const bf16> keys = keys_of<WIDTH>(qkv, heads, blockIdx.y / heads.group());
+    const unsigned begin = heads.first_key(first) / Its::KEYS * Its::KEYS, end = min(first + Its::QUERIES, time);
     const auto stage_of =
         [](unsigned key) { return Its::STAGES + key / Its::KEYS % 2 * (2 * Its::KEYS_BYTES); };
-    const auto copy = [&](unsigned key) { copy_tiles<Its::KEYS, WIDTH, 2>(stage_of(key), keys, key); };
-    copy_tiles<Its::QUERIES, WIDTH>(0, rows_of_head<WIDTH>(qkv, 3, 0, time), first);
-    copy(0);
+    const auto copy = [&](unsigned key) { copy_tiles<Its::KEYS, WIDTH, 2>(stage_of(key), keys, key, heads.key_value); };
+    copy_tiles<Its::QUERIES, WIDTH>(0, rows_of<WIDTH>(qkv, heads.vectors(), blockIdx.y, time), first);
+    copy(begin);
 
     Left<WIDTH, Its::MS, Its::HELD> queries(0, row);
     float sum[Its::MS][WIDTH / 8][4] = {};
     Softmax<Its::MS> softmax;
     for (int m = 0; m < Its::MS; m++)
         for (int half = 0; half < 2; half++) {
-            softmax.largest[m][half] = minus_infinity();
+            softmax.largest[m][half] = lowest();
             softmax.total[m][half] = 0;
         }
-    for (unsigned key = 0; key < end; key += Its::KEYS) {
+    for (unsigned key = begin; key < end; key += Its::KEYS) {
         cp_async_wait_all();
         // After this barrier the tile is copied, and all threads are done with the previous tile. The next
         // copy overwrites that one.
         __syncthreads();
         if (key + Its::KEYS < end)
             copy(key + Its::KEYS);
-        if (key == 0)
+        if (key == begin)
             queries.hold();
-        if (key >= own + Its::MS * 16)
+        // The position of the warp's first query minus that of the first key.
+        const int ahead = (int)own - (int)key, window = heads.window;
+        if (ahead + Its::MS * 16 <= 0 || ahead - (int)Its::KEYS >= window - 1)
             continue;
         const unsigned stage = stage_of(key);
         float scores[Its::MS][Its::NS][4];
         turned_product(scores, queries, stage, 0);
-        if (key + Its::KEYS - 1 > own)
-            hide_later<false>(scores, (int)own - (int)key);
+        if (ahead < (int)Its::KEYS - 1 || ahead + Its::MS * 16 > window)
+            hide<false>(scores, ahead, window);
         soften<WIDTH>(scores, softmax, sum);
         add_product<WIDTH>(sum, scores, stage + Its::KEYS_BYTES, 0);
     }
     float factors[Its::MS][2];
     finish(factors, softmax, lse + ((unsigned long long)blockIdx.z * gridDim.y + blockIdx.y) * time, own,
            time);
-    store_rows<WIDTH>(rows_of_head<WIDTH>(out, 1, 0, time), own, sum, factors, 0, row);
+    store_rows<WIDTH>(rows_of<WIDTH>(out, heads.query, blockIdx.y, time), own, sum, factors, 0, row);
 }
 
 } // namespace attention
 
-// Causal attention for heads of 64 or 128 numbers. Reads qkv `[batch, time, 3 * heads * width]`. Writes out
-// `[batch, time, heads * width]` and lse f32 `[batch, heads, time]`, the natural logarithm of each row's sum
-// of exponentials. Addresses must be multiples of 16 bytes. Grid: x is ceil(time / 128), y is heads, z is
-// batch. A block has 128 threads and 48 KiB (width 64) or 96 KiB (width 128) of dynamic shared memory.
-extern "C" __global__ void __launch_bounds__(128, 2)
-    attention_forward_64_bf16(bf16 *out, float *lse, const bf16 *qkv, unsigned time) {
-    attention::forward<64>(out, lse, qkv, time);
-}
-
-extern "C" __global__ void __launch_bounds__(128, 2)
-    attention_forward_128_bf16(bf16 *out, float *lse, const bf16 *qkv, unsigned time) {
-    attention::forward<128>(out, lse, qkv, time);
-}
+// Causal attention for heads of 64 or 128 numbers. Reads qkv `[batch, time, vectors * width]`: the vectors
+// are `query` queries, `key_value` keys and as many values. Writes out `[batch, time, query * width]` and
+// lse f32 `[batch, query, time]`, the natural logarithm of each row's sum of exponentials. A query sees
+// `window` keys at most, from 1 to `time`. Addresses must be multiples of 16 bytes. Grid: x is ceil(time /
+// 128), y is `query`, z is batch. A block has 128 threads and 48 KiB (width 64) or 96 KiB (width 128) of
+// dynamic shared memory.
+#define ATTENTION_FORWARD(WIDTH)                                                                         \
+    extern "C" __global__ void __launch_bounds__(128, 2) attention_forward_##WIDTH##_bf16(               \
+        bf16 *out, float *lse, const bf16 *qkv, unsigned time, unsigned query, unsigned key_value,       \
+        unsigned window) {                                                                               \
+        attention::forward<WIDTH>(out, lse, qkv, {time, query, key_value, window});                      \
+    }
+ATTENTION_FORWARD(64)
+ATTENTION_FORWARD(128)

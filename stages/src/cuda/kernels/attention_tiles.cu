@@ -19,20 +19,52 @@ __forceinline__ float minus_infinity() {
     return bits_to_float(0xff800000u);
 }
 
+// The lowest finite number.
+__forceinline__ float lowest() {
+    return bits_to_float(0xff7fffffu);
+}
+
 // Rows of one head in global memory: the first row, the distance between rows in numbers, and how many rows
-// there are.
+// there are. With a distance of 32 bits, forward of width 128 would spill on compute capability 8.0.
 template <class T> struct Rows {
     T *first;
-    unsigned stride, count;
+    u64 stride;
+    unsigned count;
 };
 
-// The rows of a head in `[batch, time, parts * heads * WIDTH]`. In a part, the numbers of all heads lie side
-// by side. The block's z is the sequence, its y is the head.
+// What all kernels are told of the heads: the rows of a sequence, the query heads, the key and value heads
+// that they share in groups, and how many keys a query sees at most, from 1 to `time`.
+struct Heads {
+    unsigned time, query, key_value, window;
+
+    // The vectors of a row of the input: queries, keys and values of all heads side by side.
+    __forceinline__ unsigned vectors() const {
+        return query + 2 * key_value;
+    }
+
+    // How many query heads share a key and value head.
+    __forceinline__ unsigned group() const {
+        return query / key_value;
+    }
+
+    // The first key that a query sees.
+    __forceinline__ unsigned first_key(unsigned query) const {
+        return query < window ? 0 : query + 1 - window;
+    }
+};
+
+// One vector of each row of a sequence, in `[batch, time, vectors * WIDTH]`. The block's z is the sequence.
 template <int WIDTH, class T>
-__forceinline__ Rows<T> rows_of_head(T *numbers, unsigned parts, unsigned part, unsigned time) {
-    const unsigned dim = gridDim.y * WIDTH, stride = parts * dim;
+__forceinline__ Rows<T> rows_of(T *numbers, unsigned vectors, unsigned vector, unsigned time) {
+    const u64 stride = vectors * WIDTH;
     const unsigned long long row = (unsigned long long)blockIdx.z * time;
-    return {numbers + row * stride + part * dim + blockIdx.y * WIDTH, stride, time};
+    return {numbers + row * stride + vector * WIDTH, stride, time};
+}
+
+// The keys of a key and value head. The values lie key_value vectors further.
+template <int WIDTH, class T>
+__forceinline__ Rows<T> keys_of(T *numbers, const Heads &heads, unsigned head) {
+    return rows_of<WIDTH>(numbers, heads.vectors(), heads.query + head, heads.time);
 }
 
 // The address of a chunk of 8 numbers in a row of a tile.
@@ -41,9 +73,9 @@ template <int WIDTH> __forceinline__ unsigned chunk_at(unsigned tile, unsigned r
 }
 
 // Starts to copy the rows from `first` on into a tile. All threads of the block take part. Rows that do not
-// exist become zeros. If TILES is 2, the next part of the same rows goes to the next tile.
+// exist become zeros. If TILES is 2, the vectors that lie `apart` vectors further go to the next tile.
 template <int ROWS, int WIDTH, int TILES = 1>
-__forceinline__ void copy_tiles(unsigned tile, Rows<const bf16> from, unsigned first) {
+__forceinline__ void copy_tiles(unsigned tile, Rows<const bf16> from, unsigned first, unsigned apart = 0) {
     constexpr unsigned CHUNKS = WIDTH / 8;
 #pragma unroll
     for (unsigned step = 0; step < ROWS * CHUNKS / THREADS; step++) {
@@ -51,11 +83,11 @@ __forceinline__ void copy_tiles(unsigned tile, Rows<const bf16> from, unsigned f
         const unsigned row = i / CHUNKS, chunk = i % CHUNKS;
         const bool there = first + row < from.count;
         const bf16 *source =
-            from.first + (unsigned long long)(there ? first + row : 0) * from.stride + chunk * 8;
+            from.first + (there ? first + row : 0) * from.stride + chunk * 8;
 #pragma unroll
         for (unsigned part = 0; part < TILES; part++)
             cp_async_16(chunk_at<WIDTH>(tile + part * ROWS * 2 * WIDTH, row, chunk),
-                        source + part * gridDim.y * WIDTH, there ? 16 : 0);
+                        source + part * apart * WIDTH, there ? 16 : 0);
     }
 }
 
@@ -166,19 +198,23 @@ __forceinline__ void add_product(float (&sum)[MS][WIDTH / 8][4], const float (&l
     }
 }
 
-// Hides the scores of keys that come after the query. The keys are the columns of a warp's scores, or their
-// rows. `ahead` is the sequence position of the first row minus that of the first column.
+// Hides the scores of keys that come after the query or before its window. The keys are the columns of a
+// warp's scores, or their rows. `ahead` is the sequence position of the first row minus that of the first
+// column.
 template <bool KEYS_ARE_ROWS, int MS, int NS>
-__forceinline__ void hide_later(float (&scores)[MS][NS][4], int ahead) {
+__forceinline__ void hide(float (&scores)[MS][NS][4], int ahead, int window) {
+    // How far the lane's first row is ahead of its first column. The others differ from it by constants.
+    const int first = ahead + (int)lane() / 4 - (int)lane() % 4 * 2;
 #pragma unroll
     for (int m = 0; m < MS; m++)
 #pragma unroll
         for (int n = 0; n < NS; n++)
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                const int row = ahead + m * 16 + i / 2 * 8 + (int)lane() / 4,
-                    column = n * 8 + (int)lane() % 4 * 2 + i % 2;
-                if (KEYS_ARE_ROWS ? row > column : column > row)
+                const int further = m * 16 + i / 2 * 8 - n * 8 - i % 2;
+                const bool is_later = KEYS_ARE_ROWS ? first > -further : first < -further;
+                const bool is_too_early = KEYS_ARE_ROWS ? first + window <= -further : first - window >= -further;
+                if (is_later || is_too_early)
                     scores[m][n][i] = minus_infinity();
             }
 }
@@ -209,7 +245,7 @@ __forceinline__ void store_rows(Rows<bf16> to, unsigned first, const float (&sum
         const unsigned i = step * 32 + lane();
         const unsigned own = i / CHUNKS, chunk = i % CHUNKS;
         if (first + own < to.count)
-            *(uint4 *)(to.first + (unsigned long long)(first + own) * to.stride + chunk * 8) =
+            *(uint4 *)(to.first + (first + own) * to.stride + chunk * 8) =
                 *(const uint4 *)(dynamic_shared() + chunk_at<WIDTH>(tile, row + own, chunk));
     }
 }
