@@ -170,11 +170,11 @@ pub struct Data {
     /// The folder in which tokens are kept. Default: `pipewright/tokens` in the user's cache folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<PathBuf>,
-    /// jsonl: the field with the text, or with the messages of a chat; parquet: the column with the text.
+    /// jsonl: the field with the text, or with the messages of a chat; parquet: the column.
     pub field: String,
-    /// jsonl: how messages become text.
+    /// jsonl, parquet: how messages become text.
     pub template: Template,
-    /// jsonl: which tokens are targets.
+    /// jsonl, parquet: which tokens are targets.
     pub loss_on: LossOn,
     /// jsonl, parquet: whether documents follow each other in a sequence. Otherwise each has one of its own.
     pub packing: bool,

@@ -21,7 +21,7 @@ const SHARE: u64 = 1 << 20;
 pub struct Recipe {
     /// The form of the files.
     pub form: Form,
-    /// JSON lines: the field with the text or the messages. Parquet: the column with the text.
+    /// The field of a line, or the column of a table, that has the text or the messages.
     pub field: String,
     /// How messages become text.
     pub template: Template,
@@ -138,12 +138,19 @@ impl Recipe {
     }
 
     fn tokens(&self, piece: &Piece, tokenizer: &Tokenizer) -> Result<Vec<u32>> {
-        if self.form != Form::Jsonl {
+        if self.form == Form::Text {
             return tokenizer.encode(&piece.text);
         }
         let refuse = |problem| -> Error {
             let (path, line) = (piece.path.to_path_buf(), piece.line);
-            DataError::Record { path, line, problem }.into()
+            let unit = if self.form == Form::Jsonl { "line" } else { "row" };
+            DataError::Record {
+                path,
+                unit,
+                line,
+                problem,
+            }
+            .into()
         };
         let document = raw::document(&piece.text, &self.field, self.template).map_err(refuse)?;
         if self.loss_on == LossOn::All {

@@ -28,11 +28,13 @@ pub enum DataError {
         problem: FileProblem,
     },
     /// A line of a file, or a row of a table, that is no document.
-    #[error("`{}` line {line} {problem}", path.display())]
+    #[error("`{}` {unit} {line} {problem}", path.display())]
     Record {
         /// The file.
         path: PathBuf,
-        /// The line or row, from 1.
+        /// Line or row.
+        unit: &'static str,
+        /// Its number, from 1.
         line: u64,
         /// What is wrong with it.
         problem: RecordProblem,
@@ -252,6 +254,28 @@ pub enum FileProblem {
     NotUtf8 {
         /// The first byte that is not, from 0.
         byte: u64,
+    },
+    /// It is no Parquet, or is damaged.
+    #[error("is no Parquet that can be read: {0}")]
+    NoParquet(String),
+    /// A table without the column.
+    #[error("has no column \"{column}\" (data.field), only \"{}\"", has.join("\", \""))]
+    NoColumn {
+        /// The column.
+        column: String,
+        /// The columns that it has.
+        has: Vec<String>,
+    },
+    /// A column of bytes that are not marked as text.
+    #[error("has bytes in the column \"{0}\" that are not marked as text: write the column as strings")]
+    BinaryColumn(String),
+    /// A row of a table that cannot be read.
+    #[error("is damaged at row {row}: {cause}")]
+    BrokenRow {
+        /// The row, from 1.
+        row: u64,
+        /// The reader's message.
+        cause: String,
     },
     /// It has no document.
     #[error("has no document")]

@@ -33,5 +33,6 @@ fn message<T>(result: pipewright::Result<T>) -> String {
 mod encoding;
 mod jsonl;
 mod pairs;
+mod parquet;
 mod sequences;
 mod tokenizers;

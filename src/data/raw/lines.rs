@@ -61,8 +61,14 @@ impl Lines {
 
     fn refuse(&self, problem: RecordProblem) -> Error {
         let path = self.path.to_path_buf();
-        let line = self.line;
-        DataError::Record { path, line, problem }.into()
+        let (unit, line) = ("line", self.line);
+        DataError::Record {
+            path,
+            unit,
+            line,
+            problem,
+        }
+        .into()
     }
 }
 

@@ -5,6 +5,8 @@ mod files;
 mod jsonl;
 mod lines;
 mod open;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod piece;
 mod text;
 

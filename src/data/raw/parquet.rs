@@ -1,0 +1,104 @@
+//! The rows of a table.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+
+use parquet::basic::{ConvertedType, LogicalType, Type as Physical};
+use parquet::errors::ParquetError;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::Row;
+use parquet::record::reader::RowIter;
+use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type};
+
+use super::super::file::{self, wrong};
+use super::Piece;
+use crate::error::{Error, FileProblem, Result, panic_message};
+
+/// The rows of a file, each as a JSON object with one column.
+pub(super) struct Rows {
+    path: Arc<Path>,
+    rows: RowIter<'static>,
+    row: u64,
+    /// The bytes that a row has in the file, on average.
+    bytes: u64,
+    ended: bool,
+}
+
+impl Rows {
+    /// Opens a file for one of its columns.
+    ///
+    /// # Errors
+    /// When it is no Parquet, does not have the column, or has other bytes than text in it.
+    pub(super) fn open(path: Arc<Path>, column: &str) -> Result<Self> {
+        let (file, bytes) = file::open(&path)?;
+        let broken = |error: ParquetError| wrong(&path, FileProblem::NoParquet(error.to_string()));
+        let reader = SerializedFileReader::new(file).map_err(broken)?;
+        let metadata = reader.metadata().file_metadata();
+        let count = u64::try_from(metadata.num_rows()).unwrap_or_default();
+        let column = only(metadata.schema_descr(), column).map_err(|problem| wrong(&path, problem))?;
+        let rows = RowIter::from_file_into(Box::new(reader));
+        let rows = rows.project(Some(column)).map_err(broken)?;
+        Ok(Self {
+            path,
+            rows,
+            row: 0,
+            bytes: bytes / count.max(1),
+            ended: false,
+        })
+    }
+
+    fn read(&mut self) -> Option<std::result::Result<Row, String>> {
+        // The crate takes some files at their word, and panics where they lie.
+        let row = catch_unwind(AssertUnwindSafe(|| self.rows.next()));
+        match row {
+            Ok(row) => row.map(|row| row.map_err(|error| error.to_string())),
+            Err(panic) => Some(Err(panic_message(panic.as_ref()))),
+        }
+    }
+}
+
+impl Iterator for Rows {
+    type Item = Result<Piece>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        let row = self.read();
+        self.row += 1;
+        self.ended = !matches!(row, Some(Ok(_)));
+        let refuse = |cause| -> Error { wrong(&self.path, FileProblem::BrokenRow { row: self.row, cause }) };
+        let piece = |row: Row| Piece {
+            path: Arc::clone(&self.path),
+            line: self.row,
+            text: row.to_json_value().to_string(),
+            ends: true,
+            bytes: self.bytes,
+        };
+        row.map(|row| row.map(piece).map_err(refuse))
+    }
+}
+
+/// The schema with only one of its columns.
+fn only(schema: &SchemaDescriptor, column: &str) -> std::result::Result<Type, FileProblem> {
+    let fields = schema.root_schema().get_fields();
+    let found = fields.iter().find(|field| field.name() == column);
+    let found = found.ok_or_else(|| FileProblem::NoColumn {
+        column: column.to_owned(),
+        has: fields.iter().map(|field| field.name().to_owned()).collect(),
+    })?;
+    let of_column =
+        |leaf: &&Arc<ColumnDescriptor>| leaf.path().parts().first().is_some_and(|is| is == column);
+    let is_binary = |leaf: &Arc<ColumnDescriptor>| {
+        let is_text = leaf.converted_type() == ConvertedType::UTF8
+            || leaf.logical_type_ref() == Some(&LogicalType::String);
+        leaf.physical_type() == Physical::BYTE_ARRAY && !is_text
+    };
+    if schema.columns().iter().filter(of_column).any(is_binary) {
+        return Err(FileProblem::BinaryColumn(column.to_owned()));
+    }
+    let only = Type::group_type_builder(schema.root_schema().name()).with_fields(vec![Arc::clone(found)]);
+    only.build()
+        .map_err(|error| FileProblem::NoParquet(error.to_string()))
+}
