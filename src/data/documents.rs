@@ -61,10 +61,11 @@ impl Documents {
         let contents = recipe.checksum(paths, tokenizer)?;
         let tokens = folder.join(format!("{contents}.bin"));
         let index = tokens.with_extension("idx");
-        if !index.exists() {
+        let is_made = || tokens.exists() && index.exists();
+        if !is_made() {
             fs::create_dir_all(folder).map_err(Error::io("make", folder))?;
             let lock = Lock::take(tokens.with_extension("lock"))?;
-            if !index.exists() {
+            if !is_made() {
                 let mut writer = TokenWriter::create(&tokens, Width::U32)?;
                 recipe.encode(paths, tokenizer, &mut writer, tell)?;
                 writer.finish(true)?;

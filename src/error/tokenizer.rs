@@ -10,6 +10,9 @@ pub enum TokenizerProblem {
          write one: AutoTokenizer.from_pretrained(\"MODEL\").save_pretrained(\"FOLDER\")"
     )]
     NotInFolder,
+    /// A pipe, a device or a socket.
+    #[error("is not a regular file: name a tokenizer.json, or a folder that has one")]
+    NotRegular,
     /// A file that is no tokenizer.
     #[error("is no tokenizer in the form of Hugging Face's tokenizer.json: {0}")]
     Broken(String),

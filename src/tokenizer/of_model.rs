@@ -40,10 +40,15 @@ impl Tokenizer {
             let folder = path.parent().unwrap_or(&path);
             return Err(refuse(folder, TokenizerProblem::NotInFolder));
         }
-        let bytes = std::fs::read(&path).map_err(|source| {
+        let unreadable = |source| -> Error {
             let path = path.clone();
-            Error::from(DataError::Unreadable { path, source })
-        })?;
+            DataError::Unreadable { path, source }.into()
+        };
+        // A pipe is refused before it is opened: that would wait until somebody writes into it.
+        if !std::fs::metadata(&path).map_err(unreadable)?.is_file() {
+            return Err(refuse(&path, TokenizerProblem::NotRegular));
+        }
+        let bytes = std::fs::read(&path).map_err(unreadable)?;
         let no_tokenizer = |error: tokenizers::Error| refuse(&path, TokenizerProblem::Broken(told(&error)));
         let mut inner = Inner::from_bytes(&bytes).map_err(no_tokenizer)?;
         inner.with_truncation(None).map_err(no_tokenizer)?;

@@ -56,6 +56,8 @@ mod values;
 
 mod building;
 
+mod documents;
+
 mod schedules;
 
 mod devices;

@@ -157,26 +157,6 @@ fn impossible_values_say_what_to_do() {
             &["my.toml:2: data.kind: a model of kind \"gpt\" takes tokens"],
         ),
         (
-            "[data]\nkind = 'jsonl'",
-            &["data.tokenizer: documents become tokens: name the tokenizer.json of the model"],
-        ),
-        (
-            "[data]\npath = 'builtin:shakespeare'\ntokenizer = 'x'",
-            &["my.toml:3: data.tokenizer: the built-in text (\"builtin:shakespeare\") is read as bytes"],
-        ),
-        #[cfg(not(feature = "parquet"))]
-        (
-            "[data]\nkind = 'parquet'\ntokenizer = 'x'",
-            &[
-                "my.toml:2: data.kind: this program was built without the cargo feature `parquet`",
-                "--features parquet",
-            ],
-        ),
-        (
-            "[data]\nkind = 'jsonl'\ntokenizer = 'x'\ntemplate = 'alpaca'",
-            &["data.template: expected `chatml` or `llama3`"],
-        ),
-        (
             "[data]\nvalidation = 1.5",
             &["data.validation: 1.5 is neither a fraction"],
         ),

@@ -101,6 +101,8 @@ fn a_folder_may_stand_for_its_file_and_what_is_no_tokenizer_is_named() {
         said.contains("cannot read") && said.contains("none.json"),
         "{said}"
     );
+    let said = message(Tokenizer::read("/dev/null".as_ref()));
+    assert!(said.contains("/dev/null` is not a regular file"), "{said}");
     let path = folder.path().join("config.json");
     fs::write(&path, "{\"model_type\": \"llama\"}").unwrap();
     let said = message(Tokenizer::read(&path));
