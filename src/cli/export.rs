@@ -28,8 +28,8 @@ const COPIED: [&str; 9] = [
 
 /// Write a trained model as a folder that Hugging Face's transformers loads
 ///
-/// The folder gets config.json and model.safetensors with 32-bit floats. If training started from such a folder,
-/// its tokenizer is copied.
+/// The folder gets config.json and model.safetensors with 32-bit floats. If training started from such a
+/// folder, its tokenizer is copied.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -94,8 +94,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     if args.timing {
         let rest = (begun.elapsed() - first).as_secs_f64();
         eprintln!(
-            "loaded in {:.2} s; {} tokens read and the first written in {:.2} s; {} more in {rest:.2} s, {:.1} \
-             a second",
+            "loaded in {:.2} s; {} tokens read and the first written in {:.2} s; {} more in {rest:.2} s, \
+             {:.1} a second",
             loaded.as_secs_f64(),
             prompt.len(),
             first.as_secs_f64(),

@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
-use super::sections::{LearningRateSchedule, ModelKind, OptimizerKind};
+use super::model::ModelKind;
+use super::sections::{LearningRateSchedule, OptimizerKind};
 use super::tree::is_stronger;
 use super::values::{Balanced, Partition, Paths};
 use super::{Config, DataKind, limits};
 use crate::data::Share;
-use crate::error::{Result, ValueProblem};
+use crate::error::{ModelProblem, Result, ValueProblem};
 use crate::pretrained::Family;
 
 /// If two keys set the same thing, the one from the stronger source counts.
@@ -114,9 +115,8 @@ fn model(config: &Config) -> Result<()> {
         });
     }
     let (seq, context) = (config.data.seq, model.context.unwrap_or(usize::MAX));
-    config.require(seq <= context, "data.seq", || ValueProblem::Context {
-        seq,
-        context,
+    config.require(seq <= context, "data.seq", || {
+        ModelProblem::Context { seq, context }.into()
     })?;
     let divides = model.head_width.is_some() || model.dim.is_multiple_of(model.heads);
     config.require(divides, "model.heads", || ValueProblem::Heads {
@@ -135,10 +135,10 @@ fn llama(config: &Config) -> Result<()> {
     let (heads, width) = (model.heads, model.head_width.unwrap_or(model.dim / model.heads));
     let kv_heads = model.kv_heads.unwrap_or(heads);
     config.require(heads.is_multiple_of(kv_heads), "model.kv_heads", || {
-        ValueProblem::KeyValueHeads { heads, kv_heads }
+        ModelProblem::KeyValueHeads { heads, kv_heads }.into()
     })?;
     config.require(width.is_multiple_of(2), "model.head_width", || {
-        ValueProblem::OddHead { width }
+        ModelProblem::OddHead { width }.into()
     })?;
     for (key, value) in [
         ("rope_theta", model.rope_theta),

@@ -4,7 +4,8 @@ use serde::de::value::Error as NoValue;
 use serde::de::{Deserializer, Error as _, Visitor};
 use serde::{Deserialize, forward_to_deserialize_any};
 
-use super::sections::{Checkpoint, Data, Launch, Metrics, Model, Optimizer, Pipeline, Train};
+use super::model::Model;
+use super::sections::{Checkpoint, Data, Launch, Metrics, Optimizer, Pipeline, Train};
 use crate::error::{ConfigError, MeantKey, Origin};
 use crate::nearest::nearest;
 

@@ -70,20 +70,31 @@ fn tokens(config: &Config) -> Result<()> {
     at_most(config, "model.vocab", model.vocab, WIDTH, "tokens")?;
     at_most(config, "model.dim", model.dim, WIDTH, "numbers")?;
     at_most(config, "model.layers", model.layers, LAYERS, "blocks")?;
-    let (context, ffn) = (model.context.unwrap_or(seq), model.ffn.unwrap_or(4 * model.dim));
-    at_most(config, "model.context", context, SEQUENCE, "tokens")?;
-    at_most(config, "model.ffn", ffn, WIDTH, "numbers")?;
+    at_most(
+        config,
+        "model.context",
+        model.context.unwrap_or(0),
+        SEQUENCE,
+        "tokens",
+    )?;
+    at_most(config, "model.ffn", model.ffn.unwrap_or(0), WIDTH, "numbers")?;
+    at_most(config, "model.heads", model.heads, WIDTH, "heads")?;
     let head = model.head_width.unwrap_or(model.dim / model.heads);
     at_most(config, "model.head_width", head, WIDTH, "numbers")?;
-    at_most(config, "model.heads", model.heads, WIDTH, "heads")?;
+    let context = model.context.unwrap_or(seq);
     let rows = config.rows_key();
     let size = config.micro_batch_size();
-    let widest = ffn.max(3 * model.heads * head);
+    // A block of GPT-2 is four times as wide inside. Queries, keys and values are side by side.
+    let [times, wide] = match model.ffn {
+        Some(ffn) if ffn > 4 * model.dim => [1, ffn],
+        _ if 3 * model.heads * head > 4 * model.dim => [3 * model.heads, head],
+        _ => [4, model.dim],
+    };
     tensor(
         config,
         "model.dim",
         "a block's widest matrix",
-        &[widest, model.dim],
+        &[times, model.dim, wide],
     )?;
     tensor(
         config,
@@ -97,7 +108,12 @@ fn tokens(config: &Config) -> Result<()> {
         "data.seq"
     };
     tensor(config, positions, "the position embedding", &[context, model.dim])?;
-    tensor(config, rows, "a block's widest activation", &[size, seq, widest])?;
+    tensor(
+        config,
+        rows,
+        "a block's widest activation",
+        &[size, seq, times, wide],
+    )?;
     tensor(
         config,
         rows,
@@ -105,7 +121,7 @@ fn tokens(config: &Config) -> Result<()> {
         &[size, seq, model.vocab],
     )?;
     let in_attention = product(&[4, model.heads, head, model.dim]);
-    let in_block = sum(in_attention, product(&[3, ffn, model.dim]));
+    let in_block = sum(in_attention, product(&[2, times, wide, model.dim]));
     let blocks = in_block.and_then(|numbers| numbers.checked_mul(model.layers));
     let ends = product(&[2, model.vocab, model.dim]);
     weights(config, "model.layers", sum(blocks, ends))

@@ -18,6 +18,7 @@ mod kinds;
 mod launch;
 mod limits;
 mod memory;
+mod model;
 mod mpi_place;
 mod parse;
 mod pretrained;
@@ -33,10 +34,11 @@ pub use devices::Devices;
 pub use fabric::Fabric;
 pub use launch::{Launched, Launcher, launched, processes};
 pub use memory::Memory;
+pub use model::{Model, ModelKind, RopeScalingKind};
 pub(crate) use parse::environment;
 pub use sections::{
-    Checkpoint, Data, DataKind, FabricKind, Launch, LearningRateSchedule, Metrics, Model, ModelKind,
-    Optimizer, OptimizerKind, Pipeline, RopeScalingKind, SyncKind, Train,
+    Checkpoint, Data, DataKind, FabricKind, Launch, LearningRateSchedule, Metrics, Optimizer, OptimizerKind,
+    Pipeline, SyncKind, Train,
 };
 pub use settings::Config;
 pub use values::{Balanced, Partition, Paths, RecomputeBy, Sizes};

@@ -6,9 +6,8 @@ use serde::Serialize;
 use toml::Table;
 
 use super::kinds;
-use super::sections::{
-    Checkpoint, Data, DataKind, Launch, Metrics, Model, Optimizer, Pipeline, SyncKind, Train,
-};
+use super::model::Model;
+use super::sections::{Checkpoint, Data, DataKind, Launch, Metrics, Optimizer, Pipeline, SyncKind, Train};
 use crate::error::{ConfigError, Error, Origin, Result, ValueProblem};
 
 /// The default number of rows of a micro-batch.

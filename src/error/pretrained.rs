@@ -100,8 +100,8 @@ pub enum PretrainedError {
     },
     /// A tensor whose numbers are quantised in a way that is not known.
     #[error(
-        "`{}`: {tensor} is quantised in a way that this program does not read (type {kind} of ggml); it reads \
-         {}",
+        "`{}`: {tensor} is quantised in a way that this program does not read (type {kind} of ggml); it \
+         reads {}",
         path.display(),
         known.join(", ")
     )]

@@ -1,5 +1,6 @@
 //! A value of a config that does not fit its key, or does not fit other values.
 
+use super::model::ModelProblem;
 use super::{Error, ScheduleFileProblem};
 
 /// What is wrong with a value of a config.
@@ -73,30 +74,9 @@ pub enum ValueProblem {
         /// The heads.
         heads: usize,
     },
-    /// The heads for keys and values do not divide the heads.
-    #[error("{heads} heads cannot share {kv_heads} heads for keys and values: choose from {}", divisors(*heads))]
-    KeyValueHeads {
-        /// The heads.
-        heads: usize,
-        /// The heads for keys and values.
-        kv_heads: usize,
-    },
-    /// Heads whose numbers cannot be turned in pairs.
-    #[error("a head of {width} numbers cannot be turned by its position: the width must be even")]
-    OddHead {
-        /// The width of a head.
-        width: usize,
-    },
-    /// Sequences that are longer than the model's longest.
-    #[error(
-        "sequences of {seq} tokens are longer than the model's {context}: lower it, or raise model.context"
-    )]
-    Context {
-        /// The tokens of a sequence.
-        seq: usize,
-        /// The model's longest sequence.
-        context: usize,
-    },
+    /// Sizes of a model that do not fit each other.
+    #[error(transparent)]
+    Sizes(#[from] ModelProblem),
     /// Too few widths for a perceptron, or a width of 0.
     #[error("{0:?}: give the widths of input and output at least, each 1 or more")]
     Widths(Vec<usize>),
@@ -363,7 +343,7 @@ fn times(dims: &[usize]) -> String {
     dims.join(" x ")
 }
 
-fn divisors(dim: usize) -> String {
+pub(super) fn divisors(dim: usize) -> String {
     let heads = (1..=dim.min(64)).filter(|heads| dim.is_multiple_of(*heads));
     let heads: Vec<_> = heads.map(|heads| heads.to_string()).collect();
     heads.join(", ")

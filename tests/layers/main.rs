@@ -19,6 +19,7 @@ const TABLE: &[Row] = &[
     ("actor", 4, &[]),
     ("worker", 3, &[]),
     ("checkpoint", 2, &[]),
+    ("pretrained", 2, &[]),
     ("plan", 2, &[]),
     ("draw", 2, &[]),
     ("schedule", 1, &[]),

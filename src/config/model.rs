@@ -1,0 +1,143 @@
+//! The section `[model]`, its keys and their defaults.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::values::Sizes;
+use crate::pretrained::Family;
+
+/// `[model]`: what is trained.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Model {
+    /// What is built: a GPT-2, a Llama or one of its kin, or a multi-layer perceptron.
+    pub kind: ModelKind,
+    /// A folder in Hugging Face's form. The starting weights come from it, and so do all keys that its
+    /// `config.json` decides, unless `kind` is given too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+    /// Models of tokens: the number of different tokens; 256 for bytes.
+    pub vocab: usize,
+    /// Models of tokens: the width.
+    pub dim: usize,
+    /// Models of tokens: the number of blocks.
+    pub layers: usize,
+    /// Models of tokens: attention heads in a block. They divide `dim`, unless `head_width` is given.
+    pub heads: usize,
+    /// llama and its kin: heads for keys and values, which groups of `heads` share. Default: `heads`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kv_heads: Option<usize>,
+    /// llama and its kin: the width of a head. Default: `dim / heads`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub head_width: Option<usize>,
+    /// llama and its kin: the width inside a block's second half. Default: 8/3 of `dim`, rounded up to a
+    /// multiple of 64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ffn: Option<usize>,
+    /// Models of tokens: the longest sequence, in tokens. Default: `data.seq`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context: Option<usize>,
+    /// llama and its kin: the base of the angles of positions.
+    pub rope_theta: f64,
+    /// llama and its kin: how these angles are scaled for longer sequences.
+    pub rope_scaling: RopeScalingKind,
+    /// linear, llama3: how much longer sequences are.
+    pub rope_factor: f64,
+    /// llama3: angles that turn less often than this in `rope_original` tokens are scaled.
+    pub rope_low: f64,
+    /// llama3: angles that turn more often than this in `rope_original` tokens stay.
+    pub rope_high: f64,
+    /// llama3: the longest sequence before the scaling, in tokens.
+    pub rope_original: usize,
+    /// llama and its kin: what RMSNorm adds to the mean of squares.
+    pub norm_epsilon: f64,
+    /// mistral: how many tokens a token sees, itself included. Default: all before it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window: Option<usize>,
+    /// Models of tokens: whether the output projection is the token embedding.
+    pub tied: bool,
+    /// mlp: the widths, input and output included.
+    pub sizes: Sizes,
+    /// gpt, mlp: the probability of dropout, from 0 to below 1.
+    pub dropout: f64,
+    /// The seed of the starting weights and of dropout.
+    pub seed: u64,
+}
+
+/// The models a config can name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ModelKind {
+    /// A GPT-2 over tokens.
+    Gpt,
+    /// A Llama.
+    Llama,
+    /// A Llama with a sliding window.
+    Mistral,
+    /// A Llama with biases on queries, keys and values.
+    Qwen2,
+    /// A Llama with norms of queries and keys.
+    Qwen3,
+    /// A multi-layer perceptron over images.
+    Mlp,
+}
+
+impl ModelKind {
+    /// The family of a Llama or one of its kin.
+    pub fn family(self) -> Option<Family> {
+        match self {
+            Self::Gpt | Self::Mlp => None,
+            Self::Llama => Some(Family::Llama),
+            Self::Mistral => Some(Family::Mistral),
+            Self::Qwen2 => Some(Family::Qwen2),
+            Self::Qwen3 => Some(Family::Qwen3),
+        }
+    }
+
+    /// Whether it reads tokens.
+    pub fn takes_tokens(self) -> bool {
+        self != Self::Mlp
+    }
+}
+
+/// How a config can scale the angles of rotary positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RopeScalingKind {
+    /// Not at all.
+    None,
+    /// All by one factor.
+    Linear,
+    /// As Llama-3.1: low frequencies by a factor.
+    Llama3,
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        Self {
+            kind: ModelKind::Gpt,
+            path: None,
+            vocab: 256,
+            dim: 128,
+            layers: 4,
+            heads: 4,
+            kv_heads: None,
+            head_width: None,
+            ffn: None,
+            context: None,
+            rope_theta: 10_000.0,
+            rope_scaling: RopeScalingKind::None,
+            rope_factor: 8.0,
+            rope_low: 1.0,
+            rope_high: 4.0,
+            rope_original: 8192,
+            norm_epsilon: 1e-5,
+            window: None,
+            tied: false,
+            sizes: Sizes(vec![784, 128, 10]),
+            dropout: 0.0,
+            seed: 1,
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Sizes of a model that do not fit each other.
+
+use super::value::divisors;
+
+/// Sizes of a model of a config that do not fit each other.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModelProblem {
+    /// The heads for keys and values do not divide the heads.
+    #[error("{heads} heads cannot share {kv_heads} heads for keys and values: choose from {}", divisors(*heads))]
+    KeyValueHeads {
+        /// The heads.
+        heads: usize,
+        /// The heads for keys and values.
+        kv_heads: usize,
+    },
+    /// Heads whose numbers cannot be turned in pairs.
+    #[error("a head of {width} numbers cannot be turned by its position: the width must be even")]
+    OddHead {
+        /// The width of a head.
+        width: usize,
+    },
+    /// Sequences that are longer than the model's longest.
+    #[error(
+        "sequences of {seq} tokens are longer than the model's {context}: lower it, or raise model.context"
+    )]
+    Context {
+        /// The tokens of a sequence.
+        seq: usize,
+        /// The model's longest sequence.
+        context: usize,
+    },
+}
