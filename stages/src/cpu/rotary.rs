@@ -59,8 +59,13 @@ fn turn_halves<N: Real>(head: &mut [N], (cos, sin): (&[f32], &[f32]), sign: f32)
     let ((xs, x_rest), (ys, y_rest)) = (xs.as_chunks_mut::<LANES>(), ys.as_chunks_mut::<LANES>());
     let ((cos, cos_rest), (sin, sin_rest)) = (cos.as_chunks::<LANES>(), sin.as_chunks::<LANES>());
     for ((xs, ys), (cos, sin)) in xs.iter_mut().zip(ys).zip(cos.iter().zip(sin)) {
+        // One loop for both would not become vector instructions.
+        let (old_xs, old_ys) = (*xs, *ys);
         for lane in 0..LANES {
-            [xs[lane], ys[lane]] = turned([xs[lane], ys[lane]], cos[lane], sign * sin[lane]);
+            xs[lane] = turned([old_xs[lane], old_ys[lane]], cos[lane], sign * sin[lane])[0];
+        }
+        for lane in 0..LANES {
+            ys[lane] = turned([old_xs[lane], old_ys[lane]], cos[lane], sign * sin[lane])[1];
         }
     }
     for ((x, y), (&cos, &sin)) in x_rest.iter_mut().zip(y_rest).zip(cos_rest.iter().zip(sin_rest)) {
