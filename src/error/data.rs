@@ -1,10 +1,9 @@
 //! Data that cannot be used.
 
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{Error, IndexProblem, RecordProblem, TokenizerProblem};
+use super::{Error, FileProblem, FolderProblem, RecordProblem, TokenizerProblem};
 use crate::id::MicroBatch;
 
 /// Data that cannot be used.
@@ -222,161 +221,6 @@ impl DataError {
     }
 }
 
-/// What is wrong with a file of data.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum FileProblem {
-    /// It has no bytes.
-    #[error("is empty")]
-    Empty,
-    /// It is a folder where a file was expected.
-    #[error("is not a file; name a token file")]
-    Folder,
-    /// A pipe, a device or a socket: it has no size and cannot be read twice.
-    #[error("is a {kind}, not a regular file; write what it gives into a file first")]
-    NotRegular {
-        /// Pipe, device or socket.
-        kind: &'static str,
-    },
-    /// A NumPy array where plain tokens were expected.
-    #[error(
-        "is a NumPy array (.npy), whose header would be read as tokens; write the tokens alone, as \
-         `array.astype('uint16').tofile('tokens.bin')` does"
-    )]
-    Npy,
-    /// It is the index of a token file, and does not fit it.
-    #[error("{0}")]
-    Index(IndexProblem),
-    /// It is not text.
-    #[error(
-        "is not UTF-8 at byte {byte}: convert it, as with iconv, or train on its bytes without a tokenizer"
-    )]
-    NotUtf8 {
-        /// The first byte that is not, from 0.
-        byte: u64,
-    },
-    /// It is no Parquet, or is damaged.
-    #[error("is no Parquet that can be read: {0}")]
-    NoParquet(String),
-    /// A table without the column.
-    #[error("has no column \"{column}\" (data.field), only \"{}\"", has.join("\", \""))]
-    NoColumn {
-        /// The column.
-        column: String,
-        /// The columns that it has.
-        has: Vec<String>,
-    },
-    /// A column of bytes that are not marked as text.
-    #[error("has bytes in the column \"{0}\" that are not marked as text: write the column as strings")]
-    BinaryColumn(String),
-    /// A row of a table that cannot be read.
-    #[error("is damaged at row {row}: {cause}")]
-    BrokenRow {
-        /// The row, from 1.
-        row: u64,
-        /// The reader's message.
-        cause: String,
-    },
-    /// It has no document.
-    #[error("has no document")]
-    NoDocuments,
-    /// Its length is not a whole number of tokens.
-    #[error("holds {bytes} bytes, which is not a whole number of tokens of {each} bytes")]
-    Ragged {
-        /// The file's length.
-        bytes: u64,
-        /// The bytes of a token.
-        each: u64,
-    },
-    /// Its first bytes are not those of the format.
-    #[error(
-        "is not an IDX file of unsigned bytes with {} dimensions: it starts with {magic:08x}, expected \
-         000008{:02x}",
-        range(dims), dims.end()
-    )]
-    NotIdx {
-        /// Its first four bytes.
-        magic: u32,
-        /// The numbers of dimensions that it may have.
-        dims: RangeInclusive<u8>,
-    },
-    /// It ends before its contents begin.
-    #[error("is truncated: it ends in {what}")]
-    EndsInHeader {
-        /// The part of the header.
-        what: &'static str,
-    },
-    /// The dimensions in its header are 0, or larger than any file.
-    #[error("has impossible dimensions {dims:?} in its header")]
-    Dimensions {
-        /// The dimensions.
-        dims: Vec<usize>,
-    },
-    /// It is shorter than its header says.
-    #[error("is truncated: it holds {held} of the {expected} bytes that its dimensions {dims:?} call for")]
-    Truncated {
-        /// The bytes after the header.
-        held: u64,
-        /// The bytes that should be there.
-        expected: u64,
-        /// The dimensions in its header.
-        dims: Vec<usize>,
-    },
-    /// It is compressed, and too small for what its header says.
-    #[error(
-        "is truncated: {packed} compressed bytes cannot hold the {expected} bytes that its dimensions \
-         {dims:?} call for"
-    )]
-    PackedTooSmall {
-        /// The file's length.
-        packed: u64,
-        /// The bytes that should be there.
-        expected: u64,
-        /// The dimensions in its header.
-        dims: Vec<usize>,
-    },
-    /// It is longer than its header says.
-    #[error("holds more than the {expected} bytes that its dimensions {dims:?} call for")]
-    TooLong {
-        /// The bytes that should be there.
-        expected: u64,
-        /// The dimensions in its header.
-        dims: Vec<usize>,
-    },
-    /// The end of a gzip stream is missing.
-    #[error("is truncated: the end of its gzip stream is missing")]
-    GzipEnd,
-    /// The labels' file cannot be found by the name of the images' file.
-    #[error(
-        "is not one of a known pair: its name does not say `images`, so its labels cannot be found; name the \
-         file of labels"
-    )]
-    NoLabelsName,
-}
-
-/// What is wrong with a folder of data.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum FolderProblem {
-    /// It has no file of text.
-    #[error("holds no text (hidden and binary files, `target` and `runs` are skipped)")]
-    NoText,
-    /// It has no file of this kind.
-    #[error("holds no file whose name ends in `.{0}`")]
-    NoFiles(&'static str),
-    /// It has no file of images.
-    #[error("holds no IDX images (a file named such as `train-images-idx3-ubyte.gz`)")]
-    NoImages,
-    /// It has more than one file of images.
-    #[error("holds {count} files of images; name one, such as `{}`", first.display())]
-    SeveralImages {
-        /// How many.
-        count: usize,
-        /// The first.
-        first: PathBuf,
-    },
-}
-
 /// The absolute path of a relative one.
 fn place_of(path: &std::path::Path) -> String {
     match std::path::absolute(path) {
@@ -385,14 +229,5 @@ fn place_of(path: &std::path::Path) -> String {
             absolute.display()
         ),
         _ => String::new(),
-    }
-}
-
-/// A range as text: one number, or two.
-fn range(dims: &RangeInclusive<u8>) -> String {
-    if dims.start() == dims.end() {
-        dims.start().to_string()
-    } else {
-        format!("{} to {}", dims.start(), dims.end())
     }
 }

@@ -41,7 +41,7 @@ fn missing_empty_and_ragged_files_are_named() {
     let ragged = write(&folder, "ragged", &[1, 0, 2]);
     let said = message(Corpus::tokens(&[ragged], Width::U16));
     assert!(
-        said.contains("ragged` holds 3 bytes, which is not a whole number of tokens of 2 bytes"),
+        said.contains("ragged` holds 3 bytes, which is not a whole number of tokens of 2 bytes: set"),
         "{said}"
     );
     let empty = write(&folder, "empty", &[]);
