@@ -7,7 +7,10 @@ use super::value::divisors;
 #[non_exhaustive]
 pub enum ModelProblem {
     /// The heads for keys and values do not divide the heads.
-    #[error("{heads} heads cannot share {kv_heads} heads for keys and values: choose from {}", divisors(*heads))]
+    #[error(
+        "{heads} heads cannot share {kv_heads} heads for keys and values: choose from {}",
+        divisors(*heads)
+    )]
     KeyValueHeads {
         /// The heads.
         heads: usize,

@@ -52,6 +52,7 @@ const CYCLIC: &[(&[&str], &str)] = &[(
         "error/data",
         "error/fabric",
         "error/launch",
+        "error/model",
         "error/profile",
         "error/run",
         "error/schedule_file",

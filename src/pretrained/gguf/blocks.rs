@@ -1,4 +1,4 @@
-//! Quantised numbers: blocks of 32 with a scale, and some with the smallest value too. As `ggml` defines them.
+//! Quantised numbers, as `ggml` defines them: blocks of 32 with a scale, and some with the smallest value.
 
 use crate::pretrained::numbers::of_half;
 
@@ -82,8 +82,8 @@ impl Quantised {
     }
 }
 
-/// The first 16 numbers are the low halves of 16 bytes, the others the high halves. `fifth` has a fifth bit of
-/// each.
+/// The first 16 numbers are the low halves of 16 bytes, the others the high halves. `fifth` has a fifth bit
+/// of each.
 fn fill(numbers: &mut [f32], bytes: &[u8], fifth: u32, value: impl Fn(u32) -> f32) {
     for (index, &byte) in bytes.iter().enumerate() {
         let bit = |index: usize| (fifth >> index & 1) << 4;
