@@ -137,7 +137,8 @@ pub(super) fn sizes(config: &Config) -> Sizes {
 /// the config has `model.path`, each stage reads its weights from there when it is built.
 ///
 /// # Errors
-/// As [`cut`], and when the folder does not have the model's tensors.
+/// When the counts do not add up to the model's layers, when `pipeline.recompute` is a list for another
+/// number of stages, or when the folder does not have the model's tensors.
 pub fn stages(config: &Config, counts: &[usize]) -> Result<Vec<StageBuilder<RecomputedStage<Sequential>>>> {
     let (mut stages, how) = cut(config, counts)?;
     if let (Some(folder), Some(architecture)) = (&config.model.path, architecture(config)) {

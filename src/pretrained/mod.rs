@@ -1,5 +1,5 @@
-//! Models in Hugging Face's form: a folder with `config.json`, `model.safetensors` (or several, with an index)
-//! and `tokenizer.json`.
+//! Models in Hugging Face's form: a folder with `config.json`, `model.safetensors` (or several, with an
+//! index) and `tokenizer.json`.
 //!
 //! Parameters have our names everywhere else. The tables of `families` say from which tensors each of them is
 //! made, and the same tables are used to read and to write.
