@@ -57,9 +57,9 @@ pub trait Layer: std::fmt::Debug + 'static {
         Ok(self.forward(ctx, input)?.1)
     }
 
-    /// Computes the output of tokens that follow `past` others of the same text, for writing text. A layer that
-    /// lets a token see others keeps what it needs of them, and begins a new text at `past` 0. The default is
-    /// for layers that compute every row alone.
+    /// Computes the output of tokens that follow `past` others of the same text, for writing text. A layer
+    /// that lets a token see others keeps what it needs of them, and begins a new text at `past` 0. The
+    /// default is for layers that compute every row alone.
     ///
     /// # Errors
     /// Whatever stops the layer.

@@ -38,8 +38,8 @@ impl Sequential {
     }
 
     /// Computes the output of the last of some tokens, `[1, tokens]`, that follow `past` others of the same
-    /// text. At `past` 0 a new text begins. The last layer must compute every row alone, as the head of a model
-    /// does: it runs for the last token only.
+    /// text. At `past` 0 a new text begins. The last layer must compute every row alone, as the head of a
+    /// model does: it runs for the last token only.
     ///
     /// # Errors
     /// When the stage is on a GPU, and whatever stops a layer.

@@ -1,5 +1,5 @@
-//! Models in Hugging Face's form: read, trained, written and refused. `scripts/hf_golden.py` makes the folders
-//! in `tests/golden/hf`.
+//! Models in Hugging Face's form: read, trained, written and refused. `scripts/hf_golden.py` makes the
+//! folders in `tests/golden/hf`.
 
 #[path = "../common/batches.rs"]
 mod batches;

@@ -52,7 +52,11 @@ pub(super) fn files(file: &Gguf) -> Option<Vec<(&'static str, String)>> {
     let id = |(index, token): (usize, &&str)| ((*token).to_owned(), Json::from(index));
     let vocabulary: Map<String, Json> = tokens.iter().enumerate().map(id).collect();
     let merges: Vec<Vec<&str>> = merges.iter().map(|pair| pair.splitn(2, ' ').collect()).collect();
-    let bytes = |regex: bool| json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": regex});
+    let bytes = |regex: bool| {
+        let mut bytes = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true});
+        bytes["use_regex"] = json!(regex);
+        bytes
+    };
     let tokenizer = json!({
         "version": "1.0",
         "truncation": null,

@@ -14,11 +14,11 @@ const DEVIATION: f32 = 0.02;
 
 /// A Llama, a Mistral, a Qwen-2 or a Qwen-3: ids `[batch, time]` to logits `[batch, time, vocab]`.
 ///
-/// Its blocks have RMSNorm, rotary positions, attention with grouped key/value heads, and SwiGLU. Queries, keys
-/// and values are one product, and so are gate and up. Parameters: `wte.weight`; of each block `ln_1.weight`,
-/// `attn.qkv.weight`, `attn.out.weight`, `ln_2.weight`, `mlp.gate_up.weight`, `mlp.down.weight` behind `h.0.`
-/// and so on; `ln_f.weight`; and `lm_head.weight` unless it is tied. Units: `embed`, `h.0.attn`, `h.0.mlp`,
-/// ..., `head`.
+/// Its blocks have RMSNorm, rotary positions, attention with grouped key/value heads, and SwiGLU. Queries,
+/// keys and values are one product, and so are gate and up. Parameters: `wte.weight`; of each block
+/// `ln_1.weight`, `attn.qkv.weight`, `attn.out.weight`, `ln_2.weight`, `mlp.gate_up.weight`,
+/// `mlp.down.weight` behind `h.0.` and so on; `ln_f.weight`; and `lm_head.weight` unless it is tied. Units:
+/// `embed`, `h.0.attn`, `h.0.mlp`, ..., `head`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Llama {
     /// The number of different tokens.
@@ -41,7 +41,8 @@ pub struct Llama {
     pub tied: bool,
     /// Whether queries, keys and values have a bias, `attn.qkv.bias`, as in Qwen-2.
     pub bias: bool,
-    /// Whether queries and keys are normalised, by `attn.q_norm.weight` and `attn.k_norm.weight`, as in Qwen-3.
+    /// Whether queries and keys are normalised, by `attn.q_norm.weight` and `attn.k_norm.weight`, as in
+    /// Qwen-3.
     pub head_norms: bool,
     /// How many tokens a token sees, itself included, as in Mistral. `None`: all before it.
     pub window: Option<usize>,
