@@ -91,8 +91,8 @@ fn a_wrong_type_says_what_was_expected_and_what_was_found() {
         (
             "[model]\nkind = 'gtp'",
             &[
-                "model.kind: expected one of `gpt`, `llama`, `mistral`, `qwen2`, `qwen3`, `mlp`, got \"gtp\": \
-did you mean \"gpt\"?",
+                "model.kind: expected one of `gpt`, `llama`, `mistral`, `qwen2`, `qwen3`, `mlp`",
+                "got \"gtp\": did you mean \"gpt\"?",
             ],
         ),
         (
