@@ -6,3 +6,7 @@ mod batches;
 
 mod equal;
 mod family;
+mod gguf;
+mod next;
+mod refused;
+mod written;

@@ -66,19 +66,25 @@ impl Gguf {
         self.tensors.get(name).map(|tensor| tensor.dims.as_slice())
     }
 
+    /// How the numbers of a tensor that exists are stored.
+    ///
+    /// # Errors
+    /// When that is not known.
+    pub(super) fn how(&self, name: &str) -> Result<Quantised> {
+        let kind = self.tensors[name].kind;
+        let known = Quantised::ALL.iter().find(|(known, ..)| *known == kind);
+        let error = || PretrainedError::Quantised {
+            path: self.path.clone(),
+            tensor: name.to_owned(),
+            kind,
+            known: Quantised::ALL.map(|(_, name, _)| name).to_vec(),
+        };
+        Ok(known.ok_or_else(error)?.2)
+    }
+
     /// The numbers of a tensor that exists.
     pub(super) fn read(&self, name: &str) -> Result<Vec<f32>> {
-        let tensor = &self.tensors[name];
-        let known = Quantised::ALL.iter().find(|(kind, ..)| *kind == tensor.kind);
-        let Some((.., how)) = known else {
-            return Err(PretrainedError::Quantised {
-                path: self.path.clone(),
-                tensor: name.to_owned(),
-                kind: tensor.kind,
-                known: Quantised::ALL.map(|(_, name, _)| name).to_vec(),
-            }
-            .into());
-        };
+        let (tensor, how) = (&self.tensors[name], self.how(name)?);
         let count = tensor.dims.iter().product::<usize>();
         let (in_block, size) = how.block();
         let mut bytes = vec![0; count / in_block * size];

@@ -63,7 +63,9 @@ fn check<'a>(file: &Gguf, parts: impl Iterator<Item = &'a Part>) -> Result<()> {
             Some(found) if found != expected => {
                 problems.push((name, TensorProblem::Shape { found, expected }));
             }
-            Some(_) => {}
+            Some(_) => {
+                file.how(&name)?;
+            }
         }
     }
     problems.extend(
