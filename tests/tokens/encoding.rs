@@ -55,7 +55,14 @@ fn the_built_in_text_has_the_tokens_of_the_same_text_in_a_file() {
             ..Recipe::new(Form::Text)
         };
         let tell = &mut |_| ();
-        let file = Documents::encode(&[text.clone()], &small(), &recipe, folder.path(), tell).unwrap();
+        let file = Documents::encode(
+            std::slice::from_ref(&text),
+            &small(),
+            &recipe,
+            folder.path(),
+            tell,
+        )
+        .unwrap();
         let built_in = Corpus::built_in_encoded(&small(), end_of_text).unwrap();
         assert_eq!(built_in.count(), file.corpus().count());
         assert_eq!(built_in.checksum().unwrap(), file.corpus().checksum().unwrap());
