@@ -32,12 +32,16 @@ impl<S: Stage> Worker<S> {
         })
     }
 
-    /// Sums the gradients of each tied parameter over its sites: all numbers, or those that this replica
-    /// updates. A rank sends one block with the gradients of its sites and receives one with their sum, so
-    /// the blocks' memory is used again. Between GPUs that NCCL connects, each gradient is a wire instead.
+    /// Sums the gradients of each tied parameter that is trained over its sites: all numbers, or those that
+    /// this replica updates. A rank sends one block with the gradients of its sites and receives one with
+    /// their sum, so the blocks' memory is used again. Between GPUs that NCCL connects, each gradient is a
+    /// wire instead.
     pub(super) fn sum_tied_gradients(&mut self) -> Result<()> {
         self.for_each_tie(|worker, tie| {
             let first = tie.sites[0];
+            if !tie.is_trained {
+                return Ok(());
+            }
             if first.rank == worker.rank {
                 // It is put back below, unless the rank stops.
                 let mut total = Gradient::take(worker.parameter(first));
