@@ -65,6 +65,11 @@ impl Error for Mismatch {
         Self::Expected(expected.to_string())
     }
 
+    fn unknown_field(field: &str, known: &'static [&'static str]) -> Self {
+        let known = known.join("`, `");
+        Self::Expected(format!("only the keys `{known}`, there is no `{field}`"))
+    }
+
     fn unknown_variant(_: &str, choices: &'static [&'static str]) -> Self {
         Self::NoChoice(choices)
     }

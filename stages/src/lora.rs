@@ -20,6 +20,11 @@ pub struct Lora {
 }
 
 impl Lora {
+    /// Whether a parameter of this name belongs to an adapter.
+    pub fn is_adapter(parameter: &str) -> bool {
+        parameter.ends_with(".lora_a.weight") || parameter.ends_with(".lora_b.weight")
+    }
+
     /// The factor of an adapter's output.
     pub fn scale(self) -> f32 {
         (self.alpha / self.rank as f64) as f32

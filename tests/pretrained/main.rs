@@ -7,6 +7,8 @@ mod batches;
 mod equal;
 mod family;
 mod gguf;
+mod lora;
 mod next;
+mod recorder;
 mod refused;
 mod written;
