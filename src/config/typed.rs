@@ -30,6 +30,7 @@ impl Mismatch {
             "f64" => "a number",
             "a boolean" => "true or false",
             "a string" | "path string" => "text in quotes",
+            "a sequence" => "a list",
             "a tuple of size 2" | "2 elements in sequence" => "a list of two numbers",
             "socket address" | "invalid socket address syntax" => {
                 "an address and a port such as \"127.0.0.1:9400\""

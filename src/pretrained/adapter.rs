@@ -22,6 +22,9 @@ const WEIGHTS: &str = "adapter_model.safetensors";
 /// What PEFT puts before the names of a model's modules.
 const PREFIX: &str = "base_model.model.";
 
+/// The head, which is in no block and has one name.
+const HEAD: &str = "lm_head";
+
 /// What `adapter_config.json` says.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Adapters {
@@ -62,6 +65,9 @@ impl Names {
 
     /// Their name of a layer with our name, such as `h.0.attn.q`.
     fn theirs(self, target: &str) -> Option<String> {
+        if target == HEAD {
+            return Some(HEAD.to_owned());
+        }
         let (block, layer) = target.strip_prefix("h.")?.split_once('.')?;
         let (_, theirs) = self.linear.iter().find(|(ours, _)| *ours == layer)?;
         Some(format!("{}{block}.{theirs}", self.blocks))
@@ -69,6 +75,9 @@ impl Names {
 
     /// The patterns of our names for one of their modules: a whole name, or the end of one.
     fn patterns(self, module: &str) -> Vec<String> {
+        if module == HEAD {
+            return vec![HEAD.to_owned()];
+        }
         let in_block = module
             .strip_prefix(self.blocks)
             .and_then(|rest| rest.split_once('.'));

@@ -61,3 +61,5 @@ mod documents;
 mod schedules;
 
 mod devices;
+
+mod training;
