@@ -248,3 +248,15 @@ fn a_tied_parameter_is_frozen_everywhere_or_nowhere() {
          `embed` in stage 0: freeze both or none"
     );
 }
+
+#[test]
+fn stages_before_the_first_that_is_trained_keep_nothing() {
+    let recipe = recipe(What::LastNorm, false, 4);
+    for name in ["1f1b", "zb-h1"] {
+        let mut pipeline = recipe.pipeline(3, name);
+        let report = pipeline.step().unwrap();
+        let peaks: Vec<u64> = report.ranks.iter().map(|rank| rank.peak_bytes).collect();
+        assert_eq!(peaks[..2], [0, 0], "{name}");
+        assert!(peaks[2] > 0, "{name}");
+    }
+}

@@ -13,6 +13,19 @@ use crate::plan::{self, Costs, DataMemory, RankMemory, StageCost, StageMemory};
 /// Bytes of a number on the CPU, of a weight, and of an optimizer's number.
 const F32: f64 = 4.0;
 
+/// The cost of a stage before which, and in which, nothing is trained, without its forward.
+const NO_BACKWARD: StageCost = StageCost {
+    forward: 0.0,
+    backward_input: 0.0,
+    backward_weight: 0.0,
+    update: 0.0,
+    reduce: 0.0,
+    gather: 0.0,
+    saved: 0.0,
+    pending: 0.0,
+    restored: 0.0,
+};
+
 /// The most memory that each rank of a pipeline holds while it trains this config, in the replica that holds
 /// most. It is an estimate from the sizes of the
 /// model, the schedule and, if known, the measured sizes of what layers keep. Nothing is allocated for it.
@@ -57,7 +70,7 @@ fn each_stage(config: &Config, plan: &PipelinePlan) -> Result<(Vec<StageCost>, V
     let per_weight = PerWeight::of(config, plan);
     let trained = trained(config)?;
     let mut left = units.as_slice();
-    let mut unit = 0;
+    let (mut unit, mut all_frozen) = (0, true);
     let mut read = F32 * input as f64;
     let (mut costs, mut stages) = (Vec::new(), Vec::new());
     for ((&count, how), rank) in plan.counts.iter().zip(how).zip(schedule.placement().iter()) {
@@ -69,7 +82,12 @@ fn each_stage(config: &Config, plan: &PipelinePlan) -> Result<(Vec<StageCost>, V
         unit += stage.len();
         let memory = of_stage(stage, trained, place, per_weight, how);
         let cost = cost(stage, place, how, read);
+        all_frozen &= trained.is_some_and(|[_, trained]| trained == 0.0);
         costs.push(match trained {
+            Some(_) if all_frozen => StageCost {
+                forward: cost.forward,
+                ..NO_BACKWARD
+            },
             Some([all, trained]) => StageCost {
                 backward_weight: cost.backward_weight * trained / all.max(1.0),
                 ..cost

@@ -203,6 +203,22 @@ impl Model {
         partition::by_names(&self.names(), partition)
     }
 
+    /// How many stages, from the first on, have parameters that are all frozen.
+    fn frozen_stages(&self, counts: &[usize]) -> Result<usize> {
+        if !self.rules.differ() {
+            return Ok(0);
+        }
+        let contents = self.contents()?;
+        let mut rest = &contents[..];
+        let is_frozen = |count: &&usize| {
+            let (stage, after) = rest.split_at(**count);
+            rest = after;
+            let mut own = stage.iter().flat_map(|unit| &unit.parameters).peekable();
+            own.peek().is_some() && own.all(|(_, _, trained)| *trained == 0)
+        };
+        Ok(counts.iter().take_while(is_frozen).count())
+    }
+
     /// Splits the model into stages with these numbers of units.
     ///
     /// # Errors
@@ -216,11 +232,12 @@ impl Model {
             }
             .into());
         }
+        let frozen = self.frozen_stages(counts)?;
         let mut units = self.units.into_iter();
         let stages = counts.iter().enumerate().map(|(index, &count)| {
             Box::new(Slice {
                 units: units.by_ref().take(count).collect(),
-                is_first: index == 0,
+                is_first: index <= frozen,
                 settings: self.settings.clone(),
                 rules: self.rules.clone(),
             }) as StageBuilder<Sequential>
@@ -232,6 +249,7 @@ impl Model {
 /// The units of one stage.
 struct Slice {
     units: Vec<LayerSpec>,
+    /// Whether nothing before it is trained.
     is_first: bool,
     /// The settings of the model.
     settings: String,

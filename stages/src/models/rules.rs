@@ -33,6 +33,8 @@ type Choice<T> = Arc<dyn Fn(&str) -> T + Send + Sync>;
 pub struct Rules {
     lora: Choice<Option<Lora>>,
     training: Choice<Training>,
+    /// Whether some parameters may be trained in their own way.
+    differ: bool,
     settings: String,
 }
 
@@ -41,6 +43,7 @@ impl Default for Rules {
         Self {
             lora: Arc::new(|_| None),
             training: Arc::new(|_| Training::default()),
+            differ: false,
             settings: String::new(),
         }
     }
@@ -57,8 +60,11 @@ impl Rules {
     /// The same rules, with `choose` to say how the parameter of a name is trained.
     #[must_use]
     pub fn with_training(self, choose: impl Fn(&str) -> Training + Send + Sync + 'static) -> Self {
-        let training = Arc::new(choose);
-        Self { training, ..self }
+        Self {
+            training: Arc::new(choose),
+            differ: true,
+            ..self
+        }
     }
 
     /// The same rules in words: all that the numbers of a stage depend on. The processes of a run compare
@@ -66,6 +72,11 @@ impl Rules {
     #[must_use]
     pub fn with_settings(self, settings: String) -> Self {
         Self { settings, ..self }
+    }
+
+    /// Whether some parameters may be trained in their own way.
+    pub(super) fn differ(&self) -> bool {
+        self.differ
     }
 
     /// The rules in words.
