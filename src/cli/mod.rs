@@ -12,6 +12,7 @@ mod costs;
 mod cuda_env;
 mod devices;
 mod encoding;
+mod endpoint;
 mod export;
 mod file_limit;
 mod generate;

@@ -71,7 +71,12 @@ fn each_stage(config: &Config, plan: &PipelinePlan) -> Result<(Vec<StageCost>, V
     let trained = trained(config)?;
     let mut left = units.as_slice();
     let (mut unit, mut all_frozen) = (0, true);
-    let mut read = F32 * input as f64;
+    // Images are read in the format of the activations. Ids have four bytes.
+    let bytes = match config.model.kind.takes_tokens() {
+        true => F32,
+        false => places[0].dtype.bytes() as f64,
+    };
+    let mut read = bytes * input as f64;
     let (mut costs, mut stages) = (Vec::new(), Vec::new());
     for ((&count, how), rank) in plan.counts.iter().zip(how).zip(schedule.placement().iter()) {
         let (stage, rest) = left.split_at(count.min(left.len()));
@@ -109,16 +114,18 @@ fn sums(units: &[[u64; 2]]) -> [f64; 2] {
 /// What a stage of these units keeps of a micro-batch. All its passes take the same time, because only their
 /// order matters here.
 fn cost(units: &[UnitSizes], place: Place, how: Recompute, read: f64) -> StageCost {
-    let bytes = place.dtype.bytes() as f64;
-    let sum = |size: fn(&UnitSizes) -> u64| bytes * units.iter().map(size).sum::<u64>() as f64;
+    // A part of the numbers has four bytes in every format.
+    let bytes =
+        |numbers: u64, f32: u64| place.dtype.bytes() as f64 * (numbers - f32) as f64 + F32 * f32 as f64;
+    let sum = |size: fn(&UnitSizes) -> u64| units.iter().map(size).sum::<u64>();
     let shared: u64 = units.iter().skip(1).map(|unit| unit.shared).sum();
-    let kept: fn(&UnitSizes) -> u64 = match how {
-        Recompute::Selective => |unit| unit.selective,
-        Recompute::None | Recompute::Full => |unit| unit.saved,
+    let saved = match how {
+        Recompute::Selective => bytes(sum(|unit| unit.selective), sum(|unit| unit.selective_f32)),
+        Recompute::None | Recompute::Full => bytes(sum(|unit| unit.saved), sum(|unit| unit.saved_f32)),
     };
     let cost = StageCost {
-        saved: sum(kept) - bytes * shared as f64,
-        pending: sum(|unit| unit.pending),
+        saved: saved - bytes(shared, 0),
+        pending: bytes(sum(|unit| unit.pending), sum(|unit| unit.pending_f32)),
         ..StageCost::default()
     };
     match how {

@@ -198,17 +198,12 @@ fn data(config: &Config) -> Result<()> {
     }
 }
 
-/// Refuses documents without a tokenizer, and a tokenizer for the built-in text.
+/// Refuses documents without a tokenizer, or without a reader.
 fn tokenizer(config: &Config) -> Result<()> {
     let data = &config.data;
     let is_set = data.tokenizer.is_some();
     let needed = matches!(data.kind, DataKind::Jsonl | DataKind::Parquet);
     config.require(is_set || !needed, "data.tokenizer", || ValueProblem::NoTokenizer)?;
-    config.require(
-        !is_set || !data.path.is_built_in() || data.kind != DataKind::Text,
-        "data.tokenizer",
-        || ValueProblem::BuiltInBytes(Paths::BUILT_IN),
-    )?;
     let has_parquet = cfg!(feature = "parquet") || data.kind != DataKind::Parquet;
     config.require(has_parquet, "data.kind", || ValueProblem::NoFeature("parquet"))
 }

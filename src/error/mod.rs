@@ -272,6 +272,7 @@ impl Error {
             Self::Schedule(_)
                 | Self::Plan(_)
                 | Self::Config(_)
+                | Self::Pretrained(_)
                 | Self::Launch(_)
                 | Self::Mesh(_)
                 | Self::Profile(_)

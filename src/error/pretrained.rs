@@ -89,6 +89,36 @@ pub enum PretrainedError {
         /// What it is.
         found: Option<String>,
     },
+    /// Settings of which no model can be made.
+    #[error("`{}`: no model has these settings: {source}", path.display())]
+    Impossible {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: pipewright_stages::Error,
+    },
+    /// A file that is missing, or may not be read.
+    #[error("cannot open `{}`: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A folder, a pipe or a device where a file should be.
+    #[error("`{}` is not a regular file", path.display())]
+    NotRegular {
+        /// What it is called.
+        path: PathBuf,
+    },
+    /// A file of an index that is not in its folder.
+    #[error("`{}` names `{name}`, which is not in its folder: fetch all files again", path.display())]
+    NotInFolder {
+        /// The index.
+        path: PathBuf,
+        /// The file that it names.
+        name: String,
+    },
     /// A file that is not whole.
     #[error("`{}` is damaged: {why}; fetch it again", path.display())]
     Damaged {

@@ -100,9 +100,6 @@ pub enum ValueProblem {
     /// Documents, but no tokenizer.
     #[error("documents become tokens: name the tokenizer.json of the model, or the folder that has it")]
     NoTokenizer,
-    /// A tokenizer for the built-in text.
-    #[error("the built-in text (\"{0}\") is read as bytes: leave this out, or name files of your own")]
-    BuiltInBytes(&'static str),
     /// Something that this program was built without.
     #[error(
         "this program was built without the cargo feature `{0}`: build it with `cargo build --release \

@@ -12,6 +12,8 @@ mod gguf;
 mod json;
 mod mapped;
 mod numbers;
+mod regular;
+mod sizes;
 mod start;
 mod weights;
 mod write;

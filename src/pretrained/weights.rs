@@ -13,6 +13,7 @@ use super::architecture::Architecture;
 use super::described::CONFIG;
 use super::mapped::{Mapped, Part};
 use super::numbers::{read_numbers, width};
+use super::regular;
 use crate::checksum::ChecksumBuilder;
 use crate::error::{Error, PretrainedError, Result, TensorProblem};
 
@@ -87,12 +88,11 @@ impl Weights {
 
     /// Adds the tensors of a file.
     fn add(&mut self, path: PathBuf) -> Result<()> {
-        let file = File::open(&path).map_err(Error::io("open", &path))?;
+        let (file, size) = regular::open(&path)?;
         let damaged = |why: String| PretrainedError::Damaged {
             path: path.clone(),
             why,
         };
-        let size = file.metadata().map_err(Error::io("read", &path))?.len();
         let mut start = [0; 8];
         let read = |bytes: &mut [u8], at| crate::data::read_at(&file, bytes, at);
         read(&mut start, 0).map_err(|_| damaged(format!("it has {size} bytes")))?;
@@ -107,9 +107,9 @@ impl Weights {
         read(&mut header, 8).map_err(Error::io("read", &path))?;
         let metadata: Metadata =
             serde_json::from_slice(&header).map_err(|error| damaged(format!("its header: {error}")))?;
-        let whole = 8 + length + metadata.data_len() as u64;
-        if size != whole {
-            return Err(damaged(format!("it has {size} bytes instead of {whole}")).into());
+        let (held, whole) = (size - 8 - length, metadata.data_len() as u64);
+        if held != whole {
+            return Err(damaged(format!("it has {held} bytes of numbers instead of {whole}")).into());
         }
         self.headers.add(&size.to_le_bytes());
         self.headers.add(&header);
@@ -213,10 +213,21 @@ fn files(folder: &Path) -> Result<Vec<String>> {
         return Err(PretrainedError::NoWeights { folder }.into());
     }
     let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
-    let index: Index =
-        serde_json::from_slice(&bytes).map_err(|source| PretrainedError::Syntax { path, source })?;
+    let index: Index = serde_json::from_slice(&bytes).map_err(|source| PretrainedError::Syntax {
+        path: path.clone(),
+        source,
+    })?;
     let mut names: Vec<String> = index.weight_map.into_values().collect();
     names.sort();
     names.dedup();
-    Ok(names)
+    // A name with a folder in it would lead out of this one.
+    let is_here =
+        |name: &String| Path::new(name).file_name() == Some(name.as_ref()) && folder.join(name).exists();
+    match names.iter().find(|name| !is_here(name)) {
+        Some(name) => {
+            let name = name.clone();
+            Err(PretrainedError::NotInFolder { path, name }.into())
+        }
+        None => Ok(names),
+    }
 }

@@ -50,6 +50,8 @@ mod sources;
 
 mod keys;
 
+mod models;
+
 mod launch;
 
 mod values;

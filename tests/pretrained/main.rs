@@ -3,6 +3,8 @@
 
 #[path = "../common/batches.rs"]
 mod batches;
+#[path = "../common/gguf.rs"]
+mod files;
 
 mod equal;
 mod family;
