@@ -90,7 +90,7 @@ impl Contents {
 
     /// Refuses a file that does not hold exactly these tensors.
     pub(super) fn check(&self, expected: &[TensorInfo], whose: &'static str) -> Result<()> {
-        for TensorInfo { name, dims } in expected {
+        for TensorInfo { name, dims, .. } in expected {
             let expected = dims.clone();
             match self.tensors.get(name) {
                 None => return Err(self.differs(name, Difference::Missing { whose, expected })),

@@ -163,6 +163,7 @@ impl Checkpoint {
             .map(|parameter| TensorInfo {
                 name: parameter.name().to_owned(),
                 dims: parameter.dims().to_vec(),
+                is_trained: !parameter.is_frozen(),
             })
             .collect();
         let (model, _) = tensors(&infos, &[]);

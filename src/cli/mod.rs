@@ -12,7 +12,6 @@ mod costs;
 mod cuda_env;
 mod devices;
 mod encoding;
-mod endpoint;
 mod export;
 mod file_limit;
 mod generate;

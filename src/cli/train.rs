@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use metrics_exporter_prometheus::PrometheusBuilder;
+
 use super::Failure;
 use super::cuda_env;
 use super::encoding::EncodingBar;
-use super::endpoint;
 use super::introduction::Introduction;
 use super::memory;
 use super::processes::{self, Role};
@@ -237,7 +238,8 @@ fn serve_metrics(config: &Config) -> Result<()> {
     let Some(address) = config.metrics.listen else {
         return Ok(());
     };
-    endpoint::serve(address).map_err(|source| RunError::Metrics { address, source }.into())
+    let served = PrometheusBuilder::new().with_http_listener(address).install();
+    served.map_err(|source| RunError::Metrics { address, source }.into())
 }
 
 /// The settings that differ from a checkpoint's config and that change the training.

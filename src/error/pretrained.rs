@@ -17,6 +17,29 @@ pub enum PretrainedError {
         /// The folder.
         folder: PathBuf,
     },
+    /// There are no adapters.
+    #[error(
+        "`{}` has no adapters: PEFT's folders have adapter_config.json and adapter_model.safetensors",
+        folder.display()
+    )]
+    NoAdapters {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// A module that adapters are for, but that the model does not have.
+    #[error(
+        "`{}`: target_modules names `{module}`; this model has {}",
+        path.display(),
+        known.join(", ")
+    )]
+    Module {
+        /// The file.
+        path: PathBuf,
+        /// The module.
+        module: String,
+        /// Those of a block.
+        known: Vec<&'static str>,
+    },
     /// There are no weights.
     #[error(
         "`{}` has no weights: neither model.safetensors nor model.safetensors.index.json is there (files of \
@@ -105,10 +128,12 @@ pub enum PretrainedError {
         why: String,
     },
     /// Other tensors than the model has.
-    #[error("`{}` does not have the tensors of its config.json:{}", folder.display(), listed(problems))]
+    #[error("`{}` does not have the tensors of its {described_in}:{}", folder.display(), listed(problems))]
     Tensors {
         /// The folder.
         folder: PathBuf,
+        /// The file that says which tensors there must be.
+        described_in: &'static str,
         /// The tensors, by their names there, and what is wrong with each.
         problems: Vec<(String, TensorProblem)>,
     },

@@ -157,7 +157,7 @@ pub enum RunError {
         /// The address.
         address: SocketAddr,
         /// Why it cannot be used.
-        source: std::io::Error,
+        source: metrics_exporter_prometheus::BuildError,
     },
     /// The system does not let the process watch for signals.
     #[error("cannot watch for interruptions: {source}")]

@@ -1,6 +1,7 @@
 //! A value of a config that does not fit its key, or does not fit other values.
 
 use super::model::ModelProblem;
+use super::rule::RuleProblem;
 use super::{Error, ScheduleFileProblem};
 
 /// What is wrong with a value of a config.
@@ -77,6 +78,9 @@ pub enum ValueProblem {
     /// Sizes of a model that do not fit each other.
     #[error(transparent)]
     Sizes(#[from] ModelProblem),
+    /// A rule about what is trained that cannot be followed.
+    #[error(transparent)]
+    Rule(#[from] RuleProblem),
     /// Too few widths for a perceptron, or a width of 0.
     #[error("{0:?}: give the widths of input and output at least, each 1 or more")]
     Widths(Vec<usize>),

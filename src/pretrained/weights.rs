@@ -10,6 +10,7 @@ use safetensors::tensor::Metadata;
 use serde::Deserialize;
 
 use super::architecture::Architecture;
+use super::described::CONFIG;
 use super::mapped::{Mapped, Part};
 use super::numbers::{read_numbers, width};
 use super::regular;
@@ -33,6 +34,8 @@ pub struct Weights {
     files: Vec<(PathBuf, File)>,
     tensors: BTreeMap<String, Tensor>,
     table: Vec<Mapped>,
+    /// The file that says which tensors there must be.
+    described_in: &'static str,
     /// Of the files' lengths and headers.
     headers: ChecksumBuilder,
 }
@@ -58,14 +61,25 @@ impl Weights {
     /// When a file is missing or damaged. When tensors are missing, left over or of another shape: all of
     /// them are named.
     pub fn open(folder: &Path, architecture: &Architecture) -> Result<Self> {
+        Self::of(folder, files(folder)?, architecture.table(), CONFIG)
+    }
+
+    /// Opens these files of a folder, and checks that they have exactly the tensors of the table.
+    pub(super) fn of(
+        folder: &Path,
+        files: Vec<String>,
+        table: Vec<Mapped>,
+        described_in: &'static str,
+    ) -> Result<Self> {
         let mut weights = Self {
             folder: folder.to_owned(),
             files: Vec::new(),
             tensors: BTreeMap::new(),
-            table: architecture.table(),
+            table,
+            described_in,
             headers: ChecksumBuilder::new(),
         };
-        for name in files(folder)? {
+        for name in files {
             weights.add(folder.join(name))?;
         }
         weights.check()?;
@@ -140,8 +154,13 @@ impl Weights {
         if problems.is_empty() {
             return Ok(());
         }
-        let folder = self.folder.clone();
-        Err(PretrainedError::Tensors { folder, problems }.into())
+        let (folder, described_in) = (self.folder.clone(), self.described_in);
+        Err(PretrainedError::Tensors {
+            folder,
+            described_in,
+            problems,
+        }
+        .into())
     }
 
     /// Describes the files, so that the processes of a run can compare them: their lengths, and which tensors

@@ -63,3 +63,5 @@ mod documents;
 mod schedules;
 
 mod devices;
+
+mod training;

@@ -9,6 +9,8 @@ mod files;
 mod equal;
 mod family;
 mod gguf;
+mod lora;
 mod next;
+mod recorder;
 mod refused;
 mod written;

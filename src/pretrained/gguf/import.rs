@@ -76,7 +76,12 @@ fn check<'a>(file: &Gguf, parts: impl Iterator<Item = &'a Part>) -> Result<()> {
         return Ok(());
     }
     let folder = file.path().to_owned();
-    Err(PretrainedError::Tensors { folder, problems }.into())
+    Err(PretrainedError::Tensors {
+        folder,
+        described_in: "settings",
+        problems,
+    }
+    .into())
 }
 
 fn read(file: &Gguf, part: &Part, family: Family, model: &Llama) -> Result<Vec<f32>> {

@@ -5,6 +5,7 @@ use crate::cpu::real::in_format;
 use crate::error::{Result, ShapeError};
 use crate::kept::Kept;
 use crate::layer::Layer;
+use crate::lora::ChooseLora;
 use crate::parameter::Parameter;
 use crate::sequential;
 use crate::shape::Shape;
@@ -103,6 +104,15 @@ impl Layer for Residual {
 
     fn visit_gradients<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
         sequential::visit_gradients(&mut self.layers, visit);
+    }
+
+    fn adapt(&mut self, choose: &mut ChooseLora<'_>) -> Result<()> {
+        let mut layers = self.layers.iter_mut();
+        layers.try_for_each(|layer| layer.adapt(choose))
+    }
+
+    fn merge_adapters(&mut self) {
+        self.layers.iter_mut().for_each(|layer| layer.merge_adapters());
     }
 
     fn recompute_interior(&mut self) {
