@@ -50,8 +50,8 @@ pub(crate) fn multiply(out: &mut [f32], add: bool, a: Operand<'_>, b: Operand<'_
     let ((a_cs, a_rs), (b_cs, b_rs)) = (a.strides(), b.strides());
     // SAFETY: sizes and strides are those of the slices, as asserted, and `out` is borrowed exclusively.
     unsafe {
-        // It prefers columns, so it gets the product of the transposed operands, as in the crate `gemm`. That one
-        // has products of other numbers too, and takes long to build.
+        // It prefers columns, so it gets the product of the transposed operands, as in the crate `gemm`.
+        // That one has products of other numbers too, and takes long to build.
         gemm_f32::gemm::f32::get_gemm_fn()(
             columns,
             rows,
