@@ -20,14 +20,20 @@ pub trait Layer: std::fmt::Debug + 'static {
     /// The name that errors and partitions show, such as `h.3.attn`.
     fn name(&self) -> &str;
 
-    /// Whether the layer also runs on GPUs, and in `bf16`. On a GPU, its tensors and parameters are on that
-    /// of its stage.
+    /// Whether the layer also runs on GPUs. Then its tensors and parameters are on the GPU of its stage, and
+    /// it runs in `bf16` too.
     ///
     /// A layer of your own may return `true` if it only passes its tensors to ready layers inside it. Any
     /// other layer runs on the CPU only, in `f32`, and so must its rank: there is no public way to launch a
     /// kernel yet, and [`Tensor::f32`] reads neither a GPU's memory nor numbers of `bf16`.
     fn runs_on_gpus(&self) -> bool {
         false
+    }
+
+    /// Whether the layer also runs on the CPU in `bf16`. The default is for layers that run wherever there is
+    /// code for GPUs.
+    fn runs_in_bf16(&self) -> bool {
+        self.runs_on_gpus()
     }
 
     /// The shape of the output for an input of this shape.
