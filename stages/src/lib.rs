@@ -6,7 +6,7 @@
 //!
 //! # Ready layers
 //!
-//! All run on CPUs and GPUs. `..` stands for any dimensions.
+//! All but [`Experts`] run on CPUs and GPUs. `..` stands for any dimensions.
 //!
 //! | layer | what it computes | input | output |
 //! | --- | --- | --- | --- |
@@ -21,6 +21,7 @@
 //! | [`Relu`] | `max(x, 0)` | `f32[..]` | the same |
 //! | [`Gelu`] | GELU, exact or by tanh | `f32[..]` | the same |
 //! | [`Gated`] | SwiGLU, GeGLU: `act(a) b` for a row `[a, b]` | `f32[.., 2 * width]` | `f32[.., width]` |
+//! | [`Experts`] | a mixture of experts; on CPUs only | `f32[.., dim]` | the same |
 //! | [`Dropout`] | zeros at random places, in training only | `f32[..]` | the same |
 //! | [`Flatten`] | all dimensions but the first become one | `f32[batch, ..]` | `f32[batch, n]` |
 //! | [`Residual`] | `x + f(x)` around a chain of layers | the chain's | the same |
@@ -40,6 +41,7 @@
 //! [`Relu`]: layers::Relu
 //! [`Gelu`]: layers::Gelu
 //! [`Gated`]: layers::Gated
+//! [`Experts`]: layers::Experts
 //! [`Dropout`]: layers::Dropout
 //! [`Flatten`]: layers::Flatten
 //! [`Residual`]: layers::Residual

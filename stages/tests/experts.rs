@@ -4,7 +4,7 @@ mod common;
 
 use common::{numbers, pass, tensor};
 use pipewright_stages::layers::{Experts, Routing};
-use pipewright_stages::{Init, Layer, Parameter};
+use pipewright_stages::{Bytes, Init, Layer, Parameter, Training};
 
 const DIM: usize = 6;
 
@@ -151,6 +151,25 @@ fn tokens_that_follow_others_have_the_outputs_of_all_tokens() {
         }
         past += count;
     }
+}
+
+#[test]
+fn a_frozen_layer_keeps_less_and_has_the_same_input_gradient() {
+    let (input, grad) = (tensor("x", &[5, DIM]), tensor("dy", &[5, DIM]));
+    let (mut trained, mut frozen) = (experts(4, 2, 0.1), experts(4, 2, 0.1));
+    for parameter in frozen.parameters() {
+        parameter.train_by(Training {
+            frozen: true,
+            ..Training::default()
+        });
+    }
+    let (_, saved) = frozen.forward(common::train(0), input.clone()).unwrap();
+    let (_, more) = trained.forward(common::train(0), input.clone()).unwrap();
+    assert_eq!(more.bytes() - saved.bytes(), input.bytes());
+    let (input_grad, pending) = frozen.backward_input(saved, grad.clone()).unwrap();
+    assert_eq!(pending.bytes(), 0);
+    frozen.backward_weight(pending).unwrap();
+    assert_eq!(input_grad, pass(&mut trained, &input, &grad).1);
 }
 
 #[test]

@@ -4,12 +4,13 @@ use std::ops::Range;
 
 use super::choice::Choice;
 use super::routing::Routing;
-use super::weight::Weight;
 use crate::cpu::{experts, gated};
 use crate::error::Result;
+use crate::init::Init;
 use crate::layers::GateForm;
 use crate::layers::operands::Factor;
-use crate::parameter::{Init, Parameter};
+use crate::layers::weight_matrix::WeightMatrix;
+use crate::parameter::Parameter;
 use crate::tensor::Tensor;
 
 /// The experts of a layer, and their sizes.
@@ -22,23 +23,22 @@ pub(super) struct Mlps {
 
 #[derive(Debug)]
 struct Expert {
-    gate_up: Weight,
-    down: Weight,
+    gate_up: WeightMatrix,
+    down: WeightMatrix,
 }
 
 impl Mlps {
     pub(super) fn new(name: &str, [dim, ffn]: [usize; 2], routing: Routing, init: Init, seed: u64) -> Self {
-        let weight = |index: usize, which: &str, sizes| {
-            Weight::new(
-                format!("{name}.experts.{index}.{which}.weight"),
-                sizes,
-                init,
-                seed,
+        let matrix = |index: usize, which: &str, [inputs, outputs]: [usize; 2]| {
+            let name = format!("{name}.experts.{index}.{which}.weight");
+            WeightMatrix::new(
+                [inputs, outputs],
+                Parameter::new(name, &[outputs, inputs], init, seed),
             )
         };
         let expert = |index| Expert {
-            gate_up: weight(index, "gate_up", [dim, 2 * ffn]),
-            down: weight(index, "down", [ffn, dim]),
+            gate_up: matrix(index, "gate_up", [dim, 2 * ffn]),
+            down: matrix(index, "down", [ffn, dim]),
         };
         Self {
             experts: (0..routing.experts).map(expert).collect(),
@@ -47,18 +47,26 @@ impl Mlps {
         }
     }
 
-    pub(super) fn forget_packed(&mut self) {
+    /// Whether any of them is trained.
+    pub(super) fn are_trained(&self) -> bool {
+        let is_trained = |matrix: &WeightMatrix| !matrix.parameter().is_frozen();
+        let mut experts = self.experts.iter();
+        experts.any(|expert| is_trained(&expert.gate_up) || is_trained(&expert.down))
+    }
+
+    /// Calls `visit` with all parameters, for a caller that may change weights.
+    pub(super) fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
         for expert in &mut self.experts {
-            expert.gate_up.forget_packed();
-            expert.down.forget_packed();
+            visit(expert.gate_up.for_weights());
+            visit(expert.down.for_weights());
         }
     }
 
-    /// Calls `visit` with all parameters.
-    pub(super) fn visit<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+    /// Calls `visit` with all parameters, for a caller that changes gradients only.
+    pub(super) fn visit_gradients<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
         for expert in &mut self.experts {
-            visit(&mut expert.gate_up.parameter);
-            visit(&mut expert.down.parameter);
+            visit(expert.gate_up.for_gradients());
+            visit(expert.down.for_gradients());
         }
     }
 
@@ -77,7 +85,7 @@ impl Mlps {
         let mut gate_up = beside(input, choice, 2 * self.ffn)?;
         for (expert, rows) in self.busy(choice) {
             let out = gate_up.numbers_mut::<N>();
-            expert.gate_up.forward(out, inputs.numbers(), &rows);
+            expert.gate_up.forward_rows(out, inputs.numbers(), &rows);
         }
         Ok(gate_up)
     }
@@ -94,7 +102,7 @@ impl Mlps {
         let mut outputs = beside(input, choice, self.dim)?;
         for (expert, rows) in self.busy(choice) {
             let out = outputs.numbers_mut::<N>();
-            expert.down.forward(out, values.numbers(), &rows);
+            expert.down.forward_rows(out, values.numbers(), &rows);
         }
         self.mixed::<N>(choice, &outputs, input)
     }
@@ -114,22 +122,23 @@ impl Mlps {
         let mut gate_up = beside(input, choice, 2 * self.ffn)?;
         let mut values = beside(input, choice, self.ffn)?;
         let mut outputs = beside(input, choice, self.dim)?;
-        let rows = || {
+        let of_token = || {
             self.experts
                 .iter()
                 .zip(choice.rows())
                 .filter(|(_, rows)| !rows.is_empty())
         };
-        for (expert, rows) in rows() {
-            let out = &mut gate_up.f32_mut()[rows.start * 2 * self.ffn..];
+        let rows = || of_token().map(|(expert, rows)| (expert, rows.start));
+        for (expert, row) in rows() {
+            let out = &mut gate_up.f32_mut()[2 * self.ffn * row..][..2 * self.ffn];
             expert.gate_up.forward_row(out, input.f32());
         }
         gated::forward::<f32>(GateForm::Silu, values.f32_mut(), gate_up.f32(), self.ffn);
-        for (expert, rows) in rows() {
-            let out = &mut outputs.f32_mut()[rows.start * self.dim..];
+        for (expert, row) in rows() {
+            let out = &mut outputs.f32_mut()[self.dim * row..][..self.dim];
             expert
                 .down
-                .forward_row(out, &values.f32()[rows.start * self.ffn..]);
+                .forward_row(out, &values.f32()[self.ffn * row..][..self.ffn]);
         }
         self.mixed::<f32>(choice, &outputs, input)
     }
@@ -148,7 +157,7 @@ impl Mlps {
         for (expert, rows) in self.busy(choice) {
             expert
                 .down
-                .backward(inner.numbers_mut::<N>(), grads.numbers(), &rows);
+                .backward_rows(inner.numbers_mut::<N>(), grads.numbers(), &rows);
         }
         let (mut values, ffn) = (beside(grad, choice, self.ffn)?, self.ffn);
         gated::forward::<N>(GateForm::Silu, values.numbers_mut(), gate_up.numbers(), ffn);
@@ -170,7 +179,7 @@ impl Mlps {
         let mut rows_grad = beside(input_grad, choice, self.dim)?;
         for (expert, rows) in self.busy(choice) {
             let out = rows_grad.numbers_mut::<N>();
-            expert.gate_up.backward(out, gate_up.numbers(), &rows);
+            expert.gate_up.backward_rows(out, gate_up.numbers(), &rows);
         }
         let sums = input_grad.numbers_mut::<N>();
         experts::add_mixed(sums, rows_grad.numbers(), &choice.places, None, self.dim);
@@ -189,13 +198,13 @@ impl Mlps {
         for (expert, rows) in self.experts.iter_mut().zip(choice.rows()) {
             expert
                 .down
-                .add_grad::<N>(rows_of.numbers(), values.numbers(), &rows);
+                .add_grad_of_rows::<N>(values.numbers(), rows_of.numbers(), &rows);
         }
         experts::take::<N>(rows_of.numbers_mut(), input.numbers(), &choice.tokens, self.dim);
         for (expert, rows) in self.experts.iter_mut().zip(choice.rows()) {
             expert
                 .gate_up
-                .add_grad::<N>(gate_up.numbers(), rows_of.numbers(), &rows);
+                .add_grad_of_rows::<N>(rows_of.numbers(), gate_up.numbers(), &rows);
         }
         Ok(())
     }

@@ -3,7 +3,6 @@
 mod choice;
 mod mlps;
 mod routing;
-mod weight;
 
 use self::choice::Choice;
 use self::mlps::Mlps;
@@ -11,9 +10,11 @@ use super::{Linear, check_rows};
 use crate::cpu::real::in_format;
 use crate::device::DType;
 use crate::error::{Result, check_positive};
+use crate::init::Init;
 use crate::kept::Kept;
 use crate::layer::Layer;
-use crate::parameter::{Init, Parameter};
+use crate::lora::ChooseLora;
+use crate::parameter::Parameter;
 use crate::shape::Shape;
 use crate::stage::ForwardContext;
 use crate::tensor::Tensor;
@@ -29,8 +30,9 @@ pub use self::routing::Routing;
 /// `down(silu(gate x) * up x)`. Its tokens are computed in their order, as one product.
 ///
 /// Parameters: `{name}.router.weight`, `[experts, dim]`; of each expert `{name}.experts.0.gate_up.weight`,
-/// `[2 ffn, dim]`, gate first, and `{name}.experts.0.down.weight`, `[dim, ffn]`, and so on. It keeps its
-/// input, the scores, and gate and up of every token and expert. It runs on the CPU only.
+/// `[2 ffn, dim]`, gate first, and `{name}.experts.0.down.weight`, `[dim, ffn]`, and so on. It keeps the
+/// scores, gate and up of every token and expert, and its input unless all parameters are frozen. It runs on
+/// the CPU only. Low-rank adapters are for the router only.
 ///
 /// With [`Routing::auxiliary`], backward adds the gradient of a second loss, which the output does not show.
 #[derive(Debug)]
@@ -64,6 +66,16 @@ impl Experts {
         })
     }
 
+    fn is_trained(&self) -> bool {
+        self.router.is_trained() || self.mlps.are_trained()
+    }
+
+    /// What forward keeps.
+    fn kept(&self, ctx: ForwardContext, input: Tensor, [scores, gate_up]: [Tensor; 2]) -> Kept {
+        let input = self.is_trained().then_some(input);
+        Kept::new(ctx, [Some(scores), Some(gate_up), input].into_iter().flatten())
+    }
+
     /// Scores the tokens, and chooses their experts.
     fn route(&mut self, ctx: ForwardContext, input: &Tensor) -> Result<Tensor> {
         let (scores, _) = self.router.forward(ctx, input.clone())?;
@@ -93,13 +105,13 @@ impl Layer for Experts {
             let gate_up = self.mlps.gate_up::<N>(&self.choice, &input)?;
             (self.mlps.output::<N>(&self.choice, &gate_up, &input)?, gate_up)
         });
-        Ok((output, Kept::new(ctx, [input, scores, gate_up])))
+        Ok((output, self.kept(ctx, input, [scores, gate_up])))
     }
 
     fn forward_again(&mut self, ctx: ForwardContext, input: Tensor) -> Result<Kept> {
         let scores = self.route(ctx, &input)?;
         let gate_up = in_format!(input.dtype(), N => self.mlps.gate_up::<N>(&self.choice, &input)?);
-        Ok(Kept::new(ctx, [input, scores, gate_up]))
+        Ok(self.kept(ctx, input, [scores, gate_up]))
     }
 
     fn forward_next(&mut self, past: usize, input: Tensor) -> Result<Tensor> {
@@ -117,17 +129,26 @@ impl Layer for Experts {
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
         let ctx = saved.ctx;
-        let [input, scores, mut gate_up] = saved.into_tensors();
+        let (input, [scores, mut gate_up]) = match self.is_trained() {
+            true => {
+                let [scores, gate_up, input] = saved.into_tensors();
+                (Some(input), [scores, gate_up])
+            }
+            false => (None, saved.into_tensors()),
+        };
         let (mut scores_grad, routing) = (scores.beside(scores.dims())?, self.routing);
         let (input_grad, values) = in_format!(grad.dtype(), N => {
             self.choice.choose::<N>(scores.numbers(), routing);
             let [slopes, values] = self.mlps.inner_grads::<N>(&self.choice, &mut gate_up, &grad)?;
             let out = scores_grad.numbers_mut::<N>();
             self.choice.scores_grad(out, scores.numbers(), slopes.f32(), routing);
-            let mut input_grad = self.router.input_grad(&scores_grad)?;
+            let mut input_grad = self.router.input_grad(ctx, &scores_grad)?;
             self.mlps.add_input_grad::<N>(&self.choice, &mut input_grad, &gate_up)?;
             (input_grad, values)
         });
+        let Some(input) = input else {
+            return Ok((Some(input_grad), Kept::new(ctx, [])));
+        };
         let mut chosen = Tensor::scratch_ids(&[self.choice.chosen.len()]);
         chosen.ids_mut().copy_from_slice(&self.choice.chosen);
         let router = Kept::new(ctx, [input, scores_grad]);
@@ -137,6 +158,9 @@ impl Layer for Experts {
     }
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {
+        if !self.is_trained() {
+            return Ok(());
+        }
         let ctx = pending.ctx;
         let [router, experts, chosen] = pending.into_inner();
         let [input, scores_grad] = router.into_tensors();
@@ -152,12 +176,20 @@ impl Layer for Experts {
 
     fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
         self.router.visit_parameters(visit);
-        self.mlps.forget_packed();
-        self.mlps.visit(visit);
+        self.mlps.visit_parameters(visit);
     }
 
     fn visit_gradients<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
         self.router.visit_gradients(visit);
-        self.mlps.visit(visit);
+        self.mlps.visit_gradients(visit);
+    }
+
+    /// Only the router can have an adapter.
+    fn adapt(&mut self, choose: &mut ChooseLora<'_>) -> Result<()> {
+        self.router.adapt(choose)
+    }
+
+    fn merge_adapters(&mut self) {
+        self.router.merge_adapters();
     }
 }

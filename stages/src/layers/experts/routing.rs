@@ -20,7 +20,7 @@ pub struct Routing {
 }
 
 impl Routing {
-    pub(super) fn check(self) -> Result<()> {
+    pub(crate) fn check(self) -> Result<()> {
         check_positive(&[("the number of experts", self.experts)])?;
         if self.chosen == 0 || self.chosen > self.experts {
             let (chosen, experts) = (self.chosen, self.experts);
