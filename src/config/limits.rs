@@ -123,7 +123,11 @@ fn tokens(config: &Config) -> Result<()> {
         &[size, seq, model.vocab],
     )?;
     let in_attention = product(&[4, model.heads, head, model.dim]);
-    let in_block = sum(in_attention, product(&[2, times, wide, model.dim]));
+    let experts = match model.kind {
+        ModelKind::Mixtral => model.experts,
+        _ => 1,
+    };
+    let in_block = sum(in_attention, product(&[2, experts, times, wide, model.dim]));
     let blocks = in_block.and_then(|numbers| numbers.checked_mul(model.layers));
     let ends = product(&[2, model.vocab, model.dim]);
     weights(config, "model.layers", sum(blocks, ends))
