@@ -13,7 +13,6 @@ use crate::error::{Result, check_positive};
 use crate::init::Init;
 use crate::kept::Kept;
 use crate::layer::Layer;
-use crate::lora::ChooseLora;
 use crate::parameter::Parameter;
 use crate::shape::Shape;
 use crate::stage::ForwardContext;
@@ -32,7 +31,7 @@ pub use self::routing::Routing;
 /// Parameters: `{name}.router.weight`, `[experts, dim]`; of each expert `{name}.experts.0.gate_up.weight`,
 /// `[2 ffn, dim]`, gate first, and `{name}.experts.0.down.weight`, `[dim, ffn]`, and so on. It keeps the
 /// scores, gate and up of every token and expert, and its input unless all parameters are frozen. It runs on
-/// the CPU only. Low-rank adapters are for the router only.
+/// the CPU only. It takes no low-rank adapters.
 ///
 /// With [`Routing::auxiliary`], backward adds the gradient of a second loss, which the output does not show.
 #[derive(Debug)]
@@ -182,14 +181,5 @@ impl Layer for Experts {
     fn visit_gradients<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
         self.router.visit_gradients(visit);
         self.mlps.visit_gradients(visit);
-    }
-
-    /// Only the router can have an adapter.
-    fn adapt(&mut self, choose: &mut ChooseLora<'_>) -> Result<()> {
-        self.router.adapt(choose)
-    }
-
-    fn merge_adapters(&mut self) {
-        self.router.merge_adapters();
     }
 }
