@@ -8,10 +8,10 @@ use pipewright::stages::models::Llama;
 use crate::common::{RandomTokens, Recipe, recipe_of};
 
 /// The tokens of a sequence.
-pub(crate) const SEQ: usize = 19;
+const SEQ: usize = 19;
 
 /// A Mixtral whose sizes nothing divides, with the auxiliary loss.
-pub(crate) fn mixtral() -> Llama {
+fn mixtral() -> Llama {
     Llama {
         vocab: 43,
         dim: 40,

@@ -106,11 +106,13 @@ impl Llama {
             packed_bf16: packed_bf16(&router) + experts * packed_bf16(&linears),
             in_place: in_place(&router, tokens) + experts * in_place(&linears, tokens),
             // The norm's input with two sums a row; its output; the scores; gate and up.
-            saved: 2 * stream + 2 * tokens + scores + 2 * wide,
+            saved: 2 * stream + of_rows(tokens) + scores + 2 * wide,
+            saved_f32: of_rows(tokens),
             selective: stream,
             // The gradients of the norm's gain, with room for a shift, of the scores, gate and up, and the
             // output; the inputs of the router and of the second products; which experts were chosen.
-            pending: 2 * dim as u64 + scores + 2 * wide + stream + stream + wide + rows,
+            pending: of_gains(dim) + scores + 2 * wide + stream + stream + wide + rows,
+            pending_f32: of_gains(dim) + rows,
             output: stream,
             // Memory for gradients of weights has sizes that are powers of two, each up to twice as large as
             // the one before.
