@@ -105,9 +105,9 @@ pub fn read_adapters(folder: &Path, kind: &str) -> Result<Adapters> {
     })?;
     let (path, value) = (&path, &value);
     let json = Json { path, value };
-    json.require(json.text("peft_type") == Some("LORA"), "peft_type", "`LORA`")?;
-    let none = |key: &str| json.text(key).is_none_or(|word| word == "none");
-    json.require(none("bias"), "bias", "`none`")?;
+    json.require(json.text("peft_type")? == Some("LORA"), "peft_type", "`LORA`")?;
+    let bias = json.text("bias")?;
+    json.require(bias.is_none_or(|word| word == "none"), "bias", "`none`")?;
     for key in ["use_rslora", "use_dora"] {
         json.require(!json.truth_or(key, false)?, key, "false")?;
     }
