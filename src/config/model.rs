@@ -31,8 +31,8 @@ pub struct Model {
     /// llama and its kin: the width of a head. Default: `dim / heads`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head_width: Option<usize>,
-    /// llama and its kin: the width inside a block's second half, or inside each expert. Default: 8/3 of `dim`, rounded up to a
-    /// multiple of 64.
+    /// llama and its kin: the width inside a block's second half, or inside each expert. Default: 8/3 of
+    /// `dim`, rounded up to a multiple of 64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ffn: Option<usize>,
     /// Models of tokens: the longest sequence, in tokens. Default: `data.seq`.

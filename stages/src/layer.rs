@@ -1,6 +1,7 @@
 //! What a layer is.
 
-use crate::error::Result;
+use crate::device::{Device, Place};
+use crate::error::{DeviceError, Error, Result};
 use crate::kept::Kept;
 use crate::lora::ChooseLora;
 use crate::parameter::Parameter;
@@ -127,4 +128,17 @@ pub trait Layer: std::fmt::Debug + 'static {
     /// Says that a composite layer must keep only its input, and compute the rest again in backward-input.
     /// Called once, before training. Other layers do nothing.
     fn recompute_interior(&mut self) {}
+}
+
+/// Fails if the layer does not run there.
+pub(crate) fn check_place(layer: &dyn Layer, place: Place) -> Result<()> {
+    let (runs, error) = match place.device {
+        _ if place == Place::default() => return Ok(()),
+        Device::Cpu => (layer.runs_in_bf16(), DeviceError::LayerInF32Only),
+        device => (layer.runs_on_gpus(), DeviceError::LayerOnCpuOnly { device }),
+    };
+    match runs {
+        true => Ok(()),
+        false => Err(Error::from(error).at(layer.name())),
+    }
 }

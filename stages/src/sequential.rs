@@ -5,10 +5,10 @@ use std::rc::Rc;
 use crate::clock::{Clock, clock};
 use crate::cpu::real::in_format;
 use crate::cuda::{self, Gpu};
-use crate::device::{DType, Device, Place};
-use crate::error::{DeviceError, Error, Result, ShapeError, ValueError};
+use crate::device::{Device, Place};
+use crate::error::{DeviceError, Result, ShapeError, ValueError};
 use crate::kept::{Entry, Kept, List};
-use crate::layer::Layer;
+use crate::layer::{Layer, check_place};
 use crate::lora::ChooseLora;
 use crate::packed::Packed;
 use crate::parameter::{Parameter, Part};
@@ -116,18 +116,8 @@ impl Stage for Sequential {
 
     fn move_to(&mut self, place: Place) -> Result<()> {
         cuda::check(place)?;
-        let error = match place.device {
-            Device::Cpu => DeviceError::LayerInF32Only,
-            device => DeviceError::LayerOnCpuOnly { device },
-        };
-        let runs_there = |layer: &dyn Layer| match (place.device, place.dtype) {
-            (Device::Cpu, DType::F32) => true,
-            (Device::Cpu, DType::Bf16) => layer.runs_in_bf16(),
-            _ => layer.runs_on_gpus(),
-        };
-        if let Some(layer) = self.layers.iter().find(|layer| !runs_there(layer.as_ref())) {
-            return Err(Error::from(error).at(layer.name()));
-        }
+        let mut layers = self.layers.iter();
+        layers.try_for_each(|layer| check_place(layer.as_ref(), place))?;
         self.place = place;
         self.try_visit_parameters(&mut |parameter| {
             parameter

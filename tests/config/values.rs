@@ -148,18 +148,6 @@ fn impossible_values_say_what_to_do() {
             &["my.toml:2: model.dropout: 1 is not a probability below 1"],
         ),
         (
-            "[model]\nkind = 'mixtral'\nexperts = 4\nexperts_per_token = 5",
-            &["my.toml:4: model.experts_per_token: a token cannot choose 5 of 4 experts: lower it, or raise"],
-        ),
-        (
-            "[model]\nkind = 'mixtral'\nauxiliary = -0.5",
-            &["my.toml:3: model.auxiliary: -0.5 is not allowed: it must be 0 or more"],
-        ),
-        (
-            "[model]\nkind = 'mixtral'\n[pipeline]\ndevices = 'cuda:0'",
-            &["my.toml:4: pipeline.devices: a mixture of experts runs on the CPU only: set this to \"cpu\""],
-        ),
-        (
             "[model]\nkind = 'mlp'\nsizes = '10'\n[data]\nkind = 'idx'",
             &["model.sizes: [10]: give the widths"],
         ),

@@ -24,9 +24,9 @@ pub use self::routing::Routing;
 /// al., "Mixtral of experts" (2024).
 ///
 /// The router is a linear layer without a bias, from a token to a score for each expert. The experts with the
-/// largest scores, of equal ones the first, compute the token. Their outputs are added, each times its weight:
-/// the softmax over all scores, divided by the sum over the chosen experts, as in Mixtral. An expert is
-/// `down(silu(gate x) * up x)`. Its tokens are computed in their order, as one product.
+/// largest scores, of equal ones the first, compute the token. Their outputs are added, each times its
+/// weight: the softmax over all scores, divided by the sum over the chosen experts, as in Mixtral. An expert
+/// is `down(silu(gate x) * up x)`. Its tokens are computed in their order, as one product.
 ///
 /// Parameters: `{name}.router.weight`, `[experts, dim]`; of each expert `{name}.experts.0.gate_up.weight`,
 /// `[2 ffn, dim]`, gate first, and `{name}.experts.0.down.weight`, `[dim, ffn]`, and so on. It keeps the
