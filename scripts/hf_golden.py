@@ -30,12 +30,25 @@ MODELS = {
     "mistral": (transformers.MistralConfig, dict(SHARED, sliding_window=5)),
     "qwen2": (transformers.Qwen2Config, dict(SHARED, tie_word_embeddings=True)),
     "qwen3": (transformers.Qwen3Config, dict(SHARED, head_dim=16)),
+    "mixtral": (transformers.MixtralConfig, dict(SHARED, intermediate_size=24, num_local_experts=4,
+                                                   num_experts_per_tok=2)),
     "gpt2": (transformers.GPT2Config, dict(vocab_size=VOCAB, n_embd=32, n_layer=2, n_head=4, n_positions=24,
                                            resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
                                            bos_token_id=None, eos_token_id=None)),
 }
 
 LORA = {"llama": ["q_proj", "v_proj", "down_proj"], "gpt2": ["c_attn", "c_fc"]}
+
+
+def in_file(name, grad):
+    """The tensors of a parameter as save_pretrained writes them: those of experts one by one."""
+    if "experts" not in name:
+        return [(name.replace(".mlp.gate.", ".block_sparse_moe.gate."), grad)]
+    start, which = name.replace(".mlp.", ".block_sparse_moe.").rsplit(".", 1)
+    parts = ["w1", "w3"] if which == "gate_up_proj" else ["w2"]
+    return [(f"{start}.{expert}.{part}.weight", numbers)
+            for expert, of_expert in enumerate(grad)
+            for part, numbers in zip(parts, of_expert.chunk(len(parts)))]
 
 
 def record(model, golden):
@@ -52,7 +65,8 @@ def record(model, golden):
         if step == 0:
             golden["logits"] = logits.detach().contiguous()
             for parameter, value in parameters.items():
-                golden[f"grad.{parameter}"] = value.grad.clone().contiguous()
+                for tensor, grad in in_file(parameter, value.grad):
+                    golden[f"grad.{tensor}"] = grad.clone().contiguous()
         optimizer.step()
     golden["losses"] = torch.tensor(losses)
     return f"loss {losses[0]:.4f} to {losses[-1]:.4f}"

@@ -100,6 +100,7 @@ fn a_llama_and_its_kin_hold_what_is_planned() {
         "kind = 'llama'\ndim = 40\nheads = 4".to_owned(),
         format!("kind = 'llama'\ntied = true\n{grouped}"),
         format!("kind = 'mistral'\nwindow = 5\n{grouped}"),
+        format!("kind = 'mixtral'\nexperts = 5\n{grouped}"),
         format!("kind = 'qwen2'\n{grouped}"),
         format!("kind = 'qwen3'\n{grouped}"),
     ] {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use pipewright_stages::layers::{Heads, Rope, RopeLayout, RopeScaling};
+use pipewright_stages::layers::{Heads, Rope, RopeLayout, RopeScaling, Routing};
 use pipewright_stages::models::{Gpt, Llama, Mlp, Model, UnitSizes};
 use pipewright_stages::{Error, Recompute, RecomputedStage, Sequential, StageBuilder, recompute};
 
@@ -107,6 +107,11 @@ fn llama(model: &config::Model, family: Family, context: usize) -> Llama {
         bias: family == Family::Qwen2,
         head_norms: family == Family::Qwen3,
         window: model.window,
+        experts: (family == Family::Mixtral).then_some(Routing {
+            experts: model.experts,
+            chosen: model.experts_per_token,
+            auxiliary: model.auxiliary as f32,
+        }),
         seed: model.seed,
     }
 }

@@ -73,6 +73,8 @@ fn positive(config: &Config) -> Result<()> {
         ("model.kv_heads", model.kv_heads.map(|count| count as u64)),
         ("model.head_width", model.head_width.map(|count| count as u64)),
         ("model.ffn", model.ffn.map(|count| count as u64)),
+        ("model.experts", Some(model.experts as u64)),
+        ("model.experts_per_token", Some(model.experts_per_token as u64)),
         ("model.window", model.window.map(|count| count as u64)),
         ("model.rope_original", Some(model.rope_original as u64)),
         ("data.seq", Some(config.data.seq as u64)),
@@ -160,6 +162,27 @@ fn llama(config: &Config) -> Result<()> {
             value: model.rope_low,
             must: "it must be below model.rope_high",
         }
+    })?;
+    match model.kind {
+        ModelKind::Mixtral => mixtral(config),
+        _ => Ok(()),
+    }
+}
+
+fn mixtral(config: &Config) -> Result<()> {
+    let model = &config.model;
+    let (chosen, experts) = (model.experts_per_token, model.experts);
+    config.require(chosen <= experts, "model.experts_per_token", || {
+        ModelProblem::Experts { chosen, experts }.into()
+    })?;
+    let value = model.auxiliary;
+    let holds = value >= 0.0 && value.is_finite();
+    config.require(holds, "model.auxiliary", || ValueProblem::OutOfRange {
+        value,
+        must: "it must be 0 or more",
+    })?;
+    config.require(!config.pipeline.devices.has_gpu(), "pipeline.devices", || {
+        ModelProblem::ExpertsOnGpu.into()
     })
 }
 

@@ -59,7 +59,7 @@ impl<'de> Deserializer<'de> for Fields<'_> {
 }
 
 /// Other programs' names for a key.
-const ELSEWHERE: [(&str, &str, &str); 33] = [
+const ELSEWHERE: [(&str, &str, &str); 36] = [
     ("d_model", "model", "dim"),
     ("embedding_dim", "model", "dim"),
     ("hidden_dim", "model", "dim"),
@@ -76,6 +76,9 @@ const ELSEWHERE: [(&str, &str, &str); 33] = [
     ("intermediate_size", "model", "ffn"),
     ("max_position_embeddings", "model", "context"),
     ("rms_norm_eps", "model", "norm_epsilon"),
+    ("num_local_experts", "model", "experts"),
+    ("num_experts_per_tok", "model", "experts_per_token"),
+    ("router_aux_loss_coef", "model", "auxiliary"),
     ("sliding_window", "model", "window"),
     ("r", "lora", "rank"),
     ("lora_r", "lora", "rank"),

@@ -23,11 +23,11 @@ const fn rule(
 }
 
 /// The models of tokens.
-const TOKENS: &[&str] = &["gpt", "llama", "mistral", "qwen2", "qwen3"];
+const TOKENS: &[&str] = &["gpt", "llama", "mistral", "mixtral", "qwen2", "qwen3"];
 /// Llama and its kin.
-const LLAMAS: &[&str] = &["llama", "mistral", "qwen2", "qwen3"];
+const LLAMAS: &[&str] = &["llama", "mistral", "mixtral", "qwen2", "qwen3"];
 
-const RULES: [Rule; 38] = [
+const RULES: [Rule; 41] = [
     rule("model", "path", "kind", TOKENS),
     rule("model", "vocab", "kind", TOKENS),
     rule("model", "dim", "kind", TOKENS),
@@ -45,7 +45,10 @@ const RULES: [Rule; 38] = [
     rule("model", "rope_high", "rope_scaling", &["llama3"]),
     rule("model", "rope_original", "rope_scaling", &["llama3"]),
     rule("model", "norm_epsilon", "kind", LLAMAS),
-    rule("model", "window", "kind", &["mistral"]),
+    rule("model", "experts", "kind", &["mixtral"]),
+    rule("model", "experts_per_token", "kind", &["mixtral"]),
+    rule("model", "auxiliary", "kind", &["mixtral"]),
+    rule("model", "window", "kind", &["mistral", "mixtral"]),
     rule("model", "dropout", "kind", &["gpt", "mlp"]),
     rule("model", "sizes", "kind", &["mlp"]),
     rule(

@@ -14,6 +14,7 @@ const WEIGHTS: usize = 1 << 35;
 const LAYERS: usize = 1000;
 
 const WIDTH: usize = 1 << 24;
+const EXPERTS: usize = 1 << 16;
 const SEQUENCE: usize = 1 << 20;
 const ROWS: usize = 1 << 20;
 const THREADS: usize = 1024;
@@ -78,6 +79,7 @@ fn tokens(config: &Config) -> Result<()> {
         "tokens",
     )?;
     at_most(config, "model.ffn", model.ffn.unwrap_or(0), WIDTH, "numbers")?;
+    at_most(config, "model.experts", model.experts, EXPERTS, "experts")?;
     at_most(config, "model.heads", model.heads, WIDTH, "heads")?;
     let head = model.head_width.unwrap_or(model.dim / model.heads);
     at_most(config, "model.head_width", head, WIDTH, "numbers")?;
@@ -121,7 +123,11 @@ fn tokens(config: &Config) -> Result<()> {
         &[size, seq, model.vocab],
     )?;
     let in_attention = product(&[4, model.heads, head, model.dim]);
-    let in_block = sum(in_attention, product(&[2, times, wide, model.dim]));
+    let experts = match model.kind {
+        ModelKind::Mixtral => model.experts,
+        _ => 1,
+    };
+    let in_block = sum(in_attention, product(&[2, experts, times, wide, model.dim]));
     let blocks = in_block.and_then(|numbers| numbers.checked_mul(model.layers));
     let ends = product(&[2, model.vocab, model.dim]);
     weights(config, "model.layers", sum(blocks, ends))

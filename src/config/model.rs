@@ -31,8 +31,8 @@ pub struct Model {
     /// llama and its kin: the width of a head. Default: `dim / heads`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head_width: Option<usize>,
-    /// llama and its kin: the width inside a block's second half. Default: 8/3 of `dim`, rounded up to a
-    /// multiple of 64.
+    /// llama and its kin: the width inside a block's second half, or inside each expert. Default: 8/3 of
+    /// `dim`, rounded up to a multiple of 64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ffn: Option<usize>,
     /// Models of tokens: the longest sequence, in tokens. Default: `data.seq`.
@@ -52,7 +52,14 @@ pub struct Model {
     pub rope_original: usize,
     /// llama and its kin: what RMSNorm adds to the mean of squares.
     pub norm_epsilon: f64,
-    /// mistral: how many tokens a token sees, itself included. Default: all before it.
+    /// mixtral: the experts of a block.
+    pub experts: usize,
+    /// mixtral: how many of them compute a token.
+    pub experts_per_token: usize,
+    /// mixtral: the coefficient of the loss that balances the experts. 0: there is none. No reported loss
+    /// contains it.
+    pub auxiliary: f64,
+    /// mistral, mixtral: how many tokens a token sees, itself included. Default: all before it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<usize>,
     /// Models of tokens: whether the output projection is the token embedding.
@@ -75,6 +82,8 @@ pub enum ModelKind {
     Llama,
     /// A Llama with a sliding window.
     Mistral,
+    /// A Mistral with a mixture of experts.
+    Mixtral,
     /// A Llama with biases on queries, keys and values.
     Qwen2,
     /// A Llama with norms of queries and keys.
@@ -90,6 +99,7 @@ impl ModelKind {
             Self::Gpt | Self::Mlp => None,
             Self::Llama => Some(Family::Llama),
             Self::Mistral => Some(Family::Mistral),
+            Self::Mixtral => Some(Family::Mixtral),
             Self::Qwen2 => Some(Family::Qwen2),
             Self::Qwen3 => Some(Family::Qwen3),
         }
@@ -133,6 +143,9 @@ impl Default for Model {
             rope_high: 4.0,
             rope_original: 8192,
             norm_epsilon: 1e-5,
+            experts: 8,
+            experts_per_token: 2,
+            auxiliary: 0.0,
             window: None,
             tied: false,
             sizes: Sizes(vec![784, 128, 10]),

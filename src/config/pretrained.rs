@@ -13,7 +13,7 @@ use crate::pretrained::{
 };
 
 /// Keys that stay with the user when a folder decides the others.
-const OWN: [&str; 3] = ["path", "dropout", "seed"];
+const OWN: [&str; 4] = ["path", "dropout", "auxiliary", "seed"];
 
 /// Adds what the folder of `model.path` decides: the keys of `[model]`, and its tokenizer, unless another is
 /// given. Does nothing without that key, or if `model.kind` is given
@@ -146,6 +146,10 @@ fn of_llama(family: Family, llama: &Llama) -> Table {
     set("norm_epsilon", Value::from(epsilon));
     if let Some(window) = llama.window {
         set("window", Value::from(window as i64));
+    }
+    if let Some(routing) = llama.experts {
+        set("experts", Value::from(routing.experts as i64));
+        set("experts_per_token", Value::from(routing.chosen as i64));
     }
     table.extend(of_rope(llama.rope));
     table

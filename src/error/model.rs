@@ -23,6 +23,17 @@ pub enum ModelProblem {
         /// The width of a head.
         width: usize,
     },
+    /// More experts for a token than there are.
+    #[error("a token cannot choose {chosen} of {experts} experts: lower it, or raise model.experts")]
+    Experts {
+        /// The experts of a token.
+        chosen: usize,
+        /// All experts.
+        experts: usize,
+    },
+    /// Experts on a GPU.
+    #[error("a mixture of experts runs on the CPU only: set this to \"cpu\", or take another model.kind")]
+    ExpertsOnGpu,
     /// Sequences that are longer than the model's longest.
     #[error(
         "sequences of {seq} tokens are longer than the model's {context}: lower it, or raise model.context"

@@ -14,6 +14,8 @@ pub enum Family {
     Llama,
     /// Llama with a sliding window.
     Mistral,
+    /// Mistral with a mixture of experts.
+    Mixtral,
     /// Qwen 2 and 2.5: biases on queries, keys and values.
     Qwen2,
     /// Qwen 3: norms of queries and keys.
@@ -22,13 +24,20 @@ pub enum Family {
 
 impl Family {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Llama, Self::Mistral, Self::Qwen2, Self::Qwen3];
+    pub const ALL: [Self; 5] = [
+        Self::Llama,
+        Self::Mistral,
+        Self::Mixtral,
+        Self::Qwen2,
+        Self::Qwen3,
+    ];
 
     /// The name in a config.
     pub fn name(self) -> &'static str {
         match self {
             Self::Llama => "llama",
             Self::Mistral => "mistral",
+            Self::Mixtral => "mixtral",
             Self::Qwen2 => "qwen2",
             Self::Qwen3 => "qwen3",
         }

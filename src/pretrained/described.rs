@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use pipewright_stages::layers::{Heads, Rope, RopeLayout, RopeScaling};
+use pipewright_stages::layers::{Heads, Rope, RopeLayout, RopeScaling, Routing};
 use pipewright_stages::models::{Gpt, Llama};
 use serde_json::{Map, Value, json};
 
@@ -19,10 +19,11 @@ pub const CONFIG: &str = "config.json";
 pub const TOKENIZER: &str = "tokenizer.json";
 
 /// The architectures that `config.json` may name.
-const KNOWN: [(&str, Option<Family>); 5] = [
+const KNOWN: [(&str, Option<Family>); 6] = [
     ("GPT2LMHeadModel", None),
     ("LlamaForCausalLM", Some(Family::Llama)),
     ("MistralForCausalLM", Some(Family::Mistral)),
+    ("MixtralForCausalLM", Some(Family::Mixtral)),
     ("Qwen2ForCausalLM", Some(Family::Qwen2)),
     ("Qwen3ForCausalLM", Some(Family::Qwen3)),
 ];
@@ -102,10 +103,20 @@ fn llama(json: Json<'_>, family: Family) -> Result<Architecture> {
         width: json.count_or("head_dim", dim / query)?,
     };
     let window = match family {
-        Family::Mistral => Some(json.count_or("sliding_window", 0)?).filter(|window| *window > 0),
+        Family::Mistral | Family::Mixtral => {
+            Some(json.count_or("sliding_window", 0)?).filter(|window| *window > 0)
+        }
         _ => None,
     };
-    let epsilon = json.number_or("rms_norm_eps", 1e-6)?;
+    let usual = match family {
+        Family::Mixtral => 1e-5,
+        _ => 1e-6,
+    };
+    let experts = match family {
+        Family::Mixtral => Some(routing(json)?),
+        _ => None,
+    };
+    let epsilon = json.number_or("rms_norm_eps", usual)?;
     json.require(epsilon > 0.0, "rms_norm_eps", "above 0")?;
     let model = Llama {
         vocab: json.count("vocab_size")?,
@@ -114,21 +125,40 @@ fn llama(json: Json<'_>, family: Family) -> Result<Architecture> {
         heads,
         ffn: json.count("intermediate_size")?,
         context: json.count_or("max_position_embeddings", 2048)?,
-        rope: rope(json)?,
+        rope: rope(json, family)?,
         epsilon: epsilon as f32,
         tied: json.truth_or("tie_word_embeddings", false)?,
         bias: family == Family::Qwen2,
         head_norms: family == Family::Qwen3,
         window,
+        experts,
         seed: 0,
     };
     Ok(Architecture::Llama(family, model))
 }
 
+/// Mixtral's experts. The auxiliary loss is a setting of training, as dropout is: it does not come from here.
+fn routing(json: Json<'_>) -> Result<Routing> {
+    let jitter = json.number_or("router_jitter_noise", 0.0)?;
+    json.require(jitter == 0.0, "router_jitter_noise", "0")?;
+    let routing = Routing {
+        experts: json.count_or("num_local_experts", 8)?,
+        chosen: json.count_or("num_experts_per_tok", 2)?,
+        auxiliary: 0.0,
+    };
+    let holds = (1..=routing.experts).contains(&routing.chosen);
+    json.require(holds, "num_experts_per_tok", "1 to num_local_experts")?;
+    Ok(routing)
+}
+
 /// Older files have `rope_theta` and `rope_scaling`, newer ones both in `rope_parameters`.
-fn rope(json: Json<'_>) -> Result<Rope> {
+fn rope(json: Json<'_>, family: Family) -> Result<Rope> {
     let newer = json.inside("rope_parameters")?;
-    let theta = newer.unwrap_or(json).number_or("rope_theta", 10_000.0)?;
+    let usual = match family {
+        Family::Mixtral => 1e6,
+        _ => 10_000.0,
+    };
+    let theta = newer.unwrap_or(json).number_or("rope_theta", usual)?;
     let rope = |scaling| Rope {
         theta,
         scaling,
@@ -199,8 +229,12 @@ fn described_llama(family: Family, model: &Llama) -> Value {
         "rope_parameters": described_rope(model.rope),
         "dtype": "float32",
     });
-    if family == Family::Mistral {
+    if matches!(family, Family::Mistral | Family::Mixtral) {
         value["sliding_window"] = json!(model.window);
+    }
+    if let Some(routing) = model.experts {
+        value["num_local_experts"] = json!(routing.experts);
+        value["num_experts_per_tok"] = json!(routing.chosen);
     }
     value
 }

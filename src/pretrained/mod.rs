@@ -8,6 +8,7 @@ mod adapter;
 mod architecture;
 mod described;
 mod families;
+mod fused;
 mod gguf;
 mod json;
 mod mapped;

@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use super::architecture::Architecture;
 use super::described::CONFIG;
+use super::fused::inside;
 use super::mapped::{Mapped, Part};
 use super::numbers::{read_numbers, width};
 use super::regular;
@@ -114,13 +115,16 @@ impl Weights {
         self.headers.add(&size.to_le_bytes());
         self.headers.add(&header);
         for (name, info) in metadata.tensors() {
-            let tensor = Tensor {
-                file: self.files.len(),
-                dtype: info.dtype,
-                dims: info.shape.clone(),
-                offset: 8 + length + info.data_offsets.0 as u64,
-            };
-            self.tensors.insert(name, tensor);
+            let bytes = width(info.dtype).unwrap_or(0);
+            for part in inside(&name, &info.shape) {
+                let tensor = Tensor {
+                    file: self.files.len(),
+                    dtype: info.dtype,
+                    dims: part.dims,
+                    offset: 8 + length + (info.data_offsets.0 + bytes * part.start) as u64,
+                };
+                self.tensors.insert(part.name, tensor);
+            }
         }
         self.files.push((path, file));
         Ok(())

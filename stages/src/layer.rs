@@ -1,6 +1,7 @@
 //! What a layer is.
 
-use crate::error::Result;
+use crate::device::{Device, Place};
+use crate::error::{DeviceError, Error, Result};
 use crate::kept::Kept;
 use crate::lora::ChooseLora;
 use crate::parameter::Parameter;
@@ -20,14 +21,20 @@ pub trait Layer: std::fmt::Debug + 'static {
     /// The name that errors and partitions show, such as `h.3.attn`.
     fn name(&self) -> &str;
 
-    /// Whether the layer also runs on GPUs, and in `bf16`. On a GPU, its tensors and parameters are on that
-    /// of its stage.
+    /// Whether the layer also runs on GPUs. Then its tensors and parameters are on the GPU of its stage, and
+    /// it runs in `bf16` too.
     ///
     /// A layer of your own may return `true` if it only passes its tensors to ready layers inside it. Any
     /// other layer runs on the CPU only, in `f32`, and so must its rank: there is no public way to launch a
     /// kernel yet, and [`Tensor::f32`] reads neither a GPU's memory nor numbers of `bf16`.
     fn runs_on_gpus(&self) -> bool {
         false
+    }
+
+    /// Whether the layer also runs on the CPU in `bf16`. The default is for layers that run wherever there is
+    /// code for GPUs.
+    fn runs_in_bf16(&self) -> bool {
+        self.runs_on_gpus()
     }
 
     /// The shape of the output for an input of this shape.
@@ -121,4 +128,17 @@ pub trait Layer: std::fmt::Debug + 'static {
     /// Says that a composite layer must keep only its input, and compute the rest again in backward-input.
     /// Called once, before training. Other layers do nothing.
     fn recompute_interior(&mut self) {}
+}
+
+/// Fails if the layer does not run there.
+pub(crate) fn check_place(layer: &dyn Layer, place: Place) -> Result<()> {
+    let (runs, error) = match place.device {
+        _ if place == Place::default() => return Ok(()),
+        Device::Cpu => (layer.runs_in_bf16(), DeviceError::LayerInF32Only),
+        device => (layer.runs_on_gpus(), DeviceError::LayerOnCpuOnly { device }),
+    };
+    match runs {
+        true => Ok(()),
+        false => Err(Error::from(error).at(layer.name())),
+    }
 }

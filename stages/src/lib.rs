@@ -6,7 +6,7 @@
 //!
 //! # Ready layers
 //!
-//! All run on CPUs and GPUs. `..` stands for any dimensions.
+//! All but [`Experts`] run on CPUs and GPUs. `..` stands for any dimensions.
 //!
 //! | layer | what it computes | input | output |
 //! | --- | --- | --- | --- |
@@ -21,6 +21,7 @@
 //! | [`Relu`] | `max(x, 0)` | `f32[..]` | the same |
 //! | [`Gelu`] | GELU, exact or by tanh | `f32[..]` | the same |
 //! | [`Gated`] | SwiGLU, GeGLU: `act(a) b` for a row `[a, b]` | `f32[.., 2 * width]` | `f32[.., width]` |
+//! | [`Experts`] | a mixture of experts; on CPUs only | `f32[.., dim]` | the same |
 //! | [`Dropout`] | zeros at random places, in training only | `f32[..]` | the same |
 //! | [`Flatten`] | all dimensions but the first become one | `f32[batch, ..]` | `f32[batch, n]` |
 //! | [`Residual`] | `x + f(x)` around a chain of layers | the chain's | the same |
@@ -40,6 +41,7 @@
 //! [`Relu`]: layers::Relu
 //! [`Gelu`]: layers::Gelu
 //! [`Gated`]: layers::Gated
+//! [`Experts`]: layers::Experts
 //! [`Dropout`]: layers::Dropout
 //! [`Flatten`]: layers::Flatten
 //! [`Residual`]: layers::Residual
@@ -49,7 +51,7 @@
 //!
 //! * Losses: [`CrossEntropy`](loss::CrossEntropy), [`MeanSquaredError`](loss::MeanSquaredError).
 //! * Optimizers: [`AdamW`](optimizer::AdamW), [`Sgd`](optimizer::Sgd).
-//! * Models: [`Gpt`](models::Gpt) (GPT-2) and [`Mlp`](models::Mlp). [`Model`](models::Model) makes one of any
+//! * Models: [`Gpt`](models::Gpt) (GPT-2), [`Llama`](models::Llama) and its kin, and [`Mlp`](models::Mlp). [`Model`](models::Model) makes one of any
 //!   layers.
 //! * A layer of your own is a type that implements [`Layer`]. [`testing::check_gradients`] checks it. It runs
 //!   on the CPU, and also on GPUs if it only calls ready layers: see [`Layer::runs_on_gpus`].

@@ -6,9 +6,9 @@ use crate::clock::{Clock, clock};
 use crate::cpu::real::in_format;
 use crate::cuda::{self, Gpu};
 use crate::device::{Device, Place};
-use crate::error::{DeviceError, Error, Result, ShapeError, ValueError};
+use crate::error::{DeviceError, Result, ShapeError, ValueError};
 use crate::kept::{Entry, Kept, List};
-use crate::layer::Layer;
+use crate::layer::{Layer, check_place};
 use crate::lora::ChooseLora;
 use crate::packed::Packed;
 use crate::parameter::{Parameter, Part};
@@ -116,14 +116,8 @@ impl Stage for Sequential {
 
     fn move_to(&mut self, place: Place) -> Result<()> {
         cuda::check(place)?;
-        let plain = place == Place::default();
-        if let Some(layer) = self.layers.iter().find(|layer| !plain && !layer.runs_on_gpus()) {
-            let error = match place.device {
-                Device::Cpu => DeviceError::LayerInF32Only,
-                device => DeviceError::LayerOnCpuOnly { device },
-            };
-            return Err(Error::from(error).at(layer.name()));
-        }
+        let mut layers = self.layers.iter();
+        layers.try_for_each(|layer| check_place(layer.as_ref(), place))?;
         self.place = place;
         self.try_visit_parameters(&mut |parameter| {
             parameter

@@ -12,6 +12,8 @@ mod attention;
 mod common;
 #[path = "common/erfc.rs"]
 mod erfc;
+#[path = "accuracy/experts.rs"]
+mod experts;
 #[path = "accuracy/gated.rs"]
 mod gated;
 #[path = "accuracy/inputs.rs"]

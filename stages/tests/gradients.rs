@@ -5,8 +5,9 @@ mod common;
 
 use common::{ids, shuffle, tensor};
 use pipewright_stages::layers::{
-    Attention, Cheap, Dropout, Embedding, Flatten, GateForm, Gated, Gelu, GeluForm, HeadNorm, Heads,
+    Attention, Cheap, Dropout, Embedding, Experts, Flatten, GateForm, Gated, Gelu, GeluForm, HeadNorm, Heads,
     LayerNorm, Layout, Linear, Recomputed, Relu, Residual, RmsNorm, Rope, RopeLayout, RopeScaling, Rotary,
+    Routing,
 };
 use pipewright_stages::testing::check_gradients;
 use pipewright_stages::{Bytes, Init, Layer, Parameter, Tensor};
@@ -162,6 +163,33 @@ proptest! {
     #[test]
     fn flatten(batch in 1_usize..4, a in 1_usize..4, b in 1_usize..4, c in 1_usize..4) {
         check(Flatten::new("flatten"), &tensor("x", &[batch, a, b, c]));
+    }
+}
+
+fn experts(experts: usize, chosen: usize, [dim, ffn]: [usize; 2]) -> Experts {
+    let routing = Routing {
+        experts,
+        chosen,
+        auxiliary: 0.0,
+    };
+    Experts::new("experts", [dim, ffn], routing, Init::Normal(0.5), 1).unwrap()
+}
+
+/// The sizes are fixed: where two scores are nearly equal, forward has a step, and no slope.
+#[test]
+fn experts_in_several_sizes() {
+    for (rows, dim, ffn, [all, chosen]) in [
+        (1, 4, 3, [1, 1]),
+        (5, 7, 6, [2, 1]),
+        (6, 9, 8, [4, 2]),
+        (3, 8, 5, [8, 2]),
+        (4, 6, 7, [3, 3]),
+    ] {
+        let input = tensor("x", &[rows, dim]);
+        check(experts(all, chosen, [dim, ffn]), &input);
+        let norm = RmsNorm::new("norm", dim, 1e-5);
+        let chain: Vec<Box<dyn Layer>> = vec![Box::new(norm), Box::new(experts(all, chosen, [dim, ffn]))];
+        check(Residual::new("block", chain), &input);
     }
 }
 

@@ -6,7 +6,7 @@ use std::thread;
 
 use common::{ids, shuffle, tensor};
 use pipewright_stages::layers::{
-    Embedding, GateForm, Gated, Gelu, GeluForm, HeadNorm, Heads, LayerNorm, RmsNorm,
+    Embedding, Experts, GateForm, Gated, Gelu, GeluForm, HeadNorm, Heads, LayerNorm, RmsNorm, Routing,
 };
 use pipewright_stages::{DType, Init, Layer, Place, Tensor, threads};
 
@@ -77,6 +77,19 @@ fn activations() {
     for form in [GateForm::Silu, GateForm::GeluTanh, GateForm::Gelu] {
         assert_equal(input, || Gated::new("gated", form));
     }
+}
+
+#[test]
+fn experts() {
+    let routing = Routing {
+        experts: 4,
+        chosen: 2,
+        auxiliary: 0.1,
+    };
+    assert_equal(
+        || tensor("x", &[ROWS, 96]),
+        || Experts::new("experts", [96, 133], routing, Init::Normal(0.1), 1).unwrap(),
+    );
 }
 
 #[test]

@@ -12,6 +12,8 @@ mod emulator;
 #[path = "../common/gguf.rs"]
 mod gguf;
 mod memory;
+#[path = "../common/mixtral.rs"]
+mod mixtral;
 
 use std::fs;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -19,6 +21,7 @@ use std::thread;
 
 use common::{Recipe, recipe, recipe_of};
 use counting::{allocations, live_bytes, started};
+use mixtral::recipe_of_mixtral;
 use pipewright::Pipeline;
 use pipewright::data::{Corpus, DataSource, Images, LabelledImages, Width, Windows};
 use pipewright::schedule::Schedule;
@@ -258,6 +261,25 @@ fn nor_do_ranks_in_bf16() {
     for (name, ranks) in [("1f1b", 1), ("zb-2p", 2)] {
         let schedule = Schedule::named(name, ranks, 4).expect("the sizes fit");
         steady_on(&gpt(1, 4), schedule, Recompute::None, place);
+    }
+}
+
+/// How many tokens an expert gets is another number in each micro-batch.
+#[test]
+fn nor_do_experts() {
+    let _alone = alone();
+    let half = Place {
+        device: Device::Cpu,
+        dtype: DType::Bf16,
+    };
+    for (place, threads_per_rank) in [(Place::default(), 1), (half, 1), (Place::default(), 2)] {
+        let recipe = Recipe {
+            threads_per_rank,
+            data: source("long text"),
+            ..recipe_of_mixtral(8, 4)
+        };
+        let schedule = Schedule::named("zb-2p", 2, 4).expect("the sizes fit");
+        steady_on(&recipe, schedule, Recompute::None, place);
     }
 }
 

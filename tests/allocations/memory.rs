@@ -180,6 +180,19 @@ fn memory_in_bf16_is_what_was_estimated() {
 }
 
 #[test]
+fn memory_of_a_mixture_of_experts_is_what_was_estimated() {
+    let model = "[model]\nkind = 'mixtral'\ndim = 96\nlayers = 2\nffn = 160\nexperts = 4\n";
+    let rest = "[data]\nTEXT\nseq = 64\n[pipeline]\nmicro_batches = 4\nmicro_batch_size = 2\n";
+    for pipeline in [
+        "stages = 2",
+        "stages = 2\ndtype = 'bf16'",
+        "stages = 1\nrecompute = 'selective'",
+    ] {
+        holds(pipeline, &format!("{model}{rest}{pipeline}\n"));
+    }
+}
+
+#[test]
 fn memory_of_a_perceptron_is_what_was_estimated() {
     let model = "[model]\nkind = 'mlp'\nsizes = '784,512,256,10'\n[data]\nIMAGES\n[pipeline]\n";
     for (name, pipeline, rest) in [

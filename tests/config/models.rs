@@ -43,7 +43,9 @@ fn keys_of_llama_are_refused_for_other_models() {
         ),
         (
             "[model]\nkind = 'llama'\nwindow = 8",
-            &["my.toml:3: model.window is for model.kind = \"mistral\", and this config has \"llama\""],
+            &[
+                "my.toml:3: model.window is for model.kind = \"mistral\" or \"mixtral\", and this config has \"llama\"",
+            ],
         ),
         (
             "[model]\nkind = 'llama'\nrope_factor = 8",
@@ -204,6 +206,32 @@ fn impossible_settings_of_a_llama_say_what_to_do() {
             "{sets:?} said {said:?}, without {expected:?}"
         );
     }
+}
+
+#[test]
+fn impossible_experts_say_what_to_do() {
+    all_refused(&[
+        (
+            "[model]\nkind = 'llama'\nexperts = 4",
+            &["my.toml:3: model.experts is for model.kind = \"mixtral\", and this config has \"llama\""],
+        ),
+        (
+            "[model]\nkind = 'mixtral'\nexperts = 4\nexperts_per_token = 5",
+            &["my.toml:4: model.experts_per_token: a token cannot choose 5 of 4 experts: lower it, or raise"],
+        ),
+        (
+            "[model]\nkind = 'mixtral'\nauxiliary = -0.5",
+            &["my.toml:3: model.auxiliary: -0.5 is not allowed: it must be 0 or more"],
+        ),
+        (
+            "[model]\nkind = 'mixtral'\n[pipeline]\ndevices = 'cuda:0'",
+            &["my.toml:4: pipeline.devices: a mixture of experts runs on the CPU only: set this to \"cpu\""],
+        ),
+        (
+            "[model]\nkind = 'mixtral'\nexperts = 0",
+            &["my.toml:3: model.experts: is 0: set it to 1 or more"],
+        ),
+    ]);
 }
 
 #[test]

@@ -91,7 +91,7 @@ fn a_wrong_type_says_what_was_expected_and_what_was_found() {
         (
             "[model]\nkind = 'gtp'",
             &[
-                "model.kind: expected one of `gpt`, `llama`, `mistral`, `qwen2`, `qwen3`, `mlp`",
+                "model.kind: expected one of `gpt`, `llama`, `mistral`, `mixtral`, `qwen2`, `qwen3`, `mlp`",
                 "got \"gtp\": did you mean \"gpt\"?",
             ],
         ),

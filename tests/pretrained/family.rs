@@ -9,7 +9,7 @@ use safetensors::SafeTensors;
 
 use crate::batches::{Batches, Recorded, floats};
 
-pub(crate) const FAMILIES: [&str; 6] = ["llama", "llama3", "mistral", "qwen2", "qwen3", "gpt2"];
+pub(crate) const FAMILIES: [&str; 7] = ["llama", "llama3", "mistral", "mixtral", "qwen2", "qwen3", "gpt2"];
 
 /// The folder of a family.
 pub(crate) fn folder(family: &str) -> PathBuf {

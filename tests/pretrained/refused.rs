@@ -107,6 +107,18 @@ fn settings_for_which_there_is_no_layer_are_named() {
             "tie_word_embeddings is \"yes\", it must be true or false",
         ),
         (
+            "mixtral",
+            "num_experts_per_tok",
+            json!(5),
+            "num_experts_per_tok is 5, it must be 1 to num_local_experts",
+        ),
+        (
+            "mixtral",
+            "router_jitter_noise",
+            json!(0.1),
+            "router_jitter_noise is 0.1, it must be 0",
+        ),
+        (
             "gpt2",
             "n_inner",
             json!(33),
@@ -128,7 +140,7 @@ fn settings_for_which_there_is_no_layer_are_named() {
     assert_eq!(
         refusal("llama", &[("architectures", json!(["BertModel"]))]),
         "`F/config.json`: `BertModel` is not known; known are GPT2LMHeadModel, LlamaForCausalLM, \
-         MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM"
+         MistralForCausalLM, MixtralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM"
     );
 }
 

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 
 use pipewright::pretrained::{Weights, read_config, write};
-use pipewright::stages::{Stage, starting_at_zero};
+use pipewright::stages::{Parameter, Stage, starting_at_zero};
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
 
 use crate::family::{FAMILIES, folder};
 
@@ -54,4 +57,73 @@ fn older_files_say_the_same_in_other_words() {
     fs::write(scratch.path().join("config.json"), config.to_string()).expect("written");
     let [older, newer] = [scratch.path(), &newer].map(|folder| read_config(folder).expect("known"));
     assert_eq!(older, newer);
+}
+
+/// A copy of a folder whose experts' matrices are stacked in one tensor, as transformers writes them without
+/// `save_original_format`.
+fn fused(copy: &Path) {
+    fs::copy(folder("mixtral").join("config.json"), copy.join("config.json")).expect("copied");
+    let bytes = fs::read(folder("mixtral").join("model.safetensors")).expect("readable");
+    let tensors = SafeTensors::deserialize(&bytes).expect("whole");
+    let mut all: BTreeMap<String, (Vec<usize>, Vec<u8>)> = BTreeMap::new();
+    let mut add = |name: String, dims: Vec<usize>, more: &[u8]| {
+        all.entry(name).or_insert((dims, Vec::new())).1.extend(more);
+    };
+    for name in tensors.names() {
+        let tensor = tensors.tensor(name).expect("it has this one");
+        if !name.contains(".experts.") {
+            let name = name.replace(".block_sparse_moe.", ".mlp.");
+            add(name, tensor.shape().to_vec(), tensor.data());
+        }
+    }
+    let (experts, dim, ffn) = (4, 32, 24);
+    for (block, expert) in (0..2).flat_map(|block| (0..experts).map(move |expert| (block, expert))) {
+        for (part, fused, dims) in [
+            ("w1", "gate_up_proj", [experts, 2 * ffn, dim]),
+            ("w3", "gate_up_proj", [experts, 2 * ffn, dim]),
+            ("w2", "down_proj", [experts, dim, ffn]),
+        ] {
+            let start = format!("model.layers.{block}");
+            let one = format!("{start}.block_sparse_moe.experts.{expert}.{part}.weight");
+            let tensor = tensors.tensor(&one).expect("it has this one");
+            add(
+                format!("{start}.mlp.experts.{fused}"),
+                dims.to_vec(),
+                tensor.data(),
+            );
+        }
+    }
+    let views = all.iter().map(|(name, (dims, bytes))| {
+        let view = TensorView::new(Dtype::F32, dims.clone(), bytes).expect("the bytes fill it");
+        (name, view)
+    });
+    let bytes = safetensors::serialize(views, None).expect("it can be written");
+    fs::write(copy.join("model.safetensors"), bytes).expect("written");
+}
+
+#[test]
+fn experts_that_are_saved_together_are_the_same() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    fused(scratch.path());
+    let newer = fs::read(scratch.path().join("model.safetensors")).expect("readable");
+    let names = SafeTensors::deserialize(&newer).expect("whole").names().len();
+    assert_eq!(
+        names,
+        3 + 2 * (4 + 2 + 1 + 2),
+        "no expert has a tensor of its own"
+    );
+    let [apart, together] = [&folder("mixtral"), scratch.path()].map(|folder| {
+        let architecture = read_config(folder).expect("a known model");
+        let weights = Weights::open(folder, &architecture).expect("all tensors");
+        let mut model = architecture
+            .model()
+            .and_then(|model| Ok(model.whole()?))
+            .expect("built");
+        for parameter in model.parameters() {
+            weights.read(parameter).expect("readable");
+        }
+        let values = |parameter: &mut Parameter| (parameter.name().to_owned(), parameter.value.to_vec());
+        model.parameters().into_iter().map(values).collect::<Vec<_>>()
+    });
+    assert_eq!(apart, together);
 }

@@ -1,4 +1,4 @@
-//! Llama, Mistral, Qwen-2 and Qwen-3.
+//! Llama, Mistral, Mixtral, Qwen-2 and Qwen-3.
 
 use pipewright_stages::models::Llama;
 
@@ -28,7 +28,10 @@ pub(in crate::pretrained) fn table(model: &Llama) -> Vec<Mapped> {
     )];
     for index in 0..model.layers {
         all.extend(attention(model, index));
-        all.extend(mlp(model, index));
+        all.extend(match model.experts {
+            Some(routing) => experts(model, routing.experts, index),
+            None => mlp(model, index),
+        });
     }
     all.push(Mapped::one("ln_f.weight", &[dim], "model.norm.weight"));
     if !model.tied {
@@ -86,4 +89,31 @@ fn mlp(model: &Llama, index: usize) -> Vec<Mapped> {
         ),
         Mapped::one(format!("{ours}.mlp.down.weight"), &[dim, ffn], down),
     ]
+}
+
+/// Mixtral's second half of a block. Its `w1` is the gate, `w3` is up, and `w2` is down.
+fn experts(model: &Llama, count: usize, index: usize) -> Vec<Mapped> {
+    let (ours, theirs) = (format!("h.{index}"), format!("model.layers.{index}"));
+    let (dim, ffn) = (model.dim, model.ffn);
+    let norm = format!("{theirs}.post_attention_layernorm.weight");
+    let router = format!("{theirs}.block_sparse_moe.gate.weight");
+    let mut all = vec![
+        Mapped::one(format!("{ours}.ln_2.weight"), &[dim], norm),
+        Mapped::one(format!("{ours}.mlp.router.weight"), &[count, dim], router),
+    ];
+    for expert in 0..count {
+        let ours = format!("{ours}.mlp.experts.{expert}");
+        let there = |which: &str| format!("{theirs}.block_sparse_moe.experts.{expert}.{which}.weight");
+        let part = |which: &str| (there(which), vec![ffn, dim]);
+        all.push(Mapped::stacked(
+            format!("{ours}.gate_up.weight"),
+            ["w1", "w3"].map(part).into(),
+        ));
+        all.push(Mapped::one(
+            format!("{ours}.down.weight"),
+            &[dim, ffn],
+            there("w2"),
+        ));
+    }
+    all
 }

@@ -76,6 +76,7 @@ pub(super) fn settings(file: &Gguf) -> Result<(Family, Llama)> {
         bias: family == Family::Qwen2,
         head_norms: family == Family::Qwen3,
         window: None,
+        experts: None,
         seed: 0,
     };
     Ok((family, model))

@@ -10,6 +10,7 @@ pub(crate) mod attention;
 pub(crate) mod columns;
 pub(crate) mod dropout;
 pub(crate) mod elementwise;
+pub(crate) mod experts;
 pub(crate) mod gated;
 pub(crate) mod gelu;
 pub(crate) mod halves;

@@ -31,6 +31,20 @@ pub enum SettingError {
         /// The key heads, and the value heads.
         key_value: usize,
     },
+    /// More experts for a token than there are.
+    #[error("a token cannot choose {chosen} of {experts} experts: it must be 1 to {experts}")]
+    Chosen {
+        /// The experts of a token.
+        chosen: usize,
+        /// All experts.
+        experts: usize,
+    },
+    /// A coefficient of the auxiliary loss that is negative or no number.
+    #[error("the auxiliary loss's coefficient is {value}: it must be 0 or more, such as 0.01")]
+    Auxiliary {
+        /// The coefficient.
+        value: f32,
+    },
     /// Heads of an odd width, whose numbers make no pairs.
     #[error(
         "heads of {width} numbers cannot be turned, since a rotary embedding turns pairs: choose an even \

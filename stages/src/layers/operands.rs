@@ -1,9 +1,11 @@
 //! The products of a linear layer on the CPU, and their packed operands.
 
+use half::bf16;
+
 use crate::cpu::halves::{self, Panels};
 use crate::cpu::matmul::{self, Packed, Right, Start, matmul};
 use crate::cpu::matrix::Matrix;
-use crate::device::DType;
+use crate::cpu::real::{Real, in_format};
 use crate::parameter::Parameter;
 use crate::tensor::Tensor;
 
@@ -41,17 +43,9 @@ pub(super) struct Operand {
 impl Operand {
     /// `out = start + rows weight`, in the number format of the rows.
     pub(super) fn multiply(&mut self, out: &mut Tensor, start: Start<'_>, rows: &Tensor, weight: Matrix<'_>) {
-        match rows.dtype() {
-            DType::F32 => {
-                let rows = Matrix::new(rows.f32(), weight.rows());
-                matmul(out.f32_mut(), start, rows, self.right(weight, rows.rows()));
-            }
-            DType::Bf16 => {
-                let rows = Matrix::new(rows.bf16(), weight.rows());
-                let panels = self.panels.get_or_insert_with(|| Panels::new(weight));
-                halves::product(out.bf16_mut(), start, rows, halves::Right::Panels(panels));
-            }
-        }
+        in_format!(rows.dtype(), N => {
+            N::multiply(self, out.numbers_mut(), start, Matrix::new(rows.numbers(), weight.rows()), weight);
+        });
     }
 
     /// The weights for a product of `f32` with this many rows: packed only for this product, or packed once
@@ -68,18 +62,57 @@ impl Operand {
 /// `out = start + a^T b`, in `f32`. Both operands have the same number format and as many rows.
 pub(super) fn add_turned_product(out: &mut [f32], start: Start<'_>, a: &Tensor, b: &Tensor) {
     let columns = [a, b].map(|operand| operand.shape().last());
-    match a.dtype() {
-        DType::F32 => {
-            let [a, b] = [Matrix::new(a.f32(), columns[0]), Matrix::new(b.f32(), columns[1])];
-            matmul(out, start, a.t(), Right::Matrix(b));
-        }
-        DType::Bf16 => {
-            let [a, b] = [
-                Matrix::new(a.bf16(), columns[0]),
-                Matrix::new(b.bf16(), columns[1]),
-            ];
-            halves::product(out, start, a.t(), halves::Right::Matrix(b));
-        }
+    in_format!(a.dtype(), N => {
+        let (a, b) = (Matrix::new(a.numbers(), columns[0]), Matrix::new(b.numbers(), columns[1]));
+        N::add_turned_product(out, start, a, b);
+    });
+}
+
+/// A number format in which the products of a linear layer are computed.
+pub(super) trait Factor: Real {
+    /// `out = start + rows weight`.
+    fn multiply(
+        operand: &mut Operand,
+        out: &mut [Self],
+        start: Start<'_>,
+        rows: Matrix<'_, Self>,
+        weight: Matrix<'_>,
+    );
+
+    /// `out = start + a^T b`.
+    fn add_turned_product(out: &mut [f32], start: Start<'_>, a: Matrix<'_, Self>, b: Matrix<'_, Self>);
+}
+
+impl Factor for f32 {
+    fn multiply(
+        operand: &mut Operand,
+        out: &mut [Self],
+        start: Start<'_>,
+        rows: Matrix<'_, Self>,
+        weight: Matrix<'_>,
+    ) {
+        matmul(out, start, rows, operand.right(weight, rows.rows()));
+    }
+
+    fn add_turned_product(out: &mut [f32], start: Start<'_>, a: Matrix<'_, Self>, b: Matrix<'_, Self>) {
+        matmul(out, start, a.t(), Right::Matrix(b));
+    }
+}
+
+impl Factor for bf16 {
+    fn multiply(
+        operand: &mut Operand,
+        out: &mut [Self],
+        start: Start<'_>,
+        rows: Matrix<'_, Self>,
+        weight: Matrix<'_>,
+    ) {
+        let panels = operand.panels.get_or_insert_with(|| Panels::new(weight));
+        halves::product(out, start, rows, halves::Right::Panels(panels));
+    }
+
+    fn add_turned_product(out: &mut [f32], start: Start<'_>, a: Matrix<'_, Self>, b: Matrix<'_, Self>) {
+        halves::product(out, start, a.t(), halves::Right::Matrix(b));
     }
 }
 

@@ -53,6 +53,10 @@ impl Layer for Residual {
         self.layers.iter().all(|layer| layer.runs_on_gpus())
     }
 
+    fn runs_in_bf16(&self) -> bool {
+        self.layers.iter().all(|layer| layer.runs_in_bf16())
+    }
+
     fn output_shape(&self, input: &Shape) -> Result<Shape> {
         let output = sequential::output_shape(&self.layers, input)?;
         if output == *input {

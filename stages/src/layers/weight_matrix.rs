@@ -1,7 +1,10 @@
 //! A matrix of weights, and its three products.
 
-use super::operands::{Layout, Operand, add_turned_product, adds_in_place, matrix};
+use std::ops::Range;
+
+use super::operands::{Factor, Layout, Operand, add_turned_product, adds_in_place, matrix};
 use crate::cpu::matmul::Start;
+use crate::cpu::matrix::Matrix;
 use crate::cpu::vector::vector_product;
 use crate::cuda::{self, Gpu, Product};
 use crate::device::DType;
@@ -147,6 +150,46 @@ impl WeightMatrix {
         Ok(())
     }
 
+    /// As [`WeightMatrix::forward`], from and to these rows of larger operands on the CPU.
+    pub(super) fn forward_rows<N: Factor>(&mut self, out: &mut [N], inputs: &[N], rows: &Range<usize>) {
+        let [width, outputs] = self.sizes;
+        let weight = matrix(&self.weight, self.layout);
+        let inputs = Matrix::new(&inputs[of(rows, width)], width);
+        let out = &mut out[of(rows, outputs)];
+        N::multiply(&mut self.forward, out, Start::Zero, inputs, weight);
+    }
+
+    /// The output of one row on the CPU. Nothing is packed.
+    pub(super) fn forward_row(&self, out: &mut [f32], input: &[f32]) {
+        vector_product(out, Start::Zero, input, matrix(&self.weight, self.layout));
+    }
+
+    /// As [`WeightMatrix::input_grad`], from and to these rows.
+    pub(super) fn backward_rows<N: Factor>(&mut self, out: &mut [N], grads: &[N], rows: &Range<usize>) {
+        let [width, outputs] = self.sizes;
+        let weight = matrix(&self.weight, self.layout).t();
+        let grads = Matrix::new(&grads[of(rows, outputs)], outputs);
+        let out = &mut out[of(rows, width)];
+        N::multiply(&mut self.backward, out, Start::Zero, grads, weight);
+    }
+
+    /// As [`WeightMatrix::add_grad`], from these rows, in PyTorch's layout. There may be none.
+    pub(super) fn add_grad_of_rows<N: Factor>(&mut self, inputs: &[N], grads: &[N], rows: &Range<usize>) {
+        if self.weight.is_frozen() {
+            return;
+        }
+        let start = match self.weight.starts_sum(adds_in_place(rows.len())) {
+            true if rows.is_empty() => return self.weight.grad.fill(0.0),
+            true => Start::Zero,
+            false if rows.is_empty() => return,
+            false => Start::Old,
+        };
+        let [width, outputs] = self.sizes;
+        let inputs = Matrix::new(&inputs[of(rows, width)], width);
+        let grads = Matrix::new(&grads[of(rows, outputs)], outputs);
+        N::add_turned_product(&mut self.weight.grad, start, grads, inputs);
+    }
+
     fn add_grad_on(&self, gpu: &Gpu, left: &Tensor, right: &Tensor, starts_sum: bool) -> Result<()> {
         let product = Product {
             rows: left.shape().last(),
@@ -183,4 +226,9 @@ impl WeightMatrix {
 /// What the product is added to.
 fn start(bias: Option<&Parameter>) -> Start<'_> {
     bias.map_or(Start::Zero, |bias| Start::Row(&bias.value))
+}
+
+/// The numbers of these rows.
+fn of(rows: &Range<usize>, width: usize) -> Range<usize> {
+    rows.start * width..rows.end * width
 }

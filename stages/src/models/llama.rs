@@ -5,20 +5,21 @@ use crate::error::{Result, check_positive};
 use crate::init::Init;
 use crate::layer::Layer;
 use crate::layers::{
-    Attention, Embedding, GateForm, Gated, HeadNorm, Heads, Linear, Recomputed, Residual, RmsNorm, Rope,
-    Rotary,
+    Attention, Embedding, Experts, GateForm, Gated, HeadNorm, Heads, Linear, Recomputed, Residual, RmsNorm,
+    Rope, Rotary, Routing,
 };
 use crate::parameter::Parameter;
 
 /// The standard deviation of the starting weights.
 const DEVIATION: f32 = 0.02;
 
-/// A Llama, a Mistral, a Qwen-2 or a Qwen-3: ids `[batch, time]` to logits `[batch, time, vocab]`.
+/// A Llama, a Mistral, a Mixtral, a Qwen-2 or a Qwen-3: ids `[batch, time]` to logits `[batch, time, vocab]`.
 ///
 /// Its blocks have RMSNorm, rotary positions, attention with grouped key/value heads, and SwiGLU. Queries,
 /// keys and values are one product, and so are gate and up. Parameters: `wte.weight`; of each block
 /// `ln_1.weight`, `attn.qkv.weight`, `attn.out.weight`, `ln_2.weight`, `mlp.gate_up.weight`,
-/// `mlp.down.weight` behind `h.0.` and so on; `ln_f.weight`; and `lm_head.weight` unless it is tied. Units:
+/// `mlp.down.weight` behind `h.0.` and so on; `ln_f.weight`; and `lm_head.weight` unless it is tied. With experts, a block has `mlp.router.weight`, and
+/// of each expert `mlp.experts.0.gate_up.weight` and `mlp.experts.0.down.weight`, and so on. Units:
 /// `embed`, `h.0.attn`, `h.0.mlp`, ..., `head`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Llama {
@@ -30,7 +31,7 @@ pub struct Llama {
     pub layers: usize,
     /// The heads of a block's attention. Together they need not be as wide as the model.
     pub heads: Heads,
-    /// The width inside a block's second half.
+    /// The width inside a block's second half, or inside each expert there.
     pub ffn: usize,
     /// The longest sequence that it is made for, in tokens.
     pub context: usize,
@@ -47,6 +48,8 @@ pub struct Llama {
     pub head_norms: bool,
     /// How many tokens a token sees, itself included, as in Mistral. `None`: all before it.
     pub window: Option<usize>,
+    /// The experts of a block's second half, as in Mixtral. `None`: it is one MLP.
+    pub experts: Option<Routing>,
     /// The seed of the starting weights.
     pub seed: u64,
 }
@@ -55,7 +58,8 @@ impl Llama {
     /// The model, not yet split.
     ///
     /// # Errors
-    /// When a size is 0, the key/value heads do not divide the query heads, or the width of a head is odd.
+    /// When a size is 0, the key/value heads do not divide the query heads, the width of a head is odd, or a
+    /// token cannot choose so many experts.
     pub fn model(&self) -> Result<Model> {
         let sizes = [
             ("vocab", self.vocab),
@@ -65,6 +69,7 @@ impl Llama {
             ("context", self.context),
         ];
         check_positive(&sizes)?;
+        self.experts.map_or(Ok(()), Routing::check)?;
         Rotary::new("", self.heads, self.rope)?;
         Attention::grouped("", self.heads, self.window)?;
         let llama = *self;
@@ -73,13 +78,17 @@ impl Llama {
         let (queries, all) = ((heads.query * heads.width) as f64, self.qkv_width() as f64);
         let seen = self.window.unwrap_or(self.context).min(self.context) as f64;
         let of_attention = 2.0 * dim * (all + queries) + 2.0 * seen * queries;
+        let of_mlp = match self.experts {
+            Some(routing) => dim * (6.0 * ffn * routing.chosen as f64 + 2.0 * routing.experts as f64),
+            None => 6.0 * dim * ffn,
+        };
         let mut units = vec![LayerSpec::new("embed", 2.0 * dim, move || Ok(llama.embed()))];
         for index in 0..self.layers {
             let (attention, mlp) = (format!("h.{index}.attn"), format!("h.{index}.mlp"));
             units.push(LayerSpec::new(attention, of_attention, move || {
                 llama.attention(index)
             }));
-            units.push(LayerSpec::new(mlp, 6.0 * dim * ffn, move || Ok(llama.mlp(index))));
+            units.push(LayerSpec::new(mlp, of_mlp, move || llama.mlp(index)));
         }
         units.push(LayerSpec::new("head", 2.0 * dim * vocab, move || llama.head()));
         Ok(Model::new(units).with_settings(format!("{self:?}")))
@@ -118,9 +127,15 @@ impl Llama {
         Ok(vec![Box::new(Residual::new(&name, layers))])
     }
 
-    fn mlp(self, index: usize) -> Vec<Box<dyn Layer>> {
+    fn mlp(self, index: usize) -> Result<Vec<Box<dyn Layer>>> {
         let name = format!("h.{index}.mlp");
         let norm = RmsNorm::new(&format!("h.{index}.ln_2"), self.dim, self.epsilon);
+        if let Some(routing) = self.experts {
+            let init = Init::Normal(DEVIATION);
+            let experts = Experts::new(&name, [self.dim, self.ffn], routing, init, self.seed)?;
+            let layers: Vec<Box<dyn Layer>> = vec![Box::new(norm), Box::new(experts)];
+            return Ok(vec![Box::new(Residual::new(&name, layers))]);
+        }
         let part = |which: &str| (format!("{name}.{which}"), self.ffn);
         let wide = self
             .linear(&format!("{name}.gate_up"), [self.dim, 2 * self.ffn])
@@ -131,7 +146,7 @@ impl Llama {
             Box::new(Recomputed::new(norm, wide.without_bias())),
             Box::new(Recomputed::new(gate, down.without_bias())),
         ];
-        vec![Box::new(Residual::new(&name, layers))]
+        Ok(vec![Box::new(Residual::new(&name, layers))])
     }
 
     fn head(self) -> Result<Vec<Box<dyn Layer>>> {

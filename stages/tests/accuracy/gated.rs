@@ -14,7 +14,7 @@ const BY_SIGMOID: f64 = 4.0;
 const BY_ERROR_FUNCTION: f64 = 5.0;
 
 /// Value and derivative of `x s` with `s = sigmoid(x)`.
-fn silu(x: Approx) -> [Approx; 2] {
+pub(crate) fn silu(x: Approx) -> [Approx; 2] {
     let [gate, rest] = [x, -x].map(Approx::sigmoid);
     let value = x * gate;
     [value, value.times_plus(rest, gate)]

@@ -14,6 +14,7 @@ mod attention;
 mod common;
 #[path = "../common/erfc.rs"]
 mod erfc;
+mod experts;
 mod gated;
 mod inputs;
 mod linear;

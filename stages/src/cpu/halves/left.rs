@@ -5,7 +5,7 @@ use std::ops::Range;
 use half::bf16;
 
 use super::TILE;
-use super::panels::{pack, padded};
+use super::panels::{pack, padded, room};
 use super::square::{self, SIDE};
 use crate::cpu::matrix::Matrix;
 use crate::pool::Buffer;
@@ -45,6 +45,11 @@ impl Left<'_> {
     }
 }
 
+/// How many numbers there is room for if a left operand of this size is packed.
+pub(super) fn numbers(rows: usize, depth: usize) -> usize {
+    room(rows.next_multiple_of(TILE) * padded(depth))
+}
+
 /// The left operand, group by group. A group is packed when it is first reached, unless its rows can be read
 /// where they are.
 pub(super) struct Groups<'a> {
@@ -67,13 +72,13 @@ impl<'a> Groups<'a> {
             (_, true) => Order::Rows(from.stride),
             (_, false) => Order::Rows(depth),
         };
-        let count = from.rows.next_multiple_of(TILE) * depth;
+        let count = numbers(from.rows, from.columns);
         Self {
             from,
             depth,
             order,
             numbers: (!in_place).then(|| Buffer::pooled(count)),
-            panel: (from.turned && needs_rows).then(|| Buffer::pooled(TILE * depth)),
+            panel: (from.turned && needs_rows).then(|| Buffer::pooled(room(TILE * depth))),
         }
     }
 
@@ -89,6 +94,7 @@ impl<'a> Groups<'a> {
                     (true, _) if !self.from.turned => copy(to, self.from.part(row..row + rows), self.depth),
                     (true, None) => pack(to, self.from.t(), row),
                     (true, Some(panel)) => {
+                        let panel = &mut panel[..TILE * self.depth];
                         pack(panel, self.from.t(), row);
                         turn(to, panel);
                     }

@@ -22,7 +22,7 @@ use half::bf16;
 use multiversion::multiversion;
 
 use self::left::Groups;
-use self::panels::padded;
+use self::panels::{padded, room};
 use super::matmul::Start;
 use super::matrix::Matrix;
 use super::parts::{By, PRODUCTS, cut, parts};
@@ -57,7 +57,7 @@ fn block(depth: usize) -> usize {
 /// How many numbers a product needs while it runs: a packed block of the right operand, and the left operand,
 /// which is transposed and has `left_rows` rows.
 pub(crate) fn scratch(left_rows: usize, depth: usize) -> usize {
-    block(depth) * padded(depth) + left_rows.next_multiple_of(TILE) * padded(depth)
+    room(block(depth) * padded(depth)) + left::numbers(left_rows, depth)
 }
 
 /// `out = start + a b`. The rows of `out` are contiguous.
@@ -74,7 +74,7 @@ fn product_by<N: Real>(way: Way, out: &mut [N], start: Start<'_>, a: Matrix<'_, 
     let b = match b {
         // Packed once here. Otherwise each thread would pack all of it.
         Right::Matrix(matrix) if parts(a.rows / TILE * weight) > 1 => {
-            once = Panels::new(matrix);
+            once = Panels::once(matrix);
             Right::Panels(&once)
         }
         b => b,

@@ -21,6 +21,12 @@ pub(super) fn padded(depth: usize) -> usize {
     depth.next_multiple_of(UNIT)
 }
 
+/// How many numbers memory has that a product needs for this many while it runs. It has few sizes, so that it
+/// is used again for operands with other numbers of rows, as experts have them.
+pub(super) fn room(count: usize) -> usize {
+    count.next_power_of_two()
+}
+
 /// The packed right operand of products: panels of 32 columns. A panel has, for each two rows, the pairs of
 /// its columns: `[pair][column][2]`. The columns that pad the last panel are zeros.
 pub(crate) struct Panels {
@@ -37,9 +43,20 @@ impl Panels {
 
     /// Packs a matrix. Numbers of `f32` are rounded.
     pub(crate) fn new<N: Real>(from: Matrix<'_, N>) -> Self {
-        let mut numbers = Buffer::pooled(Self::count(from.rows, from.columns));
+        Self::in_room(from, Self::count(from.rows, from.columns))
+    }
+
+    /// Packs a matrix for one product. Memory for such copies has few sizes, so that it is used again for
+    /// matrices with other numbers of rows.
+    pub(super) fn once<N: Real>(from: Matrix<'_, N>) -> Self {
+        Self::in_room(from, Self::count(from.rows.next_power_of_two(), from.columns))
+    }
+
+    fn in_room<N: Real>(from: Matrix<'_, N>, room: usize) -> Self {
+        let mut numbers = Buffer::pooled(room);
+        let packed = &mut numbers[..Self::count(from.rows, from.columns)];
         let panel = TILE * padded(from.rows);
-        cut(By(&mut numbers[..], panel), panel, |first, to| {
+        cut(By(packed, panel), panel, |first, to| {
             pack(to, from, first * TILE);
         });
         Self {
@@ -103,7 +120,7 @@ impl<'a> Right<'a> {
     pub(super) fn room(self, columns: usize) -> Option<Buffer<bf16>> {
         match self {
             Self::Panels(_) => None,
-            Self::Matrix(matrix) => Some(Buffer::pooled(Panels::count(matrix.rows, columns))),
+            Self::Matrix(matrix) => Some(Buffer::pooled(room(Panels::count(matrix.rows, columns)))),
         }
     }
 

@@ -76,7 +76,7 @@ pub(crate) fn matmul(out: &mut [f32], start: Start<'_>, a: Matrix<'_>, b: Right<
     let b = match b {
         // Packed once here. Otherwise each thread would pack all of it.
         Right::Matrix(matrix) if parts(a.rows / GROUP * weight) > 1 => {
-            once = Packed::new(matrix);
+            once = Packed::once(matrix);
             Right::Packed(&once)
         }
         b => b,

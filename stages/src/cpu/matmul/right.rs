@@ -25,9 +25,20 @@ impl Packed {
 
     /// Packs a matrix.
     pub(crate) fn new(from: Matrix<'_>) -> Self {
+        Self::in_room(from, Self::count(from.rows, from.columns))
+    }
+
+    /// Packs a matrix for one product. Memory for such copies has few sizes, so that it is used again for
+    /// matrices with other numbers of rows.
+    pub(super) fn once(from: Matrix<'_>) -> Self {
+        Self::in_room(from, Self::count(from.rows.next_power_of_two(), from.columns))
+    }
+
+    fn in_room(from: Matrix<'_>, room: usize) -> Self {
         let width = from.columns.next_multiple_of(PANEL);
-        let mut numbers = Buffer::pooled(Self::count(from.rows, from.columns));
-        for (to, depth) in numbers.chunks_mut(DEPTH * width).zip(blocks(from.rows)) {
+        let mut numbers = Buffer::pooled(room);
+        let packed = &mut numbers[..Self::count(from.rows, from.columns)];
+        for (to, depth) in packed.chunks_mut(DEPTH * width).zip(blocks(from.rows)) {
             let panel = depth.len() * PANEL;
             cut(By(to, panel), 2 * panel, |first, to| {
                 let columns = first * PANEL..from.columns.min(first * PANEL + to.len() / depth.len());

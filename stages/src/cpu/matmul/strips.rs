@@ -25,10 +25,11 @@ fn rows_of_strip(many_rows: bool) -> usize {
     if many_rows { MANY_ROWS } else { ROWS }
 }
 
-/// How many numbers the strips of a left operand of this size take.
+/// How many numbers the strips of a left operand of this size take. There is room for a depth that is a power
+/// of two: experts have other numbers of rows in each micro-batch, and few sizes are used again more often.
 pub(super) fn numbers(many_rows: bool, rows: usize, depth: usize) -> usize {
     let of_strip = rows_of_strip(many_rows);
-    rows.div_ceil(of_strip) * pitch(of_strip, depth)
+    rows.div_ceil(of_strip) * pitch(of_strip, depth.next_power_of_two())
 }
 
 /// The distance between strips of this many columns, in numbers. It is more than a strip's size, because

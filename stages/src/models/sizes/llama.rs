@@ -1,7 +1,7 @@
 //! How much memory the units of a Llama need.
 
 use super::{UnitSizes, in_place, of_gains, of_rows, packed, packed_bf16, scratch, scratch_bf16};
-use crate::layers::Layout;
+use crate::layers::{Layout, Routing};
 use crate::models::Llama;
 
 impl Llama {
@@ -64,6 +64,9 @@ impl Llama {
     }
 
     fn mlp_sizes(&self, tokens: u64) -> UnitSizes {
+        if let Some(routing) = self.experts {
+            return self.experts_sizes(routing, tokens);
+        }
         let (stream, dim, ffn) = (self.stream(tokens), self.dim, self.ffn);
         let linears = [[dim, 2 * ffn], [ffn, dim]];
         let wide = tokens * ffn as u64;
@@ -82,6 +85,39 @@ impl Llama {
             output: stream,
             working: working + scratch(&linears, Layout::OutIn, tokens),
             working_bf16: working + scratch_bf16(&linears, Layout::OutIn, tokens),
+            ..UnitSizes::default()
+        }
+    }
+
+    /// The memory of products is an upper bound: it depends on how many tokens choose an expert.
+    fn experts_sizes(&self, routing: Routing, tokens: u64) -> UnitSizes {
+        let (stream, dim, ffn) = (self.stream(tokens), self.dim, self.ffn);
+        let router = [[dim, routing.experts]];
+        let linears = [[dim, 2 * ffn], [ffn, dim]];
+        let experts = routing.experts as u64;
+        let rows = tokens * routing.chosen as u64;
+        let (wide, scores) = (rows * ffn as u64, tokens * experts);
+        let working = self.working(stream, rows * dim as u64 + 4 * wide + rows);
+        // An expert with few tokens packs all of its weights.
+        let of_few = experts * packed(&linears, Layout::OutIn, 1);
+        UnitSizes {
+            weights: dim as u64 + matrices(&router) + experts * matrices(&linears),
+            packed: packed(&router, Layout::OutIn, tokens) + of_few,
+            packed_bf16: packed_bf16(&router) + experts * packed_bf16(&linears),
+            in_place: in_place(&router, tokens) + experts * in_place(&linears, tokens),
+            // The norm's input with two sums a row; its output; the scores; gate and up.
+            saved: 2 * stream + of_rows(tokens) + scores + 2 * wide,
+            saved_f32: of_rows(tokens),
+            selective: stream,
+            // The gradients of the norm's gain, with room for a shift, of the scores, gate and up, and the
+            // output; the inputs of the router and of the second products; which experts were chosen.
+            pending: of_gains(dim) + scores + 2 * wide + stream + stream + wide + rows,
+            pending_f32: of_gains(dim) + rows,
+            output: stream,
+            // Memory for gradients of weights has sizes that are powers of two, each up to twice as large as
+            // the one before.
+            working: working + 2 * scratch(&linears, Layout::OutIn, tokens),
+            working_bf16: working + 2 * scratch_bf16(&linears, Layout::OutIn, tokens),
             ..UnitSizes::default()
         }
     }

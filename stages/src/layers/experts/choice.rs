@@ -1,0 +1,160 @@
+//! Which experts the tokens of a micro-batch have, and with which weights.
+
+use std::ops::Range;
+
+use super::Routing;
+use crate::cpu::math::exp;
+use crate::cpu::real::Real;
+
+/// The experts of a micro-batch's tokens. Rows are sorted by expert, and the rows of an expert by token. The
+/// lists are used again for the next micro-batch.
+#[derive(Debug, Default)]
+pub(super) struct Choice {
+    /// Of each token, its experts, the likeliest first.
+    pub(super) chosen: Vec<u32>,
+    /// In this order, the rows.
+    pub(super) places: Vec<u32>,
+    /// The token of each row.
+    pub(super) tokens: Vec<u32>,
+    /// The weight of each row.
+    pub(super) weights: Vec<f32>,
+    /// The number of each expert's rows.
+    counts: Vec<usize>,
+    /// Room for numbers of one token, an expert each.
+    room: Vec<f32>,
+}
+
+impl Choice {
+    /// Chooses the experts with the largest scores, of equal ones the first. The weights of a token's experts
+    /// are the softmax of their scores alone, which equals the softmax over all experts divided by the sum
+    /// over the chosen.
+    pub(super) fn choose<N: Real>(&mut self, scores: &[N], routing: Routing) {
+        self.chosen.clear();
+        for scores in scores.chunks_exact(routing.experts) {
+            let first = self.chosen.len();
+            for _ in 0..routing.chosen {
+                let best = largest(scores, &self.chosen[first..]);
+                self.chosen.push(best as u32);
+            }
+        }
+        self.group(routing);
+        self.weights.resize(self.chosen.len(), 0.0);
+        let of_tokens = self
+            .chosen
+            .chunks_exact(routing.chosen)
+            .zip(self.places.chunks_exact(routing.chosen));
+        for ((experts, places), scores) in of_tokens.zip(scores.chunks_exact(routing.experts)) {
+            let top = scores[experts[0] as usize].wide();
+            let terms = || {
+                experts
+                    .iter()
+                    .map(|&expert| exp(scores[expert as usize].wide() - top))
+            };
+            let total: f32 = terms().sum();
+            for (&place, term) in places.iter().zip(terms()) {
+                self.weights[place as usize] = term / total;
+            }
+        }
+    }
+
+    /// Sorts the rows of these experts. Their weights are not known.
+    pub(super) fn sort(&mut self, chosen: &[u32], routing: Routing) {
+        self.chosen.clear();
+        self.chosen.extend_from_slice(chosen);
+        self.group(routing);
+    }
+
+    fn group(&mut self, routing: Routing) {
+        self.counts.clear();
+        self.counts.resize(routing.experts, 0);
+        for &expert in &self.chosen {
+            self.counts[expert as usize] += 1;
+        }
+        self.places.resize(self.chosen.len(), 0);
+        self.tokens.resize(self.chosen.len(), 0);
+        let mut row = 0;
+        for wanted in 0..routing.experts as u32 {
+            for (index, &expert) in self.chosen.iter().enumerate() {
+                if expert == wanted {
+                    self.places[index] = row;
+                    self.tokens[row as usize] = (index / routing.chosen) as u32;
+                    row += 1;
+                }
+            }
+        }
+    }
+
+    /// The rows of each expert.
+    pub(super) fn rows(&self) -> impl Iterator<Item = Range<usize>> {
+        let mut end = 0;
+        self.counts.iter().map(move |count| {
+            end += count;
+            end - count..end
+        })
+    }
+
+    /// The gradient of the scores, from the slope of each row's weight: that of the softmax over the chosen
+    /// experts, and that of the auxiliary loss.
+    pub(super) fn scores_grad<N: Real>(
+        &mut self,
+        out: &mut [N],
+        scores: &[N],
+        slopes: &[f32],
+        routing: Routing,
+    ) {
+        let tokens = out.len() / routing.experts;
+        let share = routing.auxiliary * routing.experts as f32 / tokens as f32;
+        self.room.resize(routing.experts, 0.0);
+        let scores = scores.chunks_exact(routing.experts);
+        for (token, (out, scores)) in out.chunks_exact_mut(routing.experts).zip(scores).enumerate() {
+            let grads = &mut self.room;
+            grads.fill(0.0);
+            if routing.auxiliary > 0.0 {
+                let slope = |expert: usize| share * self.counts[expert] as f32;
+                auxiliary_grad(grads, scores, slope);
+            }
+            let of_token = token * routing.chosen..(token + 1) * routing.chosen;
+            let places = self.places[of_token.clone()].iter().map(|&place| place as usize);
+            let mean: f32 = places
+                .clone()
+                .map(|place| self.weights[place] * slopes[place])
+                .sum();
+            for (&expert, place) in self.chosen[of_token].iter().zip(places) {
+                grads[expert as usize] += self.weights[place] * (slopes[place] - mean);
+            }
+            out.iter_mut()
+                .zip(&*grads)
+                .for_each(|(out, &grad)| *out = N::narrow(grad));
+        }
+    }
+}
+
+/// The expert with the largest score that is not taken yet.
+fn largest<N: Real>(scores: &[N], taken: &[u32]) -> usize {
+    let free = (0..scores.len()).filter(|&expert| !taken.contains(&(expert as u32)));
+    // Not by a total order: a score that is no number must not end the program.
+    let better = |best: usize, next: usize| match scores[next].wide() > scores[best].wide() {
+        true => next,
+        false => best,
+    };
+    free.reduce(better).expect("fewer are chosen than there are")
+}
+
+/// The gradient of one token's scores, from the slope of each expert's probability.
+fn auxiliary_grad<N: Real>(grads: &mut [f32], scores: &[N], slope: impl Fn(usize) -> f32) {
+    let top = scores
+        .iter()
+        .fold(f32::NEG_INFINITY, |top, score| top.max(score.wide()));
+    for (grad, score) in grads.iter_mut().zip(scores) {
+        *grad = exp(score.wide() - top);
+    }
+    let total: f32 = grads.iter().sum();
+    let mean: f32 = grads
+        .iter()
+        .enumerate()
+        .map(|(expert, term)| term / total * slope(expert))
+        .sum();
+    for (expert, grad) in grads.iter_mut().enumerate() {
+        *grad = *grad / total * (slope(expert) - mean);
+    }
+}

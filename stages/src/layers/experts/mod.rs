@@ -1,0 +1,185 @@
+//! A mixture of experts.
+
+mod choice;
+mod mlps;
+mod routing;
+
+use self::choice::Choice;
+use self::mlps::Mlps;
+use super::{Linear, check_rows};
+use crate::cpu::real::in_format;
+use crate::device::DType;
+use crate::error::{Result, check_positive};
+use crate::init::Init;
+use crate::kept::Kept;
+use crate::layer::Layer;
+use crate::parameter::Parameter;
+use crate::shape::Shape;
+use crate::stage::ForwardContext;
+use crate::tensor::Tensor;
+
+pub use self::routing::Routing;
+
+/// A mixture of experts, all on one device: numbers `[.., dim]` to `[.., dim]`, each row a token. Jiang et
+/// al., "Mixtral of experts" (2024).
+///
+/// The router is a linear layer without a bias, from a token to a score for each expert. The experts with the
+/// largest scores, of equal ones the first, compute the token. Their outputs are added, each times its
+/// weight: the softmax over all scores, divided by the sum over the chosen experts, as in Mixtral. An expert
+/// is `down(silu(gate x) * up x)`. Its tokens are computed in their order, as one product.
+///
+/// Parameters: `{name}.router.weight`, `[experts, dim]`; of each expert `{name}.experts.0.gate_up.weight`,
+/// `[2 ffn, dim]`, gate first, and `{name}.experts.0.down.weight`, `[dim, ffn]`, and so on. It keeps the
+/// scores, gate and up of every token and expert, and its input unless all parameters are frozen. It runs on
+/// the CPU only. It takes no low-rank adapters.
+///
+/// With [`Routing::auxiliary`], backward adds the gradient of a second loss, which the output does not show.
+#[derive(Debug)]
+pub struct Experts {
+    name: String,
+    dim: usize,
+    routing: Routing,
+    router: Linear,
+    mlps: Mlps,
+    choice: Choice,
+}
+
+impl Experts {
+    /// A layer whose weights start as `init` says, with random numbers from `seed`. The sizes are `[dim,
+    /// ffn]`: the width of a token, and the width inside an expert.
+    ///
+    /// # Errors
+    /// When a size is 0, or the routing is impossible.
+    pub fn new(name: &str, [dim, ffn]: [usize; 2], routing: Routing, init: Init, seed: u64) -> Result<Self> {
+        check_positive(&[("dim", dim), ("ffn", ffn)])
+            .and_then(|()| routing.check())
+            .map_err(|error| error.at(name))?;
+        let router = Linear::new(&format!("{name}.router"), [dim, routing.experts], init, seed);
+        Ok(Self {
+            name: name.to_owned(),
+            dim,
+            routing,
+            router: router.without_bias(),
+            mlps: Mlps::new(name, [dim, ffn], routing, init, seed),
+            choice: Choice::default(),
+        })
+    }
+
+    fn is_trained(&self) -> bool {
+        self.router.is_trained() || self.mlps.are_trained()
+    }
+
+    /// What forward keeps.
+    fn kept(&self, ctx: ForwardContext, input: Tensor, [scores, gate_up]: [Tensor; 2]) -> Kept {
+        let input = self.is_trained().then_some(input);
+        Kept::new(ctx, [Some(scores), Some(gate_up), input].into_iter().flatten())
+    }
+
+    /// Scores the tokens, and chooses their experts.
+    fn route(&mut self, ctx: ForwardContext, input: &Tensor) -> Result<Tensor> {
+        let (scores, _) = self.router.forward(ctx, input.clone())?;
+        in_format!(scores.dtype(), N => self.choice.choose::<N>(scores.numbers(), self.routing));
+        Ok(scores)
+    }
+}
+
+impl Layer for Experts {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn runs_in_bf16(&self) -> bool {
+        true
+    }
+
+    fn output_shape(&self, input: &Shape) -> Result<Shape> {
+        check_rows(input, self.dim)?;
+        Ok(*input)
+    }
+
+    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
+        self.output_shape(input.shape())?;
+        let scores = self.route(ctx, &input)?;
+        let (output, gate_up) = in_format!(input.dtype(), N => {
+            let gate_up = self.mlps.gate_up::<N>(&self.choice, &input)?;
+            (self.mlps.output::<N>(&self.choice, &gate_up, &input)?, gate_up)
+        });
+        Ok((output, self.kept(ctx, input, [scores, gate_up])))
+    }
+
+    fn forward_again(&mut self, ctx: ForwardContext, input: Tensor) -> Result<Kept> {
+        let scores = self.route(ctx, &input)?;
+        let gate_up = in_format!(input.dtype(), N => self.mlps.gate_up::<N>(&self.choice, &input)?);
+        Ok(self.kept(ctx, input, [scores, gate_up]))
+    }
+
+    fn forward_next(&mut self, past: usize, input: Tensor) -> Result<Tensor> {
+        self.output_shape(input.shape())?;
+        let scores = self.router.forward_next(past, input.clone())?;
+        in_format!(input.dtype(), N => {
+            self.choice.choose::<N>(scores.numbers(), self.routing);
+            if input.shape().rows() == 1 && input.dtype() == DType::F32 {
+                return self.mlps.next(&self.choice, &input);
+            }
+            let gate_up = self.mlps.gate_up::<N>(&self.choice, &input)?;
+            self.mlps.output::<N>(&self.choice, &gate_up, &input)
+        })
+    }
+
+    fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
+        let ctx = saved.ctx;
+        let (input, [scores, mut gate_up]) = match self.is_trained() {
+            true => {
+                let [scores, gate_up, input] = saved.into_tensors();
+                (Some(input), [scores, gate_up])
+            }
+            false => (None, saved.into_tensors()),
+        };
+        let (mut scores_grad, routing) = (scores.beside(scores.dims())?, self.routing);
+        let (input_grad, values) = in_format!(grad.dtype(), N => {
+            self.choice.choose::<N>(scores.numbers(), routing);
+            let [slopes, values] = self.mlps.inner_grads::<N>(&self.choice, &mut gate_up, &grad)?;
+            let out = scores_grad.numbers_mut::<N>();
+            self.choice.scores_grad(out, scores.numbers(), slopes.f32(), routing);
+            let mut input_grad = self.router.input_grad(ctx, &scores_grad)?;
+            self.mlps.add_input_grad::<N>(&self.choice, &mut input_grad, &gate_up)?;
+            (input_grad, values)
+        });
+        let Some(input) = input else {
+            return Ok((Some(input_grad), Kept::new(ctx, [])));
+        };
+        let mut chosen = Tensor::scratch_ids(&[self.choice.chosen.len()]);
+        chosen.ids_mut().copy_from_slice(&self.choice.chosen);
+        let router = Kept::new(ctx, [input, scores_grad]);
+        let experts = Kept::new(ctx, [grad, gate_up, values]);
+        let pending = Kept::nested(ctx, [router, experts, Kept::new(ctx, [chosen])]);
+        Ok((Some(input_grad), pending))
+    }
+
+    fn backward_weight(&mut self, pending: Kept) -> Result<()> {
+        if !self.is_trained() {
+            return Ok(());
+        }
+        let ctx = pending.ctx;
+        let [router, experts, chosen] = pending.into_inner();
+        let [input, scores_grad] = router.into_tensors();
+        let [grad, gate_up, values] = experts.into_tensors();
+        let [chosen] = chosen.into_tensors();
+        self.choice.sort(chosen.ids(), self.routing);
+        in_format!(grad.dtype(), N => {
+            self.mlps.add_grads::<N>(&self.choice, [&input, &grad], [&gate_up, &values])?
+        });
+        let router = Kept::new(ctx, [input, scores_grad]);
+        self.router.backward_weight(router)
+    }
+
+    fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+        self.router.visit_parameters(visit);
+        self.mlps.visit_parameters(visit);
+    }
+
+    fn visit_gradients<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+        self.router.visit_gradients(visit);
+        self.mlps.visit_gradients(visit);
+    }
+}

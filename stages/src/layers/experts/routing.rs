@@ -1,0 +1,35 @@
+//! How tokens choose experts.
+
+use crate::error::{Result, SettingError, check_positive};
+
+/// How tokens choose the experts of [`Experts`](super::Experts).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Routing {
+    /// How many experts there are.
+    pub experts: usize,
+    /// How many of them compute a token.
+    pub chosen: usize,
+    /// The coefficient of the auxiliary loss, 0 for none. The loss of a layer and a micro-batch of `T` tokens
+    /// is `T auxiliary experts sum_i f_i p_i`: `f_i` is the number of tokens that chose expert `i`, divided by
+    /// `T`, and `p_i` is the mean over the tokens of the softmax of all scores. It is smallest where all
+    /// experts have equally many tokens. Fedus et al., "Switch transformers" (2021), equation 4, here times
+    /// `T`: all losses are sums over tokens, and the step divides once.
+    ///
+    /// Only its gradient is used. No reported loss contains it.
+    pub auxiliary: f32,
+}
+
+impl Routing {
+    pub(crate) fn check(self) -> Result<()> {
+        check_positive(&[("the number of experts", self.experts)])?;
+        if self.chosen == 0 || self.chosen > self.experts {
+            let (chosen, experts) = (self.chosen, self.experts);
+            return Err(SettingError::Chosen { chosen, experts }.into());
+        }
+        if !(self.auxiliary >= 0.0 && self.auxiliary.is_finite()) {
+            let value = self.auxiliary;
+            return Err(SettingError::Auxiliary { value }.into());
+        }
+        Ok(())
+    }
+}
