@@ -6,6 +6,7 @@ mod cores;
 mod hash;
 mod launch;
 mod metrics;
+mod next;
 mod not_finite;
 mod parts;
 mod prepare;
@@ -17,6 +18,7 @@ mod setup;
 mod shapes;
 mod stale;
 mod sync;
+mod text;
 mod ties;
 mod transfers;
 

@@ -37,23 +37,6 @@ impl Sequential {
         }
     }
 
-    /// Computes the output of the last of some tokens, `[1, tokens]`, that follow `past` others of the same
-    /// text. At `past` 0 a new text begins. The last layer must compute every row alone, as the head of a
-    /// model does: it runs for the last token only.
-    ///
-    /// # Errors
-    /// When the stage is on a GPU, and whatever stops a layer.
-    pub fn forward_next(&mut self, past: usize, input: Tensor) -> Result<Tensor> {
-        let tokens = input.shape().count();
-        let Some((head, layers)) = self.layers.split_last_mut() else {
-            return Ok(input);
-        };
-        let output = forward_next(layers, past, input)?;
-        let last = last_row(output)?;
-        let scores = head.forward_next(past + tokens - 1, last);
-        scores.map_err(|error| error.at(head.name()))
-    }
-
     /// Tells the first layer with parameters that nobody uses its input gradient. For the first stage of a
     /// model.
     pub fn drop_input_gradient(&mut self) {
@@ -140,6 +123,27 @@ impl Stage for Sequential {
 
     fn forward_again(&mut self, ctx: ForwardContext, input: Tensor) -> Result<Kept> {
         forward_again(&mut self.layers, ctx, input)
+    }
+
+    fn forward_next(&mut self, past: usize, input: Tensor) -> Result<Tensor> {
+        let output = forward_next(&mut self.layers, past, input)?;
+        output.mark_ready()?;
+        Ok(output)
+    }
+
+    /// The last layer must compute every row alone, as the head of a model does: it runs for the last token
+    /// only.
+    fn next_scores(&mut self, past: usize, input: Tensor) -> Result<Vec<f32>> {
+        let tokens = input.shape().rows();
+        let scores = match self.layers.split_last_mut() {
+            Some((head, layers)) => {
+                let last = last_row(forward_next(layers, past, input)?)?;
+                let scores = head.forward_next(past + tokens - 1, last);
+                scores.map_err(|error| error.at(head.name()))?
+            }
+            None => last_row(input)?,
+        };
+        Ok(scores.to(Place::default())?.f32().to_vec())
     }
 
     fn recompute_interiors(&mut self) {

@@ -1,0 +1,199 @@
+//! A pipeline writes text: the next tokens go through its stages, and the scores are those of one stage.
+
+mod common;
+#[path = "common/passing.rs"]
+mod passing;
+#[path = "common/worlds.rs"]
+mod worlds;
+
+use std::sync::Arc;
+
+use common::{RandomTokens, Recipe, recipe, recipe_of};
+use passing::{Ones, PassOn};
+use pipewright::Pipeline;
+use pipewright::schedule::Schedule;
+use pipewright::stages::layers::{Heads, Rope, RopeLayout, RopeScaling};
+use pipewright::stages::loss::MeanSquaredError;
+use pipewright::stages::models::Llama;
+use pipewright::stages::{Sequential, Stage, Tensor};
+use worlds::in_processes;
+
+const TEXT: [u32; 8] = [3, 1, 4, 1, 5, 9, 2, 6];
+
+/// Where the calls end: a prompt, then one token at a time; all at once; several at a time.
+const CUTS: [&[usize]; 3] = [&[5, 6, 7, 8], &[8], &[1, 4, 8]];
+
+fn gpt() -> Recipe {
+    recipe(3, true, 4)
+}
+
+/// With rotary embedding, heads that share keys and values, and a window.
+fn llama() -> Recipe {
+    let heads = Heads {
+        query: 4,
+        key_value: 2,
+        width: 4,
+    };
+    let llama = Llama {
+        vocab: 17,
+        dim: 16,
+        layers: 3,
+        heads,
+        ffn: 24,
+        context: 8,
+        rope: Rope {
+            theta: 1e4,
+            scaling: RopeScaling::None,
+            layout: RopeLayout::Halves,
+        },
+        epsilon: 1e-5,
+        tied: true,
+        bias: false,
+        head_norms: true,
+        window: Some(3),
+        seed: 7,
+    };
+    let data = RandomTokens {
+        rows: 2,
+        seq: 8,
+        vocab: 17,
+    };
+    recipe_of(move || llama.model(), Arc::new(data), 4)
+}
+
+/// The scores after each call, for all ways to cut the text.
+fn scores(mut next: impl FnMut(usize, &[u32]) -> Vec<f32>) -> Vec<Vec<f32>> {
+    let mut all = Vec::new();
+    for cuts in CUTS {
+        let mut past = 0;
+        for &end in cuts {
+            all.push(next(past, &TEXT[past..end]));
+            past = end;
+        }
+    }
+    all
+}
+
+fn of_one_stage(recipe: &Recipe) -> Vec<Vec<f32>> {
+    let mut model = (recipe.model)().whole().expect("it is built");
+    scores(|past, tokens| {
+        let ids = Tensor::from_ids(&[1, tokens.len()], tokens.to_vec()).expect("it fits");
+        model.next_scores(past, ids).expect("it computes")
+    })
+}
+
+fn of_pipeline(pipeline: &mut Pipeline<Sequential>) -> Vec<Vec<f32>> {
+    scores(|past, tokens| pipeline.next_scores(past, tokens).expect("it computes"))
+}
+
+#[test]
+fn scores_are_those_of_one_stage_for_every_cut_and_placement() {
+    for recipe in [gpt(), llama()] {
+        let expected = of_one_stage(&recipe);
+        assert!(expected.iter().all(|scores| scores.len() == 17));
+        for (schedule, ranks) in [
+            ("gpipe", 1),
+            ("1f1b", 2),
+            ("1f1b", 5),
+            ("interleaved-1f1b", 2),
+            ("zb-v", 2),
+            ("zb-v", 3),
+        ] {
+            let schedule = Schedule::named(schedule, ranks, 4).expect("the sizes fit");
+            let what = format!("{} on {ranks} ranks", schedule.name());
+            let mut pipeline = recipe.launch(schedule).expect("it starts");
+            assert_eq!(of_pipeline(&mut pipeline), expected, "{what}");
+        }
+    }
+}
+
+#[test]
+fn every_process_gets_the_scores() {
+    let expected = of_one_stage(&llama());
+    let told = in_processes(2, |world| {
+        let schedule = Schedule::named("zb-v", 2, 4).expect("the sizes fit");
+        let builder = llama().builder(schedule).expect("the model fits");
+        of_pipeline(&mut builder.world(world).launch().expect("it starts"))
+    });
+    assert_eq!(told, [expected.clone(), expected]);
+}
+
+#[test]
+fn other_tokens_in_another_process_are_refused() {
+    let told = in_processes(2, |world| {
+        let process = world.process();
+        let schedule = Schedule::gpipe(2, 4).expect("the sizes fit");
+        let builder = gpt().builder(schedule).expect("the model fits");
+        let mut pipeline = builder.world(world).launch().expect("it starts");
+        let error = pipeline.next_scores(0, &[1, process]).expect_err("they differ");
+        error.to_string()
+    });
+    for said in told {
+        assert!(
+            said.contains("2 next tokens") && said.contains("after 0"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_text_goes_on_from_any_of_its_tokens_until_the_weights_change() {
+    let mut pipeline = gpt().pipeline(2, "gpipe");
+    let mut next = |past, tokens: &[u32]| pipeline.next_scores(past, tokens);
+    next(0, &TEXT[..3]).expect("it computes");
+    let fourth = next(3, &TEXT[3..4]).expect("it goes on");
+    next(4, &[11, 12]).expect("it goes on");
+    let error = next(7, &[1]).expect_err("six were read").to_string();
+    assert!(
+        error.starts_with("tokens cannot follow 7 others: the stages have had 6"),
+        "{error}"
+    );
+    assert_eq!(next(3, &TEXT[3..4]).expect("it goes back"), fourth);
+    assert!(
+        next(4, &[])
+            .expect_err("nothing")
+            .to_string()
+            .contains("one token at least")
+    );
+    pipeline.step().expect("it trains between");
+    let error = pipeline
+        .next_scores(4, &[1])
+        .expect_err("the weights are others")
+        .to_string();
+    assert!(error.contains("begin a new one with `past` 0"), "{error}");
+    pipeline.next_scores(0, &TEXT[..4]).expect("a new text");
+}
+
+#[test]
+fn replicas_write_no_text() {
+    let recipe = Recipe { replicas: 2, ..gpt() };
+    let mut pipeline = recipe.pipeline(2, "1f1b");
+    let error = pipeline.next_scores(0, &[1]).expect_err("there are two");
+    assert_eq!(
+        error.to_string(),
+        "a pipeline with 2 replicas writes no text: launch it with one"
+    );
+    pipeline.step().expect("it goes on");
+}
+
+#[test]
+fn a_stage_that_writes_no_text_says_so() {
+    let mut pipeline = Pipeline::builder()
+        .schedule(Schedule::gpipe(2, 1).expect("two ranks"))
+        .stages(vec![PassOn::calling(|_| {}), PassOn::calling(|_| {})])
+        .loss(MeanSquaredError::default())
+        .data(Arc::new(Ones))
+        .pin(false)
+        .launch()
+        .expect("it starts");
+    let error = pipeline.next_scores(0, &[1]).expect_err("it cannot").to_string();
+    assert!(
+        error.contains("rank 0") && error.contains("this stage writes no text"),
+        "{error}"
+    );
+    let error = pipeline
+        .next_scores(0, &[1])
+        .expect_err("it has stopped")
+        .to_string();
+    assert!(error.contains("this stage writes no text"), "{error}");
+}
