@@ -15,7 +15,7 @@ use pipewright::schedule::Schedule;
 use pipewright::stages::layers::{Heads, Rope, RopeLayout, RopeScaling};
 use pipewright::stages::loss::MeanSquaredError;
 use pipewright::stages::models::Llama;
-use pipewright::stages::{Sequential, Stage, Tensor};
+use pipewright::stages::{DType, Parameter, Sequential, Stage, StageBuilder, Tensor};
 use worlds::in_processes;
 
 const TEXT: [u32; 8] = [3, 1, 4, 1, 5, 9, 2, 6];
@@ -196,4 +196,61 @@ fn a_stage_that_writes_no_text_says_so() {
         .expect_err("it has stopped")
         .to_string();
     assert!(error.contains("this stage writes no text"), "{error}");
+}
+
+/// Rounds to 16 bits, toward zero.
+fn rounded(number: f32) -> f32 {
+    f32::from_bits(number.to_bits() & 0xffff_0000)
+}
+
+/// A model of three stages whose weights fit into 16 bits, held in 32 or in 16 bits.
+fn of_halves(held: DType, ranks: u32) -> Pipeline<Sequential> {
+    let recipe = llama();
+    let stages = (recipe.model)().split(ranks).expect("it is cut").into_iter();
+    let wrapped = stages.map(|stage| {
+        Box::new(move || {
+            let mut stage = stage.build()?;
+            let all = stage
+                .parameters()
+                .into_iter()
+                .map(|parameter| parameter.value.to_vec());
+            let all: Vec<Vec<f32>> = all.collect();
+            let mut all = all.iter();
+            let mut read = |parameter: &mut Parameter| {
+                let numbers = all.next().expect("in the same order").iter();
+                parameter
+                    .value
+                    .iter_mut()
+                    .zip(numbers)
+                    .for_each(|(to, &from)| *to = rounded(from));
+                Ok(())
+            };
+            match held {
+                DType::F32 => stage.try_visit_parameters(&mut read)?,
+                DType::Bf16 => stage.read_in_bf16(read)?,
+            }
+            let matrices = stage
+                .parameters()
+                .into_iter()
+                .filter(|parameter| parameter.is_matrix());
+            let mut matrices = matrices.map(|parameter| parameter.value.is_empty());
+            assert!(matrices.all(|is_empty| is_empty == (held == DType::Bf16)));
+            Ok(stage)
+        }) as StageBuilder<Sequential>
+    });
+    let builder = recipe.builder(Schedule::gpipe(ranks, 4).expect("the sizes fit"));
+    let builder = builder.expect("the model fits").stages(wrapped.collect());
+    builder.launch().expect("it starts")
+}
+
+#[test]
+fn weights_of_16_bits_held_in_16_bits_give_the_same_scores() {
+    let expected = of_pipeline(&mut of_halves(DType::F32, 1));
+    for ranks in [1, 2, 3] {
+        assert_eq!(
+            of_pipeline(&mut of_halves(DType::Bf16, ranks)),
+            expected,
+            "{ranks} ranks"
+        );
+    }
 }

@@ -6,7 +6,9 @@ use crate::checkpoint::Checkpoint;
 use crate::error::{CommandError, Result};
 use crate::pretrained::Weights;
 use crate::stages::models::Model;
-use crate::stages::{self, BuildStage, Error, Parameter, Sequential, Stage, StageBuilder, starting_at_zero};
+use crate::stages::{
+    self, BuildStage, DType, Error, Parameter, Sequential, Stage, StageBuilder, starting_at_zero,
+};
 
 /// A model, and where its weights are.
 pub(super) struct SavedModel {
@@ -39,23 +41,27 @@ impl SavedModel {
         }
     }
 
-    /// The stages of so many ranks. Each reads its weights, and no others, when it is built.
-    pub(super) fn stages(self, ranks: u32) -> Result<Vec<StageBuilder<Sequential>>> {
+    /// A stage for each place. It reads its weights, and no others, when it is built. `held` says, for each,
+    /// in which numbers the CPU holds its matrices.
+    pub(super) fn stages(self, held: &[DType]) -> Result<Vec<StageBuilder<Sequential>>> {
         let weights = self.weights;
-        let reading = |stage| {
+        let reading = |(stage, &held)| {
             let weights = Arc::clone(&weights);
-            Box::new(Reading { stage, weights }) as StageBuilder<Sequential>
+            let reading = Reading { stage, weights, held };
+            Box::new(reading) as StageBuilder<Sequential>
         };
-        Ok(self.model.split(ranks)?.into_iter().map(reading).collect())
+        let stages = self.model.split(held.len() as u32)?.into_iter();
+        Ok(stages.zip(held).map(reading).collect())
     }
 }
 
 impl Saved {
-    fn read(&self, parameter: &mut Parameter) -> Result<()> {
-        match self {
+    fn read(&self, parameter: &mut Parameter) -> stages::Result<()> {
+        let read = match self {
             Self::Folder(weights) => weights.read(parameter),
             Self::Checkpoint(checkpoint) => checkpoint.read_weight(parameter),
-        }
+        };
+        read.map_err(|error| Error::other(error).at(parameter.name()))
     }
 }
 
@@ -63,15 +69,16 @@ impl Saved {
 struct Reading {
     stage: StageBuilder<Sequential>,
     weights: Arc<Saved>,
+    held: DType,
 }
 
 impl BuildStage<Sequential> for Reading {
     fn build(&self) -> stages::Result<Sequential> {
         let mut stage = starting_at_zero(|| self.stage.build())?;
-        stage.try_visit_parameters(&mut |parameter: &mut Parameter| {
-            let read = self.weights.read(parameter);
-            read.map_err(|error| Error::other(error).at(parameter.name()))
-        })?;
+        match self.held {
+            DType::F32 => stage.try_visit_parameters(&mut |parameter| self.weights.read(parameter))?,
+            DType::Bf16 => stage.read_in_bf16(|parameter| self.weights.read(parameter))?,
+        }
         Ok(stage)
     }
 }

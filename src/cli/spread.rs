@@ -4,6 +4,8 @@ use std::num::NonZero;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
+use clap::ValueEnum;
+
 use super::cuda_env;
 use super::saved::SavedModel;
 use crate::data::DataSource;
@@ -23,6 +25,10 @@ pub(super) struct Spread {
     /// The devices of the ranks: one for all, or one for each, such as cuda:0,cuda:1
     #[arg(long, value_name = "DEVICE", value_delimiter = ',', default_value = "cpu")]
     devices: Vec<Device>,
+    /// The number type of the weights. With bf16 they take half the memory. The CPU computes in f32 with them,
+    /// a GPU in bf16
+    #[arg(long, value_name = "TYPE", value_enum, default_value = "f32")]
+    dtype: Dtype,
     /// How many threads compute [default: one for each core]
     #[arg(long, value_name = "N")]
     threads: Option<NonZero<usize>>,
@@ -49,25 +55,46 @@ impl Spread {
         model.check_ranks(ranks)
     }
 
+    /// In which numbers the CPU holds weights for this device, and the place to compute in.
+    fn numbers(&self, device: Device) -> (DType, Place) {
+        let wanted = match self.dtype {
+            Dtype::F32 => DType::F32,
+            Dtype::Bf16 => DType::Bf16,
+        };
+        let (held, dtype) = match device {
+            Device::Cpu => (wanted, DType::F32),
+            Device::Cuda(_) => (DType::F32, wanted),
+        };
+        (held, Place { device, dtype })
+    }
+
     /// Reads the model and starts its ranks.
     pub(super) fn launch(&self, model: SavedModel) -> Result<Pipeline<Sequential>> {
         let ranks = self.ranks();
         let threads = self.threads.or_else(|| available_parallelism().ok());
-        let place = |&device: &Device| Place {
-            device,
-            dtype: DType::F32,
+        let devices: Vec<Device> = match self.devices[..] {
+            [device] => vec![device; ranks as usize],
+            _ => self.devices.clone(),
         };
+        let (held, places): (Vec<_>, Vec<_>) = devices.into_iter().map(|device| self.numbers(device)).unzip();
         // A token is in one rank at a time, so each rank may use all threads.
         Pipeline::builder()
             .schedule(Schedule::gpipe(ranks, 1)?)
-            .stages(model.stages(ranks)?)
-            .places(self.devices.iter().map(place).collect())
+            .stages(model.stages(&held)?)
+            .places(places)
             .threads_per_rank(threads.map_or(1, NonZero::get))
             .pin(false)
             .loss(CrossEntropy::default())
             .data(Arc::new(NoData))
             .launch()
     }
+}
+
+/// The value of `--dtype`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Dtype {
+    F32,
+    Bf16,
 }
 
 /// The data of a pipeline that is never trained.

@@ -37,6 +37,21 @@ impl Sequential {
         }
     }
 
+    /// Gives the stage its weights, layer by layer, and holds matrices in 16 bits from then on: see
+    /// [`Layer::hold_in_bf16`]. `read` sets the weights of a parameter. Only one layer's weights are in memory
+    /// in 32 bits at a time.
+    ///
+    /// # Errors
+    /// Whatever `read` returns.
+    pub fn read_in_bf16(&mut self, mut read: impl FnMut(&mut Parameter) -> Result<()>) -> Result<()> {
+        for layer in &mut self.layers {
+            let mut parameters = layer.parameters().into_iter();
+            parameters.try_for_each(&mut read)?;
+            layer.hold_in_bf16();
+        }
+        Ok(())
+    }
+
     /// Tells the first layer with parameters that nobody uses its input gradient. For the first stage of a
     /// model.
     pub fn drop_input_gradient(&mut self) {

@@ -62,6 +62,10 @@ fn several_ranks_write_what_one_writes() {
         let args = [&["--prompt", "the quick"], args].concat();
         assert_eq!(written(&place, &args), alone, "{args:?}");
     }
+    let half = written(&place, &["--prompt", "the quick", "--dtype", "bf16"]);
+    assert_eq!(half.len(), alone.len());
+    let args = ["--prompt", "the quick", "--dtype", "bf16", "--ranks", "2"];
+    assert_eq!(written(&place, &args), half);
 }
 
 #[test]

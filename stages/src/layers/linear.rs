@@ -1,11 +1,12 @@
 //! The linear layer.
 
 use super::check_rows;
-use super::operands::{Layout, Operand, add_turned_product, adds_in_place, matrix};
+use super::operands::{
+    Layout, Operand, add_turned_product, adds_in_place, half_matrix, matrix, multiply_halves, multiply_next,
+};
 use crate::cpu::elementwise::add_rows;
 use crate::cpu::matmul::Start;
 use crate::cpu::real::in_format;
-use crate::cpu::vector::vector_product;
 use crate::cuda::{self, Gpu, Product};
 use crate::device::DType;
 use crate::error::{Error, Result, ShapeError, check_positive};
@@ -238,6 +239,10 @@ impl Layer for Linear {
             self.forward_on(&gpu, &output, &input)?;
             return Ok((output, Kept::new(ctx, [input])));
         }
+        if let Some(weight) = half_matrix(&self.weight, self.layout) {
+            multiply_halves(&mut output, start(self.bias.as_ref()), &input, weight);
+            return Ok((output, Kept::new(ctx, [])));
+        }
         let weight = matrix(&self.weight, self.layout);
         let start = start(self.bias.as_ref());
         self.forward_weight.multiply(&mut output, start, &input, weight);
@@ -246,12 +251,12 @@ impl Layer for Linear {
 
     fn forward_next(&mut self, _past: usize, input: Tensor) -> Result<Tensor> {
         let shape = self.output_shape(input.shape())?;
-        if shape.rows() != 1 || input.gpu()?.is_some() || input.dtype() != DType::F32 {
+        if input.gpu()?.is_some() || input.dtype() != DType::F32 {
             return Ok(self.forward(WRITING, input)?.0);
         }
         let mut output = input.beside(shape.dims())?;
-        let weight = matrix(&self.weight, self.layout);
-        vector_product(output.f32_mut(), start(self.bias.as_ref()), input.f32(), weight);
+        let start = start(self.bias.as_ref());
+        multiply_next(&mut output, start, &input, &self.weight, self.layout);
         Ok(output)
     }
 
@@ -298,6 +303,11 @@ impl Layer for Linear {
 
     fn drop_input_gradient(&mut self) {
         self.input_gradient = false;
+    }
+
+    fn hold_in_bf16(&mut self) {
+        self.forget_packed();
+        self.weight.hold_in_bf16();
     }
 }
 

@@ -105,6 +105,10 @@ impl Layer for Residual {
         sequential::visit_gradients(&mut self.layers, visit);
     }
 
+    fn hold_in_bf16(&mut self) {
+        self.layers.iter_mut().for_each(|layer| layer.hold_in_bf16());
+    }
+
     fn recompute_interior(&mut self) {
         self.recompute = true;
     }
