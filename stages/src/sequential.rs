@@ -12,7 +12,7 @@ use crate::layer::Layer;
 use crate::packed::Packed;
 use crate::parameter::{Parameter, Part};
 use crate::shape::{Kind, Shape};
-use crate::stage::{ForwardContext, Mode, Stage};
+use crate::stage::{Bytes, ForwardContext, Mode, Stage};
 use crate::tensor::Tensor;
 
 /// A [`Stage`] that runs layers one after the other.
@@ -232,12 +232,13 @@ fn last_row(rows: Tensor) -> Result<Tensor> {
     if rows.shape().rows() == 1 {
         return Ok(rows);
     }
-    let device = rows.place().device;
-    if device != Device::Cpu {
-        return Err(DeviceError::LayerOnCpuOnly { device }.into());
-    }
     let width = rows.shape().last();
     let mut last = rows.beside(&[1, 1, width])?;
+    if let Some(gpu) = rows.gpu()? {
+        let bytes = last.bytes() as usize;
+        gpu.copy(last.at(), rows.at().offset(rows.bytes() as usize - bytes), bytes)?;
+        return Ok(last);
+    }
     in_format!(rows.dtype(), N => {
         let numbers = rows.numbers::<N>();
         last.numbers_mut::<N>().copy_from_slice(&numbers[numbers.len() - width..]);

@@ -22,30 +22,19 @@ pub(crate) fn fold(mut lanes: [f32; LANES]) -> f32 {
 /// The scalar product of two slices of one length.
 #[inline(always)]
 pub(crate) fn dot<N: Real>(a: &[N], b: &[N]) -> f32 {
-    dots(a, [b])[0]
-}
-
-/// The scalar products of a slice with others of its length, each as [`dot`] computes it.
-#[inline(always)]
-pub(crate) fn dots<N: Real, M: Real, const COUNT: usize>(a: &[N], others: [&[M]; COUNT]) -> [f32; COUNT] {
-    let mut lanes = [[0.0; LANES]; COUNT];
+    let mut lanes = [0.0; LANES];
     let (a, a_rest) = a.as_chunks::<LANES>();
-    let others = others.map(|other| other.as_chunks::<LANES>());
-    let chunks = others.map(|(chunks, _)| &chunks[..a.len()]);
-    for (index, x) in a.iter().enumerate() {
-        for (lanes, chunks) in lanes.iter_mut().zip(chunks) {
-            for lane in 0..LANES {
-                lanes[lane] = x[lane].wide().mul_add(chunks[index][lane].wide(), lanes[lane]);
-            }
+    let (b, b_rest) = b.as_chunks::<LANES>();
+    for (x, y) in a.iter().zip(b) {
+        for lane in 0..LANES {
+            lanes[lane] = x[lane].wide().mul_add(y[lane].wide(), lanes[lane]);
         }
     }
-    let mut totals = lanes.map(fold);
-    for (total, (_, rest)) in totals.iter_mut().zip(others) {
-        for (x, y) in a_rest.iter().zip(rest) {
-            *total = x.wide().mul_add(y.wide(), *total);
-        }
+    let mut total = fold(lanes);
+    for (x, y) in a_rest.iter().zip(b_rest) {
+        total = x.wide().mul_add(y.wide(), total);
     }
-    totals
+    total
 }
 
 /// The largest number, or negative infinity if there is none. It ignores NaN.

@@ -2,7 +2,7 @@
 
 use multiversion::multiversion;
 
-use super::lanes::dots;
+use super::lanes::{LANES, fold};
 use super::matmul::Start;
 use super::matrix::Matrix;
 use super::parts::{By, cut};
@@ -11,8 +11,8 @@ use super::real::Real;
 /// The columns that a thread adds up at a time, so that they stay in the first-level cache.
 const COLUMNS: usize = 1024;
 
-/// How many scalar products run side by side. One alone would wait for its own sums.
-const BESIDE: usize = 4;
+/// How many groups of lanes a column is added up in. A group alone would wait for its own sums.
+const GROUPS: usize = 4;
 
 /// `out = start + row matrix`. The numbers of the matrix are widened to `f32`, if they have 16 bits.
 pub(crate) fn vector_product<N: Real>(out: &mut [f32], start: Start<'_>, row: &[f32], matrix: Matrix<'_, N>) {
@@ -34,36 +34,46 @@ pub(crate) fn vector_product<N: Real>(out: &mut [f32], start: Start<'_>, row: &[
 /// For a matrix whose columns are contiguous.
 #[multiversion(targets = "simd")]
 fn by_columns<N: Real>(out: &mut [f32], start: Start<'_>, row: &[f32], matrix: Matrix<'_, N>, first: usize) {
-    let column = |index: usize| &matrix.row(first + index)[..row.len()];
-    let (groups, rest) = out.as_chunks_mut::<BESIDE>();
-    let done = groups.len() * BESIDE;
-    for (group, out) in groups.iter_mut().enumerate() {
-        let at = group * BESIDE;
-        let sums = dots(
-            row,
-            std::array::from_fn::<_, BESIDE, _>(|index| column(at + index)),
-        );
-        begin(out, start.from(at), sums);
-    }
-    for (index, out) in (done..).zip(rest) {
-        begin(
-            std::slice::from_mut(out),
-            start.from(index),
-            dots(row, [column(index)]),
-        );
-    }
-}
-
-/// `out = start + sums`.
-#[inline(always)]
-fn begin<const COUNT: usize>(out: &mut [f32], start: Start<'_>, sums: [f32; COUNT]) {
-    for (index, (number, sum)) in out.iter_mut().zip(sums).enumerate() {
+    for (column, number) in out.iter_mut().enumerate() {
+        let sum = dot(row, &matrix.row(first + column)[..row.len()]);
         *number = match start {
             Start::Zero => sum,
-            Start::Row(before) => before[index] + sum,
+            Start::Row(before) => before[column] + sum,
             Start::Old => *number + sum,
         };
     }
+}
+
+/// The scalar product of two slices of one length. Its order is the same for all number formats.
+#[inline(always)]
+fn dot<N: Real>(row: &[f32], column: &[N]) -> f32 {
+    let mut lanes = [[0.0; LANES]; GROUPS];
+    let ((row, row_rest), (column, column_rest)) = (row.as_chunks::<LANES>(), column.as_chunks::<LANES>());
+    let ((row, row_end), (column, column_end)) = (row.as_chunks::<GROUPS>(), column.as_chunks::<GROUPS>());
+    for (x, y) in row.iter().zip(column) {
+        for group in 0..GROUPS {
+            for lane in 0..LANES {
+                let sum = &mut lanes[group][lane];
+                *sum = x[group][lane].mul_add(y[group][lane].wide(), *sum);
+            }
+        }
+    }
+    let [mut sums, others @ ..] = lanes;
+    for (x, y) in row_end.iter().zip(column_end) {
+        for lane in 0..LANES {
+            sums[lane] = x[lane].mul_add(y[lane].wide(), sums[lane]);
+        }
+    }
+    for other in others {
+        for lane in 0..LANES {
+            sums[lane] += other[lane];
+        }
+    }
+    let mut total = fold(sums);
+    for (x, y) in row_rest.iter().zip(column_rest) {
+        total = x.mul_add(y.wide(), total);
+    }
+    total
 }
 
 /// For a matrix whose rows are contiguous.
