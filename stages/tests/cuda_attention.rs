@@ -268,6 +268,24 @@ fn heads_too_wide_for_a_gpu_are_refused() {
 }
 
 #[test]
+fn heads_too_wide_for_the_kernel_of_next_tokens_are_refused() {
+    if emulator::start().is_none() {
+        return;
+    }
+    let device = Device::Cuda(0);
+    let place = Place {
+        device,
+        dtype: DType::F32,
+    };
+    let mut layer = Attention::new("attn", 2048, 1).unwrap();
+    let row = Tensor::zeros(&[1, 1, 3 * 2048]).to(place).unwrap();
+    layer.forward_next(0, row.clone()).unwrap();
+    let said = layer.forward_next(1, row).unwrap_err().to_string();
+    let expected = "heads of 2048 numbers are too wide for a GPU, which takes 1363: choose more heads";
+    assert_eq!(said, expected);
+}
+
+#[test]
 fn more_sequences_than_a_grid_is_deep_are_refused_by_fused_kernels() {
     if emulator::start().is_none() {
         return;
