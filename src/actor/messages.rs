@@ -15,7 +15,9 @@ use crate::data::DataSource;
 use crate::error::{Finding, LaunchError, Result};
 use crate::fabric::Call;
 use crate::id::{MicroBatch, Rank, StageId};
-use crate::worker::{Forwards, Order, ParameterInfo, Settled, Site, Tie, Trained, Worker, WorkerParts};
+use crate::worker::{
+    Forwards, NextTokens, Order, ParameterInfo, Settled, Site, Tie, Trained, Worker, WorkerParts,
+};
 
 /// Declares a message, its answer, and what the worker does for it.
 macro_rules! message {
@@ -131,6 +133,17 @@ message! {
         message.first,
         message.forwards.as_deref(),
     )
+}
+
+message! {
+    /// Runs the next tokens of a text through the stages. The rank of the last stage answers with the scores
+    /// of what may follow.
+    Next {
+        /** The call. */ call: Call,
+        /** The tokens. */ next: Arc<NextTokens>,
+        /** The passes over one micro-batch. */ forwards: Arc<Forwards>
+    } -> Vec<f32>,
+    must |worker, message| worker.next_scores(message.call, &message.next, &message.forwards)
 }
 
 message! {

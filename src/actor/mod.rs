@@ -9,6 +9,6 @@ mod stage_actor;
 mod watch;
 
 pub(crate) use messages::{
-    Build, CheckLoss, Evaluate, Hash, OutputShape, Read, Search, Settle, Tied, Train, Verify, Write,
+    Build, CheckLoss, Evaluate, Hash, Next, OutputShape, Read, Search, Settle, Tied, Train, Verify, Write,
 };
 pub(crate) use ranks::Ranks;

@@ -90,26 +90,35 @@ impl Contents {
 
     /// Refuses a file that does not hold exactly these tensors.
     pub(super) fn check(&self, expected: &[TensorInfo], whose: &'static str) -> Result<()> {
-        for TensorInfo { name, dims, .. } in expected {
-            let expected = dims.clone();
-            match self.tensors.get(name) {
-                None => return Err(self.differs(name, Difference::Missing { whose, expected })),
-                Some(entry) if entry.dims != *dims => {
-                    let found = entry.dims.clone();
-                    let difference = Difference::Dimensions {
-                        whose,
-                        found,
-                        expected,
-                    };
-                    return Err(self.differs(name, difference));
-                }
-                Some(_) => {}
-            }
+        for tensor in expected {
+            self.check_one(tensor, whose)?;
         }
         let known: HashSet<&String> = expected.iter().map(|tensor| &tensor.name).collect();
         match self.tensors.keys().find(|name| !known.contains(name)) {
             Some(name) => Err(self.differs(name, Difference::Unknown { whose })),
             None => Ok(()),
+        }
+    }
+
+    /// Refuses a file that does not hold this tensor.
+    pub(super) fn check_one(
+        &self,
+        TensorInfo { name, dims, .. }: &TensorInfo,
+        whose: &'static str,
+    ) -> Result<()> {
+        let expected = dims.clone();
+        match self.tensors.get(name) {
+            None => Err(self.differs(name, Difference::Missing { whose, expected })),
+            Some(entry) if entry.dims != *dims => {
+                let found = entry.dims.clone();
+                let difference = Difference::Dimensions {
+                    whose,
+                    found,
+                    expected,
+                };
+                Err(self.differs(name, difference))
+            }
+            Some(_) => Ok(()),
         }
     }
 

@@ -152,26 +152,37 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Reads only the weights, for example to generate text. The model must be the checkpoint's.
+    /// Reads only the weights. The model must be the checkpoint's.
     ///
     /// # Errors
     /// [`Error::Checkpoint`] when the parameters differ or a tensor has changed since it was saved.
     /// [`Error::Io`].
     pub fn read_weights(&self, parameters: Vec<&mut Parameter>) -> Result<()> {
-        let infos: Vec<TensorInfo> = parameters
-            .iter()
-            .map(|parameter| TensorInfo {
-                name: parameter.name().to_owned(),
-                dims: parameter.dims().to_vec(),
-                is_trained: !parameter.is_frozen(),
-            })
-            .collect();
+        let infos: Vec<TensorInfo> = parameters.iter().map(|parameter| info(parameter)).collect();
         let (model, _) = tensors(&infos, &[]);
         self.model.check(&model, "the model")?;
+        parameters
+            .into_iter()
+            .try_for_each(|parameter| self.read_weight(parameter))
+    }
+
+    /// Reads the weights of one parameter, for example of one stage.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] when it has no such tensor, or the tensor has changed since it was saved.
+    /// [`Error::Io`].
+    pub fn read_weight(&self, parameter: &mut Parameter) -> Result<()> {
+        let tensor = info(parameter);
+        self.model.check_one(&tensor, "the model")?;
         let mut file = self.model.file()?;
-        parameters.into_iter().try_for_each(|parameter| {
-            let name = parameter.name().to_owned();
-            self.model.read(&mut file, &name, &mut parameter.value)
-        })
+        self.model.read(&mut file, &tensor.name, &mut parameter.value)
+    }
+}
+
+fn info(parameter: &Parameter) -> TensorInfo {
+    TensorInfo {
+        name: parameter.name().to_owned(),
+        dims: parameter.dims().to_vec(),
+        is_trained: !parameter.is_frozen(),
     }
 }

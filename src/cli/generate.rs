@@ -3,13 +3,13 @@
 use super::choice::Choice;
 use crate::Result;
 use crate::error::PromptProblem;
-use crate::stages::{Sequential, Tensor, rng};
+use crate::pipeline::Pipeline;
+use crate::stages::{Sequential, rng};
 
 /// A model and the text so far.
 #[derive(Debug)]
 pub(super) struct Generator {
-    model: Sequential,
-    vocab: usize,
+    model: Pipeline<Sequential>,
     context: usize,
     choice: Choice,
     key: [u32; 2],
@@ -20,31 +20,24 @@ pub(super) struct Generator {
 }
 
 impl Generator {
-    /// A generator of a model that was made for texts of `context` tokens.
-    pub(super) fn new(model: Sequential, vocab: usize, context: usize, choice: Choice, seed: u64) -> Self {
+    /// A generator of a model that was made for texts of `context` tokens. `tokens` are the beginning of the
+    /// text.
+    pub(super) fn new(
+        model: Pipeline<Sequential>,
+        context: usize,
+        choice: Choice,
+        seed: u64,
+        tokens: Vec<u32>,
+    ) -> Self {
         Self {
             model,
-            vocab,
             context,
             choice,
             key: rng::key(seed, "sample"),
-            tokens: Vec::new(),
+            tokens,
             start: 0,
             read: 0,
         }
-    }
-
-    /// Takes the beginning of the text.
-    pub(super) fn read(&mut self, prompt: &[u32]) -> Result<()> {
-        if prompt.is_empty() {
-            return Err(PromptProblem::Empty.into());
-        }
-        let vocab = self.vocab;
-        if let Some(&token) = prompt.iter().find(|&&token| token as usize >= vocab) {
-            return Err(PromptProblem::OutsideVocabulary { token, vocab }.into());
-        }
-        self.tokens.extend_from_slice(prompt);
-        Ok(())
     }
 
     /// The next token, which is added to the text. If the text is longer than the model's context, the model
@@ -54,17 +47,24 @@ impl Generator {
             self.start = self.tokens.len() - self.context.div_ceil(2);
             self.read = 0;
         }
-        let new = self.tokens[self.start + self.read..].to_vec();
-        let count = new.len();
-        let scores = self
-            .model
-            .forward_next(self.read, Tensor::from_ids(&[1, count], new)?)?;
-        self.read += count;
+        let new = &self.tokens[self.start + self.read..];
+        let mut scores = self.model.next_scores(self.read, new)?;
+        self.read += new.len();
         let step = self.tokens.len() as u64;
         let draw = rng::unit(rng::philox(self.key, [step as u32, (step >> 32) as u32, 0, 0])[0]);
-        let mut scores = scores.f32().to_vec();
         let token = self.choice.token(&mut scores, &self.tokens, draw);
         self.tokens.push(token);
         Ok(token)
+    }
+}
+
+/// Refuses a beginning of a text that a model with this vocabulary cannot read.
+pub(super) fn check_prompt(prompt: &[u32], vocab: usize) -> Result<()> {
+    if prompt.is_empty() {
+        return Err(PromptProblem::Empty.into());
+    }
+    match prompt.iter().find(|&&token| token as usize >= vocab) {
+        Some(&token) => Err(PromptProblem::OutsideVocabulary { token, vocab }.into()),
+        None => Ok(()),
     }
 }

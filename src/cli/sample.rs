@@ -1,18 +1,16 @@
 //! `pipewright sample`: a trained model writes text.
 
-use std::num::NonZero;
 use std::path::PathBuf;
-use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use super::choice::Choice;
-use super::generate::Generator;
+use super::generate::{Generator, check_prompt};
 use super::source::Source;
+use super::spread::Spread;
 use super::stop::Stop;
 use super::words::Words;
 use crate::Result;
 use crate::error::CommandError;
-use crate::stages::threads;
 
 /// Write text with a trained model, or with one from Hugging Face
 #[derive(Debug, clap::Args)]
@@ -20,7 +18,8 @@ use crate::stages::threads;
 Examples (`pipewright train` makes such a run, `pipewright import` such a folder):
   pipewright sample runs/gpt-text --prompt \"First Citizen:\"
   pipewright sample runs/gpt-text/checkpoints/step-00000700 --temperature 0 --tokens 100
-  pipewright sample models/smollm2 --chat --prompt \"Why is the sky blue?\" --top-p 0.9")]
+  pipewright sample models/smollm2 --chat --prompt \"Why is the sky blue?\" --top-p 0.9
+  pipewright sample models/smollm2 --ranks 2 --prompt \"The capital of France is\"")]
 pub(super) struct Args {
     /// The folder of a run, for its newest checkpoint; of a checkpoint; or of a model in Hugging Face's form
     path: PathBuf,
@@ -43,9 +42,8 @@ pub(super) struct Args {
     /// The seed of the random choices: the same seed writes the same text
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How many threads compute [default: one for each core]
-    #[arg(long, value_name = "N")]
-    threads: Option<NonZero<usize>>,
+    #[command(flatten)]
+    spread: Spread,
     /// Say at the end how long it took
     #[arg(long)]
     timing: bool,
@@ -53,15 +51,16 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     args.choice.check()?;
-    let threads = args.threads.or_else(|| available_parallelism().ok());
-    let _threads = threads::start(threads.map_or(1, NonZero::get), |_| {})?;
+    args.spread.enter();
     let begun = Instant::now();
     let source = Source::open(&args.path).map_err(CommandError::refused)?;
+    args.spread.check(&source.model)?;
     let mut words = Words::of(&source.text);
     let prompt = words.prompt(args.prompt.as_deref(), args.chat)?;
+    check_prompt(&prompt, source.vocab)?;
+    let model = args.spread.launch(source.model).map_err(CommandError::refused)?;
     let loaded = begun.elapsed();
-    let mut generator = Generator::new(source.model, source.vocab, source.context, args.choice, args.seed);
-    generator.read(&prompt)?;
+    let mut generator = Generator::new(model, source.context, args.choice, args.seed, prompt.clone());
     let mut shown = Vec::new();
     for token in &prompt {
         shown.extend(words.show(*token)?);

@@ -6,18 +6,18 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::newest::newest;
+use super::saved::SavedModel;
 use crate::checkpoint::Checkpoint;
 use crate::compose;
 use crate::config::{Config, DataKind};
 use crate::data::Template;
-use crate::error::{CommandError, Error, Result};
+use crate::error::{CommandError, Result};
 use crate::pretrained::{self, Architecture, Weights, read_config};
-use crate::stages::{Sequential, Stage, starting_at_zero};
 use crate::tokenizer::Tokenizer;
 
 /// A model, and how it reads and writes text.
 pub(super) struct Source {
-    pub(super) model: Sequential,
+    pub(super) model: SavedModel,
     /// The number of tokens that it knows.
     pub(super) vocab: usize,
     /// The longest text that it is made for, in tokens.
@@ -39,7 +39,7 @@ pub(super) struct Text {
 }
 
 impl Source {
-    /// Reads a model.
+    /// Opens a model. Its weights are read when its stages are built.
     pub(super) fn open(path: &Path) -> Result<Self> {
         if path.join(pretrained::CONFIG).is_file() {
             return Self::of_folder(path);
@@ -51,26 +51,21 @@ impl Source {
         let Some(architecture) = compose::architecture(&config) else {
             return Err(CommandError::WritesNoText { folder }.into());
         };
-        let mut model = starting_at_zero(|| architecture.model()?.whole().map_err(Error::from))?;
-        checkpoint.read_weights(model.parameters())?;
         let mut text = Text {
             tokenizer: compose::tokenizer(&config)?,
             is_bytes: config.data.kind == DataKind::Text,
             template: config.data.template,
-            end_of_text: config.data.end_of_text,
+            end_of_text: config.data.end_of_text.clone(),
             ends: Vec::new(),
         };
         text.add_ends(config.model.path.as_deref());
+        let model = SavedModel::of_checkpoint(compose::model(&config)?, checkpoint);
         Ok(Self::of(model, &architecture, text))
     }
 
     fn of_folder(folder: &Path) -> Result<Self> {
         let architecture = read_config(folder)?;
         let weights = Weights::open(folder, &architecture)?;
-        let mut model = starting_at_zero(|| architecture.model()?.whole().map_err(Error::from))?;
-        for parameter in model.parameters() {
-            weights.read(parameter)?;
-        }
         let has_tokenizer = folder.join(pretrained::TOKENIZER).is_file();
         let mut text = Text {
             tokenizer: has_tokenizer.then(|| Tokenizer::read(folder)).transpose()?,
@@ -80,10 +75,11 @@ impl Source {
             ends: Vec::new(),
         };
         text.add_ends(Some(folder));
+        let model = SavedModel::of_folder(architecture.model()?, weights);
         Ok(Self::of(model, &architecture, text))
     }
 
-    fn of(model: Sequential, architecture: &Architecture, text: Text) -> Self {
+    fn of(model: SavedModel, architecture: &Architecture, text: Text) -> Self {
         Self {
             model,
             vocab: architecture.vocab(),

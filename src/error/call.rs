@@ -12,6 +12,26 @@ pub enum CallError {
     /// There is nothing to evaluate. The pipeline continues to run.
     #[error("an evaluation of 0 micro-batches has no loss: ask for 1 or more")]
     NoMicroBatches,
+    /// There is nothing that a text could go on from. The pipeline continues to run.
+    #[error("a text goes on from one token at least: give some")]
+    NoTokens,
+    /// Tokens that should follow others which the stages have not had. The pipeline continues to run.
+    #[error(
+        "tokens cannot follow {past} others: the stages have had {had} of this text (none after a training \
+         step or a checkpoint was read); begin a new one with `past` 0"
+    )]
+    PastTooLong {
+        /// How many they should follow.
+        past: usize,
+        /// How many the stages have had.
+        had: usize,
+    },
+    /// A pipeline with replicas should write text. The pipeline continues to run.
+    #[error("a pipeline with {replicas} replicas writes no text: launch it with one")]
+    SeveralReplicas {
+        /// How many there are.
+        replicas: u32,
+    },
     /// No process has the rank that is asked.
     #[error("no process has rank {rank}")]
     NoSuchRank {

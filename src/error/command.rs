@@ -109,6 +109,14 @@ pub enum CommandError {
         /// The layers of the model.
         layers: u32,
     },
+    /// Another number of devices than one, or than ranks.
+    #[error("--devices: {devices} devices for {ranks} ranks: name one for all, or one for each")]
+    OtherDevices {
+        /// The devices.
+        devices: usize,
+        /// The ranks.
+        ranks: u32,
+    },
     /// `--dtype any` with measured costs, which are of one number type.
     #[error(
         "--dtype any: the file of --costs is for one number type: leave --costs out, so that both are \

@@ -18,6 +18,7 @@ use super::running::Pipeline;
 use super::setup::Setup;
 use super::shapes::check_shapes;
 use super::stale::Stale;
+use super::text::Text;
 use super::ties::ties;
 use super::transfers::room;
 use crate::actor::{Build, Ranks, Tied};
@@ -81,6 +82,7 @@ pub(super) fn launch<S: Stage>(mut parts: Parts<S>) -> Result<Pipeline<S>> {
         optimizer: parts.optimizer,
         learning_rate: parts.learning_rate,
         stale,
+        text: Text::default(),
         config: parts.config,
         parameters,
         origin: Instant::now(),

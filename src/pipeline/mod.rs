@@ -7,6 +7,7 @@ mod frozen;
 mod hash;
 mod launch;
 mod metrics;
+mod next;
 mod not_finite;
 mod parts;
 mod prepare;
@@ -18,6 +19,7 @@ mod setup;
 mod shapes;
 mod stale;
 mod sync;
+mod text;
 mod ties;
 mod transfers;
 

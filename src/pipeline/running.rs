@@ -15,6 +15,7 @@ use super::hash;
 use super::metrics;
 use super::report::{Evaluation, StepReport};
 use super::stale::Stale;
+use super::text::Text;
 use crate::actor::{Evaluate, Hash, Ranks, Train};
 use crate::data::{DataSource, Fingerprint, Loader, Summed};
 use crate::error::{Error, Result};
@@ -45,6 +46,7 @@ pub struct Pipeline<S: Stage> {
     pub(super) optimizer: Arc<dyn Optimizer>,
     pub(super) learning_rate: LearningRate,
     pub(super) stale: Stale,
+    pub(super) text: Text,
     pub(super) config: String,
     pub(super) parameters: Vec<ParameterInfo>,
     /// The clocks of processes are compared by their time since this instant.
@@ -129,6 +131,7 @@ impl<S: Stage> Pipeline<S> {
     fn train(&mut self, traced: bool) -> Result<(StepReport, Vec<Record>)> {
         let step = self.next_step;
         let learning_rate = self.learning_rate.at(step);
+        self.text.end();
         let call = match traced {
             false if self.is_stale() => self.announce(format_args!("step {step}"))?,
             false => self.begin(format_args!("step {step}"))?,

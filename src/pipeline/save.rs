@@ -62,6 +62,7 @@ impl<S: Stage> Pipeline<S> {
         });
         self.note(answers)?;
         self.next_step = checkpoint.step();
+        self.text.end();
         Ok(())
     }
 

@@ -1,8 +1,9 @@
-//! What a rank runs: a training step, or forward passes alone.
+//! What a rank runs: a training step, forward passes alone, or the next tokens of a text.
 
 use pipewright_stages::loss::Score;
 use pipewright_stages::{ForwardContext, Mode, Tensor};
 
+use super::next_tokens::NextTokens;
 use super::order::Order;
 use super::outcome::Outcome;
 use crate::data::DataSource;
@@ -33,6 +34,10 @@ pub(super) struct Execution<'a> {
     pub(super) scores: Vec<Score>,
     /// In a search: what this rank found.
     pub(super) finding: Option<Finding>,
+    /// The tokens, if text is written.
+    pub(super) next: Option<&'a NextTokens>,
+    /// The scores of what may follow them, on the rank of the last stage.
+    pub(super) next_scores: Vec<f32>,
 }
 
 impl<'a> Execution<'a> {
@@ -60,6 +65,14 @@ impl<'a> Execution<'a> {
         }
     }
 
+    /// The next tokens of a text.
+    pub(super) fn next(next: &'a NextTokens) -> Self {
+        Self {
+            next: Some(next),
+            ..Self::new(Mode::Evaluate, 0, None)
+        }
+    }
+
     fn new(mode: Mode, step: u64, source: Option<&'a dyn DataSource>) -> Self {
         Self {
             mode,
@@ -73,6 +86,8 @@ impl<'a> Execution<'a> {
             asked: false,
             scores: Vec::new(),
             finding: None,
+            next: None,
+            next_scores: Vec::new(),
         }
     }
 

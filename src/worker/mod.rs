@@ -9,6 +9,8 @@ mod finish;
 mod forwards;
 mod meter;
 mod new_weights;
+mod next;
+mod next_tokens;
 mod on_gpus;
 mod order;
 mod outcome;
@@ -33,6 +35,7 @@ mod trace;
 
 pub(crate) use forwards::Forwards;
 pub use meter::RankReport;
+pub(crate) use next_tokens::NextTokens;
 pub(crate) use order::Order;
 pub(crate) use outcome::{Fault, Outcome, Settled, Totals};
 pub(crate) use parameters::Tie;

@@ -18,6 +18,9 @@ impl<S: Stage> Worker<S> {
         let Some(input) = self.input(run, cell)? else {
             return Ok(());
         };
+        if let Some(next) = run.next {
+            return self.forward_next(run, cell, next.past, input);
+        }
         let target = self.target(run, cell)?;
         let shape = shape_of(&input);
         let (output, saved) = match self.chunk(cell.stage).stage.forward(run.context(cell), input) {
@@ -48,9 +51,10 @@ impl<S: Stage> Worker<S> {
     /// rank. In a search there is no input after a stage that failed.
     fn input(&mut self, run: &Execution<'_>, cell: Cell) -> Result<Option<S::Wire>> {
         let Some(before) = Flow::Activation.before(cell.stage) else {
-            let input = match run.fetch(cell) {
-                Some(fetched) => fetched?.0,
-                None => {
+            let input = match (run.next, run.fetch(cell)) {
+                (Some(next), _) => next.input()?,
+                (None, Some(fetched)) => fetched?.0,
+                (None, None) => {
                     let inputs = self.inputs.as_mut();
                     let inputs = inputs.expect("built: the first stage's rank has inputs");
                     self.meter.take(inputs, run.step, run.micro_batch(cell))?
@@ -113,7 +117,7 @@ impl<S: Stage> Worker<S> {
     }
 
     /// Gives an output to the next stage on this rank, or keeps it until it is sent.
-    fn pass_on(&mut self, run: &Execution<'_>, cell: Cell, output: S::Wire) {
+    pub(super) fn pass_on(&mut self, run: &Execution<'_>, cell: Cell, output: S::Wire) {
         if let Some(next) = self.neighbour(cell, 1) {
             next.input = Some(output);
         } else if !(run.is_search() && cell.stage == self.schedule.last_stage()) {

@@ -125,6 +125,11 @@ pub trait Layer: std::fmt::Debug + 'static {
     /// Called once, before training, on the first layer of the model that has parameters.
     fn drop_input_gradient(&mut self) {}
 
+    /// Holds matrices of weights in 16 bits from now on, rounded to nearest, and frees them in 32 bits. After
+    /// it, the layer is only asked for outputs, and computes with the rounded weights in the number format of
+    /// its input. The default is for layers without matrices.
+    fn hold_in_bf16(&mut self) {}
+
     /// Says that a composite layer must keep only its input, and compute the rest again in backward-input.
     /// Called once, before training. Other layers do nothing.
     fn recompute_interior(&mut self) {}

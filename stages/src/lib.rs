@@ -89,6 +89,7 @@ mod recompute;
 pub mod rng;
 mod sequential;
 mod shape;
+mod squares;
 mod stage;
 mod sums;
 mod tensor;

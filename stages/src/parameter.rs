@@ -2,12 +2,17 @@
 
 use std::ops::Range;
 
+use aligned_vec::AVec;
+use half::bf16;
+
+use crate::cpu::real::convert;
 use crate::cuda::{Gpu, Weights};
 use crate::device::{DType, Device, Place};
-use crate::error::Result;
+use crate::error::{OutOfMemory, Result};
 use crate::identity::Shard;
 use crate::init::{Init, starts_at_zero};
 use crate::numbers::Numbers;
+use crate::pool;
 use crate::sums::{Found, Sums};
 use crate::training::Training;
 
@@ -49,13 +54,11 @@ pub struct Parameter {
     on_gpu: Option<Weights>,
     /// The number format that the layer computes in on the CPU.
     format: DType,
+    /// The weights in 16 bits, in place of `value`.
+    halves: Option<AVec<bf16>>,
 }
 
 impl Parameter {
-    /// The length of a piece: so many consecutive numbers, or what is left at the end. The norm of a gradient
-    /// is added up piece by piece, and replicas share the update of a parameter by whole pieces.
-    pub const PIECE: usize = 1 << 16;
-
     /// A parameter with its starting weights.
     pub fn new(name: impl Into<String>, dims: &[usize], init: Init, seed: u64) -> Self {
         let count = dims.iter().product();
@@ -72,6 +75,7 @@ impl Parameter {
             sums: Sums::default(),
             on_gpu: None,
             format: DType::F32,
+            halves: None,
         };
         match starts_at_zero() {
             true => parameter,
@@ -125,6 +129,25 @@ impl Parameter {
             true => 0,
             false => self.value.len(),
         }
+    }
+
+    /// Holds the weights in 16 bits from now on, rounded to nearest, and frees [`Parameter::value`] and
+    /// [`Parameter::grad`]. For a layer that will only be asked for outputs.
+    pub(crate) fn hold_in_bf16(&mut self) {
+        let mut halves = pool::allocate(self.value.len()).unwrap_or_else(|| {
+            let error = OutOfMemory::on_host::<bf16>(self.value.len());
+            panic!("{error}")
+        });
+        convert::<bf16, f32>(&mut halves, &self.value);
+        self.halves = Some(halves);
+        self.value = Numbers::none();
+        self.grad = Numbers::none();
+        self.owned = 0..0;
+    }
+
+    /// The weights, if they are held in 16 bits.
+    pub(crate) fn halves(&self) -> Option<&[bf16]> {
+        self.halves.as_deref()
     }
 
     /// Makes this a tied copy of the parameter with the same name, which another layer holds. It starts with
@@ -202,17 +225,6 @@ impl Parameter {
     pub fn owned_parts(&mut self) -> (&mut [f32], &[f32], &mut [Numbers]) {
         let owned = self.owned.clone();
         (&mut self.value[owned.clone()], &self.grad[owned], &mut self.state)
-    }
-
-    /// How many pieces its gradient has.
-    pub fn pieces(&self) -> usize {
-        self.trained().div_ceil(Self::PIECE)
-    }
-
-    /// The numbers of a piece.
-    pub fn piece(&self, piece: usize) -> Range<usize> {
-        let start = piece * Self::PIECE;
-        start..(start + Self::PIECE).min(self.trained())
     }
 
     /// Moves the numbers to a place. On a GPU, matrix products read a copy of the weights in the place's
@@ -334,35 +346,6 @@ impl Parameter {
     /// matrices.
     pub fn is_matrix(&self) -> bool {
         self.dims.len() >= 2
-    }
-
-    /// Starts the GPU's part of [`Parameter::grad_squares`]. Does nothing on the CPU.
-    ///
-    /// # Errors
-    /// When the GPU reports an error, of this call or of earlier work.
-    pub fn start_grad_squares(&self) -> Result<()> {
-        self.on_gpu.as_ref().map_or(Ok(()), Weights::start_squares)
-    }
-
-    /// The sum of the squares of a piece of the gradient, in double precision, always added up in the same
-    /// order. On a GPU it is the sum of the last [start](Parameter::start_grad_squares); the GPU must be
-    /// done.
-    pub fn grad_squares(&self, piece: usize) -> f64 {
-        if let Some(weights) = &self.on_gpu {
-            return weights.squares()[piece];
-        }
-        let mut lanes = [0.0_f64; 8];
-        let (chunks, rest) = self.grad[self.piece(piece)].as_chunks::<8>();
-        for chunk in chunks {
-            for (lane, &number) in lanes.iter_mut().zip(chunk) {
-                *lane += f64::from(number) * f64::from(number);
-            }
-        }
-        let rest: f64 = rest
-            .iter()
-            .map(|&number| f64::from(number) * f64::from(number))
-            .sum();
-        lanes.iter().sum::<f64>() + rest
     }
 }
 

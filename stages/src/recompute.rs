@@ -173,6 +173,14 @@ impl<S: Stage<Wire: Clone>> Stage for RecomputedStage<S> {
         Ok((output, saved))
     }
 
+    fn forward_next(&mut self, past: usize, input: S::Wire) -> Result<S::Wire> {
+        self.stage.forward_next(past, input)
+    }
+
+    fn next_scores(&mut self, past: usize, input: S::Wire) -> Result<Vec<f32>> {
+        self.stage.next_scores(past, input)
+    }
+
     fn restore(&mut self, saved: Self::Saved) -> Result<Self::Saved> {
         let whole = self.whole(saved)?;
         Ok(RecomputedSaved::Whole(self.stage.restore(whole)?))

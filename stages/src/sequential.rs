@@ -6,14 +6,14 @@ use crate::clock::{Clock, clock};
 use crate::cpu::real::in_format;
 use crate::cuda::{self, Gpu};
 use crate::device::{Device, Place};
-use crate::error::{DeviceError, Result, ShapeError, ValueError};
+use crate::error::{Result, ShapeError, ValueError};
 use crate::kept::{Entry, Kept, List};
 use crate::layer::{Layer, check_place};
 use crate::lora::ChooseLora;
 use crate::packed::Packed;
 use crate::parameter::{Parameter, Part};
 use crate::shape::{Kind, Shape};
-use crate::stage::{ForwardContext, Mode, Stage};
+use crate::stage::{Bytes, ForwardContext, Mode, Stage};
 use crate::tensor::Tensor;
 
 /// A [`Stage`] that runs layers one after the other.
@@ -43,21 +43,19 @@ impl Sequential {
         }
     }
 
-    /// Computes the output of the last of some tokens, `[1, tokens]`, that follow `past` others of the same
-    /// text. At `past` 0 a new text begins. The last layer must compute every row alone, as the head of a
-    /// model does: it runs for the last token only.
+    /// Gives the stage its weights, layer by layer, and holds matrices in 16 bits from then on: see
+    /// [`Layer::hold_in_bf16`]. `read` sets the weights of a parameter. Only one layer's weights are in memory
+    /// in 32 bits at a time.
     ///
     /// # Errors
-    /// When the stage is on a GPU, and whatever stops a layer.
-    pub fn forward_next(&mut self, past: usize, input: Tensor) -> Result<Tensor> {
-        let tokens = input.shape().count();
-        let Some((head, layers)) = self.layers.split_last_mut() else {
-            return Ok(input);
-        };
-        let output = forward_next(layers, past, input)?;
-        let last = last_row(output)?;
-        let scores = head.forward_next(past + tokens - 1, last);
-        scores.map_err(|error| error.at(head.name()))
+    /// Whatever `read` returns.
+    pub fn read_in_bf16(&mut self, mut read: impl FnMut(&mut Parameter) -> Result<()>) -> Result<()> {
+        for layer in &mut self.layers {
+            let mut parameters = layer.parameters().into_iter();
+            parameters.try_for_each(&mut read)?;
+            layer.hold_in_bf16();
+        }
+        Ok(())
     }
 
     /// Says that nobody uses the stage's input gradient. For the first stage of a model, after it is known
@@ -174,6 +172,27 @@ impl Stage for Sequential {
         forward_again(trained, ctx, input)
     }
 
+    fn forward_next(&mut self, past: usize, input: Tensor) -> Result<Tensor> {
+        let output = forward_next(&mut self.layers, past, input)?;
+        output.mark_ready()?;
+        Ok(output)
+    }
+
+    /// The last layer must compute every row alone, as the head of a model does: it runs for the last token
+    /// only.
+    fn next_scores(&mut self, past: usize, input: Tensor) -> Result<Vec<f32>> {
+        let tokens = input.shape().rows();
+        let scores = match self.layers.split_last_mut() {
+            Some((head, layers)) => {
+                let last = last_row(forward_next(layers, past, input)?)?;
+                let scores = head.forward_next(past + tokens - 1, last);
+                scores.map_err(|error| error.at(head.name()))?
+            }
+            None => last_row(input)?,
+        };
+        Ok(scores.to(Place::default())?.f32().to_vec())
+    }
+
     fn recompute_interiors(&mut self) {
         self.layers
             .iter_mut()
@@ -245,12 +264,13 @@ fn last_row(rows: Tensor) -> Result<Tensor> {
     if rows.shape().rows() == 1 {
         return Ok(rows);
     }
-    let device = rows.place().device;
-    if device != Device::Cpu {
-        return Err(DeviceError::LayerOnCpuOnly { device }.into());
-    }
     let width = rows.shape().last();
     let mut last = rows.beside(&[1, 1, width])?;
+    if let Some(gpu) = rows.gpu()? {
+        let bytes = last.bytes() as usize;
+        gpu.copy(last.at(), rows.at().offset(rows.bytes() as usize - bytes), bytes)?;
+        return Ok(last);
+    }
     in_format!(rows.dtype(), N => {
         let numbers = rows.numbers::<N>();
         last.numbers_mut::<N>().copy_from_slice(&numbers[numbers.len() - width..]);

@@ -2,7 +2,7 @@
 
 use crate::clock::Clock;
 use crate::device::{DType, Device, Place};
-use crate::error::{DeviceError, Result};
+use crate::error::{DeviceError, ErrorKind, Result};
 use crate::packed::Packed;
 use crate::parameter::Parameter;
 use crate::shape::Shape;
@@ -184,6 +184,24 @@ pub trait Stage: 'static {
     /// Whatever stops the stage.
     fn restore(&mut self, saved: Self::Saved) -> Result<Self::Saved> {
         Ok(saved)
+    }
+
+    /// Computes the output of the next tokens of a text, which follow `past` others that the stage has had. A
+    /// stage that lets a token see others keeps what it needs of them. At `past` 0 a new text begins.
+    ///
+    /// # Errors
+    /// Whatever stops the stage. The default always fails.
+    fn forward_next(&mut self, _past: usize, _input: Self::Wire) -> Result<Self::Wire> {
+        Err(ErrorKind::WritesNoText.into())
+    }
+
+    /// As [`Stage::forward_next`], for the last stage of a model: the scores of what may follow the last of
+    /// these tokens, one for each token of the vocabulary.
+    ///
+    /// # Errors
+    /// Whatever stops the stage. The default always fails.
+    fn next_scores(&mut self, _past: usize, _input: Self::Wire) -> Result<Vec<f32>> {
+        Err(ErrorKind::WritesNoText.into())
     }
 
     /// Says that parts with a chain of layers inside must keep only their input, and compute the rest again

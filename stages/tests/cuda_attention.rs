@@ -6,7 +6,7 @@ mod emulator;
 
 use common::{numbers, pass};
 use pipewright_stages::layers::{Attention, Heads};
-use pipewright_stages::{DType, Device, Place, Tensor};
+use pipewright_stages::{DType, Device, Layer, Place, Tensor};
 
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
@@ -215,6 +215,48 @@ fn attention_gives_the_same_bits_every_time() {
     }
 }
 
+/// The output of one sequence that the layer gets in calls, which end at these rows.
+fn written(layer: &mut Attention, sizes: Sizes, dtype: DType, qkv: &[f32], ends: &[usize]) -> Vec<f32> {
+    let device = Device::Cuda(0);
+    let (row, mut past, mut output) = (sizes.heads.row(), 0, Vec::new());
+    for &end in ends {
+        let rows = qkv[past * row..end * row].to_vec();
+        let rows = Tensor::from_vec(&[1, end - past, row], rows).unwrap();
+        let rows = rows.to(Place { device, dtype }).unwrap();
+        let out = layer.forward_next(past, rows).unwrap();
+        output.extend_from_slice(out.to(Place::default()).unwrap().f32());
+        past = end;
+    }
+    output
+}
+
+#[test]
+fn tokens_that_follow_others_see_those_before_them() {
+    if emulator::start().is_none() {
+        return;
+    }
+    for (sizes, dtype) in [
+        (Sizes::grouped([1, 23], [6, 2, 24], None), DType::F32),
+        (Sizes::grouped([1, 23], [3, 1, 17], Some(5)), DType::F32),
+        (Sizes::grouped([1, 23], [4, 2, 64], None), DType::Bf16),
+        (Sizes::grouped([1, 23], [2, 2, 80], Some(9)), DType::Bf16),
+    ] {
+        let inputs = draw(sizes);
+        let [expected, _] = formula(sizes, &inputs);
+        let most = if dtype == DType::F32 { F32 } else { BF16 };
+        let mut layer = Attention::grouped("attn", sizes.heads, sizes.window).unwrap();
+        // A new text begins at 0, whatever was there before.
+        for ends in [&[10, 11, 12, 13, 20, 21, 23][..], &[1, 9, 23], &[23]] {
+            let got = written(&mut layer, sizes, dtype, &inputs[0], ends);
+            let away = distance(&got, &expected);
+            assert!(away < most, "{dtype} {sizes:?} {ends:?}: {away:.2e} away");
+        }
+        let rows = Tensor::zeros(&[1, 1, sizes.heads.row()]);
+        let error = layer.forward_next(24, rows).unwrap_err().to_string();
+        assert_eq!(error, "tokens cannot follow 24 others of the text: it has had 23");
+    }
+}
+
 #[test]
 fn heads_too_wide_for_a_gpu_are_refused() {
     if emulator::start().is_none() {
@@ -223,6 +265,24 @@ fn heads_too_wide_for_a_gpu_are_refused() {
     let said = refusal(DType::F32, [1, 2, 4096]);
     let expected = "heads of 4096 numbers are too wide for a GPU, which takes 3072: choose more heads";
     assert!(said.contains(expected), "{said}");
+}
+
+#[test]
+fn heads_too_wide_for_the_kernel_of_next_tokens_are_refused() {
+    if emulator::start().is_none() {
+        return;
+    }
+    let device = Device::Cuda(0);
+    let place = Place {
+        device,
+        dtype: DType::F32,
+    };
+    let mut layer = Attention::new("attn", 2048, 1).unwrap();
+    let row = Tensor::zeros(&[1, 1, 3 * 2048]).to(place).unwrap();
+    layer.forward_next(0, row.clone()).unwrap();
+    let said = layer.forward_next(1, row).unwrap_err().to_string();
+    let expected = "heads of 2048 numbers are too wide for a GPU, which takes 1363: choose more heads";
+    assert_eq!(said, expected);
 }
 
 #[test]

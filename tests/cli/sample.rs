@@ -55,6 +55,20 @@ fn a_checkpoint_can_be_named_itself() {
 }
 
 #[test]
+fn several_ranks_write_what_one_writes() {
+    let place = trained();
+    let alone = written(&place, &["--prompt", "the quick"]);
+    for args in [&["--ranks", "3"][..], &["--devices", "cpu,cpu"]] {
+        let args = [&["--prompt", "the quick"], args].concat();
+        assert_eq!(written(&place, &args), alone, "{args:?}");
+    }
+    let half = written(&place, &["--prompt", "the quick", "--dtype", "bf16"]);
+    assert_eq!(half.len(), alone.len());
+    let args = ["--prompt", "the quick", "--dtype", "bf16", "--ranks", "2"];
+    assert_eq!(written(&place, &args), half);
+}
+
+#[test]
 fn what_cannot_be_is_refused() {
     let place = trained();
     let refused = |args: &[&str]| place.run(args).refused();
@@ -64,6 +78,17 @@ fn what_cannot_be_is_refused() {
         let said = refused(&[&["sample", "runs/small"], temperature].concat());
         assert_eq!(said, "error: --temperature -1: it must be 0 or more\n");
     }
+    let said = refused(&["sample", "runs/small", "--ranks", "7"]);
+    assert_eq!(
+        said,
+        "error: --ranks: a model of 6 layers has stages for 6 ranks at most\n"
+    );
+    let said = refused(&["sample", "runs/small", "--ranks", "3", "--devices", "cpu,cpu"]);
+    assert_eq!(
+        said,
+        "error: --devices: 2 devices for 3 ranks: name one for all, or one for each\n"
+    );
+    assert!(refused(&["sample", "runs/small", "--devices", "gpu"]).contains("`gpu` is no device"));
     assert!(refused(&["sample", "runs/small", "--top-k", "0"]).contains("--top-k 0: it must be 1 or more"));
 }
 

@@ -6,8 +6,11 @@ mod common;
 mod emulator;
 #[path = "../common/plain.rs"]
 mod plain;
+#[path = "../common/text.rs"]
+mod text;
 
 mod profile;
 mod refusals;
 mod replicas;
 mod training;
+mod writing;

@@ -38,6 +38,30 @@ impl<'a, N: Copy> Matrix<'a, N> {
         }
     }
 
+    /// The numbers in memory order.
+    pub(crate) fn numbers(self) -> &'a [N] {
+        self.numbers
+    }
+
+    /// A matrix of the same form with other numbers.
+    pub(crate) fn with_numbers<M>(self, numbers: &[M]) -> Matrix<'_, M> {
+        debug_assert_eq!(numbers.len(), self.numbers.len());
+        let Self {
+            rows,
+            columns,
+            stride,
+            turned,
+            ..
+        } = self;
+        Matrix {
+            numbers,
+            rows,
+            columns,
+            stride,
+            turned,
+        }
+    }
+
     /// Some rows of the matrix.
     pub(super) fn part(self, rows: Range<usize>) -> Self {
         let step = if self.turned { 1 } else { self.stride };

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 mod algorithms;
 mod attention;
+mod attention_next;
 mod blas;
 mod clock;
 mod columns;
@@ -38,6 +39,7 @@ mod trial;
 mod weights;
 
 pub use attention::FUSED_HEADS;
+pub(crate) use attention_next::PastOnGpu;
 pub(crate) use blas::{Product, Start};
 pub(crate) use clock::GpuClock;
 pub(crate) use columns::Columns;

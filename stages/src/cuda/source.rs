@@ -23,4 +23,5 @@ pub(crate) const SOURCE: &str = concat!(
     include_str!("kernels/attention_forward.cu"),
     include_str!("kernels/attention_backward.cu"),
     include_str!("kernels/attention_any.cu"),
+    include_str!("kernels/attention_next.cu"),
 );

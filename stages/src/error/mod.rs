@@ -110,6 +110,9 @@ pub enum ErrorKind {
     /// A device with too little memory.
     #[error(transparent)]
     OutOfMemory(Box<OutOfMemory>),
+    /// A stage that cannot compute the next tokens of a text.
+    #[error("this stage writes no text: it lacks `Stage::forward_next` or `Stage::next_scores`")]
+    WritesNoText,
     /// A failure of a stage or layer written by the user.
     #[error(transparent)]
     Other(Cause),

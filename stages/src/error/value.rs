@@ -20,6 +20,14 @@ pub enum ValueError {
         /// The parameter's name.
         name: String,
     },
+    /// Tokens that should follow others which a layer has not had.
+    #[error("tokens cannot follow {past} others of the text: it has had {had}")]
+    Past {
+        /// How many they should follow.
+        past: usize,
+        /// How many it has had.
+        had: usize,
+    },
     /// An output with a number that is NaN or infinite.
     #[error("its output is not finite (NaN or infinite)")]
     Output,

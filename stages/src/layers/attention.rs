@@ -4,8 +4,9 @@ use super::Heads;
 use crate::cpu::attention::{self, Past, Saved, Sizes};
 use crate::cpu::halves::attention as half_attention;
 use crate::cpu::real::{Real, in_format};
-use crate::device::{DType, Device};
-use crate::error::{DeviceError, Error, Result, SettingError, check_positive};
+use crate::cuda::PastOnGpu;
+use crate::device::DType;
+use crate::error::{Error, Result, SettingError, ValueError, check_positive};
 use crate::kept::Kept;
 use crate::layer::Layer;
 use crate::shape::{Kind, Shape};
@@ -24,8 +25,10 @@ pub struct Attention {
     name: String,
     heads: Heads,
     window: Option<usize>,
-    /// Of the text that is being written.
+    /// Of the text that is being written, and how many of its tokens there are.
     past: Past,
+    past_on_gpu: PastOnGpu,
+    had: usize,
 }
 
 impl Attention {
@@ -64,6 +67,8 @@ impl Attention {
             heads,
             window,
             past: Past::default(),
+            past_on_gpu: PastOnGpu::default(),
+            had: 0,
         })
     }
 
@@ -137,7 +142,6 @@ impl Layer for Attention {
         Ok((output.clone(), Kept::new(ctx, [input, output, lse])))
     }
 
-    /// On the CPU only.
     fn forward_next(&mut self, past: usize, input: Tensor) -> Result<Tensor> {
         let shape = self.output_shape(input.shape())?;
         if shape.dims()[0] != 1 {
@@ -146,19 +150,27 @@ impl Layer for Attention {
                 input.shape(),
             ));
         }
-        let device = input.place().device;
-        if device != Device::Cpu {
-            return Err(DeviceError::LayerOnCpuOnly { device }.into());
+        if past > self.had {
+            let had = self.had;
+            return Err(ValueError::Past { past, had }.into());
         }
         let sizes = self.sizes(&shape);
-        in_format!(input.dtype(), N => self.past.add(past, input.numbers::<N>(), sizes));
+        let gpu = input.gpu()?;
+        match &gpu {
+            Some(gpu) => self.past_on_gpu.add(gpu, past, &input, sizes)?,
+            None => in_format!(input.dtype(), N => self.past.add(past, input.numbers::<N>(), sizes)),
+        }
+        self.had = past + sizes.time;
         if past == 0 {
             return Ok(self.forward(WRITING, input)?.0);
         }
         let mut output = input.beside(shape.dims())?;
-        in_format!(input.dtype(), N => {
-            self.past.attend(output.numbers_mut::<N>(), input.numbers::<N>(), past, sizes);
-        });
+        match gpu {
+            Some(gpu) => self.past_on_gpu.attend(&gpu, &output, &input, past, sizes)?,
+            None => in_format!(input.dtype(), N => {
+                self.past.attend(output.numbers_mut::<N>(), input.numbers::<N>(), past, sizes);
+            }),
+        }
         Ok(output)
     }
 

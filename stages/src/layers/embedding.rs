@@ -2,7 +2,7 @@
 
 use crate::cpu::elementwise::{add, add_into};
 use crate::cpu::parts::{By, cut};
-use crate::cpu::real::{convert, in_format};
+use crate::cpu::real::{Real, convert, in_format};
 use crate::cuda::{ByToken, Gpu, Ptr};
 use crate::error::{Error, Result, ValueError};
 use crate::init::Init;
@@ -111,22 +111,14 @@ impl Embedding {
         }
         let dtype = self.tokens.place().dtype;
         let mut output = Tensor::on_host_in(dtype, shape.dims())?;
-        let (tokens, positions) = (&self.tokens.value, self.positions.as_ref());
+        let (ids, positions) = (input.ids(), self.positions.as_ref());
+        let from = [past, shape.dims()[1]];
         in_format!(dtype, N => {
-            let rows = (By(output.numbers_mut::<N>(), dim), By(input.ids(), 1));
-            cut(rows, dim, |first, (output, ids)| {
-                let rows = output.chunks_exact_mut(dim).zip(ids);
-                for (index, (row, &id)) in (first..).zip(rows) {
-                    let token = &tokens[id as usize * dim..][..dim];
-                    match positions {
-                        Some(positions) => {
-                            let at = (past + index % shape.dims()[1]) * dim;
-                            add_into(row, token, &positions.value[at..][..dim]);
-                        }
-                        None => convert(row, token),
-                    }
-                }
-            });
+            let out = By(output.numbers_mut::<N>(), dim);
+            match self.tokens.halves() {
+                Some(tokens) => look_up(out, ids, tokens, positions.and_then(Parameter::halves), from),
+                None => look_up(out, ids, &self.tokens.value, positions.map(|table| &*table.value), from),
+            }
         });
         Ok(output)
     }
@@ -141,6 +133,27 @@ impl Embedding {
             None => Ok(()),
         }
     }
+}
+
+/// Fills the rows of `out` with vectors of tables in this format. The sequences have `time` tokens, which
+/// follow `past` others.
+fn look_up<N: Real, M: Real>(
+    out: By<&mut [N]>,
+    ids: &[u32],
+    tokens: &[M],
+    positions: Option<&[M]>,
+    [past, time]: [usize; 2],
+) {
+    let dim = out.1;
+    cut((out, By(ids, 1)), dim, |first, (out, ids)| {
+        for (index, (row, &id)) in (first..).zip(out.chunks_exact_mut(dim).zip(ids)) {
+            let token = &tokens[id as usize * dim..][..dim];
+            match positions {
+                Some(positions) => add_into(row, token, &positions[(past + index % time) * dim..][..dim]),
+                None => convert(row, token),
+            }
+        }
+    });
 }
 
 impl Layer for Embedding {
@@ -214,6 +227,11 @@ impl Layer for Embedding {
             }
         });
         Ok(())
+    }
+
+    fn hold_in_bf16(&mut self) {
+        self.tokens.hold_in_bf16();
+        self.positions.iter_mut().for_each(Parameter::hold_in_bf16);
     }
 
     fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {

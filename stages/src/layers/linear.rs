@@ -274,4 +274,9 @@ impl Layer for Linear {
     fn drop_input_gradient(&mut self) {
         self.input_gradient = false;
     }
+
+    fn hold_in_bf16(&mut self) {
+        self.merge_adapters();
+        self.matrix.for_weights().hold_in_bf16();
+    }
 }

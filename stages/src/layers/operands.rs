@@ -5,8 +5,12 @@ use half::bf16;
 use crate::cpu::halves::{self, Panels};
 use crate::cpu::matmul::{self, Packed, Right, Start, matmul};
 use crate::cpu::matrix::Matrix;
-use crate::cpu::real::{Real, in_format};
+use crate::cpu::parts::{By, cut};
+use crate::cpu::real::{Real, convert, in_format};
+use crate::cpu::vector::vector_product;
+use crate::device::DType;
 use crate::parameter::Parameter;
+use crate::pool::Buffer;
 use crate::tensor::Tensor;
 
 /// From this many rows in a micro-batch, the layer keeps no packed copy of weights that lie in the product's
@@ -25,11 +29,67 @@ pub enum Layout {
 
 /// The weights as `[inputs, outputs]`.
 pub(super) fn matrix(weight: &Parameter, layout: Layout) -> Matrix<'_> {
-    let stored = Matrix::new(&weight.value, weight.dims()[1]);
+    stored(&weight.value, weight, layout)
+}
+
+/// The weights as `[inputs, outputs]`, if they are held in 16 bits.
+pub(super) fn half_matrix(weight: &Parameter, layout: Layout) -> Option<Matrix<'_, bf16>> {
+    Some(stored(weight.halves()?, weight, layout))
+}
+
+fn stored<'a, N: Copy>(numbers: &'a [N], weight: &Parameter, layout: Layout) -> Matrix<'a, N> {
+    let stored = Matrix::new(numbers, weight.dims()[1]);
     match layout {
         Layout::InOut => stored,
         Layout::OutIn => stored.t(),
     }
+}
+
+/// `out = start + rows weight` in `f32`, when text is written. It has the bits of [`Operand::multiply`] if there
+/// are several rows. Nothing is kept.
+pub(super) fn multiply_next(
+    out: &mut Tensor,
+    start: Start<'_>,
+    rows: &Tensor,
+    weight: &Parameter,
+    layout: Layout,
+) {
+    if let Some(weight) = half_matrix(weight, layout) {
+        return multiply_halves(out, start, rows, weight);
+    }
+    let weight = matrix(weight, layout);
+    if rows.shape().rows() == 1 {
+        return vector_product(out.f32_mut(), start, rows.f32(), weight);
+    }
+    let rows = Matrix::new(rows.f32(), weight.rows());
+    matmul(out.f32_mut(), start, rows, Right::Matrix(weight));
+}
+
+/// `out = start + rows weight` of weights that are held in 16 bits. With rows of `f32` it has the bits that
+/// the same weights in `f32` give. Nothing is kept.
+pub(super) fn multiply_halves(out: &mut Tensor, start: Start<'_>, rows: &Tensor, weight: Matrix<'_, bf16>) {
+    let width = weight.rows();
+    match rows.dtype() {
+        DType::F32 if rows.shape().rows() == 1 => {
+            vector_product(out.f32_mut(), start, rows.f32(), weight);
+        }
+        DType::F32 => {
+            let mut wide = Buffer::pooled(weight.numbers().len());
+            widen(&mut wide, weight.numbers());
+            let right = Right::Matrix(weight.with_numbers(&wide));
+            matmul(out.f32_mut(), start, Matrix::new(rows.f32(), width), right);
+        }
+        DType::Bf16 => {
+            let rows = Matrix::new(rows.bf16(), width);
+            halves::product(out.bf16_mut(), start, rows, halves::Right::Matrix(weight));
+        }
+    }
+}
+
+fn widen(wide: &mut [f32], numbers: &[bf16]) {
+    cut((By(wide, 1), By(numbers, 1)), 1, |_, (wide, numbers)| {
+        convert(wide, numbers)
+    });
 }
 
 /// Weights in the order of a product, kept until they change. A layer computes in one number format, so it

@@ -111,6 +111,11 @@ impl<C: Cheap> Layer for Recomputed<C> {
         self.linear.merge_adapters();
     }
 
+    fn hold_in_bf16(&mut self) {
+        self.cheap.hold_in_bf16();
+        self.linear.hold_in_bf16();
+    }
+
     fn visit_gradients<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
         self.cheap.visit_gradients(visit);
         self.linear.visit_gradients(visit);

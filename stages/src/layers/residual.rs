@@ -119,6 +119,10 @@ impl Layer for Residual {
         self.layers.iter_mut().for_each(|layer| layer.merge_adapters());
     }
 
+    fn hold_in_bf16(&mut self) {
+        self.layers.iter_mut().for_each(|layer| layer.hold_in_bf16());
+    }
+
     fn recompute_interior(&mut self) {
         self.recompute = true;
     }

@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
-use super::operands::{Factor, Layout, Operand, add_turned_product, adds_in_place, matrix};
+use super::operands::{
+    Factor, Layout, Operand, add_turned_product, adds_in_place, half_matrix, matrix, multiply_halves,
+    multiply_next,
+};
 use crate::cpu::matmul::Start;
 use crate::cpu::matrix::Matrix;
 use crate::cpu::vector::vector_product;
@@ -92,20 +95,22 @@ impl WeightMatrix {
             gpu.product(product, output.at(), rows.at(), weight, bias)?;
             return Ok(output);
         }
+        if let Some(weight) = half_matrix(&self.weight, self.layout) {
+            multiply_halves(&mut output, start(bias), rows, weight);
+            return Ok(output);
+        }
         let weight = matrix(&self.weight, self.layout);
         self.forward.multiply(&mut output, start(bias), rows, weight);
         Ok(output)
     }
 
-    /// As [`WeightMatrix::forward`], for a single row when text is written: nothing is packed.
+    /// As [`WeightMatrix::forward`], when text is written: nothing is packed.
     pub(super) fn forward_next(&mut self, rows: &Tensor, bias: Option<&Parameter>) -> Result<Tensor> {
-        let output = rows.shape().with_last(self.sizes[1]);
-        if output.rows() != 1 || rows.gpu()?.is_some() || rows.dtype() != DType::F32 {
+        if rows.gpu()?.is_some() || rows.dtype() != DType::F32 {
             return self.forward(rows, bias);
         }
-        let mut output = rows.beside(output.dims())?;
-        let weight = matrix(&self.weight, self.layout);
-        vector_product(output.f32_mut(), start(bias), rows.f32(), weight);
+        let mut output = rows.beside(rows.shape().with_last(self.sizes[1]).dims())?;
+        multiply_next(&mut output, start(bias), rows, &self.weight, self.layout);
         Ok(output)
     }
 

@@ -1,0 +1,53 @@
+//! The norm of a gradient, piece by piece.
+
+use std::ops::Range;
+
+use crate::cuda::Weights;
+use crate::error::Result;
+use crate::parameter::Parameter;
+
+impl Parameter {
+    /// The length of a piece: so many consecutive numbers, or what is left at the end. The norm of a gradient
+    /// is added up piece by piece, and replicas share the update of a parameter by whole pieces.
+    pub const PIECE: usize = 1 << 16;
+
+    /// How many pieces its gradient has.
+    pub fn pieces(&self) -> usize {
+        self.trained().div_ceil(Self::PIECE)
+    }
+
+    /// The numbers of a piece.
+    pub fn piece(&self, piece: usize) -> Range<usize> {
+        let start = piece * Self::PIECE;
+        start..(start + Self::PIECE).min(self.trained())
+    }
+
+    /// Starts the GPU's part of [`Parameter::grad_squares`]. Does nothing on the CPU.
+    ///
+    /// # Errors
+    /// When the GPU reports an error, of this call or of earlier work.
+    pub fn start_grad_squares(&self) -> Result<()> {
+        self.on_gpu().map_or(Ok(()), Weights::start_squares)
+    }
+
+    /// The sum of the squares of a piece of the gradient, in double precision, always added up in the same
+    /// order. On a GPU it is the sum of the last [start](Parameter::start_grad_squares); the GPU must be
+    /// done.
+    pub fn grad_squares(&self, piece: usize) -> f64 {
+        if let Some(weights) = self.on_gpu() {
+            return weights.squares()[piece];
+        }
+        let mut lanes = [0.0_f64; 8];
+        let (chunks, rest) = self.grad[self.piece(piece)].as_chunks::<8>();
+        for chunk in chunks {
+            for (lane, &number) in lanes.iter_mut().zip(chunk) {
+                *lane += f64::from(number) * f64::from(number);
+            }
+        }
+        let rest: f64 = rest
+            .iter()
+            .map(|&number| f64::from(number) * f64::from(number))
+            .sum();
+        lanes.iter().sum::<f64>() + rest
+    }
+}

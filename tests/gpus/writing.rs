@@ -1,0 +1,49 @@
+//! Text that is written on GPUs.
+
+use pipewright::stages::{DType, Device};
+
+use crate::emulator;
+use crate::text::{gpt, llama, of_one_stage, of_pipeline};
+use crate::training::{GPU, named, on};
+
+/// The largest difference of two lists of scores, as a share of the largest score.
+fn distance(got: &[Vec<f32>], expected: &[Vec<f32>]) -> f32 {
+    let largest = expected
+        .iter()
+        .flatten()
+        .fold(0.0_f32, |most, x| most.max(x.abs()));
+    let pairs = got.iter().flatten().zip(expected.iter().flatten());
+    pairs.fold(0.0_f32, |most, (a, b)| most.max((a - b).abs())) / largest
+}
+
+#[test]
+fn scores_on_gpus_are_those_of_the_cpu() {
+    if emulator::start().is_none() {
+        return;
+    }
+    for recipe in [gpt(), llama()] {
+        let expected = of_one_stage(&recipe);
+        for (dtype, most) in [(DType::F32, 1e-5), (DType::Bf16, 5e-2)] {
+            let mut alone = None;
+            for (schedule, ranks) in [("gpipe", 1), ("gpipe", 3), ("zb-v", 2)] {
+                let builder = recipe.builder(named(schedule, ranks)).expect("the sizes fit");
+                let mut pipeline = builder.places(vec![on(GPU, dtype)]).launch().expect("it starts");
+                let scores = of_pipeline(&mut pipeline);
+                let away = distance(&scores, &expected);
+                assert!(away < most, "{schedule} on {ranks} ranks in {dtype}: {away} away");
+                assert_eq!(*alone.get_or_insert_with(|| scores.clone()), scores, "{schedule}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_text_goes_from_a_gpu_to_the_cpu() {
+    if emulator::start().is_none() {
+        return;
+    }
+    let places = [GPU, Device::Cpu].map(|device| on(device, DType::F32));
+    let builder = llama().builder(named("gpipe", 2)).expect("the sizes fit");
+    let mut pipeline = builder.places(places.to_vec()).launch().expect("it starts");
+    assert!(distance(&of_pipeline(&mut pipeline), &of_one_stage(&llama())) < 1e-5);
+}
