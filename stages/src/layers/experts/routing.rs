@@ -10,8 +10,8 @@ pub struct Routing {
     /// How many of them compute a token.
     pub chosen: usize,
     /// The coefficient of the auxiliary loss, 0 for none. The loss of a layer and a micro-batch of `T` tokens
-    /// is `T auxiliary experts sum_i f_i p_i`: `f_i` is the number of tokens that chose expert `i`, divided by
-    /// `T`, and `p_i` is the mean over the tokens of the softmax of all scores. It is smallest where all
+    /// is `T auxiliary experts sum_i f_i p_i`: `f_i` is the number of tokens that chose expert `i`, divided
+    /// by `T`, and `p_i` is the mean over the tokens of the softmax of all scores. It is smallest where all
     /// experts have equally many tokens. Fedus et al., "Switch transformers" (2021), equation 4, here times
     /// `T`: all losses are sums over tokens, and the step divides once.
     ///
