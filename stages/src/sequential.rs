@@ -44,8 +44,8 @@ impl Sequential {
     }
 
     /// Gives the stage its weights, layer by layer, and holds matrices in 16 bits from then on: see
-    /// [`Layer::hold_in_bf16`]. `read` sets the weights of a parameter. Only one layer's weights are in memory
-    /// in 32 bits at a time.
+    /// [`Layer::hold_in_bf16`]. `read` sets the weights of a parameter. Only one layer's weights are in
+    /// memory in 32 bits at a time.
     ///
     /// # Errors
     /// Whatever `read` returns.

@@ -18,9 +18,9 @@ const DEVIATION: f32 = 0.02;
 /// Its blocks have RMSNorm, rotary positions, attention with grouped key/value heads, and SwiGLU. Queries,
 /// keys and values are one product, and so are gate and up. Parameters: `wte.weight`; of each block
 /// `ln_1.weight`, `attn.qkv.weight`, `attn.out.weight`, `ln_2.weight`, `mlp.gate_up.weight`,
-/// `mlp.down.weight` behind `h.0.` and so on; `ln_f.weight`; and `lm_head.weight` unless it is tied. With experts, a block has `mlp.router.weight`, and
-/// of each expert `mlp.experts.0.gate_up.weight` and `mlp.experts.0.down.weight`, and so on. Units:
-/// `embed`, `h.0.attn`, `h.0.mlp`, ..., `head`.
+/// `mlp.down.weight` behind `h.0.` and so on; `ln_f.weight`; and `lm_head.weight` unless it is tied. With
+/// experts, a block has `mlp.router.weight`, and of each expert `mlp.experts.0.gate_up.weight` and
+/// `mlp.experts.0.down.weight`, and so on. Units: `embed`, `h.0.attn`, `h.0.mlp`, ..., `head`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Llama {
     /// The number of different tokens.
