@@ -3,14 +3,17 @@
 
     python3 scripts/hf_golden.py tests/golden/hf
 
-Needs torch, transformers and safetensors. Each family gets a folder: the model as transformers saves it, and
+Needs torch, transformers, peft and safetensors. Each family gets a folder: the model as transformers saves it, and
 golden.safetensors with batches (x, y), logits, gradients of the mean loss, and the losses of 20 steps of AdamW on two
-batches in turn, in f32 on the CPU. The folders are kept with the tests; this script makes them again.
+batches in turn, in f32 on the CPU. Some have a folder lora inside: adapters as PEFT saves them, and the same numbers
+with them, where only the adapters are trained. The folders are kept with the tests; this script makes them again.
 """
 import argparse
+import json
 import pathlib
 import shutil
 
+import peft
 import torch
 import transformers
 from safetensors.torch import save_file
@@ -32,23 +35,13 @@ MODELS = {
                                            bos_token_id=None, eos_token_id=None)),
 }
 
+LORA = {"llama": ["q_proj", "v_proj", "down_proj"], "gpt2": ["c_attn", "c_fc"]}
 
-def make(name, folder):
-    kind, settings = MODELS[name]
-    torch.manual_seed(sum(name.encode()))
-    config = kind(**settings)
-    config._attn_implementation = "eager"
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            # Biases start at zero and norms at one: then an error in them would not show.
-            parameter.add_(torch.randn_like(parameter) * 0.05)
-    shutil.rmtree(folder, ignore_errors=True)
-    model.save_pretrained(folder, max_shard_size="30KB" if name == "qwen3" else "1GB")
-    (folder / "generation_config.json").unlink(missing_ok=True)
-    ids = torch.randint(VOCAB, (BATCHES, ROWS, TIME + 1)).repeat(STEPS // BATCHES, 1, 1)
-    golden = {"x": ids[..., :-1].contiguous(), "y": ids[..., 1:].contiguous()}
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.01)
+
+def record(model, golden):
+    """Adds logits, gradients and the losses of 20 steps."""
+    parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    optimizer = torch.optim.AdamW(parameters.values(), lr=3e-3, weight_decay=0.01)
     losses = []
     for step, (x, y) in enumerate(zip(golden["x"], golden["y"])):
         logits = model(x, use_cache=False).logits
@@ -58,14 +51,60 @@ def make(name, folder):
         losses.append(loss.item())
         if step == 0:
             golden["logits"] = logits.detach().contiguous()
-            for parameter, value in model.named_parameters():
+            for parameter, value in parameters.items():
                 golden[f"grad.{parameter}"] = value.grad.clone().contiguous()
         optimizer.step()
     golden["losses"] = torch.tensor(losses)
-    save_file(golden, folder / "golden.safetensors")
+    return f"loss {losses[0]:.4f} to {losses[-1]:.4f}"
+
+
+def shake(parameters):
+    """Moves weights that start at zero or one: an error in them would not show."""
+    with torch.no_grad():
+        for parameter in parameters:
+            parameter.add_(torch.randn_like(parameter) * 0.05)
+
+
+def readable(folder):
     for file in folder.iterdir():
-        file.chmod(0o644)
-    print(f"{name}: loss {losses[0]:.4f} to {losses[-1]:.4f}")
+        file.chmod(0o755 if file.is_dir() else 0o644)
+
+
+def make_lora(name, folder, golden):
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager")
+    settings = peft.LoraConfig(r=3, lora_alpha=6, target_modules=LORA[name], task_type="CAUSAL_LM")
+    model = peft.get_peft_model(model, settings)
+    shake(value for value in model.parameters() if value.requires_grad)
+    model.save_pretrained(folder / "lora")
+    (folder / "lora" / "README.md").unlink(missing_ok=True)
+    described = folder / "lora" / "adapter_config.json"
+    described.write_text(json.dumps(json.loads(described.read_text()) | {"base_model_name_or_path": None}, indent=2))
+    golden = {key: golden[key] for key in "xy"}
+    told = record(model, golden)
+    golden = {key.replace(".default", ""): value for key, value in golden.items()}
+    save_file(golden, folder / "lora" / "golden.safetensors")
+    readable(folder / "lora")
+    print(f"{name} with adapters: {told}")
+
+
+def make(name, folder):
+    kind, settings = MODELS[name]
+    torch.manual_seed(sum(name.encode()))
+    config = kind(**settings)
+    config._attn_implementation = "eager"
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    shake(model.parameters())
+    shutil.rmtree(folder, ignore_errors=True)
+    model.save_pretrained(folder, max_shard_size="30KB" if name == "qwen3" else "1GB")
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    ids = torch.randint(VOCAB, (BATCHES, ROWS, TIME + 1)).repeat(STEPS // BATCHES, 1, 1)
+    golden = {"x": ids[..., :-1].contiguous(), "y": ids[..., 1:].contiguous()}
+    told = record(model, golden)
+    save_file(golden, folder / "golden.safetensors")
+    readable(folder)
+    print(f"{name}: {told}")
+    if name in LORA:
+        make_lora(name, folder, golden)
 
 
 def main():

@@ -214,7 +214,7 @@ fn kept(gpt: &Gpt, rows: usize, place: Place) -> u64 {
 }
 
 #[test]
-fn a_gpt_keeps_half_the_bytes_and_the_plan_says_so() {
+fn a_gpt_keeps_half_the_bytes() {
     for (layers, heads, width, rows) in [(2, 4, 16, 3), (1, 2, 40, 1), (4, 3, 24, 2)] {
         let gpt = Gpt {
             vocab: 43,
@@ -231,13 +231,6 @@ fn a_gpt_keeps_half_the_bytes_and_the_plan_says_so() {
         let tokens = (rows * gpt.context) as u64;
         let whole_numbers = tokens * (1 + 2 * (2 * layers as u64 + 1) + (layers * heads) as u64);
         assert_eq!(half, whole / 2 + 2 * whole_numbers, "{gpt:?}");
-        let planned: u64 = gpt
-            .unit_sizes(rows, gpt.context)
-            .iter()
-            .map(|unit| unit.saved)
-            .sum();
-        assert_eq!(whole, 4 * planned, "{gpt:?}");
-        assert_eq!(half, 2 * planned + 2 * whole_numbers, "{gpt:?}");
     }
 }
 

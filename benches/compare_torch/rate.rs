@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gemm::Parallelism;
+use gemm_common::Parallelism;
 use pipewright::schedule::Pass;
 
 use crate::products::Product;
@@ -117,20 +117,21 @@ fn multiply(product: &Product, left: &[f32], right: &[f32], result: &mut [f32]) 
     // SAFETY: by the assertion, the slices hold all that these dimensions and strides reach. `result` is
     // borrowed exclusively.
     unsafe {
-        gemm::gemm(
-            m,
+        // It prefers columns, so it gets the product of the transposed operands, as from the crate `gemm`.
+        gemm_f32::gemm::f32::get_gemm_fn()(
             n,
+            m,
             k,
             result.as_mut_ptr(),
-            1,
             n as isize,
+            1,
             pass == Pass::BackwardWeight,
-            left.as_ptr(),
-            left_column,
-            left_row,
             right.as_ptr(),
-            right_column,
             right_row,
+            right_column,
+            left.as_ptr(),
+            left_row,
+            left_column,
             1.0,
             1.0,
             false,

@@ -85,8 +85,11 @@ fn start_threads(rank: Rank, count: usize, cores: Vec<core_affinity::CoreId>) ->
 
 message! {
     /// Connects the ranks, and makes the copies of tied parameters equal.
-    Tied { /** All of them. */ ties: Vec<Tie> } -> (),
-    must |worker, message| worker.tie(message.ties)
+    Tied {
+        /** All of them. */ ties: Vec<Tie>,
+        /** The stages before this one are frozen. */ first_trained: StageId
+    } -> (),
+    must |worker, message| worker.tie(message.ties, message.first_trained)
 }
 
 message! {

@@ -103,7 +103,7 @@ impl Contents {
     /// Refuses a file that does not hold this tensor.
     pub(super) fn check_one(
         &self,
-        TensorInfo { name, dims }: &TensorInfo,
+        TensorInfo { name, dims, .. }: &TensorInfo,
         whose: &'static str,
     ) -> Result<()> {
         let expected = dims.clone();

@@ -12,6 +12,8 @@ pub struct TensorInfo {
     pub name: String,
     /// The dimensions, outermost first.
     pub dims: Vec<usize>,
+    /// Whether it is trained: the optimizer's file has tensors for it.
+    pub is_trained: bool,
 }
 
 /// The tensors of a checkpoint's two files for these parameters, in name order in each file.
@@ -20,14 +22,19 @@ pub(super) fn tensors(parameters: &[TensorInfo], states: &[&str]) -> (Vec<Tensor
     model.sort();
     model.dedup();
     let state = |tensor: &TensorInfo| {
-        let TensorInfo { name, dims } = tensor.clone();
+        let TensorInfo { name, dims, .. } = tensor.clone();
         let of = move |state: &&str| TensorInfo {
             name: state_name(&name, state),
             dims: dims.clone(),
+            is_trained: true,
         };
         states.iter().map(of).collect::<Vec<_>>()
     };
-    let optimizer = model.iter().flat_map(state).collect();
+    let optimizer = model
+        .iter()
+        .filter(|tensor| tensor.is_trained)
+        .flat_map(state)
+        .collect();
     (model, optimizer)
 }
 
@@ -53,7 +60,7 @@ impl Layout {
         let mut end = 0;
         let mut entries = Vec::with_capacity(tensors.len());
         let mut begins = Vec::with_capacity(tensors.len());
-        for TensorInfo { name, dims } in tensors {
+        for TensorInfo { name, dims, .. } in tensors {
             let begin = end;
             end += 4 * dims.iter().product::<usize>();
             let entry = Entry {

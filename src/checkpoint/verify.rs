@@ -1,5 +1,7 @@
 //! Verifies every byte of a checkpoint.
 
+use pipewright_stages::Parameter;
+
 use std::fmt;
 
 use super::Checkpoint;
@@ -38,19 +40,19 @@ impl Checkpoint {
     }
 
     /// As [`Checkpoint::verify`], but reads only the tensors of these parameters, with the optimizer's
-    /// `states` of each. Call [`Checkpoint::check`] first.
+    /// `states` of each that is trained. Call [`Checkpoint::check`] first.
     ///
     /// # Errors
     /// As [`Checkpoint::verify`].
-    pub fn verify_parameters(&self, parameters: &[&str], states: &[&str]) -> Result<()> {
-        self.model.verify_these(parameters.iter())?;
-        let of = |parameter: &&str| {
-            states
-                .iter()
-                .map(|state| state_name(parameter, state))
-                .collect::<Vec<_>>()
+    pub fn verify_parameters(&self, parameters: &[&Parameter], states: &[&str]) -> Result<()> {
+        self.model
+            .verify_these(parameters.iter().map(|parameter| parameter.name()))?;
+        let trained = parameters.iter().filter(|parameter| !parameter.is_frozen());
+        let of = |parameter: &&Parameter| {
+            let names = states.iter().map(|state| state_name(parameter.name(), state));
+            names.collect::<Vec<_>>()
         };
-        self.optimizer.verify_these(parameters.iter().flat_map(of))?;
+        self.optimizer.verify_these(trained.flat_map(of))?;
         Ok(())
     }
 }

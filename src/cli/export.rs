@@ -3,14 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use pipewright_stages::{Stage, starting_at_zero};
+use pipewright_stages::{Lora, Sequential, Stage, starting_at_zero};
 
 use super::newest::newest;
 use crate::checkpoint::Checkpoint;
 use crate::compose;
 use crate::config::Config;
 use crate::error::{CommandError, Error, Result};
-use crate::pretrained;
+use crate::pretrained::{self, Adapters, Architecture};
 
 /// What a folder has besides weights and config.json, and what is copied from the folder that training
 /// started from.
@@ -29,18 +29,24 @@ const COPIED: [&str; 9] = [
 /// Write a trained model as a folder that Hugging Face's transformers loads
 ///
 /// The folder gets config.json and model.safetensors with 32-bit floats. If training started from such a
-/// folder, its tokenizer is copied.
+/// folder, its tokenizer is copied. Of a run that trained adapters ([lora]) only these are written, in PEFT's
+/// form, unless --merge adds them to the weights.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   pipewright export runs/finetune-smollm2 models/mine
   pipewright export runs/finetune-smollm2/checkpoints/step-00000020 models/mine
+  pipewright export runs/lora models/adapters
+  pipewright export runs/lora models/mine --merge
   python3 -c \"import transformers; transformers.AutoModelForCausalLM.from_pretrained('models/mine')\"")]
 pub(super) struct Args {
     /// The folder of a run, for its newest checkpoint, or the folder of a checkpoint
     path: PathBuf,
     /// The folder to make
     folder: PathBuf,
+    /// Add adapters to the weights that they are for, and write the whole model
+    #[arg(long)]
+    merge: bool,
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
@@ -53,23 +59,64 @@ pub(super) fn run(args: &Args) -> Result<()> {
     };
     let mut model = starting_at_zero(|| compose::model(&config)?.whole().map_err(Error::from))?;
     checkpoint.read_weights(model.parameters())?;
-    let parameters = model.parameters();
-    pretrained::write(&args.folder, &architecture, |name| {
-        let found = parameters.iter().find(|parameter| parameter.name() == name);
-        Ok(found
-            .expect("the table has the model's parameters")
-            .value
-            .to_vec())
-    })?;
-    if let Some(source) = &config.model.path {
+    let has_adapters = config.lora.rank > 0;
+    if args.merge && !has_adapters {
+        return Err(CommandError::NothingToMerge { folder: from }.into());
+    }
+    let what = match has_adapters && !args.merge {
+        true => {
+            write_adapters(&args.folder, &config, &architecture, &mut model)?;
+            "adapters of "
+        }
+        false => {
+            model.merge_adapters();
+            pretrained::write(&args.folder, &architecture, weights_of(&mut model))?;
+            ""
+        }
+    };
+    if let Some(source) = config.model.path.as_ref().filter(|_| what.is_empty()) {
         copy(source, &args.folder)?;
     }
     let step = checkpoint.step();
     super::print(&format!(
-        "{}: {}, after {step} steps\n",
+        "{}: {what}{}, after {step} steps\n",
         args.folder.display(),
         architecture.name()
     ))
+}
+
+/// Writes the adapters alone. Nothing else may have been trained.
+fn write_adapters(
+    folder: &Path,
+    config: &Config,
+    architecture: &Architecture,
+    model: &mut Sequential,
+) -> Result<()> {
+    let also = |name: &&str| !Lora::is_adapter(name);
+    let parameters = model.parameters();
+    let trained = parameters.iter().filter(|parameter| !parameter.is_frozen());
+    if let Some(parameter) = trained.map(|parameter| parameter.name()).find(also) {
+        let parameter = parameter.to_owned();
+        return Err(CommandError::NotOnlyAdapters { parameter }.into());
+    }
+    let adapters = Adapters {
+        rank: config.lora.rank,
+        alpha: config.lora.alpha,
+        dropout: config.lora.dropout,
+        targets: config.lora.targets.clone(),
+    };
+    let (targets, base) = (compose::adapted(config)?, config.model.path.as_deref());
+    pretrained::write_adapters(folder, architecture, &adapters, &targets, base, weights_of(model))
+}
+
+/// The numbers of a model's parameter by its name.
+fn weights_of(model: &mut Sequential) -> impl FnMut(&str) -> Result<Vec<f32>> {
+    let parameters = model.parameters();
+    move |name| {
+        let found = parameters.iter().find(|parameter| parameter.name() == name);
+        let parameter = found.expect("the table has the model's parameters");
+        Ok(parameter.value.to_vec())
+    }
 }
 
 fn copy(source: &Path, folder: &Path) -> Result<()> {

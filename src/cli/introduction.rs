@@ -57,7 +57,7 @@ impl Introduction {
         let threads = self.threads(ranks as usize);
         let mut lines = vec![
             format!("data      {}", self.data),
-            format!("model     {} parameters", parameters(session)),
+            format!("model     {}", parameters(session)),
             format!("pipeline  {}{threads}", self.pipeline),
             format!("fabric    {}", self.fabric),
             format!("run       {}", session.dir().path().display()),
@@ -110,14 +110,21 @@ fn replicas(config: &Config) -> String {
     }
 }
 
-/// The number of a model's parameters. Tied ones count once.
-fn parameters<S: Stage>(session: &Session<'_, S>) -> usize {
+/// The number of a model's parameters, and of those that are trained. Tied ones count once.
+fn parameters<S: Stage>(session: &Session<'_, S>) -> String {
     let parameters = session.pipeline().parameters().iter();
-    let mut parameters: Vec<_> = parameters.map(|info| (&info.name, &info.dims)).collect();
+    let mut parameters: Vec<_> = parameters
+        .map(|info| (&info.name, info.is_trained, &info.dims))
+        .collect();
     parameters.sort();
     parameters.dedup();
-    parameters
-        .iter()
-        .map(|(_, dims)| dims.iter().product::<usize>())
-        .sum()
+    let sum = |among: &dyn Fn(bool) -> bool| -> usize {
+        let counted = parameters.iter().filter(|(_, is_trained, _)| among(*is_trained));
+        counted.map(|(.., dims)| dims.iter().product::<usize>()).sum()
+    };
+    let (all, trained) = (sum(&|_| true), sum(&|is_trained| is_trained));
+    match all == trained {
+        true => format!("{all} parameters"),
+        false => format!("{all} parameters, of which {trained} are trained"),
+    }
 }

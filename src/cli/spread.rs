@@ -25,8 +25,8 @@ pub(super) struct Spread {
     /// The devices of the ranks: one for all, or one for each, such as cuda:0,cuda:1
     #[arg(long, value_name = "DEVICE", value_delimiter = ',', default_value = "cpu")]
     devices: Vec<Device>,
-    /// The number type of the weights. With bf16 they take half the memory. The CPU computes in f32 with them,
-    /// a GPU in bf16
+    /// The number type of the weights. With bf16 they take half the memory. The CPU computes in f32 with
+    /// them, a GPU in bf16
     #[arg(long, value_name = "TYPE", value_enum, default_value = "f32")]
     dtype: Dtype,
     /// How many threads compute [default: one for each core]

@@ -11,6 +11,7 @@ use toml::Value;
 use super::model::{Sizes, sizes};
 use super::places::check_gpus;
 use super::schedule::unfitted;
+use super::trained::trained;
 use super::{data, kinds_of_gpus, loss, model, optimizer, places};
 use crate::config::{Config, RecomputeBy};
 use crate::error::{Result, ValueProblem};
@@ -84,7 +85,11 @@ pub fn on_cluster(config: &Config, ranks: u32, costs: ModelCosts, cluster: &Clus
         sharded: config.divides_updates(),
     };
     let Sizes { units, .. } = sizes(config);
-    let weights = units.iter().map(|unit| F32 * unit.weights as f64).collect();
+    let numbers: Vec<u64> = match trained(config)? {
+        Some(units) => units.into_iter().map(|[_, trained]| trained).collect(),
+        None => units.iter().map(|unit| unit.weights).collect(),
+    };
+    let weights = numbers.into_iter().map(|count| F32 * count as f64).collect();
     costs
         .linked(cluster.of_transfers(map, replicas, ranks))?
         .queued(
@@ -164,7 +169,8 @@ fn settings(config: &Config) -> Result<Settings> {
     };
     add("model", &|key| key != "seed");
     add("data", &|key| ["kind", "seq"].contains(&key));
-    add("optimizer", &|key| key == "kind");
+    add("lora", &|key| key != "path");
+    add("optimizer", &|key| ["kind", "groups"].contains(&key));
     let rows = config.micro_batch_size().to_string();
     settings.insert("pipeline.micro_batch_size".to_owned(), rows);
     let selective = recomputed(config)? == Recompute::Selective;

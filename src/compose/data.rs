@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use super::tokenized::documents;
+use super::tokenized::{documents, tokenizer};
 use crate::config::{Config, DataKind, ModelKind};
-use crate::data::{Corpus, DataSource, Documents, Encoded, Images, LabelledImages, Sequences, Windows};
+use crate::data::{Corpus, DataSource, Documents, Encoded, Form, Images, LabelledImages, Sequences, Windows};
 use crate::error::{Result, ValueProblem};
+use crate::tokenizer::Tokenizer;
 
 /// The number of windows in a validation on text or tokens, if the config does not set it. It does not depend
 /// on the size of a micro-batch.
@@ -49,19 +50,25 @@ pub fn data_telling(config: &Config, tell: &mut dyn FnMut(Encoded)) -> Result<Tr
     if paths.is_empty() {
         return Err(config.refuse("data.path", ValueProblem::NoData));
     }
-    let encoded = documents(config, tell)?;
-    match config.data.kind {
-        DataKind::Text if config.data.path.is_built_in() => windows(config, Corpus::built_in(), "bytes"),
-        DataKind::Text => match encoded {
-            Some(documents) => windows(config, documents.into_corpus(), "tokens"),
-            None => windows(config, Corpus::text(paths)?, "bytes"),
-        },
-        DataKind::Tokens => windows(config, Corpus::tokens(paths, config.data.dtype)?, "tokens"),
-        DataKind::Jsonl | DataKind::Parquet => match encoded {
-            Some(documents) => sequences(config, documents),
-            None => Err(config.refuse("data.tokenizer", ValueProblem::NoTokenizer)),
-        },
-        DataKind::Idx => images(config),
+    let (data, is_built_in) = (&config.data, config.data.path.is_built_in());
+    let mut encoded = |form, tokenizer: &Tokenizer| documents(config, form, tokenizer, tell);
+    match (data.kind, tokenizer(config)?) {
+        (DataKind::Text, Some(tokenizer)) => {
+            let corpus = match is_built_in {
+                true => Corpus::built_in_encoded(&tokenizer, data.end_of_text.as_deref())?,
+                false => encoded(Form::Text, &tokenizer)?.into_corpus(),
+            };
+            windows(config, corpus, "tokens")
+        }
+        (DataKind::Text, None) if is_built_in => windows(config, Corpus::built_in(), "bytes"),
+        (DataKind::Text, None) => windows(config, Corpus::text(paths)?, "bytes"),
+        (DataKind::Tokens, _) => windows(config, Corpus::tokens(paths, data.dtype)?, "tokens"),
+        (DataKind::Jsonl, Some(tokenizer)) => sequences(config, encoded(Form::Jsonl, &tokenizer)?),
+        (DataKind::Parquet, Some(tokenizer)) => sequences(config, encoded(Form::Parquet, &tokenizer)?),
+        (DataKind::Jsonl | DataKind::Parquet, None) => {
+            Err(config.refuse("data.tokenizer", ValueProblem::NoTokenizer))
+        }
+        (DataKind::Idx, _) => images(config),
     }
 }
 

@@ -4,6 +4,7 @@ use pipewright_stages::models::UnitSizes;
 use pipewright_stages::{DType, Device, Place, Recompute};
 
 use super::model::{Sizes, recomputed_by_stage, sizes};
+use super::trained::trained;
 use super::{PipelinePlan, optimizer, places};
 use crate::config::Config;
 use crate::error::Result;
@@ -11,6 +12,19 @@ use crate::plan::{self, Costs, DataMemory, RankMemory, StageCost, StageMemory};
 
 /// Bytes of a number on the CPU, of a weight, and of an optimizer's number.
 const F32: f64 = 4.0;
+
+/// The cost of a stage before which, and in which, nothing is trained, without its forward.
+const NO_BACKWARD: StageCost = StageCost {
+    forward: 0.0,
+    backward_input: 0.0,
+    backward_weight: 0.0,
+    update: 0.0,
+    reduce: 0.0,
+    gather: 0.0,
+    saved: 0.0,
+    pending: 0.0,
+    restored: 0.0,
+};
 
 /// The most memory that each rank of a pipeline holds while it trains this config, in the replica that holds
 /// most. It is an estimate from the sizes of the
@@ -54,14 +68,37 @@ fn each_stage(config: &Config, plan: &PipelinePlan) -> Result<(Vec<StageCost>, V
     let how = recomputed_by_stage(config, plan.counts.len())?;
     let places = places(config, schedule.ranks())?;
     let per_weight = PerWeight::of(config, plan);
+    let trained = trained(config)?;
     let mut left = units.as_slice();
-    let mut read = F32 * input as f64;
+    let (mut unit, mut all_frozen) = (0, true);
+    // Images are read in the format of the activations. Ids have four bytes.
+    let bytes = match config.model.kind.takes_tokens() {
+        true => F32,
+        false => places[0].dtype.bytes() as f64,
+    };
+    let mut read = bytes * input as f64;
     let (mut costs, mut stages) = (Vec::new(), Vec::new());
     for ((&count, how), rank) in plan.counts.iter().zip(how).zip(schedule.placement().iter()) {
         let (stage, rest) = left.split_at(count.min(left.len()));
         let place = places[rank.index()];
-        let memory = of_stage(stage, place, per_weight, how);
-        costs.push(cost(stage, place, how, read));
+        let trained = trained
+            .as_ref()
+            .map(|units| sums(&units[unit..unit + stage.len()]));
+        unit += stage.len();
+        let memory = of_stage(stage, trained, place, per_weight, how);
+        let cost = cost(stage, place, how, read);
+        all_frozen &= trained.is_some_and(|[_, trained]| trained == 0.0);
+        costs.push(match trained {
+            Some(_) if all_frozen => StageCost {
+                forward: cost.forward,
+                ..NO_BACKWARD
+            },
+            Some([all, trained]) => StageCost {
+                backward_weight: cost.backward_weight * trained / all.max(1.0),
+                ..cost
+            },
+            None => cost,
+        });
         read = memory.output;
         stages.push(memory);
         left = rest;
@@ -69,19 +106,26 @@ fn each_stage(config: &Config, plan: &PipelinePlan) -> Result<(Vec<StageCost>, V
     Ok((costs, stages))
 }
 
+/// The bytes of all weights of some units, and of those that are trained.
+fn sums(units: &[[u64; 2]]) -> [f64; 2] {
+    [0, 1].map(|which| F32 * units.iter().map(|unit| unit[which]).sum::<u64>() as f64)
+}
+
 /// What a stage of these units keeps of a micro-batch. All its passes take the same time, because only their
 /// order matters here.
 fn cost(units: &[UnitSizes], place: Place, how: Recompute, read: f64) -> StageCost {
-    let bytes = place.dtype.bytes() as f64;
-    let sum = |size: fn(&UnitSizes) -> u64| bytes * units.iter().map(size).sum::<u64>() as f64;
+    // A part of the numbers has four bytes in every format.
+    let bytes =
+        |numbers: u64, f32: u64| place.dtype.bytes() as f64 * (numbers - f32) as f64 + F32 * f32 as f64;
+    let sum = |size: fn(&UnitSizes) -> u64| units.iter().map(size).sum::<u64>();
     let shared: u64 = units.iter().skip(1).map(|unit| unit.shared).sum();
-    let kept: fn(&UnitSizes) -> u64 = match how {
-        Recompute::Selective => |unit| unit.selective,
-        Recompute::None | Recompute::Full => |unit| unit.saved,
+    let saved = match how {
+        Recompute::Selective => bytes(sum(|unit| unit.selective), sum(|unit| unit.selective_f32)),
+        Recompute::None | Recompute::Full => bytes(sum(|unit| unit.saved), sum(|unit| unit.saved_f32)),
     };
     let cost = StageCost {
-        saved: sum(kept) - bytes * shared as f64,
-        pending: sum(|unit| unit.pending),
+        saved: saved - bytes(shared, 0),
+        pending: bytes(sum(|unit| unit.pending), sum(|unit| unit.pending_f32)),
         ..StageCost::default()
     };
     match how {
@@ -136,11 +180,20 @@ impl PerWeight {
     }
 }
 
-fn of_stage(units: &[UnitSizes], place: Place, per_weight: PerWeight, how: Recompute) -> StageMemory {
-    let weights = F32 * units.iter().map(|unit| unit.weights).sum::<u64>() as f64;
+/// `trained`: the bytes of all weights, and of those that are trained, if not all are. What layers keep for
+/// gradients of frozen weights is counted too: the estimate is an upper bound then.
+fn of_stage(
+    units: &[UnitSizes],
+    trained: Option<[f64; 2]>,
+    place: Place,
+    per_weight: PerWeight,
+    how: Recompute,
+) -> StageMemory {
+    let all = F32 * units.iter().map(|unit| unit.weights).sum::<u64>() as f64;
+    let [weights, trained] = trained.unwrap_or([all; 2]);
     let activation = place.dtype.bytes() as f64;
     let in_place = match place.device {
-        Device::Cpu => F32 * units.iter().map(|unit| unit.in_place).sum::<u64>() as f64,
+        Device::Cpu => trained.min(F32 * units.iter().map(|unit| unit.in_place).sum::<u64>() as f64),
         Device::Cuda(_) => 0.0,
     };
     // On a GPU, products read the weights themselves; with `bf16` they read a copy.
@@ -164,8 +217,8 @@ fn of_stage(units: &[UnitSizes], place: Place, per_weight: PerWeight, how: Recom
     };
     StageMemory {
         weights: per_weight.weights * weights + copy,
-        gradients: per_weight.gradients * (weights - in_place) + per_weight.gradients_in_place * in_place,
-        optimizer: per_weight.optimizer * weights,
+        gradients: per_weight.gradients * (trained - in_place) + per_weight.gradients_in_place * in_place,
+        optimizer: per_weight.optimizer * trained,
         packed,
         working: activation * units.iter().map(working).max().unwrap_or(0) as f64,
         output: activation * units.last().map_or(0, |unit| unit.output) as f64,

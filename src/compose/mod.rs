@@ -12,14 +12,16 @@ mod model;
 mod pipeline;
 mod places;
 mod plan;
+mod rules;
 mod schedule;
 mod tokenized;
+mod trained;
 
 pub use costs::{check_measurable, costs_of, costs_under_any, measure, measured_in, on_cluster};
 pub use data::{TrainingData, data, data_telling};
 pub use enough_memory::{RanksHere, check_memory, check_memory_to_measure, memory_limits};
 pub use memory::{estimated_costs, memory};
-pub use model::{architecture, model, stages};
+pub use model::{adapted, architecture, model, stages};
 pub use pipeline::{launch, learning_rate, loss, optimizer};
 pub use places::{describe_devices, gpu_memory, kinds_of_gpus, places, places_of_all};
 pub use plan::{PipelinePlan, plan};

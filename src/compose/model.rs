@@ -1,20 +1,26 @@
 //! The model, and its stages.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use pipewright_stages::layers::{Heads, Rope, RopeLayout, RopeScaling};
 use pipewright_stages::models::{Gpt, Llama, Mlp, Model, UnitSizes};
 use pipewright_stages::{Error, Recompute, RecomputedStage, Sequential, StageBuilder, recompute};
 
+use super::rules::with_rules;
 use crate::config::{self, Config, Partition, RecomputeBy, RopeScalingKind};
 use crate::error::{Result, ValueProblem};
-use crate::pretrained::{Architecture, Family, Weights, start_from};
+use crate::pretrained::{Architecture, Family, Target, Weights, open_adapters, start_from};
 
 /// The model, before it is cut.
 ///
 /// # Errors
-/// When its sizes are impossible.
+/// When its sizes are impossible, or a rule about what is trained fits nothing.
 pub fn model(config: &Config) -> Result<Model> {
+    with_rules(config, untrained(config)?)
+}
+
+fn untrained(config: &Config) -> Result<Model> {
     match kind(config) {
         Kind::OfTokens(architecture) => architecture.model(),
         Kind::Mlp(mlp) => mlp.model().map_err(Into::into),
@@ -143,11 +149,40 @@ pub fn stages(config: &Config, counts: &[usize]) -> Result<Vec<StageBuilder<Reco
     let (mut stages, how) = cut(config, counts)?;
     if let (Some(folder), Some(architecture)) = (&config.model.path, architecture(config)) {
         let weights = Arc::new(Weights::open(folder, &architecture)?);
-        let start = |stage| start_from(Arc::clone(&weights), stage);
+        let adapters = adapters(config, &architecture)?.map(Arc::new);
+        let start = |stage| start_from(Arc::clone(&weights), adapters.clone(), stage);
         stages = stages.into_iter().map(start).collect();
     }
     let pairs = stages.into_iter().zip(how);
     Ok(pairs.map(|(stage, how)| recompute(stage, how)).collect())
+}
+
+/// The adapters that training starts from.
+fn adapters(config: &Config, architecture: &Architecture) -> Result<Option<Weights>> {
+    let lora = &config.lora;
+    let Some(folder) = lora.path.as_ref().filter(|_| lora.rank > 0) else {
+        return Ok(None);
+    };
+    open_adapters(folder, architecture, lora.rank, &adapted(config)?).map(Some)
+}
+
+/// The layers of a model that have adapters.
+///
+/// # Errors
+/// As for [`model`].
+pub fn adapted(config: &Config) -> Result<Vec<Target>> {
+    let contents = model(config)?.contents()?;
+    let numbers = contents.iter().flat_map(|unit| &unit.parameters);
+    let numbers: HashMap<&str, usize> = numbers.map(|(name, count, _)| (name.as_str(), *count)).collect();
+    let target = |target: &String| {
+        let width = |which: &str| {
+            let count = numbers.get(format!("{target}.lora_{which}.weight").as_str())?;
+            Some(count / config.lora.rank)
+        };
+        Some((target.clone(), [width("a")?, width("b")?]))
+    };
+    let targets = contents.iter().flat_map(|unit| &unit.targets);
+    Ok(targets.filter_map(target).collect())
 }
 
 /// The stages of the model with random weights, and what each recomputes.

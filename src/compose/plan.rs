@@ -155,7 +155,7 @@ fn chosen(config: &Config) -> Result<(Schedule, Option<String>)> {
         ranks,
         chunks: Some(chunks),
         micro_batches,
-        costs: &equal_costs()?,
+        costs: &equal_costs(config)?,
         memory: None,
         links: LinkKind::Buffered,
         goal: Goal::Makespan,

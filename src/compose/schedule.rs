@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::trained::trained_share;
 use crate::config::{self, Config};
 use crate::error::{Result, ScheduleFileProblem, ValueProblem};
 use crate::groups::Groups;
@@ -27,7 +28,7 @@ pub(super) fn unfitted(config: &Config) -> Result<Schedule> {
 /// A named schedule for the config's ranks and so many micro-batches, before costs are known.
 pub(super) fn named(config: &Config, name: &str, micro_batches: u32) -> Result<Schedule> {
     let (ranks, chunks) = ranks_and_chunks(config)?;
-    Schedule::make(name, ranks, Some(chunks), micro_batches, &equal_costs()?)
+    Schedule::make(name, ranks, Some(chunks), micro_batches, &equal_costs(config)?)
         .map_err(|error| config.refuse("pipeline.schedule", ValueProblem::Schedule(Box::new(error))))
 }
 
@@ -154,9 +155,11 @@ fn check_file(config: &Config, path: &str, schedule: &Schedule) -> Result<()> {
 }
 
 /// Costs for when none are measured: all ranks and all passes have the same cost, and nothing is freed before
-/// the backward-weight.
-pub(super) fn equal_costs() -> Result<Costs> {
+/// the backward-weight. Of a model with frozen parameters, the backward-weight costs only the share of the
+/// weights that is trained.
+pub(super) fn equal_costs(config: &Config) -> Result<Costs> {
     let share = StageCost {
+        backward_weight: trained_share(config)?,
         pending: 1.0,
         ..StageCost::default()
     };

@@ -1,6 +1,6 @@
 //! The tokenizer of a config, and the documents that it encodes.
 
-use crate::config::{Config, DataKind};
+use crate::config::Config;
 use crate::data::{Documents, Encoded, Form, Recipe};
 use crate::error::{Result, ValueProblem};
 use crate::tokenizer::Tokenizer;
@@ -18,18 +18,14 @@ pub fn tokenizer(config: &Config) -> Result<Option<Tokenizer>> {
     Ok(Some(tokenizer))
 }
 
-/// The documents of a config as tokens. `None` if it has no tokenizer, or if its data are tokens already.
-pub(super) fn documents(config: &Config, tell: &mut dyn FnMut(Encoded)) -> Result<Option<Documents>> {
-    let Some(tokenizer) = tokenizer(config)? else {
-        return Ok(None);
-    };
+/// The documents of a config as tokens.
+pub(super) fn documents(
+    config: &Config,
+    form: Form,
+    tokenizer: &Tokenizer,
+    tell: &mut dyn FnMut(Encoded),
+) -> Result<Documents> {
     let data = &config.data;
-    let form = match data.kind {
-        DataKind::Text => Form::Text,
-        DataKind::Jsonl => Form::Jsonl,
-        DataKind::Parquet => Form::Parquet,
-        DataKind::Tokens | DataKind::Idx => return Ok(None),
-    };
     let recipe = Recipe {
         form,
         field: data.field.clone(),
@@ -40,5 +36,5 @@ pub(super) fn documents(config: &Config, tell: &mut dyn FnMut(Encoded)) -> Resul
     let cache = || Some(pipewright_stages::devices::cache_folder()?.join("tokens"));
     let folder = data.cache.clone().or_else(cache);
     let folder = folder.ok_or_else(|| config.refuse("data.cache", ValueProblem::NoCacheFolder))?;
-    Documents::encode(&data.path.0, &tokenizer, &recipe, &folder, tell).map(Some)
+    Documents::encode(&data.path.0, tokenizer, &recipe, &folder, tell)
 }

@@ -8,7 +8,7 @@ use super::tree::is_stronger;
 use super::values::{Balanced, Partition, Paths};
 use super::{Config, DataKind, limits};
 use crate::data::Share;
-use crate::error::{ModelProblem, Result, ValueProblem};
+use crate::error::{ModelProblem, Result, RuleProblem, ValueProblem};
 use crate::pretrained::Family;
 
 /// If two keys set the same thing, the one from the stronger source counts.
@@ -41,6 +41,8 @@ pub(super) fn check(config: &Config) -> Result<()> {
     data(config)?;
     pipeline(config)?;
     optimizer(config)?;
+    lora(config)?;
+    groups(config)?;
     train(config)?;
     launch(config)
 }
@@ -196,17 +198,12 @@ fn data(config: &Config) -> Result<()> {
     }
 }
 
-/// Refuses documents without a tokenizer, and a tokenizer for the built-in text.
+/// Refuses documents without a tokenizer, or without a reader.
 fn tokenizer(config: &Config) -> Result<()> {
     let data = &config.data;
     let is_set = data.tokenizer.is_some();
     let needed = matches!(data.kind, DataKind::Jsonl | DataKind::Parquet);
     config.require(is_set || !needed, "data.tokenizer", || ValueProblem::NoTokenizer)?;
-    config.require(
-        !is_set || !data.path.is_built_in() || data.kind != DataKind::Text,
-        "data.tokenizer",
-        || ValueProblem::BuiltInBytes(Paths::BUILT_IN),
-    )?;
     let has_parquet = cfg!(feature = "parquet") || data.kind != DataKind::Parquet;
     config.require(has_parquet, "data.kind", || ValueProblem::NoFeature("parquet"))
 }
@@ -309,6 +306,41 @@ fn falling(config: &Config, decay: u64) -> Result<()> {
         warmup,
         steps,
     })
+}
+
+fn lora(config: &Config) -> Result<()> {
+    let lora = &config.lora;
+    if lora.rank == 0 {
+        let set = |key: &str| config.origins.contains_key(key) && !overrides(config, "lora.rank", key);
+        let keys = ["lora.path", "lora.targets", "lora.alpha", "lora.dropout"];
+        return match keys.iter().find(|key| set(key)) {
+            Some(key) => Err(config.refuse(key, ValueProblem::from(RuleProblem::NoRank))),
+            None => Ok(()),
+        };
+    }
+    let named = !lora.targets.is_empty();
+    config.require(named, "lora.targets", || RuleProblem::NoTargets.into())?;
+    let (value, must) = (lora.alpha, "it must be above 0");
+    config.require(value > 0.0 && value.is_finite(), "lora.alpha", || {
+        ValueProblem::OutOfRange { value, must }
+    })?;
+    config.require((0.0..1.0).contains(&lora.dropout), "lora.dropout", || {
+        ValueProblem::NoProbability(lora.dropout)
+    })
+}
+
+fn groups(config: &Config) -> Result<()> {
+    for group in &config.optimizer.groups {
+        let named = !group.parameters.is_empty();
+        config.require(named, "optimizer.groups", || RuleProblem::NoParameters.into())?;
+        for value in [group.rate, group.weight_decay].into_iter().flatten() {
+            let must = "rate and weight_decay must be 0 or more";
+            config.require(value >= 0.0 && value.is_finite(), "optimizer.groups", || {
+                ValueProblem::OutOfRange { value, must }
+            })?;
+        }
+    }
+    Ok(())
 }
 
 fn train(config: &Config) -> Result<()> {

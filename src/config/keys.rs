@@ -6,13 +6,15 @@ use serde::{Deserialize, forward_to_deserialize_any};
 
 use super::model::Model;
 use super::sections::{Checkpoint, Data, Launch, Metrics, Optimizer, Pipeline, Train};
+use super::training::Lora;
 use crate::error::{ConfigError, MeantKey, Origin};
 use crate::nearest::nearest;
 
 /// The sections and their keys, in the order in which they are written.
-pub(super) fn all() -> [(&'static str, &'static [&'static str]); 8] {
+pub(super) fn all() -> [(&'static str, &'static [&'static str]); 9] {
     [
         ("model", of::<Model>()),
+        ("lora", of::<Lora>()),
         ("data", of::<Data>()),
         ("pipeline", of::<Pipeline>()),
         ("optimizer", of::<Optimizer>()),
@@ -57,7 +59,7 @@ impl<'de> Deserializer<'de> for Fields<'_> {
 }
 
 /// Other programs' names for a key.
-const ELSEWHERE: [(&str, &str, &str); 28] = [
+const ELSEWHERE: [(&str, &str, &str); 33] = [
     ("d_model", "model", "dim"),
     ("embedding_dim", "model", "dim"),
     ("hidden_dim", "model", "dim"),
@@ -75,6 +77,11 @@ const ELSEWHERE: [(&str, &str, &str); 28] = [
     ("max_position_embeddings", "model", "context"),
     ("rms_norm_eps", "model", "norm_epsilon"),
     ("sliding_window", "model", "window"),
+    ("r", "lora", "rank"),
+    ("lora_r", "lora", "rank"),
+    ("lora_alpha", "lora", "alpha"),
+    ("lora_dropout", "lora", "dropout"),
+    ("target_modules", "lora", "targets"),
     ("block_size", "data", "seq"),
     ("context", "data", "seq"),
     ("max_length", "data", "seq"),

@@ -25,6 +25,7 @@ mod pretrained;
 mod read;
 mod sections;
 mod settings;
+mod training;
 mod tree;
 mod typed;
 mod values;
@@ -41,4 +42,5 @@ pub use sections::{
     Pipeline, SyncKind, Train,
 };
 pub use settings::Config;
+pub use training::{Group, Lora};
 pub use values::{Balanced, Partition, Paths, RecomputeBy, Sizes};

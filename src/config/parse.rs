@@ -40,6 +40,7 @@ impl Config {
         tree.add_environment(environment)?;
         tree.add_sets(sets)?;
         pretrained::add(&mut tree)?;
+        pretrained::add_adapters(&mut tree)?;
         let resolved = Self::of(&tree)?.table()?;
         kinds::settle(&mut tree, &resolved)?;
         let mut config = Self::of(&tree)?;
@@ -56,6 +57,7 @@ impl Config {
         }
         Ok(Self {
             model: read::section(tree, "model")?,
+            lora: read::section(tree, "lora")?,
             data: read::section(tree, "data")?,
             pipeline: read::section(tree, "pipeline")?,
             optimizer: read::section(tree, "optimizer")?,

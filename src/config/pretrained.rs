@@ -1,6 +1,6 @@
 //! The keys of `[model]` that a folder's `config.json` decides.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use pipewright_stages::layers::{Rope, RopeScaling};
 use pipewright_stages::models::{Gpt, Llama};
@@ -8,7 +8,9 @@ use toml::{Table, Value};
 
 use super::tree::{Entry, Tree, is_stronger};
 use crate::error::{ConfigError, Origin, Result};
-use crate::pretrained::{Architecture, CONFIG, Family, TOKENIZER, read_config};
+use crate::pretrained::{
+    ADAPTER_CONFIG, Architecture, CONFIG, Family, TOKENIZER, read_adapters, read_config,
+};
 
 /// Keys that stay with the user when a folder decides the others.
 const OWN: [&str; 3] = ["path", "dropout", "seed"];
@@ -34,6 +36,7 @@ pub(super) fn add(tree: &mut Tree) -> Result<()> {
             return Err(ConfigError::OfFolder {
                 origin: entry.origin.clone(),
                 key: format!("model.{key}"),
+                by: "model.path",
                 folder,
             }
             .into());
@@ -41,21 +44,60 @@ pub(super) fn add(tree: &mut Tree) -> Result<()> {
         tree.remove("model", key);
     }
     for (key, value) in keys(&read_config(&folder)?) {
-        tree.insert("model", &key, entry(value, &folder));
+        tree.insert("model", &key, entry(value, folder.join(CONFIG)));
     }
     let tokenizer = folder.join(TOKENIZER);
     if tree.get("data", "tokenizer").is_none() && tokenizer.is_file() {
         let value = Value::from(tokenizer.to_string_lossy().into_owned());
-        tree.insert("data", "tokenizer", entry(value, &folder));
+        tree.insert("data", "tokenizer", entry(value, folder.join(CONFIG)));
     }
     Ok(())
 }
 
-fn entry(value: Value, folder: &Path) -> Entry {
+/// Adds what the folder of `lora.path` decides, unless `lora.rank` is given by the same or a stronger source.
+pub(super) fn add_adapters(tree: &mut Tree) -> Result<()> {
+    let Some(path) = tree.get("lora", "path").cloned() else {
+        return Ok(());
+    };
+    let rank = tree.get("lora", "rank");
+    if rank.is_some_and(|rank| !is_stronger(&path.origin, &rank.origin)) {
+        return Ok(());
+    }
+    let Some(folder) = path.value.as_str().map(PathBuf::from) else {
+        return Ok(());
+    };
+    for key in ["alpha", "dropout", "targets"] {
+        let Some(entry) = tree.get("lora", key) else {
+            continue;
+        };
+        if !is_stronger(&path.origin, &entry.origin) {
+            return Err(ConfigError::OfFolder {
+                origin: entry.origin.clone(),
+                key: format!("lora.{key}"),
+                by: "lora.path",
+                folder,
+            }
+            .into());
+        }
+    }
+    let kind = tree.get("model", "kind").and_then(|kind| kind.value.as_str());
+    let adapters = read_adapters(&folder, kind.unwrap_or("gpt"))?;
+    for (key, value) in [
+        ("rank", Value::from(adapters.rank as i64)),
+        ("alpha", Value::from(adapters.alpha)),
+        ("dropout", Value::from(adapters.dropout)),
+        ("targets", Value::from(adapters.targets)),
+    ] {
+        tree.insert("lora", key, entry(value, folder.join(ADAPTER_CONFIG)));
+    }
+    Ok(())
+}
+
+fn entry(value: Value, file: PathBuf) -> Entry {
     Entry {
         value,
         text: None,
-        origin: Origin::Pretrained(folder.join(CONFIG)),
+        origin: Origin::Pretrained(file),
     }
 }
 

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::devices::Devices;
 use super::memory::Memory;
+use super::training::Group;
 use super::values::{Balanced, Partition, Paths, RecomputeBy};
 use crate::data::{LossOn, Share, Template, Width};
 use crate::groups::Groups;
@@ -216,6 +217,10 @@ pub struct Optimizer {
     /// Whether each replica updates only its part of the weights, and holds only that part of the
     /// optimizer's state (ZeRO-1).
     pub sharded: bool,
+    /// Parameters that are trained in their own way. The first group whose pattern fits a parameter's name
+    /// counts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<Group>,
 }
 
 /// The optimizers a config can name.
@@ -259,6 +264,7 @@ impl Default for Optimizer {
             clip: 1.0,
             label_smoothing: 0.0,
             sharded: false,
+            groups: Vec::new(),
         }
     }
 }

@@ -8,6 +8,7 @@ use toml::Table;
 use super::kinds;
 use super::model::Model;
 use super::sections::{Checkpoint, Data, DataKind, Launch, Metrics, Optimizer, Pipeline, SyncKind, Train};
+use super::training::Lora;
 use crate::error::{ConfigError, Error, Origin, Result, ValueProblem};
 
 /// The default number of rows of a micro-batch.
@@ -18,6 +19,8 @@ const MICRO_BATCH_SIZE: usize = 8;
 pub struct Config {
     /// What is trained.
     pub model: Model,
+    /// Low-rank adapters.
+    pub lora: Lora,
     /// The data for training.
     pub data: Data,
     /// How the model is cut and how a step is divided.
@@ -50,6 +53,9 @@ impl Config {
     pub(crate) fn kept(&self) -> Result<Table> {
         let mut table = self.table()?;
         kinds::strip(&mut table);
+        if self.lora.rank == 0 {
+            table.remove("lora");
+        }
         Ok(table)
     }
 

@@ -30,6 +30,7 @@ impl Mismatch {
             "f64" => "a number",
             "a boolean" => "true or false",
             "a string" | "path string" => "text in quotes",
+            "a sequence" => "a list",
             "a tuple of size 2" | "2 elements in sequence" => "a list of two numbers",
             "socket address" | "invalid socket address syntax" => {
                 "an address and a port such as \"127.0.0.1:9400\""
@@ -63,6 +64,11 @@ impl Error for Mismatch {
 
     fn invalid_length(_: usize, expected: &dyn Expected) -> Self {
         Self::Expected(expected.to_string())
+    }
+
+    fn unknown_field(field: &str, known: &'static [&'static str]) -> Self {
+        let known = known.join("`, `");
+        Self::Expected(format!("only the keys `{known}`, there is no `{field}`"))
     }
 
     fn unknown_variant(_: &str, choices: &'static [&'static str]) -> Self {

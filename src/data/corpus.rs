@@ -7,13 +7,14 @@ use super::tokens::{self, Tokens, Width};
 use super::{index, text};
 use crate::checksum::{Checksum, ChecksumBuilder};
 use crate::error::{DataError, Error, Result};
+use crate::tokenizer::Tokenizer;
 
 /// How many tokens are read at a time when all are checked.
 const BLOCK: u64 = 1 << 16;
 
 /// The beginning of a collection of Shakespeare's plays, in the public domain. These bytes never change, so
 /// that figures measured with them can be compared.
-const BUILT_IN: &[u8] = include_bytes!("builtin/shakespeare.txt");
+const BUILT_IN: &str = include_str!("builtin/shakespeare.txt");
 
 /// A sequence of tokens, from one file or many, which are read in order.
 ///
@@ -47,12 +48,22 @@ struct Scan {
 impl Corpus {
     /// The text that is part of this program: the same 131,058 bytes everywhere and in every version.
     pub fn built_in() -> Self {
-        let file = (
-            PathBuf::from("built-in text"),
-            Tokens::BuiltIn(BUILT_IN),
-            BUILT_IN.len() as u64,
-        );
-        Self::of(vec![file])
+        Self::of_built_in(Tokens::BuiltIn(BUILT_IN.as_bytes()), BUILT_IN.len())
+    }
+
+    /// The same text as the tokens of a tokenizer, with the token that ends a document behind it.
+    ///
+    /// # Errors
+    /// When the tokenizer has no such token, or cannot encode the text.
+    pub fn built_in_encoded(tokenizer: &Tokenizer, end_of_text: Option<&str>) -> Result<Self> {
+        let mut tokens = tokenizer.encode(BUILT_IN)?;
+        tokens.push(tokenizer.end_of_text(end_of_text)?);
+        let bytes = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
+        Ok(Self::of_built_in(Tokens::Ids(bytes), tokens.len()))
+    }
+
+    fn of_built_in(tokens: Tokens, count: usize) -> Self {
+        Self::of(vec![(PathBuf::from("built-in text"), tokens, count as u64)])
     }
 
     /// Text as bytes. A path may be a file, which is read whole, or a folder. A folder is read recursively in

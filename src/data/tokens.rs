@@ -59,6 +59,8 @@ pub(super) enum Tokens {
     Text(Vec<u8>),
     /// Text that is part of the program.
     BuiltIn(&'static [u8]),
+    /// Ids in memory, each of four bytes, little endian.
+    Ids(Vec<u8>),
     /// Text that is too long for memory.
     TextFile(File),
     /// The same. The file is opened for each read.
@@ -93,6 +95,7 @@ impl Tokens {
     fn width(&self) -> u64 {
         match self {
             Self::Text(_) | Self::BuiltIn(_) | Self::TextFile(_) | Self::TextAt(_) => 1,
+            Self::Ids(_) => Width::U32.bytes(),
             Self::File(_, width) => width.bytes(),
         }
     }
@@ -136,7 +139,7 @@ impl Tokens {
     /// Fills `bytes` with those from position `at` on.
     fn bytes(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
         let held: &[u8] = match self {
-            Self::Text(text) => text,
+            Self::Text(held) | Self::Ids(held) => held,
             Self::BuiltIn(text) => text,
             Self::TextFile(file) | Self::File(file, _) => return file::read_at(file, bytes, at),
             Self::TextAt(path) => return file::read_at(&File::open(path)?, bytes, at),

@@ -26,6 +26,18 @@ pub enum CommandError {
     /// `--repetition-penalty` outside of its range.
     #[error("--repetition-penalty {0}: it must be above 0; 1 changes nothing")]
     RepetitionPenalty(f32),
+    /// A run without adapters, of which adapters should be merged.
+    #[error("`{}` has no adapters to merge: leave --merge out", folder.display())]
+    NothingToMerge {
+        /// The folder of the checkpoint.
+        folder: PathBuf,
+    },
+    /// A run that trained more than adapters.
+    #[error("{parameter} was trained besides the adapters, which alone are not the model: add --merge")]
+    NotOnlyAdapters {
+        /// The parameter.
+        parameter: String,
+    },
     /// A checkpoint of a model that does not generate text.
     #[error("{}: only a model of tokens writes text, and this one is a perceptron", folder.display())]
     WritesNoText {

@@ -117,9 +117,9 @@ pub enum ConfigError {
         /// The kind of this config.
         chosen: String,
     },
-    /// A key that the folder of `model.path` decides.
+    /// A key that the folder of `model.path` or `lora.path` decides.
     #[error(
-        "{origin}: {key} comes from the folder of model.path, `{}`: remove it, or remove model.path",
+        "{origin}: {key} comes from the folder of {by}, `{}`: remove it, or remove {by}",
         folder.display()
     )]
     OfFolder {
@@ -127,6 +127,8 @@ pub enum ConfigError {
         origin: Origin,
         /// The key.
         key: String,
+        /// The key that names the folder.
+        by: &'static str,
         /// The folder.
         folder: PathBuf,
     },

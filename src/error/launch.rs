@@ -246,6 +246,18 @@ pub enum LaunchError {
         /// The stages of both.
         stages: [StageId; 2],
     },
+    /// Only one of two tied parameters is frozen.
+    #[error(
+        "the tied parameter `{name}` is frozen in {frozen} and trained in {trained}: freeze both or none"
+    )]
+    TiedTraining {
+        /// The name.
+        name: String,
+        /// Where it is frozen.
+        frozen: ParameterPlace,
+        /// Where it is trained.
+        trained: ParameterPlace,
+    },
     /// A stage cannot use its input.
     #[error("stage {stage} (rank {rank}) refuses what {giver} gives, {shape}: {source}")]
     RefusedInput {

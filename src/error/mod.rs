@@ -17,6 +17,7 @@ pub mod plan;
 mod pretrained;
 mod profile;
 mod record;
+mod rule;
 mod run;
 pub mod schedule;
 mod schedule_file;
@@ -40,6 +41,7 @@ pub use plan::PlanError;
 pub use pretrained::{PretrainedError, TensorProblem};
 pub use profile::{CostsProblem, ProfileError};
 pub use record::{IndexProblem, RecordProblem};
+pub use rule::RuleProblem;
 pub use run::{Holder, RunError};
 pub use schedule::ScheduleError;
 pub use schedule_file::ScheduleFileProblem;
@@ -270,6 +272,7 @@ impl Error {
             Self::Schedule(_)
                 | Self::Plan(_)
                 | Self::Config(_)
+                | Self::Pretrained(_)
                 | Self::Launch(_)
                 | Self::Mesh(_)
                 | Self::Profile(_)

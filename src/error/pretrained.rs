@@ -17,6 +17,29 @@ pub enum PretrainedError {
         /// The folder.
         folder: PathBuf,
     },
+    /// There are no adapters.
+    #[error(
+        "`{}` has no adapters: PEFT's folders have adapter_config.json and adapter_model.safetensors",
+        folder.display()
+    )]
+    NoAdapters {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// A module that adapters are for, but that the model does not have.
+    #[error(
+        "`{}`: target_modules names `{module}`; this model has {}",
+        path.display(),
+        known.join(", ")
+    )]
+    Module {
+        /// The file.
+        path: PathBuf,
+        /// The module.
+        module: String,
+        /// Those of a block.
+        known: Vec<&'static str>,
+    },
     /// There are no weights.
     #[error(
         "`{}` has no weights: neither model.safetensors nor model.safetensors.index.json is there (files of \
@@ -66,6 +89,36 @@ pub enum PretrainedError {
         /// What it is.
         found: Option<String>,
     },
+    /// Settings of which no model can be made.
+    #[error("`{}`: no model has these settings: {source}", path.display())]
+    Impossible {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: pipewright_stages::Error,
+    },
+    /// A file that is missing, or may not be read.
+    #[error("cannot open `{}`: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A folder, a pipe or a device where a file should be.
+    #[error("`{}` is not a regular file", path.display())]
+    NotRegular {
+        /// What it is called.
+        path: PathBuf,
+    },
+    /// A file of an index that is not in its folder.
+    #[error("`{}` names `{name}`, which is not in its folder: fetch all files again", path.display())]
+    NotInFolder {
+        /// The index.
+        path: PathBuf,
+        /// The file that it names.
+        name: String,
+    },
     /// A file that is not whole.
     #[error("`{}` is damaged: {why}; fetch it again", path.display())]
     Damaged {
@@ -75,10 +128,12 @@ pub enum PretrainedError {
         why: String,
     },
     /// Other tensors than the model has.
-    #[error("`{}` does not have the tensors of its config.json:{}", folder.display(), listed(problems))]
+    #[error("`{}` does not have the tensors of its {described_in}:{}", folder.display(), listed(problems))]
     Tensors {
         /// The folder.
         folder: PathBuf,
+        /// The file that says which tensors there must be.
+        described_in: &'static str,
         /// The tensors, by their names there, and what is wrong with each.
         problems: Vec<(String, TensorProblem)>,
     },

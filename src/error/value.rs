@@ -1,6 +1,7 @@
 //! A value of a config that does not fit its key, or does not fit other values.
 
 use super::model::ModelProblem;
+use super::rule::RuleProblem;
 use super::{Error, ScheduleFileProblem};
 
 /// What is wrong with a value of a config.
@@ -77,6 +78,9 @@ pub enum ValueProblem {
     /// Sizes of a model that do not fit each other.
     #[error(transparent)]
     Sizes(#[from] ModelProblem),
+    /// A rule about what is trained that cannot be followed.
+    #[error(transparent)]
+    Rule(#[from] RuleProblem),
     /// Too few widths for a perceptron, or a width of 0.
     #[error("{0:?}: give the widths of input and output at least, each 1 or more")]
     Widths(Vec<usize>),
@@ -96,9 +100,6 @@ pub enum ValueProblem {
     /// Documents, but no tokenizer.
     #[error("documents become tokens: name the tokenizer.json of the model, or the folder that has it")]
     NoTokenizer,
-    /// A tokenizer for the built-in text.
-    #[error("the built-in text (\"{0}\") is read as bytes: leave this out, or name files of your own")]
-    BuiltInBytes(&'static str),
     /// Something that this program was built without.
     #[error(
         "this program was built without the cargo feature `{0}`: build it with `cargo build --release \

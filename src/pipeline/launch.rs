@@ -12,6 +12,7 @@ use pipewright_stages::{Device, Stage};
 
 use super::alike;
 use super::cores;
+use super::frozen::first_trained;
 use super::parts::Parts;
 use super::running::Pipeline;
 use super::setup::Setup;
@@ -127,7 +128,11 @@ fn start<S: Stage>(
         }
         .into());
     }
-    ranks.ask_all("connecting the ranks", |_| Tied { ties: ties.clone() })?;
+    let first_trained = first_trained(&parameters, schedule.stages());
+    ranks.ask_all("connecting the ranks", |_| Tied {
+        ties: ties.clone(),
+        first_trained,
+    })?;
     check_shapes(ranks, &schedule, data.shapes())?;
     Ok((loaders, parameters))
 }

@@ -3,6 +3,7 @@
 mod alike;
 mod builder;
 mod cores;
+mod frozen;
 mod hash;
 mod launch;
 mod metrics;

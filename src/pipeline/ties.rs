@@ -11,7 +11,7 @@ use crate::worker::{ParameterInfo, Tie};
 ///
 /// # Errors
 /// [`LaunchError`] when two parameters that are not tied have one name and shard, when a copy has no
-/// original, or when a copy has other dimensions.
+/// original, or when a copy has other dimensions or is frozen alone.
 pub(super) fn ties(parameters: &[ParameterInfo]) -> Result<Vec<Tie>> {
     parameters.iter().try_for_each(check_whole)?;
     let mut by_identity: BTreeMap<_, Vec<&ParameterInfo>> = BTreeMap::new();
@@ -63,6 +63,14 @@ fn tie(sites: &[&ParameterInfo]) -> Result<Option<Tie>> {
         }
         .into());
     }
+    if let Some(other) = sites.iter().find(|info| info.is_trained != original.is_trained) {
+        return Err(LaunchError::TiedTraining {
+            name: original.name.clone(),
+            frozen: place(if original.is_trained { other } else { original }),
+            trained: place(if original.is_trained { original } else { other }),
+        }
+        .into());
+    }
     if sites.len() == 1 {
         return Ok(None);
     }
@@ -70,6 +78,7 @@ fn tie(sites: &[&ParameterInfo]) -> Result<Option<Tie>> {
     Ok(Some(Tie {
         name: original.name.clone(),
         sites: std::iter::once(original.site).chain(copies).collect(),
+        is_trained: original.is_trained,
     }))
 }
 

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::architecture::{Architecture, Family};
 use super::json::Json;
+use super::sizes;
 use crate::error::{Error, PretrainedError, Result};
 
 /// The file that describes a model.
@@ -45,23 +46,27 @@ pub fn read_config(folder: &Path) -> Result<Architecture> {
     let json = Json { path, value };
     let named = json.get("architectures").and_then(|names| names.get(0)?.as_str());
     let known = KNOWN.into_iter().find(|(name, _)| named == Some(name));
-    match known {
-        Some((_, None)) => gpt2(json),
-        Some((_, Some(family))) => llama(json, family),
-        None => Err(PretrainedError::Architecture {
-            path: path.clone(),
-            found: named.map(str::to_owned),
-            known: KNOWN.map(|(name, _)| name).to_vec(),
+    let architecture = match known {
+        Some((_, None)) => gpt2(json)?,
+        Some((_, Some(family))) => llama(json, family)?,
+        None => {
+            return Err(PretrainedError::Architecture {
+                path: path.clone(),
+                found: named.map(str::to_owned),
+                known: KNOWN.map(|(name, _)| name).to_vec(),
+            }
+            .into());
         }
-        .into()),
-    }
+    };
+    sizes::check(path, &architecture)?;
+    Ok(architecture)
 }
 
 fn gpt2(json: Json<'_>) -> Result<Architecture> {
     let dim = json.count("n_embd")?;
     let wide = json.count_or("n_inner", 4 * dim)?;
     json.require(wide == 4 * dim, "n_inner", "four times n_embd")?;
-    let activation = json.text("activation_function").unwrap_or("gelu_new");
+    let activation = json.text("activation_function")?.unwrap_or("gelu_new");
     let tanh = ["gelu_new", "gelu_pytorch_tanh"].contains(&activation);
     json.require(tanh, "activation_function", "`gelu_new` or `gelu_pytorch_tanh`")?;
     let epsilon = json.number_or("layer_norm_epsilon", 1e-5)?;
@@ -73,7 +78,7 @@ fn gpt2(json: Json<'_>) -> Result<Architecture> {
     Ok(Architecture::Gpt2(Gpt {
         vocab: json.count("vocab_size")?,
         dim,
-        layers: json.count("n_layer")?,
+        layers: json.layers("n_layer")?,
         heads: json.count("n_head")?,
         context: json.count("n_positions")?,
         dropout: 0.0,
@@ -83,7 +88,7 @@ fn gpt2(json: Json<'_>) -> Result<Architecture> {
 }
 
 fn llama(json: Json<'_>, family: Family) -> Result<Architecture> {
-    let activation = json.text("hidden_act").unwrap_or("silu");
+    let activation = json.text("hidden_act")?.unwrap_or("silu");
     json.require(activation == "silu", "hidden_act", "`silu`")?;
     for key in ["attention_bias", "mlp_bias", "use_sliding_window"] {
         let is_set = json.truth_or(key, false)?;
@@ -100,15 +105,17 @@ fn llama(json: Json<'_>, family: Family) -> Result<Architecture> {
         Family::Mistral => Some(json.count_or("sliding_window", 0)?).filter(|window| *window > 0),
         _ => None,
     };
+    let epsilon = json.number_or("rms_norm_eps", 1e-6)?;
+    json.require(epsilon > 0.0, "rms_norm_eps", "above 0")?;
     let model = Llama {
         vocab: json.count("vocab_size")?,
         dim,
-        layers: json.count("num_hidden_layers")?,
+        layers: json.layers("num_hidden_layers")?,
         heads,
         ffn: json.count("intermediate_size")?,
         context: json.count_or("max_position_embeddings", 2048)?,
         rope: rope(json)?,
-        epsilon: json.number_or("rms_norm_eps", 1e-6)? as f32,
+        epsilon: epsilon as f32,
         tied: json.truth_or("tie_word_embeddings", false)?,
         bias: family == Family::Qwen2,
         head_norms: family == Family::Qwen3,
@@ -120,19 +127,20 @@ fn llama(json: Json<'_>, family: Family) -> Result<Architecture> {
 
 /// Older files have `rope_theta` and `rope_scaling`, newer ones both in `rope_parameters`.
 fn rope(json: Json<'_>) -> Result<Rope> {
-    let newer = json.inside("rope_parameters");
+    let newer = json.inside("rope_parameters")?;
     let theta = newer.unwrap_or(json).number_or("rope_theta", 10_000.0)?;
     let rope = |scaling| Rope {
         theta,
         scaling,
         layout: RopeLayout::Halves,
     };
-    let Some(scaling) = newer.or_else(|| json.inside("rope_scaling")) else {
+    let older = json.inside("rope_scaling")?;
+    let Some(scaling) = newer.or(older) else {
         return Ok(rope(RopeScaling::None));
     };
-    let kind = scaling.text("rope_type").or_else(|| scaling.text("type"));
-    let number = |key: &str| scaling.number_or(key, 0.0);
-    let known = match kind.unwrap_or("default") {
+    let (kind, older_kind) = (scaling.text("rope_type")?, scaling.text("type")?);
+    let number = |key: &str| scaling.number(key);
+    let known = match kind.or(older_kind).unwrap_or("default") {
         "default" => RopeScaling::None,
         "linear" => RopeScaling::Linear {
             factor: number("factor")?,

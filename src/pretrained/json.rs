@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::sizes::{FEW, WHOLE, possible, possible_layers};
 use crate::error::{PretrainedError, Result};
 
 /// The keys of a file, or of an object in it.
@@ -20,34 +21,46 @@ impl<'a> Json<'a> {
     }
 
     /// The object at a key.
-    pub(super) fn inside(self, key: &str) -> Option<Self> {
-        let value = self.get(key)?;
+    pub(super) fn inside(self, key: &str) -> Result<Option<Self>> {
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
+        self.require(value.is_object(), key, "an object with keys and values")?;
         let path = self.path;
-        value.is_object().then_some(Self { path, value })
+        Ok(Some(Self { path, value }))
     }
 
     /// A whole number that must be there.
     pub(super) fn count(self, key: &str) -> Result<usize> {
-        match self.count_or(key, usize::MAX)? {
-            usize::MAX => Err(self.wrong(key, "a whole number")),
-            count => Ok(count),
-        }
+        let count = self.get(key).and_then(Value::as_u64).and_then(possible);
+        count.ok_or_else(|| self.wrong(key, WHOLE))
+    }
+
+    /// A number of blocks that must be there.
+    pub(super) fn layers(self, key: &str) -> Result<usize> {
+        let count = self.get(key).and_then(Value::as_u64).and_then(possible_layers);
+        count.ok_or_else(|| self.wrong(key, FEW))
     }
 
     /// A whole number.
     pub(super) fn count_or(self, key: &str, default: usize) -> Result<usize> {
-        let Some(value) = self.get(key) else {
-            return Ok(default);
-        };
-        let count = value.as_u64().and_then(|count| usize::try_from(count).ok());
-        count.ok_or_else(|| self.wrong(key, "a whole number"))
+        match self.get(key) {
+            None => Ok(default),
+            Some(_) => self.count(key),
+        }
+    }
+
+    /// A number that must be there.
+    pub(super) fn number(self, key: &str) -> Result<f64> {
+        let number = self.get(key).and_then(Value::as_f64);
+        number.ok_or_else(|| self.wrong(key, "a number"))
     }
 
     pub(super) fn number_or(self, key: &str, default: f64) -> Result<f64> {
-        let Some(value) = self.get(key) else {
-            return Ok(default);
-        };
-        value.as_f64().ok_or_else(|| self.wrong(key, "a number"))
+        match self.get(key) {
+            None => Ok(default),
+            Some(_) => self.number(key),
+        }
     }
 
     pub(super) fn truth_or(self, key: &str, default: bool) -> Result<bool> {
@@ -57,8 +70,12 @@ impl<'a> Json<'a> {
         value.as_bool().ok_or_else(|| self.wrong(key, "true or false"))
     }
 
-    pub(super) fn text(self, key: &str) -> Option<&'a str> {
-        self.get(key).and_then(Value::as_str)
+    pub(super) fn text(self, key: &str) -> Result<Option<&'a str>> {
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
+        let text = value.as_str();
+        text.map(Some).ok_or_else(|| self.wrong(key, "text"))
     }
 
     /// Refuses a value that this program cannot compute with.

@@ -4,6 +4,7 @@
 //! Parameters have our names everywhere else. The tables of `families` say from which tensors each of them is
 //! made, and the same tables are used to read and to write.
 
+mod adapter;
 mod architecture;
 mod described;
 mod families;
@@ -11,10 +12,13 @@ mod gguf;
 mod json;
 mod mapped;
 mod numbers;
+mod regular;
+mod sizes;
 mod start;
 mod weights;
 mod write;
 
+pub use adapter::{ADAPTER_CONFIG, Adapters, Target, open_adapters, read_adapters, write_adapters};
 pub use architecture::{Architecture, Family};
 pub use described::{CONFIG, TOKENIZER, describe, read_config};
 pub use gguf::{Imported, import};

@@ -3,18 +3,28 @@
 use std::sync::Arc;
 
 use pipewright_stages::{
-    BuildStage, Error, Parameter, Result, Sequential, Stage, StageBuilder, starting_at_zero,
+    BuildStage, Error, Lora, Parameter, Result, Sequential, Stage, StageBuilder, starting_at_zero,
 };
 
 use super::weights::Weights;
 
-/// A builder that reads the stage's weights, and no others, when it builds the stage.
-pub fn start_from(weights: Arc<Weights>, stage: StageBuilder<Sequential>) -> StageBuilder<Sequential> {
-    Box::new(Started { weights, stage })
+/// A builder that reads the stage's weights, and no others, when it builds the stage. `adapters` are those of
+/// its adapters; without them, adapters start anew.
+pub fn start_from(
+    weights: Arc<Weights>,
+    adapters: Option<Arc<Weights>>,
+    stage: StageBuilder<Sequential>,
+) -> StageBuilder<Sequential> {
+    Box::new(Started {
+        weights,
+        adapters,
+        stage,
+    })
 }
 
 struct Started {
     weights: Arc<Weights>,
+    adapters: Option<Arc<Weights>>,
     stage: StageBuilder<Sequential>,
 }
 
@@ -22,13 +32,22 @@ impl BuildStage<Sequential> for Started {
     fn build(&self) -> Result<Sequential> {
         let mut stage = starting_at_zero(|| self.stage.build())?;
         stage.try_visit_parameters(&mut |parameter: &mut Parameter| {
-            let read = self.weights.read(parameter);
+            let is_adapter = Lora::is_adapter(parameter.name());
+            let read = match &self.adapters {
+                Some(adapters) if is_adapter => adapters.read(parameter),
+                None if is_adapter => Ok(()),
+                _ => self.weights.read(parameter),
+            };
             read.map_err(|error| Error::other(error).at(parameter.name()))
         })?;
         Ok(stage)
     }
 
     fn describe(&self) -> String {
-        format!("{}\n{}", self.stage.describe(), self.weights.describe())
+        let mut words = format!("{}\n{}", self.stage.describe(), self.weights.describe());
+        if let Some(adapters) = &self.adapters {
+            words += &format!("\nadapters: {}", adapters.describe());
+        }
+        words
     }
 }

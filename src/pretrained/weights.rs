@@ -10,8 +10,10 @@ use safetensors::tensor::Metadata;
 use serde::Deserialize;
 
 use super::architecture::Architecture;
+use super::described::CONFIG;
 use super::mapped::{Mapped, Part};
 use super::numbers::{read_numbers, width};
+use super::regular;
 use crate::checksum::ChecksumBuilder;
 use crate::error::{Error, PretrainedError, Result, TensorProblem};
 
@@ -32,6 +34,8 @@ pub struct Weights {
     files: Vec<(PathBuf, File)>,
     tensors: BTreeMap<String, Tensor>,
     table: Vec<Mapped>,
+    /// The file that says which tensors there must be.
+    described_in: &'static str,
     /// Of the files' lengths and headers.
     headers: ChecksumBuilder,
 }
@@ -57,14 +61,25 @@ impl Weights {
     /// When a file is missing or damaged. When tensors are missing, left over or of another shape: all of
     /// them are named.
     pub fn open(folder: &Path, architecture: &Architecture) -> Result<Self> {
+        Self::of(folder, files(folder)?, architecture.table(), CONFIG)
+    }
+
+    /// Opens these files of a folder, and checks that they have exactly the tensors of the table.
+    pub(super) fn of(
+        folder: &Path,
+        files: Vec<String>,
+        table: Vec<Mapped>,
+        described_in: &'static str,
+    ) -> Result<Self> {
         let mut weights = Self {
             folder: folder.to_owned(),
             files: Vec::new(),
             tensors: BTreeMap::new(),
-            table: architecture.table(),
+            table,
+            described_in,
             headers: ChecksumBuilder::new(),
         };
-        for name in files(folder)? {
+        for name in files {
             weights.add(folder.join(name))?;
         }
         weights.check()?;
@@ -73,12 +88,11 @@ impl Weights {
 
     /// Adds the tensors of a file.
     fn add(&mut self, path: PathBuf) -> Result<()> {
-        let file = File::open(&path).map_err(Error::io("open", &path))?;
+        let (file, size) = regular::open(&path)?;
         let damaged = |why: String| PretrainedError::Damaged {
             path: path.clone(),
             why,
         };
-        let size = file.metadata().map_err(Error::io("read", &path))?.len();
         let mut start = [0; 8];
         let read = |bytes: &mut [u8], at| crate::data::read_at(&file, bytes, at);
         read(&mut start, 0).map_err(|_| damaged(format!("it has {size} bytes")))?;
@@ -93,9 +107,9 @@ impl Weights {
         read(&mut header, 8).map_err(Error::io("read", &path))?;
         let metadata: Metadata =
             serde_json::from_slice(&header).map_err(|error| damaged(format!("its header: {error}")))?;
-        let whole = 8 + length + metadata.data_len() as u64;
-        if size != whole {
-            return Err(damaged(format!("it has {size} bytes instead of {whole}")).into());
+        let (held, whole) = (size - 8 - length, metadata.data_len() as u64);
+        if held != whole {
+            return Err(damaged(format!("it has {held} bytes of numbers instead of {whole}")).into());
         }
         self.headers.add(&size.to_le_bytes());
         self.headers.add(&header);
@@ -140,8 +154,13 @@ impl Weights {
         if problems.is_empty() {
             return Ok(());
         }
-        let folder = self.folder.clone();
-        Err(PretrainedError::Tensors { folder, problems }.into())
+        let (folder, described_in) = (self.folder.clone(), self.described_in);
+        Err(PretrainedError::Tensors {
+            folder,
+            described_in,
+            problems,
+        }
+        .into())
     }
 
     /// Describes the files, so that the processes of a run can compare them: their lengths, and which tensors
@@ -194,10 +213,21 @@ fn files(folder: &Path) -> Result<Vec<String>> {
         return Err(PretrainedError::NoWeights { folder }.into());
     }
     let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
-    let index: Index =
-        serde_json::from_slice(&bytes).map_err(|source| PretrainedError::Syntax { path, source })?;
+    let index: Index = serde_json::from_slice(&bytes).map_err(|source| PretrainedError::Syntax {
+        path: path.clone(),
+        source,
+    })?;
     let mut names: Vec<String> = index.weight_map.into_values().collect();
     names.sort();
     names.dedup();
-    Ok(names)
+    // A name with a folder in it would lead out of this one.
+    let is_here =
+        |name: &String| Path::new(name).file_name() == Some(name.as_ref()) && folder.join(name).exists();
+    match names.iter().find(|name| !is_here(name)) {
+        Some(name) => {
+            let name = name.clone();
+            Err(PretrainedError::NotInFolder { path, name }.into())
+        }
+        None => Ok(names),
+    }
 }

@@ -9,7 +9,7 @@ use safetensors::tensor::{Metadata, TensorInfo};
 
 use super::architecture::Architecture;
 use super::described::{CONFIG, describe};
-use super::mapped::Part;
+use super::mapped::{Mapped, Part};
 use crate::error::{Error, PretrainedError, Result};
 
 /// Writes `config.json` and `model.safetensors`, in `f32`, into a folder that does not exist yet. `weights`
@@ -20,7 +20,7 @@ use crate::error::{Error, PretrainedError, Result};
 pub fn write(
     folder: &Path,
     architecture: &Architecture,
-    mut weights: impl FnMut(&str) -> Result<Vec<f32>>,
+    weights: impl FnMut(&str) -> Result<Vec<f32>>,
 ) -> Result<()> {
     if folder.exists() {
         let folder = folder.to_owned();
@@ -29,13 +29,20 @@ pub fn write(
     fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
     let path = folder.join(CONFIG);
     fs::write(&path, describe(architecture)).map_err(Error::io("write", &path))?;
-    let table = architecture.table();
-    let path = folder.join("model.safetensors");
-    let written = |error| Error::io("write", &path)(error);
-    let mut file = BufWriter::new(File::create(&path).map_err(written)?);
+    write_tensors(&folder.join("model.safetensors"), &architecture.table(), weights)
+}
+
+/// Writes the tensors of a table into a file.
+pub(super) fn write_tensors(
+    path: &Path,
+    table: &[Mapped],
+    mut weights: impl FnMut(&str) -> Result<Vec<f32>>,
+) -> Result<()> {
+    let written = |error| Error::io("write", path)(error);
+    let mut file = BufWriter::new(File::create(path).map_err(written)?);
     let parts = table.iter().flat_map(|mapped| &mapped.parts);
     file.write_all(&header(parts)).map_err(written)?;
-    for mapped in &table {
+    for mapped in table {
         let numbers = weights(&mapped.name)?;
         file.write_all(bytemuck::cast_slice(&numbers)).map_err(written)?;
     }

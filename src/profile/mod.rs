@@ -173,6 +173,7 @@ fn launch<L: Loss<Tensor> + Clone, O: Optimizer>(
     schedule: &str,
     log: Log,
 ) -> Result<Pipeline<RecomputedStage<Sequential>>> {
+    let rules = subject.model.rules().clone();
     let units = subject.model.into_units();
     let last = units.len().saturating_sub(1);
     let units = units.into_iter().enumerate();
@@ -186,7 +187,10 @@ fn launch<L: Loss<Tensor> + Clone, O: Optimizer>(
     let mut places = subject.places;
     places.truncate(ranks as usize);
     let mut devices = places.clone().into_iter().map(|place| place.device).cycle();
-    let stages = Model::new(units.collect()).split(ranks)?.into_iter();
+    let stages = Model::new(units.collect())
+        .with_rules(rules)
+        .split(ranks)?
+        .into_iter();
     let stages = stages.map(|stage| recompute(on(devices.next().unwrap_or_default(), stage), how));
     Pipeline::builder()
         .schedule(Schedule::named(schedule, ranks, subject.micro_batches)?)

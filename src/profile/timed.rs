@@ -6,7 +6,7 @@ use pipewright_stages::loss::{Loss, Score};
 use pipewright_stages::models::LayerSpec;
 use pipewright_stages::optimizer::{Optimizer, Update};
 use pipewright_stages::{
-    Bytes, ForwardContext, Kept, Layer, Parameter, Result, Sequential, Shape, Stage, Tensor,
+    Bytes, ChooseLora, ForwardContext, Kept, Layer, Parameter, Result, Sequential, Shape, Stage, Tensor,
 };
 
 use super::observation::{Log, Observation};
@@ -18,23 +18,11 @@ pub(super) fn unit(layer: usize, unit: LayerSpec, log: Log) -> LayerSpec {
     LayerSpec::new(name.clone(), cost, move || {
         let layers = build()?;
         let runs_on_gpus = layers.iter().all(|layer| layer.runs_on_gpus());
-        let mut inside = Sequential::new(layers);
-        let parameters = inside
-            .parameters()
-            .iter()
-            .map(|parameter| parameter.name().to_owned())
-            .collect();
-        tell(
-            &log,
-            layer,
-            Took::Seconds(0.0),
-            Observation::Parameters(parameters),
-        );
         Ok(vec![Box::new(Timed {
             name: name.clone(),
             layer,
             runs_on_gpus,
-            inside,
+            inside: Sequential::new(layers),
             log: log.clone(),
         })])
     })
@@ -86,6 +74,17 @@ impl Layer for Timed {
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {
         let ((), took) = timed(|| self.inside.backward_weight(pending))?;
         tell(&self.log, self.layer, took, Observation::BackwardWeight);
+        Ok(())
+    }
+
+    /// A model calls this for all its layers before training. From here on it is known which parameters there
+    /// are.
+    fn adapt(&mut self, choose: &mut ChooseLora<'_>) -> Result<()> {
+        self.inside.adapt(choose)?;
+        let parameters = self.inside.parameters().into_iter();
+        let names = parameters.map(|parameter| parameter.name().to_owned());
+        let of = Observation::Parameters(names.collect());
+        tell(&self.log, self.layer, Took::Seconds(0.0), of);
         Ok(())
     }
 

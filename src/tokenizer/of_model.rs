@@ -2,8 +2,10 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 
+use serde::de::IgnoredAny;
 use tokenizers::Tokenizer as Inner;
 
 use crate::checksum::{Checksum, ChecksumBuilder};
@@ -50,7 +52,7 @@ impl Tokenizer {
         }
         let bytes = std::fs::read(&path).map_err(unreadable)?;
         let no_tokenizer = |error: tokenizers::Error| refuse(&path, TokenizerProblem::Broken(told(&error)));
-        let mut inner = Inner::from_bytes(&bytes).map_err(no_tokenizer)?;
+        let mut inner = parsed(&bytes).map_err(no_tokenizer)?;
         inner.with_truncation(None).map_err(no_tokenizer)?;
         inner.with_padding(None);
         let mut checksum = ChecksumBuilder::new();
@@ -160,6 +162,12 @@ impl fmt::Debug for Tokenizer {
             .field("path", &self.path)
             .finish_non_exhaustive()
     }
+}
+
+/// The crate panics on some files that are no tokenizers, so a file that is cut off is found before.
+fn parsed(bytes: &[u8]) -> tokenizers::Result<Inner> {
+    serde_json::from_slice::<IgnoredAny>(bytes)?;
+    catch_unwind(|| Inner::from_bytes(bytes)).unwrap_or_else(|_| Err("a part of it has no known form".into()))
 }
 
 fn refuse(path: &Path, problem: TokenizerProblem) -> Error {

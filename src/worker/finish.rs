@@ -85,7 +85,7 @@ impl<S: Stage> Worker<S> {
             let slices = reduction.map(Reduction::slices);
             let mut index = 0;
             chunk.stage.visit_gradients(&mut |parameter| {
-                let owned = slices.map_or(0..parameter.value.len(), |slices| {
+                let owned = slices.map_or(0..parameter.trained(), |slices| {
                     slices.owned(index, share.replica)
                 });
                 let pieces = owned.start / Parameter::PIECE..owned.end.div_ceil(Parameter::PIECE);
@@ -115,7 +115,10 @@ impl<S: Stage> Worker<S> {
         let update = update_of(totals, self.clip, run.step + 1, run.learning_rate);
         let optimizer = std::sync::Arc::clone(&self.optimizer);
         let updated = self.chunk(stage).stage.try_visit_parameters(&mut |parameter| {
-            optimizer.update(parameter, update)?;
+            match parameter.is_frozen() {
+                true => return Ok(()),
+                false => optimizer.update(parameter, update)?,
+            }
             parameter.start_sum()
         });
         Ok(updated?)

@@ -59,7 +59,7 @@ use crate::fabric::Transport;
 use crate::groups::Groups;
 use crate::id::{Rank, StageId, WorldRank};
 use crate::mesh::{Axis, Coordinate, Mesh};
-use crate::schedule::{Action, Cell, Pass, Schedule};
+use crate::schedule::{Action, Cell, Flow, Pass, Schedule};
 use agreement::Agreement;
 use chunk::{Chunk, InFlight, chunk_of};
 use execution::Execution;
@@ -148,6 +148,8 @@ pub(crate) struct Worker<S: Stage> {
     /// Whether sums over replicas stay on GPUs.
     on_gpus: bool,
     ties: Vec<Tie>,
+    /// The stages before this one are frozen: no gradient goes to them.
+    first_trained: StageId,
     /// Blocks that have been read. Their memory is used for blocks to send.
     blocks: Vec<Vec<u8>>,
     agreement: Agreement,
@@ -218,6 +220,7 @@ impl<S: Stage> Worker<S> {
             reductions: Vec::new(),
             exchanged: Vec::new(),
             ties: Vec::new(),
+            first_trained: StageId(0),
             blocks: Vec::new(),
             agreement: Agreement::default(),
             meter: Meter::new(clock, parts.progress),
@@ -305,6 +308,8 @@ impl<S: Stage> Worker<S> {
                 self.pass(run, pass, cell)?;
                 self.meter.end_pass(pass, run.in_batch(cell))
             }
+            Action::Send(Flow::Gradient, cell) if cell.stage <= self.first_trained => Ok(()),
+            Action::Recv(Flow::Gradient, cell) if cell.stage < self.first_trained => Ok(()),
             Action::Send(flow, cell) => self.send(run, flow, cell),
             Action::Recv(flow, cell) => self.announce(run, flow, cell),
             Action::Reduce(stage) => self.start_reduction(stage),
@@ -315,6 +320,7 @@ impl<S: Stage> Worker<S> {
     fn pass(&mut self, run: &mut Execution<'_>, pass: Pass, cell: Cell) -> Result<()> {
         match pass {
             Pass::Forward => self.forward(run, cell),
+            _ if cell.stage < self.first_trained => Ok(()),
             Pass::BackwardInput => self.backward_input(run, cell),
             Pass::BackwardWeight => self.backward_weight(run, cell),
             Pass::Backward => self.backward(run, cell),

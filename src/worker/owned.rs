@@ -26,6 +26,7 @@ impl Owned {
             let dims = &dims[usize::from(!parameter.is_matrix())..];
             let mut part = Parameter::new(parameter.name(), dims, Init::Zeros, 0);
             part.value.copy_from_slice(&parameter.value[owned.clone()]);
+            part.train_by(parameter.training());
             part.state = std::mem::take(&mut parameter.state);
             parts.push((owned.start, part));
             Ok(())
@@ -66,7 +67,10 @@ impl Owned {
     /// Updates the weights.
     pub(super) fn update(&mut self, optimizer: &dyn Optimizer, update: Update) -> Result<()> {
         let mut parts = self.parts.iter_mut();
-        Ok(parts.try_for_each(|(_, part)| optimizer.update(part, update))?)
+        Ok(parts.try_for_each(|(_, part)| match part.is_frozen() {
+            true => Ok(()),
+            false => optimizer.update(part, update),
+        })?)
     }
 
     /// Appends these weights.

@@ -16,6 +16,8 @@ pub struct ParameterInfo {
     pub shard: Shard,
     /// Whether it is a tied copy: another layer holds the parameter of that name and shard.
     pub is_tied: bool,
+    /// Whether it is trained. A frozen parameter has no gradient and no optimizer state.
+    pub is_trained: bool,
     /// The layer that holds it, if the stage says so.
     pub layer: Option<String>,
     /// The dimensions, outermost first.
@@ -31,6 +33,7 @@ impl From<&ParameterInfo> for TensorInfo {
         Self {
             name: parameter.name.clone(),
             dims: parameter.dims.clone(),
+            is_trained: parameter.is_trained,
         }
     }
 }
@@ -55,6 +58,8 @@ pub(crate) struct Tie {
     /// Two or more sites: first the parameter itself, then its tied copies in layer order. The first site's
     /// rank adds the gradients.
     pub(crate) sites: Vec<Site>,
+    /// Whether it is trained.
+    pub(crate) is_trained: bool,
 }
 
 impl Tie {

@@ -30,7 +30,7 @@ impl<S: Stage> Worker<S> {
             }
             done => done?,
         };
-        if run.mode == Mode::Train {
+        if run.mode == Mode::Train && cell.stage >= self.first_trained {
             let saved = Held::new(saved);
             self.meter.hold(saved.bytes);
             self.meter.enter();
@@ -166,7 +166,7 @@ impl<S: Stage> Worker<S> {
     /// Gives the input gradient to the previous stage on this rank, or keeps it until it is sent.
     fn give_back(&mut self, cell: Cell, input_grad: Option<S::Wire>) -> Result<()> {
         self.meter.leave();
-        if cell.stage == StageId(0) {
+        if cell.stage <= self.first_trained {
             return Ok(());
         }
         let stage = cell.stage;

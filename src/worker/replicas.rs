@@ -31,7 +31,7 @@ impl<S: Stage> Worker<S> {
             };
             let mut parameters = Vec::new();
             chunk.stage.visit_gradients(&mut |parameter| {
-                parameters.push((parameter.value.len(), first(parameters.len())))
+                parameters.push((parameter.trained(), first(parameters.len())))
             });
             let mut slices = Slices::new(parameters.into_iter(), self.share.replicas());
             if self.on_gpus {

@@ -32,6 +32,7 @@ impl<S: Stage> Worker<S> {
                     name: parameter.name().to_owned(),
                     shard: parameter.shard(),
                     is_tied: parameter.is_tied(),
+                    is_trained: !parameter.is_frozen(),
                     layer: layers.next(),
                     dims: parameter.dims().to_vec(),
                     site: Site {
@@ -151,8 +152,8 @@ impl<S: Stage> Worker<S> {
     pub(crate) fn verify(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         let states = self.optimizer.state_names();
         let parameters = self.chunks.iter_mut().flat_map(|chunk| chunk.stage.parameters());
-        let names: Vec<&str> = parameters.map(|parameter| parameter.name()).collect();
-        checkpoint.verify_parameters(&names, states)
+        let parameters: Vec<&Parameter> = parameters.map(|parameter| &*parameter).collect();
+        checkpoint.verify_parameters(&parameters, states)
     }
 
     /// Reads this rank's parameters from a checkpoint. It must hold exactly the model's parameters.

@@ -7,14 +7,16 @@ use super::parameters::{Site, Tie};
 use super::progress::WaitsFor;
 use crate::error::Result;
 use crate::fabric::Tag;
-use crate::id::{Rank, WorldRank};
+use crate::id::{Rank, StageId, WorldRank};
 
 impl<S: Stage> Worker<S> {
-    /// Connects the rank to its partners, and gives tied copies the first site's weights.
+    /// Connects the rank to its partners, and gives tied copies the first site's weights. The stages before
+    /// `first_trained` are frozen: they have no backward, and no gradient goes to them.
     ///
     /// # Errors
     /// [`crate::Error::PeerGone`], or whatever the transport reports.
-    pub(crate) fn tie(&mut self, ties: Vec<Tie>) -> Result<()> {
+    pub(crate) fn tie(&mut self, ties: Vec<Tie>, first_trained: StageId) -> Result<()> {
+        self.first_trained = first_trained;
         let own_gpu = self.is_on_gpu(self.rank);
         let mut partners: Vec<Rank> = ties.iter().flat_map(|tie| tie.partners(self.rank)).collect();
         partners.retain(|partner| own_gpu && self.is_on_gpu(*partner));
@@ -32,12 +34,16 @@ impl<S: Stage> Worker<S> {
         })
     }
 
-    /// Sums the gradients of each tied parameter over its sites: all numbers, or those that this replica
-    /// updates. A rank sends one block with the gradients of its sites and receives one with their sum, so
-    /// the blocks' memory is used again. Between GPUs that NCCL connects, each gradient is a wire instead.
+    /// Sums the gradients of each tied parameter that is trained over its sites: all numbers, or those that
+    /// this replica updates. A rank sends one block with the gradients of its sites and receives one with
+    /// their sum, so the blocks' memory is used again. Between GPUs that NCCL connects, each gradient is a
+    /// wire instead.
     pub(super) fn sum_tied_gradients(&mut self) -> Result<()> {
         self.for_each_tie(|worker, tie| {
             let first = tie.sites[0];
+            if !tie.is_trained {
+                return Ok(());
+            }
             if first.rank == worker.rank {
                 // It is put back below, unless the rank stops.
                 let mut total = Gradient::take(worker.parameter(first));

@@ -21,7 +21,7 @@ impl Gradient {
     /// Takes the gradient out of a parameter. [`Gradient::put_back`] returns it.
     pub fn take(parameter: &mut Parameter) -> Self {
         Self(match parameter.on_gpu() {
-            Some(weights) => Held::Gpu(weights.grad_memory(), weights.count()),
+            Some(weights) => Held::Gpu(weights.grad_memory(), weights.trained()),
             None => Held::Host(std::mem::replace(&mut parameter.grad, Numbers::none())),
         })
     }

@@ -71,6 +71,9 @@ impl Parameter {
     /// # Errors
     /// When the GPU reports an error, of this call or of earlier work.
     pub fn end_group(&mut self) -> Result<()> {
+        if self.is_frozen() {
+            return Ok(());
+        }
         if self.starts_sum(false) {
             self.zero_grad()?;
         }
@@ -95,13 +98,16 @@ impl Parameter {
     /// # Errors
     /// When the GPU has too little memory, or reports an error, of this call or of earlier work.
     pub fn put_aside(&mut self) -> Result<()> {
+        if self.is_frozen() {
+            return Ok(());
+        }
         if self.sums.by_layer && self.on_gpu().is_none() {
             self.sums.found = Found::Newest;
             return Ok(());
         }
         let memory = match (self.sums.spare.pop(), self.on_gpu()) {
             (Some(memory), _) => memory,
-            (None, Some(weights)) => Held::Gpu(weights.more_grad_memory()?, weights.count()),
+            (None, Some(weights)) => Held::Gpu(weights.more_grad_memory()?, weights.trained()),
             (None, None) => Held::Host(Numbers::zeros(self.grad.len())),
         };
         self.trade(memory);

@@ -2,6 +2,7 @@
 
 use crate::error::Result;
 use crate::kept::Kept;
+use crate::lora::ChooseLora;
 use crate::parameter::Parameter;
 use crate::shape::Shape;
 use crate::stage::{ForwardContext, WRITING};
@@ -99,6 +100,19 @@ pub trait Layer: std::fmt::Debug + 'static {
         self.visit_parameters(&mut |parameter| all.push(parameter));
         all
     }
+
+    /// Gives low-rank adapters to the linear layers that `choose` names: see [`Lora`](crate::Lora). Called
+    /// once, before training. A composite layer passes the call on. Other layers do nothing, and neither do
+    /// layers whose weights are tied.
+    ///
+    /// # Errors
+    /// When there can be no such adapter.
+    fn adapt(&mut self, _choose: &mut ChooseLora<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Adds what adapters add to the weights of their layers, on the CPU, and drops the adapters.
+    fn merge_adapters(&mut self) {}
 
     /// Says that nobody uses this layer's input gradient; from then on backward-input may give `None` for it.
     /// Called once, before training, on the first layer of the model that has parameters.

@@ -4,10 +4,12 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::slice::{Iter, IterMut};
 
-use aligned_vec::AVec;
+use bytemuck::allocation::try_zeroed_slice_box;
 
 use crate::error::OutOfMemory;
-use crate::pool;
+
+/// The numbers in a line of the cache.
+const LINE: usize = 16;
 
 /// The numbers of a [`Parameter`](crate::Parameter), row-major: a slice of `f32` to read and to write.
 ///
@@ -20,14 +22,18 @@ use crate::pool;
 /// }
 /// assert_eq!(slopes.grad[..], [2.0, 2.0, 2.0]);
 /// ```
-// They begin with a line of the cache, as everything that is multiplied.
-#[derive(Clone, PartialEq)]
-pub struct Numbers(AVec<f32>);
+// They begin with a line of the cache, as everything that is multiplied. The system gives pages of zeros when
+// they are first written, so a gradient that nobody adds to needs no memory.
+pub struct Numbers {
+    memory: Box<[f32]>,
+    start: usize,
+    count: usize,
+}
 
 impl Numbers {
     /// None.
     pub(crate) fn none() -> Self {
-        Self(AVec::new(0))
+        Self::zeros(0)
     }
 
     /// So many zeros.
@@ -35,12 +41,29 @@ impl Numbers {
     /// # Panics
     /// When there is too little memory.
     pub(crate) fn zeros(count: usize) -> Self {
-        let numbers = pool::allocate(count);
-        Self(numbers.unwrap_or_else(|| {
+        let room = if count == 0 { 0 } else { count + LINE - 1 };
+        let memory = try_zeroed_slice_box::<f32>(room).unwrap_or_else(|()| {
             let lasting = true;
             let error = OutOfMemory::on_host::<f32>(count);
             panic!("{}", OutOfMemory { lasting, ..error })
-        }))
+        });
+        let start = memory.as_ptr().align_offset(LINE * size_of::<f32>());
+        let start = start.min(room - count);
+        Self { memory, start, count }
+    }
+}
+
+impl Clone for Numbers {
+    fn clone(&self) -> Self {
+        let mut copy = Self::zeros(self.count);
+        copy.copy_from_slice(self);
+        copy
+    }
+}
+
+impl PartialEq for Numbers {
+    fn eq(&self, other: &Self) -> bool {
+        self[..] == other[..]
     }
 }
 
@@ -49,14 +72,14 @@ impl Deref for Numbers {
 
     #[inline]
     fn deref(&self) -> &[f32] {
-        &self.0
+        &self.memory[self.start..][..self.count]
     }
 }
 
 impl DerefMut for Numbers {
     #[inline]
     fn deref_mut(&mut self) -> &mut [f32] {
-        &mut self.0
+        &mut self.memory[self.start..][..self.count]
     }
 }
 
@@ -94,6 +117,6 @@ impl<'a> IntoIterator for &'a mut Numbers {
 
 impl fmt::Debug for Numbers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self[..].fmt(f)
     }
 }

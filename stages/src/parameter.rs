@@ -1,50 +1,18 @@
 //! Named weights with their gradient and optimizer state.
 
-use std::cell::Cell;
 use std::ops::Range;
 
 use aligned_vec::AVec;
 use half::bf16;
 
-use crate::cpu::real::convert;
 use crate::cuda::{Gpu, Weights};
 use crate::device::{DType, Device, Place};
-use crate::error::{OutOfMemory, Result};
+use crate::error::Result;
 use crate::identity::Shard;
+use crate::init::{Init, starts_at_zero};
 use crate::numbers::Numbers;
-use crate::pool;
-use crate::rng;
 use crate::sums::{Found, Sums};
-
-/// How a parameter's weights start. Random numbers are keyed by (seed, name).
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Init {
-    /// All zeros.
-    Zeros,
-    /// All ones.
-    Ones,
-    /// Normal with mean 0 and this standard deviation.
-    Normal(f32),
-    /// Uniform on `[-bound, bound)`.
-    Uniform(f32),
-}
-
-thread_local! {
-    static AT_ZERO: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Runs `build`. Every parameter that it makes on this thread starts at zero, whatever its [`Init`] says: for
-/// weights that are read right after. Random numbers for a large model take longer than reading it.
-pub fn starting_at_zero<T>(build: impl FnOnce() -> T) -> T {
-    struct Reset(bool);
-    impl Drop for Reset {
-        fn drop(&mut self) {
-            AT_ZERO.set(self.0);
-        }
-    }
-    let _reset = Reset(AT_ZERO.replace(true));
-    build()
-}
+use crate::training::Training;
 
 /// Which numbers of a parameter are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,9 +39,11 @@ pub struct Parameter {
     dims: Vec<usize>,
     is_tied: bool,
     shard: Shard,
+    training: Training,
     /// The weights, row-major.
     pub value: Numbers,
-    /// The gradient of the summed loss. After [`Parameter::start_sum`] its numbers may be unspecified.
+    /// The gradient of the summed loss. After [`Parameter::start_sum`] its numbers may be unspecified. Empty
+    /// if the parameter is frozen.
     pub grad: Numbers,
     /// The optimizer's tensors, each as long as [`Parameter::owned`]. Empty before the first step.
     pub state: Vec<Numbers>,
@@ -83,7 +53,7 @@ pub struct Parameter {
     /// The number format that the layer computes in on the CPU.
     format: DType,
     /// The weights in 16 bits, in place of `value`.
-    halves: Option<AVec<bf16>>,
+    pub(crate) halves: Option<AVec<bf16>>,
 }
 
 impl Parameter {
@@ -93,22 +63,14 @@ impl Parameter {
 
     /// A parameter with its starting weights.
     pub fn new(name: impl Into<String>, dims: &[usize], init: Init, seed: u64) -> Self {
-        let name = name.into();
         let count = dims.iter().product();
-        let mut value = Numbers::zeros(count);
-        match init {
-            _ if AT_ZERO.get() => {}
-            Init::Zeros => {}
-            Init::Ones => value.fill(1.0),
-            Init::Normal(deviation) => rng::fill_normal(rng::key(seed, &name), deviation, &mut value),
-            Init::Uniform(bound) => rng::fill_uniform(rng::key(seed, &name), bound, &mut value),
-        }
-        Self {
-            name,
+        let parameter = Self {
+            name: name.into(),
             dims: dims.to_vec(),
             is_tied: false,
             shard: Shard::WHOLE,
-            value,
+            training: Training::default(),
+            value: Numbers::zeros(count),
             grad: Numbers::zeros(count),
             state: Vec::new(),
             owned: 0..count,
@@ -116,26 +78,59 @@ impl Parameter {
             on_gpu: None,
             format: DType::F32,
             halves: None,
+        };
+        match starts_at_zero() {
+            true => parameter,
+            false => parameter.started(init, seed),
         }
     }
 
-    /// Holds the weights in 16 bits from now on, rounded to nearest, and frees [`Parameter::value`] and
-    /// [`Parameter::grad`]. For a layer that will only be asked for outputs.
-    pub(crate) fn hold_in_bf16(&mut self) {
-        let mut halves = pool::allocate(self.value.len()).unwrap_or_else(|| {
-            let error = OutOfMemory::on_host::<bf16>(self.value.len());
-            panic!("{error}")
-        });
-        convert::<bf16, f32>(&mut halves, &self.value);
-        self.halves = Some(halves);
-        self.value = Numbers::none();
-        self.grad = Numbers::none();
-        self.owned = 0..0;
+    /// The same parameter with these starting weights.
+    pub(crate) fn started(mut self, init: Init, seed: u64) -> Self {
+        init.fill(seed, &self.name, &mut self.value);
+        self
     }
 
-    /// The weights, if they are held in 16 bits.
-    pub(crate) fn halves(&self) -> Option<&[bf16]> {
-        self.halves.as_deref()
+    /// Says how it is trained, if not like all others. It must be said before the numbers are
+    /// [moved](Parameter::move_to).
+    ///
+    /// ```
+    /// use pipewright_stages::{Init, Parameter, Training};
+    ///
+    /// let mut table = Parameter::new("wte.weight", &[50, 8], Init::Normal(0.02), 1);
+    /// table.train_by(Training { frozen: true, ..Training::default() });
+    /// assert!(table.is_frozen() && table.grad.is_empty());
+    /// ```
+    ///
+    /// # Panics
+    /// When the parameter is on a GPU already.
+    pub fn train_by(&mut self, training: Training) {
+        assert!(self.on_gpu.is_none(), "{}: it is on a GPU already", self.name);
+        if training.frozen != self.training.frozen {
+            let count = if training.frozen { 0 } else { self.value.len() };
+            self.grad = Numbers::zeros(count);
+            self.state = Vec::new();
+            self.owned = 0..count;
+        }
+        self.training = training;
+    }
+
+    /// How it is trained.
+    pub fn training(&self) -> Training {
+        self.training
+    }
+
+    /// Whether its weights stay as they are: see [`Training::frozen`].
+    pub fn is_frozen(&self) -> bool {
+        self.training.frozen
+    }
+
+    /// How many numbers its gradient has: as many as the weights, or none if it is frozen.
+    pub fn trained(&self) -> usize {
+        match self.training.frozen {
+            true => 0,
+            false => self.value.len(),
+        }
     }
 
     /// Makes this a tied copy of the parameter with the same name, which another layer holds. It starts with
@@ -191,7 +186,7 @@ impl Parameter {
     /// When there is state, or when there are no such numbers.
     pub fn own(&mut self, numbers: Range<usize>) {
         assert!(
-            numbers.start <= numbers.end && numbers.end <= self.value.len(),
+            numbers.start <= numbers.end && numbers.end <= self.trained(),
             "{}: it has no numbers {numbers:?}",
             self.name
         );
@@ -203,6 +198,7 @@ impl Parameter {
     }
 
     /// The numbers that the optimizer updates here: all of them, unless [`Parameter::own`] said otherwise.
+    /// None if the parameter is frozen.
     pub fn owned(&self) -> Range<usize> {
         self.owned.clone()
     }
@@ -214,15 +210,15 @@ impl Parameter {
         (&mut self.value[owned.clone()], &self.grad[owned], &mut self.state)
     }
 
-    /// How many pieces there are.
+    /// How many pieces its gradient has.
     pub fn pieces(&self) -> usize {
-        self.value.len().div_ceil(Self::PIECE)
+        self.trained().div_ceil(Self::PIECE)
     }
 
     /// The numbers of a piece.
     pub fn piece(&self, piece: usize) -> Range<usize> {
         let start = piece * Self::PIECE;
-        start..(start + Self::PIECE).min(self.value.len())
+        start..(start + Self::PIECE).min(self.trained())
     }
 
     /// Moves the numbers to a place. On a GPU, matrix products read a copy of the weights in the place's
@@ -238,7 +234,7 @@ impl Parameter {
         self.on_gpu = match place.device {
             Device::Cpu => None,
             Device::Cuda(index) => {
-                let mut weights = Weights::new(&*Gpu::of(index)?, place.dtype, &self.value)?;
+                let mut weights = Weights::new(&*Gpu::of(index)?, place.dtype, &self.value, self.trained())?;
                 weights.own(self.owned.clone());
                 Some(weights)
             }
@@ -324,8 +320,9 @@ impl Parameter {
         Ok(())
     }
 
-    /// Makes `count` tensors of zeros for the optimizer.
+    /// Makes `count` tensors of zeros for the optimizer, if the parameter is not frozen.
     pub fn make_state(&mut self, count: usize) {
+        let count = if self.is_frozen() { 0 } else { count };
         self.state = vec![Numbers::zeros(self.owned.len()); count];
     }
 
@@ -382,6 +379,7 @@ impl PartialEq for Parameter {
             && self.dims == other.dims
             && self.is_tied == other.is_tied
             && self.shard == other.shard
+            && self.training == other.training
             && self.value == other.value
             && self.grad == other.grad
             && self.state == other.state

@@ -3,30 +3,36 @@
 use std::rc::Rc;
 
 use crate::clock::{Clock, clock};
-use crate::cpu::real::in_format;
 use crate::cuda::{self, Gpu};
 use crate::device::{Device, Place};
 use crate::error::{DeviceError, Error, Result, ShapeError, ValueError};
 use crate::kept::{Entry, Kept, List};
 use crate::layer::Layer;
+use crate::lora::ChooseLora;
+use crate::next::{forward_next, last_row};
 use crate::packed::Packed;
 use crate::parameter::{Parameter, Part};
 use crate::shape::{Kind, Shape};
-use crate::stage::{Bytes, ForwardContext, Mode, Stage};
+use crate::stage::{ForwardContext, Mode, Stage};
 use crate::tensor::Tensor;
 
 /// A [`Stage`] that runs layers one after the other.
 #[derive(Debug)]
 pub struct Sequential {
     layers: Vec<Box<dyn Layer>>,
+    /// The layers before this one run forward only, and keep nothing.
+    first_trained: usize,
     place: Place,
 }
 
 impl Sequential {
     /// A stage of these layers, on the CPU.
     pub fn new(layers: Vec<Box<dyn Layer>>) -> Self {
-        let place = Place::default();
-        Self { layers, place }
+        Self {
+            layers,
+            first_trained: 0,
+            place: Place::default(),
+        }
     }
 
     /// The GPU that the stage is on.
@@ -38,8 +44,8 @@ impl Sequential {
     }
 
     /// Gives the stage its weights, layer by layer, and holds matrices in 16 bits from then on: see
-    /// [`Layer::hold_in_bf16`]. `read` sets the weights of a parameter. Only one layer's weights are in memory
-    /// in 32 bits at a time.
+    /// [`Layer::hold_in_bf16`]. `read` sets the weights of a parameter. Only one layer's weights are in
+    /// memory in 32 bits at a time.
     ///
     /// # Errors
     /// Whatever `read` returns.
@@ -52,14 +58,44 @@ impl Sequential {
         Ok(())
     }
 
-    /// Tells the first layer with parameters that nobody uses its input gradient. For the first stage of a
-    /// model.
+    /// Says that nobody uses the stage's input gradient. For the first stage of a model, after it is known
+    /// which parameters are frozen: layers before the first one that is trained run forward only.
     pub fn drop_input_gradient(&mut self) {
-        for layer in &mut self.layers {
-            if !layer.parameters().is_empty() {
-                return layer.drop_input_gradient();
-            }
+        let is_trained = |layer: &mut Box<dyn Layer>| {
+            let parameters = layer.parameters();
+            parameters.iter().any(|parameter| !parameter.is_frozen())
+        };
+        let first = self.layers.iter_mut().position(is_trained);
+        self.first_trained = first.unwrap_or(self.layers.len());
+        if let Some(first) = first {
+            self.layers[first].drop_input_gradient();
         }
+    }
+
+    /// As [`Layer::adapt`], for all layers.
+    ///
+    /// # Errors
+    /// When there can be no such adapter.
+    pub fn adapt(&mut self, choose: &mut ChooseLora<'_>) -> Result<()> {
+        let mut layers = self.layers.iter_mut();
+        layers.try_for_each(|layer| layer.adapt(choose))
+    }
+
+    /// As [`Layer::merge_adapters`], for all layers.
+    pub fn merge_adapters(&mut self) {
+        self.layers.iter_mut().for_each(|layer| layer.merge_adapters());
+    }
+
+    /// The layers that run backward, after those that do not.
+    fn trained(&mut self) -> &mut [Box<dyn Layer>] {
+        &mut self.layers[self.first_trained..]
+    }
+
+    /// The stage's input gradient, if somebody may use it.
+    fn given_back(&self, input_grad: Option<Tensor>) -> Result<Option<Tensor>> {
+        let input_grad = input_grad.filter(|_| self.first_trained == 0);
+        input_grad.as_ref().map_or(Ok(()), Tensor::mark_ready)?;
+        Ok(input_grad)
     }
 }
 
@@ -115,29 +151,31 @@ impl Stage for Sequential {
     }
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
-        let (output, kept) = forward(&mut self.layers, ctx, input)?;
+        let (before, trained) = self.layers.split_at_mut(self.first_trained);
+        let input = run(before, ctx, input, None)?;
+        let (output, kept) = forward(trained, ctx, input)?;
         output.mark_ready()?;
         Ok((output, kept))
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
-        let (input_grad, pending) = backward_input(&mut self.layers, saved, grad)?;
-        mark_ready(input_grad.as_ref())?;
-        Ok((input_grad, pending))
+        let (input_grad, pending) = backward_input(self.trained(), saved, grad)?;
+        Ok((self.given_back(input_grad)?, pending))
     }
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {
-        backward_weight(&mut self.layers, pending)
+        backward_weight(self.trained(), pending)
     }
 
     fn backward(&mut self, saved: Kept, grad: Tensor) -> Result<Option<Tensor>> {
-        let input_grad = backward(&mut self.layers, saved, grad)?;
-        mark_ready(input_grad.as_ref())?;
-        Ok(input_grad)
+        let input_grad = backward(self.trained(), saved, grad)?;
+        self.given_back(input_grad)
     }
 
     fn forward_again(&mut self, ctx: ForwardContext, input: Tensor) -> Result<Kept> {
-        forward_again(&mut self.layers, ctx, input)
+        let (before, trained) = self.layers.split_at_mut(self.first_trained);
+        let input = run(before, ctx, input, None)?;
+        forward_again(trained, ctx, input)
     }
 
     fn forward_next(&mut self, past: usize, input: Tensor) -> Result<Tensor> {
@@ -185,11 +223,6 @@ impl Stage for Sequential {
     }
 }
 
-/// Lets another thread use the gradient from here on.
-fn mark_ready(input_grad: Option<&Tensor>) -> Result<()> {
-    input_grad.map_or(Ok(()), Tensor::mark_ready)
-}
-
 /// The shape of the last layer's output.
 pub(crate) fn output_shape(layers: &[Box<dyn Layer>], input: &Shape) -> Result<Shape> {
     layers.iter().try_fold(*input, |shape, layer| {
@@ -204,12 +237,17 @@ pub(crate) fn forward(
     input: Tensor,
 ) -> Result<(Tensor, Kept)> {
     let mut kept = List::with_room(layers.len());
-    let output = run(layers, ctx, input, &mut kept)?;
+    let output = run(layers, ctx, input, Some(&mut kept))?;
     Ok((output, Kept::listed(ctx, kept)))
 }
 
-/// Runs forward of all layers, and adds what they keep to the list.
-fn run(layers: &mut [Box<dyn Layer>], ctx: ForwardContext, input: Tensor, kept: &mut List) -> Result<Tensor> {
+/// Runs forward of all layers, and adds what they keep to the list, if there is one.
+fn run(
+    layers: &mut [Box<dyn Layer>],
+    ctx: ForwardContext,
+    input: Tensor,
+    mut kept: Option<&mut List>,
+) -> Result<Tensor> {
     let mut tensor = input;
     for layer in layers {
         let shape = *tensor.shape();
@@ -219,39 +257,12 @@ fn run(layers: &mut [Box<dyn Layer>], ctx: ForwardContext, input: Tensor, kept: 
         if ctx.mode == Mode::Probe {
             probe(layer.as_mut(), &output).map_err(|error| error.at(layer.name()))?;
         }
-        if ctx.mode != Mode::Evaluate {
+        if let Some(kept) = kept.as_mut().filter(|_| ctx.mode != Mode::Evaluate) {
             kept.push_of(shape, saved);
         }
         tensor = output;
     }
     Ok(tensor)
-}
-
-/// The last row of numbers, `[1, 1, width]`.
-fn last_row(rows: Tensor) -> Result<Tensor> {
-    if rows.shape().rows() == 1 {
-        return Ok(rows);
-    }
-    let width = rows.shape().last();
-    let mut last = rows.beside(&[1, 1, width])?;
-    if let Some(gpu) = rows.gpu()? {
-        let bytes = last.bytes() as usize;
-        gpu.copy(last.at(), rows.at().offset(rows.bytes() as usize - bytes), bytes)?;
-        return Ok(last);
-    }
-    in_format!(rows.dtype(), N => {
-        let numbers = rows.numbers::<N>();
-        last.numbers_mut::<N>().copy_from_slice(&numbers[numbers.len() - width..]);
-    });
-    Ok(last)
-}
-
-/// Runs all layers on the next tokens of a text.
-pub(crate) fn forward_next(layers: &mut [Box<dyn Layer>], past: usize, input: Tensor) -> Result<Tensor> {
-    layers.iter_mut().try_fold(input, |tensor, layer| {
-        let output = layer.forward_next(past, tensor);
-        output.map_err(|error| error.at(layer.name()))
-    })
 }
 
 /// Computes again what all layers keep. Layers at the end whose kept tensors need no input are not run.
@@ -268,7 +279,7 @@ pub(crate) fn forward_again(
     let (layers, tail) = layers.split_at_mut(rest);
     let mut shape = *input.shape();
     if let Some((last, before)) = layers.split_last_mut() {
-        let tensor = run(before, ctx, input, &mut kept)?;
+        let tensor = run(before, ctx, input, Some(&mut kept))?;
         let input = *tensor.shape();
         let output = last.output_shape(&input);
         shape = output.map_err(|error| error.at(last.name()))?;

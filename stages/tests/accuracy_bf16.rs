@@ -3,6 +3,8 @@
 
 use pipewright_stages::{DType, Device, Place};
 
+#[path = "accuracy/adapter.rs"]
+mod adapter;
 #[path = "accuracy/approx.rs"]
 mod approx;
 #[path = "accuracy/attention.rs"]

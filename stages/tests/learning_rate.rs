@@ -18,6 +18,68 @@ fn warm_up_then_cosine_then_floor() {
     assert_eq!(LearningRate::Constant(0.5).at(1000), 0.5);
 }
 
+/// By `transformers.get_scheduler` 5.23, with a rate of 1, 3 steps of warm-up and 10 in all, 4 of decay.
+#[test]
+fn rates_are_those_of_transformers_after_a_warm_up_that_is_one_step_ahead() {
+    let (peak, floor, warmup_steps, total_steps) = (1.0, 0.0, 3, 10);
+    let wsd = |decay_steps| LearningRate::Wsd {
+        peak,
+        floor,
+        warmup_steps,
+        decay_steps,
+        total_steps,
+    };
+    let cosine = LearningRate::WarmupCosine {
+        peak,
+        floor,
+        warmup_steps,
+        total_steps,
+    };
+    let linear = LearningRate::WarmupLinear {
+        peak,
+        floor,
+        warmup_steps,
+        total_steps,
+    };
+    let warm_up = [0.0, 0.333333333, 0.666666667, 1.0];
+    for (ours, theirs) in [
+        (
+            cosine,
+            [
+                0.950484434,
+                0.811744901,
+                0.611260467,
+                0.388739533,
+                0.188255099,
+                0.049515566,
+            ],
+        ),
+        (
+            linear,
+            [
+                0.857142857,
+                0.714285714,
+                0.571428571,
+                0.428571429,
+                0.285714286,
+                0.142857143,
+            ],
+        ),
+        (wsd(4), [1.0, 1.0, 1.0, 0.75, 0.5, 0.25]),
+        (wsd(0), [1.0; 6]),
+    ] {
+        for step in 0..10 {
+            let expected = match step {
+                0..3 => warm_up[step + 1],
+                3 => 1.0,
+                _ => theirs[step - 4],
+            };
+            let got = ours.at(step as u64);
+            assert!((got - expected).abs() < 1e-8, "{ours:?}, step {step}: {got}");
+        }
+    }
+}
+
 #[test]
 fn warm_up_then_a_straight_line_then_floor() {
     let rate = LearningRate::WarmupLinear {

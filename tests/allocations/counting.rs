@@ -12,6 +12,7 @@ const THREADS: usize = 1024;
 
 static STARTED: AtomicUsize = AtomicUsize::new(0);
 static ALLOCATIONS: [AtomicU64; THREADS] = [const { AtomicU64::new(0) }; THREADS];
+static LARGEST: AtomicUsize = AtomicUsize::new(0);
 static BYTES: [AtomicI64; THREADS] = [const { AtomicI64::new(0) }; THREADS];
 
 thread_local! {
@@ -47,11 +48,17 @@ pub(crate) fn live_bytes_of_all() -> i64 {
     BYTES.iter().map(|bytes| bytes.load(Relaxed)).sum()
 }
 
+/// The bytes of the largest allocation of any thread since this was asked for the last time.
+pub(crate) fn largest() -> usize {
+    LARGEST.swap(0, Relaxed)
+}
+
 // SAFETY: every call goes to the system's allocator unchanged, and counting allocates nothing.
 #[allow(unsafe_code, reason = "the trait of allocators is unsafe to implement")]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS[thread()].fetch_add(1, Relaxed);
+        LARGEST.fetch_max(layout.size(), Relaxed);
         BYTES[thread()].fetch_add(layout.size() as i64, Relaxed);
         // SAFETY: as the caller promises.
         unsafe { System.alloc(layout) }

@@ -1,12 +1,16 @@
 //! A steady training step allocates nothing on the threads that do the work: those of the ranks and of the
 //! data loader. The thread that asks for the step makes messages and a report, but no more for more
-//! micro-batches or layers. Also tested: what layers keep takes as much memory as is counted for it.
+//! micro-batches or layers. Also tested: what layers keep takes as much memory as is counted for it, and a
+//! damaged file takes little.
 
 #[path = "../common/mod.rs"]
 mod common;
 mod counting;
+mod damaged;
 #[path = "../../stages/tests/emulator/mod.rs"]
 mod emulator;
+#[path = "../common/gguf.rs"]
+mod gguf;
 mod memory;
 
 use std::fs;

@@ -142,6 +142,31 @@ fn memory_of_a_gpt_is_what_was_estimated_for_several_shapes_and_schedules() {
 }
 
 #[test]
+fn memory_of_a_llama_and_its_kin_is_what_was_estimated() {
+    let grouped = |kind: &str, keys: &str| {
+        format!(
+            "[model]\nkind = '{kind}'\ndim = 128\nlayers = 4\nheads = 8\nkv_heads = 2\nhead_width = 32\n\
+             ffn = 320\nvocab = 256\n{keys}[data]\nTEXT\nseq = 64\n\
+             [pipeline]\nstages = 2\nmicro_batches = 4\nmicro_batch_size = 2\n"
+        )
+    };
+    for (name, config) in [
+        ("llama", grouped("llama", "tied = true\n")),
+        (
+            "mistral, zb-h1",
+            grouped("mistral", "window = 24\n") + "schedule = 'zb-h1'",
+        ),
+        ("qwen2, bf16", grouped("qwen2", "") + "dtype = 'bf16'"),
+        ("qwen3", grouped("qwen3", "")),
+        ("selective", grouped("qwen3", "") + "recompute = 'selective'"),
+        ("full", grouped("llama", "") + "recompute = 'full'"),
+        ("a large vocabulary", grouped("llama", "").replace("256", "5000")),
+    ] {
+        holds(name, &config);
+    }
+}
+
+#[test]
 fn memory_in_bf16_is_what_was_estimated() {
     let small = "micro_batches = 4\nmicro_batch_size = 2\ndtype = 'bf16'\nstages = 2";
     for recompute in ["none", "selective", "full"] {

@@ -213,6 +213,7 @@ fn a_step_in_the_folders_name_has_to_be_that_of_the_checkpoint() {
 fn a_checkpoint_that_lacks_a_tensor_is_not_put_in_its_place() {
     let folder = tempfile::tempdir().expect("a folder");
     let tensors = [TensorInfo {
+        is_trained: true,
         name: "weight".to_owned(),
         dims: vec![2, 3],
     }];

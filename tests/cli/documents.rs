@@ -1,4 +1,10 @@
+use pipewright::data::Corpus;
+use pipewright::tokenizer::Tokenizer;
+
 use super::*;
+
+/// The small tokenizer.
+const TOKENIZER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/tokenizer");
 
 /// A config for chats, with the small tokenizer.
 const CHATS: &str = "\
@@ -35,8 +41,7 @@ every = 2
 /// A folder with that config and chats.
 fn place() -> Place {
     let place = Place::new();
-    let tokenizer = format!("{}/tests/golden/tokenizer", env!("CARGO_MANIFEST_DIR"));
-    fs::write(place.path("chats.toml"), CHATS.replace("TOKENIZER", &tokenizer)).unwrap();
+    fs::write(place.path("chats.toml"), CHATS.replace("TOKENIZER", TOKENIZER)).unwrap();
     let chat = |number: u32| {
         let question = format!("What comes after {number}?");
         serde_json::json!({ "messages": [
@@ -67,6 +72,20 @@ fn a_resumed_training_on_chats_has_the_weights_of_one_that_was_not_stopped() {
         &[&["--run-dir", "runs/parts", "--resume"], &sets[..]].concat(),
     );
     assert_eq!(parts.hash(), whole.hash());
+}
+
+#[test]
+fn the_built_in_text_is_trained_on_as_tokens() {
+    let place = place();
+    let sets = ["data.kind=text", "data.path=builtin:shakespeare", "train.steps=2"].map(|set| ["--set", set]);
+    let said = train(&place, sets.as_flattened()).stdout();
+    let tokenizer = Tokenizer::read(TOKENIZER.as_ref()).unwrap();
+    let count = Corpus::built_in_encoded(&tokenizer, None).unwrap().count();
+    assert!(
+        said.contains(&format!("`built-in text`: {count} tokens")),
+        "{said}"
+    );
+    assert!(!place.path("cache").exists(), "it needs no file");
 }
 
 #[test]

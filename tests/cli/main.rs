@@ -174,6 +174,11 @@ fn signal(child: &Child, name: &str) {
     assert!(status.success());
 }
 
+#[path = "../common/gguf.rs"]
+mod gguf;
+
+mod models;
+
 mod train;
 
 mod planned;

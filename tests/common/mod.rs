@@ -328,7 +328,7 @@ impl Plain {
         let norm = squares.sqrt() / total.weight;
         let clip = self.clip.map_or(1.0, |limit| clip_factor(norm, limit));
         let learning_rate = self.learning_rate.at(step);
-        for parameter in &mut parameters {
+        for parameter in parameters.iter_mut().filter(|parameter| !parameter.is_frozen()) {
             self.optimizer
                 .update(
                     parameter,

@@ -7,10 +7,6 @@ fn documents_without_what_they_need_are_refused() {
             "[data]\nkind = 'jsonl'",
             &["data.tokenizer: documents become tokens: name the tokenizer.json of the model"],
         ),
-        (
-            "[data]\npath = 'builtin:shakespeare'\ntokenizer = 'x'",
-            &["my.toml:3: data.tokenizer: the built-in text (\"builtin:shakespeare\") is read as bytes"],
-        ),
         #[cfg(not(feature = "parquet"))]
         (
             "[data]\nkind = 'parquet'\ntokenizer = 'x'",

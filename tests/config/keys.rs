@@ -30,7 +30,7 @@ fn unknown_keys_and_sections_name_the_place_and_the_nearest_right_one() {
         ),
         (
             "[zzz]",
-            &["unknown section [zzz] (sections: model, data, pipeline"],
+            &["unknown section [zzz] (sections: model, lora, data, pipeline"],
         ),
         (
             "steps = 5",

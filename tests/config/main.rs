@@ -50,6 +50,8 @@ mod sources;
 
 mod keys;
 
+mod models;
+
 mod launch;
 
 mod values;
@@ -61,3 +63,5 @@ mod documents;
 mod schedules;
 
 mod devices;
+
+mod training;

@@ -148,7 +148,7 @@ fn every_example_is_a_config() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|extension| extension == "toml") {
             let mut sets = Vec::new();
-            if path.ends_with("finetune-smollm2.toml") {
+            if path.ends_with("finetune-smollm2.toml") || path.ends_with("lora-smollm2.toml") {
                 // A small model stands in for the one that is fetched.
                 let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/hf/llama");
                 sets.push(format!("model.path={}", golden.display()));

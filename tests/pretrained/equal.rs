@@ -1,17 +1,17 @@
 //! Logits, gradients and loss curves are those of transformers.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use pipewright::Pipeline;
 use pipewright::data::DataSource;
 use pipewright::id::MicroBatch;
 use pipewright::schedule::Schedule;
 use pipewright::stages::loss::CrossEntropy;
-use pipewright::stages::optimizer::{AdamW, Decay, LearningRate, Optimizer, Update};
-use pipewright::stages::{ForwardContext, Mode, Parameter, Result, Stage};
+use pipewright::stages::optimizer::LearningRate;
+use pipewright::stages::{ForwardContext, Mode, Stage};
 
 use crate::family::{FAMILIES, Golden, assert_near, folder, stages};
+use crate::recorder::Recorder;
 
 #[test]
 fn logits_are_those_of_transformers() {
@@ -82,39 +82,5 @@ fn in_transformers(name: &str) -> String {
         format!("transformer.{name}")
     } else {
         name.to_owned()
-    }
-}
-
-/// AdamW as transformers' trainer uses it, which also records the mean gradients of the first step.
-#[derive(Debug, Default)]
-struct Recorder {
-    gradients: Arc<Mutex<BTreeMap<String, Vec<f32>>>>,
-}
-
-impl Recorder {
-    fn adamw() -> AdamW {
-        AdamW {
-            decay: Decay::All,
-            ..AdamW::default()
-        }
-    }
-}
-
-impl Optimizer for Recorder {
-    fn state_names(&self) -> &'static [&'static str] {
-        Self::adamw().state_names()
-    }
-
-    fn update(&self, parameter: &mut Parameter, update: Update) -> Result<()> {
-        if update.step == 1 {
-            let mean = parameter
-                .grad
-                .iter()
-                .map(|sum| sum * update.scale as f32)
-                .collect();
-            let name = parameter.name().to_owned();
-            self.gradients.lock().expect("no panic").insert(name, mean);
-        }
-        Self::adamw().update(parameter, update)
     }
 }

@@ -23,7 +23,11 @@ pub(crate) struct Golden(Vec<u8>);
 
 impl Golden {
     pub(crate) fn read(family: &str) -> Self {
-        Self(std::fs::read(folder(family).join("golden.safetensors")).expect("it is kept with the tests"))
+        Self::read_in(&folder(family))
+    }
+
+    pub(crate) fn read_in(folder: &Path) -> Self {
+        Self(std::fs::read(folder.join("golden.safetensors")).expect("it is kept with the tests"))
     }
 
     pub(crate) fn numbers(&self, name: &str) -> Vec<f32> {
@@ -55,7 +59,7 @@ pub(crate) fn stages(folder: &Path, count: u32) -> (Architecture, Vec<StageBuild
     let weights = Arc::new(Weights::open(folder, &architecture).expect("all tensors"));
     let model = architecture.model().expect("possible sizes");
     let stages = model.split(count).expect("enough units").into_iter();
-    let start = |stage| start_from(Arc::clone(&weights), stage);
+    let start = |stage| start_from(Arc::clone(&weights), None, stage);
     (architecture, stages.map(start).collect())
 }
 

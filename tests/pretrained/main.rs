@@ -3,10 +3,14 @@
 
 #[path = "../common/batches.rs"]
 mod batches;
+#[path = "../common/gguf.rs"]
+mod files;
 
 mod equal;
 mod family;
 mod gguf;
+mod lora;
 mod next;
+mod recorder;
 mod refused;
 mod written;

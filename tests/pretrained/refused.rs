@@ -56,13 +56,55 @@ fn settings_for_which_there_is_no_layer_are_named() {
             "llama",
             "hidden_size",
             json!("wide"),
-            "hidden_size is \"wide\", it must be a whole number",
+            "hidden_size is \"wide\", it must be a whole number of at most 16777216",
         ),
         (
             "llama",
             "vocab_size",
             Value::Null,
-            "vocab_size is null, it must be a whole number",
+            "vocab_size is null, it must be a whole number of at most 16777216",
+        ),
+        (
+            "llama",
+            "hidden_act",
+            json!(5),
+            "hidden_act is 5, it must be text",
+        ),
+        (
+            "llama",
+            "rope_parameters",
+            json!("linear"),
+            "rope_parameters is \"linear\", it must be an object with keys and values",
+        ),
+        (
+            "llama",
+            "rope_parameters",
+            json!({"rope_type": "linear"}),
+            "factor is missing, it must be a number",
+        ),
+        (
+            "llama",
+            "num_hidden_layers",
+            json!(1001),
+            "num_hidden_layers is 1001, it must be a whole number of at most 1000",
+        ),
+        (
+            "llama",
+            "hidden_size",
+            json!(1_u64 << 62),
+            "hidden_size is 4611686018427387904, it must be a whole number of at most 16777216",
+        ),
+        (
+            "llama",
+            "rms_norm_eps",
+            json!(0),
+            "rms_norm_eps is 0, it must be above 0",
+        ),
+        (
+            "llama",
+            "tie_word_embeddings",
+            json!("yes"),
+            "tie_word_embeddings is \"yes\", it must be true or false",
         ),
         (
             "gpt2",
@@ -74,6 +116,13 @@ fn settings_for_which_there_is_no_layer_are_named() {
         assert_eq!(
             refusal(family, &[(key, value)]),
             format!("`F/config.json`: {expected}")
+        );
+    }
+    for (key, value) in [("head_dim", 7), ("num_key_value_heads", 3), ("vocab_size", 0)] {
+        let odd = refusal("llama", &[(key, json!(value))]);
+        assert!(
+            odd.starts_with("`F/config.json`: no model has these settings: "),
+            "{odd}"
         );
     }
     assert_eq!(
@@ -146,6 +195,42 @@ fn all_tensors_that_do_not_fit_are_named_at_once() {
         message.starts_with("`F/model.safetensors` is damaged: it has"),
         "{message}"
     );
+}
+
+#[test]
+fn an_index_of_files_that_are_not_in_its_folder_is_refused() {
+    let scratch = changed("qwen3", &[]);
+    let architecture = read_config(scratch.path()).expect("known");
+    let refused = |index: Value| {
+        let path = scratch.path().join("model.safetensors.index.json");
+        fs::write(path, index.to_string()).expect("written");
+        let error = Weights::open(scratch.path(), &architecture).expect_err("refused");
+        said(scratch.path(), error)
+    };
+    for name in ["model-00001-of-00005.safetensors", "../x", "/dev/zero", ".."] {
+        assert_eq!(
+            refused(json!({"weight_map": {"model.norm.weight": name}})),
+            format!(
+                "`F/model.safetensors.index.json` names `{name}`, which is not in its folder: fetch all \
+                 files again"
+            )
+        );
+    }
+    let is_named = |index: Value| refused(index).starts_with("`F/model.safetensors.index.json`: ");
+    assert!(is_named(json!({})) && is_named(json!({"weight_map": ["x"]})));
+    fs::create_dir(scratch.path().join("x.safetensors")).expect("made");
+    assert_eq!(
+        refused(json!({"weight_map": {"model.norm.weight": "x.safetensors"}})),
+        "`F/x.safetensors` is not a regular file"
+    );
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_device_is_no_model() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let error = import(Path::new("/dev/zero"), &scratch.path().join("new")).expect_err("refused");
+    assert_eq!(error.to_string(), "`/dev/zero` is not a regular file");
 }
 
 #[test]

@@ -46,6 +46,26 @@ fn each_file_of_text_is_a_document_with_a_token_at_its_end() {
 }
 
 #[test]
+fn the_built_in_text_has_the_tokens_of_the_same_text_in_a_file() {
+    let folder = TempDir::new().unwrap();
+    let text = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/data/builtin/shakespeare.txt");
+    for end_of_text in [None, Some("<|im_end|>")] {
+        let recipe = Recipe {
+            end_of_text: end_of_text.map(str::to_owned),
+            ..Recipe::new(Form::Text)
+        };
+        let tell = &mut |_| ();
+        let file = Documents::encode(&[text.clone()], &small(), &recipe, folder.path(), tell).unwrap();
+        let built_in = Corpus::built_in_encoded(&small(), end_of_text).unwrap();
+        assert_eq!(built_in.count(), file.corpus().count());
+        assert_eq!(built_in.checksum().unwrap(), file.corpus().checksum().unwrap());
+        assert_eq!(built_in.name(), "`built-in text`");
+    }
+    let refused = message(Corpus::built_in_encoded(&small(), Some("<end>")));
+    assert!(refused.contains("has no token `<end>`"), "{refused}");
+}
+
+#[test]
 fn a_long_text_has_the_tokens_that_it_has_as_a_whole() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("long.txt");

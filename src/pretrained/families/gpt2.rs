@@ -4,6 +4,17 @@ use pipewright_stages::models::Gpt;
 
 use crate::pretrained::mapped::Mapped;
 
+/// What their blocks are called in a model with a head.
+pub(in crate::pretrained) const BLOCKS: &str = "transformer.h.";
+
+/// The linear layers of a block: our names, and theirs.
+pub(in crate::pretrained) const LINEAR: &[(&str, &str)] = &[
+    ("attn.c_attn", "attn.c_attn"),
+    ("attn.c_proj", "attn.c_proj"),
+    ("mlp.c_fc", "mlp.c_fc"),
+    ("mlp.c_proj", "mlp.c_proj"),
+];
+
 /// All parameters of a model, each with its tensors there.
 pub(in crate::pretrained) fn table(model: &Gpt) -> Vec<Mapped> {
     let (dim, vocab) = (model.dim, model.vocab);

@@ -4,6 +4,20 @@ use pipewright_stages::models::Llama;
 
 use crate::pretrained::mapped::Mapped;
 
+/// What their blocks are called.
+pub(in crate::pretrained) const BLOCKS: &str = "model.layers.";
+
+/// The linear layers of a block: our names, and theirs.
+pub(in crate::pretrained) const LINEAR: &[(&str, &str)] = &[
+    ("attn.q", "self_attn.q_proj"),
+    ("attn.k", "self_attn.k_proj"),
+    ("attn.v", "self_attn.v_proj"),
+    ("attn.out", "self_attn.o_proj"),
+    ("mlp.gate", "mlp.gate_proj"),
+    ("mlp.up", "mlp.up_proj"),
+    ("mlp.down", "mlp.down_proj"),
+];
+
 /// All parameters of a model, each with its tensors there.
 pub(in crate::pretrained) fn table(model: &Llama) -> Vec<Mapped> {
     let (vocab, dim) = (model.vocab, model.dim);

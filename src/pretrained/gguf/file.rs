@@ -6,9 +6,10 @@ use std::io::{self, BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
 
 use super::blocks::Quantised;
-use super::value::{Value, length, number, text};
+use super::value::{Value, length, number, text, whole};
 use crate::data::read_at;
 use crate::error::{Error, PretrainedError, Result};
+use crate::pretrained::regular;
 
 const MAGIC: [u8; 4] = *b"GGUF";
 /// The key for the multiple of bytes at which tensors begin.
@@ -23,6 +24,8 @@ pub(super) struct Gguf {
     tensors: BTreeMap<String, Tensor>,
     /// Where the tensors begin, in bytes.
     start: u64,
+    /// The bytes of the file.
+    size: u64,
 }
 
 #[derive(Debug)]
@@ -36,7 +39,7 @@ struct Tensor {
 impl Gguf {
     /// Opens a file.
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(Error::io("open", path))?;
+        let (file, size) = regular::open(path)?;
         let mut from = BufReader::new(&file);
         let header = read_header(&mut from).and_then(|header| Ok((header, from.stream_position()?)));
         let ((values, tensors), end) = header.map_err(|error| PretrainedError::NoGguf {
@@ -52,7 +55,9 @@ impl Gguf {
             file,
             values,
             tensors,
-            start: end.next_multiple_of(alignment),
+            // An alignment that is none puts the tensors behind the file's end.
+            start: end.checked_next_multiple_of(alignment).unwrap_or(u64::MAX),
+            size,
         })
     }
 
@@ -82,16 +87,41 @@ impl Gguf {
         Ok(known.ok_or_else(error)?.2)
     }
 
-    /// The numbers of a tensor that exists.
+    /// Refuses a tensor that exists if its numbers are not known, or not all in the file.
+    pub(super) fn check(&self, name: &str) -> Result<()> {
+        let how = self.how(name)?;
+        if self.place(name, how).is_some() {
+            return Ok(());
+        }
+        let path = self.path.clone();
+        let why = format!("it ends before the numbers of {name} do");
+        Err(PretrainedError::Damaged { path, why }.into())
+    }
+
+    /// The numbers of a tensor that exists and was checked.
     pub(super) fn read(&self, name: &str) -> Result<Vec<f32>> {
-        let (tensor, how) = (&self.tensors[name], self.how(name)?);
-        let count = tensor.dims.iter().product::<usize>();
+        let how = self.how(name)?;
+        let (at, bytes) = self.place(name, how).expect("checked: all numbers are there");
+        let mut held = vec![0; bytes];
+        read_at(&self.file, &mut held, at).map_err(Error::io("read", &self.path))?;
         let (in_block, size) = how.block();
-        let mut bytes = vec![0; count / in_block * size];
-        read_at(&self.file, &mut bytes, self.start + tensor.offset).map_err(Error::io("read", &self.path))?;
-        let mut numbers = vec![0.0; count];
-        how.numbers(&bytes, &mut numbers);
+        let mut numbers = vec![0.0; bytes / size * in_block];
+        how.numbers(&held, &mut numbers);
         Ok(numbers)
+    }
+
+    /// Where the bytes of a tensor begin, and how many there are. `None` if they are not all in the file, or
+    /// make no whole blocks.
+    fn place(&self, name: &str, how: Quantised) -> Option<(u64, usize)> {
+        let tensor = &self.tensors[name];
+        let (in_block, size) = how.block();
+        let mut counts = tensor.dims.iter();
+        let count = counts.try_fold(1_usize, |count, dim| count.checked_mul(*dim))?;
+        let row = tensor.dims.last().copied().unwrap_or(1);
+        let bytes = (count / in_block).checked_mul(size)?;
+        let at = self.start.checked_add(tensor.offset)?;
+        let is_there = at.checked_add(bytes as u64)? <= self.size;
+        (is_there && row.is_multiple_of(in_block)).then_some((at, bytes))
     }
 
     /// The error for a value that is missing, or that is not what it must be.
@@ -100,7 +130,7 @@ impl Gguf {
             path: self.path.clone(),
             key: key.to_owned(),
             expected,
-            found: self.values.get(key).map(|value| format!("{value:?}")),
+            found: self.values.get(key).map(ToString::to_string),
         };
         error.into()
     }
@@ -141,11 +171,9 @@ fn read_tensor(from: &mut impl Read) -> io::Result<(String, Tensor)> {
         return Err(io::Error::other(format!("{name} has {count} dimensions")));
     }
     let mut dims = (0..count)
-        .map(|_| length(from).map(|length| length as usize))
+        .map(|_| whole(from).map(|size| size as usize))
         .collect::<io::Result<Vec<_>>>()?;
     dims.reverse();
-    let (kind, mut offset) = (number(from)?, [0; 8]);
-    from.read_exact(&mut offset)?;
-    let offset = u64::from_le_bytes(offset);
+    let (kind, offset) = (number(from)?, whole(from)?);
     Ok((name, Tensor { dims, kind, offset }))
 }

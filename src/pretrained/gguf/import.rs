@@ -1,5 +1,6 @@
 //! Writes the model of a `.gguf` file in Hugging Face's form.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -10,7 +11,7 @@ use super::names::{is_permuted, there, unpermute};
 use super::settings::settings;
 use super::tokenizer;
 use crate::error::{Error, PretrainedError, Result, TensorProblem};
-use crate::pretrained::{Architecture, Family, Part, write};
+use crate::pretrained::{Architecture, Family, Part, sizes, write};
 
 /// What was imported.
 #[derive(Debug)]
@@ -31,6 +32,7 @@ pub fn import(path: &Path, folder: &Path) -> Result<Imported> {
     let file = Gguf::open(path)?;
     let (family, model) = settings(&file)?;
     let architecture = Architecture::from((family, model));
+    sizes::check(path, &architecture)?;
     let table = architecture.table();
     check(&file, table.iter().flat_map(|mapped| &mapped.parts))?;
     write(folder, &architecture, |name| {
@@ -53,19 +55,17 @@ pub fn import(path: &Path, folder: &Path) -> Result<Imported> {
 /// Refuses a file that does not have these tensors and no others.
 fn check<'a>(file: &Gguf, parts: impl Iterator<Item = &'a Part>) -> Result<()> {
     let mut problems = Vec::new();
-    let mut left: Vec<&str> = file.names().collect();
+    let mut left: BTreeSet<&str> = file.names().collect();
     for part in parts {
         let name = there(&part.name).expect("a tensor of these families");
-        left.retain(|left| *left != name);
+        left.remove(name.as_str());
         let (found, expected) = (file.dims(&name).map(<[usize]>::to_vec), part.dims.clone());
         match found {
             None => problems.push((name, TensorProblem::Missing)),
             Some(found) if found != expected => {
                 problems.push((name, TensorProblem::Shape { found, expected }));
             }
-            Some(_) => {
-                file.how(&name)?;
-            }
+            Some(_) => file.check(&name)?,
         }
     }
     problems.extend(
@@ -76,7 +76,12 @@ fn check<'a>(file: &Gguf, parts: impl Iterator<Item = &'a Part>) -> Result<()> {
         return Ok(());
     }
     let folder = file.path().to_owned();
-    Err(PretrainedError::Tensors { folder, problems }.into())
+    Err(PretrainedError::Tensors {
+        folder,
+        described_in: "settings",
+        problems,
+    }
+    .into())
 }
 
 fn read(file: &Gguf, part: &Part, family: Family, model: &Llama) -> Result<Vec<f32>> {

@@ -6,6 +6,7 @@ use pipewright_stages::models::Llama;
 use super::file::Gguf;
 use super::value::Value;
 use crate::error::{PretrainedError, Result};
+use crate::pretrained::sizes::{FEW, WHOLE, possible, possible_layers};
 use crate::pretrained::{Architecture, Family};
 
 /// The architectures, as a file names them.
@@ -29,10 +30,14 @@ pub(super) fn settings(file: &Gguf) -> Result<(Family, Llama)> {
     let count = |key: &str, default: Option<usize>| {
         let key = format!("{name}.{key}");
         let value = file.values.get(&key).map(Value::whole);
-        let count = value.map_or(default, |whole| {
-            whole.and_then(|whole| usize::try_from(whole).ok())
-        });
-        count.ok_or_else(|| file.wrong(&key, "a whole number"))
+        let count = value.map_or(default, |whole| possible(u64::try_from(whole?).ok()?));
+        count.ok_or_else(|| file.wrong(&key, WHOLE))
+    };
+    let layers = {
+        let key = format!("{name}.block_count");
+        let count = file.values.get(&key).and_then(Value::whole);
+        let count = count.and_then(|count| possible_layers(u64::try_from(count).ok()?));
+        count.ok_or_else(|| file.wrong(&key, FEW))?
     };
     let number = |key: &str, default: f64| {
         let key = format!("{name}.{key}");
@@ -53,9 +58,11 @@ pub(super) fn settings(file: &Gguf) -> Result<(Family, Llama)> {
     };
     let embedding = file.dims("token_embd.weight");
     let model = Llama {
-        vocab: embedding.map_or(0, |dims| dims[0]),
+        vocab: embedding
+            .and_then(|dims| possible(*dims.first()? as u64))
+            .unwrap_or(0),
         dim,
-        layers: count("block_count", None)?,
+        layers,
         heads,
         ffn: count("feed_forward_length", None)?,
         context: count("context_length", None)?,

@@ -1,5 +1,6 @@
 //! The values of a file's header.
 
+use std::fmt;
 use std::io::{self, Read};
 
 /// A value that a file names.
@@ -12,8 +13,21 @@ pub(super) enum Value {
     List(Vec<Value>),
 }
 
+/// As messages show it.
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(number) => write!(f, "{number}"),
+            Self::Real(number) => write!(f, "{number}"),
+            Self::Truth(truth) => write!(f, "{truth}"),
+            Self::Text(text) => write!(f, "{text:?}"),
+            Self::List(values) => write!(f, "a list of {}", values.len()),
+        }
+    }
+}
+
 /// The longest text or list. Damaged files have larger numbers.
-const LONGEST: u64 = 1 << 28;
+const LONGEST: u64 = 1 << 24;
 
 impl Value {
     pub(super) fn whole(&self) -> Option<i64> {
@@ -66,7 +80,7 @@ impl Value {
                 let values = (0..count).map(|_| Self::read(from, kind));
                 Self::List(values.collect::<io::Result<_>>()?)
             }
-            10 => Self::Whole(u64::from_le_bytes(bytes(from)?) as i64),
+            10 => Self::Whole(whole(from)? as i64),
             11 => Self::Whole(i64::from_le_bytes(bytes(from)?)),
             12 => Self::Real(f64::from_le_bytes(bytes(from)?)),
             _ => return Err(io::Error::other(format!("it has a value of kind {kind}"))),
@@ -79,9 +93,14 @@ pub(super) fn number(from: &mut impl Read) -> io::Result<u32> {
     bytes(from).map(u32::from_le_bytes)
 }
 
+/// A number of 64 bits.
+pub(super) fn whole(from: &mut impl Read) -> io::Result<u64> {
+    bytes(from).map(u64::from_le_bytes)
+}
+
 /// The length of what follows.
 pub(super) fn length(from: &mut impl Read) -> io::Result<u64> {
-    let length = u64::from_le_bytes(bytes(from)?);
+    let length = whole(from)?;
     if length > LONGEST {
         return Err(io::Error::other(format!("it has a length of {length}")));
     }

@@ -1,6 +1,6 @@
 //! The `gemm` crate, for comparison with our products.
 
-use gemm::Parallelism;
+use gemm_common::Parallelism;
 
 /// An operand with contiguous rows, as it is or transposed.
 #[derive(Clone, Copy)]
@@ -50,20 +50,22 @@ pub(crate) fn multiply(out: &mut [f32], add: bool, a: Operand<'_>, b: Operand<'_
     let ((a_cs, a_rs), (b_cs, b_rs)) = (a.strides(), b.strides());
     // SAFETY: sizes and strides are those of the slices, as asserted, and `out` is borrowed exclusively.
     unsafe {
-        gemm::gemm(
-            rows,
+        // It prefers columns, so it gets the product of the transposed operands, as from the crate `gemm`, which
+        // has products of other numbers too and takes long to build.
+        gemm_f32::gemm::f32::get_gemm_fn()(
             columns,
+            rows,
             depth,
             out.as_mut_ptr(),
-            1,
             columns as isize,
+            1,
             add,
-            a.numbers.as_ptr(),
-            a_cs,
-            a_rs,
             b.numbers.as_ptr(),
-            b_cs,
             b_rs,
+            b_cs,
+            a.numbers.as_ptr(),
+            a_rs,
+            a_cs,
             1.0,
             1.0,
             false,

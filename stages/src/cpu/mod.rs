@@ -7,6 +7,7 @@
 pub(crate) mod activation;
 pub(crate) mod adamw;
 pub(crate) mod attention;
+pub(crate) mod columns;
 pub(crate) mod dropout;
 pub(crate) mod elementwise;
 pub(crate) mod gated;

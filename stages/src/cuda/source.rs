@@ -4,6 +4,7 @@
 pub(crate) const SOURCE: &str = concat!(
     include_str!("kernels/prelude.cu"),
     include_str!("kernels/elementwise.cu"),
+    include_str!("kernels/columns.cu"),
     include_str!("kernels/gelu.cu"),
     include_str!("kernels/gated.cu"),
     include_str!("kernels/reduce.cu"),

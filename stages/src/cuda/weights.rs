@@ -17,6 +17,8 @@ use crate::parameter::{Parameter, Part};
 pub(crate) struct Weights {
     place: Place,
     count: usize,
+    /// How many numbers the gradient has.
+    trained: usize,
     value: Memory,
     grad: Memory,
     /// For the numbers that are owned.
@@ -28,8 +30,8 @@ pub(crate) struct Weights {
 }
 
 impl Weights {
-    /// These weights on a GPU. Gradient and state must still be stored.
-    pub(crate) fn new(gpu: &Gpu, dtype: DType, value: &[f32]) -> Result<Self> {
+    /// These weights on a GPU, with a gradient of so many numbers. Gradient and state must still be stored.
+    pub(crate) fn new(gpu: &Gpu, dtype: DType, value: &[f32], trained: usize) -> Result<Self> {
         let bytes = size_of_val(value);
         let copy = match dtype {
             DType::F32 => None,
@@ -39,12 +41,13 @@ impl Weights {
         let weights = Self {
             place: Place { device, dtype },
             count: value.len(),
+            trained,
             value: gpu.lasting_memory_of(bytes)?,
-            grad: gpu.lasting_memory_of(bytes)?,
+            grad: gpu.lasting_memory_of(trained * size_of::<f32>())?,
             state: Vec::new(),
-            owned: 0..value.len(),
+            owned: 0..trained,
             copy,
-            squares: Pinned::new(value.len().div_ceil(Parameter::PIECE) * size_of::<f64>())?,
+            squares: Pinned::new(trained.div_ceil(Parameter::PIECE) * size_of::<f64>())?,
         };
         weights.store_value(value)?;
         Ok(weights)
@@ -60,9 +63,9 @@ impl Weights {
         self.place
     }
 
-    /// How many weights there are.
-    pub(crate) fn count(&self) -> usize {
-        self.count
+    /// How many numbers the gradient has.
+    pub(crate) fn trained(&self) -> usize {
+        self.trained
     }
 
     /// The weights in `f32`.
@@ -111,7 +114,7 @@ impl Weights {
 
     /// Memory for another gradient.
     pub(crate) fn more_grad_memory(&self) -> Result<Memory> {
-        self.gpu()?.lasting_memory_of(self.bytes())
+        self.gpu()?.lasting_memory_of(self.grad_bytes())
     }
 
     /// Exchanges the gradient's memory for another one.
@@ -164,18 +167,21 @@ impl Weights {
         Ok(())
     }
 
-    fn bytes(&self) -> usize {
-        self.count * size_of::<f32>()
+    fn grad_bytes(&self) -> usize {
+        self.trained * size_of::<f32>()
     }
 
     /// Sets the gradient to zero.
     pub(crate) fn zero_grad(&self) -> Result<()> {
-        self.gpu()?.clear(self.grad.at(), self.bytes())
+        match self.trained {
+            0 => Ok(()),
+            _ => self.gpu()?.clear(self.grad.at(), self.grad_bytes()),
+        }
     }
 
     /// Adds `f32` numbers to the gradient.
     pub(crate) fn add_grad(&self, gpu: &Gpu, more: Ptr) -> Result<()> {
-        gpu.add(DType::F32, self.grad(), self.grad(), more, self.count)
+        gpu.add(DType::F32, self.grad(), self.grad(), more, self.trained)
     }
 
     /// Updates the weights by AdamW.
@@ -195,8 +201,11 @@ impl Weights {
 
     /// Queues the sums of the squares of the gradient.
     pub(crate) fn start_squares(&self) -> Result<()> {
+        if self.trained == 0 {
+            return Ok(());
+        }
         self.gpu()?
-            .sum_squares(self.squares.at(), self.grad.at(), self.count)
+            .sum_squares(self.squares.at(), self.grad.at(), self.trained)
     }
 
     /// The sums that were queued last, one for each piece. All work queued before must be done.

@@ -5,9 +5,10 @@ use crate::cpu::parts::{By, cut};
 use crate::cpu::real::{Real, convert, in_format};
 use crate::cuda::{ByToken, Gpu, Ptr};
 use crate::error::{Error, Result, ValueError};
+use crate::init::Init;
 use crate::kept::Kept;
 use crate::layer::Layer;
-use crate::parameter::{Init, Parameter};
+use crate::parameter::Parameter;
 use crate::shape::{Kind, Shape};
 use crate::stage::ForwardContext;
 use crate::tensor::Tensor;
@@ -59,22 +60,34 @@ impl Embedding {
         self.tokens.dims()[1]
     }
 
+    fn is_frozen(&self) -> bool {
+        self.tokens.is_frozen() && self.positions.as_ref().is_none_or(Parameter::is_frozen)
+    }
+
+    /// The tables that are trained: of tokens, and of positions.
+    fn trained(&mut self) -> [Option<&mut Parameter>; 2] {
+        [Some(&mut self.tokens), self.positions.as_mut()]
+            .map(|table| table.filter(|parameter| !parameter.is_frozen()))
+    }
+
     /// [`Layer::backward_weight`] on a GPU.
     fn add_grads_on(&mut self, gpu: &Gpu, input: &Tensor, grad: &Tensor) -> Result<()> {
         let (dim, dtype) = (self.dim(), grad.dtype());
         let &[batch, time] = input.dims() else {
             unreachable!("checked by `output_shape`")
         };
-        self.by_token.sort(input.ids(), self.tokens.dims()[0]);
-        let table = gpu.upload(bytemuck::cast_slice(self.by_token.table()))?;
-        let scratch = gpu.memory_of(self.by_token.scratch(dim).next_power_of_two())?;
-        let (tokens, at) = (self.tokens.weights().grad(), grad.at());
-        gpu.add_token_grads(dtype, tokens, at, dim, &self.by_token, table.at(), scratch.at())?;
-        match &self.positions {
-            Some(positions) => {
-                gpu.add_position_grads(dtype, positions.weights().grad(), at, [batch, time, dim])
+        if !self.tokens.is_frozen() {
+            self.by_token.sort(input.ids(), self.tokens.dims()[0]);
+            let table = gpu.upload(bytemuck::cast_slice(self.by_token.table()))?;
+            let scratch = gpu.memory_of(self.by_token.scratch(dim).next_power_of_two())?;
+            let (tokens, at) = (self.tokens.weights().grad(), grad.at());
+            gpu.add_token_grads(dtype, tokens, at, dim, &self.by_token, table.at(), scratch.at())?;
+        }
+        match self.trained() {
+            [_, Some(positions)] => {
+                gpu.add_position_grads(dtype, positions.weights().grad(), grad.at(), [batch, time, dim])
             }
-            None => Ok(()),
+            [_, None] => Ok(()),
         }
     }
 
@@ -185,21 +198,30 @@ impl Layer for Embedding {
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
         let ctx = saved.ctx;
+        if self.is_frozen() {
+            return Ok((None, Kept::new(ctx, [])));
+        }
         let [input] = saved.into_tensors();
         Ok((None, Kept::new(ctx, [input, grad])))
     }
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {
+        if self.is_frozen() {
+            return Ok(());
+        }
         let [input, grad] = pending.into_tensors();
         let (dim, time) = (self.dim(), input.dims()[1]);
         if let Some(gpu) = grad.gpu()? {
             return self.add_grads_on(&gpu, &input, &grad);
         }
+        let [mut tokens, mut positions] = self.trained();
         in_format!(grad.dtype(), N => {
             let rows = grad.numbers::<N>().chunks_exact(dim).zip(input.ids());
             for (index, (row, &id)) in rows.enumerate() {
-                add(&mut self.tokens.grad[id as usize * dim..][..dim], row);
-                if let Some(positions) = &mut self.positions {
+                if let Some(tokens) = &mut tokens {
+                    add(&mut tokens.grad[id as usize * dim..][..dim], row);
+                }
+                if let Some(positions) = &mut positions {
                     add(&mut positions.grad[index % time * dim..][..dim], row);
                 }
             }

@@ -7,9 +7,10 @@ use crate::cpu::real::in_format;
 use crate::cuda::{Gpu, HeadRows, Ptr};
 use crate::device::DType;
 use crate::error::Result;
+use crate::init::Init;
 use crate::kept::Kept;
 use crate::layer::Layer;
-use crate::parameter::{Init, Parameter};
+use crate::parameter::Parameter;
 use crate::shape::Shape;
 use crate::stage::ForwardContext;
 use crate::tensor::Tensor;
@@ -41,6 +42,15 @@ impl HeadNorm {
             query: gain("q_norm"),
             key: gain("k_norm"),
         }
+    }
+
+    fn is_frozen(&self) -> bool {
+        self.query.is_frozen() && self.key.is_frozen()
+    }
+
+    /// What backward-weight needs.
+    fn pending(&self, ctx: ForwardContext, weight_grads: Tensor) -> Kept {
+        Kept::new(ctx, (!self.is_frozen()).then_some(weight_grads))
     }
 
     /// The numbers in the row of a token.
@@ -122,7 +132,7 @@ impl Layer for HeadNorm {
                 rows,
                 scratch.at(),
             )?;
-            return Ok((Some(grad), Kept::new(ctx, [weight_grads])));
+            return Ok((Some(grad), self.pending(ctx, weight_grads)));
         }
         let mut weight_grads = Tensor::zeros(&[2, self.heads.width]);
         let gain_grads = weight_grads.f32_mut().split_at_mut(self.heads.width).into();
@@ -130,19 +140,27 @@ impl Layer for HeadNorm {
             let (grad, input) = (grad.numbers_mut::<N>(), input.numbers());
             head_norm::backward(grad, input, stats.f32(), self.tokens(), gain_grads);
         });
-        Ok((Some(grad), Kept::new(ctx, [weight_grads])))
+        Ok((Some(grad), self.pending(ctx, weight_grads)))
     }
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {
-        let [weight_grads] = pending.into_tensors();
-        if let Some(gpu) = weight_grads.gpu()? {
-            let second = weight_grads.at().offset(4 * self.heads.width);
-            self.query.weights().add_grad(&gpu, weight_grads.at())?;
-            return self.key.weights().add_grad(&gpu, second);
+        if self.is_frozen() {
+            return Ok(());
         }
-        let (query, key) = weight_grads.f32().split_at(self.heads.width);
-        elementwise::add(&mut self.query.grad, query);
-        elementwise::add(&mut self.key.grad, key);
+        let [weight_grads] = pending.into_tensors();
+        let width = self.heads.width;
+        for (which, parameter) in [&mut self.query, &mut self.key].into_iter().enumerate() {
+            if parameter.is_frozen() {
+                continue;
+            }
+            let start = which * width;
+            match weight_grads.gpu()? {
+                Some(gpu) => parameter
+                    .weights()
+                    .add_grad(&gpu, weight_grads.at().offset(4 * start))?,
+                None => elementwise::add(&mut parameter.grad, &weight_grads.f32()[start..][..width]),
+            }
+        }
         Ok(())
     }
 

@@ -1,26 +1,29 @@
 //! The linear layer.
 
+use std::ops::Range;
+
+use super::adapter::Adapter;
 use super::check_rows;
-use super::operands::{
-    Layout, Operand, add_turned_product, adds_in_place, half_matrix, matrix, multiply_halves, multiply_next,
-};
+use super::operands::Layout;
+use super::weight_matrix::WeightMatrix;
 use crate::cpu::elementwise::add_rows;
-use crate::cpu::matmul::Start;
 use crate::cpu::real::in_format;
-use crate::cuda::{self, Gpu, Product};
-use crate::device::DType;
+use crate::cuda::Gpu;
 use crate::error::{Error, Result, ShapeError, check_positive};
+use crate::init::Init;
 use crate::kept::Kept;
 use crate::layer::Layer;
-use crate::parameter::{Init, Parameter};
+use crate::lora::ChooseLora;
+use crate::parameter::Parameter;
 use crate::shape::Shape;
-use crate::stage::{ForwardContext, WRITING};
+use crate::stage::ForwardContext;
 use crate::tensor::Tensor;
 
 /// `y = x W + b` on the innermost dimension: numbers `[.., inputs]` to `[.., outputs]`.
 ///
 /// Parameters: `{name}.weight`, `[outputs, inputs]` unless [`Linear::with_layout`] says otherwise, and
-/// `{name}.bias`, `[outputs]`, unless the layer is [without](Linear::without_bias). It keeps its input.
+/// `{name}.bias`, `[outputs]`, unless the layer is [without](Linear::without_bias). It keeps its input,
+/// unless its parameters are frozen and it has no adapter.
 ///
 /// ```
 /// use pipewright_stages::layers::{Layout, Linear};
@@ -40,34 +43,28 @@ use crate::tensor::Tensor;
 #[derive(Debug)]
 pub struct Linear {
     name: String,
-    inputs: usize,
-    outputs: usize,
-    layout: Layout,
-    weight: Parameter,
+    matrix: WeightMatrix,
     bias: Option<Parameter>,
     input_gradient: bool,
     seed: u64,
-    /// The weights packed for forward. Made by the first forward after the weights change.
-    forward_weight: Operand,
-    /// The weights packed for backward-input.
-    backward_weight: Operand,
+    /// Columns of the output with names of their own.
+    parts: Vec<(String, Range<usize>)>,
+    adapters: Vec<Adapter>,
 }
 
 impl Linear {
     /// A layer whose weights start as `init` says, with random numbers from `seed`, and whose bias starts at
     /// zero. The sizes are `[inputs, outputs]`.
     pub fn new(name: &str, [inputs, outputs]: [usize; 2], init: Init, seed: u64) -> Self {
+        let weight = Parameter::new(format!("{name}.weight"), &[outputs, inputs], init, seed);
         let layer = Self {
             name: name.to_owned(),
-            inputs,
-            outputs,
-            layout: Layout::OutIn,
-            weight: Parameter::new(format!("{name}.weight"), &[outputs, inputs], init, seed).asked_by_layer(),
+            matrix: WeightMatrix::new([inputs, outputs], weight),
             bias: None,
             input_gradient: true,
             seed,
-            forward_weight: Operand::default(),
-            backward_weight: Operand::default(),
+            parts: vec![(name.to_owned(), 0..outputs)],
+            adapters: Vec::new(),
         };
         layer.with_bias(Init::Zeros)
     }
@@ -76,12 +73,7 @@ impl Linear {
     /// layout starts with another matrix.
     #[must_use]
     pub fn with_layout(mut self, layout: Layout) -> Self {
-        self.layout = layout;
-        let dims = match layout {
-            Layout::InOut => [self.inputs, self.outputs],
-            Layout::OutIn => [self.outputs, self.inputs],
-        };
-        self.weight.set_dims(&dims);
+        self.matrix.set_layout(layout);
         self
     }
 
@@ -95,12 +87,9 @@ impl Linear {
     /// The same layer with a bias that starts as `init` says, with random numbers from the layer's seed.
     #[must_use]
     pub fn with_bias(mut self, init: Init) -> Self {
-        self.bias = Some(Parameter::new(
-            format!("{}.bias", self.name),
-            &[self.outputs],
-            init,
-            self.seed,
-        ));
+        let [_, outputs] = self.matrix.sizes();
+        let name = format!("{}.bias", self.name);
+        self.bias = Some(Parameter::new(name, &[outputs], init, self.seed));
         self
     }
 
@@ -110,110 +99,72 @@ impl Linear {
     /// # Errors
     /// When its dimensions are not those of the layer's weight.
     pub fn with_weight(mut self, weight: Parameter) -> Result<Self> {
-        if weight.dims() != self.weight.dims() {
+        let own = self.matrix.parameter();
+        if weight.dims() != own.dims() {
             let error = ShapeError::Weight {
-                expected: self.weight.dims().to_vec(),
+                expected: own.dims().to_vec(),
                 name: weight.name().to_owned(),
                 got: weight.dims().to_vec(),
             };
             return Err(Error::from(error).at(&self.name));
         }
-        self.weight = weight.asked_by_layer();
-        self.forget_packed();
+        self.matrix.set(weight);
         Ok(self)
     }
 
-    /// Drops the packed weights: the weights may change.
-    fn forget_packed(&mut self) {
-        self.forward_weight = Operand::default();
-        self.backward_weight = Operand::default();
+    /// The same layer, whose output has several parts side by side. Each has a name and a width, and may get
+    /// an adapter of its own: see [`Layer::adapt`].
+    ///
+    /// # Panics
+    /// When the widths do not add up to the layer's output.
+    #[must_use]
+    pub fn with_parts<const N: usize>(mut self, parts: [(String, usize); N]) -> Self {
+        let mut start = 0;
+        let part = |(name, width): (String, usize)| {
+            let columns = start..start + width;
+            start += width;
+            (name, columns)
+        };
+        self.parts = parts.into_iter().map(part).collect();
+        let [_, outputs] = self.matrix.sizes();
+        assert_eq!(start, outputs, "{}: the parts' widths", self.name);
+        self
+    }
+
+    /// Whether backward-weight has anything to do.
+    pub(super) fn is_trained(&self) -> bool {
+        let bias = self.bias.as_ref().is_some_and(|bias| !bias.is_frozen());
+        bias || !self.adapters.is_empty() || !self.matrix.parameter().is_frozen()
     }
 
     /// The input gradient for this output gradient.
-    pub(super) fn input_grad(&mut self, grad: &Tensor) -> Result<Tensor> {
-        let mut input_grad = grad.beside(grad.shape().with_last(self.inputs).dims())?;
-        if let Some(gpu) = grad.gpu()? {
-            let product = Product {
-                inner: self.outputs,
-                columns: self.inputs,
-                right_turned: self.layout == Layout::InOut,
-                ..self.product(grad)
-            };
-            gpu.product(
-                product,
-                input_grad.at(),
-                grad.at(),
-                self.weight.weights().operand(),
-                None,
-            )?;
-            return Ok(input_grad);
+    pub(super) fn input_grad(&mut self, ctx: ForwardContext, grad: &Tensor) -> Result<Tensor> {
+        let mut input_grad = self.matrix.input_grad(grad)?;
+        for adapter in &mut self.adapters {
+            adapter.backward_input(ctx, &mut input_grad, grad)?;
         }
-        let weight = matrix(&self.weight, self.layout).t();
-        self.backward_weight
-            .multiply(&mut input_grad, Start::Zero, grad, weight);
         Ok(input_grad)
     }
 
-    /// The product of a tensor's rows with the weights, on a GPU.
-    fn product(&self, rows: &Tensor) -> Product {
-        Product {
-            rows: rows.shape().rows(),
-            inner: self.inputs,
-            columns: self.outputs,
-            left_turned: false,
-            right_turned: self.layout == Layout::OutIn,
-            dtype: rows.dtype(),
-            out: rows.dtype(),
-            start: cuda::Start::Zero,
+    /// Adds the bias's gradient.
+    fn add_bias_grad(&mut self, grad: &Tensor) -> Result<()> {
+        let [_, outputs] = self.matrix.sizes();
+        let Some(bias) = self.bias.as_mut().filter(|bias| !bias.is_frozen()) else {
+            return Ok(());
+        };
+        if let Some(gpu) = grad.gpu()? {
+            let (rows, dtype) = (grad.shape().rows(), grad.dtype());
+            let scratch = gpu.memory_of(Gpu::column_sums_scratch(rows, outputs))?;
+            let sums = bias.weights().grad();
+            return gpu.add_column_sums(dtype, sums, grad.at(), rows, outputs, scratch.at());
         }
+        in_format!(grad.dtype(), N => add_rows(&mut bias.grad, grad.numbers::<N>()));
+        Ok(())
     }
 
-    /// [`Layer::forward`] on a GPU.
-    fn forward_on(&self, gpu: &Gpu, output: &Tensor, input: &Tensor) -> Result<()> {
-        let mut product = self.product(input);
-        let bias = self.bias.as_ref().map(|bias| bias.weights().operand());
-        if bias.is_some() {
-            product.start = cuda::Start::Bias;
-        }
-        gpu.product(
-            product,
-            output.at(),
-            input.at(),
-            self.weight.weights().operand(),
-            bias,
-        )
-    }
-
-    /// [`Layer::backward_weight`] on a GPU.
-    fn weight_grad_on(&self, gpu: &Gpu, input: &Tensor, grad: &Tensor, starts_sum: bool) -> Result<()> {
-        let (rows, dtype) = (grad.shape().rows(), grad.dtype());
-        let (sizes, left, right) = match self.layout {
-            Layout::InOut => ([self.inputs, self.outputs], input, grad),
-            Layout::OutIn => ([self.outputs, self.inputs], grad, input),
-        };
-        let product = Product {
-            rows: sizes[0],
-            inner: rows,
-            columns: sizes[1],
-            left_turned: true,
-            right_turned: false,
-            dtype,
-            out: DType::F32,
-            start: if starts_sum {
-                cuda::Start::Zero
-            } else {
-                cuda::Start::Old
-            },
-        };
-        gpu.product(product, self.weight.weights().grad(), left.at(), right.at(), None)?;
-        match &self.bias {
-            Some(bias) => {
-                let scratch = gpu.memory_of(Gpu::column_sums_scratch(rows, self.outputs))?;
-                let (sums, at) = (bias.weights().grad(), scratch.at());
-                gpu.add_column_sums(dtype, sums, grad.at(), rows, self.outputs, at)
-            }
-            None => Ok(()),
-        }
+    /// What forward keeps.
+    fn kept(&self, ctx: ForwardContext, input: Tensor) -> Kept {
+        Kept::new(ctx, self.is_trained().then_some(input))
     }
 }
 
@@ -227,78 +178,97 @@ impl Layer for Linear {
     }
 
     fn output_shape(&self, input: &Shape) -> Result<Shape> {
-        check_rows(input, self.inputs)?;
-        check_positive(&[("outputs", self.outputs)])?;
-        Ok(input.with_last(self.outputs))
+        let [inputs, outputs] = self.matrix.sizes();
+        check_rows(input, inputs)?;
+        check_positive(&[("outputs", outputs)])?;
+        Ok(input.with_last(outputs))
     }
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
-        let shape = self.output_shape(input.shape())?;
-        let mut output = input.beside(shape.dims())?;
-        if let Some(gpu) = input.gpu()? {
-            self.forward_on(&gpu, &output, &input)?;
-            return Ok((output, Kept::new(ctx, [input])));
+        self.output_shape(input.shape())?;
+        let mut output = self.matrix.forward(&input, self.bias.as_ref())?;
+        for adapter in &mut self.adapters {
+            adapter.forward(ctx, &mut output, &input)?;
         }
-        if let Some(weight) = half_matrix(&self.weight, self.layout) {
-            multiply_halves(&mut output, start(self.bias.as_ref()), &input, weight);
-            return Ok((output, Kept::new(ctx, [])));
-        }
-        let weight = matrix(&self.weight, self.layout);
-        let start = start(self.bias.as_ref());
-        self.forward_weight.multiply(&mut output, start, &input, weight);
-        Ok((output, Kept::new(ctx, [input])))
+        Ok((output, self.kept(ctx, input)))
     }
 
     fn forward_next(&mut self, _past: usize, input: Tensor) -> Result<Tensor> {
-        let shape = self.output_shape(input.shape())?;
-        if input.gpu()?.is_some() || input.dtype() != DType::F32 {
-            return Ok(self.forward(WRITING, input)?.0);
+        self.output_shape(input.shape())?;
+        let mut output = self.matrix.forward_next(&input, self.bias.as_ref())?;
+        for adapter in &mut self.adapters {
+            adapter.forward_next(&mut output, &input)?;
         }
-        let mut output = input.beside(shape.dims())?;
-        let start = start(self.bias.as_ref());
-        multiply_next(&mut output, start, &input, &self.weight, self.layout);
         Ok(output)
     }
 
     fn forward_again(&mut self, ctx: ForwardContext, input: Tensor) -> Result<Kept> {
-        Ok(Kept::new(ctx, [input]))
+        Ok(self.kept(ctx, input))
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
         let ctx = saved.ctx;
+        let input_grad = match self.input_gradient {
+            true => Some(self.input_grad(ctx, &grad)?),
+            false => None,
+        };
+        if !self.is_trained() {
+            return Ok((input_grad, Kept::new(ctx, [])));
+        }
         let [input] = saved.into_tensors();
-        let input_grad = self.input_gradient.then(|| self.input_grad(&grad)).transpose()?;
         Ok((input_grad, Kept::new(ctx, [input, grad])))
     }
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {
+        if !self.is_trained() {
+            return Ok(());
+        }
+        let ctx = pending.ctx;
         let [input, grad] = pending.into_tensors();
-        if let Some(gpu) = grad.gpu()? {
-            let starts_sum = self.weight.starts_sum(false);
-            return self.weight_grad_on(&gpu, &input, &grad, starts_sum);
+        self.matrix.add_grad(&input, &grad)?;
+        self.add_bias_grad(&grad)?;
+        let mut adapters = self.adapters.iter_mut();
+        adapters.try_for_each(|adapter| adapter.backward_weight(ctx, &input, &grad))
+    }
+
+    fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+        visit(self.matrix.for_weights());
+        self.bias.iter_mut().for_each(&mut *visit);
+        let matrices = self.adapters.iter_mut().flat_map(Adapter::matrices);
+        matrices.for_each(|matrix| visit(matrix.for_weights()));
+    }
+
+    fn visit_gradients<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+        visit(self.matrix.for_gradients());
+        self.bias.iter_mut().for_each(&mut *visit);
+        let matrices = self.adapters.iter_mut().flat_map(Adapter::matrices);
+        matrices.for_each(|matrix| visit(matrix.for_gradients()));
+    }
+
+    fn adapt(&mut self, choose: &mut ChooseLora<'_>) -> Result<()> {
+        let [inputs, _] = self.matrix.sizes();
+        if self.matrix.parameter().is_tied() {
+            return Ok(());
         }
-        let start = match self.weight.starts_sum(adds_in_place(grad.shape().rows())) {
-            true => Start::Zero,
-            false => Start::Old,
-        };
-        match self.layout {
-            Layout::InOut => add_turned_product(&mut self.weight.grad, start, &input, &grad),
-            Layout::OutIn => add_turned_product(&mut self.weight.grad, start, &grad, &input),
-        }
-        if let Some(bias) = &mut self.bias {
-            in_format!(grad.dtype(), N => add_rows(&mut bias.grad, grad.numbers::<N>()));
+        for (target, columns) in &self.parts {
+            if let Some(lora) = choose(target) {
+                let adapter = Adapter::new(target, inputs, columns.clone(), lora)?;
+                self.adapters.push(adapter);
+            }
         }
         Ok(())
     }
 
-    fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
-        self.forget_packed();
-        self.visit_gradients(visit);
-    }
-
-    fn visit_gradients<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
-        visit(&mut self.weight);
-        self.bias.iter_mut().for_each(visit);
+    fn merge_adapters(&mut self) {
+        let [inputs, outputs] = self.matrix.sizes();
+        let layout = self.matrix.layout();
+        for adapter in self.adapters.drain(..) {
+            let weights = &mut self.matrix.for_weights().value;
+            match layout {
+                Layout::OutIn => adapter.merge(weights, |output, input| output * inputs + input),
+                Layout::InOut => adapter.merge(weights, |output, input| input * outputs + output),
+            }
+        }
     }
 
     fn drop_input_gradient(&mut self) {
@@ -306,12 +276,6 @@ impl Layer for Linear {
     }
 
     fn hold_in_bf16(&mut self) {
-        self.forget_packed();
-        self.weight.hold_in_bf16();
+        self.matrix.for_weights().hold_in_bf16();
     }
-}
-
-/// What the product is added to.
-fn start(bias: Option<&Parameter>) -> Start<'_> {
-    bias.map_or(Start::Zero, |bias| Start::Row(&bias.value))
 }

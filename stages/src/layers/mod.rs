@@ -2,6 +2,7 @@
 //!
 //! Each file holds one layer, with its forward, backward-input and backward-weight.
 
+mod adapter;
 mod attention;
 mod dropout;
 mod embedding;
@@ -20,6 +21,7 @@ mod rms_norm;
 mod rope;
 mod rotary;
 mod row_norm;
+mod weight_matrix;
 
 pub use crate::cpu::gated::GateForm;
 pub use attention::Attention;

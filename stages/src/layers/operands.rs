@@ -45,8 +45,8 @@ fn stored<'a, N: Copy>(numbers: &'a [N], weight: &Parameter, layout: Layout) -> 
     }
 }
 
-/// `out = start + rows weight` in `f32`, when text is written. It has the bits of [`Operand::multiply`] if there
-/// are several rows. Nothing is kept.
+/// `out = start + rows weight` in `f32`, when text is written. It has the bits of [`Operand::multiply`] if
+/// there are several rows. Nothing is kept.
 pub(super) fn multiply_next(
     out: &mut Tensor,
     start: Start<'_>,

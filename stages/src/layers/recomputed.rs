@@ -4,6 +4,7 @@ use super::Linear;
 use crate::error::Result;
 use crate::kept::Kept;
 use crate::layer::Layer;
+use crate::lora::ChooseLora;
 use crate::parameter::Parameter;
 use crate::shape::Shape;
 use crate::stage::ForwardContext;
@@ -75,7 +76,11 @@ impl<C: Cheap> Layer for Recomputed<C> {
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
         let ctx = saved.ctx;
-        let inner_grad = self.linear.input_grad(&grad)?;
+        let inner_grad = self.linear.input_grad(ctx, &grad)?;
+        if !self.linear.is_trained() {
+            let (input_grad, pending) = self.cheap.backward_input(saved, inner_grad)?;
+            return Ok((input_grad, Kept::nested(ctx, [pending])));
+        }
         let (input_grad, pending, inner) = self.cheap.backward_with_output(saved, inner_grad)?;
         Ok((
             Some(input_grad),
@@ -84,6 +89,10 @@ impl<C: Cheap> Layer for Recomputed<C> {
     }
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {
+        if !self.linear.is_trained() {
+            let [cheap] = pending.into_inner();
+            return self.cheap.backward_weight(cheap);
+        }
         let [cheap, linear] = pending.into_inner();
         self.linear.backward_weight(linear)?;
         self.cheap.backward_weight(cheap)
@@ -97,6 +106,14 @@ impl<C: Cheap> Layer for Recomputed<C> {
     fn hold_in_bf16(&mut self) {
         self.cheap.hold_in_bf16();
         self.linear.hold_in_bf16();
+    }
+
+    fn adapt(&mut self, choose: &mut ChooseLora<'_>) -> Result<()> {
+        self.linear.adapt(choose)
+    }
+
+    fn merge_adapters(&mut self) {
+        self.linear.merge_adapters();
     }
 
     fn visit_gradients<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {

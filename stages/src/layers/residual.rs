@@ -5,6 +5,8 @@ use crate::cpu::real::in_format;
 use crate::error::{Result, ShapeError};
 use crate::kept::Kept;
 use crate::layer::Layer;
+use crate::lora::ChooseLora;
+use crate::next;
 use crate::parameter::Parameter;
 use crate::sequential;
 use crate::shape::Shape;
@@ -78,7 +80,7 @@ impl Layer for Residual {
     }
 
     fn forward_next(&mut self, past: usize, input: Tensor) -> Result<Tensor> {
-        let mut output = sequential::forward_next(&mut self.layers, past, input.clone())?;
+        let mut output = next::forward_next(&mut self.layers, past, input.clone())?;
         add(&mut output, &input)?;
         Ok(output)
     }
@@ -107,6 +109,15 @@ impl Layer for Residual {
 
     fn hold_in_bf16(&mut self) {
         self.layers.iter_mut().for_each(|layer| layer.hold_in_bf16());
+    }
+
+    fn adapt(&mut self, choose: &mut ChooseLora<'_>) -> Result<()> {
+        let mut layers = self.layers.iter_mut();
+        layers.try_for_each(|layer| layer.adapt(choose))
+    }
+
+    fn merge_adapters(&mut self) {
+        self.layers.iter_mut().for_each(|layer| layer.merge_adapters());
     }
 
     fn recompute_interior(&mut self) {

@@ -6,9 +6,10 @@ use crate::cpu::{elementwise, norm};
 use crate::cuda::{Gpu, Ptr, Rows};
 use crate::device::DType;
 use crate::error::Result;
+use crate::init::Init;
 use crate::kept::Kept;
 use crate::layer::Layer;
-use crate::parameter::{Init, Parameter};
+use crate::parameter::Parameter;
 use crate::shape::Shape;
 use crate::stage::ForwardContext;
 use crate::tensor::Tensor;
@@ -39,6 +40,15 @@ impl RowNorm {
 }
 
 impl RowNorm {
+    fn is_frozen(&self) -> bool {
+        self.weight.is_frozen() && self.bias.as_ref().is_none_or(Parameter::is_frozen)
+    }
+
+    /// What backward-weight needs.
+    fn pending(&self, ctx: ForwardContext, weight_grads: Tensor) -> Kept {
+        Kept::new(ctx, (!self.is_frozen()).then_some(weight_grads))
+    }
+
     /// Turns the output gradient into the input gradient, and returns the gradients of the parameters.
     fn input_grad(&self, grad: &mut Tensor, input: &Tensor, stats: &Tensor) -> Result<Tensor> {
         if let Some(gpu) = grad.gpu()? {
@@ -107,7 +117,7 @@ impl Cheap for RowNorm {
                 norm::forward_again(output, stats.f32(), input, gain, shift);
             });
         }
-        Ok((grad, Kept::new(ctx, [weight_grads]), output))
+        Ok((grad, self.pending(ctx, weight_grads), output))
     }
 }
 
@@ -157,22 +167,26 @@ impl Layer for RowNorm {
         let ctx = saved.ctx;
         let [input, stats] = saved.into_tensors();
         let weight_grads = self.input_grad(&mut grad, &input, &stats)?;
-        Ok((Some(grad), Kept::new(ctx, [weight_grads])))
+        Ok((Some(grad), self.pending(ctx, weight_grads)))
     }
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {
-        let [weight_grads] = pending.into_tensors();
-        let parameters = [Some(&mut self.weight), self.bias.as_mut()];
-        if let Some(gpu) = weight_grads.gpu()? {
-            for (which, parameter) in parameters.into_iter().flatten().enumerate() {
-                let grad = weight_grads.at().offset(4 * which * self.width);
-                parameter.weights().add_grad(&gpu, grad)?;
-            }
+        if self.is_frozen() {
             return Ok(());
         }
-        let grads = weight_grads.f32().chunks_exact(self.width);
-        for (parameter, grad) in parameters.into_iter().flatten().zip(grads) {
-            elementwise::add(&mut parameter.grad, grad);
+        let [weight_grads] = pending.into_tensors();
+        let parameters = [Some(&mut self.weight), self.bias.as_mut()];
+        for (which, parameter) in parameters.into_iter().flatten().enumerate() {
+            if parameter.is_frozen() {
+                continue;
+            }
+            let start = which * self.width;
+            match weight_grads.gpu()? {
+                Some(gpu) => parameter
+                    .weights()
+                    .add_grad(&gpu, weight_grads.at().offset(4 * start))?,
+                None => elementwise::add(&mut parameter.grad, &weight_grads.f32()[start..][..self.width]),
+            }
         }
         Ok(())
     }

@@ -2,11 +2,12 @@
 
 use super::{LayerSpec, Model};
 use crate::error::{Result, check_positive};
+use crate::init::Init;
 use crate::layer::Layer;
 use crate::layers::{
     Attention, Dropout, Embedding, Gelu, GeluForm, LayerNorm, Layout, Linear, Recomputed, Residual,
 };
-use crate::parameter::{Init, Parameter};
+use crate::parameter::Parameter;
 
 /// The standard deviation of the starting weights.
 const DEVIATION: f32 = 0.02;

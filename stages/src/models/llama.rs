@@ -2,12 +2,13 @@
 
 use super::{LayerSpec, Model};
 use crate::error::{Result, check_positive};
+use crate::init::Init;
 use crate::layer::Layer;
 use crate::layers::{
     Attention, Embedding, GateForm, Gated, HeadNorm, Heads, Linear, Recomputed, Residual, RmsNorm, Rope,
     Rotary,
 };
-use crate::parameter::{Init, Parameter};
+use crate::parameter::Parameter;
 
 /// The standard deviation of the starting weights.
 const DEVIATION: f32 = 0.02;
@@ -98,11 +99,15 @@ impl Llama {
     fn attention(self, index: usize) -> Result<Vec<Box<dyn Layer>>> {
         let (name, heads) = (format!("h.{index}.attn"), self.heads);
         let norm = RmsNorm::new(&format!("h.{index}.ln_1"), self.dim, self.epsilon);
-        let mut qkv = self.linear(&format!("{name}.qkv"), [self.dim, self.qkv_width()]);
+        let (queries, keys) = (heads.query * heads.width, heads.key_value * heads.width);
+        let part = |which: &str, width| (format!("{name}.{which}"), width);
+        let mut qkv = self
+            .linear(&format!("{name}.qkv"), [self.dim, self.qkv_width()])
+            .with_parts([part("q", queries), part("k", keys), part("v", keys)]);
         if !self.bias {
             qkv = qkv.without_bias();
         }
-        let out = self.linear(&format!("{name}.out"), [heads.query * heads.width, self.dim]);
+        let out = self.linear(&format!("{name}.out"), [queries, self.dim]);
         let mut layers: Vec<Box<dyn Layer>> = vec![Box::new(Recomputed::new(norm, qkv))];
         if self.head_norms {
             layers.push(Box::new(HeadNorm::new(&name, heads, self.epsilon)));
@@ -116,7 +121,10 @@ impl Llama {
     fn mlp(self, index: usize) -> Vec<Box<dyn Layer>> {
         let name = format!("h.{index}.mlp");
         let norm = RmsNorm::new(&format!("h.{index}.ln_2"), self.dim, self.epsilon);
-        let wide = self.linear(&format!("{name}.gate_up"), [self.dim, 2 * self.ffn]);
+        let part = |which: &str| (format!("{name}.{which}"), self.ffn);
+        let wide = self
+            .linear(&format!("{name}.gate_up"), [self.dim, 2 * self.ffn])
+            .with_parts([part("gate"), part("up")]);
         let down = self.linear(&format!("{name}.down"), [self.ffn, self.dim]);
         let gate = Gated::new(&name, GateForm::Silu);
         let layers: Vec<Box<dyn Layer>> = vec![

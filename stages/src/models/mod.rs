@@ -4,17 +4,20 @@ mod gpt;
 mod llama;
 mod mlp;
 mod partition;
+mod rules;
 mod sizes;
 
 pub use gpt::Gpt;
 pub use llama::Llama;
 pub use mlp::Mlp;
+pub use rules::Rules;
 pub use sizes::UnitSizes;
 
 use crate::error::{PartitionError, Result};
+use crate::init::starting_at_zero;
 use crate::layer::Layer;
 use crate::sequential::Sequential;
-use crate::stage::{BuildStage, StageBuilder};
+use crate::stage::{BuildStage, Stage, StageBuilder};
 
 type Build = Box<dyn Fn() -> Result<Vec<Box<dyn Layer>>> + Send>;
 
@@ -80,6 +83,16 @@ pub struct Model {
     units: Vec<LayerSpec>,
     /// The model's settings, in words.
     settings: String,
+    rules: Rules,
+}
+
+/// What is in a unit of a model.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnitContents {
+    /// The name, the numbers, and the numbers that are trained, of each parameter.
+    pub parameters: Vec<(String, usize, usize)>,
+    /// The names for which adapters can be chosen: see [`Rules::with_lora`].
+    pub targets: Vec<String>,
 }
 
 impl Model {
@@ -88,7 +101,40 @@ impl Model {
         Self {
             units,
             settings: String::new(),
+            rules: Rules::default(),
         }
+    }
+
+    /// The same model, of which these rules say what is trained.
+    #[must_use]
+    pub fn with_rules(self, rules: Rules) -> Self {
+        Self { rules, ..self }
+    }
+
+    /// What is trained.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// What is in each unit. The units are made one after the other, with weights of zero.
+    ///
+    /// # Errors
+    /// When a unit cannot be made.
+    pub fn contents(&self) -> Result<Vec<UnitContents>> {
+        let contents = |unit: &LayerSpec| {
+            let mut targets = Vec::new();
+            let mut stage = Sequential::new(unit.build()?);
+            stage.adapt(&mut |target| {
+                targets.push(target.to_owned());
+                None
+            })?;
+            self.rules.apply(&mut stage)?;
+            let parameters = stage.parameters().into_iter();
+            let parameters = parameters.map(|one| (one.name().to_owned(), one.value.len(), one.trained()));
+            let parameters = parameters.collect();
+            Ok(UnitContents { parameters, targets })
+        };
+        starting_at_zero(|| self.units.iter().map(contents).collect())
     }
 
     /// The same model, with its settings in words: all that the numbers of its layers depend on, such as
@@ -119,7 +165,7 @@ impl Model {
     /// # Errors
     /// When a unit cannot be made.
     pub fn whole(self) -> Result<Sequential> {
-        build(&self.units, true)
+        build(&self.units, &self.rules, true)
     }
 
     /// Splits the model into stages so that the most expensive stage is as cheap as possible.
@@ -157,6 +203,22 @@ impl Model {
         partition::by_names(&self.names(), partition)
     }
 
+    /// How many stages, from the first on, have parameters that are all frozen.
+    fn frozen_stages(&self, counts: &[usize]) -> Result<usize> {
+        if !self.rules.differ() {
+            return Ok(0);
+        }
+        let contents = self.contents()?;
+        let mut rest = &contents[..];
+        let is_frozen = |count: &&usize| {
+            let (stage, after) = rest.split_at(**count);
+            rest = after;
+            let mut own = stage.iter().flat_map(|unit| &unit.parameters).peekable();
+            own.peek().is_some() && own.all(|(_, _, trained)| *trained == 0)
+        };
+        Ok(counts.iter().take_while(is_frozen).count())
+    }
+
     /// Splits the model into stages with these numbers of units.
     ///
     /// # Errors
@@ -170,12 +232,14 @@ impl Model {
             }
             .into());
         }
+        let frozen = self.frozen_stages(counts)?;
         let mut units = self.units.into_iter();
         let stages = counts.iter().enumerate().map(|(index, &count)| {
             Box::new(Slice {
                 units: units.by_ref().take(count).collect(),
-                is_first: index == 0,
+                is_first: index <= frozen,
                 settings: self.settings.clone(),
+                rules: self.rules.clone(),
             }) as StageBuilder<Sequential>
         });
         Ok(stages.collect())
@@ -185,32 +249,38 @@ impl Model {
 /// The units of one stage.
 struct Slice {
     units: Vec<LayerSpec>,
+    /// Whether nothing before it is trained.
     is_first: bool,
     /// The settings of the model.
     settings: String,
+    rules: Rules,
 }
 
 impl BuildStage<Sequential> for Slice {
     fn build(&self) -> Result<Sequential> {
-        build(&self.units, self.is_first)
+        build(&self.units, &self.rules, self.is_first)
     }
 
     fn describe(&self) -> String {
         let names: Vec<&str> = self.units.iter().map(|unit| unit.name.as_str()).collect();
-        match self.settings.as_str() {
-            "" => names.join(", "),
-            settings => format!("{} of {settings}", names.join(", ")),
+        let mut words = names.join(", ");
+        for (before, settings) in [(" of ", self.settings.as_str()), ("; ", self.rules.settings())] {
+            if !settings.is_empty() {
+                words = words + before + settings;
+            }
         }
+        words
     }
 }
 
 /// Makes a stage. In the first stage nobody uses the input gradient.
-fn build(units: &[LayerSpec], first: bool) -> Result<Sequential> {
+fn build(units: &[LayerSpec], rules: &Rules, first: bool) -> Result<Sequential> {
     let mut layers = Vec::new();
     for unit in units {
         layers.extend(unit.build()?);
     }
     let mut stage = Sequential::new(layers);
+    rules.apply(&mut stage)?;
     if first {
         stage.drop_input_gradient();
     }

@@ -42,16 +42,17 @@ impl Optimizer for AdamW {
     fn update(&self, parameter: &mut Parameter, by: Update) -> Result<()> {
         let (mean_keep, square_keep) = self.betas;
         let step = by.step as f64;
+        let learning_rate = by.learning_rate * parameter.training().rate;
         let weight_decay = self.decay.of(self.weight_decay, parameter);
         let scalars = Scalars {
             scale: by.scale as f32,
-            shrink: (1.0 - by.learning_rate * weight_decay) as f32,
+            shrink: (1.0 - learning_rate * weight_decay) as f32,
             mean_step: (1.0 - mean_keep) as f32,
             square_keep: square_keep as f32,
             square_step: (1.0 - square_keep) as f32,
             root_scale: (1.0 / (1.0 - square_keep.powf(step)).sqrt()) as f32,
             epsilon: self.eps as f32,
-            step_size: (by.learning_rate / (1.0 - mean_keep.powf(step))) as f32,
+            step_size: (learning_rate / (1.0 - mean_keep.powf(step))) as f32,
         };
         if let Some(weights) = parameter.on_gpu_mut() {
             return weights.adamw(scalars);

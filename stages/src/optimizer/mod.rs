@@ -17,7 +17,8 @@ pub trait Optimizer: std::fmt::Debug + Send + Sync + 'static {
     fn state_names(&self) -> &'static [&'static str];
 
     /// Updates the weights from `update.scale` times the gradient. The gradient does not change. Makes the
-    /// state if it is empty ([`Parameter::make_state`]).
+    /// state if it is empty ([`Parameter::make_state`]). Not called for a frozen parameter. The ready-made
+    /// optimizers follow what [`Parameter::training`] says of the learning rate and the weight decay.
     ///
     /// # Errors
     /// When the parameter is on a GPU that reports an error or cannot run this optimizer.
@@ -65,7 +66,7 @@ pub struct Update {
     pub scale: f64,
 }
 
-/// Which parameters weight decay applies to.
+/// Which parameters weight decay applies to, unless a parameter has its [own](crate::Training::weight_decay).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(
     feature = "serde",
@@ -83,7 +84,9 @@ pub enum Decay {
 impl Decay {
     /// The weight decay of this parameter.
     fn of(self, weight_decay: f64, parameter: &Parameter) -> f64 {
-        if self == Self::All || parameter.is_matrix() {
+        if let Some(own) = parameter.training().weight_decay {
+            own
+        } else if self == Self::All || parameter.is_matrix() {
             weight_decay
         } else {
             0.0

@@ -32,7 +32,7 @@ impl Optimizer for Sgd {
             scale: by.scale as f32,
             weight_decay: self.decay.of(self.weight_decay, parameter) as f32,
             momentum: self.momentum as f32,
-            learning_rate: by.learning_rate as f32,
+            learning_rate: (by.learning_rate * parameter.training().rate) as f32,
         };
         let with_momentum = self.momentum != 0.0;
         if let Some(weights) = parameter.on_gpu_mut() {

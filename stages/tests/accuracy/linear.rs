@@ -16,14 +16,14 @@ const BIAS: f64 = 4.0;
 
 /// A matrix, also readable as its transpose.
 #[derive(Clone, Copy)]
-struct Matrix<'a> {
+pub(crate) struct Matrix<'a> {
     numbers: &'a [Approx],
     columns: usize,
     turned: bool,
 }
 
 impl<'a> Matrix<'a> {
-    fn new(numbers: &'a [Approx], columns: usize) -> Self {
+    pub(crate) fn new(numbers: &'a [Approx], columns: usize) -> Self {
         Self {
             numbers,
             columns,
@@ -31,7 +31,7 @@ impl<'a> Matrix<'a> {
         }
     }
 
-    fn t(self) -> Self {
+    pub(crate) fn t(self) -> Self {
         Self {
             turned: !self.turned,
             ..self
@@ -53,7 +53,7 @@ impl<'a> Matrix<'a> {
     }
 
     /// The matrix product.
-    fn times(self, other: Self) -> Vec<Approx> {
+    pub(crate) fn times(self, other: Self) -> Vec<Approx> {
         let ((rows, depth), (_, columns)) = (self.rows_and_columns(), other.rows_and_columns());
         (0..rows * columns)
             .map(|at| Approx::dot((0..depth).map(|k| (self.at(at / columns, k), other.at(k, at % columns)))))

@@ -7,6 +7,7 @@
 
 use pipewright_stages::Place;
 
+mod adapter;
 mod approx;
 mod attention;
 #[path = "../common/mod.rs"]

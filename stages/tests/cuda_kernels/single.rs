@@ -2,6 +2,8 @@
 
 use pipewright_stages::{DType, Place};
 
+#[path = "../accuracy/adapter.rs"]
+mod adapter;
 #[path = "../accuracy/approx.rs"]
 mod approx;
 #[path = "../accuracy/attention.rs"]

@@ -1,6 +1,6 @@
 //! How much memory the units of a GPT need.
 
-use super::{UnitSizes, biased, in_place, packed, packed_bf16, scratch, scratch_bf16};
+use super::{UnitSizes, biased, in_place, of_gains, of_rows, packed, packed_bf16, scratch, scratch_bf16};
 use crate::layers::Layout;
 use crate::models::Gpt;
 
@@ -18,8 +18,11 @@ impl Gpt {
         UnitSizes {
             weights: (self.vocab * self.dim + self.context * self.dim) as u64,
             saved: tokens,
+            saved_f32: tokens,
             selective: tokens,
+            selective_f32: tokens,
             pending: tokens + stream,
+            pending_f32: tokens,
             output: stream,
             ..UnitSizes::default()
         }
@@ -28,16 +31,19 @@ impl Gpt {
     fn attention_sizes(&self, tokens: u64) -> UnitSizes {
         let (stream, dim) = (self.stream(tokens), self.dim);
         let linears = [[dim, 3 * dim], [dim, dim]];
+        // Of the norm, and a sum for each head.
+        let sums = of_rows(tokens) + tokens * self.heads as u64;
         UnitSizes {
             weights: (2 * dim) as u64 + biased(&linears),
             packed: packed(&linears, Layout::InOut, tokens),
             packed_bf16: packed_bf16(&linears),
             in_place: in_place(&linears, tokens),
-            // The input with its mean and deviation; queries, keys and values; the output; a sum for each
-            // head.
-            saved: 5 * stream + 2 * tokens + tokens * self.heads as u64,
+            // The input; queries, keys and values; the output.
+            saved: 5 * stream + sums,
+            saved_f32: sums,
             selective: stream,
-            pending: 6 * stream,
+            pending: 6 * stream + of_gains(dim),
+            pending_f32: of_gains(dim),
             output: stream,
             working: self.block_working(stream) + scratch(&linears, Layout::InOut, tokens),
             working_bf16: self.block_working(stream) + scratch_bf16(&linears, Layout::InOut, tokens),
@@ -53,10 +59,12 @@ impl Gpt {
             packed: packed(&linears, Layout::InOut, tokens),
             packed_bf16: packed_bf16(&linears),
             in_place: in_place(&linears, tokens),
-            // The input with its mean and deviation; the wide activation before GELU.
-            saved: 5 * stream + 2 * tokens,
+            // The input; the wide activation before GELU.
+            saved: 5 * stream + of_rows(tokens),
+            saved_f32: of_rows(tokens),
             selective: stream,
-            pending: 10 * stream,
+            pending: 10 * stream + of_gains(dim),
+            pending_f32: of_gains(dim),
             output: stream,
             working: self.block_working(stream) + scratch(&linears, Layout::InOut, tokens),
             working_bf16: self.block_working(stream) + scratch_bf16(&linears, Layout::InOut, tokens),
@@ -73,9 +81,12 @@ impl Gpt {
             packed: packed(&linear, Layout::OutIn, tokens),
             packed_bf16: packed_bf16(&linear),
             in_place: in_place(&linear, tokens),
-            saved: stream + 2 * tokens,
-            selective: stream + 2 * tokens,
-            pending: stream + scores,
+            saved: stream + of_rows(tokens),
+            saved_f32: of_rows(tokens),
+            selective: stream + of_rows(tokens),
+            selective_f32: of_rows(tokens),
+            pending: stream + scores + of_gains(self.dim),
+            pending_f32: of_gains(self.dim),
             output: scores,
             working: 3 * stream + scratch(&linear, Layout::OutIn, tokens),
             working_bf16: 3 * stream + scratch_bf16(&linear, Layout::OutIn, tokens),

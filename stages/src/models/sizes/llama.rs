@@ -1,6 +1,6 @@
 //! How much memory the units of a Llama need.
 
-use super::{UnitSizes, in_place, packed, packed_bf16, scratch, scratch_bf16};
+use super::{UnitSizes, in_place, of_gains, of_rows, packed, packed_bf16, scratch, scratch_bf16};
 use crate::layers::Layout;
 use crate::models::Llama;
 
@@ -18,8 +18,11 @@ impl Llama {
         UnitSizes {
             weights: (self.vocab * self.dim) as u64,
             saved: tokens,
+            saved_f32: tokens,
             selective: tokens,
+            selective_f32: tokens,
             pending: tokens + stream,
+            pending_f32: tokens,
             output: stream,
             ..UnitSizes::default()
         }
@@ -30,25 +33,29 @@ impl Llama {
         let (queries, qkv) = (heads.query * heads.width, self.qkv_width());
         let linears = [[dim, qkv], [queries, dim]];
         let [queries, wide] = [queries, qkv].map(|width| tokens * width as u64);
-        // Norms of heads keep their input, and the root of each head's mean of squares.
         let normed = (heads.query + heads.key_value) as u64;
-        let [norms, of_norms, bias] = [
-            (self.head_norms, wide + tokens * normed),
-            (self.head_norms, 2 * heads.width as u64),
+        // What norms of heads keep, their sums, and their gains.
+        let [norms, of_heads, gains, bias] = [
+            (self.head_norms, wide),
+            (self.head_norms, of_rows(tokens * normed)),
+            (self.head_norms, of_gains(heads.width)),
             (self.bias, qkv as u64),
         ]
         .map(|(has, count)| if has { count } else { 0 });
+        let sums = of_rows(tokens) + tokens * heads.query as u64 + of_heads;
+        let grads = of_gains(dim) + gains;
         let working = self.working(stream, 2 * wide + queries);
         UnitSizes {
-            weights: dim as u64 + matrices(&linears) + bias + of_norms,
+            weights: dim as u64 + matrices(&linears) + bias + gains,
             packed: packed(&linears, Layout::OutIn, tokens),
             packed_bf16: packed_bf16(&linears),
             in_place: in_place(&linears, tokens),
-            // The input with its root of the mean of squares; queries, keys and values; the output; a sum for
-            // each head.
-            saved: stream + tokens + wide + queries + tokens * heads.query as u64 + norms,
+            // The input; queries, keys and values; the output.
+            saved: stream + wide + queries + norms + sums,
+            saved_f32: sums,
             selective: stream,
-            pending: stream + dim as u64 + wide + queries + stream + of_norms,
+            pending: stream + wide + queries + stream + grads,
+            pending_f32: grads,
             output: stream,
             working: working + scratch(&linears, Layout::OutIn, tokens),
             working_bf16: working + scratch_bf16(&linears, Layout::OutIn, tokens),
@@ -66,10 +73,12 @@ impl Llama {
             packed: packed(&linears, Layout::OutIn, tokens),
             packed_bf16: packed_bf16(&linears),
             in_place: in_place(&linears, tokens),
-            // The input with its root of the mean of squares; gate and up.
-            saved: stream + tokens + 2 * wide,
+            // The input; gate and up.
+            saved: stream + 2 * wide + of_rows(tokens),
+            saved_f32: of_rows(tokens),
             selective: stream,
-            pending: stream + dim as u64 + 2 * wide + wide + stream,
+            pending: stream + 2 * wide + wide + stream + of_gains(dim),
+            pending_f32: of_gains(dim),
             output: stream,
             working: working + scratch(&linears, Layout::OutIn, tokens),
             working_bf16: working + scratch_bf16(&linears, Layout::OutIn, tokens),
@@ -85,9 +94,12 @@ impl Llama {
             packed: packed(&linear, Layout::OutIn, tokens),
             packed_bf16: packed_bf16(&linear),
             in_place: in_place(&linear, tokens),
-            saved: stream + tokens,
-            selective: stream + tokens,
-            pending: stream + self.dim as u64 + scores,
+            saved: stream + of_rows(tokens),
+            saved_f32: of_rows(tokens),
+            selective: stream + of_rows(tokens),
+            selective_f32: of_rows(tokens),
+            pending: stream + scores + of_gains(self.dim),
+            pending_f32: of_gains(self.dim),
             output: scores,
             working: 3 * stream + scratch(&linear, Layout::OutIn, tokens),
             working_bf16: 3 * stream + scratch_bf16(&linear, Layout::OutIn, tokens),

@@ -33,6 +33,7 @@ impl Mlp {
                 output: outputs,
                 working: inputs + outputs + scratch(&linear, Layout::OutIn, rows),
                 working_bf16: inputs + outputs + scratch_bf16(&linear, Layout::OutIn, rows),
+                ..UnitSizes::default()
             });
             if index + 2 < self.sizes.len() {
                 units.push(UnitSizes {

@@ -21,18 +21,34 @@ pub struct UnitSizes {
     pub in_place: u64,
     /// What forward keeps for backward-input.
     pub saved: u64,
+    /// The part of `saved` that has four bytes in `bf16` too: ids, and sums over rows.
+    pub saved_f32: u64,
     /// The part of `saved` that the unit before keeps too.
     pub shared: u64,
     /// What backward-input keeps for backward-weight.
     pub pending: u64,
+    /// The part of `pending` that has four bytes in `bf16` too: ids, and gradients of norms.
+    pub pending_f32: u64,
     /// The output.
     pub output: u64,
     /// What forward keeps if the unit recomputes its interior in backward.
     pub selective: u64,
+    /// The part of `selective` that has four bytes in `bf16` too.
+    pub selective_f32: u64,
     /// What a pass needs in addition while it runs. Units of the same model use the same buffers.
     pub working: u64,
     /// The same in `bf16` on the CPU.
     pub working_bf16: u64,
+}
+
+/// What a norm keeps beside its input: two sums a row.
+fn of_rows(rows: u64) -> u64 {
+    2 * rows
+}
+
+/// What a norm keeps for backward-weight: the gradients of scale and shift, also where it has no shift.
+fn of_gains(width: usize) -> u64 {
+    2 * width as u64
 }
 
 /// The weights and biases of linear layers with these inputs and outputs.

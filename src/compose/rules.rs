@@ -1,0 +1,128 @@
+//! What is trained of a model: adapters, and groups of parameters.
+
+use std::collections::BTreeSet;
+
+use glob::Pattern;
+use pipewright_stages::models::{Model, Rules, UnitContents};
+use pipewright_stages::{Lora, Training};
+
+use crate::config::{Config, Group};
+use crate::error::{Result, RuleProblem, ValueProblem};
+
+/// The same model, of which is trained what the config says.
+///
+/// # Errors
+/// When a pattern fits no name.
+pub(super) fn with_rules(config: &Config, model: Model) -> Result<Model> {
+    if is_plain(config) {
+        return Ok(model);
+    }
+    let targets = patterns(config, "lora.targets", &config.lora.targets)?;
+    let groups = config.optimizer.groups.iter();
+    let groups: Vec<(Vec<Pattern>, Group)> = groups
+        .map(|group| {
+            let patterns = patterns(config, "optimizer.groups", &group.parameters)?;
+            Ok((patterns, group.clone()))
+        })
+        .collect::<Result<_>>()?;
+    let chosen = groups.iter().flat_map(|(patterns, _)| patterns.clone()).collect();
+    let model = model.with_rules(rules(config, targets.clone(), groups));
+    let contents = model.contents().map_err(|error| config.refuse("model", error))?;
+    if config.lora.rank > 0 {
+        let names = contents.iter().flat_map(|unit| unit.targets.clone()).collect();
+        check(config, "lora.targets", &targets, names)?;
+    }
+    let all = contents.iter().flat_map(|unit| &unit.parameters);
+    let names = all.map(|(name, ..)| name.clone()).collect();
+    check::<Vec<Pattern>>(config, "optimizer.groups", &chosen, names)?;
+    require_training(config, &contents)?;
+    Ok(model)
+}
+
+fn rules(config: &Config, targets: Vec<Pattern>, groups: Vec<(Vec<Pattern>, Group)>) -> Rules {
+    let lora = Lora {
+        rank: config.lora.rank,
+        alpha: config.lora.alpha,
+        dropout: config.lora.dropout as f32,
+        seed: config.model.seed,
+    };
+    let has_adapters = lora.rank > 0;
+    let choose = move |target: &str| (has_adapters && fits(&targets, target)).then_some(lora);
+    let training = move |name: &str| {
+        let group = groups.iter().find(|(patterns, _)| fits(patterns, name));
+        let group = group.map(|(_, group)| group.clone()).unwrap_or_default();
+        // Who names parameters in a group wants to train them.
+        let frozen_by_default = has_adapters && !Lora::is_adapter(name) && group.parameters.is_empty();
+        Training {
+            frozen: group.frozen.unwrap_or(frozen_by_default),
+            rate: group.rate.unwrap_or(1.0),
+            weight_decay: group.weight_decay,
+        }
+    };
+    let settings = format!("{:?}, {:?}", config.lora, config.optimizer.groups);
+    Rules::default()
+        .with_lora(choose)
+        .with_training(training)
+        .with_settings(settings)
+}
+
+/// Whether a config says nothing of what is trained.
+pub(super) fn is_plain(config: &Config) -> bool {
+    config.lora.rank == 0 && config.optimizer.groups.is_empty()
+}
+
+fn fits(patterns: &[Pattern], name: &str) -> bool {
+    patterns.iter().any(|pattern| pattern.matches(name))
+}
+
+fn patterns(config: &Config, key: &str, texts: &[String]) -> Result<Vec<Pattern>> {
+    let pattern = |text: &String| {
+        Pattern::new(text).map_err(|error| {
+            let problem = RuleProblem::NoPattern {
+                pattern: text.clone(),
+                why: error.msg,
+            };
+            config.refuse(key, ValueProblem::from(problem))
+        })
+    };
+    texts.iter().map(pattern).collect()
+}
+
+/// Refuses a pattern that fits no name.
+fn check<P: AsRef<[Pattern]>>(config: &Config, key: &str, patterns: &P, names: Vec<String>) -> Result<()> {
+    let patterns = patterns.as_ref().iter();
+    let mut unused = patterns.filter(|pattern| !names.iter().any(|name| pattern.matches(name)));
+    match unused.next() {
+        Some(pattern) => {
+            let problem = RuleProblem::FitsNothing {
+                pattern: pattern.to_string(),
+                names: kinds_of(&names),
+            };
+            Err(config.refuse(key, ValueProblem::from(problem)))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The names, with `*` for the numbers of blocks.
+fn kinds_of(names: &[String]) -> Vec<String> {
+    let kind = |name: &String| {
+        let parts = name.split('.');
+        let parts: Vec<&str> = parts
+            .map(|part| if part.parse::<u32>().is_ok() { "*" } else { part })
+            .collect();
+        parts.join(".")
+    };
+    let mut seen = BTreeSet::new();
+    let kinds = names.iter().map(kind);
+    kinds.filter(|kind| seen.insert(kind.clone())).collect()
+}
+
+/// Refuses a model of which nothing is trained.
+fn require_training(config: &Config, contents: &[UnitContents]) -> Result<()> {
+    let trained = contents
+        .iter()
+        .flat_map(|unit| &unit.parameters)
+        .any(|one| one.2 > 0);
+    config.require(trained, "optimizer.groups", || RuleProblem::AllFrozen.into())
+}

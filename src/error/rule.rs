@@ -1,0 +1,35 @@
+//! Rules of a config about what is trained.
+
+/// A rule of a config about what is trained that cannot be followed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RuleProblem {
+    /// A pattern that cannot be read.
+    #[error("`{pattern}` is no pattern: {why}; write `*` for any text")]
+    NoPattern {
+        /// The pattern.
+        pattern: String,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// A pattern that fits no name.
+    #[error("`{pattern}` fits nothing; there are {}", names.join(", "))]
+    FitsNothing {
+        /// The pattern.
+        pattern: String,
+        /// The names that there are, with `*` for the numbers of blocks.
+        names: Vec<String>,
+    },
+    /// Nothing is left to train.
+    #[error("every parameter is frozen: leave one to train")]
+    AllFrozen,
+    /// A group that names no parameter.
+    #[error("a group names no parameters: give it some, such as parameters = [\"h.0.*\"]")]
+    NoParameters,
+    /// A key of adapters, without a rank.
+    #[error("there are no adapters: set lora.rank too, for example to 8")]
+    NoRank,
+    /// Adapters without targets.
+    #[error("names no layer: give patterns such as [\"*.attn.q\", \"*.attn.v\"]")]
+    NoTargets,
+}

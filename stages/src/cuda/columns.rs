@@ -1,0 +1,64 @@
+//! Some columns of rows.
+
+use std::ops::Range;
+
+use super::launch::kernel;
+use super::{Gpu, Grid, Ptr};
+use crate::device::DType;
+use crate::error::Result;
+
+/// The threads of a block.
+const THREADS: u32 = 256;
+
+/// Which columns of rows: `[rows, width]`.
+#[derive(Clone, Debug)]
+pub(crate) struct Columns {
+    pub(crate) rows: usize,
+    pub(crate) width: usize,
+    pub(crate) range: Range<usize>,
+}
+
+impl Columns {
+    fn count(&self) -> usize {
+        self.rows * self.range.len()
+    }
+}
+
+impl Gpu {
+    /// Like [`crate::cpu::columns::take`].
+    pub(crate) fn take_columns(
+        &self,
+        dtype: DType,
+        out: Ptr,
+        rows: Ptr,
+        of: &Columns,
+        scale: f32,
+    ) -> Result<()> {
+        self.columns(kernel!(dtype, "take_columns"), [out, rows], of, scale)
+    }
+
+    /// Like [`crate::cpu::columns::add`].
+    pub(crate) fn add_columns(
+        &self,
+        dtype: DType,
+        rows: Ptr,
+        of: &Columns,
+        more: Ptr,
+        scale: f32,
+    ) -> Result<()> {
+        self.columns(kernel!(dtype, "add_columns"), [rows, more], of, scale)
+    }
+
+    fn columns(&self, name: &'static str, [to, from]: [Ptr; 2], of: &Columns, scale: f32) -> Result<()> {
+        let args = [
+            to.into(),
+            from.into(),
+            (of.count() as u64).into(),
+            (of.width as u64).into(),
+            (of.range.start as u64).into(),
+            (of.range.len() as u64).into(),
+            scale.into(),
+        ];
+        self.launch(name, Grid::each(of.count(), THREADS), &args)
+    }
+}

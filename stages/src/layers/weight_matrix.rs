@@ -1,0 +1,189 @@
+//! A matrix of weights, and its three products.
+
+use super::operands::{
+    Layout, Operand, add_turned_product, adds_in_place, half_matrix, matrix, multiply_halves, multiply_next,
+};
+use crate::cpu::matmul::Start;
+use crate::cuda::{self, Gpu, Product};
+use crate::device::DType;
+use crate::error::Result;
+use crate::parameter::Parameter;
+use crate::tensor::Tensor;
+
+/// Weights `[inputs, outputs]`, in memory as their layout says, with copies packed for products.
+#[derive(Debug)]
+pub(super) struct WeightMatrix {
+    sizes: [usize; 2],
+    layout: Layout,
+    weight: Parameter,
+    /// The weights packed for forward. Made by the first forward after the weights change.
+    forward: Operand,
+    /// The weights packed for backward-input.
+    backward: Operand,
+}
+
+impl WeightMatrix {
+    /// A matrix of `[inputs, outputs]` in PyTorch's layout.
+    pub(super) fn new(sizes: [usize; 2], weight: Parameter) -> Self {
+        Self {
+            sizes,
+            layout: Layout::OutIn,
+            weight: weight.asked_by_layer(),
+            forward: Operand::default(),
+            backward: Operand::default(),
+        }
+    }
+
+    /// The weights.
+    pub(super) fn parameter(&self) -> &Parameter {
+        &self.weight
+    }
+
+    /// The weights, for a caller that changes no weight, only gradients.
+    pub(super) fn for_gradients(&mut self) -> &mut Parameter {
+        &mut self.weight
+    }
+
+    /// The weights, for a caller that may change them.
+    pub(super) fn for_weights(&mut self) -> &mut Parameter {
+        self.forward = Operand::default();
+        self.backward = Operand::default();
+        &mut self.weight
+    }
+
+    /// Replaces the weights.
+    pub(super) fn set(&mut self, weight: Parameter) {
+        *self.for_weights() = weight.asked_by_layer();
+    }
+
+    /// How the weights lie in memory.
+    pub(super) fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Changes the layout, not the numbers in memory.
+    pub(super) fn set_layout(&mut self, layout: Layout) {
+        let [inputs, outputs] = self.sizes;
+        self.layout = layout;
+        let dims = match layout {
+            Layout::InOut => [inputs, outputs],
+            Layout::OutIn => [outputs, inputs],
+        };
+        self.weight.set_dims(&dims);
+    }
+
+    /// `[inputs, outputs]`.
+    pub(super) fn sizes(&self) -> [usize; 2] {
+        self.sizes
+    }
+
+    /// `rows W + bias`.
+    pub(super) fn forward(&mut self, rows: &Tensor, bias: Option<&Parameter>) -> Result<Tensor> {
+        let mut output = rows.beside(rows.shape().with_last(self.sizes[1]).dims())?;
+        if let Some(gpu) = rows.gpu()? {
+            let mut product = self.product(rows);
+            let bias = bias.map(|bias| bias.weights().operand());
+            if bias.is_some() {
+                product.start = cuda::Start::Bias;
+            }
+            let weight = self.weight.weights().operand();
+            gpu.product(product, output.at(), rows.at(), weight, bias)?;
+            return Ok(output);
+        }
+        if let Some(weight) = half_matrix(&self.weight, self.layout) {
+            multiply_halves(&mut output, start(bias), rows, weight);
+            return Ok(output);
+        }
+        let weight = matrix(&self.weight, self.layout);
+        self.forward.multiply(&mut output, start(bias), rows, weight);
+        Ok(output)
+    }
+
+    /// As [`WeightMatrix::forward`], when text is written: no packed copy is kept.
+    pub(super) fn forward_next(&mut self, rows: &Tensor, bias: Option<&Parameter>) -> Result<Tensor> {
+        if rows.gpu()?.is_some() || rows.dtype() != DType::F32 {
+            return self.forward(rows, bias);
+        }
+        let mut output = rows.beside(rows.shape().with_last(self.sizes[1]).dims())?;
+        multiply_next(&mut output, start(bias), rows, &self.weight, self.layout);
+        Ok(output)
+    }
+
+    /// The gradient of the rows, for this gradient of the output.
+    pub(super) fn input_grad(&mut self, grad: &Tensor) -> Result<Tensor> {
+        let [inputs, outputs] = self.sizes;
+        let mut input_grad = grad.beside(grad.shape().with_last(inputs).dims())?;
+        if let Some(gpu) = grad.gpu()? {
+            let product = Product {
+                inner: outputs,
+                columns: inputs,
+                right_turned: self.layout == Layout::InOut,
+                ..self.product(grad)
+            };
+            let weight = self.weight.weights().operand();
+            gpu.product(product, input_grad.at(), grad.at(), weight, None)?;
+            return Ok(input_grad);
+        }
+        let weight = matrix(&self.weight, self.layout).t();
+        self.backward.multiply(&mut input_grad, Start::Zero, grad, weight);
+        Ok(input_grad)
+    }
+
+    /// Adds the gradient of the weights, unless they are frozen.
+    pub(super) fn add_grad(&mut self, input: &Tensor, grad: &Tensor) -> Result<()> {
+        if self.weight.is_frozen() {
+            return Ok(());
+        }
+        let (left, right) = match self.layout {
+            Layout::InOut => (input, grad),
+            Layout::OutIn => (grad, input),
+        };
+        if let Some(gpu) = grad.gpu()? {
+            let starts_sum = self.weight.starts_sum(false);
+            return self.add_grad_on(&gpu, left, right, starts_sum);
+        }
+        let start = match self.weight.starts_sum(adds_in_place(grad.shape().rows())) {
+            true => Start::Zero,
+            false => Start::Old,
+        };
+        add_turned_product(&mut self.weight.grad, start, left, right);
+        Ok(())
+    }
+
+    fn add_grad_on(&self, gpu: &Gpu, left: &Tensor, right: &Tensor, starts_sum: bool) -> Result<()> {
+        let product = Product {
+            rows: left.shape().last(),
+            inner: left.shape().rows(),
+            columns: right.shape().last(),
+            left_turned: true,
+            right_turned: false,
+            dtype: left.dtype(),
+            out: DType::F32,
+            start: if starts_sum {
+                cuda::Start::Zero
+            } else {
+                cuda::Start::Old
+            },
+        };
+        gpu.product(product, self.weight.weights().grad(), left.at(), right.at(), None)
+    }
+
+    /// The product of a tensor's rows with the weights, on a GPU.
+    fn product(&self, rows: &Tensor) -> Product {
+        Product {
+            rows: rows.shape().rows(),
+            inner: self.sizes[0],
+            columns: self.sizes[1],
+            left_turned: false,
+            right_turned: self.layout == Layout::OutIn,
+            dtype: rows.dtype(),
+            out: rows.dtype(),
+            start: cuda::Start::Zero,
+        }
+    }
+}
+
+/// What the product is added to.
+fn start(bias: Option<&Parameter>) -> Start<'_> {
+    bias.map_or(Start::Zero, |bias| Start::Row(&bias.value))
+}

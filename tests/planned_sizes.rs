@@ -1,0 +1,124 @@
+//! What the stages of each model hold, against what is planned for them: equal, to the byte.
+
+mod common;
+
+use common::{RandomRows, RandomTokens};
+use pipewright::compose;
+use pipewright::config::Config;
+use pipewright::data::DataSource;
+use pipewright::id::MicroBatch;
+use pipewright::stages::{Bytes, ForwardContext, Mode, Stage};
+
+/// Bytes of a stage's weights, of what forward keeps of a micro-batch, and of what backward-input keeps.
+type Bytes3 = [f64; 3];
+
+/// What is planned for each stage of a config whose ranks have one stage each.
+fn planned(config: &Config) -> Vec<Bytes3> {
+    let plan = compose::plan(config).expect("a plan");
+    let costs = compose::estimated_costs(config, &plan, 1.0).expect("costs");
+    let costs = costs
+        .of(plan.replicas.largest().placement())
+        .expect("as many stages");
+    let memory = compose::memory(config, &plan).expect("sizes");
+    let each = memory.iter().zip(costs);
+    each.map(|(rank, cost)| [rank.weights, cost.saved, cost.pending])
+        .collect()
+}
+
+/// What each stage holds, measured while a micro-batch goes through all.
+fn held(config: &Config, data: &dyn DataSource) -> Vec<Bytes3> {
+    let plan = compose::plan(config).expect("a plan");
+    let place = compose::places(config, plan.counts.len() as u32).expect("the CPU")[0];
+    let (mut wire, _) = data.micro_batch(0, MicroBatch(0)).expect("random data");
+    let ctx = ForwardContext {
+        step: 0,
+        micro_batch: 0,
+        mode: Mode::Train,
+    };
+    let stages = compose::stages(config, &plan.counts).expect("stages").into_iter();
+    let each = stages.map(|stage| {
+        let mut stage = stage.build().expect("possible sizes");
+        stage.move_to(place).expect("the CPU can");
+        let input = stage.load(wire.clone()).expect("numbers");
+        let weights: usize = stage
+            .parameters()
+            .iter()
+            .map(|parameter| parameter.value.len())
+            .sum();
+        let (output, saved) = stage.forward(ctx, input).expect("forward");
+        wire = output.clone();
+        let kept = saved.bytes();
+        let (_, pending) = stage.backward_input(saved, output).expect("backward-input");
+        [4.0 * weights as f64, kept as f64, pending.bytes() as f64]
+    });
+    each.collect()
+}
+
+/// A model of `units` units in one stage, and in a stage for each unit, in all ways to recompute and to
+/// compute.
+fn agree(model: &str, units: usize, data: &dyn DataSource) {
+    for stages in [1, units] {
+        for recompute in ["none", "selective", "full"] {
+            for dtype in ["f32", "bf16"] {
+                let text = format!(
+                    "{model}\n[pipeline]\nstages = {stages}\nmicro_batches = {stages}\nmicro_batch_size = 3\n\
+                     recompute = '{recompute}'\ndtype = '{dtype}'\n"
+                );
+                let config = Config::parse("my.toml", &text, &[], &[]).expect("a right config");
+                let (planned, held) = (planned(&config), held(&config, data));
+                assert_eq!(planned, held, "{text}");
+            }
+        }
+    }
+}
+
+/// Of two blocks, on sequences of 19 tokens.
+fn of_tokens(keys: &str) {
+    let data = RandomTokens {
+        rows: 3,
+        seq: 19,
+        vocab: 43,
+    };
+    let model = format!("[data]\nseq = 19\n[model]\nvocab = 43\nlayers = 2\ncontext = 64\n{keys}");
+    agree(&model, 6, &data);
+}
+
+#[test]
+fn a_gpt_holds_what_is_planned() {
+    for keys in [
+        "dim = 40\nheads = 4",
+        "dim = 36\nheads = 2\ndropout = 0.1\ntied = true",
+    ] {
+        of_tokens(keys);
+    }
+}
+
+#[test]
+fn a_llama_and_its_kin_hold_what_is_planned() {
+    let grouped = "dim = 40\nheads = 6\nkv_heads = 2\nhead_width = 8\nffn = 72";
+    for keys in [
+        "kind = 'llama'\ndim = 40\nheads = 4".to_owned(),
+        format!("kind = 'llama'\ntied = true\n{grouped}"),
+        format!("kind = 'mistral'\nwindow = 5\n{grouped}"),
+        format!("kind = 'qwen2'\n{grouped}"),
+        format!("kind = 'qwen3'\n{grouped}"),
+    ] {
+        of_tokens(&keys);
+    }
+}
+
+#[test]
+fn a_perceptron_holds_what_is_planned() {
+    let data = RandomRows {
+        rows: 3,
+        width: 31,
+        classes: 5,
+    };
+    for dropout in ["0.0", "0.1"] {
+        let model = format!(
+            "[data]\nkind = 'idx'\npath = 'images'\nlabels = 'labels'\n\
+             [model]\nkind = 'mlp'\nsizes = '31,17,23,5'\ndropout = {dropout}"
+        );
+        agree(&model, 6, &data);
+    }
+}

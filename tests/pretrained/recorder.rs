@@ -1,0 +1,41 @@
+//! An optimizer that records gradients.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use pipewright::stages::optimizer::{AdamW, Decay, Optimizer, Update};
+use pipewright::stages::{Parameter, Result};
+
+/// AdamW as transformers' trainer uses it, which also records the mean gradients of the first step.
+#[derive(Debug, Default)]
+pub(crate) struct Recorder {
+    pub(crate) gradients: Arc<Mutex<BTreeMap<String, Vec<f32>>>>,
+}
+
+impl Recorder {
+    fn adamw() -> AdamW {
+        AdamW {
+            decay: Decay::All,
+            ..AdamW::default()
+        }
+    }
+}
+
+impl Optimizer for Recorder {
+    fn state_names(&self) -> &'static [&'static str] {
+        Self::adamw().state_names()
+    }
+
+    fn update(&self, parameter: &mut Parameter, update: Update) -> Result<()> {
+        if update.step == 1 {
+            let mean = parameter
+                .grad
+                .iter()
+                .map(|sum| sum * update.scale as f32)
+                .collect();
+            let name = parameter.name().to_owned();
+            self.gradients.lock().expect("no panic").insert(name, mean);
+        }
+        Self::adamw().update(parameter, update)
+    }
+}
