@@ -69,7 +69,6 @@ pub mod error;
 mod gradient;
 mod grouped;
 mod half_weights;
-mod half_weights;
 mod held;
 mod identity;
 mod init;
