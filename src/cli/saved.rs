@@ -7,7 +7,7 @@ use crate::error::{CommandError, Result};
 use crate::pretrained::Weights;
 use crate::stages::models::Model;
 use crate::stages::{
-    self, BuildStage, DType, Error, Parameter, Sequential, Stage, StageBuilder, starting_at_zero,
+    self, BuildStage, DType, Error, Parameter, Sequential, Stage, StageBuilder, Training, starting_at_zero,
 };
 
 /// A model, and where its weights are.
@@ -75,6 +75,12 @@ struct Reading {
 impl BuildStage<Sequential> for Reading {
     fn build(&self) -> stages::Result<Sequential> {
         let mut stage = starting_at_zero(|| self.stage.build())?;
+        stage.visit_parameters(&mut |parameter| {
+            parameter.train_by(Training {
+                frozen: true,
+                ..parameter.training()
+            });
+        });
         match self.held {
             DType::F32 => stage.try_visit_parameters(&mut |parameter| self.weights.read(parameter))?,
             DType::Bf16 => stage.read_in_bf16(|parameter| self.weights.read(parameter))?,

@@ -5,14 +5,12 @@ use std::ops::Range;
 use aligned_vec::AVec;
 use half::bf16;
 
-use crate::cpu::real::convert;
 use crate::cuda::{Gpu, Weights};
 use crate::device::{DType, Device, Place};
-use crate::error::{OutOfMemory, Result};
+use crate::error::Result;
 use crate::identity::Shard;
 use crate::init::{Init, starts_at_zero};
 use crate::numbers::Numbers;
-use crate::pool;
 use crate::sums::{Found, Sums};
 use crate::training::Training;
 
@@ -55,7 +53,7 @@ pub struct Parameter {
     /// The number format that the layer computes in on the CPU.
     format: DType,
     /// The weights in 16 bits, in place of `value`.
-    halves: Option<AVec<bf16>>,
+    pub(crate) halves: Option<AVec<bf16>>,
 }
 
 impl Parameter {
@@ -129,25 +127,6 @@ impl Parameter {
             true => 0,
             false => self.value.len(),
         }
-    }
-
-    /// Holds the weights in 16 bits from now on, rounded to nearest, and frees [`Parameter::value`] and
-    /// [`Parameter::grad`]. For a layer that will only be asked for outputs.
-    pub(crate) fn hold_in_bf16(&mut self) {
-        let mut halves = pool::allocate(self.value.len()).unwrap_or_else(|| {
-            let error = OutOfMemory::on_host::<bf16>(self.value.len());
-            panic!("{error}")
-        });
-        convert::<bf16, f32>(&mut halves, &self.value);
-        self.halves = Some(halves);
-        self.value = Numbers::none();
-        self.grad = Numbers::none();
-        self.owned = 0..0;
-    }
-
-    /// The weights, if they are held in 16 bits.
-    pub(crate) fn halves(&self) -> Option<&[bf16]> {
-        self.halves.as_deref()
     }
 
     /// Makes this a tied copy of the parameter with the same name, which another layer holds. It starts with

@@ -3,17 +3,17 @@
 use std::rc::Rc;
 
 use crate::clock::{Clock, clock};
-use crate::cpu::real::in_format;
 use crate::cuda::{self, Gpu};
 use crate::device::{Device, Place};
 use crate::error::{Result, ShapeError, ValueError};
 use crate::kept::{Entry, Kept, List};
 use crate::layer::{Layer, check_place};
 use crate::lora::ChooseLora;
+use crate::next::{forward_next, last_row};
 use crate::packed::Packed;
 use crate::parameter::{Parameter, Part};
 use crate::shape::{Kind, Shape};
-use crate::stage::{Bytes, ForwardContext, Mode, Stage};
+use crate::stage::{ForwardContext, Mode, Stage};
 use crate::tensor::Tensor;
 
 /// A [`Stage`] that runs layers one after the other.
@@ -257,33 +257,6 @@ fn run(
         tensor = output;
     }
     Ok(tensor)
-}
-
-/// The last row of numbers, `[1, 1, width]`.
-fn last_row(rows: Tensor) -> Result<Tensor> {
-    if rows.shape().rows() == 1 {
-        return Ok(rows);
-    }
-    let width = rows.shape().last();
-    let mut last = rows.beside(&[1, 1, width])?;
-    if let Some(gpu) = rows.gpu()? {
-        let bytes = last.bytes() as usize;
-        gpu.copy(last.at(), rows.at().offset(rows.bytes() as usize - bytes), bytes)?;
-        return Ok(last);
-    }
-    in_format!(rows.dtype(), N => {
-        let numbers = rows.numbers::<N>();
-        last.numbers_mut::<N>().copy_from_slice(&numbers[numbers.len() - width..]);
-    });
-    Ok(last)
-}
-
-/// Runs all layers on the next tokens of a text.
-pub(crate) fn forward_next(layers: &mut [Box<dyn Layer>], past: usize, input: Tensor) -> Result<Tensor> {
-    layers.iter_mut().try_fold(input, |tensor, layer| {
-        let output = layer.forward_next(past, tensor);
-        output.map_err(|error| error.at(layer.name()))
-    })
 }
 
 /// Computes again what all layers keep. Layers at the end whose kept tensors need no input are not run.

@@ -94,7 +94,7 @@ fn copied(family: &str) -> TempDir {
     let folder = TempDir::new().expect("a folder");
     for entry in fs::read_dir(golden("hf").join(family)).expect("a folder") {
         let entry = entry.expect("readable");
-        if entry.file_name() != "golden.safetensors" {
+        if entry.file_name() != "golden.safetensors" && entry.path().is_file() {
             fs::copy(entry.path(), folder.path().join(entry.file_name())).expect("copied");
         }
     }

@@ -44,7 +44,8 @@ fn keys_of_llama_are_refused_for_other_models() {
         (
             "[model]\nkind = 'llama'\nwindow = 8",
             &[
-                "my.toml:3: model.window is for model.kind = \"mistral\" or \"mixtral\", and this config has \"llama\"",
+                "my.toml:3: model.window is for model.kind = \"mistral\" or \"mixtral\", and this config \
+                 has \"llama\"",
             ],
         ),
         (

@@ -6,6 +6,7 @@ use crate::error::{Result, ShapeError};
 use crate::kept::Kept;
 use crate::layer::Layer;
 use crate::lora::ChooseLora;
+use crate::next;
 use crate::parameter::Parameter;
 use crate::sequential;
 use crate::shape::Shape;
@@ -83,7 +84,7 @@ impl Layer for Residual {
     }
 
     fn forward_next(&mut self, past: usize, input: Tensor) -> Result<Tensor> {
-        let mut output = sequential::forward_next(&mut self.layers, past, input.clone())?;
+        let mut output = next::forward_next(&mut self.layers, past, input.clone())?;
         add(&mut output, &input)?;
         Ok(output)
     }
