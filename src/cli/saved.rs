@@ -85,6 +85,8 @@ impl BuildStage<Sequential> for Reading {
             DType::F32 => stage.try_visit_parameters(&mut |parameter| self.weights.read(parameter))?,
             DType::Bf16 => stage.read_in_bf16(|parameter| self.weights.read(parameter))?,
         }
+        // Adapters beside the weights would take as many products again.
+        stage.merge_adapters();
         Ok(stage)
     }
 }
