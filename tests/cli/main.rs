@@ -177,6 +177,8 @@ fn signal(child: &Child, name: &str) {
 #[path = "../common/gguf.rs"]
 mod gguf;
 
+mod adapters;
+
 mod models;
 
 mod train;
