@@ -7,8 +7,9 @@ use crate::mesh::MAX_RANKS;
 /// The most numbers in a tensor: 32 GiB.
 const TENSOR: usize = 1 << 33;
 
-/// The most weights in a model: 128 GiB, and as much again for each of gradient and optimizer state.
-const WEIGHTS: usize = 1 << 35;
+/// The most weights in a model: 1 TiB over all ranks, and as much again for each of gradient and optimizer
+/// state.
+const WEIGHTS: usize = 1 << 38;
 
 /// The most layers: blocks of a GPT, or widths of an MLP.
 const LAYERS: usize = 1000;

@@ -261,8 +261,8 @@ fn sizes_beyond_any_machine_are_refused_with_the_limit() {
              numbers: at most 8589934592 are supported, lower one of these",
         ),
         (
-            &["model.layers=1000", "model.dim=4096"],
-            "model.layers: the model would have more than 34359738368 weights",
+            &["model.layers=1000", "model.dim=8192"],
+            "model.layers: the model would have more than 274877906944 weights",
         ),
         (
             &[
