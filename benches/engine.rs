@@ -8,19 +8,6 @@ use pipewright::id::Rank;
 use pipewright::plan::StageCost;
 use pipewright::schedule::Schedule;
 
-/// A stage that takes no time.
-const NOTHING: StageCost = StageCost {
-    forward: 0.0,
-    backward_input: 0.0,
-    backward_weight: 0.0,
-    update: 0.0,
-    reduce: 0.0,
-    gather: 0.0,
-    saved: 0.0,
-    pending: 0.0,
-    restored: 0.0,
-};
-
 fn median(mut times: Vec<Duration>) -> Duration {
     times.sort_unstable();
     times[times.len() / 2]
@@ -32,7 +19,7 @@ fn step(schedule: Schedule, traced: bool) -> pipewright::Result<(Duration, usize
         .map(|rank| schedule.actions(Rank(rank)).len())
         .max()
         .unwrap_or(0);
-    let stages = vec![NOTHING; schedule.stages() as usize];
+    let stages = vec![StageCost::NOTHING; schedule.stages() as usize];
     let mut pipeline = support::pipeline(schedule, stages)?;
     let times = (0..220).map(|_| {
         let started = Instant::now();

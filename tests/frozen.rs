@@ -260,3 +260,27 @@ fn stages_before_the_first_that_is_trained_keep_nothing() {
         assert!(peaks[2] > 0, "{name}");
     }
 }
+
+#[test]
+fn a_sharded_optimizer_is_saved_and_read_without_state_of_frozen_parameters() {
+    let folder = tempfile::tempdir().unwrap();
+    for what in ALL {
+        let several = |replicas| Recipe {
+            gradient_groups: 4,
+            replicas,
+            sharded: replicas > 1,
+            ..recipe(what, true, 4)
+        };
+        let place = folder.path().join(format!("{what:?}"));
+        let mut pipeline = several(2).pipeline(2, "1f1b");
+        pipeline.step().unwrap();
+        pipeline.save(&place).unwrap();
+        for replicas in [1, 2, 3] {
+            let mut resumed = several(replicas).pipeline(2, "1f1b");
+            resumed.load(&place).unwrap();
+            resumed.step().unwrap();
+            let hash = resumed.weights_hash().unwrap();
+            assert_eq!(hash, several(1).plain_hash(2), "{what:?}, {replicas} replicas");
+        }
+    }
+}

@@ -13,19 +13,6 @@ use crate::plan::{self, Costs, DataMemory, RankMemory, StageCost, StageMemory};
 /// Bytes of a number on the CPU, of a weight, and of an optimizer's number.
 const F32: f64 = 4.0;
 
-/// The cost of a stage before which, and in which, nothing is trained, without its forward.
-const NO_BACKWARD: StageCost = StageCost {
-    forward: 0.0,
-    backward_input: 0.0,
-    backward_weight: 0.0,
-    update: 0.0,
-    reduce: 0.0,
-    gather: 0.0,
-    saved: 0.0,
-    pending: 0.0,
-    restored: 0.0,
-};
-
 /// The most memory that each rank of a pipeline holds while it trains this config, in the replica that holds
 /// most. It is an estimate from the sizes of the
 /// model, the schedule and, if known, the measured sizes of what layers keep. Nothing is allocated for it.
@@ -89,9 +76,10 @@ fn each_stage(config: &Config, plan: &PipelinePlan) -> Result<(Vec<StageCost>, V
         let cost = cost(stage, place, how, read);
         all_frozen &= trained.is_some_and(|[_, trained]| trained == 0.0);
         costs.push(match trained {
+            // No gradient goes to this stage.
             Some(_) if all_frozen => StageCost {
                 forward: cost.forward,
-                ..NO_BACKWARD
+                ..StageCost::NOTHING
             },
             Some([all, trained]) => StageCost {
                 backward_weight: cost.backward_weight * trained / all.max(1.0),

@@ -25,7 +25,7 @@ pub(super) fn with_rules(config: &Config, model: Model) -> Result<Model> {
             Ok((patterns, group.clone()))
         })
         .collect::<Result<_>>()?;
-    let chosen = groups.iter().flat_map(|(patterns, _)| patterns.clone()).collect();
+    let chosen: Vec<Pattern> = groups.iter().flat_map(|(patterns, _)| patterns.clone()).collect();
     let model = model.with_rules(rules(config, targets.clone(), groups));
     let contents = model.contents().map_err(|error| config.refuse("model", error))?;
     if config.lora.rank > 0 {
@@ -34,7 +34,7 @@ pub(super) fn with_rules(config: &Config, model: Model) -> Result<Model> {
     }
     let all = contents.iter().flat_map(|unit| &unit.parameters);
     let names = all.map(|(name, ..)| name.clone()).collect();
-    check::<Vec<Pattern>>(config, "optimizer.groups", &chosen, names)?;
+    check(config, "optimizer.groups", &chosen, names)?;
     require_training(config, &contents)?;
     Ok(model)
 }
@@ -89,9 +89,10 @@ fn patterns(config: &Config, key: &str, texts: &[String]) -> Result<Vec<Pattern>
 }
 
 /// Refuses a pattern that fits no name.
-fn check<P: AsRef<[Pattern]>>(config: &Config, key: &str, patterns: &P, names: Vec<String>) -> Result<()> {
-    let patterns = patterns.as_ref().iter();
-    let mut unused = patterns.filter(|pattern| !names.iter().any(|name| pattern.matches(name)));
+fn check(config: &Config, key: &str, patterns: &[Pattern], names: Vec<String>) -> Result<()> {
+    let mut unused = patterns
+        .iter()
+        .filter(|pattern| !names.iter().any(|name| pattern.matches(name)));
     match unused.next() {
         Some(pattern) => {
             let problem = RuleProblem::FitsNothing {

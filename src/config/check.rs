@@ -341,6 +341,8 @@ fn lora(config: &Config) -> Result<()> {
             None => Ok(()),
         };
     }
+    let has_model = lora.path.is_none() || config.model.path.is_some();
+    config.require(has_model, "lora.path", || RuleProblem::NoModel.into())?;
     let named = !lora.targets.is_empty();
     config.require(named, "lora.targets", || RuleProblem::NoTargets.into())?;
     let (value, must) = (lora.alpha, "it must be above 0");

@@ -14,6 +14,9 @@ const WEIGHTS: usize = 1 << 38;
 /// The most layers: blocks of a GPT, or widths of an MLP.
 const LAYERS: usize = 1000;
 
+/// The largest rank of an adapter. Larger ones are no low ranks.
+const RANK: usize = 1 << 12;
+
 const WIDTH: usize = 1 << 24;
 const EXPERTS: usize = 1 << 16;
 const SEQUENCE: usize = 1 << 20;
@@ -26,6 +29,7 @@ const YEAR: usize = 365 * 24 * 3600;
 /// Refuses sizes for which no machine has memory.
 pub(super) fn check(config: &Config) -> Result<()> {
     rows(config)?;
+    at_most(config, "lora.rank", config.lora.rank, RANK, "rows")?;
     let threads = config.pipeline.threads_per_rank;
     at_most(config, "pipeline.threads_per_rank", threads, THREADS, "threads")?;
     let replicas = config.pipeline.replicas as usize;

@@ -49,6 +49,19 @@ impl Default for StageCost {
 }
 
 impl StageCost {
+    /// No time and no memory.
+    pub const NOTHING: Self = Self {
+        forward: 0.0,
+        backward_input: 0.0,
+        backward_weight: 0.0,
+        update: 0.0,
+        reduce: 0.0,
+        gather: 0.0,
+        saved: 0.0,
+        pending: 0.0,
+        restored: 0.0,
+    };
+
     /// The time of this pass.
     pub fn time(&self, pass: Pass) -> f64 {
         match pass {

@@ -210,17 +210,7 @@ impl ModelCosts {
             0 => self.input,
             start => self.layers[start - 1].output,
         };
-        let mut sum = StageCost {
-            forward: 0.0,
-            backward_input: 0.0,
-            backward_weight: 0.0,
-            update: 0.0,
-            reduce: 0.0,
-            gather: 0.0,
-            saved: 0.0,
-            pending: 0.0,
-            restored: 0.0,
-        };
+        let mut sum = StageCost::NOTHING;
         for (index, layer) in self.layers[layers.clone()].iter().enumerate() {
             let cost = &layer.cost;
             sum.forward += cost.forward;

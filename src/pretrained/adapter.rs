@@ -10,7 +10,7 @@ use super::families::{gpt2, llama};
 use super::json::Json;
 use super::mapped::Mapped;
 use super::weights::Weights;
-use super::write::write_tensors;
+use super::write::{make_folder, write_tensors};
 use crate::error::{Error, PretrainedError, Result};
 
 /// The file that describes adapters.
@@ -180,11 +180,7 @@ pub fn write_adapters(
     base: Option<&Path>,
     weights: impl FnMut(&str) -> Result<Vec<f32>>,
 ) -> Result<()> {
-    if folder.exists() {
-        let folder = folder.to_owned();
-        return Err(PretrainedError::Exists { folder }.into());
-    }
-    fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
+    make_folder(folder)?;
     let names = Names::of(architecture.name());
     let modules = targets.iter().filter_map(|(target, _)| names.theirs(target));
     let described = json!({

@@ -22,14 +22,19 @@ pub fn write(
     architecture: &Architecture,
     weights: impl FnMut(&str) -> Result<Vec<f32>>,
 ) -> Result<()> {
+    make_folder(folder)?;
+    let path = folder.join(CONFIG);
+    fs::write(&path, describe(architecture)).map_err(Error::io("write", &path))?;
+    write_tensors(&folder.join("model.safetensors"), &architecture.table(), weights)
+}
+
+/// Makes a folder that does not exist yet.
+pub(super) fn make_folder(folder: &Path) -> Result<()> {
     if folder.exists() {
         let folder = folder.to_owned();
         return Err(PretrainedError::Exists { folder }.into());
     }
-    fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
-    let path = folder.join(CONFIG);
-    fs::write(&path, describe(architecture)).map_err(Error::io("write", &path))?;
-    write_tensors(&folder.join("model.safetensors"), &architecture.table(), weights)
+    fs::create_dir_all(folder).map_err(Error::io("create", folder))
 }
 
 /// Writes the tensors of a table into a file.

@@ -132,6 +132,10 @@ fn impossible_adapters_and_groups_are_refused() {
             "[lora]\nrank = 2\ndropout = 1.0\n",
             "lora.dropout: 1 is not a probability below 1",
         ),
+        (
+            "[lora]\nrank = 99999999999\n",
+            "lora.rank: 99999999999 is too large: at most 4096 rows are supported, lower it",
+        ),
         ("[lora]\nr = 2\n", "did you mean `rank`"),
         (
             "[lora]\nrank = 2\ntargets = \"*\"\n",
@@ -167,4 +171,16 @@ fn impossible_adapters_and_groups_are_refused() {
     for (text, said) in &texts {
         all_refused(&[(text, &[said])]);
     }
+}
+
+#[test]
+fn adapters_of_a_folder_need_the_model_that_they_are_for() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/hf/llama/lora");
+    let said = super::refused(parse(&llama(&format!("[lora]\npath = {folder:?}\n"))));
+    assert!(
+        said.ends_with(
+            "lora.path: adapters belong to a model: set model.path too, to the folder of that model"
+        ),
+        "{said}"
+    );
 }

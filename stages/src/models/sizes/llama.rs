@@ -1,6 +1,6 @@
 //! How much memory the units of a Llama need.
 
-use super::{UnitSizes, in_place, of_gains, of_rows, packed, packed_bf16, scratch, scratch_bf16};
+use super::{UnitSizes, head, in_place, of_gains, of_rows, packed, packed_bf16, scratch, scratch_bf16};
 use crate::layers::{Layout, Routing};
 use crate::models::Llama;
 
@@ -9,7 +9,10 @@ impl Llama {
     pub fn unit_sizes(&self, rows: usize, seq: usize) -> Vec<UnitSizes> {
         let tokens = (rows * seq) as u64;
         let blocks = (0..self.layers).flat_map(|_| [self.attention_sizes(tokens), self.mlp_sizes(tokens)]);
-        let (embed, head) = (self.embed_sizes(tokens), self.head_sizes(tokens));
+        let (embed, head) = (
+            self.embed_sizes(tokens),
+            head([self.dim, self.vocab], self.dim, tokens),
+        );
         std::iter::once(embed).chain(blocks).chain([head]).collect()
     }
 
@@ -118,27 +121,6 @@ impl Llama {
             // the one before.
             working: working + 2 * scratch(&linears, Layout::OutIn, tokens),
             working_bf16: working + 2 * scratch_bf16(&linears, Layout::OutIn, tokens),
-            ..UnitSizes::default()
-        }
-    }
-
-    fn head_sizes(&self, tokens: u64) -> UnitSizes {
-        let (stream, linear) = (self.stream(tokens), [[self.dim, self.vocab]]);
-        let scores = tokens * self.vocab as u64;
-        UnitSizes {
-            weights: (self.dim + self.dim * self.vocab) as u64,
-            packed: packed(&linear, Layout::OutIn, tokens),
-            packed_bf16: packed_bf16(&linear),
-            in_place: in_place(&linear, tokens),
-            saved: stream + of_rows(tokens),
-            saved_f32: of_rows(tokens),
-            selective: stream + of_rows(tokens),
-            selective_f32: of_rows(tokens),
-            pending: stream + scores + of_gains(self.dim),
-            pending_f32: of_gains(self.dim),
-            output: scores,
-            working: 3 * stream + scratch(&linear, Layout::OutIn, tokens),
-            working_bf16: 3 * stream + scratch_bf16(&linear, Layout::OutIn, tokens),
             ..UnitSizes::default()
         }
     }

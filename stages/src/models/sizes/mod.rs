@@ -41,6 +41,29 @@ pub struct UnitSizes {
     pub working_bf16: u64,
 }
 
+/// The sizes of a norm and the output projection after it, for so many tokens. `gains`: the numbers of the
+/// norm's parameters.
+fn head([dim, vocab]: [usize; 2], gains: usize, tokens: u64) -> UnitSizes {
+    let (stream, scores) = (tokens * dim as u64, tokens * vocab as u64);
+    let linear = [[dim, vocab]];
+    UnitSizes {
+        weights: (gains + dim * vocab) as u64,
+        packed: packed(&linear, Layout::OutIn, tokens),
+        packed_bf16: packed_bf16(&linear),
+        in_place: in_place(&linear, tokens),
+        saved: stream + of_rows(tokens),
+        saved_f32: of_rows(tokens),
+        selective: stream + of_rows(tokens),
+        selective_f32: of_rows(tokens),
+        pending: stream + scores + of_gains(dim),
+        pending_f32: of_gains(dim),
+        output: scores,
+        working: 3 * stream + scratch(&linear, Layout::OutIn, tokens),
+        working_bf16: 3 * stream + scratch_bf16(&linear, Layout::OutIn, tokens),
+        ..UnitSizes::default()
+    }
+}
+
 /// What a norm keeps beside its input: two sums a row.
 fn of_rows(rows: u64) -> u64 {
     2 * rows
